@@ -33,16 +33,16 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _KINDS = ((stat.S_ISLNK, "a symbolic link"), (stat.S_ISDIR, "a directory"), (stat.S_ISFIFO, "a FIFO"))
 
 
-def recording_name(host: str, wall: float) -> str:
-    """Return HOST-YYYYmmddTHHMMSSZ.latmon.jsonl.gz; no host name gives a path, a hidden file or an option."""
+def recording_name(host: str, wall: float, suffix: str = SUFFIX) -> str:
+    """Return HOST-YYYYmmddTHHMMSSZ and the suffix; no host name gives a path, a hidden file or an option."""
     cleaned = _NOT_IN_A_NAME.sub("_", host).lstrip("._-")[:64] or "host"
-    return f"{cleaned}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(wall))}{SUFFIX}"
+    return f"{cleaned}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(wall))}{suffix}"
 
 
-def unused(path: Path) -> Path:
-    """Return the path, or `NAME-2` and so on if it exists already."""
-    stem = path.name.removesuffix(SUFFIX)
-    others = (path.with_name(f"{stem}-{n}{SUFFIX}") for n in range(2, _TRIES))
+def unused(path: Path, suffix: str = SUFFIX) -> Path:
+    """Return the path, or `NAME-2` and so on before the suffix if it exists already."""
+    stem = path.name.removesuffix(suffix)
+    others = (path.with_name(f"{stem}-{n}{suffix}") for n in range(2, _TRIES))
     return next((one for one in (path, *others) if not os.path.lexists(one)), path)
 
 

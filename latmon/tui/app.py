@@ -10,8 +10,9 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -31,7 +32,7 @@ from latmon.support.text import clean
 from latmon.support.theme import AUTO, Theme, load_theme, ramp_names, theme_names
 from latmon.timetravel.archive import Archive
 from latmon.tui.canvas import HelpScreen, MainScreen
-from latmon.tui.commands import STEPS
+from latmon.tui.commands import STEPS, next_commands
 from latmon.tui.compare import Comparing
 from latmon.tui.keys import bindings, foot, tour_keys, works
 from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt
@@ -39,7 +40,7 @@ from latmon.tui.style import DEPTHS, face, textual_theme
 from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, narrow
 from latmon.tui.time_travel import TRAVEL, Travel
 from latmon.tui.tour import Guide
-from latmon.views.findings_state import FindingsState
+from latmon.views.findings_state import Alarm, FindingsState
 from latmon.views.screen import Scene
 from latmon.views.selection import Selection, after
 
@@ -287,6 +288,8 @@ class LatmonApp(App[int]):
         findings: Settings | None = None,
         tour: Tour | None = None,
         ramp: str = AUTO,
+        bell: bool = False,
+        record: Path | None = None,
     ) -> None:
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.console._color_system = DEPTHS[depth]  # noqa: SLF001  Rich's own choice knows fewer terminals
@@ -308,7 +311,11 @@ class LatmonApp(App[int]):
         self._travel = Travel(self.scene, source, self.say, self._ask, mark, aside=self._begin_aside, redact=redact)
         self._unsaying: Timer | None = None
         self.scene.at_once = self.scene.findings_state.at_once = False
-        self._evaluating = FindingsEvaluation(self.scene.findings_state, self.set_timer, self._repaint, self.say)
+        self._evaluating = FindingsEvaluation(self.scene.findings_state, self.set_timer, self._evaluated, self.say)
+        self._alarm = Alarm() if bell else None
+        self._copied: tuple[Sequence[str], int] = ((), 0)
+        if record is not None:
+            self.scene.expect_recording(record.parent)
         self._reading: Timer | None = None
         self._guide = Guide(tour, self.scene, self._choose, tour_keys())
         self._garbage = GarbageCollection(self.set_timer, self.scene.release)
@@ -450,11 +457,32 @@ class LatmonApp(App[int]):
             self._reading = None
         self._repaint()
 
+    def _evaluated(self) -> None:
+        if self._alarm is not None and self._alarm.is_due(self.scene.findings_state):
+            self.bell()
+        self._repaint()
+
     def action_record(self) -> None:
         if self._toggle_recording is None:
             self.say("nothing to record here: this isn't a live capture")
         else:
             self._toggle_recording()
+            self._begin_aside(self._travel.find_directory)
+
+    def action_picture(self) -> None:
+        self._travel.picture((self.size.width, self.size.height), self._worn)
+
+    def action_copy(self) -> None:
+        commands = next_commands(self.scene.view)
+        if not commands:
+            self.say("no next step here has a command to copy")
+            return
+        before, at = self._copied
+        at = (at + 1) % len(commands) if before == commands else 0
+        self._copied = commands, at
+        self.copy_to_clipboard(commands[at])
+        more = f" {at + 1} of {len(commands)}" if len(commands) > 1 else ""
+        self.say(f"sent command{more} to the terminal's clipboard: {commands[at]}")
 
     def action_stages(self) -> None:
         if self._set_stages is None:
@@ -510,7 +538,7 @@ class LatmonApp(App[int]):
         self.run_worker(self._beside(call), name="aside")
 
     async def _beside(self, call: Callable[[], str]) -> None:
-        """Run a slow call off the event loop, and show its result."""
+        """Run a slow call off the event loop, and show its result unless it is empty."""
         side = SideThread("aside")
         answer = asyncio.get_running_loop().run_in_executor(side, call)
         side.shutdown()
@@ -518,7 +546,8 @@ class LatmonApp(App[int]):
             said = await answer
         except LatmonError as error:
             said = str(error)
-        self.say(said)
+        if said:
+            self.say(said)
 
     def _ask(self, purpose: str, text: str = "") -> None:
         """Begin a typed line."""
@@ -581,13 +610,16 @@ def run(
     redact: bool = False,
     findings: Settings = DEFAULT,
     tour: Tour | None = None,
+    bell: bool = False,
+    record: Path | None = None,
 ) -> int:
     """Run the TUI on any source until it is left, and return the exit code. `title` is live, demo or replay.
 
     `set_stages` takes one of STAGES_MODES, `request_tracing` the devices on the screen, `mark` a note; only a live
     capture has them. `history_us`: the time that can be travelled back; None: the config's default.
     `sweep`: heat maps overwrite their oldest column; `redact`: foreign names are left out of saved files;
-    `findings`: the config's thresholds of rules; `tour`: shown from its first stop on.
+    `findings`: the config's thresholds of rules; `tour`: shown from its first stop on;
+    `bell`: ring for new critical findings; `record`: the recording that the capture begins with.
     """
     depth = colour_depth(os.environ)
     app = LatmonApp(
@@ -605,6 +637,8 @@ def run(
         redact=redact,
         findings=findings,
         tour=tour,
+        bell=bell,
+        record=record,
     )
     code = asyncio.run(_run(app))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it

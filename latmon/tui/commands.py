@@ -50,6 +50,15 @@ def chosen(view: ViewState) -> Episode | None:
     return every[finding_position(view.found, view.selection.finding)] if every else None
 
 
+def next_commands(view: ViewState) -> Sequence[str]:
+    """Return the commands of the selected finding's next steps, in the order of the screen."""
+    one = chosen(view)
+    if one is None:
+        return ()
+    finding = one.last if one in view.found.lasting else one.worst
+    return [command for step in finding.steps for command in step.commands]
+
+
 def found(view: ViewState, by: int) -> Selection:
     """Select another finding; it stays selected when others come."""
     every, selection = view.found.all, view.selection

@@ -64,6 +64,7 @@ ACTIONS = (
     Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
     Action("delays", "enter", "Enter", "on a softirq vector: its delays as a heat map", "map", on=("interrupts",)),
     Action("evidence", "enter", "Enter", "the evidence: its screen, device and latencies", "show", on=_FINDINGS),
+    Action("copy", "c", "c", "copy a command of the next steps (OSC 52); again: the next one", "copy", on=_FINDINGS),
     Action("gather", "enter", "Enter", "the outliers in the marked region, live", "list", on=_CURSOR),
     Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
     Action(
@@ -109,6 +110,7 @@ ACTIONS = (
     Action("newest", "G", "G", "the newest: back to live"),
     Action("seek", "t", "t", "to a time: 13:04:12, 13:04, 2026-01-05 13:04, -5min, +10s"),
     Action("save", "w", "w", "save what is on the screen as a recording"),
+    Action("picture", "P", "P", "save what is on the screen as a picture (SVG)"),
     Action("note", "m", "m", "set a mark with a note at the present time"),
     Action(
         "fold",

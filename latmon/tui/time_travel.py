@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
 from latmon.capture import target
 from latmon.capture.backend import Backend, Seekable
 from latmon.capture.recorder import save
+from latmon.exporters.screen import screenshot
+from latmon.support import streams
 from latmon.support.errors import LatmonError
+from latmon.support.theme import Theme
 from latmon.support.units import wall_of
 from latmon.timetravel.archive import Stamp, completed
 from latmon.tui.prompt import NOTE, SEEK
@@ -146,6 +150,36 @@ class Travel:
 
         self._say("saving …")
         self._aside(saved)
+
+    def picture(self, size: tuple[int, int], theme: Theme) -> None:
+        """Save what is on the screen of (columns, lines) as an SVG."""
+        scene = self._scene
+        origin, last = scene.store.origin, scene.history.window.last
+        if origin is None or last is None:
+            self._say(NOTHING)
+            return
+        if self._redact:
+            self._say("not saved: a picture shows names that --redact leaves out of files")
+            return
+        data = screenshot(scene, origin.host, size, theme)
+        name = target.recording_name(origin.host, last.wall, ".svg")
+
+        def saved() -> str:
+            path = target.unused(target.default_directory(Path.cwd(), os.environ) / name, ".svg")
+            with streams.whole(path) as file:
+                file.write(data)
+            return f"saved the picture {path.name} in {path.parent}"
+
+        self._aside(saved)
+
+    def find_directory(self) -> str:
+        """Find the directory in which the collector, in the same one as this process, makes a recording.
+
+        Its file system may hang. Return an empty sentence: the notice of the recording names the directory.
+        """
+        with suppress(LatmonError, OSError):  # then there is no recording either
+            self._scene.expect_recording(target.default_directory(Path.cwd(), os.environ))
+        return ""
 
     def note(self, _by: int) -> None:
         """Ask for the note of a mark."""

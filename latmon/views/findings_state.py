@@ -15,7 +15,7 @@ from types import MappingProxyType
 from latmon.aggregate.request_age import Waiting
 from latmon.findings.engine import KEEP, Episode, RuleEngine, not_evaluated
 from latmon.findings.facts import BLOCK_US, WINDOW_US
-from latmon.findings.finding import NOTICE, Finding
+from latmon.findings.finding import CRITICAL, NOTICE, Finding
 from latmon.findings.rule import Settings
 from latmon.findings.rules import RULES, title_of
 from latmon.model.frame import Frame, Origin
@@ -229,6 +229,12 @@ class FindingsState:
         return late_us if late_us >= 2 * BLOCK_US else 0
 
     @property
+    def critical(self) -> frozenset[tuple[str, str, int]]:
+        """Return rule, device and begin of the critical findings at the live edge."""
+        lasting = self._edge.lasting if self._edge is not None else ()
+        return frozenset((*one.key, one.begin_us) for one in lasting if one.last.severity == CRITICAL)
+
+    @property
     def is_pending(self) -> bool:
         """Return whether frames are still to be evaluated."""
         return bool(self._queue or self._coming or self._next) or (self._back is not None and not self._back.done)
@@ -324,6 +330,19 @@ class FindingsState:
         self._next, self._back, self._until = back, None, back.at
         if self.at_once:
             self.finish()
+
+
+class Alarm:
+    """The critical findings at the live edge that were already reported."""
+
+    def __init__(self) -> None:
+        self._known: frozenset[tuple[str, str, int]] = frozenset()
+
+    def is_due(self, state: FindingsState) -> bool:
+        """Return whether there is a new critical finding since the last call."""
+        now = state.critical
+        new, self._known = now - self._known, self._known | now
+        return bool(new)
 
 
 class PastFindings:

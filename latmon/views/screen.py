@@ -6,31 +6,34 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 
 from latmon.aggregate.history import Store
 from latmon.analysis.attribution import untraced_share
 from latmon.analysis.device_order import Order
 from latmon.diff.comparison import Comparison
+from latmon.findings.finding import Finding
 from latmon.findings.rule import Settings
 from latmon.findings.rules.starved_io import ID as STARVED
 from latmon.model.frame import STARTING, Frame, Origin
+from latmon.support.text import clean
 from latmon.timetravel.archive import Archive, Past, Stamp
 from latmon.views import empty, status
-from latmon.views.context import ViewState, traced_share
+from latmon.views.context import ViewState, no_rows, traced_share
 from latmon.views.findings_state import FindingsState
 from latmon.views.heatmap import Ink
 from latmon.views.heatmap_state import NOW, HeatmapState
 from latmon.views.history import History, near
-from latmon.views.lines import Line, Span, empty_panel, fit
+from latmon.views.lines import Line, Span, empty_panel, fit, paragraph
 from latmon.views.panels.compare import panel
 from latmon.views.panels.findings import findings_panel
 from latmon.views.panels.interrupts import interrupts_panel
 from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.outstanding import outstanding_panel
-from latmon.views.panels.overview import overview
+from latmon.views.panels.overview import device_rows, overview
 from latmon.views.panels.stages import stages_panel
 from latmon.views.past_view import PastReader, PastSelection
 from latmon.views.selection import Selection, carried
@@ -38,6 +41,9 @@ from latmon.views.status import Notices, TourBanner, banner_lines, findings, not
 from latmon.views.units import clock
 
 MIN_SIZE = (40, 10)
+_MAX_PATH = 200
+STRIP_ROWS = 3
+"""Devices of the strip."""
 _OF_FRAMES = frozenset({"overview", "findings"})
 """Screens that need only the frames in memory, except for a map of offsets."""
 _OF_STAGES = frozenset({"stages"})
@@ -127,6 +133,10 @@ class Scene:
     def goal(self) -> Stamp | None:
         """Return the time that is shown or being read; None: the live edge."""
         return self.towards or self.at
+
+    def expect_recording(self, directory: Path) -> None:
+        """Name the directory of the next recording in its notices."""
+        self._reported.directory = clean(str(directory), _MAX_PATH)
 
     @property
     def store(self) -> Store:
@@ -335,15 +345,34 @@ class Scene:
         if self.banner is not None:
             notes += banner_lines(self.banner, width)
         found = status.not_shown(len(view.found.urgent), len(named)) if self.selection.screen != "findings" else ""
+        return Panels(
+            title=self._title(width),
+            body=self._body(width, height - 3 - len(notes)),
+            notice=notes,
+            health=self._health(width, named, found),
+        )
+
+    def draw_strip(self, width: int) -> list[Line]:
+        """Return at most eight lines: title, the first devices, the most urgent finding, else a notice, and health."""
+        view = self.view
+        # no row is marked as selected, because no key selects one
+        every = [replace(one, selection=replace(one.selection, selected="")) for one in view.subjects()]
+        rows = device_rows(view, every[:STRIP_ROWS], every, width) if every else paragraph(no_rows(view), width)
+        notes, named = ([], []) if self.message else findings(view, width, 0, toured=False, strip=True)
+        notes = notes or notices(view, self.reported, width, reading="", message=self.message, toured=False)[:2]
+        more = status.not_shown(len(view.found.urgent), len(named)).removesuffix(": 6")  # no key shows them
+        lines = (self._title(width), *rows[: 1 + STRIP_ROWS], *notes, self._health(width, named, more))
+        return [fit(line, width) for line in lines]
+
+    def _title(self, width: int) -> Line:
+        return status.title(self.store.origin, self.history.window, self.mode, width)
+
+    def _health(self, width: int, named: Sequence[Finding], found: str) -> Line:
+        """Return the health line; `named`: the findings above it, `found`: how many there are besides."""
         store, window, ages = self.store, self.history.window, self.history.ages
         if ages.oldest and any((one.id, one.device) == (STARVED, ages.oldest[0].device) for one in named):
             ages = status.NOTHING  # the finding names it
-        return Panels(
-            title=status.title(store.origin, window, self.mode, width),
-            body=self._body(width, height - 3 - len(notes)),
-            notice=notes,
-            health=status.health(store.origin, window, store.devices, width, self._tracing(), ages=ages, found=found),
-        )
+        return status.health(store.origin, window, store.devices, width, self._tracing(), ages=ages, found=found)
 
     def _tracing(self) -> status.Tracing:
         asked = self.selection.screen != "overview"

@@ -346,13 +346,17 @@ class Notices:
     def __init__(self) -> None:
         self.tracing = ""
         """State of the tracer as of the newest frame."""
+        self.directory = ""
+        """Directory of the next recording; empty where it isn't known."""
         self._notices: list[tuple[int, str]] = []
         self._recording: str | None = None
+        self._where = ""
 
     def copy(self) -> Notices:
         """Return an independent copy."""
         other = Notices()
         other.tracing, other._notices, other._recording = self.tracing, self._notices.copy(), self._recording
+        other.directory, other._where = self.directory, self._where
         return other
 
     def add(self, frame: Frame) -> None:
@@ -365,12 +369,19 @@ class Notices:
         self.tracing = tracing_state(frame)
 
     def _on_recording(self, frame: Frame) -> str:
-        """Return a notice with the whole name of the file where a recording begins or ends, else nothing."""
+        """Return a notice with the file's whole name and directory where a recording begins or ends, else nothing."""
         before, now = self._recording, frame.health.recording
         self._recording = now
-        if now == before or (before is None and (frame.seq or not now)):  # the view of an earlier time begins anywhere
+        if now == before:
             return ""
-        return now if " stopped: " in now else f"recording to {now}" if now else f"recording ended: {before}"
+        if now and before and now.partition(": ")[0] == before.partition(": ")[0]:  # its trouble begins or ends
+            return f"recording to {now}"
+        ended_in, self._where = self._where, f" in {self.directory}" if now and self.directory else ""
+        if before is None and (frame.seq or not now):  # the view of an earlier time begins anywhere
+            return ""
+        if " stopped: " in now:
+            return now
+        return f"recording to {now}{self._where}" if now else f"recording ended: {before}{ended_in}"
 
     @property
     def notice(self) -> str:
@@ -386,18 +397,20 @@ _MOST, _LONGEST = 2, 4
 """Lines of several sentences, and of a single one, which is longer where it has a tool's message."""
 
 
-def findings(view: ViewState, width: int, height: int, *, toured: bool) -> tuple[list[Line], list[Finding]]:
+def findings(
+    view: ViewState, width: int, height: int, *, toured: bool, strip: bool = False
+) -> tuple[list[Line], list[Finding]]:
     """Return the lines of findings, on the overview only, and the findings in them.
 
-    `toured`: a tour's text takes the room.
+    `toured`: a tour's text takes the room; `strip`: there are two lines, and no keys.
     """
     if view.selection.screen != "overview":
         return [], []
     last, evaluated = view.history.window.last, view.found.until_wall
     as_of = clock(evaluated) if last is not None and last.wall - evaluated >= _STALE_S else ""
     found, device = view.found.urgent, view.selection.selected
-    most = height // 4 - 1 if height >= ROOMY and not toured else 1
-    return urgent(found, width, most, selected=device, as_of=as_of)
+    most = 2 if strip else height // 4 - 1 if height >= ROOMY and not toured else 1
+    return urgent(found, width, most, selected=device, as_of=as_of, keys=not strip)
 
 
 def notices(view: ViewState, reported: Notices, width: int, *, reading: str, message: str, toured: bool) -> list[Line]:

@@ -67,7 +67,8 @@ async def test_it_starts_before_its_source_does():
 
 
 @pytest.mark.usefixtures("brisk")
-async def test_every_key_of_the_table_does_something():
+async def test_every_key_of_the_table_does_something(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some of them save files
     app = make(Source(host(6, 20, odd="nvme3n1")), toggle_recording=lambda: None)
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)

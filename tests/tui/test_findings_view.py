@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from frames import ODD, ORIGIN, START_MONO, START_WALL, Source, host, on_demand_host
-from test_app import make, painted, settled
+from test_app import make, painted, screen, settled
 from test_screens import press, text
 
 from latmon.findings import engine
@@ -623,3 +623,47 @@ async def test_the_app_judges_between_pictures(ruled):
             while app.scene.findings_state.is_pending:  # noqa: ASYNC110 - it has no event for that
                 await asyncio.sleep(0.02)
         assert app.scene.findings_state.current.evaluated
+
+
+# ---- copies of commands, and the bell
+
+
+COMMANDED = replace(
+    WAKE_UP,
+    steps=(Step("see it", commands=("ps -eLo tid,comm | grep -w emlxs", "chrt -p 17")), Step("ask", commands=("top",))),
+)
+
+
+async def test_a_key_copies_one_command_after_the_other(ruled):
+    ruled(lambda *_: (COMMANDED,))
+    app = make(Source(FRAMES, origin=BEGUN), findings=DEFAULT)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await _evaluated(pilot, ("6",))
+        for number, command in enumerate((*COMMANDED.steps[0].commands, "top", COMMANDED.steps[0].commands[0])):
+            await pilot.press("c")
+            assert app.clipboard == command
+            assert f"sent command {number % 3 + 1} of 3 to the terminal's clipboard: {command}" in screen(app)
+
+
+async def test_without_a_command_nothing_is_copied(ruled):
+    ruled(lambda *_: (WAKE_UP,))
+    app = make(Source(FRAMES, origin=BEGUN), findings=DEFAULT)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await _evaluated(pilot, ("6", "c"))
+        assert app.clipboard == ""
+        assert "no next step here has a command to copy" in screen(app)
+
+
+@pytest.mark.parametrize(("bell", "severity", "rings"), [(True, CRITICAL, 1), (True, WARNING, 0), (False, CRITICAL, 0)])
+async def test_the_bell_rings_once_for_a_new_critical_finding(ruled, monkeypatch, bell, severity, rings):
+    ruled(lambda *_: (replace(WAKE_UP, severity=severity),))
+    app, rung = make(Source(FRAMES, origin=BEGUN), findings=DEFAULT, bell=bell), []
+    monkeypatch.setattr(app, "bell", lambda: rung.append(1))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        async with asyncio.timeout(60):
+            while app.scene.findings_state.is_pending:  # noqa: ASYNC110 - it has no event for that
+                await asyncio.sleep(0.02)
+        app._evaluated()
+        await painted(pilot)
+        assert len(rung) == rings

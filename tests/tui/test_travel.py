@@ -3,6 +3,7 @@
 import asyncio
 import re
 import threading
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -384,6 +385,59 @@ async def test_what_is_saved_of_a_redacted_capture_names_no_host(tmp_path, monke
     (saved,) = tmp_path.iterdir()
     assert saved.name.startswith("host-")
     assert open_recording(saved).origin.host == "redacted"
+
+
+async def test_the_screen_is_saved_as_a_picture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app = app_of(Source(FRAMES[:30], origin=BEGUN))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await arrived(pilot, 30)
+        for name in ("first", "second"):
+            await pilot.press("2" if name == "first" else "1", "P")
+            await shown(pilot, f"in {tmp_path}"[:40])
+            app._unsay()
+    first, second = sorted(tmp_path.iterdir(), key=lambda one: len(one.name))
+    assert re.fullmatch(r"db-07-\d{8}T\d{6}Z\.svg", first.name)
+    assert second.name == first.name.replace(".svg", "-2.svg")
+    assert first.stat().st_mode & 0o777 == 0o600
+    picture = ET.fromstring(first.read_text())
+    assert picture.get("viewBox") == f"0 0 {102 * 8.4:.1f} {31 * 18}"
+    words = " ".join("".join(one.itertext()) for one in picture.iter("{http://www.w3.org/2000/svg}text"))
+    assert "db-07" in words
+    assert "latmon 0.1.0" in words
+
+
+async def test_a_recording_begins_in_the_directory_that_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    toggled = threading.Event()
+    app = app_of(Source(FRAMES[:5]), toggle_recording=toggled.set)
+    async with app.run_test(size=(200, 30)) as pilot:
+        await pilot.press("R")
+        assert toggled.is_set()
+        async with asyncio.timeout(60):
+            while not app.scene._reported.directory:  # noqa: ASYNC110 - it has no event for that
+                await asyncio.sleep(0.02)
+        assert app.scene._reported.directory == str(tmp_path)
+
+
+async def test_a_picture_follows_no_link_and_a_redacted_capture_has_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setattr(time_travel.target, "unused", lambda path, _suffix: path)
+    wanted = time_travel.target.recording_name("db-07", FRAMES[29].wall, ".svg")
+    (tmp_path / wanted).symlink_to(elsewhere)
+    app = app_of(Source(FRAMES[:30], origin=BEGUN))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await arrived(pilot, 30)
+        await pilot.press("P")
+        await shown(pilot, "never overwritten")
+    app = app_of(Source(FRAMES[:30], origin=BEGUN), redact=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await arrived(pilot, 30)
+        await pilot.press("P")
+        await shown(pilot, "not saved: a picture shows names")
+    assert not elsewhere.exists()
+    assert [one.name for one in tmp_path.iterdir()] == [wanted]
 
 
 async def test_the_screen_goes_on_while_a_window_is_saved(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import re
 import time
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -883,6 +884,22 @@ def test_a_recordings_whole_name_is_said_when_it_begins_and_ends():
     assert "recording ended: a-host" in said(made)
     made.append(at(11, f"recording to {name} stopped: the disk is full"))
     assert "stopped: the disk is full" in said(made)
+
+
+def test_a_recordings_directory_is_said_where_it_is_known():
+    def at(seq, recording):
+        return replace(frame(seq), health=Health(recording=recording))
+
+    made = scene([at(0, "")])
+    made.expect_recording(Path("/var/tmp/a place"))
+    made.append(at(1, "a.gz"))
+    assert said(made).strip() == "recording to a.gz in /var/tmp/a place"
+    made.append(at(2, "a.gz: the disk is slow"))
+    assert "recording to a.gz: the disk is slow" in said(made)
+    made.expect_recording(Path("/elsewhere"))
+    made.append(at(3, "a.gz"))
+    made.append(at(4, ""))
+    assert said(made).strip() == "recording ended: a.gz in /var/tmp/a place"
 
 
 def test_what_the_tracer_does_is_said_as_long_as_it_holds():

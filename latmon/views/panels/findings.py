@@ -31,18 +31,18 @@ _MIN_DETAIL = 9
 
 
 def urgent(
-    found: Sequence[Finding], width: int, lines: int, *, selected: str = "", as_of: str = ""
+    found: Sequence[Finding], width: int, lines: int, *, selected: str = "", as_of: str = "", keys: bool = True
 ) -> tuple[list[Line], list[Finding]]:
     """Return the most urgent finding and that of the selected device in lines, and the findings that are in them.
 
     Only a first finding that is longer than `lines` is cut; the second one is whole or left out. `as_of`: the time of
-    the numbers, where the screen shows a later one.
+    the numbers, where the screen shows a later one; `keys`: the key of the list works.
     """
     if not found:
         return [], []
     drawn, named = _in_lines(found[0], width, as_of), [found[0]]
     if len(drawn) > lines:
-        return [*drawn[: lines - 1], _cut_off(found[0], width, lines, as_of)], named
+        return [*drawn[: lines - 1], _cut_off(found[0], width, lines, as_of, keys=keys)], named
     of_device = [one for one in found if selected and selected in (one.device, *one.also)]
     if of_device and of_device[0] is not found[0]:
         second = _in_lines(of_device[0], width, as_of)
@@ -61,10 +61,10 @@ def _in_lines(one: Finding, width: int, as_of: str) -> list[Line]:
     return [(*head, Span(name, "strong"), Span(first[len(name) :])), *((Span(f"   {part}"),) for part in rest)]
 
 
-def _cut_off(one: Finding, width: int, lines: int, as_of: str) -> Line:
+def _cut_off(one: Finding, width: int, lines: int, as_of: str, *, keys: bool) -> Line:
     """Return the last line of a finding that is longer than `lines`, with the key that shows the rest."""
     said = wrap(f"{_named(one, as_of)}: {_said(one)}", width - 4)
-    tail = (Span("  6", "accent"), Span(": all ", "dim"))
+    tail = (Span("  6", "accent"), Span(": all ", "dim")) if keys else ()
     text = cell(" ".join(said[lines - 1 :]), width - 3 - line_width(tail))
     return ((Span("   ") if lines > 1 else Span(f"{SIGNS[one.severity]} ", _ROLES[one.severity])), Span(text), *tail)
 

@@ -560,11 +560,14 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
     most = max(room - 1 - titled - _MIN_MAP, 1)
     at = subjects.index(chosen)
     rows = [chosen] if panel == "zoom" else [subjects[i] for i in around(len(subjects), at, most)]
-    table = _table(view, rows, subjects, width, titled=titled)
+    table = device_rows(view, rows, subjects, width, titled=titled)
     return [*table, *big_map(view, chosen, width, room - len(table))]
 
 
-def _table(view: ViewState, rows: list[Subject], every: list[Subject], width: int, *, titled: bool) -> list[Line]:
+def device_rows(
+    view: ViewState, rows: list[Subject], every: list[Subject], width: int, *, titled: bool = False
+) -> list[Line]:
+    """Return the header and some rows of the device table; `titled`: with a line above that has its order and filter."""
     origin, trends = view.origin, view.history.trends
     columns, room = fitting(width, distribution=origin is None or not empty.no_distribution(origin))
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
