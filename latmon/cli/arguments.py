@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from latmon import __version__
 from latmon.cli.config import interval_us, stages_mode, threshold_us
+from latmon.exporters.options import FORMATS, SCREENS, SIZES, VERSIONS
 from latmon.model.frame import OPS, STAGES
 from latmon.support.errors import UsageError
 from latmon.support.streams import STANDARD
@@ -24,7 +25,7 @@ MIN_SIZE = 2 * 1024 * 1024
 MIN_KEEP_US = 60_000_000
 MAX_DIGITS = 18
 MAX_MISTAKE = 300
-_NEEDS_RECORD = ("duration", "max_size", "keep", "redact", "tui")
+_NEEDS_RECORD = ("max_size", "keep", "redact", "tui")
 _MAIN = "Show where I/O latency hides: a live terminal UI, or a recording without one."
 
 
@@ -48,9 +49,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if not name:
         _check_needs(args, _NEEDS_RECORD)
         _check_stream(args)
+        _check_screen(args)
     elif name == "demo":
-        _check_needs(args, ("duration",))
-        _check_tour(args)
+        _check_demo(args)
+    elif name == "replay":
+        _check_alone(args, ("once", "inline"))
+        if args.once and len(args.files) > 1:
+            raise UsageError("--once prints the end of one recording: name one FILE")
     elif name == "doctor" and args.backend and not args.self_test:
         raise UsageError("--backend needs --self-test")
     elif name == "check" and args.repair != (args.out is not None):
@@ -86,11 +91,15 @@ def _live() -> _Parser:
     )
     _devices(parser)
     _theme(parser)
+    _small_screens(parser, "after the first window, or after --duration")
+    _bell(parser)
     recording = parser.add_argument_group("recording")
     recording.add_argument(
         "--record", metavar="FILE", type=_spoken(_new_file), help="record to FILE (-: stdout), without a screen"
     )
-    recording.add_argument("--duration", type=_spoken(_duration), help="end after so long, such as 60s or 5m")
+    recording.add_argument(
+        "--duration", type=_spoken(_duration), help="end after so long, such as 60s or 5min; also with --once, --inline"
+    )
     recording.add_argument("--max-size", type=_spoken(_size), metavar="SIZE", help="of all its parts, such as 512M")
     recording.add_argument("--keep", type=_spoken(_keep), metavar="TIME", help="of each part of it, such as 7d")
     recording.add_argument(
@@ -109,19 +118,54 @@ def _check_needs(args: argparse.Namespace, names: tuple[str, ...]) -> None:
 
 def _check_stream(args: argparse.Namespace) -> None:
     """Raise UsageError for options that a stream on stdout can't have."""
-    for name in ("max_size", "keep", "tui"):
+    for name in ("max_size", "keep", "tui", "inline"):
         if args.record == STANDARD and getattr(args, name):
             raise UsageError(f"--{name.replace('_', '-')} needs a file: --record - is one stream without parts")
 
 
-def _check_tour(args: argparse.Namespace) -> None:
-    """Raise UsageError for a tour without a screen."""
-    other = "--record" if args.record is not None else "--list" if args.list else ""
+def _check_alone(args: argparse.Namespace, names: tuple[str, ...]) -> None:
+    """Raise UsageError where more than one of these options is given."""
+    given = [f"--{name}" for name in names if getattr(args, name)]
+    if len(given) > 1:
+        raise UsageError(f"{given[0]} and {given[1]} are different outputs: choose one")
+
+
+def _check_screen(args: argparse.Namespace) -> None:
+    """Raise UsageError for options of a screen that the live command doesn't show."""
+    _check_alone(args, ("once", "inline", "tui"))
+    if args.once and args.record is not None:
+        raise UsageError("--once records nothing: with --record FILE take --inline or --tui")
+    if args.duration and args.record is None and not (args.once or args.inline):
+        raise UsageError("--duration needs --record FILE, --once or --inline")
+    if args.bell and (args.once or (args.record is not None and not (args.tui or args.inline))):
+        raise UsageError(
+            "--bell needs a screen: it goes without --once, and with --record FILE it needs --tui or --inline"
+        )
+
+
+def _check_demo(args: argparse.Namespace) -> None:
+    """Raise UsageError for outputs of a demo that exclude each other, and for options of an output that isn't made."""
+    other = next((name for name in ("record", "list", "svg", "cast", "once", "inline") if getattr(args, name)), "")
     if args.tour and other:
-        raise UsageError(f"--tour is on the screen and goes without {other}: latmon demo NAME --tour")
+        raise UsageError(f"--tour is on the screen and goes without --{other}: latmon demo NAME --tour")
+    _check_alone(args, ("record", "svg", "once", "inline"))
+    _check_alone(args, ("record", "cast", "once", "inline"))
+    if args.svg == args.cast == STANDARD:
+        raise UsageError("--svg - and --cast -: standard output is one file")
+    exports = bool(args.svg or args.cast or args.once)
+    if args.duration and not (exports or args.record):
+        raise UsageError("--duration needs --record FILE, --svg FILE, --cast FILE or --once")
+    for name in ("screen", "size", "at"):
+        if getattr(args, name) and not exports:
+            raise UsageError(f"--{name} needs --svg FILE, --cast FILE or --once")
+    if args.speed is not None and not args.cast:
+        raise UsageError("--speed needs --cast FILE")
+    if args.bell and (exports or args.record):
+        raise UsageError("--bell needs a screen")
 
 
 def _replay(parser: argparse.ArgumentParser) -> None:
+    _small_screens(parser, "as of the recording's end")
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="- is stdin; keys come from the terminal")
     parser.add_argument("--speed", type=_spoken(_speed), default=1.0, help="times as fast as it was; 0: at once")
     _devices(parser)
@@ -200,8 +244,20 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--record", metavar="FILE", type=_spoken(_new_file), help="write its recording (-: stdout), show nothing"
     )
-    parser.add_argument("--duration", type=_spoken(_duration), help="with --record: at most so long; host: 3m")
+    parser.add_argument(
+        "--svg", metavar="FILE", type=_spoken(_new_file), help="write a picture of its end, show nothing"
+    )
+    parser.add_argument(
+        "--cast", metavar="FILE", type=_spoken(_new_file), help="write a film of it, for asciinema; also with --svg"
+    )
+    parser.add_argument(
+        "--duration", type=_spoken(_duration), help="with --record, --svg, --cast, --once: so long; host: 3min"
+    )
+    _small_screens(parser, "as of its end")
+    _bell(parser)
     _devices(parser)
+    pictures = parser.add_argument_group("--svg, --cast and --once")
+    _pictures(pictures)
     _theme(parser)
 
 
@@ -244,8 +300,6 @@ def _rules(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(parser: argparse.ArgumentParser) -> None:
-    from latmon.exporters.options import FORMATS, SCREENS, VERSIONS  # noqa: PLC0415  of this command alone
-
     forms = "; ".join(f"{name}: {what}" for name, what in FORMATS.items())
     parser.add_argument("file", metavar="FILE", type=Path, help="- is stdin")
     parser.add_argument("--to", metavar="FORMAT", choices=tuple(FORMATS), required=True, help=forms)
@@ -254,14 +308,31 @@ def _export(parser: argparse.ArgumentParser) -> None:
     )
     _devices(parser)
     parser.add_argument("--buckets", action="store_true", help="csv: a row per bucket that holds I/Os")
-    pictures = parser.add_argument_group("svg and cast")
-    pictures.add_argument("--screen", choices=SCREENS, help="default overview")
-    pictures.add_argument("--size", metavar="80x24", type=_spoken(_screen_size), help="columns x lines")
-    pictures.add_argument("--at", metavar="TIME", help="90s from the begin, 14:05:30, or an RFC 3339 stamp")
+    pictures = parser.add_argument_group("svg, text and cast")
+    _pictures(pictures)
     _theme(pictures)
-    pictures.add_argument("--speed", type=_spoken(_speed), help="cast: times as fast as it was; default 1")
     pictures.add_argument("--duration", type=_spoken(_duration), help="cast: so much of the recording")
     pictures.add_argument("--cast-version", type=int, choices=VERSIONS, help="cast: default 2, which all players know")
+
+
+def _pictures(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--screen", choices=SCREENS, help="default overview")
+    parser.add_argument("--size", metavar="80x24", type=_spoken(_screen_size), help="columns x lines")
+    parser.add_argument("--at", metavar="TIME", help="90s from the begin, 14:05:30, or an RFC 3339 stamp")
+    parser.add_argument("--speed", type=_spoken(_speed), help="cast: times as fast as it was; default 1")
+
+
+def _small_screens(parser: argparse._ActionsContainer, when: str) -> None:
+    parser.add_argument(
+        "--once", action="store_true", help=f"print one screen as plain text {when}; COLUMNS x LINES, else 80x24"
+    )
+    parser.add_argument(
+        "--inline", action="store_true", help="a strip of a few lines below the prompt: the first devices, a finding"
+    )
+
+
+def _bell(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--bell", action="store_true", help="ring the terminal's bell for each new critical finding")
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
@@ -350,8 +421,9 @@ def _screen_size(text: str) -> tuple[int, int]:
     if not all(part.isascii() and part.isdigit() and len(part) <= MAX_DIGITS for part in (columns, lines)):
         raise ValueError(f"{text!r} is not a size such as 80x24")
     size = int(columns), int(lines)
-    if not (40 <= size[0] <= 500 and 10 <= size[1] <= 200):  # noqa: PLR2004  what a screen needs, what is still one
-        raise ValueError(f"{text!r} is not a size from 40x10 to 500x200")
+    (least_x, least_y), (most_x, most_y) = SIZES
+    if not (least_x <= size[0] <= most_x and least_y <= size[1] <= most_y):
+        raise ValueError(f"{text!r} is not a size from {least_x}x{least_y} to {most_x}x{most_y}")
     return size
 
 

@@ -48,6 +48,8 @@ class Config:
     """Whether heat maps overwrite their oldest column instead of scrolling, for very slow links."""
     ramp: str | None = None
     """Colours of counts in heat maps."""
+    bell: bool | None = None
+    """Whether the terminal's bell rings for each new critical finding."""
     findings: Settings = DEFAULT
     """Thresholds of the rules, and rules that are off."""
     named_in: Mapping[str, Path] = field(default_factory=dict, compare=False)
@@ -121,10 +123,11 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "history": history_us,
     "budget_percent": budget_percent,
     "sweep": _flag,
+    "bell": _flag,
 }
 TOOLS = ("bpftrace", "dtrace")
 """Keys that set which program runs as root."""
-_FLAGS = frozenset({"sweep"})
+_FLAGS = frozenset({"sweep", "bell"})
 _FINDINGS = "findings"
 """The key that is a section."""
 _ALL = ", ".join((*_KEYS, _FINDINGS))

@@ -1,31 +1,38 @@
-"""`latmon --record FILE`: a capture without a screen, progress and findings on stderr. Never imports Textual.
+"""Captures without a screen: `--record FILE` with progress and findings on stderr, `--once` with one picture as text.
 
-Rules are evaluated as in the TUI; findings are not recorded.
+Never imports Textual. Rules are evaluated as in the TUI; findings are not recorded.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from latmon.aggregate.request_age import Waiting
 from latmon.capture.capture import Capture, CaptureCounts, Outcome
 from latmon.capture.registry import Request, compiling
+from latmon.exporters.options import SIZES, ExportOptions
 from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, evaluated_by, summarise_episodes
 from latmon.findings.finding import NOTICE, Finding
 from latmon.findings.rule import DEFAULT, Settings
 from latmon.findings.rules import RULES
 from latmon.model.frame import Frame, Origin
 from latmon.report.formatting import in_flight_by_device, not_completed
-from latmon.support.errors import EXIT_INCOMPLETE
+from latmon.support.errors import EXIT_INCOMPLETE, LatmonError
 from latmon.support.streams import named
 from latmon.support.text import clean
 from latmon.support.units import counted, show_duration, show_size
+
+if TYPE_CHECKING:
+    from latmon.exporters.screen import Moments
+    from latmon.views.lines import Line
 
 MAX_SAID = 20
 """Limit of new findings that are printed during the capture, and of findings at its end."""
@@ -231,6 +238,73 @@ async def _record(request: Request, path: Path, settings: Settings) -> int:
     outcome = await progress.capture.run()
     progress.ended(outcome)
     return outcome.exit
+
+
+class _Picture:
+    """Sink that feeds a screen and ends the capture after the first whole window, unless the capture has a duration."""
+
+    def __init__(self, request: Request, size: tuple[int, int], settings: Settings) -> None:
+        self.capture = Capture(request, self)
+        self.screen: Moments | None = None
+        self._request, self._size, self._settings = request, size, settings
+        self._covered_us = self._interval_us = 0
+
+    def opened(self, origin: Origin) -> None:
+        from latmon.exporters.screen import Moments  # noqa: PLC0415  --record draws nothing
+
+        self._interval_us = origin.interval_us
+        self.screen = Moments(
+            origin,
+            ExportOptions(size=self._size),
+            name=time.strftime("live, %Y-%m-%d %Z"),
+            globs=self._request.options.devices,
+            mode="LIVE",
+            settings=self._settings,
+        )
+
+    def offer(self, frame: Frame, _counts: CaptureCounts) -> None:
+        if self.screen is None:
+            return
+        self.screen.append(frame)
+        self._covered_us += frame.dt_us
+        # the first window of a probe may be a short one
+        if self._request.duration_us is None and 2 * self._covered_us >= self._interval_us:
+            self.capture.stop("the first window is complete", at_once=True)
+
+
+def once(request: Request, size: tuple[int, int], settings: Settings = DEFAULT) -> int:
+    """Print the screen of (columns, lines) after the first window or the duration, and return the exit code.
+
+    Raises UnavailableError where the backend can't run.
+    """
+    if sys.stderr.isatty() and (why := compiling(request.backend)):
+        print(f"latmon: starting ({why})", file=sys.stderr)
+    picture = _Picture(request, size, settings)
+    outcome = asyncio.run(picture.capture.run())
+    if picture.screen is None or picture.screen.last is None:
+        raise LatmonError(f"no window was captured: {outcome.reason}")
+    show(picture.screen.lines())
+    return outcome.exit
+
+
+def show(lines: Iterable[Line]) -> None:
+    """Print a screen to standard output, as far as its encoding has the characters."""
+    from latmon.exporters.screen import text_of  # noqa: PLC0415  --record draws nothing
+    from latmon.report.text import plain  # noqa: PLC0415
+
+    sys.stdout.write(plain(text_of(lines), sys.stdout.encoding or "utf-8"))
+
+
+def screen_size(environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return columns and lines by COLUMNS and LINES, else by the terminal on standard output, else 80x24.
+
+    On a terminal a line is left for the prompt. The size is limited to what a screen can be drawn in.
+    """
+    columns, lines = shutil.get_terminal_size()
+    if sys.stdout.isatty() and not environ.get("LINES"):
+        lines -= 1
+    (least_x, least_y), (most_x, most_y) = SIZES
+    return min(max(columns, least_x), most_x), min(max(lines, least_y), most_y)
 
 
 def _progress(seconds: float, tally: CaptureCounts, size: int, *, stages: bool) -> str:

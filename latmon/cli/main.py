@@ -23,9 +23,12 @@ from latmon.support.streams import STANDARD
 from latmon.support.text import clean
 
 if TYPE_CHECKING:
+    from latmon.findings.rule import Settings
     from latmon.findings.tour import Tour
 
 MAX_SENTENCE = 1000
+_NO_CURSOR = ("", "dumb", "unknown")
+"""Values of TERM for a terminal whose cursor can't be moved."""
 _ONE_FILE = "- is standard input, which is one file: name it once"
 
 
@@ -71,12 +74,17 @@ def _live(args: argparse.Namespace) -> int:
         print(f"latmon: {clean(defaults.ignored, MAX_SENTENCE)}", file=sys.stderr)
     _name_tools(defaults)
     request = _request(args, defaults)
-    if request.record is not None and not args.tui:
+    if args.once or (request.record is not None and not (args.tui or args.inline)):
         from latmon.cli import headless
 
+        if request.record is None:
+            return headless.once(request, headless.screen_size(os.environ), defaults.findings)
         return headless.record(request, request.record, defaults.findings)
+    bell = args.bell or bool(defaults.bell)
+    if args.inline:
+        return _strip(request, _look(args, defaults), user, "live", defaults.findings, bell=bell)
     _need_terminal("latmon --record FILE --duration 60s")
-    return _watch(request, _look(args, defaults), user, "live", defaults)
+    return _watch(request, _look(args, defaults), user, "live", defaults, bell=bell)
 
 
 def _name_tools(defaults: config.Config) -> None:
@@ -136,6 +144,7 @@ def _watch(
     defaults: config.Config,
     *,
     tour: Tour | None = None,
+    bell: bool = False,
 ) -> int:
     """Run the TUI on its own collector, which opens its probes while Textual loads; return the exit code."""
     from latmon.capture.session import Session
@@ -162,14 +171,44 @@ def _watch(
             findings=defaults.findings,
             tour=tour,
             **look,
+            bell=bell,
+            record=request.record,
         )
     finally:
         captured = session.close()
     return captured if code == EXIT_DONE and request.record is not None else code
 
 
+def _strip(
+    request: Request,
+    look: dict[str, Any],
+    user: privileges.Invoker | None,
+    title: str,
+    rules: Settings,
+    *,
+    bell: bool,
+) -> int:
+    """Draw the strip of `--inline` from a collector of its own; return the exit code."""
+    _need_terminal_below()
+    from latmon.capture.session import Session
+
+    session = Session(request)
+    try:
+        privileges.drop_root(user)
+        from latmon.tui.strip import run
+
+        ended = run(session.feed, devices=request.options.devices, title=title, findings=rules, bell=bell, **look)
+    finally:
+        captured = session.close()
+    return captured if ended or request.record is not None else EXIT_DONE
+
+
 def _replay(args: argparse.Namespace) -> int:
     _settle()
+    if args.once:
+        return _replay_once(args)
+    if args.inline:
+        return _replay_inline(args)
     if STANDARD in args.files:
         streams.keys_from_terminal()
     _need_terminal(f"latmon report {args.files[0]}")
@@ -195,6 +234,37 @@ def _look(args: argparse.Namespace, defaults: config.Config) -> dict[str, Any]:
     return {"theme": args.theme or defaults.theme, "ramp": args.ramp or defaults.ramp}
 
 
+def _replay_once(args: argparse.Namespace) -> int:
+    from latmon.cli import headless
+    from latmon.exporters.options import ExportOptions
+    from latmon.exporters.screen import screen_at
+    from latmon.exporters.source import Source
+    from latmon.recording.reader import open_recording
+
+    (path,) = _readable(args.files)
+    options = ExportOptions(size=headless.screen_size(os.environ))
+    headless.show(screen_at(Source(open_recording(path), tuple(args.device)), options))
+    return EXIT_DONE
+
+
+def _replay_inline(args: argparse.Namespace) -> int:
+    _need_terminal_below()
+    if STANDARD in args.files:
+        streams.keys_from_terminal()
+    from latmon.tui.strip import run
+
+    defaults = config.load(os.environ)
+    source = registry.load("replay")(_readable(args.files), speed=args.speed)
+    run(
+        source,
+        **_look(args, defaults),
+        devices=tuple(args.device),
+        title="replay",
+        findings=defaults.findings,
+    )
+    return EXIT_DONE
+
+
 def _demo(args: argparse.Namespace) -> int:
     from latmon.cli import demo
     from latmon.findings.tour import load_tour
@@ -207,10 +277,16 @@ def _demo(args: argparse.Namespace) -> int:
     if args.record is not None:
         with privileges.acting_as(user):
             return demo.record(args.scenario, args.seed, args.record, args.duration)
-    _need_terminal("latmon demo --record FILE")
+    if args.svg or args.cast or args.once:
+        with privileges.acting_as(user):
+            return demo.export(args)
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
     defaults = config.load(os.environ, user=user)
-    return _watch(request, _look(args, defaults), user, "demo", defaults, tour=tour)
+    bell = args.bell or bool(defaults.bell)
+    if args.inline:
+        return _strip(request, _look(args, defaults), user, "demo", defaults.findings, bell=bell)
+    _need_terminal("latmon demo --record FILE")
+    return _watch(request, _look(args, defaults), user, "demo", defaults, tour=tour, bell=bell)
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -331,6 +407,15 @@ def _settle() -> None:
     privileges.drop_root(_user())
 
 
+def _need_terminal_below() -> None:
+    """Raise UnavailableError where no strip can be redrawn on standard output."""
+    term = os.environ.get("TERM", "")
+    if not sys.stdout.isatty():
+        raise UnavailableError("--inline is drawn on stdout, and that is no terminal: use --once")
+    if term in _NO_CURSOR:
+        raise UnavailableError(f"--inline can't be redrawn on this terminal (TERM={term}): use --once")
+
+
 def _need_terminal(instead: str) -> None:
     """Raise UnavailableError where no screen can be drawn; it names the command that needs none."""
     term = os.environ.get("TERM", "")
@@ -338,5 +423,5 @@ def _need_terminal(instead: str) -> None:
         raise UnavailableError(f"stderr is no terminal, and the screen is drawn there; without one use: {instead}")
     if not sys.stdin.isatty():
         raise UnavailableError(f"stdin is no terminal, and keys are read there; without one use: {instead}")
-    if term in ("", "dumb", "unknown"):
+    if term in _NO_CURSOR:
         raise UnavailableError(f"the terminal can't be drawn on (TERM={term}); without one use: {instead}")

@@ -85,6 +85,12 @@ def is_one_sentence(done):
         ("--record no/such/dir/f", 3, "there is no directory"),
         ("--record /proc/f", 3, "can't record"),
         ("--backend bpftrace --record f", 3, "bpftrace"),
+        ("--backend bpftrace --once", 3, "bpftrace"),
+        ("--inline", 3, "--inline is drawn on stdout, and that is no terminal: use --once"),
+        ("demo --inline", 3, "use --once"),
+        ("replay f --inline", 3, "use --once"),
+        ("replay nope --once", 5, "nope"),
+        ("demo --svg no/such/dir/f --duration 1s", 3, "can't write"),
     ],
 )
 def test_refusals(latmon, words, code, said, tmp_path):

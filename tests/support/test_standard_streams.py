@@ -228,6 +228,8 @@ WRITERS = {
     "repair": ("check", "FILE", "--repair", "-o", "-"),
     "export": ("export", "FILE", "--to", "csv", "-o", "-"),
     "report": ("report", "FILE"),
+    "once": ("--backend", "procfs", "--once"),
+    "replay": ("replay", "FILE", "--once"),
 }
 
 

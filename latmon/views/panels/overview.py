@@ -567,7 +567,7 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
 def device_rows(
     view: ViewState, rows: list[Subject], every: list[Subject], width: int, *, titled: bool = False
 ) -> list[Line]:
-    """Return the header and some rows of the device table; `titled`: with a line above that has its order and filter."""
+    """Return the header and some rows of the device table; `titled`: with its order and filter above."""
     origin, trends = view.origin, view.history.trends
     columns, room = fitting(width, distribution=origin is None or not empty.no_distribution(origin))
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)

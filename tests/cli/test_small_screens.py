@@ -1,0 +1,279 @@
+"""Screens without the TUI: one as plain text, a strip below the prompt, pictures of a demo; progress on stderr."""
+
+import io
+import os
+import select
+import subprocess
+import sys
+import termios
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pyte
+import pytest
+
+from latmon import __version__
+from latmon.cli import demo, headless
+from latmon.cli.main import main
+from latmon.support import streams
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 120
+HOST_RECORDING_US = 6_000_000
+
+
+def command(*words):
+    return [sys.executable, "-m", "latmon", *words]
+
+
+def environment(**changed):
+    clean = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLORTERM", "COLUMNS", "LINES")}
+    return {**clean, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "backends"))), **changed}
+
+
+def run(*words, **environ):
+    return subprocess.run(
+        command(*words),
+        env=environment(**environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    path = tmp_path_factory.mktemp("demo") / "host.latmon.jsonl.gz"
+    demo.record("host", 1, path, HOST_RECORDING_US)
+    return path
+
+
+# ---- --once
+
+
+def test_once_is_a_screen_of_80x24_as_plain_text():
+    done = run("--once", "--backend", "procfs", "--interval", "200ms")
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert len(lines) == 24
+    assert max(map(len, lines)) <= 80
+    assert "\x1b" not in done.stdout
+    assert lines[0].startswith(" latmon  ")
+    assert "LIVE" in lines[0]
+    assert any("device" in line and "IOPS" in line for line in lines)
+    assert lines[-1].endswith(f"latmon {__version__}")
+    assert "  live, 20" in lines[-1], "the day"
+
+
+def test_once_captures_for_the_duration():
+    begun = time.monotonic()
+    done = run("--once", "--backend", "procfs", "--interval", "200ms", "--duration", "1500ms")
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begun > 1.5
+    assert len(done.stdout.splitlines()) == 24
+
+
+def test_once_takes_the_size_from_the_environment(monkeypatch):
+    for columns, lines, size in ((132, 43, (132, 43)), (10, 1, (40, 10)), (9999, 9999, (500, 200))):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setenv("LINES", str(lines))
+        assert headless.screen_size(os.environ) == size
+
+
+def test_once_into_a_reader_that_goes_away_is_no_failure():
+    capture = subprocess.Popen(
+        command("--once", "--backend", "procfs", "--interval", "200ms"),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    capture.stdout.close()
+    said = capture.stderr.read()
+    capture.stderr.close()
+    assert (capture.wait(PATIENCE_S), said) == (0, b"")
+
+
+def test_once_of_a_replay_and_of_a_demo_are_the_exported_text(recorded, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "30")
+    assert main(["export", str(recorded), "--to", "text", "--size", "100x30", "-o", "-"]) == 0
+    exported = capsys.readouterr().out
+    assert main(["replay", str(recorded), "--once"]) == 0
+    assert capsys.readouterr().out == exported
+    assert main(["demo", "host", "--once", "--duration", "6s"]) == 0
+    assert capsys.readouterr().out.splitlines()[:-1] == exported.splitlines()[:-1]
+    assert len(exported.splitlines()) == 30
+
+
+def test_a_terminal_that_knows_ascii_alone_gets_no_error(recorded):
+    done = run("replay", str(recorded), "--once", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+
+
+# ---- --inline
+
+
+class Terminal:
+    """A process on a pty of its own, of 100x30."""
+
+    def __init__(self, *words, **environ):
+        ours, theirs = os.openpty()
+        termios.tcsetwinsize(ours, (30, 100))
+        self.before = termios.tcgetattr(ours)
+        self.fd, self.seen = ours, b""
+        self.process = subprocess.Popen(
+            command(*words),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment(TERM="xterm-256color", **environ),
+            preexec_fn=lambda: os.login_tty(theirs),  # noqa: PLW1509  its Ctrl-C is a signal, as in a shell
+        )
+        self._theirs = theirs
+
+    def read(self, until):
+        end = time.monotonic() + PATIENCE_S
+        while until not in self.seen and time.monotonic() < end and self.process.poll() is None:
+            if select.select([self.fd], [], [], 0.1)[0]:
+                self.seen += os.read(self.fd, 1 << 16)
+        return until in self.seen
+
+    def end(self):
+        end = time.monotonic() + PATIENCE_S
+        while select.select([self.fd], [], [], 0.1)[0] or (self.process.poll() is None and time.monotonic() < end):
+            if select.select([self.fd], [], [], 0)[0]:
+                self.seen += os.read(self.fd, 1 << 16)
+        code = self.process.wait(1)
+        after = termios.tcgetattr(self.fd)
+        os.close(self._theirs)
+        os.close(self.fd)
+        assert after == self.before, "the terminal's modes are as they were"
+        return code
+
+    def screen(self):
+        emulator = pyte.Screen(100, 30)
+        pyte.ByteStream(emulator).feed(self.seen)
+        return [line.rstrip() for line in emulator.display]
+
+
+def test_the_strip_is_redrawn_in_place_and_stays_behind():
+    terminal = Terminal("demo", "emulex", "--inline")
+    assert terminal.read(b"device"), terminal.seen
+    for _ in range(3):  # three more pictures
+        assert terminal.read(b"\r\x1b["), terminal.seen
+        terminal.seen = terminal.seen.replace(b"\r\x1b[", b"\r \x1b[", 1)
+    os.write(terminal.fd, b"q")
+    assert terminal.end() == 0
+    lines = terminal.screen()
+    assert sum("latmon" in line for line in lines) == 1
+    assert "DEMO" in lines[0]
+    assert 4 <= sum(map(bool, lines)) <= 8
+    assert b"\x1b[?1049h" not in terminal.seen
+
+
+@pytest.mark.parametrize(("keys", "code"), [(b"\x03", 0), (b"Q", 0)])
+def test_keys_leave_the_strip(keys, code):
+    terminal = Terminal("demo", "--inline", NO_COLOR="1")
+    assert terminal.read(b"device")
+    os.write(terminal.fd, b"xyz\r\n" + keys)
+    assert terminal.end() == code
+    assert b"xyz" not in terminal.seen
+    assert b"\x1b[3" not in terminal.seen
+
+
+def test_the_strip_ends_with_its_source(recorded):
+    terminal = Terminal("replay", str(recorded), "--inline", "--speed", "0")
+    assert terminal.end() == 0
+    assert any("ENDED" in line for line in terminal.screen())
+
+
+def test_a_strip_whose_source_can_t_be_opened_says_why():
+    terminal = Terminal("--inline", "--backend", "bpftrace", LATMON_BPFTRACE="/nonexistent/bpftrace")
+    assert terminal.end() == 3
+    assert b"latmon: " in terminal.seen.split(b"\x1b[K\r\n")[-1]
+
+
+def test_the_strip_rings_for_a_critical_finding():
+    terminal = Terminal("demo", "host", "--inline", "--bell")
+    assert terminal.read(b"\a"), terminal.screen()
+    os.write(terminal.fd, b"q")
+    assert terminal.end() == 0
+
+
+# ---- pictures of a demo
+
+
+def test_pictures_of_a_demo_are_the_same_bytes_each_time(tmp_path, capsys):
+    names = [tmp_path / name for name in ("a.svg", "a.cast", "b.svg", "b.cast")]
+    for svg, cast in (names[:2], names[2:]):
+        words = ["demo", "emulex", "--duration", "8s", "--size", "100x30", "--svg", str(svg), "--cast", str(cast)]
+        assert main(words) == 0
+    assert names[0].read_bytes() == names[2].read_bytes()
+    assert names[1].read_bytes() == names[3].read_bytes()
+    assert ET.fromstring(names[0].read_text()).tag.endswith("svg")
+    assert names[1].read_text().startswith('{"version":2,"width":100,"height":30,')
+    assert "latmon demo emulex" in names[0].read_text()
+    assert {one.stat().st_mode & 0o777 for one in names} == {0o600}
+    assert f"latmon: 8 windows of emulex, seed 1, as svg in {names[0]}" in capsys.readouterr().err
+
+
+def test_a_name_that_is_taken_leaves_no_picture(tmp_path, capsys):
+    (tmp_path / "a.cast").write_text("mine")
+    words = ["demo", "--duration", "1h", "--svg", str(tmp_path / "a.svg"), "--cast", str(tmp_path / "a.cast")]
+    assert main(words) == 3
+    assert "it exists and is never overwritten" in capsys.readouterr().err
+    assert [one.name for one in tmp_path.iterdir()] == ["a.cast"]
+    assert (tmp_path / "a.cast").read_text() == "mine"
+
+
+# ---- progress
+
+
+class Tty(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def on_a_terminal(monkeypatch):
+    made = Tty()
+    monkeypatch.setattr(sys, "stderr", made)
+    monkeypatch.setattr(streams, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(streams, "_BETWEEN_S", 0.0)
+    return made
+
+
+def shares(said):
+    """Return the percentages of the lines that were written over each other."""
+    return [int(part.split("%")[0].split()[-1]) for part in said.split("\r") if "%" in part]
+
+
+@pytest.mark.parametrize(
+    "words", [("report",), ("report", "--html", "OUT"), ("export", "--to", "csv", "-o", "OUT")], ids=" ".join
+)
+def test_reading_a_recording_has_progress_on_a_terminal(recorded, tmp_path, monkeypatch, words):
+    stderr = on_a_terminal(monkeypatch)
+    name, *options = words
+    assert main([name, str(recorded), *(str(tmp_path / "out") if one == "OUT" else one for one in options)]) == 0
+    said = stderr.getvalue()
+    assert f"\rlatmon: reading {recorded}"[:40] in said
+    assert shares(said)[-1] == 100
+    emulator = pyte.Screen(200, 10)
+    pyte.Stream(emulator).feed(said.replace("\n", "\r\n"))
+    assert not any("%" in line for line in emulator.display), "it is removed at the end"
+
+
+def test_an_import_has_progress_on_a_terminal(recorded, tmp_path, monkeypatch):
+    stderr = on_a_terminal(monkeypatch)
+    assert main(["export", str(recorded), "--to", "jsonl", "-o", str(tmp_path / "lines")]) == 0
+    assert main(["import", str(tmp_path / "lines"), "-o", str(tmp_path / "back")]) == 0
+    assert "\rlatmon: writing " in stderr.getvalue()
+
+
+def test_there_is_no_progress_in_a_file(recorded, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(streams, "_PATIENCE_S", 0.0)
+    assert main(["export", str(recorded), "--to", "csv", "-o", str(tmp_path / "out")]) == 0
+    assert "\r" not in capsys.readouterr().err
