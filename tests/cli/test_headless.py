@@ -7,10 +7,12 @@ import pytest
 from recorded import ORIGIN, frame
 
 from latmon.capture.capture import CaptureCounts, Outcome
-from latmon.capture.registry import compiling
-from latmon.cli.headless import RecordingProgress, _progress
+from latmon.capture.registry import Request, compiling
+from latmon.cli.headless import RecordingProgress, _Picture, _progress
+from latmon.findings.rule import DEFAULT
 from latmon.model.frame import Completed, Flow, Health, Outstanding
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
+from latmon.views.lines import plain
 
 
 class Tty(io.StringIO):
@@ -156,3 +158,42 @@ def test_one_of_each_trouble_is_in_the_singular():
     line = _progress(1, replace(CaptureCounts(), lost_events=1, map_full=1, gaps=1, late=1), 0, stages=False)
     assert line.endswith("1 event lost, 1 map update lost, 1 gap, 1 window read late")
     assert _progress(1, replace(CaptureCounts(), late=2000), 0, stages=False).endswith("2,000 windows read late")
+
+
+# ---- one picture
+
+
+def picture(*frames, duration_us=None):
+    made, ended = _Picture(Request(duration_us=duration_us), (80, 24), DEFAULT), []
+    made.capture.stop = lambda reason, **_: ended.append(reason)
+    made.opened(replace(ORIGIN, interval_us=1_000_000))
+    for one in frames:
+        made.offer(one, CaptureCounts())
+    return "\n".join(map(plain, made.lines())), ended
+
+
+def probed(one):
+    return replace(one, health=Health(probes_attached=1, probes_wanted=1))
+
+
+def test_a_probes_first_window_is_left_out_of_a_picture():
+    first, second = probed(frame(0)), probed(frame(1))
+    assert picture(first)[1] == []
+    shown, ended = picture(first, second)
+    assert ended == ["the first window is complete"]
+    assert f"{sum(done.count for done in second.seen.values()):,} I/Os" in shown
+    assert next(iter(first.devices)).name in shown, "devices that it alone names"
+
+
+def test_the_kernels_first_window_is_a_picture():
+    assert picture(frame(0))[1] == ["the first window is complete"]
+
+
+def test_a_picture_of_one_window_shows_it():
+    shown, ended = picture(probed(frame(0)), duration_us=1_000_000)
+    assert ended == []
+    assert next(iter(frame(0).devices)).name in shown
+
+
+def test_without_a_window_there_is_no_picture():
+    assert picture() == ("", [])
