@@ -64,9 +64,9 @@ ACTIONS = (
     Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
     Action("delays", "enter", "Enter", "on a softirq vector: its delays as a heat map", "map", on=("interrupts",)),
     Action("evidence", "enter", "Enter", "the evidence: its screen, device and latencies", "show", on=_FINDINGS),
-    Action("copy", "c", "c", "copy a command of the next steps (OSC 52); again: the next one", "copy", on=_FINDINGS),
     Action("gather", "enter", "Enter", "the outliers in the marked region, live", "list", on=_CURSOR),
     Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
+    Action("copy", "c", "c", "copy a command of the next steps (OSC 52); again: the next one", "copy", on=_FINDINGS),
     Action(
         "busy", "d", "d", "only the time with I/Os in the driver; again: idle time too", "busy", on=("outstanding",)
     ),

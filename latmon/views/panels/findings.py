@@ -96,7 +96,9 @@ def listed(
 def evidence(one: Finding, width: int) -> list[Line]:
     """Return next steps, the evidence with its sample sizes, and what would refute the finding."""
     name = (Span(f" {_named(one)}", "accent"), Span(f"  {one.id}", "dim"))
-    lines: list[Line] = [(*name, Span("  next" if one.steps else "", "strong"))]
+    is_copied = any(step.commands for step in one.steps)
+    copies = (Span("  c", "accent"), Span(": copy a command", "dim")) if is_copied else ()
+    lines: list[Line] = [(*name, Span("  next" if one.steps else "", "strong"), *copies)]
     for number, step in enumerate(one.steps, 1):
         lines += _item(f"{number} ", f"{step.what} (risk: {step.risk})", width)
         lines += [line for command in step.commands for line in _command(command, width)]
