@@ -64,7 +64,9 @@ def export(args: argparse.Namespace) -> int:
     from latmon.exporters.screen import screen_at  # noqa: PLC0415
     from latmon.exporters.source import Source  # noqa: PLC0415
 
-    given = {name: value for name in ("screen", "size", "at", "speed", "theme") if (value := getattr(args, name))}
+    given = {
+        name: value for name in ("screen", "size", "at", "speed", "theme", "ramp") if (value := getattr(args, name))
+    }
     if args.speed == 0:
         raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
     outs = {form: out for form in ("svg", "cast") if (out := getattr(args, form)) is not None}

@@ -197,10 +197,10 @@ def _strip(
         privileges.drop_root(user)
         from latmon.tui.strip import run
 
-        ended = run(session.feed, devices=request.options.devices, title=title, findings=rules, bell=bell, **look)
+        code = run(session.feed, devices=request.options.devices, title=title, findings=rules, bell=bell, **look)
     finally:
         captured = session.close()
-    return captured if ended or request.record is not None else EXIT_DONE
+    return captured if code is None or (code == EXIT_DONE and request.record is not None) else code
 
 
 def _replay(args: argparse.Namespace) -> int:
