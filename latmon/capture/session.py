@@ -94,7 +94,7 @@ class Session:
         status = self._process.poll()
         if status is not None and status < 0:
             return f"the collector was killed by {_signal_name(-status)}"
-        last = next((line for line in reversed(self._said) if line.strip()), "it said nothing")
+        last = next((line for line in reversed(self._said) if line.strip()), "it printed no reason")
         return f"the collector failed: {last}"
 
     def close(self) -> int:

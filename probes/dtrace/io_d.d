@@ -25,8 +25,8 @@ BEGIN
  * The first clause of each probe has no predicate. What makes the next ones count is emptied before anything of the I/O is
  * read and set last, so that a read that faults leaves them nothing of another I/O.
  *
- * An address that is used again while its first I/O still stands here: that one ended unseen. On Linux only the first bio
- * of a request has an end, so these are mostly the bios that were merged into another's request.
+ * An address that is used again while its first I/O still has an entry: the end of that I/O was not seen. On Linux only the
+ * first bio of a request has an end, so these are mostly the bios that were merged into another's request.
  */
 io:::start
 {
@@ -51,7 +51,7 @@ io:::start
 }
 
 /*
- * Names of processes stand in 1024 slots and are set again once a second (2^30 ns): a name for each I/O would cost as
+ * Names of processes are kept in 1024 slots and are set again once a second (2^30 ns): a name for each I/O would cost as
  * much as all the rest, and one for each process would never be freed.
  */
 io:::start
@@ -83,8 +83,8 @@ io:::done
 }
 
 /*
- * Outliers: all are counted; told are 40 at once and 80 a second. The count of the suppressed stands before the telling,
- * which takes the token.
+ * Outliers: all are counted; at most 40 at once and 80 a second are printed. The suppressed are counted before the print,
+ * because the print takes the token.
  */
 io:::done
 /this->io_d_us >= ({{threshold_us}} ? {{threshold_us}} : 10000)/

@@ -86,8 +86,8 @@ rawtp:block::block_rq_complete
 }
 
 /*
- * Outliers: all are counted; told are 40 at once and 80 a second. The count of the suppressed stands before the telling,
- * which takes the token.
+ * Outliers: all are counted; at most 40 at once and 80 a second are printed. The suppressed are counted before the print,
+ * because the print takes the token.
  */
 rawtp:block::block_rq_complete
 /this->hba + this->queue >= ({{threshold_us}} ? {{threshold_us}} : 10000) && (this->kind == 2 || this->kind == 3)/

@@ -1,8 +1,8 @@
 /*
  * resume_d: from the end of an I/O to its waiting thread running again, per device and op: the stage resume.
  *
- * Portable: io:::wait-start and wait-done are in biowait(), or what a Linux has in its place; so it tells of I/Os that a
- * thread waits for by itself, not of asynchronous ones. Read by latmon through resume_d.yaml; keys are printed as columns:
+ * Portable: io:::wait-start and wait-done are in biowait(), or what a Linux has in its place; so it measures I/Os that
+ * a thread waits for by itself, not asynchronous ones. Read by latmon through resume_d.yaml; keys are printed as columns:
  * device, op.
  *
  * Histograms are of eight times the microseconds: so llquantize(, 2, 3, 34, 16) has latmon's own buckets.

@@ -1,9 +1,9 @@
 /*
  * wakeups_d: waking to running of kernel threads, from the sched provider alone.
  *
- * Portable. The thread that comes next is told by off-cpu, so that on-cpu isn't needed, which has no events on a Linux
+ * Portable. off-cpu names the thread that comes next, so that on-cpu isn't needed, which has no events on a Linux
  * without kprobes. In both probes arg0 is the thread's address on every system. Read by latmon through wakeups_d.yaml;
- * keys are printed as columns: thread, other thread. Names can have blanks, so TABs stand between a record's fields.
+ * keys are printed as columns: thread, other thread. Names can have blanks, so TABs separate a record's fields.
  *
  * Histograms are of eight times the microseconds: so llquantize(, 2, 3, 34, 16) has latmon's own buckets.
  */
@@ -38,7 +38,7 @@ sched:::off-cpu
 	    (timestamp - this->wakeups_d_woken) / 1000 : 0;
 }
 
-/* A thread's priority is told when it changes, and again every 64 ticks: a line can be lost. */
+/* A thread's priority is printed when it changes, and again every 64 ticks: a line can be lost. */
 sched:::off-cpu
 /this->wakeups_d_woken != 0 &&
     wakeups_d_told[(uint64_t)arg0] != (wakeups_d_n / 64 + 1) * 100000 + {{priority}}/

@@ -61,7 +61,7 @@ cam::xpt:action
 	cam_sent[this->bio] = timestamp;
 }
 
-/* How many commands the device may have at once: told when it changes, once a second at most. */
+/* How many commands the device may have at once: printed when it changes, once a second at most. */
 cam::xpt:action
 /cam_begun[(uint64_t)((union ccb *)arg0)->ccb_h.periph_priv.entries[1].ptr] != 0 &&
     ((union ccb *)arg0)->ccb_h.path->periph != 0 &&
@@ -162,8 +162,8 @@ io:::done
 }
 
 /*
- * Outliers: all are counted; told are 40 at once and 80 a second. The count of the suppressed stands before the telling,
- * which takes the token.
+ * Outliers: all are counted; at most 40 at once and 80 a second are printed. The suppressed are counted before the print,
+ * because the print takes the token.
  */
 io:::done
 /args[1]->unit_number >= 0 && cam_begun[(uint64_t)arg0] != 0 &&

@@ -5,7 +5,7 @@
  * culprit as an interrupt handler: it is shown among them, as "callout:MODULE`FUNCTION". Read by latmon through
  * callouts.yaml; returned is always 1, histograms are of eight times the microseconds.
  *
- * The function is read at the start: at the end the callout may have been armed anew for another one.
+ * The function is read at the start: at the end the callout may have been armed again for another function.
  */
 BEGIN
 {

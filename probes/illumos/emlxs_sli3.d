@@ -44,7 +44,7 @@ fbt:emlxs:emlxs_fca_transport:entry
 	self->emlxs_sli3_since = (uint64_t)timestamp;
 }
 
-/* The packet may have ended, and its address stand for another one, before the function that sent it returns. */
+/* The packet may have ended, and its address been used for another one, before the function that sent it returns. */
 fbt:emlxs:emlxs_fca_transport:return
 /self->emlxs_sli3_sending && emlxs_sli3_begun[self->emlxs_sli3_sending] == self->emlxs_sli3_since/
 {
@@ -60,8 +60,8 @@ fbt:emlxs:emlxs_fca_transport:return
 }
 
 /*
- * The interrupt handlers, with message-signalled interrupts or without. The stamp is never taken away: each sets it
- * anew, and the thread of an interrupt runs nothing else of this driver.
+ * The interrupt handlers, with message-signalled interrupts or without. The stamp is never cleared: each handler sets
+ * it again, and the thread of an interrupt runs nothing else of this driver.
  */
 fbt:emlxs:emlxs_sli3_msi_intr:entry,
 fbt:emlxs:emlxs_sli3_intx_intr:entry
@@ -100,7 +100,7 @@ fbt:fcp:fcp_cmd_callback:entry
 }
 
 /*
- * Outliers: all are counted, some are told. The count of the suppressed stands before the telling, which takes the
+ * Outliers: all are counted, some are printed. The suppressed are counted before the print, because the print takes the
  * token.
  */
 fbt:fcp:fcp_cmd_callback:entry

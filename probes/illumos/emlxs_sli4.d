@@ -6,10 +6,10 @@
  *     -> emlxs_sli4_msi_intr                          hba         the adapter, the fabric, the array and back
  *     -> emlxs_sli4_process_wqe_cmpl                  irq         the interrupt until the packet is queued
  *     -> emlxs_thread, emlxs_proc_channel             completion  until the completion thread takes it,
- *     -> fcp_cmd_callback                                         and works through what stands before it
+ *     -> fcp_cmd_callback                                         and works through what is queued before it
  *
  * An array that answers at once and a total of a second with nearly all of it in completion is a completion thread
- * that doesn't get a CPU; emlxs_thread says so from the scheduler's side. Read by latmon through emlxs_sli4.yaml; keys
+ * that doesn't get a CPU; emlxs_thread shows it from the scheduler's side. Read by latmon through emlxs_sli4.yaml; keys
  * are printed as columns: HBA port, op (0 read, 1 write, 2 flush, 3 discard, 9 other), histograms are of eight times
  * the microseconds.
  *
@@ -46,7 +46,7 @@ fbt:emlxs:emlxs_fca_transport:entry
 	self->emlxs_sli4_since = (uint64_t)timestamp;
 }
 
-/* The packet may have ended, and its address stand for another one, before the function that sent it returns. */
+/* The packet may have ended, and its address been used for another one, before the function that sent it returns. */
 fbt:emlxs:emlxs_fca_transport:return
 /self->emlxs_sli4_sending && emlxs_sli4_begun[self->emlxs_sli4_sending] == self->emlxs_sli4_since/
 {
@@ -62,8 +62,8 @@ fbt:emlxs:emlxs_fca_transport:return
 }
 
 /*
- * The interrupt handlers, with message-signalled interrupts or without. The stamp is never taken away: only they reach
- * the function below, on the same thread, and each sets it anew.
+ * The interrupt handlers, with message-signalled interrupts or without. The stamp is never cleared: only they reach the
+ * function below, on the same thread, and each sets it again.
  */
 fbt:emlxs:emlxs_sli4_msi_intr:entry,
 fbt:emlxs:emlxs_sli4_intx_intr:entry
@@ -85,7 +85,7 @@ fbt:emlxs:emlxs_sli4_process_wqe_cmpl:entry
 	emlxs_sli4_intr[this->key] = self->emlxs_sli4_of ? self->emlxs_sli4_at : (uint64_t)0;
 }
 
-/* The thread may have taken the packet already, and its address stand for another one. */
+/* The thread may have taken the packet already, and its address been used for another one. */
 fbt:emlxs:emlxs_sli4_process_wqe_cmpl:return
 /self->emlxs_sli4_pkt && emlxs_sli4_begun[self->emlxs_sli4_pkt] == self->emlxs_sli4_of/
 {
@@ -115,7 +115,7 @@ fbt:fcp:fcp_cmd_callback:entry
 }
 
 /*
- * Outliers: all are counted, some are told. The count of the suppressed stands before the telling, which takes the
+ * Outliers: all are counted, some are printed. The suppressed are counted before the print, because the print takes the
  * token.
  */
 fbt:fcp:fcp_cmd_callback:entry

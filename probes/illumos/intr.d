@@ -9,9 +9,9 @@
  * keeps the thread-local variables of each higher level apart, so a handler that is interrupted by another one keeps
  * its stamp.
  *
- * Which handlers share a vector isn't told by the probes. Taken are those that ran in the same interrupt thread and
- * claimed nothing since the last claim; when the first of them is asked again, the chain began anew (on a shared
- * vector the whole chain is asked until nobody claims), and what stood before is forgotten.
+ * The probes don't report which handlers share a vector. Those that ran in the same interrupt thread and claimed nothing
+ * since the last claim are taken to share it. When the first of them is called again, the chain began again (on a shared
+ * vector the kernel calls the whole chain until no handler claims the interrupt), and the handlers before it are dropped.
  */
 BEGIN
 {

@@ -1,7 +1,7 @@
 /*
  * mpt_flags: which targets of an mpt HBA are refused tagged queuing, by the driver's own bit maps: m_notag (a bit per target
- * that doesn't seem to support tagged commands), m_nowide (no wide transfers), m_props_update (properties still to be told).
- * Told when the HBA is given a command, every 10 s at most.
+ * that doesn't seem to support tagged commands), m_nowide (no wide transfers), m_props_update (properties not reported yet).
+ * Printed when the HBA is given a command, every 10 s at most.
  *
  * Read by latmon through mpt_flags.yaml; a line is  @@ limit mpt_flags HBA VALUE NAME,  with the HBA as mpt0.
  *

@@ -71,8 +71,8 @@ fbt::scsi_destroy_pkt:entry
 }
 
 /*
- * Outliers: all are counted; told are 40 at once and 80 a second. The count of the suppressed stands before the telling,
- * which takes the token.
+ * Outliers: all are counted; at most 40 at once and 80 a second are printed. The suppressed are counted before the print,
+ * because the print takes the token.
  */
 fbt::scsi_destroy_pkt:entry
 /scsi_pkt_begun[(uint64_t)arg0] != 0 &&

@@ -71,8 +71,9 @@ fbt::biodone:entry
 }
 
 /*
- * Outliers: all are counted; told are 20 of a disk at once and 50 a second, so that a disk full of them hides no other's,
- * and of all 80 at once and 400 a second. The count of the suppressed stands before the telling, which takes the token.
+ * Outliers: all are counted. At most 20 of a disk at once and 50 a second are printed, so that a disk full of them hides no
+ * other's, and of all disks 80 at once and 400 a second. The suppressed are counted before the print, because the print
+ * takes the token.
  */
 fbt::biodone:entry
 /sd_begun[(uint64_t)arg0] != 0 &&

@@ -5,12 +5,12 @@
  * Read by latmon through sd_depth.yaml. Columns of a key: device (sd2, ssd0), depth: exact to 256, from 257 on index
  * 257 + 8 per octave, the first for 257 to 288. Maps are cumulative.
  *
- * Which counters: un_ncmds_in_transport is what sd_start_cmds compares with un_throttle, so only that tells whether the
+ * Which counters: un_ncmds_in_transport is what sd_start_cmds compares with un_throttle, so only that shows whether the
  * throttle is reached. un_ncmds_in_driver is that and the wait queue together, so it may be far above it. What is just
- * being completed is still in it, but in none of both, that is un_in_callback.
+ * being completed is still in it, but in neither of the two: it is in un_in_callback.
  *
  * Which hooks: the static probe before the HBA is called and biodone's entry, where both counters have gone down. They have
- * one name for sd and ssd, and there is no such pair for each command in any other layer. So time is told apart at what is
+ * one name for sd and ssd, and there is no such pair for each command in any other layer. So time is divided at what is
  * sent and what completes; what only joins a full queue meanwhile is seen at the next completion.
  *
  * Each this-> is set in the clause that uses it: one that isn't has the value of an earlier probe.
@@ -58,7 +58,7 @@ sdt:::scsi-transport-dispatch
 
 /*
  * From the last event to this one the depths were what that one left. More than 10 s without any command are not counted:
- * a disk that nobody uses has no depth. What is left of a microsecond is kept for the next time.
+ * a disk without any I/O has no depth. What is left of a microsecond is kept for the next time.
  */
 sdt:::scsi-transport-dispatch,
 fbt::biodone:entry

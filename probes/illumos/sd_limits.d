@@ -1,6 +1,6 @@
 /*
  * sd_limits: what sd or ssd lets a disk have at once, and what it does about it: throttle, tagged queuing, sorting, retries.
- * Told when a disk sends a command, every 10 s at most, and within a second when its throttle has changed.
+ * Printed when a disk sends a command, every 10 s at most, and within a second when its throttle has changed.
  *
  * Read by latmon through sd_limits.yaml; a line is  @@ limit sd_limits DEVICE VALUE NAME.
  *

@@ -6,7 +6,7 @@
  *
  * What never comes by here: a driver's loop that was handed to a queue once and runs for ever, waiting on its own
  * condition variable. qlc's completion threads are such (qlc_0_comp_thd: executed 0, totaltime 0, all threads active):
- * neither kstat nor this script tells anything of their latency.
+ * neither kstat nor this script measures their latency.
  *
  * A task is known by its entry's address: an entry is used again only after its task began, so a stamp is never
  * another's.

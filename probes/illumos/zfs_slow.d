@@ -2,7 +2,7 @@
  * zfs_slow: what a process waits for in ZFS: read, write and fsync of a file, per pool.
  *
  * The top of the way down: it holds the ARC, the transaction group's throttle and the intent log, and all I/O of the
- * pool that the process waits for. Against the same moment at the pool's disks it says whether the time is in ZFS or
+ * pool that the process waits for. Against the same moment at the pool's disks it shows whether the time is in ZFS or
  * below. There is no one-to-one: a read may need no I/O or many, a write is written later. Read by latmon through
  * zfs_slow.yaml; device zfs:POOL, op 0 read, 1 write, 2 fsync, histograms are of eight times the microseconds.
  *
@@ -44,7 +44,7 @@ fbt:zfs:zfs_fsync:entry
 }
 
 /*
- * Outliers: all are counted, some are told. The count of the suppressed stands before the telling, which takes the
+ * Outliers: all are counted, some are printed. The suppressed are counted before the print, because the print takes the
  * token.
  */
 fbt:zfs:zfs_read:return,

@@ -193,7 +193,7 @@ async def test_a_crash_shows_its_last_sentence_only(session):
 
 
 async def test_a_collector_that_says_nothing(session):
-    with pytest.raises(LatmonError, match=r"^the collector failed: it said nothing$"):
+    with pytest.raises(LatmonError, match=r"^the collector failed: it printed no reason$"):
         async with session(script="").feed:
             pass
 

@@ -66,10 +66,10 @@ START_MONO_US = 86_400_000_000
 BEHIND_HBA = ("irq", "softirq", "completion")
 ROWS = 40
 """Outliers of a window that the rate limit lets through."""
-WITHOUT = "no numbers of it were published, and none are made up"
-_ON_DEMAND = "told of the traced requests alone: request stamps don't have it"
+WITHOUT = "no numbers were published for it, and none are made up"
+_ON_DEMAND = "measured for traced requests only: request stamps don't contain it"
 _STAGES = ("queue", "requeue", "hba", *BEHIND_HBA)
-_APART = "sd's own probes don't tell it apart, its time is in D2C (issue to completion)"
+_APART = "sd's own probes don't separate it, its time is in D2C (issue to completion)"
 _SOLARIS_ABSENT = tuple(Missing(stage, _APART) for stage in BEHIND_HBA)
 _UNFOLLOWED = "a user's thread, or an interrupt without a handler"
 
@@ -317,8 +317,8 @@ def solaris(
     programs: Mapping[str, tuple[str, int]],
 ) -> HostFacts:
     """Return the facts of a Solaris host, where the stages behind the HBA are not separated."""
-    requeue = Missing("requeue", "told of the traced requests alone: sd sends none again here")
-    resume = Missing("resume", "no script of these follows the thread that waits")
+    requeue = Missing("requeue", "measured for traced requests only: sd sends none again here")
+    resume = Missing("resume", "none of these scripts follows the waiting thread")
     tables = (Missing(table, WITHOUT) for table in ("softirqs", "handlers", "wake-ups"))
     made = replace(
         origin(host, f"SunOS {settings['kernel']['release']}-demo", settings=settings, hz=100),

@@ -138,7 +138,8 @@ def _no_privilege(why: str, system: str) -> str:
 
 def _no_library(why: str, tool: str) -> str:
     """Return why no script runs: DTrace compiles its own files for every program."""
-    hidden = ", which a kernel without CONFIG_KALLSYMS_ALL does not tell" if "failed to resolve vmlinux`" in why else ""
+    unresolved = "failed to resolve vmlinux`" in why
+    hidden = ", because a kernel without CONFIG_KALLSYMS_ALL does not list that symbol" if unresolved else ""
     return f"{tool} can't compile its own library on this kernel: {why}{hidden}."
 
 

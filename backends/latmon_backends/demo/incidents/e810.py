@@ -289,7 +289,7 @@ def _outliers(rng: Random, ended: Sequence[SentIo]) -> Iterator[Outlier]:
 _SICK, _HEALTHY = _host(E810), _host(MELLANOX)
 E810_CASE = Scenario(
     "4 KiB one at a time over RDMA: each I/O takes 3.97 ms, a tick of HZ 250, because the E810's driver raises "
-    "IRQ_POLL in a thread and wakes nobody to run it.",
+    "IRQ_POLL in a thread and doesn't wake ksoftirqd to run it.",
     _SICK.origin,
     WINDOWS,
     _sick,

@@ -156,9 +156,9 @@ THRESHOLD_US = 500_000
 """The log writer warns from here on."""
 EMLXS, QLC = "emlxs", "qlc"
 ABSENT = (
-    Missing("requeue", "a packet that the driver refuses begins anew"),
-    Missing("softirq", "the completion threads do this work, their time is in completion"),
-    Missing("resume", "nothing here tells when a waiter runs again"),
+    Missing("requeue", "a packet that the driver refuses starts again"),
+    Missing("softirq", "the completion threads do this work, and their time is in completion"),
+    Missing("resume", "no probe here measures when a waiting thread runs again"),
 )
 _SPAN_US = 10_000_000
 """Between two samples of the task queues."""

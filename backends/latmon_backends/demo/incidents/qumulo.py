@@ -173,7 +173,7 @@ def _handlers(rng: Random, drawn: Sequence[FlowIos], before: Sequence[EqualIos])
 
 
 QUMULO = Scenario(
-    "one of 24 NVMe drives waits behind a PCIe switch's interrupt handler: averages tell little, writes fall by half.",
+    "one of 24 NVMe drives waits behind a PCIe switch's interrupt handler: averages barely move, writes fall by half.",
     replace(_HOST.origin, settings=_settings(2, switch=True)),
     WINDOWS,
     _sick,
