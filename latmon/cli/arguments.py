@@ -42,7 +42,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     name = argv[0] if argv and not argv[0].startswith("-") else ""
     if name and name not in _COMMANDS:
         raise UsageError(f"there is no command {clean(name)!r}; the commands are {', '.join(_COMMANDS)}")
-    parser = _live() if not name else _Parser(prog=f"latmon {name}", description=_COMMANDS[name][0], allow_abbrev=False)
+    parser = (
+        _live()
+        if not name
+        else _Parser(prog=f"latmon {name}", description=_sentence(_COMMANDS[name][0]), allow_abbrev=False)
+    )
     if name:
         _COMMANDS[name][1](parser)
     args = parser.parse_args(argv[1:] if name else argv, argparse.Namespace(command=name or "live"))
@@ -63,31 +67,41 @@ def parse(argv: list[str]) -> argparse.Namespace:
     return args
 
 
+def _sentence(purpose: str) -> str:
+    return f"{purpose[0].upper()}{purpose[1:]}."
+
+
 def _live() -> _Parser:
     lines = "\n".join(f"  {name:<8} {purpose}" for name, (purpose, _) in _COMMANDS.items())
     parser = _Parser(
         prog="latmon",
         description=_MAIN,
-        epilog=f"commands (latmon COMMAND --help says more):\n{lines}",
+        epilog=f"commands (latmon COMMAND --help lists the options of each):\n{lines}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"latmon {__version__}")
-    parser.add_argument("--backend", metavar="NAME", help="auto (the default), bpftrace, dtrace, procfs, ...")
-    parser.add_argument("--interval", type=_spoken(interval_us), help="one frame per 100ms to 60s; default 1s")
-    parser.add_argument("--threshold", type=_spoken(threshold_us), help="what counts as slow, such as 100ms")
+    parser.add_argument(
+        "--backend", metavar="NAME", help="measure with this backend: auto (the default), bpftrace, dtrace, procfs"
+    )
+    parser.add_argument(
+        "--interval", type=_spoken(interval_us), help="time between two frames, 100ms to 60s (default 1s)"
+    )
+    parser.add_argument(
+        "--threshold", type=_spoken(threshold_us), help="list I/Os that take at least this long, such as 100ms"
+    )
     parser.add_argument(
         "--stages",
         metavar="WHEN",
         type=_spoken(stages_mode),
-        help="trace stages: auto (the default), basic: never, all",
+        help="trace stages on demand (auto, the default), never (basic), or always and for all devices (all)",
     )
     parser.add_argument(
         "--invasive",
         metavar="PROBE",
         action="append",
         default=[],
-        help="run this probe though it slows the host down (latmon probes lists them)",
+        help="run this probe, which slows the host down (`latmon probes` lists the probes); may be repeated",
     )
     _devices(parser)
     _theme(parser)
@@ -95,15 +109,21 @@ def _live() -> _Parser:
     _bell(parser)
     recording = parser.add_argument_group("recording")
     recording.add_argument(
-        "--record", metavar="FILE", type=_spoken(_new_file), help="record to FILE (-: stdout), without a screen"
+        "--record", metavar="FILE", type=_spoken(_new_file), help="record to FILE without a screen; - is stdout"
     )
     recording.add_argument(
-        "--duration", type=_spoken(_duration), help="end after so long, such as 60s or 5min; also with --once, --inline"
+        "--duration",
+        type=_spoken(_duration),
+        help="end after this time, such as 60s or 5min; also with --once and --inline",
     )
-    recording.add_argument("--max-size", type=_spoken(_size), metavar="SIZE", help="of all its parts, such as 512M")
-    recording.add_argument("--keep", type=_spoken(_keep), metavar="TIME", help="of each part of it, such as 7d")
     recording.add_argument(
-        "--redact", action="store_true", help="leave names that may identify the host or its users out of FILE"
+        "--max-size", type=_spoken(_size), metavar="SIZE", help="keep all parts together below SIZE, such as 512M"
+    )
+    recording.add_argument(
+        "--keep", type=_spoken(_keep), metavar="TIME", help="remove parts older than TIME, such as 7d"
+    )
+    recording.add_argument(
+        "--redact", action="store_true", help="do not write names that may identify the host or its users"
     )
     recording.add_argument("--tui", action="store_true", help="show the screen while recording")
     return parser
@@ -165,21 +185,38 @@ def _check_demo(args: argparse.Namespace) -> None:
 
 
 def _replay(parser: argparse.ArgumentParser) -> None:
-    _small_screens(parser, "as of the recording's end")
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="- is stdin; keys come from the terminal")
-    parser.add_argument("--speed", type=_spoken(_speed), default=1.0, help="times as fast as it was; 0: at once")
+    _small_screens(parser, "as of the end of the recording")
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        type=Path,
+        help="a recording; several are the parts of one capture; - is stdin, and keys come from the terminal",
+    )
+    parser.add_argument(
+        "--speed",
+        type=_spoken(_speed),
+        default=1.0,
+        help="replay this many times as fast; 0 shows the end at once (default 1)",
+    )
     _devices(parser)
     _theme(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=Path, help="several are the parts of one capture; - is stdin"
+        "files",
+        metavar="FILE",
+        nargs="+",
+        type=Path,
+        help="a recording; several are the parts of one capture; - is stdin",
     )
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="schema latmon.report/1")
-    form.add_argument("--text", action="store_true", help="for people (the default)")
-    form.add_argument("--html", metavar="OUT", type=Path, help="one file that needs nothing else; - is stdout")
+    form.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.report/1")
+    form.add_argument("--text", action="store_true", help="print text (the default)")
+    form.add_argument(
+        "--html", metavar="OUT", type=Path, help="write one HTML file that loads nothing else; - is stdout"
+    )
 
 
 def _diff(parser: argparse.ArgumentParser) -> None:
@@ -187,10 +224,17 @@ def _diff(parser: argparse.ArgumentParser) -> None:
         "first",
         metavar="A",
         type=_spoken(_span),
-        help="FILE, FILE@NOTE: from a mark to the next, FILE@..NOTE: what is before it; - is stdin",
+        help="a recording (- is stdin); FILE@NOTE is its part from the mark NOTE to the next mark, FILE@..NOTE the "
+        "part before that mark",
     )
-    parser.add_argument("others", metavar="B", nargs="+", type=_spoken(_span), help="the same; more than one: a sweep")
-    parser.add_argument("--json", action="store_true", help="schema latmon.diff/1")
+    parser.add_argument(
+        "others",
+        metavar="B",
+        nargs="+",
+        type=_spoken(_span),
+        help="what to compare with A, written like A; several are compared as a sweep",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.diff/1")
 
 
 def _import(parser: argparse.ArgumentParser) -> None:
@@ -198,25 +242,47 @@ def _import(parser: argparse.ArgumentParser) -> None:
 
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "formats:\n" + "\n".join(f"  {one.name:<14} {one.purpose}" for one in FORMATS)
-    parser.add_argument("file", metavar="FILE", type=Path, help="a text of theirs, prose around it or not; - is stdin")
     parser.add_argument(
-        "-o", dest="out", metavar="OUT", type=_spoken(_new_file), required=True, help="the recording; - is stdout"
+        "file", metavar="FILE", type=Path, help="output of another tool; text around it is skipped; - is stdin"
     )
     parser.add_argument(
-        "--from", dest="from_format", metavar="FORMAT", choices=NAMES, help="only this; else what is there"
+        "-o", dest="out", metavar="OUT", type=_spoken(_new_file), required=True, help="the new recording; - is stdout"
     )
-    parser.add_argument("--unit", choices=("us", "ms", "ns", "s"), help="of tables: where the text doesn't name it")
-    parser.add_argument("--device", metavar="NAME", type=_spoken(_glob), help="what all of it is about")
-    parser.add_argument("--op", choices=OPS)
-    parser.add_argument("--stage", choices=STAGES)
-    parser.add_argument("--start", type=_spoken(_moment), metavar="TIME", help="of a text without times")
-    parser.add_argument("--interval", type=_spoken(_duration), default=1_000_000, help="of a window; default 1s")
-    parser.add_argument("--events", metavar="A,B", type=_spoken(_events), help="of a trace: the time from A to B")
-    parser.add_argument("--key", metavar="FIELD", default="", help="with --events: which A belongs to which B")
-    parser.add_argument("--threshold", type=_spoken(threshold_us), default=100_000, help="listed from here on; 100ms")
-    parser.add_argument("--host", metavar="NAME", default="", help="whose it is")
     parser.add_argument(
-        "--first-report", choices=("keep", "drop"), default="", help="of iostat: keep it after -y; else by its numbers"
+        "--from",
+        dest="from_format",
+        metavar="FORMAT",
+        choices=NAMES,
+        help="read only this format (default: each format that is found)",
+    )
+    parser.add_argument("--unit", choices=("us", "ms", "ns", "s"), help="unit of tables whose text names none")
+    parser.add_argument("--device", metavar="NAME", type=_spoken(_glob), help="device that all of the text describes")
+    parser.add_argument("--op", choices=OPS, help="operation of tables whose text names none")
+    parser.add_argument("--stage", choices=STAGES, help="stage of tables whose text names none")
+    parser.add_argument(
+        "--start", type=_spoken(_moment), metavar="TIME", help="when the first window begins, for a text without times"
+    )
+    parser.add_argument(
+        "--interval", type=_spoken(_duration), default=1_000_000, help="length of a window (default 1s)"
+    )
+    parser.add_argument(
+        "--events", metavar="A,B", type=_spoken(_events), help="in a trace, measure the time from event A to event B"
+    )
+    parser.add_argument(
+        "--key", metavar="FIELD", default="", help="with --events: the field in which A and its B agree"
+    )
+    parser.add_argument(
+        "--threshold",
+        type=_spoken(threshold_us),
+        default=100_000,
+        help="list I/Os that take at least this long (default 100ms)",
+    )
+    parser.add_argument("--host", metavar="NAME", default="", help="host that the text is from")
+    parser.add_argument(
+        "--first-report",
+        choices=("keep", "drop"),
+        default="",
+        help="keep or drop iostat's first report (default: decided by its numbers); keep it if iostat ran with -y",
     )
 
 
@@ -237,23 +303,31 @@ def _moment(text: str) -> float:
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", metavar="SCENARIO", nargs="?", default="host")
-    parser.add_argument("--list", action="store_true", help="the scenarios")
-    parser.add_argument("--tour", action="store_true", help="explain the demo in five steps; . goes to the next")
-    parser.add_argument("--seed", type=_spoken(_seed), default=1, help="another host with the same sickness")
     parser.add_argument(
-        "--record", metavar="FILE", type=_spoken(_new_file), help="write its recording (-: stdout), show nothing"
+        "scenario", metavar="SCENARIO", nargs="?", default="host", help="one that --list names (default host)"
+    )
+    parser.add_argument("--list", action="store_true", help="list the scenarios")
+    parser.add_argument(
+        "--tour", action="store_true", help="explain the demo in five steps; the key . goes to the next"
     )
     parser.add_argument(
-        "--svg", metavar="FILE", type=_spoken(_new_file), help="write a picture of its end, show nothing"
+        "--seed", type=_spoken(_seed), default=1, help="a number that selects another host with the same problem"
     )
     parser.add_argument(
-        "--cast", metavar="FILE", type=_spoken(_new_file), help="write a film of it, for asciinema; also with --svg"
+        "--record", metavar="FILE", type=_spoken(_new_file), help="write a recording without a screen; - is stdout"
     )
     parser.add_argument(
-        "--duration", type=_spoken(_duration), help="with --record, --svg, --cast, --once: so long; host: 3min"
+        "--svg", metavar="FILE", type=_spoken(_new_file), help="write a picture of the end, without a screen"
     )
-    _small_screens(parser, "as of its end")
+    parser.add_argument(
+        "--cast", metavar="FILE", type=_spoken(_new_file), help="write an animation for asciinema; also with --svg"
+    )
+    parser.add_argument(
+        "--duration",
+        type=_spoken(_duration),
+        help="with --record, --svg, --cast and --once: end after this time (default: the whole scenario, for host 3min)",
+    )
+    _small_screens(parser, "as of the end of the demo")
     _bell(parser)
     _devices(parser)
     pictures = parser.add_argument_group("--svg, --cast and --once")
@@ -263,12 +337,12 @@ def _demo(parser: argparse.ArgumentParser) -> None:
 
 def _check(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Exit code 0: clean, or still being written; 5: damaged. A recording whose latmon was killed has no closing "
-        "line: nothing else is wrong with it, every command reads it, and --repair closes it. --repair ends with 0 "
-        "when the copy is written and clean."
+        "Exit code 0: the recording is clean or still being written; 5: it is damaged. If latmon was killed, its "
+        "recording only lacks the closing line: every command reads it, and --repair writes a copy with that line. "
+        "With --repair the exit code is 0 if the copy was written and is clean."
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="- is stdin")
-    parser.add_argument("--repair", action="store_true", help="write what can be read to OUT; FILE stays as it is")
+    parser.add_argument("file", metavar="FILE", type=Path, help="a recording; - is stdin")
+    parser.add_argument("--repair", action="store_true", help="write what can be read to OUT; FILE is not changed")
     parser.add_argument(
         "-o", dest="out", metavar="OUT", type=_spoken(_new_file), help="with --repair: a new file, or - for stdout"
     )
@@ -276,50 +350,62 @@ def _check(parser: argparse.ArgumentParser) -> None:
 
 def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Exit code 0: latmon can measure here; 3: it can't. With --self-test 0: every panel that measures here shows "
-        "the delay that was made; 1: one doesn't; 3: the test can't run here, with the reason."
+        "Exit code 0: latmon can measure on this host; 3: it can't. With --self-test 0: every panel that measures on "
+        "this host shows the delay that was made; 1: at least one panel doesn't; 3: the test can't run on this host, "
+        "and the reason is printed."
     )
-    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
     parser.add_argument(
         "--self-test",
         action="store_true",
-        help="make a known delay on a loop device of its own, and check that the panels show it; takes root, and about "
-        "8 s more than the probes take to start: up to a minute with an old bpftrace, several on a loaded host",
+        help="make a known delay on a temporary loop device and check that the panels show it; needs root; takes about "
+        "8 s more than the start of the probes, which takes up to a minute with an old bpftrace, more on a loaded host",
     )
-    parser.add_argument("--backend", metavar="NAME", help="with --self-test: measure with this one")
+    parser.add_argument("--backend", metavar="NAME", help="with --self-test: measure with this backend")
 
 
 def _probes(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "show"), nargs="?", default="list")
-    parser.add_argument("name", metavar="NAME", nargs="?", help="with show: a name from the list")
+    parser.add_argument("action", choices=("list", "show"), nargs="?", default="list", help="default list")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="with show: a probe or a group of probes")
 
 
 def _rules(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("list", "show"), nargs="?", default="list")
-    parser.add_argument("name", metavar="RULE", nargs="?", help="with show: this rule alone; default: all")
+    parser.add_argument("action", choices=("list", "show"), nargs="?", default="list", help="default list")
+    parser.add_argument("name", metavar="RULE", nargs="?", help="with show: only this rule (default: all rules)")
 
 
 def _export(parser: argparse.ArgumentParser) -> None:
     forms = "; ".join(f"{name}: {what}" for name, what in FORMATS.items())
-    parser.add_argument("file", metavar="FILE", type=Path, help="- is stdin")
+    parser.add_argument("file", metavar="FILE", type=Path, help="a recording; - is stdin")
     parser.add_argument("--to", metavar="FORMAT", choices=tuple(FORMATS), required=True, help=forms)
     parser.add_argument(
         "-o", metavar="OUT", dest="out", type=_spoken(_new_file), required=True, help="a new file, or - for stdout"
     )
     _devices(parser)
-    parser.add_argument("--buckets", action="store_true", help="csv: a row per bucket that holds I/Os")
+    parser.add_argument("--buckets", action="store_true", help="csv: write a row per bucket that contains I/Os")
     pictures = parser.add_argument_group("svg, text and cast")
     _pictures(pictures)
     _theme(pictures)
-    pictures.add_argument("--duration", type=_spoken(_duration), help="cast: so much of the recording")
-    pictures.add_argument("--cast-version", type=int, choices=VERSIONS, help="cast: default 2, which all players know")
+    pictures.add_argument("--duration", type=_spoken(_duration), help="cast: show only this much of the recording")
+    pictures.add_argument(
+        "--cast-version",
+        type=int,
+        choices=VERSIONS,
+        help="cast: version of the file (default 2, which all players read)",
+    )
 
 
 def _pictures(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--screen", choices=SCREENS, help="default overview")
-    parser.add_argument("--size", metavar="80x24", type=_spoken(_screen_size), help="columns x lines")
-    parser.add_argument("--at", metavar="TIME", help="90s from the begin, 14:05:30, or an RFC 3339 stamp")
-    parser.add_argument("--speed", type=_spoken(_speed), help="cast: times as fast as it was; default 1")
+    parser.add_argument("--screen", choices=SCREENS, help="screen to draw (default overview)")
+    parser.add_argument(
+        "--size", metavar="80x24", type=_spoken(_screen_size), help="columns x lines of the screen (default 80x24)"
+    )
+    parser.add_argument(
+        "--at",
+        metavar="TIME",
+        help="time to draw: 90s after the begin, 14:05:30, or an RFC 3339 time (default: the end, for a cast the begin)",
+    )
+    parser.add_argument("--speed", type=_spoken(_speed), help="cast: play this many times as fast (default 1)")
 
 
 def _small_screens(parser: argparse._ActionsContainer, when: str) -> None:
@@ -327,7 +413,7 @@ def _small_screens(parser: argparse._ActionsContainer, when: str) -> None:
         "--once", action="store_true", help=f"print one screen as plain text {when}; COLUMNS x LINES, else 80x24"
     )
     parser.add_argument(
-        "--inline", action="store_true", help="a strip of a few lines below the prompt: the first devices, a finding"
+        "--inline", action="store_true", help="show a strip of a few lines below the prompt: the first devices and a finding"
     )
 
 
@@ -336,22 +422,27 @@ def _bell(parser: argparse._ActionsContainer) -> None:
 
 
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
-    "replay": ("the same screen on a recording", _replay),
-    "report": ("summary of a recording", _report),
-    "diff": ("two captures or more compared: what differs, where, how surely", _diff),
-    "check": ("what a recording is, what is damaged in it; --repair writes a clean copy", _check),
-    "export": ("a recording in the formats of others, and as pictures", _export),
-    "import": ("other tools' text as a recording", _import),
-    "demo": ("a synthetic host, no privilege needed", _demo),
-    "doctor": ("what works here, what doesn't, why, and what to do", _doctor),
-    "probes": ("the probes that latmon has", _probes),
-    "rules": ("the rules of the findings: when each fires, its thresholds", _rules),
+    "replay": ("show a recording on the same screen", _replay),
+    "report": ("summarise a recording", _report),
+    "diff": ("compare captures: what differs, where, and with what certainty", _diff),
+    "check": ("check a recording for damage; --repair writes a clean copy", _check),
+    "export": ("convert a recording to other tools' formats, or draw pictures of it", _export),
+    "import": ("convert other tools' output to a recording", _import),
+    "demo": ("show a synthetic host or a published incident; needs no privilege", _demo),
+    "doctor": ("check what works on this host, why something doesn't, and what to do", _doctor),
+    "probes": ("list the probes, or show one", _probes),
+    "rules": ("list the rules of the findings, with the meaning and values of their thresholds", _rules),
 }
 
 
 def _devices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--device", metavar="GLOB", action="append", default=[], type=_spoken(_glob), help="only these; may be repeated"
+        "--device",
+        metavar="GLOB",
+        action="append",
+        default=[],
+        type=_spoken(_glob),
+        help="only devices that match; may be repeated",
     )
 
 
@@ -359,10 +450,10 @@ def _theme(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--theme",
         metavar="NAME",
-        help="dark, light, high-contrast, mono, solarized, colour-blind, phosphor or one of yours",
+        help="dark, light, high-contrast, mono, solarized, colour-blind, phosphor or one of your own",
     )
     parser.add_argument(
-        "--ramp", metavar="NAME", help="colours of counts: auto, cividis, viridis, inferno, mono or one of yours"
+        "--ramp", metavar="NAME", help="colours of counts: auto, cividis, viridis, inferno, mono or one of your own"
     )
 
 

@@ -56,14 +56,14 @@ def moment_us(text: str, origin: Origin) -> int:
 
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
-        "jsonl": "the recording's own lines, unpacked",
+        "jsonl": "the lines of the recording, uncompressed",
         "csv": "a row per window, device, op and stage",
-        "openmetrics": "a snapshot, for Prometheus and its kin",
+        "openmetrics": "a snapshot for Prometheus",
         "hlog": "an HdrHistogram log",
-        "perfetto": "outliers and counters, for ui.perfetto.dev",
+        "perfetto": "outliers and counters for ui.perfetto.dev",
         "svg": "a picture of a screen",
         "text": "a screen as plain text",
-        "cast": "a film of one, for asciinema",
+        "cast": "an animation of a screen for asciinema",
     }
 )
 SCREENS = (
