@@ -82,20 +82,20 @@ def lba_order(issues: Sequence[Issue]) -> LbaOrder:
     """Count one burst in order of issue."""
     if not issues:
         return LbaOrder()
-    passed = overtaken(issues)
+    overtakers = overtaken(issues)
     pairs, ascending = _compared(_by_op(issues))
     came_pairs, came_ascending = _compared(_as_they_came(some) for some in _by_op(issues))
-    longest = max(range(len(issues)), key=lambda at: (issues[at].queued_us, passed[at]))
+    longest = max(range(len(issues)), key=lambda at: (issues[at].queued_us, overtakers[at]))
     return LbaOrder(
         len(issues),
         pairs,
         ascending,
         came_pairs,
         came_ascending,
-        sum(n > 0 for n in passed),
-        max(passed),
+        sum(n > 0 for n in overtakers),
+        max(overtakers),
         issues[longest].queued_us,
-        passed[longest],
+        overtakers[longest],
         arrived_us(issues[longest]) < issues[0].mono_us,
     )
 
@@ -127,40 +127,40 @@ def summary(order: LbaOrder, scheduler: str | None = None, *, known_us: int = 0)
     I/O with a complete count of the requests that overtook it. A burst contains only some of these, so a shorter one is
     not mentioned.
     """
-    said = _said(order, "" if (order.longest_wait_us or 0) <= known_us else _passed(order))
+    text = _order(order, "" if (order.longest_wait_us or 0) <= known_us else _longest(order))
     if scheduler is None or order.ascending_share is None:
-        return said
-    return f"no scheduler: {said}" if scheduler == "none" else f"{scheduler}: {said}"
+        return text
+    return f"no scheduler: {text}" if scheduler == "none" else f"{scheduler}: {text}"
 
 
-def _said(order: LbaOrder, passed: str) -> str:
+def _order(order: LbaOrder, longest: str) -> str:
     issued, came = order.ascending_share, order.arrival_share
     if issued is None:
         few = f"too few for an order: {_requests(order.count)}"
-        return f"{few}{passed}" if order.reordered else few
+        return f"{few}{longest}" if order.reordered else few
     if order.is_sorted:
-        return f"sorted by LBA: {part(issued)} ascend, arrival order would be {part(came)}{passed}"
+        return f"sorted by LBA: {part(issued)} ascend, arrival order would be {part(came)}{longest}"
     sequential = issued >= _SORTED and came is not None and came >= _SORTED
     ascends = f"; {part(issued)} ascend as they came: a sequential load" if sequential else ""
     if not order.reordered:
         return f"in order of arrival{ascends}"
-    some = f"{whole(order.reordered)} of {whole(order.count)} were passed by later ones"
+    some = f"{whole(order.reordered)} of {whole(order.count)} were overtaken by later ones"
     if order.reordered <= _HARDLY * order.count:
-        return f"nearly in order of arrival: {some}{ascends}{passed}"
+        return f"nearly in order of arrival: {some}{ascends}{longest}"
     if sequential:
-        return f"not in order of arrival: {some}{ascends}{passed}"
+        return f"not in order of arrival: {some}{ascends}{longest}"
     unknown = "; they arrived at too few times to know why" if came is None else ""
-    return f"not in order of arrival: {some}, {part(issued)} ascend in LBA{unknown}{passed}"
+    return f"not in order of arrival: {some}, {part(issued)} ascend in LBA{unknown}{longest}"
 
 
-def _passed(order: LbaOrder) -> str:
+def _longest(order: LbaOrder) -> str:
     """Return the request that waited longest; an empty text where none overtook it."""
     if not order.longest_overtaken or order.longest_wait_us is None:
         return ""
     more = " or more" if order.longest_is_older else ""
     ones = "one" if order.longest_overtaken == 1 and not more else "ones"
     by = f"{whole(order.longest_overtaken)}{more} later {ones}"
-    return f"; the request that waited longest, {spelled(order.longest_wait_us)}, was passed by {by}"
+    return f"; the request that waited longest, {spelled(order.longest_wait_us)}, was overtaken by {by}"
 
 
 def _by_op(issues: Sequence[Issue]) -> list[list[Issue]]:

@@ -460,8 +460,8 @@ def waiting(row: _Json) -> str:
         ios = "1 I/O" if row["count"] == 1 else f"{count(row['count'])} I/Os"
         return f"{ios} for at least {spelled(row['age_us'])}"
     where = {True: ", in the driver", False: ", queued"}.get(row["in_driver"], "")
-    passed = "" if row["overtaken_by"] is None else f", overtaken by {row['overtaken_by']:,}"
-    return f"{' '.join([*request(row), issuer(row)])} for {spelled(row['age_us'])}{where}{passed}"
+    overtaken = "" if row["overtaken_by"] is None else f", overtaken by {row['overtaken_by']:,}"
+    return f"{' '.join([*request(row), issuer(row)])} for {spelled(row['age_us'])}{where}{overtaken}"
 
 
 def _limit(reported: _Json) -> str:

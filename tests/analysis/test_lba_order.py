@@ -91,7 +91,7 @@ def test_the_victim_at_the_end_of_the_disk():
     sectors = [8 * 1_000_000, *scattered(127)]
     order = lba_order(issued(by_lba(came(sectors))))
     assert (order.most_overtaken, order.longest_overtaken) == (127, 127)
-    assert summary(order).endswith("the request that waited longest, 1.01 s, was passed by 127 or more later ones")
+    assert summary(order).endswith("the request that waited longest, 1.01 s, was overtaken by 127 or more later ones")
     wait_us = order.longest_wait_us
     assert "waited longest" not in summary(order, known_us=wait_us)
     assert "waited longest" in summary(order, known_us=wait_us - 1)
@@ -104,7 +104,7 @@ def test_what_passed_it_is_known_where_its_whole_wait_is_in_the_window():
     order = lba_order(some)
     assert order.longest_overtaken == 59
     assert not order.longest_is_older
-    assert summary(order).endswith("was passed by 59 later ones")
+    assert summary(order).endswith("was overtaken by 59 later ones")
 
 
 def test_in_order_of_arrival():
@@ -123,13 +123,13 @@ def test_a_few_out_of_place():
     requests = came(scattered(128))
     requests[10], requests[11] = requests[11], requests[10]
     said = summary(lba_order(issued(requests)))
-    assert said.startswith("nearly in order of arrival: 1 of 128 were passed by later ones")
+    assert said.startswith("nearly in order of arrival: 1 of 128 were overtaken by later ones")
 
 
 def test_another_order_than_lba():
     order = lba_order(issued(came(scattered(128))[::-1]))
     assert not order.is_sorted
-    assert summary(order).startswith("not in order of arrival: 127 of 128 were passed by later ones, ")
+    assert summary(order).startswith("not in order of arrival: 127 of 128 were overtaken by later ones, ")
 
 
 def test_reads_and_writes_are_sorted_apart():
