@@ -283,7 +283,9 @@ def _disksort(seen: Tuning) -> Advice | None:
         return None
     cached = seen.number("un_f_write_cache_enabled") == 1 or seen.settings.get("write_cache") == "write back"
     before = " before a device with its own cache" if cached else ""
-    return Advice("scheduler-sorts", f"0: sd sorts by LBA{before} (disksort): one far away may starve", note=not cached)
+    return Advice(
+        "scheduler-sorts", f"0: sd sorts by LBA{before} (disksort): an I/O far away may starve", note=not cached
+    )
 
 
 def _sqsize(seen: Tuning) -> Advice | None:
@@ -295,7 +297,7 @@ def _sqsize(seen: Tuning) -> Advice | None:
 def _queue_type(seen: Tuning) -> Advice | None:
     if seen.settings.get("queue_type") != "none" or seen.one_by_one:
         return None
-    return Advice("tagged-queueing-off", "none: tagged queueing is off, so it gets one command after the other")
+    return Advice("tagged-queueing-off", "none: tagged queueing is off, so it gets one command at a time")
 
 
 def _wbt(seen: Tuning) -> Advice | None:
@@ -311,9 +313,11 @@ def _scheduler(seen: Tuning) -> Advice | None:
         return None
     adapter = "can_queue" in seen.settings and not seen.driven_by((*_OWN_ORDER, *_ONE_BY_ONE))
     if seen.device.driver.startswith("nvme"):
-        return Advice("scheduler-sorts", f"{name} sorts by LBA, which NVMe gains nothing by: one far away may starve")
+        return Advice(
+            "scheduler-sorts", f"{name} sorts by LBA, which NVMe gains nothing by: an I/O far away may starve"
+        )
     if adapter and (seen.number("queue_depth") or 0) >= _SHARED_LOW:
-        why = f"{name} sorts by LBA before an array or disk that orders by itself: one far away may starve"
+        why = f"{name} sorts by LBA before an array or disk that orders by itself: an I/O far away may starve"
         return Advice("scheduler-sorts", why, note=name == "mq-deadline")
     if name == "bfq" and seen.number("rotational") == 0:
         return Advice("scheduler-sorts", "bfq on a device that doesn't rotate: it idles for seeks that cost nothing")
@@ -340,7 +344,7 @@ def _can_queue(seen: Tuning) -> Advice | None:
     whole, wanted = host * queues, seen.neighbours.wanted
     if whole >= wanted:
         return None
-    why = f"{n} devices share {whole:,}, and the sum of their depths is {wanted:,}: a busy one takes from all"
+    why = f"{n} devices share {whole:,}, and the sum of their depths is {wanted:,}: a busy one takes from the others"
     return Advice("host-limit-shared", why, note=whole // n >= _SHARED_LOW)
 
 
@@ -356,13 +360,13 @@ def _same_on_all(seen: Tuning, walls: Mapping[str, int | None]) -> Iterator[Advi
 def _parameter(seen: Tuning, name: str) -> Iterator[Advice]:
     value = seen.number(name)
     if value and value < _LOW_DEPTH and _DEPTH.search(name):  # 0 and less are "the driver's default"
-        yield Advice("global-setting", f"{value} holds for every device of {seen.device.driver}: it penalises all")
+        yield Advice("global-setting", f"{value} applies to every device of {seen.device.driver}: it penalises all")
 
 
 def _iostats(seen: Tuning) -> Advice | None:
     if seen.number("iostats") != 0 or not seen.device.timed:
         return None
-    return Advice("blind", "0: the kernel counts nothing for it, neither I/Os nor what is in flight")
+    return Advice("blind", "0: the kernel counts nothing for it, neither I/Os nor those in flight")
 
 
 def _rq_affinity(seen: Tuning) -> Advice | None:
@@ -491,12 +495,12 @@ def _walled(n: int | None, bound: Limit | None) -> Iterator[Advice]:
 def _full(seen: Tuning, bound: Limit) -> Iterator[Advice]:
     n = int(bound.value)
     usual = n > FEW or seen.one_by_one
-    yield Advice("at-limit", f"{at_limit_said(n)} ({bound.source})", note=usual)
+    yield Advice("at-limit", f"{at_limit_text(n)} ({bound.source})", note=usual)
 
 
-def at_limit_said(n: int) -> str:
+def at_limit_text(n: int) -> str:
     """Return the sentence on a driver that is at its limit (see `at_limit`)."""
-    return f"at its limit of {n:,} for most of the busy time; who waits above that isn't counted here"
+    return f"at its limit of {n:,} for most of the busy time; I/Os that wait above aren't counted here"
 
 
 def _sort(device: Device) -> tuple[str, str, str]:

@@ -186,7 +186,7 @@ class AboveDriver(NamedTuple):
 
     @property
     def fact(self) -> Fact:
-        by = f"{rate(self.of)} timed I/Os" if self.timed else "the depths alone, by Little's law"
+        by = f"{rate(self.of)} timed I/Os" if self.timed else "from the depths, by Little's law"
         text = f"{part(self.share)} of the I/Os' time passes above the driver: {by}"
         return Fact("waiting", round(self.share, 3), text, "share", self.of)
 
@@ -296,27 +296,27 @@ def raise_limit(device: Device, name: str) -> Iterator[Step]:
     """Yield the steps that raise the limit `name`, which a device has reached or which is too low for it."""
     driver, at = device.driver or "its driver", sysfs(device.name)
     if name in ("queue_depth", "cmd_per_lun"):
-        yield Step("raise it", _FULL, (setting(f"{at}/device/queue_depth", 32),))
+        yield Step("raise queue_depth", _FULL, (setting(f"{at}/device/queue_depth", 32),))
         yield Step(
             f"find out what lowered it: a parameter of {driver}, a udev rule, or a full queue in the kernel's log"
         )
     elif name == "nr_requests":
-        risk = "memory, and a longer queue for all of its users; undone by the old value"
-        yield Step("raise it", risk, (setting(f"{at}/queue/nr_requests", 256),))
+        risk = "more memory, and a longer queue for all of its users; undone by the old value"
+        yield Step("raise nr_requests", risk, (setting(f"{at}/queue/nr_requests", 256),))
     elif name == "queue_type":
         yield Step(
-            "turn tags on",
+            "turn tagged queueing on",
             "a device that can't do it may hang; undone by echo none",
             (setting(f"{at}/device/queue_type", "simple"),),
         )
     elif name in ("un_throttle", "un_f_opt_queueing", "m_notag"):
         look = sd_walk(device, "un_throttle", "un_min_throttle", "un_f_opt_queueing")
-        yield Step("read what sd is set to; is tagged queueing off (un_f_opt_queueing 1)?", commands=(look,))
+        yield Step("read the settings of sd: is tagged queueing off (un_f_opt_queueing 1)?", commands=(look,))
         yield Step(_MPT_SAS, "a reboot")
         yield from sd_config(
             device,
             "throttle-max:64",
-            "else raise the throttle of this product's LUNs alone: a global one would hold for all disks",
+            "else raise the throttle of this product's LUNs alone: a global one would apply to all disks",
             f"a reboot; {_FULL}",
         )
     else:
@@ -342,7 +342,7 @@ def sd_config(device: Device, properties: str, what: str, risk: str) -> Iterator
 def without_scheduler(device: Device, scheduler: str) -> Step:
     """Return the step that turns a device's I/O scheduler off."""
     return Step(
-        "try without the scheduler",
+        f"try without {scheduler}",
         f"{scheduler} no longer shares the device fairly or sorts for it; undone by writing {scheduler}",
         (setting(f"{sysfs(device.name)}/queue/scheduler", "none"),),
     )

@@ -115,7 +115,7 @@ class Step(NamedTuple):
     """A next step: what to do, its risk, and commands to copy, which `what` does not repeat."""
 
     what: str
-    risk: str = "none: it only looks"
+    risk: str = "none: it only reads"
     commands: tuple[str, ...] = ()
 
     @property

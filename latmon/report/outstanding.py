@@ -8,7 +8,7 @@ from typing import Any
 
 from latmon.aggregate.depth_sum import DepthTimes
 from latmon.analysis.issue_order import LbaOrder, summary
-from latmon.analysis.limits import Advice, Audited, at_limit, at_limit_said, ceiling, elevator, wall, within
+from latmon.analysis.limits import Advice, Audited, at_limit, at_limit_text, ceiling, elevator, wall, within
 from latmon.analysis.littles_law import MeanTimes, of, times_of
 from latmon.model.frame import Device, Frame, Limit
 from latmon.model.histogram import Histogram
@@ -302,7 +302,7 @@ def sentences(reported: _Json) -> Iterator[str]:
     if reported.get("held_at") is not None:
         yield f"limited to {reported['held_at']:,} in the driver while more were queued"
     elif reported.get("at_limit"):
-        yield at_limit_said(reported["limit"])
+        yield at_limit_text(reported["limit"])
 
 
 def is_busy(one: _Json) -> bool:

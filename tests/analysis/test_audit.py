@@ -213,7 +213,7 @@ def test_at_the_tags_without_a_scheduler_nobody_knows_who_waits_above():
     values = COMMON | {"scheduler": "none", "nr_requests": 4, "nr_tags": 128, "hardware_queues": 1}
     (one,) = audit([device("vda", "virtio_blk", **values)], {"vda": full})
     assert (one.held_at, one.at_limit, [r.id for r in one.remarks]) == (None, True, ["at-limit"])
-    text = "at its limit of 4 for most of the busy time; who waits above that isn't counted here (queue/nr_requests)"
+    text = "at its limit of 4 for most of the busy time; I/Os that wait above aren't counted here (queue/nr_requests)"
     assert [(r.text, r.note) for r in one.remarks] == [(text, False)]
     (many,) = audit(
         [device("vda", "virtio_blk", **values | {"nr_requests": 128})], {"vda": Depths({128: 9000}, {0: 9000})}
@@ -298,9 +298,9 @@ def test_values_as_a_debugger_prints_them():
 
 def test_sd_sorts_by_default_and_before_a_cache_that_is_off():
     """Nothing is to be sorted where one command goes after the other; a CD-ROM is no disk."""
-    note = ("scheduler-sorts", "0: sd sorts by LBA (disksort): one far away may starve", True)
+    note = ("scheduler-sorts", "0: sd sorts by LBA (disksort): an I/O far away may starve", True)
     assert said(device("ssd1", "ssd", un_f_disksort_disabled=0)) == {"un_f_disksort_disabled": note}
-    text = "0: sd sorts by LBA before a device with its own cache (disksort): one far away may starve"
+    text = "0: sd sorts by LBA before a device with its own cache (disksort): an I/O far away may starve"
     for cache in ({"un_f_write_cache_enabled": 1}, {"write_cache": "write back"}):
         cached = device("ssd1", "ssd", un_f_disksort_disabled=0, un_throttle=256, **cache)
         assert said(cached) == {"un_f_disksort_disabled": ("scheduler-sorts", text, False)}

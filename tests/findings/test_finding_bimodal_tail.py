@@ -55,7 +55,7 @@ def test_what_the_slow_ones_have_in_common_is_said():
     frames = lasting(12, histograms=reads({**USUAL, 500_000: 5}), kernel=done("sda", 10_000), outliers=(slow,))
     said = {fact.name: fact.said for fact in found(RULE, frames)[0].facts}
     assert said["program"] == "12 of the 12 are of kworker"
-    assert said["larger"] == "12 of the 12 are far larger than the mean of 4.10k bytes"
+    assert said["larger"] == "12 of 12 recorded ones are far larger than the mean of 4.10k bytes"
     other = replace(slow, comm="", bytes=4096)
     plain = lasting(12, histograms=reads({**USUAL, 500_000: 5}), kernel=done("sda", 10_000), outliers=(other,))
     assert not {"program", "larger"} & {fact.name for fact in found(RULE, plain)[0].facts}

@@ -34,7 +34,7 @@ def test_a_throttle_below_the_driver_s_own_minimum_is_critical():
         "mostly 3, for 98% of the busy time",
     )
     assert said["waiting"].of == 60_000
-    assert said["driver_us"].said == "an I/O takes 3 ms from the driver on and 41 ms before, in the mean"
+    assert said["driver_us"].said == "in the mean an I/O takes 41 ms above the driver and 3 ms in driver and device"
     assert all(step.risk for step in one.steps)
     assert "mdb" in one.steps[0].text
 

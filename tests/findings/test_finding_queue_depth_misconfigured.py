@@ -78,7 +78,8 @@ def test_a_host_that_its_devices_share():
     limits = {"queue_depth": 32, "can_queue": (16, "host0/can_queue")}
     (one,) = found(RULE, lasting(**used()), [disk("sda", limits), disk("sdb", limits)])
     assert one.summary == (
-        "sda: can_queue is short: 2 devices share 16, and the sum of their depths is 64: a busy one takes from all"
+        "sda: can_queue is short: 2 devices share 16, and the sum of their depths is 64: a busy one takes from the "
+        "others"
     )
 
 
@@ -109,7 +110,7 @@ def test_the_host_s_is_of_the_one_that_feels_it_most():
     (one,) = found(RULE, lasting(2, **values), [*(disk(name, LOW) for name in names), *more])
     reported = {fact.name: fact for fact in one.facts}
     assert one.device == ""
-    assert reported["queued"].said == "sdc: something waits above the driver 100% of the time"
+    assert reported["queued"].said == "sdc: I/Os wait above the driver 100% of the time"
     assert reported["devices"].value == 6
     (one,) = found(RULE, lasting(**values), [*(disk(name, LOW) for name in names), *more])
     assert "sdc" not in one.also, "outstanding-ceiling tells it"

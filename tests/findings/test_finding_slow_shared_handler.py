@@ -34,7 +34,7 @@ def test_the_victim_is_named_with_the_stranger():
     )
     said = {fact.name: fact for fact in one.facts}
     assert (said["before_each"].value, said["before_each"].of) == (13, 12_000)
-    assert said["not_its_own"].said == "100% of its runs were not for its device (IRQ_NONE)"
+    assert said["not_its_own"].said == "100% of its runs were not handled (IRQ_NONE)"
     assert "modprobe -r switchtec" in one.steps[0].text
     assert all(step.risk for step in one.steps)
 

@@ -73,7 +73,7 @@ def test_held_in_the_block_layer_by_a_scheduler_that_sorts():
     assert "fifo_batch" in one.steps[1].text
     assert all("seek" in step.risk for step in one.steps[:2])
     (one,) = found(RULE, waiting(20, issued=False), [DEADLINE])
-    assert one.summary.endswith("where mq-deadline decides which is next")
+    assert one.summary.endswith("where mq-deadline decides which I/O is next")
     (one,) = found(RULE, waiting(20, issued=False), [disk()])
     assert one.summary.endswith("it waits above the driver")
 
@@ -83,7 +83,7 @@ def test_disksort_of_solaris():
     (one,) = found(RULE, completed(late(530)), [disk("sda", limits)], kernel="SunOS 5.11")
     assert one.summary == (
         "sda: a write waited for 8:50 min while 5,000 that came later were completed; "
-        "it waited above the driver, where disksort decides which is next"
+        "it waited above the driver, where disksort decides which I/O is next"
     )
     assert "disksort:false" in one.steps[0].text
     assert one.where.screen == "outliers"
@@ -225,7 +225,7 @@ def test_of_what_completed_the_histogram_counts_all():
 
 def test_who_waits_in_the_idle_class_is_meant_to():
     (one,) = found(RULE, waiting(20, issued=False, pid=4711), [DEADLINE])
-    assert one.steps[0].text == "see the I/O class of oracle, idle waits for all others: ionice -p 4711"
+    assert one.steps[0].text == "look at the I/O class of oracle: the idle class waits for all others: ionice -p 4711"
     assert "ionice" in one.refuted_by
     (one,) = found(RULE, waiting(20, issued=False, pid=4711), [disk(limits={"scheduler": "none"})])
     assert "ionice" not in f"{one.steps}{one.refuted_by}"

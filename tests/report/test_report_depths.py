@@ -48,7 +48,7 @@ def test_at_the_tags_without_a_scheduler_the_report_doesn_t_say_that_more_is_not
     found = summary["devices"]["sda"]["outstanding"]
     assert (found["at_limit"], found["limit"], "held_at" in found) == (True, 4, False)
     text = " ".join(render_text(summary).split())
-    assert "at its limit of 4 for most of the busy time; who waits above that isn't counted here" in text
+    assert "at its limit of 4 for most of the busy time; I/Os that wait above aren't counted here" in text
 
 
 def test_when_the_most_were_seen(reported):

@@ -132,18 +132,22 @@ def _kind(facts: Facts, far: FarMode, limits: Thresholds) -> Iterator[Fact]:
     most = max(limits["alike"] * len(outliers), 3)  # two may share a program by chance
     for comm, n in Counter(one.comm for one in outliers if one.comm).most_common(1):
         if n >= most:
-            yield Fact("program", comm, f"{n:,} of the {len(outliers):,} are of {comm}", "", len(outliers))
+            yield Fact(
+                "program", comm, f"{comm} sent {n:,} of the {len(outliers):,} that were recorded", "", len(outliers)
+            )
     usual = mean_bytes(facts, far.device, far.op)
     large = sum((one.bytes or 0) >= limits["larger"] * usual for one in outliers) if usual else 0
     if large >= most:
-        text = f"{large:,} of the {len(outliers):,} are far larger than the mean of {whole(round(usual))} bytes"
+        text = (
+            f"{large:,} of {len(outliers):,} recorded ones are far larger than the mean of {whole(round(usual))} bytes"
+        )
         yield Fact("larger", large, text, "ios", len(outliers))
 
 
 _STEPS = (
     Step("see on the outliers screen what the slow I/Os have in common: size, LBA, flags, program, stage"),
     Step(
-        "see if they come at regular times: a scrub, a self-test, a poll of the drive's health",
+        "see whether they come at regular times, as with a scrub, a self-test or a poll of the drive's health",
         commands=("smartctl -l selftest /dev/DEVICE",),
     ),
     Step(

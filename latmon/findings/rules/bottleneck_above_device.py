@@ -162,21 +162,24 @@ def _facts(facts: Facts, waiting: _WaitingAbove) -> Iterator[Fact]:
     yield waiting.above.fact
     queued, ms = mean(depths.queued), sum(depths.queued.values())
     yield Fact(
-        "queued", round(queued, 1), f"{many(queued)} wait above the driver in the mean of all the time", "ios", ms
+        "queued", round(queued, 1), f"{many(queued)} wait above the driver in the mean over all of the time", "ios", ms
     )
     most = f"{int(bound.value):,} ({bound.source or bound.name})"
-    text = f"{waiting.used:,} or fewer in the driver for {part(waiting.busy_share)} of the busy time, of {most}"
+    text = (
+        f"the driver has {waiting.used:,} or fewer for {part(waiting.busy_share)} of the busy time; its limit is {most}"
+    )
     yield Fact("used", waiting.used, text, "ios", sum(depths.in_driver.values()))
     timed = facts.stage("queue", name)
-    how = "half of the waits are above {}" if timed else "by Little's law the wait in the mean is {}"
+    how = "half of the waits are above {}" if timed else "by Little's law the mean wait is {}"
     yield from duration_facts(("wait_us", waiting.wait_us, how, timed.count or None))
     driver, split = facts.stage("hba", name), mean_split(facts, name)
     driver_us = driver.mean if driver else split.driver_us if split else None
     if driver_us is not None:
-        text = f"from the driver on an I/O takes {spelled(driver_us)} in the mean"
+        text = f"in driver and device an I/O takes {spelled(driver_us)} in the mean"
         yield Fact("driver_us", round(driver_us), text, "us", driver.count or (split.ios if split else None))
     if shared is not None:
-        text = f"{many(shared.used)} in the drivers of {', '.join(shared.devices)} together, of {shared.bound:,}"
+        names = ", ".join(shared.devices)
+        text = f"{names} have {many(shared.used)} in their drivers together; the limit is {shared.bound:,}"
         yield Fact("host", round(shared.used, 1), text, "ios")
     if (scheduler := elevator(waiting.device.limits)) is not None:
         yield Fact("scheduler", scheduler, f"scheduler: {scheduler}")
@@ -195,18 +198,18 @@ def _steps(facts: Facts, device: Device, shared: _SharedHost | None) -> Iterator
     if number(limit_values(device).get("wbt_lat_usec", 0)):
         yield Step(
             "try without writeback throttling",
-            "background writes slow down reads; undone by the old value",
+            "background writes may slow down reads; undone by the old value",
             (setting(f"{sysfs(name)}/queue/wbt_lat_usec", 0),),
         )
     if facts.is_sun:
         look = "iostat -xn 5"
-        yield Step("look at sd's wait queue, wsvc_t is high and asvc_t low where sd throttles", commands=(look,))
+        yield Step("look at sd's wait queue: where sd throttles, wsvc_t is high and asvc_t low", commands=(look,))
         return
     yield Step(
         "look for a limit on a cgroup: io.max, io.latency, io.weight and io.pressure of the issuing process' cgroup"
     )
     layers = ("dmsetup info", f"cat {sysfs(name)}/device/state")
-    yield Step("look for a layer that is frozen or suspended, and in the kernel's log", commands=layers)
+    yield Step("look for a layer that is frozen or suspended, and read the kernel's log", commands=layers)
 
 
 RULE = Rule(

@@ -239,9 +239,9 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | Non
     text = f"{delayed.slow.count:,} I/Os took {spelled(delayed.slow.cut_us)} or more"
     yield Fact("slow", delayed.slow.count, text, "ios")
     yield from duration_facts(
-        ("wait_mean", delayed.mean_us, "{} each in the mean", delayed.ios),
-        ("wait_max", delayed.longest_us, "{} the longest", delayed.ios),
-        ("device", _device_us(delayed), "{} in HBA, fabric and device", len(delayed.outliers)),
+        ("wait_mean", delayed.mean_us, "each waited {} in the mean", delayed.ios),
+        ("wait_max", delayed.longest_us, "the longest wait was {}", delayed.ios),
+        ("device", _device_us(delayed), "before that they took {} in HBA, fabric and device", len(delayed.outliers)),
     )
     if (most := _at_once(group)) > 1:
         of = sum(len(one.outliers) for one in group)
@@ -266,17 +266,17 @@ def _thread_facts(facts: Facts, woken: CompletionThread) -> Iterator[Fact]:
     if woken.wakeups is not None:
         delay = woken.wakeups.delay
         yield from duration_facts(
-            ("wakeup_p99", delay.quantile(0.99), "p99 of its wake-ups {}", delay.count),
+            ("wakeup_p99", delay.quantile(0.99), "the p99 of its wake-ups is {}", delay.count),
             ("wakeup_max", delay.max_bound, "its latest wake-up took {}", delay.count),
         )
 
 
 def _steps(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None) -> Iterator[Step]:
     if woken is None:
-        yield Step("look at the wake-ups of kernel threads on screen 5: which is woken and when does it run?")
+        yield Step("look at the wake-ups of kernel threads on screen 5: which thread is woken, and when does it run?")
         return
     yield Step(
-        f"find out why {woken.instead or 'something'} keeps the CPU, and whether it is meant to run so long, and there",
+        f"find out why {woken.instead or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
         commands=(threads(woken.instead, is_sun=facts.is_sun),),
     )
     yield from _sun(facts, delayed) if facts.is_sun else _linux(woken)
@@ -288,7 +288,7 @@ def _sun(facts: Facts, delayed: _DelayedIos) -> Iterator[Step]:
     yield Step(
         "look for a driver whose completion threads have a higher priority, or none: a patch of the HBA's driver, "
         f"another HBA{bug}",
-        "a reboot; each completes in its own way, so compare before and after with latmon diff",
+        "a reboot; drivers complete I/Os differently, so compare before and after with latmon diff",
         (f"modinfo | grep -w {driver}",) if plain(driver) else (),
     )
     yield Step(
@@ -340,10 +340,10 @@ RULE = Rule(
     evaluate,
     needs=TRACED,
     thresholds={
-        "tail": Threshold(0.5, "share", "of the slow I/Os' time is the completion thread's"),
+        "tail": Threshold(0.5, "share", "of the slow I/Os' time is the wait for the completion thread"),
         "delay_us": Threshold(10_000, "us", "that wait, in the slow I/Os' mean"),
         "ios": Threshold(3, "ios", "slow ones at least"),
-        "long_us": Threshold(100_000, "us", "one wait of this says enough; on a busy host workers wait less"),
+        "long_us": Threshold(100_000, "us", "one such wait is enough; on a busy host workers wait less"),
         "blocks": Threshold(3, "blocks", "of a minute with such a wait, where none is so long"),
         "critical_us": Threshold(500_000, "us", "a wait of this makes it critical: a log writer's warning"),
     },

@@ -185,7 +185,7 @@ def _depth_facts(limited: _LimitedDevice) -> Iterator[Fact]:
 
 def _time_facts(facts: Facts, limited: _LimitedDevice, above: AboveDriver) -> Iterator[Fact]:
     name = limited.device.name
-    text = f"{many(limited.queued)} wait above the driver in the mean, whenever some do"
+    text = f"{many(limited.queued)} wait above the driver in the mean over the time in which any wait"
     yield Fact("queued", round(limited.queued, 1), text, "ios", sum(limited.depths.queued.values()))
     yield above.fact
     if requests := limited.requests_taken:
@@ -194,7 +194,7 @@ def _time_facts(facts: Facts, limited: _LimitedDevice, above: AboveDriver) -> It
     split = mean_split(facts, name)
     if split is not None:
         driver, before = spelled(split.driver_us), spelled(split.queue_us)
-        text = f"an I/O takes {driver} from the driver on and {before} before, in the mean"
+        text = f"in the mean an I/O takes {before} above the driver and {driver} in driver and device"
         yield Fact("driver_us", round(split.driver_us), text, "us", split.ios)
     found = littles_law(facts, name, limited.bound)
     if found is not None:
@@ -216,13 +216,13 @@ def _steps(limited: _LimitedDevice, *, is_sun: bool) -> Iterator[Step]:
         yield from raise_limit(limited.device, limited.bound.name)
     else:
         driver = limited.device.driver or "the driver"
-        yield Step(f"look for what serialises in {driver}: its version, known bugs, tagged queueing that is off")
+        yield Step(f"look for what serialises I/Os in {driver}: its version, known bugs, tagged queueing that is off")
     yield Step(
-        f"run it with iodepth {limited.n} and with 32, equal IOPS prove the ceiling",
+        f"run this with iodepth {limited.n} and with 32: equal IOPS prove the ceiling",
         "it loads the device; a write test would destroy what is on it",
         (_fio(limited, is_sun=is_sun),),
     )
-    yield Step("record on a host where it is well and compare the two: latmon diff")
+    yield Step("record a host without the problem, and compare the two recordings with latmon diff")
 
 
 def _fio(limited: _LimitedDevice, *, is_sun: bool) -> str:

@@ -122,15 +122,19 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
         f"{device or _list(names)}: {first.limit.name} {short}{first.remark.text}{now}{more if len(wrong) > 1 else ''}",
         (
             *(Fact(one.limit.name, one.limit.value, f"{one.limit.name}: {one.remark.text}") for one in wrong),
-            *(() if device else (Fact("devices", len(names), f"on {len(names):,} that are used: {', '.join(names)}"),)),
+            *(
+                ()
+                if device
+                else (Fact("devices", len(names), f"on {len(names):,} devices with I/O: {', '.join(names)}"),)
+            ),
             Fact(
                 "queued",
                 round(first.queued, 3),
-                f"{on}something waits above the driver {part(first.queued)} of the time",
+                f"{on}I/Os wait above the driver {part(first.queued)} of the time",
                 "share",
             ),
             Fact(
-                "full", round(first.full, 3), f"{on}the driver is at its bound {part(first.full)} of the time", "share"
+                "full", round(first.full, 3), f"{on}the driver is at its limit {part(first.full)} of the time", "share"
             ),
         ),
         Where("outstanding", device or name),

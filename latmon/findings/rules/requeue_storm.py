@@ -75,8 +75,8 @@ def _facts(refused: Histogram, total: Histogram, lost: float, device: Device) ->
     yield Fact("refused", refused.count / total.count, text, "share", total.count)
     yield Fact("time_share", lost, f"{part(lost)} of the I/Os' time is the wait to be sent again", "share", total.count)
     yield from duration_facts(
-        ("wait_mean", refused.mean or 0.0, "{} each in the mean", refused.count),
-        ("wait_p99", refused.quantile(0.99), "{} at the p99", refused.count),
+        ("wait_mean", refused.mean or 0.0, "each waited {} in the mean", refused.count),
+        ("wait_p99", refused.quantile(0.99), "the p99 of the waits is {}", refused.count),
     )
     for one in device.limits:
         if one.name in _SENT:
@@ -86,24 +86,25 @@ def _facts(refused: Histogram, total: Histogram, lost: float, device: Device) ->
 def _steps(device: Device, *, is_sun: bool) -> Iterator[Step]:
     limits, at = limit_values(device), sysfs(device.name)
     log = "egrep -i 'full|busy' /var/adm/messages" if is_sun else "dmesg | grep -iE 'full|busy'"
-    yield Step("read the array's log and the kernel's, is a target, a port or a host group full?", commands=(log,))
+    yield Step("read the array's log and the kernel's: is a target, a port or a host group full?", commands=(log,))
     if "queue_depth" in limits:
         yield Step(
-            "send less at once, until nothing is refused",
+            "send fewer I/Os at once, until none is refused",
             "less throughput if it is too low; undone by the old value",
             (setting(f"{at}/device/queue_depth", _half(limits["queue_depth"])),),
         )
     elif "nr_requests" in limits:
         has_scheduler = elevator(device.limits) not in (None, "", "none")
         yield Step(
-            "send less at once" + ("" if has_scheduler else ", or use a scheduler that queues them"),
+            "send fewer I/Os at once" + ("" if has_scheduler else ", or use a scheduler that queues them"),
             "less throughput if it is too low; undone by the old value",
             (setting(f"{at}/queue/nr_requests", _half(limits["nr_requests"])),),
         )
     else:
-        yield Step("let the application send less at once", "less throughput if it is too little")
+        yield Step("let the application send fewer I/Os at once", "less throughput if it is too little")
     yield Step(
-        "share the target among fewer hosts, or let it take more", "the load of the other hosts that use the target"
+        "share the target among fewer hosts, or raise the number of I/Os that it accepts",
+        "other hosts use the target too",
     )
 
 

@@ -153,20 +153,20 @@ def _facts(shared: _SharedVector) -> Iterator[Fact]:
         yield Fact("handler_of", ", ".join(shared.of), f"{shared.other.name} is the handler of {', '.join(shared.of)}")
     yield from duration_facts(
         ("run_mean", runs.mean, "it runs {} in the mean", runs.count),
-        ("run_max", runs.max_bound, "{} the longest", runs.count),
+        ("run_max", runs.max_bound, "its longest run took {}", runs.count),
     )
     unhandled = none / runs.count
-    text = f"{part(unhandled)} of its runs were not for its device (IRQ_NONE)"
+    text = f"{part(unhandled)} of its runs were not handled (IRQ_NONE)"
     yield Fact("not_its_own", unhandled, text, "share", runs.count)
     each = shared.lost_us / shared.ios
-    yield from duration_facts(("before_each", each, "it ran {} before the disk's handler per I/O", shared.ios))
-    yield Fact("time_share", shared.lost, f"{part(shared.lost)} of the I/Os' time", "share", shared.ios)
+    yield from duration_facts(("before_each", each, "per I/O it ran {} before the disk's handler", shared.ios))
+    yield Fact("time_share", shared.lost, f"that wait is {part(shared.lost)} of the I/Os' time", "share", shared.ios)
     if tail := shared.tail:
         text = f"{tail.share_text(_STAGE)} passes in interrupts"
         yield Fact("tail_share", shared.tail_share, text, "share", tail.count)
     if len(shared.devices) > 1:
         yield Fact(
-            "devices", ", ".join(shared.devices), f"behind {shared.victim.name}: {whole(len(shared.devices))} disks"
+            "devices", ", ".join(shared.devices), f"{shared.victim.name} serves {whole(len(shared.devices))} disks"
         )
 
 
@@ -183,7 +183,7 @@ def _steps(shared: _SharedVector, *, is_sun: bool) -> Iterator[Step]:
         )
     yield Step(
         "give the disk a vector of its own: another slot, MSI-X instead of a line, fewer vectors per device where "
-        "they are shared out" + ("" if is_sun else " (vmd's max_vec)"),
+        "devices share a pool of them" + ("" if is_sun else " (vmd's max_vec)"),
         "while its module reloads, its disks are gone; or a reboot",
     )
     proc = f"grep '^ *{shared.victim.irq}:' /proc/interrupts"

@@ -103,14 +103,14 @@ def _facts(facts: Facts, found: SlowIos, vector: _SlowVector | None) -> Iterator
     yield Fact("tail_share", found.share(_STAGE), found.share_text(_STAGE), "share", found.count)
     waits = facts.traced_stage(_STAGE, found.device)
     yield from duration_facts(
-        ("wait_mean", found.mean_us(_STAGE), "{} each in the mean", found.count),
-        ("wait_max", waits.max_bound, "{} the longest", waits.count),
+        ("wait_mean", found.mean_us(_STAGE), "each waited {} in the mean", found.count),
+        ("wait_max", waits.max_bound, "the longest wait was {}", waits.count),
     )
     if vector is None:
         return
     delay = vector.runs.delay
     yield Fact("vector", vector.name, f"{vector.name} completes them")
-    yield from duration_facts(("vector_p99", delay.quantile(0.99), "p99 of all its waits {}", delay.count))
+    yield from duration_facts(("vector_p99", delay.quantile(0.99), "the p99 of all its waits is {}", delay.count))
     for name, counts, verb, where in (
         ("ran_in", vector.runs.ran_in, "run by", evidence.ran_by(vector.runs)),
         ("raised_in", vector.runs.raised_in, "raised by", evidence.raised_by(vector.runs)),

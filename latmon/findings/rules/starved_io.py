@@ -244,21 +244,21 @@ def unsorting(device: Device) -> Iterator[Step]:
             device,
             "disksort:false",
             "turn disksort off for this product",
-            "throughput for a bounded wait: a single spindle seeks more and most I/Os take longer; undone by "
-            "taking the line out",
+            "less throughput for a bounded wait: a single spindle seeks more and most I/Os take longer; undone by "
+            "removing the line",
         )
         look = sd_walk(device, "un_f_disksort_disabled")
-        yield Step("see that it is off then, un_f_disksort_disabled is 1", commands=(look,))
+        yield Step("check that it is off: un_f_disksort_disabled is 1", commands=(look,))
     elif name is not None:
         yield Step(
-            "try without it",
-            f"throughput for a bounded wait: a single spindle seeks more; undone by writing {name}",
+            f"try without {name}",
+            f"less throughput for a bounded wait: a single spindle seeks more; undone by writing {name}",
             (setting(f"{at}/scheduler", "none"),),
         )
     if name in ("mq-deadline", "deadline"):
         yield Step(
             f"or limit how long {name} delays one I/O",
-            "more seeks; undone by the old value (16); read_expire and write_expire beside it do the same",
+            "more seeks; undone by the old value (16); lower read_expire and write_expire have the same effect",
             (setting(f"{at}/iosched/fifo_batch", 1),),
         )
 
@@ -327,18 +327,18 @@ def _layer_text(facts: Facts, device: Device, worst: StarvedRequest, *, alone: b
         return f"{it} {waits} in the driver, its adapter or the device"
     if (name := sorter(device)) is None:
         return f"{it} {waits} above the driver"
-    does = "sorts by LBA" if order is not None and order.is_sorted else "decides which is next"
+    does = "sorts by LBA" if order is not None and order.is_sorted else "decides which I/O is next"
     return f"{it} {waits} above the driver, where {name} {does}"
 
 
 def _facts(facts: Facts, device: Device, starved: list[StarvedRequest], count: StarvedCount) -> Iterator[Fact]:
     worst, whole_of = starved[0], facts.latency(device.name)
-    still = f", {count.waiting:,} of them still" if count.waiting < count.ios else " and still do"
+    still = f", and {count.waiting:,} of them still wait" if count.waiting < count.ios else " and still wait"
     still = still if count.waiting else ""
     yield Fact("ios", count.ios, f"{count.text} waited so long{still}", "ios", whole_of.count)
     by = f" of {worst.comm}" if worst.comm else ""
     at = f" at sector {worst.sector:,}" if worst.sector is not None else ""
-    yield Fact("age_us", worst.age_us, f"the longest: a {worst.op}{by}{at}, {spelled(worst.age_us)}", "us")
+    yield Fact("age_us", worst.age_us, f"the longest wait is {spelled(worst.age_us)}, of a {worst.op}{by}{at}", "us")
     came = "came later than it and were completed" if worst.later else "were completed since it came"
     said = f"{worst.overtaken:,} I/Os of the device {came}"
     yield Fact("overtaken", worst.overtaken, said, "ios")
@@ -367,7 +367,7 @@ def _silent_finding(facts: Facts, device: Device, silent: SilentDevice, limits: 
         name,
         f"{name}: nothing has completed for {spelled(silent.us)} though {ios}{where}{unknown}",
         (
-            Fact("age_us", silent.us, f"without a completion for {spelled(silent.us)} or longer", "us"),
+            Fact("age_us", silent.us, f"nothing has completed for {spelled(silent.us)} or longer", "us"),
             Fact("ios", silent.ios, f"in flight: {silent.ios:,}", "ios"),
             Fact("all_along", silent.all_along, f"in flight all of that time: {silent.all_along:,}", "ios"),
         ),
@@ -384,7 +384,7 @@ def _steps(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step
         if worst.pid is not None and classes(device):
             of = f" of {worst.comm}" if worst.comm else ""
             look = f"ionice -p {worst.pid}"
-            yield Step(f"see the I/O class{of}, idle waits for all others", commands=(look,))
+            yield Step(f"look at the I/O class{of}: the idle class waits for all others", commands=(look,))
         yield from unsorting(device)
     if worst.above is not True:
         yield from _below_sd(device) if facts.is_sun else _below(name)
@@ -396,7 +396,7 @@ def _below(name: str) -> Iterator[Step]:
     look = f"smartctl -x /dev/{name if plain(name) else 'DEVICE'}"
     yield Step(f"read the kernel's log for {name}: errors that are retried, resets, a task abort", commands=(look,))
     yield Step(
-        "let the device queue less, so that it can't delay one for as long",
+        "let the device queue fewer I/Os, so that it can't delay one for as long",
         "fewer IOPS; undone by the old value",
         (setting(f"{sysfs(name)}/device/queue_depth", 8),),
     )
@@ -407,12 +407,12 @@ def _below_sd(device: Device) -> Iterator[Step]:
 
     With disksort on, a smaller throttle makes sd sort more. So both are set.
     """
-    yield Step("read its errors", commands=("iostat -En", "fmdump -e"))
+    yield Step("read the device's errors", commands=("iostat -En", "fmdump -e"))
     yield from sd_config(
         device,
         "throttle-max:2, disksort:false",
-        "let a single disk queue less, with disksort off in the same line: with 2 it can't sort by itself",
-        "fewer IOPS; undone by taking the line out",
+        "let a single disk queue fewer I/Os, with disksort off in the same line: with 2 it can't sort by itself",
+        "fewer IOPS; undone by removing the line",
     )
 
 

@@ -206,8 +206,8 @@ def _facts(mode: _TickMode, delayed: _DelayedVector | None, share: float | None)
     if mode.exact_us is not None:
         text = f"they {what} {spelled(mode.exact_us)} in the mean: {mode.exact_us / mode.tick_us:.3f} ticks"
         yield Fact("mode_us", mode.exact_us, text, "us", mode.ios)
-    buckets = f"between {spelled(mode.low_us)} and {spelled(mode.high_us)}, the bounds of its buckets"
-    yield Fact("mode_share", mode.share, f"{part(mode.share)} of I/Os lie {buckets}", "share", mode.of)
+    buckets = f"between {spelled(mode.low_us)} and {spelled(mode.high_us)}"
+    yield Fact("mode_share", mode.share, f"{part(mode.share)} of I/Os {what} {buckets}", "share", mode.of)
     yield Fact("hz", hz, f"CONFIG_HZ is {hz}: a tick is {spelled(mode.tick_us)}")
     if share is not None:
         yield Fact("time_share", share, f"{part(share)} of the I/Os' time is that wait", "share", mode.of)
