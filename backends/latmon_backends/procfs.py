@@ -22,8 +22,8 @@ from latmon_backends.kernel.system import TaskQueues, sampler_of
 _FIRST_US = 1_000_000
 """The first frame comes after this time even when intervals are longer; its `dt_us` is its own."""
 _SLEPT_US = 100_000
-_NO_DISTRIBUTION = "the kernel's counters hold sums and no distribution: only the mean is known"
-_NO_STAGES = "the kernel's counters don't tell stages apart: this needs bpftrace or dtrace"
+_NO_DISTRIBUTION = "the kernel's counters are sums without a distribution: only the mean is known"
+_NO_STAGES = "the kernel's counters don't separate stages: this needs bpftrace or dtrace"
 
 
 class ProcfsBackend:
@@ -110,7 +110,8 @@ def _without_effect(options: Options) -> str:
     """Return the notice about options that need more than the kernel's counters."""
     asked = {"--stages all": options.stages == "all", "--threshold": options.threshold_us is not None}
     vain = [name for name, wanted in asked.items() if wanted]
-    return f"{' and '.join(vain)} without effect: the kernel's counters time no single I/O" if vain else ""
+    have = "have" if len(vain) > 1 else "has"
+    return f"{' and '.join(vain)} {have} no effect: the kernel's counters don't time single I/Os" if vain else ""
 
 
 async def _ticks(start_us: int, interval_us: int) -> AsyncIterator[None]:

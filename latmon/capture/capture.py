@@ -422,7 +422,7 @@ class Capture:
     def _honest(self, ended: Outcome) -> Outcome:
         """Return the outcome with exit code 4 if data was lost; the reason says what is missing at the end."""
         if self._silent_s:
-            why = self._ending.gone or "nothing was heard of the probe"
+            why = self._ending.gone or "the probe printed nothing"
             ended = replace(ended, reason=f"{ended.reason}; the last {self._silent_s:.1f} s are missing: {why}")
         whole = self._counts.complete and (self._recorder is None or self._recorder.complete)
         return ended if whole or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)

@@ -65,7 +65,7 @@ def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages | Repa
         copied, _ = survey(open_recording(copy_to))
         if not copied.clean or copied.windows != found.windows:
             why = copied.damages[0].what if copied.damages else f"{copied.windows} of {found.windows} windows"
-            raise RecordingError(f"the copy of {named(recording.path)} did not become clean and is removed: {why}")
+            raise RecordingError(f"the copy of {named(recording.path)} was not clean and was removed: {why}")
     return found, passages
 
 

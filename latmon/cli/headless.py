@@ -90,7 +90,7 @@ class FindingReporter:
         for rule, words in watch.failed.items():
             if rule not in self._failed:
                 self._failed.add(rule)
-                yield f"rule {rule} failed: {words}; the other rules go on"
+                yield f"rule {rule} failed: {words}; the other rules are still evaluated"
 
     def _evaluated(self, watch: RuleEngine) -> tuple[str, str]:
         off = self._settings.off

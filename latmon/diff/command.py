@@ -51,7 +51,7 @@ def read(argument: str) -> CaptureSpan:
         made = fill(False)
     made.damage, made.is_live = tuple(recording.damage), recording.is_live
     if not made.units:
-        raise RecordingError(f"{clean(argument, 200)} holds no window: there is nothing to compare.")
+        raise RecordingError(f"{clean(argument, 200)} contains no window: there is nothing to compare.")
     return made
 
 
@@ -142,7 +142,7 @@ def _parted(argument: str) -> tuple[Path, str]:
         file, _, more = file.rpartition("@")
         note = f"{more}@{note}"
     if not file or not note:
-        raise UsageError(f"{clean(argument, 200)!r} is no FILE and no FILE@NOTE.")
+        raise UsageError(f"{clean(argument, 200)!r} is neither FILE nor FILE@NOTE.")
     return Path(file), note
 
 

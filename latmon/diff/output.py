@@ -213,7 +213,7 @@ def _how(comparison: Comparison) -> list[str]:
         return [f"{verdict.too_few(comparison)} of each: the differences above are not tested."]
     how = "; ".join(f"{one.in_a} and {one.in_b} blocks for the {name}" for name, one in comparison.lengths.items())
     said = f"{comparison.rows} tests, {how}: the chance of any false alarm in all of this is {ALPHA:.0%}."
-    return [f"{said} Intervals are of each number by itself. docs/DIFF.md"]
+    return [f"{said} Each interval is for its own number. docs/DIFF.md"]
 
 
 def _table(comparison: Comparison) -> Iterator[str]:

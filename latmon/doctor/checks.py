@@ -220,8 +220,8 @@ def kprobes(place: Place) -> Check:
     if b"CONFIG_KPROBES=y" in config:
         return Check("kprobes", Status.OK, "the kernel has them")
     if config:
-        return Check("kprobes", Status.OK, "none (CONFIG_KPROBES is not set); only tier B would want them")
-    return Check("kprobes", Status.OK, "unknown, the kernel's configuration can't be read; only tier B wants them")
+        return Check("kprobes", Status.OK, "none (CONFIG_KPROBES is not set); only tier B would need them")
+    return Check("kprobes", Status.OK, "unknown, the kernel's configuration can't be read; only tier B needs them")
 
 
 def jit(place: Place) -> Check:
@@ -309,7 +309,7 @@ def _refused(code: int, said: str) -> tuple[str, str]:
     if code == _NOT_THERE:
         return "sudo is not installed", "run latmon as root"
     if "password is required" in said:
-        return "sudo wants a password", "sudo latmon, or run `sudo -v` first"
+        return "sudo requires a password", "sudo latmon, or run `sudo -v` first"
     return "sudo may not start a shell for this user", "allow `sh` in sudoers, or run latmon as root"
 
 
@@ -321,7 +321,7 @@ def terminal(place: Place, size: tuple[int, int] | None = None) -> Check:
     term = clean(place.environ.get("TERM", ""))
     cells = size or _size()
     if cells is None:
-        return Check("terminal", Status.OK, "not checked: standard error of this command is no terminal")
+        return Check("terminal", Status.OK, "not checked: standard error of this command is not a terminal")
     if term in ("", "dumb"):
         why = f"TERM={term or '(unset)'} can't be drawn on"
         return Check("terminal", Status.DEGRADED, why, "record with `latmon --record FILE`, then `latmon report FILE`")

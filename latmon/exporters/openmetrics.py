@@ -57,13 +57,13 @@ def _text(source: Source, totals: Totals, missing: Counter[str], damaged: int) -
         yield from _completed(source_of, done)
     yield from _outstanding(totals.last)
     for name in COUNTERS:
-        yield from _family(f"latmon_{name}", "counter", f"Of the capture: {name.replace('_', ' ')}.")
+        yield from _family(f"latmon_{name}", "counter", f"Total of the capture: {name.replace('_', ' ')}.")
         yield _sample(f"latmon_{name}_total", {}, totals.counters[name])
     yield from _family(
-        "latmon_missing_seconds", "counter", "Time that was not measured, or not as ordinary.", "seconds"
+        "latmon_missing_seconds", "counter", "Time without a complete measurement, by reason.", "seconds"
     )
     yield from (_sample("latmon_missing_seconds_total", {"reason": why}, us / 1e6) for why, us in missing.items())
-    yield from _family("latmon_measured_seconds", "counter", "The windows' lengths together.", "seconds")
+    yield from _family("latmon_measured_seconds", "counter", "Sum of the windows' lengths.", "seconds")
     yield _sample("latmon_measured_seconds_total", {}, totals.measured_us / 1e6)
     yield from _family("latmon_damaged_places", "gauge", "Places of the recording that can't be read.")
     yield _sample("latmon_damaged_places", {}, damaged)

@@ -197,7 +197,7 @@ def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
             event(at_s, tape.draw(shown.lines()))
             due_s = at_s + 1 / MAX_RATE
     if zero_us < 0:
-        raise RecordingError(f"{source.recording.path} holds no window to show")
+        raise RecordingError(f"{source.recording.path} contains no window to show")
     if pending:
         event(at_s, tape.draw(shown.lines()))
     event(at_s + 1 / options.speed if options.speed < 1 else at_s + 1, tape.end())
@@ -332,7 +332,7 @@ def screen_at(source: Source, options: ExportOptions, ink: Ink = RAMP) -> list[L
             break
         shown.append(frame)
     if shown.last is None:
-        raise RecordingError(f"{source.recording.path} holds no window to draw")
+        raise RecordingError(f"{source.recording.path} contains no window to draw")
     return shown.lines()
 
 

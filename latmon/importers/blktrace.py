@@ -224,7 +224,7 @@ def sniff_ftrace(head: str) -> bool:
 def read_ftrace(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the pairs that end in each second. UsageError without --events."""
     if options.events is None:
-        raise UsageError("a trace needs --events A,B: the two events whose distance is wanted")
+        raise UsageError("a trace needs --events A,B: the time from event A to event B is measured")
     pairing = _Pairing(options, Seconds(options.threshold_us, options.stage or "total"), *options.events)
     for at, text in enumerate(lines, 1):
         one = _line(at, text)

@@ -74,7 +74,7 @@ def lost(table: ImportedTable, each: list[Range], bits: int) -> str:
     """Return what latmon's scale can't represent, in words; empty if it is all there."""
     said = []
     if any(not one.is_exact and not one.is_endless for one in each):
-        said.append("edges moved to ours, upper ones kept (~)")
+        said.append("edges moved to latmon's buckets, upper edges kept (~)")
     if bits < BITS:
         said.append("buckets up to twice as wide as their begin (~)" if bits == 0 else f"{2**bits} buckets per octave")
     above = [row for row in table.rows if row.high is None and row.count]

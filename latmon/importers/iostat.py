@@ -340,7 +340,7 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
         yield Remark(where, "no separate times of reads and writes: the mean of both is taken for each")
     if any(_bytes(dict.fromkeys(one.columns, 0.0), "r") is None for one in reports):
         names = " ".join(reports[0].columns)
-        yield Remark(where, clean(f"no column of bytes is known, they stand at 0; columns: {names}", 300))
+        yield Remark(where, clean(f"no column of bytes is known, so bytes are 0; columns: {names}", 300))
 
 
 def _windows(run: list[Report], disks: list[str], options: ImportOptions, *, skipped: bool) -> Iterator[Counts]:

@@ -324,15 +324,15 @@ def _assumed(read: Read) -> list[str]:
     said = [f"unit {unit} by {where or 'the format'}" for where, unit in built.units.items()][:SHOWN]
     said += list(names.assumed.values())[:SHOWN]
     if options.start is None and any(one.wall is not None and one.wall < RELATIVE_BELOW for one in built.windows):
-        said.append("its times have no date and stand in 1970: --start TIME says when they begin")
+        said.append("its times have no date and are placed in 1970: --start TIME sets their begin")
     no_time = [one for one in built.windows if one.wall is None and one.whole is None]
     if no_time:
         unknown = options.start is None and built.windows[0] in no_time
         begin = " from 1970 on because the time is unknown" if unknown else ""
-        each = f"{options.interval_us / 1e6:g} s each{begin}: their rates are as good as that"
+        each = f"{options.interval_us / 1e6:g} s each{begin}: their rates are no more exact"
         said.append(f"windows without a time: {len(no_time):,}, {each}")
     if built.not_kept:
-        said.append(f"{built.not_kept:,} tables more than are kept as they were printed")
+        said.append(f"{built.not_kept:,} more tables whose printed form is not kept")
     return [clean(one, 200) for one in said]
 
 

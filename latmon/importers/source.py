@@ -55,7 +55,7 @@ def lines(raw: bytes, name: str) -> list[str]:
     if raw.startswith(_UTF16):
         raise RecordingError(f"{name} is UTF-16: convert it with `iconv -f UTF-16 -t UTF-8`")
     if b"\0" in raw:
-        raise RecordingError(f"{name} is no text: it holds NUL bytes")
+        raise RecordingError(f"{name} is not text: it contains NUL bytes")
     if not raw.strip():
         raise RecordingError(f"{name} is empty")
     if raw.count(b"\n") + raw.count(b"\r") > 2 * MAX_LINES or raw.count(b"\n") >= MAX_LINES:

@@ -231,7 +231,7 @@ def read_max_sd(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]
         depths = {options.device or name: Depths(most=int(most), source=PROBE) for name, most in pairs}
         yield Counts(where, {}, {}, depths)
         said = ", ".join(f"{name} {most}" for name, most in pairs[:_SAID])
-        yield Remark(where, f"at most so many commands in the driver, no time: {said}")
+        yield Remark(where, f"the most commands in the driver, without a time: {said}")
 
 
 _MODULE = re.compile(r"\s*module:\s+(\S{1,64})\s+instance:\s+(\d{1,10})\s*")

@@ -76,7 +76,7 @@ FACTS = (
         "i",
         "▒",
         StageColour("#cc79a7", 175, 13),
-        "the interrupt until its handler was done (Linux: raised the softirq); handlers before it on the vector too",
+        "from the interrupt until its handler is done (Linux: raised the softirq), with earlier handlers on its vector",
     ),
     StageFacts(
         "softirq",

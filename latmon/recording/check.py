@@ -145,9 +145,9 @@ def verdict(path: Path, found: Survey, passages: Passages | Repacked) -> str:
     """Return the last line: clean or not, and what to do."""
     if found.clean:
         still = " so far: a live latmon is writing it" if passages.live else ""
-        return f"clean    everything in it is read{still}"
+        return f"clean    everything in it can be read{still}"
     if all(one.mild for one in found.damages):
-        lost = "every whole window is there"
+        lost = "every complete window can be read"
     elif found.lost_us or not found.unknown_loss:
         lost = f"{_seconds(found.lost_us)} lost{' and more of unknown length' if found.unknown_loss else ''}"
     else:

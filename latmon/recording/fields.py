@@ -181,7 +181,7 @@ def number_rows(value: Any, key: str, cells: int, most: int) -> list[tuple[int, 
     if not isinstance(value, list) or len(value) % cells or len(value) > cells * most:
         raise RecordingError(f"{key!r} is no list of {cells} numbers each, or too long")
     if not {*map(type, value)} <= {int} or (value and not (min(value) >= 0 and max(value) <= MAX_COUNT)):
-        raise RecordingError(f"{key!r} has what is no whole number of 0 or more")
+        raise RecordingError(f"{key!r} has a value that is not a whole number of 0 or more")
     return list(zip(*(value[at::cells] for at in range(cells)), strict=True))
 
 

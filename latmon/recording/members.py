@@ -278,7 +278,7 @@ def lines(file: BinaryIO) -> Iterator[bytes]:
         if len(rest) > validate.MAX_LINE:
             long += 1
             if long > MAX_LONG:
-                raise RecordingError("its lines are longer than any of ours")
+                raise RecordingError("its lines are longer than any that latmon writes")
             yield rest
             rest = b""
     if rest:

@@ -193,7 +193,7 @@ def histogram(line: Json) -> Histogram:
     if indices and (indices[0] < 0 or indices[-1] > _TOPS[bits] or sorted(set(indices)) != indices):
         raise RecordingError("'b' has bucket indices out of order or out of range")
     if counts and (min(counts) < 1 or sum(counts) > MAX_COUNT):
-        raise RecordingError("'b' has a count below 1 or beyond all measure")
+        raise RecordingError("'b' has a count below 1 or above the maximum")
     if validate.whole(line.get("n", sum(counts)), "n") != sum(counts):
         raise RecordingError("'n' is not the sum of the counts in 'b'")
     total, maximum = (optional(count)(line.get(name), name) for name in ("sum", "max"))
@@ -277,7 +277,7 @@ def table(line: Json, keys: Sequence[Key], low: int = 1) -> Packed[Key]:
     gaps, counts = (_numbers(line, name, MAX_SLOTS) for name in ("b", "n"))
     slots = list(accumulate(gaps))
     if len(set(keys)) != len(keys) or len(keys) > validate.MAX_ITEMS:
-        raise RecordingError("a table names one thing twice, or too many")
+        raise RecordingError("a table has the same entry twice, or too many entries")
     if slots and (slots[0] < 0 or min(gaps[1:], default=1) < 1 or slots[-1] >= WIDTH * len(keys)):
         raise RecordingError("'b' has buckets out of order or out of range")
     if len(counts) != len(slots) or min(counts, default=low) < low or sum(counts) > MAX_IN_TABLE:

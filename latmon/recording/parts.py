@@ -173,7 +173,7 @@ class Parts:
         self._begins = [begin_of(one) for one in self.parts]
         self._odd = [
             *(f"{one.path.name}: part {n} by its stamps alone" for n, one in placed if one in nameless),
-            *(f"{one.path.name}: left out, its header is lost and it fits nowhere" for one in left),
+            *(f"{one.path.name}: left out: its header is lost, and its times match no part" for one in left),
         ]
         begin_us, begin_wall = self._begins[0]
         self.path: Path = self.parts[0].path

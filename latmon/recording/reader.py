@@ -201,7 +201,7 @@ def _doubt(found: Minute, period: Period) -> str:
     counts = period.fewest <= found.windows <= period.most
     head = period.part.head if period.part else None
     if head is None or found.mono_us != head.last_us or not begins or not counts:
-        return "a roll-up is not of its windows, which are read"
+        return "a roll-up is not the sum of its windows; its windows are read"
     why = rollup.doubt(found)
     return f"{why}; its windows are read" if why else ""
 

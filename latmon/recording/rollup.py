@@ -75,7 +75,7 @@ def doubt(minute: Minute) -> str:
     """Return why a plain minute's windows can't have this sum; empty if they can."""
     frame = minute.frame
     if frame.gap or frame.late or frame.health.notice or frame.devices or frame.removed:
-        return "a roll-up is of no plain minute"
+        return "a roll-up is of a minute that can't have one"
     # between two windows of a plain minute lies half of one at most
     if minute.windows < MIN_WINDOWS or 2 * frame.dt_us > 3 * minute.windows * minute.longest_us:
         return "a roll-up is longer than its windows"
@@ -100,11 +100,11 @@ def encode_minute(minute: Minute) -> Line:
 def decode_minute(line: Json) -> Minute:
     """Return the roll-up of a `minute` line; RecordingError where it is none."""
     if line.get("type") != KIND:
-        raise RecordingError("a roll-up is no sum of windows")
+        raise RecordingError("a line is not a roll-up of windows")
     frame = decode.decode_frame(line)
     values = _SUMS.read(line.get("sums", {}), "sums")
     if max(values["longest_us"], values["first_dt_us"]) > frame.dt_us:
-        raise RecordingError("'sums' has a window that is longer than all of them")
+        raise RecordingError("'sums' has a window that is longer than all windows together")
     settled = MinuteAges(**{name: values.pop(f"waiting.{name}") for name in _SETTLED})
     values["taskqs"] = _taskqs(values["taskqs"], frame.taskqs)
     return Minute(dataclasses.replace(frame, taskqs=None), waiting=settled, **values)
@@ -115,7 +115,7 @@ def _sum_pairs(value: Any, key: str) -> Counter[int]:
     rows = number_rows(value, key, _PAIR, MAX_DEPTHS)
     found = Counter({row[0]: row[1] for row in rows})
     if len(found) != len(rows):
-        raise RecordingError(f"{key!r} says one thing twice")
+        raise RecordingError(f"{key!r} has the same entry twice")
     return found
 
 

@@ -37,7 +37,7 @@ Json = Mapping[str, Any]
 def parse(line: bytes) -> dict[str, Any]:
     """Return a JSON object; RecordingError for NaN, too deep nesting, or numbers that take a minute to convert."""
     if len(line) > MAX_LINE:
-        raise RecordingError(f"a line of {len(line)} bytes is longer than any of ours")
+        raise RecordingError(f"a line of {len(line)} bytes is longer than any that latmon writes")
     try:
         value = _DECODER.decode(line.decode("utf-8", "surrogatepass"))
     except RecursionError:
@@ -157,7 +157,7 @@ def cleaned(value: Any, depth: int = MAX_DEPTH) -> Any:
     if type(value) is int:
         return whole(value, "a number", -MAX_COUNT)
     if isinstance(value, list | dict) and (depth == 0 or len(value) > MAX_ITEMS):
-        raise RecordingError("an unknown key holds more than is kept")
+        raise RecordingError("an unknown key has more data than is kept")
     if isinstance(value, list):
         return [cleaned(one, depth - 1) for one in value]
     if isinstance(value, dict):
@@ -180,7 +180,7 @@ def once(pairs: list[tuple[Key, Value]]) -> MappingProxyType[Key, Value]:
     """Return a mapping of `pairs`; RecordingError when two have the same key, because one of them would vanish."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise RecordingError("a window names one thing twice")
+        raise RecordingError("a window has the same entry twice")
     return MappingProxyType(found)
 
 

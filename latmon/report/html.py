@@ -206,7 +206,7 @@ def _map_said(frame: MapFrame) -> str:
     columns = frame.columns
     return (
         f"Latency of all I/Os over the whole capture, in columns of {columns.width_us / 1e6:g} s; all devices have "
-        "the same scales. Each cell says its time (UTC), latency and I/Os when it is pointed at."
+        "the same scales. Point at a cell for its time (UTC), latency and I/Os."
     )
 
 

@@ -23,7 +23,7 @@ _SAID = MappingProxyType(
     {
         "restart": "the probe was restarted",
         "suspended": "the host was suspended",
-        "probe-silent": "gap: nothing was heard of the probe",
+        "probe-silent": "gap: the probe printed nothing",
         "enospc": "gap: the disk of the recording was full",
         "disk-stalled": "gap: the disk of the recording hung",
     },

@@ -81,7 +81,9 @@ class Comparing:
             return
         self._a = self._side("A", origin, frames)
         a = self._a.period
-        self._say(f"A is {clock(a.start_wall)} to {clock(a.end_wall)}: change a setting, wait, D again is B")
+        self._say(
+            f"A is {clock(a.start_wall)} to {clock(a.end_wall)}: change a setting, wait, then press D again for B"
+        )
 
     def _end(self, one: _Side) -> None:
         a = one.period
@@ -89,7 +91,7 @@ class Comparing:
         origin = self._scene.store.origin
         if origin is None or len(frames) < _FEWEST:
             many = f"{len(frames)} window{'s' * (len(frames) != 1)}"
-            self._say(f"only {many} since A, a comparison takes {_FEWEST}: wait, then D again")
+            self._say(f"only {many} since A, and a comparison needs {_FEWEST}: wait, then press D again")
             return
         self._b = self._side("B", origin, frames)
         _settle(one, self._b)

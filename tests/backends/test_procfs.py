@@ -57,7 +57,7 @@ async def test_frames_hold_what_was_counted_and_the_first_all_devices(host):
 async def test_what_was_asked_for_in_vain_is_said_once(host):
     asked = replace(options(host), stages="all", threshold_us=0)
     first, second = await take(ProcfsBackend(asked), 2)
-    assert first.health.notice.startswith("--stages all and --threshold without effect")
+    assert first.health.notice.startswith("--stages all and --threshold have no effect")
     assert second.health.notice == ""
 
 

@@ -679,4 +679,4 @@ async def test_a_silent_end_without_a_recording_is_said(monkeypatch):
     stopped(capture, at_once=False)
     outcome = await capture.run()
     assert outcome.exit == EXIT_INCOMPLETE
-    assert "s are missing: nothing was heard of the probe" in outcome.reason
+    assert "s are missing: the probe printed nothing" in outcome.reason

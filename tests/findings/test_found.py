@@ -90,8 +90,8 @@ def test_a_rule_that_failed_is_said_once(monkeypatch):
     monkeypatch.setattr(engine, "RULES", (Rule("tick-quantum", "f", fails, LATENCIES),))
     one = FindingReporter(Settings(off=frozenset(NEEDS) - {"tick-quantum"}))
     words = "ZeroDivisionError: integer division or modulo by zero"
-    assert said(one, 15) == [f"rule tick-quantum failed: {words}; the other rules go on"]
-    assert not any("; the other rules go on" in line for line in one.all_reported())
+    assert said(one, 15) == [f"rule tick-quantum failed: {words}; the other rules are still evaluated"]
+    assert not any("; the other rules are still evaluated" in line for line in one.all_reported())
 
 
 def test_one_that_comes_and_goes_is_one_line(evaluated):

@@ -139,7 +139,7 @@ def test_a_clean_recording_is_reported_and_copied_line_for_line(whole, check):
     assert rows["windows"] == "12, 12 s in all"
     assert rows["size"] == f"{len(whole)} bytes ({len(whole) / 1000:.1f} kB) in 14 members"
     assert rows["closed"] == "yes (closed)"
-    assert rows["clean"] == "everything in it is read"
+    assert rows["clean"] == "everything in it can be read"
     assert found.repaired == 0
     assert found.copy.read_bytes() == whole
 
@@ -155,7 +155,7 @@ def test_a_killed_recording_is_mildly_damaged(whole, check):
     found = check(whole[: offsets(whole)[-1]])
     assert found.code == 5
     assert found.damages == [f"byte {offsets(whole)[-1]} (1970-01-12T13:46:52.000Z): {UNCLOSED}"]
-    assert "1 place, every whole window is there" in found.out
+    assert "1 place, every complete window can be read" in found.out
     assert REMEDY in found.out
     assert lines_in(found.copy)[:-1] == lines_in(found.path)
     assert items_in(found.copy, End) == [End("repaired", COUNT)]
@@ -362,7 +362,7 @@ def test_a_recording_that_is_being_written_is_not_damaged(tmp_path, capsys):
     assert main.main(["check", str(path)]) == 0
     out = capsys.readouterr().out
     assert "closed   not yet: a live latmon is writing it" in out
-    assert "clean    everything in it is read so far" in out
+    assert "clean    everything in it can be read so far" in out
     assert main.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
     writer.close()
     assert items_in(copy, Frame) == [frame(seq) for seq in range(3)]

@@ -201,14 +201,14 @@ def test_parts_that_lost_their_headers_and_others_that_are_not_there(tmp_path):
     parts = open_parts(there)
     assert seqs(parts) == [2, 3, 4, 5, 8, 9, 10, 11]
     assert [one for one in parts.damage if "missing" in one] == [f"part 3 is missing before {paths[3].name}"]
-    assert f"{paths[6].name}: left out, its header is lost and it fits nowhere" in parts.damage
+    assert f"{paths[6].name}: left out: its header is lost, and its times match no part" in parts.damage
 
 
 def test_one_of_another_time_is_left_out(three, tmp_path):
     other = flipped(part(tmp_path, 2, (1, 2, 3), capture="decaf"))
     parts = open_parts([three[0], other, three[2]])
     assert seqs(parts) == [0, 1, 2, 5, 6, 7]
-    assert parts.damage[0] == f"{other.name}: left out, its header is lost and it fits nowhere"
+    assert parts.damage[0] == f"{other.name}: left out: its header is lost, and its times match no part"
     assert parts.damage[1] == f"part 2 is missing before {three[2].name}"
 
 

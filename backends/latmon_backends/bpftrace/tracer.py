@@ -87,7 +87,7 @@ def script(manifest: Manifest, has: Has, words: Words, values: Values) -> Script
     every = {**_words_of(manifest, has, words), **values}
     unknown = [one.name for one in manifest.parameters if one.name not in every]
     if unknown:
-        raise ManifestError(f"nothing is known to be the value of {', '.join(unknown)}")
+        raise ManifestError(f"no value is known for {', '.join(unknown)}")
     return Script.fitted(manifest, every)
 
 
@@ -275,7 +275,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         if one_in == 1:
             return self.choice()
         dear = {
-            one.name: "counts every request, and they are sampled"
+            one.name: "counts every request, but only a sample is traced"
             for one in self.manifests
             if one.group == "inflight" or (one.group == "order" and one.needs)
         }

@@ -104,7 +104,7 @@ class CounterSampler:
         """Raise UnavailableError where there is nothing to watch, as with a mistyped glob: it would record nothing."""
         there = ", ".join(sorted(every))
         if not there:
-            raise UnavailableError(f"There is no disk to watch: {none}.")
+            raise UnavailableError(f"There is no disk to measure: {none}.")
         if not self.devices:
             raise UnavailableError(f"No device matches --device {' '.join(self._globs)}; there are: {there}.")
 

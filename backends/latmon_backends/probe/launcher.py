@@ -180,7 +180,7 @@ class RootLauncher:
         if "pid" not in reply or len(files) != _PIPES:
             for file in files:
                 os.close(file)
-            raise OSError(errno.EPIPE, str(reply.get("error", "the process that kept root is gone")))
+            raise OSError(errno.EPIPE, str(reply.get("error", "the root helper has ended")))
         return Child(await _Remote.connected(reply["pid"], files, self._end_of(reply["pid"])))
 
     async def totals(self, pid: int) -> ProgramTotals:

@@ -94,7 +94,7 @@ def evaluate(captured: Captured) -> tuple[PanelCheck, ...]:
     seen = _replay(captured)
     first = (_listed(seen), *_counts(seen))
     if not captured.done.delayed:
-        why = "no delay was made: the host has no mkfs.ext4, mkfs.xfs or mkfs.btrfs, or no fsfreeze; counts alone are"
+        why = "no delay was made: the host has no mkfs.ext4, mkfs.xfs or mkfs.btrfs, or no fsfreeze; only counts were"
         return (*first, PanelCheck("delay", Verdict.UNMEASURED, f"{why} checked"))
     if not all(one.was_delayed for one in captured.done.delayed):
         why = "this kernel doesn't let a loop device wait for its frozen file system, so no delay was made"
@@ -161,7 +161,7 @@ def _stages(seen: _Replayed) -> Iterator[PanelCheck]:
     tail = anatomy(seen.device, OPS, on_demand, seen.origin, cut_us=THRESHOLD_US, detailed=False).tail
     if max(on_demand.sampled) > 1 and (tail is None or tail.count < len(seen.delayed)):
         yield PanelCheck(
-            "stages", Verdict.UNMEASURED, f"1 I/O in {max(on_demand.sampled)} was traced, and not all of these"
+            "stages", Verdict.UNMEASURED, f"1 I/O in {max(on_demand.sampled)} was traced, and not all delayed ones"
         )
         return
     if tail is None:
@@ -174,7 +174,7 @@ def _stages(seen: _Replayed) -> Iterator[PanelCheck]:
     holds = on_demand.includes_of(seen.device).get(top, ())
     with_others = f" with {', '.join(holds)} in it" if holds else ""
     in_driver = top == "hba" or "hba" in holds
-    what = f"{called(top, holds).sentence or 'no stage'}{with_others} holds {_ms(us)} of {tail.count:,} slow I/Os"
+    what = f"{called(top, holds).sentence or 'no stage'}{with_others} takes {_ms(us)} of {tail.count:,} slow I/Os"
     said = f"{what}; {_ms(made)} were made in the driver"
     yield _reported("stages", said, passed=in_driver and _near(us, made, BUCKET, LATE_US * len(seen.delayed)))
 
@@ -209,7 +209,7 @@ def _in_flight(seen: _Replayed) -> Iterator[PanelCheck]:
         why = f"not measured with {_backend(seen)}"
         if not seen.captured.on_demand:
             why = "not recorded by the tracer in this time"
-        said = f"ages are {why}, and {_ms(longest.took_us)} are too short for an age of at least so long"
+        said = f"ages are {why}, and a wait of {_ms(longest.took_us)} is too short to be listed without them"
         yield PanelCheck("in flight", Verdict.UNMEASURED, said)
 
 

@@ -132,7 +132,7 @@ def refuse(platform: str, uid: int, environ: Mapping[str, str], dev: Path = Path
     if platform != "linux":
         raise UnavailableError(f"the self-test makes a loop device of Linux, and this is {platform}.")
     if uid != 0:
-        raise UnavailableError(f"the self-test makes a loop device of its own, which takes root: {COMMAND}")
+        raise UnavailableError(f"the self-test makes a loop device of its own, which needs root: {COMMAND}")
     missing = [tool for tool in _TOOLS if _find(tool, environ) is None]
     if missing:
         raise UnavailableError(
@@ -161,13 +161,13 @@ def made(environ: Mapping[str, str], say: Callable[[str], None]) -> Iterator[Loo
     finally:
         gone = _end(shell)
         if name != "its device" or not gone:
-            say(f"{name} is gone again" if gone else left(name, shell.pid))
+            say(f"{name} was removed" if gone else left(name, shell.pid))
 
 
 def left(name: str, pid: int) -> str:
     """Return the message on a device that could not be removed."""
     return (
-        f"{name} may still be there: process {pid} takes it away when it can; if there is no such process, "
+        f"{name} may still be there: process {pid} removes it when it can; if there is no such process, "
         "`losetup -d` what `losetup -a` lists of latmon-self-test, then of /lower"
     )
 
@@ -303,7 +303,7 @@ def play(device: LoopDevice, file: int, stopped: threading.Event, say: Callable[
                 writes += bool(os.pwrite(file, block, at * BYTES))
         for sector, us in DELAYS if device.holds else ():
             if not stopped.wait(_BETWEEN_S):
-                say(f"holding a write for {us // 1000:,} ms")
+                say(f"delaying a write for {us // 1000:,} ms")
                 delayed.append(_delayed_write(device, file, block, sector, us))
                 writes += 1
     return Written(writes, device.written() - before, tuple(delayed))
