@@ -123,7 +123,7 @@ def _figures(one: Histogram) -> tuple[int | None, ...]:
 
 BUCKET_HEADER = ("time", "mono_us", "dt_us", "device", "op", "stage", "low_us", "high_us", "count", "includes")
 TRACED = "traced."
-"""Before the stages of the I/Os that deep probes traced: a population of its own."""
+"""Prefix of the stages of traced I/Os, which are counted apart from all I/Os."""
 
 
 def write_buckets(source: Source, out: BinaryIO, _options: ExportOptions) -> None:

@@ -1,4 +1,4 @@
-"""The most that a driver can hold at once, from what sysfs says of a device."""
+"""The most I/Os that a driver can have in flight, from a device's limits in sysfs."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Where the slow I/Os' time is, where they begin, and which rows are one."""
+"""Stages of the slow I/Os, the cut from which I/Os are slow, and which rows are merged."""
 
 from __future__ import annotations
 

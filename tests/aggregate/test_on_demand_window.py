@@ -1,4 +1,4 @@
-"""The deep window's running sums are what merging its frames afresh would give, in little memory."""
+"""The running sums of a window of traced frames equal a merge of its frames, in little memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The window's running sums are what merging its frames afresh would give."""
+"""The running sums of a window equal a merge of its frames."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The ages of what is in flight: exact by a probe, a least age without one, and never more than that."""
+"""Ages of I/Os in flight: exact with a probe, a lower bound without one."""
 
 from __future__ import annotations
 

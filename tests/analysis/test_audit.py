@@ -1,4 +1,4 @@
-"""The limits audit: what is off is remarked by name, and what a kernel chooses for everybody is not."""
+"""The limits audit: remarks name settings that are wrong, and a kernel's defaults get none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of issues, made up and recorded: sorted by LBA, in order of arrival, and what nobody can tell."""
+"""Windows of issues, synthetic and recorded: sorted by LBA, in order of arrival, or too few for an order."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A recording plays as what it was, and tells on the way what is wrong with it."""
+"""A recording is replayed as it was captured, and its damage is reported on the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that keeps root: what it does, and everything that it doesn't. Its tool is a shell script."""
+"""The root helper: what it starts and what it refuses. Its tool is a shell script."""
 
 import asyncio
 import contextlib

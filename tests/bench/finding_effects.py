@@ -1,4 +1,4 @@
-"""One illness after the other, in any size, on hosts that are well otherwise: what sensitivity is measured with.
+"""One fault at a time, of any size, on hosts without other faults: input of the sensitivity benchmark.
 
 An effect gives a minute of frames for a size, and is found or not. Knows no figure and no page.
 """

@@ -1,4 +1,4 @@
-"""What findings miss, what they cry about, and what they cost: on hosts that are drawn, so that all of it repeats."""
+"""Missed findings, false alarms and cost of the rules, on synthetic hosts, so that results are repeatable."""
 
 from __future__ import annotations
 

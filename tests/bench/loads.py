@@ -1,4 +1,4 @@
-"""Windows of a made load, as values: what a host with 24 busy disks tells of a second, and what none ever would.
+"""Windows of a synthetic load: a host with 24 busy disks, and a host larger than any real one.
 
 A request has a time in the queue and one in the driver, and its total is both: counts, sums and maxima of the three
 series are those of the same requests. `uniform` knows no requests: every number is drawn by itself, which is the worst

@@ -1,4 +1,4 @@
-"""What going back in time costs: a seek and a step with their pictures, the first screen, and an hour that is kept."""
+"""Cost of time travel: a seek and a step with their pictures, the first screen, and an hour of history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a reader must know of the machine to judge the figures: no host name, no path."""
+"""Facts about the machine that a reader needs to judge the figures: no host name, no path."""
 
 from __future__ import annotations
 

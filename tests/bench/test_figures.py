@@ -1,4 +1,4 @@
-"""The benchmark's page: what is said of a limit, and that a part measured alone leaves the others alone."""
+"""The benchmark's page: results against limits, and a section measured again leaves the others unchanged."""
 
 import pytest
 from figures import Figure, Section, page

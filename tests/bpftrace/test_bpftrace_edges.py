@@ -1,4 +1,4 @@
-"""The edges of a capture: what the deep probes count before it begins, and what is waited for when it ends."""
+"""The begin and end of a capture: on-demand counts before it begins, and what is awaited at its end."""
 
 import asyncio
 from types import SimpleNamespace

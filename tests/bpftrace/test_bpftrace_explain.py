@@ -1,4 +1,4 @@
-"""Stage by stage what measures it, from an origin and the choice of deep scripts."""
+"""What measures each stage, from an origin and the choice of on-demand scripts."""
 
 import pytest
 

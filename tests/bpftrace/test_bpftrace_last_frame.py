@@ -1,4 +1,4 @@
-"""Outliers wait for what the deep probes tell of them, but none waits beyond the last frame."""
+"""Outliers wait for their records from the tracer, but not beyond the last frame."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""The deep process's life, with shell scripts in bpftrace's place: when it starts, what frames say, what ends it."""
+"""The tracer's process, with shell scripts in place of bpftrace: when it starts, what frames contain, what ends it."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Several scripts in one process: each has ticks of its own, and what is complete is told once, when asked."""
+"""Several scripts in one process: each has its own ticks, and a complete interval is reported once."""
 
 from pathlib import Path
 

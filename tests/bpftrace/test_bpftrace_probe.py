@@ -1,4 +1,4 @@
-"""A probe's start and end, with shell scripts in bpftrace's place: they say what real versions were seen to say."""
+"""A probe's start and end, with shell scripts in place of bpftrace that print what real versions printed."""
 
 import asyncio
 

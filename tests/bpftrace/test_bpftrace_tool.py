@@ -1,4 +1,4 @@
-"""Which bpftrace is run, with which rights, and what its complaints come to in one sentence."""
+"""Which bpftrace is run, with which privileges, and how its errors become one sentence."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which deep scripts run on hosts that have this and lack that, and how their texts become one program."""
+"""Which on-demand scripts run on which hosts, and how their texts become one program."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""One capture: which backend, how it ends, and whether its exit code is honest."""
+"""One capture: which backend it uses, how it ends, and with which exit code."""
 
 import asyncio
 import contextlib
@@ -400,7 +400,7 @@ async def test_the_key_records_in_the_middle(tmp_path):
 
 
 class Traces(Stub):
-    """A backend with deep probes: what it was told."""
+    """A backend with on-demand probes: what it was told."""
 
     def __init__(self, *frames, **kwargs):
         super().__init__(*frames, **kwargs)

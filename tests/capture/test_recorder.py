@@ -1,4 +1,4 @@
-"""One recording at a time, off the event loop; its state in one line; honest about what is missing in it."""
+"""One recording at a time, off the event loop, with its state in one line and its losses reported."""
 
 import asyncio
 import os

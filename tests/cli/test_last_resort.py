@@ -1,4 +1,4 @@
-"""A mistake of ours: one sentence, exit 1, the details in a file, never a traceback."""
+"""An unexpected exception: one sentence, exit code 1, the details in a file, never a traceback."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Cumulative maps: each gain is told once, however lines are lost."""
+"""Cumulative maps: each gain is counted once, however lines are lost."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What the inflight scripts print as depths and ages: what an index stands for, by device, of one tick."""
+"""Depths and ages that the inflight scripts print: indices, devices, ticks."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Deep scripts' maps: stages by the total, paths and what could not be followed, tables, several scripts as one."""
+"""Maps of on-demand scripts: stages by the total, paths, requests that are not followed, tables, several scripts."""
 
 import json
 from collections import Counter

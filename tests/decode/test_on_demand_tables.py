@@ -1,4 +1,4 @@
-"""Wake-ups by thread, and who ran instead. The other tables are tested with their script's maps."""
+"""Wake-ups by thread, and the threads that ran instead. Other tables are tested with their script's maps."""
 
 from hypothesis import given
 from hypothesis import strategies as st

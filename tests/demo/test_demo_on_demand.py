@@ -1,4 +1,4 @@
-"""What the demo's deep probes tell agrees with what its request stamps tell, and every tail has its story."""
+"""The demo's traced stages agree with its request stamps, and every slow I/O has a cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""302 of 377,506: both published tables to the I/O, and who waits meanwhile."""
+"""302 of 377,506: both published tables to the I/O, and the I/Os in flight meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers of the case are in the demo, and its neighbour without the illness has none of them."""
+"""The numbers of the case are in the demo, and its healthy counterpart has none of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""24 drives: the rates of the max_vec table, and one drive whose average tells little."""
+"""24 drives: the rates of the max_vec table, and one slow drive whose mean is hardly higher."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons: what is found, what must not be, what is said of both; from loads that are drawn, and from files."""
+"""Comparisons: which changes are found, which are not, and how they are worded; from synthetic loads and from files."""
 
 import json
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""Settings of a stretch: what the marks before it told, where they were read."""
+"""Settings of a span: those of the marks before it, where they were read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the self-test can't run, and how what it found is said. Needs no root."""
+"""Where the self-test can't run, and how its results are reported. Needs no root."""
 
 import asyncio
 import errno

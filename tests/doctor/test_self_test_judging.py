@@ -1,4 +1,4 @@
-"""What the self-test says of frames that show the delay it made, and of frames that don't. Needs no root."""
+"""Results of the self-test for frames with and without the delay that it made. Needs no root."""
 
 from dataclasses import replace
 

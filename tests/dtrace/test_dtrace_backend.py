@@ -1,4 +1,4 @@
-"""DTrace as frames, with a player of the scripts' goldens in its place: what each script tells, and what goes wrong."""
+"""DTrace output as frames, from the scripts' goldens played by a stand-in: values of each script, and failures."""
 
 import asyncio
 import re
@@ -255,7 +255,7 @@ async def test_a_window_that_waits_for_the_tracer_as_the_capture_ends_is_a_frame
         assert last.mono_us - last.dt_us == cut_off.mono_us
 
 
-# ---- the deep ones
+# ---- the on-demand scripts
 
 
 @pytest.fixture

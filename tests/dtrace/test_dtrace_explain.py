@@ -1,4 +1,4 @@
-"""What the doctor is told of DTrace: from an origin, the manifests, and a made-up tool that can't run."""
+"""What the doctor reports of DTrace: from an origin, the manifests, and a stand-in that can't run."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""DTrace's stderr, of three families of it: what is lost, what faulted, and one sentence of why it doesn't trace."""
+"""stderr of three DTrace families: losses, faults, and one sentence on why it can't trace."""
 
 import random
 from pathlib import Path

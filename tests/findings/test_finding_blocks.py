@@ -1,4 +1,4 @@
-"""Blocks of a watch: one who begins late has the same ones, and what is judged in parts is judged as the whole is."""
+"""Blocks of the rule engine: the same for a late start, and evaluation in parts equals evaluation at once."""
 
 from finding_cases import frame
 

@@ -1,4 +1,4 @@
-"""starved-io: who waits while others pass, who holds it, devices that complete nothing, and slow ones."""
+"""starved-io: overtaken I/Os, the layer that delays them, devices that complete nothing, and slow ones."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A watch over time: minutes, holes, another boot, stamps that wobble, many episodes; and a rule that fails."""
+"""The rule engine over time: minutes, gaps, another boot, jitter, many episodes; and a rule that fails."""
 
 import pytest
 from finding_cases import BEGIN_S, facts_of, frame, lasting, timed, traced

@@ -32,7 +32,7 @@ KPROBES = Path("/sys/kernel/tracing/kprobe_events")
 WILD = "wild_d"
 """A script of our own on several functions: it counts their calls as wake-ups of a thread of its name."""
 ON_DEMAND_S = 330.0
-"""A start of DTrace takes 40 s in an emulated guest on a quiet host, and the deep scripts have their own."""
+"""A start of DTrace takes 40 s in an emulated guest on a quiet host, and the on-demand scripts have their own."""
 Told = dict[str, Any]
 
 

@@ -29,7 +29,7 @@ SETTLED_S = 4.0
 BEHIND_S = 25.0
 """On one emulated CPU bpftrace is that far behind after a load."""
 ON_DEMAND_S = 330.0
-"""Several programs of the deep probes are compiled in an emulated guest."""
+"""Several programs of the on-demand probes are compiled in an emulated guest."""
 WORK = Path("/tmp/latmon-lab")
 DELAY_MS = 25
 HANDLER_US = 20

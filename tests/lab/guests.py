@@ -46,7 +46,7 @@ def stage(directory):
 
 
 def keep(directory, on_demand):
-    """Of the deep probes only these: an emulated guest takes minutes to compile and attach all of them."""
+    """Of the on-demand probes only these: an emulated guest takes minutes to compile and attach all of them."""
     found = list((directory / "probes/linux").glob("*.yaml"))
     kept = {file for one in found if one.stem in on_demand or one.stem.startswith("block_") for file in load(one).files}
     for manifest in found:
@@ -64,7 +64,7 @@ def pack(directory):
 def run(directory, release, script, *words, on_demand=None, kernel=None, packed=False):
     """The result of `script` (words, relative to tests/lab) in a guest with these options of vm-run.
 
-    `deep`: the deep probes that it is about; None: all of them. `kernel`: of which release; None: the same.
+    `deep`: its on-demand probes; None: all of them. `kernel`: of which release; None: the same.
     `packed`: the guest copies us to its memory first.
     """
     stage(directory)

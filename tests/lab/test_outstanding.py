@@ -56,7 +56,7 @@ ON_DEMAND = {
     "created": ("inflight_a", "bios_a", "bio_ages_a"),
     "overtaken": ("inflight_a", "stages_a", "order_a"),
 }
-"""Incident -> the deep probes that tell of it."""
+"""Incident -> the on-demand probes that tell of it."""
 
 
 def incident(directory, name, *arguments, disks=(), release="trixie", cpus=2):

@@ -1,4 +1,4 @@
-"""The deep probes of a real bpftrace beside the always-on one: a recording with --stages all, and one where one looks.
+"""The on-demand probes of a real bpftrace beside the always-on one: with --stages all, and with tracing of one device.
 
 fio on a loop device of its own, at a rate that any machine keeps up with.
 """

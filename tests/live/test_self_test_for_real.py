@@ -91,7 +91,7 @@ def test_the_kernels_counters_show_what_they_can():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("when", ["made /dev", "writing", "holding a write for 1,200"])
+@pytest.mark.parametrize("when", ["made /dev", "writing", "delaying a write for 1,200"])
 def test_however_it_ends_nothing_is_left_after_2_s(number, when):
     running = subprocess.Popen(
         [sys.executable, "-c", ALONE], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -124,4 +124,4 @@ def test_every_panel_shows_the_delay(suite, tmp_path):
     always = {"device", "counts", "diskstats", "latency map", "stages", "depths", "outliers"}
     assert {name for name, status in verdicts.items() if status == "ok"} >= always
     assert reported["measured_with"].startswith("bpftrace")
-    assert "holding a write for 1,200 ms" in done.stderr
+    assert "delaying a write for 1,200 ms" in done.stderr

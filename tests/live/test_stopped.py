@@ -149,7 +149,7 @@ def test_a_stopped_collector_reads_on(capture, suite, tmp_path, number):
 @pytest.mark.crash
 @each_bpftrace
 def test_a_paused_machine(capture, suite, tmp_path):
-    """The probe stops too, as in a virtual machine that is paused; the deep probes as well."""
+    """The probe stops too, as in a virtual machine that is paused; the on-demand probes as well."""
     one = capture("bpftrace", "--stages", "all", LATMON_BPFTRACE=tool(suite, tmp_path).path)
     pause(pid(one), *descendants(pid(one)))
     reads_on(one)

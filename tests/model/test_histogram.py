@@ -1,4 +1,4 @@
-"""Buckets and quantiles against the exact values they stand for."""
+"""Buckets and quantiles compared with the exact values."""
 
 from __future__ import annotations
 

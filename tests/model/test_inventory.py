@@ -1,4 +1,4 @@
-"""Who starts in the middle still learns every device."""
+"""A reader that starts in the middle of a capture still gets every device."""
 
 from latmon.model.devices import Inventory, carry
 from latmon.model.frame import Device, Frame

@@ -1,4 +1,4 @@
-"""What fdinfo says of a tool's programs: each program once, unknown where it can't be read."""
+"""A tool's BPF programs in fdinfo: each program once, unknown where it can't be read."""
 
 from latmon_backends.probe.bpf_stats import ProgramTotals, Skipped, totals
 

@@ -1,4 +1,4 @@
-"""The probe's process with real shells: its output and status come through, and it never outlives anybody."""
+"""The probe's process with real shells: its output and status come through, and it never outlives its parent."""
 
 import asyncio
 import os

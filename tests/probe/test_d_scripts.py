@@ -1,4 +1,4 @@
-"""Every D script against its manifest, as far as texts tell; no DTrace runs, as in tests/live/test_d_compile.py."""
+"""Every D script against its manifest, by their texts; DTrace itself runs in tests/live/test_d_compile.py."""
 
 import re
 from dataclasses import replace

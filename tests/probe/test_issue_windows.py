@@ -92,7 +92,7 @@ def test_no_more_are_kept_than_there_is_room_for(windows, monkeypatch):
     assert windows.take(record(2, 9))
 
 
-# What the deep process says
+# Output of the tracer
 
 
 @pytest.fixture

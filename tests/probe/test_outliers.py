@@ -1,4 +1,4 @@
-"""Outliers: what two probes say of one I/O becomes one row that adds up, within two ticks, whatever is missing."""
+"""Outliers: records of two probes on one I/O become one row that adds up, within two ticks, whatever is missing."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -188,7 +188,7 @@ def test_the_same_begin_may_be_told_with_an_interrupt_between_the_two_ends(joine
 
 
 def test_begins_are_not_compared_where_the_one_is_the_issue(joined):
-    """Without addresses: the always-on probe's I/O begins at its issue there, the deep one's when it is queued."""
+    """Without addresses: the always-on probe's I/O begins at its issue there, the tracer's when it is queued."""
     joined.take([always(request=None, begun_ns=DONE_NS - 8_000_000)])
     joined.take([on_demand(request=None, begun_ns=DONE_NS - 9_000_000, done_ns=DONE_NS + 45_000)])
     assert [one.comm for one in settled(joined).outliers] == ["fio"]

@@ -1,4 +1,4 @@
-"""Who a thread is: from a record, from /proc, and remembered when it is gone."""
+"""Names and priorities of threads: from a record, from /proc, and kept after the thread has ended."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Values -> lines -> values, and lines that nobody should have written."""
+"""Values -> lines -> values, and lines that no latmon writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever the makers of a frame's texts are told, the recording's decoder takes what they made."""
+"""The recording's decoder accepts whatever the text functions of a frame return."""
 
 from dataclasses import replace
 from pathlib import Path

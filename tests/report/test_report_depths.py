@@ -1,4 +1,4 @@
-"""How a report tells depths: at a limit, beside one, and how often anything was queued."""
+"""Depths in a report: at a limit, below one, and how often I/Os were queued."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says of traced requests, tails, outliers, interrupts and wake-ups; what nobody measured isn't in it."""
+"""Traced requests, tails, outliers, interrupts and wake-ups in a report; unmeasured values are absent."""
 
 from __future__ import annotations
 

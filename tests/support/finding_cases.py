@@ -52,7 +52,7 @@ def timed(device, load, op="read"):
 
 
 def traced(device, load, op="read", *, one_in=1, path="hard interrupt", **changed):
-    """A frame's `traced`: as the deep probes tell a load; `unaccounted` may stand in it as a stage."""
+    """A frame's `traced`: as the on-demand probes tell a load; `unaccounted` may stand in it as a stage."""
     counts, by_total = _by_stage([(n, {UNACCOUNTED: 0, **stages}) for n, stages in load])
     return replace(
         Traced(

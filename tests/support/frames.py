@@ -153,7 +153,7 @@ ODD = "nvme5n1"
 
 
 def on_demand_host(n: int, seconds: int, *, seed: int = 1, ios: int = 60) -> list[Frame]:
-    """`host`, with three outliers a second of one disk and all deep values: stages, handlers, softirqs, wake-ups."""
+    """`host`, with three outliers a second of one disk and all traced values: stages, handlers, softirqs, wake-ups."""
     rng = Random(seed)
     return [_requested(one, rng, n) for one in host(n, seconds, seed=seed, ios=ios)]
 

@@ -1,4 +1,4 @@
-"""Recordings that nobody of ours wrote: each is a header, something hostile, a good window and a closing line."""
+"""Recordings that latmon never writes: each is a header, something hostile, a good window and a closing line."""
 
 from __future__ import annotations
 

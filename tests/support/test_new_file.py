@@ -1,4 +1,4 @@
-"""A new file is new, private, and nobody else's."""
+"""A new file is new, and private to its user."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Calls that hang: what is waited for is said, and somebody's Ctrl-C counts."""
+"""Calls that hang: the wait is reported, and Ctrl-C ends it."""
 
 from __future__ import annotations
 

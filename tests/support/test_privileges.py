@@ -1,4 +1,4 @@
-"""Who latmon becomes under sudo. Real ids in a child process; needs root for that, so it is skipped without."""
+"""The user that latmon becomes under sudo. Real ids in a child process; needs root, so it is skipped without."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Calls beside the event loop: in order, their results and mistakes handed over, nobody held up by them."""
+"""Calls beside the event loop: in order, results and errors passed back, without blocking the loop."""
 
 import asyncio
 import threading

@@ -195,7 +195,7 @@ class Capture:
         self.watch = Watch()
         with self._err.open("w") as err:
             self._process = subprocess.Popen(
-                # Deep probes only where a test asks for them: on tier C they make the always-on probe miss more.
+                # On-demand probes only where a test asks for them: on tier C they make the always-on probe miss more.
                 latmon("--record", str(self.file), "--stages", "basic", *words),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""From what the deep probes cost to a coarser sample, or to their end."""
+"""From the tracer's measured cost to a coarser sample, or to its end."""
 
 import pytest
 

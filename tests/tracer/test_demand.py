@@ -1,4 +1,4 @@
-"""When the deep probes are wanted, and for whom."""
+"""When the tracer is wanted, and for which devices."""
 
 import pytest
 

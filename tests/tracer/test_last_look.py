@@ -1,4 +1,4 @@
-"""A frame in which no probe looked, as the last of a capture, keeps the list before while nothing contradicts it."""
+"""A last frame without a list of waiting requests keeps the previous list while nothing contradicts it."""
 
 import pytest
 

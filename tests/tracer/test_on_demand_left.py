@@ -1,4 +1,4 @@
-"""What two processes told between two frames is one window: counts are added, facts are the newest."""
+"""Windows of two tracer processes between two frames are merged: counts are added, facts are the newest."""
 
 from latmon.decode.framer import TracerInterval
 from latmon.model.frame import Flow, Handler, HandlerRuns, Series, SoftirqCpu, SoftirqRuns, Thread, Traced, Wakeups

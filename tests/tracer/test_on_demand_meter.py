@@ -1,4 +1,4 @@
-"""What programs cost, measured for a moment, and BPF_ENABLE_STATS itself."""
+"""Cost of programs, measured for a short time, and BPF_ENABLE_STATS itself."""
 
 import os
 import platform

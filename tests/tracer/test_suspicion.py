@@ -1,4 +1,4 @@
-"""Which frames make a device a suspect, and when it stops being one."""
+"""Which frames make a device suspicious, and when it stops being so."""
 
 from dataclasses import replace
 

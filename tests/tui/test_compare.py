@@ -78,7 +78,7 @@ def test_too_soon_is_said():
     comparing.step()
     scene.append(frames[10])
     comparing.step()
-    assert said[-1] == "only 1 window since A, a comparison takes 6: wait, then D again"
+    assert said[-1] == "only 1 window since A, and a comparison needs 6: wait, then press D again"
     assert scene.comparison is None
 
 

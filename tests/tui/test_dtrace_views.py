@@ -1,4 +1,4 @@
-"""An illumos host as its admin sees it: what the scripts' goldens say, captured, recorded, reported, on each screen."""
+"""An illumos host from the scripts' goldens: captured, recorded, reported, on each screen."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The sub-second-offset map: a tick is a band, chance is none, and what it is made of is said."""
+"""The sub-second offset map: a tick is a band, chance is none, and its sources are named."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The stages view as text: bars that read without colour, rows that say why they are empty, who makes the tail."""
+"""The stages view as text: bars that read without colour, reasons for empty rows, the stages of the tail."""
 
 from dataclasses import replace
 

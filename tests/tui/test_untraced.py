@@ -1,4 +1,4 @@
-"""What no deep probe of a host can tell is said to be so, and no key is named that would bring it."""
+"""Stages that the host can't measure are marked so, and no key is offered for them."""
 
 import io
 from dataclasses import replace
