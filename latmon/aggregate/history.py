@@ -47,7 +47,7 @@ class LogEntry(Generic[V]):
     reported: V
 
     def continues(self, last: LogEntry[V], step_us: int) -> bool:
-        """Whether this entry follows `last` without a missing frame and ends in the same step of time."""
+        """Return whether this entry follows `last` without a missing frame and ends in the same step of time."""
         hole = self.begin_us - last.mono_us > (self.mono_us - self.begin_us) / 2
         return not hole and self.mono_us // step_us == last.mono_us // step_us
 

@@ -1,6 +1,6 @@
 """Rows of a distribution as DTrace prints them, and the bounds of their buckets. Pure.
 
-Knows neither what stands around a table nor what is done with it. Keys are as printed, not yet clean.
+Knows neither the lines around a table nor its use. Keys are as printed, not yet clean.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class PrintedRow:
     signs: dict[int, str] = field(default_factory=dict)
 
     def take(self, text: str) -> bool:
-        """Whether `text` is a row."""
+        """Add `text` if it is a row; return whether it is."""
         return self._take(_ROW, text)
 
     def take_bare(self, text: str) -> bool:
-        """Whether `text` is a row that has lost its bar, as in a document that keeps words alone."""
+        """Add `text` if it is a row without its bar, as in a document that keeps only words; return whether it is."""
         return self._take(_BARE, text)
 
     def _take(self, row: re.Pattern[str], text: str) -> bool:
@@ -75,7 +75,7 @@ class PrintedRow:
 
 
 def bounded(printed: PrintedRow) -> tuple[Row, ...] | None:
-    """The rows with their edges, which are in their neighbours' labels; None for labels that don't go together.
+    """Return the rows with their edges, which are their neighbours' labels; None for labels that don't go together.
 
     A label is where its bucket begins, seen from 0: below 0 quantize and Oracle's llquantize mirror their buckets
     (`-4` is -7 to -4), lquantize doesn't.
@@ -125,7 +125,7 @@ def _last_edge(printed: PrintedRow) -> int | None:
 
 
 def kind_of(printed: PrintedRow) -> str:
-    """`quantize`, `lquantize` or `llquantize`, as far as labels tell: a stretch of even steps is called `lquantize`."""
+    """Return `quantize`, `lquantize` or `llquantize` by the labels; even steps are taken for `lquantize`."""
     signs = set(printed.signs.values())
     if signs & {"abs() < ", "<= "}:
         return "llquantize"
@@ -142,7 +142,7 @@ def _is_power(label: int) -> bool:
 
 
 def _next_power(label: int) -> int:
-    """The label after this one in a quantize()."""
+    """Return the label after this one in a quantize()."""
     if label > 0:
         return 2 * label
     return 1 if label == 0 else -(-label >> 1)

@@ -1,6 +1,6 @@
 """Decoder of the inflight scripts: their maps and records to depth histograms and I/Os in flight.
 
-Owns what a depth's index stands for. Pure but for `Ages`, which holds what the newest tick told until it is asked for.
+Owns the meaning of a depth's index. Pure but for `Ages`, which keeps the list of the newest tick until it is taken.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Flags = Callable[[int], tuple[str, ...]]
 
 
 def depth_of(index: int) -> int:
-    """Itself to EXACT; from the next one on the end of a bucket (outstanding.bucket_end), 8 per octave."""
+    """Return the depth of an index: exact to EXACT, above it the end of a bucket, 8 per octave."""
     if index <= EXACT:
         return index
     octave, step = divmod(index - EXACT - 1, _OCTAVE)
@@ -52,7 +52,7 @@ class _Device:
 
 
 def depths(gains: Maps, most: Mapping[int, int], device_name: Name) -> dict[str, Depths]:
-    """By device that had I/O: what was counted. `most`: by dev_t, above what is counted exactly."""
+    """Return the depths of each device that had I/O. `most`: dev_t -> the largest depth, where it was above EXACT."""
     found: defaultdict[int, _Device] = defaultdict(_Device)
     for spec, counts in gains:
         for key, n in counts.items() if spec.role.startswith("depth_") else ():
@@ -75,7 +75,7 @@ def _latency(ios: Mapping[int, int], times: Mapping[int, int]) -> dict[int, Took
 
 
 def most_of(maps: Maps, slot: int | None) -> dict[int, int]:
-    """By dev_t, of the tick whose slot it is; without one nothing is known."""
+    """Return dev_t -> the largest depth of the tick with this slot; empty without a slot."""
     return {
         spec.part("dev").read(key): n
         for spec, values in maps
@@ -92,7 +92,7 @@ class Ages:
         self._newest: StillInFlight | None = None
 
     def reported(self, records: Iterable[Record], maps: Maps, at_ns: int) -> None:
-        """A tick's, of CLOCK_MONOTONIC `at_ns`; nothing of one before the script began to follow requests."""
+        """Take the records of a tick at CLOCK_MONOTONIC `at_ns`; ignore a tick before the script followed requests."""
         each = list(maps)
         since_ns = max((n for spec, values in each if spec.role == "depth_since" for n in values.values()), default=0)
         if since_ns:
@@ -102,7 +102,7 @@ class Ages:
             self._newest = StillInFlight(_oldest(waiting), counted, since_ns // 1000, at_ns // 1000)
 
     def taken(self) -> StillInFlight | None:
-        """None where no tick came since it was asked last."""
+        """Return the newest list once; None if no tick came since the last call."""
         newest, self._newest = self._newest, None
         return newest
 
@@ -149,9 +149,9 @@ def all_waiting(parts: Iterable[StillInFlight | None]) -> StillInFlight | None:
 
 
 def followed(still: StillInFlight, groups: Collection[str], timed: Mapping[str, bool]) -> StillInFlight | None:
-    """With the devices that scripts of these groups follow: `inflight` those with requests (timed), `bios` the others.
+    """Return the list with the devices that scripts of these groups follow; None where they follow none of them.
 
-    Of its own devices only, where it names some; None where that leaves nobody.
+    `inflight` follows devices with requests (`timed`), `bios` the others. A list that names devices keeps only those.
     """
     its = [name for name, by_request in timed.items() if ("inflight" if by_request else "bios") in groups]
     if not still.devices and len(its) == len(timed):
@@ -161,7 +161,7 @@ def followed(still: StillInFlight, groups: Collection[str], timed: Mapping[str, 
 
 
 def _all_devices(reported: list[StillInFlight]) -> tuple[str, ...]:
-    """One that follows all devices leaves no other unfollowed."""
+    """Return the devices that the scripts follow together; empty, for all, if one of them follows all devices."""
     each = [one.devices for one in reported]
     return tuple(dict.fromkeys(name for some in each for name in some)) if all(each) else ()
 

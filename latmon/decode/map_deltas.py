@@ -1,6 +1,6 @@
 """Differences of cumulative maps between two prints.
 
-Owns the cumulative state and what a sane key and value are. Knows neither roles nor devices.
+Owns the cumulative state and the limits of keys and values. Knows neither roles nor devices.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Differences:
         self._undecoded = 0
 
     def printed(self, name: str, values: Counts) -> None:
-        """One map as the tool printed it; what is no map of the script's or can't be is counted."""
+        """Take one map as the tool printed it; count maps that are not the script's, and impossible values."""
         if name not in self._buckets:
             self._undecoded += 1
             return
@@ -35,9 +35,9 @@ class Differences:
         self._printed[name] = sane
 
     def gained(self, name: str) -> Counts:
-        """Per key; a map that was not printed (empty, or its line was lost) gained nothing yet.
+        """Return the gain per key; a map that was not printed (empty, or its line was lost) has gained nothing yet.
 
-        A value that went down was emptied and counted anew: all of it is gain.
+        A value that went down was cleared and counted again from 0: all of it is gain.
         """
         if name not in self._printed:
             return {}
@@ -47,11 +47,11 @@ class Differences:
         return {key: value if value > 0 else now[key] for key, value in gained.items() if value}
 
     def latest(self, name: str) -> Counts:
-        """The map itself, where it was printed since the last `close`."""
+        """Return the map itself if it was printed since the last `close`; else an empty one."""
         return self._printed.get(name, {})
 
     def close(self) -> int:
-        """Ends an interval; how many lines and values in it were not decoded."""
+        """End an interval; return the number of its maps and values that were not decoded."""
         self._printed.clear()
         undecoded, self._undecoded = self._undecoded, 0
         return undecoded

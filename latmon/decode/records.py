@@ -1,6 +1,6 @@
 """Decoder of a probe's record lines, `KIND PROBE F1 F2 ... TEXT`, by the fields in its manifest.
 
-Owns what a sane field is: -1 means not known and is left out, anything else that can't be makes the line undecoded.
+Owns the limits of fields: -1 means not known and is left out; any other impossible value makes the line undecoded.
 Knows neither the tool that printed the line nor what joins records.
 """
 
@@ -29,13 +29,13 @@ _MOST_OF = {
     "issued": 1,
 }
 _MOST_US = 2**40
-"""12 days. What a request takes longer is a wrong stamp."""
+"""12 days. A longer time of a request is a wrong stamp."""
 _STAMPS = ("begun_ns", "done_ns", "woken_ns", "issued_ns")
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One line. `fields` holds what is known; `rwbs` is the one field that is letters; `text` is clean."""
+    """A record line. `fields` has the known numbers; `rwbs` is the only field of letters; `text` is clean."""
 
     kind: str
     probe: str
@@ -48,7 +48,7 @@ class Record:
 
 
 def record(line: str, spec: RecordSpec) -> Record | None:
-    """The line's record; None where it is torn or tells what can't be."""
+    """Return the line's record; None if it is torn or has an impossible value."""
     words = line.split(" ", 2 + len(spec.fields))
     if len(words) == 2 + len(spec.fields):
         words.append("")
@@ -69,7 +69,7 @@ def record(line: str, spec: RecordSpec) -> Record | None:
 
 
 def shifted(one: Record, ahead_ns: int) -> Record:
-    """With the stamps of a clock that is ahead put back."""
+    """Return the record with the stamps of a clock that is ahead moved back."""
     if not ahead_ns:
         return one
     moved = {name: one.fields[name] - ahead_ns for name in _STAMPS if name in one.fields}
@@ -77,7 +77,7 @@ def shifted(one: Record, ahead_ns: int) -> Record:
 
 
 def _known(name: str, value: int) -> int | None:
-    """None for -1, which an unsigned conversion prints as 2^64 - 1. A pointer may come signed."""
+    """Return the value; None for -1, which an unsigned conversion prints as 2^64 - 1. A pointer may be signed."""
     if value in (-1, _ALL_BITS):
         return None
     return value & _ALL_BITS if _MOST_OF.get(name) == _ALL_BITS and value >= -_MOST else value

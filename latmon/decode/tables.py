@@ -1,7 +1,7 @@
 """Decoder of the maps of handlers, softirqs and wake-ups, to the tables of the model.
 
-Pure functions of (map, its gains) pairs, and what one map gained before another was printed: `Ahead`. Threads and
-handlers are named by functions that are given.
+Pure functions of (map, its gains) pairs, and `Ahead`: the gains of one map before another map was printed. Given
+functions name threads and handlers.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _COUNTED = {
     "wakeup_sum": "wakeup",
     "wakeup_instead": "wakeup",
 }
-"""Maps that tell more of the runs that another one counts."""
+"""Role of a map -> role of the map that counts the same runs."""
 
 
 class Ahead:
-    """Gains of runs that are not counted yet: they wait for the interval whose buckets have them."""
+    """Gains of runs that are not counted yet, kept for the interval whose buckets contain those runs."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Counts] = {}
 
     def settled(self, gains: Gains) -> list[tuple[MapSpec, Counts]]:
-        """The gains that belong to the interval's runs, with those that waited for them."""
+        """Return the gains that belong to the interval's runs, with those kept for them."""
         every = list(gains)
         return [
             (spec, self._of_runs(spec, gained, every) if spec.role in _COUNTED else gained) for spec, gained in every
@@ -62,7 +62,7 @@ class Ahead:
 
 
 def handlers(gains: Gains, named: Callable[[int], Handler]) -> dict[Handler, HandlerRuns]:
-    """By handler, whatever its runs returned."""
+    """Return the runs by handler, for all return values."""
     runs: defaultdict[Handler, Counts] = defaultdict(Counter)
     returned: defaultdict[Handler, Counter[str]] = defaultdict(Counter)
     sums: Counter[Handler] = Counter()
@@ -84,7 +84,7 @@ def handlers(gains: Gains, named: Callable[[int], Handler]) -> dict[Handler, Han
 
 
 def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:
-    """By vector and CPU; a vector that was raised and hasn't run yet has delays or raises only."""
+    """Return the runs by vector and CPU; a vector that was raised and hasn't run yet has only delays or raises."""
     counts: defaultdict[tuple[str, SoftirqCpu], Counts] = defaultdict(Counter)
     sums: Counter[tuple[str, SoftirqCpu]] = Counter()
     where: defaultdict[tuple[str, SoftirqCpu], Counter[str]] = defaultdict(Counter)
@@ -113,7 +113,7 @@ def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:
 
 
 def wakeups(gains: Gains, thread: Callable[[int], Thread]) -> tuple[Wakeups, ...]:
-    """By thread, in the order of their pids."""
+    """Return the wake-ups by thread, in the order of their pids."""
     delays: defaultdict[int, Counts] = defaultdict(Counter)
     sums: Counter[int] = Counter()
     instead: defaultdict[int, Counter[str]] = defaultdict(Counter)
@@ -132,7 +132,7 @@ def wakeups(gains: Gains, thread: Callable[[int], Thread]) -> tuple[Wakeups, ...
 
 
 def who(thread: Callable[[int], Thread], pid: int, priority: int | None = None) -> str:
-    """`comm (prio N)`; empty for the idle task, the pid where no name is known."""
+    """Return `comm (prio N)`; empty for the idle task, the pid where no name is known."""
     if pid == 0:
         return ""
     found = thread(pid)

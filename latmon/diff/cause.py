@@ -77,7 +77,7 @@ def extreme(a: CaptureSpan, b: CaptureSpan, series: Series, totals: tuple[Histog
 
 
 def _is_extreme(counts: tuple[int, int], totals: tuple[Histogram, Histogram], above_us: int, fewest: int) -> bool:
-    """Whether one side has enough of them, far from its own p99, and far more than the other for as many I/Os."""
+    """Return whether one side has enough of them, far from its own p99, and far more than the other per I/O."""
     slow = int(counts[1] > counts[0])
     usual = totals[slow].quantile(0.99)
     if counts[slow] < fewest or usual is None or above_us < TIMES * usual:

@@ -199,7 +199,7 @@ def _enough(*sides: CaptureSpan) -> bool:
 
 
 def _is_total(series: Series, *sides: CaptureSpan) -> bool:
-    """Whether a stage has the same counts as the total in each of them."""
+    """Return whether a stage has the same counts as the total in each of them."""
     total = series._replace(stage="total")
     return all(
         total in one.bits and one.total(total, one.bits[total]).buckets == one.total(series, one.bits[series]).buckets

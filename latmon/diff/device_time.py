@@ -80,7 +80,7 @@ def _far(one: float, other: float) -> bool:
 
 
 def _sure(a: CaptureSpan, b: CaptureSpan, device: str) -> bool:
-    """Whether the rates differ by more than within each span; True with too few units."""
+    """Return whether the rates differ by more than within each span; True with too few units."""
     means, errors = [], []
     for one in (a, b):
         rates = [_rate(unit.done, device) / max(unit.us / 1e6, 1e-9) for unit in one.units]

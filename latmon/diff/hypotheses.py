@@ -202,7 +202,7 @@ class DetectionLimit(NamedTuple):
     """The part of the error that independent I/Os have."""
 
     def passed(self, gain: float) -> bool:
-        """Whether a gain of the share is found in four of five cases.
+        """Return whether a gain of the share is found in four of five cases.
 
         A larger share of slow I/Os has a larger error: in the tail the variance of counting grows with the share, the
         rest with its square. In the body, with shares of about a half, neither does.

@@ -306,7 +306,7 @@ def _tail_shift(change: SeriesChange) -> str:
 
 
 def _is_sure(one: Ratio) -> bool:
-    """Whether the interval excludes 1 and is narrow enough to say how much changed."""
+    """Return whether the interval excludes 1 and is narrow enough to say how much changed."""
     return not one.low <= 1 <= one.high and one.high <= _WIDEST * one.low
 
 
@@ -329,7 +329,7 @@ def _named(one: Shift) -> str:
 
 
 def _gone(change: SeriesChange) -> bool:
-    """Whether A has I/Os in buckets far above all of B's."""
+    """Return whether A has I/Os in buckets far above all of B's."""
     end = change.b.buckets[-1][0] if change.b else 0
     return (
         bool(change.a)

@@ -20,9 +20,9 @@ from latmon.recording.encode import Gap
 from latmon.views.panels.outliers import Piece, pieces
 
 MAX_LANES = 256
-"""More outliers at once than a device can be looked at; what has no lane is an instant, with its length beside it."""
+"""Most lanes of outliers of a device; an outlier without a lane is an instant with its length as an argument."""
 Event = Mapping[str, Any]
-_NOT_KNOWN = "0 where a window has too few I/Os to tell it"
+_NOT_KNOWN = "0 where a window has too few I/Os for it"
 
 
 def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:

@@ -124,7 +124,7 @@ def open_ends(built: Built) -> dict[Series, int]:
 
 
 _LONGEST = 160
-"""Characters of a line that is looked at; a longer one is no bucket."""
+"""Characters of the longest line that may be a bucket."""
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:\s?[A-Za-z%\u00b5\u03bc]{1,5})?")
 _WORD = re.compile(r"[A-Za-z\u00b5\u03bc]+")
 _UNITS = {"n": 1e-9, "u": 1e-6, "\u00b5": 1e-6, "\u03bc": 1e-6, "m": 1e-3, "s": 1.0}

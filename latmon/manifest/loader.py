@@ -99,7 +99,7 @@ class Manifest:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files that determine its program."""
+        """Files that determine its program."""
         return (self.path, self.script, *self.parents)
 
     @property

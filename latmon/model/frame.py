@@ -195,7 +195,7 @@ whose pid a probe doesn't know."""
 
 
 def pid_of(number: int) -> int | None:
-    """A thread's pid by its number; None where it is known by name only."""
+    """Return a thread's pid by its number; None where it is known by name only."""
     return number if number < NAMED_FROM else None
 
 

@@ -192,7 +192,7 @@ class Ages:
         return self.oldest[0].age_us if self.oldest else None
 
     def is_followed(self, device: str) -> bool:
-        """Whether a probe follows the device's requests."""
+        """Return whether a probe follows the device's requests."""
         return self.probe is not None and self.probe.follows(device)
 
 

@@ -16,8 +16,8 @@ T = TypeVar("T")
 class StageColour(NamedTuple):
     """A stage's colour: as rgb, of xterm's 256, and of the first 16.
 
-    Stages are categories. They have the colours of Okabe and Ito, which every kind of colour vision tells apart, and
-    never the steps of a heat map.
+    Stages are categories. They have the colours of Okabe and Ito, which every kind of colour vision can
+    distinguish, and never the steps of a heat map.
     """
 
     rgb: str

@@ -130,7 +130,7 @@ class RowDecoder(Generic[T]):
         self._make, self._cells = make, cells
 
     def read(self, value: Any, key: str) -> T:
-        """Return the value of a row; cells that a later version adds stand at its end and are ignored."""
+        """Return the value of a row; cells that a later version adds at its end are ignored."""
         if not isinstance(value, list) or len(value) < len(self._cells):
             names = ", ".join(name for name, _ in self._cells)
             raise RecordingError(f"{key!r} has a row that is too short: it needs {names}")

@@ -31,7 +31,7 @@ MAX_TEXT = 16 * 1024 * 1024
 """Decompressed. A second of 24 devices has 17 kB; a bomb of 1 GiB is refused after this much."""
 _MAX_LENGTH = MAX_TEXT + 64 * 1024
 _MAX_WASTE = 128 * 1024 * 1024
-"""Bytes looked at in vain before a file is given up: an hour in which every member is damaged takes 30 MB."""
+"""Bytes that are searched without result before a file is given up; an hour with every member damaged takes 30 MB."""
 _SCAN = 16 * 1024
 GIVEN_UP = "too much damage"
 _GZIP_WITH_EXTRA = b"\x1f\x8b\x08\x04"

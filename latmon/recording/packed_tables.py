@@ -56,7 +56,7 @@ def remember(found: Collection[Series | Flow]) -> None:
 def totals_alone(line: bytes) -> bytes:
     """Return a window's line without its histograms of stages, undecoded; any other line as it is.
 
-    Who looks at a minute wants a third of what is in it. What is left out is checked by who reads it.
+    A reader of a minute needs a third of the line. The part that is left out is checked by its own readers.
     """
     begin = line.find(b'"h":[{"m":"')
     end = line.find(b"]}]", begin)

@@ -140,7 +140,7 @@ def in_flight(name: str, sums: OutstandingSums, last: Frame | None) -> dict[str,
 
 
 def _is_counted(name: str, last: Frame) -> bool:
-    """Whether the device's I/Os in flight were counted in the last window."""
+    """Return whether the device's I/Os in flight were counted in the last window."""
     now = last.outstanding.get(name)
     return now is not None and now.in_driver is not None
 
@@ -306,7 +306,7 @@ def sentences(reported: _Json) -> Iterator[str]:
 
 
 def is_busy(one: _Json) -> bool:
-    """Whether the report shows a device by itself: I/Os completed, are in flight, or were counted at issue."""
+    """Return whether the report shows a device by itself: I/Os completed, are in flight, or were counted at issue."""
     depths = one.get("outstanding", {"mean": 0})
     counted = "time_share" not in depths and depths.get("mean") != 0
     return bool(one["ops"] or one.get("in_flight")) or "in_flight_longest" in one or counted

@@ -263,7 +263,7 @@ def _words(summary: _Json) -> Iterator[str]:
 
 
 def _sumless(op: _Json) -> bool:
-    """Whether the mean of a row with I/Os is unknown."""
+    """Return whether the mean of a row with I/Os is unknown."""
     rows = [op.get("latency_us"), op.get("of", {}).get("latency_us"), *op["stages"].values()]
     return any(one and one["count"] and one["mean"] is None for one in rows)
 

@@ -79,7 +79,7 @@ def summary_of(recording: Recording | Parts, totals: Totals) -> dict[str, Any]:
 
 
 def incomplete(summary: Mapping[str, Any]) -> bool:
-    """Whether the capture lost something, which is exit code 4; mere coverage never is."""
+    """Return whether the capture lost something, which is exit code 4; mere coverage never is."""
     health = summary["health"]
     return bool(health["lost_events"] or health["map_full"] or summary["gaps"])
 

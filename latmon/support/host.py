@@ -54,7 +54,7 @@ def hz(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> int | None:
 
 
 def kernel_config(proc: Path = Path("/proc"), boot: Path = Path("/boot")) -> bytes:
-    """The running kernel's configuration; empty when it isn't readable."""
+    """Return the running kernel's configuration; empty when it isn't readable."""
     try:
         with gzip.open(proc / "config.gz") as packed:
             return packed.read()

@@ -269,7 +269,7 @@ class Ticks:
 
 
 WINDOW = 128
-"""The same value stands in probes/linux/order_a.bt and order_c.bt."""
+"""Issues in a window; probes/linux/order_a.bt and order_c.bt have the same value."""
 MAX_ISSUES = 4096
 """Kept for one interval, of all devices."""
 _Windows = dict[int, list[Issue]]
