@@ -1,6 +1,6 @@
 """Decoder of the inflight scripts: their maps and records to depth histograms and I/Os in flight.
 
-Owns the meaning of a depth's index. Pure but for `Ages`, which keeps the list of the newest tick until it is taken.
+Owns the meaning of a depth's index. Pure but for `Ages`, which keeps the newest list until it is taken.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ async def test_what_was_asked_for_in_vain_is_said_once(host):
 @pytest.mark.parametrize(("stages", "threshold_us", "named"), [("auto", None, ""), ("basic", 5, "--threshold")])
 async def test_what_needs_nothing_is_not_in_vain(host, stages, threshold_us, named):
     (only,) = await take(ProcfsBackend(replace(options(host), stages=stages, threshold_us=threshold_us)), 1)
-    assert only.health.notice.partition(" without")[0] == named
+    assert only.health.notice.partition(" has no effect")[0] == named
 
 
 async def test_the_schedule_does_not_drift(monkeypatch):

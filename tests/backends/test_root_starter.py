@@ -106,7 +106,7 @@ async def test_dtrace_is_started_with_d_scripts_alone(tmp_path):
     scripts = (next(dtrace_program.fillings(load(data_dir("probes") / "dtrace/io_d.yaml"), values)),)
     probe = await dtrace_probe.DtraceProbe.start(one, dtrace_program.DtraceProgram(scripts), NumberedNames())
     await probe.stop()
-    with pytest.raises(OSError, match="kept root is gone"):
+    with pytest.raises(OSError, match="root helper has ended"):
         await one.launch(program())
     await one.close()
 
@@ -164,7 +164,7 @@ async def test_when_it_is_gone_nothing_can_be_had_and_nothing_hangs(launcher):
     probe = await BpftraceProbe.start(one, program())
     one._process.kill()
     one._process.wait()
-    with pytest.raises(OSError, match="kept root is gone"):
+    with pytest.raises(OSError, match="root helper has ended"):
         await one.launch(program())
     assert (await one.totals(probe.pid)).skipped is None
     assert await one.count_time(on=True) is False

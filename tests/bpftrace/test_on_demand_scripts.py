@@ -137,7 +137,7 @@ def test_what_the_always_on_probe_found_is_better_than_a_guess():
 
 def test_a_value_that_nobody_knows_is_said():
     stages = next(one for one in FOUND if one.name == "stages_c")
-    with pytest.raises(ManifestError, match="value of one_in"):
+    with pytest.raises(ManifestError, match="known for one_in"):
         script(stages, everything, WORDS, {name: value for name, value in VALUES.items() if name != "one_in"})
 
 

@@ -459,7 +459,7 @@ def test_devices_of_one_side_alone_are_named():
 
 def test_what_is_no_recording_and_an_empty_one_are_one_sentence(tmp_path, capsys):
     empty = write(tmp_path / "empty.gz", [])
-    with pytest.raises(RecordingError, match="holds no window"):
+    with pytest.raises(RecordingError, match="contains no window"):
         read(str(empty))
     assert main.main(["diff", str(tmp_path / "none"), str(empty)]) == 5
     assert main.main(["diff", str(empty)]) == 2

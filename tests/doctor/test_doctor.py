@@ -287,7 +287,7 @@ def test_capabilities_are_enough_when_the_probe_inherits_them(host, ambient, sta
     [
         (Output(0, ""), Status.OK, "sudo starts"),
         (Output(1, "Sorry, user x is not allowed to execute"), Status.DEGRADED, "may not start a shell"),
-        (Output(1, "sudo: a password is required"), Status.DEGRADED, "wants a password"),
+        (Output(1, "sudo: a password is required"), Status.DEGRADED, "requires a password"),
         (Output(127, ""), Status.DEGRADED, "not installed"),
     ],
 )

@@ -107,7 +107,7 @@ def test_a_backend_that_tells_nothing_is_not_waited_for_for_ever(monkeypatch):
 
 
 def test_a_device_that_is_still_there_is_named():
-    assert workload.left("/dev/loop9", 7).startswith("/dev/loop9 may still be there: process 7 takes it away")
+    assert workload.left("/dev/loop9", 7).startswith("/dev/loop9 may still be there: process 7 removes it")
     for how, gone in (("exit 0", True), ("kill -9 $$", False)):
         with subprocess.Popen(["sh", "-c", how], stdin=subprocess.PIPE) as shell:
             assert workload._end(shell) is gone

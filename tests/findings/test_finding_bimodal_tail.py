@@ -54,7 +54,7 @@ def test_what_the_slow_ones_have_in_common_is_said():
     slow = Outlier(0.0, 0, "sda", "read", 500_000, comm="kworker", bytes=1 << 20)
     frames = lasting(12, histograms=reads({**USUAL, 500_000: 5}), kernel=done("sda", 10_000), outliers=(slow,))
     said = {fact.name: fact.said for fact in found(RULE, frames)[0].facts}
-    assert said["program"] == "12 of the 12 are of kworker"
+    assert said["program"] == "kworker sent 12 of the 12 that were recorded"
     assert said["larger"] == "12 of 12 recorded ones are far larger than the mean of 4.10k bytes"
     other = replace(slow, comm="", bytes=4096)
     plain = lasting(12, histograms=reads({**USUAL, 500_000: 5}), kernel=done("sda", 10_000), outliers=(other,))
