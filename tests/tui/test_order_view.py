@@ -1,4 +1,4 @@
-"""A window of issues as text: the picture, who was passed, what it says where there is little room."""
+"""A window of issues as text: the picture, which were overtaken, what it says where there is little room."""
 
 import json
 from itertools import pairwise
@@ -78,7 +78,7 @@ def test_ops_and_those_that_were_passed_have_roles():
     assert roles == {"text", "accent", "strong", "bad"}
 
 
-def test_nobody_was_passed():
+def test_an_order_without_overtaken_requests_names_none():
     assert "overtaken by" not in text(IN_ORDER)
 
 
