@@ -325,7 +325,7 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--duration",
         type=_spoken(_duration),
-        help="with --record, --svg, --cast and --once: end after this time (default: the whole scenario, for host 3min)",
+        help="with --record, --svg, --cast and --once: end after this time (default: all, for host 3min)",
     )
     _small_screens(parser, "as of the end of the demo")
     _bell(parser)
@@ -403,7 +403,7 @@ def _pictures(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--at",
         metavar="TIME",
-        help="time to draw: 90s after the begin, 14:05:30, or an RFC 3339 time (default: the end, for a cast the begin)",
+        help="time to draw: 90s after the begin, 14:05:30, or an RFC 3339 time (default: the end; cast: the begin)",
     )
     parser.add_argument("--speed", type=_spoken(_speed), help="cast: play this many times as fast (default 1)")
 
@@ -413,7 +413,9 @@ def _small_screens(parser: argparse._ActionsContainer, when: str) -> None:
         "--once", action="store_true", help=f"print one screen as plain text {when}; COLUMNS x LINES, else 80x24"
     )
     parser.add_argument(
-        "--inline", action="store_true", help="show a strip of a few lines below the prompt: the first devices and a finding"
+        "--inline",
+        action="store_true",
+        help="show a strip of a few lines below the prompt: the first devices and a finding",
     )
 
 

@@ -306,7 +306,7 @@ def _unmeasured(stage: StageRow, cells: int, width: int, before: str) -> list[Li
     texts = wrap(stage.reason, room)
     if len(texts) > 1 and stage.reason == before:
         texts = wrap(f"{stage.reason.partition(':')[0]}, for the same reason", room)
-    name = stage.stage if cells < _LETTERED else f"{LETTERS[stage.stage]} {stage.stage}"
+    name = stage.stage if cells < _LETTERED else f"{LETTERS.get(stage.stage, ' ')} {stage.stage}"
     names = [name, *[""] * (len(texts) - 1)]
     return [(Span(f" {one:<{cells}} ", "dim"), Span(text, "dim")) for one, text in zip(names, texts, strict=True)]
 
