@@ -22,7 +22,7 @@ from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.model.devices import total
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, Series, Traced
 from latmon.model.histogram import EMPTY, Histogram, merge, merged_max
-from latmon.model.inflight import Issue
+from latmon.model.inflight import InFlight, Issue, StillInFlight
 from latmon.model.packed import Flat, KeyedCounts, Pressed, flatten
 
 MAX_OUTLIERS = 10_000
@@ -266,6 +266,7 @@ KEEP_US = 11 * 60 * 1_000_000
 """Time for which frames are kept: the longest window and a little more; 24 devices take about 25 MB."""
 MAX_FRAMES = 5_000
 _MAX_PAIRS = 1 << 16
+_MAX_IN_FLIGHT = 1 << 12
 _WITHOUT_ON_DEMAND: dict[str, Any] = {
     "outliers": (),
     "traced": Traced(),
@@ -274,7 +275,6 @@ _WITHOUT_ON_DEMAND: dict[str, Any] = {
     "wakeups": (),
     "depths": {},
     "issues": {},
-    "in_flight": None,
 }
 
 
@@ -294,6 +294,7 @@ class Store:
         self._stages = frozenset(stages)
         self._removed_us: dict[str, int] = {}
         self._pairs: dict[tuple[int, int], tuple[int, int]] = {}
+        self._in_flight: dict[InFlight, InFlight] = {}
 
     @property
     def removed(self) -> KeysView[str]:
@@ -310,7 +311,8 @@ class Store:
         self._note_devices(frame)
         self.on_demand.append(frame)
         self.depths.append(frame)
-        kept = replace(frame, histograms=self._wanted(frame), **_WITHOUT_ON_DEMAND)
+        waiting = self._waiting(frame.in_flight)
+        kept = replace(frame, histograms=self._wanted(frame), in_flight=waiting, **_WITHOUT_ON_DEMAND)
         self.frames.append(kept)
         while self.frames[0].mono_us < frame.mono_us - KEEP_US:
             self.frames.popleft()
@@ -356,6 +358,15 @@ class Store:
     def _wanted(self, frame: Frame) -> dict[Series, Histogram]:
         found = frame.histograms  # unpacked only where needed
         return {s: self._share(found[s]) for s in found if s.stage in self._stages}
+
+    def _waiting(self, still: StillInFlight | None) -> StillInFlight | None:
+        """Return what a heat map needs: device, op and begin of each I/O; an I/O is one object in all frames."""
+        if still is None or self._brief:
+            return still
+        if len(self._in_flight) > _MAX_IN_FLIGHT:
+            self._in_flight.clear()
+        every = (InFlight(one.device, one.op, one.began_us) for one in still.oldest)
+        return StillInFlight(tuple(self._in_flight.setdefault(one, one) for one in every), at_us=still.at_us)
 
     def _share(self, histogram: Histogram) -> Histogram:
         """Return the histogram with (index, count) objects shared with other frames: a third of the memory."""

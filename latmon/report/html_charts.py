@@ -18,8 +18,7 @@ from latmon.report.formatting import QUANTILES, ordered
 from latmon.report.heatmap_columns import Counts, MapColumns
 from latmon.report.html_elements import LEVELS, heat, light, number, share, text, time_of
 from latmon.support.units import spelled
-from latmon.views.heatmap import rows_of
-from latmon.views.scale import Extent, LatencyScale, begins, last_step, latency_scale, level
+from latmon.views.scale import Extent, LatencyScale, begins, last_step, latency_scale, level, rows_of
 
 WIDTH = 960
 LEFT, RIGHT = 58, 902

@@ -68,10 +68,22 @@ class _Accent(NamedTuple):
 
 
 _ACCENTS = {
-    True: {"limit": _Accent("#7ee0b8", 10), "frame": _Accent("#3b444f", 8), "area": _Accent("#5f7f9f", 6)},
-    False: {"limit": _Accent("#116149", 5), "frame": _Accent("#c3c7cb", 7), "area": _Accent("#7a93ad", 6)},
+    True: {
+        "limit": _Accent("#7ee0b8", 10),
+        "frame": _Accent("#3b444f", 8),
+        "area": _Accent("#5f7f9f", 6),
+        "depth": _Accent("#7c6f9f", 5),
+        "wait": _Accent("#ff6e67", 9),
+    },
+    False: {
+        "limit": _Accent("#116149", 5),
+        "frame": _Accent("#c3c7cb", 7),
+        "area": _Accent("#7a93ad", 6),
+        "depth": _Accent("#9484b5", 5),
+        "wait": _Accent("#c00030", 1),
+    },
 }
-"""Roles that a theme may leave out: the threshold, frame lines, bars that are no stage. On dark, on light."""
+"""Roles that a theme may leave out: threshold, frame lines, bars that are no stage, I/Os in flight. On dark, on light."""
 ACCENTS = tuple(_ACCENTS[True])
 _TAIL_ANSI = {True: 15, False: 1}
 _ON_LIGHT = {7: 8, 8: 7, 3: 11, **{bright: bright - 8 for bright in range(9, 16)}}

@@ -37,6 +37,8 @@ from latmon.views.selection import across as band_cursor
 T = TypeVar("T")
 _OPS = frozenset(name for name, _ in OP_CHOICES)
 _FOREVER_US = 2**63
+_PAGE = 10
+"""Rows of the device table that a key turns."""
 
 
 def beside(some: Sequence[T], at: int, by: int) -> T:
@@ -214,6 +216,11 @@ def move(view: ViewState, by: int) -> Selection:
     return replace(selection, selected=beside(names, at, by), band=None)
 
 
+def turn(view: ViewState, by: int) -> Selection:
+    """Select the device a page later: the next small maps, or the next rows of the table."""
+    return move(view, by * (view.latency_map.page if view.selection.panel == "maps" else _PAGE))
+
+
 def next_panel(view: ViewState, _by: int) -> Selection:
     """Toggle between the table with one map and the small maps."""
     return replace(view.selection, panel="maps" if view.selection.panel != "maps" else PANELS[0])
@@ -373,7 +380,7 @@ STEPS: Mapping[str, Step] = MappingProxyType(
         one.__name__: one
         for one in (
             *(screen, enter, leave, ops, window, details, scroll),
-            *(fold, move, next_panel, zoom, sort),
+            *(fold, move, turn, next_panel, zoom, sort),
             *(busy, aside, audit_row, through),
             *(pick, read, order),
             *(part, line, cpus, delays),

@@ -130,6 +130,8 @@ ACTIONS = (
     Action("move", "down,j,right,l", "↓ → j l", "device after", by=1, on=_DEVICES),
     Action("move", "home", "Home", "first device", by=-1000, on=_DEVICES),
     Action("move", "end", "End", "last device", by=1000, on=_DEVICES),
+    Action("turn", "pageup", "PgUp", "the small maps before, or ten devices up", by=-1, on=_OVERVIEW),
+    Action("turn", "pagedown", "PgDn", "the next small maps, or ten devices down", by=1, on=_OVERVIEW),
     Action("audit_row", "up,k", "↑ k", "row of the audit above", by=-1, on=("audit",)),
     Action("audit_row", "down,j", "↓ j", "row of the audit below", by=1, on=("audit",)),
     Action("audit_row", "home", "Home", "first row of the audit", by=-1000, on=("audit",)),

@@ -14,7 +14,7 @@ from textual.theme import Theme as TextualTheme
 
 from latmon.model.stages import FACTS
 from latmon.support.theme import Colour, Theme, ansi_colours, role_colours
-from latmon.views.heatmap import RAMP, TAIL, Ink, solid
+from latmon.views.heatmap import RAMP, TAIL, WAIT, Ink, solid
 
 DEPTHS = MappingProxyType(
     {
@@ -39,6 +39,8 @@ _PLAIN = {
     "gap": Style(),
     "limit": Style(bold=True),
     "area": Style(),
+    "depth": Style(),
+    WAIT: Style(bold=True),
     "frame": Style(),
 }
 

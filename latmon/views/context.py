@@ -46,13 +46,35 @@ class ViewState:
     def origin(self) -> Origin | None:
         return self.history.store.origin
 
+    def _oldest_us(self) -> dict[str, int]:
+        """Return device -> the greatest known age of its I/Os in flight, of the selected ops."""
+        history, selection, found = self.history, self.selection, dict[str, int]()
+        for one in history.ages.oldest:
+            if one.request.op in selection.ops if one.request else selection.op == "all":
+                found[one.device] = max(found.get(one.device, 0), one.age_us)
+        last = history.window.last
+        if last is not None and last.in_flight is not None and history.is_glimpse:
+            for request in last.in_flight.oldest:
+                if request.op in selection.ops:
+                    age_us = last.mono_us - request.began_us
+                    found[request.device] = max(found.get(request.device, 0), age_us)
+        return found
+
     def subjects(self) -> list[Subject]:
         """Return the devices in the order of their rows, without trends; each knows the selected device."""
         history, gone = self.history, self.history.store.removed
         devices = shown(history.devices(), self.selection)
+        oldest_us = self._oldest_us()
         rows = order(
             [
-                Subject(d, history.window, self.selection, history.times_peers.get(d.name), gone=d.name in gone)
+                Subject(
+                    d,
+                    history.window,
+                    self.selection,
+                    history.times_peers.get(d.name),
+                    gone=d.name in gone,
+                    oldest_us=oldest_us.get(d.name, 0),
+                )
                 for d in devices
             ],
             self.selection.sort,

@@ -20,7 +20,7 @@ from latmon.views.columns import TIME, Field, Placed, as_wide, heads, left_over
 from latmon.views.columns import row as field_row
 from latmon.views.lines import Line, Span, cell
 from latmon.views.selection import OP_CHOICES, SORT_WORDS, SORTS, Selection
-from latmon.views.units import maximum, quantile, rounded
+from latmon.views.units import at_least, maximum, quantile, rounded
 
 MIX = 6
 SPARKS = " ▁▂▃▄▅▆▇█"
@@ -40,6 +40,8 @@ class Subject:
     times_peers: float | None = None
     gone: bool = False
     trend: str = ""
+    oldest_us: int = 0
+    """The least age of its oldest I/O in flight; 0 without one that is known."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -128,6 +130,19 @@ def _out(subject: Subject, cells: int) -> Line:
     return (Span(cell(text, cells, right=True), "bad" if subject.at_limit else "text"),)
 
 
+def largest(subject: Subject, role: str = "text") -> Span:
+    """Return the maximum, or the age of an older I/O in flight, whose latency is at least that."""
+    histogram = subject.window.latency(subject.device.name, subject.selection.ops)
+    if subject.oldest_us > (histogram.max_bound or 0):
+        return Span(at_least(subject.oldest_us), "bad")
+    return Span(maximum(histogram), role)
+
+
+def _max(subject: Subject, cells: int) -> Line:
+    found = largest(subject)
+    return (Span(cell(found.text, cells, right=True), found.role),)
+
+
 def _peers(subject: Subject, _cells: int) -> str:
     return "" if subject.times_peers is None else f"{rounded(round(subject.times_peers))}x"
 
@@ -148,7 +163,7 @@ _LATENCIES: tuple[Field[Subject], ...] = (
     Field("p99", TIME, _latency(0.99)),
     Field("p99.9", TIME, _latency(0.999)),
     Field("p99.99", TIME, _latency(0.9999), rank=3),
-    Field("max", TIME, lambda s, _: maximum(s.window.latency(s.device.name, s.selection.ops))),
+    Field("max", TIME, _max),
 )
 _MEAN_ONLY: tuple[Field[Subject], ...] = (Field("mean", TIME, _mean),)
 """Instead of the quantiles, where the source has no distribution."""
@@ -256,7 +271,7 @@ def order(
     keys: dict[str, Callable[[Subject], float | tuple[object, ...]]] = {
         "name": lambda s: (s.gone, not s.ios, natural(s.device.name)),
         "p99": lambda s: -(s.window.latency(s.device.name, s.selection.ops).quantile(0.99) or 0),
-        "max": lambda s: -(s.window.latency(s.device.name, s.selection.ops).max_bound or 0),
+        "max": lambda s: -max(s.window.latency(s.device.name, s.selection.ops).max_bound or 0, s.oldest_us),
         "IOPS": lambda s: -s.ios,
         "MB/s": lambda s: -s.bytes_per_second,
         "out": _fullest,

@@ -20,8 +20,8 @@ from latmon.model.frame import Frame, Series
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.support.units import duration, part, with_unit
 from latmon.timetravel.events import letter
-from latmon.views.lines import Line, Span, cell, cell_len, fit, paragraph, runs, width, wrap
-from latmon.views.scale import LatencyScale, level
+from latmon.views.lines import BLANK, Line, Span, cell, cell_len, fit, paragraph, runs, wrap
+from latmon.views.scale import LatencyScale, rows_of, thresholds
 from latmon.views.timeline import Begin, TimeColumn, Timeline
 from latmon.views.units import clock, count, rounded, span
 
@@ -29,7 +29,7 @@ LABEL = 6
 """Cells of the latency labels, the axis included."""
 TOTALS = 6
 """Cells of a number per row, at the right."""
-SIDE, WIDE_SIDE = 13, 26
+SIDE, WIDE_SIDE = 14, 26
 """Cells of the side histogram with its marks, on a screen of less than 100 columns and on a wider one."""
 _WIDE_SCREEN = 100
 _MARK, _WIDE_MARK = 11, 15
@@ -40,6 +40,8 @@ _COARSE = 24
 """Three octaves."""
 
 
+WAIT = "wait"
+"""Role of I/Os in flight."""
 TAIL = "tail"
 """Role of the slowest I/Os, those above p99.9: a colour outside the ramp, whose first steps are hard to see."""
 
@@ -56,6 +58,7 @@ class Ink:
     halves: bool = True
     line: str = "┄"
     gap: str = "╎"
+    waiting: str = "▫"
     now: str = "│"
 
     @property
@@ -80,7 +83,7 @@ def solid(levels: int) -> Ink:
     return Ink(glyphs="█" * levels) if levels else RAMP
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MapStyle:
     """Everything that a map is drawn with besides its data."""
 
@@ -94,42 +97,69 @@ class MapStyle:
     tail: int | None = None
     """First bucket above p99.9; None: no bucket is drawn as such."""
 
-    @property
+    @cached_property
     def cells(self) -> LatencyScale:
         """Return the scale of the cells: two rows for each line, where the ink has half cells."""
         return self.scale.halves if self.ink.halves else self.scale
 
-    @property
+    @cached_property
     def limit_row(self) -> int:
         """Return the row of the threshold; -1 without one, and where rows are too coarse for a line."""
         if self.threshold_us is None or self.scale.step > _COARSE:
             return -1
         return self.scale.row_of(self.threshold_us)
 
+    def steps(self, rows: Sequence[int]) -> list[int]:
+        """Return the step of each row with so many I/Os, 0 without any; steps of the tail follow those of the ramp."""
+        least, levels, first = thresholds(self.top, self.ink.levels), self.ink.levels, self._tail_row
+        return [n and bisect_right(least, n) + (levels if row >= first else 0) for row, n in enumerate(rows)]
 
-def rows_of(counts: dict[int, int], scale: LatencyScale) -> list[int]:
-    """Return the I/Os per row, from below."""
-    rows = [0] * scale.rows
-    for index, n in counts.items():
-        rows[scale.row(index)] += n
-    return rows
+    def drawn(self, upper: int, lower: int) -> tuple[str, str]:
+        """Return (glyphs, role) of a cell from the steps of its halves; they are equal where it has none."""
+        made = self._drawn.get((upper, lower))
+        if made is None:
+            glyph, role = self._pair(upper, lower)
+            made = self._drawn[upper, lower] = (glyph * self.cell_width, role)
+        return made
+
+    def _pair(self, upper: int, lower: int) -> tuple[str, str]:
+        if upper == lower:  # needs no colour for the background
+            return self._ink(upper)
+        if not upper or not lower:
+            return ("▀", self._ink(upper)[1]) if upper else ("▄", self._ink(lower)[1])
+        above, below = self._ink(upper)[1], self._ink(lower)[1]
+        return ("█", above) if above == below else ("▀", f"{above}/{below}")
+
+    def _ink(self, step: int) -> tuple[str, str]:
+        levels = self.ink.levels
+        return self.ink.cell(step) if step <= levels else self.ink.tail(step - levels)
+
+    @cached_property
+    def _tail_row(self) -> int:
+        """Return the first row of the cells above p99.9."""
+        scale = self.cells
+        return scale.rows if self.tail is None else max(-(-(self.tail - scale.low) // scale.step), 0)
+
+    @cached_property
+    def _drawn(self) -> dict[tuple[int, int], tuple[str, str]]:
+        return {}
 
 
 def body(timeline: Timeline, device: str, style: MapStyle) -> list[Line]:
     """Return the cells alone, highest latency first; the part without data yet says so."""
     columns = [_column(c, device, style) for c in timeline.by_slot()]
     if timeline.sweep and timeline.columns and timeline.slots > 1:
-        columns[timeline.slot(timeline.newest() + 1)] = [(style.ink.now, "dim")] * style.scale.rows
-    empty = 0 if timeline.sweep else timeline.empty * style.cell_width
-    written = empty_words(timeline.begin, empty, style.scale.rows)
-    return [_row(columns, row, written.get(row), timeline, style) for row in reversed(range(style.scale.rows))]
-
-
-def _row(columns: list[list[tuple[str, str]]], row: int, text: str | None, timeline: Timeline, style: MapStyle) -> Line:
-    """Return one row; `text` is written over its columns without data."""
-    empty = timeline.empty if text is not None else 0
-    cells = runs((_wide(glyph, style), role) for glyph, role in (column[row] for column in columns[empty:]))
-    return cells if text is None else (Span(cell(f" {text}", empty * style.cell_width), "dim"), *cells)
+        marker = (f"{style.ink.now:<{style.cell_width}}", "dim")
+        columns[timeline.slot(timeline.newest() + 1)] = [marker] * style.scale.rows
+    empty = 0 if timeline.sweep else timeline.empty
+    written = empty_words(timeline.begin, empty * style.cell_width, style.scale.rows)
+    lines = []
+    for row in reversed(range(style.scale.rows)):
+        first = empty if row in written else 0
+        cells = runs([column[row] for column in columns[first:]])
+        words = (Span(cell(f" {written[row]}", first * style.cell_width), "dim"),) if first else ()
+        lines.append((*words, *cells))
+    return lines
 
 
 def empty_words(begin: Begin, cells: int, rows: int) -> dict[int, str]:
@@ -153,21 +183,30 @@ class SideMark(NamedTuple):
 
 
 def labelled(
-    timeline: Timeline, device: str, style: MapStyle, width: int, marks: Iterable[SideMark] = ()
+    timeline: Timeline,
+    device: str,
+    style: MapStyle,
+    width: int,
+    marks: Iterable[SideMark] = (),
+    *,
+    counts: Mapping[int, int] | None = None,
 ) -> list[Line]:
-    """Return the cells, the latency axis at the left, and a logarithmic histogram with `marks` at the right."""
+    """Return the cells, the latency axis at the left, and a logarithmic histogram with `marks` at the right.
+
+    `counts`: the I/Os per bucket of the histogram; None: those of all columns.
+    """
     scale = style.scale
-    sums = rows_of(total_counts(timeline, device), style.cells)
+    sums = rows_of(timeline.counts(device) if counts is None else counts, style.cells)
     texts = _marked(marks, scale)
     is_wide = width >= _WIDE_SCREEN
     line, apart = Span("│", "frame"), " ◂ " if is_wide else ""
     room = width - LABEL - timeline.slots * style.cell_width - 1
-    bar = room - (_WIDE_MARK if is_wide else _MARK)
+    bar, most = room - (_WIDE_MARK if is_wide else _MARK), max(sums)
     lines = []
     for row, cells in zip(reversed(range(scale.rows)), body(timeline, device, style), strict=True):
         mark = texts.get(row)
         said = (Span(fitting(f"{apart}{mark.text}", room - bar), mark.role),) if mark else ()
-        lines.append((label(style, row), *cells, line, *_side(sums, row, bar, style), *said))
+        lines.append((label(style, row), *cells, line, *_side(sums, row, bar, style, most), *said))
     return lines
 
 
@@ -187,9 +226,8 @@ def fitting(text: str, cells: int) -> str:
     return text if cell_len(text) <= cells else ""
 
 
-def _side(sums: list[int], row: int, cells: int, style: MapStyle) -> Line:
-    """Return the bar of a line of the side histogram, of exactly `cells`."""
-    most = max(sums)
+def _side(sums: list[int], row: int, cells: int, style: MapStyle, most: int) -> Line:
+    """Return the bar of a line of the side histogram, of exactly `cells`; `most`: the I/Os of the longest bar."""
     if style.cells is style.scale:
         size = _length(sums[row], most, cells)
         return (Span("█" * size + " " * (cells - size), "area"),)
@@ -201,15 +239,6 @@ def _side(sums: list[int], row: int, cells: int, style: MapStyle) -> Line:
 
 def _length(n: int, most: int, cells: int) -> int:
     return max(1, round(cells * math.log(n + 1) / math.log(most + 1))) if n else 0
-
-
-def total_counts(timeline: Timeline, device: str) -> dict[int, int]:
-    """Return a device's I/Os per bucket over all columns of the map."""
-    sums: dict[int, int] = {}
-    for column in timeline.columns:
-        for index, n in column.counts.get(device, {}).items():
-            sums[index] = sums.get(index, 0) + n
-    return sums
 
 
 def label(style: MapStyle, row: int) -> Span:
@@ -309,12 +338,18 @@ def time_axis(
     return cells
 
 
-def legend(style: MapStyle, cells: int) -> Line:
-    """Return the steps of cells, the count of the last one, and what has the colour of the tail, as far as they fit."""
-    steps = (*(Span(*style.ink.cell(i + 1)) for i in range(style.ink.levels)), Span(f" {rounded(style.top)}", "dim"))
-    tail = (Span(*style.ink.tail(style.ink.levels)), Span(" slowest ", "dim")) if style.tail is not None else ()
-    several: tuple[Line, ...] = ((*tail, Span("log scale, I/Os 1 ", "dim"), *steps), (*tail, *steps), steps)
-    return next((some for some in several if width(some) <= cells), ())
+def legends(style: MapStyle, *, waiting: bool) -> tuple[Line, ...]:
+    """Return legends, the longest first: I/Os in flight, the colour of the tail, steps and the count of the last one.
+
+    `waiting`: the map has I/Os in flight.
+    """
+    ink = style.ink
+    flight: Line = (Span(ink.waiting, WAIT), Span(" in flight  ", "dim")) if waiting else ()
+    tail: Line = (Span(*ink.tail(ink.levels)), Span(" slowest  ", "dim")) if style.tail is not None else ()
+    steps = (*(Span(*ink.cell(i + 1)) for i in range(ink.levels)), Span(f" {rounded(style.top)} ", "dim"))
+    one = Span("I/Os 1 ", "dim")
+    several = ((*flight, *tail, one, *steps), (*flight, *tail, *steps), (*flight, *tail), tail or flight)
+    return (*several, BLANK) if style.tail is not None or waiting else (*several[:2], BLANK)
 
 
 def _tick_s(column_us: int, cell_width: int) -> int:
@@ -323,40 +358,35 @@ def _tick_s(column_us: int, cell_width: int) -> int:
     return next((s for s in _ROUND_S if s >= wanted), _ROUND_S[-1])
 
 
-def _wide(glyph: str, style: MapStyle) -> str:
-    """Return a glyph repeated to the width of a cell; the mark of a single I/O is not repeated."""
-    return f"{glyph:<{style.cell_width}}" if glyph == style.ink.now else glyph * style.cell_width
-
-
 def _column(column: TimeColumn | None, device: str, style: MapStyle) -> list[tuple[str, str]]:
-    ink, rows, limit = style.ink, style.scale.rows, style.limit_row
+    """Return (glyphs, role) of each row, from below; made once per style."""
+    if column is None:
+        return _cells(None, device, style)
+    made = column.drawn.get(device)
+    if made is None or made[0] != style:
+        made = column.drawn[device] = (style, _cells(column, device, style))
+    return made[1]
+
+
+def _cells(column: TimeColumn | None, device: str, style: MapStyle) -> list[tuple[str, str]]:
+    """Return the cells of a column; an I/O in flight covers no completed one."""
+    ink, wide = style.ink, style.cell_width
+    gap, blank = (ink.gap * wide, "gap"), (" " * wide, "text")
     if column is not None and column.gap == "missing":
-        return [(ink.gap, "gap")] * rows
-    counts = {} if column is None else column.counts.get(device, {})
-    blank = (ink.gap, "gap") if column is not None and column.gap else (" ", "text")
-    empty = [(ink.line, "limit") if row == limit else blank for row in range(rows)]
-    if not counts:
-        return empty
-    scale = style.cells
-    drawn = [_inked(n, row, style, scale) if n else None for row, n in enumerate(rows_of(counts, scale))]
-    if scale is style.scale:
-        return [one or empty[row] for row, one in enumerate(drawn)]
-    return [_pair(drawn[2 * row + 1], drawn[2 * row]) or empty[row] for row in range(rows)]
-
-
-def _inked(n: int, row: int, style: MapStyle, scale: LatencyScale) -> tuple[str, str]:
-    step = level(n, style.top, style.ink.levels)
-    is_tail = style.tail is not None and scale.low + row * scale.step >= style.tail
-    return style.ink.tail(step) if is_tail else style.ink.cell(step)
-
-
-def _pair(upper: tuple[str, str] | None, lower: tuple[str, str] | None) -> tuple[str, str] | None:
-    """Return (glyph, role) of two half cells; equal ones need no colour for the background."""
-    if upper == lower:
-        return upper
-    if upper is None or lower is None:
-        return ("▀", upper[1]) if upper else ("▄", lower[1]) if lower else None
-    return "▀", f"{upper[1]}/{lower[1]}"
+        return [gap] * style.scale.rows
+    drawn = [gap if column is not None and column.gap else blank] * style.scale.rows
+    if style.limit_row >= 0:
+        drawn[style.limit_row] = (ink.line * wide, "limit")
+    if column is None:
+        return drawn
+    for bucket in column.waiting(device):
+        drawn[style.scale.row(bucket)] = (ink.waiting * wide, WAIT)
+    steps = style.steps(column.rows(device, style.cells))
+    lower, upper = (steps, steps) if style.cells is style.scale else (steps[::2], steps[1::2])
+    for row, (below, above) in enumerate(zip(lower, upper, strict=True)):
+        if below or above:
+            drawn[row] = style.drawn(above, below)
+    return drawn
 
 
 _FINEST, _OCTAVES = 8, 14
@@ -445,7 +475,7 @@ def delay_map(
     timeline: Timeline, vector: str, style: MapStyle, width: int, *, hz: int | None, over_us: int
 ) -> list[Line]:
     """Return a headline, the rows of `style.scale` and the time axis; `over_us`: the length of the window."""
-    waits = sum(n for c in timeline.columns for n in c.counts.get(vector, {}).values())
+    waits = sum(timeline.counts(vector).values())
     tick = tick_us(hz)
     over = span(over_us)
     said = f"{count(waits)} waits in {over}" if waits else f"no delayed run in the last {over}"
@@ -485,19 +515,12 @@ class DepthScale(LatencyScale):
     cut: tuple[DepthBand, ...] = ()
 
     def row(self, index: int) -> int:
-        """Return the row of a bucket; cached, since hundreds of columns have the same few buckets."""
-        found = self._rows.get(index)
-        if found is None:
-            found = self._rows[index] = self.row_of(bucket_bounds(index)[0])
-        return found
+        """Return the row of a bucket."""
+        return self.row_of(bucket_bounds(index)[0])
 
     def row_of(self, us: int) -> int:
         """Return the row of a number; a number outside is in the outermost row."""
         return max(bisect_right(self._lows, us) - 1, 0)
-
-    @cached_property
-    def _rows(self) -> dict[int, int]:
-        return {}
 
     @cached_property
     def _lows(self) -> list[int]:
@@ -532,15 +555,15 @@ def depth_map(
 ) -> list[Line]:
     """Return title, rows with their share of the time, and the time axis. `busy`: without the time at 0."""
     width, height = size
-    sums = total_counts(timeline, device)
+    sums = timeline.counts(device)
     if height < 4 or not sums:  # noqa: PLR2004  a title, two rows and an axis
         return []
     highest = max(*sums, 1)
     scale = depth_scale(bucket_bounds(highest)[1] - 1, height - 2, limit, busy=busy)
     shown = timeline if not busy else _without_idle(timeline, device)
-    sums = total_counts(shown, device)
+    sums = shown.counts(device)
     line = limit if limit is not None and limit <= scale.cut[-1].high else None
-    fullest = max((n for c in shown.columns for n in c.counts.get(device, {}).values()), default=1)
+    fullest = max((n for c in shown.columns for n in c.counts(device).values()), default=1)
     style = MapStyle(scale, max(fullest, 64), max(1, room(width) // timeline.slots), ink, line)
     total = sum(sums.values())
     rows = [
@@ -575,9 +598,8 @@ def _without_idle(timeline: Timeline, device: str) -> Timeline:
     found = Timeline(timeline.column_us, timeline.slots, ops(device), sweep=timeline.sweep)
     found.begin = timeline.begin
     for one in timeline.columns:
-        counts: Mapping[int, int] = one.counts.get(device, {})
-        busy = {device: {index: n for index, n in counts.items() if index}}
-        found.columns.append(type(one)(one.number, one.wall, one.mono_us, one.filled_us, one.gap, busy, one.moments))
+        busy = {index: n for index, n in one.counts(device).items() if index}
+        found.columns.append(replace(one, frames=[], sums={device: busy}, drawn={}, _rows={}))
     return found
 
 

@@ -6,14 +6,14 @@ outlive the timeline, so that a map has the same scales after a resize.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from latmon.model.frame import Frame
 from latmon.model.histogram import bucket_index
 from latmon.views import scale as scales
-from latmon.views.heatmap import Ink, MapStyle, rows_of, total_counts
+from latmon.views.heatmap import Ink, MapStyle
 from latmon.views.scale import Extent, LatencyScale
 from latmon.views.timeline import Timeline
 
@@ -29,15 +29,19 @@ class MapShape(NamedTuple):
     sweep: bool = False
 
 
-def shape(room: int, window_us: int, interval_us: int, *, sweep: bool = False) -> MapShape:
+def shape(room: int, window_us: int, interval_us: int, *, sweep: bool = False, kept_us: int = 0) -> MapShape:
     """Return whole frames a column, and as many columns as the window needs and fit in `room` cells.
 
     One more holds a sweep's marker, or the oldest part of the window while the newest of long columns is being filled.
+    `kept_us`: time of which there are frames; columns before the window fill the rest of the room with it.
     """
     room = max(room, 2)
-    column_us = interval_us * -(-window_us // (interval_us * (room - 1)))
-    slots = min(-(-window_us // column_us) + (sweep or column_us > interval_us), room)
-    return MapShape(column_us, slots, slots * max(1, room // slots), sweep)
+    more = sweep or window_us > interval_us * room
+    column_us = interval_us * -(-window_us // (interval_us * (room - more)))
+    slots = min(-(-window_us // column_us) + more, room)
+    cell_width = max(1, room // slots)
+    slots = max(slots, min(room // cell_width, kept_us // column_us))
+    return MapShape(column_us, slots, slots * cell_width, sweep)
 
 
 class DrawnMap(NamedTuple):
@@ -62,17 +66,30 @@ class HeatmapState:
     def __init__(self) -> None:
         self.now = NOW
         """Label of the marker of a sweep."""
+        self.page = 1
+        """Number of the small maps on a page."""
         self.drawn: DrawnMap | None = None
         self._timeline: Timeline | None = None
         self._scales: dict[tuple[str, ...], _Scales] = {}
+        self._by_op: dict[str, HeatmapState] = {}
+
+    def of_op(self, op: str) -> HeatmapState:
+        """Return the state of a map of one op, beside that of all ops; it follows this one's frames."""
+        return self._by_op.setdefault(op, HeatmapState())
+
+    @property
+    def reach_us(self) -> int:
+        """Return the time that the timeline shows; 0 without one."""
+        return 0 if self._timeline is None else self._timeline.column_us * (self._timeline.slots + 1)
 
     def forget(self) -> None:
         """Drop the timeline, for another panel; keep the scales."""
         self._timeline = None
+        self._by_op.clear()
 
     def restart(self) -> None:
         """Drop the timeline and the scales, for other frames or other ops."""
-        self._timeline = None
+        self.forget()
         self._scales.clear()
 
     def ahead(self, ops: tuple[str, ...], *, interval_us: int = 0, origin_us: int | None = None) -> Timeline | None:
@@ -80,16 +97,27 @@ class HeatmapState:
         old = self._timeline
         if old is None:
             return None
-        return Timeline(old.column_us, old.slots, ops, interval_us=interval_us, origin_us=origin_us, sweep=old.sweep)
+        return Timeline(
+            old.column_us,
+            old.slots,
+            ops,
+            interval_us=interval_us,
+            origin_us=origin_us,
+            sweep=old.sweep,
+            window_us=old.window_us,
+        )
 
     def take(self, timeline: Timeline) -> None:
         """Use a timeline that was filled elsewhere."""
         self._timeline = timeline
+        self._by_op.clear()
 
     def advance(self, frame: Frame) -> None:
         """Add a frame, where there is a timeline."""
         if self._timeline is not None:
             self._timeline.advance(frame)
+        for one in self._by_op.values():
+            one.advance(frame)
 
     def slots(
         self,
@@ -99,8 +127,12 @@ class HeatmapState:
         *,
         interval_us: int = 0,
         origin_us: int | None = None,
+        window_us: int = 0,
     ) -> Timeline:
-        """Return the timeline of a shape: the present one, else a new one of all `frames`."""
+        """Return the timeline of a shape: the present one, else a new one of all `frames`.
+
+        `interval_us`, `origin_us`, `window_us`: as in Timeline.
+        """
         old, asked = self._timeline, (wanted.column_us, wanted.slots, wanted.sweep, frozenset(ops))
         if old is None or (old.column_us, old.slots, old.sweep, old.ops) != asked:
             some = list(frames())
@@ -113,16 +145,27 @@ class HeatmapState:
                 interval_us=interval_us,
                 origin_us=origin_us,
                 sweep=wanted.sweep,
+                window_us=window_us,
             )
             self.take(old)
         return old
 
     def style(
-        self, timeline: Timeline, devices: Sequence[str], size: tuple[int, int], ink: Ink, limit: int | None
+        self,
+        timeline: Timeline,
+        devices: Mapping[str, Mapping[int, int]],
+        size: tuple[int, int],
+        ink: Ink,
+        limit: int | None,
+        *,
+        tail: int | None = None,
+        spare: int = 0,
     ) -> MapStyle:
         """Return the style of a map of `size` (columns, rows), or of several maps that share it.
 
-        `limit`: the threshold, which is in the range.
+        `devices`: name -> I/Os per bucket in the window, at whose p0.1 the range begins; its end is that of the map.
+        `limit`: the threshold, which is in the range; `tail`: as in MapStyle; `spare`: the most rows that are left out
+        where the range doesn't need them.
         """
         width, rows = size
         found = self._scales.setdefault(tuple(devices), _Scales())
@@ -131,19 +174,17 @@ class HeatmapState:
         if limit is not None:
             span = Extent(min(span.low, bucket_index(limit)), max(span.high, bucket_index(limit)))
         scale = scales.latency_scale(span, max(rows, 1))
+        scale = replace(scale, rows=max(scale.rows - spare, scale.needed(span.high)))
         self.drawn = DrawnMap(timeline, scale)
-        style = MapStyle(scale, 1, max(1, width // timeline.slots), ink, limit, self.now)
-        cells = (
-            max(rows_of(counts, style.cells))
-            for column in timeline.columns
-            for device in devices
-            if (counts := column.counts.get(device))
-        )
-        before = found.full if found.step == style.cells.step else 0
-        found.step, found.full = style.cells.step, scales.last_step(max(cells, default=1), before)
-        return replace(style, top=found.full)
+        cells = scale.halves if ink.halves else scale
+        made = (column.rows(device, cells) for column in timeline.columns for device in devices)
+        fullest = max((max(one) for one in made if one), default=1)
+        before = found.full if found.step == cells.step else 0
+        found.step, found.full = cells.step, scales.last_step(fullest, before)
+        return MapStyle(scale, found.full, max(1, width // timeline.slots), ink, limit, self.now, tail)
 
 
-def _together(timeline: Timeline, devices: Sequence[str]) -> Extent | None:
-    each = [one for device in devices if (one := scales.extent(total_counts(timeline, device)))]
+def _together(timeline: Timeline, devices: Mapping[str, Mapping[int, int]]) -> Extent | None:
+    made = (scales.extent(counts, timeline.highest(device)) for device, counts in devices.items())
+    each = [one for one in made if one]
     return Extent(min(one.low for one in each), max(one.high for one in each)) if each else None

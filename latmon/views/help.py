@@ -128,6 +128,7 @@ _NUMBERS = (
     ),
     ("", "row has the fastest 0.1 %, too. At the right are the I/Os per row on a logarithmic scale, and quantiles"),
     ("", "each device has scales of its own, small maps share theirs; ┄ is the threshold, in the row that holds it"),
+    ("", "a wide map reaches back beyond the window; its marks, its histogram and all numbers are those of the window"),
     ("above", "the threshold: each I/O is counted. Shares of stages begin at the next bucket's bound, and so does"),
     ("", "`above 2.05ms (┄2ms)`, where the threshold isn't the one that the probe counts by"),
     (
@@ -137,6 +138,12 @@ _NUMBERS = (
     ("Q2C", "queue to completion: the whole time of an I/O without a request (dm, md, zram)"),
     ("hba+", "hba with its interrupt"),
     ("slowest", "I/Os above p99.9, of 100 to 999 above p99: a colour outside the steps, visible beside millions"),
+    (
+        "▫ in flight",
+        "an I/O that has not completed, at its age in that column; only where a probe follows each request",
+    ),
+    ("max >45s", "an I/O has been in flight for that long; without such a probe it is the least age"),
+    ("IOPS, depth", "below a large map: I/Os per second of each column, and the most I/Os in the driver"),
     ("╎", "time without data"),
     (
         "M ! R S C L G W",

@@ -23,10 +23,13 @@ from latmon.timetravel.events import Before, TimelineEvent, moments
 T = TypeVar("T")
 
 
-def needed_from(at_us: int, window_us: int, interval_us: int) -> int:
-    """Return since when frames are needed to show a window that ends at `at_us`, its comparison of peers included."""
+def needed_from(at_us: int, window_us: int, interval_us: int, reach_us: int = 0) -> int:
+    """Return since when frames are needed to show a window that ends at `at_us`, its comparison of peers included.
+
+    `reach_us`: the time that the map of another size shows.
+    """
     part_us = at_us * INTERVALS // window_us * window_us // INTERVALS
-    return part_us - window_us - 2 * interval_us
+    return min(part_us - window_us - 2 * interval_us, at_us - reach_us)
 
 
 def near(windows: Iterable[Window | None], at_us: int, length_us: int) -> Window | None:
@@ -64,6 +67,8 @@ class History:
         """I/Os in flight at the end of the window."""
         self.is_glimpse = False
         """Whether only frames in memory are known, without ages, depths and traced values."""
+        self.is_cut = False
+        """Whether the archive has frames before the oldest one here."""
         self.look(window_us, ops, window)
 
     @property
@@ -140,18 +145,25 @@ class History:
         return found
 
     def glimpse(
-        self, at_us: int, window_us: int, ops: tuple[str, ...], past: Past, window: Window | None = None
+        self,
+        at_us: int,
+        window_us: int,
+        ops: tuple[str, ...],
+        past: Past,
+        *,
+        window: Window | None = None,
+        reach_us: int = 0,
     ) -> History | None:
         """Return the history at the end of an earlier frame from the frames in memory; None where they are too few.
 
-        `window`: as in the constructor.
+        `window`: as in the constructor; `reach_us`: the time that the map shows, as far as it is in memory.
         """
         frames, after_us = self.store.frames, needed_from(at_us, window_us, self.interval_us)
         if not frames or not len(past.stamps) or frames[-1].mono_us < at_us:
             return None
         if frames[0].mono_us > max(after_us + self.interval_us, past.stamps[0].mono_us):
             return None
-        store = self.store.until(after_us, at_us, past.known(after_us))
+        store = self.store.until(min(after_us, at_us - reach_us), at_us, past.known(after_us))
         other = History(window_us, ops, store, window=window and window.copy())
         other.is_glimpse = True
         if (other._due_us, window_us, ops) == (self._due_us, self.window.length_us, self._ops):

@@ -75,7 +75,7 @@ class PastReader:
     ) -> Iterator[PastView | None]:
         """Decode the frames of the window and of the comparison of peers. Yield None while there is more."""
         at_us, window_us = wanted.at.mono_us, wanted.window_us
-        begin = needed_from(at_us, window_us, origin.interval_us if origin else 1_000_000)
+        begin = needed_from(at_us, window_us, origin.interval_us if origin else 1_000_000, heatmap.reach_us)
         waiting = past.waiting(begin)
         begin = waiting[0] if waiting else begin
         for _ in self._read(past, begin, at_us, totals=wanted.totals):

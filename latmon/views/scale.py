@@ -9,39 +9,35 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 
-from latmon.model.histogram import BITS, bucket_bounds, bucket_index
+from latmon.model.histogram import BITS, TOP, bucket_bounds, bucket_index
 
 _OCTAVE = 1 << BITS
 _HALF = _OCTAVE // 2
-_STEPS: Mapping[int, tuple[int, int]] = MappingProxyType(
-    {
-        1: (0, 1),
-        2: (0, 1),
-        4: (0, 2),
-        6: (2, 3),
-        8: (0, 2),
-        12: (8, 3),
-        16: (0, 2),
-        24: (8, 3),
-        32: (16, 4),
-        48: (32, 6),
-        64: (48, 8),
-        128: (112, 16),
-        256: (0, 32),
-    }
+_LABELS: Mapping[int, int] = MappingProxyType(
+    dict(
+        zip(
+            (1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 128, 256),
+            (1, 1, 3, 2, 3, 2, 5, 3, 7, 2, 5, 3, 7, 4, 5, 6, 7, 8, 16, 32),
+            strict=True,
+        )
+    )
 )
-"""Buckets of a row -> (the first row's edge modulo that, octaves from label to label).
+"""Buckets of a row, finest first -> octaves from label to label.
 
 Labels are then at powers of 2, 4, 8, 16 ... us in rows that are equally far apart: bucket 8 * k begins at 2 ** (k + 2).
+Each step is at most half as large again as the one before it, from 2 on: a range fills two thirds of its rows at least.
 """
 _FASTEST = 0.001
 """Share of the I/Os that the lowest row holds together, whatever their latency is: the axis begins at p0.1."""
 _DEFAULT = (bucket_index(64), bucket_index(16_384))
 _LEAST_TOP = 4
-_LEAST_ROWS = 2 * _OCTAVE
+_LEAST_RANGE = 2 * _OCTAVE
 """Least range of a scale, in buckets: a device whose I/Os all take the same time has rows around it, too."""
+_MARGIN_FROM = 4
+"""Rows from which on a scale has an empty row above the slowest I/O."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +58,7 @@ class LatencyScale:
     def is_labelled(self, row: int) -> bool:
         """Return whether the lower edge of a row has a label; the lowest row has none where it begins at 0."""
         edge = self.low + row * self.step
-        return edge > 0 and edge % _OCTAVE == 0 and (edge // _OCTAVE + 2) % _STEPS[self.step][1] == 0
+        return edge > 0 and edge % _OCTAVE == 0 and (edge // _OCTAVE + 2) % _LABELS[self.step] == 0
 
     def edge_us(self, row: int) -> int:
         """Return the lower edge of a row in us."""
@@ -72,6 +68,10 @@ class LatencyScale:
     def open_below(self) -> bool:
         """Return whether the lower edge of row 0 is 0."""
         return self.low == 0
+
+    def needed(self, high: int) -> int:
+        """Return the rows up to the one of bucket `high`, and one above it."""
+        return min(self.row(high) + 2, self.rows)
 
     @property
     def halves(self) -> LatencyScale:
@@ -87,10 +87,26 @@ class Extent:
     high: int = _DEFAULT[1]
 
 
-def extent(counts: Mapping[int, int]) -> Extent | None:
-    """Return the range of some I/Os by bucket, from p0.1 to the maximum; None without I/O."""
+@lru_cache(16)
+def _places(scale: LatencyScale) -> tuple[int, ...]:
+    return tuple(scale.row(index) for index in range(TOP + 1))
+
+
+def rows_of(counts: Mapping[int, int], scale: LatencyScale) -> list[int]:
+    """Return the I/Os per row, from below."""
+    rows, places = [0] * scale.rows, _places(scale)
+    for index, n in counts.items():
+        rows[places[index]] += n
+    return rows
+
+
+def extent(counts: Mapping[int, int], highest: int | None = None) -> Extent | None:
+    """Return the range of some I/Os by bucket, from p0.1 to the maximum; None without I/O.
+
+    `highest`: the bucket of another I/O, completed earlier or in flight, which is in the range.
+    """
     if not counts:
-        return None
+        return None if highest is None else Extent(min(_DEFAULT[0], highest), _above(highest))
     left = int(sum(counts.values()) * _FASTEST)
     low = high = max(counts)
     for index in sorted(counts):
@@ -98,11 +114,16 @@ def extent(counts: Mapping[int, int]) -> Extent | None:
         left -= counts[index]
         if left < 0:
             break
-    return Extent(low // _HALF * _HALF, (high // _HALF + 1) * _HALF - 1)
+    return Extent(low // _HALF * _HALF, _above(high if highest is None else max(high, highest)))
+
+
+def _above(high: int) -> int:
+    """Return the last bucket of its half octave: a range does not grow with each new maximum."""
+    return (high // _HALF + 1) * _HALF - 1
 
 
 def merge(old: Extent | None, new: Extent | None) -> Extent | None:
-    """Return the extent to draw: at least the new one; the old one until the new is two octaves (16-fold) smaller."""
+    """Return the extent to draw: at least the new one; the old one until the new is two octaves smaller."""
     if old is None or new is None:
         return new or old
     keep = 2 * _OCTAVE
@@ -113,11 +134,17 @@ def merge(old: Extent | None, new: Extent | None) -> Extent | None:
 
 
 def latency_scale(span: Extent, rows: int) -> LatencyScale:
-    """Return the finest scale of exactly `rows` rows that holds the whole extent; spare rows are above it."""
-    low, high = span.low, max(span.high, span.low + _LEAST_ROWS - 1)
-    for step, (first, _) in _STEPS.items():
-        begin = (low - first) // step * step + first
-        if begin >= 0 and begin + step * rows > high:
+    """Return the finest scale of exactly `rows` rows that holds the whole extent and one row above it.
+
+    Spare rows are above it.
+    """
+    spare = max(_LEAST_RANGE - 1 - (span.high - span.low), 0)
+    low = max(span.low - spare // 2, 0)
+    high = max(span.high, low + _LEAST_RANGE - 1)
+    filled = rows - (rows >= _MARGIN_FROM)
+    for step in _LABELS:
+        begin = low - (low + 2 * _OCTAVE) % step
+        if begin >= 0 and begin + step * filled > high:
             return LatencyScale(begin, step, rows)
     return LatencyScale(0, 256, rows)
 
@@ -140,12 +167,19 @@ def level(n: int, top: int, levels: int) -> int:
     return min(levels, max(1, math.ceil(levels * math.log(n + 1) / math.log(top + 1) - 1e-9)))
 
 
+@lru_cache(64)
+def thresholds(top: int, levels: int) -> tuple[int, ...]:
+    """Return the least count of each step: `bisect_right(thresholds(top, levels), n)` is `level(n, top, levels)`."""
+    found, n = [], 1
+    for step in range(1, levels + 1):
+        n = max(n, math.floor((top + 1) ** ((step - 1) / levels)) - 1)
+        while level(n, top, levels) < step:
+            n += 1
+        found.append(n)
+    return tuple(found)
+
+
 def begins(top: int, levels: int) -> dict[int, int]:
     """Return step -> the least count that has it, for the steps that any count has."""
-    found: dict[int, int] = {}
-    for step in range(1, levels + 1):
-        n = max(1, math.floor((top + 1) ** ((step - 1) / levels)))
-        n += level(n, top, levels) < step
-        if level(n, top, levels) == step:
-            found[step] = n
-    return found
+    least = thresholds(top, levels)
+    return {step: n for step, n in enumerate(least, 1) if step == levels or n < least[step]}

@@ -233,7 +233,14 @@ class Scene:
         selection, shown = self.selection, self._past[0] if self._past else None
         window = near((memory.window for memory in (self.edge, shown) if memory), at.mono_us, selection.window_us)
         for memory in (self.edge, shown):
-            seen = memory and memory.glimpse(at.mono_us, selection.window_us, selection.ops, self.archive, window)
+            seen = memory and memory.glimpse(
+                at.mono_us,
+                selection.window_us,
+                selection.ops,
+                self.archive,
+                window=window,
+                reach_us=self._latency_map.reach_us,
+            )
             if seen:
                 self._show(seen, Notices(), at)
                 return
@@ -242,6 +249,8 @@ class Scene:
         """Show another time than the live edge."""
         is_evaluated = self.at is not None and self.at.mono_us == at.mono_us
         self._past, self.at = (history, reported), at
+        stamps, frames = self.archive.stamps, history.store.frames
+        history.is_cut = bool(frames and len(stamps)) and stamps[0].mono_us < frames[0].mono_us
         if last := history.window.last:  # the archive knows wall clocks only roughly
             self.at = Stamp(last.mono_us, last.wall)
         if not is_evaluated:

@@ -44,7 +44,7 @@ class Region:
 def at_newest(timeline: Timeline, device: str, scale: LatencyScale) -> Region | None:
     """Return the cell of the slowest I/O of the newest column with I/Os; None where the map is empty."""
     for column in reversed(timeline.columns):
-        counts = column.counts.get(device)
+        counts = column.counts(device)
         if counts:
             row = scale.row(max(counts))
             low, high = scale.low + row * scale.step, scale.low + (row + 1) * scale.step - 1
@@ -67,10 +67,7 @@ def times(region: Region, timeline: Timeline) -> tuple[int, int]:
 def ios(region: Region, timeline: Timeline, device: str) -> int:
     """Return the number of the map's I/Os in a region."""
     return sum(
-        n
-        for column in _columns(region, timeline)
-        for index, n in column.counts.get(device, {}).items()
-        if region.covers(index)
+        n for column in _columns(region, timeline) for index, n in column.counts(device).items() if region.covers(index)
     )
 
 
@@ -161,9 +158,8 @@ class Cursor:
     corner: MapCell | None = None
 
     def moved(self, columns: int, rows: int, timeline: Timeline, scale: LatencyScale) -> Cursor:
-        """Return the cursor moved right and up by cells, at most to the map's edges; a pinned corner stays."""
-        newest = timeline.newest()
-        oldest = timeline.columns[0].number if timeline.columns else 0
+        """Return the cursor moved right and up by cells, at most to the window's edges; a pinned corner stays."""
+        newest, oldest = timeline.newest(), timeline.first
         column = min(max(self.at.column + columns, oldest), max(newest, oldest))
         row = min(max(scale.row(self.at.bucket) + rows, 0), scale.rows - 1)
         return replace(self, at=MapCell(column, scale.low + row * scale.step))
@@ -207,13 +203,13 @@ def begun(timeline: Timeline, device: str, scale: LatencyScale) -> Cursor | None
 
 
 def across(band: tuple[int | None, int | None], timeline: Timeline, scale: LatencyScale) -> Cursor | None:
-    """Return a cursor over all of the map's time and a range of latencies in us; None where the map is empty.
+    """Return a cursor over the window and a range of latencies in us; None where the map is empty.
 
     A bound of None is the edge of the map.
     """
     if not timeline.columns:
         return None
-    newest, oldest, (low, high) = timeline.newest(), timeline.columns[0].number, band
+    newest, oldest, (low, high) = timeline.newest(), timeline.first, band
     top = scale.low + (scale.rows - 1) * scale.step
     buckets = (scale.low if low is None else bucket_index(low), top if high is None else bucket_index(high))
     bottom, upper = (min(max(one, scale.low), top) for one in buckets)

@@ -19,7 +19,7 @@ from latmon.views.context import OFF, ViewState, tracing_state
 from latmon.views.device_table import Subject
 from latmon.views.empty import unknown_quantiles
 from latmon.views.help import meaning, source
-from latmon.views.lines import Line, Span, cell, cell_len, cut, empty_panel, fit, paragraph, width, wrap
+from latmon.views.lines import BLANK, Line, Span, cell, cell_len, cut, empty_panel, fit, paragraph, width, wrap
 from latmon.views.panels.findings import urgent
 from latmon.views.panels.inflight import NAMED_US, counted, in_words
 from latmon.views.units import clock, count, percent, span, zone
@@ -216,10 +216,11 @@ def details(view: ViewState, tracing: Tracing, cells: int, room: int) -> list[Li
     return cut([*lines, *source(origin, cells)], room, view.selection.top, key="PgDn: ")
 
 
-def headline(subject: Subject, cells: int, above: int | None = None) -> Line:
+def headline(subject: Subject, cells: int, above: int | None = None, legends: Sequence[Line] = (BLANK,)) -> Line:
     """Return the headline of the selected device's map: its I/Os, and why a quantile is missing.
 
     `above`: its I/Os above the threshold where each was counted; None: the histogram's buckets give them.
+    `legends`: of which the first that fits is at the right edge, after the device's driver and model where both fit.
     """
     device, selection = subject.device, subject.selection
     histogram = subject.window.latency(device.name, selection.ops)
@@ -233,8 +234,9 @@ def headline(subject: Subject, cells: int, above: int | None = None) -> Line:
         words.append(why)
     who = " ".join(w for w in (device.label, device.driver, device.model) if w)
     left = (Span(f" {device.name}", "accent"), Span(f" {selection.op_label}  {', '.join(words)} "))
-    right = (Span(f"{who} ", "dim"),)
-    return _split(left, right if who and width(left) + width(right) <= cells else (), cells)
+    named: Line = (Span(f"{who}  ", "dim"), *legends[0]) if who else legends[0]
+    right = next((one for one in (named, *legends) if width(left) + width(one) <= cells), BLANK)
+    return _split(left, right, cells)
 
 
 def _fitting(facts: Sequence[HealthWord], room: int) -> list[HealthWord]:

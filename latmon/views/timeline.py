@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from latmon.model.frame import Frame
+from latmon.model.frame import Frame, Series
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.model.inflight import StillInFlight
 from latmon.timetravel.events import Before, TimelineEvent, moments
+from latmon.views.scale import LatencyScale, rows_of
 
 Counts = dict[int, int]
 _MAX_GAP_COLUMNS = 10_000
@@ -24,7 +26,10 @@ _MAX_GAP_COLUMNS = 10_000
 
 @dataclass(slots=True)
 class TimeColumn:
-    """One column: per device the I/Os in each latency bucket; `gap`: why time is missing."""
+    """One column: its frames, and the I/Os of a device, which are summed when they are first read.
+
+    With 24 devices most are never read, and the sums of all would be most of the time that a key in the past takes.
+    """
 
     number: int
     wall: float
@@ -32,9 +37,64 @@ class TimeColumn:
     """End of its last frame, as `wall` is."""
     filled_us: int = 0
     gap: str = ""
-    counts: dict[str, Counts] = field(default_factory=dict)
+    """Why time is missing."""
     moments: list[TimelineEvent] = field(default_factory=list)
     """Events other than I/O."""
+    ops: frozenset[str] = frozenset()
+    frames: list[Frame] = field(default_factory=list)
+    sums: dict[str, Counts] = field(default_factory=dict)
+    """Device -> I/Os per latency bucket, of the devices that were read."""
+    drawn: dict[str, tuple[object, list[tuple[str, str]]]] = field(default_factory=dict)
+    """Device -> style of its map, and the cells that the column has in it, until it gets another frame."""
+    _rows: dict[str, tuple[LatencyScale, list[int]]] = field(default_factory=dict)
+    _waiting: dict[str, set[int]] | None = None
+
+    def add(self, frame: Frame) -> None:
+        """Add the next frame."""
+        self.frames.append(frame)
+        for device, sums in self.sums.items():
+            add_frame(sums, frame, device, self.ops)
+        self._rows.clear()
+        self.drawn.clear()
+        self._waiting = None
+
+    def counts(self, device: str) -> Counts:
+        """Return a device's I/Os per latency bucket; not to be changed."""
+        sums = self.sums.get(device)
+        if sums is None:
+            sums = self.sums[device] = {}
+            for frame in self.frames:
+                add_frame(sums, frame, device, self.ops)
+        return sums
+
+    def rows(self, device: str, scale: LatencyScale) -> Sequence[int]:
+        """Return a device's I/Os per row from below, empty without I/O; computed once per scale."""
+        made = self._rows.get(device)
+        if made is None or made[0] != scale:
+            counts = self.counts(device)
+            made = self._rows[device] = (scale, rows_of(counts, scale) if counts else [])
+        return made[1]
+
+    def waiting(self, device: str) -> Collection[int]:
+        """Return buckets of the ages, at the end of the column, of a device's I/Os in flight that a probe follows."""
+        if self._waiting is None:
+            self._waiting = {}
+            still = (self.frames[-1].in_flight if self.frames else None) or StillInFlight()
+            for one in still.oldest:
+                if one.op in self.ops:
+                    age_us = max((still.at_us or self.mono_us) - one.began_us, 0)
+                    self._waiting.setdefault(one.device, set()).add(bucket_index(age_us))
+        return self._waiting.get(device, ())
+
+    def depth(self, device: str) -> int | None:
+        """Return the most I/Os in a device's driver at the end of a frame; None where they were not counted."""
+        some = (frame.outstanding.get(device) for frame in self.frames)
+        return max((n for one in some if one and (n := one.in_driver) is not None), default=None)
+
+    def per_second(self, device: str) -> float | None:
+        """Return the device's I/Os per second that were timed; None without a frame."""
+        covered_us = sum(frame.dt_us for frame in self.frames)
+        return sum(self.counts(device).values()) / covered_us * 1e6 if covered_us else None
 
 
 class Begin(NamedTuple):
@@ -57,8 +117,12 @@ class Timeline:
         interval_us: int = 0,
         origin_us: int | None = None,
         sweep: bool = False,
+        window_us: int = 0,
     ) -> None:
-        """`interval_us`: the requested length of a frame; `origin_us`: when the capture began; `sweep`: see above."""
+        """`interval_us`: the requested length of a frame; `origin_us`: when the capture began; `sweep`: see above.
+
+        `window_us`: as the attribute.
+        """
         self.column_us = column_us
         self._interval_us = interval_us or column_us
         self._origin_us = origin_us
@@ -69,6 +133,8 @@ class Timeline:
         self.columns: deque[TimeColumn] = deque(maxlen=max(slots - sweep, 1))
         """Oldest first, without holes in their numbers; in a sweep one slot has the marker instead."""
         self.begin = Begin()
+        self.window_us = window_us
+        """The time up to the newest column that regions may be of; columns before it are only drawn. 0: all columns."""
         self._end_us: int | None = None
         for frame in frames:
             self.advance(frame)
@@ -95,9 +161,31 @@ class Timeline:
         last.wall = frame.wall
         last.mono_us = frame.mono_us
         last.gap = last.gap or frame.gap
-        for series, histogram in frame.histograms.items():
-            if series.stage == "total" and series.op in self.ops:
-                _add(last.counts.setdefault(series.device, {}), histogram)
+        last.add(frame)
+
+    def counts(self, device: str) -> Counts:
+        """Return a device's I/Os per bucket over all columns."""
+        sums: Counts = {}
+        for column in self.columns:
+            for index, n in column.counts(device).items():
+                sums[index] = sums.get(index, 0) + n
+        return sums
+
+    def highest(self, device: str) -> int | None:
+        """Return the bucket of the slowest I/O of any column, completed or in flight; None where there is none."""
+        found = (max((*one.counts(device), *one.waiting(device)), default=-1) for one in self.columns)
+        return max((bucket for bucket in found if bucket >= 0), default=None)
+
+    def has_waiting(self, device: str) -> bool:
+        """Return whether a column has an I/O in flight."""
+        return any(column.waiting(device) for column in self.columns)
+
+    @property
+    def first(self) -> int:
+        """Return the number of the oldest column in the window; 0 before the first frame."""
+        end_us = self.columns[-1].mono_us if self.columns else 0
+        inside = (c.number for c in self.columns if not self.window_us or c.mono_us > end_us - self.window_us)
+        return next(inside, 0)
 
     def newest(self) -> int:
         """Return the number of the open column, -1 before the first frame."""
@@ -145,7 +233,7 @@ class Timeline:
         return column
 
     def _open(self, wall: float, mono_us: int, gap: str = "", number: int | None = None) -> TimeColumn:
-        column = TimeColumn(self.newest() + 1 if number is None else number, wall, mono_us, gap=gap)
+        column = TimeColumn(self.newest() + 1 if number is None else number, wall, mono_us, gap=gap, ops=self.ops)
         self.columns.append(column)
         return column
 
@@ -160,7 +248,22 @@ class Timeline:
             self._open(frame.wall - frame.dt_us / 1e6, frame.mono_us - frame.dt_us, gap="missing")
 
 
-def _add(counts: Counts, histogram: Histogram) -> None:
+def add_frame(counts: Counts, frame: Frame, device: str, ops: Iterable[str]) -> None:
+    """Add the I/Os of a frame by their total latency."""
+    for op in ops:
+        if histogram := frame.histograms.get(Series(device, op, "total")):
+            add_counts(counts, histogram)
+
+
+def by_bucket(histogram: Histogram) -> Counts:
+    """Return a histogram of any resolution as I/Os per bucket."""
+    counts: Counts = {}
+    add_counts(counts, histogram)
+    return counts
+
+
+def add_counts(counts: Counts, histogram: Histogram) -> None:
+    """Add a histogram of any resolution to I/Os per bucket."""
     bits = histogram.bits
     if bits == BITS and not counts:
         counts.update(histogram.buckets)

@@ -12,7 +12,7 @@ from latmon.model.histogram import Histogram
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
 from latmon.views.columns import table
-from latmon.views.heatmap import OPS, RAMP, Ink, MapStyle, delay_frames, delay_map, room, tick_us, total_counts
+from latmon.views.heatmap import OPS, RAMP, Ink, MapStyle, delay_frames, delay_map, room, tick_us
 from latmon.views.lines import plain, width
 from latmon.views.panels import interrupts as handlers_view
 from latmon.views.panels import interrupts as softirqs_view
@@ -285,7 +285,7 @@ DELAYS = [(START_MONO + i * SECOND, {"BLOCK": runs(*[5, 30] * 20, *[3_900] * (i 
 
 def delays(vector="BLOCK", hz=250, ink=RAMP, cells=80):
     timeline = Timeline(SECOND, 31, OPS, delay_frames(DELAYS, frame(29)))
-    style = MapStyle(latency_scale(extent(total_counts(timeline, "BLOCK")), 12), 256, 1, ink)
+    style = MapStyle(latency_scale(extent(timeline.counts("BLOCK")), 12), 256, 1, ink)
     return text(delay_map(timeline, vector, style, cells, hz=hz, over_us=30 * SECOND))
 
 

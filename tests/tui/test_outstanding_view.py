@@ -453,7 +453,7 @@ def test_a_column_of_the_map_is_as_long_as_it_says(seconds, column_s):
     assert {column.filled_us for column in list(drawn.columns)[:-1]} == {column_s * SECOND}
     assert len(drawn.columns) * column_s * SECOND == pytest.approx(entries[-1].mono_us - entries[0].begin_us, abs=6e6)
     assert [column.gap for column in drawn.columns if column.gap] == []
-    reported = sum(n for column in drawn.columns for n in column.counts[CROWDED].values())
+    reported = sum(n for column in drawn.columns for n in column.counts(CROWDED).values())
     assert reported == sum(summed(entries, CROWDED).in_driver.values())
 
 

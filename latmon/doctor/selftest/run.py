@@ -21,7 +21,6 @@ from latmon.support.errors import UnavailableError, UsageError
 from latmon.views import empty
 from latmon.views.anatomy import anatomy, largest
 from latmon.views.context import selected
-from latmon.views.heatmap import total_counts
 from latmon.views.panels.inflight import ages
 from latmon.views.panels.outliers import log
 from latmon.views.panels.outstanding import depth_view
@@ -142,7 +141,7 @@ def _map(seen: _Replayed) -> Iterator[PanelCheck]:
         yield _unmeasured("latency map", seen)
         return
     timeline = Timeline(INTERVAL_US, len(seen.frames) * 2, OPS, seen.frames)
-    counts = total_counts(timeline, seen.device)
+    counts = timeline.counts(seen.device)
     for one in seen.delayed:
         inside = [i for i, n in counts.items() if n and _fits(one, *bucket_bounds(i))]
         made = f"a write of {_ms(one.asked_us)} was made, {_ms(one.took_us)} as its thread saw it"

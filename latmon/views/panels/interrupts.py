@@ -521,5 +521,7 @@ def _delays(view: ViewState, vector: str, width: int, room: int) -> list[Line]:
     for frame in delay_frames([one for one in history.on_demand.delays if one[0] > seen_us], last):
         sweep.advance(frame)
     timeline.note(history.moments())
-    style = sweep.style(timeline, (vector,), (cells_of(width), room - 2), view.ink, tick_us(origin.hz))
+    style = sweep.style(
+        timeline, {vector: timeline.counts(vector)}, (cells_of(width), room - 2), view.ink, tick_us(origin.hz)
+    )
     return delay_map(timeline, vector, style, width, hz=origin.hz, over_us=view.selection.window_us)

@@ -11,13 +11,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
+from latmon.aggregate.history import KEEP_US
 from latmon.analysis.attribution import tail, tail_cut
-from latmon.model.frame import Flow, Frame, Outlier, Traced
+from latmon.model.frame import OPS, Flow, Frame, Outlier, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Issue
 from latmon.model.stages import by_column
-from latmon.support.units import attached, duration, part, spelled, whole
+from latmon.support.units import UNKNOWN, attached, duration, part, rate, spelled, whole
 from latmon.views import empty, status
 from latmon.views.bars import role, share_bar, short
 from latmon.views.columns import around
@@ -30,6 +32,7 @@ from latmon.views.device_table import (
     fitting,
     header,
     is_titled,
+    largest,
     of_counted,
     sparkline,
     table_title,
@@ -45,7 +48,7 @@ from latmon.views.heatmap import (
     empty_words,
     label,
     labelled,
-    legend,
+    legends,
     limit,
     map_cells,
     newest_label,
@@ -53,18 +56,19 @@ from latmon.views.heatmap import (
     time_axis,
     times,
 )
-from latmon.views.heatmap_state import shape
+from latmon.views.heatmap_state import HeatmapState, shape
 from latmon.views.lines import BLANK, Line, Span, cell, empty_panel, fit, paragraph, runs, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.scale import level
 from latmon.views.selection import across, framed, headline, picked
-from latmon.views.timeline import Begin, Timeline
-from latmon.views.units import count, maximum, quantile, rounded
+from latmon.views.timeline import Begin, Timeline, by_bucket
+from latmon.views.units import at_least, count, maximum, quantile, rounded
 
 SECOND_US = 1_000_000
 OFFSET_LABEL = 7
 _RIGHT = 6
 _TITLE, _AXIS = 1, 1
+_NAME = 8
 NO_DATA = Begin()
 OUTLIERS, ISSUES, WINDOWS = "outliers", "issues", "windows"
 """Kinds of events on a map of offsets. They are of different I/Os, and a map shows one kind."""
@@ -348,52 +352,173 @@ def events(view: ViewState, device: str) -> OffsetEvents:
     return moments(device, history.on_demand.outliers, bursts, tuple(history.window.frames), selection.ops)
 
 
+_WIDE, _STRIPS_FROM = 100, 20
+"""Cells and lines from which on a map has strips."""
+_BY_OP_FROM = 32
+"""Lines from which on a map twice as wide has maps of single ops below it, in a third of the lines."""
+_STRIPS, _STRIP_PART = 2, 8
+"""Strips of one line each; where the map has lines to spare, a strip has another eighth of the lines at most."""
+
+
 def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
-    """Return headline, heat map and axis of a device, in at most `room` lines."""
-    origin = view.origin
+    """Return headline, heat map, axis and strips of a device, in at most `room` lines."""
+    origin, name = view.origin, chosen.device.name
     assert origin is not None  # noqa: S101  drawn only once there is a row
-    head = status.headline(chosen, width, _counted(view, chosen.device.name))
     if view.selection.fold and view.selection.cursor is None:
+        head = status.headline(chosen, width, _counted(view, name))
         return [head, *offsets_panel(view, chosen, width, room - 1)]
-    if why := empty.no_map(chosen, origin):
-        return [head, *_without(view, chosen, why, width, room - 1)]
-    selection, cells = view.selection, map_cells(width)
-    cut = shape(cells, selection.window_us, view.history.interval_us, sweep=selection.sweep)
-    history = view.history
-    timeline = view.latency_map.slots(
-        cut, selection.ops, history.frames, interval_us=history.interval_us, origin_us=history.origin_us
-    )
+    why = empty.no_map(chosen, origin)
+    if why and not any(one.request for one in view.history.ages.of(name)):
+        return [status.headline(chosen, width), *_without(view, chosen, why, width, room - 1)]
+    selection, history, cells = view.selection, view.history, map_cells(width)
+    ops = _shown_apart(chosen, width, room)
+    by_op = room // 3 if ops else 0
+    room -= by_op
+    timeline = _timeline(view, view.latency_map, selection.ops, cells)
     timeline.note(view.found.moments)
-    name = chosen.device.name
-    style = view.latency_map.style(timeline, (name,), (cells, room - 2), view.ink, selection.threshold_us)
     histogram = chosen.window.latency(name, selection.ops)
-    style = replace(style, tail=tail_bucket(histogram))
-    lines = labelled(timeline, name, style, width, _side_marks(histogram, view, name))
+    counts = by_bucket(histogram)
+    few = room < _STRIPS_FROM or width < _WIDE
+    style = view.latency_map.style(
+        timeline,
+        {name: counts},
+        (cells, room - 2 - (0 if few else _STRIPS)),
+        view.ink,
+        selection.threshold_us,
+        tail=tail_bucket(histogram),
+        spare=0 if few else _STRIPS * (room // _STRIP_PART),
+    )
+    waiting = bool(timeline.columns) and bool(timeline.columns[-1].waiting(name))
+    lines = labelled(timeline, name, style, width, _side_marks(view, chosen, waiting=waiting), counts=counts)
+    legend = legends(style, waiting=timeline.has_waiting(name))
+    head = status.headline(chosen, width, _counted(view, name), legend)
     cursor = selection.cursor or (across(selection.band, timeline, style.scale) if selection.band else None)
     if cursor is not None:
         region = cursor.region(style.scale)
-        holds = picked(cursor, timeline, chosen.device.name, style.scale).holds
+        holds = picked(cursor, timeline, name, style.scale).holds
         reported = None if history.is_glimpse else sum(map(holds, history.on_demand.outliers))
-        head = headline(region, timeline, chosen.device.name, reported)
+        head = headline(region, timeline, name, reported)
         lines = framed(lines, region, timeline, style)
     below = axis(timeline, style)
-    right = legend(style, width - line_width(below))
-    return [head, *lines, (*fit(below, width - line_width(right)), *right)]
+    room_right = width - line_width(below) - 1
+    scale_of = next((text for text in ("I/Os, log scale", "log scale") if len(text) <= room_right), "")
+    found = [head, *lines, (*below, Span(f" {scale_of}", "dim"))]
+    if not few:
+        found += _strips(chosen, timeline, style, room - len(found), width)
+    return [*found, *_op_maps(view, chosen, ops, width, by_op)] if ops else found
 
 
-def _side_marks(histogram: Histogram, view: ViewState, device: str) -> list[SideMark]:
-    """Return the marks of the side histogram: the maximum, I/Os above the threshold, p99.9, p99 and p50."""
-    found = [
+def _shown_apart(chosen: Subject, width: int, room: int) -> list[str]:
+    """Return the ops with a map of their own below the map of all; empty where there is no room or only one."""
+    if room < _BY_OP_FROM or chosen.selection.op != "all" or chosen.selection.cursor is not None:
+        return []
+    ios = {op: chosen.window.latency(chosen.device.name, (op,)).count for op in OPS}
+    most = sorted((op for op in OPS if ios[op]), key=lambda op: -ios[op])[: width // _WIDE]
+    return [op for op in OPS if op in most] if len(most) > 1 else []
+
+
+def _op_maps(view: ViewState, chosen: Subject, ops: Sequence[str], width: int, room: int) -> list[Line]:
+    """Return maps of single ops beside each other, each with its own range, in `room` lines."""
+    wide = width // len(ops)
+    several = [_op_map(view, chosen, op, wide - 1, room) for op in ops]
+    return [tuple(span for lines in several for span in fit(lines[y], wide)) for y in range(room)]
+
+
+def _op_map(view: ViewState, chosen: Subject, op: str, width: int, room: int) -> list[Line]:
+    name, state, cells = chosen.device.name, view.latency_map.of_op(op), map_cells(width)
+    histogram = chosen.window.latency(name, (op,))
+    counts, tail = by_bucket(histogram), tail_bucket(histogram)
+    timeline = _timeline(view, state, (op,), cells)
+    limit_us = view.selection.threshold_us
+    style = state.style(timeline, {name: counts}, (cells, room - 2), view.ink, limit_us, tail=tail)
+    head = (Span(f" {op}", "accent"), Span(f"  {count(histogram.count)} I/Os"))
+    marks = [*_quantile_marks(histogram), *_max_mark(histogram)]
+    return [head, *labelled(timeline, name, style, width, marks, counts=counts), axis(timeline, style)]
+
+
+def _timeline(view: ViewState, state: HeatmapState, ops: tuple[str, ...], cells: int) -> Timeline:
+    """Return the timeline of latency maps that are so wide; it reaches back beyond the window to fill them."""
+    selection, history = view.selection, view.history
+    timeline = state.slots(
+        shape(cells, selection.window_us, history.interval_us, sweep=selection.sweep, kept_us=KEEP_US),
+        ops,
+        history.frames,
+        interval_us=history.interval_us,
+        origin_us=history.origin_us,
+        window_us=selection.window_us,
+    )
+    if history.is_cut:
+        timeline.begin = NO_DATA
+    return timeline
+
+
+class Strip(NamedTuple):
+    """A value for each column of a map, and words beside the bars."""
+
+    title: str
+    values: list[float | None]
+    words: str
+    role: str
+
+
+def _strips(chosen: Subject, timeline: Timeline, style: MapStyle, room: int, width: int) -> list[Line]:
+    """Return `room` lines with the IOPS and the depth of each column of a map, below it."""
+    name, columns = chosen.device.name, timeline.by_slot()
+    iops = [None if one is None else one.per_second(name) for one in columns]
+    depths = [None if one is None else one.depth(name) for one in columns]
+    newest = timeline.columns[-1]
+    now, deepest = newest.depth(name), max((n for n in depths if n is not None), default=None)
+    of = "" if chosen.limit is None else f" of {chosen.limit}"
+    words = f" {rate(newest.per_second(name))}, max {rate(max(n for n in iops if n is not None))}"
+    some = [Strip("IOPS", iops, words, "area")]
+    if deepest is not None:
+        some.append(Strip("depth", [*depths], f" {UNKNOWN if now is None else now}, max {deepest}{of}", "depth"))
+    glyphs = SPARKS if style.ink.coloured else RAMP_SPARKS
+    tall = [room // len(some) + (room % len(some) > i) for i in range(len(some))]
+    made = (_bars(one, lines, style.cell_width, glyphs) for one, lines in zip(some, tall, strict=True))
+    return [fit(line, width) for lines in made for line in lines]
+
+
+def _bars(strip: Strip, tall: int, wide: int, glyphs: str) -> list[Line]:
+    """Return the lines of a strip from 0 to its greatest value; bars leave a gap, so that strips don't touch."""
+    each, top = len(glyphs) - 1, max(n or 0 for n in strip.values)
+    steps = [max(1, round(n / top * (tall * each - 1))) if n else 0 for n in strip.values]
+    lines: list[Line] = []
+    for row in reversed(range(tall)):
+        cells = "".join(glyphs[min(max(step - row * each, 0), each)] * wide for step in steps)
+        label = f"{'' if row else strip.title:>{LABEL - 1}} "
+        words = Span("" if row else strip.words, "dim")
+        lines.append((Span(label, "dim"), Span(cells, strip.role), Span("│", "frame"), words))
+    return lines
+
+
+def _side_marks(view: ViewState, chosen: Subject, *, waiting: bool) -> list[SideMark]:
+    """Return the marks of the side histogram: the maximum, I/Os above the threshold, p99.9, p99 and p50.
+
+    `waiting`: the newest column has I/Os in flight, of which the oldest may be the maximum.
+    """
+    device = chosen.device.name
+    histogram = chosen.window.latency(device, view.selection.ops)
+    found = _quantile_marks(histogram)
+    above, threshold_us = _counted(view, device), view.selection.threshold_us
+    if threshold_us is not None and above is not None:
+        found.append(SideMark(threshold_us, f"{whole(above)} above", "limit"))
+    if waiting and chosen.oldest_us > (histogram.max_bound or 0):
+        return [*found, SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", "bad")]
+    return [*found, *_max_mark(histogram)]
+
+
+def _quantile_marks(histogram: Histogram) -> list[SideMark]:
+    return [
         SideMark(us - 1, f"{name} {attached(quantile(histogram, q))}")
         for name, q in (("p99.9", 0.999), ("p99", 0.99), ("p50", 0.5))
         if (us := histogram.quantile(q)) is not None
     ]
-    above, threshold_us = _counted(view, device), view.selection.threshold_us
-    if threshold_us is not None and above is not None:
-        found.append(SideMark(threshold_us, f"{whole(above)} above", "limit"))
-    if histogram.max_bound is not None:
-        found.append(SideMark(histogram.max_bound, f"max {attached(maximum(histogram))}", "strong"))
-    return found
+
+
+def _max_mark(histogram: Histogram) -> list[SideMark]:
+    us = histogram.max_bound
+    return [] if us is None else [SideMark(us, f"max {attached(maximum(histogram))}", "strong")]
 
 
 def _counted(view: ViewState, device: str) -> int | None:
@@ -416,9 +541,12 @@ def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) 
     return lines[:room]
 
 
-MIN_WIDTH = 36
-MIN_HEIGHT = 4
+MIN_WIDTH = 25
+MIN_HEIGHT = 8
+"""Least cells and lines of a small map, its title included: fewer rows show no shape."""
 MAX_HEIGHT = 20
+_AXIS_FROM = 4
+"""Lines above which small maps have a time axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,14 +568,17 @@ class Grid:
 
 
 def grid(width: int, height: int, devices: int, columns: Callable[[int], int]) -> Grid:
-    """Return the grid that shows the most devices, then the most cells; `columns`: width -> cells that a map fills."""
+    """Return the grid that shows the most devices, then the most cells; `columns`: width -> cells that a map fills.
+
+    The devices that don't fit are on further pages.
+    """
     room = max(width - LABEL, 1)
     several = [_grid(across, room, height, devices) for across in range(1, max(room // MIN_WIDTH, 1) + 1)]
     return max(several, key=lambda g: (min(g.tiles, devices), g.tiles * g.tile_height * columns(g.tile_width)))
 
 
 def _grid(across: int, room: int, height: int, devices: int) -> Grid:
-    left = height - 1 if height > MIN_HEIGHT else height
+    left = height - 1 if height > _AXIS_FROM else height
     down = max(1, min(-(-devices // across), left // MIN_HEIGHT))
     tall = min(max(left // down, 2), MAX_HEIGHT)
     times = "" if left == height else "each" if (tall + 1) * down <= height else "last"
@@ -467,7 +598,8 @@ def tiles(shown: list[Subject], timeline: Timeline, style: MapStyle, where: Grid
     lines: list[Line] = []
     for begin in range(0, len(shown), where.across):
         some = shown[begin : begin + where.across]
-        lines.append(_beside(Span(" " * LABEL), [_title(one, where.tile_width) for one in some], where.tile_width))
+        titles = [_title(one, where.tile_width) for one in some]
+        lines.append(_beside(Span(" " * LABEL), titles, where.tile_width))
         bodies = [_body(one, timeline, style, where.tile_width, why.get(one.device.name, "")) for one in some]
         lines += [
             _beside(label(style, row), [b[style.scale.rows - 1 - row] for b in bodies], where.tile_width)
@@ -491,24 +623,26 @@ def _body(subject: Subject, timeline: Timeline, style: MapStyle, width: int, why
 
 
 def _title(subject: Subject, cells: int) -> Line:
+    """Return name, p99 and maximum, and the ratio to the peers or the IOPS, as far as they fit."""
     selected = subject.device.name == subject.selection.selected
     histogram = subject.window.latency(subject.device.name, subject.selection.ops)
     iops = of_counted(subject, subject.ios * subject.per_second)
-    text = f" p99 {quantile(histogram, 0.99):>5} max {maximum(histogram):>6} "
-    rate = Span(f"{iops}/s" if len(iops) + 2 <= cells - len(text) - _TILE_NAME else "", "dim")
-    more = Span(f"{rounded(round(subject.times_peers))}x", "accent") if subject.times_peers else rate
-    return (
+    name = (
         Span("▸" if selected else " ", "accent"),
-        Span(cell(subject.device.name, 8), "accent" if selected else "strong"),
-        Span(text, "dim"),
-        more,
+        Span(cell(subject.device.name, _NAME), "accent" if selected else "strong"),
     )
+    most = largest(subject, "dim")
+    more = (
+        Span(f" {rounded(round(subject.times_peers))}x", "accent") if subject.times_peers else Span(f" {iops}/s", "dim")
+    )
+    p99 = Span(f" p99 {quantile(histogram, 0.99):>4}", "dim")
+    several = ((p99, Span(" max ", "dim"), most, more), (p99, more), (p99,), ())
+    return next(line for some in several if line_width(line := (*name, *some)) < cells or not some)
 
 
-_TILE_NAME = 9
 LEAST = 15
 _MOST = 24
-_NAME, _PERCENT = 7, 4
+_STAGE, _PERCENT = 7, 4
 
 
 def split(room: int) -> tuple[int, int]:
@@ -539,11 +673,13 @@ def tail_cell(found: tuple[str, float] | None, cells: int, ink: Ink) -> Line:
     if found is None:
         return (Span(" " * cells),)
     stage, share = found
-    bar = share_bar(share, cells - _NAME - _PERCENT - 2, role(stage, ink))
-    return (*bar, Span(f" {short(stage):<{_NAME}}"), Span(f" {part(share):>{_PERCENT}}"))
+    bar = share_bar(share, cells - _STAGE - _PERCENT - 2, role(stage, ink))
+    return (*bar, Span(f" {short(stage):<{_STAGE}}"), Span(f" {part(share):>{_PERCENT}}"))
 
 
 _MIN_MAP = 11
+_MAP_SHARE = 0.6
+"""Least share of the lines that the map of the selected device has beside the table."""
 
 
 def overview(view: ViewState, width: int, room: int) -> list[Line]:
@@ -557,7 +693,7 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
         above = [table_title(view.selection, (1, len(subjects)), len(subjects))] if is_titled(view.selection, 0) else []
         return [*above, *_maps(view, subjects, width, room - len(above))]
     titled = is_titled(view.selection, room)
-    most = max(room - 1 - titled - _MIN_MAP, 1)
+    most = max(room - 1 - titled - max(_MIN_MAP, round(room * _MAP_SHARE)), 1)
     at = subjects.index(chosen)
     rows = [chosen] if panel == "zoom" else [subjects[i] for i in around(len(subjects), at, most)]
     table = device_rows(view, rows, subjects, width, titled=titled)
@@ -597,22 +733,29 @@ def _tail(view: ViewState, subject: Subject, cells: int) -> Line:
 
 
 def _maps(view: ViewState, subjects: list[Subject], width: int, room: int) -> list[Line]:
+    """Return the small maps of the page with the selected device; the last line has the page and the legend."""
     selection, history, origin = view.selection, view.history, view.origin
 
     def cut(cells: int) -> int:
-        return shape(cells - 1, selection.window_us, history.interval_us, sweep=selection.sweep).cells
+        return shape(cells - 1, selection.window_us, history.interval_us, sweep=selection.sweep, kept_us=KEEP_US).cells
 
     where = grid(width, room, len(subjects), cut)
+    paged = where.tiles < len(subjects)
+    if paged:
+        where = grid(width, room - 1, len(subjects), cut)
+    view.latency_map.page = where.tiles
     cells = where.tile_width - 1
-    timeline = view.latency_map.slots(
-        shape(cells, selection.window_us, history.interval_us, sweep=selection.sweep),
-        selection.ops,
-        history.frames,
-        interval_us=history.interval_us,
-        origin_us=history.origin_us,
-    )
+    timeline = _timeline(view, view.latency_map, selection.ops, cells)
     some = page(subjects, subjects[0].selection.selected, where.tiles)
-    names = [one.device.name for one in subjects]
-    style = view.latency_map.style(timeline, names, (cells, where.tile_height - 1), view.ink, selection.threshold_us)
+    counts = {s.device.name: by_bucket(s.window.latency(s.device.name, selection.ops)) for s in subjects}
+    style = view.latency_map.style(timeline, counts, (cells, where.tile_height - 1), view.ink, selection.threshold_us)
     why = {s.device.name: empty.no_map(s, origin) for s in some} if origin else {}
-    return tiles(some, timeline, style, where, why)
+    lines = tiles(some, timeline, style, where, why)
+    if len(lines) >= room:
+        return lines
+    begin = subjects.index(some[0])
+    which = f" maps {begin + 1}-{begin + len(some)} of {len(subjects)}"
+    left: Line = (Span(which), Span("  PgDn PgUp", "accent"), Span(" for the others", "dim")) if paged else ()
+    several = legends(replace(style, tail=0), waiting=any(timeline.has_waiting(s.device.name) for s in some))
+    right = next(one for one in several if line_width(left) + line_width(one) <= width)
+    return [*lines, (*fit(left, width - line_width(right)), *right)]
