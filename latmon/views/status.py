@@ -234,7 +234,7 @@ def headline(subject: Subject, cells: int, above: int | None = None, legends: Se
         words.append(why)
     who = " ".join(w for w in (device.label, device.driver, device.model) if w)
     left = (Span(f" {device.name}", "accent"), Span(f" {selection.op_label}  {', '.join(words)} "))
-    named: Line = (Span(f"{who}  ", "dim"), *legends[0]) if who else legends[0]
+    named: Line = (Span(f"{who}{'  ' if legends[0] else ' '}", "dim"), *legends[0]) if who else legends[0]
     right = next((one for one in (named, *legends) if width(left) + width(one) <= cells), BLANK)
     return _split(left, right, cells)
 

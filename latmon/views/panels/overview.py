@@ -370,6 +370,8 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
     why = empty.no_map(chosen, origin)
     if why and not any(one.request for one in view.history.ages.of(name)):
         return [status.headline(chosen, width), *_without(view, chosen, why, width, room - 1)]
+    reason = paragraph(why, width) if why else []
+    room -= len(reason)
     selection, history, cells = view.selection, view.history, map_cells(width)
     ops = _shown_apart(chosen, width, room)
     by_op = room // 3 if ops else 0
@@ -402,9 +404,9 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
     below = axis(timeline, style)
     room_right = width - line_width(below) - 1
     scale_of = next((text for text in ("I/Os, log scale", "log scale") if len(text) <= room_right), "")
-    found = [head, *lines, (*below, Span(f" {scale_of}", "dim"))]
+    found = [head, *reason, *lines, (*below, Span(f" {scale_of}", "dim"))]
     if not few:
-        found += _strips(chosen, timeline, style, room - len(found), width)
+        found += _strips(chosen, timeline, style, room + len(reason) - len(found), width)
     return [*found, *_op_maps(view, chosen, ops, width, by_op)] if ops else found
 
 
