@@ -486,4 +486,6 @@ class Window:
         return parts[0] if len(parts) == 1 else merge(parts) if parts else EMPTY
 
     def _max(self, series: Series) -> int | None:
-        return merged_max(one for frame in self.frames if (one := frame.histograms.get(series)))
+        every = [one for frame in self.frames if (one := frame.histograms.get(series)) is not None]
+        known = [one.max for one in every if one.max is not None]
+        return max(known) if known and len(known) == len(every) else merged_max(every)

@@ -353,7 +353,8 @@ class Trends:
         self._number = number
         now = self._periods[-1]
         for name, us in _slowest(frame, self._ops):
-            now[name] = max(now.get(name, 0.0), us)
+            if us > now.get(name, -1.0):
+                now[name] = us
 
     def bounds(self) -> tuple[float, float]:
         """Return the lowest and the highest value of all devices, to scale their trends alike."""
@@ -369,8 +370,9 @@ class Trends:
 def _slowest(frame: Frame, ops: frozenset[str]) -> Iterable[tuple[str, float]]:
     if frame.histograms:
         for series, histogram in frame.histograms.items():
-            if series.stage == "total" and series.op in ops and histogram.max_bound is not None:
-                yield series.device, float(histogram.max_bound)
+            if series.stage == "total" and series.op in ops and histogram.buckets:
+                us = histogram.max if histogram.max is not None else histogram.max_bound
+                yield series.device, us or 0.0
         return
     for flow, done in frame.kernel.items():
         if flow.op in ops and done.count and done.time_us is not None:

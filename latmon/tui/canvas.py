@@ -102,11 +102,12 @@ def changes(old: Line, new: Line) -> Iterator[tuple[int, int]]:
         yield begin, end
 
 
+@lru_cache(256)
 def _cells(line: Line) -> list[tuple[str, str]]:
-    """Return (character, role) per cell; a wide character takes two."""
+    """Return (character, role) per cell; a wide character takes two. A line is read as the new one, then as the old."""
     cells: list[tuple[str, str]] = []
     for text, role in line:
-        if text.isascii():
+        if text.isascii() or cell_len(text) == len(text):
             cells += [(char, role) for char in text]
         else:
             for char in text:
