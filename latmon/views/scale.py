@@ -57,8 +57,11 @@ class LatencyScale:
 
     def is_labelled(self, row: int) -> bool:
         """Return whether the lower edge of a row has a label; the lowest row has none where it begins at 0."""
-        edge = self.low + row * self.step
-        return edge > 0 and edge % _OCTAVE == 0 and (edge // _OCTAVE + 2) % _LABELS[self.step] == 0
+        edge, apart = self.low + row * self.step, _LABELS[self.step]
+        # a scale from 0 us on may have no edges at the usual powers of 2; its labels are at others, equally far apart
+        is_usual = (self.low + 2 * _OCTAVE) % self.step == 0
+        first = 0 if is_usual else math.lcm(self.step, _OCTAVE) // _OCTAVE + 2
+        return edge > 0 and edge % _OCTAVE == 0 and (edge // _OCTAVE + 2 - first) % apart == 0
 
     def edge_us(self, row: int) -> int:
         """Return the lower edge of a row in us."""
@@ -143,8 +146,8 @@ def latency_scale(span: Extent, rows: int) -> LatencyScale:
     high = max(span.high, low + _LEAST_RANGE - 1)
     filled = rows - (rows >= _MARGIN_FROM)
     for step in _LABELS:
-        begin = low - (low + 2 * _OCTAVE) % step
-        if begin >= 0 and begin + step * filled > high:
+        begin = max(low - (low + 2 * _OCTAVE) % step, 0)
+        if begin + step * filled > high:
             return LatencyScale(begin, step, rows)
     return LatencyScale(0, 256, rows)
 
