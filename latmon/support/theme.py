@@ -83,7 +83,7 @@ _ACCENTS = {
         "wait": _Accent("#c00030", 1),
     },
 }
-"""Roles that a theme may leave out: threshold, frame lines, bars that are no stage, I/Os in flight. On dark, on light."""
+"""Roles that a theme may leave out: threshold, frame lines, bars of no stage, I/Os in flight. On dark, on light."""
 ACCENTS = tuple(_ACCENTS[True])
 _TAIL_ANSI = {True: 15, False: 1}
 _ON_LIGHT = {7: 8, 8: 7, 3: 11, **{bright: bright - 8 for bright in range(9, 16)}}
