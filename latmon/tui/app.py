@@ -31,10 +31,10 @@ from latmon.support.process import SideThread
 from latmon.support.text import clean
 from latmon.support.theme import AUTO, Theme, load_theme, ramp_names, theme_names
 from latmon.timetravel.archive import Archive
-from latmon.tui.canvas import HelpScreen, MainScreen
+from latmon.tui.canvas import HelpScreen, MainScreen, PaletteScreen
 from latmon.tui.commands import STEPS, next_commands
 from latmon.tui.compare import Comparing
-from latmon.tui.keys import bindings, foot, tour_keys, works
+from latmon.tui.keys import Command, bindings, commands, foot, tour_keys, works
 from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt
 from latmon.tui.style import DEPTHS, face, textual_theme
 from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, narrow
@@ -437,7 +437,17 @@ class LatmonApp(App[int]):
         self.exit(return_code=EXIT_DONE)
 
     def action_help(self) -> None:
-        self.push_screen(HelpScreen(self.scene.known, self._face, colourless=self._depth == "none"))
+        context = self.scene.selection.context
+        self.push_screen(HelpScreen(context, self.scene.known, self._face, colourless=self._depth == "none"))
+
+    def action_palette(self) -> None:
+        some = commands(self.scene.selection.context, touring=self._guide.leads)
+        self.push_screen(PaletteScreen(some, self._face, colourless=self._depth == "none"), self._run_command)
+
+    async def _run_command(self, command: Command | None) -> None:
+        """Run what the palette ended with: the actions one after the other, as by their keys."""
+        for call in command.calls if command is not None else ():
+            await self.run_action(call)
 
     def action_tour(self, by: int) -> None:
         self._guide.go(by)
@@ -576,8 +586,8 @@ class LatmonApp(App[int]):
         self._repaint()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return whether an action is allowed now; while a line is typed or the help is open, only quit is."""
-        if self._asked is not None or isinstance(self.screen, HelpScreen):
+        """Return whether an action is allowed now; while a line is typed or a page is open, only quit is."""
+        if self._asked is not None or self.screen is not self._main:
             return action == "stop_now"
         if action == "tour":
             return self._guide.leads

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.color import Color
-from textual.events import Resize
+from textual.events import Key, Resize
 from textual.filter import LineFilter
 from textual.geometry import Region
 from textual.screen import ModalScreen, Screen
@@ -23,12 +23,19 @@ from textual.widget import Widget
 
 from latmon.model.frame import Origin
 from latmon.support.text import is_clean
-from latmon.tui.keys import sections
+from latmon.tui.keys import Command, brief_keys, matching, sections
+from latmon.tui.prompt import InputLine
 from latmon.tui.style import Face
+from latmon.views.columns import around
 from latmon.views.help import pages
-from latmon.views.lines import BLANK, Line, Span, fit
+from latmon.views.lines import BLANK, Line, Span, cell, fit
 from latmon.views.screen import Scene, screen_lines
 
+Result = TypeVar("Result")
+_FAR = 1_000_000
+_CLOSE_HELP = ("question_mark", "f1")
+_KEYS = 9
+"""Cells of the keys in the palette."""
 _JOIN = 6
 """Changed cells with at most so many unchanged ones between them are one repaint: moving the cursor costs as much."""
 
@@ -148,22 +155,15 @@ class MainScreen(Screen[None]):
             self._canvas.show(screen_lines(self.scene, self._foot, width, height), face)
 
 
-class HelpScreen(ModalScreen[None]):
-    """The help page, which scrolls; ?, q and Esc close it."""
+class SearchScreen(ModalScreen[Result]):
+    """A page of lines over the main screen, searched by typing. Esc clears the search, then closes the page."""
 
-    BINDINGS = [  # noqa: RUF012  Textual's own form
-        Binding("escape,question_mark,f1,q,H,enter", "dismiss", "close", priority=True),
-        Binding("up,k", "scroll_by(-1)", "up"),
-        Binding("down,j", "scroll_by(1)", "down"),
-        Binding("pageup,b,left,h", "scroll_by(-10)", "page up"),
-        Binding("pagedown,space,right,l", "scroll_by(10)", "page down"),
-    ]
-
-    def __init__(self, origin: Origin | None, face: Face, *, colourless: bool) -> None:
+    def __init__(self, face: Face, *, colourless: bool) -> None:
         super().__init__()
-        self._origin = origin
-        self._canvas = Canvas(face, id="help", colourless=colourless)
-        self._top = 0
+        self._canvas = Canvas(face, colourless=colourless)
+        self._typed = ""
+        self._moved = 0
+        """Lines scrolled, or the number of the selected row."""
 
     def compose(self) -> ComposeResult:
         yield self._canvas
@@ -171,20 +171,99 @@ class HelpScreen(ModalScreen[None]):
     def on_resize(self) -> None:
         self.call_after_refresh(self._draw)
 
-    def action_scroll_by(self, rows: int) -> None:
-        self._top += rows
+    def on_key(self, event: Key) -> None:
+        event.stop()
+        event.prevent_default()
+        room = max(self.size.height - 2, 1)
+        by = {"up": -1, "down": 1, "pageup": -room, "pagedown": room, "home": -_FAR, "end": _FAR}.get(event.key)
+        if by is not None:
+            self._moved += by
+        elif event.key == "escape" and self._typed:
+            self._typed, self._moved = "", 0
+        elif not self._pressed(event.key):
+            self._typed, self._moved = InputLine(self._typed).after(event.key, event.character).text, 0
         self._draw()
 
+    def _pressed(self, key: str) -> bool:
+        """Handle a key of the page; return whether it is one."""
+        if key == "escape":
+            self.dismiss()
+        return key == "escape"
+
     def _draw(self) -> None:
-        lines = pages(sections(), self._origin, self.size.width)
-        room = self.size.height - 1
-        self._top = max(0, min(self._top, len(lines) - room))
-        shown = lines[self._top : self._top + room]
-        more = f"  {self._top + len(shown)} of {len(lines)} lines" if len(lines) > room else ""
-        foot: Line = (
-            Span(" ↑ ↓", "accent"),
+        width, height = self.size
+        if self.is_current and width and height > 1:
+            self._canvas.show(self._page(width, height))
+
+    def _page(self, width: int, height: int) -> list[Line]:
+        """Return the lines, the typed words among them."""
+        raise NotImplementedError
+
+    def _search(self, *more: Span) -> Line:
+        return (Span(" search: ", "accent"), Span(self._typed, "strong"), Span("█  "), *more)
+
+
+class HelpScreen(SearchScreen[None]):
+    """The help page, which scrolls; `context`: that of the screen below."""
+
+    def __init__(self, context: str, origin: Origin | None, face: Face, *, colourless: bool) -> None:
+        super().__init__(face, colourless=colourless)
+        self._context, self._origin = context, origin
+
+    def _pressed(self, key: str) -> bool:
+        if key in _CLOSE_HELP and not self._typed:
+            self.dismiss()
+            return True
+        return super()._pressed(key)
+
+    def _page(self, width: int, height: int) -> list[Line]:
+        context, room = self._context, height - 1
+        lines = pages(sections(context), self._origin, width, brief=brief_keys(context), wanted=self._typed)
+        self._moved = max(0, min(self._moved, len(lines) - room))
+        shown = lines[self._moved : self._moved + room]
+        more = f"  {self._moved + len(shown)} of {len(lines)} lines" if len(lines) > room else ""
+        foot = self._search(
+            Span("type to search  ", "dim") if not self._typed else Span(""),
+            Span("↑ ↓", "accent"),
             Span(" scroll  ", "dim"),
             Span("Esc", "accent"),
-            Span(f" back{more}", "dim"),
+            Span(f" {'clear' if self._typed else 'back'}{more}", "dim"),
         )
-        self._canvas.show([*shown, *[()] * (room - len(shown)), foot])
+        return [*shown, *[()] * (room - len(shown)), foot]
+
+
+class PaletteScreen(SearchScreen[Command]):
+    """The command palette: every command by its name. Enter ends it with the selected one."""
+
+    def __init__(self, some: Sequence[Command], face: Face, *, colourless: bool) -> None:
+        super().__init__(face, colourless=colourless)
+        self._commands = some
+
+    @property
+    def _found(self) -> list[Command]:
+        return matching(self._commands, self._typed)
+
+    def _pressed(self, key: str) -> bool:
+        if key == "enter" and (found := self._found):
+            self.dismiss(found[min(max(self._moved, 0), len(found) - 1)])
+        return key == "enter" or super()._pressed(key)
+
+    def _page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002  the canvas cuts the lines
+        found = self._found
+        at = self._moved = max(0, min(self._moved, len(found) - 1))
+        head = self._search(
+            Span("Enter", "accent"),
+            Span(" run  ", "dim"),
+            Span("Esc", "accent"),
+            Span(f" back  {len(found)} of {len(self._commands)} commands", "dim"),
+        )
+        rows = [
+            (
+                Span("▸" if i == at else " ", "accent"),
+                Span(f"{cell(found[i].keys, _KEYS)} ", "accent"),
+                Span(found[i].text, "strong" if i == at else "text"),
+            )
+            for i in around(len(found), at, height - 2)
+        ]
+        nothing: Line = (Span("  no command has these words"),)
+        return [head, (), *(rows or [nothing])]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from textual.binding import Binding
 
@@ -20,7 +23,8 @@ from latmon.views.selection import SCREENS
 class Action:
     """An action of a key: a command of STEPS or TRAVEL with its argument `by`, or an action of the app.
 
-    `keys` are Textual's names, `shown` is the text for users; `brief`: the text on the last line, empty for none.
+    `keys` are Textual's names, `shown` is the text for users. `does` begins with the action's title, which ends at the
+    first comma, colon, semicolon or bracket. `brief`: the text on the last line, empty for none.
     `on`: the contexts in which it works; empty: all.
     """
 
@@ -33,6 +37,11 @@ class Action:
     on: tuple[str, ...] = ()
 
     @property
+    def title(self) -> str:
+        """Return the first words of the sentence: `filter` of `filter: show some devices, by ...`."""
+        return _TITLE.split(self.does, maxsplit=1)[0].strip()
+
+    @property
     def call(self) -> str:
         """Return the action as Textual calls it."""
         if self.name in STEPS:
@@ -42,6 +51,7 @@ class Action:
         return f"travel({self.name!r}, {self.by})" if self.name in TRAVEL else self.name
 
 
+_TITLE = re.compile("[,:;(]")
 _OVERVIEW = ("overview", "zoom")
 _WAITING = ("outstanding", "audit", "order")
 _DEVICES = (*_OVERVIEW, "stages", "stage", "outstanding", "order")
@@ -50,25 +60,30 @@ _LINES = (*_TABLES, "delays")
 _CURSOR = ("cursor",)
 _FINDINGS = ("findings",)
 _TOUR = ("tour",)
-_MARK = "the selected device alone, and a cursor on its heat map"
+_MARK = "cursor: on the heat map of the selected device, which is shown alone"
 
 ACTIONS = (
     Action("screen", "1", "1", "all devices, and a heat map of each", "overview", 0),
     Action("screen", "2", "2", "where the time goes: the stages of each device's I/O", "stages", 1),
     Action("screen", "3", "3", "outstanding I/O: depth, limit, and I/Os in flight", "outstanding", 2),
     Action("screen", "4", "4", "outliers: the slow I/Os one by one", "outliers", 3),
-    Action("screen", "5", "5", "interrupts, softirqs and wake-ups", "irqs", 4),
+    Action("screen", "5", "5", "interrupts: per CPU and device, softirqs and wake-ups", "irqs", 4),
     Action("screen", "6", "6", "findings: what is wrong, in words", "found", 5),
     Action("zoom", "enter", "Enter", "only the selected device", "zoom", on=_OVERVIEW),
     Action("enter", "enter", "Enter", "the stages of the selected device", "open", on=("stages",)),
     Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
-    Action("delays", "enter", "Enter", "on a softirq vector: its delays as a heat map", "map", on=("interrupts",)),
+    Action("delays", "enter", "Enter", "delays: a heat map of the softirq vector", "map", on=("interrupts",)),
     Action("evidence", "enter", "Enter", "the evidence: its screen, device and latencies", "show", on=_FINDINGS),
-    Action("gather", "enter", "Enter", "the outliers in the marked region, live", "list", on=_CURSOR),
-    Action("help", "question_mark,f1,H", "?", "this page: keys, and what each number includes", "help"),
+    Action("gather", "enter", "Enter", "outliers of the marked region", "list", on=_CURSOR),
+    Action("help", "question_mark,f1,H", "?", "help: keys, and what each number includes", "help"),
     Action("copy", "c", "c", "copy a command of the next steps (OSC 52); again: the next one", "copy", on=_FINDINGS),
     Action(
-        "busy", "d", "d", "only the time with I/Os in the driver; again: idle time too", "busy", on=("outstanding",)
+        "busy",
+        "d",
+        "d",
+        "busy time: only the time with I/Os in the driver; again: idle time too",
+        "busy",
+        on=("outstanding",),
     ),
     Action(
         "aside", "a", "a", "the limits of all devices, as configured and as seen; again: back", "audit", 0, on=_WAITING
@@ -77,14 +92,14 @@ ACTIONS = (
         "aside",
         "i",
         "i",
-        "the order in which I/Os were issued, against LBA; again: back",
+        "issue order: in which order I/Os were issued, against LBA; again: back",
         "order",
         1,
         on=_WAITING,
     ),
     Action("mark", "v", "v", _MARK, "mark", on=("zoom",)),
-    Action("mark", "v", "v", "pin this corner and move the other; again: release", "pin", on=_CURSOR),
-    Action("next_panel", "tab", "Tab", "table with one map, or a small map for each device", "maps", on=_OVERVIEW),
+    Action("mark", "v", "v", "pin this corner: the arrows move the other; again: release", "pin", on=_CURSOR),
+    Action("next_panel", "tab", "Tab", "small maps: one per device, or the table", "maps", on=_OVERVIEW),
     Action("part", "tab", "Tab", "the next part: softirqs, handlers, wake-ups", "part", 1, on=_TABLES),
     Action("part", "shift+tab", "Shift-Tab", "the part before", by=-1, on=_TABLES),
     Action("order", "s", "s", "by time or by total", "order", on=("outliers",)),
@@ -94,36 +109,43 @@ ACTIONS = (
     Action("tour", "comma,less_than_sign", ",", "the stop before", "back", -1, on=_TOUR),
     Action("tour", "escape", "Esc", "end the tour; the demo goes on", "end", 0, on=_TOUR),
     Action("leave", "escape,backspace", "Esc", "back; clears the filter", "back"),
-    Action("filter", "slash", "/", "show some devices: a part of a name, driver or model, or a glob", "filter"),
+    Action(
+        "filter",
+        "slash",
+        "/",
+        "filter: parts of name, driver or model, a glob; !sda or -sda: without it",
+        "filter",
+    ),
+    Action("palette", "colon,ctrl+p", ":", "commands: every action by its name; Enter runs it", "commands"),
     Action("stop", "q", "q", "quit", "quit"),
     Action("stop_now", "ctrl+c,ctrl+q", "Ctrl-C", "quit, whatever is open"),
     Action("stages", "S", "S", "trace stages on demand (auto), never (basic), or always (all)", "stages"),
-    Action("sort", "s", "s", "sort by unlike, p99, max, IOPS, MB/s, out, name", "sort", on=_OVERVIEW),
+    Action("sort", "s", "s", "sort: by unlike, p99, max, IOPS, MB/s, out, name", "sort", on=_OVERVIEW),
     Action("mark", "v", "v", _MARK, "mark", on=("overview",)),
-    Action("ops", "o", "o", "all I/O, or only read, write, flush, discard, other", "op"),
+    Action("ops", "o", "o", "one op: all I/O, or only read, write, flush, discard, other", "op"),
     Action("hold", "space", "space", "pause and go on; data keeps arriving", "pause"),
-    Action("step", "left_square_bracket", "[", "one interval back in time", by=-1),
+    Action("step", "left_square_bracket", "[", "one interval back", by=-1),
     Action("step", "right_square_bracket", "]", "one interval forward", by=1),
     Action("step", "left_curly_bracket", "{", "ten intervals back", by=-10),
     Action("step", "right_curly_bracket", "}", "ten intervals forward", by=10),
     Action("oldest", "g", "g", "the oldest that is kept"),
     Action("newest", "G", "G", "the newest: back to live"),
-    Action("seek", "t", "t", "to a time: 13:04:12, 13:04, 2026-01-05 13:04, -5min, +10s"),
-    Action("save", "w", "w", "save what is on the screen as a recording"),
-    Action("picture", "P", "P", "save what is on the screen as a picture (SVG)"),
-    Action("note", "m", "m", "set a mark with a note at the present time"),
+    Action("seek", "t", "t", "go to a time: 13:04:12, 13:04, 2026-01-05 13:04, -5min, +10s"),
+    Action("save", "w", "w", "save: the window on the screen as a recording"),
+    Action("picture", "P", "P", "picture: save what is on the screen as an SVG"),
+    Action("note", "m", "m", "set a mark: a note at the present time"),
     Action(
         "fold",
         "f",
         "f",
-        "where in the second events fell, folded to the tick: outliers, then issues, then the heat map",
+        "offsets: where in the second events fell, then in the tick: outliers, then issues",
         on=_OVERVIEW,
     ),
-    Action("compare", "D", "D", "the window on the screen is A; after a change again: B beside it; again: back"),
+    Action("compare", "D", "D", "compare: this window is A; after a change again: B beside it; again: back"),
     Action("window", "plus,equals_sign", "+", "longer window", by=1),
     Action("window", "minus", "-", "shorter window", by=-1),
     Action("details", "I", "I", "the capture: coverage, losses, cost, what is not measured here; again: back"),
-    Action("record", "R", "R", "start and stop a recording"),
+    Action("record", "R", "R", "record: start and stop a recording"),
     Action("theme", "T", "T", "theme: choose one, which is shown at once; Enter keeps it, Esc restores"),
     Action("ramp", "C", "C", "ramp: choose the colours of counts in heat maps, in the same way"),
     Action("move", "up,k,left,h", "↑ ← k h", "device before", by=-1, on=_DEVICES),
@@ -168,7 +190,14 @@ ACTIONS = (
     Action("across", "end", "End", "cursor to the newest", by=1000, on=_CURSOR),
     Action("up", "up,k", "↑ k", "cursor to slower", by=1, on=_CURSOR),
     Action("up", "down,j", "↓ j", "cursor to faster", by=-1, on=_CURSOR),
-    Action("grow_across", "shift+left", "Shift-←", "the same with the corner pinned (as after v)", by=-1, on=_CURSOR),
+    Action(
+        "grow_across",
+        "shift+left",
+        "Shift-←",
+        "grow the region: its other corner is pinned",
+        by=-1,
+        on=_CURSOR,
+    ),
     Action("grow_across", "shift+right", "Shift-→", "", by=1, on=_CURSOR),
     Action("grow_up", "shift+up", "Shift-↑", "", by=1, on=_CURSOR),
     Action("grow_up", "shift+down", "Shift-↓", "", by=-1, on=_CURSOR),
@@ -188,6 +217,20 @@ _SECTIONS = (
     ("Keys of the findings (6)", _FINDINGS),
     ("Keys of a demo's tour (latmon demo NAME --tour)", _TOUR),
 )
+_WAYS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
+    {
+        **{name: (("screen", at),) for at, name in enumerate(SCREENS)},
+        "zoom": (("screen", 0), ("zoom", 0)),
+        "cursor": (("screen", 0), ("mark", 0)),
+        "stage": (("screen", 1), ("enter", 0)),
+        "audit": (("screen", 2), ("aside", 0)),
+        "order": (("screen", 2), ("aside", 1)),
+        "outlier": (("screen", 3), ("read", 0)),
+        "tables": (("screen", 4), ("part", 1)),
+        "delays": (("screen", 4), ("delays", 0)),
+    },
+)
+"""Context -> the actions that lead to it from everywhere."""
 _LAST_SCREEN = max(a.by for a in ACTIONS if a.name == "screen")
 
 
@@ -201,14 +244,77 @@ def works(name: str, by: int, context: str) -> bool:
     return any((a.name, a.by) == (name, by) and (not a.on or context in a.on) for a in ACTIONS)
 
 
-def sections() -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the sections of the help: titles with (keys, effect); each action is in one section."""
+def sections(context: str = "") -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return the sections of the help: titles with (keys, effect), that of the context first.
+
+    Each action is in one section.
+    """
     found: dict[str, list[tuple[str, str]]] = {title: [] for title, _ in _SECTIONS}
     for a in ACTIONS:
         title = next(title for title, contexts in _SECTIONS if set(a.on[:1]) <= set(contexts) or a.on == contexts)
         if not a.does or (a.shown, a.does) not in found[title]:
             found[title].append((a.shown, a.does))
-    return list(found.items())
+    here = [title for title, contexts in _SECTIONS if context in contexts]
+    return sorted(found.items(), key=lambda section: section[0] not in here)
+
+
+class Command(NamedTuple):
+    """An entry of the command palette: the keys to press, the sentence, and Textual's calls in order."""
+
+    keys: str
+    text: str
+    calls: tuple[str, ...]
+
+
+def commands(context: str, *, touring: bool = False) -> list[Command]:
+    """Return every action: those of this context first, then those of all contexts, then those of other screens.
+
+    An action of another screen begins with the actions that lead there.
+    """
+    known = [a for a in ACTIONS if a.does and (a.on != _TOUR or touring)]
+    here = [a for a in known if context in a.on or a.on == _TOUR]
+    everywhere = [a for a in known if not a.on]
+    found = [Command(a.shown, a.does, (a.call,)) for a in (*here, *everywhere)]
+    for a in known:
+        if a.on and a not in here:
+            way = [_action(*step) for step in _WAYS[a.on[0]]]
+            keys = " ".join(one.shown.split()[0] for one in (*way, a))
+            found.append(Command(keys, f"{a.does} ({a.on[0]})", tuple(one.call for one in (*way, a))))
+    return found
+
+
+def matching(some: Iterable[Command], typed: str) -> list[Command]:
+    """Return the commands with all typed words, those that begin with them first. Case is ignored."""
+    wanted = typed.lower()
+    found = [one for one in some if all(word in one.text.lower() for word in wanted.split())]
+    return sorted(found, key=lambda one: not one.text.lower().startswith(wanted.strip()))
+
+
+def _action(name: str, by: int) -> Action:
+    return next(a for a in ACTIONS if (a.name, a.by) == (name, by))
+
+
+def brief_keys(context: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return (keys, title) of this context with the screens, and of all contexts; opposite actions share a row."""
+    own = [a for a in ACTIONS if context in a.on]
+    screens = [a for a in ACTIONS if a.name == "screen"]
+    everywhere = [a for a in ACTIONS if not a.on and a.name != "screen"]
+    return [*_pairs(own), *_pairs(screens)], _pairs(everywhere)
+
+
+def _pairs(some: Sequence[Action]) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    before: Action | None = None
+    for a in (one for one in some if one.does):
+        if before is not None and (before.name, before.on, before.by) == (a.name, a.on, -a.by) and a.by:
+            keys, title = rows.pop()
+            more = " ".join(word for word in a.title.split() if word not in before.title.split())
+            rows.append((f"{keys} {a.shown.split()[0]}", f"{title}, {more}"))
+            before = None
+        else:
+            rows.append((a.shown.split()[0], a.title))
+            before = a
+    return rows
 
 
 def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) -> Line:

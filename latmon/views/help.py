@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 from latmon.analysis.priorities import scales
 from latmon.model.frame import Missing, Origin
 from latmon.model.stages import FACTS, STAGES, called
-from latmon.views.lines import BLANK, Line, Span, wrap
+from latmon.views.lines import BLANK, Line, Span, cell, wrap
 
 Pairs = Iterable[tuple[str, str]]
+_TWO = 72
+"""Least cells of a page with two columns of keys."""
 _FROM = {
     "queued": "latency (total) runs from the moment the request was queued in the block layer "
     "(Solaris, illumos: handed to the disk's driver) to its completion",
@@ -161,17 +164,31 @@ _NUMBERS = (
 )
 
 
-def pages(sections: Sequence[tuple[str, Pairs]], origin: Origin | None, width: int) -> list[Line]:
-    """Return the help page; `sections`: keys and their effects, by title."""
-    lines: list[Line] = []
-    for title, keys in sections:
-        lines += [*([BLANK] if lines else []), (Span(f" {title}", "strong"),), *_pairs(keys, width)]
-    lines += [BLANK, (Span(" Numbers", "strong"),), *_pairs(_NUMBERS, width)]
-    lines += [BLANK, (Span(" Health of the capture (I)", "strong"),), *_pairs(_HEALTH, width)]
-    lines += [BLANK, (Span(" Outstanding I/O", "strong"),), *_pairs(_OUTSTANDING, width)]
-    lines += [BLANK, (Span(" Findings", "strong"),), *_pairs(_FINDINGS, width)]
-    lines += [BLANK, (Span(" Stages of a traced I/O", "strong"),), *_pairs(_STAGES, width)]
-    return lines + ([] if origin is None else source(origin, width))
+def pages(
+    sections: Sequence[tuple[str, Pairs]],
+    origin: Origin | None,
+    width: int,
+    *,
+    brief: tuple[Sequence[tuple[str, str]], Sequence[tuple[str, str]]] = ((), ()),
+    wanted: str = "",
+) -> list[Line]:
+    """Return the help page: the keys of this screen beside those of all screens, then every section.
+
+    `sections`: keys and their effects, by title; `brief`: (keys, title) of this screen and of all screens.
+    `wanted`: only rows with these words.
+    """
+    every = [
+        *sections,
+        ("Numbers", _NUMBERS),
+        ("Health of the capture (I)", _HEALTH),
+        ("Outstanding I/O", _OUTSTANDING),
+        ("Findings", _FINDINGS),
+        ("Stages of a traced I/O", _STAGES),
+    ]
+    every += [] if origin is None else _about(origin)
+    lines: list[Line] = [] if wanted.strip() else _brief(*brief, width)
+    lines += _sections(every, width, wanted)[0 if lines else 1 :]
+    return lines or [BLANK, (Span(f"  no key and no number has these words: {wanted}"),)]
 
 
 def meaning(name: str) -> str:
@@ -181,9 +198,58 @@ def meaning(name: str) -> str:
 
 def source(origin: Origin, width: int) -> list[Line]:
     """Return what a source is, and what it doesn't measure."""
-    lines: list[Line] = [BLANK, (Span(" This source", "strong"),), *_pairs(_source(origin), width)]
-    lines += _missing(" Not measured here", origin.absent, width)
-    return lines + _missing(" Probes not attached", origin.probes_missing, width)
+    return _sections(_about(origin), width)
+
+
+def _about(origin: Origin) -> list[tuple[str, Pairs]]:
+    return [
+        ("This source", _source(origin)),
+        ("Not measured here", _missing(origin.absent)),
+        ("Probes not attached", _missing(origin.probes_missing)),
+    ]
+
+
+def _sections(some: Sequence[tuple[str, Pairs]], width: int, wanted: str = "") -> list[Line]:
+    """Return the sections that have rows with the wanted words, each below a blank line."""
+    lines: list[Line] = []
+    for title, pairs in some:
+        rows = _pairs(_with(wanted, title, pairs), width)
+        if rows:
+            lines += [BLANK, (Span(f" {title}", "strong"),), *rows]
+    return lines
+
+
+def _brief(here: Sequence[tuple[str, str]], everywhere: Sequence[tuple[str, str]], width: int) -> list[Line]:
+    """Return two columns of keys with titles; on a narrow screen one below the other."""
+    if not here and not everywhere:
+        return []
+    across = 2 if width >= _TWO else 1
+    cells = width // across
+    columns = [
+        [
+            [Span(cell(f" {title}", cells), "strong")],
+            *([Span(f"  {keys:<9} ", "accent"), Span(cell(text, cells - 12))] for keys, text in rows),
+        ]
+        for title, rows in (("This screen", here), ("Everywhere", everywhere))
+    ]
+    if across == 1:
+        return [tuple(row) for column in columns for row in column]
+    blank = [Span(" " * cells)]
+    return [(*left, *right) for left, right in zip_longest(*columns, fillvalue=blank)]
+
+
+def _with(wanted: str, title: str, pairs: Pairs) -> Pairs:
+    """Return the rows whose title, name and text have all the wanted words; rows without a name belong to the last."""
+    words = wanted.lower().split()
+    groups: list[list[tuple[str, str]]] = []
+    for pair in pairs:
+        if pair[0] or not groups:
+            groups.append([])
+        groups[-1].append(pair)
+    for group in groups:
+        text = " ".join(part for pair in (("", title), *group) for part in pair).lower()
+        if all(word in text for word in words):
+            yield from group
 
 
 def _source(origin: Origin) -> Pairs:
@@ -207,10 +273,8 @@ def _source(origin: Origin) -> Pairs:
             yield name.column, f"{about}measured; includes {', '.join(included)}" if included else "measured"
 
 
-def _missing(title: str, missing: tuple[Missing, ...], width: int) -> list[Line]:
-    if not missing:
-        return []
-    return [BLANK, (Span(title, "strong"),), *_pairs([(m.name, m.reason) for m in missing], width)]
+def _missing(missing: tuple[Missing, ...]) -> Pairs:
+    return [(m.name, m.reason) for m in missing]
 
 
 def _pairs(pairs: Pairs, width: int) -> list[Line]:
