@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from latmon import __version__
-from latmon.cli.config import interval_us, stages_mode, threshold_us
+from latmon.cli.config import VIEW, interval_us, stages_mode, threshold_us
 from latmon.exporters.options import FORMATS, SCREENS, SIZES, VERSIONS
 from latmon.model.frame import OPS, STAGES
 from latmon.support.errors import UsageError
@@ -107,6 +107,7 @@ def _live() -> _Parser:
     _theme(parser)
     _small_screens(parser, "after the first window, or after --duration")
     _bell(parser)
+    _view(parser)
     recording = parser.add_argument_group("recording")
     recording.add_argument(
         "--record", metavar="FILE", type=_spoken(_new_file), help="record to FILE without a screen; - is stdout"
@@ -201,6 +202,7 @@ def _replay(parser: argparse.ArgumentParser) -> None:
     )
     _devices(parser)
     _theme(parser)
+    _view(parser)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
@@ -333,6 +335,7 @@ def _demo(parser: argparse.ArgumentParser) -> None:
     pictures = parser.add_argument_group("--svg, --cast and --once")
     _pictures(pictures)
     _theme(parser)
+    _view(parser)
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
@@ -384,6 +387,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
     _devices(parser)
     parser.add_argument("--buckets", action="store_true", help="csv: write a row per bucket that contains I/Os")
     pictures = parser.add_argument_group("svg, text and cast")
+    pictures.add_argument("--screen", choices=SCREENS, help="screen to draw (default overview)")
     _pictures(pictures)
     _theme(pictures)
     pictures.add_argument("--duration", type=_spoken(_duration), help="cast: show only this much of the recording")
@@ -396,7 +400,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
 
 
 def _pictures(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--screen", choices=SCREENS, help="screen to draw (default overview)")
+    """Add the options of pictures but --screen, which is an option of a screen that is watched, too."""
     parser.add_argument(
         "--size", metavar="80x24", type=_spoken(_screen_size), help="columns x lines of the screen (default 80x24)"
     )
@@ -446,6 +450,25 @@ def _devices(parser: argparse.ArgumentParser) -> None:
         type=_spoken(_glob),
         help="only devices that match; may be repeated",
     )
+
+
+_VIEW_HELP = {
+    "sort": ("NAME", "order of the devices: unlike (the default), p99, max, IOPS, MB/s, out, name"),
+    "filter": ("WORDS", "only devices with these words in name, driver or model; !sda or -sda: without it"),
+    "window": ("TIME", "time on the screen, 15s to 10min; default 1min"),
+    "columns": ("A,B", "columns of the device table, such as IOPS,p99,max"),
+    "screen": ("NAME", "the first screen: overview, maps, zoom, stages, outstanding, ... or 1 to 6"),
+    "op": ("NAME", "only read, write, flush, discard or other"),
+}
+
+
+def _view(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a screen that is watched."""
+    screen = parser.add_argument_group("screen")
+    screen.add_argument("--view", metavar="NAME", help="a saved view of the config (the key V shows the next one)")
+    for name, (value, text) in _VIEW_HELP.items():
+        screen.add_argument(f"--{name}", metavar=value, type=_spoken(VIEW[name]), help=text)
+    screen.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
 
 
 def _theme(parser: argparse._ActionsContainer) -> None:

@@ -15,9 +15,11 @@ from typing import Any
 from latmon.capture.backend import STAGES_MODES
 from latmon.findings.rule import DEFAULT, Settings, settings_of
 from latmon.findings.rules import RULES
+from latmon.model.frame import OPS
 from latmon.support import paths
 from latmon.support.errors import UsageError
 from latmon.support.privileges import Invoker, acting_as
+from latmon.support.text import clean
 from latmon.support.units import duration_us, show_duration
 
 SYSTEM = Path("/etc/xdg/latmon/config.yaml")
@@ -27,6 +29,8 @@ MAX_INTERVAL_US = 60_000_000
 MIN_HISTORY_US = 60_000_000
 MAX_HISTORY_US = 86_400_000_000
 MAX_BUDGET = 100.0
+MAX_FILTER = 40
+"""Characters of a filter, as on the screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,19 @@ class Config:
     """Colours of counts in heat maps."""
     bell: bool | None = None
     """Whether the terminal's bell rings for each new critical finding."""
+    mouse: bool | None = None
+    """Whether the screen takes the mouse."""
+    view: str | None = None
+    """The saved view that the screen starts with."""
+    sort: str | None = None
+    filter: str | None = None
+    window: int | None = None
+    """In us."""
+    columns: tuple[str, ...] | None = None
+    screen: str | None = None
+    op: str | None = None
+    views: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Saved views: name -> values of VIEW."""
     findings: Settings = DEFAULT
     """Thresholds of the rules, and rules that are off."""
     named_in: Mapping[str, Path] = field(default_factory=dict, compare=False)
@@ -99,6 +116,57 @@ def budget_percent(text: str) -> float:
     return value
 
 
+def sort_name(text: str) -> str:
+    """Return a sort order of the device table. Raises ValueError for another text."""
+    from latmon.views.selection import SORTS  # noqa: PLC0415  only who names one pays for the screen's modules
+
+    return _one_of(text, SORTS)
+
+
+def filter_words(text: str) -> str:
+    """Return a filter. Raises ValueError for one that could not be typed on the screen."""
+    if not text.isprintable() or len(text) > MAX_FILTER:
+        raise ValueError(f"{text[:MAX_FILTER]!r} is not a filter of at most {MAX_FILTER} characters")
+    return text.strip()
+
+
+def window_us(text: str) -> int:
+    """Parse the length of the window on the screen. Raises ValueError with its range."""
+    from latmon.views.selection import WINDOWS_US  # noqa: PLC0415
+
+    value, shortest, longest = duration_us(text), WINDOWS_US[0], WINDOWS_US[-1]
+    if not shortest <= value <= longest:
+        raise ValueError(f"{text!r} is not a window from {show_duration(shortest)} to {show_duration(longest)}")
+    return value
+
+
+def column_titles(text: str) -> tuple[str, ...]:
+    """Return titles of the device table's columns: `IOPS,p99,max`. Raises ValueError for an unknown one."""
+    from latmon.views.device_table import TITLES  # noqa: PLC0415
+
+    return tuple(_one_of(one.strip(), TITLES) for one in text.split(","))
+
+
+def screen_name(text: str) -> str:
+    """Return a screen by its name or its number. Raises ValueError for another text."""
+    from latmon.views.selection import PANELS, SCREENS  # noqa: PLC0415
+
+    by_number = {str(at): name for at, name in enumerate(SCREENS, 1)}
+    return _one_of(by_number.get(text, text), tuple(dict.fromkeys((*PANELS, *SCREENS))))
+
+
+def op_name(text: str) -> str:
+    """Return an op, or all. Raises ValueError for another text."""
+    return _one_of(text, ("all", *OPS))
+
+
+def _one_of(text: str, known: Sequence[str]) -> str:
+    found = next((one for one in known if one.lower() == text.lower()), None)
+    if found is None:
+        raise ValueError(f"{text!r} is not one of {', '.join(known)}")
+    return found
+
+
 def _text(value: str) -> str:
     if not value or not value.isprintable():
         raise ValueError(f"{value!r} is not a name")
@@ -111,6 +179,15 @@ def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
+VIEW: Mapping[str, Callable[[str], Any]] = {
+    "sort": sort_name,
+    "filter": filter_words,
+    "window": window_us,
+    "columns": column_titles,
+    "screen": screen_name,
+    "op": op_name,
+}
+"""Keys of a view, which are options and keys of the config too."""
 _KEYS: Mapping[str, Callable[[str], Any]] = {
     "theme": _text,
     "ramp": _text,
@@ -124,13 +201,17 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "budget_percent": budget_percent,
     "sweep": _flag,
     "bell": _flag,
+    "mouse": _flag,
+    "view": _text,
+    **VIEW,
 }
 TOOLS = ("bpftrace", "dtrace")
 """Keys that set which program runs as root."""
-_FLAGS = frozenset({"sweep", "bell"})
-_FINDINGS = "findings"
-"""The key that is a section."""
-_ALL = ", ".join((*_KEYS, _FINDINGS))
+_FLAGS = frozenset({"sweep", "mouse", "bell"})
+_LISTS = frozenset({"columns"})
+_FINDINGS, _VIEWS = "findings", "views"
+"""The keys that are sections."""
+_ALL = ", ".join((*_KEYS, _VIEWS, _FINDINGS))
 
 
 def load(environ: Mapping[str, str], system: Path = SYSTEM, user: Invoker | None = None) -> Config:
@@ -192,15 +273,36 @@ def _parse(path: Path, raw: bytes) -> Any:
 def _checked(path: Path, key: object, value: object, findings: Settings) -> Any:
     if key == _FINDINGS:
         return _rules(path, value, findings)
+    if key == _VIEWS:
+        return _saved_views(path, value)
     check = _KEYS.get(key) if isinstance(key, str) else None
     if check is None:
         raise UsageError(f"{path}: unknown key {key!r}; the keys are {_ALL}")
+    return _value(f"{path}: {key}", str(key), value, check)
+
+
+def _saved_views(path: Path, value: object) -> dict[str, dict[str, Any]]:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{path}: {_VIEWS}: expected a section of views: `slow: {{sort: p99, filter: -nvme}}`")
+    found: dict[str, dict[str, Any]] = {}
+    for name, keys in value.items():
+        where = f"{path}: {_VIEWS}: {clean(str(name))}"
+        if not isinstance(keys, Mapping) or any(key not in VIEW for key in keys):
+            raise UsageError(f"{where}: expected a section with the keys {', '.join(VIEW)}")
+        found[clean(str(name))] = {key: _value(f"{where}: {key}", key, one, VIEW[key]) for key, one in keys.items()}
+    return found
+
+
+def _value(where: str, key: str, value: object, check: Callable[[str], Any]) -> Any:
+    """Return a checked value; `where`: file and key."""
+    if key in _LISTS and isinstance(value, list):
+        value = ",".join(map(str, value))
     if (isinstance(value, bool) and key not in _FLAGS) or not isinstance(value, str | int | float):
-        raise UsageError(f"{path}: {key}: expected one value, not {type(value).__name__}")
+        raise UsageError(f"{where}: expected one value, not {type(value).__name__}")
     try:
         return check(str(value))
     except ValueError as error:
-        raise UsageError(f"{path}: {key}: {error}") from None
+        raise UsageError(f"{where}: {error}") from None
 
 
 def _rules(path: Path, value: object, known: Settings) -> Settings:

@@ -229,11 +229,6 @@ def _replay(args: argparse.Namespace) -> int:
     )
 
 
-def _look(args: argparse.Namespace, defaults: config.Config) -> dict[str, Any]:
-    """Return the arguments of `tui.app.run` for its colours."""
-    return {"theme": args.theme or defaults.theme, "ramp": args.ramp or defaults.ramp}
-
-
 def _replay_once(args: argparse.Namespace) -> int:
     from latmon.cli import headless
     from latmon.exporters.options import ExportOptions
@@ -287,6 +282,29 @@ def _demo(args: argparse.Namespace) -> int:
         return _strip(request, _look(args, defaults), user, "demo", defaults.findings, bell=bell)
     _need_terminal("latmon demo --record FILE")
     return _watch(request, _look(args, defaults), user, "demo", defaults, tour=tour, bell=bell)
+
+
+def _look(args: argparse.Namespace, defaults: config.Config) -> dict[str, Any]:
+    """Return the arguments of `tui.app.run` for its colours, the first screen, the saved views and the mouse.
+
+    An option overrides the saved view, the view the config's own keys.
+    """
+    name = args.view or defaults.view
+    if name is not None and name not in defaults.views:
+        known = ", ".join(defaults.views) or "none"
+        raise UsageError(f"--view: {name!r} is no saved view of the config, which has {known} (docs/CONFIG.md)")
+    saved = defaults.views[name] if name is not None else {}
+    values = {}
+    for key in config.VIEW:
+        asked = getattr(args, key)
+        values[key] = asked if asked is not None else saved.get(key, getattr(defaults, key))
+    return {
+        "theme": args.theme or defaults.theme,
+        "ramp": args.ramp or defaults.ramp,
+        "view": values,
+        "views": defaults.views,
+        "mouse": defaults.mouse is not False and not args.no_mouse,
+    }
 
 
 def _report(args: argparse.Namespace) -> int:

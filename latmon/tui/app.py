@@ -10,11 +10,11 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import BindingType
@@ -42,7 +42,7 @@ from latmon.tui.time_travel import TRAVEL, Travel
 from latmon.tui.tour import Guide
 from latmon.views.findings_state import Alarm, FindingsState
 from latmon.views.screen import Scene
-from latmon.views.selection import Selection, after
+from latmon.views.selection import SCREENS, Selection, ViewSettings, after
 
 
 class FrameArrived(Message):
@@ -290,6 +290,7 @@ class LatmonApp(App[int]):
         ramp: str = AUTO,
         bell: bool = False,
         record: Path | None = None,
+        views: Mapping[str, ViewSettings] = MappingProxyType({}),
     ) -> None:
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.console._color_system = DEPTHS[depth]  # noqa: SLF001  Rich's own choice knows fewer terminals
@@ -300,6 +301,7 @@ class LatmonApp(App[int]):
         self._ramp = ramp
         self._kept = (theme, ramp)
         self.failure: LatmonError | None = None
+        self._start, self._views, self._viewed = selection, views, ""
         self._source = source
         self._toggle_recording = toggle_recording
         self._set_stages = set_stages
@@ -441,8 +443,28 @@ class LatmonApp(App[int]):
         self.push_screen(HelpScreen(context, self.scene.known, self._face, colourless=self._depth == "none"))
 
     def action_palette(self) -> None:
-        some = commands(self.scene.selection.context, touring=self._guide.leads)
+        some = commands(self.scene.selection.context, tuple(self._views), touring=self._guide.leads)
         self.push_screen(PaletteScreen(some, self._face, colourless=self._depth == "none"), self._run_command)
+
+    def action_view(self, name: str = "") -> None:
+        """Show a saved view, by default the next one; what it doesn't set is as at the start."""
+        if not self._views:
+            self.say("no view is saved: docs/CONFIG.md describes the section views of the config")
+            return
+        names = tuple(self._views)
+        name = name or (after(names, self._viewed) if self._viewed else names[0])
+        self._viewed, start = name, self._start
+        base = replace(
+            STEPS["screen"](self.scene.view, SCREENS.index(start.screen)),
+            panel=start.panel,
+            sort=start.sort,
+            pattern=start.pattern,
+            window_us=start.window_us,
+            columns=start.columns,
+            op=start.op,
+        )
+        self._choose(self._views[name].over(base))
+        self.say(f"view {name}")
 
     async def _run_command(self, command: Command | None) -> None:
         """Run what the palette ended with: the actions one after the other, as by their keys."""
@@ -622,22 +644,27 @@ def run(
     tour: Tour | None = None,
     bell: bool = False,
     record: Path | None = None,
+    view: Mapping[str, Any] = MappingProxyType({}),
+    views: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    mouse: bool = True,
 ) -> int:
     """Run the TUI on any source until it is left, and return the exit code. `title` is live, demo or replay.
 
     `set_stages` takes one of STAGES_MODES, `request_tracing` the devices on the screen, `mark` a note; only a live
     capture has them. `history_us`: the time that can be travelled back; None: the config's default.
     `sweep`: heat maps overwrite their oldest column; `redact`: foreign names are left out of saved files;
-    `findings`: the config's thresholds of rules; `tour`: shown from its first stop on;
-    `bell`: ring for new critical findings; `record`: the recording that the capture begins with.
+    `findings`: the config's thresholds of rules; `tour`: shown from its first stop on; `bell`: ring for new critical
+    findings; `record`: the recording that the capture begins with; `view`: what is shown first, by the names of
+    ViewSettings; `views`: the saved ones by name; `mouse`: whether the screen takes the mouse.
     """
     depth = colour_depth(os.environ)
+    selection = Selection(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages, sweep=sweep)
     app = LatmonApp(
         source,
         theme=load_theme(theme or DEFAULT_THEME, ramp=ramp or AUTO),
         ramp=ramp or AUTO,
         depth=depth,
-        selection=Selection(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages, sweep=sweep),
+        selection=ViewSettings(**view).over(selection),
         mode=title.upper(),
         toggle_recording=toggle_recording,
         set_stages=None if title == "demo" else set_stages,  # the demo measures nothing
@@ -649,8 +676,9 @@ def run(
         tour=tour,
         bell=bell,
         record=record,
+        views={name: ViewSettings(**one) for name, one in views.items()},
     )
-    code = asyncio.run(_run(app))
+    code = asyncio.run(_run(app, mouse=mouse))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it
         raise app._exception  # noqa: SLF001
     if app.failure is not None:
@@ -659,7 +687,7 @@ def run(
     return code
 
 
-async def _run(app: LatmonApp) -> int:
+async def _run(app: LatmonApp, *, mouse: bool) -> int:
     loop = asyncio.get_running_loop()
     asked: list[int] = []
 
@@ -668,5 +696,5 @@ async def _run(app: LatmonApp) -> int:
         loop.call_soon_threadsafe(lambda: app.exit(return_code=code))
 
     with leaving(ask):
-        await app.run_async(mouse=False)
+        await app.run_async(mouse=mouse)
     return asked[0] if asked else app.return_code if app.return_code is not None else EXIT_FAILED

@@ -34,7 +34,7 @@ from latmon.views.screen import Scene, screen_lines
 Result = TypeVar("Result")
 _FAR = 1_000_000
 _CLOSE_HELP = ("question_mark", "f1")
-_KEYS = 9
+_KEYS = 11
 """Cells of the keys in the palette."""
 _JOIN = 6
 """Changed cells with at most so many unchanged ones between them are one repaint: moving the cursor costs as much."""

@@ -148,6 +148,7 @@ ACTIONS = (
     Action("record", "R", "R", "record: start and stop a recording"),
     Action("theme", "T", "T", "theme: choose one, which is shown at once; Enter keeps it, Esc restores"),
     Action("ramp", "C", "C", "ramp: choose the colours of counts in heat maps, in the same way"),
+    Action("view", "V", "V", "saved view: the next one of the config's views"),
     Action("move", "up,k,left,h", "↑ ← k h", "device before", by=-1, on=_DEVICES),
     Action("move", "down,j,right,l", "↓ → j l", "device after", by=1, on=_DEVICES),
     Action("move", "home", "Home", "first device", by=-1000, on=_DEVICES),
@@ -259,34 +260,40 @@ def sections(context: str = "") -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 class Command(NamedTuple):
-    """An entry of the command palette: the keys to press, the sentence, and Textual's calls in order."""
+    """An entry of the command palette: the keys to press, the sentence, and Textual's calls in order.
+
+    `words`: other words that find it.
+    """
 
     keys: str
     text: str
     calls: tuple[str, ...]
+    words: str = ""
 
 
-def commands(context: str, *, touring: bool = False) -> list[Command]:
+def commands(context: str, views: Sequence[str] = (), *, touring: bool = False) -> list[Command]:
     """Return every action: those of this context first, then those of all contexts, then those of other screens.
 
-    An action of another screen begins with the actions that lead there.
+    An action of another screen begins with the actions that lead there. `views`: names of saved views.
     """
     known = [a for a in ACTIONS if a.does and (a.on != _TOUR or touring)]
     here = [a for a in known if context in a.on or a.on == _TOUR]
     everywhere = [a for a in known if not a.on]
-    found = [Command(a.shown, a.does, (a.call,)) for a in (*here, *everywhere)]
+    found = [Command(a.shown, a.does, (a.call,), f"{a.brief} {a.name}") for a in (*here, *everywhere)]
+    found += [Command("V", f"saved view {name}", (f"view({name!r})",)) for name in views]
+    known_here = {(a.name, a.by) for a in here}
     for a in known:
-        if a.on and a not in here:
+        if a.on and (a.name, a.by) not in known_here:
             way = [_action(*step) for step in _WAYS[a.on[0]]]
             keys = " ".join(one.shown.split()[0] for one in (*way, a))
-            found.append(Command(keys, f"{a.does} ({a.on[0]})", tuple(one.call for one in (*way, a))))
+            found.append(Command(keys, f"{a.does} ({a.on[0]})", tuple(one.call for one in (*way, a)), a.brief))
     return found
 
 
 def matching(some: Iterable[Command], typed: str) -> list[Command]:
     """Return the commands with all typed words, those that begin with them first. Case is ignored."""
     wanted = typed.lower()
-    found = [one for one in some if all(word in one.text.lower() for word in wanted.split())]
+    found = [one for one in some if all(word in f"{one.text} {one.words}".lower() for word in wanted.split())]
     return sorted(found, key=lambda one: not one.text.lower().startswith(wanted.strip()))
 
 

@@ -7,8 +7,8 @@ reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from latmon.aggregate.history import Window
@@ -175,6 +175,8 @@ _AFTER: tuple[Field[Subject], ...] = (
 COLUMNS = (*_BEFORE, *_LATENCIES, *_MEAN_ONLY, *_AFTER)
 _ROOMY = 30
 """Lines of a panel from which on the table has a title."""
+TITLES = tuple(dict.fromkeys(field.title for field in COLUMNS))
+"""Titles of all columns, as users name them."""
 TREND_MIN = 6
 TREND_MAX = 60
 
@@ -193,9 +195,15 @@ def mix(counts: Mapping[str, int]) -> str:
     return "".join(op[0] * sizes[op] for op in present)
 
 
-def fitting(width: int, *, distribution: bool) -> tuple[Placed[Subject], int]:
-    """Return the columns that fit, more the wider it is, and the cells left for the trend."""
+def fitting(width: int, *, distribution: bool, titles: Sequence[str] = ()) -> tuple[Placed[Subject], int]:
+    """Return the columns that fit, more the wider it is, and the cells left for the trend.
+
+    `titles`: of the columns that the user asked for, in this order; the device's name is always the first one.
+    """
     wanted = (*_BEFORE, *(_LATENCIES if distribution else _MEAN_ONLY), *_AFTER)
+    if titles:
+        by_title = {field.title: replace(field, rank=0) for field in COLUMNS}
+        wanted = tuple(by_title[title] for title in dict.fromkeys((wanted[0].title, *titles)))
     for rank in range(max(field.rank for field in wanted), -1, -1):
         some = [field for field in wanted if field.rank <= rank]
         left = left_over(some, width)

@@ -281,7 +281,10 @@ class Selection:
     details: bool = False
     """The page on the health of the capture replaces the panel."""
     pattern: str = ""
+    """Words of the filter; see `matches`."""
     sort: str = "unlike"
+    columns: tuple[str, ...] = ()
+    """Titles of the device table's columns; empty: as many as fit."""
     op: str = "all"
     window_us: int = 60_000_000
     threshold_us: int | None = None
@@ -355,6 +358,43 @@ class Selection:
         return "all ops" if self.op == "all" else self.op
 
 
+@dataclass(frozen=True, slots=True)
+class ViewSettings:
+    """What options, the config and saved views set of a selection; None: not set. The names are the config's keys."""
+
+    sort: str | None = None
+    filter: str | None = None
+    window: int | None = None
+    """In us."""
+    columns: tuple[str, ...] | None = None
+    screen: str | None = None
+    """One of SCREENS or PANELS."""
+    op: str | None = None
+
+    def over(self, base: Selection) -> Selection:
+        """Return the selection with these settings; a screen is shown from its first row, with no device opened."""
+        values = {
+            "sort": self.sort,
+            "pattern": self.filter,
+            "window_us": self.window,
+            "columns": self.columns,
+            "op": self.op,
+        }
+        found = replace(base, **{name: value for name, value in values.items() if value is not None})  # type: ignore[arg-type]  # each of its own type
+        if self.screen is None:
+            return found
+        panel = self.screen if self.screen in PANELS else PANELS[0]
+        screen = self.screen if self.screen in SCREENS else SCREENS[0]
+        return replace(found, screen=screen, panel=panel)
+
+
+def table_words(selection: Selection) -> str:
+    """Return sort, filter and op for the title of a table, where they differ from the default."""
+    words = [f"sort {selection.sort}"] if selection.sort != SORTS[0] else []
+    words += [f"filter {selection.pattern}"] if selection.pattern else []
+    return ", ".join([*words, *([f"{selection.op} only"] if selection.op != "all" else [])])
+
+
 def after(options: tuple[str, ...], now: str) -> str:
     """Return the option after `now`; after the last one the first."""
     return options[(options.index(now) + 1) % len(options)]
@@ -372,14 +412,22 @@ def shown(devices: Iterable[Device], selection: Selection) -> list[Device]:
 
 
 def matches(device: Device, pattern: str) -> bool:
-    """Return whether a device matches: a glob, or a part of its name, label, driver or model. Case is ignored."""
-    if not pattern:
-        return True
-    wanted = pattern.lower()
-    words = [w.lower() for w in (device.name, device.label, device.driver, device.model) if w]
-    if any(c in wanted for c in "*?["):
-        return any(fnmatchcase(w, wanted) for w in words)
-    return any(wanted in w for w in words)
+    """Return whether a device matches every word of a filter; one that begins with `!` or `-` must not match.
+
+    A word is a glob, or a part of the device's name, label, driver or model. Case is ignored.
+    """
+    texts = [w.lower() for w in (device.name, device.label, device.driver, device.model) if w]
+    return all(
+        _has(texts, word.lstrip("!-")) != word.startswith(("!", "-"))
+        for word in pattern.lower().split()
+        if word.lstrip("!-")
+    )
+
+
+def _has(texts: Sequence[str], word: str) -> bool:
+    if any(c in word for c in "*?["):
+        return any(fnmatchcase(text, word) for text in texts)
+    return any(word in text for text in texts)
 
 
 def _allowed(device: Device, globs: tuple[str, ...]) -> bool:

@@ -707,7 +707,8 @@ def device_rows(
 ) -> list[Line]:
     """Return the header and some rows of the device table; `titled`: with its order and filter above."""
     origin, trends = view.origin, view.history.trends
-    columns, room = fitting(width, distribution=origin is None or not empty.no_distribution(origin))
+    distribution = origin is None or not empty.no_distribution(origin)
+    columns, room = fitting(width, distribution=distribution, titles=view.selection.columns)
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
     glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
     bounds = trends.bounds()
