@@ -215,7 +215,7 @@ def _replay(args: argparse.Namespace) -> int:
     from latmon.capture import registry
     from latmon.tui.app import run
 
-    source = registry.load("replay")(_readable(args.files), speed=args.speed)
+    source = registry.load("replay")(_readable(args.files), speed=1.0 if args.speed is None else args.speed)
     defaults = config.load(os.environ)
     return run(
         source,
@@ -225,6 +225,7 @@ def _replay(args: argparse.Namespace) -> int:
         title="replay",
         sweep=bool(defaults.sweep),
         findings=defaults.findings,
+        to_worst=args.speed is None,
         **_look(args, defaults),
     )
 

@@ -11,6 +11,7 @@ about, `b` has their bucket numbers, 256 x row + bucket, each less the one befor
 
 from __future__ import annotations
 
+import re
 import sys
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from latmon.model.frame import Completed, Flow, Series
-from latmon.model.histogram import BITS, MAX_COUNT, MAX_US, TOP, Histogram, bucket_index
+from latmon.model.histogram import BITS, MAX_COUNT, MAX_US, TOP, Histogram, bucket_bounds, bucket_index
 from latmon.model.packed import UNKNOWN, Packed, numbers
 from latmon.recording import validate
 from latmon.recording.fields import Line, RecordCodec, RecordField, count, flat, optional
@@ -32,6 +33,11 @@ MAX_KNOWN = 16_384
 """Series, flows and orders of buckets that are remembered, of each: with 240 buckets in each order 5 MB."""
 
 _TOTAL = b'"m":"total","l":["'
+_SLOWEST = re.compile(
+    rb'"m":"total","l":\["[^\]\\]{1,600}\],"n":\d{1,18}(?:,"sum":\d{1,18})?'
+    rb'(?:,"max":(\d{1,18})|(?:,"k":(\d))?,"b":\[(?:\d{1,4},\d{1,18},)*(\d{1,4}),\d{1,18}\])'
+)
+"""A histogram of total latency as latmon writes it: its maximum, else its bits and its highest bucket."""
 _UNUSUAL = (KeyError, TypeError, ValueError)
 """Errors of a line that latmon did not write like this: a missing key, a new series, no number or no bucket."""
 
@@ -71,6 +77,17 @@ def totals_alone(line: bytes) -> bytes:
         return line
     between = b"{" + b"},{".join(kept) + b"}" if kept else b""
     return b"".join((line[: begin - 1], between, line[end + 2 :]))
+
+
+def slowest_us(line: bytes) -> int:
+    """Return the slowest I/O of a window's line in us, by the bound of its bucket where no maximum is known; else 0.
+
+    The line isn't decoded: a screen needs this number of all windows of a recording.
+    """
+    found = _SLOWEST.findall(line)
+    known = max((int(most) for most, _, _ in found if most), default=0)
+    bounds = (bucket_bounds(min(int(index), TOP), int(bits or BITS))[1] for most, bits, index in found if not most)
+    return max(known, max(bounds, default=0))
 
 
 def histograms(line: Json, *, booleans: bool = True) -> Packed[Series] | None:

@@ -18,7 +18,7 @@ from latmon.model.frame import Device, Frame
 from latmon.recording import members
 from latmon.recording.decode import decode_frame
 from latmon.recording.encode import encode_frame, to_bytes
-from latmon.recording.packed_tables import totals_alone
+from latmon.recording.packed_tables import slowest_us, totals_alone
 from latmon.recording.validate import may_hold_booleans, parse
 from latmon.timetravel.events import Before, TimelineEvent, moments
 
@@ -34,6 +34,8 @@ class Past(Protocol):
     """Captured data, to be read at any time of the past."""
 
     moments: deque[TimelineEvent]
+    scanned: bool
+    """Whether `stamps` and `moments` are those of all frames."""
 
     @property
     def stamps(self) -> Stamps: ...
@@ -56,10 +58,11 @@ class Past(Protocol):
 
 @dataclass
 class Stamps:
-    """Time stamps of all kept frames, oldest first."""
+    """Time stamps of all kept frames, oldest first, and the slowest I/O of each in us, 0 where none is known."""
 
     mono_us: list[int] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
+    slowest_us: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.mono_us)
@@ -67,12 +70,13 @@ class Stamps:
     def __getitem__(self, at: int) -> Stamp:
         return Stamp(self.mono_us[at], self.wall[at])
 
-    def add(self, frame: Frame) -> None:
+    def add(self, frame: Frame, slowest_us: int = 0) -> None:
         self.mono_us.append(frame.mono_us)
         self.wall.append(frame.wall)
+        self.slowest_us.append(slowest_us)
 
     def forget(self, many: int) -> None:
-        del self.mono_us[:many], self.wall[:many]
+        del self.mono_us[:many], self.wall[:many], self.slowest_us[:many]
 
     def beside(self, mono_us: int, by: int) -> Stamp:
         """Return the frame `by` frames after the one at `mono_us`, or the last one in that direction."""
@@ -172,6 +176,7 @@ class Archive:
 
     def __init__(self, keep_us: int = KEEP_US, max_bytes: int = MAX_BYTES) -> None:
         self.moments: deque[TimelineEvent] = deque(maxlen=MAX_MOMENTS)
+        self.scanned = True
         self._keep_us, self._max_bytes = keep_us, max_bytes
         self._members: deque[_Member] = deque()
         self._open: list[tuple[int, bytes]] = []
@@ -198,14 +203,14 @@ class Archive:
         if before is not None and frame.mono_us <= before.mono_us:
             self._clear()
             stamps, before = self._stamps, None
+        text = to_bytes(encode_frame(frame)) if line is None else line.rstrip(b"\n") + b"\n"
         self.moments.extend(moments(frame, before))
-        stamps.add(frame)
+        stamps.add(frame, slowest_us(text))
         self._devices.add(frame)
         self._waiting.add(frame)
         if self._arrived % _CHECKPOINT == 0:
             self._checkpoints.append((frame.mono_us, self._waiting.copy()))
         self._arrived += 1
-        text = to_bytes(encode_frame(frame)) if line is None else line.rstrip(b"\n") + b"\n"
         self._open.append((frame.mono_us, text))
         if len(self._open) >= _MEMBER_FRAMES:
             self._close()

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.model.frame import Frame, Settings
-from latmon.support.units import show_duration
+from latmon.support.units import duration, show_duration
 
 LETTERS: Mapping[str, str] = MappingProxyType(
     {"mark": "M", "finding": "!", "clock": "C", "restart": "R", "suspended": "S", "lost": "L", "gap": "G", "late": "W"},
@@ -82,6 +82,34 @@ def _between(frame: Frame, before: Before) -> Iterator[TimelineEvent]:
 
 def _here(frame: Frame, kind: str, text: str) -> TimelineEvent:
     return TimelineEvent(kind, frame.mono_us, frame.wall, text)
+
+
+_BURST = 8
+"""A burst has I/Os so many times slower than the slowest one of the median frame."""
+_APART_US = 5_000_000
+"""Slow frames with less time between them are one burst."""
+
+
+def bursts(mono_us: Sequence[int], wall: Sequence[float], slowest_us: Sequence[int]) -> list[TimelineEvent]:
+    """Return the begins of outlier bursts, of kind `burst`. The arguments: end and slowest I/O of each frame."""
+    known = sorted(us for us in slowest_us if us)
+    if not known:
+        return []
+    usual_us = known[len(known) // 2]
+    found: list[list[int]] = []
+    for at in (at for at, us in enumerate(slowest_us) if us > _BURST * usual_us):
+        if found and mono_us[at] - mono_us[found[-1][-1]] < _APART_US:
+            found[-1].append(at)
+        else:
+            found.append([at])
+    return [
+        TimelineEvent("burst", mono_us[one[0]], wall[one[0]], f"outliers of up to {_slowest(slowest_us, one)}")
+        for one in found
+    ]
+
+
+def _slowest(slowest_us: Sequence[int], frames: Sequence[int]) -> str:
+    return duration(max(slowest_us[at] for at in frames))
 
 
 def letter(some: list[TimelineEvent]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.recording.encode import Gap
+from latmon.recording.packed_tables import slowest_us
 from latmon.recording.parts import Parts, is_nameless, part_of
 from latmon.recording.reader import Item, Recording, item_of, open_recording, raw_lines
 from latmon.support.errors import RecordingError, UsageError
@@ -194,7 +195,7 @@ class Recorded:
                 frame = replace(item, gap=item.gap or reason, marks=(*marks, *item.marks))
                 self.moments.extend(moments(frame, before))
                 self._devices.add(frame)
-                stamps.add(frame)
+                stamps.add(frame, slowest_us(line))
                 before, marks, reason = Before(frame.mono_us, frame.wall), [], ""
         if len(stamps):
             self._stamps = stamps
@@ -210,7 +211,7 @@ def _guessed(recording: Recording | Parts | Several) -> Stamps:
     origin = recording.origin
     ends = sorted({us for one in _all(recording) for us in one.ends()})
     offset = origin.start_wall - origin.start_mono_us / 1e6
-    return Stamps(ends, [offset + us / 1e6 for us in ends])
+    return Stamps(ends, [offset + us / 1e6 for us in ends], [0] * len(ends))
 
 
 def _glanced(line: bytes) -> Item | None:

@@ -258,6 +258,8 @@ DEFAULT_THEME = "dark"
 _MESSAGE_S = 8.0
 _PAINTED_S = 0.03
 """Time until a first picture is on the terminal: Textual sends one sixty times a second."""
+_SEEK_S = 0.1
+"""Period of the question whether a recording is scanned."""
 _REST_S = 0.005
 """Pause between two parts of reading an earlier time."""
 
@@ -291,6 +293,7 @@ class LatmonApp(App[int]):
         bell: bool = False,
         record: Path | None = None,
         views: Mapping[str, ViewSettings] = MappingProxyType({}),
+        to_worst: bool = False,
     ) -> None:
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.console._color_system = DEPTHS[depth]  # noqa: SLF001  Rich's own choice knows fewer terminals
@@ -302,6 +305,8 @@ class LatmonApp(App[int]):
         self._kept = (theme, ramp)
         self.failure: LatmonError | None = None
         self._start, self._views, self._viewed = selection, views, ""
+        self._to_worst = to_worst
+        self._seeking: Timer | None = None
         self._source = source
         self._toggle_recording = toggle_recording
         self._set_stages = set_stages
@@ -352,8 +357,20 @@ class LatmonApp(App[int]):
 
     def on_source_opened(self) -> None:
         self._travel.opened()
+        if self._to_worst:
+            self._seeking = self.set_interval(_SEEK_S, self._seek_worst)
         self._guide.show()
         self._repaint()
+
+    def _seek_worst(self) -> None:
+        """Go to the worst minute of a replay as soon as it is known, unless a key has moved in time before."""
+        if self._seeking is not None and self._travel.to_worst():
+            self._stop_seeking()
+
+    def _stop_seeking(self) -> None:
+        if self._seeking is not None:
+            self._seeking.stop()
+            self._seeking = None
 
     def on_source_ended(self, message: SourceEnded) -> None:
         self._hush()
@@ -483,6 +500,7 @@ class LatmonApp(App[int]):
             self._repaint()
 
     def action_travel(self, name: str, by: int) -> None:
+        self._stop_seeking()
         TRAVEL[name](self._travel, by)
         if self._reading is not None:  # reading begins after the picture of this key
             self._reading.stop()
@@ -647,6 +665,7 @@ def run(
     view: Mapping[str, Any] = MappingProxyType({}),
     views: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     mouse: bool = True,
+    to_worst: bool = False,
 ) -> int:
     """Run the TUI on any source until it is left, and return the exit code. `title` is live, demo or replay.
 
@@ -655,7 +674,8 @@ def run(
     `sweep`: heat maps overwrite their oldest column; `redact`: foreign names are left out of saved files;
     `findings`: the config's thresholds of rules; `tour`: shown from its first stop on; `bell`: ring for new critical
     findings; `record`: the recording that the capture begins with; `view`: what is shown first, by the names of
-    ViewSettings; `views`: the saved ones by name; `mouse`: whether the screen takes the mouse.
+    ViewSettings; `views`: the saved ones by name; `mouse`: whether the screen takes the mouse; `to_worst`: a replay
+    begins with its worst minute.
     """
     depth = colour_depth(os.environ)
     selection = Selection(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages, sweep=sweep)
@@ -677,6 +697,7 @@ def run(
         bell=bell,
         record=record,
         views={name: ViewSettings(**one) for name, one in views.items()},
+        to_worst=to_worst,
     )
     code = asyncio.run(_run(app, mouse=mouse))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it

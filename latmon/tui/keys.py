@@ -128,6 +128,9 @@ ACTIONS = (
     Action("step", "right_square_bracket", "]", "one interval forward", by=1),
     Action("step", "left_curly_bracket", "{", "ten intervals back", by=-10),
     Action("step", "right_curly_bracket", "}", "ten intervals forward", by=10),
+    Action("event", "left_parenthesis", "(", "previous event: a finding, a mark, a burst of outliers", by=-1),
+    Action("event", "right_parenthesis", ")", "next event: a finding, a mark, a burst of outliers", by=1),
+    Action("kind", "x", "x", "kind of events: all, findings, marks, bursts of outliers, for ( and )"),
     Action("oldest", "g", "g", "the oldest that is kept"),
     Action("newest", "G", "G", "the newest: back to live"),
     Action("seek", "t", "t", "go to a time: 13:04:12, 13:04, 2026-01-05 13:04, -5min, +10s"),
@@ -318,7 +321,7 @@ def _pairs(some: Sequence[Action]) -> list[tuple[str, str]]:
             more = " ".join(word for word in a.title.split() if word not in before.title.split())
             rows.append((f"{keys} {a.shown.split()[0]}", f"{title}, {more}"))
             before = None
-        else:
+        elif a.title not in [title for _, title in rows]:
             rows.append((a.shown.split()[0], a.title))
             before = a
     return rows

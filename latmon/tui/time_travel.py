@@ -16,11 +16,13 @@ from latmon.exporters.screen import screenshot
 from latmon.support import streams
 from latmon.support.errors import LatmonError
 from latmon.support.theme import Theme
-from latmon.support.units import wall_of
+from latmon.support.units import duration, wall_of
 from latmon.timetravel.archive import Stamp, completed
+from latmon.timetravel.events import TimelineEvent, bursts
 from latmon.tui.prompt import NOTE, SEEK
 from latmon.views.panels.findings import key_of
 from latmon.views.screen import Scene
+from latmon.views.selection import after
 from latmon.views.units import clock
 
 AT_ONCE_S = 0.015
@@ -28,6 +30,10 @@ AT_ONCE_S = 0.015
 _NEAR_S = 0.5
 """Tolerance, besides a frame's interval, of a time that counts as the requested one."""
 NOTHING = "nothing was captured yet"
+KINDS = ("all", "finding", "mark", "burst")
+"""Kinds of events that keys go to."""
+_BEFORE_END = 3
+"""The worst I/O is so many parts of a window before its end."""
 
 
 class Travel:
@@ -52,6 +58,7 @@ class Travel:
         self._played = source if isinstance(source, Seekable) else None
         self._is_to_go_on = False
         """Whether a replay continues once the time is read."""
+        self._kind = KINDS[0]
 
     def hold(self, _by: int) -> None:
         """Pause, or continue: live at the newest frame, in a replay from the time that is shown."""
@@ -125,6 +132,49 @@ class Travel:
         """Show the end of a replay without a pace, once it is open."""
         if self._played is not None and self._played.speed == 0:
             self.newest(0)
+
+    def to_worst(self) -> bool:
+        """Go to the slowest I/O of a replay, a third of a window before the end; return False while it isn't known."""
+        past = self._scene.archive
+        if not past.scanned:
+            return False
+        stamps = past.stamps
+        slowest = max(stamps.slowest_us, default=0)
+        self._scene.findings_state.survey(past, self._scene.edge.store.origin)
+        if slowest:
+            at = stamps[stamps.slowest_us.index(slowest)]
+            self._go(stamps.nearest(at.mono_us + self._scene.selection.window_us // _BEFORE_END))
+            self._say(f"the slowest I/O, {duration(slowest)} at {clock(at.wall)}; space plays on, g is the begin")
+        return True
+
+    def event(self, by: int) -> None:
+        """Go to the next or the previous finding, mark or outlier burst."""
+        stamps, here = self._scene.archive.stamps, self._here_us()
+        known = self._events()
+        ends = [stamps.nearest(one.mono_us) for one in known]
+        found = [at for at, end in enumerate(ends) if (end.mono_us - here) * by > 0]
+        if not found:
+            what = "finding, mark or outlier burst" if self._kind == KINDS[0] else self._kind
+            self._say(f"no {'later' if by > 0 else 'earlier'} {what} is known")
+            return
+        at = found[0] if by > 0 else found[-1]
+        self._go(ends[at])
+        self._say(f"{clock(known[at].wall)} {known[at].text} ({at + 1} of {len(known)})")
+
+    def kind(self, _by: int) -> None:
+        """Choose the events that `event` goes to."""
+        self._kind = after(KINDS, self._kind)
+        what = "every finding, mark and outlier burst" if self._kind == KINDS[0] else f"every {self._kind}"
+        self._say(f"( and ) go to {what}; {len(self._events())} are known")
+
+    def _events(self) -> list[TimelineEvent]:
+        past = self._scene.archive
+        some = [one for one in past.moments if one.kind == "mark"]
+        some += self._scene.findings_state.begins
+        some += bursts(past.stamps.mono_us, past.stamps.wall, past.stamps.slowest_us)
+        wanted = KINDS[1:] if self._kind == KINDS[0] else (self._kind,)
+        kept = [one for one in some if one.kind in wanted and past.stamps[0].mono_us <= one.mono_us]
+        return sorted(kept, key=lambda one: one.mono_us)
 
     def seek(self, _by: int) -> None:
         """Ask for a time to go to."""
@@ -242,6 +292,8 @@ TRAVEL: Mapping[str, Callable[[Travel, int], None]] = MappingProxyType(
         "step": Travel.step,
         "oldest": Travel.oldest,
         "newest": Travel.newest,
+        "event": Travel.event,
+        "kind": Travel.kind,
         "seek": Travel.seek,
         "save": Travel.save,
         "note": Travel.note,

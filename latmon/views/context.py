@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from latmon.aggregate.history import Window
 from latmon.analysis.device_order import Order, in_flight_us
 from latmon.model.frame import OPS, STARTING, Frame, Origin, Traced
+from latmon.timetravel.archive import Past
+from latmon.timetravel.events import TimelineEvent
 from latmon.views import empty
 from latmon.views.device_table import Subject, order
 from latmon.views.findings_state import NOTHING, CurrentFindings
@@ -41,6 +43,10 @@ class ViewState:
     """The findings at the time that is shown."""
     order: Order = field(default_factory=Order)
     """Keeps rows in place."""
+    past: Past | None = None
+    """All captured frames."""
+    begins: tuple[TimelineEvent, ...] = ()
+    """All known begins of findings."""
 
     @property
     def origin(self) -> Origin | None:

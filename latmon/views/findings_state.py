@@ -62,12 +62,16 @@ class CurrentFindings:
         return self.lasting + self.over
 
     @property
+    def begins(self) -> list[TimelineEvent]:
+        """Return the begins of the findings that are more than notices."""
+        seen = [one for one in self.all if one.worst.severity != NOTICE and not self.before(one)]
+        return [TimelineEvent("finding", one.begin_us, one.begin_wall, f"found: {_name(one)}") for one in seen]
+
+    @property
     def moments(self) -> list[TimelineEvent]:
         """Return the begins and ends of the findings that are more than notices."""
-        seen = [one for one in self.all if one.worst.severity != NOTICE and not self.before(one)]
-        found = [TimelineEvent("finding", one.begin_us, one.begin_wall, f"found: {_name(one)}") for one in seen]
         ended = [one for one in self.over if one.worst.severity != NOTICE]
-        return found + [
+        return self.begins + [
             TimelineEvent("finding", one.end_us, one.end_wall, f"no longer found: {_name(one)}") for one in ended
         ]
 
@@ -156,6 +160,8 @@ def _begun_as(one: Episode, known: Episode) -> Episode:
 _FIRST_US = WINDOW_US + BLOCK_US
 """From the first frame on, each block of this time is evaluated, unless the frames are far behind."""
 
+_MAX_SURVEY = 20_000
+"""Frames of the longest recording that is surveyed: each takes some milliseconds."""
 _REPORTED_US = 1_000_000
 """Resolution of the reported delay."""
 
@@ -181,6 +187,27 @@ class FindingsState:
         self._next: PastFindings | None = None
         """The earlier time that the edge continues from; frames are queued until its minute is evaluated."""
         self._shown: tuple[object, CurrentFindings] = (None, NOTHING)
+        self._survey: Iterator[list[TimelineEvent]] | None = None
+        self._surveyed: list[TimelineEvent] = []
+        self._begins: tuple[object, tuple[TimelineEvent, ...]] = (None, ())
+
+    @property
+    def begins(self) -> tuple[TimelineEvent, ...]:
+        """Return all known begins of findings: at the time that is shown, at the live edge, and of the survey."""
+        current, edge = self.current, self._edge
+        made_of = (current, edge and edge.evaluated, len(self._surveyed))
+        if made_of != self._begins[0]:
+            found = [*self._surveyed, *current.begins]
+            if edge is not None and self.settings is not None:
+                found += findings_of(edge, self.settings, self._blocks.firsts).begins
+            every = {(one.mono_us, one.text): one for one in found}
+            self._begins = made_of, tuple(sorted(every.values(), key=lambda one: one.mono_us))
+        return self._begins[1]
+
+    def survey(self, past: Past, origin: Origin | None) -> None:
+        """Begin to evaluate a whole recording, in the time that nothing else needs; not one of very many frames."""
+        if origin is not None and self.settings is not None and 0 < len(past.stamps) <= _MAX_SURVEY:
+            self._survey = _surveyed(past, origin, self.settings)
 
     def take(self, frame: Frame, origin: Origin | None) -> None:
         """Add the next frame of the live edge."""
@@ -237,7 +264,8 @@ class FindingsState:
     @property
     def is_pending(self) -> bool:
         """Return whether frames are still to be evaluated."""
-        return bool(self._queue or self._coming or self._next) or (self._back is not None and not self._back.done)
+        waits = self._queue or self._coming or self._next or self._survey
+        return bool(waits) or (self._back is not None and not self._back.done)
 
     def proceed(self) -> bool:
         """Evaluate for some milliseconds; return whether the findings may have changed."""
@@ -247,7 +275,7 @@ class FindingsState:
             return self._arrive(self._next)
         edge = self._edge
         if edge is None or not (self._queue or self._coming):
-            return False
+            return self._proceed_survey()
         before = edge.evaluated
         if self._coming is None:
             frame = self._queue.popleft()
@@ -261,6 +289,16 @@ class FindingsState:
             return False
         self._blocks.update(edge)
         return True
+
+    def _proceed_survey(self) -> bool:
+        if self._survey is None:
+            return False
+        found = next(self._survey, None)
+        if found is None:
+            self._survey = None
+        changed = found is not None and len(found) != len(self._surveyed)
+        self._surveyed = self._surveyed if found is None else found
+        return changed
 
     def _is_late(self, frame: Frame) -> bool:
         """Return whether a frame is too far behind the newest one to be evaluated."""
@@ -283,6 +321,7 @@ class FindingsState:
 
     def fail(self, why: str) -> None:
         """Record why the time that is shown can't be evaluated."""
+        self._survey = None
         if self._back is not None and not self._back.done:
             self._back.failed, self._back.done = why, True
         elif self._next is not None:
@@ -343,6 +382,20 @@ class Alarm:
         now = state.critical
         new, self._known = now - self._known, self._known | now
         return bool(new)
+
+
+def _surveyed(past: Past, origin: Origin, settings: Settings) -> Iterator[list[TimelineEvent]]:
+    """Evaluate all frames of a recording; yield the begins of findings after each part of the work."""
+    watch, blocks = RuleEngine(origin, past.known(-1), settings), EvaluatedBlocks()
+    found: list[TimelineEvent] = []
+    for frame in past.frames(-1, past.stamps[-1].mono_us):
+        before = watch.evaluated
+        for _ in watch.taking(frame):
+            yield found
+        blocks.update(watch)
+        if watch.evaluated != before:
+            found = findings_of(watch, settings, blocks.firsts).begins
+        yield found
 
 
 class PastFindings:

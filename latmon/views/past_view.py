@@ -1,20 +1,30 @@
-"""A view of an earlier time: a history built from the archive, as if frames had ended there. Pure."""
+"""A view of an earlier time: a history built from the archive, as if frames had ended there. Pure.
+
+`strip` is the whole archive in one line, with the place of that view.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from latmon.aggregate.history import Store, Window
 from latmon.model.frame import Frame, Origin
 from latmon.model.packed import Packed
-from latmon.timetravel.archive import Past, Stamp, completed
+from latmon.support.units import duration
+from latmon.timetravel.archive import Past, Stamp, Stamps, completed
+from latmon.timetravel.events import LETTERS, TimelineEvent
+from latmon.views.device_table import SPARKS, sparkline
+from latmon.views.heatmap import LABEL, fitting
 from latmon.views.heatmap_state import HeatmapState
 from latmon.views.history import History, near, needed_from
+from latmon.views.lines import Line, Span, runs
 from latmon.views.status import Notices
 from latmon.views.timeline import Timeline
+from latmon.views.units import span as time_span
 
 _SLICE = 3
 """Frames that are added to a history between two chances for keys: some 10 ms with 24 devices."""
@@ -151,3 +161,48 @@ class PastReader:
                 for series, one in made.items()
             }
         return replace(frame, histograms=made)
+
+
+_ON_STRIP = ("mark", "finding")
+"""Kinds of events with a letter on the strip."""
+
+
+def strip(
+    past: Past, events: Sequence[TimelineEvent], shown: tuple[int, int], size: tuple[int, int], glyphs: str = SPARKS
+) -> Line:
+    """Return the whole archive in one line: the slowest I/O of each cell, logarithmic, with letters of events.
+
+    `shown`: begin and end of the window on the screen, which is highlighted, its end as `┃`. `size`: cells of the
+    screen and of the map.
+    """
+    stamps, (width, cells) = past.stamps, size
+    first_us, length_us = stamps.mono_us[0], max(stamps.mono_us[-1] - stamps.mono_us[0], 1)
+    values = _slowest(stamps, cells)
+    known = [us for us in values if us]
+    drawn = sparkline([us or None for us in values], cells, (min(known, default=1), max(known, default=1)), glyphs)
+
+    def place(us: int) -> int:
+        return min(max((us - first_us) * cells // (length_us + 1), 0), cells - 1)
+
+    begin, end = map(place, shown)
+    spots = [(char, "strong" if begin <= x <= end else "dim") for x, char in enumerate(drawn)]
+    for one in events:
+        if one.kind in _ON_STRIP and first_us <= one.mono_us <= stamps.mono_us[-1]:
+            spots[place(one.mono_us)] = (LETTERS[one.kind], "bad")
+    spots[end] = ("┃", "accent")
+    most = fitting(f" max {duration(max(known))}", max(width - LABEL - cells - 1, 0)) if known else ""
+    return (Span(f"{time_span(length_us):>{LABEL - 1}} ", "dim"), *runs(spots), Span("│", "frame"), Span(most, "dim"))
+
+
+def _slowest(stamps: Stamps, cells: int) -> list[int]:
+    """Return the slowest I/O of the frames in each cell, 0 where none is known."""
+    ends, slowest = stamps.mono_us, stamps.slowest_us
+    length_us = ends[-1] - ends[0]
+    usual_us = length_us / max(len(ends) - 1, 1)
+    found = []
+    for x in range(cells):
+        end_us = ends[0] + length_us * (x + 1) // cells
+        low, high = bisect_left(ends, ends[0] + length_us * x // cells), bisect_left(ends, end_us)
+        high += high < len(ends) and ends[high] - end_us < usual_us  # the frame that the cell ends in
+        found.append(max(slowest[low:high], default=0))
+    return found

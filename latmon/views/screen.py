@@ -156,6 +156,8 @@ class Scene:
             self.at is not None,
             self.findings_state.current,
             self._order,
+            self.archive,
+            self.findings_state.begins,
         )
 
     def _asked(self) -> Selection:

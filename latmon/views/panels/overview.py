@@ -59,6 +59,7 @@ from latmon.views.heatmap import (
 from latmon.views.heatmap_state import HeatmapState, shape
 from latmon.views.lines import BLANK, Line, Span, cell, empty_panel, fit, paragraph, runs, wrap
 from latmon.views.lines import width as line_width
+from latmon.views.past_view import strip
 from latmon.views.scale import level
 from latmon.views.selection import across, framed, headline, picked
 from latmon.views.timeline import Begin, Timeline, by_bucket
@@ -76,6 +77,8 @@ _LEAST = 8
 """Least events of a pattern."""
 _BANDED = 2.5
 """Least ratio of the cells in the fuller half of the rows to the others; below it chance is likely."""
+_MIN_STRIP, _MIN_STRIP_LIVE = 8, 14
+"""Least lines of a map with the strip of the whole time below it: in a replay, and live."""
 _MEMBERS = 6
 """Most members that are named; a device may have dozens."""
 
@@ -378,6 +381,8 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
     room -= by_op
     timeline = _timeline(view, view.latency_map, selection.ops, cells)
     timeline.note(view.found.moments)
+    whole_time = _strip(view, width, timeline.slots * max(cells // timeline.slots, 1), room)
+    room -= len(whole_time)
     histogram = chosen.window.latency(name, selection.ops)
     counts = by_bucket(histogram)
     few = room < _STRIPS_FROM or width < _WIDE
@@ -407,7 +412,21 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
     found = [head, *reason, *lines, (*below, Span(f" {scale_of}", "dim"))]
     if not few:
         found += _strips(chosen, timeline, style, room + len(reason) - len(found), width)
+    found += whole_time
     return [*found, *_op_maps(view, chosen, ops, width, by_op)] if ops else found
+
+
+def _strip(view: ViewState, width: int, cells: int, room: int) -> list[Line]:
+    """Return the strip of the whole time, where it is longer than the window and the map keeps enough rows."""
+    past, history = view.past, view.history
+    needed = _MIN_STRIP if view.recorded else _MIN_STRIP_LIVE
+    if past is None or room < needed or len(past.stamps) < 2:  # noqa: PLR2004  a line has two ends
+        return []
+    if past.stamps.mono_us[-1] - past.stamps.mono_us[0] < 2 * history.window.length_us:
+        return []
+    glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
+    events = [*past.moments, *view.begins]
+    return [strip(past, events, (history.begin_us, history.until_us), (width, cells), glyphs)]
 
 
 def _shown_apart(chosen: Subject, width: int, room: int) -> list[str]:
