@@ -197,7 +197,7 @@ def _replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--speed",
         type=_spoken(_speed),
-        help="play from the begin, this many times as fast; 0 shows the end at once (default: open on the worst minute)",
+        help="play from the begin, this many times as fast; 0 shows the end at once; default: open on the worst minute",
     )
     _devices(parser)
     _theme(parser)

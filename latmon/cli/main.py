@@ -250,7 +250,7 @@ def _replay_inline(args: argparse.Namespace) -> int:
     from latmon.tui.strip import run
 
     defaults = config.load(os.environ)
-    source = registry.load("replay")(_readable(args.files), speed=args.speed)
+    source = registry.load("replay")(_readable(args.files), speed=1.0 if args.speed is None else args.speed)
     run(
         source,
         **_look(args, defaults),
@@ -304,7 +304,7 @@ def _look(args: argparse.Namespace, defaults: config.Config) -> dict[str, Any]:
         "ramp": args.ramp or defaults.ramp,
         "view": values,
         "views": defaults.views,
-        "mouse": defaults.mouse is not False and not args.no_mouse,
+        "takes_mouse": defaults.mouse is not False and not args.no_mouse,
     }
 
 

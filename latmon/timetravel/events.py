@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.model.frame import Frame, Settings
-from latmon.support.units import duration, show_duration
+from latmon.support.units import show_duration, spelled
 
 LETTERS: Mapping[str, str] = MappingProxyType(
     {"mark": "M", "finding": "!", "clock": "C", "restart": "R", "suspended": "S", "lost": "L", "gap": "G", "late": "W"},
@@ -109,7 +109,7 @@ def bursts(mono_us: Sequence[int], wall: Sequence[float], slowest_us: Sequence[i
 
 
 def _slowest(slowest_us: Sequence[int], frames: Sequence[int]) -> str:
-    return duration(max(slowest_us[at] for at in frames))
+    return spelled(max(slowest_us[at] for at in frames))
 
 
 def letter(some: list[TimelineEvent]) -> str:

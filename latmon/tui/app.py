@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from textual.app import App
 from textual.binding import BindingType
-from textual.events import Event, Key
+from textual.events import Event, Key, MouseDown, MouseMove, MouseUp
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -31,18 +31,20 @@ from latmon.support.process import SideThread
 from latmon.support.text import clean
 from latmon.support.theme import AUTO, Theme, load_theme, ramp_names, theme_names
 from latmon.timetravel.archive import Archive
+from latmon.tui import mouse
 from latmon.tui.canvas import HelpScreen, MainScreen, PaletteScreen
 from latmon.tui.commands import STEPS, next_commands
 from latmon.tui.compare import Comparing
-from latmon.tui.keys import Command, bindings, commands, foot, tour_keys, works
+from latmon.tui.keys import Action, Command, bindings, commands, foot, tour_keys, works
 from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt
 from latmon.tui.style import DEPTHS, face, textual_theme
 from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, narrow
 from latmon.tui.time_travel import TRAVEL, Travel
 from latmon.tui.tour import Guide
+from latmon.views.context import ViewState
 from latmon.views.findings_state import Alarm, FindingsState
 from latmon.views.screen import Scene
-from latmon.views.selection import SCREENS, Selection, ViewSettings, after
+from latmon.views.selection import SCREENS, MapCell, Selection, ViewSettings, after
 
 
 class FrameArrived(Message):
@@ -325,6 +327,9 @@ class LatmonApp(App[int]):
             self.scene.expect_recording(record.parent)
         self._reading: Timer | None = None
         self._guide = Guide(tour, self.scene, self._choose, tour_keys())
+        self._anchor: MapCell | None = None
+        """The cell of the heat map where the mouse button went down; `_dragged`: the cell where it is."""
+        self._dragged: MapCell | None = None
         self._garbage = GarbageCollection(self.set_timer, self.scene.release)
 
     def get_default_screen(self) -> Screen[None]:
@@ -625,6 +630,81 @@ class LatmonApp(App[int]):
             self._travel.typed(asked.purpose, asked.typed.text)
         self._repaint()
 
+    @property
+    def _takes_mouse(self) -> bool:
+        return self._asked is None and self.screen is self._main
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        """Begin a region on the heat map."""
+        self._garbage.pressed()
+        if self._takes_mouse:
+            there = mouse.place(self._main.lines, int(event.screen_x), int(event.screen_y))
+            self._anchor = self._dragged = mouse.map_cell(there, self.scene.view)
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Move the other corner of a region that is being dragged."""
+        if self._anchor is None or not event.button or not self._takes_mouse:
+            return
+        view = self.scene.view
+        there = mouse.place(self._main.lines, int(event.screen_x), int(event.screen_y))
+        cell = mouse.map_cell(there, view)
+        if cell is not None and cell != self._dragged:
+            self._dragged = cell
+            self._choose(mouse.cursor_at(view, self._anchor, cell))
+
+    async def on_mouse_up(self, event: MouseUp) -> None:
+        """End a region; a click without one does what is below it."""
+        self._garbage.pressed()
+        anchor, dragged, self._anchor, self._dragged = self._anchor, self._dragged, None, None
+        if not self._takes_mouse or (anchor is not None and dragged != anchor):
+            return
+        view = self.scene.view
+        there = mouse.place(self._main.lines, int(event.screen_x), int(event.screen_y))
+        if there.y >= len(there.lines):
+            return
+        if anchor is not None:
+            self._guide.stay()
+            self._choose(mouse.cursor_at(view, anchor, anchor))
+            self._choose(STEPS["gather"](self.scene.view, 0))
+        elif there.y == len(there.lines) - 1:
+            await self._run_action(mouse.key_at(self._main.lines[-1], there.x, view.selection.context))
+        elif (share := mouse.share_of_strip(there)) is not None:
+            self._stop_seeking()
+            self._travel.to_share(share)
+            self._repaint()
+        else:
+            await self._click_row(there, view)
+
+    async def _click_row(self, there: mouse.Place, view: ViewState) -> None:
+        """Select the row, or open it when it is selected."""
+        context = view.selection.context
+        if mouse.is_open(there):
+            await self._run_action(mouse.action_of("enter", context))
+            return
+        parts = mouse.headings(view) if context in ("interrupts", "tables") else ()
+        by = mouse.rows_from_selected(there, context, parts)
+        down = mouse.action_of("down", context)
+        if by is not None and down is not None:
+            self._choose(STEPS[down.name](view, by))
+        elif parts and (part := mouse.part_at(there, view)) is not None and part != view.selection.part:
+            self._choose(STEPS["part"](view, part - view.selection.part))
+        elif not parts and (name := mouse.device_at(there, view)):
+            self._choose(replace(view.selection, selected=name, band=None))
+
+    async def on_mouse_scroll_up(self) -> None:
+        await self._wheel("up")
+
+    async def on_mouse_scroll_down(self) -> None:
+        await self._wheel("down")
+
+    async def _wheel(self, key: str) -> None:
+        if self._takes_mouse:
+            await self._run_action(mouse.action_of(key, self.scene.selection.context))
+
+    async def _run_action(self, action: Action | None) -> None:
+        if action is not None:
+            await self.run_action(action.call)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return whether an action is allowed now; while a line is typed or a page is open, only quit is."""
         if self._asked is not None or self.screen is not self._main:
@@ -664,7 +744,7 @@ def run(
     record: Path | None = None,
     view: Mapping[str, Any] = MappingProxyType({}),
     views: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-    mouse: bool = True,
+    takes_mouse: bool = True,
     to_worst: bool = False,
 ) -> int:
     """Run the TUI on any source until it is left, and return the exit code. `title` is live, demo or replay.
@@ -674,8 +754,8 @@ def run(
     `sweep`: heat maps overwrite their oldest column; `redact`: foreign names are left out of saved files;
     `findings`: the config's thresholds of rules; `tour`: shown from its first stop on; `bell`: ring for new critical
     findings; `record`: the recording that the capture begins with; `view`: what is shown first, by the names of
-    ViewSettings; `views`: the saved ones by name; `mouse`: whether the screen takes the mouse; `to_worst`: a replay
-    begins with its worst minute.
+    ViewSettings; `views`: the saved ones by name; `takes_mouse`: whether clicks are the screen's; `to_worst`: a
+    replay begins with its worst minute.
     """
     depth = colour_depth(os.environ)
     selection = Selection(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages, sweep=sweep)
@@ -699,7 +779,7 @@ def run(
         views={name: ViewSettings(**one) for name, one in views.items()},
         to_worst=to_worst,
     )
-    code = asyncio.run(_run(app, mouse=mouse))
+    code = asyncio.run(_run(app, takes_mouse=takes_mouse))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it
         raise app._exception  # noqa: SLF001
     if app.failure is not None:
@@ -708,7 +788,7 @@ def run(
     return code
 
 
-async def _run(app: LatmonApp, *, mouse: bool) -> int:
+async def _run(app: LatmonApp, *, takes_mouse: bool) -> int:
     loop = asyncio.get_running_loop()
     asked: list[int] = []
 
@@ -717,5 +797,5 @@ async def _run(app: LatmonApp, *, mouse: bool) -> int:
         loop.call_soon_threadsafe(lambda: app.exit(return_code=code))
 
     with leaving(ask):
-        await app.run_async(mouse=mouse)
+        await app.run_async(mouse=takes_mouse)
     return asked[0] if asked else app.return_code if app.return_code is not None else EXIT_FAILED

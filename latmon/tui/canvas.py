@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
 from textual.color import Color
-from textual.events import Key, Resize
+from textual.events import Key, MouseUp, Resize
 from textual.filter import LineFilter
 from textual.geometry import Region
 from textual.screen import ModalScreen, Screen
@@ -33,6 +33,10 @@ from latmon.views.screen import Scene, screen_lines
 
 Result = TypeVar("Result")
 _FAR = 1_000_000
+_WHEEL = 3
+"""Lines by one step of the mouse wheel."""
+_HEAD = 2
+"""Lines above the commands of the palette."""
 _CLOSE_HELP = ("question_mark", "f1")
 _KEYS = 11
 """Cells of the keys in the palette."""
@@ -82,6 +86,11 @@ class Canvas(Widget):
         fitted = fit(line, self.size.width)
         assert all(is_clean(span.text) for span in fitted), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
         return Strip([Segment(span.text, styles[span.role]) for span in fitted], self.size.width)
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """Return the lines that are shown."""
+        return self._lines
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return no filter of Textual: the face has the colours of this terminal."""
@@ -146,6 +155,11 @@ class MainScreen(Screen[None]):
     def on_resize(self, _event: Resize) -> None:
         self.call_after_refresh(self.repaint)
 
+    @property
+    def lines(self) -> Sequence[Line]:
+        """Return the lines that are shown."""
+        return self._canvas.lines
+
     def repaint(self, foot: Line | None = None, face: Face | None = None) -> None:
         """Draw the scene."""
         if foot is not None:
@@ -182,6 +196,14 @@ class SearchScreen(ModalScreen[Result]):
             self._typed, self._moved = "", 0
         elif not self._pressed(event.key):
             self._typed, self._moved = InputLine(self._typed).after(event.key, event.character).text, 0
+        self._draw()
+
+    def on_mouse_scroll_up(self) -> None:
+        self._moved -= _WHEEL
+        self._draw()
+
+    def on_mouse_scroll_down(self) -> None:
+        self._moved += _WHEEL
         self._draw()
 
     def _pressed(self, key: str) -> bool:
@@ -238,6 +260,13 @@ class PaletteScreen(SearchScreen[Command]):
     def __init__(self, some: Sequence[Command], face: Face, *, colourless: bool) -> None:
         super().__init__(face, colourless=colourless)
         self._commands = some
+        self._seen = range(0)
+        """Numbers of the commands on the screen."""
+
+    def on_mouse_up(self, event: MouseUp) -> None:
+        row = int(event.y) - _HEAD
+        if 0 <= row < len(self._seen):
+            self.dismiss(self._found[self._seen[row]])
 
     @property
     def _found(self) -> list[Command]:
@@ -251,6 +280,7 @@ class PaletteScreen(SearchScreen[Command]):
     def _page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002  the canvas cuts the lines
         found = self._found
         at = self._moved = max(0, min(self._moved, len(found) - 1))
+        self._seen = around(len(found), at, height - _HEAD)
         head = self._search(
             Span("Enter", "accent"),
             Span(" run  ", "dim"),
@@ -263,7 +293,7 @@ class PaletteScreen(SearchScreen[Command]):
                 Span(f"{cell(found[i].keys, _KEYS)} ", "accent"),
                 Span(found[i].text, "strong" if i == at else "text"),
             )
-            for i in around(len(found), at, height - 2)
+            for i in self._seen
         ]
         nothing: Line = (Span("  no command has these words"),)
         return [head, (), *(rows or [nothing])]

@@ -39,6 +39,8 @@ RESTORE = (
     b"\x1b[?2004l\x1b[?2048l\x1b[?2026l\x1b[?1004l\x1b[?7h\x1b[<u\x1b[0m\x1b[?1049l\x1b[?25h"
 )
 """Switches off what Textual switches on: paste, resize and focus reports, synchronised output, keys, screen, cursor."""
+_MOUSE, _NO_MOUSE = "\x1b[?1000h\x1b[?1002h\x1b[?1006h", "\x1b[?1000l\x1b[?1002l\x1b[?1006l\x1b[?1016l"
+"""Button events, motion with a button down, coordinates without a limit."""
 _SIGNALS = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGHUP: 128 + signal.SIGHUP, signal.SIGINT: EXIT_DONE}
 
 
@@ -164,6 +166,17 @@ class TerminalDriver(LinuxDriver):
         """Return the size that Textual lays out for: where standard output is no terminal, the driver's own differs."""
         size = self._app.console.size
         return size.width, size.height
+
+    def _enable_mouse_support(self) -> None:
+        """Request clicks, drags and the wheel; Textual requests every motion, which costs traffic on a slow link."""
+        if self._mouse:
+            self.write(_MOUSE)
+            self.flush()
+
+    def _disable_mouse_support(self) -> None:
+        if self._mouse:
+            self.write(_NO_MOUSE)
+            self.flush()
 
     def stop_application_mode(self) -> None:
         if not self._suspended:  # the exit

@@ -16,7 +16,7 @@ from latmon.exporters.screen import screenshot
 from latmon.support import streams
 from latmon.support.errors import LatmonError
 from latmon.support.theme import Theme
-from latmon.support.units import duration, wall_of
+from latmon.support.units import spelled, wall_of
 from latmon.timetravel.archive import Stamp, completed
 from latmon.timetravel.events import TimelineEvent, bursts
 from latmon.tui.prompt import NOTE, SEEK
@@ -144,8 +144,13 @@ class Travel:
         if slowest:
             at = stamps[stamps.slowest_us.index(slowest)]
             self._go(stamps.nearest(at.mono_us + self._scene.selection.window_us // _BEFORE_END))
-            self._say(f"the slowest I/O, {duration(slowest)} at {clock(at.wall)}; space plays on, g is the begin")
+            self._say(f"the slowest I/O, {spelled(slowest)} at {clock(at.wall)}; space plays on, g is the begin")
         return True
+
+    def to_share(self, share: float) -> None:
+        """Go to a share of the whole time."""
+        ends = self._scene.archive.stamps.mono_us
+        self._go(self._scene.archive.stamps.nearest(ends[0] + round((ends[-1] - ends[0]) * share)))
 
     def event(self, by: int) -> None:
         """Go to the next or the previous finding, mark or outlier burst."""

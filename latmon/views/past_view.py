@@ -14,7 +14,7 @@ from typing import NamedTuple
 from latmon.aggregate.history import Store, Window
 from latmon.model.frame import Frame, Origin
 from latmon.model.packed import Packed
-from latmon.support.units import duration
+from latmon.support.units import with_unit
 from latmon.timetravel.archive import Past, Stamp, Stamps, completed
 from latmon.timetravel.events import LETTERS, TimelineEvent
 from latmon.views.device_table import SPARKS, sparkline
@@ -24,7 +24,6 @@ from latmon.views.history import History, near, needed_from
 from latmon.views.lines import Line, Span, runs
 from latmon.views.status import Notices
 from latmon.views.timeline import Timeline
-from latmon.views.units import span as time_span
 
 _SLICE = 3
 """Frames that are added to a history between two chances for keys: some 10 ms with 24 devices."""
@@ -163,6 +162,7 @@ class PastReader:
         return replace(frame, histograms=made)
 
 
+_MINUTE_US = 60_000_000
 _ON_STRIP = ("mark", "finding")
 """Kinds of events with a letter on the strip."""
 
@@ -190,8 +190,16 @@ def strip(
         if one.kind in _ON_STRIP and first_us <= one.mono_us <= stamps.mono_us[-1]:
             spots[place(one.mono_us)] = (LETTERS[one.kind], "bad")
     spots[end] = ("┃", "accent")
-    most = fitting(f" max {duration(max(known))}", max(width - LABEL - cells - 1, 0)) if known else ""
-    return (Span(f"{time_span(length_us):>{LABEL - 1}} ", "dim"), *runs(spots), Span("│", "frame"), Span(most, "dim"))
+    most = fitting(f" max {with_unit(max(known))}", max(width - LABEL - cells - 1, 0)) if known else ""
+    return (Span(f"{_length(length_us):>{LABEL - 1}} ", "dim"), *runs(spots), Span("│", "frame"), Span(most, "dim"))
+
+
+def _length(us: int) -> str:
+    """Return a time in five cells: 90s, 72min, 26h."""
+    for unit, name in ((1_000_000, "s"), (_MINUTE_US, "min")):
+        if us < 2 * _MINUTE_US * unit // 1_000_000:
+            return f"{round(us / unit)}{name}"
+    return f"{round(us / (60 * _MINUTE_US))}h"
 
 
 def _slowest(stamps: Stamps, cells: int) -> list[int]:

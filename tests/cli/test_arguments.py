@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.cli import arguments
+from latmon.cli import arguments, config
+from latmon.cli.main import _look
 from latmon.support.errors import EXIT_USAGE, UsageError
 
 
@@ -134,3 +135,19 @@ def test_any_line_is_understood_or_refused(argv):
 @pytest.mark.parametrize(("text", "hours"), [("7d", 168), ("1.5d", 36), ("12h", 12)])
 def test_days_are_for_what_is_kept(text, hours):
     assert arguments.parse(["--record", "f", "--keep", text]).keep == hours * 3_600_000_000
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["replay", "f"]], ids=["live", "demo", "replay"])
+def test_what_the_screen_shows_first(command):
+    given = ["--sort", "MAX", "--filter=-sda", "--window", "2min", "--columns", "iops,P99", "--screen", "maps"]
+    args = arguments.parse([*command, *given, "--op", "read", "--view", "slow", "--no-mouse"])
+    assert (args.sort, args.filter, args.window, args.columns) == ("max", "-sda", 120_000_000, ("IOPS", "p99"))
+    assert (args.screen, args.op, args.view, args.no_mouse) == ("maps", "read", "slow", True)
+
+
+def test_an_option_beats_the_saved_view_and_that_the_config():
+    defaults = config.Config(sort="name", op="read", window=30_000_000, views={"a": {"sort": "max", "op": "write"}})
+    look = _look(arguments.parse(["demo", "--view", "a", "--op", "flush"]), defaults)
+    assert (look["view"]["sort"], look["view"]["op"], look["view"]["window"]) == ("max", "flush", 30_000_000)
+    with pytest.raises(UsageError, match=r"--view: 'b' is no saved view of the config, which has a"):
+        _look(arguments.parse(["demo", "--view", "b"]), defaults)

@@ -134,3 +134,37 @@ def test_a_rule_that_is_wrong_is_named(home, text, says):
         load(home, text)
     assert says in str(caught.value)
     assert "config.yaml: findings" in str(caught.value)
+
+
+def test_what_the_screen_shows_first(home):
+    text = "sort: P99\nfilter: -sda\nwindow: 5min\ncolumns: [iops, max]\nscreen: 4\nop: write\nmouse: false\n"
+    found = load(home, text)
+    assert (found.sort, found.filter, found.window, found.columns) == ("p99", "-sda", 300_000_000, ("IOPS", "max"))
+    assert (found.screen, found.op, found.mouse) == ("outliers", "write", False)
+    assert load(home, "columns: p50,p99\n").columns == ("p50", "p99")
+
+
+def test_saved_views(home):
+    found = load(home, "views:\n  slow: {sort: max, columns: [p99]}\n  all: {}\nview: slow\n")
+    assert found.views == {"slow": {"sort": "max", "columns": ("p99",)}, "all": {}}
+    assert found.view == "slow"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sort: size\n", "sort: 'size' is not one of unlike, p99"),
+        ("window: 1h\n", "window: '1h' is not a window from 15s to 10min"),
+        ("columns: [IOPS, q]\n", "columns: 'q' is not one of device, label"),
+        ("screen: 7\n", "screen: '7' is not one of overview, maps"),
+        ("filter: " + "a" * 41 + "\n", "is not a filter of at most 40 characters"),
+        ("views: slow\n", "views: expected a section"),
+        ("views: {slow: p99}\n", "views: slow: expected a section with the keys sort, filter"),
+        ("views: {slow: {theme: dark}}\n", "views: slow: expected a section with the keys sort, filter"),
+        ("views: {slow: {sort: size}}\n", "views: slow: sort: 'size' is not one of"),
+    ],
+)
+def test_a_mistake_in_what_the_screen_shows_names_its_place(home, text, said):
+    with pytest.raises(UsageError, match="config.yaml") as raised:
+        load(home, text)
+    assert said in str(raised.value)

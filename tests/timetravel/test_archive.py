@@ -11,9 +11,10 @@ import pytest
 from latmon.capture import target
 from latmon.capture.recorder import save
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Origin, Outstanding, Series
-from latmon.model.histogram import Histogram
+from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.recording import writer as writing
 from latmon.recording.encode import Gap, encode_frame, to_bytes
+from latmon.recording.packed_tables import slowest_us
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.summary import summarise, summary_of
@@ -21,7 +22,7 @@ from latmon.report.totals import Totals
 from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.units import wall_of
 from latmon.timetravel.archive import Archive, completed
-from latmon.timetravel.events import Before, letter, moments
+from latmon.timetravel.events import Before, bursts, letter, moments
 from latmon.timetravel.recorded import Recorded, open_several
 
 SECOND = 1_000_000
@@ -282,3 +283,34 @@ def test_a_stretch_is_whole_whatever_arrives_while_it_is_read():
     for one in FRAMES[43:]:
         archive.append(one)
     assert [*found, *(one.seq for one in read)] == [one.seq for one in FRAMES[:43]]
+
+
+def test_the_slowest_of_a_window_is_read_from_its_line():
+    read, write = Series("sda", "read", "total"), Series("sda", "write", "total")
+    exact = {read: Histogram.record([300, 5000]), write: Histogram.record([70])}
+    stage = {Series("sda", "read", "hba"): Histogram.record([90_000])}
+    without = {write: Histogram.of({bucket_index(9000): 1, bucket_index(100): 4})}
+    octaves = {write: Histogram(((7, 2), (9, 1)), None, None, 0)}
+    for histograms, us in (
+        (exact | stage, 5000),
+        (stage, 0),
+        ({}, 0),
+        (exact | without, bucket_bounds(bucket_index(9000))[1]),
+        (octaves, bucket_bounds(9, 0)[1]),
+    ):
+        line = to_bytes(encode_frame(frame(1, histograms=histograms)))
+        assert slowest_us(line) == us
+    assert slowest_us(b"no line of latmon") == 0
+    assert slowest_us(b'{"m":"total","l":["a","b"],"n":1,"k":9,"b":[9999,1]}') > 0
+
+
+def test_bursts_are_much_slower_than_the_median_and_begin_after_a_pause():
+    slowest = [100] * 40
+    for at in (5, 6, 9, 20):
+        slowest[at] = 1000 + at
+    slowest[30] = 800
+    found = bursts([at * SECOND for at in range(40)], [WALL + at for at in range(40)], slowest)
+    assert [(one.mono_us // SECOND, one.kind) for one in found] == [(5, "burst"), (20, "burst")]
+    assert found[0].text == "outliers of up to 1.01 ms"
+    assert bursts([], [], []) == []
+    assert bursts([1], [1.0], [0]) == []

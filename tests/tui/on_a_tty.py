@@ -17,5 +17,6 @@ sys.exit(
         theme=os.environ.get("THEME"),
         ramp=os.environ.get("RAMP"),
         threshold_us=SECOND // 10,
+        takes_mouse=os.environ.get("MOUSE") != "0",
     ),
 )

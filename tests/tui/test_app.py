@@ -252,7 +252,7 @@ async def test_help_tells_keys_and_numbers_and_closes():
         assert "quit" in screen(app)
         await pilot.press(*["pagedown"] * 30)
         assert "measured only with --stages all" in screen(app)
-        await pilot.press("q")
+        await pilot.press("escape")
         assert not isinstance(app.screen, HelpScreen)
         assert app.is_running
 

@@ -15,6 +15,7 @@ from latmon.capture.registry import Request
 from latmon.capture.session import Session
 from latmon.findings.rule import Settings
 from latmon.model.frame import Frame, Health, Mark
+from latmon.model.histogram import Histogram
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.findings import Evaluated
@@ -521,3 +522,87 @@ async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path, backend)
             for item in (*one.marks, replace(one, marks=())):
                 replayed.add(item)
     assert read.items() >= summary_of(recording, replayed).items()
+
+
+WORST = 60
+
+
+@pytest.fixture(scope="module")
+def with_a_burst(tmp_path_factory):
+    """Two minutes and a half with a mark, one second with the slowest I/O and one second somewhat slow."""
+    frames = some(150)
+    for at, us in ((WORST, 40_000_000), (140, 9_000_000)):
+        slow = {one: Histogram.record([us]) for one in frames[at].histograms}
+        frames[at] = replace(frames[at], histograms=frames[at].histograms | slow)
+    path = tmp_path_factory.mktemp("worst") / "a.latmon.jsonl.gz"
+    writer = Writer.create(path, BEGUN)
+    for one in frames:
+        writer.append(one)
+    writer.close()
+    return path, frames
+
+
+async def test_a_replay_opens_on_its_worst_minute_and_goes_from_event_to_event(with_a_burst):
+    path, frames = with_a_burst
+    app = app_of(ReplayBackend([path]), mode="REPLAY", to_worst=True, findings=Settings())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown(pilot, "the slowest I/O, 40 s")
+        at = app.scene.at.mono_us
+        assert at == frames[WORST].mono_us + app.scene.selection.window_us // 3
+        begin = app.scene.history.begin_us
+        assert begin < frames[WORST].mono_us < at
+        assert "┃" in screen(app)
+        assert "max 40s" in screen(app)
+        await pilot.press("x", "x")
+        await shown(pilot, "( and ) go to every mark; 1 are known")
+        await pilot.press("right_parenthesis")
+        await shown(pilot, "mark: max_vec 4 (1 of 1)")
+        assert app.scene.at.mono_us == MARKED.mono_us // 1_000_000 * 1_000_000 + 1_000_000
+        await pilot.press("x", "right_parenthesis")
+        await shown(pilot, "outliers of up to 9 s (2 of 2)")
+        assert app.scene.at.mono_us == frames[140].mono_us
+        await pilot.press("right_parenthesis")
+        await shown(pilot, "no later burst is known")
+        await pilot.press("left_parenthesis")
+        await shown(pilot, "outliers of up to 40 s (1 of 2)")
+        assert app.scene.at.mono_us == frames[WORST].mono_us
+        async with asyncio.timeout(60):
+            while app.scene.findings_state._survey is not None:
+                await pilot.pause(0.02)
+        await pilot.press("x", "x")
+        await shown(pilot, "every finding; ")
+
+
+async def test_a_click_on_the_strip_goes_there(with_a_burst):
+    path, frames = with_a_burst
+    app = app_of(ReplayBackend([path]), mode="REPLAY", to_worst=True)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown(pilot, "the slowest I/O")
+        await shown(pilot, "┃")
+        lines = screen(app).splitlines()
+        y = next(at for at, line in enumerate(lines) if "┃" in line)
+        end = lines[y].rindex("│")
+        await pilot.click(Canvas, offset=(end - 1, y))
+        await pilot.pause(0.05)
+        length = frames[-1].mono_us - frames[0].mono_us
+        assert app.scene.goal.mono_us >= frames[-1].mono_us - 2 * length // (end - 6)
+
+
+async def test_a_key_that_moves_in_time_is_not_overruled_by_the_worst_minute(with_a_burst):
+    path, frames = with_a_burst
+    app = app_of(ReplayBackend([path]), mode="REPLAY", to_worst=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        app._travel._scene.archive.scanned = False
+        await pilot.press("g")
+        assert app._seeking is None
+
+
+def test_the_strip_of_a_live_session_needs_room_and_history():
+    made = session(FRAMES)
+    assert "┃" not in "\n".join(drawn(made, (80, 24)))
+    lines = drawn(made, (160, 50))
+    strips = [line for line in lines if "┃" in line]
+    assert len(strips) == 1
+    assert strips[0].split()[0] == "2min"
+    assert "M" in strips[0]
+    assert "┃" not in "\n".join(drawn(session(FRAMES[:60]), (160, 50)))

@@ -1,0 +1,146 @@
+"""The table of actions as help and command palette show it, saved views, and the filter's words."""
+
+import pytest
+from frames import Source, disks, host
+from test_app import CONTEXTS, make, painted, screen, settled
+
+from latmon.tui.canvas import HelpScreen, PaletteScreen
+from latmon.tui.keys import ACTIONS, brief_keys, commands, matching
+from latmon.views.device_table import TITLES, fitting
+from latmon.views.selection import SORTS, Selection, ViewSettings, matches, table_words
+
+_ROOM = 28
+"""Cells of a title in the help of 80 columns."""
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_the_help_of_a_screen_fits_on_its_first_page(context):
+    here, everywhere = brief_keys(context)
+    assert max(len(here), len(everywhere)) + 1 <= 23
+    assert all(len(title) <= _ROOM + 1 and len(keys) <= 9 for keys, title in (*here, *everywhere))
+    own = {a.title for a in ACTIONS if context in a.on and a.does}
+    assert own, context
+    assert all(any(title.startswith(one.split(",")[0]) for one in own) for _, title in here[: len(here) - 6])
+
+
+async def test_the_help_begins_with_the_keys_of_its_screen_and_is_searched():
+    app = make(Source(host(2, 3)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("4", "question_mark")
+        first = screen(app)
+        assert "This screen" in first
+        assert "Everywhere" in first
+        assert "open the selected outlier" in first
+        assert "type to search" in first
+        await pilot.press(*"queue")
+        found = screen(app)
+        assert "search: queue█" in found
+        assert "open the selected outlier" not in found
+        assert "I/Os above it" in found
+        await pilot.press("escape")
+        assert screen(app) == first
+        await pilot.press(*"zzz")
+        assert "no key and no number has these words: zzz" in screen(app)
+        await pilot.press("escape", "escape")
+        assert not isinstance(app.screen, HelpScreen)
+        assert app.scene.selection.screen == "outliers"
+
+
+def test_the_palette_has_every_action():
+    for context in CONTEXTS:
+        calls = {one.calls[-1] for one in commands(context)}
+        assert calls == {a.call for a in ACTIONS if a.does and a.on != ("tour",)}, context
+    assert {a.call for a in ACTIONS if a.does} == {one.calls[-1] for one in commands("overview", touring=True)}
+
+
+def test_the_palette_finds_words_in_any_order_and_what_begins_with_them_first():
+    every = commands("overview", ("slow writes",))
+    assert matching(every, "limits devices")[0].keys == "3 a"
+    assert matching(every, "mark")[0].text.startswith("mark") or "mark" in matching(every, "mark")[0].text
+    assert matching(every, "IRQS")[0].keys == "5"
+    assert [one.calls for one in matching(every, "slow writes")] == [("view('slow writes')",)]
+    assert matching(every, "no such thing") == []
+
+
+@pytest.mark.parametrize("key", ["colon", "ctrl+p"])
+async def test_the_palette_runs_what_is_chosen_from_any_screen(key):
+    app = make(Source(host(3, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("4", key)
+        assert isinstance(app.screen, PaletteScreen)
+        assert "▸Enter" in screen(app)
+        await pilot.press(*"limits of all", "enter")
+        await painted(pilot)
+        assert app.screen is app._main
+        assert app.scene.selection.context == "audit"
+        await pilot.press(key, *"longer", "enter")
+        await painted(pilot)
+        assert "last 2 min" in screen(app)
+        await pilot.press(key, "down", "down", "up", "escape")
+        assert app.screen is app._main
+        await pilot.press(key, *"zzz", "enter")
+        assert "no command has these words" in screen(app)
+        await pilot.press("escape", "escape")
+        assert app.screen is app._main
+        assert app.is_running
+
+
+async def test_saved_views_go_round_and_begin_from_the_start():
+    views = {
+        "disks": ViewSettings(filter="!nvme0n1", sort="name", columns=("IOPS", "max")),
+        "slow": ViewSettings(screen="outliers", window=120_000_000),
+    }
+    app = make(Source(host(3, 5)), views=views, selection=Selection(sort="max"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("V")
+        assert "view disks" in screen(app)
+        assert "nvme0n1" not in screen(app)
+        assert screen(app).splitlines()[1].split()[:3] == ["device", "IOPS", "max"]
+        await pilot.press("V")
+        assert (app.scene.selection.screen, app.scene.selection.sort) == ("outliers", "max")
+        assert app.scene.selection.pattern == ""
+        assert "last 2 min" in screen(app)
+        await pilot.press("colon", *"view disks", "enter")
+        await painted(pilot)
+        assert app.scene.selection.sort == "name"
+
+
+async def test_without_saved_views_the_key_says_where_they_are_described():
+    app = make(Source(host(1, 2)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("V")
+        assert "docs/CONFIG.md" in screen(app)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("", ["nvme0n1", "nvme1n1", "nvme2n1"]),
+        ("nvme1", ["nvme1n1"]),
+        ("!nvme1", ["nvme0n1", "nvme2n1"]),
+        ("-nvme1 -nvme2", ["nvme0n1"]),
+        ("nvme !*[02]n1", ["nvme1n1"]),
+        ("NVME nvme2", ["nvme2n1"]),
+        ("!", ["nvme0n1", "nvme1n1", "nvme2n1"]),
+        ("-", ["nvme0n1", "nvme1n1", "nvme2n1"]),
+        ("sda", []),
+    ],
+)
+def test_a_filter_takes_several_words_and_leaves_devices_out(pattern, names):
+    assert [one.name for one in disks(3) if matches(one, pattern)] == names
+
+
+def test_chosen_columns_are_shown_in_their_order_after_the_device():
+    placed, _ = fitting(80, distribution=True, titles=("max", "IOPS", "mean"))
+    assert [field.title for field, _ in placed] == ["device", "max", "IOPS", "mean"]
+    assert TITLES[0] == "device"
+
+
+def test_the_title_of_a_table_names_what_differs_from_the_default():
+    assert table_words(Selection()) == ""
+    selection = Selection(sort=SORTS[1], pattern="!sda", op="write")
+    assert table_words(selection) == "sort p99, filter !sda, write only"

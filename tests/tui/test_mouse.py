@@ -1,0 +1,173 @@
+"""The mouse: rows, keys of the last line, cells and regions of the map, the wheel; none where it isn't wanted."""
+
+import re
+
+import pytest
+from frames import Source, host
+from test_app import make, painted, screen, settled
+from test_screens import FRAMES
+from test_tty import Terminal
+from textual.events import MouseMove
+
+from latmon.tui.canvas import Canvas, PaletteScreen
+from latmon.views.selection import Selection
+
+
+async def click(pilot, x, y):
+    await pilot.click(Canvas, offset=(x, y))
+    await painted(pilot)
+
+
+async def drag(pilot, begin, end):
+    await pilot.mouse_down(Canvas, offset=begin)
+    await pilot.hover(Canvas, offset=end)
+    app = pilot.app
+    # Textual's pilot moves without a button; a terminal reports the one that is down
+    event = _moved(app, end)
+    app.on_mouse_move(event)
+    await pilot.mouse_up(Canvas, offset=end)
+    await painted(pilot)
+
+
+def _moved(app, at):
+    canvas = app.screen.query_one(Canvas)
+    return MouseMove(canvas, *at, 0, 0, 1, False, False, False, *at)
+
+
+def line_of(app, pattern):
+    return next(y for y, line in enumerate(screen(app).splitlines()) if re.search(pattern, line))
+
+
+async def test_a_click_selects_a_row_and_another_opens_it():
+    app = make(Source(host(4, 20)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        y = line_of(app, "^ nvme2n1")
+        await click(pilot, 40, y)
+        assert app.scene.selection.selected == "nvme2n1"
+        await click(pilot, 40, line_of(app, "^▸nvme2n1"))
+        assert app.scene.selection.panel == "zoom"
+        await pilot.press("escape", "tab")
+        await painted(pilot)
+        title = line_of(app, "nvme1n1")
+        await click(pilot, screen(app).splitlines()[title].index("nvme1n1") + 3, title + 1)
+        assert app.scene.selection.selected == "nvme1n1"
+
+
+async def test_a_click_on_the_last_line_presses_its_key():
+    app = make(Source(host(2, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        foot = screen(app).splitlines()[-1]
+        await click(pilot, foot.index("4 outliers") + 4, 23)
+        assert app.scene.selection.screen == "outliers"
+        foot = screen(app).splitlines()[-1]
+        await click(pilot, foot.index("1 overview"), 23)
+        assert app.scene.selection.screen == "overview"
+    app = make(Source(host(2, 5)))
+    async with app.run_test(size=(50, 24)) as pilot:
+        await settled(pilot)
+        foot = screen(app).splitlines()[-1]
+        await click(pilot, foot.index("1 2 3") + 4, 23)
+        assert app.scene.selection.screen == "outstanding"
+
+
+async def test_a_click_on_a_cell_lists_its_outliers_and_a_drag_marks_a_region():
+    app = make(Source(FRAMES), selection=Selection(threshold_us=100_000))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        shown = screen(app)
+        bottom = line_of(app, "└─")
+        drawn = app.scene.view.latency_map.drawn
+        top = bottom - drawn.scale.rows
+        await drag(pilot, (20, top), (40, bottom - 1))
+        cursor = app.scene.selection.cursor
+        assert cursor is not None
+        region = cursor.region(drawn.scale)
+        assert (region.open_above, region.open_below) == (True, True)
+        assert region.last - region.first in range(1, 21)
+        assert "region" in screen(app)
+        await pilot.press("escape")
+        assert screen(app).splitlines()[bottom] == shown.splitlines()[bottom]
+        await click(pilot, 40, bottom - 2)
+        picked = app.scene.selection.region
+        assert app.scene.selection.screen == "outliers"
+        assert picked is not None
+        assert 0 < picked.end_us - picked.begin_us <= 2 * drawn.timeline.column_us
+        await pilot.press("escape")
+        assert app.scene.selection.screen == "overview"
+
+
+async def test_the_wheel_moves_the_selection():
+    app = make(Source(host(4, 20)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        names = [one.device.name for one in app.scene.view.subjects()]
+        await app._wheel("down")
+        await app._wheel("down")
+        await app._wheel("up")
+        assert app.scene.selection.selected == names[1]
+
+
+@pytest.mark.parametrize(("key", "first"), [("4", r"^▸\d\d:"), ("5", "^▸"), ("6", "^▸")])
+async def test_rows_of_other_screens_are_selected_too(key, first):
+    app = make(Source(FRAMES))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press(key)
+        await painted(pilot)
+        if not re.search(first, screen(app), re.MULTILINE):
+            pytest.skip("no rows in these frames")
+        y = line_of(app, first)
+        lines = screen(app).splitlines()
+        if key == "6" or not re.match(r" \S", lines[y + 1]):
+            y -= 1
+        await click(pilot, 10, y + 1)
+        await painted(pilot)
+        assert screen(app).splitlines()[y + 1].startswith("▸")
+
+
+async def test_a_click_nowhere_does_nothing():
+    app = make(Source(host(2, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        before = app.scene.selection
+        for y in range(24):
+            if not screen(app).splitlines()[y].strip():
+                await click(pilot, 70, y)
+        await click(pilot, 1, 0)
+        assert app.scene.selection == before
+        await pilot.press("slash", *"nvme0")
+        typed = app.scene.selection
+        await click(pilot, 5, 3)
+        assert app.scene.selection == typed
+
+
+async def test_a_click_in_the_palette_runs_the_command():
+    app = make(Source(host(2, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("colon", *"stages of the selected")
+        assert isinstance(app.screen, PaletteScreen)
+        await click(pilot, 20, 2)
+        assert app.screen is app._main
+        assert app.scene.selection.context == "stage"
+
+
+@pytest.mark.parametrize("mouse", ["1", "0"])
+def test_the_terminal_reports_the_mouse_where_it_is_wanted(mouse):
+    """A real terminal: what it is asked for, a click as xterm writes it, and that it is taken back at the end."""
+    terminal = Terminal(MOUSE=mouse)
+    assert terminal.read(60, until=b"nvme5n1")
+    asked = b"\x1b[?1002h" in terminal.seen
+    assert asked == (mouse == "1")
+    assert b"\x1b[?1003h" not in terminal.seen
+    if asked:
+        foot = terminal.screen()[-1]
+        x = foot.index("4 outliers") + 2
+        terminal.seen = b""
+        terminal.write(f"\x1b[<0;{x};24M\x1b[<0;{x};24m".encode())
+        assert terminal.read(60, until=b"outliers"), terminal.screen()
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0
+    assert b"\x1b[?1002l" in terminal.seen or not asked
