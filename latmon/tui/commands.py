@@ -358,6 +358,16 @@ def ops(view: ViewState, _by: int) -> Selection:
     return replace(view.selection, op=after(tuple(name for name, _ in OP_CHOICES), view.selection.op))
 
 
+def apart(view: ViewState, _by: int) -> Selection:
+    """Toggle between reads and writes of the selected device apart and together."""
+    selection = replace(view.selection, op="all", cursor=None, band=None, fold="", panel=_big(view.selection.panel))
+    return replace(selection, apart=not view.selection.splits)
+
+
+def _big(panel: str) -> str:
+    return PANELS[0] if panel == "maps" else panel
+
+
 def window(view: ViewState, by: int) -> Selection:
     """Use a longer or a shorter window."""
     return replace(view.selection, window_us=window_beside(view.selection.window_us, by))
@@ -380,7 +390,7 @@ STEPS: Mapping[str, Step] = MappingProxyType(
         one.__name__: one
         for one in (
             *(screen, enter, leave, ops, window, details, scroll),
-            *(fold, move, turn, next_panel, zoom, sort),
+            *(fold, move, turn, next_panel, zoom, sort, apart),
             *(busy, aside, audit_row, through),
             *(pick, read, order),
             *(part, line, cpus, delays),

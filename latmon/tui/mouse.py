@@ -116,8 +116,9 @@ def map_cell(there: Place, view: ViewState) -> MapCell | None:
 
     The axis of the map is the column of `│` and `┤` that ends at `└` and is as high as the scale.
     """
-    drawn = view.latency_map.drawn
-    if drawn is None or view.selection.context not in _MAP or view.selection.panel == "maps" or view.selection.fold:
+    drawn, selection = view.latency_map.drawn, view.selection
+    is_other = selection.panel == "maps" or selection.fold or selection.splits
+    if drawn is None or selection.context not in _MAP or is_other:
         return None
     rows = drawn.scale.rows
     for bottom in range(there.y + 1, min(there.y + rows + 1, len(there.lines))):

@@ -43,6 +43,8 @@ class ViewState:
     """The findings at the time that is shown."""
     order: Order = field(default_factory=Order)
     """Keeps rows in place."""
+    write_map: HeatmapState = field(default_factory=HeatmapState)
+    """Latencies of writes, where they are apart from reads."""
     past: Past | None = None
     """All captured frames."""
     begins: tuple[TimelineEvent, ...] = ()

@@ -177,6 +177,8 @@ _ROOMY = 30
 """Lines of a panel from which on the table has a title."""
 TITLES = tuple(dict.fromkeys(field.title for field in COLUMNS))
 """Titles of all columns, as users name them."""
+OF_DEVICE = (_OUT, "queue", "peers")
+"""Titles of columns that are not known per op."""
 TREND_MIN = 6
 TREND_MAX = 60
 
@@ -257,6 +259,18 @@ def row(subject: Subject, columns: Placed[Subject], trend: int) -> Line:
         cells = [Span(text, "dim") for text, _ in cells]
     text = "gone" if subject.gone else subject.trend
     return (mark, *cells, Span(cell(text, trend), "dim")) if trend else (mark, *cells)
+
+
+def op_row(subject: Subject, op: str, columns: Placed[Subject], trend: int) -> Line:
+    """Return the row of one op of a device, below the device's own; what is known of the device alone is blank."""
+    known = tuple((replace(f, make=_blank) if f.title in OF_DEVICE else f, cells) for f, cells in columns)
+    one = replace(subject, selection=replace(subject.selection, op=op), trend="")
+    mark, (name, role), *cells = row(one, known, trend)
+    return (Span(" " * len(mark.text)), Span(cell(f"  {op}", len(name)), role), *cells)
+
+
+def _blank(_subject: Subject, _cells: int) -> str:
+    return ""
 
 
 def order(

@@ -112,6 +112,7 @@ class Scene:
         self.ended: str | None = None
         self._mode = mode
         self._latency_map, self._delay_map, self._depth_map = HeatmapState(), HeatmapState(), HeatmapState()
+        self._write_map = HeatmapState()
         self._order = Order()
 
     @property
@@ -156,6 +157,7 @@ class Scene:
             self.at is not None,
             self.findings_state.current,
             self._order,
+            self._write_map,
             self.archive,
             self.findings_state.begins,
         )
@@ -196,6 +198,7 @@ class Scene:
         self._reselect(frame.removed)
         if self.at is None:
             self._latency_map.advance(kept)
+            self._write_map.advance(kept)
         else:  # otherwise the return to the edge would sum a minute of them
             on_demand = self.edge.on_demand
             deque(on_demand.keep(on_demand.groups), 0)
@@ -336,6 +339,8 @@ class Scene:
                 self._read_stages()
         elif old.panel != selection.panel:
             self._latency_map.forget()
+        elif not selection.splits:
+            self._write_map.forget()
 
     def _restart(self, now: str = NOW) -> None:
         for one in self._maps:
@@ -344,7 +349,7 @@ class Scene:
 
     @property
     def _maps(self) -> tuple[HeatmapState, ...]:
-        return self._latency_map, self._delay_map, self._depth_map
+        return self._latency_map, self._delay_map, self._depth_map, self._write_map
 
     def draw(self, width: int, height: int) -> Panels:
         """Return the parts of a screen of this size; the caller adds the line of keys."""

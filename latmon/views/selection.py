@@ -286,6 +286,8 @@ class Selection:
     columns: tuple[str, ...] = ()
     """Titles of the device table's columns; empty: as many as fit."""
     op: str = "all"
+    apart: bool = False
+    """Reads and writes of the selected device apart, on the overview."""
     window_us: int = 60_000_000
     threshold_us: int | None = None
     globs: tuple[str, ...] = ()
@@ -350,6 +352,11 @@ class Selection:
         return self.selected not in ("", self.offered)
 
     @property
+    def splits(self) -> bool:
+        """Return whether reads and writes are shown apart: not with one op alone, nor where something is marked."""
+        return self.apart and self.op == "all" and self.cursor is None and self.band is None and not self.fold
+
+    @property
     def ops(self) -> tuple[str, ...]:
         return dict(OP_CHOICES)[self.op]
 
@@ -386,13 +393,6 @@ class ViewSettings:
         panel = self.screen if self.screen in PANELS else PANELS[0]
         screen = self.screen if self.screen in SCREENS else SCREENS[0]
         return replace(found, screen=screen, panel=panel)
-
-
-def table_words(selection: Selection) -> str:
-    """Return sort, filter and op for the title of a table, where they differ from the default."""
-    words = [f"sort {selection.sort}"] if selection.sort != SORTS[0] else []
-    words += [f"filter {selection.pattern}"] if selection.pattern else []
-    return ", ".join([*words, *([f"{selection.op} only"] if selection.op != "all" else [])])
 
 
 def after(options: tuple[str, ...], now: str) -> str:

@@ -165,6 +165,6 @@ def test_saved_views(home):
     ],
 )
 def test_a_mistake_in_what_the_screen_shows_names_its_place(home, text, said):
-    with pytest.raises(UsageError, match="config.yaml") as raised:
+    with pytest.raises(UsageError, match=r"config\.yaml") as raised:
         load(home, text)
     assert said in str(raised.value)

@@ -144,3 +144,28 @@ def test_the_title_of_a_table_names_what_differs_from_the_default():
     assert table_words(Selection()) == ""
     selection = Selection(sort=SORTS[1], pattern="!sda", op="write")
     assert table_words(selection) == "sort p99, filter !sda, write only"
+
+
+async def test_reads_and_writes_are_apart_at_one_key():
+    frames = host(2, 30)
+    app = make(Source(frames))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        together = screen(app)
+        await pilot.press("r")
+        await painted(pilot)
+        shown = screen(app).splitlines()
+        rows = [line.split()[0] for line in shown[2:6]]
+        assert rows == ["▸nvme0n1", "read", "write", "nvme1n1"]
+        assert any(line.startswith(" nvme0n1 read") for line in shown)
+        assert any(line.startswith(" nvme0n1 write") for line in shown)
+        assert sum("└─" in line for line in shown) == 2
+        await pilot.press("v")
+        assert app.scene.selection.cursor is not None
+        assert not app.scene.selection.splits
+        await pilot.press("escape", "escape")
+        await painted(pilot)
+        assert app.scene.selection.splits
+        await pilot.press("r")
+        await painted(pilot)
+        assert screen(app) == together

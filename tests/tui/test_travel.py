@@ -589,8 +589,7 @@ async def test_a_click_on_the_strip_goes_there(with_a_burst):
 
 
 async def test_a_key_that_moves_in_time_is_not_overruled_by_the_worst_minute(with_a_burst):
-    path, frames = with_a_burst
-    app = app_of(ReplayBackend([path]), mode="REPLAY", to_worst=True)
+    app = app_of(ReplayBackend([with_a_burst[0]]), mode="REPLAY", to_worst=True)
     async with app.run_test(size=(80, 24)) as pilot:
         app._travel._scene.archive.scanned = False
         await pilot.press("g")

@@ -34,6 +34,7 @@ from latmon.views.device_table import (
     is_titled,
     largest,
     of_counted,
+    op_row,
     sparkline,
     table_title,
 )
@@ -701,6 +702,8 @@ def tail_cell(found: tuple[str, float] | None, cells: int, ink: Ink) -> Line:
 _MIN_MAP = 11
 _MAP_SHARE = 0.6
 """Least share of the lines that the map of the selected device has beside the table."""
+_APART = ("read", "write")
+"""Ops that are shown apart."""
 
 
 def overview(view: ViewState, width: int, room: int) -> list[Line]:
@@ -714,11 +717,24 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
         above = [table_title(view.selection, (1, len(subjects)), len(subjects))] if is_titled(view.selection, 0) else []
         return [*above, *_maps(view, subjects, width, room - len(above))]
     titled = is_titled(view.selection, room)
-    most = max(room - 1 - titled - max(_MIN_MAP, round(room * _MAP_SHARE)), 1)
+    extra = len(_APART) if view.selection.splits else 0
+    most = max(room - 1 - titled - extra - max(_MIN_MAP, round(room * _MAP_SHARE)), 1)
     at = subjects.index(chosen)
     rows = [chosen] if panel == "zoom" else [subjects[i] for i in around(len(subjects), at, most)]
     table = device_rows(view, rows, subjects, width, titled=titled)
+    if extra:
+        return [*table, *_maps_apart(view, chosen, width, room - len(table))]
     return [*table, *big_map(view, chosen, width, room - len(table))]
+
+
+def _maps_apart(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
+    """Return the map of a device's reads above that of its writes."""
+    lines: list[Line] = []
+    for op, state, past in zip(_APART, (view.latency_map, view.write_map), (None, view.past), strict=True):
+        of_op = replace(view, selection=replace(view.selection, op=op), latency_map=state, past=past)
+        one = replace(chosen, selection=replace(chosen.selection, op=op), times_peers=None)
+        lines += big_map(of_op, one, width, room - len(lines) if lines else room // 2)
+    return lines
 
 
 def device_rows(
@@ -743,6 +759,10 @@ def device_rows(
     for s in rows:
         line = table_row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
         lines.append((*line, *gap, *_tail(view, s, tail_cells)))
+        if view.selection.splits and s.device.name == s.selection.selected:
+            for op in _APART:
+                of_op = replace(view, selection=replace(view.selection, op=op))
+                lines.append((*op_row(s, op, columns, trend), *gap, *_tail(of_op, s, tail_cells)))
     return lines
 
 
