@@ -67,6 +67,7 @@ class Moments:
         self._scene = Scene(selection, mode=mode, ink=ink, findings=rules)
         self._scene.findings_state.at_once, self._scene.findings_state.late_us = False, WINDOW_US
         self._scene.store.origin = origin
+        self._scene.has_strip = False
         self.last: Frame | None = None
 
     def append(self, frame: Frame) -> None:

@@ -274,6 +274,7 @@ class LatmonApp(App[int]):
     BINDINGS: ClassVar[list[BindingType]] = list(bindings())
     ENABLE_COMMAND_PALETTE = False
     ESCAPE_TO_MINIMIZE = False
+    ALLOW_SELECT = False
 
     def __init__(
         self,

@@ -97,6 +97,12 @@ _HEALTH = (
     ("● ○", "recording, with the file's name or why it stopped; not recording (no rec)"),
 )
 """Facts of the page of details; those that limit the numbers are on the health line."""
+_MOUSE = (
+    ("click", "selects a row; opens the selected one; presses a key of the last line; goes to a time on the strip"),
+    ("", "below a map; on a cell of the map: lists its outliers"),
+    ("drag", "on the map: marks a region, whose outliers Enter lists"),
+    ("wheel", "the row above or below"),
+)
 _NUMBERS = (
     ("p50 p99 p99.9", "upper bound of the bucket that holds the quantile, never more than the max"),
     ("digits", "a bucket is at most 12.5 % wide, so a quantile has two; `~` where a bucket is an octave"),
@@ -149,6 +155,11 @@ _NUMBERS = (
     ("IOPS, depth", "below a large map: I/Os per second of each column, and the most I/Os in the driver"),
     ("╎", "time without data"),
     (
+        "┃",
+        "in the strip below a map, which is the whole recording or history: the end of the window that is shown. The",
+    ),
+    ("", "height is the slowest I/O of each part, on a logarithmic scale; M and ! are marks and findings"),
+    (
         "M ! R S C L G W",
         "on a time axis: a mark, a finding's begin or end, a probe's restart, a suspended host, a clock that was set,",
     ),
@@ -179,6 +190,7 @@ def pages(
     """
     every = [
         *sections,
+        ("Mouse (--no-mouse leaves it to the terminal)", _MOUSE),
         ("Numbers", _NUMBERS),
         ("Health of the capture (I)", _HEALTH),
         ("Outstanding I/O", _OUTSTANDING),

@@ -107,6 +107,8 @@ class Scene:
         self.comparison: Comparison | None = None
         """A comparison of two periods that replaces the panel."""
         self.message = ""
+        self.has_strip = True
+        """Whether maps have a strip of all captured time below them; a picture knows only the time around it."""
         self.banner: TourBanner | None = None
         """The text of a tour on this screen."""
         self.ended: str | None = None
@@ -158,7 +160,7 @@ class Scene:
             self.findings_state.current,
             self._order,
             self._write_map,
-            self.archive,
+            self.archive if self.has_strip else None,
             self.findings_state.begins,
         )
 
