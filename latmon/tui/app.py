@@ -41,7 +41,7 @@ from latmon.tui.style import DEPTHS, face, textual_theme
 from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, narrow
 from latmon.tui.time_travel import TRAVEL, Travel
 from latmon.tui.tour import Guide
-from latmon.views.context import ViewState
+from latmon.views.context import ViewState, selected
 from latmon.views.findings_state import Alarm, FindingsState
 from latmon.views.screen import Scene
 from latmon.views.selection import SCREENS, MapCell, Selection, ViewSettings, after
@@ -256,6 +256,8 @@ def traced_devices(selection: Selection, shown: str = "") -> tuple[str, ...] | N
     return ()
 
 
+_DEVICE_ROWS = ("move", "audit_row")
+"""Actions of the arrows where rows are devices."""
 DEFAULT_THEME = "dark"
 _MESSAGE_S = 8.0
 _PAINTED_S = 0.03
@@ -489,6 +491,10 @@ class LatmonApp(App[int]):
         self._choose(self._views[name].over(base))
         self.say(f"view {name}")
 
+    def action_setting(self, key: str, value: str | int) -> None:
+        """Change one of ViewSettings; what else is on the screen stays."""
+        self._choose(ViewSettings(**{key: value}).over(self.scene.selection))  # type: ignore[arg-type]  # as the key wants
+
     async def _run_command(self, command: Command | None) -> None:
         """Run what the palette ended with: the actions one after the other, as by their keys."""
         for call in command.calls if command is not None else ():
@@ -679,18 +685,21 @@ class LatmonApp(App[int]):
     async def _click_row(self, there: mouse.Place, view: ViewState) -> None:
         """Select the row, or open it when it is selected."""
         context = view.selection.context
-        if mouse.is_open(there):
-            await self._run_action(mouse.action_of("enter", context))
+        down = mouse.action_of("down", context)
+        if down is None:
             return
         parts = mouse.headings(view) if context in ("interrupts", "tables") else ()
         by = mouse.rows_from_selected(there, context, parts)
-        down = mouse.action_of("down", context)
-        if by is not None and down is not None:
+        name = mouse.device_at(there, view) if down.name in _DEVICE_ROWS else ""
+        chosen = selected(view.subjects())
+        if by == 0 or (name and chosen is not None and name == chosen.device.name):
+            await self._run_action(mouse.action_of("enter", context))
+        elif by is not None:
             self._choose(STEPS[down.name](view, by))
+        elif name:
+            self._choose(replace(view.selection, selected=name, band=None))
         elif parts and (part := mouse.part_at(there, view)) is not None and part != view.selection.part:
             self._choose(STEPS["part"](view, part - view.selection.part))
-        elif not parts and (name := mouse.device_at(there, view)):
-            self._choose(replace(view.selection, selected=name, band=None))
 
     async def on_mouse_scroll_up(self) -> None:
         await self._wheel("up")

@@ -16,7 +16,8 @@ from latmon.tui.prompt import FILTER, SEEK, WORDS, Choice, Prompt
 from latmon.tui.time_travel import TRAVEL
 from latmon.views.context import ViewState
 from latmon.views.lines import Line, Span, width
-from latmon.views.selection import SCREENS
+from latmon.views.selection import OP_CHOICES, SCREENS, SORTS, WINDOWS_US
+from latmon.views.units import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,12 +279,16 @@ class Command(NamedTuple):
 def commands(context: str, views: Sequence[str] = (), *, touring: bool = False) -> list[Command]:
     """Return every action: those of this context first, then those of all contexts, then those of other screens.
 
-    An action of another screen begins with the actions that lead there. `views`: names of saved views.
+    Between them are the values of sort, op and window, and the saved `views`. An action of another screen begins with
+    the actions that lead there.
     """
     known = [a for a in ACTIONS if a.does and (a.on != _TOUR or touring)]
     here = [a for a in known if context in a.on or a.on == _TOUR]
     everywhere = [a for a in known if not a.on]
     found = [Command(a.shown, a.does, (a.call,), f"{a.brief} {a.name}") for a in (*here, *everywhere)]
+    found += [Command("s", f"sort by {name}", (f"setting('sort', {name!r})",)) for name in SORTS]
+    found += [Command("o", f"show {_op(name)}", (f"setting('op', {name!r})",)) for name, _ in OP_CHOICES]
+    found += [Command("+ -", f"window of {span(us)}", (f"setting('window', {us})",)) for us in WINDOWS_US]
     found += [Command("V", f"saved view {name}", (f"view({name!r})",)) for name in views]
     known_here = {(a.name, a.by) for a in here}
     for a in known:
@@ -292,6 +297,10 @@ def commands(context: str, views: Sequence[str] = (), *, touring: bool = False) 
             keys = " ".join(one.shown.split()[0] for one in (*way, a))
             found.append(Command(keys, f"{a.does} ({a.on[0]})", tuple(one.call for one in (*way, a)), a.brief))
     return found
+
+
+def _op(name: str) -> str:
+    return "all ops" if name == "all" else f"{name} only"
 
 
 def matching(some: Iterable[Command], typed: str) -> list[Command]:

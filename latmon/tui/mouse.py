@@ -30,6 +30,8 @@ _ROWS: Mapping[str, re.Pattern[str]] = MappingProxyType(
     },
 )
 """Context with rows that aren't devices -> the begin of a row's first line."""
+_TILE = " p99 "
+"""Words of the title of a small map."""
 _TALL = 24
 """Most lines of a small map below its title."""
 
@@ -73,6 +75,8 @@ def device_at(there: Place, view: ViewState) -> str:
     names = {one.device.name for one in view.subjects()}
     is_tile = view.selection.context == "overview" and view.selection.panel == "maps"
     for y in range(there.y, max(there.y - _TALL, 0) if is_tile else there.y - 1, -1):
+        if is_tile and _TILE not in there.lines[y]:
+            continue
         words = [(one.start(), one[0]) for one in _WORD.finditer(there.lines[y])]
         found = [(x, word) for x, word in words if word in names]
         if found:
@@ -160,8 +164,3 @@ def share_of_strip(there: Place) -> float | None:
     if "┃" not in line or not LABEL <= there.x < end:
         return None
     return (there.x - LABEL + 0.5) / (end - LABEL)
-
-
-def is_open(there: Place) -> bool:
-    """Return whether the cell is in the line of the selected row."""
-    return there.lines[there.y].startswith("▸")
