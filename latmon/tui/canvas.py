@@ -230,7 +230,7 @@ class HelpScreen(SearchScreen[None]):
 
     def __init__(self, context: str, origin: Origin | None, face: Face, *, colourless: bool) -> None:
         super().__init__(face, colourless=colourless)
-        self._context, self._origin = context, origin
+        self._below, self._origin = context, origin
 
     def _pressed(self, key: str) -> bool:
         if key in _CLOSE_HELP and not self._typed:
@@ -239,7 +239,7 @@ class HelpScreen(SearchScreen[None]):
         return super()._pressed(key)
 
     def _page(self, width: int, height: int) -> list[Line]:
-        context, room = self._context, height - 1
+        context, room = self._below, height - 1
         lines = pages(sections(context), self._origin, width, brief=brief_keys(context), wanted=self._typed)
         self._moved = max(0, min(self._moved, len(lines) - room))
         shown = lines[self._moved : self._moved + room]
