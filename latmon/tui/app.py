@@ -469,7 +469,7 @@ class LatmonApp(App[int]):
 
     def action_palette(self) -> None:
         some = commands(self.scene.selection.context, tuple(self._views), touring=self._guide.leads)
-        self.push_screen(PaletteScreen(some, self._face, colourless=self._depth == "none"), self._run_command)
+        self.push_screen(PaletteScreen(some, self._run_command, self._face, colourless=self._depth == "none"))
 
     def action_view(self, name: str = "") -> None:
         """Show a saved view, by default the next one; what it doesn't set is as at the start."""
@@ -495,9 +495,9 @@ class LatmonApp(App[int]):
         """Change one of ViewSettings; what else is on the screen stays."""
         self._choose(ViewSettings(**{key: value}).over(self.scene.selection))  # type: ignore[arg-type]  # as the key wants
 
-    async def _run_command(self, command: Command | None) -> None:
-        """Run what the palette ended with: the actions one after the other, as by their keys."""
-        for call in command.calls if command is not None else ():
+    async def _run_command(self, command: Command) -> None:
+        """Run the actions of a command one after the other, as by their keys."""
+        for call in command.calls:
             await self.run_action(call)
 
     def action_tour(self, by: int) -> None:
@@ -721,6 +721,8 @@ class LatmonApp(App[int]):
             return action == "stop_now"
         if action == "tour":
             return self._guide.leads
+        if action == "setting":
+            return True
         name, by = parameters if action in ("choose", "travel") else (action, 0)
         return works(str(name), int(str(by)), self.scene.selection.context)
 

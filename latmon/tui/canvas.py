@@ -5,9 +5,8 @@ Every text is asserted to be clean here; nothing parses markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import TypeVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -31,7 +30,6 @@ from latmon.views.help import pages
 from latmon.views.lines import BLANK, Line, Span, cell, fit
 from latmon.views.screen import Scene, screen_lines
 
-Result = TypeVar("Result")
 _FAR = 1_000_000
 _WHEEL = 3
 """Lines by one step of the mouse wheel."""
@@ -169,7 +167,7 @@ class MainScreen(Screen[None]):
             self._canvas.show(screen_lines(self.scene, self._foot, width, height), face)
 
 
-class SearchScreen(ModalScreen[Result]):
+class SearchScreen(ModalScreen[None]):
     """A page of lines over the main screen, searched by typing. Esc clears the search, then closes the page."""
 
     def __init__(self, face: Face, *, colourless: bool) -> None:
@@ -185,7 +183,7 @@ class SearchScreen(ModalScreen[Result]):
     def on_resize(self) -> None:
         self.call_after_refresh(self._draw)
 
-    def on_key(self, event: Key) -> None:
+    async def on_key(self, event: Key) -> None:
         event.stop()
         event.prevent_default()
         room = max(self.size.height - 2, 1)
@@ -194,7 +192,7 @@ class SearchScreen(ModalScreen[Result]):
             self._moved += by
         elif event.key == "escape" and self._typed:
             self._typed, self._moved = "", 0
-        elif not self._pressed(event.key):
+        elif not await self._pressed(event.key):
             self._typed, self._moved = InputLine(self._typed).after(event.key, event.character).text, 0
         self._draw()
 
@@ -206,7 +204,7 @@ class SearchScreen(ModalScreen[Result]):
         self._moved += _WHEEL
         self._draw()
 
-    def _pressed(self, key: str) -> bool:
+    async def _pressed(self, key: str) -> bool:
         """Handle a key of the page; return whether it is one."""
         if key == "escape":
             self.dismiss()
@@ -225,18 +223,18 @@ class SearchScreen(ModalScreen[Result]):
         return (Span(" search: ", "accent"), Span(self._typed, "strong"), Span("█  "), *more)
 
 
-class HelpScreen(SearchScreen[None]):
+class HelpScreen(SearchScreen):
     """The help page, which scrolls; `context`: that of the screen below."""
 
     def __init__(self, context: str, origin: Origin | None, face: Face, *, colourless: bool) -> None:
         super().__init__(face, colourless=colourless)
         self._below, self._origin = context, origin
 
-    def _pressed(self, key: str) -> bool:
+    async def _pressed(self, key: str) -> bool:
         if key in _CLOSE_HELP and not self._typed:
             self.dismiss()
             return True
-        return super()._pressed(key)
+        return await super()._pressed(key)
 
     def _page(self, width: int, height: int) -> list[Line]:
         context, room = self._below, height - 1
@@ -254,28 +252,35 @@ class HelpScreen(SearchScreen[None]):
         return [*shown, *[()] * (room - len(shown)), foot]
 
 
-class PaletteScreen(SearchScreen[Command]):
-    """The command palette: every command by its name. Enter ends it with the selected one."""
+class PaletteScreen(SearchScreen):
+    """The command palette: every command by its name. Enter closes it and runs the selected one."""
 
-    def __init__(self, some: Sequence[Command], face: Face, *, colourless: bool) -> None:
+    def __init__(
+        self, some: Sequence[Command], run: Callable[[Command], Awaitable[None]], face: Face, *, colourless: bool
+    ) -> None:
         super().__init__(face, colourless=colourless)
-        self._commands = some
+        self._commands, self._run_command = some, run
         self._seen = range(0)
         """Numbers of the commands on the screen."""
 
-    def on_mouse_up(self, event: MouseUp) -> None:
+    async def on_mouse_up(self, event: MouseUp) -> None:
         row = int(event.y) - _HEAD
         if 0 <= row < len(self._seen):
-            self.dismiss(self._found[self._seen[row]])
+            await self._end_with(self._found[self._seen[row]])
+
+    async def _end_with(self, command: Command) -> None:
+        """Close the palette and run a command before the next key, which may be one of the screen below."""
+        self.dismiss()
+        await self._run_command(command)
 
     @property
     def _found(self) -> list[Command]:
         return matching(self._commands, self._typed)
 
-    def _pressed(self, key: str) -> bool:
+    async def _pressed(self, key: str) -> bool:
         if key == "enter" and (found := self._found):
-            self.dismiss(found[min(max(self._moved, 0), len(found) - 1)])
-        return key == "enter" or super()._pressed(key)
+            await self._end_with(found[min(max(self._moved, 0), len(found) - 1)])
+        return key == "enter" or await super()._pressed(key)
 
     def _page(self, width: int, height: int) -> list[Line]:  # noqa: ARG002  the canvas cuts the lines
         found = self._found
@@ -295,5 +300,5 @@ class PaletteScreen(SearchScreen[Command]):
             )
             for i in self._seen
         ]
-        nothing: Line = (Span("  no command has these words"),)
-        return [head, (), *(rows or [nothing])]
+        lines: list[Line] = [head, (), *rows]
+        return lines if rows else [*lines, (Span("  no command has these words"),)]

@@ -71,7 +71,7 @@ ACTIONS = (
     Action("screen", "5", "5", "interrupts: per CPU and device, softirqs and wake-ups", "irqs", 4),
     Action("screen", "6", "6", "findings: what is wrong, in words", "found", 5),
     Action("zoom", "enter", "Enter", "only the selected device", "zoom", on=_OVERVIEW),
-    Action("enter", "enter", "Enter", "the stages of the selected device", "open", on=("stages",)),
+    Action("enter", "enter", "Enter", "open the selected device: its stages", "open", on=("stages",)),
     Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
     Action("delays", "enter", "Enter", "delays: a heat map of the softirq vector", "map", on=("interrupts",)),
     Action("evidence", "enter", "Enter", "the evidence: its screen, device and latencies", "show", on=_FINDINGS),
@@ -182,8 +182,8 @@ ACTIONS = (
     Action("cpus", "right,l", "→ l", "CPUs after", by=1, on=_TABLES),
     Action("scroll", "up,k", "↑ k", "up a line", by=-1, on=("outlier",)),
     Action("scroll", "down,j", "↓ j", "down a line", by=1, on=("outlier",)),
-    Action("through", "pageup,b", "PgUp", "up the list of I/Os in flight", by=-1, on=("outstanding",)),
-    Action("through", "pagedown,f", "PgDn", "down that list, each I/O by itself", by=1, on=("outstanding",)),
+    Action("through", "pageup,b", "PgUp", "list up: the I/Os in flight", by=-1, on=("outstanding",)),
+    Action("through", "pagedown,f", "PgDn", "list down: the I/Os in flight, each by itself", by=1, on=("outstanding",)),
     Action(
         "scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier", "audit", "findings", "details")
     ),
@@ -305,9 +305,16 @@ def _op(name: str) -> str:
 
 def matching(some: Iterable[Command], typed: str) -> list[Command]:
     """Return the commands with all typed words, those that begin with them first. Case is ignored."""
-    wanted = typed.lower()
-    found = [one for one in some if all(word in f"{one.text} {one.words}".lower() for word in wanted.split())]
-    return sorted(found, key=lambda one: not one.text.lower().startswith(wanted.strip()))
+    wanted = typed.lower().strip()
+
+    def has(text: str) -> bool:
+        return all(word in text.lower() for word in wanted.split())
+
+    def rank(one: Command) -> tuple[bool, ...]:
+        text = one.text.lower()
+        return not text.startswith(wanted), wanted not in text, not has(text)
+
+    return sorted((one for one in some if has(f"{one.text} {one.words}")), key=rank)
 
 
 def _action(name: str, by: int) -> Action:
@@ -326,10 +333,12 @@ def _pairs(some: Sequence[Action]) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     before: Action | None = None
     for a in (one for one in some if one.does):
-        if before is not None and (before.name, before.on, before.by) == (a.name, a.on, -a.by) and a.by:
-            keys, title = rows.pop()
-            more = " ".join(word for word in a.title.split() if word not in before.title.split())
-            rows.append((f"{keys} {a.shown.split()[0]}", f"{title}, {more}"))
+        both = f"{before.shown.split()[0]} {a.shown.split()[0]}" if before is not None else ""
+        opposite = before is not None and (before.name, before.on, before.by) == (a.name, a.on, -a.by)
+        if opposite and a.by and len(both) <= _BRIEF_KEYS:
+            _, title = rows.pop()
+            more = " ".join(word for word in a.title.split() if word not in title.split())
+            rows.append((both, f"{title}, {more}"))
             before = None
         elif a.title not in [title for _, title in rows]:
             rows.append((a.shown.split()[0], a.title))
@@ -377,6 +386,8 @@ def _entry(action: Action, text: str, *, here: bool) -> Line:
     return Span(action.shown.split()[0], "accent"), Span(f" {text}", "strong" if here else "dim"), Span(gap)
 
 
+_BRIEF_KEYS = 9
+"""Cells of the keys in the brief table."""
 _SEEN = 60
 """Characters of a typed line that are shown."""
 
