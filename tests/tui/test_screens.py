@@ -271,7 +271,7 @@ def test_each_key_is_reported_once_for_a_screen():
         reported = [(shown, does) for shown, does in keys if does]
         assert len(reported) == len(set(reported))
     assert [does for shown, does in dict(sections())["Keys of the overview (1)"] if shown == "v"] == [
-        "the selected device alone, and a cursor on its heat map"
+        "cursor: on the heat map of the selected device, which is shown alone"
     ]
 
 

@@ -600,7 +600,7 @@ async def test_a_key_that_moves_in_time_is_not_overruled_by_the_worst_minute(wit
 
 def test_the_strip_of_a_live_session_needs_room_and_history():
     made = session(FRAMES)
-    assert "┃" not in "\n".join(drawn(made, (80, 24)))
+    assert "┃" not in "\n".join(drawn(made, (80, 18)))
     lines = drawn(made, (160, 50))
     strips = [line for line in lines if "┃" in line]
     assert len(strips) == 1
