@@ -143,6 +143,7 @@ class Travel:
         self._scene.findings_state.survey(past, self._scene.edge.store.origin)
         if slowest:
             at = stamps[stamps.slowest_us.index(slowest)]
+            self._scene.forget_order()
             self._go(stamps.nearest(at.mono_us + self._scene.selection.window_us // _BEFORE_END))
             self._say(f"the slowest I/O, {spelled(slowest)} at {clock(at.wall)}; space plays on, g is the begin")
         return True

@@ -288,6 +288,10 @@ class Scene:
         if seen.timeline is not None:
             self._latency_map.take(seen.timeline)
 
+    def forget_order(self) -> None:
+        """Order the rows by the time that is shown alone, for one that has nothing to do with the last."""
+        self._order = Order()
+
     def pause(self) -> None:
         """Freeze the live edge as it is shown; nothing is read."""
         last = self.edge.window.last
