@@ -59,6 +59,8 @@ class Travel:
         self._is_to_go_on = False
         """Whether a replay continues once the time is read."""
         self._kind = KINDS[0]
+        self._reorders = False
+        """Whether rows get a new order once the time is read."""
 
     def hold(self, _by: int) -> None:
         """Pause, or continue: live at the newest frame, in a replay from the time that is shown."""
@@ -98,6 +100,9 @@ class Travel:
         except LatmonError as error:  # a removed file: the screen stays as it is
             self._is_to_go_on = False
             self._say(str(error))
+        if self._reorders:
+            self._reorders = False
+            self._scene.forget_order()
         if self._is_to_go_on and self._played is not None:
             self._go_on(self._played)
         return True
@@ -143,7 +148,7 @@ class Travel:
         self._scene.findings_state.survey(past, self._scene.edge.store.origin)
         if slowest:
             at = stamps[stamps.slowest_us.index(slowest)]
-            self._scene.forget_order()
+            self._reorders = True
             self._go(stamps.nearest(at.mono_us + self._scene.selection.window_us // _BEFORE_END))
             self._say(f"the slowest I/O, {spelled(slowest)} at {clock(at.wall)}; space plays on, g is the begin")
         return True
