@@ -324,9 +324,9 @@ def _action(name: str, by: int) -> Action:
 def brief_keys(context: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return (keys, title) of this context with the screens, and of all contexts; opposite actions share a row."""
     own = [a for a in ACTIONS if context in a.on]
-    screens = [a for a in ACTIONS if a.name == "screen"]
-    everywhere = [a for a in ACTIONS if not a.on and a.name != "screen"]
-    return [*_pairs(own), *_pairs(screens)], _pairs(everywhere)
+    ways = [a for a in ACTIONS if a.name in _WAYS_OUT]
+    everywhere = [a for a in ACTIONS if not a.on and a.name not in _WAYS_OUT]
+    return [*_pairs(own), *_pairs(ways)], _pairs(everywhere)
 
 
 def _pairs(some: Sequence[Action]) -> list[tuple[str, str]]:
@@ -386,6 +386,8 @@ def _entry(action: Action, text: str, *, here: bool) -> Line:
     return Span(action.shown.split()[0], "accent"), Span(f" {text}", "strong" if here else "dim"), Span(gap)
 
 
+_WAYS_OUT = ("screen", "help", "leave", "stop", "stop_now")
+"""Actions of all contexts that are below those of the screen in the brief table: they lead away from it."""
 _BRIEF_KEYS = 9
 """Cells of the keys in the brief table."""
 _SEEN = 60
