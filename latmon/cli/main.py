@@ -84,7 +84,7 @@ def _live(args: argparse.Namespace) -> int:
     if args.inline:
         return _strip(request, _look(args, defaults), user, "live", defaults.findings, bell=bell)
     _need_terminal("latmon --record FILE --duration 60s")
-    return _watch(request, _look(args, defaults), user, "live", defaults, bell=bell)
+    return _watch(request, _screen(args, defaults), user, "live", defaults, bell=bell)
 
 
 def _name_tools(defaults: config.Config) -> None:
@@ -226,7 +226,7 @@ def _replay(args: argparse.Namespace) -> int:
         sweep=bool(defaults.sweep),
         findings=defaults.findings,
         to_worst=args.speed is None,
-        **_look(args, defaults),
+        **_screen(args, defaults),
     )
 
 
@@ -282,11 +282,11 @@ def _demo(args: argparse.Namespace) -> int:
     if args.inline:
         return _strip(request, _look(args, defaults), user, "demo", defaults.findings, bell=bell)
     _need_terminal("latmon demo --record FILE")
-    return _watch(request, _look(args, defaults), user, "demo", defaults, tour=tour, bell=bell)
+    return _watch(request, _screen(args, defaults), user, "demo", defaults, tour=tour, bell=bell)
 
 
 def _look(args: argparse.Namespace, defaults: config.Config) -> dict[str, Any]:
-    """Return the arguments of `tui.app.run` for its colours, the first screen, the saved views and the mouse.
+    """Return the arguments of `tui.app.run` and `tui.strip.run` for the colours and what is shown first.
 
     An option overrides the saved view, the view the config's own keys.
     """
@@ -303,9 +303,13 @@ def _look(args: argparse.Namespace, defaults: config.Config) -> dict[str, Any]:
         "theme": args.theme or defaults.theme,
         "ramp": args.ramp or defaults.ramp,
         "view": values,
-        "views": defaults.views,
-        "takes_mouse": defaults.mouse is not False and not args.no_mouse,
     }
+
+
+def _screen(args: argparse.Namespace, defaults: config.Config) -> dict[str, Any]:
+    """Return the arguments of `tui.app.run` for its look, the saved views and the mouse."""
+    mouse = defaults.mouse is not False and not args.no_mouse
+    return {**_look(args, defaults), "views": defaults.views, "takes_mouse": mouse}
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -13,8 +13,9 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import Any
 
 from textual.message import Message
@@ -31,7 +32,7 @@ from latmon.tui.terminal import colour_depth
 from latmon.views.findings_state import Alarm
 from latmon.views.lines import Line
 from latmon.views.screen import Scene
-from latmon.views.selection import Selection
+from latmon.views.selection import Selection, ViewSettings
 
 _LEAVE = {signal.SIGINT: EXIT_DONE, signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGHUP: 128 + signal.SIGHUP}
 _QUIT = b"qQ"
@@ -78,16 +79,21 @@ def run(
     title: str = "live",
     findings: Settings = DEFAULT,
     bell: bool = False,
+    view: Mapping[str, Any] = MappingProxyType({}),
 ) -> int | None:
     """Draw the strip until q or a signal; return the exit code, None where the source ended by itself.
 
     `title` is live, demo or replay; `findings`: the config's thresholds of rules; `bell`: ring for new critical
-    findings. Raises LatmonError where the source can't be opened.
+    findings; `view`: order, filter, window and op by the names of ViewSettings. Raises LatmonError where the source can't be opened.
     """
     depth = colour_depth(os.environ)
     worn = face(load_theme(theme or DEFAULT_THEME, ramp=ramp or AUTO), depth)
     scene = Scene(
-        Selection(globs=devices), mode=title.upper(), ink=worn.ink, archive=Archive(_HISTORY_US), findings=findings
+        ViewSettings(**view).over(Selection(globs=devices)),
+        mode=title.upper(),
+        ink=worn.ink,
+        archive=Archive(_HISTORY_US),
+        findings=findings,
     )
     return asyncio.run(_run(source, scene, Strip(scene, worn, depth, _put), Alarm() if bell else None))
 
