@@ -5,7 +5,10 @@ Everything is emulated, slowly: counts, ratios and names are asserted, never mic
 
 import os
 import shutil
+import threading
+import time
 
+import psutil
 import pytest
 from guests import run
 
@@ -108,3 +111,33 @@ def test_two_paths_to_one_nvme_disk(tmp_path):
     assert all(devices[path]["kind"] == "nvme-path" and devices[path]["serial"] == "TWOPATHS" for path in paths)
     timed = sum(devices[path]["ops"].get("read", {"latency_us": {"count": 0}})["latency_us"]["count"] for path in paths)
     assert timed >= SHARE["A"] * reported["issued"][head]["read"][0] - 2
+
+
+def pause(asks, seconds):
+    """Stop the guest's emulator for so long once the guest asks for it."""
+    deadline = time.monotonic() + 3600
+    while not asks.exists():
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.1)
+    guests = [one for one in psutil.Process().children(recursive=True) if one.name().startswith("qemu")]
+    for one in guests:
+        one.suspend()
+    time.sleep(seconds)
+    for one in guests:
+        one.resume()
+
+
+def test_a_clock_step_and_a_paused_machine_lose_nothing(tmp_path):
+    pausing = threading.Thread(target=pause, args=(tmp_path / "pause", 12.0), daemon=True)
+    pausing.start()
+    reported = run(tmp_path, "trixie", ("guest_clock.py",), "--disk", "nvme", on_demand=())
+    read = reported["report"]["devices"][reported["disk"]]["ops"]["read"]
+    print({name: value for name, value in reported.items() if name != "report"}, read["count"])
+    assert reported["paused_s"] > 8
+    assert reported["exit"] == 0, reported["stderr"]
+    assert reported["gaps"] == reported["report"]["gaps"] == []
+    assert max(reported["late_us"]) > 8_000_000
+    assert any(3590 < step < 3610 for step in reported["steps_s"])
+    assert reported["issued"] <= reported["diskstats"]
+    assert read["count"] == reported["diskstats"]
