@@ -55,8 +55,13 @@ class ProcfsBackend:
     def origin(self) -> Origin:
         return self._origin
 
-    async def __aenter__(self) -> Self:
+    def begin(self) -> None:
+        """Begin the first interval now, before the backend is opened."""
         self._before = self._sampler.sample()
+
+    async def __aenter__(self) -> Self:
+        if not self._before.mono_us:
+            self.begin()
         self._sampler.require_selected()
         settings = await self.settings()
         self._sampler.start()

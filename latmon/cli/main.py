@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from latmon.capture import registry, target
-from latmon.capture.backend import Options
+from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
 from latmon.cli import arguments, config
 from latmon.support import paths, privileges, streams, trust
@@ -152,6 +152,7 @@ def _watch(
     session = Session(request)
     try:
         privileges.drop_root(user)
+        preview = _preview(request)
         from latmon.tui.app import run
 
         code = run(
@@ -173,6 +174,7 @@ def _watch(
             **look,
             bell=bell,
             record=request.record,
+            preview=preview,
         )
     finally:
         captured = session.close()
@@ -201,6 +203,24 @@ def _strip(
     finally:
         captured = session.close()
     return captured if code is None or (code == EXIT_DONE and request.record is not None) else code
+
+
+_STARTING = "the probes that time each I/O are starting"
+_PREVIEW_US = 300_000
+"""The first frame of the kernel's counters comes after this time."""
+
+
+def _preview(request: Request) -> Backend | None:
+    """Return a backend of the kernel's counters, to be shown while probes compile; None where none do.
+
+    Its first interval begins now, so that it is over when the screen is there.
+    """
+    if not registry.compiling(request.backend) or request.backend == "demo":
+        return None
+    interval_us = min(request.options.interval_us, _PREVIEW_US)
+    preview = registry.load("procfs")(Options(interval_us=interval_us, devices=request.options.devices), _STARTING)
+    preview.begin()
+    return preview  # type: ignore[no-any-return]  # classes of the registry are not known
 
 
 def _replay(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import os
 import sys
@@ -74,30 +75,56 @@ class SourceRefused(Message):
         self.failure = failure
 
 
-async def _all(source: Backend, scene: Scene, post: Callable[[Message], object]) -> None:
+async def _preview(preview: Backend, scene: Scene, post: Callable[[Message], object]) -> None:
+    with contextlib.suppress(LatmonError):  # the source reports its own failure
+        async with preview as counters:
+            async for frame in counters.frames():
+                scene.preview(counters.origin, frame)
+                post(FrameArrived())
+
+
+async def _all(
+    source: Backend, scene: Scene, post: Callable[[Message], object], previewing: asyncio.Task[None] | None = None
+) -> None:
     async for frame in source.frames():
+        if previewing is not None:
+            previewing.cancel()
+            previewing = None
+            scene.opened(source.origin)
+            post(SourceOpened())
         scene.append(frame, source.line if isinstance(source, Lined) else None)
         post(FrameArrived())
         await asyncio.sleep(0)  # otherwise keys wait during a backlog of frames
 
 
-async def follow(source: Backend, scene: Scene, post: Callable[[Message], object]) -> None:
-    """Post frames until the source ends; post a failure as SourceRefused at the opening, else as SourceEnded."""
+async def follow(
+    source: Backend, scene: Scene, post: Callable[[Message], object], preview: Backend | None = None
+) -> None:
+    """Post frames until the source ends; post a failure as SourceRefused at the opening, else as SourceEnded.
+
+    `preview`: a backend that needs no probe, whose frames are shown until the first one of the source.
+    """
+    is_open = False
+    previewing = None if preview is None else asyncio.create_task(_preview(preview, scene, post))
     try:
         async with source as opened:
-            scene.opened(opened.origin, opened.past() if isinstance(opened, Seekable) else None)
-            post(SourceOpened())
-            await _all(opened, scene, post)
+            is_open = True
+            if previewing is None:
+                scene.opened(opened.origin, opened.past() if isinstance(opened, Seekable) else None)
+                post(SourceOpened())
+            await _all(opened, scene, post, previewing)
             while isinstance(opened, Seekable):
                 post(SourceEnded(""))
                 await opened.gone_on()
                 scene.ended = None
                 await _all(opened, scene, post)
     except LatmonError as error:
-        refused = scene.edge.store.origin is None
-        post(SourceRefused(error) if refused else SourceEnded(clean(str(error), 200)))
+        post(SourceEnded(clean(str(error), 200)) if is_open else SourceRefused(error))
     else:
         post(SourceEnded(""))
+    finally:
+        if previewing is not None:
+            previewing.cancel()
 
 
 _AT_ONCE_S = 0.01
@@ -299,6 +326,7 @@ class LatmonApp(App[int]):
         record: Path | None = None,
         views: Mapping[str, ViewSettings] = MappingProxyType({}),
         to_worst: bool = False,
+        preview: Backend | None = None,
     ) -> None:
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.console._color_system = DEPTHS[depth]  # noqa: SLF001  Rich's own choice knows fewer terminals
@@ -312,7 +340,7 @@ class LatmonApp(App[int]):
         self._start, self._views, self._viewed = selection, views, ""
         self._to_worst = to_worst
         self._seeking: Timer | None = None
-        self._source = source
+        self._source, self._preview = source, preview
         self._toggle_recording = toggle_recording
         self._set_stages = set_stages
         self._request_tracing = request_tracing
@@ -352,7 +380,8 @@ class LatmonApp(App[int]):
 
     def _open(self) -> None:
         """Open the source when the first picture is on the terminal, since probes take a second."""
-        self.run_worker(follow(self._source, self.scene, self.post_message), name="source", exclusive=True)
+        following = follow(self._source, self.scene, self.post_message, self._preview)
+        self.run_worker(following, name="source", exclusive=True)
 
     def on_frame_arrived(self) -> None:
         self._comparing.arrived()
@@ -758,6 +787,7 @@ def run(
     views: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     takes_mouse: bool = True,
     to_worst: bool = False,
+    preview: Backend | None = None,
 ) -> int:
     """Run the TUI on any source until it is left, and return the exit code. `title` is live, demo or replay.
 
@@ -767,7 +797,7 @@ def run(
     `findings`: the config's thresholds of rules; `tour`: shown from its first stop on; `bell`: ring for new critical
     findings; `record`: the recording that the capture begins with; `view`: what is shown first, by the names of
     ViewSettings; `views`: the saved ones by name; `takes_mouse`: whether clicks are the screen's; `to_worst`: a
-    replay begins with its worst minute.
+    replay begins with its worst minute; `preview`: a backend whose frames are shown until the source's first one.
     """
     depth = colour_depth(os.environ)
     selection = Selection(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages, sweep=sweep)
@@ -790,6 +820,7 @@ def run(
         record=record,
         views={name: ViewSettings(**one) for name, one in views.items()},
         to_worst=to_worst,
+        preview=preview,
     )
     code = asyncio.run(_run(app, takes_mouse=takes_mouse))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it

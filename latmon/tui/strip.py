@@ -84,7 +84,8 @@ def run(
     """Draw the strip until q or a signal; return the exit code, None where the source ended by itself.
 
     `title` is live, demo or replay; `findings`: the config's thresholds of rules; `bell`: ring for new critical
-    findings; `view`: order, filter, window and op by the names of ViewSettings. Raises LatmonError where the source can't be opened.
+    findings; `view`: order, filter, window and op by the names of ViewSettings. Raises LatmonError where the source
+    can't be opened.
     """
     depth = colour_depth(os.environ)
     worn = face(load_theme(theme or DEFAULT_THEME, ramp=ramp or AUTO), depth)

@@ -37,6 +37,12 @@ def no_distribution(origin: Origin) -> str:
     return f"{origin.backend} has no distributions: {why}{'' if 'mean' in why else '; mean only'}"
 
 
+def means_only(origin: Origin) -> str:
+    """Return what a source without distributions shows instead of a heat map, and how to get one."""
+    how = origin.reason or "`latmon doctor` shows what the latencies of single I/Os need"
+    return f"{origin.backend} counts I/Os and does not time each of them, so the bars are means: {how}"
+
+
 def no_map(subject: Subject, origin: Origin) -> str:
     """Return why a device's heat map is empty; empty text when it isn't."""
     device, window, selection = subject.device, subject.window, subject.selection

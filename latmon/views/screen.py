@@ -44,6 +44,7 @@ MIN_SIZE = (40, 10)
 _MAX_PATH = 200
 STRIP_ROWS = 3
 """Devices of the strip."""
+_PREVIEW = "the probes are starting: until then the kernel's counters show rates, depths and mean latencies"
 _OF_FRAMES = frozenset({"overview", "findings"})
 """Screens that need only the frames in memory, except for a map of offsets."""
 _OF_STAGES = frozenset({"stages"})
@@ -102,6 +103,8 @@ class Scene:
         """Whether the view, and the edge, were read without histograms of stages."""
         self._is_frozen = False
         """Whether the edge is shown as it was when the user paused."""
+        self._is_preview = False
+        """Whether the edge has the kernel's counters, because the source is not open yet."""
         self.selection = selection
         self.ink = ink
         self.comparison: Comparison | None = None
@@ -176,6 +179,8 @@ class Scene:
         if self.at is not None:
             why, reading = "" if self._mode == "LIVE" else self._mode, self.history.is_glimpse
             return status.ScreenMode("PAUSED", self.behind_us, why, self.at.wall, reading=reading)
+        if self._is_preview and self.ended is None:
+            return status.ScreenMode("STARTING")
         return status.ScreenMode(self._mode) if self.ended is None else status.ScreenMode("ENDED", 0, self.ended)
 
     @property
@@ -184,8 +189,25 @@ class Scene:
         stamps = self.archive.stamps
         return max(stamps[-1].mono_us - self.at.mono_us, 0) if self.at and len(stamps) else 0
 
+    def preview(self, origin: Origin, frame: Frame) -> None:
+        """Show a frame of the kernel's counters while the source opens; none of them is kept."""
+        if not self._is_preview:
+            self._is_preview, self.message = True, _PREVIEW
+        self.edge.store.origin = origin
+        kept = self.edge.append(frame)
+        if self.at is None:
+            self._latency_map.advance(kept)
+
+    def _end_preview(self) -> None:
+        self._is_preview = False
+        self.edge, self._order = History(self.selection.window_us, self.selection.ops), Order()
+        self.message = "" if self.message == _PREVIEW else self.message
+        self.resume()
+
     def opened(self, origin: Origin, archive: Past | None = None) -> None:
         """Record the origin of the opened source; `archive`: all of its frames, where it has them already."""
+        if self._is_preview:
+            self._end_preview()
         self.edge.store.origin = origin
         if archive is not None:
             self.archive = archive

@@ -73,7 +73,7 @@ _QUIET = ("not recording ", "no rec ", "○")
 
 @dataclass(frozen=True, slots=True)
 class ScreenMode:
-    """The mode in the title: LIVE, REPLAY, DEMO, PAUSED or ENDED; `behind_us`: distance to the newest frame.
+    """The mode in the title: STARTING, LIVE, REPLAY, DEMO, PAUSED or ENDED; `behind_us`: distance to the newest frame.
 
     `why`: the mode that is paused, or why the capture ended.
     """

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from latmon.model.frame import Frame, Series
+from latmon.model.frame import Flow, Frame, Series
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import StillInFlight
 from latmon.timetravel.events import Before, TimelineEvent, moments
@@ -22,6 +22,22 @@ from latmon.views.scale import LatencyScale, rows_of
 
 Counts = dict[int, int]
 _MAX_GAP_COLUMNS = 10_000
+
+
+class KernelCounts(NamedTuple):
+    """I/Os that the kernel counted in `dt_us`, their bytes and the sum of their times; None where it is not known."""
+
+    ios: int
+    bytes: int
+    time_us: int | None
+    dt_us: int
+
+    @property
+    def mean_us(self) -> float | None:
+        return None if self.time_us is None or not self.ios else self.time_us / self.ios
+
+    def per_second(self, number: int) -> float | None:
+        return number / self.dt_us * 1e6 if self.dt_us else None
 
 
 @dataclass(slots=True)
@@ -90,6 +106,18 @@ class TimeColumn:
         """Return the most I/Os in a device's driver at the end of a frame; None where they were not counted."""
         some = (frame.outstanding.get(device) for frame in self.frames)
         return max((n for one in some if one and (n := one.in_driver) is not None), default=None)
+
+    def kernel(self, device: str, ops: Iterable[str]) -> KernelCounts:
+        """Return what the kernel counted of a device."""
+        flows = [Flow(device, op) for op in ops]
+        done = [one for frame in self.frames for flow in flows if (one := frame.kernel.get(flow)) is not None]
+        times = [one.time_us for one in done if one.time_us is not None]
+        return KernelCounts(
+            sum(one.count for one in done),
+            sum(one.bytes for one in done),
+            sum(times) if len(times) == len(done) else None,
+            sum(frame.dt_us for frame in self.frames),
+        )
 
     def per_second(self, device: str) -> float | None:
         """Return the device's I/Os per second that were timed; None without a frame."""

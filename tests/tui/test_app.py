@@ -66,6 +66,57 @@ async def test_it_starts_before_its_source_does():
         assert "backend starting" in screen(pilot.app)
 
 
+async def test_the_kernels_counters_are_shown_until_the_first_frame_of_the_probes():
+    opens, counts = asyncio.Event(), asyncio.Event()
+
+    class Compiling(Source):
+        async def __aenter__(self):
+            await opens.wait()
+            return self
+
+        async def frames(self):
+            await counts.wait()
+            async for one in super().frames():
+                yield one
+
+    probes = Compiling(host(2, 3))
+    app = make(probes, preview=Source(host(3, 4), origin=PROCFS))
+    async with app.run_test(size=(80, 24)) as pilot, asyncio.timeout(PATIENCE_S):
+        while app.scene.store.arrived < 4:
+            await pilot.pause(0.02)
+        await painted(pilot)
+        assert "STARTING" in screen(app)
+        assert "the probes are starting" in screen(app)
+        for key in ("space", "left_square_bracket", "slash", "escape", "2", "1"):
+            await pilot.press(key)
+        opens.set()
+        await painted(pilot)
+        assert "procfs" in screen(app), "an open source has counted nothing yet"
+        counts.set()
+        await settled(pilot)
+        assert not any(text in screen(app) for text in ("STARTING", "procfs", "PAUSED", "the probes are starting"))
+        assert app.scene.store.arrived == 3, "none of the preview is kept"
+        assert len(app.scene.archive.stamps) == 3
+
+
+async def test_a_refusal_after_the_kernels_counters_were_shown_ends_it():
+    opens = asyncio.Event()
+
+    class Refused(Source):
+        async def __aenter__(self):
+            await opens.wait()
+            raise RecordingError("bpftrace is too old")
+
+    app = make(Refused([]), preview=Source(host(3, 4), origin=PROCFS))
+    async with app.run_test(size=(80, 24)) as pilot, asyncio.timeout(PATIENCE_S):
+        while app.scene.store.arrived < 4:
+            await pilot.pause(0.02)
+        opens.set()
+        while app.failure is None:
+            await pilot.pause(0.02)
+    assert str(app.failure) == "bpftrace is too old"
+
+
 @pytest.mark.usefixtures("brisk")
 async def test_every_key_of_the_table_does_something(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some of them save files

@@ -19,7 +19,7 @@ from latmon.model.frame import OPS, Flow, Frame, Outlier, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Issue
 from latmon.model.stages import by_column
-from latmon.support.units import UNKNOWN, attached, duration, part, rate, spelled, whole
+from latmon.support.units import UNKNOWN, attached, part, rate, spelled, whole, with_unit
 from latmon.views import empty, status
 from latmon.views.bars import role, share_bar, short
 from latmon.views.columns import around
@@ -63,7 +63,7 @@ from latmon.views.lines import width as line_width
 from latmon.views.past_view import strip
 from latmon.views.scale import level
 from latmon.views.selection import across, framed, headline, picked
-from latmon.views.timeline import Begin, Timeline, by_bucket
+from latmon.views.timeline import Begin, TimeColumn, Timeline, by_bucket
 from latmon.views.units import at_least, count, maximum, quantile, rounded
 
 SECOND_US = 1_000_000
@@ -475,11 +475,12 @@ def _timeline(view: ViewState, state: HeatmapState, ops: tuple[str, ...], cells:
 
 
 class Strip(NamedTuple):
-    """A value for each column of a map, and words beside the bars."""
+    """A value for each column of a map; `now` and `most` are the newest, or the mean, and the greatest as text."""
 
     title: str
     values: list[float | None]
-    words: str
+    now: str
+    most: str
     role: str
 
 
@@ -487,18 +488,33 @@ def _strips(chosen: Subject, timeline: Timeline, style: MapStyle, room: int, wid
     """Return `room` lines with the IOPS and the depth of each column of a map, below it."""
     name, columns = chosen.device.name, timeline.by_slot()
     iops = [None if one is None else one.per_second(name) for one in columns]
-    depths = [None if one is None else one.depth(name) for one in columns]
     newest = timeline.columns[-1]
-    now, deepest = newest.depth(name), max((n for n in depths if n is not None), default=None)
+    most = rate(max(n for n in iops if n is not None))
+    return _drawn(
+        [Strip("IOPS", iops, rate(newest.per_second(name)), most, "area"), *_depth_strip(chosen, columns)],
+        room,
+        style,
+        width,
+    )
+
+
+def _depth_strip(chosen: Subject, columns: Sequence[TimeColumn | None]) -> list[Strip]:
+    """Return the strip of a device's I/Os in its driver; empty where they were not counted."""
+    depths = [None if one is None else one.depth(chosen.device.name) for one in columns]
+    known = [n for n in depths if n is not None]
+    if not known:
+        return []
     of = "" if chosen.limit is None else f" of {chosen.limit}"
-    words = f" {rate(newest.per_second(name))}, max {rate(max(n for n in iops if n is not None))}"
-    some = [Strip("IOPS", iops, words, "area")]
-    if deepest is not None:
-        some.append(Strip("depth", [*depths], f" {UNKNOWN if now is None else now}, max {deepest}{of}", "depth"))
+    now = next((n for one, n in zip(reversed(columns), reversed(depths), strict=True) if one), None)
+    return [Strip("depth", [*depths], UNKNOWN if now is None else str(now), f"{max(known)}{of}", "depth")]
+
+
+def _drawn(some: Sequence[Strip], room: int, style: MapStyle, width: int, *, gap: bool = False) -> list[Line]:
+    """Return strips below each other in `room` lines, which are shared out; `gap`: with a blank line after each."""
     glyphs = SPARKS if style.ink.coloured else RAMP_SPARKS
     tall = [room // len(some) + (room % len(some) > i) for i in range(len(some))]
     made = (_bars(one, lines, style.cell_width, glyphs) for one, lines in zip(some, tall, strict=True))
-    return [fit(line, width) for lines in made for line in lines]
+    return [fit(line, width) for lines in made for line in (*lines, *([BLANK] * gap))]
 
 
 def _bars(strip: Strip, tall: int, wide: int, glyphs: str) -> list[Line]:
@@ -509,7 +525,8 @@ def _bars(strip: Strip, tall: int, wide: int, glyphs: str) -> list[Line]:
     for row in reversed(range(tall)):
         cells = "".join(glyphs[min(max(step - row * each, 0), each)] * wide for step in steps)
         label = f"{'' if row else strip.title:>{LABEL - 1}} "
-        words = Span("" if row else strip.words, "dim")
+        most = f" max {strip.most}" if row == tall - 1 else ""
+        words = Span(most if row else f" {strip.now}{',' if most else ''}{most}", "dim")
         lines.append((Span(label, "dim"), Span(cells, strip.role), Span("│", "frame"), words))
     return lines
 
@@ -552,15 +569,48 @@ def _counted(view: ViewState, device: str) -> int | None:
 
 
 def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) -> list[Line]:
-    lines = empty_panel(why, width, room)
-    means = [
-        f"{op} {duration(c.time_us / c.count)}"
-        for op in view.selection.ops
-        if (c := view.history.window.completed(chosen.device.name, op)) and c.count and c.time_us is not None
-    ]
-    if means and len(lines) < room:
-        lines += [BLANK, (Span(f"  mean  {'  '.join(means)}", "text"),)]
-    return lines[:room]
+    """Return why a device has no map, and strips of what the kernel counts of it where that is known."""
+    origin = view.origin
+    if origin is not None and why == empty.no_distribution(origin):
+        why = empty.means_only(origin)
+    lines = paragraph(why, width, margin=2)
+    some = _counted_strips(view, chosen, width)
+    left = room - len(lines) - 3
+    some = some[: max(left, 0)]
+    if not some:
+        return [BLANK, *lines][:room]
+    state, name, cells = view.latency_map, chosen.device.name, map_cells(width)
+    timeline = _timeline(view, state, view.selection.ops, cells)
+    style = state.style(timeline, {name: {}}, (cells, left), view.ink, None)
+    gaps = len(some) if left >= (_COUNTED_LINES + 1) * len(some) else 0
+    tall = min(left - gaps, _COUNTED_MOST * len(some))
+    return [BLANK, *lines, BLANK, *_drawn(some, tall, style, width, gap=bool(gaps)), axis(timeline, style)]
+
+
+_COUNTED_LINES, _COUNTED_MOST = 2, 8
+"""Lines of a strip from which on strips have a blank line between them, and the most lines of one."""
+
+
+def _counted_strips(view: ViewState, chosen: Subject, width: int) -> list[Strip]:
+    """Return strips of mean latencies, IOPS, throughput and depth from the kernel's counters; empty without any."""
+    name, selection, history = chosen.device.name, view.selection, view.history
+    columns = _timeline(view, view.latency_map, selection.ops, map_cells(width)).by_slot()
+    found = []
+    for op in selection.ops:
+        done = history.window.completed(name, op)
+        if done and done.count and done.time_us:
+            means = [None if one is None else one.kernel(name, (op,)).mean_us for one in columns]
+            most = max((us for us in means if us is not None), default=None)
+            mean = f"mean {with_unit(done.time_us / done.count)}"
+            found.append(Strip(op if len(op) < LABEL else op[: LABEL - 2], means, mean, with_unit(most), "area"))
+    sums = [None if one is None else one.kernel(name, selection.ops) for one in columns]
+    for title, factor in (("IOPS", 1), ("MB/s", 1_000_000)):
+        rates = [one and one.per_second(one.bytes if factor > 1 else one.ios) for one in sums]
+        rates = [None if n is None else n / factor for n in rates]
+        known = [n for n in rates if n is not None]
+        if any(known):
+            found.append(Strip(title, rates, rate(known[-1]), rate(max(known)), "area"))
+    return [*found, *_depth_strip(chosen, columns)] if found else []
 
 
 MIN_WIDTH = 25
