@@ -176,7 +176,7 @@ def _check_demo(args: argparse.Namespace) -> None:
     exports = bool(args.svg or args.cast or args.once)
     if args.duration and not (exports or args.record):
         raise UsageError("--duration needs --record FILE, --svg FILE, --cast FILE or --once")
-    for name in ("screen", "size", "at"):
+    for name in ("size", "at"):
         if getattr(args, name) and not exports:
             raise UsageError(f"--{name} needs --svg FILE, --cast FILE or --once")
     if args.speed is not None and not args.cast:

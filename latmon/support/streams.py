@@ -160,7 +160,8 @@ class Progress:
             return
         self._due = now + _BETWEEN_S
         columns = shutil.get_terminal_size().columns
-        self._overwrite(f"latmon: {self._doing}: {min(done / total, 1.0):.0%}"[: columns - 1])
+        share = f": {min(done / total, 1.0):.0%}"
+        self._overwrite(f"latmon: {self._doing}"[: columns - 1 - len(share)] + share)
 
     def _overwrite(self, line: str) -> None:
         if not self._shown and not line:

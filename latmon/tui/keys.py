@@ -77,7 +77,7 @@ ACTIONS = (
     Action("evidence", "enter", "Enter", "the evidence: its screen, device and latencies", "show", on=_FINDINGS),
     Action("gather", "enter", "Enter", "outliers of the marked region", "list", on=_CURSOR),
     Action("help", "question_mark,f1,H", "?", "help: keys, and what each number includes", "help"),
-    Action("copy", "c", "c", "copy a command of the next steps (OSC 52); again: the next one", "copy", on=_FINDINGS),
+    Action("copy", "c", "c", "copy: a command of the next steps (OSC 52); again: the next one", "copy", on=_FINDINGS),
     Action(
         "busy",
         "d",

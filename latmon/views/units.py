@@ -45,13 +45,12 @@ def maximum(histogram: Histogram) -> str:
 
 
 def at_least(us: int) -> str:
-    """Return the age of an I/O in flight as a bound of its latency, rounded down: >0.9s, >45s, >9:59, >12min, >2h."""
-    seconds = us // 1_000_000
+    """Return the age of an I/O in flight as a bound of its latency, rounded down: >0.9s, >45s, >599s, >12min, >2h."""
+    seconds, minutes = us // 1_000_000, us // 60_000_000
     if seconds < 10:  # noqa: PLR2004  one decimal fits
         return f">{us // 100_000 / 10:.1f}s"
-    minutes = seconds // 60
     if minutes < 10:  # noqa: PLR2004  seconds fit
-        return f">{minutes}:{seconds % 60:02}" if minutes else f">{seconds}s"
+        return f">{seconds}s"
     return f">{minutes}min" if minutes < 100 else f">{minutes // 60}h"  # noqa: PLR2004  six cells
 
 

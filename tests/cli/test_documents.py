@@ -55,8 +55,8 @@ def test_every_theme_and_every_ramp_is_described_and_offered(capsys):
     with pytest.raises(SystemExit):
         arguments.parse(["--help"])
     offered = " ".join(capsys.readouterr().out.split())
-    assert f"{', '.join(theme.OUR_THEMES)} or one of yours" in offered.replace("colour- blind", "colour-blind")
-    assert f"auto, {', '.join(theme.OUR_RAMPS)} or one of yours" in offered
+    assert f"{', '.join(theme.OUR_THEMES)} or one of your own" in offered.replace("colour- blind", "colour-blind")
+    assert f"auto, {', '.join(theme.OUR_RAMPS)} or one of your own" in offered
 
 
 def test_the_readme_fits_on_its_page():

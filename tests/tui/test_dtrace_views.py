@@ -212,7 +212,7 @@ def test_stages(shown, size):
     one = shown("screen:1", "enter", size=size, selected="sd0")
     assert re.search(r"sd0 stages", one)
     for stage in ("queue", "requeue", "D2C"):
-        assert re.search(rf"^ {stage} ", one, re.MULTILINE)
+        assert re.search(rf"^ . {stage} ", one, re.MULTILINE)
     assert "D2C (issue to completion) includes irq, softirq, completion" in one
     port = shown("screen:1", "enter", size=size, selected="emlxs0")
     assert "emlxs0 stages" in port

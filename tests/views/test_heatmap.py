@@ -157,8 +157,10 @@ def test_strips_have_the_iops_and_the_depth_of_each_column():
     ]
     screen = text(scene(frames), (120, 40)).splitlines()
     iops, depth = (next(line for line in screen if line.startswith(f"{name:>5} ")) for name in ("IOPS", "depth"))
-    assert "50.0, max 500" in iops
-    assert re.search(r"│ \d, max 31", depth)
+    assert iops.rstrip().endswith("│ 50.0")
+    assert re.search(r"│ \d$", depth.rstrip())
+    assert any(line.rstrip().endswith("│ max 500") for line in screen)
+    assert any(line.rstrip().endswith("│ max 31") for line in screen)
     axis_line = next(line for line in screen if "└" in line)
     assert iops.index("│") == depth.index("│") == len(axis_line.rpartition(":")[0]) + 3
     assert "IOPS" not in text(scene(frames)).split("└")[1], "80x24 has no room for strips"
@@ -190,7 +192,7 @@ def test_the_map_fills_its_panel(size, panel):
     """No third of the lines or of the cells is left empty."""
     made = scene(host(3, 200, odd="nvme1n1", ios=40), Selection(panel=panel))
     screen = text(made, size).splitlines()
-    map_lines = [line for line in screen if re.match(r" {0,4}[0-9a-z]{0,5}[│┤]", line)]
+    map_lines = [line for line in screen if re.match(r"[ 0-9a-z]{5}[│┤]", line)]
     empty_lines = [line for line in map_lines if not set(line) & set("▀▄█")]
     assert len(screen) == size[1]
     assert not any(not line.strip() for line in screen[:-3])
