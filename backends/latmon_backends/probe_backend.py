@@ -1,6 +1,7 @@
 """The backend of a probe tool: its always-on probe, its tracer and the kernel's counters, joined into frames.
 
-Each tool has a subclass, its adapter: how it is found, what it must look up, which scripts run.
+Each tool has a subclass, its adapter: how it is found, what it must look up, which scripts run. `always`, `traced` and
+`following` describe for the doctor which scripts measure each stage.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ import asyncio
 import platform
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self
 
 from latmon import __version__
-from latmon.capture.backend import Options
+from latmon.capture.backend import NO, Options
 from latmon.decode.framer import TracerInterval
-from latmon.decode.records import Record
+from latmon.decode.tables import Record
 from latmon.manifest.loader import Manifest
 from latmon.model.frame import (
     TRACER_STARTING,
@@ -32,13 +33,13 @@ from latmon.model.frame import (
     without,
 )
 from latmon.model.inflight import SYSFS, Depths
+from latmon.model.stages import called
 from latmon.support import host
 from latmon_backends.kernel import counters as kernel_counters
 from latmon_backends.kernel import settings as kernel_settings
 from latmon_backends.kernel.interrupts import Interrupts
 from latmon_backends.probe import launcher, outliers
-from latmon_backends.probe.always_on import AlwaysOn, drop_windows_until
-from latmon_backends.probe.frame_builder import DeviceCounters, FrameBuilder
+from latmon_backends.probe.always_on import AlwaysOn, DeviceCounters, FrameBuilder, drop_windows_until
 from latmon_backends.probe.launcher import AnyTool, RootLauncher
 from latmon_backends.probe.outliers import Outliers
 from latmon_backends.probe.process import RunningProbe
@@ -390,3 +391,28 @@ def without_earlier(began_us: int, reported: TracerWindow) -> TracerWindow:
         ),
         issues={},
     )
+
+
+def always(stage: str, origin: Origin | None) -> str:
+    """Return whether the always-on probe measures a stage, or why not; `origin` None where none runs."""
+    if origin is None:
+        return f"{NO}no always-on probe runs here"
+    if stage in origin.measured:
+        inside = origin.measured[stage]
+        name = called(stage, inside)
+        interval = f" as {name.both}" if name.column != stage else ""
+        return f"yes{interval}, with {', '.join(inside)} in it" if inside else "yes"
+    why = next((one.reason for one in origin.absent if one.name == stage), "not measured by this probe")
+    return f"{NO}{why}"
+
+
+def traced(stage: str, manifests: Sequence[Manifest]) -> str:
+    """Return the tracer's scripts that measure a stage, and the stages that it includes; empty where none does."""
+    feeding = [one for one in manifests if one.group != "bios" and stage in one.stages]
+    inside = tuple(dict.fromkeys(into for one in feeding for into in one.includes.get(stage, ())))
+    return ", ".join(one.name for one in feeding) + (f", with {', '.join(inside)} in it" if inside else "")
+
+
+def following(manifests: Sequence[Manifest], why_not: str) -> str:
+    """Return the scripts that follow each I/O in flight; NO and the reason where none does."""
+    return ", ".join(one.name for one in manifests if "waiting" in one.records) or f"{NO}{why_not}"

@@ -1,15 +1,232 @@
-"""The replay backend: recordings as frames, at their own pace or faster, from any moment."""
+"""The replay backend: recordings as frames, at their own pace or faster, from any moment.
+
+`Recorded` reads any time of a recording from its file. `reported` makes frames of its lines: gap and mark lines become
+a part of the next window, damage and a missing end its notice. Time stamps are read at once from the members' heads;
+events and devices are known as far as `scan` has read.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from latmon.model.frame import Frame, Origin
+from latmon.aggregate.request_age import Waiting
+from latmon.model.frame import Device, Frame, Mark, Origin
+from latmon.recording.archive import MAX_MOMENTS, Before, DevicesThen, Stamps, TimelineEvent, moments
+from latmon.recording.codec import Gap
+from latmon.recording.packed_tables import slowest_us
+from latmon.recording.parts import Parts, is_nameless, part_of
+from latmon.recording.reader import Item, Recording, item_of, open_recording, raw_lines
 from latmon.support.errors import RecordingError, UsageError
-from latmon.timetravel.recorded import Recorded, open_several
+
+_PLAIN = re.compile(
+    rb'\{"type":"window","seq":(\d{1,18}),"t":(\d{1,12}(?:\.\d{1,12})?),"mono":(\d{1,18}),"dt":(\d{1,18}),'
+)
+"""Begin of a window's line as latmon writes it, with all that `scan` needs of most windows."""
+_WORTH = tuple(
+    f'"{key}":'.encode()
+    for key in (
+        *("gap", "marks", "devices", "removed"),
+        *("lost_events", "map_full", "undecoded_lines", "dropped_frames"),
+    )
+)
+
+
+def reported(
+    items: Iterable[Item], damage: Callable[[], Sequence[str]], known: tuple[Device, ...] = ()
+) -> Iterator[Frame]:
+    """Yield the frames, reading one ahead to know the last one. `damage`: the damage found so far."""
+    ahead: Frame | None = None
+    reason, said = "", 0
+    marks: list[Mark] = []
+    for item in items:
+        if isinstance(item, Gap):
+            reason = item.reason
+        elif isinstance(item, Mark):
+            marks.append(item)
+        elif isinstance(item, Frame):
+            if ahead is not None:
+                yield ahead
+            frame = item
+            if reason or known or marks:
+                devices = merge_devices(known, item.devices)
+                frame = replace(item, gap=item.gap or reason, devices=devices, marks=(*marks, *item.marks))
+                reason, known, marks = "", (), []
+            found = damage()
+            ahead = _noticed(frame, found[said:]) if len(found) > said else frame
+            said = len(found)
+    if ahead is not None:
+        yield _noticed(ahead, damage()[said:])
+
+
+def merge_devices(known: tuple[Device, ...], named: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Merge devices of the header and of the first window, which are newer."""
+    return tuple({one.name: one for one in (*known, *named)}.values()) if known else named
+
+
+def _noticed(frame: Frame, damage: Sequence[str]) -> Frame:
+    if not damage:
+        return frame
+    more = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
+    said = f"recording: {damage[-1]}{more}"
+    notice = f"{frame.health.notice}; {said}" if frame.health.notice else said
+    return replace(frame, health=replace(frame.health, notice=notice))
+
+
+class Several:
+    """Several recordings of one boot in order; where they overlap, no window is read twice."""
+
+    def __init__(self, recordings: Sequence[Recording | Parts]) -> None:
+        first = recordings[0]
+        for other in recordings[1:]:
+            if _source(other.origin) != _source(first.origin):
+                raise UsageError(f"{other.path} is not from the same host, boot and backend as {first.path}")
+        self._several = sorted(recordings, key=lambda one: one.origin.start_mono_us)
+        self.parts = tuple(part for one in self._several for part in _all(one))
+        self.origin: Origin = self._several[0].origin
+        self.devices: tuple[Device, ...] = self._several[0].devices
+        self.damage: list[str] = []
+
+    def since(self, mono_us: int, *, totals: bool = False) -> Iterator[Item]:
+        """See Recording."""
+        return self._joined(lambda one: one.since(mono_us, totals=totals))
+
+    def between(self, since_us: int, until_us: int, *, totals: bool = False) -> Iterator[Item]:
+        """See Recording."""
+        return self._joined(lambda one: one.between(since_us, until_us, totals=totals))
+
+    def _joined(self, read: Callable[[Recording | Parts], Iterator[Item]]) -> Iterator[Item]:
+        self.damage = []
+        last_us = -1
+        for one in self._several:
+            said = 0
+            for item in read(one):
+                self.damage += one.damage[said:]
+                said = len(one.damage)
+                if isinstance(item, Frame):
+                    if item.mono_us <= last_us:
+                        continue
+                    last_us = item.mono_us
+                yield item
+            self.damage += one.damage[said:]
+
+
+def open_several(paths: Sequence[Path]) -> Recording | Parts | Several:
+    """Open the parts of one capture, and other captures of the same boot, as one recording."""
+    opened = [(one, part_of(one.origin)) for one in map(open_recording, paths)]
+    several = {part.capture for _, part in opened if part}
+    captures: dict[str, list[Recording]] = {}
+    for at, (one, part) in enumerate(opened):
+        # one without a header may be a part
+        alone = next(iter(several)) if len(several) == 1 and is_nameless(one) else f" {at}"
+        captures.setdefault(part.capture if part else alone, []).append(one)
+    joined = [some[0] if len(some) == 1 else Parts(some) for some in captures.values()]
+    return joined[0] if len(joined) == 1 else Several(joined)
+
+
+def _source(origin: Origin) -> tuple[str, str, str]:
+    return origin.host, origin.boot_id, origin.backend
+
+
+class Recorded:
+    """The Past of a recording."""
+
+    def __init__(self, recording: Recording | Parts | Several) -> None:
+        self.origin: Origin = recording.origin
+        self.moments: deque[TimelineEvent] = deque(maxlen=MAX_MOMENTS)
+        self.scanned = False
+        self._recording = recording
+        self._stamps = _guessed(recording)
+        self._devices = DevicesThen(recording.devices)
+
+    @property
+    def stamps(self) -> Stamps:
+        return self._stamps
+
+    def play(self, after_us: int = -1, *, totals: bool = False) -> Iterator[Frame]:
+        """Return the frames that end after `after_us`; the last one has the recording's end as notice."""
+        known = () if after_us >= 0 else self._recording.devices
+        recording = self._recording
+        items = recording.since(max(after_us + 1, 0), totals=totals)
+        return (one for one in reported(items, lambda: recording.damage, known) if one.mono_us > after_us)
+
+    def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
+        """See Past; the last frame has the recording's end as notice."""
+        if self._is_end(until_us):
+            found = self.play(after_us, totals=totals)
+        else:
+            items = self._recording.between(max(after_us + 1, 0), until_us, totals=totals)
+            found = reported(items, lambda: self._recording.damage)
+        for frame in found:
+            if frame.mono_us > until_us:
+                return
+            yield frame
+
+    def _is_end(self, us: int) -> bool:
+        return not len(self._stamps) or us >= self._stamps[-1].mono_us
+
+    def known(self, at_us: int) -> tuple[Device, ...]:
+        """See Past; as far as it was scanned."""
+        return self._devices.at(at_us)
+
+    def waiting(self, at_us: int) -> tuple[int, Waiting] | None:  # noqa: ARG002  the protocol's
+        """See Past: never known, so ages are lower bounds since the first frame that is read."""
+        return None
+
+    def scan(self) -> Iterator[None]:
+        """Read time stamps, devices and events, one member with each step; the recording may be played meanwhile."""
+        stamps = Stamps()
+        before: Before | None = None
+        marks: list[Mark] = []
+        reason = ""
+        for line in raw_lines(_all(self._recording)):
+            if line is None:  # a member is over
+                yield
+                continue
+            item = _glanced(line)
+            if isinstance(item, Gap):
+                reason = item.reason
+            elif isinstance(item, Mark):
+                marks.append(item)
+            elif isinstance(item, Frame) and (before is None or item.mono_us > before.mono_us):
+                frame = replace(item, gap=item.gap or reason, marks=(*marks, *item.marks))
+                self.moments.extend(moments(frame, before))
+                self._devices.add(frame)
+                stamps.add(frame, slowest_us(line))
+                before, marks, reason = Before(frame.mono_us, frame.wall), [], ""
+        if len(stamps):
+            self._stamps = stamps
+        self.scanned = True
+
+
+def _all(recording: Recording | Parts | Several) -> Sequence[Recording]:
+    return (recording,) if isinstance(recording, Recording) else recording.parts
+
+
+def _guessed(recording: Recording | Parts | Several) -> Stamps:
+    """Return the time stamps of the members' heads: exact where each member is a window and the clock was not set."""
+    origin = recording.origin
+    ends = sorted({us for one in _all(recording) for us in one.ends()})
+    offset = origin.start_wall - origin.start_mono_us / 1e6
+    return Stamps(ends, [offset + us / 1e6 for us in ends], [0] * len(ends))
+
+
+def _glanced(line: bytes) -> Item | None:
+    """Decode a line; of a window without events only its time stamps."""
+    plain = _PLAIN.match(line)
+    if plain is not None and not any(key in line for key in _WORTH):
+        seq, wall, mono_us, dt_us = plain.groups()
+        return Frame(int(seq), float(wall), int(mono_us), int(dt_us))
+    try:
+        return item_of(line)
+    except RecordingError:
+        return None
+
 
 _BUSY_S = 0.02
 """Longest time without yielding to the event loop, while frames are taken as fast as they come."""

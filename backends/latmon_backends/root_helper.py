@@ -23,13 +23,12 @@ from latmon.manifest.loader import Manifest, load_all
 from latmon.support.errors import ManifestError, UntrustedError
 from latmon.support.paths import data_dir
 from latmon.support.trust import environment
-from latmon_backends.bpftrace import tool as bpftrace_tool
+from latmon_backends.bpftrace import program as bpftrace_program
 from latmon_backends.bpftrace.program import BpftraceProgram
 from latmon_backends.dtrace import tool as dtrace_tool
 from latmon_backends.dtrace.program import DtraceProgram
-from latmon_backends.probe import bpf_stats
-from latmon_backends.probe.bpf_stats import ProgramTotals, totals
-from latmon_backends.probe.launcher import MAX_MESSAGE, AnyProgram, Script, trusted
+from latmon_backends.probe import launcher
+from latmon_backends.probe.launcher import MAX_MESSAGE, AnyProgram, ProgramTotals, Script, totals, trusted
 
 MAX_CHILDREN = 4
 """Always-on and on demand, and each once more while its predecessor is being ended."""
@@ -37,9 +36,9 @@ MAX_SCRIPTS = 16
 KEYS = (1024, 65_536)
 
 
-OurTool = bpftrace_tool.BpftraceTool | dtrace_tool.DtraceTool
+OurTool = bpftrace_program.BpftraceTool | dtrace_tool.DtraceTool
 TOOLS: Mapping[str, type[OurTool]] = {
-    bpftrace_tool.BpftraceTool.name: bpftrace_tool.BpftraceTool,
+    bpftrace_program.BpftraceTool.name: bpftrace_program.BpftraceTool,
     dtrace_tool.DtraceTool.name: dtrace_tool.DtraceTool,
 }
 
@@ -137,7 +136,7 @@ class Starter:
             raise MalformedError
         if on and self._stats < 0:
             with contextlib.suppress(OSError):  # the kernel has no such counters: run times stay unknown
-                self._stats = bpf_stats.open_stats()
+                self._stats = launcher.open_stats()
         if not on and self._stats >= 0:
             os.close(self._stats)
             self._stats = -1

@@ -19,17 +19,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from latmon.cli import main as cli_main
-from latmon.cli.demo import record
+from latmon.cli.headless import record_demo
 from latmon.exporters.screen import palette, picture
-from latmon.findings.finding import Where
-from latmon.findings.rule import DEFAULT
-from latmon.findings.tour import load_tour, tours
+from latmon.findings.rule import DEFAULT, Where
 from latmon.model.frame import Frame
 from latmon.recording.reader import open_recording
 from latmon.support.theme import load_theme
 from latmon.support.units import counted
 from latmon.tui.commands import show_at
-from latmon.tui.tour import EVERY, HISTORY
+from latmon.tui.tour import EVERY, HISTORY, load_tour, tours
 from latmon.views.lines import Span, fit
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
@@ -82,7 +80,7 @@ def bundle(name: str) -> None:
     """Its recording, of seed 1."""
     with tempfile.TemporaryDirectory(dir=HERE) as directory:
         made = Path(directory) / "made"
-        record(name, 1, made, LENGTHS[name])
+        record_demo(name, 1, made, LENGTHS[name])
         made.chmod(0o644)
         made.replace(recording(name))
 

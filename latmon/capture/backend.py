@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
 from latmon.model.frame import Frame, Origin, Settings
-from latmon.timetravel.archive import Past
+from latmon.recording.archive import Past
 
 STAGES_MODES = ("auto", "basic", "all")
 """auto: on demand, or while a device looks suspicious; basic: never; all: always, for every device."""

@@ -17,8 +17,8 @@ from typing import Any
 
 from latmon.capture.backend import STAGES_MODES
 from latmon.capture.capture import Capture, Outcome
-from latmon.capture.feed import MAX_BACKLOG, Lines, Outlet
 from latmon.capture.registry import Request, opened
+from latmon.capture.session import MAX_BACKLOG, Lines, Outlet
 from latmon.support.errors import EXIT_FAILED, LatmonError
 from latmon.support.process import Family
 from latmon.support.text import clean

@@ -13,7 +13,6 @@ from typing import Any, NoReturn
 
 from latmon import __version__
 from latmon.cli.config import VIEW, interval_us, stages_mode, threshold_us
-from latmon.exporters.options import FORMATS, SCREENS, SIZES, VERSIONS
 from latmon.model.frame import OPS, STAGES
 from latmon.support.errors import UsageError
 from latmon.support.streams import STANDARD
@@ -377,6 +376,8 @@ def _rules(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(parser: argparse.ArgumentParser) -> None:
+    from latmon.exporters.registry import FORMATS, SCREENS, VERSIONS  # noqa: PLC0415  of this command alone
+
     forms = "; ".join(f"{name}: {what}" for name, what in FORMATS.items())
     parser.add_argument("file", metavar="FILE", type=Path, help="a recording; - is stdin")
     parser.add_argument("--to", metavar="FORMAT", choices=tuple(FORMATS), required=True, help=forms)
@@ -536,6 +537,8 @@ def _screen_size(text: str) -> tuple[int, int]:
     if not all(part.isascii() and part.isdigit() and len(part) <= MAX_DIGITS for part in (columns, lines)):
         raise ValueError(f"{text!r} is not a size such as 80x24")
     size = int(columns), int(lines)
+    from latmon.exporters.registry import SIZES  # noqa: PLC0415  of pictures alone
+
     (least_x, least_y), (most_x, most_y) = SIZES
     if not (least_x <= size[0] <= most_x and least_y <= size[1] <= most_y):
         raise ValueError(f"{text!r} is not a size from {least_x}x{least_y} to {most_x}x{most_y}")

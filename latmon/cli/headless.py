@@ -1,14 +1,21 @@
-"""Captures without a screen: `--record FILE` with progress and findings on stderr, `--once` with one picture as text.
+"""Captures and demos without a live screen: `--record FILE`, `--once`, and `--list`, `--svg` and `--cast` of demos.
 
-Never imports Textual. Rules are evaluated as in the TUI; findings are not recorded.
+A capture prints progress and findings on stderr; `--once` prints one picture as text. Never imports Textual. Rules are
+evaluated as in the TUI; findings are not recorded. A demo is deterministic per seed; its backend is loaded by name and
+owns the scenarios.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
+import os
 import shutil
 import signal
 import sys
+import tempfile
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -16,18 +23,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from latmon.aggregate.request_age import Waiting
+from latmon.capture import registry, target
+from latmon.capture.backend import Backend
 from latmon.capture.capture import Capture, CaptureCounts, Outcome
 from latmon.capture.registry import Request, compiling
-from latmon.exporters.options import SIZES, ExportOptions
+from latmon.exporters import registry as exporters
+from latmon.exporters.registry import SIZES, ExportOptions, Source
 from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, evaluated_by, summarise_episodes
-from latmon.findings.finding import NOTICE, Finding
-from latmon.findings.rule import DEFAULT, Settings
+from latmon.findings.rule import DEFAULT, NOTICE, Finding, Settings
 from latmon.findings.rules import RULES
 from latmon.model.devices import carry
 from latmon.model.frame import Frame, Origin
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
 from latmon.report.formatting import in_flight_by_device, not_completed
-from latmon.support.errors import EXIT_INCOMPLETE, LatmonError
-from latmon.support.streams import named
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError, UsageError
+from latmon.support.streams import named, output
 from latmon.support.text import clean
 from latmon.support.units import counted, show_duration, show_size
 
@@ -310,7 +321,7 @@ def once(request: Request, size: tuple[int, int], settings: Settings = DEFAULT) 
 def show(lines: Iterable[Line]) -> None:
     """Print a screen to standard output, as far as its encoding has the characters."""
     from latmon.exporters.screen import text_of  # noqa: PLC0415  --record draws nothing
-    from latmon.report.text import plain  # noqa: PLC0415
+    from latmon.report.command import plain  # noqa: PLC0415
 
     sys.stdout.write(plain(text_of(lines), sys.stdout.encoding or "utf-8"))
 
@@ -349,3 +360,94 @@ def _on_demand(tally: CaptureCounts, *, stages: bool) -> list[str]:
     outliers = [f"{counted(tally.above, 'outlier')}{left_out}"] if tally.above else []
     sampled = f" of 1 in {tally.one_in}" if tally.one_in > 1 else ""
     return [*outliers, *([f"stages{sampled} traced"] if tally.one_in and stages else [])]
+
+
+DEMO_WINDOWS = 180
+"""Windows of a scenario without an end: three minutes, which include all of its phases."""
+
+
+def scenarios() -> Mapping[str, str]:
+    """Return the scenarios: name -> one sentence."""
+    names: Mapping[str, str] = sys.modules[registry.load("demo").__module__].SCENARIOS
+    return names
+
+
+def check_scenario(scenario: str) -> None:
+    """Raise UsageError for an unknown scenario."""
+    if scenario not in scenarios():
+        raise UsageError(f"there is no demo {scenario!r}; the demos are {', '.join(scenarios())}")
+
+
+def list_scenarios() -> int:
+    """Print the scenarios, wrapped on a terminal and one per line in a pipe; return the exit code."""
+    known = scenarios()
+    column = max(map(len, known)) + 2
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    for name, purpose in known.items():
+        lines = textwrap.wrap(purpose, max(width - column - 1, column)) or [""]
+        print(f"{name:<{column}}{lines[0]}")
+        for line in lines[1:]:
+            print(f"{'':<{column}}{line}")
+    return EXIT_DONE
+
+
+def export_demo(args: argparse.Namespace) -> int:
+    """Write the pictures and films that the command line names, from a recording that is then removed.
+
+    The same arguments make the same bytes. Return the exit code.
+    """
+    from latmon.exporters.screen import screen_at  # noqa: PLC0415  the other commands draw nothing
+
+    given = {
+        name: value for name in ("screen", "size", "at", "speed", "theme", "ramp") if (value := getattr(args, name))
+    }
+    if args.speed == 0:
+        raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
+    outs = {form: out for form in ("svg", "cast") if (out := getattr(args, form)) is not None}
+    with tempfile.TemporaryDirectory(prefix="latmon-") as directory, contextlib.ExitStack() as files:
+        # a name that is taken is refused before the demo is made
+        opened = {form: files.enter_context(output(out)) for form, out in outs.items()}
+        path = Path(directory) / f"latmon demo {args.scenario}"  # the caption of its pictures
+        count = _recorded_demo(args.scenario, args.seed, path, args.duration)
+        source = Source(open_recording(path), tuple(args.device))
+        if args.once:
+            sized = {"size": screen_size(os.environ)} | given
+            show(screen_at(source, ExportOptions(**sized)))
+        for form, file in opened.items():
+            options = ExportOptions(**given)
+            exporters.writer(form, options)(source, file, options)
+            what = f"{counted(count, 'window')} of {args.scenario}, seed {args.seed}, as {form}"
+            print(f"latmon: {what} in {named(outs[form])}", file=sys.stderr)
+    return EXIT_DONE
+
+
+def record_demo(scenario: str, seed: int, path: Path, duration_us: int | None = None) -> int:
+    """Write a scenario's recording without pauses and without data of this host; return the exit code."""
+    target.refuse(path)
+    count = _recorded_demo(scenario, seed, path, duration_us)
+    verb = "is" if count == 1 else "are"
+    print(f"latmon: {counted(count, 'window')} of {scenario}, seed {seed}, {verb} in {named(path)}", file=sys.stderr)
+    return EXIT_DONE
+
+
+def _recorded_demo(scenario: str, seed: int, path: Path, duration_us: int | None) -> int:
+    """Write the recording and return the number of its windows."""
+    demo = registry.load("demo")
+    known = demo(scenario, seed=seed)
+    windows = known.windows or DEMO_WINDOWS
+    if duration_us is not None:
+        windows = max(1, round(duration_us / known.origin.interval_us))
+    return asyncio.run(_write_demo(demo(scenario, seed=seed, speed=0, limit=windows), path))
+
+
+async def _write_demo(backend: Backend, path: Path) -> int:
+    count = 0
+    async with backend:
+        writer = Writer.create(path, backend.origin)
+        try:
+            async for frame in backend.frames():
+                writer.append(frame)
+                count += 1
+        finally:
+            writer.close()
+    return count

@@ -24,7 +24,7 @@ from latmon.support.text import clean
 
 if TYPE_CHECKING:
     from latmon.findings.rule import Settings
-    from latmon.findings.tour import Tour
+    from latmon.tui.tour import Tour
 
 MAX_SENTENCE = 1000
 _NO_CURSOR = ("", "dumb", "unknown")
@@ -252,9 +252,8 @@ def _replay(args: argparse.Namespace) -> int:
 
 def _replay_once(args: argparse.Namespace) -> int:
     from latmon.cli import headless
-    from latmon.exporters.options import ExportOptions
+    from latmon.exporters.registry import ExportOptions, Source
     from latmon.exporters.screen import screen_at
-    from latmon.exporters.source import Source
     from latmon.recording.reader import open_recording
 
     (path,) = _readable(args.files)
@@ -282,20 +281,19 @@ def _replay_inline(args: argparse.Namespace) -> int:
 
 
 def _demo(args: argparse.Namespace) -> int:
-    from latmon.cli import demo
-    from latmon.findings.tour import load_tour
+    from latmon.cli import headless
 
     if args.list:
-        return demo.list_scenarios()
-    demo.check(args.scenario)
-    tour = load_tour(args.scenario) if args.tour else None
+        return headless.list_scenarios()
+    headless.check_scenario(args.scenario)
+    tour = _tour(args.scenario) if args.tour else None
     user = _user()
     if args.record is not None:
         with privileges.acting_as(user):
-            return demo.record(args.scenario, args.seed, args.record, args.duration)
+            return headless.record_demo(args.scenario, args.seed, args.record, args.duration)
     if args.svg or args.cast or args.once:
         with privileges.acting_as(user):
-            return demo.export(args)
+            return headless.export_demo(args)
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
     defaults = config.load(os.environ, user=user)
     bell = args.bell or bool(defaults.bell)
@@ -330,6 +328,12 @@ def _screen(args: argparse.Namespace, defaults: config.Config) -> dict[str, Any]
     """Return the arguments of `tui.app.run` for its look, the saved views and the mouse."""
     mouse = defaults.mouse is not False and not args.no_mouse
     return {**_look(args, defaults), "views": defaults.views, "takes_mouse": mouse}
+
+
+def _tour(scenario: str) -> Tour:
+    from latmon.tui.tour import load_tour
+
+    return load_tour(scenario)
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -14,9 +14,7 @@ from dataclasses import dataclass, field, replace
 from latmon.decode import inflight
 from latmon.decode import tables as decode_tables
 from latmon.decode.inflight import Ages, Flags
-from latmon.decode.map_deltas import Counts, Differences
-from latmon.decode.records import Record
-from latmon.decode.tables import Gains
+from latmon.decode.tables import Counts, Differences, Gains, Record
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import UNFOLLOWED_FROM, MapSpec, op_name
 from latmon.model.frame import (

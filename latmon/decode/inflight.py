@@ -9,8 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from latmon.decode.map_deltas import Counts
-from latmon.decode.records import Record
+from latmon.decode.tables import Counts, Record
 from latmon.manifest.schema import MapSpec, op_name
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, StillInFlight, Took, coarse_end
 

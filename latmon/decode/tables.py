@@ -1,18 +1,74 @@
-"""Decoder of the maps of handlers, softirqs and wake-ups, to the tables of the model.
+"""Decoder of a probe's record lines and cumulative maps, and of its tables of handlers, softirqs and wake-ups.
 
-Pure functions of (map, its gains) pairs, and `Ahead`: the gains of one map before another map was printed. Given
-functions name threads and handlers.
+A record line is `KIND PROBE F1 F2 ... TEXT`, by the fields in its manifest: -1 means not known and is left out; any
+other impossible value makes the line undecoded. `Differences` owns the cumulative state of one script's maps, and the
+limits of keys and values. The tables are pure functions of (map, its gains) pairs, and `Ahead`: the gains of one map
+before another map was printed. Given functions name threads and handlers.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from latmon.decode.map_deltas import Counts
-from latmon.manifest.schema import ROLES, KeyPart, MapSpec
+from latmon.manifest.schema import ROLES, KeyPart, MapSpec, RecordSpec
 from latmon.model.frame import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Thread, Wakeups
-from latmon.model.histogram import Histogram, within
+from latmon.model.histogram import MAX_COUNT, TOP, Histogram, within
+from latmon.support.text import clean
+
+Counts = dict[int, int]
+
+
+class Differences:
+    """Differences of the maps of one script."""
+
+    def __init__(self, specs: Iterable[MapSpec]) -> None:
+        self._buckets: dict[str, KeyPart | None] = {
+            spec.name: next((part for part in spec.key if part.name == "bucket"), None) for spec in specs
+        }
+        self._before: dict[str, Counts] = {}
+        self._printed: dict[str, Counts] = {}
+        self._undecoded = 0
+
+    def printed(self, name: str, values: Counts) -> None:
+        """Take one map as the tool printed it; count maps that are not the script's, and impossible values."""
+        if name not in self._buckets:
+            self._undecoded += 1
+            return
+        bucket = self._buckets[name]
+        sane = {key: value for key, value in values.items() if _is_sane(bucket, key, value)}
+        self._undecoded += len(values) - len(sane)
+        self._printed[name] = sane
+
+    def gained(self, name: str) -> Counts:
+        """Return the gain per key; a map that was not printed (empty, or its line was lost) has gained nothing yet.
+
+        A value that went down was cleared and counted again from 0: all of it is gain.
+        """
+        if name not in self._printed:
+            return {}
+        now, before = self._printed[name], self._before.get(name, {})
+        self._before[name] = now
+        gained = {key: value - before.get(key, 0) for key, value in now.items()}
+        return {key: value if value > 0 else now[key] for key, value in gained.items() if value}
+
+    def latest(self, name: str) -> Counts:
+        """Return the map itself if it was printed since the last `close`; else an empty one."""
+        return self._printed.get(name, {})
+
+    def close(self) -> int:
+        """End an interval; return the number of its maps and values that were not decoded."""
+        self._printed.clear()
+        undecoded, self._undecoded = self._undecoded, 0
+        return undecoded
+
+
+def _is_sane(bucket: KeyPart | None, key: int, value: int) -> bool:
+    """Return whether a kernel can count this value; others would falsify every later sum."""
+    return 0 <= value <= MAX_COUNT and 0 <= key <= MAX_COUNT and (bucket is None or bucket.read(key) <= TOP)
+
 
 Gains = Iterable[tuple[MapSpec, Counts]]
 Whose = tuple[int, ...]
@@ -174,3 +230,78 @@ def _vector(number: int) -> str:
 def _context(spec: MapSpec, key: int) -> str:
     code = spec.part("context").read(key)
     return spec.contexts[code] if code < len(spec.contexts) else "other"
+
+
+_INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
+_RWBS = re.compile(r"[A-Z]{1,10}", re.ASCII)
+_ALL_BITS = 2**64 - 1
+_MOST = 2**63 - 1
+_MOST_OF = {
+    **dict.fromkeys(("request", "handler", "flags"), _ALL_BITS),
+    **dict.fromkeys(("pid", "thread", "instead", "outstanding", "overtaken", "bytes", "dev", "irq"), 2**32 - 1),
+    **dict.fromkeys(("cpu_issue", "cpu_complete"), 0xFFFF),
+    **dict.fromkeys(("op", "path"), 0xFF),
+    # Linux' p->prio: 0 to 139, a deadline thread's -1 is left out as if it were not known; Solaris' t_pri: 0 to 169;
+    # FreeBSD's td_priority: 0 to 255.
+    **dict.fromkeys(("priority", "instead_priority"), 255),
+    "policy": 0xFF,
+    "issued": 1,
+}
+_MOST_US = 2**40
+"""12 days. A longer time of a request is a wrong stamp."""
+_STAMPS = ("begun_ns", "done_ns", "woken_ns", "issued_ns")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record line. `fields` has the known numbers; `rwbs` is the only field of letters; `text` is clean."""
+
+    kind: str
+    probe: str
+    fields: Mapping[str, int] = field(default_factory=dict)
+    rwbs: str = ""
+    text: str = ""
+
+    def get(self, name: str) -> int | None:
+        return self.fields.get(name)
+
+
+def record(line: str, spec: RecordSpec) -> Record | None:
+    """Return the line's record; None if it is torn or has an impossible value."""
+    words = line.split(" ", 2 + len(spec.fields))
+    if len(words) == 2 + len(spec.fields):
+        words.append("")
+    if len(words) != 3 + len(spec.fields) or (words[-1] and not spec.text) or words[0] != spec.kind:
+        return None
+    fields: dict[str, int] = {}
+    rwbs = ""
+    for name, word in zip(spec.fields, words[2:-1], strict=True):
+        if name == "rwbs" and _RWBS.fullmatch(word):
+            rwbs = word
+        elif name == "rwbs" or not _INTEGER.fullmatch(word):
+            return None
+        elif (value := _known(name, int(word))) is not None:
+            if not _is_sane_field(name, value):
+                return None
+            fields[name] = value
+    return Record(spec.kind, clean(words[1]), fields, rwbs, clean(words[-1]))
+
+
+def shifted(one: Record, ahead_ns: int) -> Record:
+    """Return the record with the stamps of a clock that is ahead moved back."""
+    if not ahead_ns:
+        return one
+    moved = {name: one.fields[name] - ahead_ns for name in _STAMPS if name in one.fields}
+    return replace(one, fields={**one.fields, **moved})
+
+
+def _known(name: str, value: int) -> int | None:
+    """Return the value; None for -1, which an unsigned conversion prints as 2^64 - 1. A pointer may be signed."""
+    if value in (-1, _ALL_BITS):
+        return None
+    return value & _ALL_BITS if _MOST_OF.get(name) == _ALL_BITS and value >= -_MOST else value
+
+
+def _is_sane_field(name: str, value: int) -> bool:
+    most = _MOST_US if name.endswith("_us") else _MOST_OF.get(name, _MOST)
+    return 0 <= value <= most

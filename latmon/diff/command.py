@@ -18,7 +18,7 @@ from latmon.diff.comparison import compare, devices, sweep
 from latmon.diff.device_time import with_marks
 from latmon.diff.output import render, render_sweep, summarise, summarise_sweep
 from latmon.model.frame import Frame, Mark
-from latmon.recording.encode import Gap
+from latmon.recording.codec import Gap
 from latmon.recording.reader import Item, Recording, open_recording
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, RecordingError, UsageError

@@ -1,7 +1,7 @@
 """`latmon doctor`: what works on this host, what does not, why, and the command that fixes it.
 
-Owns the order of the checks and both outputs. A check never changes the host. Must not import a backend: the registry
-does that for the check of the tier.
+Owns the order of the checks, the tier with its matrix of stages, and both outputs. A check never changes the host.
+Must not import a backend: the registry does that for the check of the tier.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from latmon import __version__
-from latmon.capture.backend import ProbeReport
+from latmon.capture import registry
+from latmon.capture.backend import NO, ProbeReport
 from latmon.doctor import checks as doctor_checks
-from latmon.doctor import dtrace, tier
 from latmon.doctor.checks import Check, Place, Status
 from latmon.doctor.selftest import SelfTest, Verdict
 from latmon.support import host
-from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE
-from latmon.support.text import clean
+from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError
+from latmon.support.text import aligned, clean
 
 MARKS = {Verdict.OK: "ok", Verdict.FAILED: "FAILED", Verdict.UNMEASURED: "-"}
 
@@ -80,7 +80,11 @@ _LINUX: tuple[Callable[[Place], Check], ...] = (
     doctor_checks.tick,
     doctor_checks.container,
 )
-_OTHERS: tuple[Callable[[Place], Check], ...] = (dtrace.tool, dtrace.privilege, doctor_checks.diskstats)
+_OTHERS: tuple[Callable[[Place], Check], ...] = (
+    doctor_checks.dtrace_tool,
+    doctor_checks.dtrace_privilege,
+    doctor_checks.diskstats,
+)
 _MARKS = {Status.OK: "ok", Status.DEGRADED: "degraded", Status.MISSING: "MISSING"}
 
 
@@ -89,17 +93,21 @@ def all_checks(here: Place, explained: ProbeReport) -> list[Check]:
     host_s = (check(here) for check in _of(here))
     return [
         *(doctor_checks.python(here), *doctor_checks.packages(here), *host_s),
-        *(doctor_checks.terminal(here), tier.tier(explained)),
+        *(doctor_checks.terminal(here), tier_check(explained)),
     ]
 
 
 def _of(here: Place) -> tuple[Callable[[Place], Check], ...]:
     """Return the checks of this system; on Linux bpftrace is checked, and dtrace only where it is installed."""
     if here.platform == "linux":
-        return (doctor_checks.bpftrace, *((dtrace.tool,) if dtrace.is_there(here) else ()), *_LINUX)
+        return (
+            doctor_checks.bpftrace,
+            *((doctor_checks.dtrace_tool,) if doctor_checks.has_dtrace(here) else ()),
+            *_LINUX,
+        )
     if here.platform.startswith("sunos"):
-        return (*_OTHERS, dtrace.zone)
-    return (*_OTHERS, *((dtrace.modules,) if here.platform.startswith("freebsd") else ()))
+        return (*_OTHERS, doctor_checks.dtrace_zone)
+    return (*_OTHERS, *((doctor_checks.dtrace_modules,) if here.platform.startswith("freebsd") else ()))
 
 
 def usable(found: Sequence[Check]) -> bool:
@@ -117,7 +125,7 @@ def render_text(found: Sequence[Check], explained: ProbeReport) -> str:
         lines.append(f"{check.name:<{width}}  {_MARKS[check.status]:<8}  {check.what}")
         if check.remedy:
             lines.append(f"{'':<{width}}  {'':<8}  -> {check.remedy}")
-    if stages := tier.matrix(explained):
+    if stages := matrix(explained):
         lines += ["", *stages, ""]
     lines.append(
         "latmon can measure here." if usable(found) else "latmon can't measure here; `latmon demo` still runs."
@@ -133,9 +141,9 @@ def render_json(found: Sequence[Check], explained: ProbeReport, tested: SelfTest
         for check in found
     ]
     whole = {"schema": SCHEMA, "latmon": __version__, "usable": usable(found), "checks": listed}
-    if stages := tier.as_values(explained):
+    if stages := as_values(explained):
         whole |= {"stages": stages, "hooks": {name: list(hooks) for name, hooks in explained.hooks.items()}}
-        whole |= {"drivers": dict(explained.drivers), "in_flight": tier.in_flight(explained)}
+        whole |= {"drivers": dict(explained.drivers), "in_flight": in_flight(explained)}
     if tested is not None:
         whole["self_test"] = values(tested)
     return json.dumps(whole, indent=2)
@@ -150,8 +158,8 @@ def doctor_command(
     sentence on ignored keys of the config.
     """
     here = Place()
-    explained = tier.report(here, backend=backend)
-    found = [*all_checks(here, explained), *tier.beside(here, explained)]
+    explained = report(here, backend=backend)
+    found = [*all_checks(here, explained), *beside(here, explained)]
     found += [Check("config", Status.DEGRADED, clean(ignored, MAX_CHARS))] if ignored else []
     if not as_json:
         print(render_text(found, explained), flush=True)
@@ -163,3 +171,126 @@ def doctor_command(
     if tested is not None:
         return exit_code(tested)
     return EXIT_DONE if usable(found) else EXIT_UNAVAILABLE
+
+
+_EXPLAIN = {
+    "bpftrace": "latmon_backends.bpftrace.backend:explain",
+    "dtrace": "latmon_backends.dtrace.backend:explain",
+}
+_NONE = ("", "D")
+"""Tiers without a probe."""
+_TIERS_OF = {"A": "A", "A'": "A", "B": "C", "C": "C"}
+"""Tier of bpftrace's always-on probe -> that of its tracer."""
+_TIERS = frozenset(_TIERS_OF.values())
+Load = Callable[[str, str], Callable[..., object]]
+
+
+def report(place: Place, load: Load = registry.load_target, backend: str = "") -> ProbeReport:
+    """Return the explanation of the backend that latmon would use here; backends find out by trying.
+
+    `backend` is the one that the user or the config selects.
+    """
+    if place.platform != "linux" or backend == "dtrace":
+        return _asked("dtrace", load)
+    found = _asked("bpftrace", load)
+    if found.tier in _NONE and doctor_checks.has_dtrace(place):
+        other = _asked("dtrace", load, reason=found.why)
+        return found if other.tier in _NONE else other
+    return found
+
+
+def _asked(backend: str, load: Load, **why: str) -> ProbeReport:
+    try:
+        return cast("Callable[..., ProbeReport]", load(backend, _EXPLAIN[backend]))(**why)
+    except LatmonError as error:
+        return ProbeReport("", str(error))
+
+
+def tier_check(found: ProbeReport) -> Check:
+    """Return the tier as a check."""
+    if found.tier in _NONE:
+        return Check("tier", Status.DEGRADED, f"D, the kernel's counters only: {found.why}")
+    return Check("tier", Status.OK, f"{found.tier}: {found.why}" if found.why else found.tier)
+
+
+def beside(place: Place, found: ProbeReport, load: Load = registry.load_target) -> tuple[Check, ...]:
+    """Check the tier of `--backend dtrace` where bpftrace measures and the user named a dtrace."""
+    asked = any("dtrace" in one.traced for one in found.stages)
+    if (
+        place.platform != "linux"
+        or not place.environ.get(doctor_checks.DTRACE_VARIABLE)
+        or asked
+        or found.tier in _NONE
+    ):
+        return ()
+    other = _asked("dtrace", load)
+    if other.tier in _NONE:
+        return (Check("dtrace tier", Status.DEGRADED, f"--backend dtrace measures nothing here: {other.why}"),)
+    return (Check("dtrace tier", Status.OK, f"{other.tier} with --backend dtrace: {other.why}"),)
+
+
+def matrix(found: ProbeReport) -> list[str]:
+    """Return the lines of the stage matrix, then the reasons for missing stages, the hooks and the drivers."""
+    if not found.stages:
+        return []
+    tiers = tuple(found.stages[0].traced)
+    head = [
+        "stage",
+        "always",
+        *(_title(name) + " (here)" * (name == _here(found)) for name in tiers),
+    ]
+    rows = [
+        head,
+        *([one.stage, _cell(one.always), *(_cell(one.traced[name]) for name in tiers)] for one in found.stages),
+    ]
+    drivers = [f"{name} completes: {how}" for name, how in found.drivers.items()]
+    return [*aligned(rows), *_reasons(found), f"in flight: {in_flight(found)}", *_hooks(found), *drivers]
+
+
+def in_flight(found: ProbeReport) -> str:
+    """Return a sentence on the ages of I/Os in flight."""
+    reported = found.ages.get(_here(found), f"{NO}no script of the tracer runs here")
+    if reported.startswith(NO):
+        return f'ages are "at least", the waiting threads are not known: {reported.removeprefix(NO)}'
+    return f'each I/O\'s age and its issuer, while the tracer runs ({reported}); else ages are "at least"'
+
+
+def as_values(found: ProbeReport) -> list[dict[str, Any]]:
+    """Return the stage matrix for JSON."""
+    return [
+        {"stage": one.stage, "always": one.always, "traced": dict(one.traced), "here": _here(found)}
+        for one in found.stages
+    ]
+
+
+def _cell(text: str) -> str:
+    return "-" if text.startswith(NO) else text
+
+
+def _reasons(found: ProbeReport) -> list[str]:
+    """Return each reason why stages are not traced on this host, with its stages."""
+    here = _here(found)
+    reasons: dict[str, list[str]] = {}
+    for one in found.stages:
+        if here and one.traced.get(here, "").startswith(NO):
+            reasons.setdefault(f"not traced: {one.traced[here].removeprefix(NO)}", []).append(one.stage)
+    return [f"{', '.join(stages)} {why}" for why, stages in reasons.items()]
+
+
+def _hooks(found: ProbeReport) -> list[str]:
+    """Return the hooks of this host's scripts; bpftrace's have their tier in their name."""
+    here = _here(found)
+    ending = f"_{here.lower()}" if here in _TIERS else ""
+    return [f"{name} hooks {', '.join(hooks)}" for name, hooks in found.hooks.items() if here and name.endswith(ending)]
+
+
+def _title(name: str) -> str:
+    return f"traced, tier {name}" if name in _TIERS else f"traced, {name}"
+
+
+def _here(found: ProbeReport) -> str:
+    """Return the key in `traced` of this host's tracer; empty without one."""
+    names = tuple(found.stages[0].traced) if found.stages else ()
+    if found.tier in _NONE:
+        return ""
+    return _TIERS_OF.get(found.tier, "") if not names or names[0] in _TIERS else names[0]

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from latmon.exporters.options import ExportOptions
-from latmon.exporters.source import DamageNote, Reported, Source
+from latmon.exporters.registry import DamageNote, ExportOptions, Reported, Source
 from latmon.model.frame import Flow, Frame, Mark, Origin, Outstanding, Series
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds
-from latmon.recording.encode import Gap
+from latmon.recording.codec import Gap
 from latmon.support.units import rfc3339
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from typing import BinaryIO
 from urllib.parse import quote
 
-from latmon.exporters.csv import stamp
-from latmon.exporters.options import ExportOptions
-from latmon.exporters.source import DamageNote, Reported, Source
+from latmon.exporters.registry import DamageNote, ExportOptions, Reported, Source
 from latmon.model.frame import Frame, Mark, Series
 from latmon.model.histogram import MAX_US, Histogram, bucket_bounds
 from latmon.model.stages import explained
-from latmon.recording.encode import Gap
+from latmon.recording.codec import Gap
+from latmon.support.units import rfc3339
 
 DIGITS = 1
 _PARTS_BITS = 4
@@ -38,7 +37,7 @@ def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
     out.write(
         f"#[latmon {_said(origin.latmon)}, {_said(origin.host)}; values are microseconds]\n"
         "#[Histogram log format version 1.3]\n"
-        f"#[StartTime: {begin}, {stamp(origin.start_wall)}]\n#[BaseTime: {begin}]\n"
+        f"#[StartTime: {begin}, {rfc3339(origin.start_wall, 'microseconds')}]\n#[BaseTime: {begin}]\n"
         '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n'.encode()
     )
     out.writelines(

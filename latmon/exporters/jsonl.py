@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from latmon.exporters.options import ExportOptions
-from latmon.exporters.source import Item, Source, UnreportedGaps
+from latmon.exporters.registry import ExportOptions, Item, Source, UnreportedGaps
 from latmon.model.frame import Frame
-from latmon.recording import encode, validate
-from latmon.recording.encode import Gap
+from latmon.recording import codec, validate
+from latmon.recording.codec import Gap
 from latmon.recording.rollup import KIND
 
 
@@ -48,11 +47,11 @@ def _line(line: bytes, item: Item | None, source: Source) -> bytes:
     value = validate.parse(line)
     if source.globs and isinstance(item, Frame):
         source.devices.update((one.name, one) for one in item.devices)
-        value = encode.encode_frame(source.only(item))
+        value = codec.encode_frame(source.only(item))
     elif source.globs and value.get("type") == KIND:  # it can be made again from its windows
         return b""
-    return encode.to_bytes(value)
+    return codec.to_bytes(value)
 
 
 def _damage(found: list[str]) -> Iterator[bytes]:
-    return (encode.to_bytes({"type": "damage", "text": text}) for text in found)
+    return (codec.to_bytes({"type": "damage", "text": text}) for text in found)

@@ -12,11 +12,10 @@ from typing import BinaryIO
 
 from latmon import __version__
 from latmon.aggregate.accumulator import COUNTERS
-from latmon.exporters.options import ExportOptions
-from latmon.exporters.source import Source
+from latmon.exporters.registry import ExportOptions, Source
 from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.model.histogram import Histogram, bucket_bounds
-from latmon.recording.encode import Gap
+from latmon.recording.codec import Gap
 from latmon.report.totals import Totals
 
 OCTAVES = range(27)

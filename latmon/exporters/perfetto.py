@@ -11,12 +11,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from latmon.exporters.options import ExportOptions
-from latmon.exporters.source import DamageNote, Reported, Source
+from latmon.exporters.registry import DamageNote, ExportOptions, Reported, Source
 from latmon.model.frame import Frame, Mark, Outlier, Outstanding
 from latmon.model.histogram import merge
 from latmon.model.stages import called
-from latmon.recording.encode import Gap
+from latmon.recording.codec import Gap
 from latmon.views.panels.outliers import Piece, pieces
 
 MAX_LANES = 256

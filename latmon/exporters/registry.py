@@ -1,19 +1,249 @@
-"""`latmon export`: the registry of formats. Every exporter streams."""
+"""`latmon export`: the registry of formats, the options with the formats that each belongs to, and the source of items.
+
+A source yields a recording's items: selected devices, gaps and damage in their places; one window in memory. Every
+exporter streams.
+"""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from types import MappingProxyType
+from typing import Any, BinaryIO
 
-from latmon.exporters.options import FORMATS, GOES_WITH, ExportOptions
-from latmon.exporters.source import Source
-from latmon.recording.reader import open_recording
+from latmon.model.frame import Device, Frame, Mark, Origin, Traced
+from latmon.recording.codec import End, Gap
+from latmon.recording.reader import Recording, open_recording
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, UsageError
+from latmon.support.units import duration_us
+
+_MAX_NAMED = 20
+_BY_DEVICE = ("histograms", "seen", "kernel", "above", "thresholds_us", "outstanding", "depths", "issues")
+_TRACED_BY_DEVICE = ("histograms", "by_total", "unfollowed", "paths")
+Item = Frame | Gap | Mark | End
+
+
+@dataclass(frozen=True, slots=True)
+class DamageNote:
+    """Damage, in the place of the file where it was found."""
+
+    text: str
+
+
+Reported = Frame | Gap | Mark | DamageNote
+
+
+class UnreportedGaps:
+    """Gaps without a line: holes between two windows, and windows with a gap of their own."""
+
+    def __init__(self, interval_us: int) -> None:
+        self._interval_us = interval_us
+        self._last: Frame | None = None
+        self._excused = False
+
+    def before(self, item: Item) -> Iterator[Gap]:
+        """Yield the gaps before this item, which is the next one."""
+        if not isinstance(item, Frame):
+            self._excused = self._excused or isinstance(item, Gap)
+            return
+        last, excused = self._last, self._excused
+        self._last, self._excused = item, False
+        if last is not None and not excused and (hole := self._hole(last, item)):
+            yield hole
+        if item.gap:
+            yield Gap(item.gap, item.dt_us / 1e6, item.mono_us - item.dt_us, item.wall - item.dt_us / 1e6)
+
+    def _hole(self, last: Frame, now: Frame) -> Gap | None:
+        """Return the gap between two windows if no line explains it; the report finds the same ones."""
+        missing_us = now.mono_us - now.dt_us - last.mono_us
+        if missing_us <= max(self._interval_us, now.dt_us) / 2:
+            return None
+        return Gap("windows-missing", missing_us / 1e6, last.mono_us, last.wall)
+
+
+def is_redacted(origin: Origin) -> bool:
+    """Return whether names that identify the host or its users were left out."""
+    return origin.extra.get("redacted") is True
+
+
+class Source:
+    """Recording as one export sees it, with counts of the windows, gaps and damages of the latest reading."""
+
+    def __init__(self, recording: Recording, globs: tuple[str, ...] = ()) -> None:
+        self.recording, self.globs = recording, globs
+        self.windows = 0
+        self.gaps = 0
+        self.damaged = 0
+        self.devices: dict[str, Device] = {}
+        self._names: set[str] = set()
+
+    @property
+    def origin(self) -> Origin:
+        return self.recording.origin
+
+    @property
+    def redacted(self) -> bool:
+        return is_redacted(self.origin)
+
+    def items(self, since_us: int = 0) -> Iterator[Item]:
+        """Yield items as they are in the file; the first window also names the header's devices."""
+        self.windows = self.gaps = 0
+        self.devices = {one.name: one for one in self.recording.devices}
+        for item in self.recording.since(since_us):
+            if isinstance(item, Frame):
+                self.devices.update((one.name, one) for one in item.devices)
+                named = item if self.windows else replace(item, devices=tuple(self.devices.values()))
+                self.windows += 1
+                yield self.only(named)
+            else:
+                self.gaps += isinstance(item, Gap)
+                yield item
+        self.damaged = len(self.recording.damage)
+        self.check()
+
+    def reported(self, since_us: int = 0) -> Iterator[Reported]:
+        """Yield windows, and every gap, mark and damage in its place; the gap of a window is before it."""
+        unreported, said = UnreportedGaps(self.origin.interval_us), 0
+        for item in self.items(since_us):
+            for gap in unreported.before(item):
+                self.gaps += 1
+                yield gap
+            yield from (DamageNote(text) for text in self.recording.damage[said:])
+            said = len(self.recording.damage)
+            if not isinstance(item, End):
+                yield item
+        yield from (DamageNote(text) for text in self.recording.damage[said:])
+
+    def wants(self, name: str) -> bool:
+        """Return whether a device is selected, by its name or label."""
+        if not self.globs:
+            return True
+        device = self.devices.get(name)
+        names = (name, device.label) if device and device.label else (name,)
+        return any(fnmatchcase(n, glob) for n in names for glob in self.globs)
+
+    def only(self, frame: Frame) -> Frame:
+        """Return the window without devices that are not selected."""
+        if not self.globs:
+            return frame
+        traced, still = frame.traced, frame.in_flight
+        for found in (frame.histograms, frame.seen, frame.kernel):
+            self._names.update(one.device for one in found)
+        self._names.update(frame.outstanding)
+        if still is not None:  # counts by age are of all devices, and have no device
+            still = replace(still, oldest=tuple(one for one in still.oldest if self.wants(one.device)), older={})
+        return replace(
+            frame,
+            **self._wanted(frame, _BY_DEVICE),
+            outliers=tuple(one for one in frame.outliers if self.wants(one.device)),
+            traced=replace(traced, **self._wanted(traced, _TRACED_BY_DEVICE)),
+            devices=tuple(one for one in frame.devices if self.wants(one.name)),
+            removed=tuple(name for name in frame.removed if self.wants(name)),
+            in_flight=still,
+        )
+
+    def _wanted(self, value: Frame | Traced, names: Iterable[str]) -> dict[str, Any]:
+        """Return these mappings of a value without other devices; their keys are devices' names or have a device."""
+        return {
+            name: {key: one for key, one in getattr(value, name).items() if self.wants(getattr(key, "device", key))}
+            for name in names
+        }
+
+    def check(self) -> None:
+        """Raise UsageError when no device is selected by the given names."""
+        every = self._names | {*self.devices}
+        if self.globs and not any(map(self.wants, every)):
+            names = sorted(every)
+            more = " ..." if len(names) > _MAX_NAMED else ""
+            there = ", ".join(names[:_MAX_NAMED]) or "none"
+            raise UsageError(f"--device {' '.join(self.globs)}: no such device in it; there are {there}{more}")
+
+
+_TIME_OF_DAY = re.compile(r"(\d\d):(\d\d)(?::(\d\d))?", re.ASCII)
+_DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """Options of an export; each format reads its own."""
+
+    buckets: bool = False
+    size: tuple[int, int] = (80, 24)
+    screen: str = "overview"
+    at: str = ""
+    """When, in the words of the command line; empty: a picture at the end, a cast from the begin."""
+    speed: float = 1.0
+    duration_us: int | None = None
+    """Span of the recording, from `at` on."""
+    cast_version: int = 2
+    theme: str = "dark"
+    ramp: str = "auto"
+
+
+def moment_us(text: str, origin: Origin) -> int:
+    """Return CLOCK_MONOTONIC of `90s` (from the begin on), `14:05:30` (local time, the first one in it) or RFC 3339."""
+    start_us, wall = origin.start_mono_us, origin.start_wall
+    if match := _TIME_OF_DAY.fullmatch(text):
+        begin = datetime.fromtimestamp(wall).astimezone()
+        hours, minutes, seconds = int(match[1]), int(match[2]), int(match[3] or 0)
+        if hours < 24 and minutes < 60 and seconds < 60:  # noqa: PLR2004  of a clock
+            then = begin.replace(hour=hours, minute=minutes, second=seconds, microsecond=0)
+            return start_us + round(((then - begin).total_seconds() % _DAY_S) * 1e6)
+    try:
+        return start_us + duration_us(text)
+    except ValueError:
+        pass
+    try:
+        then = datetime.fromisoformat(text)
+        then = then if then.tzinfo else then.astimezone()
+        return start_us + round((then.astimezone(UTC).timestamp() - wall) * 1e6)
+    except (ValueError, OverflowError):
+        raise UsageError(f"--at {text}: expected 90s from the begin, 14:05:30, or 2026-11-22T14:05:30Z") from None
+
+
+FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "jsonl": "the lines of the recording, uncompressed",
+        "csv": "a row per window, device, op and stage",
+        "openmetrics": "a snapshot for Prometheus",
+        "hlog": "an HdrHistogram log",
+        "perfetto": "outliers and counters for ui.perfetto.dev",
+        "svg": "a picture of a screen",
+        "text": "a screen as plain text",
+        "cast": "an animation of a screen for asciinema",
+    }
+)
+SCREENS = (
+    *("overview", "maps", "zoom", "offsets", "ticks"),
+    *("stages", "outstanding", "outliers", "interrupts", "findings"),
+)
+"""Screens of pictures: the TUI's screens, and the other forms of its first."""
+VERSIONS = (2, 3)
+SIZES = ((40, 10), (500, 200))
+"""Columns and lines of the smallest and of the largest picture."""
+GOES_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "buckets": ("csv",),
+        "screen": ("svg", "text", "cast"),
+        "size": ("svg", "text", "cast"),
+        "at": ("svg", "text", "cast"),
+        "theme": ("svg", "cast"),
+        "ramp": ("svg", "cast"),
+        "speed": ("cast",),
+        "duration": ("cast",),
+        "cast_version": ("cast",),
+    }
+)
+"""Option -> its formats."""
+
 
 _WRITERS = {
     "jsonl": ("jsonl", "write"),

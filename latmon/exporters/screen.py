@@ -19,13 +19,12 @@ from itertools import chain
 from typing import Any, BinaryIO
 from xml.sax.saxutils import escape
 
-from latmon.exporters.options import ExportOptions, moment_us
-from latmon.exporters.source import DamageNote, Source, is_redacted
+from latmon.exporters.registry import DamageNote, ExportOptions, Source, is_redacted, moment_us
 from latmon.findings.facts import WINDOW_US
 from latmon.findings.rule import DEFAULT, Settings
 from latmon.model.frame import Frame, Mark, Origin
 from latmon.model.stages import FACTS
-from latmon.recording.encode import Gap
+from latmon.recording.codec import Gap
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 from latmon.support.theme import XTERM, Theme, load_theme, role_colours

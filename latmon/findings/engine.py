@@ -14,8 +14,19 @@ from latmon.aggregate.accumulator import Accumulator, Minute
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.request_age import Waiting
 from latmon.findings.facts import BLOCK_US, Block, Facts, block_of, in_window, of_minute
-from latmon.findings.finding import SEVERITIES, Finding, in_order
-from latmon.findings.rule import DEFAULT, DEPTHS, LATENCIES, LIMITS, MISSING, TRACED, Rule, Settings
+from latmon.findings.rule import (
+    DEFAULT,
+    DEPTHS,
+    LATENCIES,
+    LIMITS,
+    MISSING,
+    SEVERITIES,
+    TRACED,
+    Finding,
+    Rule,
+    Settings,
+    in_order,
+)
 from latmon.findings.rules import RULES
 from latmon.model.frame import Device, Frame, Origin
 from latmon.model.inflight import MEANS

@@ -17,7 +17,7 @@ from latmon.analysis.attribution import by_vector
 from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, merged
-from latmon.findings.finding import Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
+from latmon.findings.rule import Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
 from latmon.model.frame import OPS, UNACCOUNTED, Device, Limit, Outlier, Series, SoftirqRuns
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import Depths, bucket_middle

@@ -1,4 +1,8 @@
-"""The rule as a value: its id, the input that it needs, its thresholds, and a pure function from facts to findings.
+"""The rule and its finding as frozen values.
+
+A finding is one sentence with its evidence, next steps with their commands, and what would refute it. Findings are not
+recorded: an old recording profits from a new rule. A rule has an id, the input that it needs, its thresholds, and a
+pure function from facts to findings.
 
 The config's section `findings` overrides thresholds (`findings: {peer-outlier: {octaves: 3}}`) or turns a rule off
 (`findings: {bimodal-tail: off}`). `latmon rules show` prints all thresholds. No rule is named here: those are in
@@ -7,13 +11,188 @@ The config's section `findings` overrides thresholds (`findings: {peer-outlier: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.findings.facts import Facts
-from latmon.findings.finding import Finding
+from latmon.model.frame import Device
+from latmon.support.units import spelled
+
+FIO = "fio --name=t --readonly --rw=randread --bs=4k --direct=1 --time_based --runtime=10"
+RAN = (
+    "echo {} > /sys/block/{}/queue/nr_requests",
+    "echo {} > /sys/block/{}/queue/scheduler",
+    "echo {} > /sys/block/{}/queue/iosched/fifo_batch",
+    "echo {} > /sys/block/{}/queue/wbt_lat_usec",
+    "echo {} > /proc/irq/{}/smp_affinity_list",
+    "ps -eLo tid,cls,rtprio,psr,pcpu,comm",
+    "ps -eLo tid,cls,rtprio,psr,pcpu,comm | grep -w {}",
+    "taskset -cp {} {}",
+    "chrt -f -p 50 {}",
+    "ionice -p {}",
+    "bpftrace -e 'tracepoint:irq:softirq_raise /args->vec == {}/ { @[kstack] = count() } interval:s:5 { exit() }'",
+    "bpftrace -e 'tracepoint:irq:softirq_raise { @[kstack] = count() } interval:s:5 { exit() }'",
+    "grep '^ *{}:' /proc/interrupts",
+    "cat /proc/interrupts",
+    "grep -H . /sys/module/{}/parameters/*",
+    "grep CONFIG_HZ= /boot/config-$(uname -r) || zgrep CONFIG_HZ= /proc/config.gz",
+    f"{FIO} --filename=/dev/{{}} --ioengine=libaio --iodepth={{}}",
+    "dmesg | grep -iE 'full|busy'",
+    "dmesg | tail -n 50",
+    "lspci -vv",
+)
+"""Commands that tests/live/test_next_step_commands.py runs on Linux, {} being a name or number; no other was run."""
+NOT_RUN = " (not run here)"
+_RAN = re.compile("|".join(r"[^\s;|&]+".join(map(re.escape, line.split("{}"))) for line in RAN))
+_PLAIN = re.compile(r"[\w!.:-]+", re.ASCII)
+
+
+def ran(line: str) -> bool:
+    """Return whether a command was run on a test machine, apart from the names and numbers in it."""
+    return bool(_RAN.fullmatch(line))
+
+
+def marked(line: str) -> str:
+    """Return a command as users read it, with a mark if it was not run on a test machine."""
+    return line if ran(line) else line + NOT_RUN
+
+
+def plain(name: str) -> bool:
+    """Return whether a name is safe in a command: without characters special to a shell, without a leading dash."""
+    return bool(_PLAIN.fullmatch(name)) and not name.startswith("-")
+
+
+def sysfs(name: str) -> str:
+    """Return the directory of a block device, with a placeholder for a name that is not safe in a command."""
+    return f"/sys/block/{name if plain(name) else 'DEVICE'}"
+
+
+def setting(path: str, value: int | str) -> str:
+    """Return the command that writes a value to a file of sysfs or procfs."""
+    return f"echo {value} > {path}"
+
+
+def threads(called: str, *, is_sun: bool) -> str:
+    """Return the command that shows class, priority and CPU of threads: of one, given as comm (prio N), or of all."""
+    name = called.rpartition(" (prio ")[0]
+    only = f" | grep -w {name}" if plain(name) else ""
+    columns = "pid,lwp,class,pri,psr,comm" if is_sun else "tid,cls,rtprio,psr,pcpu,comm"
+    return f"ps -eLo {columns}{only}"
+
+
+def sd_driver(device: Device) -> str:
+    """Return the driver of a Solaris disk: ssd for Fibre Channel disks on SPARC, else sd."""
+    return "ssd" if device.driver == "ssd" or device.name.startswith("ssd") else "sd"
+
+
+def sd_walk(device: Device, *fields: str) -> str:
+    """Return the command that prints fields of struct sd_lun for all disks of the device's driver."""
+    walk = f"*{sd_driver(device)}_state::walk softstate"
+    return f"""echo '{walk} | ::print -at "struct sd_lun" {" ".join(fields)}' | mdb -k"""
+
+
+NOTICE, WARNING, CRITICAL = "notice", "warning", "critical"
+SEVERITIES = (NOTICE, WARNING, CRITICAL)
+"""Worth knowing; I/Os are slow because of it; I/Os are stuck, or nearly all of the time is lost."""
+
+
+class Fact(NamedTuple):
+    """A number of the evidence. `name` is its key in a report, `said` the text for users."""
+
+    name: str
+    value: float | str
+    said: str
+    unit: str = ""
+    """us, ios, share (0..1), per_s; empty for a plain number or a text."""
+    of: int | None = None
+    """Number of samples; None for a setting or a single value."""
+
+
+def duration_facts(*rows: tuple[str, float | None, str, int | None]) -> Iterator[Fact]:
+    """Yield facts from (name, us, text, samples) where the time is known; `{}` in the text becomes the time."""
+    for name, us, text, of in rows:
+        if us is not None:
+            yield Fact(name, us, text.format(spelled(us)), "us", of)
+
+
+class Step(NamedTuple):
+    """A next step: what to do, its risk, and commands to copy, which `what` does not repeat."""
+
+    what: str
+    risk: str = "none: it only reads"
+    commands: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """Return the text for users: what to do, then the commands, with a mark on those that were not run."""
+        lines = ", ".join(map(marked, self.commands))
+        between = " " if self.what.endswith("?") else ": "
+        return f"{self.what}{between}{lines}" if lines else self.what
+
+
+class Where(NamedTuple):
+    """The view that shows the evidence: a screen of the TUI, what is selected there, and the region on its map."""
+
+    screen: str
+    """overview, stages, outstanding, outliers, interrupts."""
+    device: str = ""
+    op: str = ""
+    """The op that is selected; empty for all."""
+    low_us: int | None = None
+    high_us: int | None = None
+    """Upper bound of the region's latencies, as `low_us` is the lower one; None for no bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of a rule for one window. The same finding after consecutive blocks is one episode (engine.py)."""
+
+    id: str
+    severity: str
+    device: str
+    """The device that it is about; empty for the host."""
+    summary: str
+    """One sentence without its full stop: device, effect, size, cause."""
+    facts: tuple[Fact, ...]
+    where: Where
+    steps: tuple[Step, ...]
+    refuted_by: str
+    """An observation that would show that the cause is another one."""
+    share: float = 0.0
+    """The share of the affected I/Os' time that it explains, 0..1."""
+    also: tuple[str, ...] = ()
+    """Other affected devices: findings on them that it explains are left out as well."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return the rule and the device, which identify the finding across windows."""
+        return self.id, self.device
+
+    @property
+    def weight(self) -> tuple[int, float]:
+        """Return the urgency: severity, then share; greater is more urgent."""
+        return SEVERITIES.index(self.severity), self.share
+
+    @property
+    def rank(self) -> tuple[int, float, tuple[str, str]]:
+        """Return the sort key that puts the most urgent finding first."""
+        return -self.weight[0], -self.weight[1], self.key
+
+
+def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Sort findings, the most urgent one first."""
+    return tuple(sorted(findings, key=lambda one: one.rank))
+
+
+def sized(said: str, of: int | None) -> str:
+    """Append the number of samples to a text that does not contain it."""
+    if of is None or any(re.search(rf"(?<![\d.,]){text}(?!\d|[.,]\d)", said) for text in (str(of), f"{of:,}")):
+        return said
+    return f"{said} (of {of:,})"
+
 
 Thresholds = Mapping[str, float]
 """Values of a rule's thresholds by name."""

@@ -15,7 +15,7 @@ from latmon.importers import values
 from latmon.importers.values import Found, ImportedHeader, ImportOptions, Passed, Remark, TextSpan, Whole
 from latmon.model.frame import STAGES, Completed, Flow, Frame, Health, Mark, Series, Traced
 from latmon.model.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_index
-from latmon.recording import decode, validate
+from latmon.recording import codec, validate
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
@@ -237,15 +237,15 @@ def read_jsonl(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             value = validate.parse(line.encode())
             match value.get("type"):
                 case "header":
-                    yield ImportedHeader(where, decode.decode_origin(value))
+                    yield ImportedHeader(where, codec.decode_origin(value))
                 case "window":
-                    frame = decode.decode_frame(value)
+                    frame = codec.decode_frame(value)
                     yield Whole(where, replace(frame, marks=(*frame.marks, *marks)))
                     marks = []
                 case "mark":
-                    marks.append(decode.decode_mark(value))
+                    marks.append(codec.decode_mark(value))
                 case "gap":
-                    yield Remark(where, f"a gap of {decode.decode_gap(value).seconds:g} s: {value.get('reason')}")
+                    yield Remark(where, f"a gap of {codec.decode_gap(value).seconds:g} s: {value.get('reason')}")
                 case "damage":
                     yield Remark(where, f"damaged in the recording: {value.get('text')}", 1)
         except RecordingError as error:

@@ -1,8 +1,9 @@
 """Loader of a probe's manifest: the YAML beside a script that declares its requirements and output.
 
-A new driver's probe needs no Python: its maps and records are declared in the manifest and decoded by
-decode/framer.py and records.py. Programs are made of whole scripts; `{{name}}` is replaced by a checked integer or one
-of a manifest's listed words, and `$i = bucket($u);` by the computation of latmon's bucket index.
+A new driver's probe needs no Python: its maps and records are declared in the manifest and decoded by decode/framer.py
+and decode/tables.py. Programs are made of whole scripts; `{{name}}` is replaced by a checked integer or one of a
+manifest's listed words, and `$i = bucket($u);` by the computation of latmon's bucket index. A variant that differs from
+another script in a few places is made of it by replacements (`script:`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _NEEDED = ("name", "purpose", "platform", "tool", "tier", "cost", "clock", "hook
 _OPTIONAL = (
     *("latency_from", "key", "keys", "parameters", "includes", "absent", "notes"),
     *("paths", "unfollowed", "contexts", "records", "needs", "group", "max_cpus", "unless", "sources", "ran_on"),
+    "script",
 )
 _MERGED = ("parameters", "keys", "maps", "includes", "absent", "records")
 # safe_load lets the last four through: 2026-02-31, `!!bool x`, `!!timestamp x` and deep nesting.
@@ -92,10 +94,13 @@ class Manifest:
     """The systems that it has been run on."""
     parents: tuple[Path, ...] = ()
     """The manifests that this one extends."""
+    changes: Mapping[str, str] = field(default_factory=dict)
+    """Replacements that make its script of its parent's; empty where it has a script of its own."""
 
     @property
     def script(self) -> Path:
-        return self.path.with_suffix(_SUFFIX[self.tool])
+        """The file with its script, or with its parent's if its own is made of it."""
+        return (self.parents[0] if self.changes else self.path).with_suffix(_SUFFIX[self.tool])
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -114,9 +119,19 @@ class Manifest:
         return names[at] if 0 <= at < len(names) else ""
 
     @property
+    def text(self) -> str:
+        """The script's text. ManifestError if a replacement doesn't occur in the parent's."""
+        text = self.script.read_text(encoding="utf-8")
+        for old, new in self.changes.items():
+            if old not in text:
+                raise ManifestError(f"{self.path.name}: script: {self.script.name} has no {old!r}")
+            text = text.replace(old, new)
+        return re.sub(rf"\b{self.script.stem}(?=_|\b)", self.name, text) if self.changes else text
+
+    @property
     def source(self) -> str:
         """The script's text without comment lines, with macros expanded."""
-        text = _COMMENT[self.tool].sub("", self.script.read_text(encoding="utf-8"))
+        text = _COMMENT[self.tool].sub("", self.text)
         return _BUCKET.sub(_BUCKET_INDEX, text) if self.tool == "bpftrace" else text
 
     def program(self, values: Mapping[str, int | str]) -> str:
@@ -147,6 +162,8 @@ def load(path: Path) -> Manifest:
     """Return one manifest; ManifestError names the file and the key that is wrong."""
     tree, parents = _extended(path)
     manifest = replace(_ManifestReader(path.name).manifest(path, tree), parents=parents)
+    if manifest.changes and not parents:
+        raise ManifestError(f"{path.name}: script: replaces texts of a parent's script, and it extends none")
     if not manifest.script.is_file():
         raise ManifestError(f"{path.name}: no script {manifest.script.name} beside it")
     return manifest
@@ -156,7 +173,8 @@ def _extended(path: Path, variants: tuple[str, ...] = ()) -> tuple[Any, tuple[Pa
     """Return a manifest's tree merged with its parent's, the manifest that `extends:` names, and all parents' paths.
 
     A key replaces the parent's. Tables of _MERGED are merged entry by entry. A null removes a key or an entry. Names of
-    maps begin with the manifest's name, so the parent's maps are renamed. `variants`: manifests that extend this one.
+    maps begin with the manifest's name, so the parent's maps are renamed. The parent's `script:` is not inherited.
+    `variants`: manifests that extend this one.
     """
     tree = _parsed(path)
     if not isinstance(tree, dict) or "extends" not in tree:
@@ -171,6 +189,7 @@ def _extended(path: Path, variants: tuple[str, ...] = ()) -> tuple[Any, tuple[Pa
     merged, parents = _extended(parent, (path.stem, *variants))
     if not isinstance(merged, dict):
         raise ManifestError(f"{path.name}: extends: {parent.name} is not a table of keys")
+    merged.pop("script", None)
     if isinstance(merged.get("maps"), dict):
         merged["maps"] = {
             path.stem + str(name).removeprefix(parent.stem): value for name, value in merged["maps"].items()
@@ -253,6 +272,7 @@ class _ManifestReader(Checks):
             unless=self.texts(top.get("unless", []), "unless"),
             sources=self.texts(top.get("sources", []), "sources"),
             ran_on=self.texts(top.get("ran_on", []), "ran_on"),
+            changes=self.changes(top),
         )
 
     def hooks(self, top: dict[str, Any], cost: str) -> tuple[str, ...]:
@@ -261,6 +281,14 @@ class _ManifestReader(Checks):
         many = [hook for hook in found if _EVERY_FUNCTION.match(hook)]
         if many and cost != "invasive":
             raise self.fail("hooks", f"{many[0]} is more than one function: its cost must be invasive")
+        return found
+
+    def changes(self, top: dict[str, Any]) -> dict[str, str]:
+        """Return the replacements in the parent's script."""
+        found = self.any(top, "script")
+        for old, new in found.items():
+            if not isinstance(old, str) or not old or not isinstance(new, str):
+                raise self.fail("script", "must be a table of texts and their replacements")
         return found
 
     def any(self, top: dict[str, Any], name: str) -> dict[str, Any]:

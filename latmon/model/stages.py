@@ -180,6 +180,25 @@ def by_column(parts: Mapping[str, T], includes: Mapping[str, Collection[str]]) -
     return {called(stage, includes.get(stage, ())).column: value for stage, value in parts.items()}
 
 
+class StageSum(NamedTuple):
+    """Sum of one I/O's stages and its unaccounted time, in us."""
+
+    parts: Mapping[str, int]
+    """Time by column name, the unaccounted time last."""
+    whole: int
+    missing: int
+    """Total less the sum: 0 where they add up, negative where the stages are longer than the total."""
+
+
+def stage_sum(
+    stages_us: Mapping[str, int], includes: Mapping[str, Collection[str]], unaccounted_us: int, total_us: int
+) -> StageSum:
+    """Return the sum of an I/O's stages beside its total."""
+    parts = by_column(stages_us, includes) | {UNACCOUNTED: unaccounted_us}
+    whole = sum(stages_us.values()) + unaccounted_us
+    return StageSum(parts, whole, total_us - whole)
+
+
 def explained(stage: str, includes: Collection[str]) -> str:
     """Return the sentence below a table on a stage that includes others; empty for one that includes none."""
     if not includes:

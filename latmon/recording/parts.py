@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import Device, Frame, Origin
-from latmon.recording.encode import End, Gap
+from latmon.recording.codec import End, Gap
 from latmon.recording.fields import RecordCodec, RecordField, within
 from latmon.recording.reader import MAX_NOTES, UNCLOSED, Item, Recording, open_recording
 from latmon.recording.validate import MAX_SERIES, UNKNOWN, label, text

@@ -22,8 +22,8 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import Device, Frame, Mark, Origin
-from latmon.recording import decode, packed_tables, rollup, validate
-from latmon.recording.encode import End, Gap
+from latmon.recording import codec, packed_tables, rollup, validate
+from latmon.recording.codec import End, Gap
 from latmon.recording.members import GIVEN_UP, MemberPart, Members, Places, ReadError, is_repacked, is_written
 from latmon.recording.validate import UNKNOWN, ReadPosition, admit, enter
 from latmon.support.errors import RecordingError, TooManyError
@@ -219,9 +219,9 @@ MAX_BEFORE_HEADER = 20
 MAX_LINES = 100_000
 """Lines of one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
 _DECODERS: dict[str, Callable[[validate.Json], Item]] = {
-    "gap": decode.decode_gap,
-    "mark": decode.decode_mark,
-    "end": decode.decode_end,
+    "gap": codec.decode_gap,
+    "mark": codec.decode_mark,
+    "end": codec.decode_end,
 }
 
 
@@ -392,8 +392,8 @@ def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] 
     try:
         value = validate.parse(line)
         if value.get("type") == "header":
-            return decode.decode_origin(value), decode.decode_devices(value)
-        is_window = value.get("type") == "window" and decode.decode_frame(value) is not None
+            return codec.decode_origin(value), codec.decode_devices(value)
+        is_window = value.get("type") == "window" and codec.decode_frame(value) is not None
     except RecordingError as refusal:
         raise RecordingError(f"{path} can't be read: {refusal}") from None
     return (Origin(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN), None) if is_window else None
@@ -408,14 +408,14 @@ def item_behind(line: bytes, position: ReadPosition) -> Item | None:
     """Return a line's value, after a check of a header against the first one (`enter`)."""
     value = validate.parse(line)
     if value.get("type") == "header":
-        enter(decode.decode_origin(value), position)
+        enter(codec.decode_origin(value), position)
     return _item(value, line)
 
 
 def _item(value: dict[str, Any], line: bytes) -> Item | None:
     kind = value.get("type")
     if kind == "window":
-        return decode.decode_frame(value, booleans=validate.may_hold_booleans(line))
+        return codec.decode_frame(value, booleans=validate.may_hold_booleans(line))
     decoder = _DECODERS.get(kind) if isinstance(kind, str) else None
     return None if decoder is None else decoder(value)
 

@@ -5,6 +5,8 @@ succeeds has a `gap` line for them. The writer owns the file and its lock.
 
 `Rolling` follows members as they are written, by a Writer or by a repair. The first minute gets no roll-up, because a
 sum begins with a window; nor does the last one, because no other minute follows it.
+
+`private_frame` removes names of owner, volumes and programs for `--redact`; kernel threads and handlers stay.
 """
 
 from __future__ import annotations
@@ -13,21 +15,23 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import select
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 from latmon.aggregate.request_age import Waiting
-from latmon.aggregate.rollup import MinuteSums, minute_of
 from latmon.model.devices import carry
-from latmon.model.frame import Device, Frame, Mark, Origin
-from latmon.recording import encode, members
-from latmon.recording.encode import End, Gap
-from latmon.recording.redact import private_device, private_frame, private_origin
-from latmon.recording.rollup import roll_up
+from latmon.model.frame import Device, Frame, Mark, Origin, Outlier, Thread, Wait, Wakeups
+from latmon.model.histogram import merge
+from latmon.model.inflight import StillInFlight
+from latmon.recording import codec, members
+from latmon.recording.codec import End, Gap
+from latmon.recording.rollup import MinuteSums, minute_of, roll_up
 from latmon.support import streams
 from latmon.support.errors import UnavailableError
 
@@ -132,7 +136,7 @@ class Writer:
         if self._missed:
             kept = carry(self._missed, kept)
             self._missed = []
-        self._pending.append((encode.to_bytes(encode.encode_frame(kept)), kept))
+        self._pending.append((codec.to_bytes(codec.encode_frame(kept)), kept))
         self._mono_us, self._wall = kept.mono_us, kept.wall
         covered = sum(one.dt_us for one in self._frames())
         if covered + frame.dt_us // 2 >= FLUSH_US or sum(len(line) for line, _ in self._pending) >= _FLUSH_BYTES:
@@ -140,11 +144,11 @@ class Writer:
 
     def gap(self, reason: str, seconds: float) -> None:
         """Note time without a frame between the last one and the next one."""
-        self._line(encode.to_bytes(encode.encode_gap(Gap(reason, seconds, self._mono_us, self._wall))))
+        self._line(codec.to_bytes(codec.encode_gap(Gap(reason, seconds, self._mono_us, self._wall))))
 
     def mark(self, mark: Mark) -> None:
         """Write a mark, before the frame in whose interval it was set."""
-        self._line(encode.to_bytes(encode.encode_mark(mark)))
+        self._line(codec.to_bytes(codec.encode_mark(mark)))
 
     def flush(self) -> None:
         """Write what is pending as one member, or count it as missed."""
@@ -179,7 +183,7 @@ class Writer:
         self._written = (self._mono_us, self._wall)
         if self._redact:
             origin, devices = private_origin(origin), tuple(private_device(one) for one in devices)
-        if not self._write(members.pack(encode.to_bytes(encode.encode_origin(origin, devices)), *self._span())):
+        if not self._write(members.pack(codec.to_bytes(codec.encode_origin(origin, devices)), *self._span())):
             why = self.trouble
             with contextlib.suppress(OSError):
                 streams.unlink(self._path, self._descriptor)
@@ -204,13 +208,13 @@ class Writer:
 
     def _stop(self, reason: str) -> None:
         """Write the closing line after the gap lines that are pending, and nothing more."""
-        closing = encode.to_bytes(encode.encode_end(End(reason, self._windows)))
+        closing = codec.to_bytes(codec.encode_end(End(reason, self._windows)))
         self._write(self._packed([*self._pending, (closing, None)]))
         self._pending, self._stopped = [], True
 
     def _packed(self, pending: list[tuple[bytes, Frame | None]]) -> bytes:
         gap = Gap(self._missed_why, self._missed_us / 1e6, *self._written)
-        before = [encode.to_bytes(encode.encode_gap(gap))] if self._missed_us else []
+        before = [codec.to_bytes(codec.encode_gap(gap))] if self._missed_us else []
         return members.pack(b"".join((*before, *(line for line, _ in pending))), *self._span())
 
     def _span(self) -> tuple[int, int]:
@@ -270,3 +274,76 @@ def _create(path: Path) -> int:
     except OSError:  # a file system without locks; O_EXCL has already kept a second writer away
         pass
     return descriptor
+
+
+REDACTED = "redacted"
+_ADDRESS = re.compile(r"\b(\w*addr)=[^,\s]+")
+_PROGRAMS = Thread(0, REDACTED, "", 120, kernel=False)
+"""Replacement of all threads of programs: pids are private, too, so they are one."""
+
+
+def private_origin(origin: Origin) -> Origin:
+    """Return the origin without the host's name and boot, marked as redacted."""
+    hidden = MappingProxyType({**origin.extra, "redacted": True})
+    return replace(origin, host=REDACTED, boot_id="", extra=hidden)
+
+
+def private_device(device: Device) -> Device:
+    """Return a device without volume names, serial numbers and addresses of network storage."""
+    return replace(device, serial="", label="", controller=_ADDRESS.sub(rf"\1={REDACTED}", device.controller))
+
+
+def private_frame(frame: Frame) -> Frame:
+    """Return a frame without programs' names and pids; its wake-ups say which threads are the kernel's."""
+    kernel = frozenset(one.thread.comm for one in frame.wakeups if one.thread.kernel)
+    return replace(
+        frame,
+        devices=tuple(private_device(one) for one in frame.devices),
+        outliers=tuple(_outlier(one, kernel) for one in frame.outliers),
+        wakeups=_wakeups(frame.wakeups, kernel),
+        in_flight=_in_flight(frame.in_flight),
+    )
+
+
+def _in_flight(still: StillInFlight | None) -> StillInFlight | None:
+    if still is None:
+        return None
+    oldest = (one._replace(pid=None, comm=REDACTED if one.comm else "") for one in still.oldest)
+    return replace(still, oldest=tuple(oldest))
+
+
+def _outlier(one: Outlier, kernel: frozenset[str]) -> Outlier:
+    waits = tuple(_wait(wait, kernel) for wait in one.waits)
+    return replace(one, pid=None, comm=REDACTED if one.comm else "", waits=waits)
+
+
+def _wait(one: Wait, kernel: frozenset[str]) -> Wait:
+    # who waits for an I/O is its issuer; who completes it is a thread of the kernel's
+    hidden = one if one.stage != "resume" else replace(one, thread=REDACTED, pid=0)
+    return replace(hidden, instead=_instead(one.instead, kernel))
+
+
+def _wakeups(wakeups: tuple[Wakeups, ...], kernel: frozenset[str]) -> tuple[Wakeups, ...]:
+    reported = [replace(one, instead=_named(one.instead, kernel)) for one in wakeups]
+    programs = [one for one in reported if not one.thread.kernel]
+    kept = tuple(one for one in reported if one.thread.kernel)
+    if not programs:
+        return kept
+    instead = {name: sum(one.instead.get(name, 0) for one in programs) for one in programs for name in one.instead}
+    return (*kept, Wakeups(_PROGRAMS, merge(one.delay for one in programs), instead))
+
+
+def _named(instead: Mapping[str, int], kernel: frozenset[str]) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    for name, n in instead.items():
+        hidden = _instead(name, kernel)
+        found[hidden] = found.get(hidden, 0) + n
+    return found
+
+
+def _instead(name: str, kernel: frozenset[str]) -> str:
+    """Return `comm (prio N)` with its priority, which distinguishes real-time threads from others."""
+    comm, bracket, priority = name.rpartition(" (prio ")
+    if not bracket:
+        return name if name in kernel or not name else REDACTED
+    return name if comm in kernel else f"{REDACTED}{bracket}{priority}"

@@ -27,8 +27,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths
 from latmon.model.stages import FACTS_OF, called, why_unmeasured
-from latmon.report.columns import Column, key
-from latmon.report.formatting import QUANTILES, order, quantiles, shares, summed
+from latmon.report.formatting import QUANTILES, Column, key, order, quantiles, shares, summed
 from latmon.report.outstanding import counts, depths, gauge, in_flight, issue_order, limits, littles_law, overtaken_us
 from latmon.report.totals import Totals
 from latmon.support.units import rate, spelled

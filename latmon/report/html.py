@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from latmon.findings.finding import NOT_RUN
+from latmon.findings.rule import NOT_RUN
 from latmon.model.histogram import BITS, merge
 from latmon.report import html_device, outstanding, sections
 from latmon.report.heatmap_columns import MapColumns

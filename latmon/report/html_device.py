@@ -31,7 +31,7 @@ from latmon.report.html_elements import (
 from latmon.report.interrupts import host_tables
 from latmon.report.sections import changes
 from latmon.support.units import UNKNOWN, spelled
-from latmon.views.units import until
+from latmon.views.units import off_total, until
 
 _COUNTED_BY = {
     PROBE: "the probe, at each I/O",
@@ -269,13 +269,11 @@ def _parts(one: _Json) -> dict[str, int]:
 
 def _sum(one: _Json) -> str:
     """Return `queue 3 us + hba 85 us + unaccounted 2 us = 90 us`."""
-    parts = [f"{text(stage)} {time_of(us)}" for stage, us in _parts(one).items()]
-    if not parts and not one["unaccounted_us"]:
-        return "stages were not traced then"
-    whole = sum(one["stages_us"].values()) + one["unaccounted_us"]
-    apart = one["total_us"] - whole
-    rest = f", {time_of(abs(apart))} {'less' if apart > 0 else 'more'} than the total" if apart else ""
-    return " + ".join([*parts, f"{UNACCOUNTED} {time_of(one['unaccounted_us'])}"]) + f" = {time_of(whole)}{rest}"
+    found = outlier_words.sum_of(one)
+    if found is None:
+        return outlier_words.NOT_TRACED
+    parts = " + ".join(f"{text(stage)} {time_of(us)}" for stage, us in found.parts.items())
+    return ", ".join(filter(None, (f"{parts} = {time_of(found.whole)}", off_total(found.missing))))
 
 
 def interrupts(summary: _Json) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from latmon.model.histogram import BITS
-from latmon.report.columns import WORDS, Column, ReportTable, most_first
+from latmon.report.formatting import WORDS, Column, ReportTable, most_first
 from latmon.support.paths import data_dir
 from latmon.support.theme import Theme, read_theme, role_colours
 from latmon.support.units import UNKNOWN, bound, duration, in_words

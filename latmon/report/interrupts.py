@@ -7,10 +7,9 @@ from typing import Any
 
 from latmon.aggregate.accumulator import TaskqSums
 from latmon.analysis.attribution import by_vector
-from latmon.analysis.priorities import scales
 from latmon.model.frame import UNKNOWN_IRQ, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups, pid_of
-from latmon.report.columns import REST, Column, ReportTable, key, quantile
-from latmon.report.formatting import quantiles, rounded, summed
+from latmon.report.formatting import REST, Column, ReportTable, key, quantile, quantiles, rounded, summed
+from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN
 
 MAX_THREADS = 1000
@@ -108,11 +107,12 @@ def host_tables(summary: _Json) -> Iterator[ReportTable]:
     note = "IRQ_NONE: share of runs that returned it (not handled); waited: for handlers before it on its vector"
     yield ReportTable("Interrupt handlers", IRQS, handlers, note, first="handler")
     left = summary.get("wakeups_left_out", 0)
+    scale = priority_scales(summary["host"]["kernel"])[0]
     yield ReportTable(
         "Woken threads",
         WAKEUPS,
         summary.get("wakeups", []),
-        f"times: from woken to running; instead: what ran before it; prio: {scales(summary['host']['kernel'])[0]}",
+        f"times: from woken to running; instead: what ran before it; prio: {scale}",
         f"{left:,} wake-ups of other threads" if left else "",
     )
     left = summary.get("taskqs_left_out", 0)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from latmon.analysis.attribution import Folded, fold
-from latmon.model.frame import STAGES, UNACCOUNTED, Outlier, Wait, pid_of
-from latmon.model.stages import called
+from latmon.model.frame import UNACCOUNTED, Outlier, Wait, pid_of
+from latmon.model.stages import COLUMNS, StageSum, stage_sum
 from latmon.report.formatting import ordered, wrapped
 from latmon.support.units import UNKNOWN, part, rfc3339
 from latmon.views.units import exact, until
@@ -18,6 +18,7 @@ MAX_SHOWN = 5
 """Outliers in the text report."""
 _BAR = 24
 _FEW_US = 1
+NOT_TRACED = "stages were not traced then"
 _Json = Mapping[str, Any]
 MAX_ROWS = 1000
 _KEPT = 4 * MAX_ROWS
@@ -168,16 +169,23 @@ def _lines(one: _Json) -> Iterator[str]:
         yield from wrapped(said, "      ")
 
 
+def sum_of(one: _Json) -> StageSum | None:
+    """Return the sum of an outlier's stages; None where they were not traced."""
+    if not one["stages_us"] and not one["unaccounted_us"]:
+        return None
+    return stage_sum(one["stages_us"], one["includes"], one["unaccounted_us"], one["total_us"])
+
+
 def _bars(one: _Json) -> Iterator[str]:
     """Yield a line for each stage with its part of the total."""
-    parts = ordered(one["stages_us"], STAGES)
-    if not parts and not one["unaccounted_us"]:
-        yield "      stages were not traced then"
-    elif one["unaccounted_us"] > _FEW_US or not parts:
-        parts.append((UNACCOUNTED, one["unaccounted_us"]))
-    for stage, us in parts:
+    found = sum_of(one)
+    if found is None:
+        yield f"      {NOT_TRACED}"
+        return
+    for name, us in ordered(found.parts, COLUMNS):
+        if name == UNACCOUNTED and us <= _FEW_US and one["stages_us"]:
+            continue
         share = min(1.0, us / one["total_us"]) if one["total_us"] else 0.0
-        name = called(stage, one["includes"].get(stage, ())).column
         yield f"      {name[:12]:<12}{exact(us):>16} {part(share):>5} {'#' * round(share * _BAR)}".rstrip()
 
 

@@ -11,10 +11,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from latmon.findings.engine import evaluated_by
-from latmon.findings.finding import sized
+from latmon.findings.rule import sized
 from latmon.model.histogram import BITS
 from latmon.model.stages import called, explained
-from latmon.recording.encode import LATE
+from latmon.recording.codec import LATE
 from latmon.recording.reader import UNCLOSED
 from latmon.report import outstanding
 from latmon.report.devices import NOT_PASSED, includes_of

@@ -13,7 +13,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.model.devices import NONE, Coverage, total
 from latmon.model.frame import Device, Frame, Mark, Outlier
 from latmon.model.inflight import AgedAt, Ages
-from latmon.recording.encode import LATE, End, Gap
+from latmon.recording.codec import LATE, End, Gap
 from latmon.report.outliers import Worst
 
 MAX_GAPS = 10_000

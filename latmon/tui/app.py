@@ -26,22 +26,20 @@ from textual.timer import Timer
 
 from latmon.capture.backend import STAGES_MODES, Backend, Lined, Seekable
 from latmon.findings.rule import DEFAULT, Settings
-from latmon.findings.tour import Tour
+from latmon.recording.archive import Archive
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, LatmonError
 from latmon.support.process import SideThread
 from latmon.support.text import clean
 from latmon.support.theme import AUTO, Theme, load_theme, ramp_names, theme_names
-from latmon.timetravel.archive import Archive
 from latmon.tui import mouse
 from latmon.tui.canvas import HelpScreen, MainScreen, PaletteScreen
 from latmon.tui.commands import STEPS, next_commands
-from latmon.tui.compare import Comparing
 from latmon.tui.keys import Action, Command, bindings, commands, foot, tour_keys, works
 from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt
 from latmon.tui.style import DEPTHS, face, textual_theme
 from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, narrow
-from latmon.tui.time_travel import TRAVEL, Travel
-from latmon.tui.tour import Guide
+from latmon.tui.time_travel import TRAVEL, Comparing, Travel
+from latmon.tui.tour import Guide, Tour
 from latmon.views.context import ViewState, selected
 from latmon.views.findings_state import Alarm, FindingsState
 from latmon.views.screen import Scene

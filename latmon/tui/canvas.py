@@ -25,9 +25,8 @@ from latmon.support.text import is_clean
 from latmon.tui.keys import Command, brief_keys, matching, sections
 from latmon.tui.prompt import InputLine
 from latmon.tui.style import Face
-from latmon.views.columns import around
 from latmon.views.help import pages
-from latmon.views.lines import BLANK, Line, Span, cell, fit
+from latmon.views.lines import BLANK, Line, Span, around, cell, fit
 from latmon.views.screen import Scene, screen_lines
 
 _FAR = 1_000_000

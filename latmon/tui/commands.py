@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from latmon.findings.engine import Episode
-from latmon.findings.finding import Where
+from latmon.findings.rule import Where
 from latmon.model.histogram import bucket_index
 from latmon.views.context import ViewState, selected
 from latmon.views.panels.asides import audited

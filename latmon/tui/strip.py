@@ -22,10 +22,10 @@ from textual.message import Message
 
 from latmon.capture.backend import Backend
 from latmon.findings.rule import DEFAULT, Settings
+from latmon.recording.archive import Archive
 from latmon.support.errors import EXIT_DONE
 from latmon.support.text import is_clean
 from latmon.support.theme import AUTO, load_theme
-from latmon.timetravel.archive import Archive
 from latmon.tui.app import DEFAULT_THEME, FrameArrived, SourceEnded, SourceOpened, SourceRefused, follow
 from latmon.tui.style import DEPTHS, Face, face
 from latmon.tui.terminal import colour_depth

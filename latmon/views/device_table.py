@@ -1,7 +1,7 @@
 """The device table: columns that fit the width, rows, and the order of rows. Pure.
 
-A column's width doesn't depend on its numbers, so that columns don't move. An unknown number is `-`; empty.py gives the
-reason.
+A column's width doesn't depend on its numbers, so that columns don't move. An unknown number is `-`; context.py gives
+the reason.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from latmon.analysis.device_order import Order, Rank, natural, shares
 from latmon.analysis.limits import ceiling
 from latmon.model.frame import OPS, Device, Outstanding
 from latmon.support.units import UNKNOWN, duration, rate, whole
-from latmon.views.columns import TIME, Field, Placed, as_wide, heads, left_over
-from latmon.views.columns import row as field_row
-from latmon.views.lines import Line, Span, cell
+from latmon.views.lines import TIME, Field, Line, Placed, Span, as_wide, cell, heads, left_over
+from latmon.views.lines import row as field_row
 from latmon.views.selection import OP_CHOICES, SORT_WORDS, SORTS, Selection
 from latmon.views.units import at_least, maximum, quantile, rounded
 

@@ -15,12 +15,10 @@ from types import MappingProxyType
 from latmon.aggregate.request_age import Waiting
 from latmon.findings.engine import KEEP, Episode, RuleEngine, not_evaluated
 from latmon.findings.facts import BLOCK_US, WINDOW_US
-from latmon.findings.finding import CRITICAL, NOTICE, Finding
-from latmon.findings.rule import Settings
+from latmon.findings.rule import CRITICAL, NOTICE, Finding, Settings
 from latmon.findings.rules import RULES, title_of
 from latmon.model.frame import Frame, Origin
-from latmon.timetravel.archive import Past, Stamp
-from latmon.timetravel.events import TimelineEvent
+from latmon.recording.archive import Past, Stamp, TimelineEvent
 
 
 @dataclass(frozen=True, slots=True)

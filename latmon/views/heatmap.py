@@ -18,8 +18,8 @@ from typing import NamedTuple
 from latmon.aggregate.history import DepthEntry
 from latmon.model.frame import Frame, Series
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.recording.archive import letter
 from latmon.support.units import duration, part, with_unit
-from latmon.timetravel.events import letter
 from latmon.views.lines import BLANK, Line, Span, cell, cell_len, fit, paragraph, runs, wrap
 from latmon.views.scale import LatencyScale, rows_of, thresholds
 from latmon.views.timeline import Begin, TimeColumn, Timeline
@@ -276,7 +276,7 @@ def axis(timeline: Timeline, style: MapStyle) -> Line:
 def times(timeline: Timeline, style: MapStyle) -> Line:
     """Return round wall-clock stamps that end under their column, and the time of the newest column at the right edge.
 
-    A sweep has a ▲ under the column that is written next instead. Letters are events (timetravel/events.py).
+    A sweep has a ▲ under the column that is written next instead. Letters are events (recording/archive.py).
     """
     wide = style.cell_width
     letters = {timeline.slot(c.number) * wide: sign for c in timeline.columns if (sign := letter(c.moments))}

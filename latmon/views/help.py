@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
-from latmon.analysis.priorities import scales
 from latmon.model.frame import Missing, Origin
 from latmon.model.stages import FACTS, STAGES, called
+from latmon.support.host import priority_scales
 from latmon.views.lines import BLANK, Line, Span, cell, wrap
 
 Pairs = Iterable[tuple[str, str]]
@@ -272,7 +272,7 @@ def _source(origin: Origin) -> Pairs:
     if origin.reason:
         yield "why", origin.reason
     yield "host", f"{origin.host}, kernel {origin.kernel}, latmon {origin.latmon}"
-    yield "priorities", f"of threads: {scales(origin.kernel)[0]}"
+    yield "priorities", f"of threads: {priority_scales(origin.kernel)[0]}"
     if origin.latency_from in _FROM:
         yield "latency", _FROM[origin.latency_from]
     if origin.extra.get("probe") == "io_d":

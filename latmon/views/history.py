@@ -17,8 +17,7 @@ from latmon.analysis.attribution import Folded, fold
 from latmon.analysis.peers import INTERVALS, unlike
 from latmon.model.frame import OPS, Device, Frame
 from latmon.model.inflight import Ages, Issue
-from latmon.timetravel.archive import Past
-from latmon.timetravel.events import Before, TimelineEvent, moments
+from latmon.recording.archive import Before, Past, TimelineEvent, moments
 
 T = TypeVar("T")
 

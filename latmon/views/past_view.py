@@ -14,9 +14,8 @@ from typing import NamedTuple
 from latmon.aggregate.history import Store, Window
 from latmon.model.frame import Frame, Origin
 from latmon.model.packed import Packed
+from latmon.recording.archive import LETTERS, Past, Stamp, Stamps, TimelineEvent, completed
 from latmon.support.units import with_unit
-from latmon.timetravel.archive import Past, Stamp, Stamps, completed
-from latmon.timetravel.events import LETTERS, TimelineEvent
 from latmon.views.device_table import SPARKS, sparkline
 from latmon.views.heatmap import LABEL, fitting
 from latmon.views.heatmap_state import HeatmapState

@@ -15,14 +15,13 @@ from latmon.aggregate.history import Store
 from latmon.analysis.attribution import untraced_share
 from latmon.analysis.device_order import Order
 from latmon.diff.comparison import Comparison
-from latmon.findings.finding import Finding
-from latmon.findings.rule import Settings
+from latmon.findings.rule import Finding, Settings
 from latmon.findings.rules.starved_io import ID as STARVED
 from latmon.model.frame import STARTING, Frame, Origin
+from latmon.recording.archive import Archive, Past, Stamp
 from latmon.support.text import clean
-from latmon.timetravel.archive import Archive, Past, Stamp
-from latmon.views import empty, status
-from latmon.views.context import ViewState, no_rows, traced_share
+from latmon.views import status
+from latmon.views.context import ViewState, no_distribution, no_rows, traced_share
 from latmon.views.findings_state import FindingsState
 from latmon.views.heatmap import Ink
 from latmon.views.heatmap_state import NOW, HeatmapState
@@ -435,7 +434,7 @@ class Scene:
     def starting(self, stages: str) -> bool:
         """Return whether tracing was requested and has not begun. `stages`: one of STAGES_MODES."""
         state, origin = self.reported.tracing, self.store.origin
-        if self._mode != "LIVE" or self.ended is not None or origin is None or empty.no_distribution(origin):
+        if self._mode != "LIVE" or self.ended is not None or origin is None or no_distribution(origin):
             return False
         return state.startswith(STARTING) or (stages == "all" and not state)
 

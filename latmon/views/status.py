@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from latmon.aggregate.history import Window
-from latmon.findings.finding import Finding
+from latmon.findings.rule import Finding
 from latmon.model.frame import Device, Frame, Origin
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
+from latmon.recording.archive import TimelineEvent
 from latmon.support.text import is_clean
 from latmon.support.units import UNKNOWN, part, with_unit
-from latmon.timetravel.events import TimelineEvent
-from latmon.views.context import OFF, ViewState, tracing_state
+from latmon.views.context import OFF, ViewState, tracing_state, unknown_quantiles
 from latmon.views.device_table import Subject
-from latmon.views.empty import unknown_quantiles
 from latmon.views.help import meaning, source
 from latmon.views.lines import BLANK, Line, Span, cell, cell_len, cut, empty_panel, fit, paragraph, width, wrap
 from latmon.views.panels.findings import urgent

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from latmon.model.frame import Flow, Frame, Series
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import StillInFlight
-from latmon.timetravel.events import Before, TimelineEvent, moments
+from latmon.recording.archive import Before, TimelineEvent, moments
 from latmon.views.scale import LatencyScale, rows_of
 
 Counts = dict[int, int]

@@ -128,6 +128,11 @@ def sampled_as(least: int, most: int) -> str:
     return "" if most <= 1 else f"1 in {most}" if least == most else f"1 in {least} to {most}"
 
 
+def off_total(missing_us: int) -> str:
+    """Return `3 us less than the total` for a sum of stages that is not the total; empty where it is."""
+    return f"{exact(abs(missing_us))} {'less' if missing_us > 0 else 'more'} than the total" if missing_us else ""
+
+
 def until(stages: Mapping[str, int]) -> str:
     """Return where an outlier's total ends."""
     return "to its waiter" if "resume" in stages else "to completion"

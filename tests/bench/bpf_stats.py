@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from latmon_backends.probe.bpf_stats import open_stats
+from latmon_backends.probe.launcher import open_stats
 
 _ON_BLOCK_IO = {"5": "tracepoint", "17": "raw tracepoint"}
 """prog_type: bpftrace's BEGIN and END are uprobes (2), which are there long before the others; an interval is 7."""

@@ -17,7 +17,7 @@ from disks import Load, file_on_disk, iops, loops
 from figures import Figure, Section
 from tracing import BIOLATENCY, BIOSNOOP, Script, always_on, ns_per_io, running, tools
 
-from latmon_backends.bpftrace.tool import BpftraceTool
+from latmon_backends.bpftrace.program import BpftraceTool
 
 LIMITS = {"A": 0.75, "C": 1.25}
 VERSION_OF = {"A": "0.23", "C": "0.17"}

@@ -11,7 +11,7 @@ from random import Random
 
 from figures import Figure, Section
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
 
 from finding_effects import EFFECTS
 from like_drives import NOISES, Host

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from figures import Figure, Section
 
-from latmon.timetravel.recorded import Recorded, open_several
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
+from latmon_backends.replay import Recorded, open_several
 
 _SIZE = (160, 50)
 _SEEKS = 8
@@ -21,8 +21,8 @@ _FAR = 997
 _KEPT = """
 import gzip, re, sys
 from pathlib import Path
-from latmon.timetravel.archive import Archive
-from latmon.recording.decode import decode_frame
+from latmon.recording.archive import Archive
+from latmon.recording.codec import decode_frame
 from latmon.recording.validate import parse
 
 def rss():

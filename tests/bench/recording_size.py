@@ -16,7 +16,7 @@ from figures import Figure, Section
 from screens import LATMON, environment
 from tracing import BIOSNOOP, attached, tools
 
-from latmon_backends.bpftrace.tool import VARIABLE, BpftraceTool
+from latmon_backends.bpftrace.program import VARIABLE, BpftraceTool
 
 _HOUR_S = 3600
 _SECONDS = 15.0

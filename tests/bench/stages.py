@@ -22,7 +22,7 @@ from figures import Figure, Section
 from throughput import Watcher, recording
 from tracing import BIOLATENCY, BIOSNOOP, PLAIN_MAP, Script, on_demand, running, tools
 
-from latmon_backends.bpftrace.tool import BpftraceTool
+from latmon_backends.bpftrace.program import BpftraceTool
 
 LIMIT = 3.0
 LOST_LIMIT = 3.0

@@ -12,7 +12,7 @@ from figures import Figure, Section
 from screens import LATMON, shown
 from tracing import tools
 
-from latmon_backends.bpftrace.tool import VARIABLE, BpftraceTool
+from latmon_backends.bpftrace.program import VARIABLE, BpftraceTool
 
 FIRST_FRAME_S, FIRST_DATA_S = 0.5, 2.5
 _PATIENCE_S = 20.0

@@ -19,7 +19,7 @@ from figures import Figure, Section
 from screens import LATMON, environment, shown
 from tracing import BIOLATENCY, BIOSNOOP, Script, attached, running, tools
 
-from latmon_backends.bpftrace.tool import VARIABLE, BpftraceTool
+from latmon_backends.bpftrace.program import VARIABLE, BpftraceTool
 
 _READY_S = 20.0
 _LEAVE_S = 8.0

@@ -18,11 +18,9 @@ import processes
 
 from latmon.support import host
 from latmon_backends.bpftrace import program as bpftrace_program
-from latmon_backends.bpftrace import tool as bpftrace_tool
 from latmon_backends.bpftrace import tracer
 from latmon_backends.bpftrace.kernel_hooks import Tracepoints
-from latmon_backends.bpftrace.program import BpftraceProgram
-from latmon_backends.bpftrace.tool import BpftraceTool
+from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool
 from latmon_backends.tracer import programs as tracer_programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,7 +80,7 @@ def tools(scratch: Path) -> dict[str, BpftraceTool]:
     wrapper = scratch / "bpftrace-trixie"
     wrapper.write_text(f'#!/bin/sh\nexec sh "{ROOT}/tests/lab/bpftrace-in" trixie "$@"\n')
     wrapper.chmod(0o755)
-    found = [bpftrace_tool.find(), bpftrace_tool.find({bpftrace_tool.VARIABLE: str(wrapper)})]
+    found = [bpftrace_program.find(), bpftrace_program.find({bpftrace_program.VARIABLE: str(wrapper)})]
     return {".".join(tool.version.split(".")[:2]): tool for tool in found}
 
 

@@ -18,7 +18,7 @@ from processes import Usage
 from screens import LATMON, Screen, shown
 from tracing import tools
 
-from latmon_backends.bpftrace.tool import VARIABLE
+from latmon_backends.bpftrace.program import VARIABLE
 
 UI_PERCENT, COLLECTOR_PERCENT, BOTH_MB = 5.0, 3.0, 120.0
 _DEVICES, _PER_SECOND = 24, 10

@@ -3,7 +3,7 @@
 import pytest
 
 from latmon.model.frame import STAGES, Missing, Origin
-from latmon_backends.bpftrace.explain import ages, stages
+from latmon_backends.bpftrace.backend import ages, stages
 from latmon_backends.bpftrace.tracer import choose, on_demand_manifests
 from latmon_backends.tracer.programs import ChosenScripts
 

@@ -6,8 +6,7 @@ import pytest
 
 from latmon.support.errors import UnavailableError
 from latmon_backends.bpftrace.probe import BpftraceProbe
-from latmon_backends.bpftrace.program import BpftraceProgram, variants
-from latmon_backends.bpftrace.tool import BpftraceTool
+from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool, variants
 from latmon_backends.probe.events import Printed
 from latmon_backends.probe.launcher import Direct
 from latmon_backends.probe.process import RefusedError

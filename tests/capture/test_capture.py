@@ -19,7 +19,7 @@ from latmon.capture.registry import Request, check, opened
 from latmon.cli.check import survey
 from latmon.model.frame import Frame, Health, Outlier
 from latmon.model.inflight import InFlight, StillInFlight
-from latmon.recording.encode import End, Gap
+from latmon.recording.codec import End, Gap
 from latmon.recording.reader import open_recording
 from latmon.report.summary import summarise
 from latmon.support.errors import (

@@ -15,7 +15,7 @@ from latmon.capture import recorder as module
 from latmon.capture.recorder import Recorder
 from latmon.model.frame import Frame
 from latmon.recording import rotation
-from latmon.recording.encode import End, Gap
+from latmon.recording.codec import End, Gap
 from latmon.recording.reader import open_recording
 from latmon.recording.rotation import Limits
 from latmon.recording.writer import Writer
@@ -205,7 +205,7 @@ asyncio.run(capture())
 
 
 def test_the_process_leaves_though_a_write_never_returns(tmp_path):
-    roots = os.pathsep.join((str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "support")))
+    roots = os.pathsep.join((str(Path(__file__).parents[2]), str(Path(__file__).parents[1] / "helpers")))
     done = subprocess.run(
         [sys.executable, "-c", LEAVING, str(tmp_path / "x")],
         env={**os.environ, "PYTHONPATH": roots},

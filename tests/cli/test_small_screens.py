@@ -14,7 +14,7 @@ import pyte
 import pytest
 
 from latmon import __version__
-from latmon.cli import demo, headless
+from latmon.cli import headless
 from latmon.cli.main import main
 from latmon.support import streams
 
@@ -47,7 +47,7 @@ def run(*words, **environ):
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     path = tmp_path_factory.mktemp("demo") / "host.latmon.jsonl.gz"
-    demo.record("host", 1, path, HOST_RECORDING_US)
+    headless.record_demo("host", 1, path, HOST_RECORDING_US)
     return path
 
 

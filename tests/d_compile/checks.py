@@ -26,7 +26,7 @@ def values(manifest: Manifest, platform: str = "") -> dict[str, int | str]:
 
 def faults(manifest: Manifest) -> list[str]:
     """One line each."""
-    whole = manifest.script.read_text(encoding="utf-8")
+    whole = manifest.text
     found = clauses(manifest.program(values(manifest)))
     return [
         f"{manifest.script.name}: {fault}"

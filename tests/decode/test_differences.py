@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.decode.map_deltas import Differences
+from latmon.decode.tables import Differences
 from latmon.manifest.schema import KeyPart, MapSpec
 
 BUCKET = KeyPart("bucket", 0, 8, "bucket")

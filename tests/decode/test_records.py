@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.decode.records import Record, record, shifted
+from latmon.decode.tables import Record, record, shifted
 from latmon.manifest.schema import RECORDS, TEXTS, RecordSpec
 from latmon.support.text import is_clean
 

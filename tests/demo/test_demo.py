@@ -4,7 +4,7 @@ import time
 import pytest
 
 from latmon.capture.backend import Backend
-from latmon.cli import demo
+from latmon.cli import headless
 from latmon.model.frame import OPS, STAGES, Flow, Frame, Series
 from latmon.model.histogram import Histogram, merge
 from latmon.support.errors import UsageError
@@ -151,10 +151,10 @@ def test_scenarios_are_named_with_a_sentence():
 
 
 def test_two_recordings_of_one_seed_are_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "WINDOWS", 15)
+    monkeypatch.setattr(headless, "DEMO_WINDOWS", 15)
     files = [tmp_path / f"{n}.latmon.jsonl.gz" for n in range(2)]
     for path in files:
-        demo.record("host", 5, path)
+        headless.record_demo("host", 5, path)
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
@@ -166,11 +166,11 @@ async def test_an_incident_ends_and_the_host_does_not():
 
 
 def test_a_list_fits_its_terminal_and_is_a_line_each_in_a_pipe(monkeypatch, capsys):
-    demo.list_scenarios()
+    headless.list_scenarios()
     assert len(capsys.readouterr().out.splitlines()) == len(SCENARIOS)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    demo.list_scenarios()
+    headless.list_scenarios()
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) < 60
     assert lines[0].startswith("host ")

@@ -10,8 +10,7 @@ from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.analysis.attribution import fold, tail, tail_cut, untraced_share
 from latmon.model.frame import OPS, UNACCOUNTED, Frame, Handler, Series
 from latmon.model.histogram import merge
-from latmon.recording.decode import decode_frame
-from latmon.recording.encode import encode_frame, to_bytes
+from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import parse
 from latmon_backends.demo import host
 from latmon_backends.demo.backend import DemoBackend

@@ -12,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from latmon.cli import main
-from latmon.cli.demo import record
+from latmon.cli.headless import record_demo
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import DEFAULT
-from latmon.findings.tour import load_tour, tours
 from latmon.model.frame import Frame
 from latmon.recording.reader import open_recording
 from latmon.tui.commands import show_at
-from latmon.tui.tour import EVERY, HISTORY, Touring
+from latmon.tui.tour import EVERY, HISTORY, Touring, load_tour, tours
 from latmon.views.lines import plain
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
@@ -126,7 +125,7 @@ def test_the_recordings_are_small_and_say_that_they_are_synthetic():
 def test_a_recording_is_what_the_demo_makes(name, tmp_path):
     kept = RECORDINGS / f"{name}.latmon.jsonl.gz"
     whole = not name.endswith("-healthy") or name == "bubbles-healthy"
-    record(name, 1, tmp_path / "made", None if whole else SHORT)
+    record_demo(name, 1, tmp_path / "made", None if whole else SHORT)
     made = open_recording(tmp_path / "made")
     assert replace(open_recording(kept).origin, latmon="") == replace(made.origin, latmon="")
     assert list(open_recording(kept)) == list(made)

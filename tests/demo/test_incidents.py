@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from latmon.cli import check, demo
+from latmon.cli import check, headless
 from latmon.model.frame import STAGES, UNACCOUNTED, Flow, Frame
 from latmon.support.text import is_clean
 from latmon_backends.demo.backend import INCIDENTS, SCENARIOS, DemoBackend
@@ -102,7 +102,7 @@ def test_they_do_where_something_happens_too(name, seq):
 @each
 def test_its_recording_is_clean(name, tmp_path, capsys):
     path = tmp_path / "f.latmon.jsonl.gz"
-    assert demo.record(name, 1, path, 1_000_000) == 0
+    assert headless.record_demo(name, 1, path, 1_000_000) == 0
     assert check.check_command(path, None) == 0
     assert "clean    everything" in capsys.readouterr().out
 

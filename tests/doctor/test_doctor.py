@@ -6,8 +6,7 @@ import pytest
 
 from latmon.capture.backend import ProbeReport
 from latmon.doctor import checks as doctor_checks
-from latmon.doctor import command as doctor_command
-from latmon.doctor import dtrace, tier
+from latmon.doctor import command
 from latmon.doctor.checks import Check, Output, Place, Status, run
 from latmon.support.errors import UnavailableError
 
@@ -115,7 +114,7 @@ def test_a_named_tool_that_is_missing_is_not_installed_but_named_again(host):
 def test_a_dtrace_that_runs(host):
     path = host.dtrace()
     host.write("proc/self/mounts", "debugfs /sys/kernel/debug debugfs rw 0 0\n")
-    assert dtrace.tool(host.place) == Check("dtrace", Status.OK, f"2.0 ({path})")
+    assert doctor_checks.dtrace_tool(host.place) == Check("dtrace", Status.OK, f"2.0 ({path})")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +130,7 @@ def test_a_dtrace_that_runs(host):
 )
 def test_a_dtrace_that_can_not_be_used_says_why_in_a_sentence(host, said, words, remedy):
     host.dtrace(Output(1, said))
-    made = dtrace.tool(host.place)
+    made = doctor_checks.dtrace_tool(host.place)
     assert made.status is Status.DEGRADED
     assert words in made.what
     assert "major_names" not in made.what
@@ -141,18 +140,18 @@ def test_a_dtrace_that_can_not_be_used_says_why_in_a_sentence(host, said, words,
 def test_a_dtrace_that_needs_root_points_to_the_privilege(host):
     host.dtrace(Output(1, "sudo: a password is required\n"))
     host.as_user()
-    assert dtrace.tool(host.place).what.endswith("it needs root, as `privilege` says")
+    assert doctor_checks.dtrace_tool(host.place).what.endswith("it needs root, as `privilege` says")
 
 
 def test_that_debugfs_is_mounted_for_dtrace_alone_is_said(host):
     host.dtrace()
-    assert "debugfs mounted for itself" in dtrace.tool(host.place).what
-    assert "gets debugfs" not in dtrace.tool(replace(host.place, platform="sunos5")).what
+    assert "debugfs mounted for itself" in doctor_checks.dtrace_tool(host.place).what
+    assert "gets debugfs" not in doctor_checks.dtrace_tool(replace(host.place, platform="sunos5")).what
 
 
 def test_a_dtrace_that_hangs_is_not_ok(host):
     host.dtrace(Output(124, ""))
-    made = dtrace.tool(host.place)
+    made = doctor_checks.dtrace_tool(host.place)
     assert "30 s" in made.what
     assert made.remedy
 
@@ -160,24 +159,24 @@ def test_a_dtrace_that_hangs_is_not_ok(host):
 def test_a_dtrace_that_was_named_is_named_again(host):
     path = host.dtrace(version="Usage\n")
     named = replace(host.place, environ={**host.place.environ, "LATMON_DTRACE": str(path)})
-    assert dtrace.tool(named).remedy.startswith("set LATMON_DTRACE")
-    assert "install" in dtrace.tool(host.place).remedy
+    assert doctor_checks.dtrace_tool(named).remedy.startswith("set LATMON_DTRACE")
+    assert "install" in doctor_checks.dtrace_tool(host.place).remedy
 
 
 def test_debian_has_its_dtrace_in_sid(host):
     host.write("etc/os-release", "ID=debian\n")
-    assert dtrace.tool(host.place).remedy == "Debian sid has it; see docs/DTRACE.md"
+    assert doctor_checks.dtrace_tool(host.place).remedy == "Debian sid has it; see docs/DTRACE.md"
 
 
 @pytest.mark.parametrize(("letter", "status"), [("A", Status.OK), ("", Status.DEGRADED)])
 def test_what_a_named_dtrace_would_measure_with_stands_beside_bpftrace(host, letter, status):
     load, _ = asked({"dtrace": letter})
     found = ProbeReport("A", "fine")
-    assert tier.beside(host.place, found, load) == ()
+    assert command.beside(host.place, found, load) == ()
     named = replace(host.place, environ={**host.place.environ, "LATMON_DTRACE": "/opt/dtrace"})
-    (made,) = tier.beside(named, found, load)
+    (made,) = command.beside(named, found, load)
     assert made.status is status
-    assert tier.beside(named, ProbeReport("", "none"), load) == ()
+    assert command.beside(named, ProbeReport("", "none"), load) == ()
 
 
 @pytest.mark.parametrize(
@@ -185,14 +184,14 @@ def test_what_a_named_dtrace_would_measure_with_stands_beside_bpftrace(host, let
     [("linux", "install dtrace with"), ("sunos5", "part of the system"), ("freebsd14", "kldload dtraceall")],
 )
 def test_no_dtrace(host, system, remedy):
-    made = dtrace.tool(replace(host.place, platform=system))
+    made = doctor_checks.dtrace_tool(replace(host.place, platform=system))
     assert made.status is Status.MISSING
     assert remedy in made.remedy
 
 
 def test_on_linux_dtrace_has_a_line_where_there_is_one(host):
     def names():
-        return [check.name for check in doctor_command.all_checks(host.place, EXPLAINED)]
+        return [check.name for check in command.all_checks(host.place, EXPLAINED)]
 
     assert "dtrace" not in names()
     host.place = replace(host.place, environ={**host.place.environ, "LATMON_DTRACE": "/no/such"})
@@ -221,7 +220,7 @@ def test_on_linux_dtrace_has_a_line_where_there_is_one(host):
 def test_the_privileges_of_solaris(host, answer, status, words):
     host.as_user()
     host.answers["ppriv $$"] = answer
-    made = dtrace.privilege(replace(host.place, platform="sunos5"))
+    made = doctor_checks.dtrace_privilege(replace(host.place, platform="sunos5"))
     assert made.status is status
     assert words in made.what
     assert ("defaultpriv=basic,dtrace_kernel" in made.remedy) is (status is not Status.OK)
@@ -229,16 +228,16 @@ def test_the_privileges_of_solaris(host, answer, status, words):
 
 def test_freebsd_wants_root_or_sudo(host):
     there = replace(host.place, platform="freebsd15")
-    assert dtrace.privilege(there).what == "root"
+    assert doctor_checks.dtrace_privilege(there).what == "root"
     host.answers[":"] = Output(0, "")
-    assert dtrace.privilege(replace(there, uid=USER)).what.startswith("sudo starts")
+    assert doctor_checks.dtrace_privilege(replace(there, uid=USER)).what.startswith("sudo starts")
 
 
 def test_freebsd_s_modules(host):
     host.as_user()
-    assert dtrace.modules(host.place).remedy == "sudo kldload dtraceall"
+    assert doctor_checks.dtrace_modules(host.place).remedy == "sudo kldload dtraceall"
     host.answers["dtraceall"] = Output(0, "")
-    assert dtrace.modules(host.place).status is Status.OK
+    assert doctor_checks.dtrace_modules(host.place).status is Status.OK
 
 
 @pytest.mark.parametrize(
@@ -247,7 +246,7 @@ def test_freebsd_s_modules(host):
 )
 def test_a_zone_has_none_of_the_kernel_s_probes(host, answer, status):
     host.answers["zonename"] = answer
-    assert dtrace.zone(host.place).status is status
+    assert doctor_checks.dtrace_zone(host.place).status is status
 
 
 def test_packages_are_named_with_their_versions(host, monkeypatch):
@@ -434,7 +433,9 @@ def test_a_pipe_is_not_the_terminal(host, monkeypatch):
     ],
 )
 def test_the_tier_is_what_the_backend_says(host, letter, why, status, words):
-    found = tier.tier(tier.report(host.place, lambda _name, _target: lambda: SimpleNamespace(tier=letter, why=why)))
+    found = command.tier_check(
+        command.report(host.place, lambda _name, _target: lambda: SimpleNamespace(tier=letter, why=why))
+    )
     assert found.status is status
     assert found.what.endswith(words)
 
@@ -445,7 +446,7 @@ def asked(by_backend):
 
     def load(name, target):
         names.append(name)
-        assert target == f"latmon_backends.{name}.explain:explain"
+        assert target == f"latmon_backends.{name}.backend:explain"
         letter = by_backend[name]
         return lambda reason="": SimpleNamespace(tier=letter, why=reason or name)
 
@@ -463,14 +464,14 @@ def asked(by_backend):
 def test_on_linux_dtrace_is_asked_where_bpftrace_does_not_run(host, by_backend, expected, why):
     host.dtrace()
     load, names = asked(by_backend)
-    assert tier.report(host.place, load).why == why
+    assert command.report(host.place, load).why == why
     assert names == expected
 
 
 @pytest.mark.parametrize("system", ["sunos5", "freebsd15"])
 def test_elsewhere_dtrace_alone_is_asked(host, system):
     load, names = asked({"dtrace": "A"})
-    assert tier.report(replace(host.place, platform=system), load).tier == "A"
+    assert command.report(replace(host.place, platform=system), load).tier == "A"
     assert names == ["dtrace"]
 
 
@@ -478,9 +479,9 @@ def test_a_backend_that_cannot_be_loaded_is_a_reason(host):
     def refuse(_name, _target):
         raise UnavailableError("it isn't there.")
 
-    found = tier.report(host.place, refuse)
-    assert tier.tier(found).what == "D, the kernel's counters only: it isn't there."
-    assert tier.matrix(found) == []
+    found = command.report(host.place, refuse)
+    assert command.tier_check(found).what == "D, the kernel's counters only: it isn't there."
+    assert command.matrix(found) == []
 
 
 def stage(name, always, a, c):
@@ -502,7 +503,7 @@ EXPLAINED = SimpleNamespace(
 
 
 def test_stage_by_stage_what_measures_it_and_why_not():
-    head, *rows = (line.split() for line in tier.matrix(EXPLAINED))
+    head, *rows = (line.split() for line in command.matrix(EXPLAINED))
     assert " ".join(head) == "stage always traced, tier A traced, tier C (here)"
     assert [" ".join(row) for row in rows] == [
         "hba yes, with irq in it stages_a stages_c",
@@ -517,14 +518,14 @@ def test_stage_by_stage_what_measures_it_and_why_not():
 
 def test_without_an_always_on_probe_no_tier_is_the_hosts():
     without = SimpleNamespace(**vars(EXPLAINED) | {"tier": "", "why": "needs root"})
-    assert "(here)" not in "".join(tier.matrix(without))
-    assert tier.as_values(without)[0]["here"] == ""
-    assert "not known: no script of the tracer runs here" in tier.in_flight(without)
+    assert "(here)" not in "".join(command.matrix(without))
+    assert command.as_values(without)[0]["here"] == ""
+    assert "not known: no script of the tracer runs here" in command.in_flight(without)
 
 
 def test_where_requests_are_followed_that_is_said():
     on_a = SimpleNamespace(**vars(EXPLAINED) | {"tier": "A'"})
-    assert tier.in_flight(on_a).startswith("each I/O's age and its issuer, while the tracer runs (inflight_a,")
+    assert command.in_flight(on_a).startswith("each I/O's age and its issuer, while the tracer runs (inflight_a,")
 
 
 def test_dtrace_has_one_kind_of_on_demand_probes():
@@ -537,14 +538,14 @@ def test_dtrace_has_one_kind_of_on_demand_probes():
         drivers={},
         ages={"dtrace": "no: no D script follows each I/O"},
     )
-    head, row, flight, *hooks = tier.matrix(made)
+    head, row, flight, *hooks = command.matrix(made)
     assert (head.split(), row.split()) == (
         ["stage", "always", "traced,", "dtrace", "(here)"],
         ["resume", "-", "resume_d"],
     )
     assert flight.endswith("no D script follows each I/O")
     assert hooks == ["resume_d hooks io:::wait-start", "wakeups_d hooks sched:::wakeup"]
-    assert tier.as_values(made)[0]["here"] == "dtrace"
+    assert command.as_values(made)[0]["here"] == "dtrace"
 
 
 def found(**statuses):
@@ -563,15 +564,15 @@ def found(**statuses):
     ],
 )
 def test_usable_when_anything_can_measure(monkeypatch, capsys, statuses, expected):
-    monkeypatch.setattr(doctor_command, "all_checks", lambda *_: found(**statuses))
-    monkeypatch.setattr(tier, "report", lambda *_, **_backend: EXPLAINED)
-    monkeypatch.setattr(tier, "beside", lambda *_: ())
-    assert doctor_command.doctor_command(as_json=False) == (0 if expected else 3)
+    monkeypatch.setattr(command, "all_checks", lambda *_: found(**statuses))
+    monkeypatch.setattr(command, "report", lambda *_, **_backend: EXPLAINED)
+    monkeypatch.setattr(command, "beside", lambda *_: ())
+    assert command.doctor_command(as_json=False) == (0 if expected else 3)
     assert ("can measure here" in capsys.readouterr().out) is expected
 
 
 def test_text_has_each_check_and_its_remedy():
-    lines = doctor_command.render_text(found(tier=Status.DEGRADED), EXPLAINED).splitlines()
+    lines = command.render_text(found(tier=Status.DEGRADED), EXPLAINED).splitlines()
     assert lines[1].split() == ["python", "ok", "what"]
     assert lines[3].split() == ["tier", "degraded", "what"]
     assert lines[4].split() == ["->", "mend"]
@@ -579,7 +580,7 @@ def test_text_has_each_check_and_its_remedy():
 
 
 def test_json_is_for_scripts():
-    reported = json.loads(doctor_command.render_json(found(tier=Status.DEGRADED), EXPLAINED))
+    reported = json.loads(command.render_json(found(tier=Status.DEGRADED), EXPLAINED))
     assert (reported["schema"], reported["usable"]) == ("latmon.doctor/1", True)
     assert reported["checks"][0] == {"name": "python", "status": "ok", "what": "what"}
     assert reported["checks"][2]["remedy"] == "mend"
@@ -594,14 +595,14 @@ def test_json_is_for_scripts():
 
 def test_every_check_runs_on_a_host_with_nothing(host):
     host.root.joinpath("proc").mkdir()
-    checks = doctor_command.all_checks(host.place, EXPLAINED)
+    checks = command.all_checks(host.place, EXPLAINED)
     assert len({check.name for check in checks}) == len(checks)
     assert all(check.what.isprintable() for check in checks)
 
 
 @pytest.mark.parametrize(("system", "own"), [("sunos5", "zone"), ("freebsd14", "modules"), ("netbsd10", "dtrace")])
 def test_on_another_system_dtrace_is_the_tool_and_the_linux_checks_are_left_out(host, system, own):
-    names = [check.name for check in doctor_command.all_checks(replace(host.place, platform=system), EXPLAINED)]
+    names = [check.name for check in command.all_checks(replace(host.place, platform=system), EXPLAINED)]
     assert {"btf", "bpftrace", "kprobes"}.isdisjoint(names)
     assert {"dtrace", "privilege", "diskstats", "terminal", "tier", own} <= set(names)
 

@@ -20,7 +20,7 @@ from latmon_backends.dtrace import tool as dtrace_tool
 from latmon_backends.dtrace.backend import DtraceBackend
 from latmon_backends.dtrace.devices import NoCounters
 from latmon_backends.dtrace.tool import DtraceTool
-from latmon_backends.illumos.kstat import KstatSampler
+from latmon_backends.kernel.kstat import KstatSampler
 
 ON_DEMAND = {
     "illumos": (

@@ -4,7 +4,7 @@ import pytest
 
 from latmon.model.frame import STAGES, Missing, Origin
 from latmon_backends.dtrace import program
-from latmon_backends.dtrace.explain import TRACED, explain, report
+from latmon_backends.dtrace.backend import TRACED, explain, report
 
 
 def reported(system, always, **missing):

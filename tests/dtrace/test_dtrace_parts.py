@@ -9,24 +9,23 @@ from fake_dtrace import HEADER, manifests
 from fake_host import FakeHost
 
 from latmon.decode.framer import ProbeInterval
-from latmon.decode.records import Record
-from latmon.decode.tables import who
+from latmon.decode.tables import Record, who
 from latmon.manifest.schema import Parameter
 from latmon.model.frame import NAMED_FROM, Device, Flow, Frame, Limit, Missing, Outstanding, Thread, pid_of
 from latmon.model.histogram import TOP, bucket_index
 from latmon.support.errors import UnavailableError, UsageError
 from latmon_backends import probe_backend
-from latmon_backends.dtrace import decoder as dtrace_decoder
+from latmon_backends.dtrace import probe as dtrace_decoder
 from latmon_backends.dtrace import program
 from latmon_backends.dtrace import tool as dtrace_tool
-from latmon_backends.dtrace.decoder import DtraceDecoder, Maps, NumberedNames
 from latmon_backends.dtrace.devices import InFlightGauge, NamedDevices, NoCounters
+from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NumberedNames
 from latmon_backends.dtrace.tool import DtraceTool, find, is_listed, with_version
 from latmon_backends.kernel.counters import KernelSampler
 from latmon_backends.probe.events import CountedMap, HandlerNamed, Printed, UndecodedLine
 from latmon_backends.probe.process import answer, shimmed
 from latmon_backends.probe_backend import ReportedLimits
-from tests.support.dtrace_text_writer import record, scalar, table
+from tests.helpers.dtrace_text_writer import record, scalar, table
 
 SD, INTR, THREADS = (next(one for one in manifests() if one.name == name) for name in ("sd", "intr", "emlxs_thread"))
 BITS = {spec.name: spec for one in (SD, INTR, THREADS) for spec in one.maps}

@@ -7,7 +7,7 @@ import pytest
 from latmon.manifest.loader import load
 from latmon.model.frame import NAMED_FROM
 from latmon_backends.dtrace import program
-from latmon_backends.dtrace.decoder import Maps, NumberedNames, OutputLine
+from latmon_backends.dtrace.probe import Maps, NumberedNames, OutputLine
 from latmon_backends.dtrace.program import PORTABLE, fillings
 from latmon_backends.probe.events import Printed
 

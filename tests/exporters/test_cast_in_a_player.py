@@ -7,11 +7,9 @@ import time
 
 import pytest
 
-from latmon.cli import demo
-from latmon.exporters.options import ExportOptions
-from latmon.exporters.registry import writer
+from latmon.cli import headless
+from latmon.exporters.registry import ExportOptions, Source, writer
 from latmon.exporters.screen import of_source, palette, windows
-from latmon.exporters.source import Source
 from latmon.recording.reader import open_recording
 from latmon.support.theme import load_theme
 from latmon.views.lines import fit, plain
@@ -34,7 +32,7 @@ def rows(text):
 @pytest.mark.skipif(not PLAYER or not shutil.which("tmux"), reason="asciinema (or LATMON_ASCIINEMA) or tmux is missing")
 def test_asciinema_shows_the_screens_that_the_recording_had(tmp_path):
     path, cast = tmp_path / "a.latmon.jsonl.gz", tmp_path / "a.cast"
-    demo.record("host", 1, path, 12_000_000)
+    headless.record_demo("host", 1, path, 12_000_000)
     with cast.open("wb") as out:
         writer("cast", WISH)(Source(open_recording(path)), out, WISH)
     source = Source(open_recording(path))

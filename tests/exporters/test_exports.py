@@ -20,19 +20,17 @@ import pyte
 import pytest
 
 from latmon.cli import arguments
-from latmon.cli import demo as cli_demo
+from latmon.cli import headless as cli_demo
 from latmon.cli.main import main
 from latmon.exporters.csv import row
 from latmon.exporters.hdrhistogram import encode, slot, tag
-from latmon.exporters.options import FORMATS, ExportOptions, moment_us
 from latmon.exporters.perfetto import MAX_LANES
-from latmon.exporters.registry import writer
+from latmon.exporters.registry import FORMATS, ExportOptions, Source, moment_us, writer
 from latmon.exporters.screen import of_source, palette, windows
-from latmon.exporters.source import Source
 from latmon.model.frame import Completed, Flow, Frame, Health, Mark, Origin, Outlier, Outstanding, Series
 from latmon.model.histogram import Histogram
-from latmon.recording import encode as recording_encode
-from latmon.recording.encode import Gap
+from latmon.recording import codec as recording_encode
+from latmon.recording.codec import Gap
 from latmon.recording.members import pack
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
@@ -60,7 +58,7 @@ def io_of(device, us, op="read"):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     path = tmp_path_factory.mktemp("demo") / "host.latmon.jsonl.gz"
-    cli_demo.record("host", 1, path, 6 * SECOND)
+    cli_demo.record_demo("host", 1, path, 6 * SECOND)
     return path
 
 

@@ -9,7 +9,7 @@ from finding_cases import disk
 
 import latmon.findings
 from latmon.findings.evidence import raise_limit
-from latmon.findings.finding import RAN, Step, ran, setting, sysfs, threads
+from latmon.findings.rule import RAN, Step, ran, setting, sysfs, threads
 from latmon.findings.rules.starved_io import unsorting
 
 RULES = sorted(Path(latmon.findings.__file__).parent.glob("*.py"))

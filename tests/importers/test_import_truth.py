@@ -9,16 +9,15 @@ from test_imports import BLKPARSE, EMLXS, HEAD, PAIR, SAMPLES, SCSI, SOLARIS, VS
 from latmon.aggregate.accumulator import add_completed
 from latmon.exporters import csv as exporters_csv
 from latmon.exporters import jsonl
-from latmon.exporters.options import ExportOptions
-from latmon.exporters.source import Source
+from latmon.exporters.registry import ExportOptions, Source
 from latmon.importers.registry import import_command
 from latmon.importers.values import ImportOptions
 from latmon.model.frame import Completed, Flow
 from latmon.model.inflight import MEANS
 from latmon.recording.reader import open_recording
+from latmon.report.command import render_text
 from latmon.report.outstanding import sentences
 from latmon.report.summary import summarise
-from latmon.report.text import render_text
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_UNREADABLE, RecordingError
 
 GOLDEN = test_imports.GOLDEN

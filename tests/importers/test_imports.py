@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from latmon.exporters import csv, jsonl
-from latmon.exporters.options import ExportOptions
-from latmon.exporters.source import Source
+from latmon.exporters.registry import ExportOptions, Source
 from latmon.importers.registry import import_command, origin, read_text
 from latmon.importers.values import ImportOptions
 from latmon.model.frame import Flow, Frame, Origin, Series, Traced

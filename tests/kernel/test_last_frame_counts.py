@@ -9,7 +9,7 @@ from latmon.decode.framer import ProbeInterval
 from latmon.model.frame import Completed, Flow, Health
 from latmon_backends.kernel.counters import Sample
 from latmon_backends.kernel.diskstats import Counters, OpTotals
-from latmon_backends.probe.frame_builder import FrameBuilder
+from latmon_backends.probe.always_on import FrameBuilder
 from latmon_backends.probe.tick_protocol import LastWindow, ProbeWindow, Tick
 
 S = 1_000_000

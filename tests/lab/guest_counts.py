@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "support"), *os.environ["PYTHONPATH"].split(":")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "helpers"), *os.environ["PYTHONPATH"].split(":")]
 
 from workload import OPS, Capture, fio  # noqa: E402 - its place is known only now
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "support"), *os.environ["PYTHONPATH"].split(":")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "helpers"), *os.environ["PYTHONPATH"].split(":")]
 
 from guest_stages import debug_disk, mapped, run  # noqa: E402 - its place is known only now
 from terminal import wait_for  # noqa: E402

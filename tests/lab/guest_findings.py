@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "support"), *os.environ["PYTHONPATH"].split(":")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "helpers"), *os.environ["PYTHONPATH"].split(":")]
 
 from guest_counts import disks  # noqa: E402 - its place is known only now
 from guest_outstanding import attribute, reads, scsi_debug  # noqa: E402

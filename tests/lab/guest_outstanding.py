@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "support"), *os.environ["PYTHONPATH"].split(":")]
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "helpers"), *os.environ["PYTHONPATH"].split(":")]
 
 from guest_counts import disks  # noqa: E402 - its place is known only now
 from guest_stages import ON_DEMAND_S, SETTLED_S, Told, mapped, run  # noqa: E402

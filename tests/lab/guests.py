@@ -17,8 +17,8 @@ SHARED = (
     "backends",
     "probes",
     "themes",
-    "tests/support/terminal.py",
-    "tests/support/workload.py",
+    "tests/helpers/terminal.py",
+    "tests/helpers/workload.py",
     "tests/lab",
 )
 TIMEOUT_S = 3600

@@ -26,7 +26,7 @@ def ages(frames):
     return waiting.ages.oldest
 
 
-@pytest.mark.slow  # 20 s; a frame without a look is tests/tracer/test_last_look.py's
+@pytest.mark.slow  # 20 s; a frame without a look is tests/tracer/test_controller_last_look.py's
 @frozen
 def test_who_is_held_is_known_to_the_end(disk, tmp_path):  # noqa: F811
     with held(disk, tmp_path) as (inner, thaw):

@@ -21,7 +21,7 @@ from test_stages_c import loop, number  # noqa: F401 - a fixture is found by its
 from workload import LoopDevice, fio
 
 from latmon.decode.inflight import depth_of
-from latmon.decode.records import record
+from latmon.decode.tables import record
 from latmon.manifest.loader import load
 from latmon_backends.bpftrace.kernel_hooks import request_argument
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_stages_c import loop  # noqa: F401 - a fixture is found by its name
 
-from latmon.findings.finding import RAN
+from latmon.findings.rule import RAN
 
 pytestmark = [
     pytest.mark.live,

@@ -17,7 +17,7 @@ from workload import Capture, LoopDevice, fio, wait_for
 from latmon.capture.backend import Options
 from latmon.model.frame import UNACCOUNTED, Flow
 from latmon_backends.bpftrace.backend import BpftraceBackend
-from latmon_backends.probe.bpf_stats import totals
+from latmon_backends.probe.launcher import totals
 
 pytestmark = [
     pytest.mark.live,

@@ -18,7 +18,7 @@ from test_stages_c import number
 from workload import LoopDevice, fio
 
 from latmon.analysis.issue_order import lba_order, summary
-from latmon.decode.records import record
+from latmon.decode.tables import record
 from latmon.manifest.loader import load
 from latmon.support.paths import data_dir
 from latmon_backends.probe.tick_protocol import WINDOW, IssueWindows

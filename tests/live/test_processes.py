@@ -25,7 +25,7 @@ from dtraces import CACHE, DTRACE, needs_dtrace, tools
 from terminal import Terminal, environment, holds_frames, latmon, wait_for
 
 from latmon.model.frame import Frame
-from latmon.recording.encode import End
+from latmon.recording.codec import End
 from latmon.recording.reader import open_recording
 
 NO_BPFTRACE = not (

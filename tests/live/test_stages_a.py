@@ -15,7 +15,7 @@ from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from test_stages_c import FLUSHES, WRITES, loop, number, write  # noqa: F401 - a fixture is found by its name
 
 from latmon.decode.framer import TracerFramer
-from latmon.decode.records import record
+from latmon.decode.tables import record
 from latmon.manifest.loader import load
 from latmon.model.frame import UNACCOUNTED, Series
 from latmon.support.paths import data_dir

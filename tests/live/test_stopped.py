@@ -20,7 +20,7 @@ from terminal import Terminal, environment, holds_frames, latmon, wait_for
 from workload import Capture, LoopDevice
 
 from latmon.model.frame import Frame
-from latmon.recording.encode import End, Gap
+from latmon.recording.codec import End, Gap
 from latmon.recording.reader import open_recording
 from latmon.support.process import descendants
 

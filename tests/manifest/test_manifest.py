@@ -136,13 +136,13 @@ def test_the_tiers_have_their_probes():
 
 @each_shipped
 def test_every_parameter_of_the_script_is_declared_and_used(manifest):
-    places = set(re.findall(r"\{\{\s*(\w+)\s*\}\}", manifest.script.read_text()))
+    places = set(re.findall(r"\{\{\s*(\w+)\s*\}\}", manifest.text))
     assert places == {parameter.name for parameter in manifest.parameters}
 
 
 @each_shipped
 def test_every_map_that_the_script_prints_is_declared_and_the_other_way_round(manifest):
-    printed = set(re.findall(r"print\(@(\w+)\)", manifest.script.read_text()))
+    printed = set(re.findall(r"print\(@(\w+)\)", manifest.text))
     assert printed == {spec.name for spec in manifest.maps}
 
 
@@ -150,7 +150,7 @@ def test_every_map_that_the_script_prints_is_declared_and_the_other_way_round(ma
 def test_the_maximum_has_four_slots_and_each_is_emptied_two_ticks_later(manifest):
     slots = {spec.slot: spec.name for spec in manifest.maps if spec.role == "max"}
     assert sorted(slots) == [0, 1, 2, 3]
-    script = manifest.script.read_text()
+    script = manifest.text
     for slot, name in slots.items():
         assert f"if ($slot == {slot}) {{ print(@{name}); clear(@{slots[(slot + 2) % 4]}); }}" in script
 
@@ -173,7 +173,7 @@ def test_what_is_said_of_stages_is_of_its_own(manifest):
 
 @each_shipped
 def test_the_hooks_are_those_of_the_script(manifest):
-    script = manifest.script.read_text()
+    script = manifest.text
     words = {parameter.name: parameter.words for parameter in manifest.parameters}
     hooks = re.findall(r"^((?:raw)?tracepoint:[\w:{}]+|kprobe:\w+)", script, re.MULTILINE)
     hooks += [hook for several in words.get("hooks", ()) for hook in several.split(", ")]
@@ -195,7 +195,7 @@ def test_the_scripts_that_it_needs_are_there(manifest):
 
 @each_shipped
 def test_every_record_that_the_script_prints_is_declared_with_its_fields(manifest):
-    script = manifest.script.read_text()
+    script = manifest.text
     lines = re.findall(r'printf\(\s*"(\w+) ' + manifest.name + r' ([^"]*)\\n"', script)
     records = [(kind, fields.split()) for kind, fields in lines if kind not in {"ready", "tick", "last"}]
     assert {kind for kind, _ in records} == manifest.records.keys()
@@ -506,6 +506,41 @@ def test_a_variant_lists_its_differences(write, tmp_path):
     assert found.absent == {"irq": "c", "hba": "b"}
     assert set(found.files) == {path, tmp_path / "other.bt", parent.path}
     assert parent == load(tmp_path / "tiny.yaml")
+
+
+def derived(directory, script, text="BEGIN { }\n"):
+    """A manifest that extends `tiny` and has no script of its own, but changes of its parent's."""
+    path = variant(directory, script=script)
+    path.with_suffix(".bt").unlink()
+    (directory / "tiny.bt").write_text(text)
+    return path
+
+
+def test_a_variant_without_a_script_changes_its_parents(write, tmp_path):
+    write(MINIMAL)
+    text = "// tiny\nkprobe:a { @tiny_all = count(); }\nEND { print(@tiny_all); }\n"
+    found = load(derived(tmp_path, {"kprobe:a": "kprobe:b", "count()": "sum(1)"}, text))
+    assert found.source == "kprobe:b { @other_all = sum(1); }\nEND { print(@other_all); }\n"
+    assert set(found.files) == {tmp_path / one for one in ("other.yaml", "tiny.yaml", "tiny.bt")}
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ({"nowhere": "x"}, "other.yaml: script: tiny.bt has no 'nowhere'"),
+        ({"BEGIN": 1}, "other.yaml: script: must be a table of texts and their replacements"),
+        (["BEGIN"], "other.yaml: script: must be a table of keys"),
+    ],
+)
+def test_changes_that_cannot_be_made(write, tmp_path, script, why):
+    write(MINIMAL)
+    with pytest.raises(ManifestError, match=f"^{re.escape(why)}"):
+        load(derived(tmp_path, script)).source  # noqa: B018  it is made here
+
+
+def test_changes_without_a_parent(write):
+    with pytest.raises(ManifestError, match="script: replaces texts of a parent's script, and it extends none"):
+        load(write({**MINIMAL, "script": {"BEGIN": "END"}}))
 
 
 def test_a_variant_of_a_variant(write, tmp_path):

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from latmon.decode.records import record
-from latmon.manifest.loader import Manifest, load
-from latmon_backends.dtrace.decoder import DtraceDecoder, Maps, NumberedNames
+from latmon.decode.tables import record
+from latmon.manifest.loader import Manifest, load, load_all
+from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NumberedNames
 from latmon_backends.probe.events import CountedMap, Printed, UndecodedLine
 from tests.d_compile import d_output, freebsd_golden
 from tests.d_compile.checks import faults
 from tests.d_compile.d_text import assigned, clauses, locals_read, members, tokens
-from tests.support import illumos_golden
+from tests.helpers import illumos_golden
 
 PROBES = Path(__file__).parents[2] / "probes"
-SCRIPTS = sorted(PROBES.rglob("*.d"))
+SCRIPTS = [one for one in load_all(PROBES) if one.tool == "dtrace"]
 KEPT = PROBES.parent / "tests/golden/dtrace"
 MADE = {f"freebsd-{name}": text for name, text in freebsd_golden.texts().items()} | {
     name.removesuffix(".txt"): text for name, text in illumos_golden.texts().items()
@@ -29,13 +29,17 @@ UNREPORTED = {
 """Maps of which a golden has nothing: nothing of the kind happens in it."""
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_script_and_manifest_say_the_same(script):
-    assert faults(load(script.with_suffix(".yaml"))) == []
+@pytest.mark.parametrize("manifest", SCRIPTS, ids=lambda one: one.name)
+def test_script_and_manifest_say_the_same(manifest):
+    assert faults(manifest) == []
+
+
+def test_every_script_has_a_manifest():
+    assert {one.script for one in SCRIPTS} == set(PROBES.rglob("*.d"))
 
 
 def test_names_are_unique_over_all_directories():
-    names = [script.stem for script in SCRIPTS]
+    names = [one.name for one in SCRIPTS]
     assert sorted(names) == sorted(set(names))
 
 
@@ -174,32 +178,32 @@ def kept(golden):
 
 
 def of(golden):
-    """The script that prints it."""
+    """The manifest of the script that prints it."""
     system, _, name = golden.partition("-")
-    return PROBES / system / f"{name}.d"
+    return load(PROBES / system / f"{name}.yaml")
 
 
 @pytest.mark.parametrize("golden", MADE)
 def test_golden_text_is_what_is_written_down(golden):
     assert MADE[golden] == kept(golden), (
-        "write it again: python -m tests.d_compile.freebsd_golden, tests.support.illumos_golden"
+        "write it again: python -m tests.d_compile.freebsd_golden, tests.helpers.illumos_golden"
     )
 
 
 @pytest.mark.parametrize("golden", GOLDENS)
 def test_golden_text_has_the_lines_of_the_script(golden):
     """Every format of the script, with its values in their places, and nothing else."""
-    formats = re.findall(r'print[fa]\("(@@[^"]*)"', of(golden).read_text())
+    formats = re.findall(r'print[fa]\("(@@[^"]*)"', of(golden).text)
     lines = {part for one in formats for part in one.replace("\\t", "\t").replace("%@d@@E\\n", "").split("\\n") if part}
     known = re.compile("|".join(re.sub("%@?[sdua]", r"[^\\t ]+", re.escape(line)) for line in lines))
     reported = [line for line in kept(golden).splitlines() if line.startswith("@@") and line != "@@E"]
     assert [line for line in reported if not known.fullmatch(line)] == []
-    assert len([line for line in reported if line.startswith(f"@@ tick {of(golden).stem} ")]) >= 2
+    assert len([line for line in reported if line.startswith(f"@@ tick {of(golden).name} ")]) >= 2
 
 
 @pytest.mark.parametrize("golden", GOLDENS)
 def test_golden_text_is_decoded_whole(golden):
-    manifest = load(of(golden).with_suffix(".yaml"))
+    manifest = of(golden)
     decoder, maps = DtraceDecoder(), Maps([manifest], NumberedNames())
     reported = [*decoder.feed(kept(golden).encode()), *decoder.close()]
     events = [event for one in reported for event in maps.take(one)] + list(maps.close())

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.decode.records import Record, record
+from latmon.decode.tables import Record, record
 from latmon.manifest.loader import load
 from latmon.model.frame import Outlier, Wait
 from latmon.support.text import is_clean

@@ -85,5 +85,5 @@ def test_the_collector_never_loads_textual(tmp_path):
 
 
 def test_a_recording_of_the_demo_never_loads_textual(tmp_path):
-    short = "from latmon.cli import demo as demonstration; demonstration.WINDOWS = 3\n"
+    short = "from latmon.cli import headless as demonstration; demonstration.DEMO_WINDOWS = 3\n"
     assert not {"textual", "rich"} & loaded_after(short + MAIN, "demo", "--record", "x.latmon.jsonl.gz", cwd=tmp_path)

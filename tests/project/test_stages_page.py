@@ -8,7 +8,7 @@ import pytest
 from latmon.manifest.loader import load
 from latmon.model.frame import STAGES, Missing, Origin
 from latmon.support.paths import data_dir
-from latmon_backends.bpftrace.explain import DRIVERS, stages
+from latmon_backends.bpftrace.backend import DRIVERS, stages
 from latmon_backends.bpftrace.tracer import choose, on_demand_manifests
 
 PAGE = (Path(__file__).parents[2] / "docs/STAGES.md").read_text()

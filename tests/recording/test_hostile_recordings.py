@@ -15,15 +15,15 @@ from recorded import ORIGIN
 
 from latmon.cli import main
 from latmon.model.frame import Frame
-from latmon.recording import decode, validate
-from latmon.recording.encode import encode_origin, to_bytes
+from latmon.recording import codec, validate
+from latmon.recording.codec import encode_origin, to_bytes
 from latmon.recording.reader import open_recording
 
 MAX_KB = 256 * 1024
 FIRST_S = 2.0
 QUICK = ("evil strings",)
 REFUSED = ("new labels in each window",)
-RUN = Path(__file__).parents[1] / "support/hostile_run.py"
+RUN = Path(__file__).parents[1] / "helpers/hostile_run.py"
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc/self/status")
 
 
@@ -102,8 +102,8 @@ def test_labels_without_end_are_refused_where_no_host_has_so_many(tmp_path, caps
     for cap in ("MAX_SERIES", "MAX_DEVICES", "MAX_KINDS", "MAX_THREADS"):
         monkeypatch.setattr(validate, cap, 2500)
     monkeypatch.setattr(validate, "THREADS_PER_WINDOW", 0)
-    real = decode.decode_frame
-    monkeypatch.setattr(decode, "decode_frame", lambda *args, **how: decoded.append(1) or real(*args, **how))
+    real = codec.decode_frame
+    monkeypatch.setattr(codec, "decode_frame", lambda *args, **how: decoded.append(1) or real(*args, **how))
     _labels(path, kind, 6)
     for words in COMMANDS:
         decoded.clear()

@@ -13,8 +13,15 @@ from hypothesis import strategies as st
 from recorded import FRAMES, ORIGIN, ORIGINS, frame
 
 from latmon.model.frame import Health, Origin, Series
-from latmon.recording.decode import decode_frame, decode_gap, decode_mark, decode_origin
-from latmon.recording.encode import encode_frame, encode_origin, to_bytes
+from latmon.recording.codec import (
+    decode_frame,
+    decode_gap,
+    decode_mark,
+    decode_origin,
+    encode_frame,
+    encode_origin,
+    to_bytes,
+)
 from latmon.recording.validate import MAX_ITEMS, parse
 from latmon.support.errors import EXIT_UNREADABLE, RecordingError
 from latmon.support.text import is_clean

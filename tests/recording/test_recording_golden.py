@@ -15,7 +15,7 @@ import pytest
 
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Missing, Origin, Outstanding, Series
 from latmon.model.histogram import Histogram
-from latmon.recording.encode import End, Gap
+from latmon.recording.codec import End, Gap
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.summary import summarise

@@ -20,7 +20,7 @@ from latmon.capture.registry import Request
 from latmon.capture.session import Session
 from latmon.cli.check import repair, survey
 from latmon.model.frame import Frame
-from latmon.recording.encode import End, Gap
+from latmon.recording.codec import End, Gap
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.support.errors import RecordingError, UnavailableError
 

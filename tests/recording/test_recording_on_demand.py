@@ -15,8 +15,7 @@ from recorded import ORIGIN, frame
 
 from latmon.model.frame import Frame, Handler, HandlerRuns, Wait, Wakeups
 from latmon.model.packed import Packed
-from latmon.recording.decode import decode_frame
-from latmon.recording.encode import encode_frame, to_bytes
+from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
 from latmon.recording.writer import Writer

@@ -15,8 +15,7 @@ from recorded import COUNTS, DEVICE_NAMES, NAMES, OP_NAMES, ORIGIN, frame
 
 from latmon.model.frame import Frame
 from latmon.model.inflight import PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
-from latmon.recording.decode import decode_frame
-from latmon.recording.encode import encode_frame, to_bytes
+from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
 from latmon.recording.records import MAX_DEPTH
 from latmon.recording.validate import MAX_SPAN_US, parse

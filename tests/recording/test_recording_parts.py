@@ -10,13 +10,13 @@ from recorded import DISK, ORIGIN, frame
 
 from latmon.cli.check import repair
 from latmon.model.frame import Frame
-from latmon.recording.encode import End, Gap
+from latmon.recording.codec import End, Gap
 from latmon.recording.parts import CapturePart, as_part, open_parts, part_of, part_path
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.writer import Writer
 from latmon.report.totals import Totals
 from latmon.support.errors import RecordingError
-from latmon.timetravel.recorded import open_several
+from latmon_backends.replay import open_several
 
 
 def part(directory, number, seqs, *, capture="c0ffee", end="", close=True):

@@ -16,7 +16,7 @@ import pytest
 from recorded import ORIGIN, frame
 
 from latmon.model.frame import Frame, Health, Mark
-from latmon.recording.encode import End, Gap, encode_frame, encode_origin, to_bytes
+from latmon.recording.codec import End, Gap, encode_frame, encode_origin, to_bytes
 from latmon.recording.members import MAX_TEXT, Members, head_of, pack
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.writer import Writer

@@ -18,7 +18,7 @@ from recorded import DISK, ORIGIN, frame
 from latmon.model.frame import Device, Frame, Series
 from latmon.model.histogram import Histogram
 from latmon.recording import rotation, writer
-from latmon.recording.encode import End, Gap
+from latmon.recording.codec import End, Gap
 from latmon.recording.parts import open_parts, part_of
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.rotation import DAY_US, Limits, Rotation

@@ -10,7 +10,7 @@ from recorded import ORIGIN, frame
 
 from latmon.model.frame import Frame
 from latmon.recording import reader
-from latmon.recording.encode import End, Gap
+from latmon.recording.codec import End, Gap
 from latmon.recording.members import Places
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer

@@ -20,7 +20,7 @@ import pytest
 from recorded import DISK, ORIGIN, frame
 
 from latmon.model.frame import Device, Frame, Health, Mark
-from latmon.recording.encode import End, Gap
+from latmon.recording.codec import End, Gap
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_UNAVAILABLE, UnavailableError
@@ -257,7 +257,7 @@ for seq in range(100_000):
 def test_kill_9_at_any_instant_loses_nothing_that_was_acknowledged(tmp_path):
     for attempt in range(6):
         path = tmp_path / f"r{attempt}"
-        command = [sys.executable, "-c", _RECORDER, str(path), str(ROOT), str(Path(__file__).parents[1] / "support")]
+        command = [sys.executable, "-c", _RECORDER, str(path), str(ROOT), str(Path(__file__).parents[1] / "helpers")]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
             child.stdout.readline()
             time.sleep(0.007 * attempt)

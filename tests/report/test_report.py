@@ -11,15 +11,13 @@ import pytest
 from recorded import DISK, ORIGIN, frame
 
 from latmon.cli import main
-from latmon.cli.check import survey
+from latmon.cli.check import reported, survey
 from latmon.model.frame import Completed, Device, Flow, Health, Missing, Outstanding, Series
 from latmon.model.histogram import Histogram
-from latmon.recording.check import reported
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.writer import Writer
-from latmon.report.command import report_command
+from latmon.report.command import render_text, report_command
 from latmon.report.summary import incomplete, summarise
-from latmon.report.text import render_text
 from latmon.support.errors import EXIT_DONE, RecordingError
 from latmon.support.units import rfc3339
 

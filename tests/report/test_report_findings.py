@@ -10,18 +10,16 @@ import pytest
 
 from latmon.aggregate.accumulator import Minute
 from latmon.findings import engine
-from latmon.findings.finding import WARNING, Fact, Finding, Step, Where, sized
-from latmon.findings.rule import Settings
+from latmon.findings.rule import WARNING, Fact, Finding, Settings, Step, Where, sized
 from latmon.model.frame import Frame, Origin
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
-from latmon.report import findings as findings_of
+from latmon.report import summary as findings_of
+from latmon.report.command import findings as as_text
 from latmon.report.command import report_command
-from latmon.report.findings import Evaluated
 from latmon.report.html import findings as as_html
 from latmon.report.html_elements import style_sheet
-from latmon.report.summary import summarise
-from latmon.report.text import findings as as_text
+from latmon.report.summary import Evaluated, summarise
 
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
 OFF = frozenset({"bimodal-tail"})

@@ -23,13 +23,12 @@ from latmon.model.stages import called
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import formatting
-from latmon.report.command import report_command
+from latmon.report.command import render_text, report_command
 from latmon.report.formatting import QUANTILES
 from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html import render_html
 from latmon.report.html_elements import LEVELS, light, style_sheet, time_of
 from latmon.report.summary import added_up, summarise, summary_of
-from latmon.report.text import render_text
 from latmon.support.errors import EXIT_DONE, UnavailableError
 from latmon.support.units import in_words
 

@@ -27,8 +27,8 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import interrupts
 from latmon.report import outliers as rows
+from latmon.report.command import render_text
 from latmon.report.summary import summarise
-from latmon.report.text import render_text
 from latmon.views.units import exact
 
 NEW_KEYS = {"softirqs", "irqs", "wakeups", "wakeups_left_out", "outliers", "outliers_left_out"}

@@ -13,8 +13,8 @@ from latmon.aggregate.depth_sum import DepthTimes
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outlier, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import EXACT, PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.report.command import render_text
 from latmon.report.summary import summarise
-from latmon.report.text import render_text
 from latmon.report.totals import OutstandingSums
 
 LIMITS = (

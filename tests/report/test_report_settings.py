@@ -11,8 +11,8 @@ from recorded import ORIGIN, frame
 from latmon.model.frame import Mark
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
+from latmon.report.command import plain, render_text
 from latmon.report.summary import summarise
-from latmon.report.text import plain, render_text
 
 SETTINGS = {
     "kernel": {"release": "6.1.0", "cmdline": "quiet"},

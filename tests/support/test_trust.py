@@ -30,10 +30,9 @@ from latmon.support import trust
 from latmon.support.errors import UntrustedError
 from latmon.support.paths import regular
 from latmon.support.privileges import Invoker
-from latmon_backends.bpftrace.program import BpftraceProgram
-from latmon_backends.bpftrace.tool import BpftraceTool
-from latmon_backends.bpftrace.tool import version as bpftrace_version
-from latmon_backends.illumos import kstat
+from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool
+from latmon_backends.bpftrace.program import version as bpftrace_version
+from latmon_backends.kernel import kstat
 from latmon_backends.probe import launcher, process
 from latmon_backends.probe.launcher import Script
 from latmon_backends.root_helper import Starter

@@ -2,7 +2,7 @@
 
 import pytest
 
-from latmon_backends.tracer.budget import COARSEST, Budget, BudgetVerdict
+from latmon_backends.tracer.demand import COARSEST, Budget, BudgetVerdict
 
 
 def test_within_the_budget_nothing_is_done():

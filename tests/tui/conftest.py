@@ -1,21 +1,12 @@
 """Clocks on the screen are local time: the tests live in UTC. Keys by the hundred, without a wait after each."""
 
 import asyncio
-import time
 
 import pytest
+from local_time import _utc  # noqa: F401  a fixture of each test
 
 TURNS = 50
 """Of the event loop, in which a key gets from the driver to what it does; 5 are enough."""
-
-
-@pytest.fixture(autouse=True)
-def _utc(monkeypatch):
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
-    yield
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 here = Path(__file__).resolve().parent
-sys.path[:0] = [str(here.parent / "support"), str(here.parent.parent)]
+sys.path[:0] = [str(here.parent / "helpers"), str(here.parent.parent)]
 
 from frames import SECOND, Source, host  # noqa: E402  the path comes first
 

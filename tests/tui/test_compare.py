@@ -7,7 +7,7 @@ from frames import ORIGIN, host
 
 from latmon.diff.device_time import differing
 from latmon.model.frame import Mark
-from latmon.tui.compare import Comparing
+from latmon.tui.time_travel import Comparing
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain, width
 from latmon.views.screen import Scene

@@ -11,11 +11,22 @@ from test_screens import press, text
 
 from latmon.findings import engine
 from latmon.findings.engine import Episode
-from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.rule import DEFAULT, LATENCIES, MISSING, Rule
+from latmon.findings.rule import (
+    CRITICAL,
+    DEFAULT,
+    LATENCIES,
+    MISSING,
+    NOTICE,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Where,
+)
 from latmon.findings.rules import RULES
+from latmon.recording.archive import Archive, Stamp
 from latmon.support.errors import LatmonError
-from latmon.timetravel.archive import Archive, Stamp
 from latmon.tui.app import FindingsEvaluation
 from latmon.tui.time_travel import Travel
 from latmon.views.findings_state import CurrentFindings, findings_at

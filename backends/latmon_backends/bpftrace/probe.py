@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from latmon.support.text import clean
-from latmon_backends.bpftrace import tool
-from latmon_backends.bpftrace.program import BpftraceProgram
+from latmon_backends.bpftrace.program import BpftraceProgram, reason
 from latmon_backends.probe.events import (
     Attached,
     Bucket,
@@ -170,7 +169,7 @@ class BpftraceProbe(RunningProbe):
     """A started bpftrace program."""
 
     tool_name = "bpftrace"
-    _reason = staticmethod(tool.reason)
+    _reason = staticmethod(reason)
 
     def __init__(self, child: Child, program: BpftraceProgram) -> None:
         super().__init__(child, len(program.hooks))

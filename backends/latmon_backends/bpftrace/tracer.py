@@ -19,10 +19,10 @@ from latmon.model.frame import Device, Missing
 from latmon.support import host
 from latmon.support.errors import ManifestError
 from latmon.support.paths import data_dir
-from latmon_backends.bpftrace import kernel_hooks, tool
+from latmon_backends.bpftrace import kernel_hooks
 from latmon_backends.bpftrace.kernel_hooks import Tracepoints
 from latmon_backends.bpftrace.probe import BpftraceProbe
-from latmon_backends.bpftrace.program import BpftraceProgram, hooks_of
+from latmon_backends.bpftrace.program import BpftraceProgram, hooks_of, is_privilege
 from latmon_backends.probe import outliers
 from latmon_backends.probe.launcher import Launcher, Script, Values
 from latmon_backends.probe.outliers import Threads
@@ -246,7 +246,7 @@ class ScriptInventory:
 class BpftracePrograms(Programs[BpftraceProgram]):
     """The tracer's scripts for bpftrace."""
 
-    _is_privilege = staticmethod(tool.is_privilege)
+    _is_privilege = staticmethod(is_privilege)
 
     def __init__(self, options: Options, here: TracerHost, inventory: ScriptInventory) -> None:
         super().__init__(inventory.manifests, here.threads)

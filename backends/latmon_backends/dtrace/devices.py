@@ -22,7 +22,7 @@ from pathlib import Path
 
 from latmon.decode.framer import ProbeInterval
 from latmon.model.frame import Device, Frame, Outstanding
-from latmon_backends.dtrace.decoder import NumberedNames
+from latmon_backends.dtrace.probe import NumberedNames
 from latmon_backends.kernel import counters as kernel_counters
 from latmon_backends.kernel.counters import KernelSampler, Sample
 from latmon_backends.kernel.system import Sampler

@@ -1,15 +1,318 @@
-"""One running dtrace process with one program: lines and tables on its output, drops and faults on its stderr."""
+"""Running dtrace processes, and the decoder of their text output (`@@` lines) to the events of the tick protocol.
+
+The decoder is sans-IO. A line that can't be decoded is an event too: counted, never raised. Keys and texts are as
+printed, not yet clean. DTrace prints one line or table per key and no end of a map: a map is complete when the next
+line of ours comes. Names (devices, handlers, threads) get numbers here, for the length of a capture. Manifests describe
+the maps and records.
+
+`DtraceProbe` is one running process with one program: lines and tables on its output, drops and faults on its stderr.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
+from latmon.decode.dtrace_aggregation import HEADER, INTEGER, MAX_ROWS, PrintedRow, Row, Scalar, bounded
+from latmon.manifest.loader import Manifest
+from latmon.manifest.schema import NAMED, MapSpec, RecordSpec
+from latmon.model.frame import NAMED_FROM
+from latmon.model.histogram import TOP, bucket_index
+from latmon.support.text import clean
 from latmon_backends.dtrace import tool
-from latmon_backends.dtrace.decoder import DtraceDecoder, Maps, NumberedNames
-from latmon_backends.dtrace.program import DtraceProgram
-from latmon_backends.probe.events import Event, Lost, NoRoom, UndecodedLine
+from latmon_backends.dtrace.program import MAP_KEYS, DtraceProgram
+from latmon_backends.probe.events import CountedMap, Event, HandlerNamed, Lost, NoRoom, Printed, UndecodedLine
 from latmon_backends.probe.launcher import Launcher
 from latmon_backends.probe.process import Child, RunningProbe, started
+
+MAX_LINE = 1 << 20
+"""Bytes. DTrace cuts a string at 256 by default: our lines are much shorter."""
+MAX_KNOWN = 1 << 12
+"""Rows with count 0 that are recognised by their bytes: most rows are such, and the same ones in every tick."""
+SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLine:
+    """The text of one printf of ours, without `@@ ` and newline."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedTable:
+    """One key of a quantize, lquantize or llquantize; `whole` is False when its end is missing."""
+
+    name: str
+    keys: tuple[str, ...]
+    rows: tuple[Row, ...]
+    whole: bool
+
+
+TextEvent = OutputLine | Scalar | PrintedTable | UndecodedLine
+
+
+@dataclass(slots=True)
+class _OpenTable:
+    """A table whose end has not come yet."""
+
+    name: str
+    keys: tuple[str, ...]
+    headed: bool = False
+    printed: PrintedRow = field(default_factory=PrintedRow)
+
+
+class DtraceDecoder:
+    """Decoder of bytes in any portions; whole lines become events, a table when its end has come."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._overlong = False
+        self._open: _OpenTable | None = None
+        self._empty: dict[bytes, int] = {}  # rows with count 0, to their labels
+
+    def feed(self, data: bytes) -> list[TextEvent]:
+        """Return the events of the lines that `data` completes."""
+        whole, newline, rest = data.rpartition(b"\n")
+        events: list[TextEvent] = []
+        if newline:
+            self._lines((bytes(self._rest) + whole).split(b"\n"), events)
+            self._rest = bytearray()
+        self._rest += rest
+        if len(self._rest) > MAX_LINE:
+            self._rest, self._overlong = bytearray(), True
+        return events
+
+    def close(self) -> list[TextEvent]:
+        """Return the events of a cut line or table at the end. A line without its newline may lack digits."""
+        events: list[TextEvent] = []
+        rest, self._rest = bytes(self._rest), bytearray()
+        if self._overlong or rest == b"@@E":
+            self._lines([rest], events)
+        elif rest.strip():
+            self._odd(rest.decode("utf-8", "replace"), events)
+        self._end(events, whole=False)
+        return events
+
+    def _lines(self, lines: Iterable[bytes], events: list[TextEvent]) -> None:
+        for raw in lines:
+            table = self._open
+            if table is not None and table.headed and raw in self._empty and len(table.printed.counts) < MAX_ROWS:
+                table.printed.labels.append(self._empty[raw])
+                table.printed.counts.append(0)
+            elif self._overlong or len(raw) > MAX_LINE:
+                self._overlong = False
+                self._odd(f"a line longer than {MAX_LINE >> 20} MiB", events)
+            elif table is None or not self._is_of_table(table, raw, events):
+                self._line(raw.decode("utf-8", "replace"), events)
+
+    def _is_of_table(self, table: _OpenTable, raw: bytes, events: list[TextEvent]) -> bool:
+        text = raw.decode("utf-8", "replace")
+        if not table.headed:
+            table.headed = HEADER.fullmatch(text) is not None
+            return table.headed
+        printed = table.printed
+        if printed.take(text):
+            if not printed.counts[-1] and len(printed.counts) - 1 not in printed.signs:
+                self._remember(raw, printed.labels[-1])
+            return True
+        if text == "@@E":
+            self._end(events, whole=True)
+            return True
+        return False
+
+    def _remember(self, raw: bytes, label: int) -> None:
+        if len(self._empty) < MAX_KNOWN and len(raw) < SHOWN:
+            self._empty[raw] = label
+
+    def _line(self, text: str, events: list[TextEvent]) -> None:
+        if text.startswith("@@ "):
+            self._end(events, whole=False)
+            events.append(OutputLine(text[3:]))
+        elif text.startswith("@@S "):
+            self._end(events, whole=False)
+            events.append(_scalar(text))
+        elif text.startswith("@@Q "):
+            self._end(events, whole=False)
+            self._begin(text, events)
+        elif text and not text.isspace():
+            self._odd(text, events)
+
+    def _begin(self, text: str, events: list[TextEvent]) -> None:
+        """Begin a table at `@@Q name TAB key TAB ... TAB`: the table follows the last TAB."""
+        name, *keys = text[4:].removesuffix("\t").split("\t")
+        if name.isidentifier():
+            self._open = _OpenTable(name, tuple(keys))
+        else:
+            self._odd(text, events)
+
+    def _end(self, events: list[TextEvent], *, whole: bool) -> None:
+        table, self._open = self._open, None
+        if table is None:
+            return
+        rows = bounded(table.printed)
+        if rows is None:
+            events.append(_undecoded(f"{' '.join((table.name, *table.keys))}: labels that don't go together"))
+        else:
+            events.append(PrintedTable(table.name, table.keys, rows, whole and bool(rows)))
+
+    def _odd(self, text: str, events: list[TextEvent]) -> None:
+        self._end(events, whole=False)
+        events.append(_undecoded(text))
+
+
+def _scalar(text: str) -> TextEvent:
+    name, *keys = text[4:].split("\t")
+    if not keys or not name.isidentifier() or not INTEGER.fullmatch(keys[-1]):
+        return _undecoded(text)
+    return Scalar(name, tuple(keys[:-1]), int(keys[-1]))
+
+
+def _undecoded(text: str) -> UndecodedLine:
+    return UndecodedLine(clean(text[:SHOWN], SHOWN))
+
+
+SCALE = 3
+"""Bits. The scripts count eighths of a microsecond: llquantize(us * 8, 2, 3, 34, 16) has exactly our buckets, where
+llquantize(us, ...) would put all below 16 us into one."""
+MAX_NAMES = 1 << 16
+_MAX_NAME = 120
+_DIGITS = 20
+_THREADS = ("thread", "other")
+_NOT_KNOWN = ("-1", str(2**64 - 1))
+"""Unknown values in a record; other numbers (a dev_t) are names, as in a map's column."""
+
+
+class NumberedNames:
+    """Numbers for names, from 1; 0 is the name for which there was no room."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._names: list[str] = [""]
+
+    def number(self, name: str) -> int:
+        """Return the number of a name: always the same one."""
+        known = self._numbers.get(name)
+        if known is not None:
+            return known
+        if len(self._names) >= MAX_NAMES:
+            return 0
+        self._names.append(clean(name, _MAX_NAME))
+        self._numbers[name] = len(self._names) - 1
+        return self._numbers[name]
+
+    def name(self, number: int) -> str | None:
+        """Return the clean name; None for a number that no name has."""
+        return self._names[number] or None if 0 <= number < len(self._names) else None
+
+
+class Maps:
+    """Maps of one program: `take` its text events in their order, `close` at its end."""
+
+    def __init__(self, manifests: Iterable[Manifest], names: NumberedNames) -> None:
+        known = tuple(manifests)
+        self._specs: dict[str, MapSpec] = {spec.name: spec for one in known for spec in one.maps}
+        self._probes = {spec.name: one.name for one in known for spec in one.maps}
+        self._records: dict[tuple[str, str], RecordSpec] = {
+            (kind, one.name): spec for one in known for kind, spec in one.records.items()
+        }
+        self._names = names
+        self._open: dict[str, dict[int, int]] = {}
+        self._reported: set[tuple[str, int]] = set()
+
+    def take(self, event: TextEvent) -> Iterator[Event]:
+        """Yield the events that a text event completes."""
+        match event:
+            case OutputLine(text=text):
+                yield from self.close()
+                yield Printed(self._with_numbers(text))
+            case Scalar() | PrintedTable():
+                yield from self._map(event)
+            case UndecodedLine():
+                yield event
+
+    def close(self) -> Iterator[Event]:
+        """Yield the open maps."""
+        for name, values in self._open.items():
+            yield CountedMap(name, values)
+        self._open = {}
+
+    def _map(self, event: Scalar | PrintedTable) -> Iterator[Event]:
+        spec = self._specs.get(event.name)
+        is_table = isinstance(event, PrintedTable)
+        if spec is None or is_table != any(part.name == "bucket" for part in spec.key):
+            yield UndecodedLine(clean(event.name, _MAX_NAME))
+            return
+        key = self._key(spec, event.keys)
+        if key is None or (isinstance(event, PrintedTable) and not event.whole):
+            yield UndecodedLine(clean(" ".join((event.name, *event.keys)), _MAX_NAME))
+            return
+        yield from self._handlers(spec, key)
+        values = self._open.setdefault(event.name, {})
+        if len(values) >= MAP_KEYS and key not in values:
+            yield UndecodedLine(f"{event.name}: more than {MAP_KEYS} keys")
+            return
+        if isinstance(event, Scalar):
+            values[key] = event.value
+        else:
+            yield from self._buckets(event.rows, key, values)
+
+    def _buckets(self, rows: Iterable[Row], key: int, values: dict[int, int]) -> Iterator[Event]:
+        """Add rows to a map. The bucket is the lowest part of a key; a value below 0 can't be a time."""
+        for row in rows:
+            if not row.count:
+                continue
+            if row.high is not None and row.high <= 0:
+                yield UndecodedLine(f"{row.count} times below 0")
+                continue
+            low = max(0, row.low or 0) >> SCALE
+            index = TOP if row.high is None else bucket_index(low)
+            values[key | index] = values.get(key | index, 0) + row.count
+
+    def _key(self, spec: MapSpec, words: tuple[str, ...]) -> int | None:
+        columns = spec.columns
+        if len(columns) != len(words):
+            return None
+        key = 0
+        for part, word in zip(columns, words, strict=True):
+            number = self._number(part.name, word)
+            placed = None if number is None else part.put(number)
+            if placed is None:
+                return None
+            key |= placed
+        return key
+
+    def _number(self, part: str, word: str) -> int | None:
+        if part in NAMED:
+            return self._names.number(word) + _first(part)
+        return int(word) if len(word) < _DIGITS and word.isascii() and word.isdecimal() else None
+
+    def _handlers(self, spec: MapSpec, key: int) -> Iterator[Event]:
+        """Yield the name of a handler once, before the map that counts it."""
+        for part in spec.columns:
+            number = part.read(key)
+            reported = self._probes[spec.name], number
+            if part.name == "handler" and reported not in self._reported:
+                self._reported.add(reported)
+                yield HandlerNamed(*reported, self._names.name(number) or "")
+
+    def _with_numbers(self, text: str) -> str:
+        """Return a record's line with numbers for its names; names may have blanks where TABs separate fields."""
+        kind, _, rest = text.partition(" ")
+        probe, _, rest = rest.partition(" ")
+        spec = self._records.get((kind, probe))
+        if spec is None:
+            return text
+        words = rest.split("\t" if "\t" in rest else " ", len(spec.fields))
+        for at, name in enumerate(spec.fields[: len(words)]):
+            if name in NAMED and words[at] not in _NOT_KNOWN:
+                words[at] = str(self._names.number(words[at]) + _first(name))
+        return " ".join((kind, probe, *words))
+
+
+def _first(part: str) -> int:
+    """Return the first number of a kind of names: threads have numbers that aren't pids."""
+    return NAMED_FROM if part in _THREADS else 0
 
 
 class DtraceProbe(RunningProbe):

@@ -18,9 +18,9 @@ from latmon.model.frame import Device, Taskq
 from latmon.support.errors import UnavailableError
 from latmon.support.process import SideThread
 from latmon.support.text import clean
-from latmon_backends.illumos.kstat import KstatSampler, TaskqSampler
 from latmon_backends.kernel.counters import CLOCK, CounterSampler, FrameClock, KernelSampler, Sample
 from latmon_backends.kernel.diskstats import Counters, OpTotals
+from latmon_backends.kernel.kstat import KstatSampler, TaskqSampler
 
 _EARLY_S = 0.2
 """A reading begins so long before its sample is due, or two readings' time where that is longer."""

@@ -22,8 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from latmon.decode.records import Record
-from latmon.decode.tables import who
+from latmon.decode.tables import Record, who
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import TIMES, op_name
 from latmon.model.frame import Outlier, Thread, Wait

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field, replace
 
 from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined
 from latmon.decode.inflight import Flags
-from latmon.decode.map_deltas import Counts
-from latmon.decode.records import Record, record, shifted
+from latmon.decode.tables import Counts, Record, record, shifted
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import op_name
 from latmon.model.frame import Thread
@@ -147,13 +146,35 @@ class Surroundings:
     interval_us: int
 
 
-class Ticks:
+class _Lines:
+    """Reader of the maps and record lines of one process, with its losses."""
+
+    def __init__(self, map_keys: int, ahead_us: Callable[[], int]) -> None:
+        self._map_keys, self._clock_ahead_us = map_keys, ahead_us
+        self._losses = Losses()
+
+    def _values(self, event: MapPrinted | CountedMap) -> Counts:
+        values = event.integers()
+        self._losses.map_full += len(values) >= self._map_keys
+        return values
+
+    def _read(self, text: str, kind: str, manifest: Manifest) -> Record | None:
+        """Return the record of a line, with stamps on CLOCK_MONOTONIC; None where it can't be decoded."""
+        found = record(text, manifest.records[kind])
+        self._losses.undecoded += found is None
+        return None if found is None else shifted(found, self._ahead_us(manifest) * 1000)
+
+    def _ahead_us(self, manifest: Manifest) -> int:
+        return self._clock_ahead_us() if manifest.clock != "monotonic" else 0
+
+
+class Ticks(_Lines):
     """Decoder of the always-on probe's events, from its ready line to its last map."""
 
     def __init__(self, manifest: Manifest, framer: Framer, around: Surroundings) -> None:
+        super().__init__(around.map_keys, around.ahead_us)
         self._manifest, self._framer, self._around = manifest, framer, around
         self._maps = {spec.name for spec in manifest.maps}
-        self._losses = Losses()
         self._records: list[Record] = []
         self._open: Tick | None = None
         self._begin: Tick | None = None
@@ -189,8 +210,7 @@ class Ticks:
         return LastWindow(whole.begin, whole.end, whole.interval, whole.losses, whole.late, whole.records)
 
     def _map(self, event: MapPrinted | CountedMap) -> None:
-        values = event.integers()
-        self._losses.map_full += len(values) >= self._around.map_keys
+        values = self._values(event)
         # A script's own maps are printed too when it ends: its tick number and starts are not results.
         if not self._ending or event.name in self._maps:
             self._framer.printed(event.name, values)
@@ -210,28 +230,21 @@ class Ticks:
         return None
 
     def _record(self, text: str, kind: str) -> None:
-        found = record(text, self._manifest.records[kind])
-        if found is None:
-            self._losses.undecoded += 1
-        elif len(self._records) < MAX_RECORDS:
-            self._records.append(shifted(found, self._ahead_us() * 1000))
-        else:
-            self._losses.dropped += 1
+        found = self._read(text, kind, self._manifest)
+        if found is not None:
+            self._losses.dropped += not _keep(self._records, found)
 
     def _tick(self, words: list[str]) -> Tick | None:
         found = stamped(words)
         if found is None:
             self._losses.undecoded += 1
             return None
-        mono_us = found[1] // 1000 - self._ahead_us()
+        mono_us = found[1] // 1000 - self._ahead_us(self._manifest)
         if mono_us < self._newest_us or mono_us > self._around.now_us() + _AHEAD_US:
             self._losses.undecoded += 1
             return None
         self._newest_us = mono_us
         return Tick(found[0], mono_us, self._around.sample())
-
-    def _ahead_us(self) -> int:
-        return self._around.ahead_us() if self._manifest.clock != "monotonic" else 0
 
     def _done(self, tick: Tick) -> ProbeWindow | None:
         """Return the window that a tick's `done` ends, if it ends one.
@@ -266,6 +279,14 @@ class Ticks:
         window = ProbeWindow(begin, tick, self._framer.interval(slot), self._losses, late, records)
         self._begin, self._losses, self._late_until_us = tick, Losses(), 0
         return window
+
+
+def _keep(records: deque[Record] | list[Record], found: Record) -> bool:
+    """Keep a record; return False where there is no room."""
+    if len(records) >= MAX_RECORDS:
+        return False
+    records.append(found)
+    return True
 
 
 WINDOW = 128
@@ -412,7 +433,7 @@ class _Script:
         return self.numbers[0] % SLOTS if len(self.numbers) == 1 else None
 
 
-class OnDemandTicks:
+class OnDemandTicks(_Lines):
     """Decoder of the events of the tracer's process."""
 
     def __init__(
@@ -422,6 +443,7 @@ class OnDemandTicks:
         threads: Threads,
         around: OnDemandSurroundings,
     ) -> None:
+        super().__init__(around.map_keys, around.ahead_us)
 
         def untimed_name(number: int) -> str | None:
             name = device_name(number)
@@ -430,8 +452,7 @@ class OnDemandTicks:
         names = {True: untimed_name, False: device_name}
         self._scripts = {one.name: _Script(one, names[one.group == _BIOS], around) for one in manifests}
         self._of_map = {spec.name: self._scripts[one.name] for one in manifests for spec in one.maps}
-        self._threads, self._around = threads, around
-        self._losses = Losses()
+        self._threads = threads
         self._records: deque[Record] = deque()
         self._issues = IssueWindows(device_name)
         self._ended = False
@@ -483,8 +504,7 @@ class OnDemandTicks:
 
     def _map(self, event: MapPrinted | CountedMap) -> None:
         script = self._of_map.get(event.name)
-        values = event.integers()
-        self._losses.map_full += len(values) >= self._around.map_keys
+        values = self._values(event)
         if script is not None:
             script.arriving[event.name] = values
         elif not any(one.last for one in self._scripts.values()):
@@ -505,7 +525,7 @@ class OnDemandTicks:
         elif kind == "done":
             self._complete(script)
         elif kind in script.manifest.records:
-            self._record(text, script)
+            self._record(text, kind, script)
 
     def _complete(self, script: _Script) -> None:
         """End a tick: its maps are complete, and its records are those that they count."""
@@ -516,30 +536,20 @@ class OnDemandTicks:
         self._records.extend(script.waiting)
         script.waiting.clear()
 
-    def _record(self, text: str, script: _Script) -> None:
-        found = record(text, script.manifest.records[text.partition(" ")[0]])
+    def _record(self, text: str, kind: str, script: _Script) -> None:
+        found = self._read(text, kind, script.manifest)
         if found is None:
-            self._losses.undecoded += 1
-        elif found.kind == "handler":
+            return
+        if found.kind == "handler":
             script.framer.handler(found)
         elif found.kind == "thread":
             self._threads.learn(found)
         elif found.kind == "issue":
-            self._losses.unkept += not self._issues.take(shifted(found, self._ahead_us(script.manifest) * 1000))
+            self._losses.unkept += not self._issues.take(found)
         elif found.kind == "waiting":
-            self._losses.unkept += not self._keep(script.in_flight, found, script.manifest)
+            self._losses.unkept += not _keep(script.in_flight, found)
         elif found.kind == "slow" and script.manifest.group == _BIOS:
             if script.device_name(found.get("dev") or 0) is not None:
-                self._losses.dropped += not self._keep(script.waiting, found, script.manifest)
+                self._losses.dropped += not _keep(script.waiting, found)
         else:
-            self._losses.unkept += not self._keep(self._records, found, script.manifest)
-
-    def _keep(self, records: deque[Record] | list[Record], found: Record, manifest: Manifest) -> bool:
-        """Keep a record; return False where there is no room."""
-        if len(records) >= MAX_RECORDS:
-            return False
-        records.append(shifted(found, self._ahead_us(manifest) * 1000))
-        return True
-
-    def _ahead_us(self, manifest: Manifest) -> int:
-        return self._around.ahead_us() if manifest.clock != "monotonic" else 0
+            self._losses.unkept += not _keep(self._records, found)

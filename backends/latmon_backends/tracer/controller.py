@@ -22,13 +22,21 @@ from latmon.decode.inflight import followed
 from latmon.model.frame import TRACER_STARTING, Frame, Health, Missing, Traced
 from latmon.model.inflight import AGES_S, Depths, StillInFlight
 from latmon.support.errors import UnavailableError, UntrustedError
-from latmon_backends.probe.bpf_stats import Skipped
-from latmon_backends.probe.launcher import Launcher
+from latmon_backends.probe.launcher import Launcher, Skipped
 from latmon_backends.probe.process import LOOK_S, RefusedError, RunningProbe, Silence
 from latmon_backends.probe.tick_protocol import OnDemandTicks, TracerWindow
-from latmon_backends.tracer import budget
-from latmon_backends.tracer.budget import PAUSE_S, Budget, BudgetVerdict
-from latmon_backends.tracer.demand import AT_MOST, LOOKED_AT, REMIX_S, Demand, Suspicion, Want
+from latmon_backends.tracer import demand
+from latmon_backends.tracer.demand import (
+    AT_MOST,
+    LOOKED_AT,
+    PAUSE_S,
+    REMIX_S,
+    Budget,
+    BudgetVerdict,
+    Demand,
+    Suspicion,
+    Want,
+)
 from latmon_backends.tracer.programs import Programs, Target
 
 _LAST_S = 1.5
@@ -579,7 +587,7 @@ class OnDemand:
         finally:
             self._tried.set()
         run = TracerRun(probe, ticks, want, target, one_in=one_in, clock=self._clock)
-        run.measured = run.begun + budget.FIRST_AFTER_S
+        run.measured = run.begun + demand.FIRST_AFTER_S
         self._process.begin(run, self._changed.set)
         self._note_start(run)
 
@@ -607,9 +615,9 @@ class OnDemand:
     # The budget
 
     async def _measure(self, run: TracerRun) -> None:
-        (found,) = await budget.measure(self._launcher, [run.probe.pid])
+        (found,) = await demand.measure(self._launcher, [run.probe.pid])
         percent = found.percent
-        run.percent, run.measured = percent, self._clock() + budget.EVERY_S
+        run.percent, run.measured = percent, self._clock() + demand.EVERY_S
         self._notices.add_skipped(run.skipped.since_last(found.skipped))
         if percent is None or run.want.forced:
             return

@@ -18,9 +18,8 @@ from latmon.model.frame import OPS, Flow, Frame, Origin, Outlier
 from latmon.model.histogram import bucket_bounds
 from latmon.model.stages import called
 from latmon.support.errors import UnavailableError, UsageError
-from latmon.views import empty
 from latmon.views.anatomy import anatomy, largest
-from latmon.views.context import selected
+from latmon.views.context import no_distribution, selected
 from latmon.views.panels.inflight import ages
 from latmon.views.panels.outliers import log
 from latmon.views.panels.outstanding import depth_view
@@ -128,7 +127,7 @@ def _counts(seen: _Replayed) -> Iterator[PanelCheck]:
     writes = Flow(seen.device, "write")
     for name, flows in (("counts", [f.seen for f in seen.frames]), ("diskstats", [f.kernel for f in seen.frames])):
         found = sum(one[writes].count for one in flows if writes in one)
-        if name == "counts" and empty.no_distribution(seen.origin):
+        if name == "counts" and no_distribution(seen.origin):
             yield _unmeasured(name, seen)
             continue
         said = f"{found:,} writes completed, {done.writes:,} were made, /proc/diskstats has {done.counted:,}"
@@ -137,7 +136,7 @@ def _counts(seen: _Replayed) -> Iterator[PanelCheck]:
 
 def _map(seen: _Replayed) -> Iterator[PanelCheck]:
     """Check the columns of the heat map."""
-    if empty.no_distribution(seen.origin):
+    if no_distribution(seen.origin):
         yield _unmeasured("latency map", seen)
         return
     timeline = Timeline(INTERVAL_US, len(seen.frames) * 2, OPS, seen.frames)
@@ -213,7 +212,7 @@ def _in_flight(seen: _Replayed) -> Iterator[PanelCheck]:
 
 
 def _outliers(seen: _Replayed) -> Iterator[PanelCheck]:
-    if empty.no_distribution(seen.origin):
+    if no_distribution(seen.origin):
         yield _unmeasured("outliers", seen)
         return
     rows = [row.outlier for row in log(seen.scene.view).rows if row.outlier.device == seen.device]

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from latmon.analysis.peers import Counts, above, counts_of, octaves, tail_of, time_of
 from latmon.findings.evidence import mean_bytes
 from latmon.findings.facts import Facts
-from latmon.findings.finding import NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.rule import LATENCIES, Rule, Threshold, Thresholds
+from latmon.findings.rule import LATENCIES, NOTICE, WARNING, Fact, Finding, Rule, Step, Threshold, Thresholds, Where
 from latmon.model.histogram import bucket_bounds
 from latmon.support.units import part, spelled, whole
 

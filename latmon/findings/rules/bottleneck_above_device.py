@@ -26,8 +26,20 @@ from latmon.findings.evidence import (
     without_scheduler,
 )
 from latmon.findings.facts import Block, Facts
-from latmon.findings.finding import WARNING, Fact, Finding, Step, Where, duration_facts, setting, sysfs
-from latmon.findings.rule import DEPTHS, Rule, Threshold, Thresholds
+from latmon.findings.rule import (
+    DEPTHS,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    duration_facts,
+    setting,
+    sysfs,
+)
 from latmon.model.frame import Device, Limit
 from latmon.model.inflight import Depths
 from latmon.support.units import part, spelled

@@ -15,23 +15,26 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from latmon.analysis import priorities
 from latmon.findings.evidence import SlowIos, blocks_with, count_from, serves, slow_ios
 from latmon.findings.facts import Facts
-from latmon.findings.finding import (
+from latmon.findings.rule import (
     CRITICAL,
     NOTICE,
+    TRACED,
     WARNING,
     Fact,
     Finding,
+    Rule,
     Step,
+    Threshold,
+    Thresholds,
     Where,
     duration_facts,
     plain,
     threads,
 )
-from latmon.findings.rule import TRACED, Rule, Threshold, Thresholds
 from latmon.model.frame import Outlier, Wait, Wakeups, pid_of
+from latmon.support.host import priority_text
 from latmon.support.units import spelled
 
 STAGE = "completion"
@@ -257,9 +260,7 @@ def _thread_facts(facts: Facts, woken: CompletionThread) -> Iterator[Fact]:
     if woken.name:
         yield Fact("thread", woken.name, f"{woken.name} completes them")
     if woken.priority is not None:
-        yield Fact(
-            "priority", woken.priority, f"its priority is {priorities.said(woken.priority, facts.origin.kernel)}"
-        )
+        yield Fact("priority", woken.priority, f"its priority is {priority_text(woken.priority, facts.origin.kernel)}")
     if woken.instead:
         shared = f" for {spelled(woken.instead_us)} of {spelled(woken.waits_us)}" if woken.is_mixed else " meanwhile"
         yield Fact("instead", woken.instead, f"{woken.instead} ran on its CPU{shared}")

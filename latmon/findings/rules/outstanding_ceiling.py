@@ -31,8 +31,21 @@ from latmon.findings.evidence import (
     without_scheduler,
 )
 from latmon.findings.facts import Facts
-from latmon.findings.finding import CRITICAL, FIO, NOTICE, WARNING, Fact, Finding, Step, Where, plain
-from latmon.findings.rule import DEPTHS, Rule, Threshold, Thresholds
+from latmon.findings.rule import (
+    CRITICAL,
+    DEPTHS,
+    FIO,
+    NOTICE,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    plain,
+)
 from latmon.model.frame import Device, Limit
 from latmon.model.inflight import MEANS, Depths
 from latmon.support.units import part, spelled

@@ -34,8 +34,18 @@ from latmon.analysis.peers import (
 )
 from latmon.findings.evidence import mean_bytes
 from latmon.findings.facts import Facts
-from latmon.findings.finding import WARNING, Fact, Finding, Step, Where, duration_facts
-from latmon.findings.rule import LATENCIES, Rule, Threshold, Thresholds
+from latmon.findings.rule import (
+    LATENCIES,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    duration_facts,
+)
 from latmon.support.units import part, spelled
 
 

@@ -17,8 +17,7 @@ from typing import NamedTuple
 from latmon.analysis.limits import FEW, Advice, Audited, audit
 from latmon.findings.evidence import busy_share, raise_limit
 from latmon.findings.facts import Facts
-from latmon.findings.finding import NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.rule import LIMITS, Rule, Threshold, Thresholds
+from latmon.findings.rule import LIMITS, NOTICE, WARNING, Fact, Finding, Rule, Step, Threshold, Thresholds, Where
 from latmon.model.frame import Device, Limit
 from latmon.support.units import part
 

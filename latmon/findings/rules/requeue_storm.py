@@ -12,19 +12,22 @@ from collections.abc import Iterable, Iterator
 from latmon.analysis.limits import elevator, number
 from latmon.findings.evidence import limit_values
 from latmon.findings.facts import Facts
-from latmon.findings.finding import (
+from latmon.findings.rule import (
     CRITICAL,
     NOTICE,
+    TRACED,
     WARNING,
     Fact,
     Finding,
+    Rule,
     Step,
+    Threshold,
+    Thresholds,
     Where,
     duration_facts,
     setting,
     sysfs,
 )
-from latmon.findings.rule import TRACED, Rule, Threshold, Thresholds
 from latmon.model.frame import Device
 from latmon.model.histogram import Histogram
 from latmon.support.units import part, spelled

@@ -15,8 +15,21 @@ from typing import NamedTuple
 
 from latmon.findings.evidence import SlowIos, devices_of, slow_ios
 from latmon.findings.facts import Facts
-from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where, duration_facts, plain
-from latmon.findings.rule import TRACED, Rule, Threshold, Thresholds
+from latmon.findings.rule import (
+    CRITICAL,
+    NOTICE,
+    TRACED,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    duration_facts,
+    plain,
+)
 from latmon.model.frame import Handler, HandlerRuns
 from latmon.support.units import part, spelled, whole
 

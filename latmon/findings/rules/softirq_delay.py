@@ -13,8 +13,21 @@ from typing import NamedTuple
 from latmon.findings import evidence
 from latmon.findings.evidence import SlowIos, blocks_with, slow_ios
 from latmon.findings.facts import Facts
-from latmon.findings.finding import CRITICAL, WARNING, Fact, Finding, Step, Where, duration_facts, setting, threads
-from latmon.findings.rule import TRACED, Rule, Threshold, Thresholds
+from latmon.findings.rule import (
+    CRITICAL,
+    TRACED,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    duration_facts,
+    setting,
+    threads,
+)
 from latmon.model.frame import SoftirqRuns
 from latmon.support.units import spelled
 

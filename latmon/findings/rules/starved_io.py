@@ -20,20 +20,23 @@ from latmon.analysis.issue_order import summary
 from latmon.analysis.limits import elevator, number
 from latmon.findings.evidence import sd_config
 from latmon.findings.facts import Facts
-from latmon.findings.finding import (
+from latmon.findings.rule import (
     CRITICAL,
     NOTICE,
+    TRACED,
     WARNING,
     Fact,
     Finding,
+    Rule,
     Step,
+    Threshold,
+    Thresholds,
     Where,
     plain,
     sd_walk,
     setting,
     sysfs,
 )
-from latmon.findings.rule import TRACED, Rule, Threshold, Thresholds
 from latmon.model.frame import Device, Outlier
 from latmon.model.histogram import bucket_bounds
 from latmon.model.inflight import Aged

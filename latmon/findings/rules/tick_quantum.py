@@ -19,8 +19,19 @@ from latmon.analysis import attribution
 from latmon.findings import evidence
 from latmon.findings.evidence import count_from, time_in
 from latmon.findings.facts import Facts
-from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Fact, Finding, Step, Where
-from latmon.findings.rule import LATENCIES, Rule, Threshold, Thresholds
+from latmon.findings.rule import (
+    CRITICAL,
+    LATENCIES,
+    NOTICE,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+)
 from latmon.model.frame import Device, SoftirqRuns
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.support.units import part, spelled

@@ -13,12 +13,27 @@ from latmon.analysis.issue_order import lba_order, overtaken, summary
 from latmon.analysis.limits import Advice, Audited, Setting, audit, elevator
 from latmon.model.inflight import Issue
 from latmon.support.units import UNKNOWN, duration, spelled, whole
-from latmon.views import empty
-from latmon.views.columns import TIME, Field, as_wide, heads, row, table
-from latmon.views.context import MEASURING, ViewState
+from latmon.views.context import MEASURING, ViewState, not_traced
 from latmon.views.device_table import Subject
 from latmon.views.heatmap import Ink
-from latmon.views.lines import BLANK, Line, Span, cell, cut, empty_panel, fit, paragraph, runs, wrap
+from latmon.views.lines import (
+    BLANK,
+    TIME,
+    Field,
+    Line,
+    Span,
+    as_wide,
+    cell,
+    cut,
+    empty_panel,
+    fit,
+    heads,
+    paragraph,
+    row,
+    runs,
+    table,
+    wrap,
+)
 from latmon.views.units import count, rounded, size
 
 LABEL = 7
@@ -287,5 +302,5 @@ def order_aside(view: ViewState, subject: Subject, width: int, room: int) -> lis
         why = f"{what}: no window of its issues was recorded yet"
     else:
         mode, state = view.selection.stages, view.tracing
-        why = empty.not_traced(what, view.origin, ("issues",), mode=mode, recorded=view.recorded, state=state)
+        why = not_traced(what, view.origin, ("issues",), mode=mode, recorded=view.recorded, state=state)
     return empty_panel(why, width, room)

@@ -10,15 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from latmon.findings.engine import Episode
-from latmon.findings.finding import CRITICAL, NOTICE, WARNING, Finding, marked, sized
-from latmon.findings.rule import DEPTHS, LATENCIES, LIMITS, TRACED
+from latmon.findings.rule import CRITICAL, DEPTHS, LATENCIES, LIMITS, NOTICE, TRACED, WARNING, Finding, marked, sized
 from latmon.findings.rules import title_of
 from latmon.support.units import duration
-from latmon.views import empty
-from latmon.views.columns import around
-from latmon.views.context import ViewState, no_rows
+from latmon.views.context import ViewState, no_distribution, no_rows, not_traced
 from latmon.views.findings_state import CurrentFindings
-from latmon.views.lines import BLANK, Line, Span, cell, chop_cells, cut, empty_panel, fit, paragraph, wrap
+from latmon.views.lines import BLANK, Line, Span, around, cell, chop_cells, cut, empty_panel, fit, paragraph, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.selection import FindingKey
 from latmon.views.units import clock, count, span
@@ -249,11 +246,9 @@ def _missing(view: ViewState, kind: str) -> str:
     """Return why an input of rules is missing."""
     assert view.origin is not None  # noqa: S101  asked only once there is a frame
     if kind == TRACED:
-        return empty.not_traced(
-            "stages", view.origin, mode=view.selection.stages, recorded=view.recorded, state=view.tracing
-        )
+        return not_traced("stages", view.origin, mode=view.selection.stages, recorded=view.recorded, state=view.tracing)
     return {
-        LATENCIES: empty.no_distribution(view.origin),
+        LATENCIES: no_distribution(view.origin),
         DEPTHS: "outstanding I/Os are not counted here",
         LIMITS: "no device reports a limit of I/Os in its driver",
     }[kind]

@@ -12,9 +12,8 @@ from dataclasses import replace
 from latmon.model.frame import STARTING
 from latmon.model.inflight import Aged, Ages
 from latmon.support.units import UNKNOWN, duration
-from latmon.views.columns import TIME, Field, Placed, heads, layout, row
 from latmon.views.context import MEASURING, OFF, ViewState
-from latmon.views.lines import Line, Span, cell, fit, paragraph
+from latmon.views.lines import TIME, Field, Line, Placed, Span, cell, fit, heads, layout, paragraph, row
 from latmon.views.panels.outliers import OWN, letters
 from latmon.views.selection import shown
 from latmon.views.units import count, size

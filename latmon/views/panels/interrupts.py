@@ -11,19 +11,32 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from latmon.aggregate.accumulator import TaskqSum, summed
-from latmon.analysis import priorities
 from latmon.analysis.attribution import by_vector
 from latmon.model.frame import UNKNOWN_IRQ, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups, pid_of
 from latmon.model.histogram import EMPTY, Histogram
+from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN, bound, duration, rate, whole
 from latmon.support.units import part as part_text
-from latmon.views import empty
-from latmon.views.columns import TIME, Field, Placed, around, heads, layout, row, table
-from latmon.views.context import ViewState, no_rows
+from latmon.views.context import MEASURING, ViewState, no_rows, no_softirqs, not_traced
 from latmon.views.heatmap import OPS, Ink, delay_frames, delay_map, tick_us
 from latmon.views.heatmap import room as cells_of
 from latmon.views.heatmap_state import shape
-from latmon.views.lines import BLANK, Line, Span, empty_panel, fit, width
+from latmon.views.lines import (
+    BLANK,
+    TIME,
+    Field,
+    Line,
+    Placed,
+    Span,
+    around,
+    empty_panel,
+    fit,
+    heads,
+    layout,
+    row,
+    table,
+    width,
+)
 from latmon.views.scale import level
 from latmon.views.units import maximum, mean, quantile
 
@@ -412,7 +425,7 @@ def _about(part: str, kernel: str) -> tuple[str, ...]:
     """Return texts on the columns of a table, the longest first."""
     if part != "wake-ups":
         return _ABOUT[part]
-    scales = priorities.scales(kernel)
+    scales = priority_scales(kernel)
     return (*(_WOKEN + scale for scale in scales[:-1]), *scales)
 
 
@@ -484,7 +497,7 @@ def interrupts_panel(view: ViewState, width: int, room: int) -> list[Line]:
         first_cpu=selection.first_cpu,
         why=_why(view, "interrupts", *PARTS),
         reasons={part: _why(view, part, part) for part in PARTS},
-        no_softirqs=empty.no_softirqs(origin),
+        no_softirqs=no_softirqs(origin),
         kernel=origin.kernel,
     )
     if left < _MIN_MAP or not shown.vectors:
@@ -494,9 +507,9 @@ def interrupts_panel(view: ViewState, width: int, room: int) -> list[Line]:
 
 def _why(view: ViewState, what: str, *parts: str) -> str:
     state, mode = view.tracing, view.selection.stages
-    if state == empty.MEASURING and view.history.on_demand.traced.histograms:
+    if state == MEASURING and view.history.on_demand.traced.histograms:
         state = "the tracer runs and recorded none of them in this time"
-    return empty.not_traced(what, view.origin, parts, mode=mode, recorded=view.recorded, state=state)
+    return not_traced(what, view.origin, parts, mode=mode, recorded=view.recorded, state=state)
 
 
 def _vector(shown: InterruptTables, row: Hashable | None) -> str:

@@ -12,16 +12,31 @@ from dataclasses import dataclass
 from latmon.analysis.attribution import PARTS, Folded
 from latmon.model.frame import UNACCOUNTED, Outlier, Wait, pid_of
 from latmon.model.inflight import AGES_S, Aged
-from latmon.model.stages import by_column, called, explained
+from latmon.model.stages import StageSum, called, explained, stage_sum
 from latmon.support.units import UNKNOWN, duration, part, spelled, whole
 from latmon.views.bars import legend, role, short, stacked
-from latmon.views.columns import TIME, Field, around, heads, layout, row
 from latmon.views.context import ViewState, no_rows
 from latmon.views.heatmap import Ink
-from latmon.views.lines import BLANK, Line, Span, cell, cut, empty_panel, fit, paragraph, wrap
+from latmon.views.lines import (
+    BLANK,
+    TIME,
+    Field,
+    Line,
+    Span,
+    around,
+    cell,
+    cut,
+    empty_panel,
+    fit,
+    heads,
+    layout,
+    paragraph,
+    row,
+    wrap,
+)
 from latmon.views.lines import width as line_width
 from latmon.views.selection import shown
-from latmon.views.units import count, exact, moment, percent, size, span, until
+from latmon.views.units import count, exact, moment, off_total, percent, size, span, until
 
 ORDERS = ("newest", "longest")
 _LETTERS = {"sync": "S", "fua": "F", "meta": "M", "preflush": "P", "readahead": "A", "background": "B"}
@@ -156,10 +171,9 @@ def issuer(one: Outlier) -> str:
     return f"{own}{one.comm}/{one.pid}" if one.comm else f"{own}pid {one.pid}"
 
 
-def parts_of(one: Outlier) -> dict[str, float]:
+def parts_of(one: Outlier) -> Mapping[str, float]:
     """Return the time of each stage by its column name, and the unaccounted time."""
-    found = by_column({stage: float(us) for stage, us in one.stages_us.items() if us > 0}, one.includes)
-    return found | ({UNACCOUNTED: float(one.unaccounted_us)} if one.unaccounted_us > 0 else {})
+    return {name: us for name, us in sum_of(one).parts.items() if us > 0}
 
 
 def _head(shown: Listing, width: int) -> Line:
@@ -309,7 +323,7 @@ def waterfall(
         for piece in some:
             lines += _stage(one, piece, room, ink)
             lines += [line for wait in one.waits if wait.stage == piece.stage for line in _wait(one, wait, width)]
-        lines.append(_sum(one, some))
+        lines.append(_sum(sum_of(one)))
     else:
         lines += paragraph(_untraced(one, recorded=recorded), width)
     stages = {p.stage for p in some}
@@ -352,9 +366,9 @@ def pieces(one: Outlier) -> tuple[Piece, ...]:
     return tuple(found)
 
 
-def missing_us(one: Outlier) -> int:
-    """Return the total less stages and unaccounted time; 0 where they add up."""
-    return one.total_us - sum(one.stages_us.values()) - one.unaccounted_us
+def sum_of(one: Outlier) -> StageSum:
+    """Return the sum of an outlier's stages."""
+    return stage_sum(one.stages_us, one.includes, one.unaccounted_us, one.total_us)
 
 
 def _headlines(one: Outlier, repeats: int, width: int) -> list[Line]:
@@ -438,13 +452,10 @@ def _wait(one: Outlier, wait: Wait, width: int) -> list[Line]:
     return [(Span(f"   {t}", "accent"),) for t in wrap(text, width - 4)]
 
 
-def _sum(one: Outlier, some: Sequence[Piece]) -> Line:
-    off = missing_us(one)
-    total = sum(p.us for p in some)
-    left = (Span(f" {'sum':<{_NAME}} ", "dim"), Span(f"{exact(total):>{_TIME}}", "dim"))
-    if off:
-        return (*left, Span(f"  {exact(abs(off))} {'less' if off > 0 else 'more'} than the total", "bad"))
-    return (*left, Span("  = total", "dim"))
+def _sum(found: StageSum) -> Line:
+    left = (Span(f" {'sum':<{_NAME}} ", "dim"), Span(f"{exact(found.whole):>{_TIME}}", "dim"))
+    off = off_total(found.missing)
+    return (*left, Span(f"  {off}", "bad") if off else Span("  = total", "dim"))
 
 
 def _untraced(one: Outlier, *, recorded: bool) -> str:

@@ -18,12 +18,25 @@ from latmon.model.inflight import MEANS, PROBE, SYSFS, Depths, Took
 from latmon.support.units import UNKNOWN, duration, part, whole
 from latmon.views import heatmap
 from latmon.views.bars import share_bar
-from latmon.views.columns import Field, Placed, as_wide, heads, row
 from latmon.views.context import ViewState, no_rows, selected
 from latmon.views.device_table import Subject
 from latmon.views.heatmap import BAND_LABEL, DepthBand, Ink
 from latmon.views.heatmap_state import shape
-from latmon.views.lines import Line, Span, cell, empty_panel, fit, paragraph, width, wrap
+from latmon.views.lines import (
+    Field,
+    Line,
+    Placed,
+    Span,
+    as_wide,
+    cell,
+    empty_panel,
+    fit,
+    heads,
+    paragraph,
+    row,
+    width,
+    wrap,
+)
 from latmon.views.panels.asides import audit_aside, order_aside
 from latmon.views.panels.inflight import age_list
 from latmon.views.units import count, span

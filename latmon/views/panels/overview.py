@@ -20,10 +20,9 @@ from latmon.model.histogram import Histogram
 from latmon.model.inflight import Issue
 from latmon.model.stages import by_column
 from latmon.support.units import UNKNOWN, attached, part, rate, spelled, whole, with_unit
-from latmon.views import empty, status
+from latmon.views import status
 from latmon.views.bars import role, share_bar, short
-from latmon.views.columns import around
-from latmon.views.context import ViewState, no_rows, selected
+from latmon.views.context import ViewState, means_only, no_distribution, no_map, no_rows, selected
 from latmon.views.device_table import (
     RAMP_SPARKS,
     SPARKS,
@@ -58,7 +57,7 @@ from latmon.views.heatmap import (
     times,
 )
 from latmon.views.heatmap_state import HeatmapState, shape
-from latmon.views.lines import BLANK, Line, Span, cell, empty_panel, fit, paragraph, runs, wrap
+from latmon.views.lines import BLANK, Line, Span, around, cell, empty_panel, fit, paragraph, runs, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.past_view import strip
 from latmon.views.scale import level
@@ -371,7 +370,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
     if view.selection.fold and view.selection.cursor is None:
         head = status.headline(chosen, width, _counted(view, name))
         return [head, *offsets_panel(view, chosen, width, room - 1)]
-    why = empty.no_map(chosen, origin)
+    why = no_map(chosen, origin)
     if why and not any(one.request for one in view.history.ages.of(name)):
         return [status.headline(chosen, width), *_without(view, chosen, why, width, room - 1)]
     reason = paragraph(why, width) if why else []
@@ -571,8 +570,8 @@ def _counted(view: ViewState, device: str) -> int | None:
 def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) -> list[Line]:
     """Return why a device has no map, and strips of what the kernel counts of it where that is known."""
     origin = view.origin
-    if origin is not None and why == empty.no_distribution(origin):
-        why = empty.means_only(origin)
+    if origin is not None and why == no_distribution(origin):
+        why = means_only(origin)
     lines = paragraph(why, width, margin=2)
     some = _counted_strips(view, chosen, width)
     left = room - len(lines) - 3
@@ -792,7 +791,7 @@ def device_rows(
 ) -> list[Line]:
     """Return the header and some rows of the device table; `titled`: with its order and filter above."""
     origin, trends = view.origin, view.history.trends
-    distribution = origin is None or not empty.no_distribution(origin)
+    distribution = origin is None or not no_distribution(origin)
     columns, room = fitting(width, distribution=distribution, titles=view.selection.columns)
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
     glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
@@ -841,7 +840,7 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int) -> li
     some = page(subjects, subjects[0].selection.selected, where.tiles)
     counts = {s.device.name: by_bucket(s.window.latency(s.device.name, selection.ops)) for s in subjects}
     style = view.latency_map.style(timeline, counts, (cells, where.tile_height - 1), view.ink, selection.threshold_us)
-    why = {s.device.name: empty.no_map(s, origin) for s in some} if origin else {}
+    why = {s.device.name: no_map(s, origin) for s in some} if origin else {}
     lines = tiles(some, timeline, style, where, why)
     if len(lines) >= room:
         return lines

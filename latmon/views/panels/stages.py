@@ -13,14 +13,28 @@ from latmon.model.frame import STAGES
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
 from latmon.model.stages import LETTERS, explained
 from latmon.support.units import duration, part, spelled, whole
-from latmon.views import empty
 from latmon.views.anatomy import ALL_OPS, Anatomy, Parts, StageRow, anatomy, largest, share, tail_sentence
 from latmon.views.bars import legend, profile, role, share_bar, stacked
-from latmon.views.columns import TIME, Field, around, heads, layout, row
-from latmon.views.context import ViewState, no_rows
+from latmon.views.context import ViewState, no_distribution, no_rows, not_traced
 from latmon.views.device_table import Subject, is_titled, table_title
 from latmon.views.heatmap import Ink, nominal
-from latmon.views.lines import BLANK, Line, Span, cell, cut, empty_panel, fit, paragraph, wrap
+from latmon.views.lines import (
+    BLANK,
+    TIME,
+    Field,
+    Line,
+    Span,
+    around,
+    cell,
+    cut,
+    empty_panel,
+    fit,
+    heads,
+    layout,
+    paragraph,
+    row,
+    wrap,
+)
 from latmon.views.units import count, maximum, mean, quantile
 
 _LABEL = 7
@@ -327,10 +341,10 @@ def stages_panel(view: ViewState, width: int, room: int) -> list[Line]:
     subjects = view.subjects()
     if not subjects or view.origin is None:
         return empty_panel(no_rows(view), width, room)
-    why = empty.not_traced(
+    why = not_traced(
         "stages", view.origin, _PATH, mode=view.selection.stages, recorded=view.recorded, state=view.tracing
     )
-    if empty.no_distribution(view.origin):
+    if no_distribution(view.origin):
         return empty_panel(why, width, room)  # a table would count its I/Os as 0
     chosen = subjects[0].selection.selected
     if not view.selection.opened:

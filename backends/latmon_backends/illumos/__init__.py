@@ -1,1 +1,0 @@
-"""Kernel statistics of illumos and Solaris."""

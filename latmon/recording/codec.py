@@ -1,0 +1,141 @@
+"""Encoder and decoder of recording lines. The live feed uses the same lines.
+
+A line's "type" is header, window, gap, mark or end. A window's line is complete by itself: labels are inline and
+histograms are of this window only, so that a reader can begin at any of them. The decoder cleans strings, keeps numbers
+within bounds, and raises RecordingError otherwise.
+
+Unknown keys are ignored in a window and kept in a header's `extra`; a newer major version is refused in one sentence.
+The fields are in records.py. Knows no file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from latmon.model.frame import Device, Frame, Mark, Origin
+from latmon.model.histogram import MAX_US
+from latmon.recording import validate
+from latmon.recording.fields import Line, RecordCodec
+from latmon.recording.packed_tables import decode_histograms, encode_histogram
+from latmon.recording.records import (
+    DEVICE,
+    END,
+    FORMAT,
+    GAP,
+    HEADER,
+    LATE,
+    MARK,
+    SCALE,
+    WINDOW_HEAD,
+    WINDOW_VALUES,
+    End,
+    Gap,
+)
+from latmon.recording.validate import Json
+from latmon.support.errors import RecordingError
+
+_HEADER_KEYS = HEADER.keys | {"type", "format", "devices"}
+
+
+def _frame(gap: str, late: str, **values: Any) -> dict[str, Any]:
+    return {**values, "gap": "" if gap == LATE else gap, "late": LATE in (gap, late)}
+
+
+_WINDOW = RecordCodec(_frame, *WINDOW_HEAD, *WINDOW_VALUES)
+
+
+def decode_origin(line: Json) -> Origin:
+    """Return the origin of a `header` line."""
+    check_format(line)
+    extra = validate.cleaned({key: value for key, value in line.items() if key not in _HEADER_KEYS})
+    return replace(HEADER.decode(line), extra=MappingProxyType(extra))
+
+
+def decode_devices(line: Json) -> tuple[Device, ...]:
+    """Return the devices of a header or window line."""
+    return tuple(DEVICE.decode(one) for one in validate.objects(line.get("devices", []), "devices"))
+
+
+def decode_frame(line: Json, *, booleans: bool = True) -> Frame:
+    """Return the frame of a `window` line; `booleans`: whether the line may have true or false anywhere."""
+    return Frame(histograms=decode_histograms(line, booleans=booleans), **_WINDOW.decode(line))
+
+
+def decode_gap(line: Json) -> Gap:
+    """Return the value of a `gap` line."""
+    return GAP.decode(line)
+
+
+def decode_mark(line: Json) -> Mark:
+    """Return the value of a `mark` line."""
+    return MARK.decode(line)
+
+
+def decode_end(line: Json) -> End:
+    """Return the value of an `end` line."""
+    return END.decode(line)
+
+
+def check_format(line: Json) -> None:
+    """Raise RecordingError unless this header's version and scale are ones that this latmon reads."""
+    if line.get("type") != "header":
+        raise RecordingError("it does not begin with a latmon header")
+    version = validate.items(line.get("format", []), "format")
+    known = version[: len(FORMAT)]
+    if len(known) < len(FORMAT) or not all(type(one) is int and 0 <= one < MAX_US for one in known):
+        raise RecordingError("its header names no format version")
+    if version[0] != FORMAT[0]:
+        raise RecordingError(
+            f"its format is {version[0]}.{version[1]} and this latmon reads {FORMAT[0]}.x: use a newer latmon"
+        )
+    scale = validate.mapping(line.get("scale", {}), "scale")
+    if any(scale.get(key) != value for key, value in SCALE.items()):
+        raise RecordingError("its histograms have a scale that this latmon doesn't know: use a newer latmon")
+
+
+__all__ = ["FORMAT", "LATE", "End", "Gap"]
+
+_HEAD = RecordCodec[Line](dict, *WINDOW_HEAD)
+_VALUES = RecordCodec[Line](dict, *WINDOW_VALUES)
+
+
+def encode_origin(origin: Origin, devices: tuple[Device, ...] = ()) -> Line:
+    """Return the `header` line. `devices` are those known at the start; the first window names them again."""
+    line = {"type": "header", "format": list(FORMAT)} | HEADER.encode(origin)
+    if devices:
+        line["devices"] = [DEVICE.encode(one) for one in devices]
+    return line | {key: value for key, value in origin.extra.items() if key not in line}
+
+
+def encode_frame(frame: Frame) -> Line:
+    """Return the `window` line."""
+    return {
+        "type": "window",
+        **_HEAD.encode(frame),
+        "h": [encode_histogram(series, one) for series, one in frame.histograms.items()],
+        **_VALUES.encode(frame),
+    }
+
+
+def encode_gap(gap: Gap) -> Line:
+    """Return the `gap` line."""
+    return {"type": "gap"} | GAP.encode(gap)
+
+
+def encode_mark(mark: Mark) -> Line:
+    """Return the `mark` line."""
+    return {"type": "mark"} | MARK.encode(mark)
+
+
+def encode_end(end: End) -> Line:
+    """Return the `end` line."""
+    return {"type": "end"} | END.encode(end)
+
+
+def to_bytes(line: Mapping[str, Any]) -> bytes:
+    """Return one line of a file, escaped to ASCII: every reader takes it, and clean names are hardly ever longer."""
+    return json.dumps(line, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"

@@ -1,0 +1,244 @@
+"""The root helper: what it starts and what it refuses. Its tool is a shell script."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from latmon.manifest.loader import load
+from latmon.support.paths import data_dir
+from latmon_backends.bpftrace.probe import BpftraceProbe
+from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool
+from latmon_backends.dtrace import probe as dtrace_probe
+from latmon_backends.dtrace import program as dtrace_program
+from latmon_backends.dtrace import tool as dtrace_tool
+from latmon_backends.dtrace.probe import NumberedNames
+from latmon_backends.probe import launcher as probe_launcher
+from latmon_backends.probe.launcher import MAX_MESSAGE, STARTER, RootLauncher, Script
+from latmon_backends.probe.process import RefusedError
+from latmon_backends.root_helper import MAX_CHILDREN, MalformedError, Starter
+
+BLOCK_C = load(data_dir("probes") / "linux/block_c.yaml")
+VALUES = {"step_ms": 200, "gate_ns": 900_000_000, "threshold_us": 0}
+READY = """echo '{"type": "printf", "data": "ready block_c 1"}'"""
+LIVES = f"{READY}; trap 'echo over; exit 3' TERM; while :; do sleep 0.05; done"
+
+
+def tool(tmp_path, lines):
+    path = tmp_path / "bpftrace"
+    path.write_text(f"#!/bin/sh\n{lines}\n")
+    path.chmod(0o755)
+    return BpftraceTool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
+
+
+def program(**values):
+    return BpftraceProgram((Script(BLOCK_C, VALUES | values),), 4096)
+
+
+@pytest.fixture
+async def launcher(tmp_path):
+    """Makes one whose tool is these lines of shell."""
+    made = []
+
+    def make(lines=LIVES, known=1):
+        made.append(RootLauncher(tool(tmp_path, lines), known))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.close()
+
+
+async def gone(pid, seconds=30.0):
+    """The limit is 2 s on a host that does nothing else."""
+    until = time.monotonic() + seconds
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:  # noqa: ASYNC110, ASYNC240 - /proc tells no event
+        await asyncio.sleep(0.02)
+    return not Path(f"/proc/{pid}").exists()  # noqa: ASYNC240 - the same
+
+
+async def test_a_probe_started_by_it_is_a_probe_like_any_other(launcher):
+    probe = await BpftraceProbe.start(launcher(), program())
+    assert Path(f"/proc/{probe.pid}/stat").read_text().split()[3] != str(os.getpid())  # noqa: ASYNC240 - /proc does not wait
+    probe.end()
+    async with asyncio.timeout(30):
+        assert await probe._child.returncode() == 3
+        await probe.stop()
+
+
+async def test_an_answer_that_came_while_we_were_stopped_is_one(launcher, monkeypatch):
+    """Longer than it may take: the process that kept root is not given up."""
+    monkeypatch.setattr(probe_launcher, "_ANSWER_S", 2.0)
+    one = launcher()
+    await one.totals(1)  # of whatever else the host runs, too
+    asyncio.get_running_loop().call_soon(time.sleep, 3.0)
+    await one.totals(1)
+    assert not one._gone
+
+
+async def test_a_refusal_is_heard(launcher):
+    with pytest.raises(RefusedError, match="out of luck"):
+        await BpftraceProbe.start(launcher("echo 'ERROR: out of luck' >&2; exit 1"), program())
+
+
+async def test_what_is_run_is_the_manifests_program(launcher, tmp_path):
+    keep = f"""for word; do :; done; printf '%s' "$word" > {tmp_path}/program"""
+    with pytest.raises(RefusedError):
+        await BpftraceProbe.start(launcher(keep), program(step_ms=123))
+    assert (tmp_path / "program").read_text() == program(step_ms=123).text()
+
+
+async def test_dtrace_is_started_with_d_scripts_alone(tmp_path):
+    path = tmp_path / "dtrace"
+    path.write_text("#!/bin/sh\necho '@@ ready io_d 1'\nexec sleep 60\n")
+    path.chmod(0o755)
+    one = RootLauncher(dtrace_tool.DtraceTool(str(path), "linux"), 1)
+    values = {"step_ms": 100, "gate_ns": 900_000_000, "threshold_us": 0}
+    scripts = (next(dtrace_program.fillings(load(data_dir("probes") / "dtrace/io_d.yaml"), values)),)
+    probe = await dtrace_probe.DtraceProbe.start(one, dtrace_program.DtraceProgram(scripts), NumberedNames())
+    await probe.stop()
+    with pytest.raises(OSError, match="root helper has ended"):
+        await one.launch(program())
+    await one.close()
+
+
+async def test_counters_of_its_own_children_and_of_nobody_else(launcher):
+    one = launcher(known=os.getpid())
+    assert (await one.totals(os.getpid())).skipped is None  # readable, and no tool of ours
+    assert (await one.totals(1)).skipped is None
+    probe = await BpftraceProbe.start(one, program())
+    assert (await one.totals(probe.pid)).run_ns is None
+    await probe.stop()
+    assert (await one.totals(probe.pid)).run_ns is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have run times counted")
+async def test_run_times_are_counted_as_long_as_asked(launcher):
+    one = launcher()
+    assert await one.count_time(on=True) in (True, False)
+    assert await one.count_time(on=False) is False
+
+
+async def test_several_at_a_time_but_not_any_number(launcher):
+    one = launcher()
+    probes = [await BpftraceProbe.start(one, program()) for _ in range(MAX_CHILDREN)]
+    with pytest.raises(OSError, match="run already"):
+        await one.launch(program())
+    await asyncio.gather(*(probe.stop() for probe in probes))
+    probe = await BpftraceProbe.start(one, program())
+    await probe.stop()
+
+
+async def test_it_and_its_probes_end_with_latmon(tmp_path):
+    """A latmon that is killed closes nothing itself."""
+    code = f"""
+import asyncio, os
+from test_root_helper import *
+async def main():
+    one = RootLauncher(BpftraceTool(**{asdict(tool(tmp_path, LIVES))}), 1)
+    probe = await BpftraceProbe.start(one, program())
+    print(one._process.pid, probe.pid, flush=True)
+    os.kill(os.getpid(), 9)
+asyncio.run(main())
+"""
+    path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    killed = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code), env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE
+    )
+    starter, probe = map(int, (await killed.communicate())[0].split())
+    assert await gone(starter)
+    assert await gone(probe)
+
+
+async def test_when_it_is_gone_nothing_can_be_had_and_nothing_hangs(launcher):
+    one = launcher()
+    probe = await BpftraceProbe.start(one, program())
+    one._process.kill()
+    one._process.wait()
+    with pytest.raises(OSError, match="root helper has ended"):
+        await one.launch(program())
+    assert (await one.totals(probe.pid)).skipped is None
+    assert await one.count_time(on=True) is False
+    await asyncio.wait_for(probe.stop(), 30)
+
+
+# What it does not
+
+
+@contextlib.contextmanager
+def starter(tmp_path):
+    """The process and a socket to it, for messages that ours never sends."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    named = json.dumps(["bpftrace", asdict(tool(tmp_path, f"touch {tmp_path}/ran"))])
+    words = [*STARTER, str(theirs.fileno()), named, "1"]
+    path = os.pathsep.join(word for word in sys.path if Path(word).is_absolute())
+    with subprocess.Popen(words, pass_fds=(theirs.fileno(),), env=os.environ | {"PYTHONPATH": path}) as process:
+        theirs.close()
+        ours.settimeout(60)
+        with ours:
+            yield process, ours
+
+
+START = {"start": {"keys": 4096, "scripts": [["block_c", VALUES]]}}
+WRONG = {
+    "no json": b"start",
+    "deep nesting": b"[" * 10_000,
+    "no object": [1],
+    "nothing": {},
+    "two at once": {"stats": True, "totals": 1},
+    "another word": {"run": "id"},
+    "a command": {"start": "id"},
+    "a script that isn't ours": {"start": {"keys": 4096, "scripts": [["../../tmp/x", VALUES]]}},
+    "text in a value": {"start": {"keys": 4096, "scripts": [["block_c", VALUES | {"step_ms": '1 { system("id") }'}]]}},
+    "a value that is too large": {"start": {"keys": 4096, "scripts": [["block_c", VALUES | {"step_ms": 10**9}]]}},
+    "a list in a value": {"start": {"keys": 4096, "scripts": [["block_c", VALUES | {"step_ms": [200]}]]}},
+    "no value": {"start": {"keys": 4096, "scripts": [["block_c", {}]]}},
+    "no scripts": {"start": {"keys": 4096, "scripts": []}},
+    "too many scripts": {"start": {"keys": 4096, "scripts": [["block_c", VALUES]] * 100}},
+    "maps without end": {"start": {"keys": 10**9, "scripts": [["block_c", VALUES]]}},
+    "something more": {"start": {"keys": 4096, "scripts": [["block_c", VALUES]], "path": "/bin/sh"}},
+    "no number": {"totals": "1"},
+    "no bool": {"stats": "yes"},
+    "too long": b'{"stats":true' + b" " * MAX_MESSAGE + b"}",
+}
+
+
+@pytest.mark.parametrize("wrong", [name for name in WRONG if not isinstance(WRONG[name], bytes)])
+def test_what_is_not_right_is_not_answered(tmp_path, wrong):
+    one = Starter(tool(tmp_path, f"touch {tmp_path}/ran"), 1, {"block_c": BLOCK_C})
+    with pytest.raises(MalformedError):
+        one.answer(json.loads(json.dumps(WRONG[wrong])))
+    assert not one.children
+
+
+@pytest.mark.parametrize("wrong", ["no json", "deep nesting", "too long", "a command"])
+def test_and_it_ends_the_process(tmp_path, wrong):
+    with starter(tmp_path) as (process, ours):
+        message = WRONG[wrong]
+        ours.send(message if isinstance(message, bytes) else json.dumps(message).encode())
+        assert ours.recv(100) == b""
+        assert process.wait(60) == 0
+    assert not (tmp_path / "ran").exists()
+
+
+def test_what_is_right_runs(tmp_path):
+    """Else the test above proves nothing."""
+    with starter(tmp_path) as (process, ours):
+        ours.send(json.dumps(START).encode())
+        reply, files, _, _ = socket.recv_fds(ours, 1000, 3)
+        assert json.loads(reply)["pid"] > 0
+        assert len(files) == 3
+        assert os.read(files[1], 100) == b""  # its end
+        for file in files:
+            os.close(file)
+        ours.close()
+        assert process.wait(60) == 0
+    assert (tmp_path / "ran").exists()

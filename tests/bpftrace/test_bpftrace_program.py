@@ -1,0 +1,256 @@
+"""Which bpftrace is run, with which privileges, and how its errors become one sentence."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from latmon.support.errors import UnavailableError
+from latmon.support.text import clean, is_clean
+from latmon_backends.bpftrace import program as bpftrace_program
+from latmon_backends.bpftrace.program import BpftraceTool, find, is_privilege, map_keys, reason, version
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden/bpftrace"
+REFUSALS = sorted(
+    path for path in GOLDEN.glob("*/*.err") if path.with_suffix(".rc").read_text().strip() in ("1", "134")
+)
+NOT_ROOT = {
+    "0.17.0": "ERROR: bpftrace currently only supports running as the root user.",
+    "0.27.1": "ERROR: Missing CAP_DAC_READ_SEARCH capability, please run bpftrace as the root user.",
+}
+
+
+@pytest.fixture
+def proc(tmp_path):
+    """A /proc whose mounts are these file systems."""
+
+    def made(*kinds):
+        (tmp_path / "proc/self").mkdir(parents=True)
+        lines = [f"none /mounted/{kind} {kind} rw 0 0\n" for kind in ("proc", *kinds)]
+        (tmp_path / "proc/self/mounts").write_text("".join(lines))
+        return tmp_path / "proc"
+
+    return made
+
+
+@pytest.fixture
+def tool(tmp_path):
+    """A program that says it is bpftrace 0.23.2."""
+
+    def made(directory="bin", says="bpftrace v0.23.2"):
+        path = tmp_path / directory / "bpftrace"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\necho '{says}'\n")
+        path.chmod(0o755)
+        return path
+
+    return made
+
+
+@pytest.fixture(autouse=True)
+def no_tool_of_the_host(monkeypatch):
+    monkeypatch.setattr("latmon.support.trust._ADMIN", ())
+
+
+def complaints(path):
+    return [clean(line, 300) for line in path.read_bytes().split(b"\n") if line.strip()]
+
+
+# Finding it
+
+
+def test_the_search_path(tool, proc):
+    path = tool()
+    found = find({"PATH": f"/nowhere:{path.parent}"}, proc(), euid=0)
+    assert (found.path, found.version, found.sudo) == (str(path), "0.23.2", False)
+
+
+def test_a_wrapper_by_its_absolute_path(tool, proc):
+    wrapper = tool("wrappers").rename(tool().with_name("bpftrace of sid"))
+    found = find({"PATH": str(wrapper.parent), "LATMON_BPFTRACE": str(wrapper)}, proc(), euid=0)
+    assert found.path == str(wrapper)
+    assert found.command("BEGIN { }")[-6:] == [str(wrapper), "-f", "json", "--no-warnings", "-e", "BEGIN { }"]
+
+
+@pytest.mark.parametrize("search", ["", ".", ":", "bin", "./bin:.", "../x/bin"])
+def test_never_from_the_current_directory(tool, proc, monkeypatch, search):
+    monkeypatch.chdir(tool().parent)
+    monkeypatch.setattr(bpftrace_program, "install_command", lambda package: f"apt-get install {package}")
+    with pytest.raises(UnavailableError, match=r"^bpftrace is not installed: apt-get install bpftrace\.$"):
+        find({"PATH": search}, proc(), euid=0)
+
+
+@pytest.mark.parametrize("named", ["bpftrace", "./bpftrace", "bin/bpftrace"])
+def test_a_relative_name_is_refused_by_its_variable(tool, proc, monkeypatch, named):
+    monkeypatch.chdir(tool().parent)
+    with pytest.raises(UnavailableError, match="LATMON_BPFTRACE must be an absolute path"):
+        find({"PATH": str(tool("other").parent), "LATMON_BPFTRACE": named}, proc(), euid=0)
+
+
+def test_a_named_tool_that_is_not_there(proc, tmp_path):
+    with pytest.raises(UnavailableError, match=r"LATMON_BPFTRACE names .*none, which can't be run"):
+        find({"LATMON_BPFTRACE": str(tmp_path / "none")}, proc(), euid=0)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [("apt-get install bpftrace", "apt-get install bpftrace"), ("", "install the package bpftrace")],
+)
+def test_what_to_type_to_get_it(proc, monkeypatch, command, says):
+    monkeypatch.setattr(bpftrace_program, "install_command", lambda _package: command)
+    with pytest.raises(UnavailableError, match=f": {says}\\.$"):
+        find({"PATH": ""}, proc(), euid=0)
+
+
+@pytest.mark.parametrize(
+    ("says", "found"),
+    [
+        ("bpftrace v0.17.0", "0.17.0"),
+        ("bpftrace v0.24", "0.24"),
+        ("0.27.1-dirty", "0.27.1"),
+        ("who knows", ""),
+        ("", ""),
+    ],
+)
+def test_versions(tool, says, found):
+    assert version(str(tool(says=says))) == found
+
+
+def test_a_version_that_can_not_be_had(tmp_path):
+    assert version(str(tmp_path / "none")) == ""
+    (tmp_path / "text").write_text("no program")
+    assert version(str(tmp_path / "text")) == ""
+
+
+# Its rights and surroundings
+
+
+@pytest.mark.parametrize(("euid", "sudo"), [(0, None), (0, "/usr/bin/sudo"), (1000, None), (1000, "/usr/bin/sudo")])
+def test_sudo_only_where_it_is_needed_and_there(tool, proc, monkeypatch, euid, sudo):
+    monkeypatch.setattr(bpftrace_program.shutil, "which", lambda *_, **__: sudo)
+    found = find({"LATMON_BPFTRACE": str(tool())}, proc(), euid=euid)
+    assert found.sudo is (euid != 0 and sudo is not None)
+    assert (found.command("x")[:2] == ["sudo", "-n"]) is found.sudo
+
+
+PROBING = 1 << 39 | 1 << 38 | 1 << 2 | 1 << 1
+
+
+@pytest.fixture
+def found(tool, proc, monkeypatch):
+    """What a plain user with sudo and these ambient capabilities runs."""
+    monkeypatch.setattr(bpftrace_program.shutil, "which", lambda *_, **__: "/usr/bin/sudo")
+
+    def finding(ambient, version_of, kinds):
+        path, root = tool(says=f"bpftrace v{version_of}"), proc(*kinds)
+        (root / "self/status").write_text(f"CapEff:\t{2**41 - 1:016x}\nCapAmb:\t{ambient:016x}\n")
+        return find({"LATMON_BPFTRACE": str(path)}, root, euid=1000)
+
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("ambient", "version_of", "kinds", "sudo"),
+    [
+        (PROBING, "0.27.1", ("tracefs",), False),
+        (PROBING, "0.25", ("tracefs",), False),
+        (PROBING, "0.24.2", ("tracefs",), True),
+        (PROBING, "unknown", ("tracefs",), True),
+        (PROBING, "0.27.1", (), True),
+        (PROBING | 1 << 21, "0.27.1", (), False),
+        (1 << 21 | 1 << 2 | 1 << 1, "0.27.1", ("tracefs",), False),
+        (PROBING & ~(1 << 39), "0.27.1", ("tracefs",), True),
+        (0, "0.27.1", ("tracefs",), True),
+    ],
+)
+def test_capabilities_that_the_tool_inherits_do_instead_of_sudo(found, ambient, version_of, kinds, sudo):
+    assert found(ambient, version_of, kinds).sudo is sudo
+
+
+@pytest.mark.parametrize(
+    ("kinds", "mount"), [((), True), (("tracefs",), False), (("debugfs",), False), (("debugfs", "tracefs"), False)]
+)
+def test_tracefs_is_mounted_where_it_is_missing(tool, proc, kinds, mount):
+    found = find({"LATMON_BPFTRACE": str(tool())}, proc(*kinds), euid=0)
+    assert found.mount_tracefs is mount
+    assert ("unshare" in found.command("x")) is mount
+
+
+def test_where_mounts_are_not_known_nothing_is_mounted(tool, tmp_path):
+    assert not find({"LATMON_BPFTRACE": str(tool())}, tmp_path / "none", euid=0).mount_tracefs
+
+
+def test_the_command_sets_the_map_limit_by_both_names():
+    words = BpftraceTool("/usr/bin/bpftrace", sudo=False, mount_tracefs=False, map_keys=9000).command("BEGIN { }")
+    environment = dict(word.split("=") for word in words[words.index("env") + 1 : words.index("/usr/bin/bpftrace")])
+    assert environment == {"BPFTRACE_MAP_KEYS_MAX": "9000", "BPFTRACE_MAX_MAP_KEYS": "9000", "LC_ALL": "C"}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "keys"), [(1, 65536), (2, 65536), (16, 65536), (17, 61680), (64, 16384), (128, 8192), (512, 8192)]
+)
+def test_keys_per_map(cpus, keys):
+    assert map_keys(cpus) == keys
+
+
+def test_keys_per_map_hold_every_used_bucket_of_many_devices():
+    assert map_keys(os.cpu_count() or 1) >= 24 * 3 * 100
+
+
+# Its complaints
+
+
+@pytest.mark.parametrize("path", REFUSALS, ids=lambda path: f"{path.parent.name}-{path.name.partition('.')[0]}")
+def test_every_refusal_comes_to_one_sentence(path):
+    why = reason(complaints(path), int(path.with_suffix(".rc").read_text()))
+    assert is_clean(why)
+    assert 10 < len(why) < 250
+    assert "RLIMIT_MEMLOCK" not in why
+    assert not why.startswith(("ERROR", "FATAL", "WARNING", "~", "scripts/"))
+    assert not why.endswith(".")
+    assert not is_privilege(why)
+
+
+@pytest.mark.parametrize(
+    ("capture", "why"),
+    [
+        ("0.17.0/23_rawtp", "Invalid probe type made it to attachpoint parser"),
+        ("0.17.0/25_tuple_key_missing_tp", "tracepoint not found: nosuch:nosuch"),
+        ("0.17.0/16_histbits", "hist() requires one argument (2 provided)"),
+        ("0.23.2/21_fentry", "fentry/fexit not available for your kernel version"),
+        ("0.27.1/25_tuple_key_missing_tp", "No matches for tracepoint nosuch:nosuch"),
+        ("0.27.1/26_syntax", "syntax: expected expression"),
+    ],
+)
+def test_refusals_that_users_meet(capture, why):
+    assert reason(complaints(GOLDEN / f"{capture}.json.err"), 1) == why
+
+
+def test_a_warning_counts_only_when_there_is_no_error():
+    lines = ["WARNING: something about it", "stdin:1:1-2: ERROR: the very reason."]
+    assert reason(lines, 1) == "the very reason"
+    assert reason(lines[:1], 1) == "something about it"
+
+
+def test_without_an_error_the_last_line_is_the_reason():
+    assert reason(["first", "sudo: a password is required"], 1) == "sudo: a password is required"
+    assert reason(["Killed."], 137) == "Killed"
+
+
+@pytest.mark.parametrize("version_of", NOT_ROOT)
+def test_without_a_word_the_status_is_the_reason(version_of):
+    noise = [line for line in complaints(GOLDEN / version_of / "09_printf.json.err") if "RLIMIT" in line]
+    assert noise
+    assert reason(noise, 137) == reason([], 137) == "bpftrace ended with status 137"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *NOT_ROOT.values(),
+        *("sudo: a password is required", "Sorry, user x is not allowed to execute '/bin/sh' as root on host."),
+        *("unshare: unshare failed: Operation not permitted", "ERROR: Could not create map: Operation not permitted"),
+    ],
+)
+def test_what_more_rights_would_help(line):
+    assert is_privilege(reason([line], 1))

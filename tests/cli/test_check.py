@@ -1,0 +1,602 @@
+"""`latmon check`: every damage is named with its place and what is lost; the copy has every line that can be read."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gzip
+import io
+import json
+import os
+import random
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from recorded import ORIGIN, frame
+
+from latmon.cli import main
+from latmon.cli.check import CheckProgress, check_command, repair, survey
+from latmon.model.frame import (
+    Device,
+    Frame,
+    Handler,
+    HandlerRuns,
+    Mark,
+    Series,
+    SoftirqCpu,
+    SoftirqRuns,
+    Thread,
+    Traced,
+    Wakeups,
+)
+from latmon.model.histogram import EMPTY, Histogram
+from latmon.recording.codec import End, Gap, encode_end, encode_frame, encode_gap, encode_mark, encode_origin, to_bytes
+from latmon.recording.members import head_of, pack
+from latmon.recording.reader import UNCLOSED, open_recording
+from latmon.recording.scan import HEADLESS, WRONG
+from latmon.recording.writer import Writer
+from latmon.support.errors import RecordingError
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+COUNT, FEW = 12, 4
+REMEDY = "--repair -o OUT` writes a clean copy"
+
+
+def window(seq, **changed):
+    one = frame(seq, **changed)
+    return pack(to_bytes(encode_frame(one)), one.mono_us, one.mono_us)
+
+
+def aside(line):
+    return pack(line if isinstance(line, bytes) else to_bytes(line), 5_000_000, 5_000_000)
+
+
+HEADER = aside(encode_origin(ORIGIN))
+
+
+def closing(count):
+    return aside(encode_end(End("closed", count)))
+
+
+def recorded(path, count=COUNT):
+    writer = Writer.create(path, ORIGIN)
+    for seq in range(count):
+        writer.append(frame(seq))
+    writer.close()
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory):
+    """So small that it can be damaged in thousands of ways."""
+    path = tmp_path_factory.mktemp("short") / "r"
+    writer = Writer.create(path, ORIGIN)
+    for seq in range(FEW):
+        writer.append(frame(seq, histograms={Series("sda", "read", "total"): Histogram.record([900 + seq, 2])}))
+    writer.close()
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return recorded(tmp_path_factory.mktemp("whole") / "r")
+
+
+def offsets(data):
+    found, at = [], 0
+    while (head := head_of(data[at : at + 64])) is not None:
+        found.append(at)
+        at += head.length
+    return found
+
+
+def lines_in(path):
+    return gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+
+
+class Checked:
+    """What `latmon check` says of these bytes, and what became of them by `--repair`."""
+
+    def __init__(self, directory, data, capsys, lost):
+        self.path, self.copy = directory / "r", directory / "copy"
+        self.path.write_bytes(data)
+        self.code = main.main(["check", str(self.path)])
+        self.out, self.err = capsys.readouterr()
+        self.damages = [row.removeprefix("damage   ") for row in self.out.splitlines() if row.startswith("damage ")]
+        self.repaired = main.main(["check", str(self.path), "--repair", "-o", str(self.copy)])
+        self.said = capsys.readouterr()
+        if self.repaired == 0:
+            assert main.main(["check", str(self.copy)]) == 0
+            assert "\nclean  " in capsys.readouterr().out
+            assert items_in(self.copy, Frame) == [one for one in items_in(self.path, Frame) if one.seq not in lost]
+        assert self.path.read_bytes() == data
+
+
+def items_in(path, kind):
+    return [item for item in open_recording(path) if isinstance(item, kind)]
+
+
+@pytest.fixture
+def check(tmp_path, capsys):
+    def checked(data, lost=()):
+        """`lost`: the numbers of windows that a reader takes and the copy leaves out."""
+        (tmp_path / "copy").unlink(missing_ok=True)
+        return Checked(tmp_path, data, capsys, lost)
+
+    return checked
+
+
+def test_a_clean_recording_is_reported_and_copied_line_for_line(whole, check):
+    found = check(whole)
+    assert (found.code, found.damages, found.err) == (0, [], "")
+    rows = dict(row.split(None, 1) for row in found.out.splitlines())
+    assert rows["host"] == "box, kernel 6.1.0"
+    assert rows["backend"] == "test, by hand, tier A"
+    assert (rows["from"], rows["to"]) == ("1970-01-12T13:46:40.000Z", "1970-01-12T13:46:52.000Z")
+    assert rows["windows"] == "12, 12 s in all"
+    assert rows["size"] == f"{len(whole)} bytes ({len(whole) / 1000:.1f} kB) in 14 members"
+    assert rows["closed"] == "yes (closed)"
+    assert rows["clean"] == "everything in it can be read"
+    assert found.repaired == 0
+    assert found.copy.read_bytes() == whole
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("recording-*.gz")), ids=lambda path: path.name)
+def test_every_release_s_recording_is_clean(path, check):
+    found = check(path.read_bytes())
+    assert (found.code, found.repaired) == (0, 0)
+    assert lines_in(found.copy) == lines_in(path)
+
+
+def test_a_killed_recording_is_mildly_damaged(whole, check):
+    found = check(whole[: offsets(whole)[-1]])
+    assert found.code == 5
+    assert found.damages == [f"byte {offsets(whole)[-1]} (1970-01-12T13:46:52.000Z): {UNCLOSED}"]
+    assert "1 place, every complete window can be read" in found.out
+    assert REMEDY in found.out
+    assert lines_in(found.copy)[:-1] == lines_in(found.path)
+    assert items_in(found.copy, End) == [End("repaired", COUNT)]
+
+
+def test_a_damaged_member_is_named_with_its_place_and_its_time(whole, check):
+    starts = offsets(whole)
+    data = bytearray(whole)
+    data[starts[4] + 60] ^= 16
+    found = check(bytes(data))
+    assert found.code == 5
+    assert found.damages == [
+        f"byte {starts[4]} (1970-01-12T13:46:43.000Z): damaged, to byte {starts[5] - 1}; 1 s lost",
+        f"byte {starts[-1]} (1970-01-12T13:46:52.000Z): the closing line counts 12 windows, and 11 can be read",
+    ]
+    assert "2 places, 1 s lost" in found.out
+    kinds = [json.loads(line)["type"] for line in lines_in(found.copy)]
+    assert kinds == ["header", *["window"] * 3, "gap", *["window"] * 8, "end"]
+    last = frame(2)
+    assert items_in(found.copy, Gap) == [Gap("damaged", 1.0, last.mono_us, last.wall)]
+    whole_lines = gzip.decompress(whole).splitlines(keepends=True)
+    assert lines_in(found.copy)[:4] + lines_in(found.copy)[5:-1] == whole_lines[:4] + whole_lines[5:-1]
+
+
+def test_damage_that_goes_on_is_one(whole, check):
+    starts = offsets(whole)
+    data = bytearray(whole)
+    for at in (3, 4, 5, 8):
+        data[starts[at] + 60] ^= 16
+    found = check(bytes(data))
+    assert [one.partition(": ")[2] for one in found.damages[:2]] == [
+        f"damaged, to byte {starts[6] - 1}; 3 s lost",
+        f"damaged, to byte {starts[9] - 1}; 1 s lost",
+    ]
+
+
+def test_damage_on_both_sides_of_a_mark_counts_its_time_once(check):
+    mark = aside(b'{"type":"mark","text":"here","mono":7000001,"t":1}\n')
+    broken = [bytearray(window(seq)) for seq in (1, 2)]
+    for one in broken:
+        one[60] ^= 4
+    found = check(HEADER + window(0) + broken[0] + mark + broken[1] + window(3) + closing(4))
+    assert [("2 s lost" in one) for one in found.damages] == [True, False, False]
+    assert [type(item).__name__ for item in open_recording(found.copy)] == ["Frame", "Mark", "Gap", "Frame", "End"]
+
+
+def test_time_that_a_gap_line_tells_is_not_lost_twice(check):
+    gap = aside(encode_gap(Gap("enospc", 2.0, 6_000_000, 1_000_001.0)))
+    found = check(HEADER + window(0) + window(1)[:-20] + gap + window(4) + closing(2))
+    assert "1 s lost" in found.damages[0]
+    assert [one.seconds for one in items_in(found.copy, Gap)] == [2.0, 1.0]
+
+
+def test_a_tail_tells_what_it_held(whole, check):
+    found = check(whole[: offsets(whole)[-2] + 70])
+    assert "cut off" in found.damages[0]
+    assert "1 s lost" in found.damages[0]
+    assert items_in(found.copy, Gap)[0].seconds == 1.0
+
+
+def test_what_a_tail_held_is_not_made_up(whole, check):
+    found = check(whole[: offsets(whole)[-1]] + b"rubbish")
+    assert "the loss is unknown" in found.damages[0]
+    assert items_in(found.copy, Gap) == []
+
+
+def test_lines_that_no_reader_takes_are_left_out_and_named(check):
+    back = to_bytes(encode_frame(frame(0)))
+    nonsense = b'{"type":"window","seq":-1}\nno JSON\n'
+    text = to_bytes(encode_frame(frame(1))) + back + nonsense + to_bytes(encode_frame(frame(3)))
+    found = check(HEADER + pack(text, frame(1).mono_us, frame(3).mono_us) + closing(2))
+    place, when = f"byte {len(HEADER)}, line", "of the member there (1970-01-12T13:46:42.000Z):"
+    assert found.damages == [
+        f"{place} 2 {when} a window goes back in time and is left out; 1 s lost",
+        f"{place} 3 {when} 'seq' is not a whole number of 0 or more",
+        f"{place} 4 {when} a line is not JSON",
+    ]
+    assert [json.loads(line)["type"] for line in lines_in(found.copy)] == ["header", "window", "gap", "window", "end"]
+
+
+@pytest.mark.parametrize("dt", [0, 2**62])
+def test_a_window_of_no_length_or_of_ages_is_left_out(check, dt):
+    one = frame(1)
+    odd = pack(to_bytes(encode_frame(one) | {"dt": dt}), one.mono_us, one.mono_us)
+    found = check(HEADER + window(0) + odd + window(2) + closing(3))
+    assert found.code == 5
+    assert f"'dt' is {dt} us, and a window lasts 1 us to 100 years; 1 s lost" in found.damages[0]
+
+
+LATENCIES = Histogram.record([900] * 9 + [90_000])
+SERIES = Series("sda", "read", "total")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"max": 800}, "sda read total has a maximum of 800 us, and its highest bucket holds 81920 to 90111"),
+        ({"max": 100_000}, "a maximum of 100000 us"),
+        ({"sum": 89_983}, "sda read total has a sum of 89983 us, and its buckets allow 89984 to 98742"),
+        ({"sum": 98_743}, "a sum of 98743 us"),
+    ],
+)
+def test_sums_and_maxima_that_no_latencies_have_are_named(check, changed, said):
+    latencies = Histogram.of(dict(LATENCIES.buckets), LATENCIES.sum, LATENCIES.max)
+    data = HEADER + window(0, histograms={SERIES: replace(latencies, **changed)}) + window(1) + closing(2)
+    found = check(data, lost={0})
+    assert found.code == 5
+    assert said in found.damages[0]
+
+
+@pytest.mark.parametrize("name", ["traced", "handlers", "softirqs", "wakeups"])
+def test_those_of_traced_stages_interrupts_and_threads_too(check, name):
+    sick = Histogram.of({20: 3}, 10**6)
+    run = HandlerRuns(sick, {"handled": 3})
+    reported = {
+        "traced": Traced({SERIES: sick}, one_in=1),
+        "handlers": {Handler(30, "mpt3sas0"): run},
+        "softirqs": {SoftirqCpu("BLOCK", 1): SoftirqRuns(EMPTY, sick, {}, {})},
+        "wakeups": (Wakeups(Thread(7, "kworker", "normal", 120, kernel=True), sick),),
+    }
+    found = check(HEADER + window(0, **{name: reported[name]}) + window(1) + closing(2), lost={0})
+    assert found.code == 5
+    assert "a sum of 1000000 us" in found.damages[0]
+
+
+def test_what_an_import_moved_to_our_buckets_is_not_held_against_them(check):
+    imported = aside(encode_origin(replace(ORIGIN, backend="import")))
+    odd = window(0, histograms={SERIES: replace(LATENCIES, sum=1)})
+    assert check(imported + odd + closing(1)).code == 0
+
+
+@pytest.mark.parametrize("changed", [{"host": "other"}, {"boot_id": "of another boot"}])
+def test_windows_behind_a_header_of_another_host_are_left_out(check, changed):
+    foreign = aside(encode_origin(replace(ORIGIN, **changed)))
+    mark = aside(encode_mark(Mark("of the other", 8_000_000, 1.0)))
+    data = HEADER + window(0) + closing(1) + foreign + window(1) + mark + closing(1) + HEADER + window(3) + closing(1)
+    found = check(data)
+    assert found.code == 5
+    assert len(found.damages) == 1
+    assert f"a second header, of another host or boot ({changed.get('host', 'box')})" in found.damages[0]
+    assert [one.seq for one in items_in(found.copy, Frame)] == [0, 3]
+    assert items_in(found.copy, Mark) == []
+
+
+def test_a_roll_up_of_another_host_is_not_added_up(minutes, check):
+    foreign = pack(to_bytes(encode_origin(replace(ORIGIN, host="other"))), 0, 0)
+    found = check(minutes[: offsets(minutes)[3]] + foreign + minutes[offsets(minutes)[3] :])
+    assert found.code == 5
+    assert [one.seq for one in open_recording(found.path).summed()] == [0, 1]
+
+
+def test_wrong_stamps_are_named_and_mended(check):
+    line = to_bytes(encode_frame(frame(1)))
+    found = check(HEADER + window(0) + pack(line, 0, 1) + closing(2))
+    assert ["stamps" in one for one in found.damages] == [True]
+    assert found.copy.read_bytes()[len(HEADER + window(0)) :].startswith(window(1))
+
+
+def test_what_a_later_version_added_is_kept_byte_for_byte(check):
+    later = b'{"type":"picture", "png" : "\\u001b[31m", "kept":1e400}\n{"kind":"?"}\n'
+    reported = encode_frame(frame(0)) | {"later": [1, 2], "h": [{"m": "q", "l": ["a", "b", "c"], "b": []}]}
+    text = json.dumps(reported).encode()  # other blanks than ours
+    found = check(HEADER + aside(later) + pack(text, frame(0).mono_us, frame(0).mono_us) + window(1)[:-1])
+    assert "2 lines that a later version added (picture, no type)" in found.out
+    assert b"".join(lines_in(found.copy)[1:4]) == later + text + b"\n"
+
+
+def test_a_newer_major_version_is_refused_in_one_sentence(tmp_path, capsys):
+    path = tmp_path / "r"
+    path.write_bytes(aside(encode_origin(ORIGIN) | {"format": [2, 0]}) + window(0))
+    for words in ((), ("--repair", "-o", str(tmp_path / "copy"))):
+        assert main.main(["check", str(path), *words]) == 5
+        out, err = capsys.readouterr()
+        assert (out, err.count("\n")) == ("", 1)
+        assert "use a newer latmon" in err
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_lost_header_becomes_one_that_says_unknown(whole, check):
+    found = check(whole[offsets(whole)[1] :])
+    assert found.damages == [f"byte 0: {HEADLESS}"]
+    origin = open_recording(found.copy).origin
+    assert (origin.host, origin.backend, origin.kernel) == ("unknown",) * 3
+    assert lines_in(found.copy)[1:-1] == lines_in(found.path)[:-1]
+    assert items_in(found.copy, Gap) == []
+
+
+def test_two_recordings_in_one_file(check):
+    second = HEADER + window(4) + window(5) + closing(2)
+    found = check(HEADER + window(0) + closing(1) + second)
+    assert found.code == 0
+    found = check(HEADER + window(0) + closing(1) + second[: -len(closing(2))])
+    assert [UNCLOSED in one for one in found.damages] == [True]
+    assert [one.windows for one in items_in(found.copy, End)] == [1, 2]
+
+
+def test_a_recording_that_is_being_written_is_not_damaged(tmp_path, capsys):
+    path, copy = tmp_path / "r", tmp_path / "copy"
+    writer = Writer.create(path, ORIGIN)
+    for seq in range(3):
+        writer.append(frame(seq))
+    with path.open("ab") as file:
+        file.write(window(3)[:100])
+    assert main.main(["check", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "closed   not yet: a live latmon is writing it" in out
+    assert "clean    everything in it can be read so far" in out
+    assert main.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
+    writer.close()
+    assert items_in(copy, Frame) == [frame(seq) for seq in range(3)]
+    assert main.main(["check", str(copy)]) == 0
+
+
+@pytest.fixture(scope="module")
+def minutes(tmp_path_factory):
+    return recorded(tmp_path_factory.mktemp("minutes") / "r", 125)
+
+
+def kinds(data):
+    starts = [*offsets(data), len(data)]
+    return [
+        (at, json.loads(line)["type"])
+        for at, end in pairwise(starts)
+        for line in gzip.decompress(data[at:end]).splitlines()
+    ]
+
+
+def test_roll_ups_are_checked_and_made_anew(minutes, check):
+    found = check(minutes)
+    assert (found.code, found.copy.read_bytes()) == (0, minutes)
+    reported = kinds(minutes)
+    rolled = [at for at, kind in reported if kind == "minute"]
+    assert len(rolled) == 1
+    assert "later version" not in found.out
+    data = bytearray(minutes)
+    data[[at for at, kind in reported if kind == "window" and at < rolled[0]][-9] + 70] ^= 1
+    found = check(bytes(data))
+    assert [one.partition(": ")[2].partition(",")[0] for one in found.damages] == [
+        "damaged",
+        "the closing line counts 125 windows",
+    ]
+    assert "minute" not in [kind for _, kind in kinds(found.copy.read_bytes())]
+
+
+def test_a_roll_up_that_lies_is_named_and_mended(minutes, check):
+    at = next(at for at, kind in kinds(minutes) if kind == "minute")
+    head = head_of(minutes[at : at + 64])
+    text = gzip.decompress(minutes[at : at + head.length]).replace(b'"n":', b'"n": ')
+    later = text[:-2] + b',"later":1}\n'
+    lie = text.replace(b'"bytes":', b'"bytes":1')
+    for reported, code in ((later, 0), (lie, 5)):
+        member = pack(reported, head.first_us, head.last_us, head.stands_for)
+        found = check(minutes[:at] + member + minutes[at + head.length :])
+        assert found.code == code, found.out
+        if code:
+            assert found.damages[0].startswith(f"byte {at} (")
+            assert WRONG in found.damages[0]
+        # those behind it stand where they stood, once it is as long as it was
+        assert found.copy.read_bytes()[: len(minutes) - 200] == minutes[: len(minutes) - 200]
+
+
+def test_the_copy_is_private(whole, check):
+    assert check(whole).copy.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("kind", ["itself", "file", "link", "dangling", "fifo", "directory", "nowhere", "device"])
+def test_a_copy_goes_nowhere_but_to_a_new_file(tmp_path, capsys, whole, kind):
+    path, out = tmp_path / "r", tmp_path / "copy"
+    path.write_bytes(whole)
+    make = {
+        "itself": lambda: None,
+        "file": lambda: out.write_bytes(b"precious"),
+        "link": lambda: out.symlink_to(path),
+        "dangling": lambda: out.symlink_to(tmp_path / "gone"),
+        "fifo": lambda: os.mkfifo(out),
+        "directory": out.mkdir,
+        "nowhere": lambda: None,
+        "device": lambda: None,
+    }
+    make[kind]()
+    out = {"itself": path, "nowhere": tmp_path / "no" / "copy", "device": Path("/dev/full")}.get(kind, out)
+    assert main.main(["check", str(path), "--repair", "-o", str(out)]) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"latmon: can't write {out}: ")
+    assert said.err.count("\n") == 1
+    assert path.read_bytes() == whole
+    assert kind != "file" or out.read_bytes() == b"precious"
+    assert not (tmp_path / "gone").exists()
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, whole, capsys, monkeypatch):
+    path, out = tmp_path / "r", tmp_path / "copy"
+    path.write_bytes(whole)
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert main.main(["check", str(path), "--repair", "-o", str(out)]) == 3
+    assert capsys.readouterr().err == f"latmon: can't write {out}: No space left on device\n"
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["--repair"], "--repair needs -o OUT"), (["-o", "x"], "-o needs --repair")]
+)
+def test_a_copy_needs_both_words(words, said, capsys):
+    assert main.main(["check", "r", *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_what_is_no_recording_is_refused(tmp_path, capsys):
+    (tmp_path / "r").write_bytes(b"hello")
+    assert main.main(["check", str(tmp_path / "r"), "--repair", "-o", str(tmp_path / "copy")]) == 5
+    assert "is not a latmon recording" in capsys.readouterr().err
+    assert not (tmp_path / "copy").exists()
+
+
+def test_strings_of_a_recording_can_do_nothing_to_a_terminal(tmp_path, capsys):
+    path = tmp_path / "r"
+    evil = "\x1b]52;c;aGk=\x07[/red]\u202e../../etc"
+    header = encode_origin(ORIGIN) | dict.fromkeys(("host", "kernel", "backend", "tool", "tier", "latmon"), evil)
+    end = aside(encode_end(End(evil, 1)))
+    path.write_bytes(aside(header) + aside({"type": evil}) + window(0, devices=(Device(evil, 8, 0),)) + end)
+    assert main.main(["check", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert all(line.isprintable() for line in out.splitlines())
+    assert "../../etc" in out
+
+
+def test_thousands_of_damages_are_counted(check):
+    found = check(HEADER + aside(b"nonsense\n" * 5000) + window(0) + closing(1))
+    assert len(found.damages) == 1001
+    assert found.damages[-1] == "and 4000 more damaged places"
+    assert "5000 places" in found.out
+
+
+def test_a_lock_that_is_given_back(tmp_path, whole):
+    path = tmp_path / "r"
+    path.write_bytes(whole)
+    found, passages = survey(open_recording(path))
+    assert (found.clean, passages.live) == (True, False)
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+# what readers read, the copy has, and check names a damage wherever they do
+
+
+def agree(path, copy):
+    """The number of windows that can be read."""
+    recording = open_recording(path)
+    items = list(recording)
+    read = [item for item in items if isinstance(item, Frame)]
+    copy.unlink(missing_ok=True)
+    found, _ = repair(recording, copy)
+    assert found.windows == len(read)
+    assert not (recording.damage and found.clean), recording.damage
+    repaired = open_recording(copy)
+    kept = list(repaired)
+    assert repaired.damage == []
+    assert [item for item in kept if isinstance(item, Frame)] == read
+    assert [item for item in kept if isinstance(item, Mark)] == [item for item in items if isinstance(item, Mark)]
+    assert kept[-1].windows == len(read)
+    return len(read)
+
+
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_cut_at_every_byte_of_the_last_members(tmp_path, short, step):
+    starts = offsets(short)
+    for size in range(starts[-3], len(short), step):
+        (tmp_path / "r").write_bytes(short[:size])
+        complete = sum(start <= size for start in starts[1:]) - 1
+        assert agree(tmp_path / "r", tmp_path / "copy") == min(complete, FEW)
+
+
+@pytest.mark.parametrize("flips", [60, pytest.param(3000, marks=pytest.mark.slow)])
+def test_flipped_bits(tmp_path, short, flips):
+    rng = random.Random(20 + flips)
+    for _ in range(flips):
+        data = bytearray(short)
+        data[rng.randrange(len(short))] ^= 1 << rng.randrange(8)
+        (tmp_path / "r").write_bytes(data)
+        assert agree(tmp_path / "r", tmp_path / "copy") >= FEW - 1
+
+
+def test_pieces_of_recordings_in_any_order(tmp_path, short):
+    """Members thrown together, cut and overwritten: whatever is read is copied."""
+    rng = random.Random(3)
+    starts = [*offsets(short), len(short)]
+    for _ in range(40):
+        picked = [rng.randrange(len(starts) - 1) for _ in range(rng.randrange(1, 12))]
+        pieces = [short[starts[i] : starts[i + 1] - rng.choice((0, 0, 0, 9))] for i in picked]
+        (tmp_path / "r").write_bytes(b"".join(pieces))
+        try:
+            open_recording(tmp_path / "r")
+        except RecordingError:
+            continue
+        agree(tmp_path / "r", tmp_path / "copy")
+
+
+# what was packed again by something else
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, lambda text: text])
+def test_lines_that_were_packed_again_become_a_recording(tmp_path, short, packed, capsys):
+    path, copy = tmp_path / "r", tmp_path / "copy"
+    (tmp_path / "was").write_bytes(short)
+    path.write_bytes(packed(gzip.decompress(short)))
+    with pytest.raises(RecordingError, match=r"r was unpacked or packed again .*`latmon check .*r --repair -o OUT`"):
+        open_recording(path)
+    assert main.main(["check", str(path)]) == 5
+    assert "damage   byte 0: it was unpacked, or packed again" in capsys.readouterr().out
+    assert main.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
+    assert [*open_recording(copy)][:-1] == [*open_recording(tmp_path / "was")][:-1]
+    assert main.main(["check", str(copy)]) == 0
+
+
+def test_half_of_it_too(tmp_path, short, capsys):
+    path, copy = tmp_path / "r", tmp_path / "copy"
+    packed = gzip.compress(gzip.decompress(short))
+    path.write_bytes(packed[:-60])
+    assert main.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
+    assert "of the member there" in capsys.readouterr().out
+    assert 0 < sum(isinstance(one, Frame) for one in open_recording(copy)) < FEW
+
+
+def test_lines_of_others_and_bombs_are_refused(tmp_path):
+    path = tmp_path / "r"
+    for text in (b"", b"{}\n", b'{"type":"window"}\n', b" " * 20_000_000, b'{"type":"header","format":[2,0]}\n'):
+        path.write_bytes(gzip.compress(text))
+        with pytest.raises(RecordingError):
+            check_command(path)
+
+
+def test_a_long_check_says_how_far_it_is_on_a_terminal_alone(monkeypatch):
+    monkeypatch.setattr("latmon.cli.check.PATIENCE_S", 0)
+    out = io.StringIO()
+    for live in (False, True):
+        monkeypatch.setattr(out, "isatty", lambda live=live: live)
+        with CheckProgress(out, 200) as progress:
+            progress.at(50)
+            progress.at(60)
+    assert out.getvalue() == "\r25 % is checked\r\x1b[K"

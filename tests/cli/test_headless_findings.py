@@ -1,0 +1,108 @@
+"""What a capture without a screen says of findings."""
+
+from dataclasses import replace
+
+import pytest
+
+from latmon.cli import headless
+from latmon.cli.headless import FindingReporter
+from latmon.findings import engine
+from latmon.findings.engine import NEEDS, by_kind, evaluated_by
+from latmon.findings.rule import CRITICAL, LATENCIES, NOTICE, WARNING, Finding, Rule, Settings, Where
+from latmon.model.frame import Frame, Origin
+
+ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
+SICK = Finding("starved-io", WARNING, "sda", "sda: one waits", (), Where("outstanding"), (), "nothing")
+
+NOT_ALL = "; ".join(evaluated_by(11, by_kind(NEEDS), {}))
+
+
+def frames(n, begin=0):
+    return [Frame(i, 1e9 + i, (i + 1) * 1_000_000, 1_000_000) for i in range(begin, begin + n)]
+
+
+@pytest.fixture
+def evaluated(monkeypatch):
+    """Rules that find what the test says, block by block."""
+    reported = []
+
+    def rules(facts, _settings):
+        return (
+            tuple(reported[len(reported) - 1 if len(facts.blocks) > len(reported) else len(facts.blocks) - 1])
+            if reported
+            else ()
+        )
+
+    monkeypatch.setattr(engine, "evaluate_rules", lambda facts, settings, _failed: iter([rules(facts, settings)]))
+    return reported
+
+
+def said(found, n):
+    found.begin(ORIGIN)
+    return [line for one in frames(n) for line in found.take(one)]
+
+
+def test_a_new_one_is_said_once(evaluated):
+    evaluated += [(), (SICK,), (SICK,)]
+    one = FindingReporter(Settings())
+    assert said(one, 15) == ["finding after 10s: warning, starved-io: sda: one waits"]
+    assert list(one.all_reported()) == ["finding, for 5s: warning, starved-io: sda: one waits", NOT_ALL]
+
+
+def test_a_notice_waits_for_the_end_and_the_worst_comes_first(evaluated):
+    evaluated += [(replace(SICK, severity=NOTICE), replace(SICK, id="requeue-storm", severity=CRITICAL))]
+    one = FindingReporter(Settings())
+    assert said(one, 5) == ["finding after 5s: critical, requeue-storm: sda: one waits"]
+    assert list(one.all_reported()) == [
+        "finding, once: critical, requeue-storm: sda: one waits",
+        "finding, once: notice, starved-io: sda: one waits",
+        NOT_ALL,
+    ]
+
+
+@pytest.mark.usefixtures("evaluated")
+def test_none_is_said_of_what_was_long_enough():
+    one = FindingReporter(Settings())
+    assert said(one, 4) == []
+    assert list(one.all_reported()) == []
+    assert said(one, 5) == []
+    (last,) = one.all_reported()
+    assert last.startswith("no finding; 0 of 11 rules evaluated; not evaluated: tick-quantum, ")
+    assert last.endswith(
+        "(outstanding I/Os were not counted), queue-depth-misconfigured (no device reported a limit of its driver)"
+    )
+
+
+@pytest.mark.usefixtures("evaluated")
+def test_rules_that_are_off_do_not_count():
+    one = FindingReporter(Settings(off=frozenset(NEEDS) - {"starved-io"}))
+    said(one, 5)
+    assert list(one.all_reported()) == [
+        "no finding; 0 of 1 rules evaluated; not evaluated: starved-io (stages were not traced)"
+    ]
+
+
+def test_a_rule_that_failed_is_said_once(monkeypatch):
+    def fails(_facts, _limits):
+        return 1 // 0
+
+    monkeypatch.setattr(engine, "RULES", (Rule("tick-quantum", "f", fails, LATENCIES),))
+    one = FindingReporter(Settings(off=frozenset(NEEDS) - {"tick-quantum"}))
+    words = "ZeroDivisionError: integer division or modulo by zero"
+    assert said(one, 15) == [f"rule tick-quantum failed: {words}; the other rules are still evaluated"]
+    assert not any("; the other rules are still evaluated" in line for line in one.all_reported())
+
+
+def test_one_that_comes_and_goes_is_one_line(evaluated):
+    evaluated += [(SICK,), (), (SICK,), ()]
+    one = FindingReporter(Settings())
+    assert len(said(one, 20)) == 1
+    assert list(one.all_reported()) == ["finding, 2 times: warning, starved-io: sda: one waits", NOT_ALL]
+
+
+def test_a_flood_is_bounded(evaluated, monkeypatch):
+    monkeypatch.setattr(headless, "MAX_SAID", 2)
+    evaluated += [tuple(replace(SICK, device=f"sd{i}") for i in range(5))]
+    one = FindingReporter(Settings())
+    assert len(said(one, 5)) == 2
+    assert list(one.all_reported())[-2] == "and 3 more findings, which `latmon report` lists"

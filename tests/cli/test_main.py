@@ -1,0 +1,452 @@
+"""The real command line: exit codes, one sentence per refusal, data on stdout, nothing of Textual without a screen."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from latmon.cli import headless, main
+from latmon.cli.config import Config
+from latmon.model.frame import Frame
+from latmon.recording.codec import End
+from latmon.recording.reader import open_recording
+from latmon.support import privileges
+from latmon.support.errors import UnavailableError
+
+NOBODY = {"SUDO_UID": "65534", "SUDO_GID": "65534"}
+EVE = {"SUDO_UID": "64123", "SUDO_GID": "64123"}
+"""A user that this host doesn't list, so nothing is known of a home but what the environment says."""
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM_PYTHON = "/usr/bin/python3"
+"""One that every user may read, unlike the tests' own."""
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
+as_anyone = pytest.mark.skipif(
+    not Path(SYSTEM_PYTHON).exists()
+    or subprocess.run([SYSTEM_PYTHON, "-c", "import enum; enum.StrEnum"], capture_output=True, check=False).returncode
+    or not ROOT.stat().st_mode & 0o005,
+    reason="needs a Python 3.11 and a checkout that every user can read",
+)
+
+
+@pytest.fixture
+def latmon(tmp_path):
+    def run(*words, cwd=tmp_path, code=None, python=sys.executable, **environ):
+        roots = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
+        homes = {
+            "HOME": str(tmp_path),
+            "XDG_CONFIG_HOME": str(tmp_path / "cfg"),
+            "XDG_STATE_HOME": str(tmp_path / "st"),
+        }
+        start = ["-m", "latmon"] if code is None else ["-c", code]
+        return subprocess.run(
+            [python, *start, *words],
+            env={**os.environ, "PYTHONPATH": roots, "TERM": "xterm", **homes, **environ},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+def is_one_sentence(done):
+    """Behind those that say that it is starting and where the file lies, where it came that far."""
+    ahead = ("latmon: starting, nothing is recorded yet", "latmon: the recording lies on ")
+    said = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith(ahead)]
+    return done.stdout == "" and len(said) == 1 and said[0].startswith("latmon: ") and said[0].endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("", 3, "latmon --record FILE --duration 60s"),
+        ("demo", 3, "latmon demo --record FILE"),
+        ("replay f", 3, "latmon report f"),
+        ("--record f --tui --backend demo", 3, "no terminal"),
+        ("--interval 1y", 2, "--interval: '1y'"),
+        ("--backend nope", 2, "--backend: there is no 'nope'"),
+        ("--backend replay", 2, "--backend"),
+        ("demo nope", 2, "there is no demo 'nope'"),
+        ("demo --tour", 2, "no tour of the demo 'host'; the tours are bubbles, e810"),
+        ("demo nope --tour", 2, "there is no demo 'nope'"),
+        ("demo nope --record f", 2, "there is no demo 'nope'"),
+        ("nope", 2, "there is no command 'nope'"),
+        ("probes show nope", 2, "there is no probe 'nope'"),
+        ("rules show nope", 2, "there is no rule 'nope'"),
+        ("report nope", 5, "nope"),
+        ("--record no/such/dir/f", 3, "there is no directory"),
+        ("--record /proc/f", 3, "can't record"),
+        ("--backend bpftrace --record f", 3, "bpftrace"),
+        ("--backend bpftrace --once", 3, "bpftrace"),
+        ("--inline", 3, "--inline is drawn on stdout, and that is no terminal: use --once"),
+        ("demo --inline", 3, "use --once"),
+        ("replay f --inline", 3, "use --once"),
+        ("replay nope --once", 5, "nope"),
+        ("demo --svg no/such/dir/f --duration 1s", 3, "can't write"),
+    ],
+)
+def test_refusals(latmon, words, code, said, tmp_path):
+    done = latmon(*words.split(), LATMON_BPFTRACE="/nonexistent/bpftrace")
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert is_one_sentence(done), done
+    assert not (tmp_path / "f").exists()
+
+
+@pytest.mark.parametrize("term", ["dumb", "", "unknown"])
+def test_a_terminal_that_cannot_be_drawn_on(term, tmp_path):
+    code = f"import os, pty; os.environ['TERM'] = {term!r}; "
+    code += "raise SystemExit(os.waitstatus_to_exitcode(pty.spawn([__import__('sys').executable, '-m', 'latmon'])))"
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert "can't be drawn on" in done.stdout
+
+
+@pytest.mark.parametrize(("make", "why"), [(os.mkfifo, "FIFO"), (os.mkdir, "directory"), (Path.touch, "exists")])
+def test_targets_that_are_there(latmon, tmp_path, make, why):
+    make(tmp_path / "f")
+    done = latmon("--record", "f", "--backend", "demo")
+    assert done.returncode == 3
+    assert why in done.stderr
+    assert is_one_sentence(done)
+
+
+def test_a_link_is_not_followed(latmon, tmp_path):
+    (tmp_path / "f").symlink_to(tmp_path / "elsewhere")
+    done = latmon("--record", "f", "--backend", "demo")
+    assert done.returncode == 3
+    assert "symbolic link" in done.stderr
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_capture_and_its_report(latmon, tmp_path):
+    done = latmon("--record", "f", "--backend", "procfs", "--duration", "2s", "--interval", "400ms")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert "ended after 2s as asked" in done.stderr
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o600
+    items = list(open_recording(tmp_path / "f"))
+    assert 4 <= len([one for one in items if isinstance(one, Frame)]) <= 6
+    assert isinstance(items[-1], End)
+    report = latmon("report", "f", "--json")
+    assert report.returncode == 0
+    assert json.loads(report.stdout)["schema"] == "latmon.report/1"
+
+
+def test_a_demos_recording_is_the_same_bytes_for_the_same_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(headless, "DEMO_WINDOWS", 12)
+    for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
+        assert main.main(["demo", "--seed", seed, "--record", str(tmp_path / name)]) == 0
+    first, again, other = (gzip.decompress((tmp_path / name).read_bytes()) for name in "abc")
+    assert first == again
+    assert first != other
+    assert len([one for one in open_recording(tmp_path / "a") if isinstance(one, Frame)]) == 12
+
+
+def test_one_window_of_a_demo_is_said_in_the_singular(tmp_path, capsys):
+    headless.record_demo("host", 1, tmp_path / "r", 1_000_000)
+    assert capsys.readouterr().err.startswith("latmon: 1 window of host, seed 1, is in ")
+
+
+def test_a_demo_s_recording_is_as_long_as_is_asked_for(tmp_path):
+    assert main.main(["demo", "--record", str(tmp_path / "f"), "--duration", "7s"]) == 0
+    assert len([one for one in open_recording(tmp_path / "f") if isinstance(one, Frame)]) == 7
+
+
+def test_lists_are_data(latmon):
+    assert latmon("demo", "--list").stdout.startswith("host ")
+    assert "tier" in latmon("probes", "show", latmon("probes").stdout.split()[0]).stdout
+
+
+def test_a_reader_that_has_enough_is_no_failure(latmon, tmp_path, monkeypatch):
+    monkeypatch.setattr(headless, "DEMO_WINDOWS", 3)
+    main.main(["demo", "--record", str(tmp_path / "f")])
+    code = "import os, sys; r, w = os.pipe(); os.close(r); os.dup2(w, 1)\n"
+    code += "from latmon.__main__ import main; sys.exit(main())"
+    done = latmon("report", str(tmp_path / "f"), code=code)
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize(
+    ("words", "unbuffered"), [("report F --json", ""), ("export F --to jsonl -o -", "1"), ("check F", "1"), ("-h", "")]
+)
+def test_a_full_disk_behind_stdout_is_said_in_a_sentence(latmon, tmp_path, monkeypatch, words, unbuffered):
+    monkeypatch.setattr(headless, "DEMO_WINDOWS", 3)
+    main.main(["demo", "--record", str(tmp_path / "F")])
+    code = "import os, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
+    code += "from latmon.__main__ import main; sys.exit(main())"
+    done = latmon(*words.split(), code=code, PYTHONUNBUFFERED=unbuffered)
+    assert (done.returncode, done.stderr) == (3, "latmon: can't write to stdout: No space left on device\n")
+
+
+def test_a_headless_capture_never_imports_textual(latmon):
+    code = """
+import sys
+import tempfile
+from latmon.cli.main import main
+code = main(sys.argv[1:])
+print([name for name in sys.modules if name.split(".")[0] in ("textual", "rich")])
+sys.exit(code)
+"""
+    done = latmon("--record", "f", "--backend", "procfs", "--duration", "400ms", "--interval", "400ms", code=code)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+
+
+def config(tmp_path, text):
+    (tmp_path / "cfg/latmon").mkdir(parents=True)
+    (tmp_path / "cfg/latmon/config.yaml").write_text(text)
+
+
+def test_the_config_is_the_default_and_an_option_beats_it(latmon, tmp_path):
+    config(tmp_path, "backend: procfs\ninterval: 60s\n")
+    assert latmon("--record", "f", "--duration", "800ms", "--interval", "400ms").returncode == 0
+    recording = open_recording(tmp_path / "f")
+    assert (recording.origin.backend, recording.origin.interval_us) == ("procfs", 400_000)
+
+
+def test_the_environment_beats_the_config(latmon, tmp_path):
+    config(tmp_path, "backend: bpftrace\nbpftrace: /from/config\n")
+    assert "/from/config" in latmon("--record", "f").stderr
+    assert "/from/environment" in latmon("--record", "f", LATMON_BPFTRACE="/from/environment").stderr
+
+
+def test_a_mistake_in_the_config_names_file_and_key(latmon, tmp_path):
+    config(tmp_path, "interval: soon\n")
+    done = latmon("--record", "f")
+    assert done.returncode == 2
+    assert "cfg/latmon/config.yaml: interval: 'soon'" in done.stderr
+    assert is_one_sentence(done)
+
+
+@pytest.fixture
+def nobodys():
+    """A directory of nobody's; pytest keeps its own closed to all but root."""
+    with tempfile.TemporaryDirectory() as made:
+        os.chown(made, 65534, 65534)
+        yield Path(made)
+
+
+@as_root
+@as_anyone
+def test_under_sudo_the_recording_is_the_users(latmon, nobodys):
+    words = ("--record", "f", "--backend", "demo", "--duration", "200ms", "--interval", "100ms")
+    done = latmon(*words, cwd=nobodys, python=SYSTEM_PYTHON, **NOBODY)
+    assert done.returncode == 0, done.stderr
+    assert ((nobodys / "f").stat().st_uid, (nobodys / "f").stat().st_gid) == (65534, 65534)
+
+
+@as_root
+@as_anyone
+def test_under_sudo_a_directory_of_roots_is_refused_at_once(latmon, tmp_path):
+    done = latmon("--record", str(tmp_path / "f"), "--backend", "demo", python=SYSTEM_PYTHON, **NOBODY)
+    assert done.returncode == 3
+    assert "can't record to" in done.stderr
+    assert is_one_sentence(done)
+
+
+@as_root
+def test_under_sudo_an_installation_that_the_user_cannot_read_is_refused(latmon, tmp_path):
+    (tmp_path / "latmon").symlink_to(ROOT / "latmon")
+    tmp_path.chmod(0o700)
+    done = latmon("--record", "f", "--backend", "demo", PYTHONPATH=str(tmp_path), **NOBODY)
+    assert done.returncode == 3
+    assert "can't read" in done.stderr
+    assert is_one_sentence(done)
+
+
+@as_root
+@as_anyone
+def test_under_sudo_a_report_is_read_as_the_user(latmon, nobodys, monkeypatch):
+    monkeypatch.setattr(headless, "DEMO_WINDOWS", 3)
+    main.main(["demo", "--record", str(nobodys / "f")])
+    refused = latmon("report", "f", cwd=nobodys, python=SYSTEM_PYTHON, **NOBODY)
+    assert refused.returncode == 5
+    assert "Permission denied" in refused.stderr
+    os.chown(nobodys / "f", 65534, 65534)
+    assert latmon("report", "f", cwd=nobodys, python=SYSTEM_PYTHON, **NOBODY).returncode == 0
+
+
+@pytest.fixture
+def tools(tmp_path):
+    """A search path of root's: its bpftrace and dtrace refuse to run, so that nothing is measured."""
+    directory = tmp_path / "tools"
+    directory.mkdir()
+    for name in ("bpftrace", "dtrace"):
+        (directory / name).write_text("#!/bin/sh\necho 'ERROR: the tool of root' >&2\nexit 1\n")
+        (directory / name).chmod(0o755)
+    return f"{directory}:/usr/bin:/bin"
+
+
+@pytest.fixture
+def attack(nobodys):
+    """Settings of eve's that name a tool of eve's; it leaves a mark, with the uid that ran it."""
+    tool = nobodys / "tool"
+    tool.write_text(f"#!/bin/sh\nid -u >>{nobodys}/ran\nexit 1\n")
+    tool.chmod(0o755)
+    config(nobodys, f"theme: light\nbpftrace: {tool}\ndtrace: {tool}\n")
+    subprocess.run(["chown", "-R", "64123:64123", nobodys], check=True)
+    return tool
+
+
+@pytest.fixture
+def as_started(monkeypatch, nobodys, tools):
+    """This process as sudo, or a shell of root's, would start it with a variable."""
+
+    def become(variable, value, who):
+        monkeypatch.chdir(nobodys)
+        monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+        monkeypatch.setattr(privileges, "need_readable", lambda *_any: None)
+        monkeypatch.setattr(privileges, "drop_root", lambda _user: None)  # for good, were it to come so far
+        monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+        for name, set_to in {"PATH": tools, "HOME": "/nowhere", variable: str(value), **who}.items():
+            monkeypatch.setenv(name, set_to)
+
+    return become
+
+
+def ran(tool):
+    return (tool.parent / "ran").exists()
+
+
+RECORD = ("--record", "f", "--backend", "bpftrace", "--duration", "200ms")
+
+
+@as_root
+@as_anyone
+@pytest.mark.parametrize("words", [RECORD, ("doctor",), ("doctor", "--json")], ids=["record", "doctor", "json"])
+def test_under_sudo_the_users_settings_name_no_tool(latmon, nobodys, attack, tools, words):
+    cfg = str(nobodys / "cfg")
+    done = latmon(*words, cwd=nobodys, python=SYSTEM_PYTHON, PATH=tools, XDG_CONFIG_HOME=cfg, HOME="/", **EVE)
+    assert not ran(attack), "a tool of the user's ran as root"
+    assert f"{cfg}/latmon/config.yaml: bpftrace and dtrace are ignored under sudo" in done.stderr + done.stdout
+    assert "name the tool in /etc/xdg/latmon/config.yaml instead" in done.stderr + done.stdout
+    assert "the tool of root" in done.stderr + done.stdout
+
+
+@as_root
+@pytest.mark.parametrize("who", [{"SUDO_UID": ""}, EVE], ids=["root", "sudo"])
+@pytest.mark.parametrize("words", [RECORD, ("doctor",), ("doctor", "--self-test"), ("--backend", "procfs")])
+@pytest.mark.parametrize("variable", ["LATMON_BPFTRACE", "LATMON_DTRACE", "LATMON_KSTAT"])
+def test_root_runs_no_tool_that_a_variable_names(as_started, capsys, attack, *, words, who, variable):
+    as_started(variable, attack, who)
+    assert main.main(list(words)) == 3
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"latmon: {variable}={attack} is not used as root, because {attack.parent} belongs to ")
+    assert said.err.endswith("uid 64123: put it where only root can write, such as /usr/local/bin\n")
+    assert not ran(attack)
+
+
+@as_root
+@pytest.mark.parametrize("words", [RECORD, ("doctor",)], ids=["record", "doctor"])
+def test_root_without_sudo_takes_no_tool_from_settings_of_another_user(latmon, nobodys, attack, tools, words):
+    done = latmon(*words, PATH=tools, XDG_CONFIG_HOME=str(nobodys / "cfg"), SUDO_UID="")
+    assert done.returncode == 3
+    assert is_one_sentence(done), done
+    assert f"bpftrace: {attack} in {nobodys}/cfg/latmon/config.yaml is not used as root, because" in done.stderr
+    assert "belongs to uid 64123" in done.stderr
+    assert "name the tool in /etc/xdg/latmon/config.yaml instead" in done.stderr
+    assert not ran(attack)
+
+
+@as_root
+def test_settings_of_another_user_that_name_no_tool_stay_usable(latmon, nobodys, tmp_path):
+    config(nobodys, "backend: procfs\ninterval: 200ms\n")
+    subprocess.run(["chown", "-R", "64123:64123", nobodys], check=True)
+    done = latmon("--record", "f", "--duration", "200ms", XDG_CONFIG_HOME=str(nobodys / "cfg"), SUDO_UID="")
+    assert done.returncode in (0, 4), done.stderr  # a busy host may leave a gap
+    assert open_recording(tmp_path / "f").origin.interval_us == 200_000
+
+
+HELPERS = """
+import os, subprocess, sys
+from latmon.capture.session import COLLECTOR
+from latmon_backends.probe.launcher import STARTER
+path = os.pathsep.join(sys.path[1:])
+for words in (COLLECTOR, STARTER):
+    subprocess.run(words, env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL, check=False)
+"""
+
+
+@as_anyone
+def test_python_runs_nothing_of_the_users_home_in_a_helper_process(latmon, tmp_path):
+    """Under sudo these processes start as root with the user's HOME."""
+    version = subprocess.run(
+        [
+            SYSTEM_PYTHON,
+            "-c",
+            "import sysconfig; print(sysconfig.get_path('purelib', 'posix_user', {'userbase': '.local'}))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    home = tmp_path / "home"
+    (home / version).mkdir(parents=True)
+    (home / version / "usercustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('x')\n")
+    latmon(code="import os", python=SYSTEM_PYTHON, HOME=str(home))
+    if not (tmp_path / "ran").exists():
+        pytest.skip("this Python looks for nothing in the home directory")
+    (tmp_path / "ran").unlink()
+    latmon(code=HELPERS, python=SYSTEM_PYTHON, HOME=str(tmp_path / "elsewhere"))
+    assert not (tmp_path / "ran").exists()
+    done = latmon(
+        code=f"import os; os.environ['HOME'] = {str(home)!r}\n{HELPERS}", python=SYSTEM_PYTHON, HOME="/nowhere"
+    )
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "ran").exists(), "it ran usercustomize.py"
+
+
+@as_root
+@as_anyone
+def test_under_sudo_a_crash_is_written_down_as_the_user(latmon, nobodys, tmp_path):
+    """Its directory may be a link to one of root's."""
+    (tmp_path / "roots").mkdir()
+    (nobodys / "latmon").symlink_to(tmp_path / "roots")
+    code = "from latmon import __main__; __main__.install(); raise ZeroDivisionError"
+    done = latmon(code=code, cwd="/", python=SYSTEM_PYTHON, HOME="/", XDG_STATE_HOME=str(nobodys), **NOBODY)
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "could not be kept" in done.stderr
+    assert not list((tmp_path / "roots").iterdir())
+
+
+SCREEN = """
+import os, sys, types
+app = types.ModuleType("latmon.tui.app")
+app.run = lambda *_args, **_more: print(os.getresuid()) or 0
+sys.modules["latmon.tui.app"], sys.modules["latmon.tui.app"] = types.ModuleType("latmon.tui.app"), app
+from latmon.cli import main
+main._need_terminal = lambda _instead: None
+sys.exit(main.main(sys.argv[1:]))
+"""
+
+
+@as_root
+@as_anyone
+def test_under_sudo_a_replay_is_drawn_by_the_user(latmon, nobodys):
+    done = latmon("replay", "f", cwd=nobodys, code=SCREEN, python=SYSTEM_PYTHON, **NOBODY)
+    assert (done.returncode, done.stdout) == (0, "(65534, 65534, 65534)\n"), done.stderr
+
+
+def test_a_tool_of_the_config_is_meant_by_its_key(monkeypatch):
+    for name in ("LATMON_DTRACE", "LATMON_BPFTRACE"):
+        monkeypatch.setenv(name, "")
+    main._name_tools(Config(dtrace="/bin/sh"))
+    assert os.environ["LATMON_DTRACE"] == "/bin/sh"
+    main._name_tools(Config(dtrace="/nowhere/dtrace"))  # the environment beats the file
+    with pytest.raises(UnavailableError, match="bpftrace: /nowhere in the config"):
+        main._name_tools(Config(bpftrace="/nowhere"))

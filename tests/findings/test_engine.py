@@ -1,0 +1,151 @@
+"""The rule engine over time: minutes, gaps, another boot, jitter, many episodes; and a rule that fails."""
+
+import pytest
+from finding_cases import BEGIN_S, facts_of, frame, lasting, timed, traced
+
+from latmon.aggregate.accumulator import Minute
+from latmon.findings import engine
+from latmon.findings.engine import RuleEngine, evaluate_rules, unexplained
+from latmon.findings.facts import Facts
+from latmon.findings.rule import CRITICAL, DEFAULT, NOTICE, WARNING, Finding, Where
+from latmon.findings.rules import RULES
+from latmon.model.frame import Origin, Series
+
+S = 1_000_000
+ORIGIN = Origin("demo", "host", "6.1", "0", interval_us=S, start_mono_us=BEGIN_S * S)
+
+
+def named(rule="starved-io", device="sda", severity=WARNING, **changed):
+    return Finding(rule, severity, device, "s", (), Where("overview"), (), "r", **changed)
+
+
+@pytest.fixture
+def reported(monkeypatch):
+    """What rules find in the next block; they are asked about none."""
+    found = [named()]
+    monkeypatch.setattr(engine, "evaluate_rules", lambda _facts, _settings, _failed: iter([tuple(found)]))
+    return found
+
+
+def seconds(first, last):
+    """Frames of 1 s that end at these seconds."""
+    return [frame(n, dt_us=S) for n in range(first + 1, last + 1)]
+
+
+def fed(items, origin=ORIGIN):
+    one = RuleEngine(origin)
+    for item in items:
+        one.take(item)
+    return one
+
+
+def spans(one):
+    return [(block.begin_us // S, block.end_us // S) for block in one._blocks]
+
+
+@pytest.mark.usefixtures("reported")
+def test_behind_a_hole_of_one_frame_everything_begins_anew():
+    one = fed([*seconds(100, 110), *seconds(111, 113)])
+    assert (one.current, one.lasting) == ((), ())
+    assert [(each.begin_us // S, each.end_us // S, each.times) for each in one.episodes] == [(105, 110, 2)]
+    for each in seconds(113, 115):
+        one.take(each)
+    assert spans(one) == [(111, 115)]
+    assert len(one.lasting) == 1
+    assert len(one.episodes) == 2
+
+
+@pytest.mark.usefixtures("reported")
+def test_another_boot_ends_what_lasts():
+    one = fed([*seconds(1000, 1010), *seconds(20, 30)])
+    assert all(each.begin_us <= each.end_us for each in one.episodes)
+    assert sorted((each.begin_us // S, each.end_us // S) for each in one.episodes) == [(25, 30), (1005, 1010)]
+
+
+@pytest.mark.usefixtures("reported")
+def test_frames_behind_a_minute_are_blocks_as_ever():
+    minute = Minute(frame(160, dt_us=60 * S), windows=60, longest_us=S, first_dt_us=S)
+    one = fed([*seconds(98, 100), minute, *seconds(160, 170)])
+    assert spans(one) == [(98, 100), (100, 160), (160, 165), (165, 170)]
+    assert one.facts.span_us == 70 * S, "a roll-up can't be cut: it stays until there is most of a minute behind it"
+    for each in seconds(170, 205):
+        one.take(each)
+    assert one.facts.span_us == 45 * S
+    late = Minute(frame(300, dt_us=60 * S), windows=60, longest_us=S, first_dt_us=S)
+    one.take(late)
+    assert spans(one) == [(240, 300)]
+
+
+def test_stamps_that_wobble_leave_a_whole_minute():
+    def wobbling(n):
+        return frame(n + (0.0003, -0.0003, 0.0001)[n % 3], dt_us=S + (-600, 400, 200)[(n + 1) % 3])
+
+    one, seen = RuleEngine(ORIGIN), set()
+    for n in range(101, 400):
+        if one.take(wobbling(n)) and n > 170:
+            seen.add(len(one.facts.window))
+    assert seen == {12}
+
+
+def test_the_oldest_of_the_least_urgent_is_forgotten(reported, monkeypatch):
+    monkeypatch.setattr(engine, "MAX_EPISODES", 3)
+    one = RuleEngine(ORIGIN)
+    cases = [("a", CRITICAL), ("b", NOTICE), ("c", NOTICE), ("d", WARNING), ("e", WARNING)]
+    for n, (device, severity) in enumerate(cases):
+        reported[:] = [named(device=device, severity=severity)]
+        for each in seconds(100 + 5 * n, 105 + 5 * n):
+            one.take(each)
+    reported[:] = []
+    for each in seconds(125, 130):
+        one.take(each)
+    assert [each.worst.device for each in one.episodes] == ["a", "d", "e"]
+    assert one.left_out == 2
+
+
+def test_running_sums_are_those_of_the_window():
+    loads = [((n % 7, {"hba": 90 + n, "softirq": 5}),) for n in range(131)]
+    one = fed([frame(100 + n, dt_us=S, traced=traced("sda", loads[n])) for n in range(1, 131)])
+    sums, anew = one.facts.traced, Facts(one.facts.blocks, ORIGIN, {}).traced
+    assert dict(sums.histograms) == dict(anew.histograms)
+    assert sums.histograms[Series("sda", "read", "total")].count == sum(n % 7 for n in range(71, 131))
+    series = Series("sda", "read", "hba")
+    assert dict(sums.by_total[series]) == dict(anew.by_total[series])
+    assert (sums.paths, sums.one_in) == (anew.paths, 1)
+    assert "starved-io" not in one.silent
+    assert "outstanding-ceiling" in one.silent
+
+
+def test_a_rule_that_fails_is_noted_and_the_others_go_on(monkeypatch):
+    def fails(_facts, _limits):
+        yield named()
+        raise ZeroDivisionError("by\nnothing" + "x" * 900)
+
+    rules = tuple(
+        engine.Rule(rule.id, "f", fails if i == 0 else lambda _f, _l: [named("peer-outlier")] if _f else [], rule.needs)
+        for i, rule in enumerate(RULES[:2])
+    )
+    monkeypatch.setattr(engine, "RULES", rules)
+    failed = {}
+    found = list(evaluate_rules(facts_of(lasting(1)), DEFAULT, failed))
+    assert [len(some) for some in found] == [0, 1]
+    assert failed["starved-io"].startswith("ZeroDivisionError: by nothing")
+    assert len(failed["starved-io"]) == 200
+
+
+def test_a_cause_explains_what_is_no_more_urgent_on_all_that_it_is_about():
+    cause = named("completion-wakeup", "sda", also=("sdb",))
+    tails = [named("peer-outlier", device) for device in ("sda", "sdb", "sdc")]
+    assert {one.key for one in unexplained([cause, *tails])} == {cause.key, ("peer-outlier", "sdc")}
+    notice = named("completion-wakeup", "sda", NOTICE, also=("sdb",))
+    assert len(unexplained([notice, *tails])) == 4
+
+
+def test_of_one_key_the_most_urgent_is_reported():
+    assert unexplained([named(share=0.3), named(share=0.9), named(severity=NOTICE, share=1.0)]) == (named(share=0.9),)
+
+
+def test_parts_of_what_only_on_demand_probes_time_are_theirs():
+    on_demand = [frame(BEGIN_S + 5 * n, traced=traced("sda", ((3, {"hba": 90}),))) for n in range(3)]
+    assert [one.count for one in facts_of(on_demand).parts("sda", "read")] == [3, 3, 3]
+    both = lasting(2, histograms=timed("sda", ((5, {"hba": 90}),)), traced=traced("sda", ((3, {"hba": 90}),)))
+    assert [one.count for one in facts_of(both).parts("sda", "read")] == [5, 5]

@@ -1,0 +1,112 @@
+"""Recordings that latmon never writes: each is a header, something hostile, a good window and a closing line."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from recorded import ORIGIN, frame
+
+from latmon.recording.codec import End, encode_end, encode_frame, encode_origin, to_bytes
+from latmon.recording.members import MAX_TEXT, pack
+
+GOOD = 10**6
+"""`seq` of the good window."""
+GIB = 2**30
+EVIL = "\x1b]52;c;aGk=\x07[@click=quit]x[/red]\u202e\u200b\n\t../../../../tmp/evil"
+WINDOW = b'{"type":"window","seq":1,"t":1000001,"mono":6000001,"dt":1000000,"h":['
+
+
+def member(line: bytes, at: int = 6_000_001) -> bytes:
+    """A member that tells these stamps, whatever is in it."""
+    return pack(line, at, at)
+
+
+def _good() -> bytes:
+    one = frame(GOOD)
+    return pack(to_bytes(encode_frame(one)), one.mono_us, one.mono_us)
+
+
+def _window(seq: int, **changed: object) -> bytes:
+    one = frame(seq)
+    return pack(to_bytes(encode_frame(one) | changed), one.mono_us, one.mono_us)
+
+
+def _series(line: bytes) -> bytes:
+    return member(WINDOW + line + b"]}\n")
+
+
+def _bomb() -> bytes:
+    """One member that becomes 1 GiB."""
+    squeeze = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+    blank, checksum = b" " * 2**20, 0
+    text = []
+    for _ in range(GIB // len(blank)):
+        text.append(squeeze.compress(blank))
+        checksum = zlib.crc32(blank, checksum)
+    squeezed = b"".join(text) + squeeze.flush()
+    whole = bytearray(member(b""))
+    head = whole[: len(whole) - 8 - len(zlib.compress(b"", wbits=-15))]
+    struct.pack_into("<I", head, 16, len(head) + len(squeezed) + 8)
+    return bytes(head) + squeezed + struct.pack("<II", checksum, GIB & 0xFFFFFFFF)
+
+
+def _new_labels() -> bytes:
+    return b"".join(
+        _window(seq, h=[{"m": "q", "l": [f"d{seq}-{i}", "r"], "b": [1, 1]} for i in range(10_000)])
+        for seq in range(100)
+    )
+
+
+def _evil_strings() -> bytes:
+    device = {"name": EVIL, "major": 8, "minor": 1} | dict.fromkeys(("driver", "controller", "model", "serial"), EVIL)
+    reported = {
+        "h": [{"m": EVIL, "l": [EVIL, EVIL], "b": [1, 1]}],
+        "seen": [{"l": [EVIL, EVIL], "n": 1, "bytes": 1}],
+        "devices": [device],
+        "health": {"notice": EVIL},
+        "gap": EVIL,
+    }
+    asides = [{"type": "mark", "text": EVIL, "changed": {EVIL: {EVIL: EVIL}}}, {"type": "gap", "reason": EVIL}]
+    return b"".join(
+        (*(member(to_bytes(one)) for one in asides), member(to_bytes({"type": EVIL})), _window(0, **reported))
+    )
+
+
+HOSTILE: dict[str, Callable[[], bytes]] = {
+    "a bomb of 1 GiB": _bomb,
+    "1 GiB in many members": lambda: member(b" " * (MAX_TEXT - 1) + b"\n") * 64,
+    "10^6 labels": lambda: _series(b",".join(b'{"m":"q","l":["d%d","r"],"b":[1,1]}' % i for i in range(400_000))) * 3,
+    "new labels in each window": _new_labels,
+    "1,000,000 lines": lambda: member(b"{}\n" * 1_000_000),
+    "empty lists": lambda: _series(b"[]," * 2_700_000 + b"[]"),
+    "NaN": lambda: _series(b'{"m":"q","l":["a","r"],"b":[1,NaN]}') + member(WINDOW + b'],"dt":Infinity}\n'),
+    "bucket 10^9": lambda: _series(b'{"m":"q","l":["a","r"],"b":[1000000000,1]}'),
+    "negative counts": lambda: _series(b'{"m":"q","l":["a","r"],"b":[3,-5]}'),
+    "a label of 1 MB": lambda: _series(b'{"m":"q","l":["' + b"x" * 10**6 + b'","r"],"b":[3,5]}'),
+    "evil strings": _evil_strings,
+    "10^5 deep": lambda: member(b'{"type":"window","h":' + b"[" * 10**5 + b"]" * 10**5 + b"}\n"),
+    "10^5 deep and new": lambda: member(b'{"type":"new","x":' + b'{"x":' * 10**5 + b"1" + b"}" * 10**5 + b"}\n"),
+    "10^4 digits": lambda: member(b'{"type":"window","seq":' + b"9" * 10**4 + b"}\n"),
+    "time goes back": lambda: b"".join(map(_window, (5, 4, 3, 5, 6, 0))),
+    "heads alone": lambda: member(b"x")[:36] * 20_000,
+    "noise": lambda: os.urandom(3_000_000),
+}
+"""What is between header and good window."""
+WINDOWS = {"evil strings": 2, "time goes back": 3}
+"""That can be read; else the good one alone."""
+
+
+def write(path: Path, name: str) -> None:
+    """A hostile recording."""
+    header = encode_origin(ORIGIN) | {"host": EVIL}
+    parts = (
+        member(to_bytes(header), 0),
+        HOSTILE[name](),
+        _good(),
+        member(to_bytes(encode_end(End("closed", WINDOWS.get(name, 1)))), 0),
+    )
+    path.write_bytes(b"".join(parts))

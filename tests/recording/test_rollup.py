@@ -1,0 +1,494 @@
+"""Roll-ups: a report by them is the report by windows to the digit, and where one can't be trusted windows are read."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from recorded import ORIGIN
+
+from latmon.aggregate.accumulator import Minute
+from latmon.model.frame import (
+    Completed,
+    Device,
+    Flow,
+    Frame,
+    Handler,
+    HandlerRuns,
+    Health,
+    Outlier,
+    Outstanding,
+    Series,
+    SoftirqCpu,
+    SoftirqRuns,
+    Taskq,
+    Thread,
+    Traced,
+    Wakeups,
+)
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import PROBE, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.recording import members
+from latmon.recording.codec import End, Gap, encode_frame, to_bytes
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
+from latmon.report import summary
+from latmon.report.totals import Totals
+
+DEVICES = (Device("sda", 8, 0), Device("sdb", 8, 16), Device("dm-0", 253, 0, timed=False))
+START_US = 1_017_000_000
+MINUTES = 5
+PER_MINUTE = 10
+"""Windows: fewer than in a real one, and the same to a sum."""
+
+
+def report(recording, items: Iterable[object]) -> str:
+    totals = Totals(recording.origin.interval_us, devices={one.name: one for one in recording.devices})
+    for item in items:
+        totals.add(item)
+    return json.dumps(summary._whole(recording.origin, totals))
+
+
+def both(path) -> tuple[int, int]:
+    """How many roll-ups were used and windows read; the reports are the same."""
+    recording = open_recording(path)
+    items = list(recording.summed())
+    assert report(recording, recording) == report(recording, items)
+    kinds = [type(item) for item in items]
+    return kinds.count(Minute), kinds.count(Frame)
+
+
+def written(path, frames, between=None, **how):
+    writer = Writer.create(path, ORIGIN, devices=DEVICES, **how)
+    for frame in frames:
+        if between is not None:
+            between(writer, frame)
+        writer.append(frame)
+    writer.close()
+    return path
+
+
+class Load:
+    """Frames of all kinds of values, plain ones unless `odd` says otherwise."""
+
+    def __init__(self, seed: int, *, on_demand: bool = True) -> None:
+        self._rnd = random.Random(seed)
+        self._on_demand = on_demand
+        self._exact = self._rnd.random() < 0.7
+
+    def frames(self, count: int = PER_MINUTE * MINUTES, dt_us: int = 60_000_000 // PER_MINUTE, odd=lambda one: one):
+        mono_us = START_US
+        for seq in range(count):
+            length = dt_us + self._rnd.randrange(-300, 300)
+            mono_us += length
+            yield odd(self._frame(seq, mono_us, length))
+
+    def _histogram(self, top: int = 120) -> Histogram:
+        rnd = self._rnd
+        counts = {rnd.randrange(top): rnd.randrange(1, 50) for _ in range(rnd.randrange(0, 6))}
+        return Histogram.of(counts, rnd.randrange(10**6), rnd.randrange(10**5, 10**6) if self._exact else None)
+
+    def _full(self) -> Histogram:
+        return self._histogram() or Histogram.of({3: 1}, 3, 3 if self._exact else None)
+
+    def _frame(self, seq: int, mono_us: int, dt_us: int) -> Frame:
+        rnd = self._rnd
+        flows = [Flow(one.name, op) for one in DEVICES for op in ("read", "write") if rnd.random() < 0.9]
+        frame = Frame(
+            seq,
+            1.7e9 + mono_us / 1e6,
+            mono_us,
+            dt_us,
+            {Series(*flow, stage): self._histogram() for flow in flows for stage in ("total", "hba")},
+            {flow: Completed(rnd.randrange(100), rnd.randrange(10**6), rnd.choice((None, 7, 8))) for flow in flows},
+            {flow: Completed(rnd.randrange(1, 100), rnd.randrange(10**6), rnd.randrange(99)) for flow in flows},
+            outstanding={
+                one.name: Outstanding(rnd.choice((None, 0, 1, 3)), rnd.choice((None, 0, 2))) for one in DEVICES
+            },
+            health=Health(
+                lost_events=rnd.randrange(2),
+                stale=rnd.randrange(2),
+                skipped=rnd.choice((None, 0, 4)),
+                suppressed=rnd.randrange(2),
+                self_cpu_percent=rnd.choice((None, rnd.random())),
+                probe_cpu_percent=rnd.choice((None, 0.1, 0.2, 0.3)),
+                probe_ns_per_io=rnd.random() * 1000,
+            ),
+        )
+        busy = {flow: Completed(5, 4096) for flow in (Flow(one.name, "read") for one in DEVICES)}
+        frame = replace(frame, kernel={**frame.kernel, **busy})
+        return self._looked_at(frame) if self._on_demand else frame
+
+    def _looked_at(self, frame: Frame) -> Frame:
+        rnd = self._rnd
+        thread = Thread(rnd.randrange(1, 9), "kworker", "other", 120)
+        handler = Handler(rnd.randrange(3), "nvme")
+        series = [Series("sda", "read", stage) for stage in ("queue", "hba", "total")]
+        return replace(
+            frame,
+            above={Flow("sda", "read"): rnd.randrange(3)},
+            outliers=tuple(self._outlier(frame) for _ in range(rnd.randrange(2))),
+            thresholds_us={"sda": rnd.randrange(100, 9000)},
+            traced=Traced(
+                {one: self._full() for one in series},
+                {one: {3: rnd.randrange(9), 40: rnd.randrange(9)} for one in series},
+                {"sda": {"torn": rnd.randrange(3)}},
+                {"sda": {"hard interrupt": rnd.randrange(3)}},
+                off=rnd.randrange(2),
+                one_in=rnd.choice((0, 16)),
+                includes={"hba": ("irq",)},
+            ),
+            handlers={handler: HandlerRuns(self._full(), {"handled": rnd.randrange(4)}, 5, "sda", ("eth0",))},
+            softirqs={SoftirqCpu("BLOCK", rnd.randrange(2)): SoftirqRuns(self._full(), self._full(), {"timer": 2})},
+            wakeups=(Wakeups(thread, self._full(), {"idle": 1}),),
+            taskqs=rnd.choice((None, (Taskq("t", rnd.randrange(3), 1, 60, 1, 2, 3, 4, 10**6, 5, 5, 7),))),
+            depths={
+                "sda": Depths(
+                    {0: rnd.randrange(50), 7: rnd.randrange(50), 300: rnd.randrange(3)},
+                    {1: 4, 2: rnd.randrange(5)},
+                    {3: 5},
+                    {4: Took(5, rnd.randrange(6))},
+                    most=rnd.choice((None, 290)),
+                    corrected=rnd.randrange(2),
+                    source=rnd.choice((PROBE, "sysfs")),
+                )
+            },
+            in_flight=StillInFlight(since_us=START_US - 10, at_us=frame.mono_us - 5, devices=("sda",)),
+            issues={
+                "sda": tuple(
+                    Issue(frame.mono_us - 900 + n, rnd.randrange(10**6), 4096, "read", rnd.randrange(60))
+                    for n in range(5)
+                )
+            },
+        )
+
+    def _outlier(self, frame: Frame) -> Outlier:
+        took = self._rnd.randrange(10**4, 10**6)
+        return Outlier(frame.wall, frame.mono_us, "sda", "read", took, {"hba": took}, pid=7, comm="db")
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("on_demand", [False, True])
+def test_a_report_by_roll_ups_is_the_report_by_windows(tmp_path, seed, on_demand):
+    used, windows = both(written(tmp_path / "r", Load(seed, on_demand=on_demand).frames()))
+    assert used == MINUTES - 2
+    assert windows <= 2 * PER_MINUTE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 60))
+def test_so_it_is_with_many_more(tmp_path, seed):
+    rnd = random.Random(seed)
+
+    def odd(frame: Frame) -> Frame:
+        if rnd.random() > 0.01:
+            return frame
+        return rnd.choice(
+            (
+                replace(frame, gap="probe-restart"),
+                replace(frame, late=True),
+                replace(frame, devices=(DEVICES[0],)),
+                replace(frame, removed=("sdb",)),
+                replace(frame, kernel={}, outstanding={"sda": Outstanding(9, 9)}),
+                replace(frame, health=replace(frame.health, notice="a word")),
+                replace(frame, histograms={Series("sda", "read", "total"): Histogram.of({1: 2}, None, None, 2)}),
+                replace(frame, in_flight=None),
+            )
+        )
+
+    dt_us = rnd.choice((100_000, 500_000, 1_000_000, 10_000_000))
+    frames = Load(seed, on_demand=rnd.random() < 0.5).frames(min(1200, 60_000_000 * MINUTES // dt_us), dt_us, odd)
+    both(written(tmp_path / "r", frames, redact=rnd.random() < 0.3))
+
+
+ODD = {
+    "gap": lambda one: replace(one, gap="probe-restart"),
+    "late": lambda one: replace(one, late=True),
+    "notice": lambda one: replace(one, health=replace(one.health, notice="a word")),
+    "device": lambda one: replace(one, devices=(DEVICES[1],)),
+    "removed": lambda one: replace(one, removed=("sdb",)),
+    "probe": lambda one: replace(one, in_flight=None),
+    "begun": lambda one: replace(one, in_flight=StillInFlight(since_us=one.mono_us - 5)),
+    "waits": lambda one: replace(
+        one, in_flight=StillInFlight((InFlight("sda", "read", one.mono_us - 900_000),), {1: 0}, START_US - 10)
+    ),
+    "coarse": lambda one: replace(one, histograms={Series("sda", "read", "total"): Histogram.of({1: 2}, 3, 3, 2)}),
+    "mixed": lambda one: replace(
+        one,
+        histograms={
+            Series("sda", "read", "total"): Histogram.of({90: 2}, 3, None),
+            Series("sdb", "read", "total"): Histogram.of({90: 2}, 3, 10**6),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_a_minute_that_is_not_plain_is_read_by_its_windows(tmp_path, kind):
+    frames = Load(5, on_demand=kind in ("probe", "begun")).frames(
+        40, odd=lambda one: ODD[kind](one) if one.seq in (14, 15) else one
+    )
+    used, windows = both(written(tmp_path / "r", frames))
+    assert used == 1
+    assert windows >= 30
+
+
+def hangs(seed: int, minutes: int, *, probe: str):
+    """Windows in which I/Os of some devices wait for up to three minutes; a probe follows all, some or no devices."""
+    rnd = random.Random(seed)
+    names = [one.name for one in DEVICES]
+    flight = dict.fromkeys(names, 0)
+    began: dict[str, list[int]] = {name: [] for name in names}
+    until = dict.fromkeys(names, 0)
+    followed = {"all": (), "some": ("sdb",), "none": (), "late": ("sdb",)}[probe]
+    since_us = START_US - 10 if probe != "late" else START_US + 90_000_000
+
+    def odd(frame: Frame) -> Frame:
+        kernel = {}
+        for name in names:
+            if frame.seq >= until[name]:  # a time in which it works is over, or one in which it hangs
+                until[name] = frame.seq + rnd.choice((1, 3, 3 * PER_MINUTE))
+                kernel[Flow(name, "read")] = Completed(5, 5)
+                flight[name] = rnd.choice((0, 0, 2, 7))
+                began[name] = [frame.mono_us - rnd.randrange(5_000_000) for _ in range(flight[name])]
+            else:
+                kernel[Flow(name, "read")] = Completed(0, 0)
+                more = rnd.choice((0, 0, 0, 1))
+                flight[name] += more
+                began[name] += [frame.mono_us - 5_000] * more
+        known = sorted(
+            (
+                InFlight(name, "read", at)
+                for name in followed or names
+                for at in began[name]
+                if at < frame.mono_us - 500_000
+            ),
+            key=lambda one: one.began_us,
+        )
+        reported = StillInFlight(
+            tuple(one for one in known if one.began_us >= since_us), {1: len(known)}, since_us, 0, followed
+        )
+        return replace(
+            frame,
+            kernel=kernel,
+            outstanding={name: Outstanding(n, 0) for name, n in flight.items() if rnd.random() < 0.99 or n},
+            in_flight=None if probe == "none" or frame.mono_us < since_us else reported,
+        )
+
+    return list(Load(seed, on_demand=False).frames(PER_MINUTE * minutes, odd=odd))
+
+
+def waited(path) -> bool:
+    said = json.loads(report(one := open_recording(path), one))
+    return any("in_flight_longest" in reported for reported in said["devices"].values())
+
+
+@pytest.mark.parametrize("probe", ["all", "some", "none", "late"])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 40))])
+def test_minutes_in_which_something_waits_have_a_roll_up(tmp_path, seed, probe):
+    path = written(tmp_path / "r", frames := hangs(seed, 8, probe=probe))
+    used, _ = both(path)
+    assert used >= (1 if probe == "late" else 6)
+    assert waited(path)
+    recording = open_recording(path)
+    for begin in (7, 25, 41):  # who reads from there on doesn't know since when they wait
+        span = frames[begin].mono_us, frames[-1].mono_us
+        assert report(recording, recording.summed(*span)) == report(recording, recording.between(*span))
+
+
+def test_a_hole_and_a_mark_and_a_gap_are_read_by_their_windows(tmp_path):
+    def between(writer, frame):
+        if frame.seq == 14:
+            writer.gap("suspended", 2.0)
+
+    whole = [one for one in Load(6, on_demand=False).frames(50) if one.seq not in (36, 37)]
+    used, _ = both(written(tmp_path / "r", whole, between))
+    assert used == 1
+
+
+def test_a_reader_that_knows_no_roll_ups_reads_every_window(tmp_path):
+    path = written(tmp_path / "r", Load(1).frames(34))
+    recording = open_recording(path)
+    items = list(recording)
+    assert [item.seq for item in items if isinstance(item, Frame)] == list(range(34))
+    assert items[-1] == End("closed", 34)
+    assert recording.damage == []
+
+
+def _members(path):
+    data, at, found = path.read_bytes(), 0, []
+    while (head := members.head_of(data[at : at + 64])) is not None:
+        found.append((at, head))
+        at += head.length
+    return found
+
+
+def test_a_roll_up_says_how_many_bytes_it_stands_for(tmp_path):
+    found = _members(written(tmp_path / "r", Load(1).frames(34)))
+    sums = [(at, head) for at, head in found if head.stands_for]
+    assert len(sums) == 2
+    for at, head in sums:
+        inside = [one for begin, one in found if at - head.stands_for <= begin < at]
+        assert sum(one.length for one in inside) == head.stands_for
+        assert (inside[0].first_us, inside[-1].last_us) == (head.first_us, head.last_us)
+
+
+@pytest.mark.parametrize("what", ["roll-up", "window", "head"])
+def test_damage_is_read_around_and_nothing_comes_twice(tmp_path, what):
+    path = written(tmp_path / "r", Load(2, on_demand=False).frames(40))
+    whole = open_recording(path)
+    said = report(whole, whole)
+    found = _members(path)
+    at, head = next((at, head) for at, head in found if head.stands_for)
+    data = bytearray(path.read_bytes())
+    window = next(begin for begin, _ in found if begin > at - head.stands_for // 2)
+    place = {"roll-up": at + 100, "window": window + 100, "head": window}[what]
+    data[place : place + 20] = bytes(20)
+    path.write_bytes(data)
+    recording = open_recording(path)
+    items = list(recording.summed())
+    if what == "head":  # its windows are read, and one is missing
+        assert sum(isinstance(one, Minute) for one in items) == 1
+        assert report(recording, items) == report(recording, recording)
+    else:  # the sum has the window that can't be read; the windows have what the sum said
+        assert report(recording, items) == said
+        assert (len(recording.damage) == 1) is (what == "roll-up")
+
+
+def test_a_roll_up_of_other_windows_is_not_believed(tmp_path):
+    path = written(tmp_path / "r", Load(2, on_demand=False).frames(40))
+    found = _members(path)
+    at, head = next((at, head) for at, head in found if head.stands_for)
+    data = path.read_bytes()
+    text = members.unpack(data[at : at + head.length])
+    for line, stands_for, first_us in (
+        (text, head.stands_for - 1, head.first_us),
+        (text, head.stands_for, head.first_us + 1),
+        (text, 2**60, head.first_us),
+        (text.replace(b'"minute"', b'"other"'), head.stands_for, head.first_us),
+        (text.replace(b'"windows":', b'"windows":-'), head.stands_for, head.first_us),
+        (text.replace(str(head.last_us).encode(), b"5"), head.stands_for, head.first_us),
+        (b"[" * 1000, head.stands_for, head.first_us),
+        (text * 2, head.stands_for, head.first_us),
+    ):
+        wrong = members.pack(line, first_us, head.last_us, stands_for)
+        path.write_bytes(data[:at] + wrong + data[at + head.length :])
+        used, _ = both(path)
+        assert used == 1
+
+
+LIES = {
+    "more latencies than I/Os": lambda line: line["h"][0].update(n=77_777, b=[60, 77_777]),
+    "another device": lambda line: line["h"][0]["l"].__setitem__(0, "sdz"),
+    "a billion windows": lambda line: line["sums"].update(windows=10**9),
+    "a window less": lambda line: line["sums"].update(windows=line["sums"]["windows"] - 1),
+    "longer": lambda line: line.update(dt=line["mono"] - 1),
+    "shorter": lambda line: line.update(dt=line["sums"]["longest"]),
+    "a long first": lambda line: line["sums"].update(first=line["dt"]),
+    "a gap": lambda line: line.update(gap="suspended"),
+    "a notice": lambda line: line.update(health={"notice": "evil"}),
+    "a device": lambda line: line.update(devices=[{"name": "evil", "major": 1, "minor": 1}]),
+    "a device goes": lambda line: line.update(removed=["sda"]),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_roll_up_that_contradicts_itself_or_its_members_is_not_believed(tmp_path, lie):
+    path = written(tmp_path / "r", Load(2, on_demand=False).frames(40))
+    believed, _ = both(path)
+    at, head = next((at, head) for at, head in _members(path) if head.stands_for)
+    data = path.read_bytes()
+    line = json.loads(members.unpack(data[at : at + head.length]))
+    LIES[lie](line)
+    wrong = members.pack(to_bytes(line), head.first_us, head.last_us, head.stands_for)
+    path.write_bytes(data[:at] + wrong + data[at + head.length :])
+    used, _ = both(path)
+    assert used == believed - 1
+    recording = open_recording(path)
+    list(recording.summed())
+    assert bool(recording.damage) is (lie != "another device")  # one may be new, and then its windows are read
+
+
+def test_a_sum_ends_with_a_window_wherever_the_file_ends(tmp_path):
+    path = written(tmp_path / "r", Load(3, on_demand=False).frames(34))
+    data = path.read_bytes()
+    at, head = [one for one in _members(path) if one[1].stands_for][-1]
+    for end in (at + head.length, at + head.length + 30):
+        path.write_bytes(data[:end])
+        used, windows = both(path)
+        assert used == 1
+        assert windows >= 20
+
+
+def test_any_span_is_summed(tmp_path):
+    path = written(tmp_path / "r", Load(4, on_demand=False).frames(40))
+    recording = open_recording(path)
+    stamps = [one.mono_us for one in recording if isinstance(one, Frame)]
+    for begin, end in ((0, 39), (3, 33), (10, 20), (15, 15), (2, 12), (0, 21)):
+        span = stamps[begin], stamps[end]
+        items = list(recording.summed(*span))
+        assert report(recording, items) == report(recording, recording.between(*span))
+        assert isinstance(items[0], Frame)
+        assert isinstance(items[-1], Frame | Gap | End)
+
+
+def test_what_is_private_is_in_no_roll_up(tmp_path):
+    path = written(tmp_path / "r", Load(1).frames(34), redact=True)
+    sums = [(at, head) for at, head in _members(path) if head.stands_for]
+    data = path.read_bytes()
+    assert sums
+    for at, head in sums:
+        assert b'"db"' not in members.unpack(data[at : at + head.length])
+
+
+def test_a_window_that_says_it_is_a_roll_up_is_read_as_a_window(tmp_path):
+    path = written(tmp_path / "r", Load(2, on_demand=False).frames(5))
+    frames = [one for one in open_recording(path) if isinstance(one, Frame)]
+    found = _members(path)
+    more = replace(frames[-1], mono_us=frames[-1].mono_us + 1_000_000)
+    _, head = found[3]
+    hostile = members.pack(to_bytes(encode_frame(more)), head.first_us, head.last_us, head.length)
+    path.write_bytes(path.read_bytes() + hostile)
+    recording = open_recording(path)
+    assert report(recording, recording.summed()) == report(recording, recording)
+
+
+@pytest.mark.parametrize("times", [30, pytest.param(3000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["flip", "cut"])
+def test_damage_anywhere_counts_no_window_twice(tmp_path, times, kind):
+    """In roll-ups too: a sum holds all of its windows or stands aside."""
+    whole = written(tmp_path / "whole", Load(7, on_demand=False).frames(3 * 4, 20_000_000)).read_bytes()
+    path, rnd = tmp_path / "r", random.Random(times)
+    starts = [at for at, _ in _members(tmp_path / "whole")]
+    assert sum(1 for _, head in _members(tmp_path / "whole") if head.stands_for) == 2
+    last = [begin for begin in starts if begin <= starts[-6]][-1]
+    for number in range(times):
+        data = bytearray(whole)
+        if kind == "flip":
+            data[rnd.randrange(starts[1], len(data))] ^= 1 << rnd.randrange(8)
+        else:
+            del data[last + number * (len(whole) - last) // times :]
+        path.write_bytes(data)
+        recording = open_recording(path)
+        read = [one.mono_us for one in recording if isinstance(one, Frame)]
+        items = list(recording.summed())
+        summed = sum(one.windows if isinstance(one, Minute) else isinstance(one, Frame) for one in items)
+        assert len(read) <= summed <= 12
+        assert [one.mono_us for one in items if isinstance(one, Frame | Minute)] == sorted(
+            {one.mono_us for one in items if isinstance(one, Frame | Minute)}
+        )
+        report(recording, items)
+
+
+@pytest.mark.parametrize("bit", range(10, 15))
+def test_a_roll_up_that_lies_about_its_length_hides_nothing(tmp_path, bit):
+    path = written(tmp_path / "r", Load(7, on_demand=False).frames(12, 20_000_000))
+    at = [at for at, head in _members(path) if head.stands_for][-1]
+    data = bytearray(path.read_bytes())
+    data[at + 16 + bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+    used, windows = both(path)
+    assert used * 3 + windows == 12

@@ -1,0 +1,673 @@
+"""The tracer's process, with shell scripts in place of bpftrace: when it starts, what frames contain, what ends it."""
+
+import asyncio
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from synthetic_btf import ENUM, Btf
+
+from latmon.capture.backend import Options
+from latmon.decode.framer import TracerInterval
+from latmon.model.frame import Completed, Device, Flow, Frame, Health
+from latmon.model.inflight import StillInFlight
+from latmon_backends.bpftrace.program import BpftraceTool
+from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost
+from latmon_backends.probe import outliers
+from latmon_backends.probe.launcher import Direct, ProgramTotals
+from latmon_backends.probe.outliers import Threads
+from latmon_backends.probe.tick_protocol import TracerWindow
+from latmon_backends.tracer import controller
+from latmon_backends.tracer import demand as tracer_budget
+from latmon_backends.tracer.controller import OnDemand
+
+DEVICES = {
+    "sda": Device("sda", 8, 0),
+    "sdb": Device("sdb", 8, 16),
+    "dm-0": Device("dm-0", 253, 0, kind="dm", members=("sda", "sdb"), timed=False),
+}
+NO_AGES = "dm-0: the ages of its I/Os in flight are not known: needs tier A: bpftrace 0.19 or newer, kernel BTF"
+INVENTORY = ScriptInventory(Options(sys=Path("/nonexistent")))
+TICKS = r"""
+ready() { echo '{"type": "printf", "data": "ready x 1"}'; }
+tick() { echo "{\"type\": \"printf\", \"data\": \"tick stages_c $1 ${1}000000\"}"
+         echo '{"type": "printf", "data": "done stages_c"}'; }
+ready; tick 1
+"""
+LIVES = TICKS + "n=1; trap 'exit 0' TERM; while :; do n=$((n + 1)); tick $n; sleep 0.05; done"
+
+
+@pytest.fixture(autouse=True)
+def in_no_time(monkeypatch):
+    monkeypatch.setattr(controller, "LOOK_S", 0.02)
+    monkeypatch.setattr(controller, "REMIX_S", 0.0)
+    monkeypatch.setattr(tracer_budget, "FIRST_AFTER_S", 1e9)
+    monkeypatch.setattr(tracer_budget, "PHASE_S", 0.01)
+
+
+class Measured(Direct):
+    """Whose programs take these percents of a CPU, one after the other, as nobody can tell a real one to."""
+
+    def __init__(self, tool, *percents, skipped=None):
+        super().__init__(tool)
+        self.percents, self.counting = list(percents), []
+        self._ns, self._skipped = 0, skipped
+
+    async def totals(self, _pid):
+        if self._ns % 2:
+            self._ns += 2 * int(1e12 * self.percents[0])  # in 10 ms, or a little more
+        self._ns += 1
+        return ProgramTotals(run_ns=self._ns, skipped=self._skipped)
+
+    async def count_time(self, *, on):
+        self.counting.append(on)
+        return on
+
+
+@pytest.fixture
+async def on_demand(tmp_path):
+    """Makes a Deep whose tool is these lines of shell; each program that is run is kept."""
+    made = []
+
+    def make(lines=LIVES, *, mode="auto", launcher=Direct, devices=DEVICES, globs=(), budget=5.0, clock=time.monotonic):
+        path = tmp_path / "bpftrace"
+        keep = f'for word; do :; done; printf "%s\\0" "$word" >> {tmp_path}/programs\n'
+        path.write_text(f"#!/bin/sh\n{keep}{lines}\n")
+        path.chmod(0o755)
+        options = Options(stages=mode, sys=tmp_path, proc=tmp_path, devices=globs, budget_percent=budget)
+        here = TracerHost(
+            tier="C",
+            always_on={},
+            devices=lambda: devices,
+            selects=lambda one: not globs or one.name in globs,
+            device_name={one.major << 20 | one.minor: name for name, one in devices.items()}.get,
+            threads=Threads(tmp_path),
+        )
+        tool = BpftraceTool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
+        one = OnDemand(options, launcher(tool), BpftracePrograms(options, here, INVENTORY), clock)
+        made.append(one)
+        one.begin()
+        return one
+
+    yield make
+    for one in made:
+        await one.close()
+
+
+@pytest.fixture
+def programs(tmp_path):
+    def read():
+        kept = tmp_path / "programs"
+        return kept.read_text().split("\0")[:-1] if kept.exists() else []
+
+    return read
+
+
+FRAME = Frame(seq=1, wall=0.0, mono_us=1_000_000, dt_us=1_000_000)
+
+
+class Seen(list):
+    """Frames, one after the other, until one is as wanted; what they said is kept."""
+
+    @property
+    def said(self):
+        return "\n".join(one.health.notice for one in self if one.health.notice)
+
+
+async def until(on_demand, wanted, frame=FRAME, seconds=60.0):
+    seen = Seen()
+    async with asyncio.timeout(seconds):
+        while not seen or not wanted(seen[-1]):
+            await asyncio.sleep(0.02)
+            seen.append(on_demand.add_to(frame, on_demand.taken(frame)))
+    return seen
+
+
+def traced(frame):
+    return frame.traced.one_in > 0
+
+
+async def test_all_is_from_the_start_and_for_every_device(on_demand, programs):
+    seen = await until(on_demand(mode="all"), traced)
+    assert len(seen) == 1 or seen[0].traced.one_in == 0  # a busy host looks when it has begun already
+    assert {one.reason for frame in seen[1:-1] for one in frame.traced.absent} <= {"the tracer is starting"}
+    assert seen.said == f"tracing stages of all devices: --stages all; {NO_AGES}"
+    assert seen[-1].traced.devices == ()
+    assert (seen[-1].health.probes_attached, seen[-1].health.probes_wanted) != (0, 0)
+    (program,) = programs()
+    assert "BEGIN" in program
+    assert "@order_c_" in program
+
+
+async def test_basic_starts_nothing(on_demand, programs):
+    one = on_demand(mode="basic")
+    one.request_tracing(("sda",))
+    await asyncio.sleep(0.2)
+    assert one.add_to(FRAME, one.taken(FRAME)) == FRAME
+    assert programs() == []
+
+
+async def test_who_looks_is_served_and_the_kernel_filters(on_demand, programs):
+    one = on_demand()
+    await asyncio.sleep(0.1)
+    assert programs() == []
+    one.request_tracing(("sdb",))
+    seen = await until(one, traced)
+    assert seen[-1].traced.devices == ("sdb",)
+    assert seen.said == "tracing stages of sdb while this screen is open"
+    assert str(8 << 20 | 16) in programs()[0]
+
+
+async def test_a_device_without_requests_is_traced_at_its_members(on_demand):
+    one = on_demand()
+    one.request_tracing(("dm-0",))
+    assert (await until(one, traced))[-1].traced.devices == ("dm-0", "sda", "sdb")
+
+
+async def test_bios_are_traced_unless_the_filter_has_only_devices_with_requests(on_demand, programs):
+    await until(on_demand(mode="all", devices={"sda": DEVICES["sda"]}), traced)
+    for name in ("dm-0", "sda"):
+        one = on_demand()
+        one.request_tracing((name,))
+        await until(one, traced)
+    assert ["@bios_c_" in program for program in programs()] == [True, True, False]
+
+
+def created(name, major, minor=0, **others):
+    return Device(name, major, minor, timed=False, **others)
+
+
+async def test_a_volume_that_is_created_later_is_followed_by_the_program_that_runs(on_demand, programs):
+    """Its filter leaves out the majors of devices with requests, never dm's: other volumes may have none."""
+    devices = {"sda": DEVICES["sda"], "dm-0": Device("dm-0", 253, 0, kind="dm"), "loop0": Device("loop0", 7, 0)}
+    one = on_demand(mode="all", devices=devices)
+    await until(one, traced)
+    devices |= {"dm-1": created("dm-1", 253, 1, kind="dm"), "zram0": created("zram0", 252)}
+    seen = await until(one, lambda frame: "dm-1" in frame.health.notice)
+    assert "dm-1, zram0: the ages of its I/Os in flight are not known" in seen.said
+    (program,) = programs()
+    assert {int(number) for number in re.findall(r"\$major != (\d+)", program)} == {0, 7, 8}
+
+
+async def test_a_device_that_can_not_be_followed_is_named_once_as_long_as_it_is_there(on_demand, programs):
+    devices = {"nvme0n1": Device("nvme0n1", 259, 0)}
+    one = on_demand(mode="all", devices=devices)
+    await until(one, traced)
+    for _ in range(2):
+        devices["nvme1n1"] = created("nvme1n1", 259, 1, kind="nvme-head")
+        seen = await until(one, lambda frame: frame.health.notice)
+        said = "its bios are not traced: its major, 259, had only devices with requests before"
+        assert seen.said == f"nvme1n1: {said}"
+        del devices["nvme1n1"]
+        seen = await until(one, lambda _: not one._notices._unfollowed)
+        assert seen.said == ""
+    assert len(programs()) == 1
+
+
+async def test_a_device_that_the_kernels_filter_lacks_is_taken_in(on_demand, programs):
+    devices = {"sda": DEVICES["sda"]}
+    one = on_demand(mode="all", devices=devices, globs=("sda", "sdb"))
+    await until(one, traced)
+    devices["sdb"] = DEVICES["sdb"]
+    seen = await until(one, lambda frame: "sdb" in frame.traced.devices)
+    assert re.search(r"no stage was traced for \d\.\d s: the tracer was restarted for a new device", seen.said)
+    del devices["sda"]
+    await asyncio.sleep(0.2)
+    assert len(programs()) == 2
+
+
+async def test_the_users_globs_are_a_filter_as_well(on_demand):
+    assert (await until(on_demand(mode="all", globs=("sdb",)), traced))[-1].traced.devices == ("sdb",)
+
+
+MANY = {f"sd{n}": Device(f"sd{n}", 8, 16 * n) for n in range(6)}
+
+
+async def test_what_does_not_fit_the_kernels_filter_is_reported(on_demand):
+    one = on_demand(devices=MANY)
+    for name in MANY:
+        one.request_tracing((name,))
+    seen = await until(one, traced)
+    assert len(seen[-1].traced.devices) == 4
+    (said,) = re.findall(r"stages of ([\w, ]+) are not traced: the kernel's filter has room for 4 devices", seen.said)
+    assert set(said.split(", ")) == MANY.keys() - set(seen[-1].traced.devices)
+
+
+async def test_all_are_traced_where_more_are_wanted_than_fit_and_it_is_reported(on_demand):
+    seen = await until(on_demand(mode="all", devices=MANY, globs=tuple(MANY)), traced)
+    assert seen[-1].traced.devices == ()
+    assert "tracing stages of all devices: --stages all (6 are wanted, the kernel's filter has room for 4)" in seen.said
+
+
+async def test_a_device_that_is_not_there_is_reported(on_demand):
+    one = on_demand()
+    one.request_tracing(("sdx",))
+    seen = await until(one, traced)
+    assert seen.said == f"tracing stages of all devices while this screen is open (sdx not found); {NO_AGES}"
+
+
+BIOS = (
+    TICKS.replace("stages_c", "bios_c")
+    + r"""
+say() { echo "{\"type\": \"printf\", \"data\": \"$1\"}"; }
+map() { echo "{\"type\": \"map\", \"data\": {\"@bios_c_$1\": {\"$DM\": $2, \"$SDA\": $3}}}"; }
+slow() { say "slow bios_c $1 0 R $2 4096 1000000 31000000 30000 30000 0 0 4711 dd"; }
+DM=$((253 << 20)) SDA=$((8 << 20))
+echo '{"type": "lost_events", "data": {"events": 5}}'
+say "tick bios_c 2 2000000"
+slow $DM 1; slow $DM 2; slow $SDA 3
+DM=$((DM << 16)) SDA=$((SDA << 16))
+map above 5 7; map suppressed 3 6; map level 20000 10
+say "done bios_c"
+trap 'exit 0' TERM; while :; do sleep 0.05; done"""
+)
+
+
+async def test_slow_bios_are_counted_and_told_beside_the_requests(on_demand):
+    read, dm = Flow("sda", "read"), Flow("dm-0", "read")
+    frame = replace(FRAME, above={read: 2}, thresholds_us={"sda": 9_000}, health=Health(suppressed=1, lost_events=1))
+    one, windows = on_demand(BIOS, mode="all"), []
+    async with asyncio.timeout(60):
+        while not windows or not windows[-1].interval.above:
+            await asyncio.sleep(0.02)
+            windows.append(one.taken(frame))
+            seen = one.add_to(frame, windows[-1])
+    assert seen.above == {read: 2, dm: 5}
+    assert seen.thresholds_us == {"sda": 9_000, "dm-0": 20_000}
+    assert seen.health.suppressed == 1 + 3
+    assert seen.health.lost_events + sum(window.losses.lost for window in windows[:-1]) == 1 + 5
+    reported = [record for window in windows for record in window.records]
+    assert {record.get("dev") for record in reported} == {253 << 20}
+    assert len(reported) + 3 == seen.above[dm]
+
+
+async def test_a_frame_names_whose_requests_are_followed(on_demand, monkeypatch):
+    """Of the wanted device and its members those that a script told of: none was there for bios."""
+    one = on_demand()
+    one.request_tracing(("dm-0",))
+    await until(one, traced)
+    window = TracerWindow(TracerInterval(in_flight=StillInFlight(devices=("dm-0", "sda")), ages_of=("inflight",)))
+    assert one.add_to(FRAME, window).in_flight.devices == ("sda",)
+    run = one._process.run
+    reported = TracerWindow(TracerInterval(in_flight=StillInFlight()), ticks=1)
+    monkeypatch.setattr(run._ticks, "taken", lambda: reported)
+    assert run.taken().interval.in_flight.devices == run.target.devices == ("dm-0", "sda", "sdb")
+
+
+async def test_other_devices_are_taken_in(on_demand, programs):
+    one = on_demand()
+    one.request_tracing(("sda",))
+    await until(one, traced)
+    one.request_tracing(("sdb",))
+    seen = await until(one, lambda frame: frame.traced.devices == ("sda", "sdb"))
+    assert re.search(r"no stage was traced for \d\.\d s: the tracer was restarted for other devices", seen.said)
+    assert len(programs()) == 2
+
+
+async def test_nobody_looks_any_more(on_demand):
+    one = on_demand()
+    one.request_tracing(("sda",))
+    await until(one, traced)
+    one.set_stages("auto")
+    seen = await until(
+        one,
+        lambda frame: "no longer traced: no open screen shows them" in frame.health.notice,
+    )
+    assert not one.runs
+    assert seen[-1].traced.absent == ()
+
+
+async def test_slow_devices_are_traced_by_themselves(on_demand):
+    one = on_demand()
+    slow = [
+        Frame(
+            seq=n,
+            wall=0.0,
+            mono_us=n * 10**6,
+            dt_us=10**6,
+            above={Flow("sda", "read"): 1},
+            thresholds_us={"sda": 20_000},
+        )
+        for n in range(3)
+    ]
+    for frame in slow:
+        one.taken(frame)
+    seen = await until(one, traced)
+    assert seen.said == "tracing stages of sda: I/Os above 20 ms"
+
+
+async def test_an_end_is_said_and_mended_and_not_for_ever(on_demand, programs):
+    one = on_demand(TICKS + "sleep 0.4; tick 2; echo 'ERROR: out of luck' >&2; exit 1", mode="all")
+    seen = await until(one, lambda frame: "not traced for" in frame.health.notice)
+    assert seen.said.count("ended and is restarted (out of luck)") == 3
+    assert "ended 4 times within a minute, the last time: out of luck" in seen.said
+    assert len(programs()) == 4
+    paused = (await until(one, lambda _: True))[-1]
+    assert "ended 4 times" in paused.traced.absent[0].reason
+    one.set_stages("all")
+    await until(one, lambda _: one.runs)  # the user's word ends the pause
+
+
+async def test_a_silent_process_is_replaced(on_demand, monkeypatch):
+    monkeypatch.setattr(controller, "_SILENT_S", 0.5)
+    monkeypatch.setattr(controller, "_SILENT_TICKS", 0)
+    seen = await until(
+        on_demand(TICKS + "exec sleep 60", mode="all"), lambda frame: "printed nothing" in frame.health.notice
+    )
+    assert "is restarted" in seen.said
+
+
+async def test_a_process_is_not_silent_while_its_reader_is_stopped(on_demand, programs):
+    """Between two looks an hour passes: nobody read meanwhile."""
+    stopped_s = [0.0]
+    one = on_demand(mode="all", clock=lambda: time.monotonic() + stopped_s[0])
+    seen = await until(one, traced)
+    for _ in range(3):
+        stopped_s[0] += 3600
+        await asyncio.sleep(0.1)
+        seen += await until(one, traced)
+    assert "printed nothing" not in seen.said
+    assert len(programs()) == 1
+
+
+async def test_a_script_that_is_refused_is_left_out(on_demand, programs):
+    no = "stdin:1:1-2: ERROR: tracepoint not found: irq:irq_handler_entry"
+    refuses = f"case $word in *irq_handler_entry*) echo '{no}' >&2; exit 1;; esac\n"
+    ticks = LIVES.replace("stages_c", "wakeups_c")
+    seen = await until(on_demand(refuses + ticks, mode="all"), traced)
+    assert "without irqs: tracepoint not found: irq:irq_handler_entry" in seen.said
+    assert "@irqs_c_" not in programs()[-1]
+    assert "@wakeups_c_" in programs()[-1]
+
+
+async def test_where_none_runs_it_is_said_once_and_tried_again_later(on_demand, programs):
+    one = on_demand("echo 'ERROR: no' >&2; exit 1", mode="all")
+    seen = await until(one, lambda frame: "no script of the tracer runs here" in frame.health.notice)
+    tries = len(programs())
+    await asyncio.sleep(0.2)
+    assert len(programs()) == tries
+    assert "no" in seen[-1].traced.absent[0].reason
+    one.set_stages("auto")
+    assert one.add_to(FRAME, one.taken(FRAME)).traced.absent == ()
+
+
+async def test_a_lack_of_rights_is_no_scripts_fault(on_demand, programs):
+    one = on_demand("echo 'ERROR: bpftrace currently only supports running as the root user.' >&2; exit 1", mode="all")
+    await until(one, lambda frame: "root user" in frame.health.notice)
+    assert len(programs()) == 1
+
+
+async def test_many_requests_are_sampled_from_the_beginning(on_demand, programs):
+    one = on_demand()
+    busy = Frame(seq=1, wall=0.0, mono_us=1, dt_us=10**6, seen={Flow("sda", "read"): Completed(100_000, 0)})
+    one.taken(busy)
+    one.request_tracing(())
+    seen = await until(one, traced, busy)
+    assert seen[-1].traced.one_in == 16
+    assert seen.said == f"tracing stages of all devices, one I/O in 16 while this screen is open; {NO_AGES}"
+    assert "@stages_c_" in programs()[-1]
+    # It takes the arrival of each request from stages_c.
+    assert "@order_c_" not in programs()[-1]
+
+
+def test_the_kernel_tells_where_a_requests_flags_are(tmp_path):
+    assert INVENTORY.flag_bits == outliers.USUAL
+    btf = Btf()
+    rows = [btf.name("__REQ_SYNC"), 3, btf.name("__REQ_FUA"), 5]
+    btf.add(ENUM, "req_flag_bits", 4, rows=2, more=rows)
+    (tmp_path / "kernel/btf").mkdir(parents=True)
+    (tmp_path / "kernel/btf/vmlinux").write_bytes(btf.blob())
+    assert ScriptInventory(Options(sys=tmp_path)).flag_bits == {"sync": 3, "fua": 5}
+
+
+@pytest.fixture
+def measuring(monkeypatch):
+    monkeypatch.setattr(tracer_budget, "FIRST_AFTER_S", 0.0)
+    monkeypatch.setattr(tracer_budget, "EVERY_S", 0.05)
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_above_the_budget_a_sample_then_nothing(on_demand):
+    one = on_demand(launcher=lambda tool: Measured(tool, 1.0))
+    one.request_tracing(())
+    seen = await until(one, lambda frame: "has no budget" in frame.health.notice)
+    assert "the budget is 5 %" in seen.said
+    assert {frame.traced.one_in for frame in seen} <= {0, 1, 256}
+    assert re.search(r"one I/O in 256", seen.said)
+    assert any(frame.health.probe_cpu_percent for frame in seen)
+    after = (await until(one, lambda _: True))[-1]
+    assert "budget" in after.traced.absent[0].reason
+    assert one._launcher.counting[-1] is False
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_without_a_budget_it_is_measured_no_more_often(on_demand, monkeypatch):
+    monkeypatch.setattr(tracer_budget, "EVERY_S", 1e9)
+    one, steps = on_demand(launcher=lambda tool: Measured(tool, 1.0), budget=0.0), []
+    step = one._step
+
+    async def counted():
+        await step()
+        steps.append(one)
+
+    monkeypatch.setattr(one, "_step", counted)
+    one.request_tracing(())
+    await until(one, lambda frame: frame.health.probe_cpu_percent)
+    steps.clear()
+    await until(one, lambda _: len(steps) > 3)
+    assert one._launcher.counting == [True, False]
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_runs_that_the_kernel_left_out_are_added_to_those_of_the_always_on_probe(on_demand):
+    one = on_demand(mode="all", launcher=lambda tool: Measured(tool, 0.0, skipped=7))
+    frame = replace(FRAME, health=Health(skipped=2))
+    seen = await until(one, lambda frame: frame.health.probe_cpu_percent is not None, frame)
+    seen += await until(one, lambda frame: frame.health.skipped == 2, frame)
+    assert sum(frame.health.skipped - 2 for frame in seen) == 7
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_an_explicit_all_knows_no_budget(on_demand):
+    one = on_demand(launcher=lambda tool: Measured(tool, 1.0), mode="all")
+    await until(one, lambda frame: frame.health.probe_cpu_percent)
+    await asyncio.sleep(0.3)
+    assert one.runs
+    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 1
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_what_cannot_be_measured_is_not_known(on_demand):
+    one = on_demand(mode="all")
+    one._launcher.count_time = lambda **_: asyncio.sleep(0, False)
+    seen = await until(one, traced)
+    assert {frame.health.probe_cpu_percent for frame in seen} == {None}
+
+
+@pytest.mark.parametrize("lines", [LIVES, "exec sleep 60"], ids=["while it runs", "while it starts"])
+async def test_it_ends_in_time(on_demand, lines):
+    one = on_demand(lines, mode="all")
+    await asyncio.sleep(0.5)
+    async with asyncio.timeout(30):
+        await one.close()
+    assert not one.runs
+
+
+async def test_a_mistake_of_ours_ends_the_on_demand_probes_and_nothing_else(on_demand, monkeypatch):
+    monkeypatch.setattr(BpftracePrograms, "target", None)
+    one = on_demand(mode="all")
+    seen = await until(one, lambda frame: "failed" in frame.health.notice)
+    assert "TypeError" in seen[-1].traced.absent[0].reason
+    assert (await until(one, lambda _: True)).said == ""
+
+
+# Ends
+
+
+SLOW = "trap 'sleep 0.8; echo > ${0%/*}/ended; exit 0' TERM; "
+SLOW_END = LIVES.replace("trap 'exit 0' TERM; ", SLOW)
+
+
+async def it_runs(on_demand, *, yes=True):
+    async with asyncio.timeout(60):
+        while on_demand.runs != yes:  # noqa: ASYNC110 - it has no event for that
+            await asyncio.sleep(0.02)
+
+
+def lives_on(pid):
+    return Path(f"/proc/{pid}").exists()
+
+
+async def test_who_quits_in_the_middle_of_a_stop_lets_it_end_and_leaves_nobody(on_demand, tmp_path):
+    one = on_demand(SLOW_END)
+    one.request_tracing(("sda",))
+    await until(one, traced)
+    run = one._process.run
+    one.set_stages("basic")
+    await asyncio.sleep(0.3)
+    await one.close()
+    assert not one.runs
+    assert not lives_on(run.probe.pid)
+    assert run._reading.done()
+    assert (tmp_path / "ended").exists()
+
+
+async def test_who_quits_in_a_hurry_while_they_compile_leaves_nobody(on_demand, tmp_path):
+    one = on_demand(SLOW + "while :; do sleep 0.02; done")
+    one.request_tracing(("sda",))
+    await asyncio.sleep(0.5)
+    steering = one._steering
+    ending = asyncio.create_task(one.finish())
+    await asyncio.wait({ending}, timeout=0.2)
+    ending.cancel()
+    await asyncio.wait({ending})
+    await one.close()
+    assert steering.done()
+    assert (tmp_path / "ended").exists()
+
+
+async def test_what_no_frame_has_taken_yet_survives_the_stop(on_demand):
+    one = on_demand(LIVES)
+    one.request_tracing(("sda",))
+    await until(one, traced)
+    await asyncio.sleep(0.3)
+    one.set_stages("basic")
+    await it_runs(one, yes=False)
+    frame = one.add_to(FRAME, window := one.taken(FRAME))
+    assert window.ticks > 1
+    assert (frame.traced.one_in, frame.traced.devices) == (1, ("sda",))
+    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 0
+
+
+SAYS_ITS_LAST = (
+    TICKS.replace("stages_c", "bios_c")
+    + r"""
+say() { echo "{\"type\": \"printf\", \"data\": \"$1\"}"; }
+map() { echo "{\"type\": \"map\", \"data\": {\"@bios_c_$1\": {\"$2\": $3}}}"; }
+last() {
+    say "slow bios_c $((253 << 20)) 0 R 1 4096 1000000 31000000 30000 30000 0 0 4711 dd"
+    say "last bios_c 2 2000000"
+    map above $((253 << 36)) 5; map own 0 1
+}
+trap 'last; exit 0' TERM; while :; do sleep 0.05; done"""
+)
+
+
+async def test_what_they_say_to_their_end_is_reported_with_the_next_frame(on_demand):
+    one = on_demand(SAYS_ITS_LAST, mode="all")
+    await it_runs(one)
+    one.set_stages("basic")
+    await it_runs(one, yes=False)
+    window = one.taken(FRAME)
+    assert window.interval.above == {Flow("dm-0", "read"): 5}
+    assert len(window.records) == 1
+    assert window.losses.undecoded == 0
+
+
+async def test_the_last_frame_has_what_a_stop_that_was_under_way_still_brings(on_demand):
+    one = on_demand(SAYS_ITS_LAST.replace("'last;", "'sleep 0.5; last;"), mode="all")
+    await it_runs(one)
+    one.set_stages("basic")
+    await asyncio.sleep(0.2)
+    await one.finish()
+    assert one.taken(FRAME).interval.above == {Flow("dm-0", "read"): 5}
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_whatever_begins_again_says_how_long_nothing_was_traced(on_demand):
+    hole = r"no stage was traced for \d\.\d s: the tracer was restarted "
+    dear = on_demand(launcher=lambda tool: Measured(tool, 1.0))
+    dear.request_tracing(())
+    seen = await until(dear, lambda frame: "one I/O in" in frame.health.notice)
+    assert re.search(hole + "for a coarser sample", seen.said)
+    dies = on_demand(TICKS + "sleep 0.4; exit 1", mode="all")
+    seen = await until(dies, lambda frame: "no stage was" in frame.health.notice)
+    assert re.search(hole + "after its end", seen.said)
+
+
+VOLUME = {
+    **{name: Device(name, 8, 16 * at) for at, name in enumerate(("a1", "a2", "a3", "a4", "a5", "sdw", "sdx", "sdy"))},
+    "md0": Device("md0", 9, 0, kind="md", members=("a1", "a2", "a3", "a4", "a5"), timed=False),
+}
+
+
+async def test_where_all_are_traced_nobody_is_left_out_and_nothing_is_started_again(on_demand, programs):
+    one = on_demand(devices=VOLUME)
+    for name in ("a1", "sdw", "sdx", "sdy", "md0"):
+        one.request_tracing((name,))
+    seen = await until(one, traced)
+    one.request_tracing(("a2",))
+    await asyncio.sleep(0.2)
+    seen += await until(one, traced)
+    assert any("tracing stages of all devices" in frame.health.notice for frame in seen)
+    assert not any("not traced" in frame.health.notice for frame in seen)
+    assert len(programs()) == 1
+
+
+async def test_a_pause_that_is_over_is_no_reason_any_more(on_demand):
+    one = on_demand("exec sleep 60")
+    one._paused_until = one._clock() - 1
+    one.request_tracing(("sda",))
+    await until(one, lambda frame: frame.traced.absent)
+    one.set_stages("all")
+    assert {missing.reason for missing in one.add_to(FRAME, one.taken(FRAME)).traced.absent} == {
+        "the tracer is starting"
+    }
+
+
+# A window without a tick
+
+
+async def test_a_window_of_which_nothing_was_told_is_not_traced(on_demand, tmp_path):
+    go = tmp_path / "go"
+    one = on_demand(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
+    await until(one, lambda frame: frame.traced.one_in == 1)
+    silent = one.add_to(FRAME, one.taken(FRAME))
+    assert silent.traced.one_in == 0
+    assert {missing.reason for missing in silent.traced.absent} == {"the tracer printed nothing in this interval"}
+    go.touch()
+    late = replace(FRAME, mono_us=9_000_000)
+    seen = await until(one, lambda frame: frame.traced.one_in == 1, late)
+    assert "the tracer's output was late: the window includes the 8.0 s before it" in seen.said
+
+
+async def test_a_frame_waits_a_little_for_what_is_reported_of_its_interval(on_demand, tmp_path):
+    go = tmp_path / "go"
+    one = on_demand(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
+    await until(one, lambda frame: frame.traced.one_in == 1)
+    begun = time.monotonic()
+    await one.settled(0.1)
+    assert time.monotonic() - begun > 0.09
+    waiting = asyncio.ensure_future(one.settled(600))
+    await asyncio.sleep(0.05)
+    go.touch()
+    await waiting
+    assert one.add_to(FRAME, one.taken(FRAME)).traced.one_in == 1
+
+
+async def test_no_frame_waits_for_probes_that_have_not_begun(on_demand):
+    one = on_demand("exec sleep 60", mode="all")
+    async with asyncio.timeout(30):
+        await one.settled(600)

@@ -1,0 +1,610 @@
+"""Back in time: the screen of any moment is the one that a session had then, live and in a replay, by the same keys."""
+
+import asyncio
+import re
+import threading
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from frames import ORIGIN, START_MONO, START_WALL, Source, host, on_demand_host
+
+from latmon.capture.backend import Options
+from latmon.capture.registry import Request
+from latmon.capture.session import Session
+from latmon.findings.rule import Settings
+from latmon.model.frame import Frame, Health, Mark
+from latmon.model.histogram import Histogram
+from latmon.recording.archive import Archive
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
+from latmon.report.summary import Evaluated, summarise, summary_of
+from latmon.report.totals import Totals
+from latmon.support.errors import LatmonError
+from latmon.support.paths import data_dir
+from latmon.support.theme import load_theme
+from latmon.tui import time_travel
+from latmon.tui.app import LatmonApp
+from latmon.tui.canvas import Canvas
+from latmon.views.heatmap import RAMP
+from latmon.views.lines import plain
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Selection
+from latmon.views.units import clock
+from latmon_backends.replay import Recorded, ReplayBackend, open_several
+
+BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)
+MARKED = Mark("max_vec 4", START_MONO + 110_500_000, START_WALL + 110.5)
+
+
+def some(seconds=140):
+    """With a mark, a restart, a loss, a hole and a clock that was set."""
+    frames = host(4, seconds, odd="nvme1n1", ios=30)
+    frames[110] = replace(frames[110], marks=(MARKED,))
+    frames[114] = replace(frames[114], gap="probe-restart")
+    frames[118] = replace(frames[118], health=Health(lost_events=3))
+    frames[122:] = [replace(one, wall=one.wall + 30) for one in frames[122:]]
+    return [one for one in frames if one.seq not in (127, 128)]
+
+
+FRAMES = some()
+
+
+def session(frames, **options):
+    made = Scene(options.pop("selection", Selection()), **options)
+    made.opened(BEGUN)
+    for one in frames:
+        made.append(one)
+    return made
+
+
+def drawn(made, size):
+    return [plain(line) for line in screen_lines(made, (), *size)]
+
+
+def app_of(source, **options):
+    app = LatmonApp(
+        source,
+        theme=load_theme("dark", (data_dir("themes"),)),
+        depth="none",
+        selection=options.pop("selection", Selection()),
+        **options,
+    )
+    app.scene.at_once = True
+    return app
+
+
+def screen(app):
+    canvas = app.screen.query_one(Canvas)
+    return "\n".join(canvas.render_line(y).text for y in range(canvas.size.height))
+
+
+async def arrived(pilot, many):
+    """Wait until so many frames came and are painted."""
+    async with asyncio.timeout(60):
+        while pilot.app.scene.edge.store.arrived < many or pilot.app._pace.coming:
+            await pilot.pause(0.02)
+    await pilot.pause(0.02)
+
+
+async def shown(pilot, words):
+    """Until the screen says so."""
+    async with asyncio.timeout(60):
+        while words not in " ".join(screen(pilot.app).split()):
+            await pilot.pause(0.02)
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    path = tmp_path_factory.mktemp("travel") / "a.latmon.jsonl.gz"
+    writer = Writer.create(path, BEGUN)
+    for one in FRAMES:
+        writer.append(one)
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("screen_name", "size"),
+    [
+        ("overview", (80, 24)),
+        *(
+            pytest.param(name, size, marks=pytest.mark.slow)
+            for name in ("overview", "stages", "outstanding", "interrupts")
+            for size in ((80, 24), (160, 50))
+        ),
+    ],
+)
+def test_a_moment_looks_as_it_did(size, screen_name, recording):
+    selection = Selection(screen=screen_name)
+    live = session(FRAMES, selection=selection)
+    file = Recorded(open_several([recording]))
+    for _ in file.scan():
+        pass
+    replayed = Scene(selection, archive=file)
+    replayed.opened(BEGUN, file)
+    for many in (75, 124, len(FRAMES)):
+        then = session(FRAMES[:many], selection=selection)
+        then.pause()
+        at = live.archive.stamps.nearest(FRAMES[many - 1].mono_us)
+        edge = session(FRAMES[:many], selection=selection)
+        for made in (live, replayed, then, edge):
+            made.has_strip = False  # it is all of the time that each has
+        for made in (live, replayed):
+            made.travel(at)
+            assert drawn(made, size)[1:] == drawn(then, size)[1:]
+        # at the edge the same, but for the title and what is said of the step
+        shown, lived = drawn(live, size), drawn(edge, size)
+        assert sum(a != b for a, b in zip(shown, lived, strict=True)) <= 3
+
+
+def test_a_step_shows_what_a_fresh_look_does(recording):
+    """Both ways, far and near, with the sums that are moved along; the stages' screen after another one too."""
+    file = Recorded(open_several([recording]))
+    walked = Scene(Selection(), archive=file)
+    walked.opened(BEGUN, file)
+    for number in (100, 101, 99, 104, 84, 105, 20, 130, 129):
+        fresh = Scene(Selection(), archive=file)
+        fresh.opened(BEGUN, file)
+        for made in (walked, fresh):
+            made.travel(file.stamps[number])
+        assert drawn(walked, (80, 24)) == drawn(fresh, (80, 24))
+    for made in (walked, fresh):
+        made.choose(replace(made.selection, screen="stages"))
+    whole = Scene(Selection(screen="stages"), archive=file)
+    whole.opened(BEGUN, file)
+    whole.travel(file.stamps[129])
+    assert drawn(walked, (80, 24)) == drawn(whole, (80, 24)) == drawn(fresh, (80, 24))
+
+
+def test_a_look_takes_its_time_and_a_new_one_ends_it(recording):
+    file = Recorded(open_several([recording]))
+    made = Scene(Selection(), archive=file)
+    made.opened(BEGUN, file)
+    made.travel(file.stamps[40])
+    made.at_once = False
+    made.travel(file.stamps[100])
+    before = drawn(made, (80, 24))
+    made.proceed()
+    assert made.at == file.stamps[40]
+    assert "reading 03:01:41" in before[-3]
+    assert drawn(made, (80, 24)) == before
+    made.travel(file.stamps[60])
+    parts = 0
+    while made.towards is not None:
+        made.proceed()
+        parts += 1
+    assert made.at == file.stamps[60]
+    assert parts > 20
+    made.travel(file.stamps[90])
+    made.resume()
+    assert made.towards is None
+
+
+class Unread(Archive):
+    """Counts the reads of what it keeps."""
+
+    reads = 0
+
+    def frames(self, after_us, until_us, *, totals=False):
+        self.reads += 1
+        return super().frames(after_us, until_us, totals=totals)
+
+
+def going_on(frames, selection):
+    """A live session, as the app has it: nothing waits for a read."""
+    made = session(frames, selection=selection, archive=Unread(), findings=Settings())
+    made.at_once = made.findings_state.at_once = False
+    while made.findings_state.is_pending:
+        made.findings_state.proceed()
+    return made
+
+
+ON_DEMAND = on_demand_host(6, 140, ios=6)
+
+
+@pytest.mark.parametrize("screen_name", ["overview", "stages", "outstanding", "outliers", "interrupts", "findings"])
+def test_space_freezes_what_is_shown_without_a_read(screen_name):
+    selection = Selection(screen=screen_name)
+    made = going_on(ON_DEMAND[:70], selection)
+    before = drawn(made, (80, 24))
+    made.pause()
+    frozen = drawn(made, (80, 24))
+    assert made.towards is None
+    assert "PAUSED 03:01:10" in frozen[0]
+    assert frozen[1:] == before[1:]
+    for one in ON_DEMAND[70:]:
+        made.append(one)
+    assert drawn(made, (80, 24))[1:] == before[1:]
+    assert made.archive.reads == 0
+    made.resume()
+    while made.findings_state.is_pending:
+        made.findings_state.proceed()
+    assert drawn(made, (80, 24)) == drawn(going_on(ON_DEMAND, selection), (80, 24))
+
+
+def test_other_ops_and_another_window_of_a_frozen_screen_need_no_read():
+    made = going_on(ON_DEMAND[:70], Selection())
+    made.pause()
+    for one in ON_DEMAND[70:80]:
+        made.append(one)
+    wanted = Selection(op="write", window_us=30_000_000)
+    made.choose(wanted)
+    other = going_on(ON_DEMAND[:70], wanted)
+    assert drawn(made, (80, 24))[1:-1] == drawn(other, (80, 24))[1:-1]
+    assert made.archive.reads == 0
+
+
+def test_a_step_shows_the_neighbouring_window_before_anything_is_read():
+    made, there = going_on(FRAMES[:90], Selection()), FRAMES[88]
+    made.travel(made.archive.stamps.beside(made.edge.until_us, -1))
+    assert made.archive.reads == 0
+    at_once = drawn(made, (80, 24))
+    assert f"PAUSED {clock(there.wall)}, reading …" in at_once[0]
+    while made.towards is not None:
+        made.proceed()
+    read = drawn(made, (80, 24))
+    assert f"PAUSED {clock(there.wall)}, 1 s behind" in read[0]
+    assert at_once[1:-3] == read[1:-3]
+
+
+@pytest.mark.parametrize("screen_name", ["stages", "outstanding", "outliers", "interrupts"])
+def test_what_is_still_being_read_is_not_shown_as_known(screen_name):
+    made = going_on(ON_DEMAND[:70], Selection(screen=screen_name))
+    made.travel(made.archive.stamps[60])
+    at_once = drawn(made, (80, 24))
+    assert "reading 03:01:01" in at_once[2]
+    assert not any("nvme" in line or "off" in line for line in at_once)
+    while made.towards is not None:
+        made.proceed()
+    read = drawn(made, (80, 24))
+    fresh = going_on(ON_DEMAND[:70], Selection(screen=screen_name))
+    fresh.at_once = True
+    fresh.travel(fresh.archive.stamps[60])
+    assert read[1:-1] == drawn(fresh, (80, 24))[1:-1]
+
+
+def test_a_moment_that_is_not_in_memory_is_read_before_it_is_shown():
+    made = going_on(FRAMES[:90], Selection())
+    made.edge.store.frames.popleft()
+    made.travel(made.archive.stamps[3])
+    assert made.at is None
+    assert made.towards == made.archive.stamps[3]
+
+
+async def test_space_goes_on_from_a_time_that_is_still_being_read(recording):
+    app = app_of(ReplayBackend([recording], speed=0), mode="REPLAY")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shown(pilot, "REPLAY PAUSED")
+        app.scene.at_once = False
+        await pilot.press("t", *"03:01:00", "enter", "space")
+        await arrived(pilot, len(FRAMES))
+        async with asyncio.timeout(30):
+            while app.scene.edge.until_us != FRAMES[-1].mono_us or app.scene.at is not None:
+                await pilot.pause(0.02)
+
+
+def test_what_happened_is_on_the_axis_and_named_where_one_stands():
+    made = session(FRAMES, ink=RAMP)
+    for size in ((80, 24), (160, 50)):
+        made.resume()
+        axis = next(line for line in drawn(made, size) if "└" in line)
+        assert re.sub(r"[^MRLCG]", "", axis) == "MRLCG"
+        for number, said in (
+            (111, "mark: max_vec 4"),
+            (115, "the probe was restarted"),
+            (119, "lost: 3 events"),
+            (123, "the clock was set forward by 30s"),
+            (129, "gap: nothing for 2s"),
+        ):
+            made.travel(made.archive.stamps.nearest(START_MONO + number * 1_000_000))
+            assert said in " ".join(drawn(made, size)[-3:-1])
+
+
+@pytest.mark.slow
+async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    source = Source(host(3, 400, ios=5), pace=0.05)
+    notes = []
+    app = app_of(source, mark=notes.append)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await arrived(pilot, 60)
+        await pilot.press("left_square_bracket")
+        first = re.search(r"PAUSED (\d\d:\d\d:\d\d), \d+ s behind", screen(app))
+        await pilot.press("left_curly_bracket")
+        at = app.scene.at
+        assert first
+        before = app.scene.edge.store.arrived
+        await pilot.pause(0.3)
+        assert app.scene.edge.store.arrived > before
+        assert app.scene.at == at
+        await pilot.press("right_square_bracket", "right_square_bracket")
+        assert app.scene.at.mono_us == at.mono_us + 2_000_000
+        await pilot.press("g")
+        assert app.scene.at.mono_us == START_MONO + 1_000_000
+        await pilot.press("t", *"03:00:33", "enter")
+        assert app.scene.at.wall == START_WALL + 33
+        await pilot.press("t", *"-5", "s", "enter")
+        assert app.scene.at.wall == START_WALL + 28
+        await pilot.press("t", *"nonsense", "enter")
+        assert "'nonsense' is no time such as 13:04:12" in screen(app)
+        await pilot.press("t", *"05:00", "enter")
+        assert "05:00:00 isn't there" in screen(app)
+        await pilot.press("t", *"03:00:55", "enter", "w")
+        await shown(pilot, "saved 55 windows")
+        saved = next(tmp_path.glob("db-07-*.latmon.jsonl.gz"))
+        assert saved.name in screen(app).replace("\n", "").replace(" ", "")
+        recording = open_recording(saved)
+        windows = [one for one in recording if isinstance(one, Frame)]
+        assert [one.seq for one in windows] == list(range(1, 56))
+        assert not recording.damage
+        await pilot.press("w")
+        async with asyncio.timeout(60):
+            while not list(tmp_path.glob("db-07-*-2.latmon.jsonl.gz")):
+                await pilot.pause(0.02)
+        await pilot.press("m", *"set x", "enter")
+        assert notes == ["set x"]
+        await pilot.press("m", *"no", "escape", "G")
+        assert notes == ["set x"]
+        assert app.scene.at is None
+        assert "LIVE" in screen(app)
+
+
+async def test_a_replay_goes_by_the_same_keys_and_stays_open_at_its_end(recording):
+    app = app_of(ReplayBackend([recording], speed=0), mode="REPLAY")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shown(pilot, "REPLAY PAUSED")
+        assert app.scene.at.mono_us == FRAMES[-1].mono_us
+        await pilot.press("g", "right_curly_bracket", "right_curly_bracket")
+        assert app.scene.at.mono_us == FRAMES[20].mono_us
+        await pilot.press("m")
+        assert "a recording isn't changed" in screen(app)
+        await pilot.press("space")
+        await arrived(pilot, len(FRAMES))
+        async with asyncio.timeout(60):
+            while app.scene.ended is None:
+                await pilot.pause(0.02)
+        assert app.scene.edge.until_us == FRAMES[-1].mono_us
+        assert app.is_running
+        await pilot.press("left_square_bracket")
+        assert app.scene.at.mono_us == FRAMES[-2].mono_us
+        await pilot.press("space")
+        async with asyncio.timeout(60):
+            while app.scene.edge.until_us != FRAMES[-1].mono_us:
+                await pilot.pause(0.02)
+        assert app.scene.edge.until_us == FRAMES[-1].mono_us
+
+
+async def test_what_is_saved_of_a_redacted_capture_names_no_host(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app = app_of(Source(FRAMES[:30], origin=BEGUN), redact=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await arrived(pilot, 30)
+        await pilot.press("w")
+        await shown(pilot, "saved 30 windows")
+    (saved,) = tmp_path.iterdir()
+    assert saved.name.startswith("host-")
+    assert open_recording(saved).origin.host == "redacted"
+
+
+async def test_the_screen_is_saved_as_a_picture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app = app_of(Source(FRAMES[:30], origin=BEGUN))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await arrived(pilot, 30)
+        for name in ("first", "second"):
+            await pilot.press("2" if name == "first" else "1", "P")
+            await shown(pilot, f"in {tmp_path}"[:40])
+            app._unsay()
+    first, second = sorted(tmp_path.iterdir(), key=lambda one: len(one.name))
+    assert re.fullmatch(r"db-07-\d{8}T\d{6}Z\.svg", first.name)
+    assert second.name == first.name.replace(".svg", "-2.svg")
+    assert first.stat().st_mode & 0o777 == 0o600
+    picture = ET.fromstring(first.read_text())
+    assert picture.get("viewBox") == f"0 0 {102 * 8.4:.1f} {31 * 18}"
+    words = " ".join("".join(one.itertext()) for one in picture.iter("{http://www.w3.org/2000/svg}text"))
+    assert "db-07" in words
+    assert "latmon 0.1.0" in words
+
+
+async def test_a_recording_begins_in_the_directory_that_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    toggled = threading.Event()
+    app = app_of(Source(FRAMES[:5]), toggle_recording=toggled.set)
+    async with app.run_test(size=(200, 30)) as pilot:
+        await pilot.press("R")
+        assert toggled.is_set()
+        async with asyncio.timeout(60):
+            while not app.scene._reported.directory:  # noqa: ASYNC110 - it has no event for that
+                await asyncio.sleep(0.02)
+        assert app.scene._reported.directory == str(tmp_path)
+
+
+async def test_a_picture_follows_no_link_and_a_redacted_capture_has_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setattr(time_travel.target, "unused", lambda path, _suffix: path)
+    wanted = time_travel.target.recording_name("db-07", FRAMES[29].wall, ".svg")
+    (tmp_path / wanted).symlink_to(elsewhere)
+    app = app_of(Source(FRAMES[:30], origin=BEGUN))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await arrived(pilot, 30)
+        await pilot.press("P")
+        await shown(pilot, "never overwritten")
+    app = app_of(Source(FRAMES[:30], origin=BEGUN), redact=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await arrived(pilot, 30)
+        await pilot.press("P")
+        await shown(pilot, "not saved: a picture shows names")
+    assert not elsewhere.exists()
+    assert [one.name for one in tmp_path.iterdir()] == [wanted]
+
+
+async def test_the_screen_goes_on_while_a_window_is_saved(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    going_on = threading.Event()
+    monkeypatch.setattr(time_travel, "save", lambda *_, **__: going_on.wait(600) and 7)
+    app = app_of(Source(FRAMES[:30], origin=BEGUN))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await arrived(pilot, 30)
+        await pilot.press("w")
+        assert "saving …" in screen(app)
+        await pilot.press("left_square_bracket")
+        assert app.scene.at.mono_us == FRAMES[28].mono_us
+        going_on.set()
+        await shown(pilot, "saved 7 windows")
+
+
+async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):
+    """A real collector; the user steps back, frames and the recording go on."""
+    path = tmp_path / "live.latmon.jsonl.gz"
+    started = Session(Request("demo", Options(interval_us=100_000), record=path))
+    scene = Scene(Selection(), archive=Archive())
+    try:
+        async with asyncio.timeout(60), started.feed as feed:
+            scene.opened(feed.origin)
+            seen = 0
+            async for one in feed.frames():
+                scene.append(one, feed.line)
+                seen += 1
+                if seen == 8:
+                    scene.travel(scene.archive.stamps[4])
+                    held = drawn(scene, (80, 24))[1:]
+                    started.mark("while stepped back")
+                if seen >= 16 and scene.archive.moments:
+                    break
+            assert drawn(scene, (80, 24))[1:] == held
+    finally:
+        started.close()
+    assert any(one.text == "mark: while stepped back" for one in scene.archive.moments)
+    last = max(scene.archive.stamps.mono_us)
+    assert list(scene.archive.frames(0, last))
+    recorded = [one for one in open_recording(path) if isinstance(one, Frame)]
+    assert recorded[-1].mono_us >= last
+
+
+@pytest.mark.parametrize("backend", [pytest.param("demo", marks=pytest.mark.slow), "procfs"])
+async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path, backend):
+    """All that a report says, to the digit and with nothing left out of it; frames of a replay too."""
+    path = tmp_path / "live.latmon.jsonl.gz"
+    started = Session(Request(backend, Options(interval_us=100_000), record=path, duration_us=2_000_000))
+    live, frames = Totals(100_000), []
+    ended = ""
+    try:
+        async with asyncio.timeout(60), started.feed as feed:
+            try:
+                async for one in feed.frames():
+                    if live.first is None:
+                        started.mark("at the start")
+                    frames.append(one)
+                    for item in (*one.marks, replace(one, marks=())):
+                        live.add(item)
+            except LatmonError as error:
+                ended = str(error)
+            origin = feed.origin
+    finally:
+        started.close()
+    assert "as asked" in ended
+    recording = open_recording(path)
+    source = SimpleNamespace(origin=origin, devices=(), damage=[], is_live=False, span=lambda: (0, 0))
+    evaluated = Evaluated(source)
+    for one in frames:
+        evaluated.add(one)
+    shown = summary_of(source, live) | evaluated.summary()
+    read = summarise(recording)
+    assert read["intervals"] >= 5
+    assert read["marks"]
+    assert shown == read
+    replayed = Totals(100_000)
+    async with ReplayBackend([path], speed=0) as replay:
+        async for one in replay.frames():
+            for item in (*one.marks, replace(one, marks=())):
+                replayed.add(item)
+    assert read.items() >= summary_of(recording, replayed).items()
+
+
+WORST = 60
+
+
+@pytest.fixture(scope="module")
+def with_a_burst(tmp_path_factory):
+    """Two minutes and a half with a mark, one second with the slowest I/O and one second somewhat slow."""
+    frames = some(150)
+    for at, us in ((WORST, 40_000_000), (140, 9_000_000)):
+        slow = {one: Histogram.record([us]) for one in frames[at].histograms}
+        frames[at] = replace(frames[at], histograms=frames[at].histograms | slow)
+    path = tmp_path_factory.mktemp("worst") / "a.latmon.jsonl.gz"
+    writer = Writer.create(path, BEGUN)
+    for one in frames:
+        writer.append(one)
+    writer.close()
+    return path, frames
+
+
+async def test_a_replay_opens_on_its_worst_minute_and_goes_from_event_to_event(with_a_burst):
+    path, frames = with_a_burst
+    app = app_of(ReplayBackend([path]), mode="REPLAY", to_worst=True, findings=Settings())
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown(pilot, "the slowest I/O, 40 s")
+        at = app.scene.at.mono_us
+        assert at == frames[WORST].mono_us + app.scene.selection.window_us // 3
+        begin = app.scene.history.begin_us
+        assert begin < frames[WORST].mono_us < at
+        assert "┃" in screen(app)
+        assert "max 40s" in screen(app)
+        await pilot.press("x", "x")
+        await shown(pilot, "( and ) go to every mark; 1 are known")
+        await pilot.press("right_parenthesis")
+        await shown(pilot, "mark: max_vec 4 (1 of 1)")
+        assert app.scene.at.mono_us == MARKED.mono_us // 1_000_000 * 1_000_000 + 1_000_000
+        await pilot.press("x", "right_parenthesis")
+        await shown(pilot, "outliers of up to 9 s (2 of 2)")
+        assert app.scene.at.mono_us == frames[140].mono_us
+        await pilot.press("right_parenthesis")
+        await shown(pilot, "no later burst is known")
+        await pilot.press("left_parenthesis")
+        await shown(pilot, "outliers of up to 40 s (1 of 2)")
+        assert app.scene.at.mono_us == frames[WORST].mono_us
+        async with asyncio.timeout(60):
+            while app.scene.findings_state._survey is not None:
+                await pilot.pause(0.02)
+        await pilot.press("x", "x")
+        await shown(pilot, "every finding; ")
+
+
+async def test_a_click_on_the_strip_goes_there(with_a_burst):
+    path, frames = with_a_burst
+    app = app_of(ReplayBackend([path]), mode="REPLAY", to_worst=True)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await shown(pilot, "the slowest I/O")
+        await shown(pilot, "┃")
+        lines = screen(app).splitlines()
+        y = next(at for at, line in enumerate(lines) if "┃" in line)
+        end = lines[y].rindex("│")
+        await pilot.click(Canvas, offset=(end - 1, y))
+        await pilot.pause(0.05)
+        length = frames[-1].mono_us - frames[0].mono_us
+        assert app.scene.goal.mono_us >= frames[-1].mono_us - 2 * length // (end - 6)
+
+
+async def test_a_key_that_moves_in_time_is_not_overruled_by_the_worst_minute(with_a_burst, monkeypatch):
+    monkeypatch.setattr(time_travel.Travel, "to_worst", lambda _: False)
+    app = app_of(ReplayBackend([with_a_burst[0]]), mode="REPLAY", to_worst=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        async with asyncio.timeout(60):
+            while app._seeking is None:
+                await pilot.pause(0.02)
+        await pilot.press("g")
+        assert app._seeking is None
+
+
+def test_the_strip_of_a_live_session_needs_room_and_history():
+    made = session(FRAMES)
+    assert "┃" not in "\n".join(drawn(made, (80, 18)))
+    lines = drawn(made, (160, 50))
+    strips = [line for line in lines if "┃" in line]
+    assert len(strips) == 1
+    assert strips[0].split()[0] == "2min"
+    assert "M" in strips[0]
+    assert "┃" not in "\n".join(drawn(session(FRAMES[:60]), (160, 50)))

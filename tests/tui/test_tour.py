@@ -1,0 +1,128 @@
+"""A guided tour: its stops go by windows of the stream, keys go to and fro, and the smallest screen has room for it."""
+
+import pytest
+from frames import Source, host
+from test_app import make, screen, settled
+
+from latmon.findings.rule import Where
+from latmon.tui.keys import ACTIONS, tour_keys
+from latmon.tui.tour import EVERY, HISTORY, Stop, Tour, Touring, load_tour, tours
+from latmon.views.lines import plain, width
+from latmon.views.status import TOUR_LINES, TourBanner, banner_lines
+from latmon_backends.demo.backend import BACKFILL
+
+STOPS = (
+    Stop(Where("overview", "nvme1n1"), "all devices, one of them selected"),
+    Stop(Where("overview", "nvme1n1", "", 2048, 8192), "and latencies marked"),
+    Stop(Where("stages", "nvme1n1"), "where its time goes"),
+    Stop(Where("order", "nvme1n1"), "in which order"),
+    Stop(Where("findings"), "in words"),
+)
+TOUR = Tour("a disk of three", STOPS, "try this next")
+
+
+def test_stops_come_by_windows_and_not_again():
+    touring = Touring(TOUR)
+    shown = [seq for seq in range(200) if touring.arrived(seq)]
+    assert shown == [HISTORY + EVERY * n for n in range(1, 6)]
+    assert touring.stop is None
+    assert touring.banner.place == "end"
+    assert touring.banner.text == "try this next"
+    assert BACKFILL == HISTORY
+
+
+def test_a_stop_that_was_chosen_is_shown_as_long_as_another():
+    touring = Touring(TOUR)
+    touring.go(1, 70)
+    assert touring.banner.place == "2/5"
+    assert not any(map(touring.arrived, range(70 + EVERY)))
+    assert touring.arrived(70 + EVERY)
+    touring.go(-9, 90)
+    assert touring.stop is STOPS[0]
+    touring.go(9, 90)
+    assert touring.stop is None
+    touring.go(-1, 90)
+    assert touring.stop is STOPS[-1]
+
+
+def test_who_looks_around_is_waited_for():
+    touring = Touring(TOUR)
+    touring.stay(70)
+    assert not touring.arrived(70 + EVERY - 1)
+    assert touring.arrived(70 + EVERY)
+
+
+def test_windows_that_are_dropped_cost_no_stop():
+    touring = Touring(TOUR)
+    assert touring.arrived(HISTORY + EVERY + 5)
+    assert touring.arrived(HISTORY + 2 * EVERY)
+
+
+@pytest.mark.parametrize("name", tours())
+def test_every_stop_fits_80_columns(name):
+    tour = load_tour(name)
+    for banner in (
+        Touring(tour, tour_keys()).banner,
+        *(TourBanner("1/5", tour.title, s.text, tour_keys()) for s in tour.stops),
+    ):
+        lines = banner_lines(banner, 80)
+        assert len(lines) <= 1 + TOUR_LINES
+        assert all(width(line) <= 80 for line in lines)
+        assert tour.title in plain(lines[0])
+    assert len(banner_lines(TourBanner("end", tour.title, tour.then, tour_keys()), 80)) <= 1 + TOUR_LINES
+
+
+def test_its_keys_are_the_tables():
+    assert plain(tour_keys()) == ". next  , back  Esc end"
+    mine = {key for action in ACTIONS if action.name == "tour" for key in action.keys.split(",")}
+    assert {"full_stop", "greater_than_sign", "comma", "less_than_sign", "escape"} == mine
+    others = {key for action in ACTIONS if action.name != "tour" for key in action.keys.split(",")}
+    assert mine & others == {"escape"}
+
+
+@pytest.mark.usefixtures("brisk")
+async def test_a_tour_is_walked_with_keys_and_other_keys_work():
+    app = make(Source(host(3, 5)), mode="DEMO", tour=TOUR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert "1/5  a disk of three" in screen(app)
+        assert "▸nvme1n1" in screen(app)
+        await pilot.press("full_stop")
+        assert "2/5" in screen(app)
+        assert app.scene.selection.band == (2048, 8192)
+        await pilot.press("greater_than_sign")
+        assert "nvme1n1 stages" in screen(app)
+        await pilot.press("full_stop")
+        assert app.scene.selection.context == "order"
+        await pilot.press("1", "home")
+        assert "▸nvme0n1" in screen(app)
+        assert "4/5" in screen(app)
+        await pilot.press("comma", "less_than_sign", "comma")
+        assert "1/5" in screen(app)
+        assert app.scene.selection.band is None
+        await pilot.press(*["full_stop"] * 5)
+        assert "try this next" in screen(app)
+        assert app.scene.selection.screen == "findings"
+        await pilot.press("escape")
+        assert "try this next" not in screen(app)
+        assert app.scene.selection.screen == "findings"
+        await pilot.press("escape", "full_stop")
+        assert app.scene.selection.screen == "overview"
+
+
+@pytest.mark.usefixtures("brisk")
+async def test_it_goes_on_by_itself():
+    app = make(Source(host(3, HISTORY + 2 * EVERY + 1, ios=4)), mode="DEMO", tour=TOUR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert "3/5" in screen(app)
+
+
+@pytest.mark.usefixtures("brisk")
+async def test_without_a_tour_its_keys_are_nobodys():
+    app = make(Source(host(3, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        before = screen(app)
+        await pilot.press("full_stop", "comma")
+        assert screen(app) == before

@@ -1,0 +1,383 @@
+"""The outlier log and one outlier opened, as text: a ribbon that adds up, whose it is, and what is left out."""
+
+import time
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from traced import HOSTILE, MONO, WALL, outlier
+
+from latmon.analysis.attribution import PARTS, Folded
+from latmon.model.frame import UNACCOUNTED, Wait
+from latmon.model.inflight import Aged
+from latmon.support.text import is_clean
+from latmon.support.units import part, spelled
+from latmon.views.heatmap import RAMP, Ink
+from latmon.views.lines import plain, width
+from latmon.views.panels.outliers import (
+    Listing,
+    issuer,
+    listing,
+    neighbours,
+    no_outliers,
+    op_letters,
+    outliers,
+    pieces,
+    sum_of,
+    waterfall,
+)
+from latmon.views.units import clock, exact, mean, moment, size
+
+INKS = [Ink(), RAMP]
+SIZES = [(40, 7), (40, 10), (60, 12), (80, 20), (120, 30), (160, 50), (400, 120)]
+UNKNOWN = outlier(
+    5,
+    stages_us={},
+    unaccounted_us=0,
+    flags=(),
+    sector=None,
+    bytes=None,
+    pid=None,
+    comm="",
+    cpu_issue=None,
+    cpu_complete=None,
+    outstanding_at_issue=None,
+    overtaken_by=None,
+    path="",
+    waits=(),
+)
+
+
+def rows(*several):
+    return [Folded(o, 1) for o in several]
+
+
+def text(lines):
+    return "\n".join(plain(line) for line in lines)
+
+
+# ---- the log
+
+
+def test_a_line_has_who_what_when_and_where_the_time_went():
+    shown = listing([Folded(outlier(), 8)], above=1204, suppressed=860)
+    lines = text(outliers(shown, 0, 120, 10, RAMP)).splitlines()
+    assert lines[0].startswith(
+        " outliers  newest first  8 of 1,204 above the threshold in 1 row, 860 left out by the rate "
+    )
+    assert "CPU issue>done overtaken by" in lines[1]
+    assert f"▸{moment(WALL)} sdc" in lines[2]
+    for word in ("write sync", "2K", "1.24s", "c███", ">99% compl", "ora_lgwr", "x8", "3>11"):
+        assert word in lines[2]
+
+
+def test_at_80_every_line_has_its_ribbon():
+    shown = listing(rows(outlier(1), outlier(2)), above=2)
+    line = text(outliers(shown, 0, 80, 10, RAMP)).splitlines()[2]
+    assert line == f"▸{moment(outlier(2).wall)} sdc     WS           2K  1.24s c██████ >99% compl   ora_lgwr   "
+
+
+@pytest.mark.parametrize("name", ["nvme13n1", "mapper-data1"])
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_a_long_device_is_whole(name, repeats):
+    some = [Folded(outlier(1, device=name), repeats)]
+    line = text(outliers(listing(some, above=1), 0, 80, 10, RAMP)).splitlines()[2]
+    assert f" {name} " in line
+    assert len(line) == 80
+
+
+def test_a_stage_that_holds_others_is_marked():
+    held = outlier(1, stages_us={"queue": 3, "hba": 1_238_994}, includes={"hba": ("irq", "softirq", "completion")})
+    alone = outlier(2, stages_us={"queue": 3, "hba": 1_238_994})
+    said = text(outliers(listing(rows(held, alone), above=2), 0, 120, 10, RAMP)).splitlines()
+    assert "hba " in said[2]
+    assert "D2C" not in said[2]
+    assert ">99% D2C" in said[3]
+    assert said[-1].strip() == "D2C (issue to completion) includes irq, softirq, completion"
+    assert "D2C" not in text(outliers(listing(rows(alone), above=1), 0, 120, 10, RAMP))
+
+
+def test_newest_or_longest_first():
+    several = rows(outlier(1), outlier(2, total_us=9_000_000), outlier(3))
+    assert [f.outlier.wall for f in listing(several).rows] == [f.outlier.wall for f in several[::-1]]
+    assert listing(several, order="longest").rows[0].outlier.total_us == 9_000_000
+
+
+def test_a_selection_finds_its_row_again():
+    several = rows(*(outlier(i) for i in range(9)))
+    shown = listing(several)
+    assert shown.find(replace(outlier(4))) == 4
+    assert shown.find(None) == shown.find(outlier(99)) == 0
+
+
+def test_only_those_asked_for():
+    several = rows(outlier(1), outlier(2, device="sdd"))
+    shown = listing(several, where="on sdd", wanted=lambda o: o.device == "sdd", above=2)
+    assert [f.outlier.device for f in shown.rows] == ["sdd"]
+    assert "outliers on sdd" in text(outliers(shown, 0, 80, 10, RAMP))
+
+
+def test_the_selected_row_stays_in_sight():
+    shown = listing(rows(*(outlier(i) for i in range(100))))
+    lines = text(outliers(shown, 70, 80, 12, RAMP)).splitlines()
+    assert [line for line in lines if line.startswith("▸")] == [
+        line for line in lines if moment(shown.rows[70].outlier.wall) in line
+    ]
+
+
+def test_an_untraced_one_says_so():
+    assert "not traced" in text(outliers(listing(rows(UNKNOWN)), 0, 80, 10, RAMP))
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "options", "said"),
+    [
+        ({"sda": 20_000}, {}, "no I/O above 20 ms completed in the last 60 s"),
+        (
+            {"sda": 1_000_000},
+            {"waiting": (Aged("sda", 38_000_000), Aged("sda", 10_000_000, at_least=True, count=299))},
+            "no I/O above 1 s completed in the last 60 s; 300 older than 1 s are in flight: 3",
+        ),
+        (
+            {"sda": 1_000, "sdb": 20_000},
+            {},
+            "no I/O above its device's threshold (1 ms to 20 ms) completed in the last 60 s",
+        ),
+        ({"sda": 20_000}, {"where": "on sda"}, "on sda: no I/O above 20 ms completed in the last 60 s"),
+        ({"sda": 1_000}, {"above": 7, "where": "on sda"}, "7 I/Os above the threshold in the last 60 s, but none"),
+        (
+            {"sda": 1_000},
+            {"above": 7, "where": "13:00, sda", "by_moment": True},
+            "no outlier was logged in 13:00, sda; 7 I/Os are above the threshold in the last 60 s",
+        ),
+        ({}, {}, "no threshold is known"),
+    ],
+)
+def test_an_empty_log_says_why(thresholds, options, said):
+    why = no_outliers(thresholds, length_us=60_000_000, **options)
+    assert why.startswith(said)
+    assert why in " ".join(text(outliers(Listing(), 0, 200, 10, RAMP, why=why)).split())
+
+
+def test_flags_are_letters_and_the_issuer_is_as_far_as_known():
+    assert op_letters(outlier(flags=("sync", "fua", "meta"))) == "WSFM"
+    assert op_letters(outlier(op="flush", flags=("preflush",))) == "FP"
+    assert issuer(outlier()) == "ora_lgwr/4211"
+    assert issuer(outlier(own=True, comm="bpftrace")) == "own: bpftrace/4211"
+    assert (issuer(UNKNOWN), issuer(outlier(comm="")), issuer(outlier(pid=None))) == ("-", "pid 4211", "ora_lgwr")
+
+
+# ---- one of them
+
+
+def test_one_outlier_at_80():
+    near = neighbours(outlier(0), [outlier(i) for i in range(3)])
+    assert text(waterfall(outlier(), 80, 24, RAMP, repeats=8, near=near)).splitlines() == [
+        f" {moment(WALL)}  sdc  write sync  2 KiB  sector 81,920,448  ora_lgwr/4211  x8  ",
+        " total 1.238999 s to completion  issued on CPU 3, completed on CPU 11           ",
+        " 3 in flight at issue  overtaken by 12  path: irq thread                        ",
+        " " * 80,
+        "                           0                                       1.24s        ",
+        " queue                3 us |                                             <0.01% ",
+        " hba                 85 us |                                              0.01% ",
+        " irq                  6 us |                                             <0.01% ",
+        " completion     1.238903 s █████████████████████████████████████████████ 99.99% ",
+        f"   emlxs_thread/812 (prio 97) woken {moment(WALL + 94e-6)}, ran {moment(WALL + 1.238832)},       ",
+        "   1.238738 s later: zpool-data (prio 99) ran instead                           ",
+        " unaccounted          2 us                                             | <0.01% ",
+        " sum            1.238999 s  = total                                             ",
+        " " * 80,
+        " 2 others on sdc at the same time, 2 of them waited for the same thread         ",
+        " since this one began           0                                         +1.51s",
+        " write this one          1.24s ---------------------------------------          ",
+        " write ora_lgwr/4211     1.24s     ---------------------------------------      ",
+        " write ora_lgwr/4211     1.24s         ---------------------------------------  ",
+    ]
+
+
+def test_stages_lie_end_to_end_and_the_waiter_comes_last():
+    one = outlier(stages_us={"resume": 100, "hba": 900, "queue": 3, "later": 5}, unaccounted_us=7, total_us=1015)
+    assert [(p.stage, p.begin_us) for p in pieces(one)] == [
+        ("queue", 0),
+        ("hba", 3),
+        ("later", 903),
+        (UNACCOUNTED, 908),
+        ("resume", 915),
+    ]
+    assert sum_of(one).missing == 0
+    assert "later" in text(waterfall(one, 80, 24, RAMP))
+
+
+def test_a_sum_that_misses_its_total_is_not_hidden():
+    one = outlier(total_us=1_300_000)
+    assert sum_of(one).missing == 61_001
+    assert "61.001 ms less than the total" in text(waterfall(one, 80, 24, RAMP))
+    assert "61.001 ms more than the total" in text(waterfall(outlier(total_us=1_177_998), 80, 24, RAMP))
+
+
+def test_what_a_stage_includes_stands_below_it():
+    one = outlier(stages_us={"queue": 3, "hba": 1_238_994}, includes={"hba": ("irq", "softirq")}, waits=())
+    lines = text(waterfall(one, 80, 24, RAMP)).splitlines()
+    below = lines[next(i for i, t in enumerate(lines) if t.startswith(" hba+")) + 1]
+    assert below.strip() == "hba+ (hba with its interrupt) includes irq, softirq"
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_what_all_of_an_i_o_includes_is_wrapped_and_not_cut(columns):
+    held = {"hba": ("queue", "requeue", "irq", "softirq", "completion", "resume")}
+    one = outlier(stages_us={"hba": 1_238_997}, includes=held, waits=())
+    sentence = "Q2C (queue to completion) includes queue, requeue, irq, softirq, completion, resume"
+    log = outliers(listing(rows(one), above=1), 0, columns, 16, RAMP)
+    for lines in (waterfall(one, columns, 24, RAMP), log):
+        assert sentence in " ".join(text(lines).split())
+
+
+def test_a_flush_that_nobody_issued_says_who_sends_them():
+    assert "the block layer sends flushes itself" in text(waterfall(replace(UNKNOWN, op="flush"), 120, 20, RAMP))
+    assert "issuer not known" in text(waterfall(UNKNOWN, 120, 20, RAMP))
+
+
+def test_without_stages_it_says_why():
+    assert "stages were not traced then" in text(waterfall(UNKNOWN, 80, 24, RAMP))
+    assert "--stages all" in text(waterfall(UNKNOWN, 80, 24, RAMP))
+    assert "--stages all" not in text(waterfall(UNKNOWN, 80, 24, RAMP, recorded=True))
+    assert "issuer not known" in text(waterfall(UNKNOWN, 80, 24, RAMP))
+    lost = replace(UNKNOWN, unaccounted_us=UNKNOWN.total_us, path="polled")
+    assert "path could not be followed (polled)" in text(waterfall(lost, 80, 24, RAMP))
+    assert "no other outlier of any device at the same time" in text(waterfall(UNKNOWN, 80, 24, RAMP))
+
+
+def test_a_total_says_where_it_ends():
+    waited = outlier(stages_us={"hba": 1_000, "resume": 9_000}, unaccounted_us=0, total_us=10_000)
+    assert "total 10.000 ms to its waiter" in text(waterfall(waited, 80, 24, RAMP))
+
+
+def test_the_neighbours_axis_begins_where_the_first_of_them_did():
+    near = neighbours(outlier(0), [outlier(i) for i in range(-1, 2)])
+    lines = text(waterfall(outlier(), 80, 24, RAMP, near=near)).splitlines()
+    assert next(line for line in lines if "since this one began" in line).split()[-2:] == ["-137ms", "+1.38s"]
+
+
+def test_a_wait_without_a_stage_is_shown_all_the_same():
+    one = outlier(waits=(Wait("resume", "dd", 77, 120, MONO + 10, 5_000),))
+    assert "dd/77 (prio 120) woken" in text(waterfall(one, 80, 24, RAMP))
+
+
+def test_neighbours_overlap_on_any_device_of_the_host():
+    others = [outlier(0), outlier(1), outlier(2, device="sdd"), outlier(100), outlier(-1)]
+    near = neighbours(outlier(0), others)
+    assert [(o.wall, o.device) for o in near] == [(outlier(i).wall, "sdd" if i == 2 else "sdc") for i in (-1, 1, 2)]
+    said = " ".join(text(waterfall(outlier(0), 80, 30, RAMP, near=near)).split())
+    assert "3 others at the same time, 2 on sdc and 1 on sdd, 3 of them waited for the same thread" in said
+    assert "3 of them completed on CPU 11 too" in said
+    assert "write sdd ora_lgwr" in said
+    alone = waterfall(outlier(0), 80, 30, RAMP, near=neighbours(outlier(0), others[2:3]))
+    assert "1 other on sdd at the same time" in text(alone)
+
+
+def test_neighbours_that_share_something_come_before_others():
+    others = [outlier(1, sector=i, device="sdx", waits=(), cpu_complete=5) for i in range(100)]
+    near = neighbours(outlier(0), [*others, outlier(2, device="sdd"), outlier(2)])
+    assert len(near) == 64
+    assert [o.device for o in near].count("sdd") == [o.device for o in near].count("sdc") == 1
+    assert len(neighbours(outlier(0), [outlier(1, sector=i) for i in range(500)])) == 64
+
+
+@given(
+    st.dictionaries(st.sampled_from([p for p in PARTS if p != UNACCOUNTED]), st.integers(0, 2**32 - 1)),
+    st.integers(0, 1000),
+    st.integers(30, 300),
+)
+def test_every_stage_has_a_mark_in_its_place(stages, unaccounted, cells):
+    one = outlier(
+        stages_us=stages, unaccounted_us=unaccounted, total_us=sum(stages.values()) + unaccounted, waits=(), flags=()
+    )
+    lines = waterfall(one, cells, 60, RAMP)
+    assert all(width(line) == cells or not line for line in lines)
+    if any(stages.values()) and cells >= 60:
+        for stage, us in stages.items():
+            line = next(t for t in map(plain, lines) if t.startswith(f" {stage} "))
+            assert bool(set(line[27:-8]) & set("█|")) == bool(us)
+
+
+@pytest.mark.parametrize("ink", INKS)
+@pytest.mark.parametrize("cells", SIZES)
+def test_every_size_fits_and_is_clean(cells, ink):
+    hostile = outlier(
+        7,
+        device=HOSTILE[:30],
+        comm=HOSTILE,
+        path=HOSTILE,
+        flags=("sync", "fua", "meta", "preflush", "readahead", "background"),
+        waits=(Wait("completion", HOSTILE, 1, 99, MONO, 5, HOSTILE), Wait("irq", "日本語" * 9, 1, 99, MONO, 5)),
+        sector=2**63,
+        bytes=2**40 + 1,
+        total_us=2**32 - 1,
+        outstanding_at_issue=10**6,
+        overtaken_by=10**7,
+    )
+    several = [UNKNOWN, hostile, outlier(total_us=0, stages_us={"hba": 0}, unaccounted_us=0, wall=float("nan"))]
+    shown = listing([Folded(o, 10**6) for o in several], above=10**9, suppressed=10**9)
+    drawn = [outliers(shown, i, *cells, ink) for i in range(3)]
+    drawn += [waterfall(o, *cells, ink, near=several, repeats=10**6, top=t) for o in several for t in (0, 3, 99)]
+    for lines in drawn:
+        assert 0 < len(lines) <= cells[1]
+        assert all(width(line) <= cells[0] for line in lines)
+        assert all(is_clean(span.text) for line in lines for span in line)
+
+
+@pytest.mark.slow  # a time, which a busy host makes longer
+def test_ten_thousand_are_drawn_at_once():
+    """Mostly 3 ms of CPU a draw, on a busy machine twice as much; the best of ten, because a cache may be cold."""
+    rng = Random(2)
+    shown = listing(rows(*(outlier(i, total_us=rng.randrange(1000, 10**6)) for i in range(10_000))))
+    took = []
+    for i in range(10):
+        begin = time.process_time()
+        outliers(shown, i * 1000, 160, 50, Ink())
+        took.append(time.process_time() - begin)
+    assert min(took) < 0.010
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (exact(85), "85 us"),
+        (exact(18_250), "18.250 ms"),
+        (exact(1_238_999), "1.238999 s"),
+        (exact(-5), "-5 us"),
+        (size(None), "-"),
+        (size(512), "512"),
+        (size(4096), "4K"),
+        (size(1_572_864), "1.5M"),
+        (size(1023 * 1024), "1023K"),
+        (size(12_800), "12.5K"),
+        (part(None), "-"),
+        (part(0.0), "0%"),
+        (part(1e-9), "<1%"),
+        (part(0.974), "97%"),
+        (part(0.9999), ">99%"),
+        (part(1.0), "100%"),
+        (mean(0.02), "<0.1us"),
+        (mean(0.304), "0.3us"),
+        (mean(0), "0us"),
+        (mean(3.99), "3.99us"),
+        (mean(None), "-"),
+        (spelled(72_000_000), "1:12 min"),
+        (spelled(20_000), "20 ms"),
+        (moment(WALL), f"{clock(WALL)}.412907"),
+        (moment(float("nan")), "--:--:--.000000"),
+    ],
+)
+def test_numbers_say_what_they_are(made, said):
+    assert made == said
+
+
+@given(st.integers(0, 2**50))
+def test_a_size_has_at_most_five_cells(value):
+    assert len(size(value)) <= 5

@@ -1,0 +1,954 @@
+"""The panels as text, without an app: heat map, tiles, table, peers, status and the reasons for emptiness."""
+
+import re
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+from frames import ORIGIN, PROCFS, SECOND, START_MONO, disks, frame, host
+from hypothesis import given
+from hypothesis import strategies as st
+
+from latmon.aggregate.history import Store, Window
+from latmon.analysis.device_order import natural
+from latmon.analysis.peers import chance, unlike
+from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
+from latmon.model.histogram import MAX_US, Histogram, bucket_index
+from latmon.tui.commands import STEPS, turn
+from latmon.views.context import no_softirqs, not_traced, unknown_quantiles, why_no_rows
+from latmon.views.device_table import COLUMNS, Subject, fitting, mix, sparkline
+from latmon.views.heatmap import (
+    RAMP,
+    Ink,
+    MapStyle,
+    SideMark,
+    axis,
+    body,
+    label,
+    labelled,
+    limit,
+    nominal,
+    tail_bucket,
+)
+from latmon.views.help import pages
+from latmon.views.lines import Span, fit, plain, runs, width, wrap
+from latmon.views.panels.overview import grid
+from latmon.views.scale import (
+    Extent,
+    LatencyScale,
+    begins,
+    extent,
+    last_step,
+    latency_scale,
+    level,
+    merge,
+)
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Selection, matches, shown, window_beside
+from latmon.views.timeline import Timeline
+from latmon.views.units import clock
+from latmon_backends.demo import host as demo_host
+from latmon_backends.demo import host_window
+from latmon_backends.demo.backend import DemoBackend
+
+READ = Series("nvme0n1", "read", "total")
+
+
+def scene(frames, selection=Selection(), origin=ORIGIN, **options):  # noqa: B008  frozen
+    made = Scene(selection, **options)
+    made.store.origin = origin
+    for one in frames:
+        made.append(one)
+    return made
+
+
+def text(made, size=(80, 24)):
+    return "\n".join(plain(line) for line in screen_lines(made, (Span("keys"),), *size))
+
+
+def flat(screen):
+    return " ".join(screen.split())
+
+
+# ---- the heat map
+
+
+def quick(values_per_second, ops=OPS, slots=10, column_s=1, **how):
+    frames = [frame(i, {READ: Histogram.record(v)} if v else {}) for i, v in enumerate(values_per_second)]
+    return Timeline(column_s * SECOND, slots, ops, frames, **how)
+
+
+STYLE = MapStyle(LatencyScale(0, 16, 10), 4096)
+
+
+@pytest.mark.parametrize(("seconds", "row"), [(3, "       ▄▄▄"), (10, "▄" * 10), (13, "▄" * 10)])
+def test_the_newest_column_is_at_the_right_edge(seconds, row):
+    timeline = quick([[100]] * seconds)
+    assert plain(body(timeline, "nvme0n1", STYLE)[-1 - STYLE.scale.row_of(100)]) == row
+    assert plain(axis(timeline, STYLE)).endswith(f"─{clock(frame(seconds - 1).wall)}")
+
+
+def slow_cell(line):
+    """The cell of the only I/O in the rows from 128 ms up; -1 in other rows."""
+    label, _, cells = line.partition("┤" if "┤" in line else "│")
+    is_slow = label.strip() in ("128ms", "256ms")
+    return max(cells.find("▀"), cells.find("▄"), cells.find("█")) if is_slow else -1
+
+
+@pytest.mark.parametrize("panel", ["overview", "maps", "zoom"])
+@pytest.mark.parametrize("window_s", [15, 60])
+def test_time_goes_from_left_to_right_on_every_map(panel, window_s):
+    """A slow I/O moves to the left with every second, live and paused, and the right edge is the newest window."""
+    made = scene(host(1, 20, ios=5), Selection(panel=panel, window_us=window_s * SECOND))
+    made.append(frame(21, {READ: Histogram.record([300_000])}))
+    places = []
+    for second in range(22, 34):
+        screen = text(made)
+        places.append(next(at for line in screen.splitlines() if (at := slow_cell(line)) > 0))
+        made.append(frame(second, {READ: Histogram.record([100])}))
+    assert places == sorted(places, reverse=True)
+    assert len(set(places)) >= 12 * 60 // max(window_s, 60) // 2
+    made.pause()
+    assert clock(frame(33).wall) in next(line for line in text(made).splitlines() if "└" in line or "──" in line)
+
+
+@pytest.mark.parametrize("seconds", [1, 5, 40])
+def test_the_part_without_data_says_since_when_there_is_any(seconds):
+    made = scene(host(8, seconds, ios=5))
+    assert " no data before " in text(made)
+    assert clock(frame(0).wall) in text(made)
+    assert "(started)" not in text(made)
+    assert text(scene(host(8, seconds, ios=5), Selection(panel="maps"))).count("no data") == 4
+    made.opened(replace(ORIGIN, start_mono_us=START_MONO))
+    made.choose(replace(made.selection, panel="zoom"))
+    assert f"{clock(frame(0).wall)} (started)" in text(made)
+    assert "no data" not in text(scene(host(1, 61, ios=5)))
+
+
+@pytest.mark.parametrize("seconds", range(40, 60))
+def test_no_word_of_a_narrow_empty_part_is_cut(seconds):
+    assert "…" not in text(scene(host(1, seconds, ios=5)))
+
+
+def test_a_sweep_writes_a_column_over_the_oldest():
+    timeline = quick([[100]] * 13, sweep=True)
+    assert [c.number for c in timeline.columns] == list(range(4, 13))
+    row = plain(body(timeline, "nvme0n1", STYLE)[-1 - STYLE.scale.row_of(100)])
+    assert row == "▄▄▄│▄▄▄▄▄▄"
+    assert plain(axis(timeline, STYLE))[6:].index("▲") == 3
+    swept = text(scene(host(1, 70, ios=5), Selection(sweep=True)))
+    assert "▲now" in swept or "now▲" in swept
+
+
+def test_one_second_of_a_sweep_changes_two_columns_at_most():
+    before, after = quick([[100, 9000]] * 25, sweep=True), quick([[100, 9000]] * 26, sweep=True)
+    changed = {
+        x
+        for old, new in zip(body(before, "nvme0n1", STYLE), body(after, "nvme0n1", STYLE), strict=True)
+        for x, (a, b) in enumerate(zip(plain(old), plain(new), strict=True))
+        if a != b
+    }
+    assert len(changed) <= 2
+
+
+@pytest.mark.parametrize("ink", [Ink(), RAMP])
+def test_one_outlier_in_a_million_is_seen(ink):
+    """The same colour, which is none of the ramp's, whether the cells around it hold ten or a million."""
+    busy = Histogram.of({50: 999_999}, None, None)
+    slow = Histogram.of({50: 999_999, 120: 1}, None, None)
+    timeline = Timeline(SECOND, 10, OPS, [frame(1, {READ: busy}), frame(2, {READ: slow})])
+    style = replace(STYLE, ink=ink, top=4**10, tail=tail_bucket(slow))
+    lines = labelled(timeline, "nvme0n1", style, 80, [SideMark(9_000_000, "max 9s", "strong")])
+    row = lines[-1 - style.scale.row(120)]
+    role = ink.tail(1)[1]
+    assert [span.text.strip() for span in row if span.role == role] == ["▀" if ink.halves else "·"]
+    assert role not in {ink.cell(i)[1] for i in range(1, ink.levels + 1)}
+    assert any(span.role == "area" and span.text.strip() for span in row), "the side histogram has it, too"
+
+
+@pytest.mark.parametrize(("ios", "above"), [(99, None), (100, 0.99), (999, 0.99), (1000, 0.999), (10**6, 0.999)])
+def test_the_tail_is_what_is_above_p99_9(ios, above):
+    one = Histogram.record([*range(100, 100 + ios - 1), 10**7]) if ios < 10**6 else Histogram.of({50: ios - 1, 120: 1})
+    tail = tail_bucket(one)
+    assert (tail is None) == (above is None)
+    if tail is not None:
+        beyond = sum(n for index, n in one.buckets if index >= tail)
+        assert 0 < beyond <= ios * (1 - above)
+
+
+def test_marks_of_the_side_histogram_are_one_to_a_row_and_the_lower_one_moves_down():
+    timeline = quick([[100, 200, 100_000]] * 5)
+    marks = [SideMark(100_000, "max 100ms", "strong"), SideMark(99_000, "p99 99ms"), SideMark(150, "p50 150us")]
+    lines = labelled(timeline, "nvme0n1", replace(STYLE, scale=LatencyScale(16, 16, 6)), 80, marks)
+    said = [(y, mark.text) for y, line in enumerate(lines) for mark in marks if mark.text in plain(line)]
+    assert [text for _, text in said] == [mark.text for mark in marks]
+    assert said[1][0] == said[0][0] + 1
+
+
+def test_missing_time_is_a_hole():
+    frames = [frame(1, {READ: Histogram.record([100])}), frame(5, {READ: Histogram.record([100])})]
+    row = plain(body(Timeline(SECOND, 10, OPS, frames), "nvme0n1", STYLE)[0])
+    assert row == "      ╎╎╎ "
+
+
+def test_a_gap_inside_a_frame_is_marked_where_nothing_was():
+    timeline = Timeline(SECOND, 10, OPS, [frame(1, {READ: Histogram.record([100])}, gap="reader-late")])
+    column = [plain(line)[-1] for line in body(timeline, "nvme0n1", STYLE)]
+    assert column.count("▄") == 1
+    assert set(column) == {"▄", "╎"}
+
+
+def test_jitter_makes_no_hole_and_no_double_column():
+    rng = Random(3)
+    frames = [frame(i, {READ: Histogram.record([100])}, late_us=rng.randrange(200_000)) for i in range(40)]
+    timeline = Timeline(SECOND, 50, OPS, frames)
+    assert len(timeline.columns) == 40
+    assert not any(c.gap for c in timeline.columns)
+
+
+def test_the_threshold_is_a_line_where_nothing_is():
+    style = replace(STYLE, threshold_us=100_000)
+    lines = labelled(quick([[100]] * 3), "nvme0n1", style, 80)
+    row = lines[-1 - style.scale.row_of(100_000)]
+    # the line has its own label in place of that of the row's lower edge
+    assert plain(row).startswith("100ms┤┄┄┄┄┄┄┄┄┄┄")
+    assert limit(STYLE) == ""
+    assert sum("┄" in plain(line) for line in lines) == 1
+
+
+def test_other_resolutions_land_in_the_same_rows():
+    fine = Histogram.record([100, 5000])
+    coarse = Timeline(SECOND, 4, OPS, [frame(1, {READ: fine.coarsen(0)})])
+    rows = {STYLE.scale.row(i) for i in coarse.columns[0].counts("nvme0n1")}
+    assert rows == {STYLE.scale.row_of(64), STYLE.scale.row_of(4096)}
+
+
+@given(st.integers(0, MAX_US), st.integers(0, MAX_US), st.integers(0, MAX_US), st.integers(2, 60))
+def test_a_scale_holds_its_extent_and_the_oldest_io_in_flight(low, high, age, rows):
+    low, high = sorted((low, high))
+    span = extent({bucket_index(low): 1, bucket_index(high): 1}, bucket_index(age))
+    scale = latency_scale(span, rows)
+    assert scale.rows == rows
+    assert scale.low <= span.low
+    assert scale.edge_us(1) > 0
+    highest = max(bucket_index(high), bucket_index(age))
+    assert scale.low + scale.step * scale.rows > highest or scale.step == 256
+    assert scale.row(highest) < rows - 1 or rows < 4 or scale.step == 256, "a row is left above it"
+    whole = {scale.row(bucket_index(us)) for us in (low, high)}
+    assert {row // 2 for row in {scale.halves.row(bucket_index(us)) for us in (low, high)}} == whole or scale.step % 2
+
+
+def test_the_range_begins_where_a_thousandth_of_the_ios_are_faster():
+    """One I/O of 4 us from the cache among 10,000 of 5 ms is in the lowest row and leaves the others their rows."""
+    span = extent({bucket_index(4): 9, bucket_index(5000): 9991})
+    assert span.low >= bucket_index(2048)
+    assert latency_scale(span, 10).row(bucket_index(4)) == 0
+    assert extent({bucket_index(4): 11, bucket_index(5000): 9989}).low == 4
+    assert extent({}) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "step", "labels"),
+    [
+        (37, 4, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s"),
+        (20, 8, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s 4s"),
+        (16, 10, "32us 1ms 32ms 1s"),
+        (13, 12, "8us 64us 512us 4ms 32ms 256ms 2s"),
+        (11, 16, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s 4s"),
+    ],
+)
+def test_labels_are_nominal_and_equally_far_apart(rows, step, labels):
+    """8 us to 4 s are 18 octaves."""
+    scale = latency_scale(Extent(8, 151), rows)
+    texts = [label(replace(STYLE, scale=scale), row).text.strip("│┤ ") for row in range(rows)]
+    at = [row for row, text in enumerate(texts) if text]
+    assert scale.step == step
+    assert len({b - a for a, b in pairwise(at)}) == 1
+    assert [text for text in texts if text] == labels.split()
+
+
+@pytest.mark.parametrize(
+    ("power", "text"), [(0, "1us"), (10, "1ms"), (20, "1s"), (25, "32s"), (26, "1min"), (32, "1h")]
+)
+def test_a_power_of_two_is_named_as_people_name_it(power, text):
+    assert nominal(1 << power) == text
+
+
+def test_the_lowest_row_is_never_called_zero():
+    assert [label(STYLE, row).text for row in (0, 1)] == ["     │", " 16us┤"]
+    assert label(replace(STYLE, scale=LatencyScale(0, 64, 2)), 0).text == "     │"
+
+
+def test_scales_grow_at_once_and_shrink_late():
+    wide = Extent(32, 120)
+    assert merge(wide, Extent(32, 112)) == wide
+    assert merge(wide, Extent(32, 140)) == Extent(32, 140)
+    assert merge(wide, Extent(56, 90)) == Extent(56, 90)
+    assert [last_step(n) for n in (1, 5, 7, 13, 129, 200)] == [4, 6, 8, 16, 192, 256]
+    assert [last_step(n, 128) for n in (129, 128, 33, 32)] == [192, 128, 128, 32]
+
+
+@pytest.mark.parametrize("full", [1, 4, 16, 129, 4096, 10**6])
+def test_each_step_begins_at_its_count(full):
+    found = begins(full, 9)
+    assert all(level(n, full, 9) == step for step, n in found.items())
+    assert all(level(n - 1, full, 9) < step for step, n in found.items())
+    assert {level(n, full, 9) for n in range(1, min(full, 10_000) + 1)} <= set(found)
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9))
+def test_levels_follow_the_count(a, b):
+    low, high = sorted((a, b))
+    assert level(low, 4096, 9) <= level(high, 4096, 9) <= 9
+    assert (level(low, 4096, 9) == 0) == (low == 0)
+
+
+# ---- unlike its peers
+
+
+def compare(frames, n, window_s=60):
+    return unlike(frames[-window_s:], window_s * SECOND, {d.name: d for d in disks(n)}, OPS)
+
+
+def test_the_one_with_a_tail_is_found_among_24():
+    """The odd drive's mean differs by a few microseconds from the others'; its tail is what it is found by."""
+    found = compare(host(24, 61, odd="nvme7n1", ios=60), 24)
+    assert set(found) == {"nvme7n1"}
+    assert found["nvme7n1"] > 100
+
+
+def test_equal_drives_with_extreme_noise_are_left_alone():
+    rng = Random(7)
+    intervals = []
+    for second in range(1000):
+        tails = {
+            Series(d.name, "read", "total"): Histogram.record(
+                [100] * 30 + [int(100 * rng.paretovariate(1.2)) for _ in range(5)]
+            )
+            for d in disks(24)
+        }
+        intervals.append(frame(second, tails))
+    for end in range(60, 1000, 30):
+        assert compare(intervals[:end], 24) == {}
+
+
+def test_one_odd_drive_among_24_with_extreme_noise_is_found():
+    rng = Random(8)
+    intervals = []
+    for second in range(61):
+        tails = {
+            d.name: [100 + i % 6] * 30 + [int(100 * rng.paretovariate(1.2)) for _ in range(5)]
+            for i, d in enumerate(disks(24))
+        }
+        tails["nvme4n1"].append(rng.randrange(400_000, 900_000))
+        intervals.append(
+            frame(second, {Series(n, "read", "total"): Histogram.record(values) for n, values in tails.items()})
+        )
+    assert set(compare(intervals, 24)) == {"nvme4n1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "seconds"), [(1, 180), (2, 300)])
+def test_the_demos_sick_disk_is_on_top_from_30_s_on(seed, seconds):
+    """Whatever its bursts do to the scatter, and though a part of a window may have few of its slow I/Os."""
+    frames, made, found = host_window.frames(Random(seed), Random()), scene([], origin=DemoBackend().origin), []
+    for second in range(seconds):  # its load repeats itself after 90
+        made.append(next(frames))
+        if second >= 30:
+            found += [tuple(s.device.name for s in made.view.subjects() if s.times_peers)]
+            assert made.view.subjects()[0].device.name == demo_host.UNLIKE, second
+    assert set(found) == {(demo_host.UNLIKE,)}
+
+
+def test_chance_is_exact_for_all_and_never_overflows():
+    assert chance(6, 6, 0.2) == pytest.approx(0.2**6)
+    assert chance(1, 10, 0.2) == chance(0, 0, 0.2) == 1.0
+    assert chance(10**6, 10**7, 0.05) < 1e-9
+
+
+def test_a_single_bad_interval_is_not_enough():
+    frames = host(6, 61, ios=40)
+    bad = host(6, 61, odd="nvme2n1", ios=40)
+    assert compare(frames[:20] + bad[20:28] + frames[28:], 6) == {}
+
+
+def test_without_peers_nobody_is_unlike():
+    assert compare(host(3, 61, odd="nvme0n1", ios=40), 3) == {}
+
+
+def test_the_odd_one_is_on_top_and_selected():
+    shown_ = text(scene(host(8, 70, odd="nvme5n1", ios=40)))
+    first = shown_.splitlines()[2]
+    assert first.startswith("▸nvme5n1")
+    assert re.search(r" [0-9.k]+x ", first)
+    assert "nvme5n1 all ops" in shown_
+
+
+# ---- table
+
+
+def test_a_mix_shows_every_op_that_happened():
+    assert mix({"read": 10**6, "flush": 1}) == "rrrrrf"
+    assert mix({"read": 1, "write": 1, "flush": 1, "discard": 1, "other": 1}) in (
+        "rrwfdo",
+        "rwwfdo",
+        "rwfddo",
+        "rwfdoo",
+        "rwffdo",
+    )
+    assert mix({}) == ""
+
+
+@given(st.integers(40, 300), st.booleans())
+def test_columns_fit_every_width(cells, distribution):
+    columns, trend = fitting(cells, distribution=distribution)
+    assert 1 + sum(width + 1 for _, width in columns) + trend <= cells
+
+
+def test_80_columns_hold_what_was_promised():
+    columns, trend = fitting(80, distribution=True)
+    titles = [c.title for c, _ in columns]
+    assert titles == ["device", "IOPS", "MB/s", "p50", "p99", "p99.9", "max", "depth", "peers"]
+    assert trend >= 10
+
+
+def test_the_title_of_the_table_has_order_filter_and_op():
+    made = scene(host(8, 5))
+    whole = " devices 8   s sort worst first   / filter none   o ops all"
+    assert text(made, (120, 40)).splitlines()[1].rstrip() == whole
+    assert "filter" not in text(made)
+    made.choose(replace(made.selection, pattern="nvme1*", sort="p99", op="read"))
+    for size in ((80, 24), (120, 40)):
+        assert text(made, size).splitlines()[1].startswith(" devices 1   s sort p99   / filter nvme1*   o ops read")
+
+
+def test_no_cell_is_ever_wider_than_its_column():
+    made = scene(host(8, 30, odd="nvme1n1"))
+    for subject in made.view.subjects():
+        for column in COLUMNS:
+            made_of = column.make(subject, column.width)
+            cells = made_of if isinstance(made_of, str) else plain(made_of)
+            assert len(cells) <= column.width or column.title in ("driver", "model", "label", "device")
+
+
+def test_rows_do_not_dance():
+    """Equal devices stay by name while their numbers change."""
+    frames = host(12, 40)
+    made = scene(frames[:20])
+    names = [s.device.name for s in made.view.subjects()]
+    for one in frames[20:]:
+        made.append(one)
+        assert [s.device.name for s in made.view.subjects()] == names
+    assert names == sorted(names, key=natural)
+
+
+@pytest.mark.parametrize("sort", ["p99", "max", "IOPS", "MB/s", "out", "name"])
+def test_every_order_is_one(sort):
+    made = scene(host(5, 20, odd="nvme3n1"), Selection(sort=sort))
+    assert len(made.view.subjects()) == 5
+    if sort in ("p99", "max"):
+        assert made.view.subjects()[0].device.name == "nvme3n1"
+
+
+def test_a_device_that_is_gone_keeps_its_row_while_the_window_remembers_it():
+    frames = host(3, 10)
+    made = scene([*frames, frame(11, removed=("nvme1n1",))], Selection(window_us=15 * SECOND))
+    assert re.search(r"nvme1n1.*gone", text(made))
+    for second in range(12, 40):
+        made.append(frame(second))
+    assert "nvme1n1" not in text(made)
+
+
+def of_loops(second, *, removed=()):
+    """A host with idle loop devices before a busy disk by name."""
+    names = ("loop0", "loop1", "loop2", "vda")
+    values = {name: [90] * (1900 if name == "vda" else 2) for name in names if name not in removed}
+    found = {Series(name, "read", "total"): Histogram.record(some) for name, some in values.items()}
+    devices = tuple(Device(name, 7, n) for n, name in enumerate(names)) if second == 1 else ()
+    return frame(second, found, devices=devices, removed=removed)
+
+
+@pytest.mark.parametrize("screen_name", ["overview", "stages", "outstanding"])
+def test_a_screen_opens_on_the_busy_disk_not_on_an_idle_loop_device(screen_name):
+    made = scene([of_loops(second) for second in range(1, 12)], Selection(screen=screen_name))
+    subjects = made.view.subjects()
+    assert [s.device.name for s in subjects] == ["vda", "loop0", "loop1", "loop2"]
+    assert subjects[0].selection.selected == "vda"
+
+
+def test_a_removed_device_gives_the_selection_back():
+    made = scene([of_loops(second) for second in range(1, 5)], Selection(selected="loop1"))
+    assert made.view.subjects()[0].selection.selected == "loop1"
+    made.append(of_loops(5, removed=("loop0",)))
+    assert made.view.subjects()[0].selection.selected == "loop1"
+    made.append(of_loops(6, removed=("loop1",)))
+    assert made.view.subjects()[0].selection.selected == "vda"
+    made.choose(replace(made.selection, selected="loop2"))
+    made.pause()
+    made.append(of_loops(7, removed=("loop2",)))
+    assert made.view.subjects()[0].selection.selected == "loop2", "what is frozen stays"
+    made.resume()
+    assert made.view.subjects()[0].selection.selected == "vda"
+
+
+def test_a_trend_has_one_scale():
+    assert sparkline([1000.0, None, 1.0], 3, (1, 1000)) == "█ ▁"
+    assert sparkline([], 5, (1, 1)) == ""
+
+
+# ---- filter and selection
+
+
+@pytest.mark.parametrize(
+    ("pattern", "hit"),
+    [
+        ("", True),
+        ("nvme1", True),
+        ("NVME", True),
+        ("nvme?n1", True),
+        ("*ssd*", True),
+        ("sda", False),
+        ("[z]*", False),
+        ("[", False),
+    ],
+)
+def test_filters(pattern, hit):
+    assert matches(disks(2)[1], pattern) is hit
+
+
+def test_the_command_lines_globs_hold_beside_the_filter():
+    selection = Selection(globs=("nvme1*",), pattern="nvme")
+    assert [d.name for d in shown(disks(3), selection)] == ["nvme1n1"]
+
+
+def test_window_lengths_stop_at_their_ends():
+    assert window_beside(60 * SECOND, 1) == 120 * SECOND
+    assert window_beside(600 * SECOND, 1) == 600 * SECOND
+    assert window_beside(15 * SECOND, -1) == 15 * SECOND
+
+
+# ---- why there is nothing
+
+
+def test_every_emptiness_has_its_reason():
+    starting = Scene(Selection())
+    assert "starting: opening the backend" in text(starting)
+    starting.store.origin = ORIGIN
+    assert "the first interval (1 s) isn't over yet" in text(starting)
+    starting.append(frame(1))
+    assert "bpftrace sees no block device here" in text(starting)
+    filtered = text(scene(host(3, 5), Selection(pattern="zzz")))
+    assert "filter 'zzz' matches none of 3 devices; Esc clears the filter" in filtered
+    assert "--device zz* matches none of 3" in text(scene(host(3, 5), Selection(globs=("zz*",))))
+    assert "no discard I/O completed on nvme0n1 in the last 60 s; " in text(scene(host(3, 5), Selection(op="discard")))
+
+
+def test_a_device_that_is_not_timed_says_where_it_is():
+    dm = Device("dm-0", 253, 0, kind="dm", members=("sda", "sdb"), timed=False)
+    assert "dm-0 (dm) isn't timed itself: its I/O is timed at sda, sdb" in text(scene([frame(1, devices=(dm,))]))
+
+
+def test_ios_that_no_probe_timed_are_not_no_ios():
+    done = {Flow("nvme0n1", "flush"): Completed(7, 0)}
+    one = Frame(1, 0.0, 1, SECOND, kernel=done, devices=disks(1))
+    assert "7 I/Os completed, but the probe timed none of them" in text(scene([one]))
+
+
+def test_without_distributions_the_mean_is_shown_and_why():
+    done = {Flow("nvme0n1", "read"): Completed(100, 819_200, 120_000), Flow("nvme0n1", "write"): Completed(0, 0, 0)}
+    one = Frame(1, 0.0, SECOND, SECOND, kernel=done, devices=disks(1))
+    screen = text(scene([one], origin=PROCFS))
+    assert "procfs has no distributions: the kernel counts I/Os and their summed time only; mean only" in flat(screen)
+    assert "mean  read 1.20ms" in screen
+    assert "p99" not in screen
+    assert re.search(r"nvme0n1.* 1\.20ms ", screen)
+    assert "bpftrace isn't installed" in screen
+    assert "procfs, no probe" in screen
+
+
+def test_a_quantile_that_is_not_known_says_what_it_needs():
+    few = scene([frame(1, {READ: Histogram.record([100] * 50)}, devices=disks(1))])
+    assert "p99 needs 100 I/Os" in text(few)
+    assert unknown_quantiles(Histogram.record([100] * 5000)) == ""
+
+
+# ---- the lines that never leave
+
+
+def test_health_is_on_the_screen_and_what_is_wrong_comes_first():
+    state = Health(probes_attached=2, probes_wanted=3, lost_events=12, dropped_frames=4, self_cpu_percent=1.84)
+    made = scene([frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)])
+    line = text(made).splitlines()[-2]
+    assert line.startswith(" probes 2/3  lost 12  dropped frames 4  coverage 100%  ")
+    assert "cpu" not in line
+
+
+def test_a_healthy_line_has_the_coverage_alone_and_the_page_of_details_has_the_rest():
+    flow = Flow("nvme0n1", "read")
+    state = Health(probes_attached=3, probes_wanted=3, self_cpu_percent=1.84)
+    one = frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)
+    made = scene([replace(one, seen={flow: Completed(9997, 0)}, kernel={flow: Completed(10_000, 0)})])
+    assert text(made).splitlines()[-2].split() == ["coverage", "99.97%", "not", "recording"]
+    made.choose(STEPS["details"](made.view, 0))
+    page = text(made, (120, 50))
+    for part in ("coverage 99.97%", "probes 3/3", "lost 0", "unmatched 0", "skipped -", "cpu 1.8%", "not recording"):
+        assert part in page
+    assert "events that the probe tool could not deliver" in page
+    assert "This source" in page
+    assert made.selection.context == "details"
+    made.choose(STEPS["leave"](made.view, 0))
+    assert "This source" not in text(made, (120, 50))
+
+
+def test_what_was_skipped_is_shown_when_it_was():
+    for skipped, said in ((1200, "skipped 1,200"), (0, "skipped 0"), (None, "skipped -")):
+        made = scene([frame(1, devices=disks(1), health=Health(skipped=skipped))])
+        assert "skipped" not in text(made)
+        made.choose(STEPS["details"](made.view, 0))
+        assert said in text(made, (80, 50))
+
+
+@pytest.mark.parametrize(("lost", "said"), [(0, "  not recording "), (9, " no rec "), (10**6, " ○")])
+def test_whether_it_records_is_never_cut(lost, said):
+    state = Health(1, 2, lost_events=lost, map_full=lost, stale=lost, undecoded_lines=lost, dropped_frames=lost)
+    one = frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)
+    assert text(scene([one])).splitlines()[-2].endswith(said)
+
+
+@pytest.mark.parametrize(("seen", "said"), [(1004, "coverage 100%  "), (1020, "coverage 102.00%: counted twice")])
+def test_more_seen_than_there_was_is_counted_twice(seen, said):
+    flow = Flow("nvme0n1", "read")
+    one = replace(frame(1, devices=disks(1)), seen={flow: Completed(seen, 0)}, kernel={flow: Completed(1000, 0)})
+    assert said in text(scene([one])).splitlines()[-2]
+
+
+def test_a_short_first_window_has_no_coverage():
+    """Seen: 111.43 % in 0.2 s, because the kernel's counter was read before the probe's."""
+    flow = Flow("nvme0n1", "read")
+    one = replace(frame(1, devices=disks(1)), seen={flow: Completed(39, 0)}, kernel={flow: Completed(35, 0)})
+    said = [text(scene([replace(one, dt_us=dt_us)])).splitlines()[-2] for dt_us in (499_999, 500_000)]
+    assert ["counted twice" in line for line in said] == [False, True]
+    assert "coverage -" in said[0]
+
+
+def test_a_notice_and_a_recording_are_shown():
+    state = Health(notice="the disk is full: recording waits", recording="db-07.latmon.jsonl.gz")
+    screen = text(scene([frame(1, devices=disks(1), health=state)]))
+    assert "the disk is full: recording waits" in screen
+    assert "● db-07.latmon" in screen
+
+
+@pytest.mark.parametrize(
+    ("fixed", "said"),
+    [(2_000, "5 above 2ms"), (1_500, "5 above 1.54ms (┄1.5ms)"), (2_020, "4 above 2.05ms (┄2.02ms)")],
+)
+def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(fixed, said):
+    slow = Histogram.record([100] * 95 + [2_010, 2_900, 3_000, 4_000, 5_000])
+    one = replace(
+        frame(1, {READ: slow}, devices=disks(1)),
+        above={Flow("nvme0n1", "read"): 5},
+        thresholds_us={"nvme0n1": 2_000},
+    )
+    made = scene([one], Selection(threshold_us=fixed))
+    assert said in text(made)
+
+
+def test_small_maps_say_what_their_line_is():
+    made = scene(host(4, 5), Selection(panel="maps", threshold_us=2_000))
+    assert "┄2ms" in text(made)
+
+
+def test_of_the_health_line_caveats_are_there_and_settings_are_not():
+    busy = Health(3, 3, suppressed=775, unmatched=12, skipped=507, self_cpu_percent=1.8, probe_cpu_percent=0.8)
+    made = scene([frame(1, {READ: Histogram.record([100])}, devices=disks(1), health=busy)])
+    for size in ((160, 50), (80, 24)):
+        line = text(made, size).splitlines()[-2]
+        assert line.split("  ")[0:2] == [" coverage 100%", "left out 775"]
+        assert "cpu" not in line
+        assert "…" not in line
+
+
+def test_records_without_room_are_on_the_health_line():
+    made = scene([frame(1, {READ: Histogram.record([100])}, devices=disks(1), health=Health(3, 3, dropped_records=9))])
+    assert "records dropped 9" in text(made)
+
+
+def test_the_title_says_where_when_and_how():
+    zone = time.strftime("%Z", time.localtime(frame(3).wall))
+    for cells, more in ((80, ()), (120, ("6.12.107",))):
+        title = text(scene(host(1, 3)), (cells, 24)).splitlines()[0]
+        for part in ("latmon", "db-07", "bpftrace 0.23.2 tier A", f"03:00:03 {zone}", "last 60 s", "LIVE ●", *more):
+            assert part in title
+
+
+def test_paused_is_frozen_while_frames_arrive():
+    frames = host(4, 40)
+    made = scene(frames[:20])
+    made.pause()
+    before = text(made)
+    for one in frames[20:33]:
+        made.append(one)
+    frozen = text(made)
+    assert "PAUSED 03:00:20, 13 s behind" in frozen
+    assert frozen.splitlines()[1:] == before.splitlines()[1:]
+    made.choose(replace(made.selection, window_us=30 * SECOND))
+    assert "03:00:20" in text(made).splitlines()[0]
+    made.resume()
+    assert "03:00:33" in text(made).splitlines()[0]
+    assert "LIVE" in text(made).splitlines()[0]
+
+
+def test_ended_says_so():
+    made = scene(host(1, 3), mode="REPLAY")
+    assert text(made).splitlines()[0].rstrip().endswith("REPLAY")
+    made.ended = ""
+    assert text(made).splitlines()[0].rstrip().endswith("ENDED")
+
+
+# ---- sizes
+
+
+@given(
+    st.integers(1, 200), st.integers(1, 60), st.sampled_from(["overview", "maps", "zoom"]), st.sampled_from([0, 1, 30])
+)
+def test_every_size_is_filled_exactly_and_nothing_breaks(cells, rows, panel, n):
+    made = scene(host(n, 2, ios=5), Selection(panel=panel, threshold_us=50))
+    lines = screen_lines(made, (Span("keys"),), cells, rows)
+    assert len(lines) <= rows
+    if cells >= 40 and rows >= 10:
+        assert len(lines) == rows
+    else:
+        assert plain(lines[0]) == "terminal too small"
+
+
+def test_small_maps_have_seven_rows_at_least_and_the_others_are_on_further_pages():
+    made = scene(host(8, 20, odd="nvme5n1", ios=40), Selection(panel="maps"))
+    screen = text(made)
+    seen = re.findall(r"(nvme\dn1) +p99", screen)
+    assert seen[0] == "nvme5n1", "the worst is first"
+    assert len(seen) == 4
+    assert "maps 1-4 of 8" in screen
+    assert all(text(made, size).count("│") + text(made, size).count("┤") >= 14 for size in ((80, 24), (80, 23)))
+    made.choose(turn(made.view, 1))
+    text(made)
+    rest = re.findall(r"(nvme\dn1) +p99", text(made))
+    assert len({*seen, *rest}) == 8
+    assert "maps 5-8 of 8" in text(made)
+    made.choose(turn(made.view, -1))
+    assert re.findall(r"(nvme\dn1) +p99", text(made)) == seen
+    wide = text(scene(host(24, 5, ios=20), Selection(panel="maps")), (160, 50))
+    assert all(f"nvme{i}n1" in wide for i in range(24))
+
+
+@pytest.mark.parametrize(
+    ("size", "n", "axes"), [((80, 24), 8, 2), ((80, 23), 4, 2), ((160, 50), 24, 1), ((40, 10), 1, 1)]
+)
+def test_small_maps_have_a_time_axis(size, n, axes):
+    screen = text(scene(host(n, 60, ios=20), Selection(panel="maps")), size)
+    lines = [line for line in screen.splitlines() if f"───{clock(frame(60).wall)}" in line]
+    assert len(lines) == axes
+
+
+@pytest.mark.parametrize("seconds", range(1, 60))
+def test_the_marker_of_a_sweep_never_leaves_the_axis_and_covers_no_stamp(seconds):
+    timeline = quick([[100]] * seconds, slots=30, sweep=True)
+    line = plain(axis(timeline, STYLE))
+    assert len(line) == 36
+    assert line.index("▲") - 6 == (timeline.newest() + 1) % 30
+    assert re.fullmatch(r" +└(─|\d\d:\d\d:\d\d)*(▲now|now▲)(─|\d\d:\d\d:\d\d)*", line)
+
+
+@pytest.mark.parametrize("seconds", range(1, 60))
+def test_stamps_never_leave_the_axis_and_cover_no_other(seconds):
+    timeline = quick([[100]] * seconds, slots=30)
+    line = plain(axis(timeline, STYLE))
+    assert len(line) == 36
+    assert re.fullmatch(rf" +└(─|\d\d:\d\d:\d\d(?=─))*─{clock(frame(seconds - 1).wall)}", line)
+
+
+def test_a_stamp_that_is_no_time_of_day_is_said_to_be_none():
+    wild = replace(frame(1, {READ: Histogram.record([5])}, devices=disks(1)), wall=1e300)
+    assert "--:--:--" in text(scene([wild])).splitlines()[0]
+    assert clock(float("nan")) == clock(-1e19) == "--:--:--"
+
+
+def test_tiles_that_do_not_fit_are_paged_by_the_selection():
+    made = scene(host(40, 3, ios=5), Selection(panel="maps", selected="nvme39n1"))
+    assert "▸nvme39n1" in text(made)
+    assert grid(80, 20, 40, lambda c: c).tiles < 40
+
+
+def test_zoom_shows_one_device():
+    screen = text(scene(host(8, 5), Selection(panel="zoom", selected="nvme3n1")))
+    assert "nvme3n1" in screen
+    assert "nvme4n1" not in screen
+
+
+# ---- lines
+
+
+@given(st.lists(st.text("ab▪漢", max_size=6), max_size=4), st.integers(0, 12))
+def test_fit_is_exact(parts, cells):
+    line = fit(tuple(Span(p) for p in parts), cells)
+    assert width(line) == cells
+
+
+def test_runs_join_equal_roles():
+    assert runs([("a", "x"), ("b", "x"), ("c", "y")]) == (Span("ab", "x"), Span("c", "y"))
+    assert wrap("one two three", 7) == ["one two", "three"]
+
+
+def test_the_help_says_what_is_measured_and_what_not():
+    origin = Origin(
+        **{f: getattr(ORIGIN, f) for f in ORIGIN.__slots__} | {"probes_missing": (Missing("blk_mq", "no BTF"),)}
+    )
+    help_ = "\n".join(plain(line) for line in pages([("Keys", [("q", "quit")])], origin, 80))
+    for part in (
+        "quit",
+        "queued in the block layer",
+        "includes irq, softirq, completion",
+        "--stages all",
+        "no BTF",
+        "12.5 %",
+        "the newest at the right edge",
+    ):
+        assert part in flat(help_)
+
+
+def test_the_help_says_what_io_d_cannot_see():
+    def shown(extra):
+        origin = Origin(**{f: getattr(ORIGIN, f) for f in ORIGIN.__slots__} | {"extra": extra})
+        return flat("\n".join(plain(line) for line in pages([], origin, 80)))
+
+    assert "first bio only" in shown({"probe": "io_d"})
+    assert "first bio" not in shown({"probe": "requests_d"})
+    assert "don't add up their rows" in shown({})
+
+
+def test_what_nobody_counts_has_no_rate():
+    on_demand, volume = Device("emlxs0", 0, 1, timed=False), Device("dm-0", 253, 0, timed=False)
+    flow = Flow("dm-0", "read")
+    window = Window(60 * SECOND, [replace(one, kernel={flow: Completed(0, 0, None)}, seen={}) for one in host(1, 2)])
+    titles = ("IOPS", "MB/s")
+    made = {
+        one.name: [c.make(Subject(one, window, Selection()), c.width) for c in COLUMNS if c.title in titles]
+        for one in (on_demand, volume)
+    }
+    assert made == {"emlxs0": ["-", "-"], "dm-0": ["0", "0"]}
+    idle = Subject(replace(on_demand, timed=True), window, Selection())
+    assert [c.make(idle, c.width) for c in COLUMNS if c.title in titles] == ["0", "0"]
+
+
+def test_a_window_is_shared_by_its_subjects():
+    frames = host(1, 2)
+    subject = Subject(disks(1)[0], Window(60 * SECOND, frames), Selection())
+    assert subject.ios == 400
+    assert subject.mean_us is not None
+    assert Store().devices == {}
+
+
+def off(seq, why, one_in=0):
+    return replace(frame(seq), traced=Traced(one_in=one_in, absent=(Missing("hba", why),)))
+
+
+def said(made):
+    return " ".join(plain(line) for line in made.draw(100, 20).notice)
+
+
+def test_the_newest_notice_stands_for_eight_seconds():
+    made = scene([replace(frame(0), health=Health(notice="one")), replace(frame(1), health=Health(notice="two"))])
+    assert said(made).strip() == "two"
+    for seq in range(2, 9):
+        made.append(frame(seq))
+    assert said(made).strip() == "two"
+    made.append(frame(9))
+    assert said(made).strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("many", "shown", "lines"),
+    [
+        ((5, 20), f"{'a ' * 5}; {'b ' * 20}", 1),
+        ((30, 30, 30), f"{'a ' * 30}; {'b ' * 30} (+1 more)", 2),
+        ((70, 30, 30), f"{'a ' * 70} (+2 more)", 2),
+        ((110, 5), "a " * 110, 3),
+        ((200, 5), "a " * 155 + "a…", 4),
+    ],
+)
+def test_sentences_of_a_notice_are_shown_whole(many, shown, lines):
+    text = "; ".join(" ".join(letter * n) for letter, n in zip("abc", many, strict=False))
+    made = scene([replace(frame(0), health=Health(notice=text))])
+    seen = [plain(line).strip() for line in made.draw(80, 24).notice]
+    assert " ".join(seen) == " ".join(shown.replace(" ;", ";").split())
+    assert len(seen) == lines
+
+
+def test_a_recordings_whole_name_is_said_when_it_begins_and_ends():
+    name = "a-host-with-a-long-name-" + "20261122-114000.latmon.jsonl.gz"
+
+    def at(seq, recording):
+        return replace(frame(seq), health=Health(recording=recording))
+
+    made = scene([at(0, name)])
+    assert f"recording to {name}" in said(made).replace(" ", "").replace("recordingto", "recording to ")
+    assert said(scene([at(7, name)])).strip() == ""
+    made = scene([at(0, ""), at(9, name)])
+    assert "recording to" in said(made)
+    made.append(at(10, ""))
+    assert "recording ended: a-host" in said(made)
+    made.append(at(11, f"recording to {name} stopped: the disk is full"))
+    assert "stopped: the disk is full" in said(made)
+
+
+def test_a_recordings_directory_is_said_where_it_is_known():
+    def at(seq, recording):
+        return replace(frame(seq), health=Health(recording=recording))
+
+    made = scene([at(0, "")])
+    made.expect_recording(Path("/var/tmp/a place"))
+    made.append(at(1, "a.gz"))
+    assert said(made).strip() == "recording to a.gz in /var/tmp/a place"
+    made.append(at(2, "a.gz: the disk is slow"))
+    assert "recording to a.gz: the disk is slow" in said(made)
+    made.expect_recording(Path("/elsewhere"))
+    made.append(at(3, "a.gz"))
+    made.append(at(4, ""))
+    assert said(made).strip() == "recording ended: a.gz in /var/tmp/a place"
+
+
+def test_what_the_tracer_does_is_said_as_long_as_it_holds():
+    made = scene([off(0, "they took 9 % of a CPU")])
+    assert said(made).strip() == "stages: off: they took 9 % of a CPU"
+    assert not_traced("stages", ORIGIN, state=made.view.tracing) == "stages: off: they took 9 % of a CPU"
+    made.append(off(1, "the tracer is starting"))
+    assert said(made).strip() == ""
+    assert not_traced("stages", ORIGIN, state=made.view.tracing) == "stages: the tracer is starting"
+    made.append(off(1, "the deep probes are starting"))  # a recording of 1.0
+    assert "off" not in made.view.tracing
+    made.append(off(2, "", one_in=1))
+    assert "press S" not in not_traced("stages", ORIGIN, state=made.view.tracing)
+    made.append(frame(3))
+    assert "press S" in not_traced("stages", ORIGIN, state=made.view.tracing)
+
+
+def test_the_help_does_not_call_unmeasured_what_is_traced():
+    made = scene([frame(0)])
+    assert [one.name for one in made.known.absent] == ["irq"]
+    traced = Traced({Series("nvme0n1", "read", "irq"): Histogram(((5, 1),))}, one_in=1)
+    made.append(replace(frame(1), traced=traced))
+    assert made.known.absent == ()
+
+
+def test_a_demo_says_what_it_does_before_its_first_window():
+    asked = {"frames": 0, "devices": 0, "pattern": "", "globs": ()}
+    assert "the demo makes its first windows" in why_no_rows(None, backend="demo", **asked)
+    assert "the demo makes its first windows" in why_no_rows(replace(ORIGIN, backend="demo"), **asked)
+    assert "the first interval" in why_no_rows(ORIGIN, **asked)
+
+
+def test_softirqs_are_not_on_every_system():
+    assert no_softirqs(ORIGIN) == ""
+    assert no_softirqs(replace(ORIGIN, kernel="SunOS 5.11")).startswith("not on this system")

@@ -1,0 +1,356 @@
+"""The stages view as text: bars that read without colour, reasons for empty rows, the stages of the tail."""
+
+from dataclasses import replace
+
+import pytest
+from frames import ORIGIN, PROCFS
+from hypothesis import given
+from hypothesis import strategies as st
+from traced import HOSTILE, NVME, SDC, softirq_ios, together, traced
+
+from latmon.analysis.attribution import PARTS
+from latmon.model.frame import OPS, UNACCOUNTED, Missing, Series, Traced
+from latmon.model.histogram import Histogram
+from latmon.model.stages import COLUMNS, FACTS, LETTERS
+from latmon.support.text import is_clean
+from latmon.views.anatomy import Anatomy, anatomy, largest, share, tail_sentence
+from latmon.views.bars import apportion, legend, profile, role, share_bar, stacked
+from latmon.views.context import MEASURING, not_traced
+from latmon.views.heatmap import RAMP, Ink
+from latmon.views.lines import Field, Span, around, cut, heads, layout, plain, row, width
+from latmon.views.panels.stages import device, device_bars, population, spread
+
+INKS = [Ink(), RAMP]
+SIZES = [(40, 7), (40, 10), (60, 12), (80, 20), (100, 30), (160, 45), (400, 120)]
+WHY = "stages are not traced: press S, or --stages all"
+BASIC = {
+    "total": Histogram.record([90] * 500),
+    "basic": {
+        Series("sda", "read", "queue"): Histogram.record([5] * 500),
+        Series("sda", "read", "hba"): Histogram.record([85] * 300),
+        Series("sda", "write", "hba"): Histogram.record([85] * 200),
+    },
+}
+
+
+def of(device_name, values, **options):
+    return anatomy(device_name, OPS, values, ORIGIN, **options)
+
+
+def text(lines):
+    return "\n".join(plain(line) for line in lines)
+
+
+SLOW, QUICK, UNTRACED = of("sdc", SDC), of("nvme0n1", NVME), of("sda", together(SDC, NVME), **BASIC)
+
+
+# ---- what a device's time is made of
+
+
+def test_the_tail_is_what_is_slow_not_what_is_usual():
+    assert tail_sentence(SLOW) == "sdc above 22.5 ms: 99 % softirq (30 I/Os)"
+    assert largest(SLOW.bands[0].parts) == "hba"
+    assert SLOW.tail.count + SLOW.bands[0].count + SLOW.bands[1].count == SLOW.total.count == 3031
+
+
+def test_the_users_threshold_is_the_cut():
+    one = of("sdc", SDC, cut_us=102_400)
+    assert one.tail.low_us == 106_496
+    assert tail_sentence(one).startswith("sdc above 106 ms: 99 % softirq (23 I/Os)")
+    assert of("sdc", SDC, cut_us=10_000_000).why == "no I/O above the threshold"
+
+
+def test_one_in_a_million_is_the_whole_tail():
+    ios = [{"queue": 1, "hba": 90}] * 1000 + [{"queue": 1, "hba": 90, "softirq": 900_000}]
+    assert tail_sentence(of("sdc", traced(ios), cut_us=100_000)) == "sdc above 106 ms: >99 % softirq (1 I/O)"
+
+
+def test_too_few_have_no_tail_and_say_so():
+    one = of("sdc", traced([{"queue": 1, "hba": 90}] * 20))
+    assert one.bands == ()
+    assert tail_sentence(one) == "sdc: no tail yet: p99 needs 100 I/Os"
+    assert "no tail yet" in text(device_bars([one], "sdc", 120, 12, RAMP))
+
+
+def test_shares_add_up():
+    for one in (SLOW, QUICK, UNTRACED):
+        assert sum(r.share or 0 for r in one.rows) == pytest.approx(1)
+    assert sum(r.tail or 0 for r in SLOW.rows) == pytest.approx(1)
+    assert share({}, "hba") is None
+
+
+def test_a_bar_needs_no_rows():
+    brief = of("sdc", SDC, detailed=False)
+    assert brief.rows == ()
+    assert (brief.bands, brief.whole, brief.total) == (SLOW.bands, SLOW.whole, SLOW.total)
+    assert text(device_bars([brief, QUICK], "sdc", 80, 10, RAMP)) == text(
+        device_bars([SLOW, QUICK], "sdc", 80, 10, RAMP)
+    )
+
+
+def test_a_stage_whose_time_nobody_splits_by_total_has_no_share():
+    without = replace(SDC, by_total={s: by for s, by in SDC.by_total.items() if s.stage != "resume"})
+    rows = {r.stage: r for r in of("sdc", without).rows}
+    assert (rows["resume"].share, rows["resume"].tail) == (None, None)
+    assert rows["resume"].histogram.count == 3031
+    assert {r.stage: r for r in QUICK.rows}[UNACCOUNTED].share == 0
+
+
+def test_a_stage_that_took_no_time_has_no_share_of_it_and_that_is_known():
+    ios = [{"queue": 0, "hba": 90, UNACCOUNTED: 0} for _ in range(739)]
+    reported = traced(ios, paths={"sdc": {"hard interrupt": 739}})
+    sums = {s: by for s, by in reported.by_total.items() if s.stage != "queue"}  # a map prints no sum of 0
+    rows = {r.stage: r for r in of("sdc", replace(reported, by_total=sums)).rows}
+    assert (rows["queue"].share, rows["queue"].tail) == (0.0, 0.0)
+    assert rows["requeue"].share is None
+
+
+def test_one_ops_stages_are_its_own():
+    assert anatomy("sdc", ("read",), SDC, ORIGIN).on_demand is False
+    assert anatomy("sdc", ("write",), SDC, ORIGIN).total.count == 3031
+
+
+def test_a_stage_that_is_not_passed_says_why():
+    reasons = {r.stage: r.reason for r in QUICK.rows}
+    assert reasons["softirq"] == "n/a: completes by hard interrupt"
+    assert reasons["requeue"] == "no request was refused by the driver"
+    assert reasons["hba"] == ""
+    assert {r.stage: r.reason for r in SLOW.rows}["completion"].startswith("not measured here: ")
+
+
+def test_without_on_demand_probes_the_basic_stages_hold_their_neighbours():
+    rows = {r.stage: r for r in UNTRACED.rows}
+    assert rows["hba"].histogram.count == 500
+    assert rows["hba"].includes == ("irq", "softirq", "completion")
+    assert rows["irq"].reason == "its time is in D2C (issue to completion)"
+    assert rows["hba"].column == "D2C"
+    assert rows["requeue"].reason == "its time is in queue"
+    assert rows["resume"].reason == "only the tracer measures it"
+    assert UNACCOUNTED not in rows
+
+
+def test_a_device_beside_the_traced_ones_says_who_is_traced():
+    one = of("sda", Traced(one_in=1, devices=("sdc",)), **BASIC)
+    assert one.why == "only sdc is traced"
+    assert "only sdc is traced" in text(device(one, 80, 20, RAMP, why=WHY))
+    two = of("sda", Traced(one_in=1, devices=("sdb", "sdc")), **BASIC)
+    assert two.why == "only sdb, sdc are traced"
+
+
+def test_what_could_not_be_followed_is_a_number():
+    assert population(SLOW) == "3,031 I/Os traced, 1 in 4, <1% not followed: polled 12, batched completion 3"
+    mixed = of("sdc", replace(SDC, rates=(1, 8)))
+    assert population(mixed).startswith("3,031 I/Os traced, 1 in 1 to 8, <1% not followed")
+    assert population(QUICK) == "5,000 I/Os traced, each followed to its end"
+    assert population(Anatomy("sda")) == "no I/O on sda"
+    assert SLOW.untraced_share == pytest.approx(15 / 3031)
+
+
+def test_what_could_not_be_followed_is_reported_of_all_ops_also_beside_one_of_them():
+    more = traced([{"hba": 9}] * 5, op="read")
+    both = replace(SDC, histograms={**SDC.histograms, **more.histograms}, by_total={**SDC.by_total, **more.by_total})
+    one = anatomy("sdc", ("read",), both, ORIGIN, op_label="read")
+    assert one.untraced_share == SLOW.untraced_share
+    assert population(one).startswith("5 I/Os traced, 1 in 4, <1% of all ops not followed: polled 12")
+
+
+def test_a_volume_has_no_paths_that_could_be_lost():
+    one = of("dm-0", traced([{"hba": 9}] * 5, "dm-0"))
+    assert population(one) == "5 I/Os traced"
+
+
+# ---- the panels
+
+
+def test_all_devices_at_80():
+    assert text(device_bars([SLOW, QUICK, UNTRACED], "sdc", 80, 12, RAMP)).splitlines() == [
+        " device      <=p50           p50-p99         >threshold    I/Os slow part       ",
+        "▸sdc        120us h░░░░sw=   23ms h░░░░s▓w 22.5ms s▓▓▓▓▓▓    30  99% softirq    ",
+        " nvme0n1    120us h░░░░░░░  135us h░░░░░░░  128us h░░░░░░ 1.00k  95% hba        ",
+        " sda                                       not traced         -                 ",
+        " " * 80,
+        " sdc above 22.5 ms: 99 % softirq (30 I/Os)                                      ",
+        " 3,031 I/Os traced, 1 in 4, <1% not followed: polled 12, batched completion 3   ",
+        " q· queue  h░ hba  d░ D2C  i▒ irq  s▓ softirq  w= resume  ?? unaccounted        ",
+    ]
+
+
+def test_one_device_at_80():
+    lines = text(device(SLOW, 80, 20, Ink())).splitlines()
+    assert lines[1] == " stage           count    p50    p99    max 1us-1s     all I/O     >22.5 ms     "
+    assert lines[7] == " s softirq       3,031   18us   23ms  400ms ██    ▁▂▄▂ ▆▆▆▆▆▆  93% ▆▆▆▆▆▆▆  99% "
+    assert lines[8].startswith(" c completion  not measured here: no completion thread on this path")
+    assert [line[3:].split()[0] for line in lines[2:11]] == ["admission", *PARTS]
+    assert lines[2].startswith("   admission   not measured here: ")
+
+
+def test_at_40_the_tail_is_what_stays():
+    lines = text(device(SLOW, 40, 10, RAMP)).splitlines()
+    assert lines[1].split() == ["stage", "p50", "p99", ">22.5", "ms"]
+    assert lines[-1].strip().endswith("more lines")
+    assert ">22.5 ms" in text(device_bars([SLOW], "sdc", 40, 10, RAMP))
+
+
+def test_the_selected_device_stands_below_where_there_is_room():
+    lines = text(device_bars([SLOW, QUICK], "nvme0n1", 160, 45, Ink())).splitlines()
+    assert lines[4].startswith(" nvme0n1 stages")
+    assert "n/a: completes by hard interrupt" in "\n".join(lines)
+
+
+def test_bars_of_letters_have_their_legend_beside_a_device_too():
+    lines = text(device_bars([SLOW, QUICK], "sdc", 160, 50, Ink())).splitlines()
+    assert any(line.lstrip().startswith("q▆ queue") and "s▆ softirq" in line for line in lines)
+    assert "q▆ queue" not in text(device(SLOW, 160, 50, Ink()))
+
+
+def test_many_devices_scroll_to_the_selected_one():
+    many = [of(f"sd{i}", traced(softirq_ios(200, 5, i), f"sd{i}")) for i in range(24)]
+    lines = text(device_bars(many, "sd20", 80, 12, RAMP)).splitlines()
+    assert any(line.startswith("▸sd20 ") for line in lines)
+    assert lines[0].startswith("↑7 of 24 ")
+    assert text(device_bars(many, "sd0", 80, 12, RAMP)).startswith(" 7 of 24 ")
+
+
+def test_without_on_demand_probes_one_sentence_tells_how():
+    assert WHY in text(device(UNTRACED, 80, 20, RAMP, why=WHY))
+    screen = text(device_bars([UNTRACED], "sda", 80, 12, RAMP, why=WHY))
+    assert WHY in screen
+    assert "q·d░░░" in screen
+    assert text(device_bars([], "", 80, 12, RAMP, why=WHY)).strip() == WHY
+
+
+def test_not_traced_says_what_to_do():
+    assert not_traced("stages", ORIGIN) == WHY
+    assert not_traced("stages", ORIGIN, mode="basic").startswith("stages are not traced (--stages basic): press S")
+    assert "--stages all" in not_traced("stages", ORIGIN, recorded=True)
+    assert "the kernel counts I/Os" in not_traced("stages", PROCFS)
+    ran = not_traced("stages", ORIGIN, recorded=True, state=MEASURING)
+    assert "the tracer ran" in ran
+    assert "--stages all" not in ran
+    off = not_traced("stages", ORIGIN, recorded=True, state="off: they took 9 % of a CPU")
+    assert off == "stages are not in this recording: off: they took 9 % of a CPU"
+    assert not_traced("stages", None).startswith("starting")
+
+
+@pytest.mark.parametrize("ink", INKS)
+@pytest.mark.parametrize("size", SIZES)
+def test_every_size_fits_and_is_clean(size, ink):
+    named = HOSTILE[:20]
+    hostile = of(named, traced(softirq_ios(300, 3), named, unfollowed={named: {HOSTILE: 3}}))
+    absent = of("x", traced([{"hba": 5}], "x", absent=(Missing("irq", HOSTILE * 3),)))
+    for one in (SLOW, QUICK, UNTRACED, hostile, absent, Anatomy("sda")):
+        for lines in (device(one, *size, ink, why=WHY), device_bars([one, SLOW], one.device, *size, ink, why=WHY)):
+            assert 0 < len(lines) <= size[1]
+            assert all(width(line) <= size[0] for line in lines)
+            assert all(is_clean(span.text) for line in lines for span in line)
+
+
+@pytest.mark.parametrize("ink", INKS)
+def test_roles_are_ones_that_the_face_has(ink):
+    stages = {f"stage{number}" for number in range(1, len(FACTS) + 1)}
+    known = {"text", "dim", "strong", "accent", "bad", "gap"} | stages
+    lines = [*device(SLOW, 160, 60, ink), *device_bars([SLOW, QUICK, UNTRACED], "sdc", 80, 12, ink)]
+    used = {span.role for line in lines for span in line}
+    assert used <= (known if ink.coloured else known - stages)
+
+
+# ---- bars, columns, histograms
+
+
+def test_letters_differ_and_so_do_neighbours_without_colour():
+    assert len({LETTERS[name] for name in COLUMNS if name != "hba+"}) == len(COLUMNS) - 1
+    bar = plain(stacked(dict.fromkeys(PARTS, 1.0), 3 * len(PARTS), RAMP))
+    assert bar == "q··r::h░░i▒▒s▓▓c██w==???"
+
+
+def test_a_stages_colour_is_its_own():
+    ink = Ink()
+    colours = [role(p, ink) for p in PARTS]
+    assert len(set(colours)) == len(PARTS)
+    assert role("a stage of later", Ink()) == role("unaccounted", Ink())
+
+
+@given(st.lists(st.floats(0, 1e12), min_size=1, max_size=9), st.integers(0, 300))
+def test_a_bar_is_as_wide_as_asked(parts, cells):
+    given_cells = apportion(parts, cells)
+    assert sum(given_cells) == (cells if sum(parts) > 0 else 0)
+    assert all(n >= 0 for n in given_cells)
+    assert width(stacked(dict(zip(PARTS, parts, strict=False)), cells, RAMP)) == cells
+
+
+@given(st.one_of(st.none(), st.floats(0, 1)), st.integers(0, 50))
+def test_a_share_is_never_drawn_as_nothing(part, cells):
+    bar = plain(share_bar(part, cells))
+    assert len(bar) == cells
+    assert bool(bar.strip()) == bool(part and cells)
+
+
+@pytest.mark.parametrize("ink", INKS)
+def test_a_single_io_in_a_small_histogram_is_seen(ink):
+    spans = profile(Histogram.of({50: 999_999, 150: 1}), 1, 10_000_000, 20, ink)
+    assert width(spans) == 20
+    assert (
+        Span(plain(spans)[-1 - plain(spans)[::-1].index(next(s.text for s in spans if s.role == "strong"))], "strong")
+        in spans
+    )
+    assert sum(s.role == "strong" for s in spans) == 1
+
+
+def test_histograms_side_by_side_share_their_rows():
+    lines = text(
+        spread([("hba", Histogram.record([90] * 9)), ("softirq", Histogram.record([5, 200_000]))], 60, 12, RAMP)
+    )
+    rows = lines.splitlines()
+    assert rows[0].split() == ["hba", "softirq"]
+    assert rows[1].split()[:2] == ["64ms│", "1"]
+    assert rows[-1].split()[0] == "<16us│"
+    assert spread([], 60, 12, RAMP) == []
+
+
+def test_bars_say_that_they_are_logarithmic():
+    lines = text(device(SLOW, 100, 40, RAMP)).splitlines()
+    said = next(i for i, line in enumerate(lines) if "logarithmic" in line)
+    assert lines[said + 1].split()[:2] == ["queue", "hba"]
+    assert "logarithmic" not in text(device(SLOW, 100, 14, RAMP))
+
+
+def test_a_legend_takes_the_lines_it_needs():
+    lines = legend(PARTS, 40, RAMP)
+    assert all(width(line) <= 40 for line in lines)
+    assert all(p in text(lines) for p in PARTS)
+
+
+FIELDS = (
+    Field("name", 8, lambda v, _: v, right=False, most=12),
+    Field("n", 5, lambda v, _: str(len(v))),
+    Field("bar", 6, lambda _, c: (Span("#" * c),), rank=1, most=50),
+)
+
+
+@given(st.integers(1, 200), st.text(st.characters(codec="ascii", categories=["L"]), max_size=30))
+def test_columns_never_move_with_their_content(cells, name):
+    placed = layout(FIELDS, cells)
+    assert width(row(placed, name)) == width(row(placed, "")) == width(heads(placed))
+    assert width(heads(placed)) <= max(cells, 10)
+
+
+def test_words_grow_before_bars():
+    assert [cells for _, cells in layout(FIELDS, 40)] == [12, 5, 19]
+    assert [cells for _, cells in layout(FIELDS, 17)] == [9, 5]
+
+
+@given(st.integers(0, 50), st.integers(-5, 60), st.integers(0, 20))
+def test_the_selected_row_is_in_sight(total, selected, rows):
+    shown = around(total, selected, rows)
+    assert len(shown) == min(total, rows)
+    assert not shown or 0 <= shown.start < shown.stop <= total
+    if shown and 0 <= selected < total:
+        assert selected in shown
+
+
+def test_lines_that_are_left_out_are_counted():
+    lines = [(Span(str(i)),) for i in range(10)]
+    assert text(cut(lines, 4)) == "0\n1\n2\n … 7 more lines"
+    assert text(cut(lines, 4, 6)) == "6\n7\n8\n9"
+    assert text(cut(lines, 20)) == text(lines)
+    assert cut(lines, 0) == []
