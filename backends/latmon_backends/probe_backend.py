@@ -30,7 +30,7 @@ from latmon.model.frame import (
     Settings,
     Traced,
     capped,
-    without,
+    missing_stages,
 )
 from latmon.model.inflight import SYSFS, Depths
 from latmon.model.stages import called
@@ -140,7 +140,7 @@ class ProbeBackend(ABC):
             boot_id=host.boot_id(options.proc),
             hz=host.hz(options.proc),
             measured={stage: manifest.includes.get(stage, ()) for stage in manifest.stages},
-            absent=without(manifest.stages, manifest.absent, manifest.includes),
+            absent=missing_stages(manifest.stages, manifest.absent, manifest.includes),
             probes_missing=self._programs.choice().missing,
             untraced=self._programs.untraced(),
             latency_from=manifest.latency_from,
@@ -205,7 +205,7 @@ class ProbeBackend(ABC):
         self._on_demand.begin()
         while (window := await self._always.window()) is not None:
             try:
-                await self._on_demand.settled(_SETTLES * self._options.interval_us / 1e6)
+                await self._on_demand.wait_for_tick(_SETTLES * self._options.interval_us / 1e6)
                 skipped = await self._always.skipped()
             except asyncio.CancelledError:
                 # The capture ends here. The probe will not print this window once more.
@@ -213,8 +213,8 @@ class ProbeBackend(ABC):
                 raise
             frame = self._frame(window, skipped)
             yield frame
-            await self._always.mend(window, frame.gap)
-        yield self._frames.farewell(Health(probes_wanted=self._always.probe.wanted))
+            await self._always.restart_if_needed(window, frame.gap)
+        yield self._frames.final_frame(Health(probes_wanted=self._always.probe.wanted))
 
     async def finish(self, patience_s: float) -> tuple[Frame, ...]:
         """End the probes; return a frame that was cut off, and that of the unfinished interval if it comes in time."""
@@ -317,14 +317,14 @@ class FrameJoiner:
         self._outliers.take((*window.records, *on_demand.records))
         hold = outliers.HOLD if self._on_demand.runs and not ending else 0
         self._flood = outliers.HOLD + 1 if frame.health.suppressed else max(0, self._flood - 1)
-        settled = self._outliers.settled(frame.wall, frame.mono_us, hold, flood=self._flood > 0)
+        ready = self._outliers.take_ready(frame.wall, frame.mono_us, hold, flood=self._flood > 0)
         health = replace(
             frame.health,
-            suppressed=frame.health.suppressed + settled.dropped,
-            dropped_records=frame.health.dropped_records + settled.lost,
-            undecoded_lines=frame.health.undecoded_lines + settled.undecoded,
+            suppressed=frame.health.suppressed + ready.dropped,
+            dropped_records=frame.health.dropped_records + ready.lost,
+            undecoded_lines=frame.health.undecoded_lines + ready.undecoded,
         )
-        return replace(frame, outliers=settled.outliers, health=health)
+        return replace(frame, outliers=ready.outliers, health=health)
 
 
 def with_probe(

@@ -31,8 +31,8 @@ class ProcfsBackend:
 
     def __init__(self, options: Options, reason: str = "", suspended_us: Callable[[], int] = host.suspended_us) -> None:
         self._options, self._suspended_us = options, suspended_us
-        self._sampler, asked = sampler_of(options)
-        self._queues = TaskQueues(asked)
+        self._sampler, source = sampler_of(options)
+        self._queues = TaskQueues(source)
         self._before = Sample(0, 0.0)
         self._seq, self._slept_us = 0, 0
         self._news: tuple[Device, ...] = ()
@@ -41,7 +41,7 @@ class ProcfsBackend:
             host=host.name(),
             kernel=host.kernel(),
             latmon=__version__,
-            tool=asked,
+            tool=source,
             tier="D",
             interval_us=options.interval_us,
             boot_id=host.boot_id(options.proc),
@@ -113,8 +113,8 @@ class ProcfsBackend:
 
 def _without_effect(options: Options) -> str:
     """Return the notice about options that need more than the kernel's counters."""
-    asked = {"--stages all": options.stages == "all", "--threshold": options.threshold_us is not None}
-    vain = [name for name, wanted in asked.items() if wanted]
+    requested = {"--stages all": options.stages == "all", "--threshold": options.threshold_us is not None}
+    vain = [name for name, wanted in requested.items() if wanted]
     have = "have" if len(vain) > 1 else "has"
     return f"{' and '.join(vain)} {have} no effect: the kernel's counters don't time single I/Os" if vain else ""
 

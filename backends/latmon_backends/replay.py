@@ -42,7 +42,7 @@ def reported(
 ) -> Iterator[Frame]:
     """Yield the frames, reading one ahead to know the last one. `damage`: the damage found so far."""
     ahead: Frame | None = None
-    reason, said = "", 0
+    reason, text = "", 0
     marks: list[Mark] = []
     for item in items:
         if isinstance(item, Gap):
@@ -58,10 +58,10 @@ def reported(
                 frame = replace(item, gap=item.gap or reason, devices=devices, marks=(*marks, *item.marks))
                 reason, known, marks = "", (), []
             found = damage()
-            ahead = _noticed(frame, found[said:]) if len(found) > said else frame
-            said = len(found)
+            ahead = _noticed(frame, found[text:]) if len(found) > text else frame
+            text = len(found)
     if ahead is not None:
-        yield _noticed(ahead, damage()[said:])
+        yield _noticed(ahead, damage()[text:])
 
 
 def merge_devices(known: tuple[Device, ...], named: tuple[Device, ...]) -> tuple[Device, ...]:
@@ -73,8 +73,8 @@ def _noticed(frame: Frame, damage: Sequence[str]) -> Frame:
     if not damage:
         return frame
     more = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
-    said = f"recording: {damage[-1]}{more}"
-    notice = f"{frame.health.notice}; {said}" if frame.health.notice else said
+    text = f"recording: {damage[-1]}{more}"
+    notice = f"{frame.health.notice}; {text}" if frame.health.notice else text
     return replace(frame, health=replace(frame.health, notice=notice))
 
 
@@ -104,16 +104,16 @@ class Several:
         self.damage = []
         last_us = -1
         for one in self._several:
-            said = 0
+            counted = 0
             for item in read(one):
-                self.damage += one.damage[said:]
-                said = len(one.damage)
+                self.damage += one.damage[counted:]
+                counted = len(one.damage)
                 if isinstance(item, Frame):
                     if item.mono_us <= last_us:
                         continue
                     last_us = item.mono_us
                 yield item
-            self.damage += one.damage[said:]
+            self.damage += one.damage[counted:]
 
 
 def open_several(paths: Sequence[Path]) -> Recording | Parts | Several:

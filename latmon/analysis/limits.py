@@ -417,7 +417,7 @@ class Audited:
     """Depth in the driver in most of the busy samples."""
     queued: int | None = None
     """The most requests that waited above the driver."""
-    held_at: int | None = None
+    limited_to: int | None = None
     """Depth that the driver was limited to while more waited (see `wall`)."""
     at_limit: bool = False
     """Whether it was at its bound for most of the busy time, while waiting I/Os aren't counted (see `at_limit`)."""
@@ -464,7 +464,7 @@ def _seen(device: Device, neighbours: DeviceGroup, alike: DeviceGroup, had: int 
 
 def _audited(seen: Tuning, depths: Depths, walls: Mapping[str, int | None]) -> Audited:
     device = seen.device
-    bound, held_at = ceiling(device.limits), walls.get(device.name)
+    bound, limited_to = ceiling(device.limits), walls.get(device.name)
     full = at_limit(depths, bound, seen.settings.get("scheduler"))
     busy = {depth: n for depth, n in depths.in_driver.items() if depth and n}
     return Audited(
@@ -474,9 +474,9 @@ def _audited(seen: Tuning, depths: Depths, walls: Mapping[str, int | None]) -> A
         within(depths.highest, bound) if depths.in_driver or depths.at_issue else None,
         within(max(busy, key=lambda depth: busy[depth]), bound) if busy else None,
         max(depths.queued, default=None),
-        held_at,
+        limited_to,
         full,
-        (*_walled(held_at, bound), *(_full(seen, bound) if full and bound else ())),
+        (*_walled(limited_to, bound), *(_full(seen, bound) if full and bound else ())),
     )
 
 

@@ -205,12 +205,12 @@ _PLACES = {"all": ("in flight", "in driver and queue"), "driver": ("in the drive
 def sentence(found: Law, lifted: Lift | None = None, name: str = "all") -> str:
     """Return e.g. `1,000 IOPS = 3 in flight / 3 ms; at 32 in flight up to 10,700 if the time in the driver ...`."""
     place, counted = _PLACES[name]
-    said = f"{_iops(found.iops)} IOPS = {_few(found.outstanding)} {place} / {spelled(found.latency_us)}"
+    text = f"{_iops(found.iops)} IOPS = {_few(found.outstanding)} {place} / {spelled(found.latency_us)}"
     if found.stuck or found.stuck_most or not found.equals:
-        said = f"{_iops(found.iops)} IOPS at {spelled(found.latency_us)}: {_difference(found, counted)}"
+        text = f"{_iops(found.iops)} IOPS at {spelled(found.latency_us)}: {_difference(found, counted)}"
     if lifted is None:
-        return said
-    return f"{said}; at {lifted.depth:,} in flight up to {_iops(lifted.iops)} if the time in the driver stayed the same"
+        return text
+    return f"{text}; at {lifted.depth:,} in flight up to {_iops(lifted.iops)} if the time in the driver stayed the same"
 
 
 def _difference(found: Law, place: str) -> str:

@@ -25,7 +25,7 @@ from latmon.model.frame import Frame, Mark, Origin, Settings, changes
 from latmon.recording.rotation import Limits
 from latmon.support import privileges
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, ProbeGoneError
-from latmon.support.process import Family, OwnCpu, patiently
+from latmon.support.process import Family, OwnCpu, call_with_deadline
 from latmon.support.streams import STANDARD
 from latmon.support.units import show_duration
 
@@ -56,7 +56,7 @@ class Ending:
         self._hurried = asyncio.Event()
         self._over = False
         self._leave_by = math.inf
-        self._heard = self._ended = 0.0
+        self._last_frame_s = self._ended = 0.0
 
     @property
     def is_asked_for(self) -> bool:
@@ -76,9 +76,9 @@ class Ending:
         self.stopped = reason
         self._reschedule(0)
 
-    def heard(self) -> None:
+    def note_frame(self) -> None:
         """Note that a frame has arrived."""
-        self._heard = now()
+        self._last_frame_s = now()
 
     def due(self, duration_us: int | None, interval_us: int) -> float:
         """Schedule the end of the duration and return when its last frame is due; GRACE_S more for a silent backend."""
@@ -115,7 +115,7 @@ class Ending:
             self.gone = str(gone)
             return ()
         if frames:
-            self._heard = now()
+            self._last_frame_s = now()
         return frames
 
     async def _fetched(self, backend: Finishing) -> tuple[Frame, ...]:
@@ -133,7 +133,7 @@ class Ending:
 
         If the probe had ended, the time is missing unless the last frame had just arrived.
         """
-        silent_s = (self._ended or now()) - self._heard
+        silent_s = (self._ended or now()) - self._last_frame_s
         interval_s = interval_us / 1e6
         allowed_s = SAME_TIME_S if self.gone else max(SILENT_INTERVALS * interval_s, interval_s + SILENT_S)
         return silent_s if silent_s > allowed_s else 0.0
@@ -278,7 +278,7 @@ class Capture:
             if not scope.expired():
                 raise
             ended = Outcome(self._ending.stopped or self._full_duration())
-        return self._honest(ended)
+        return self._with_losses(ended)
 
     def stop(self, reason: str, *, at_once: bool = False) -> None:
         """End the capture with complete counts; the first reason counts. `at_once`, or a second call: wait less."""
@@ -348,10 +348,10 @@ class Capture:
 
         ahead = self._ahead or (lambda _: None)
         back = privileges.act_as(user)
-        said = await patiently(see, f"the file system of {path}", ahead)
+        remark = await call_with_deadline(see, f"the file system of {path}", ahead)
         back()  # not after a time-out: it would wait for the same file system, and nothing needs root any more
-        if said:
-            ahead(said)
+        if remark:
+            ahead(remark)
 
     async def _close(self, recorder: Recorder, leave_by: float) -> None:
         if self._toggling is not None:
@@ -360,13 +360,13 @@ class Capture:
 
     async def _pump(self, backend: Backend, recorder: Recorder) -> Outcome:
         due = self._ending.due(self._request.duration_us, backend.origin.interval_us)
-        self._ending.heard()
+        self._ending.note_frame()
         cpu = OwnCpu()
         notice = ""
         async for bare in backend.frames():
             frame = _with_own_health(_reported(bare, recorder.news()), cpu, recorder.state)
             notice = frame.health.notice
-            self._ending.heard()
+            self._ending.note_frame()
             self._take(frame, recorder)
             if now() >= due:
                 await self._last_frame(backend, recorder)
@@ -419,7 +419,7 @@ class Capture:
     def _full_duration(self) -> str:
         return f"ended after {show_duration(self._request.duration_us or 0)} as asked"
 
-    def _honest(self, ended: Outcome) -> Outcome:
+    def _with_losses(self, ended: Outcome) -> Outcome:
         """Return the outcome with exit code 4 if data was lost; the reason says what is missing at the end."""
         if self._silent_s:
             why = self._ending.gone or "the probe printed nothing"

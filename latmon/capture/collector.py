@@ -50,7 +50,7 @@ class Collector(asyncio.Protocol):
             if not self.requested.done():
                 self.requested.set_result(Request.decode(line))
             elif self._capture is not None:
-                _obey(json.loads(line), self._capture)
+                _execute(json.loads(line), self._capture)
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.lost.set_result(None)
@@ -78,7 +78,7 @@ class Collector(asyncio.Protocol):
         return outcome.exit
 
 
-def _obey(command: Mapping[str, Any], capture: Capture) -> None:
+def _execute(command: Mapping[str, Any], capture: Capture) -> None:
     """Execute a command of the UI; unknown ones are ignored."""
     if command.get("record") == "toggle":
         capture.toggle_recording()

@@ -126,8 +126,8 @@ class Outlet:
 LEAVE_S = 2.5
 """The collector ends within 2 s after its socket is closed; a quarter more before it gets a signal."""
 CHUNK = 1 << 18
-MAX_SAID_LINES = 100
-MAX_SAID_CHARS = 200
+MAX_OUTPUT_LINES = 100
+MAX_OUTPUT_CHARS = 200
 COLLECTOR = (sys.executable, "-P", "-s", "-m", "latmon.capture.collector")
 """-P: a file in the current directory must not pass for a module. -s: under sudo HOME is the user's, and Python would
 run what is below it as root."""
@@ -138,25 +138,25 @@ class Session:
 
     def __init__(self, request: Request, command: Sequence[str] = COLLECTOR) -> None:
         ours, theirs = socket.socketpair()
-        said, says = _roomy_pipe()
+        reader, writer = _large_pipe()
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [*command, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
-                stdout=says,
-                stderr=says,
+                stdout=writer,
+                stderr=writer,
                 pass_fds=(theirs.fileno(),),
                 # Not a session of its own: sudo's ticket belongs to the terminal, and `sudo -n` must still find it.
                 process_group=0,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if Path(p).is_absolute())},
             )
-        os.close(says)
+        os.close(writer)
         self._socket = ours
         self._socket.sendall(request.encode())
-        self._said: deque[str] = deque(maxlen=MAX_SAID_LINES)
-        self._listener = threading.Thread(target=self._listen, args=(said,), daemon=True)
+        self._output: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
+        self._listener = threading.Thread(target=self._listen, args=(reader,), daemon=True)
         self._listener.start()
-        self.feed = Feed(ours, self.obituary)
+        self.feed = Feed(ours, self.failure_reason)
 
     @property
     def pid(self) -> int:
@@ -182,7 +182,7 @@ class Session:
         with contextlib.suppress(OSError):  # the collector is gone: the feed says so
             self._socket.send(command)
 
-    def obituary(self) -> str:
+    def failure_reason(self) -> str:
         """Return why the collector ended without an end line: its last sentence, or the signal that killed it."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(LEAVE_S)
@@ -190,7 +190,7 @@ class Session:
         status = self._process.poll()
         if status is not None and status < 0:
             return f"the collector was killed by {_signal_name(-status)}"
-        last = next((line for line in reversed(self._said) if line.strip()), "it printed no reason")
+        last = next((line for line in reversed(self._output) if line.strip()), "it printed no reason")
         return f"the collector failed: {last}"
 
     def close(self) -> int:
@@ -205,18 +205,18 @@ class Session:
                 return EXIT_FAILED if status < 0 else status
         return EXIT_FAILED
 
-    def _listen(self, said: int) -> None:
-        with os.fdopen(said, encoding="utf-8", errors="backslashreplace") as lines:
-            while line := lines.readline(MAX_SAID_CHARS):
-                self._said.append(clean(line.rstrip("\n"), MAX_SAID_CHARS))
+    def _listen(self, reader: int) -> None:
+        with os.fdopen(reader, encoding="utf-8", errors="backslashreplace") as lines:
+            while line := lines.readline(MAX_OUTPUT_CHARS):
+                self._output.append(clean(line.rstrip("\n"), MAX_OUTPUT_CHARS))
 
 
 class Feed:
     """The backend of the UI: the collector's frames as they arrive. `ended` is why there are no more; empty before."""
 
-    def __init__(self, sock: socket.socket, obituary: Callable[[], str]) -> None:
+    def __init__(self, sock: socket.socket, failure_reason: Callable[[], str]) -> None:
         sock.setblocking(False)
-        self._socket, self._obituary = sock, obituary
+        self._socket, self._failure_reason = sock, failure_reason
         self._lines = Lines()
         self._waiting: deque[bytes] = deque()
         self._origin: Origin | None = None
@@ -257,7 +257,7 @@ class Feed:
         while not self._waiting and not self.ended:
             data = await self._receive()
             if not data:
-                self.ended = await asyncio.to_thread(self._obituary)
+                self.ended = await asyncio.to_thread(self._failure_reason)
             self._waiting += self._lines.feed(data)
         if not self._waiting:
             return None
@@ -276,7 +276,7 @@ class Feed:
             return b""
 
 
-def _roomy_pipe() -> tuple[int, int]:
+def _large_pipe() -> tuple[int, int]:
     """Return a pipe whose writer never blocks: a stopped UI doesn't read, and further output is lost."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

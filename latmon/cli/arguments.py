@@ -84,15 +84,15 @@ def _live() -> _Parser:
         "--backend", metavar="NAME", help="measure with this backend: auto (the default), bpftrace, dtrace, procfs"
     )
     parser.add_argument(
-        "--interval", type=_spoken(interval_us), help="time between two frames, 100ms to 60s (default 1s)"
+        "--interval", type=_checked(interval_us), help="time between two frames, 100ms to 60s (default 1s)"
     )
     parser.add_argument(
-        "--threshold", type=_spoken(threshold_us), help="list I/Os that take at least this long, such as 100ms"
+        "--threshold", type=_checked(threshold_us), help="list I/Os that take at least this long, such as 100ms"
     )
     parser.add_argument(
         "--stages",
         metavar="WHEN",
-        type=_spoken(stages_mode),
+        type=_checked(stages_mode),
         help="trace stages on demand (auto, the default), never (basic), or always and for all devices (all)",
     )
     parser.add_argument(
@@ -109,18 +109,18 @@ def _live() -> _Parser:
     _view(parser)
     recording = parser.add_argument_group("recording")
     recording.add_argument(
-        "--record", metavar="FILE", type=_spoken(_new_file), help="record to FILE without a screen; - is stdout"
+        "--record", metavar="FILE", type=_checked(_new_file), help="record to FILE without a screen; - is stdout"
     )
     recording.add_argument(
         "--duration",
-        type=_spoken(_duration),
+        type=_checked(_duration),
         help="end after this time, such as 60s or 5min; also with --once and --inline",
     )
     recording.add_argument(
-        "--max-size", type=_spoken(_size), metavar="SIZE", help="keep all parts together below SIZE, such as 512M"
+        "--max-size", type=_checked(_size), metavar="SIZE", help="keep all parts together below SIZE, such as 512M"
     )
     recording.add_argument(
-        "--keep", type=_spoken(_keep), metavar="TIME", help="remove parts older than TIME, such as 7d"
+        "--keep", type=_checked(_keep), metavar="TIME", help="remove parts older than TIME, such as 7d"
     )
     recording.add_argument(
         "--redact", action="store_true", help="do not write names that may identify the host or its users"
@@ -195,7 +195,7 @@ def _replay(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--speed",
-        type=_spoken(_speed),
+        type=_checked(_speed),
         help="play from the begin, this many times as fast; 0 shows the end at once; default: open on the worst minute",
     )
     _devices(parser)
@@ -223,7 +223,7 @@ def _diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "first",
         metavar="A",
-        type=_spoken(_span),
+        type=_checked(_span),
         help="a recording (- is stdin); FILE@NOTE is its part from the mark NOTE to the next mark, FILE@..NOTE the "
         "part before that mark",
     )
@@ -231,7 +231,7 @@ def _diff(parser: argparse.ArgumentParser) -> None:
         "others",
         metavar="B",
         nargs="+",
-        type=_spoken(_span),
+        type=_checked(_span),
         help="what to compare with A, written like A; several are compared as a sweep",
     )
     parser.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.diff/1")
@@ -246,7 +246,7 @@ def _import(parser: argparse.ArgumentParser) -> None:
         "file", metavar="FILE", type=Path, help="output of another tool; text around it is skipped; - is stdin"
     )
     parser.add_argument(
-        "-o", dest="out", metavar="OUT", type=_spoken(_new_file), required=True, help="the new recording; - is stdout"
+        "-o", dest="out", metavar="OUT", type=_checked(_new_file), required=True, help="the new recording; - is stdout"
     )
     parser.add_argument(
         "--from",
@@ -256,24 +256,24 @@ def _import(parser: argparse.ArgumentParser) -> None:
         help="read only this format (default: each format that is found)",
     )
     parser.add_argument("--unit", choices=("us", "ms", "ns", "s"), help="unit of tables whose text names none")
-    parser.add_argument("--device", metavar="NAME", type=_spoken(_glob), help="device that all of the text describes")
+    parser.add_argument("--device", metavar="NAME", type=_checked(_glob), help="device that all of the text describes")
     parser.add_argument("--op", choices=OPS, help="operation of tables whose text names none")
     parser.add_argument("--stage", choices=STAGES, help="stage of tables whose text names none")
     parser.add_argument(
-        "--start", type=_spoken(_moment), metavar="TIME", help="when the first window begins, for a text without times"
+        "--start", type=_checked(_moment), metavar="TIME", help="when the first window begins, for a text without times"
     )
     parser.add_argument(
-        "--interval", type=_spoken(_duration), default=1_000_000, help="length of a window (default 1s)"
+        "--interval", type=_checked(_duration), default=1_000_000, help="length of a window (default 1s)"
     )
     parser.add_argument(
-        "--events", metavar="A,B", type=_spoken(_events), help="in a trace, measure the time from event A to event B"
+        "--events", metavar="A,B", type=_checked(_events), help="in a trace, measure the time from event A to event B"
     )
     parser.add_argument(
         "--key", metavar="FIELD", default="", help="with --events: the field in which A and its B agree"
     )
     parser.add_argument(
         "--threshold",
-        type=_spoken(threshold_us),
+        type=_checked(threshold_us),
         default=100_000,
         help="list I/Os that take at least this long (default 100ms)",
     )
@@ -311,20 +311,20 @@ def _demo(parser: argparse.ArgumentParser) -> None:
         "--tour", action="store_true", help="explain the demo in five steps; the key . goes to the next"
     )
     parser.add_argument(
-        "--seed", type=_spoken(_seed), default=1, help="a number that selects another host with the same problem"
+        "--seed", type=_checked(_seed), default=1, help="a number that selects another host with the same problem"
     )
     parser.add_argument(
-        "--record", metavar="FILE", type=_spoken(_new_file), help="write a recording without a screen; - is stdout"
+        "--record", metavar="FILE", type=_checked(_new_file), help="write a recording without a screen; - is stdout"
     )
     parser.add_argument(
-        "--svg", metavar="FILE", type=_spoken(_new_file), help="write a picture of the end, without a screen"
+        "--svg", metavar="FILE", type=_checked(_new_file), help="write a picture of the end, without a screen"
     )
     parser.add_argument(
-        "--cast", metavar="FILE", type=_spoken(_new_file), help="write an animation for asciinema; also with --svg"
+        "--cast", metavar="FILE", type=_checked(_new_file), help="write an animation for asciinema; also with --svg"
     )
     parser.add_argument(
         "--duration",
-        type=_spoken(_duration),
+        type=_checked(_duration),
         help="with --record, --svg, --cast and --once: end after this time (default: all, for host 3min)",
     )
     _small_screens(parser, "as of the end of the demo")
@@ -345,7 +345,7 @@ def _check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="a recording; - is stdin")
     parser.add_argument("--repair", action="store_true", help="write what can be read to OUT; FILE is not changed")
     parser.add_argument(
-        "-o", dest="out", metavar="OUT", type=_spoken(_new_file), help="with --repair: a new file, or - for stdout"
+        "-o", dest="out", metavar="OUT", type=_checked(_new_file), help="with --repair: a new file, or - for stdout"
     )
 
 
@@ -382,7 +382,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="a recording; - is stdin")
     parser.add_argument("--to", metavar="FORMAT", choices=tuple(FORMATS), required=True, help=forms)
     parser.add_argument(
-        "-o", metavar="OUT", dest="out", type=_spoken(_new_file), required=True, help="a new file, or - for stdout"
+        "-o", metavar="OUT", dest="out", type=_checked(_new_file), required=True, help="a new file, or - for stdout"
     )
     _devices(parser)
     parser.add_argument("--buckets", action="store_true", help="csv: write a row per bucket that contains I/Os")
@@ -390,7 +390,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
     pictures.add_argument("--screen", choices=SCREENS, help="screen to draw (default overview)")
     _pictures(pictures)
     _theme(pictures)
-    pictures.add_argument("--duration", type=_spoken(_duration), help="cast: show only this much of the recording")
+    pictures.add_argument("--duration", type=_checked(_duration), help="cast: show only this much of the recording")
     pictures.add_argument(
         "--cast-version",
         type=int,
@@ -402,14 +402,14 @@ def _export(parser: argparse.ArgumentParser) -> None:
 def _pictures(parser: argparse._ActionsContainer) -> None:
     """Add the options of pictures but --screen, which is an option of a screen that is watched, too."""
     parser.add_argument(
-        "--size", metavar="80x24", type=_spoken(_screen_size), help="columns x lines of the screen (default 80x24)"
+        "--size", metavar="80x24", type=_checked(_screen_size), help="columns x lines of the screen (default 80x24)"
     )
     parser.add_argument(
         "--at",
         metavar="TIME",
         help="time to draw: 90s after the begin, 14:05:30, or an RFC 3339 time (default: the end; cast: the begin)",
     )
-    parser.add_argument("--speed", type=_spoken(_speed), help="cast: play this many times as fast (default 1)")
+    parser.add_argument("--speed", type=_checked(_speed), help="cast: play this many times as fast (default 1)")
 
 
 def _small_screens(parser: argparse._ActionsContainer, when: str) -> None:
@@ -447,7 +447,7 @@ def _devices(parser: argparse.ArgumentParser) -> None:
         metavar="GLOB",
         action="append",
         default=[],
-        type=_spoken(_glob),
+        type=_checked(_glob),
         help="only devices that match; may be repeated",
     )
 
@@ -467,7 +467,7 @@ def _view(parser: argparse.ArgumentParser) -> None:
     screen = parser.add_argument_group("screen")
     screen.add_argument("--view", metavar="NAME", help="a saved view of the config (the key V shows the next one)")
     for name, (value, text) in _VIEW_HELP.items():
-        screen.add_argument(f"--{name}", metavar=value, type=_spoken(VIEW[name]), help=text)
+        screen.add_argument(f"--{name}", metavar=value, type=_checked(VIEW[name]), help=text)
     screen.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
 
 
@@ -482,7 +482,7 @@ def _theme(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def _spoken(check: Callable[[str], Any]) -> Callable[[str], Any]:
+def _checked(check: Callable[[str], Any]) -> Callable[[str], Any]:
     """Wrap a check so that its ValueError's text reaches the user; argparse would replace it."""
 
     def checked(text: str) -> Any:

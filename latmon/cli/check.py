@@ -22,7 +22,7 @@ from latmon.recording.codec import FORMAT, Gap
 from latmon.recording.members import is_written
 from latmon.recording.reader import Recording, open_recording, opened
 from latmon.recording.rollup import KIND
-from latmon.recording.scan import CleanCopy, Damage, Passages, Repacked, RepackedRecording, ScannedLine, opened_anyway
+from latmon.recording.scan import CleanCopy, Damage, Passages, Repacked, RepackedRecording, ScannedLine, open_damaged
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError
 from latmon.support.streams import STANDARD, copy_out, named
@@ -32,7 +32,7 @@ from latmon.support.units import show_size
 
 def check_command(path: Path, copy_to: Path | None = None) -> int:
     """Print what FILE is and its damages; return the exit code. Raises RecordingError when there is nothing to read."""
-    recording = opened_anyway(path)
+    recording = open_damaged(path)
     if copy_to == STANDARD:
         return _repair_to_stdout(recording)
     found, passages = survey(recording) if copy_to is None else repair(recording, copy_to)

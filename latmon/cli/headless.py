@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from latmon.exporters.screen import Moments
     from latmon.views.lines import Line
 
-MAX_SAID = 20
+MAX_FINDINGS = 20
 """Limit of new findings that are printed during the capture, and of findings at its end."""
 
 
@@ -57,13 +57,13 @@ class FindingReporter:
         self._settings = settings
         self._watch: RuleEngine | None = None
         self._begun_us: int | None = None
-        self._said: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._failed: set[str] = set()
 
     def begin(self, origin: Origin) -> None:
         """Start with a new capture."""
         self._watch, self._begun_us = RuleEngine(origin, (), self._settings), None
-        self._said, self._failed = set(), set()
+        self._reported, self._failed = set(), set()
 
     def take(self, frame: Frame) -> Iterator[str]:
         """Add the next frame; yield a sentence for each new finding that is not a notice."""
@@ -74,8 +74,8 @@ class FindingReporter:
             return
         yield from self._failures(self._watch)
         for one in self._watch.current:
-            if one.severity != NOTICE and one.key not in self._said and len(self._said) < MAX_SAID:
-                self._said.add(one.key)
+            if one.severity != NOTICE and one.key not in self._reported and len(self._reported) < MAX_FINDINGS:
+                self._reported.add(one.key)
                 yield f"finding after {show_duration(frame.mono_us - self._begun_us)}: {_named(one)}"
 
     def all_reported(self) -> Iterator[str]:
@@ -89,10 +89,10 @@ class FindingReporter:
         who, why = self._evaluated(self._watch)
         if not found and long_enough:
             yield f"no finding; {who}; {why}" if why else f"no finding, by {who}"
-        for one in found[:MAX_SAID]:
+        for one in found[:MAX_FINDINGS]:
             yield f"finding, {_long(one)}: {_named(one.finding)}"
-        if len(found) > MAX_SAID:
-            yield f"and {len(found) - MAX_SAID:,} more findings, which `latmon report` lists"
+        if len(found) > MAX_FINDINGS:
+            yield f"and {len(found) - MAX_FINDINGS:,} more findings, which `latmon report` lists"
         if found and why:
             yield f"{who}; {why}"
 
@@ -144,11 +144,11 @@ class RecordingProgress:
         why = compiling(backend)
         self._write(f"latmon: starting, nothing is recorded yet{f' ({why})' if why else ''}")
 
-    def remark(self, said: str) -> None:
+    def remark(self, text: str) -> None:
         """Print a remark on the file's file system before the capture starts, such as that it does not answer."""
-        self._remark = said
-        if said:
-            self._write(f"latmon: {said}")
+        self._remark = text
+        if text:
+            self._write(f"latmon: {text}")
 
     def opened(self, origin: Origin) -> None:
         self._traces_stages = origin.traces_stages
@@ -171,10 +171,10 @@ class RecordingProgress:
                 self._overwrite("")
             self._noticed = notice
             self._write(f"latmon: {self._noticed}")
-        for said in self._findings.take(frame):
+        for sentence in self._findings.take(frame):
             if self._live:
                 self._overwrite("")
-            self._write(f"latmon: {said}")
+            self._write(f"latmon: {sentence}")
         if self._live:
             self._overwrite(self._line)
 
@@ -190,11 +190,11 @@ class RecordingProgress:
             self._write(f"latmon: {waits}")
         for found in self._findings.all_reported() if self._line else ():
             self._write(f"latmon: {found}")
-        said = [outcome.reason] if outcome.reason != self._noticed else []
+        text = [outcome.reason] if outcome.reason != self._noticed else []
         gaps = f"{counted(self._gaps, 'gap')}: " if self._gaps else ""
         lost = [f"{gaps}the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
-        if said or lost:
-            self._write(f"latmon: {'; '.join([*said, *lost])}")
+        if text or lost:
+            self._write(f"latmon: {'; '.join([*text, *lost])}")
 
     def _size(self) -> int:
         """Return the size of the recording in bytes."""

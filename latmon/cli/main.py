@@ -398,11 +398,11 @@ def _doctor(args: argparse.Namespace) -> int:
     backend = args.backend or defaults.backend or ""
     if not args.self_test:
         return doctor_command(args.json, backend, ignored=defaults.ignored)
-    from latmon.doctor.command import say
+    from latmon.doctor.command import print_progress
     from latmon.doctor.selftest.run import check_backend, self_test
 
     check_backend(backend or registry.AUTO)
-    test = partial(self_test, backend or registry.AUTO, say)
+    test = partial(self_test, backend or registry.AUTO, print_progress)
     return doctor_command(args.json, backend, test, ignored=defaults.ignored)
 
 

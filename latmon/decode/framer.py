@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from latmon.decode import inflight
 from latmon.decode import tables as decode_tables
-from latmon.decode.inflight import Ages, Flags
+from latmon.decode.inflight import Flags, NewestAges
 from latmon.decode.tables import Counts, Differences, Gains, Record
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import UNFOLLOWED_FROM, MapSpec, op_name
@@ -29,7 +29,7 @@ from latmon.model.frame import (
     Thread,
     Traced,
     Wakeups,
-    without,
+    missing_stages,
 )
 from latmon.model.histogram import Histogram, bucket_bounds, merge, within
 from latmon.model.inflight import Depths, StillInFlight
@@ -313,8 +313,8 @@ class TracerFramer:
         self._framer = Framer(manifest, device_name, selects=alone)
         self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
         self._maps = Differences(self._specs)
-        self._ahead = decode_tables.Ahead()
-        self._ages = Ages(device_name, flags)
+        self._ahead = decode_tables.EarlyGains()
+        self._ages = NewestAges(device_name, flags)
         self._owed: dict[Series, int] = {}
         self._own = {spec.name for spec in self._specs}
         # A record has the whole pointer, a key the low bits for which it has room.
@@ -346,7 +346,7 @@ class TracerFramer:
         """Close an interval; `slot` as Framer.interval takes it."""
         series = self._framer.interval(slot)
         most = [(one, self._maps.latest(one.name)) for one in self._specs if one.role == "depth_most"]
-        gains = self._ahead.settled(
+        gains = self._ahead.take_ready(
             (one, self._maps.gained(one.name)) for one in self._specs if one.role not in inflight.AS_IS
         )
         undecoded = series.undecoded + self._maps.close() + self._left_out
@@ -426,10 +426,10 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
     reasons = {stage: why for one in by_request for stage, why in one.absent.items()}
     includes = _includes(by_request)
     traced = replace(
-        _together([one.traced for one in each]),
+        _merge_traced([one.traced for one in each]),
         includes=includes,
         bio_includes=_includes(one for one in known if one.group == "bios"),
-        absent=without(measured, reasons, includes) if by_request else (),
+        absent=missing_stages(measured, reasons, includes) if by_request else (),
     )
     return TracerInterval(
         traced,
@@ -456,7 +456,7 @@ def _includes(manifests: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:
     return {stage: into for stage, into in found.items() if into}
 
 
-def _together(parts: list[Traced]) -> Traced:
+def _merge_traced(parts: list[Traced]) -> Traced:
     histograms: defaultdict[Series, list[Histogram]] = defaultdict(list)
     by_total: defaultdict[Series, Counter[int]] = defaultdict(Counter)
     for part in parts:

@@ -1,6 +1,6 @@
 """Decoder of the inflight scripts: their maps and records to depth histograms and I/Os in flight.
 
-Owns the meaning of a depth's index. Pure but for `Ages`, which keeps the newest list until it is taken.
+Owns the meaning of a depth's index. Pure but for `NewestAges`, which keeps the newest list until it is taken.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def most_of(maps: Maps, slot: int | None) -> dict[int, int]:
     }
 
 
-class Ages:
+class NewestAges:
     """Requests in flight that one script reported at its newest tick."""
 
     def __init__(self, device_name: Name, flags: Flags) -> None:

@@ -2,8 +2,8 @@
 
 A record line is `KIND PROBE F1 F2 ... TEXT`, by the fields in its manifest: -1 means not known and is left out; any
 other impossible value makes the line undecoded. `Differences` owns the cumulative state of one script's maps, and the
-limits of keys and values. The tables are pure functions of (map, its gains) pairs, and `Ahead`: the gains of one map
-before another map was printed. Given functions name threads and handlers.
+limits of keys and values. The tables are pure functions of (map, its gains) pairs, and `EarlyGains`: the gains of one
+map before another map was printed. Given functions name threads and handlers.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _is_sane(bucket: KeyPart | None, key: int, value: int) -> bool:
 
 
 Gains = Iterable[tuple[MapSpec, Counts]]
-Whose = tuple[int, ...]
+KeyValues = tuple[int, ...]
 VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
 """By their numbers in include/linux/interrupt.h, the same since 4.1."""
 RETURNED = ("none", "handled", "wake", "wake")
@@ -89,13 +89,13 @@ _COUNTED = {
 """Role of a map -> role of the map that counts the same runs."""
 
 
-class Ahead:
+class EarlyGains:
     """Gains of runs that are not counted yet, kept for the interval whose buckets contain those runs."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Counts] = {}
 
-    def settled(self, gains: Gains) -> list[tuple[MapSpec, Counts]]:
+    def take_ready(self, gains: Gains) -> list[tuple[MapSpec, Counts]]:
         """Return the gains that belong to the interval's runs, with those kept for them."""
         every = list(gains)
         return [
@@ -111,7 +111,7 @@ class Ahead:
         if spec.role.endswith("_sum"):
             now = _sums(have, runs, parts)
         else:
-            now = {key: n for key, n in have.items() if _whose(parts, key) in runs}
+            now = {key: n for key, n in have.items() if _key_values(parts, key) in runs}
         have.subtract(now)
         self._waiting[spec.name] = {key: n for key, n in have.items() if n}
         return now
@@ -178,7 +178,7 @@ def wakeups(gains: Gains, thread: Callable[[int], Thread]) -> tuple[Wakeups, ...
         if spec.role == "wakeup_sum":
             sums[pid] += n
         elif spec.role == "wakeup_instead":
-            instead[pid][who(thread, spec.part("other").read(key)) or "idle"] += n
+            instead[pid][thread_label(thread, spec.part("other").read(key)) or "idle"] += n
         else:
             delays[pid][spec.part("bucket").read(key)] += n
     return tuple(
@@ -187,7 +187,7 @@ def wakeups(gains: Gains, thread: Callable[[int], Thread]) -> tuple[Wakeups, ...
     )
 
 
-def who(thread: Callable[[int], Thread], pid: int, priority: int | None = None) -> str:
+def thread_label(thread: Callable[[int], Thread], pid: int, priority: int | None = None) -> str:
     """Return `comm (prio N)`; empty for the idle task, the pid where no name is known."""
     if pid == 0:
         return ""
@@ -200,27 +200,27 @@ def _rows(gains: Gains, role: str) -> Iterable[tuple[MapSpec, int, int]]:
     return ((spec, key, n) for spec, counts in gains if spec.role.startswith(role) for key, n in counts.items())
 
 
-def _whose(parts: Sequence[KeyPart], key: int) -> Whose:
+def _key_values(parts: Sequence[KeyPart], key: int) -> KeyValues:
     return tuple(part.read(key) for part in parts)
 
 
-def _buckets(gains: Gains, role: str, names: Sequence[str]) -> dict[Whose, Counts]:
+def _buckets(gains: Gains, role: str, names: Sequence[str]) -> dict[KeyValues, Counts]:
     """Return the counts by the parts that the keys of another map have as well."""
-    found: defaultdict[Whose, Counts] = defaultdict(Counter)
+    found: defaultdict[KeyValues, Counts] = defaultdict(Counter)
     for spec, counts in gains:
         if spec.role == role:
             parts, bucket = [spec.part(name) for name in names], spec.part("bucket")
             for key, n in counts.items():
-                found[_whose(parts, key)][bucket.read(key)] += n
+                found[_key_values(parts, key)][bucket.read(key)] += n
     return found
 
 
-def _sums(have: Counts, runs: Mapping[Whose, Counts], parts: Sequence[KeyPart]) -> Counts:
+def _sums(have: Counts, runs: Mapping[KeyValues, Counts], parts: Sequence[KeyPart]) -> Counts:
     """Return each sum, limited to the time that its runs can have taken."""
-    keys = {_whose(parts, key): key for key in have}
-    for whose in runs.keys() - keys.keys():
-        keys[whose] = sum(value << part.shift for part, value in zip(parts, whose, strict=True))
-    return {keys[whose]: within(counts, have.get(keys[whose], 0)) for whose, counts in runs.items()}
+    keys = {_key_values(parts, key): key for key in have}
+    for key_values in runs.keys() - keys.keys():
+        keys[key_values] = sum(value << part.shift for part, value in zip(parts, key_values, strict=True))
+    return {keys[key_values]: within(counts, have.get(keys[key_values], 0)) for key_values, counts in runs.items()}
 
 
 def _vector(number: int) -> str:

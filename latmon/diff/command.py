@@ -178,13 +178,13 @@ def diff_command(arguments: Sequence[str], *, as_json: bool) -> int:
     periods = [read(one) for one in arguments]
     if len(periods) == _PAIR:
         comparison = compare(*periods)
-        said = _json(summarise(comparison)) if as_json else render(comparison)
+        text = _json(summarise(comparison)) if as_json else render(comparison)
     else:
         sweeps = [sweep(periods), *(sweep(periods, one) for one in devices(periods))]
         few = sweeps[:1] if len(sweeps) == _PAIR else sweeps
-        said = _json(summarise_sweep(sweeps, periods)) if as_json else render_sweep(few, _differ(periods))
+        text = _json(summarise_sweep(sweeps, periods)) if as_json else render_sweep(few, _differ(periods))
     encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(said.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     return EXIT_DONE
 
 

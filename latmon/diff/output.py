@@ -31,7 +31,7 @@ _ROWS = 12
 def render(comparison: Comparison) -> str:
     """Return the comparison as text."""
     a, b = comparison.a, comparison.b
-    lines = [*_said(f"A  {_named(a)}", 3), *_said(f"B  {_named(b)}", 3), ""]
+    lines = [*_wrapped(f"A  {_named(a)}", 3), *_wrapped(f"B  {_named(b)}", 3), ""]
     parts = (
         verdict.lead(comparison),
         loads(unlike(a, b)),
@@ -40,10 +40,10 @@ def render(comparison: Comparison) -> str:
         _settings(a, b),
     )
     for part in (*parts, _only(comparison)):
-        lines += [line for said in part for line in _said(said)]
+        lines += [line for sentence in part for line in _wrapped(sentence)]
         if part:
             lines.append("")
-    lines += [line for said in _how(comparison) for line in _said(said)]
+    lines += [line for sentence in _how(comparison) for line in _wrapped(sentence)]
     return "\n".join([*lines, "", *_table(comparison)]).rstrip() + "\n"
 
 
@@ -61,28 +61,28 @@ def loads(some: Sequence[LoadDifference]) -> list[str]:
 def warnings(comparison: Comparison) -> list[str]:
     """Return the reasons why the two are hard to compare."""
     a, b = comparison.a, comparison.b
-    said = []
+    sentences = []
     if a.origin.latency_from != b.origin.latency_from:
-        said.append(
+        sentences.append(
             f"totals begin at another point: A's at {a.origin.latency_from or 'unknown'} (tier {a.origin.tier or '-'}),"
             f" B's at {b.origin.latency_from or 'unknown'} (tier {b.origin.tier or '-'}); compare their stages instead."
         )
     for name, one in (("A", a), ("B", b)):
         if one.lost or one.gaps:
-            said.append(f"{name} is incomplete: {counted(one.gaps, 'gap')}, {counted(one.lost, 'event')} lost.")
+            sentences.append(f"{name} is incomplete: {counted(one.gaps, 'gap')}, {counted(one.lost, 'event')} lost.")
         if one.is_live:
-            said.append(f"{name} is still being written: what comes later is not in it.")
+            sentences.append(f"{name} is still being written: what comes later is not in it.")
         if one.damage:
-            said.append(f"{name} is damaged: {one.damage[0]}")
+            sentences.append(f"{name} is damaged: {one.damage[0]}")
         if one.left_out:
-            said.append(f"of {name} some series are left out: there are too many.")
-    said += _unlike_stages(comparison)
+            sentences.append(f"of {name} some series are left out: there are too many.")
+    sentences += _unlike_stages(comparison)
     if comparison.tested and comparison.correlation > _SHORT:
-        said.append(
+        sentences.append(
             "successive blocks correlate, however long they are: a slow drift can't be distinguished from a change;"
             " longer captures are needed."
         )
-    return said
+    return sentences
 
 
 def _unlike_stages(comparison: Comparison) -> list[str]:
@@ -104,7 +104,7 @@ def render_sweep(sweeps: Sequence[SweepTable], warned: Sequence[str]) -> str:
     lines: list[str] = []
     for one in sweeps:
         lines += [*_sweep(one), ""]
-    lines += [line for said in warned for line in _said(said)]
+    lines += [line for sentence in warned for line in _wrapped(sentence)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -125,7 +125,7 @@ def _sweep(one: SweepTable) -> Iterator[str]:
             reported += f" (p {trend.p:.3f})"
         else:
             reported += f" (p {trend.p:.2g}: {len(one.entries)} captures are too few to be sure; it takes 5)"
-        yield from _said(reported, 2, 2)
+        yield from _wrapped(reported, 2, 2)
 
 
 def _value(column: str, value: float | None) -> str:
@@ -140,21 +140,21 @@ def _verdicts(comparison: Comparison) -> list[str]:
         return _capped([verdict.sentence(one, comparison) for one in comparison.changes])
     totals = [one for one in comparison.changes if one.series.stage == "total"]
     stages = [one for one in comparison.changes if one.series.stage != "total"]
-    said = [verdict.sentence(one, comparison) for one in (*_worst(totals), *_worst(stages)[:_STAGES])]
+    sentences = [verdict.sentence(one, comparison) for one in (*_worst(totals), *_worst(stages)[:_STAGES])]
     left = len(_worst(stages)) - _STAGES
-    said += [f"... and {left} more stages changed (--json has all)"] if left > 0 else []
+    sentences += [f"... and {left} more stages changed (--json has all)"] if left > 0 else []
     unknown = [one for one in totals if one.where == "unknown"]
     if unknown:
         why = sorted({part.why for one in unknown for part in (one.body, one.tail)})
-        said.append(f"not enough data: {', '.join(map(verdict.subject, unknown[:_MOST]))} ({'; '.join(why[:3])})")
+        sentences.append(f"not enough data: {', '.join(map(verdict.subject, unknown[:_MOST]))} ({'; '.join(why[:3])})")
     still = [one for one in totals if one.where == "none"]
     for other, has in (("", False), ("other ", True)):
         some = [one for one in still if (one.extreme is not None) is has]
         if some:
-            said.append(f"no {other}difference found: {', '.join(map(verdict.subject, some[:_MOST]))}")
+            sentences.append(f"no {other}difference found: {', '.join(map(verdict.subject, some[:_MOST]))}")
     if still:
-        said.append(f"  of {verdict.subject(still[0])} {verdict.seen(still[0])}")
-    return _capped(said) or ["the two have no I/O of one kind on one device: nothing can be compared"]
+        sentences.append(f"  of {verdict.subject(still[0])} {verdict.seen(still[0])}")
+    return _capped(sentences) or ["the two have no I/O of one kind on one device: nothing can be compared"]
 
 
 def _worst(some: Sequence[SeriesChange]) -> list[SeriesChange]:
@@ -200,20 +200,20 @@ def _devices(names: Sequence[str]) -> str:
 
 def _only(comparison: Comparison) -> list[str]:
     shared = {one.series.device for one in comparison.changes}
-    said = []
+    sentences = []
     for name, some in (("A", comparison.only_a), ("B", comparison.only_b)):
         names = [one for one in devices_of(some) if one not in shared]
         if names:
-            said.append(f"only in {name}: {', '.join(names[:_MOST])}")
-    return said
+            sentences.append(f"only in {name}: {', '.join(names[:_MOST])}")
+    return sentences
 
 
 def _how(comparison: Comparison) -> list[str]:
     if not comparison.tested:
         return [f"{verdict.too_few(comparison)} of each: the differences above are not tested."]
     how = "; ".join(f"{one.in_a} and {one.in_b} blocks for the {name}" for name, one in comparison.lengths.items())
-    said = f"{comparison.rows} tests, {how}: the chance of any false alarm in all of this is {ALPHA:.0%}."
-    return [f"{said} Each interval is for its own number. docs/DIFF.md"]
+    text = f"{comparison.rows} tests, {how}: the chance of any false alarm in all of this is {ALPHA:.0%}."
+    return [f"{text} Each interval is for its own number. docs/DIFF.md"]
 
 
 def _table(comparison: Comparison) -> Iterator[str]:
@@ -248,7 +248,7 @@ def _capped(lines: list[str]) -> list[str]:
     return lines if len(lines) <= _MOST else [*lines[:_MOST], f"... and {len(lines) - _MOST} more (--json has all)"]
 
 
-def _said(text: str, hanging: int = 4, indent: int = 0) -> list[str]:
+def _wrapped(text: str, hanging: int = 4, indent: int = 0) -> list[str]:
     begin = " " * max(indent, len(text) - len(text.lstrip()))
     return textwrap.wrap(
         text.strip(), WIDTH, initial_indent=begin, subsequent_indent=begin + " " * hanging, break_on_hyphens=False

@@ -32,7 +32,7 @@ def sentence(change: SeriesChange, comparison: Comparison) -> str:
     """Return the verdict on one series, its subject first."""
     if not comparison.tested:
         return f"{subject(change)}: {untested(change)} ({too_few(comparison)})"
-    said = {
+    text = {
         "whole": _whole,
         "opposed": _opposed,
         "tail": _tail,
@@ -40,7 +40,7 @@ def sentence(change: SeriesChange, comparison: Comparison) -> str:
         "none": _none,
         "unknown": _unknown,
     }[change.where](change)
-    return f"{subject(change)}: {said}"
+    return f"{subject(change)}: {text}"
 
 
 def lead(comparison: Comparison) -> list[str]:
@@ -188,11 +188,11 @@ def shift(one: Shift) -> str:
 def sides(one: Shift) -> tuple[str, str]:
     """Return A's and B's values in the digits of a table's cell, as in `latmon report`."""
 
-    def said(us: int | None, top_us: int | None) -> str:
+    def in_digits(us: int | None, top_us: int | None) -> str:
         below = "≤" if one.name == "max" and top_us is None and us else ""
         return below + bound(us, top_us)
 
-    return said(one.a_us, one.tops[0]), said(one.b_us, one.tops[1])
+    return in_digits(one.a_us, one.tops[0]), in_digits(one.b_us, one.tops[1])
 
 
 def ratio(one: Ratio) -> str:

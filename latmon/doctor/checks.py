@@ -146,8 +146,8 @@ def bpftrace(place: Place) -> Check:
     code, text = place.run([str(path), "--version"])
     found = _VERSION.search(text)
     if code != 0 or found is None:
-        said = clean(text.strip(), 80) or f"exit code {code}"
-        return Check("bpftrace", Status.MISSING, f"{path} doesn't run: {said}", place.install("bpftrace"))
+        reason = clean(text.strip(), 80) or f"exit code {code}"
+        return Check("bpftrace", Status.MISSING, f"{path} doesn't run: {reason}", place.install("bpftrace"))
     if tuple(map(int, found.groups()[:2])) < _TESTED:
         what = f"{found.group()} ({path}) is older than 0.17, the oldest that latmon is tested with"
         return Check("bpftrace", Status.DEGRADED, what, "install a newer one and name it in LATMON_BPFTRACE")
@@ -301,18 +301,18 @@ def privilege(place: Place) -> Check:
 
 def by_sudo(place: Place) -> Check:
     """Check whether sudo starts a probe without a password."""
-    code, said = place.run(_PROBE)
+    code, output = place.run(_PROBE)
     if code == 0:
         return Check("privilege", Status.OK, "sudo starts the probe without a password")
-    what, remedy = _refused(code, said)
+    what, remedy = _refused(code, output)
     return Check("privilege", Status.DEGRADED, f"not root, and {what}: only the kernel's counters can be shown", remedy)
 
 
-def _refused(code: int, said: str) -> tuple[str, str]:
+def _refused(code: int, output: str) -> tuple[str, str]:
     """Return the reason why sudo refuses, and the remedy."""
     if code == _NOT_THERE:
         return "sudo is not installed", "run latmon as root"
-    if "password is required" in said:
+    if "password is required" in output:
         return "sudo requires a password", "sudo latmon, or run `sudo -v` first"
     return "sudo may not start a shell for this user", "allow `sh` in sudoers, or run latmon as root"
 
@@ -394,8 +394,8 @@ def dtrace_tool(place: Place) -> Check:
     version = _DTRACE_VERSION.search(text)
     if version is None:
         silent = f"doesn't answer -V within {SECONDS} s" if code == _TOO_LONG else ""
-        said = silent or f"doesn't run: {clean(text.strip(), 80) or f'exit code {code}'}"
-        return Check("dtrace", Status.MISSING, f"{path} {said}", _mended(place))
+        reason = silent or f"doesn't run: {clean(text.strip(), 80) or f'exit code {code}'}"
+        return Check("dtrace", Status.MISSING, f"{path} {reason}", _mended(place))
     alone = place.platform == "linux" and b" debugfs " not in place.read(place.proc / "self/mounts")
     shown = f"{version[1]} ({path}{', which gets debugfs mounted for itself' if alone else ''})"
     return _tried(place, shown, _listed(place, path))
@@ -480,5 +480,5 @@ def _tried(place: Place, shown: str, output: Output) -> Check:
             return Check("dtrace", Status.DEGRADED, f"{shown}: {what}", remedy)
     if place.uid != 0 and (code == 127 or any(one in text.lower() for one in _RIGHTS)):  # noqa: PLR2004 - no sudo
         return Check("dtrace", Status.DEGRADED, f"{shown}: it needs root, as `privilege` says")
-    said = clean(text.strip().rpartition("\n")[2].removeprefix("dtrace: "), 120) or f"exit code {code}"
-    return Check("dtrace", Status.DEGRADED, f"{shown}: it can't be used: {said}")
+    reason = clean(text.strip().rpartition("\n")[2].removeprefix("dtrace: "), 120) or f"exit code {code}"
+    return Check("dtrace", Status.DEGRADED, f"{shown}: it can't be used: {reason}")

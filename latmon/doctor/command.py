@@ -24,7 +24,7 @@ from latmon.support.text import aligned, clean
 MARKS = {Verdict.OK: "ok", Verdict.FAILED: "FAILED", Verdict.UNMEASURED: "-"}
 
 
-def say(text: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress to stderr."""
     print(f"latmon: self-test: {clean(text, 300)}", file=sys.stderr, flush=True)
 

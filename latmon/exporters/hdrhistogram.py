@@ -35,13 +35,13 @@ def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
     origin = source.origin
     begin = f"{origin.start_wall:.3f} (seconds since epoch)"
     out.write(
-        f"#[latmon {_said(origin.latmon)}, {_said(origin.host)}; values are microseconds]\n"
+        f"#[latmon {_comment(origin.latmon)}, {_comment(origin.host)}; values are microseconds]\n"
         "#[Histogram log format version 1.3]\n"
         f"#[StartTime: {begin}, {rfc3339(origin.start_wall, 'microseconds')}]\n#[BaseTime: {begin}]\n"
         '"StartTimestamp","Interval_Length","Interval_Max","Interval_Compressed_Histogram"\n'.encode()
     )
     out.writelines(
-        f"#[Includes: {_said(said)}]\n".encode() if (said := explained(stage, inside)) else b""
+        f"#[Includes: {_comment(text)}]\n".encode() if (text := explained(stage, inside)) else b""
         for stage, inside in origin.measured.items()
     )
     if source.redacted:
@@ -59,11 +59,11 @@ def _lines(item: Reported, start_us: int) -> Iterator[str]:
                 if one:
                     yield f"Tag={tag(series)}{last},{at},{one.max_bound:.3f},{encode(one)}\n"
     elif isinstance(item, Gap):
-        yield f"#[Gap: {item.seconds:.6f} s behind {(item.mono_us - start_us) / 1e6:.6f}: {_said(item.reason)}]\n"
+        yield f"#[Gap: {item.seconds:.6f} s behind {(item.mono_us - start_us) / 1e6:.6f}: {_comment(item.reason)}]\n"
     elif isinstance(item, Mark):
-        yield f"#[Mark: {(item.mono_us - start_us) / 1e6:.6f}: {_said(item.text)}]\n"
+        yield f"#[Mark: {(item.mono_us - start_us) / 1e6:.6f}: {_comment(item.text)}]\n"
     elif isinstance(item, DamageNote):
-        yield f"#[Damage: {_said(item.text)}]\n"
+        yield f"#[Damage: {_comment(item.text)}]\n"
 
 
 def tag(series: Series) -> str:
@@ -103,6 +103,6 @@ def _word(value: int) -> bytes:
     return bytes((*found, rest))
 
 
-def _said(text: str) -> str:
+def _comment(text: str) -> str:
     """Return text for a comment, without the line ends and brackets that would end it."""
     return text.replace("]", ")").replace("[", "(")

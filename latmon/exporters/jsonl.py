@@ -21,11 +21,11 @@ def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
     source.windows = source.gaps = source.damaged = 0
     source.devices = {one.name: one for one in source.recording.devices}
     unreported = UnreportedGaps(source.origin.interval_us)
-    said = others = 0
+    noted = others = 0
     for line, item in source.recording.reported():
         damage = source.recording.damage
-        out.writelines(_damage(damage[said:]))
-        said = len(damage)
+        out.writelines(_damage(damage[noted:]))
+        noted = len(damage)
         try:
             reported = _line(line, item, source)
         except ValueError:  # JSON has no infinity; what overflows to one is no number of a recording
@@ -37,7 +37,7 @@ def write(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
             source.windows += isinstance(item, Frame)
         out.write(reported)
     damage = source.recording.damage
-    out.writelines(_damage(damage[said:]))
+    out.writelines(_damage(damage[noted:]))
     source.damaged = len(damage) + others
     source.check()
 

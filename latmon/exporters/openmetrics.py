@@ -100,10 +100,10 @@ def _completed(source_of: str, done: Mapping[Flow, Completed]) -> Iterator[str]:
     if not done:
         return
     name = f"latmon_{source_of}_completed"
-    said = "the kernel's own counters" if source_of == "kernel" else "what the probe saw"
-    yield from _family(f"{name}_ios", "counter", f"I/Os completed, by {said}.")
+    origin_text = "the kernel's own counters" if source_of == "kernel" else "what the probe saw"
+    yield from _family(f"{name}_ios", "counter", f"I/Os completed, by {origin_text}.")
     yield from (_sample(f"{name}_ios_total", f._asdict(), one.count) for f, one in sorted(done.items()))
-    yield from _family(f"{name}_bytes", "counter", f"Bytes of them, by {said}.", "bytes")
+    yield from _family(f"{name}_bytes", "counter", f"Bytes of them, by {origin_text}.", "bytes")
     yield from (_sample(f"{name}_bytes_total", f._asdict(), one.bytes) for f, one in sorted(done.items()))
 
 

@@ -113,8 +113,8 @@ class _Tracks:
             return
         if lane == len(lanes):
             lanes.append(0)
-            said = "outliers" if not lane else f"outliers, {lane + 1} at once"
-            yield {"ph": "M", "pid": pid, "tid": lane + 1, "name": "thread_name", "args": {"name": said}}
+            lane_name = "outliers" if not lane else f"outliers, {lane + 1} at once"
+            yield {"ph": "M", "pid": pid, "tid": lane + 1, "name": "thread_name", "args": {"name": lane_name}}
         lanes[lane] = end
         slice_ = {"ph": "X", "pid": pid, "tid": lane + 1, "cat": "outlier"}
         yield slice_ | {"ts": one.mono_us, "dur": end - one.mono_us, "name": name, "args": _facts(one)}

@@ -111,16 +111,16 @@ class Source:
 
     def reported(self, since_us: int = 0) -> Iterator[Reported]:
         """Yield windows, and every gap, mark and damage in its place; the gap of a window is before it."""
-        unreported, said = UnreportedGaps(self.origin.interval_us), 0
+        unreported, caption = UnreportedGaps(self.origin.interval_us), 0
         for item in self.items(since_us):
             for gap in unreported.before(item):
                 self.gaps += 1
                 yield gap
-            yield from (DamageNote(text) for text in self.recording.damage[said:])
-            said = len(self.recording.damage)
+            yield from (DamageNote(text) for text in self.recording.damage[caption:])
+            caption = len(self.recording.damage)
             if not isinstance(item, End):
                 yield item
-        yield from (DamageNote(text) for text in self.recording.damage[said:])
+        yield from (DamageNote(text) for text in self.recording.damage[caption:])
 
     def wants(self, name: str) -> bool:
         """Return whether a device is selected, by its name or label."""

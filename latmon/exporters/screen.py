@@ -99,17 +99,17 @@ def captioned(scene: Scene, name: str, size: tuple[int, int]) -> list[Line]:
 
 def windows(source: Source, since_us: int) -> Iterator[Frame]:
     """Yield windows from then on and those that its screen shows before; gaps and damage are notes of the next one."""
-    reason, said, marks = "", [], []
+    reason, damage, marks = "", [], []
     for item in source.reported(max(since_us - _LEAD_US, 0)):
         if isinstance(item, Gap):
             reason = "" if item.reason == "windows-missing" else item.reason
         elif isinstance(item, DamageNote):
-            said.append(item.text)
+            damage.append(item.text)
         elif isinstance(item, Mark):
             marks.append(item)
         else:
-            yield _with(item, reason, said, marks)
-            reason, said, marks = "", [], []
+            yield _with(item, reason, damage, marks)
+            reason, damage, marks = "", [], []
 
 
 def bounds(source: Source, options: ExportOptions, default_us: int) -> tuple[int, int | None]:
@@ -118,9 +118,9 @@ def bounds(source: Source, options: ExportOptions, default_us: int) -> tuple[int
     return begin, None if options.duration_us is None else begin + options.duration_us
 
 
-def _with(frame: Frame, reason: str, said: list[str], marks: list[Mark]) -> Frame:
+def _with(frame: Frame, reason: str, damage: list[str], marks: list[Mark]) -> Frame:
     notice = "; ".join(
-        chain([frame.health.notice] if frame.health.notice else [], (f"recording: {s}" for s in said[-1:]))
+        chain([frame.health.notice] if frame.health.notice else [], (f"recording: {s}" for s in damage[-1:]))
     )
     health = replace(frame.health, notice=notice)
     return replace(frame, gap=frame.gap or reason, health=health, marks=(*marks, *frame.marks))

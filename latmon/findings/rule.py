@@ -100,11 +100,11 @@ SEVERITIES = (NOTICE, WARNING, CRITICAL)
 
 
 class Fact(NamedTuple):
-    """A number of the evidence. `name` is its key in a report, `said` the text for users."""
+    """A number of the evidence. `name` is its key in a report, `text` the sentence for users."""
 
     name: str
     value: float | str
-    said: str
+    text: str
     unit: str = ""
     """us, ios, share (0..1), per_s; empty for a plain number or a text."""
     of: int | None = None
@@ -187,11 +187,11 @@ def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda one: one.rank))
 
 
-def sized(said: str, of: int | None) -> str:
+def sized(caption: str, of: int | None) -> str:
     """Append the number of samples to a text that does not contain it."""
-    if of is None or any(re.search(rf"(?<![\d.,]){text}(?!\d|[.,]\d)", said) for text in (str(of), f"{of:,}")):
-        return said
-    return f"{said} (of {of:,})"
+    if of is None or any(re.search(rf"(?<![\d.,]){text}(?!\d|[.,]\d)", caption) for text in (str(of), f"{of:,}")):
+        return caption
+    return f"{caption} (of {of:,})"
 
 
 Thresholds = Mapping[str, float]

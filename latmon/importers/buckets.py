@@ -15,7 +15,7 @@ from latmon.importers.values import UNITS, ImportedTable, Remark, TextSpan
 from latmon.model.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_index
 
 _NS = 1000
-_SAID = 4
+_MAX_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +72,19 @@ def histogram(each: Iterable[Range], bits: int, sum_us: int | None = None, max_u
 
 def lost(table: ImportedTable, each: list[Range], bits: int) -> str:
     """Return what latmon's scale can't represent, in words; empty if it is all there."""
-    said = []
+    sentences = []
     if any(not one.is_exact and not one.is_endless for one in each):
-        said.append("edges moved to latmon's buckets, upper edges kept (~)")
+        sentences.append("edges moved to latmon's buckets, upper edges kept (~)")
     if bits < BITS:
-        said.append("buckets up to twice as wide as their begin (~)" if bits == 0 else f"{2**bits} buckets per octave")
+        sentences.append(
+            "buckets up to twice as wide as their begin (~)" if bits == 0 else f"{2**bits} buckets per octave"
+        )
     above = [row for row in table.rows if row.high is None and row.count]
     if above and table.max_us is None:
-        said.append(f"{above[0].count:,} of {above[0].low:,} or more: how much more is not known")
+        sentences.append(f"{above[0].count:,} of {above[0].low:,} or more: how much more is not known")
     if any(one.last >= MAX_US and not one.is_endless for one in each):
-        said.append("more than 71 min is in the last bucket")
-    return "; ".join(said)
+        sentences.append("more than 71 min is in the last bucket")
+    return "; ".join(sentences)
 
 
 def without_negative(table: ImportedTable) -> tuple[ImportedTable, list[Remark]]:
@@ -90,10 +92,10 @@ def without_negative(table: ImportedTable) -> tuple[ImportedTable, list[Remark]]
     found, where = [], TextSpan(table.where.first, table.where.first)
     wrong = [row for row in table.rows if row.count < 0]
     if wrong:
-        said = ", ".join(f"{label(row)}: {row.count:,}" for row in wrong[:_SAID])
+        text = ", ".join(f"{label(row)}: {row.count:,}" for row in wrong[:_MAX_NAMED])
         found.append(
             Remark(
-                where, f"{len(wrong):,} rows with a count below 0 are left out ({said})", len(wrong), is_incomplete=True
+                where, f"{len(wrong):,} rows with a count below 0 are left out ({text})", len(wrong), is_incomplete=True
             )
         )
     below = sum(row.count for row in table.rows if row.count > 0 and row.high is not None and row.high <= 0)

@@ -48,8 +48,8 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             total = whole(side.get("total_ios")) or 0
             if reported is None:
                 if total:
-                    said = f"{device} {op}: {total:,} I/Os without bins; run fio with json+"
-                    yield Remark(where, said, 1, is_incomplete=True)
+                    text = f"{device} {op}: {total:,} I/Os without bins; run fio with json+"
+                    yield Remark(where, text, 1, is_incomplete=True)
                 continue
             flow = Flow(device, options.op or op)
             if kind == "clat_ns":

@@ -157,7 +157,7 @@ _PROMPT = re.compile(r"\S{0,80}[#$%>](?:\s|\Z)")
 _TRIVIAL = re.compile(r"[\s#=\-_*.^C]*\Z")
 _ALL = "ALL"
 _LEAST = 5
-_SAID = 4
+_MAX_NAMED = 4
 _PROSE = 3
 """Words of a line without a digit that make it prose: a row that was cut off has fewer."""
 _MAX_RATE = 1e12
@@ -540,7 +540,7 @@ def _drop_partial(reports: list[Report]) -> None:
     for one in reports:
         partial = [name for name, values in one.rows.items() if len(values) < len(columns)]
         for name in partial:
-            lacks = ", ".join(sorted(columns - one.rows.pop(name).keys())[:_SAID])
+            lacks = ", ".join(sorted(columns - one.rows.pop(name).keys())[:_MAX_NAMED])
             one.damaged[one.first] = f"the row of {name} lacks {lacks}: it is left out"
 
 

@@ -33,7 +33,7 @@ from latmon.importers import (
 from latmon.importers.frames import RELATIVE_BELOW, Built, frames, windows
 from latmon.importers.source import keep, open_ends
 from latmon.importers.values import Found, ImportedTable, ImportOptions, Passed, Remark, SeriesNames
-from latmon.model.frame import Frame, Origin, without
+from latmon.model.frame import Frame, Origin, missing_stages
 from latmon.model.inflight import MEANS
 from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
@@ -166,7 +166,7 @@ class Read:
         missed = f"{self.undecoded:,} lines of {len(self.lines):,} were not understood or left out"
         notice = "; ".join((f"imported from {self.name}: {missed}", *self.unknown))
         for seq, frame in enumerate(frames(self.built, self.options)):
-            yield _said(frame, notice, self.undecoded) if seq == 0 and self.undecoded else frame
+            yield _with_notice(frame, notice, self.undecoded) if seq == 0 and self.undecoded else frame
 
 
 def read_text(
@@ -210,7 +210,7 @@ def import_command(path: Path, out: Path, options: ImportOptions, from_format: s
                 progress(done, len(read.built.windows))
         finally:
             writer.close()
-    _tell(read, out)
+    _print_summary(read, out)
     return read.exit_code
 
 
@@ -263,7 +263,7 @@ def _with_unit(table: ImportedTable, context: values.Context) -> ImportedTable:
     return replace(table, unit=unit, unit_from=where)
 
 
-def _said(frame: Frame, notice: str, undecoded: int) -> Frame:
+def _with_notice(frame: Frame, notice: str, undecoded: int) -> Frame:
     health = frame.health
     text = "; ".join(filter(None, (notice, health.notice)))
     count = health.undecoded_lines + undecoded
@@ -300,7 +300,7 @@ def origin(read: Read, first: Frame) -> Origin:
         start_wall=max(0.0, first.wall - first.dt_us / 1e6),
         start_mono_us=max(0, first.mono_us - first.dt_us),
         measured={stage: _includes(stage, tools) for stage in sorted(stages)} | built.measured,
-        absent=without({*stages, *built.measured}, {}, otherwise="not in the imported text"),
+        absent=missing_stages({*stages, *built.measured}, {}, otherwise="not in the imported text"),
         latency_from="issue" if tools <= _ISSUE else "queued" if tools <= _QUEUED else "",
         reason=reason,
         extra={"imported": imported},
@@ -321,46 +321,46 @@ def _includes(stage: str, tools: set[str]) -> tuple[str, ...]:
 def _assumed(read: Read) -> list[str]:
     """Return sentences on what the text doesn't say."""
     built, names, options = read.built, read.names, read.options
-    said = [f"unit {unit} by {where or 'the format'}" for where, unit in built.units.items()][:SHOWN]
-    said += list(names.assumed.values())[:SHOWN]
+    sentences = [f"unit {unit} by {where or 'the format'}" for where, unit in built.units.items()][:SHOWN]
+    sentences += list(names.assumed.values())[:SHOWN]
     if options.start is None and any(one.wall is not None and one.wall < RELATIVE_BELOW for one in built.windows):
-        said.append("its times have no date and are placed in 1970: --start TIME sets their begin")
+        sentences.append("its times have no date and are placed in 1970: --start TIME sets their begin")
     no_time = [one for one in built.windows if one.wall is None and one.whole is None]
     if no_time:
         unknown = options.start is None and built.windows[0] in no_time
         begin = " from 1970 on because the time is unknown" if unknown else ""
         each = f"{options.interval_us / 1e6:g} s each{begin}: their rates are no more exact"
-        said.append(f"windows without a time: {len(no_time):,}, {each}")
+        sentences.append(f"windows without a time: {len(no_time):,}, {each}")
     if built.not_kept:
-        said.append(f"{built.not_kept:,} more tables whose printed form is not kept")
-    return [clean(one, 200) for one in said]
+        sentences.append(f"{built.not_kept:,} more tables whose printed form is not kept")
+    return [clean(one, 200) for one in sentences]
 
 
-def _tell(read: Read, out: Path) -> None:
+def _print_summary(read: Read, out: Path) -> None:
     """Print on stderr what was read, assumed and not understood."""
     lines, found, left = read.lines, read.found, read.left
     tables = [one for one in found if isinstance(one, ImportedTable)]
-    _say(f"{read.name}: {', '.join(one.name for one in read.chosen)}; {_windows(read)} in {named(out)}")
+    _print(f"{read.name}: {', '.join(one.name for one in read.chosen)}; {_windows(read)} in {named(out)}")
     for table in tables[:SHOWN]:
         title = f" {table.title}" if table.title else ""
-        _say(f"line {table.where.first}: table{title}: {table.count:,} in {len(table.rows):,} rows")
+        _print(f"line {table.where.first}: table{title}: {table.count:,} in {len(table.rows):,} rows")
     if len(tables) > SHOWN:
-        _say(f"and {len(tables) - SHOWN:,} tables more, {sum(table.count for table in tables):,} in all of them")
+        _print(f"and {len(tables) - SHOWN:,} tables more, {sum(table.count for table in tables):,} in all of them")
     for text in _assumed(read):
-        _say(f"assumed: {text}")
+        _print(f"assumed: {text}")
     remarks = [f"line {one.where.first}: {one.text}" for one in found if isinstance(one, Remark)]
     for text in remarks[:SHOWN]:
-        _say(text)
+        _print(text)
     if len(remarks) > SHOWN:
-        _say(f"and {len(remarks) - SHOWN:,} remarks more")
+        _print(f"and {len(remarks) - SHOWN:,} remarks more")
     beside = {at + off for one in tables for at in (one.where.first, one.where.last) for off in (-2, -1, 1, 2)}
     # lines that may have belonged to a table come before prose
     for at in sorted(sorted(left, key=lambda at: at not in beside)[:SHOWN]):
-        _say(f"line {at}: not understood: {clean(lines[at - 1].strip()[:_NAMED], 60)}")
+        _print(f"line {at}: not understood: {clean(lines[at - 1].strip()[:_NAMED], 60)}")
     for text in read.unknown:
-        _say(text)
+        _print(text)
     if left:
-        _say(f"{len(left):,} of {len(lines):,} lines were not understood (prose, prompts, other output)")
+        _print(f"{len(left):,} of {len(lines):,} lines were not understood (prose, prompts, other output)")
 
 
 def _windows(read: Read) -> str:
@@ -368,5 +368,5 @@ def _windows(read: Read) -> str:
     return f"{counted(number, 'window')} {'is' if number == 1 else 'are'}"
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(f"latmon: {clean(text, _SENTENCE)}", file=sys.stderr)

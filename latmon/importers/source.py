@@ -83,15 +83,15 @@ MAX_KEPT_ROWS = 8_000
 
 def keep(built: Built) -> None:
     """Add tables that the scale can't represent to `built.kept`, and a notice to the window of each."""
-    said: set[tuple[Series, str]] = set()  # once of each series: a day of windows has the same to say
+    reported: set[tuple[Series, str]] = set()  # once of each series: a day of windows has the same to say
     for seq, window in enumerate(built.windows):
         for placed in (*window.tables.values(), *window.aside, *window.at_issue):
             lost = buckets.lost(placed.table, placed.ranges, buckets.bits_of(placed.ranges)) if placed.ranges else ""
             counted = placed not in window.aside
             if not lost and counted and not placed.table.printed:
                 continue
-            if lost and counted and (placed.series, lost) not in said:
-                said.add((placed.series, lost))
+            if lost and counted and (placed.series, lost) not in reported:
+                reported.add((placed.series, lost))
                 window.notices.append(f"line {placed.table.where.first}: {lost}")
             rows = [[buckets.label(row), row.count] for row in placed.table.rows]
             if built.kept_rows + len(rows) > MAX_KEPT_ROWS:

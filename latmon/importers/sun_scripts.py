@@ -211,7 +211,7 @@ def _op(command: str) -> str:
 
 _LINE = re.compile(r"\s*(?:s?sd\d{1,5}\s+\d{1,6}(?:\s+|$))+")
 _PAIR = re.compile(r"(s?sd\d{1,5})\s+(\d{1,6})(?!\S)")
-_SAID = 8
+_MAX_NAMED = 8
 
 
 def sniff_max_sd(head: str) -> bool:
@@ -230,8 +230,8 @@ def read_max_sd(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]
         pairs = _PAIR.findall(line)
         depths = {options.device or name: Depths(most=int(most), source=PROBE) for name, most in pairs}
         yield Counts(where, {}, {}, depths)
-        said = ", ".join(f"{name} {most}" for name, most in pairs[:_SAID])
-        yield Remark(where, f"the most commands in the driver, without a time: {said}")
+        text = ", ".join(f"{name} {most}" for name, most in pairs[:_MAX_NAMED])
+        yield Remark(where, f"the most commands in the driver, without a time: {text}")
 
 
 _MODULE = re.compile(r"\s*module:\s+(\S{1,64})\s+instance:\s+(\d{1,10})\s*")

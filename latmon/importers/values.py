@@ -266,13 +266,15 @@ _POINTER = re.compile(r"(?:0x[0-9a-f]{8,16}|[0-9]{12,20}|[0-9a-f]*[a-f][0-9a-f]*
 _DEV_T = re.compile(r"[0-9]{7,10}\Z")
 _MINOR_BITS = 20
 _LONGEST = 64
-_SAID = 6
+_MAX_NAMED = 6
 
 
 def one_device(options: ImportOptions, names: Sequence[str]) -> None:
     """Raise UsageError where --device would merge several devices whose values don't add up."""
     if options.device and len(names) > 1:
-        some = ", ".join(names[:_SAID]) + (f" and {len(names) - _SAID:,} more" if len(names) > _SAID else "")
+        some = ", ".join(names[:_MAX_NAMED]) + (
+            f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
+        )
         raise UsageError(
             f"--device {clean(options.device, _LONGEST)}: the text has {len(names):,} devices ({some}), "
             "which can't be one; leave the option out, or give the lines of one device alone"

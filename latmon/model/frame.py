@@ -125,7 +125,7 @@ class Missing:
     reason: str
 
 
-def without(
+def missing_stages(
     measured: Collection[str],
     reasons: Mapping[str, str],
     includes: Mapping[str, Collection[str]] = MappingProxyType({}),

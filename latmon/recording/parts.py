@@ -218,38 +218,38 @@ class Parts:
                 break
             if index and self._numbers[index] > self._numbers[index - 1] + 1 and position.began:
                 yield self._missing(index, position)
-            said = 0
+            reported = 0
             for item in read(recording):
-                said = self._note(recording, said, last=index == last)
+                reported = self._note(recording, reported, last=index == last)
                 try:
                     position.take(item)
                 except TooManyError:
                     raise
                 except RecordingError as damage:
-                    self._say(f"{recording.path.name}: after {position.mono_us} us: {damage}")
+                    self._note_damage(f"{recording.path.name}: after {position.mono_us} us: {damage}")
                     continue
                 if not isinstance(item, End):
                     yield item
                 elif index == last:
                     yield replace(item, windows=position.windows)
-            self._note(recording, said, last=index == last)
+            self._note(recording, reported, last=index == last)
             position.began = True
 
     def _missing(self, index: int, position: _Joined) -> Gap:
         """Return the gap before part `index`; it ends where that part's first window begins."""
         begin, end = self._numbers[index - 1] + 1, self._numbers[index] - 1
         which = f"part {begin} is" if begin == end else f"parts {begin} to {end} are"
-        self._say(f"{which} missing before {self.parts[index].path.name}")
+        self._note_damage(f"{which} missing before {self.parts[index].path.name}")
         behind = self._begins[index][0] - position.mono_us
         return Gap("part-missing", max(0, behind) / 1e6, max(0, position.mono_us), position.wall)
 
-    def _note(self, recording: Recording, said: int, *, last: bool) -> int:
+    def _note(self, recording: Recording, reported: int, *, last: bool) -> int:
         """Note damage that this part's reading found since; return how many sentences of it were noted by now."""
-        for damage in recording.damage[said:]:
-            self._say(damage if last and damage == UNCLOSED else f"{recording.path.name}: {damage}")
+        for damage in recording.damage[reported:]:
+            self._note_damage(damage if last and damage == UNCLOSED else f"{recording.path.name}: {damage}")
         return len(recording.damage)
 
-    def _say(self, damage: str) -> None:
+    def _note_damage(self, damage: str) -> None:
         if len(self.damage) < MAX_NOTES * 2 or damage == UNCLOSED:
             self.damage.append(damage)
 

@@ -162,7 +162,7 @@ class SummedReading:
         position = self._position
         try:
             found = rollup.decode_minute(validate.parse(period.part.text))
-            if why := _doubt(found, period):
+            if why := _why_implausible(found, period):
                 self._note(f"behind {position.mono_us} us: {why}")
                 return None
             if not _devices(found).issubset(position.devices | self._named):
@@ -194,7 +194,7 @@ def lying_in(items: Iterable[T], since_us: int, until_us: int | None) -> Iterato
     yield from asides
 
 
-def _doubt(found: Minute, period: Period) -> str:
+def _why_implausible(found: Minute, period: Period) -> str:
     """Return why a roll-up can't be of its windows; empty if it can."""
     # a sum of windows begins and ends where their members do, and counts as many as these may hold
     begins = found.mono_us - found.dt_us + found.first_dt_us == period.first_us
@@ -202,7 +202,7 @@ def _doubt(found: Minute, period: Period) -> str:
     head = period.part.head if period.part else None
     if head is None or found.mono_us != head.last_us or not begins or not counts:
         return "a roll-up is not the sum of its windows; its windows are read"
-    why = rollup.doubt(found)
+    why = rollup.why_implausible(found)
     return f"{why}; its windows are read" if why else ""
 
 
@@ -237,7 +237,7 @@ class Recording:
         """Called after each member with its end and the size of the file."""
         self._headless = headless
         self._named = {one.name for one in devices}
-        self._unsaid = 0
+        self._unreported = 0
         self._places = Places()
 
     @property
@@ -314,7 +314,7 @@ class Recording:
             self.progress(one.end, size)
 
     def _begin(self) -> None:
-        self.damage, self._unsaid = [self._headless] if self._headless else [], 0
+        self.damage, self._unreported = [self._headless] if self._headless else [], 0
 
     def _end(self, position: ReadPosition, until_us: int | None) -> None:
         if not position.ended and until_us is None:
@@ -322,8 +322,8 @@ class Recording:
                 self.is_live = is_written(file)
             if not self.is_live:
                 self._note(UNCLOSED)
-        if self._unsaid:
-            self.damage.append(f"and {self._unsaid} more damaged places")
+        if self._unreported:
+            self.damage.append(f"and {self._unreported} more damaged places")
 
     def reported(self) -> Iterator[tuple[bytes, Item | None]]:
         """Yield every line that can be read, with its item; None for a line that is no item of readers."""
@@ -352,11 +352,11 @@ class Recording:
             yield line, item
 
     def _note(self, damage: str) -> None:
-        # how a reading ended is always said
+        # how a reading ended is always reported
         if len(self.damage) < MAX_NOTES or damage.startswith((UNCLOSED, GIVEN_UP)):
             self.damage.append(damage)
         else:
-            self._unsaid += 1
+            self._unreported += 1
 
 
 def open_recording(path: Path) -> Recording:

@@ -206,12 +206,12 @@ def roll_up(sums: MinuteSums) -> bytes | None:
         back = decode_minute(validate.parse(line))
     except (RecordingError, ValueError):  # sums beyond what a line may hold
         return None
-    if doubt(minute):
+    if why_implausible(minute):
         return None
     return line if back == minute and _counted(on_demand_of(back.frame)) == _counted(sums.flat) else None
 
 
-def doubt(minute: Minute) -> str:
+def why_implausible(minute: Minute) -> str:
     """Return why a plain minute's windows can't have this sum; empty if they can."""
     frame = minute.frame
     if frame.gap or frame.late or frame.health.notice or frame.devices or frame.removed:
@@ -245,7 +245,7 @@ def decode_minute(line: Json) -> Minute:
     values = _SUMS.read(line.get("sums", {}), "sums")
     if max(values["longest_us"], values["first_dt_us"]) > frame.dt_us:
         raise RecordingError("'sums' has a window that is longer than all windows together")
-    settled = MinuteAges(**{name: values.pop(f"waiting.{name}") for name in _SETTLED})
+    settled = MinuteAges(**{name: values.pop(f"waiting.{name}") for name in _AGE_FIELDS})
     values["taskqs"] = _taskqs(values["taskqs"], frame.taskqs)
     return Minute(dataclasses.replace(frame, taskqs=None), waiting=settled, **values)
 
@@ -370,7 +370,7 @@ def _since(value: Any, key: str) -> tuple[tuple[int, ...], ...]:
     return tuple(number_rows(value, key, _PAIR, MAX_SINCE))
 
 
-_SETTLED = tuple(one.name for one in dataclasses.fields(MinuteAges))
+_AGE_FIELDS = tuple(one.name for one in dataclasses.fields(MinuteAges))
 _SUMS = RecordCodec(
     lambda **values: values,
     RecordField("windows", within(1), required=True, always=True),

@@ -71,7 +71,7 @@ class _Finished:
         except OSError:  # a server that doesn't know it any more
             return False
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         if self.descriptor >= 0:
             os.close(self.descriptor)
 
@@ -125,7 +125,7 @@ class Rotation:
             self._began_us = frame.mono_us - frame.dt_us
         self._inventory.note(frame)
         before = self._writer.size
-        # what was removed stays said: who reads all parts as one knew it from the part before
+        # removed devices are listed again, because a reader of all parts knew them from the part before
         whole = replace(self._inventory.complete(frame), removed=frame.removed) if self._fresh else frame
         self._writer.append(whole)
         self._fresh = False
@@ -144,7 +144,7 @@ class Rotation:
         finally:
             self._size = self._bytes()
             while self._finished:
-                self._finished.popleft().let_go()
+                self._finished.popleft().release()
 
     def _bytes(self) -> int:
         return self._writer.size + sum(one.size for one in self._finished)
@@ -194,7 +194,7 @@ class Rotation:
         may_go = self._limits.max_size is not None or self._limits.keep_us is not None
         part = _Finished(path, kept, closed, size, ended_us)
         if not may_go or sum(one.descriptor >= 0 for one in self._finished) >= MAX_OPEN:
-            part.let_go()
+            part.release()
             part = replace(part, descriptor=-1)
         self._finished.append(part)
 
@@ -217,7 +217,7 @@ class Rotation:
     def _retire(self, now_us: int) -> None:
         """Unlink what is too old, and the oldest while the next member might not fit."""
         for one in [one for one in self._finished if one.is_gone]:
-            one.let_go()
+            one.release()
             self._finished.remove(one)
         keep_us, most = self._limits.keep_us, self._limits.max_size
         while self._finished and keep_us is not None and now_us - self._finished[0].ended_us > keep_us:
@@ -233,7 +233,7 @@ class Rotation:
         except OSError as error:
             self.refusal = f"{part.path.name} can't be unlinked: {error.strerror or error}"
         finally:
-            part.let_go()
+            part.release()
 
 
 def _lasting(status: os.stat_result) -> tuple[int, ...]:

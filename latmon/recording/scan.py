@@ -143,7 +143,7 @@ class Passages:
                 self.members += 1
                 yield from self._lines(part)
         if self._open is not None:
-            yield self._settled(self._claim())
+            yield self._close_damage(self._tail_stamp())
         if self.ended is None and not self.live:
             yield Damage(self.size, UNCLOSED, 0, self._mono_us, self._wall, mild=True)
 
@@ -188,7 +188,7 @@ class Passages:
                 continue
             if isinstance(line.item, Frame):
                 if self._open is not None:
-                    yield self._settled(line.item.mono_us - line.item.dt_us)
+                    yield self._close_damage(line.item.mono_us - line.item.dt_us)
                 if len(part.text) > _MEMBER_BYTES:
                     del windows[1:]  # no roll-up can need those between
                 windows.append(line.item)
@@ -236,7 +236,7 @@ class Passages:
             what = f"the closing line counts {end.windows} windows, and {found} can be read"
             yield Damage(part.begin, what, 0, self._mono_us, self._wall, mild=True)
 
-    def _settled(self, begins_us: int | None) -> Damage:
+    def _close_damage(self, begins_us: int | None) -> Damage:
         """Close the open damage with the time from the last window to the begin of the next one."""
         damage = self._open or Damage(0, "")
         self._open, self._until, self._claimed_us = None, 0, 0
@@ -246,7 +246,7 @@ class Passages:
         lost_us = begins_us - damage.mono_us - self._reported_us if damage.mono_us else 0
         return replace(damage, lost_us=lost_us if lost_us >= _JITTER_US else 0)
 
-    def _claim(self) -> int | None:
+    def _tail_stamp(self) -> int | None:
         """Return the last stamp in the head of a damaged tail, if it is credible."""
         return self._claimed_us if 0 < self._claimed_us - self._mono_us <= _HOUR_US else None
 
@@ -393,7 +393,7 @@ class RepackedRecording(Recording):
     """Recording with an origin and lines, but no items for a reader."""
 
 
-def opened_anyway(path: Path) -> Recording:
+def open_damaged(path: Path) -> Recording:
     """Open a recording or a repacked one; RecordingError if even a repair could read nothing."""
     try:
         return open_recording(path)

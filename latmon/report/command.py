@@ -44,8 +44,8 @@ def report_command(
             return _to_html(recording, html, settings)
         summary = summarise(recording, settings)
     _need_windows(recording, summary["intervals"])
-    said = json.dumps(summary, indent=1, allow_nan=False) + "\n" if as_json else render_text(summary)
-    sys.stdout.write(said if as_json else plain(said, sys.stdout.encoding or "utf-8"))
+    text = json.dumps(summary, indent=1, allow_nan=False) + "\n" if as_json else render_text(summary)
+    sys.stdout.write(text if as_json else plain(text, sys.stdout.encoding or "utf-8"))
     return EXIT_DONE
 
 
@@ -118,7 +118,7 @@ def render_text(summary: _Json) -> str:
     blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
     blocks += [outliers.text(summary), interrupts(summary)[:-1], outstanding.remarks(summary)]
     blocks.append(settings(summary))
-    blocks += [_idle(summary), [line for said in sections.meaning(summary) for line in wrapped(said)]]
+    blocks += [_idle(summary), [line for sentence in sections.meaning(summary) for line in wrapped(sentence)]]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
@@ -138,7 +138,7 @@ def _head(summary: _Json) -> list[str]:
 
 def _trust(summary: _Json) -> list[str]:
     """Return the lines on completeness: trust, gaps, notices, damage, verdict."""
-    lines = [line for said in sections.trust(summary) for line in wrapped(said)]
+    lines = [line for sentence in sections.trust(summary) for line in wrapped(sentence)]
     lines += wrapped(f"gaps: {sections.gaps(summary)}")
     lines += _listed(
         [f"{one['start'] or UNKNOWN}  {one['duration_s']:g} s  {one['reason']}" for one in summary["gaps"]]
@@ -222,7 +222,7 @@ def _finding(one: _Json) -> Iterator[str]:
     yield from wrapped(f"{one['severity'].upper()}  {one['id']}{device}  {sections.when(one)}", "  ")
     yield from wrapped(f"{one['summary']}.", "    ")
     for fact in one["evidence"].values():
-        yield from wrapped(f"- {sections.fact_said(fact)}", "    ")
+        yield from wrapped(f"- {sections.fact_text(fact)}", "    ")
     yield from wrapped(f"shown on: {sections.shown_on(one)}", "    ")
     for step in one["next_steps"]:
         yield from wrapped(f"next: {step.get('what', step['text'])} (risk: {step['risk']})", "    ")
@@ -239,7 +239,7 @@ def marks(summary: _Json) -> list[str]:
     lines = ["marks:"]
     for one in found[:MAX_MARKS]:
         lines += wrapped(f"{one['time'] or UNKNOWN}  {one['text'] or '(no note)'}", "  ")
-        lines += [line for said in sections.changes(one["changed"]) for line in wrapped(said, "    ")]
+        lines += [line for sentence in sections.changes(one["changed"]) for line in wrapped(sentence, "    ")]
     return [*lines, *_rest(len(found) - MAX_MARKS, "marks")]
 
 
@@ -251,10 +251,10 @@ def settings(summary: _Json) -> list[str]:
     same: dict[str, list[str]] = {}
     for section in reported:
         same.setdefault("; ".join(_named(found[section])), []).append(section)
-    for said, equal in list(same.items())[:MAX_SECTIONS]:
+    for sentence, equal in list(same.items())[:MAX_SECTIONS]:
         kind = equal[0].partition(" ")[0]
         names = ", ".join(one.partition(" ")[2] for one in equal)
-        lines += wrapped(f"{kind} {names}".strip() + f": {said}", "  ")
+        lines += wrapped(f"{kind} {names}".strip() + f": {sentence}", "  ")
     lines += _rest(len(same) - MAX_SECTIONS, "sections")
     others = len(found) - len(reported)
     return lines + ([f"  and {others:,} sections that --json has"] if others and reported else [])

@@ -319,18 +319,18 @@ def stages_without(ops: _Row) -> dict[str, list[str]]:
 
 def volume(op: _Row, seconds: float) -> str:
     """Return the op's I/Os, its rates over `seconds`, and how far the kernel's own counters differ."""
-    said = f"{op['count']:,} I/Os"
+    text = f"{op['count']:,} I/Os"
     if seconds:
-        said += f", {rate(op['count'] / seconds)}/s"
-        said += f", {rate(op['bytes'] / seconds)}B/s" if op.get("bytes") else ""
+        text += f", {rate(op['count'] / seconds)}/s"
+        text += f", {rate(op['bytes'] / seconds)}B/s" if op.get("bytes") else ""
     kernel = op.get("kernel")
     if "untimed" in op:
-        said += f"; {op['untimed']:,} of them not timed"
+        text += f"; {op['untimed']:,} of them not timed"
     if kernel and kernel["count"] != op["count"]:
-        said += f"; the kernel counted {kernel['count']:,}"
+        text += f"; the kernel counted {kernel['count']:,}"
     if kernel and "latency_us" not in op and "mean_us" in kernel:
-        said += f"; mean {spelled(kernel['mean_us'])} by the kernel's own clock"
+        text += f"; mean {spelled(kernel['mean_us'])} by the kernel's own clock"
         if "queue_mean_us" in kernel:
             queue, driver = (spelled(kernel[f"{part}_mean_us"]) for part in ("queue", "driver"))
-            said += f": {queue} queued above the driver + {driver} in it"
-    return said
+            text += f": {queue} queued above the driver + {driver} in it"
+    return text

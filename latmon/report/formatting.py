@@ -147,9 +147,11 @@ def at_the_end(each: Sequence[DeviceInFlight]) -> str:
 
 
 def _listed(each: Sequence[DeviceInFlight], one_for: str, many_for: str, then: str) -> str:
-    said = [f"{one.device}: {_ios(one.ios)}{one_for if one.ios == 1 else many_for} {_age(one)}" for one in each[:MOST]]
+    sentences = [
+        f"{one.device}: {_ios(one.ios)}{one_for if one.ios == 1 else many_for} {_age(one)}" for one in each[:MOST]
+    ]
     more = [f"{len(each) - MOST:,} more devices"] if len(each) > MOST else []
-    return "; ".join([*said, *more]) + then if said else ""
+    return "; ".join([*sentences, *more]) + then if sentences else ""
 
 
 def _ios(n: int) -> str:
@@ -242,8 +244,8 @@ def text_table(table: ReportTable) -> list[str]:
     shown = [one for one in table.columns if one.width]
     lines = [heads(shown)]
     for row in table.rows[:MAX_ROWS]:
-        said = line(shown, row)
-        lines += textwrap.wrap(said, WIDTH, subsequent_indent=_INDENT) if len(said) > WIDTH else [said]
+        text = line(shown, row)
+        lines += textwrap.wrap(text, WIDTH, subsequent_indent=_INDENT) if len(text) > WIDTH else [text]
     left = len(table.rows) - MAX_ROWS
     lines += [f"  and {left:,} more (--json has them)"] if left > 0 else []
     return [*lines, *wrapped(table.more), *wrapped(table.note), ""]
@@ -256,14 +258,14 @@ def heads(columns: Sequence[Column]) -> str:
 
 def line(columns: Sequence[Column], row: _Row) -> str:
     """Return a row's values, each in its cells."""
-    said = ""
+    text = ""
     for one in columns:
         value = one.value(row)
         if isinstance(value, str) and one.format not in WORDS:
-            said += f"  {value}"
+            text += f"  {value}"
             break
-        said += _padded(UNKNOWN if value is None else FORMATS[one.format](value), one.width)
-    return said.rstrip()
+        text += _padded(UNKNOWN if value is None else FORMATS[one.format](value), one.width)
+    return text.rstrip()
 
 
 def _padded(text: str, width: int) -> str:

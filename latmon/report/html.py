@@ -15,7 +15,7 @@ from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html_charts import MapFrame, Note, heat_map, histogram, map_frame
 from latmon.report.html_device import Pictures, section
 from latmon.report.html_elements import facts, listed, maximum, name, number, style_sheet, table, text
-from latmon.report.sections import evaluated, fact_said, shown_on, when
+from latmon.report.sections import evaluated, fact_text, shown_on, when
 from latmon.report.totals import Totals
 from latmon.support.units import UNKNOWN, rate, spelled
 
@@ -45,12 +45,12 @@ def findings(summary: _Json) -> str:
     if "findings" not in summary:
         return ""
     found = summary["findings"]
-    head = f'<section id="findings"><h2>Findings</h2>\n<p>{text(_said(found, evaluated(summary)))}</p>\n'
+    head = f'<section id="findings"><h2>Findings</h2>\n<p>{text(_headline(found, evaluated(summary)))}</p>\n'
     rest = f"<p>and {len(found) - MAX_FINDINGS:,} more</p>\n" if len(found) > MAX_FINDINGS else ""
     return f"{head}{''.join(map(_finding, found[:MAX_FINDINGS]))}{rest}</section>\n"
 
 
-def _said(found: list[_Json], by: str) -> str:
+def _headline(found: list[_Json], by: str) -> str:
     return f"By {by}." if found else f"None, by {by}."
 
 
@@ -59,7 +59,7 @@ def _finding(one: _Json) -> str:
     return (
         f'<article class="finding {text(one["severity"])}"><h3>{text(about)}</h3>\n'
         f"<p><strong>{text(one['summary'])}.</strong></p>\n<p>{text(when(one))}</p>\n"
-        f"{listed(text(fact_said(fact)) for fact in one['evidence'].values())}"
+        f"{listed(text(fact_text(fact)) for fact in one['evidence'].values())}"
         f"<p>Shown on: {text(shown_on(one))}</p>\n"
         f"<p>What to do next:</p>\n{listed(map(_step, one['next_steps']))}"
         f"<p>What would refute it: {text(one['refuted_by'])}</p></article>\n"
@@ -180,10 +180,10 @@ def _line(device: str, one: _Json, seconds: float, shown: list[str]) -> tuple[st
 
 
 def _trust(summary: _Json) -> str:
-    said = listed(text(each) for each in sections.trust(summary))
+    markup = listed(text(each) for each in sections.trust(summary))
     notices = [f"{text(one['time'] or UNKNOWN)} {text(one['text'])}" for one in summary.get("notices", [])]
     damage = [text(one) for one in summary.get("damage", [])]
-    found = f"<h2>How far to trust it</h2>\n{said}{html_device.gaps(summary)}"
+    found = f"<h2>How far to trust it</h2>\n{markup}{html_device.gaps(summary)}"
     found += f"<h3>Notices</h3>\n{listed(notices[:MAX_NOTES])}" if notices else ""
     return found + (f"<h3>Damage of the file</h3>\n{listed(damage[:MAX_NOTES])}" if damage else "")
 
@@ -192,17 +192,17 @@ def _device(at: int, device: str, summary: _Json, totals: Totals, frame: MapFram
     one = summary["devices"][device]
     limit = one.get("outstanding", {}).get("limit")
     drawn = heat_map(device, frame, one.get("threshold_us"), limit, str(at))
-    said = "No map: more devices than there is room for." if device in frame.columns.left_out else _map_said(frame)
+    caption = "No map: more devices than there is room for." if device in frame.columns.left_out else _map_text(frame)
     figures = [each for series, each in totals.histograms.items() if (series.device, series.stage) == (device, "total")]
     if not any(figures):
         traced = totals.traced.histograms.items()
         figures = [each for series, each in traced if (series.device, series.stage) == (device, "total")]
     whole = merge(figures)
-    pictures = Pictures(drawn, said, histogram(device, whole))
+    pictures = Pictures(drawn, caption, histogram(device, whole))
     return section(device, summary, pictures, f"device-{at}")
 
 
-def _map_said(frame: MapFrame) -> str:
+def _map_text(frame: MapFrame) -> str:
     columns = frame.columns
     return (
         f"Latency of all I/Os over the whole capture, in columns of {columns.width_us / 1e6:g} s; all devices have "
@@ -211,9 +211,9 @@ def _map_said(frame: MapFrame) -> str:
 
 
 def _meaning(summary: _Json, frame: MapFrame) -> str:
-    said = [*sections.meaning(summary)[:-1], _ERROR, _map_meaning(frame)]
+    sentences = [*sections.meaning(summary)[:-1], _ERROR, _map_meaning(frame)]
     head = "How it was measured, and what each number includes"
-    return f'<section class="page" id="meaning"><h2>{head}</h2>\n{listed(map(text, said))}</section>'
+    return f'<section class="page" id="meaning"><h2>{head}</h2>\n{listed(map(text, sentences))}</section>'
 
 
 def _map_meaning(frame: MapFrame) -> str:

@@ -55,7 +55,7 @@ class Note(NamedTuple):
 
     begin_us: int
     end_us: int
-    said: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def gaps(frame: MapFrame, top: int, bottom: int, key: str) -> Iterator[str]:
         width = max(frame.x(one.end_us) - x, 2)
         yield (
             f'<rect x="{x}" y="{top}" width="{width:.1f}" height="{bottom - top}" fill="url(#hatch-{key})">'
-            f"<title>{text(one.said)}</title></rect>"
+            f"<title>{text(one.text)}</title></rect>"
         )
 
 
@@ -152,13 +152,13 @@ def marks(frame: MapFrame, bottom: int) -> Iterator[str]:
     ends = [float(LEFT)] * LANES
     for at, one in enumerate(frame.marks, 1):
         x = frame.x(one.begin_us)
-        said = f"{at} {one.said}"
-        shown = said if len(said) <= _NOTE else said[: _NOTE - 1] + "…"
+        label = f"{at} {one.text}"
+        shown = label if len(label) <= _NOTE else label[: _NOTE - 1] + "…"
         long = (len(shown) + 2) * _CHAR
         begin = x if x + long <= WIDTH else x - long
         lane = next((n for n, end in enumerate(ends[: len(frame.marks)]) if end <= begin), None)
         y = TOP + 10 + LANE * (lane or 0)
-        title = f"<title>mark {text(said)}</title>"
+        title = f"<title>mark {text(label)}</title>"
         yield f'<path class="mark" stroke="#000" fill="none" d="M{x} {y}V{bottom}">{title}</path>'
         if lane is None:
             continue
@@ -194,10 +194,10 @@ def legend(top: int, y: int) -> Iterator[str]:
     colours = heat(light())
     for step, least in begins(top, LEVELS).items():
         colour = colours[step - 1]
-        said = f"{least:,}" + ("+" if step == LEVELS else "")
+        label = f"{least:,}" + ("+" if step == LEVELS else "")
         yield f'<rect class="h{step}" fill="{colour}" x="{x}" y="{y + 2}" width="12" height="10"/>'
-        yield f'<text x="{x + 16}" y="{y + 11}">{said}</text>'
-        x += 30 + round(len(said) * _CHAR)
+        yield f'<text x="{x + 16}" y="{y + 11}">{label}</text>'
+        x += 30 + round(len(label) * _CHAR)
     yield f'<text class="dim" x="{x + 6}" y="{y + 11}">hatched: not measured</text>'
 
 
@@ -321,8 +321,8 @@ def histogram(device: str, one: Histogram) -> str:
     def x(index: float) -> float:
         return round(LEFT + (RIGHT - LEFT) * (index - first) / spread, 1)
 
-    said = f"Histogram of {device}: {number(one.count)} I/Os from {spelled(bucket_bounds(first, one.bits)[0])} on"
-    parts = [_open(bottom + 22, said)]
+    label = f"Histogram of {device}: {number(one.count)} I/Os from {spelled(bucket_bounds(first, one.bits)[0])} on"
+    parts = [_open(bottom + 22, label)]
     for power in range(int(math.log10(most)) + 1):
         y = round(bottom - scale * (power + 0.5), 1)
         parts.append(f'<path class="grid" stroke="#b0b0b0" d="M{LEFT} {y}H{RIGHT}"/>')
@@ -352,17 +352,17 @@ def _quantiles(one: Histogram, x: object, top: int, bottom: int) -> Iterator[str
             continue
         # a quantile is its bucket's upper bound: its mark is at the right edge of that bar
         at = x(bucket_index(max(us - 1, 0), one.bits) + 1)  # type: ignore[operator]
-        said = f"{name} {spelled(us)}"
+        label = f"{name} {spelled(us)}"
         lane = next((n for n, end in enumerate(ends) if end <= at), None)
-        yield f'<path class="mark" stroke="#000" fill="none" d="M{at} {top - 4}V{bottom}"><title>{said}</title></path>'
+        yield f'<path class="mark" stroke="#000" fill="none" d="M{at} {top - 4}V{bottom}"><title>{label}</title></path>'
         if lane is not None:
-            anchor, begin = ("end", at - len(said) * _CHART_CHAR) if at > RIGHT - 90 else ("start", at)
+            anchor, begin = ("end", at - len(label) * _CHART_CHAR) if at > RIGHT - 90 else ("start", at)
             if anchor == "end" and ends[lane] > begin:
                 lane = next((n for n, end in enumerate(ends) if end <= begin), None)
             if lane is not None:
-                ends[lane] = begin + (len(said) + 1) * _CHART_CHAR
+                ends[lane] = begin + (len(label) + 1) * _CHART_CHAR
                 shift = -3 if anchor == "end" else 3
-                yield f'<text class="lab" x="{at + shift}" y="{10 + 12 * lane}" text-anchor="{anchor}">{said}</text>'
+                yield f'<text class="lab" x="{at + shift}" y="{10 + 12 * lane}" text-anchor="{anchor}">{label}</text>'
 
 
 def stage_bars(device: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:
@@ -370,10 +370,10 @@ def stage_bars(device: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> 
     rows = [(name, parts) for name, parts in rows if parts]
     if not rows:
         return ""
-    said = "; ".join(
+    label = "; ".join(
         f"{name}: " + ", ".join(f"{share(v)} {k}" for k, v in ordered(parts, COLUMNS)) for name, parts in rows
     )
-    parts = [_open(len(rows) * (_BAR + 8) + 2, f"Stages of {device}. {said.replace('&lt;', 'less than')}")]
+    parts = [_open(len(rows) * (_BAR + 8) + 2, f"Stages of {device}. {label.replace('&lt;', 'less than')}")]
     for at, (name, shares) in enumerate(rows):
         y = at * (_BAR + 8) + 2
         parts.append(f'<text x="{_NAMES - 8}" y="{y + 13}" text-anchor="end">{text(name)}</text>')
@@ -387,9 +387,9 @@ def ribbon(stages_us: Mapping[str, int], unaccounted_us: int, total_us: int) -> 
     whole = sum(parts.values())
     if not whole or not stages_us:
         return ""
-    said = ", ".join(f"{stage} {time_of(us)}" for stage, us in ordered(parts, COLUMNS) if us)
+    label = ", ".join(f"{stage} {time_of(us)}" for stage, us in ordered(parts, COLUMNS) if us)
     drawn = _stack({k: v / whole for k, v in parts.items()}, 0, 1, WIDTH, {k: time_of(v) for k, v in parts.items()})
-    return "\n".join([_open(_BAR + 2, f"{time_of(total_us)}: {said}"), *drawn, "</svg>"])
+    return "\n".join([_open(_BAR + 2, f"{time_of(total_us)}: {label}"), *drawn, "</svg>"])
 
 
 def swatches(stages: Sequence[str]) -> list[str]:
@@ -445,7 +445,7 @@ def depth_bars(device: str, shares: Mapping[int, float], limit: int | None, what
     return "\n".join([*parts, "</svg>"])
 
 
-def _stack(shares: Mapping[str, float], x: float, y: int, width: float, said: Mapping[str, str]) -> Iterator[str]:
+def _stack(shares: Mapping[str, float], x: float, y: int, width: float, labels: Mapping[str, str]) -> Iterator[str]:
     """Yield parts side by side; a part that is wide enough has its letter."""
     for stage, part in ordered(shares, COLUMNS):
         wide = part * width
@@ -453,7 +453,7 @@ def _stack(shares: Mapping[str, float], x: float, y: int, width: float, said: Ma
             continue
         yield (
             f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR}" {_ink(stage)}>'
-            f"<title>{text(stage)} {said[stage]}</title></rect>"
+            f"<title>{text(stage)} {labels[stage]}</title></rect>"
         )
         if wide >= _LETTER:
             middle, letter = f"{x + wide / 2:.1f}", LETTERS.get(stage, "")

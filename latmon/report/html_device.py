@@ -52,7 +52,7 @@ class Pictures(NamedTuple):
     """SVG pictures of a device, with the caption of the heat map."""
 
     heat_map: str
-    map_said: str
+    map_text: str
     histogram: str
 
 
@@ -63,7 +63,7 @@ def section(device: str, summary: _Json, drawn: Pictures, anchor: str) -> str:
         f'<section class="device" id="{anchor}"><h2>{name(device)}</h2>',
         _identity(one),
         _reported(device, one),
-        figure(drawn.heat_map, drawn.map_said, "map"),
+        figure(drawn.heat_map, drawn.map_text, "map"),
         _ops(one, summary["duration_s"], summary.get("latency_from", "")),
         figure(drawn.histogram, "I/Os by latency, all operations together; both axes are logarithmic."),
         _stages(device, one),
@@ -76,10 +76,10 @@ def section(device: str, summary: _Json, drawn: Pictures, anchor: str) -> str:
 
 
 def _identity(one: _Json) -> str:
-    said = [text(one[word]) for word in _WORDS if one.get(word)]
-    said += [f"{one['major']}:{one['minor']}"] if "major" in one else []
-    said += ["on " + ", ".join(name(member) for member in one["members"])] if one.get("members") else []
-    found = f'<p class="what">{" &middot; ".join(said)}</p>\n' if said else ""
+    sentences = [text(one[word]) for word in _WORDS if one.get(word)]
+    sentences += [f"{one['major']}:{one['minor']}"] if "major" in one else []
+    sentences += ["on " + ", ".join(name(member) for member in one["members"])] if one.get("members") else []
+    found = f'<p class="what">{" &middot; ".join(sentences)}</p>\n' if sentences else ""
     if not one.get("timed", True):
         found += f"<p>Not timed by the always-on probe: {sections.why_untimed(one)}.</p>\n"
     if "threshold_us" in one:
@@ -90,20 +90,20 @@ def _identity(one: _Json) -> str:
 
 def _reported(device: str, one: _Json) -> str:
     """Return the sentences on the tail, Little's law and the issue order."""
-    said = [sections.tail_sentence(device, one)]
-    said.append(one.get("outstanding", {}).get("littles_law", {}).get("sentence", ""))
+    sentences = [sections.tail_sentence(device, one)]
+    sentences.append(one.get("outstanding", {}).get("littles_law", {}).get("sentence", ""))
     order = one.get("issue_order", {})
-    said.append(f"issue order: {order['summary']}" if order.get("ascending") is not None else "")
-    return "".join(f'<p class="key">{text(each)}</p>\n' for each in said if each)
+    sentences.append(f"issue order: {order['summary']}" if order.get("ascending") is not None else "")
+    return "".join(f'<p class="key">{text(each)}</p>\n' for each in sentences if each)
 
 
 def _ops(one: _Json, seconds: float, begins: str) -> str:
     if not one["ops"]:
         return "<p>No I/O completed.</p>"
     rows = [row for op, figures in one["ops"].items() for row in _op(op, figures, seconds, begins)]
-    said = "Latency by operation and stage; each time to the microsecond, as in the JSON report"
+    caption = "Latency by operation and stage; each time to the microsecond, as in the JSON report"
     absent = (_absent(why, stages) for why, stages in stages_without(one["ops"]).items())
-    return table(said, ("", *(column.title for column in LATENCY)), rows) + listed(absent, "small")
+    return table(caption, ("", *(column.title for column in LATENCY)), rows) + listed(absent, "small")
 
 
 def _op(op: str, one: _Json, seconds: float, begins: str) -> Iterator[tuple[str, ...]]:
@@ -115,8 +115,8 @@ def _op(op: str, one: _Json, seconds: float, begins: str) -> Iterator[tuple[str,
         head = ""
     for row in latency_rows(one, begins):
         is_total = row["name"] in named
-        said = (head or f"{text(op)}{named[row['name']]}") if is_total else f"&emsp;{text(row['name'])}"
-        yield (said, *cells(LATENCY, row))
+        caption = (head or f"{text(op)}{named[row['name']]}") if is_total else f"&emsp;{text(row['name'])}"
+        yield (caption, *cells(LATENCY, row))
         head = ""
 
 
@@ -196,23 +196,23 @@ def _depth_table(reported: _Json) -> str:
     means = [time_of(took[str(at)]["mean_us"]) if str(at) in took else "" for at in shown]
     columns += [("mean latency of I/Os by depth at their start", means)] * bool(took)
     more = f"; {len(depths) - MAX_DEPTHS:,} more depths are in the JSON report" if len(depths) > MAX_DEPTHS else ""
-    said = f"I/Os in the driver, and latency by all outstanding{more}"
+    caption = f"I/Os in the driver, and latency by all outstanding{more}"
     rows = zip(*(cells for _, cells in columns), strict=True)
-    drawn = table(said, [head for head, _ in columns], rows, kind="narrow")
+    drawn = table(caption, [head for head, _ in columns], rows, kind="narrow")
     return f"<details open><summary>The same in numbers</summary>{drawn}</details>"
 
 
 def _in_flight(one: _Json) -> str:
     rows = [text(outstanding.waiting(row)) for row in one.get("in_flight", [])]
-    said = listed(rows[:MAX_WAITING]) + (
+    markup = listed(rows[:MAX_WAITING]) + (
         f"<p>and {len(rows) - MAX_WAITING:,} more</p>" if len(rows) > MAX_WAITING else ""
     )
     head = '<h3 class="bad">In flight at the end</h3>\n' if rows else ""
     longest = outstanding.longest_in_flight(one)
     if longest:
         seen = text(longest["seen"] or "a time unknown")
-        said += f"<p>Longest in flight: {text(outstanding.waiting(longest))}, seen at {seen}.</p>"
-    return head + said
+        markup += f"<p>Longest in flight: {text(outstanding.waiting(longest))}, seen at {seen}.</p>"
+    return head + markup
 
 
 def _limits(one: _Json) -> str:
@@ -229,8 +229,8 @@ def _limits(one: _Json) -> str:
 
 
 def _remark(each: _Json) -> str:
-    said = text(each["text"])
-    return said if each["note"] else f'<span class="bad">off: {said}</span>'
+    caption = text(each["text"])
+    return caption if each["note"] else f'<span class="bad">off: {caption}</span>'
 
 
 def outliers(summary: _Json) -> str:
@@ -239,20 +239,20 @@ def outliers(summary: _Json) -> str:
     if not every:
         return ""
     of = outlier_words.counts(summary)
-    said = (
+    markup = (
         f"<p>{number(of.above)} I/Os were above their threshold; {number(of.recorded)} of them were recorded one by "
         f"one, {number(of.left_out)} were left out by the rate limit. "
         f"The longest {min(MAX_OUTLIERS, len(every))} follow.</p>\n"
     )
     passed = {name for one in every[:MAX_OUTLIERS] for name in _parts(one)}
-    said += listed(swatches([part for part in COLUMNS if part in passed]), "parts")
+    markup += listed(swatches([part for part in COLUMNS if part in passed]), "parts")
     rows = "".join(_outlier(at, one) for at, one in enumerate(every[:MAX_OUTLIERS], 1))
-    return f'<section class="page" id="outliers"><h2>Outliers</h2>\n{said}{rows}</section>\n'
+    return f'<section class="page" id="outliers"><h2>Outliers</h2>\n{markup}{rows}</section>\n'
 
 
 def _outlier(at: int, one: _Json) -> str:
     again = f" x{one['repeats']:,}" if one["repeats"] > 1 else ""
-    waits = "".join(f"<p>{name(said)}</p>" for said in outlier_words.waits(one))
+    waits = "".join(f"<p>{name(sentence)}</p>" for sentence in outlier_words.waits(one))
     return (
         f'<div class="outlier"><p><b>{at}. {name(one["device"])} {time_of(one["total_us"])}</b> '
         f"{text(until(one['stages_us']))}{again}: {text(', '.join(outlier_words.request(one)))}, "
@@ -285,8 +285,8 @@ def interrupts(summary: _Json) -> str:
 def gaps(summary: _Json) -> str:
     """Return the table of gaps."""
     rows = [(text(one["start"] or UNKNOWN), f"{one['duration_s']:,} s", text(one["reason"])) for one in summary["gaps"]]
-    said = f"Gaps{_rest(len(rows))}"
-    return table(said, ("from", "for", "because"), rows[:MAX_ROWS], words=(0, 2)) if rows else ""
+    caption = f"Gaps{_rest(len(rows))}"
+    return table(caption, ("from", "for", "because"), rows[:MAX_ROWS], words=(0, 2)) if rows else ""
 
 
 def marks(summary: _Json) -> str:

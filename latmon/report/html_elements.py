@@ -26,8 +26,8 @@ _ROUGH = 2
 
 def text(value: object) -> str:
     """Return a value as HTML text or attribute: escaped, on one line, without bidirectional controls."""
-    said = str(value).translate(_BIDI)[:_MAX]
-    shown = said if said.isprintable() else "".join(c if c.isprintable() else " " for c in said)
+    caption = str(value).translate(_BIDI)[:_MAX]
+    shown = caption if caption.isprintable() else "".join(c if c.isprintable() else " " for c in caption)
     return html.escape(shown, quote=True)
 
 
@@ -40,7 +40,7 @@ def time_of(us: float | None) -> str:
     """Return microseconds to the digit: 85 us, 18.250 ms, 1.238999 s; a mean has a tenth."""
     if us is None:
         return UNKNOWN
-    if isinstance(us, int) or us >= 1000:  # noqa: PLR2004  below a millisecond a tenth is said
+    if isinstance(us, int) or us >= 1000:  # noqa: PLR2004  below a millisecond a tenth is shown
         return exact(us) if isinstance(us, int) else f"{us / 1000:,.4f} ms"
     return f"{us:.1f} us"
 
@@ -90,11 +90,11 @@ def column_table(one: ReportTable, limit: int) -> str:
     if not one.rows:
         return ""
     shown = sorted((column for column in one.columns if column.html is not None), key=lambda c: c.title != one.first)
-    said = "; ".join(filter(None, (one.title, one.note, one.more)))
+    caption = "; ".join(filter(None, (one.title, one.note, one.more)))
     words = [at for at, column in enumerate(shown) if column.format in WORDS]
     rows = (cells(shown, row) for row in one.rows[:limit])
     heads = [column.html or column.title for column in shown]
-    return table(f"{text(said)}{left_out(len(one.rows), limit)}", heads, rows, words=words)
+    return table(f"{text(caption)}{left_out(len(one.rows), limit)}", heads, rows, words=words)
 
 
 def cells(columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
@@ -122,7 +122,9 @@ def listed(items: Iterable[str], kind: str = "") -> str:
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
     """Return a list of terms and values, both HTML; pairs without a value are left out."""
-    return "<dl>\n" + "".join(f"<dt>{word}</dt><dd>{said}</dd>\n" for word, said in pairs if said) + "</dl>\n"
+    return (
+        "<dl>\n" + "".join(f"<dt>{word}</dt><dd>{sentence}</dd>\n" for word, sentence in pairs if sentence) + "</dl>\n"
+    )
 
 
 def figure(svg: str, caption: str, kind: str = "") -> str:

@@ -165,8 +165,8 @@ def _lines(one: _Json) -> Iterator[str]:
     about = "; ".join([f"total {exact(one['total_us'])} {until(one['stages_us'])}", *circumstances(one)])
     yield from wrapped(about, "    ")
     yield from _bars(one)
-    for said in waits(one):
-        yield from wrapped(said, "      ")
+    for sentence in waits(one):
+        yield from wrapped(sentence, "      ")
 
 
 def sum_of(one: _Json) -> StageSum | None:

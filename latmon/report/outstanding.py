@@ -269,8 +269,8 @@ def _shares(depths: Counter[int]) -> dict[str, float]:
 def lines(one: _Json) -> Iterator[str]:
     """Yield the text report's lines of a device: depths, Little's law, issue order, I/Os in flight."""
     reported = one.get("outstanding", {})
-    for said in sentences(reported):
-        yield from wrapped(said, "  ")
+    for sentence in sentences(reported):
+        yield from wrapped(sentence, "  ")
     yield from _table(reported) if "busy_time_share" in reported else _issue_table(reported)
     if reported.get("latency_by_depth"):
         depths = sorted(reported["latency_by_depth"].items(), key=lambda one: -one[1]["count"])[:MAX_DEPTHS]
@@ -319,11 +319,11 @@ def older(summary: _Json) -> str:
     unknown = summary["health"].get("in_flight_of_unknown_age", 0)
     if not any(reported.get(f"{age} s") for age in AGES_S):
         return f"in flight at the end: {unknown:,} of unknown age" if unknown else ""
-    said = ", ".join(
+    text = ", ".join(
         f"{reported[age]:,} for more than {age}" for age in (f"{age} s" for age in AGES_S) if reported.get(age)
     )
     who = at_the_end(in_flight_by_device(_waiting(summary)))
-    many = f"{who} ({least}{said})" if who else f"{least}{said}"
+    many = f"{who} ({least}{text})" if who else f"{least}{text}"
     return f"IN FLIGHT at the end: {many}" + (f"; {unknown:,} of unknown age" if unknown else "")
 
 
@@ -370,8 +370,8 @@ def limit_meaning(summary: _Json) -> list[str]:
 
 def _gauge(reported: _Json) -> str:
     share = percent(reported["time_share"][str(reported["mode"])])
-    said = f"outstanding at the windows' ends: max {reported['max']}, mostly {reported['mode']} ({share} of them)"
-    return said + _limit(reported)
+    text = f"outstanding at the windows' ends: max {reported['max']}, mostly {reported['mode']} ({share} of them)"
+    return text + _limit(reported)
 
 
 def _means(reported: _Json) -> Iterator[str]:

@@ -77,14 +77,14 @@ def tracing_trust(health: _Json) -> list[str]:
     sampled = sampled_as(traced.get("one_in_least", traced["one_in"]), traced["one_in"])
     sampled = sampled and f" ({sampled})"
     lost = sum(traced["unfollowed"].values())
-    said = f"traced {traced['count']:,} I/Os{sampled}; path not followed {lost:,}"
+    text = f"traced {traced['count']:,} I/Os{sampled}; path not followed {lost:,}"
     if health["untraced_share"] is not None:
-        said += f" ({part(health['untraced_share'])})"
-    said += f"; stages that miss their total {traced['off']:,}"
+        text += f" ({part(health['untraced_share'])})"
+    text += f"; stages that miss their total {traced['off']:,}"
     cpu = health.get("probe_cpu_percent")
-    said += "" if cpu is None else f"; tracer {cpu:.2g} % of a CPU"
+    text += "" if cpu is None else f"; tracer {cpu:.2g} % of a CPU"
     why = [f"  not followed: {n:,} {reason}" for reason, n in _most(traced["unfollowed"])]
-    return [said, *why]
+    return [text, *why]
 
 
 def _most(named: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -99,7 +99,7 @@ def trust(summary: _Json) -> list[str]:
     """Return sentences on completeness and cost; gaps, notices and damage are lists of their own."""
     health = summary["health"]
     live = "still being written: what comes later is not in it" if summary.get("live") else ""
-    said = [
+    sentences = [
         live,
         coverage(health),
         counters(health),
@@ -107,7 +107,7 @@ def trust(summary: _Json) -> list[str]:
         *tracing_trust(health),
         outstanding.older(summary),
     ]
-    return [one for one in said if one]
+    return [one for one in sentences if one]
 
 
 def gaps(summary: _Json) -> str:
@@ -165,11 +165,11 @@ def end(summary: _Json) -> str:
 
 def windows(summary: _Json) -> str:
     """Return the number and length of the windows, and the longest if ticks came late."""
-    said = f"{counted(summary['intervals'], 'window')} of {summary['interval_s']:g} s"
+    text = f"{counted(summary['intervals'], 'window')} of {summary['interval_s']:g} s"
     return (
-        f"{said}, the longest {summary['longest_s']:,.1f} s (ticks came late)"
+        f"{text}, the longest {summary['longest_s']:,.1f} s (ticks came late)"
         if summary["longest_s"] > _LONG * summary["interval_s"]
-        else said
+        else text
     )
 
 
@@ -178,13 +178,13 @@ def coverage(health: _Json) -> str:
     if health["coverage"] is None:
         return "coverage unknown: the kernel's own counters and a probe's are not both here"
     done = health["completions"]
-    said = (
+    text = (
         f"coverage {percent(health['coverage'])}: the probe saw {done['seen']:,} of {done['kernel']:,} "
         "completions that the kernel counted"
     )
     if health["coverage"] < _EXPLAINED:
-        return f"{said}; causes: docs/COVERAGE.md"
-    return f"{said}; more than all: some were counted twice" if done["seen"] > 1.005 * done["kernel"] else said
+        return f"{text}; causes: docs/COVERAGE.md"
+    return f"{text}; more than all: some were counted twice" if done["seen"] > 1.005 * done["kernel"] else text
 
 
 def counters(health: _Json) -> str:
@@ -212,13 +212,13 @@ def _width(summary: _Json) -> str:
     rows = [row for op in ops for row in (op.get("latency_us"), *op["stages"].values()) if row]
     parts = sorted({row.get("octave_parts", 2**BITS) for row in rows})
     if not parts or parts[0] == 2**BITS:
-        said = "at most 12.5 % wide"
+        text = "at most 12.5 % wide"
     else:
         wide = "an octave" if parts[0] == 1 else f"1/{parts[0]} of an octave"
         others = "; others' are at most 12.5 %" if parts[-1] == 2**BITS else ""
-        said = f"up to {wide} wide (~) where the source's are{others}"
+        text = f"up to {wide} wide (~) where the source's are{others}"
     more = any("or_more" in row for row in rows)
-    return said + (". ≥: in a row of the source without an upper bound" if more else "")
+    return text + (". ≥: in a row of the source without an upper bound" if more else "")
 
 
 def _begins(summary: _Json) -> Iterator[str]:
@@ -231,8 +231,8 @@ def _measured(summary: _Json) -> Iterator[str]:
     absent: dict[str, list[str]] = {}
     for device in summary["devices"].values():
         for op in device["ops"].values():
-            said = (explained(stage, one["includes"]) for stage, one in op["stages"].items())
-            includes |= dict.fromkeys(sentence for sentence in said if sentence)
+            sentences = (explained(stage, one["includes"]) for stage, one in op["stages"].items())
+            includes |= dict.fromkeys(sentence for sentence in sentences if sentence)
             for stage, why in op["stages_absent"].items() if device.get("timed", True) else ():
                 if why.startswith(NOT_PASSED):
                     continue
@@ -293,7 +293,7 @@ def when(one: _Json) -> str:
     return span if one["episodes"] == 1 else f"{span}, {one['episodes']:,} times"
 
 
-def fact_said(fact: _Json) -> str:
+def fact_text(fact: _Json) -> str:
     """Return the fact with its number of samples, if its text doesn't contain it."""
     return sized(fact["text"], fact.get("samples"))
 

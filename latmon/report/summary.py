@@ -244,7 +244,7 @@ def _finding(one: FindingSummary) -> dict[str, Any]:
 def _fact(fact: Fact) -> dict[str, Any]:
     value = fact.value if isinstance(fact.value, str) else rounded(fact.value, 6)
     unit = {"unit": fact.unit} if fact.unit else {}
-    return {"value": value, **unit, **({} if fact.of is None else {"samples": fact.of}), "text": fact.said}
+    return {"value": value, **unit, **({} if fact.of is None else {"samples": fact.of}), "text": fact.text}
 
 
 def _where(finding: Finding) -> dict[str, Any]:

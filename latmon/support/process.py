@@ -210,8 +210,11 @@ SILENT_S = 1.0
 PATIENCE_S = 30.0
 
 
-async def patiently(
-    call: Callable[[], T], what: str, say: Callable[[str], None], within: tuple[float, float] = (SILENT_S, PATIENCE_S)
+async def call_with_deadline(
+    call: Callable[[], T],
+    what: str,
+    notify: Callable[[str], None],
+    within: tuple[float, float] = (SILENT_S, PATIENCE_S),
 ) -> T:
     """Return the call's result.
 
@@ -224,7 +227,7 @@ async def patiently(
     try:
         await asyncio.wait({answer}, timeout=silent_s)
         if not answer.done():
-            say(f"waiting for {what}")
+            notify(f"waiting for {what}")
             await asyncio.wait({answer}, timeout=most_s - silent_s)
         if not answer.done():
             raise UnavailableError(f"{what} did not answer within {show_duration(round(most_s * 1e6))}")

@@ -196,44 +196,44 @@ EXAMPLES = "13:04:12, 13:04, 2026-01-05 13:04, -5min, +10s"
 
 def wall_of(text: str, here: float) -> float:
     """Parse a time to seconds since 1970; offsets and clock times without a date are relative to `here`."""
-    asked = text.strip()
-    if asked[:1] in ("-", "+"):
-        there = here + (1 if asked[0] == "+" else -1) * _distance_s(asked)
+    wanted = text.strip()
+    if wanted[:1] in ("-", "+"):
+        there = here + (1 if wanted[0] == "+" else -1) * _distance_s(wanted)
         if not 0 <= there < _LAST_S:
-            raise _nonsense(asked)
+            raise _invalid_time(wanted)
         return there
-    *days, clock = asked.replace("T", " ").split() or [""]
+    *days, clock = wanted.replace("T", " ").split() or [""]
     found = _CLOCK.fullmatch(clock)
     if found is None or len(days) > 1:
-        raise _nonsense(asked)
+        raise _invalid_time(wanted)
     hour, minute, second = (int(one or 0) for one in found.groups()[:3])
     try:
         at = time(hour, minute, second)
         today = datetime.fromtimestamp(here).date()  # noqa: DTZ006  local time is meant
-        several = [_day(asked, days[0])] if days else [today + one for one in _DAYS]
+        several = [_day(wanted, days[0])] if days else [today + one for one in _DAYS]
         # an hour that a clock shows twice is either
         walls = [datetime.combine(one, at.replace(fold=fold)).timestamp() for one in several for fold in (0, 1)]
     except (ValueError, OverflowError, OSError):
-        raise _nonsense(asked) from None
+        raise _invalid_time(wanted) from None
     return min(walls, key=lambda one: abs(one - here)) + float(found[4] or 0)
 
 
-def _day(asked: str, reported: str) -> date:
+def _day(wanted: str, reported: str) -> date:
     found = _DATE.fullmatch(reported)
     if found is None:
-        raise _nonsense(asked)
+        raise _invalid_time(wanted)
     return date(*map(int, found.groups()))
 
 
-def _distance_s(asked: str) -> float:
+def _distance_s(wanted: str) -> float:
     try:
-        return duration_us(asked[1:].strip()) / 1e6
+        return duration_us(wanted[1:].strip()) / 1e6
     except ValueError:
-        raise _nonsense(asked) from None
+        raise _invalid_time(wanted) from None
 
 
-def _nonsense(asked: str) -> UsageError:
-    return UsageError(f"{asked!r} is no time such as {EXAMPLES}")
+def _invalid_time(wanted: str) -> UsageError:
+    return UsageError(f"{wanted!r} is no time such as {EXAMPLES}")
 
 
 def rfc3339(wall: float, timespec: str = "milliseconds") -> str | None:

@@ -141,9 +141,14 @@ class FindingsEvaluation:
         findings_state: FindingsState,
         later: Callable[[float, Callable[[], None]], object],
         changed: Callable[[], None],
-        say: Callable[[str], None],
+        show_message: Callable[[str], None],
     ) -> None:
-        self._findings_state, self._later, self._changed, self._say = findings_state, later, changed, say
+        self._findings_state, self._later, self._changed, self._show_message = (
+            findings_state,
+            later,
+            changed,
+            show_message,
+        )
         self._coming = False
 
     def wake(self) -> None:
@@ -160,7 +165,7 @@ class FindingsEvaluation:
                 changed = self._findings_state.proceed()
         except LatmonError as error:  # a removed file
             self._findings_state.fail(str(error))
-            self._say(str(error))
+            self._show_message(str(error))
             changed = True
         finally:
             self._coming = False
@@ -331,7 +336,7 @@ class LatmonApp(App[int]):
         archive = Archive() if history_us is None else Archive(history_us)
         self.scene = Scene(selection, mode=mode, archive=archive, findings=findings)
         self._depth = depth
-        self._wear(theme)
+        self._apply_theme(theme)
         self._ramp = ramp
         self._kept = (theme, ramp)
         self.failure: LatmonError | None = None
@@ -345,11 +350,15 @@ class LatmonApp(App[int]):
         self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
         self._asked: Prompt | Choice | None = None
         self._pace = RepaintPace()
-        self._comparing = Comparing(self.scene, self.say, mark)
-        self._travel = Travel(self.scene, source, self.say, self._ask, mark, aside=self._begin_aside, redact=redact)
-        self._unsaying: Timer | None = None
+        self._comparing = Comparing(self.scene, self.show_message, mark)
+        self._travel = Travel(
+            self.scene, source, self.show_message, self._ask, mark, aside=self._begin_aside, redact=redact
+        )
+        self._message_timer: Timer | None = None
         self.scene.at_once = self.scene.findings_state.at_once = False
-        self._evaluating = FindingsEvaluation(self.scene.findings_state, self.set_timer, self._evaluated, self.say)
+        self._evaluating = FindingsEvaluation(
+            self.scene.findings_state, self.set_timer, self._evaluated, self.show_message
+        )
         self._alarm = Alarm() if bell else None
         self._copied: tuple[Sequence[str], int] = ((), 0)
         if record is not None:
@@ -408,7 +417,7 @@ class LatmonApp(App[int]):
             self._seeking = None
 
     def on_source_ended(self, message: SourceEnded) -> None:
-        self._hush()
+        self._stop_message_timer()
         self.scene.ended = ""
         self.scene.message = message.why
         self._repaint()
@@ -440,11 +449,11 @@ class LatmonApp(App[int]):
         try:
             self.scene.choose(selection)
         except LatmonError as error:  # a removed file: the screen stays as it is
-            self.say(str(error))
-        if selection.screen != screen and self._unsaying is not None:  # it was about the previous screen
-            self._unsay()
+            self.show_message(str(error))
+        if selection.screen != screen and self._message_timer is not None:  # it was about the previous screen
+            self._clear_message()
         if selection.sort != sort:  # at 80 columns neither the line of keys nor a column of the table shows it
-            self.say(f"rows sorted by {SORTED_BY.get(selection.sort, selection.sort)}")
+            self.show_message(f"rows sorted by {SORTED_BY.get(selection.sort, selection.sort)}")
         self._repaint()
         if self._traced_devices() != before:
             self._repeat_request()
@@ -461,23 +470,23 @@ class LatmonApp(App[int]):
         if self._request_tracing is not None and devices is not None and self.scene.ended is None:
             self._request_tracing(devices)
 
-    def say(self, text: str) -> None:
+    def show_message(self, text: str) -> None:
         """Show a sentence for some seconds."""
         self.scene.message = clean(text, 200)
         self._repaint()
-        self._hush()  # the timer of the previous sentence
-        self._unsaying = self.set_timer(_MESSAGE_S, self._unsay)
+        self._stop_message_timer()  # the timer of the previous sentence
+        self._message_timer = self.set_timer(_MESSAGE_S, self._clear_message)
 
-    def _unsay(self) -> None:
-        self._hush()
+    def _clear_message(self) -> None:
+        self._stop_message_timer()
         self.scene.message = ""
         self._repaint()
 
-    def _hush(self) -> None:
+    def _stop_message_timer(self) -> None:
         """Stop the timer that removes the sentence."""
-        if self._unsaying is not None:
-            self._unsaying.stop()
-            self._unsaying = None
+        if self._message_timer is not None:
+            self._message_timer.stop()
+            self._message_timer = None
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key):
@@ -501,7 +510,7 @@ class LatmonApp(App[int]):
     def action_view(self, name: str = "") -> None:
         """Show a saved view, by default the next one; what it doesn't set is as at the start."""
         if not self._views:
-            self.say("no view is saved: docs/CONFIG.md describes the section views of the config")
+            self.show_message("no view is saved: docs/CONFIG.md describes the section views of the config")
             return
         names = tuple(self._views)
         name = name or (after(names, self._viewed) if self._viewed else names[0])
@@ -516,7 +525,7 @@ class LatmonApp(App[int]):
             op=start.op,
         )
         self._choose(self._views[name].over(base))
-        self.say(f"view {name}")
+        self.show_message(f"view {name}")
 
     def action_setting(self, key: str, value: str | int) -> None:
         """Change one of ViewSettings; what else is on the screen stays."""
@@ -553,70 +562,72 @@ class LatmonApp(App[int]):
 
     def action_record(self) -> None:
         if self._toggle_recording is None:
-            self.say("nothing to record here: this isn't a live capture")
+            self.show_message("nothing to record here: this isn't a live capture")
         else:
             self._toggle_recording()
             self._begin_aside(self._travel.find_directory)
 
     def action_picture(self) -> None:
-        self._travel.picture((self.size.width, self.size.height), self._worn)
+        self._travel.picture((self.size.width, self.size.height), self._theme_shown)
 
     def action_copy(self) -> None:
         commands = next_commands(self.scene.view)
         if not commands:
-            self.say("no next step here has a command to copy")
+            self.show_message("no next step here has a command to copy")
             return
         before, at = self._copied
         at = (at + 1) % len(commands) if before == commands else 0
         self._copied = commands, at
         self.copy_to_clipboard(commands[at])
         more = f" {at + 1} of {len(commands)}" if len(commands) > 1 else ""
-        self.say(f"sent command{more} to the terminal's clipboard: {commands[at]}")
+        self.show_message(f"sent command{more} to the terminal's clipboard: {commands[at]}")
 
     def action_stages(self) -> None:
         if self._set_stages is None:
-            self.say("stages can't be switched here: this isn't a live capture")
+            self.show_message("stages can't be switched here: this isn't a live capture")
             return
         selection = self.scene.selection
         mode = after(STAGES_MODES, selection.stages)
         self._set_stages(mode)
         self._choose(replace(selection, stages=mode))
-        self.say(STAGES_TEXTS[mode] + (STAGES_START if self.scene.starting(mode) else ""))
+        self.show_message(STAGES_TEXTS[mode] + (STAGES_START if self.scene.starting(mode) else ""))
 
     def action_compare(self) -> None:
         self._comparing.step()
         self._repaint()
 
     def action_theme(self) -> None:
-        self._begin_choice(THEME, theme_names(), self._worn.name)
+        self._begin_choice(THEME, theme_names(), self._theme_shown.name)
 
     def action_ramp(self) -> None:
         if self._face.ink.coloured:
             self._begin_choice(RAMP, ramp_names(), self._ramp)
         else:
-            self.say("no ramp to choose here: heat maps without colours show counts as characters")
+            self.show_message("no ramp to choose here: heat maps without colours show counts as characters")
 
     def _begin_choice(self, purpose: str, names: tuple[str, ...], now: str) -> None:
-        self._kept = (self._worn, self._ramp)
+        self._kept = (self._theme_shown, self._ramp)
         self._asked = Choice(purpose, names, names.index(now) if now in names else 0)
         self._repaint()
 
     def _show_choice(self, choice: Choice) -> None:
         """Show a theme or a ramp while it is chosen, keep it after Enter, restore the one before after Esc."""
         self._asked = None if choice.done else choice
-        worn, ramp = (self._worn.name, choice.name) if choice.purpose == RAMP else (choice.name, self._ramp)
+        worn, ramp = (self._theme_shown.name, choice.name) if choice.purpose == RAMP else (choice.name, self._ramp)
         try:
             shown, self._ramp = (load_theme(worn, ramp=ramp), ramp) if choice.kept else self._kept
         except LatmonError as error:  # a file that is invalid or removed
-            self.say(str(error))
+            self.show_message(str(error))
             return
-        self._wear(shown)
+        self._apply_theme(shown)
         if choice.done and choice.kept:
-            self.say(f"{choice.purpose} {choice.name}; `{choice.purpose}: {choice.name}` in the config keeps it")
+            self.show_message(
+                f"{choice.purpose} {choice.name}; `{choice.purpose}: {choice.name}` in the config keeps it"
+            )
         self._repaint()
 
-    def _wear(self, theme: Theme) -> None:
-        self._worn = theme
+    def _apply_theme(self, theme: Theme) -> None:
+        self._theme_shown = theme
         self._face = face(theme, self._depth)
         self.scene.ink = self._face.ink
         below = textual_theme(theme, plain=self._face.plain)
@@ -632,11 +643,11 @@ class LatmonApp(App[int]):
         answer = asyncio.get_running_loop().run_in_executor(side, call)
         side.shutdown()
         try:
-            said = await answer
+            message = await answer
         except LatmonError as error:
-            said = str(error)
-        if said:
-            self.say(said)
+            message = str(error)
+        if message:
+            self.show_message(message)
 
     def _ask(self, purpose: str, text: str = "") -> None:
         """Begin a typed line."""
@@ -655,13 +666,13 @@ class LatmonApp(App[int]):
         if isinstance(self._asked, Choice):
             self._show_choice(self._asked.after(event.key))
             return
-        asked = self._asked.after(event.key, event.character)
-        self._asked = None if asked.typed.done else asked
-        if asked.purpose == FILTER:
-            self._choose(replace(self.scene.selection, pattern=asked.typed.text))
+        prompt = self._asked.after(event.key, event.character)
+        self._asked = None if prompt.typed.done else prompt
+        if prompt.purpose == FILTER:
+            self._choose(replace(self.scene.selection, pattern=prompt.typed.text))
             return
-        if asked.typed.done and asked.kept:
-            self._travel.typed(asked.purpose, asked.typed.text)
+        if prompt.typed.done and prompt.kept:
+            self._travel.typed(prompt.purpose, prompt.typed.text)
         self._repaint()
 
     @property
@@ -831,12 +842,12 @@ def run(
 
 async def _run(app: LatmonApp, *, takes_mouse: bool) -> int:
     loop = asyncio.get_running_loop()
-    asked: list[int] = []
+    exit_codes: list[int] = []
 
     def ask(code: int) -> None:
-        asked.append(code)
+        exit_codes.append(code)
         loop.call_soon_threadsafe(lambda: app.exit(return_code=code))
 
     with leaving(ask):
         await app.run_async(mouse=takes_mouse)
-    return asked[0] if asked else app.return_code if app.return_code is not None else EXIT_FAILED
+    return exit_codes[0] if exit_codes else app.return_code if app.return_code is not None else EXIT_FAILED

@@ -178,7 +178,7 @@ def suspect(view: ViewState) -> str:
     if oldest is not None and oldest.age_us >= NAMED_US:
         return oldest.device
     rows = audited(view)
-    full = [one for one in rows if one.held_at is not None] or [one for one in rows if one.at_limit]
+    full = [one for one in rows if one.limited_to is not None] or [one for one in rows if one.at_limit]
     return full[0].device if full else ""
 
 

@@ -394,12 +394,12 @@ _SEEN = 60
 """Characters of a typed line that are shown."""
 
 
-def foot(view: ViewState, asked: Prompt | Choice | None, cells: int, *, switched: bool = True) -> Line:
+def foot(view: ViewState, open_prompt: Prompt | Choice | None, cells: int, *, switched: bool = True) -> Line:
     """Return the last line. `switched`: the stages mode can be changed from here."""
-    if isinstance(asked, Choice):
-        return choosing(asked, cells)
-    if asked is not None:
-        return _typing(view, asked)
+    if isinstance(open_prompt, Choice):
+        return choosing(open_prompt, cells)
+    if open_prompt is not None:
+        return _typing(view, open_prompt)
     selection = view.selection
     states = {
         "sort": selection.sort,
@@ -449,15 +449,15 @@ _MORE = 2
 """Cells of the mark for more names."""
 
 
-def _typing(view: ViewState, asked: Prompt) -> Line:
+def _typing(view: ViewState, open_prompt: Prompt) -> Line:
     """Return the line that is typed, with its end."""
-    if asked.purpose == FILTER:
+    if open_prompt.purpose == FILTER:
         text = f"  {len(view.subjects())} of {len(view.history.store.devices)} devices  "
         does, undoes = "keep", "clear"
     else:
-        text = f"  {EXAMPLES}  " if asked.purpose == SEEK else "  a note at the present time  "
-        text = "  " if asked.typed.text else text
-        does, undoes = "go" if asked.purpose == SEEK else "put", "leave"
+        text = f"  {EXAMPLES}  " if open_prompt.purpose == SEEK else "  a note at the present time  "
+        text = "  " if open_prompt.typed.text else text
+        does, undoes = "go" if open_prompt.purpose == SEEK else "put", "leave"
     keys = (Span("Enter", "accent"), Span(f" {does}  ", "dim"), Span("Esc", "accent"), Span(f" {undoes}", "dim"))
-    shown = asked.typed.text[-_SEEN:]
-    return (Span(WORDS[asked.purpose], "accent"), Span(shown, "strong"), Span("█"), Span(text, "dim"), *keys)
+    shown = open_prompt.typed.text[-_SEEN:]
+    return (Span(WORDS[open_prompt.purpose], "accent"), Span(shown, "strong"), Span("█"), Span(text, "dim"), *keys)

@@ -46,7 +46,7 @@ _BEFORE_END = 3
 
 
 class Travel:
-    """The time travel of a session. `say` shows a sentence, `ask` begins a typed line.
+    """The time travel of a session. `show_message` shows a sentence, `ask` begins a typed line.
 
     `aside` runs a slow call off the event loop and shows its result; `redact`: leave foreign names out of saved files.
     """
@@ -55,14 +55,14 @@ class Travel:
         self,
         scene: Scene,
         source: Backend,
-        say: Callable[[str], None],
+        show_message: Callable[[str], None],
         ask: Callable[[str], None],
         mark: Callable[[str], None] | None = None,
         *,
         aside: Callable[[Callable[[], str]], object],
         redact: bool = False,
     ) -> None:
-        self._scene, self._say, self._ask, self._mark = scene, say, ask, mark
+        self._scene, self._show_message, self._ask, self._mark = scene, show_message, ask, mark
         self._aside, self._redact = aside, redact
         self._played = source if isinstance(source, Seekable) else None
         self._is_to_go_on = False
@@ -89,7 +89,7 @@ class Travel:
         try:
             self._scene.go_on()
         except LatmonError as error:  # a removed file: the screen stays as it is
-            self._say(str(error))
+            self._show_message(str(error))
         else:
             played.go_on(self._scene.edge.until_us)
 
@@ -108,7 +108,7 @@ class Travel:
                 self._scene.proceed()
         except LatmonError as error:  # a removed file: the screen stays as it is
             self._is_to_go_on = False
-            self._say(str(error))
+            self._show_message(str(error))
         if self._reorders:
             self._reorders = False
             self._scene.forget_order()
@@ -120,12 +120,12 @@ class Travel:
         """Move by a number of intervals, forward or back."""
         stamps = self._scene.archive.stamps
         if not len(stamps):
-            self._say(NOTHING)
+            self._show_message(NOTHING)
             return
         here = self._here_us()
         there = stamps.beside(here, by)
         if self._scene.goal is not None and there.mono_us == here:
-            self._say("this is the oldest that is kept" if by < 0 else "this is the newest")
+            self._show_message("this is the oldest that is kept" if by < 0 else "this is the newest")
         self._go(there)
 
     def oldest(self, _by: int) -> None:
@@ -159,7 +159,9 @@ class Travel:
             at = stamps[stamps.slowest_us.index(slowest)]
             self._reorders = True
             self._go(stamps.nearest(at.mono_us + self._scene.selection.window_us // _BEFORE_END))
-            self._say(f"the slowest I/O, {spelled(slowest)} at {clock(at.wall)}; space plays on, g is the begin")
+            self._show_message(
+                f"the slowest I/O, {spelled(slowest)} at {clock(at.wall)}; space plays on, g is the begin"
+            )
         return True
 
     def to_share(self, share: float) -> None:
@@ -175,17 +177,17 @@ class Travel:
         found = [at for at, end in enumerate(ends) if (end.mono_us - here) * by > 0]
         if not found:
             what = "finding, mark or outlier burst" if self._kind == KINDS[0] else self._kind
-            self._say(f"no {'later' if by > 0 else 'earlier'} {what} is known")
+            self._show_message(f"no {'later' if by > 0 else 'earlier'} {what} is known")
             return
         at = found[0] if by > 0 else found[-1]
         self._go(ends[at])
-        self._say(f"{clock(known[at].wall)} {known[at].text} ({at + 1} of {len(known)})")
+        self._show_message(f"{clock(known[at].wall)} {known[at].text} ({at + 1} of {len(known)})")
 
     def kind(self, _by: int) -> None:
         """Choose the events that `event` goes to."""
         self._kind = after(KINDS, self._kind)
         what = "every finding, mark and outlier burst" if self._kind == KINDS[0] else f"every {self._kind}"
-        self._say(f"( and ) go to {what}; {len(self._events())} are known")
+        self._show_message(f"( and ) go to {what}; {len(self._events())} are known")
 
     def _events(self) -> list[TimelineEvent]:
         past = self._scene.archive
@@ -206,7 +208,7 @@ class Travel:
         origin = scene.store.origin
         last = scene.history.window.last
         if origin is None or last is None:
-            self._say(NOTHING)
+            self._show_message(NOTHING)
             return
         after = last.mono_us - scene.history.window.length_us
         frames = completed(scene.archive.frames(after, last.mono_us), scene.archive.known(after))
@@ -218,7 +220,7 @@ class Travel:
             many = save(frames, origin, path, redact=self._redact)
             return f"saved {many} window{'s' * (many != 1)}, up to {clock(last.wall)}, to {path}"
 
-        self._say("saving …")
+        self._show_message("saving …")
         self._aside(saved)
 
     def picture(self, size: tuple[int, int], theme: Theme) -> None:
@@ -226,10 +228,10 @@ class Travel:
         scene = self._scene
         origin, last = scene.store.origin, scene.history.window.last
         if origin is None or last is None:
-            self._say(NOTHING)
+            self._show_message(NOTHING)
             return
         if self._redact:
-            self._say("not saved: a picture shows names that --redact leaves out of files")
+            self._show_message("not saved: a picture shows names that --redact leaves out of files")
             return
         data = screenshot(scene, origin.host, size, theme)
         name = target.recording_name(origin.host, last.wall, ".svg")
@@ -254,7 +256,7 @@ class Travel:
     def note(self, _by: int) -> None:
         """Ask for the note of a mark."""
         if self._mark is None:
-            self._say("a recording isn't changed: set marks during the capture")
+            self._show_message("a recording isn't changed: set marks during the capture")
         else:
             self._ask(NOTE)
 
@@ -269,27 +271,29 @@ class Travel:
         """Use a typed line."""
         if purpose == NOTE and self._mark is not None and text.strip():
             self._mark(text.strip())
-            self._say(f"marked: {text.strip()}")
+            self._show_message(f"marked: {text.strip()}")
         elif purpose == SEEK and text.strip():
             self._to(text)
 
     def _to(self, text: str) -> None:
         stamps = self._scene.archive.stamps
         if not len(stamps):
-            self._say(NOTHING)
+            self._show_message(NOTHING)
             return
         here = self._scene.goal or stamps.nearest(self._here_us())
         try:
             wall = wall_of(text, here.wall)
         except LatmonError as error:
-            self._say(str(error))
+            self._show_message(str(error))
             return
         found = stamps.at_wall(wall, here.mono_us)
         interval_s = self._scene.history.interval_us / 1e6
         self._go(found)
         if abs(found.wall - wall) > interval_s + _NEAR_S:
             first, last = (clock(stamps[at].wall) for at in (0, -1))
-            self._say(f"{clock(wall)} wasn't captured: {clock(found.wall)} is the closest; there is {first} to {last}")
+            self._show_message(
+                f"{clock(wall)} wasn't captured: {clock(found.wall)} is the closest; there is {first} to {last}"
+            )
 
     def _here_us(self) -> int:
         at = self._scene.goal
@@ -352,8 +356,10 @@ class _Side:
 class Comparing:
     """The comparison of A and B while the key is used."""
 
-    def __init__(self, scene: Scene, say: Callable[[str], None], mark: Callable[[str], None] | None = None) -> None:
-        self._scene, self._say, self._mark = scene, say, mark
+    def __init__(
+        self, scene: Scene, show_message: Callable[[str], None], mark: Callable[[str], None] | None = None
+    ) -> None:
+        self._scene, self._show_message, self._mark = scene, show_message, mark
         self._a: _Side | None = None
         self._b: _Side | None = None
 
@@ -382,11 +388,11 @@ class Comparing:
     def _begin(self) -> None:
         origin, frames = self._scene.store.origin, list(self._scene.history.window.frames)
         if origin is None or not frames:
-            self._say("there is nothing to compare yet")
+            self._show_message("there is nothing to compare yet")
             return
         self._a = self._side("A", origin, frames)
         a = self._a.period
-        self._say(
+        self._show_message(
             f"A is {clock(a.start_wall)} to {clock(a.end_wall)}: change a setting, wait, then press D again for B"
         )
 
@@ -396,7 +402,7 @@ class Comparing:
         origin = self._scene.store.origin
         if origin is None or len(frames) < _FEWEST:
             many = f"{len(frames)} window{'s' * (len(frames) != 1)}"
-            self._say(f"only {many} since A, and a comparison needs {_FEWEST}: wait, then press D again")
+            self._show_message(f"only {many} since A, and a comparison needs {_FEWEST}: wait, then press D again")
             return
         self._b = self._side("B", origin, frames)
         _settle(one, self._b)

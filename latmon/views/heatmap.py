@@ -205,8 +205,8 @@ def labelled(
     lines = []
     for row, cells in zip(reversed(range(scale.rows)), body(timeline, device, style), strict=True):
         mark = texts.get(row)
-        said = (Span(fitting(f"{apart}{mark.text}", room - bar), mark.role),) if mark else ()
-        lines.append((label(style, row), *cells, line, *_side(sums, row, bar, style, most), *said))
+        text = (Span(fitting(f"{apart}{mark.text}", room - bar), mark.role),) if mark else ()
+        lines.append((label(style, row), *cells, line, *_side(sums, row, bar, style, most), *text))
     return lines
 
 
@@ -478,14 +478,14 @@ def delay_map(
     waits = sum(timeline.counts(vector).values())
     tick = tick_us(hz)
     over = span(over_us)
-    said = f"{count(waits)} waits in {over}" if waits else f"no delayed run in the last {over}"
+    text = f"{count(waits)} waits in {over}" if waits else f"no delayed run in the last {over}"
     line = (
         f", {style.ink.line} tick {duration(tick)} (CONFIG_HZ={hz})" if tick else ", CONFIG_HZ not known: no tick line"
     )
     drawn = replace(style, threshold_us=tick)
-    head = fit((Span(f" {vector}", "accent"), Span(f" delay  {said}"), Span(line, "dim")), width)
+    head = fit((Span(f" {vector}", "accent"), Span(f" delay  {text}"), Span(line, "dim")), width)
     if not waits:
-        return [head, *paragraph(said, width, margin=2)]
+        return [head, *paragraph(text, width, margin=2)]
     return [head, *labelled(timeline, vector, drawn, width), fit(axis(timeline, drawn), width)]
 
 
@@ -572,8 +572,8 @@ def depth_map(
             reversed(range(scale.rows)), body(shown, device, style), reversed(rows_of(sums, scale)), strict=True
         )
     ]
-    said = f"  {ink.line} limit {line}" if line is not None else ""
-    title = (Span(" in the driver over time", "strong"), Span(said, "accent"))
+    text = f"  {ink.line} limit {line}" if line is not None else ""
+    title = (Span(" in the driver over time", "strong"), Span(text, "accent"))
     return [fit(line, width) for line in (title, *rows, axis(timeline, style))]
 
 

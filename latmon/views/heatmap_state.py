@@ -133,8 +133,8 @@ class HeatmapState:
 
         `interval_us`, `origin_us`, `window_us`: as in Timeline.
         """
-        old, asked = self._timeline, (wanted.column_us, wanted.slots, wanted.sweep, frozenset(ops))
-        if old is None or (old.column_us, old.slots, old.sweep, old.ops) != asked:
+        old, wanted_key = self._timeline, (wanted.column_us, wanted.slots, wanted.sweep, frozenset(ops))
+        if old is None or (old.column_us, old.slots, old.sweep, old.ops) != wanted_key:
             some = list(frames())
             begin_us = some[-1].mono_us - wanted.column_us * (wanted.slots + 1) if some else 0
             old = Timeline(
@@ -169,7 +169,7 @@ class HeatmapState:
         """
         width, rows = size
         found = self._scales.setdefault(tuple(devices), _Scales())
-        found.extent = scales.merge(found.extent, _together(timeline, devices))
+        found.extent = scales.merge(found.extent, _common_extent(timeline, devices))
         span = found.extent or Extent()
         if limit is not None:
             span = Extent(min(span.low, bucket_index(limit)), max(span.high, bucket_index(limit)))
@@ -184,7 +184,7 @@ class HeatmapState:
         return MapStyle(scale, found.full, max(1, width // timeline.slots), ink, limit, self.now, tail)
 
 
-def _together(timeline: Timeline, devices: Mapping[str, Mapping[int, int]]) -> Extent | None:
+def _common_extent(timeline: Timeline, devices: Mapping[str, Mapping[int, int]]) -> Extent | None:
     made = (scales.extent(counts, timeline.highest(device)) for device, counts in devices.items())
     each = [one for one in made if one]
     return Extent(min(one.low for one in each), max(one.high for one in each)) if each else None

@@ -143,7 +143,7 @@ class History:
             before = Before(frame.mono_us, frame.wall)
         return found
 
-    def glimpse(
+    def from_memory(
         self,
         at_us: int,
         window_us: int,

@@ -254,14 +254,14 @@ class Scene:
         if self.at_once:
             self._arrive()
         else:
-            self._glimpse(at)
+            self._show_from_memory(at)
 
-    def _glimpse(self, at: Stamp) -> None:
+    def _show_from_memory(self, at: Stamp) -> None:
         """Show a time as far as its frames are in memory, while the rest is read."""
         selection, shown = self.selection, self._past[0] if self._past else None
         window = near((memory.window for memory in (self.edge, shown) if memory), at.mono_us, selection.window_us)
         for memory in (self.edge, shown):
-            seen = memory and memory.glimpse(
+            seen = memory and memory.from_memory(
                 at.mono_us,
                 selection.window_us,
                 selection.ops,
@@ -418,18 +418,18 @@ class Scene:
         return status.health(store.origin, window, store.devices, width, self._tracing(), ages=ages, found=found)
 
     def _tracing(self) -> status.Tracing:
-        asked = self.selection.screen != "overview"
+        requested = self.selection.screen != "overview"
         if self.history.is_glimpse:
             return status.Tracing()
         if (origin := self.store.origin) and not origin.traces_stages:
-            return status.Tracing(asked=asked, stages=False)
+            return status.Tracing(requested=requested, stages=False)
         starting = self.starting(self.selection.stages)
         if starting or not self.history.any_traced:
-            return status.Tracing(asked=asked, starting=starting)
+            return status.Tracing(requested=requested, starting=starting)
         traced = self.history.on_demand.traced
         lost = self.history.made("not followed", lambda: untraced_share(traced))
         share = self.history.made("traced", lambda: traced_share(traced, self.history.window))
-        return status.Tracing(traced.one_in, traced.devices, share, lost, asked)
+        return status.Tracing(traced.one_in, traced.devices, share, lost, requested)
 
     def starting(self, stages: str) -> bool:
         """Return whether tracing was requested and has not begun. `stages`: one of STAGES_MODES."""

@@ -42,9 +42,9 @@ def whole(us: int) -> str:
 def happened(view: ViewState) -> str:
     """Return the events at the cursor, or at the time that is shown; empty where there is none."""
     some = _here(view)
-    said = list(dict.fromkeys(f"{clock(one.wall)} {one.text}" for one in some))
-    more = f"; and {len(said) - _MOST_WORDS} more" if len(said) > _MOST_WORDS else ""
-    return "; ".join(said[:_MOST_WORDS]) + more
+    text = list(dict.fromkeys(f"{clock(one.wall)} {one.text}" for one in some))
+    more = f"; and {len(text) - _MOST_WORDS} more" if len(text) > _MOST_WORDS else ""
+    return "; ".join(text[:_MOST_WORDS]) + more
 
 
 def _here(view: ViewState) -> list[TimelineEvent]:
@@ -107,7 +107,7 @@ class Tracing:
     """Share of the devices' I/Os that were traced; None: not known."""
     lost: float | None = None
     """Share of the traced requests whose path could not be followed."""
-    asked: bool = False
+    requested: bool = False
     """The screen shows traced values: it says so when tracing is off."""
     starting: bool = False
     """Tracing was requested and has not begun."""
@@ -118,10 +118,10 @@ class Tracing:
     def facts(self) -> list[HealthWord]:
         """Return the words for the health line and the details."""
         if not self.stages:
-            return [HealthWord("no stages here", matters=self.asked, name="stages off")]
+            return [HealthWord("no stages here", matters=self.requested, name="stages off")]
         if not self.one_in:
             text = "stages starting" if self.starting else "stages off"
-            return [HealthWord(text, matters=self.starting or self.asked, name="stages off")]
+            return [HealthWord(text, matters=self.starting or self.requested, name="stages off")]
         who = ",".join(self.devices[:2]) + ("…" if len(self.devices) > 2 else "") or "all"  # noqa: PLR2004  two names fit
         some = f" 1 in {self.one_in}" if self.one_in > 1 else ""
         text = f"tracing{'' if some and not self.devices else ' ' + who}{some}"
@@ -208,8 +208,8 @@ def details(view: ViewState, tracing: Tracing, cells: int, room: int) -> list[Li
     rows.append((f"● {recording}" if recording else "○ not recording", meaning("● ○"), "strong"))
     lines: list[Line] = [(Span(" capture", "accent"), Span("  how far the numbers are to be trusted", "dim"))]
     side = min(max(len(text) for text, *_ in rows), cells // 2) + 3
-    for text, said, role in rows:
-        beside = wrap(said, max(cells - side - 1, 10)) or [""]
+    for text, sentence, role in rows:
+        beside = wrap(sentence, max(cells - side - 1, 10)) or [""]
         lines.append((Span(f"  {cell(text, side - 2)}", role), Span(beside[0], "dim")))
         lines += [(Span(f"{'':{side}}{part}", "dim"),) for part in beside[1:]]
     return cut([*lines, *source(origin, cells)], room, view.selection.top, key="PgDn: ")
@@ -363,10 +363,10 @@ class Notices:
     def add(self, frame: Frame) -> None:
         """Add the next frame."""
         since = frame.mono_us - NOTICE_US
-        said = "; ".join(one for one in (self._on_recording(frame), frame.health.notice) if one)
-        self._notices = [(at, text) for at, text in self._notices if at > since and text != said]
-        if said:
-            self._notices.append((frame.mono_us, said))
+        caption = "; ".join(one for one in (self._on_recording(frame), frame.health.notice) if one)
+        self._notices = [(at, text) for at, text in self._notices if at > since and text != caption]
+        if caption:
+            self._notices.append((frame.mono_us, caption))
         self.tracing = tracing_state(frame)
 
     def _on_recording(self, frame: Frame) -> str:
@@ -390,7 +390,7 @@ class Notices:
         return self._notices[-1][1] if self._notices else ""
 
 
-ROOMY = 20
+TALL = 20
 """Rows from which on findings have several lines on the overview."""
 _STALE_S = 10
 """Rules are evaluated every 5 s; the time of older findings is shown."""
@@ -410,7 +410,7 @@ def findings(
     last, evaluated = view.history.window.last, view.found.until_wall
     as_of = clock(evaluated) if last is not None and last.wall - evaluated >= _STALE_S else ""
     found, device = view.found.urgent, view.selection.selected
-    most = 2 if strip else height // 4 - 1 if height >= ROOMY and not toured else 1
+    most = 2 if strip else height // 4 - 1 if height >= TALL and not toured else 1
     return urgent(found, width, most, selected=device, as_of=as_of, keys=not strip)
 
 

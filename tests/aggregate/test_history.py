@@ -32,7 +32,7 @@ def test_a_maximum_that_a_higher_frame_lacks_is_unknown():
     assert merged.count == 2
 
 
-def test_ops_are_merged_and_told_apart():
+def test_ops_are_merged_and_separated():
     (one,) = host(1, 1)
     window = Window(10**7, [one])
     read, write = (window.latency("nvme0n1", (op,)).count for op in ("read", "write"))

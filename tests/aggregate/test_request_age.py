@@ -80,7 +80,7 @@ def test_a_window_that_keeps_the_counts_keeps_the_claim(kind):
     assert ages(at(1, 1), at(5, 1, dt_us=4 * S, **kind), at(6, 1)).oldest_us == 5 * S
 
 
-def test_a_claim_begins_anew_after_what_ended_it():
+def test_a_claim_begins_again_after_what_ended_it():
     assert ages(at(1, 2), at(2, 2, done=1), at(3, 2), at(4, 2)).oldest_us == 2 * S
 
 
@@ -123,7 +123,7 @@ def test_what_may_have_begun_before_the_probe_is_of_unknown_age():
     assert ages(*frames, later).unknown == {"sda": 6}  # the probe was started again
 
 
-def test_a_request_that_the_probe_tells_is_not_of_unknown_age():
+def test_a_request_that_the_probe_reports_is_not_of_unknown_age():
     still = StillInFlight((HELD,), {1: 1}, S)
     assert ages(*(at(n, 3, done=5, still=still) for n in range(5, 8))).unknown == {"sda": 2}
     assert ages(*(at(n, 1, done=5, still=still) for n in range(5, 8))).unknown == {}

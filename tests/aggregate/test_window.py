@@ -71,7 +71,7 @@ def test_the_always_on_stages_are_summed_beside_the_total():
     assert window.basic == {hba: Histogram.record([3, 4])}
 
 
-def test_a_window_that_all_left_is_empty_and_remembers_nobody():
+def test_a_window_without_frames_forgets_all_devices():
     log = OnDemandLog()
     log.append(at(1, traced=traced_disk(), health=Health(suppressed=3)))
     window = OnDemandWindow(SECOND, log)
@@ -152,7 +152,7 @@ def test_the_store_keeps_on_demand_values_packed_and_as_long_as_its_frames():
     assert not store.on_demand.outliers(0, 2000 * SECOND)
 
 
-def test_time_that_goes_backwards_begins_anew():
+def test_time_that_goes_backwards_restarts_the_window():
     store = Store()
     window = OnDemandWindow(60 * SECOND, store.on_demand)
     for second in (100, 101, 5):
@@ -201,7 +201,7 @@ def traced_for(seconds: int, window: OnDemandWindow, log: OnDemandLog, read=lamb
         read(window)
 
 
-def test_nothing_is_summed_that_nobody_reads(added):
+def test_unread_sums_are_not_computed(added):
     log = OnDemandLog()
     traced_for(50, OnDemandWindow(30 * SECOND, log), log)
     assert added == []
@@ -224,7 +224,7 @@ def test_a_frame_is_added_once_and_taken_away_once_whatever_is_read(added):
     assert set(window._sums.sums) == {"totals", "tails"}
 
 
-def test_what_was_not_read_for_a_while_is_summed_no_longer_and_anew_when_it_is(added):
+def test_sums_stop_when_unread_and_restart_when_read(added):
     log = OnDemandLog()
     window = OnDemandWindow(60 * SECOND, log)
     traced_for(30, window, log)

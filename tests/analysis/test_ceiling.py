@@ -43,7 +43,7 @@ def test_it_is_the_least_of_what_bounds_the_driver(limits, bound):
     assert (found and found.value) == bound
 
 
-def test_where_it_was_read_is_said():
+def test_the_source_of_a_limit_is_reported():
     limits = [Limit("nr_tags", 1023, "mq/0/nr_tags"), Limit("hardware queues", 8, "mq")]
     assert ceiling(limits) == Limit("nr_tags", 8184, "mq/0/nr_tags x 8 hardware queues")
 

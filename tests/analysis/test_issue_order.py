@@ -122,8 +122,8 @@ def test_a_sequential_load_is_not_called_sorted():
 def test_a_few_out_of_place():
     requests = came(scattered(128))
     requests[10], requests[11] = requests[11], requests[10]
-    said = summary(lba_order(issued(requests)))
-    assert said.startswith("nearly in order of arrival: 1 of 128 were overtaken by later ones")
+    text = summary(lba_order(issued(requests)))
+    assert text.startswith("nearly in order of arrival: 1 of 128 were overtaken by later ones")
 
 
 def test_another_order_than_lba():
@@ -226,7 +226,7 @@ def test_any_window_has_a_verdict(issues):
 
 def test_the_verdict_names_the_scheduler_where_it_is_known():
     order = lba_order(issued(came(scattered(64))))
-    said = summary(order)
-    assert summary(order, "mq-deadline") == f"mq-deadline: {said}"
-    assert summary(order, "none") == f"no scheduler: {said}"
+    text = summary(order)
+    assert summary(order, "mq-deadline") == f"mq-deadline: {text}"
+    assert summary(order, "none") == f"no scheduler: {text}"
     assert summary(LbaOrder(), "none") == summary(LbaOrder())

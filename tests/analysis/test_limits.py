@@ -148,7 +148,7 @@ def test_what_is_off_is_remarked(changed, driver, found):
 
 def test_a_wall_at_few_is_a_ceiling_whatever_the_limit_says():
     (limited,) = audit([device(**FC | {"queue_depth": 3, "cmd_per_lun": 3})], {"sda": HELD})
-    assert (limited.held_at, limited.most, limited.usual, limited.queued, limited.bound.value) == (3, 3, 3, 13, 3)
+    assert (limited.limited_to, limited.most, limited.usual, limited.queued, limited.bound.value) == (3, 3, 3, 13, 3)
     assert limited.remarks[0].text == "at its limit of 3 (device/queue_depth) while more I/Os waited"
     (hidden,) = audit([device(**FC)], {"sda": HELD})
     assert hidden.remarks[0].id == "ceiling-reached"
@@ -190,7 +190,7 @@ def test_what_the_scheduler_does_by_default_before_an_adapter_is_a_note():
 def test_every_setting_has_a_row_and_what_was_not_looked_at_is_not_known():
     (one,) = audit([device(**FC), Device("sdz", 8, 1)], {})
     assert [row.limit.name for row in one.settings] == list(FC)
-    assert (one.most, one.usual, one.queued, one.held_at) == (None, None, None, None)
+    assert (one.most, one.usual, one.queued, one.limited_to) == (None, None, None, None)
 
 
 def test_a_depth_that_a_driver_sets_for_a_kind_is_a_note_and_one_that_only_this_one_has_is_off():
@@ -207,12 +207,12 @@ def test_a_depth_that_a_driver_sets_for_a_kind_is_a_note_and_one_that_only_this_
     assert off(*sata, raid, fell) == {"sda": set(), "sdb": set(), "sdc": set(), "sdd": {"depth-below-minimum"}}
 
 
-def test_at_the_tags_without_a_scheduler_nobody_knows_who_waits_above():
+def test_without_a_scheduler_waiting_above_full_tags_is_unknown():
     """The kernel counts no request for who waits for a tag: nothing is queued, and yet 12 of 16 wait."""
     full = Depths({0: 100, 4: 9900}, {0: 10_000})
     values = COMMON | {"scheduler": "none", "nr_requests": 4, "nr_tags": 128, "hardware_queues": 1}
     (one,) = audit([device("vda", "virtio_blk", **values)], {"vda": full})
-    assert (one.held_at, one.at_limit, [r.id for r in one.remarks]) == (None, True, ["at-limit"])
+    assert (one.limited_to, one.at_limit, [r.id for r in one.remarks]) == (None, True, ["at-limit"])
     text = "at its limit of 4 for most of the busy time; I/Os that wait above aren't counted here (queue/nr_requests)"
     assert [(r.text, r.note) for r in one.remarks] == [(text, False)]
     (many,) = audit(
@@ -226,13 +226,13 @@ def test_at_the_tags_without_a_scheduler_nobody_knows_who_waits_above():
 def test_at_a_depth_of_the_device_who_waits_has_a_request_and_is_counted():
     full = Depths({0: 100, 4: 9900}, {0: 10_000})
     (one,) = audit([device(**FC | {"queue_depth": 4, "cmd_per_lun": 3})], {"sda": full})
-    assert (one.at_limit, one.held_at) == (False, None)
+    assert (one.at_limit, one.limited_to) == (False, None)
 
 
 def test_a_bucket_s_end_is_reported_as_the_limit_that_lies_in_it():
     top = Depths({0: 100, 1024: 9900}, {0: 100, 16: 9900}, most=None)
     (one,) = audit([device(**FC | {"queue_depth": 1023, "nr_requests": 2048})], {"sda": top})
-    assert (one.held_at, one.most, one.usual) == (1023, 1023, 1023)
+    assert (one.limited_to, one.most, one.usual) == (1023, 1023, 1023)
 
 
 def test_tags_that_all_queues_share_are_not_multiplied():
@@ -277,7 +277,7 @@ def test_sd_without_tags_is_off_by_all_three_signs():
     assert said(device("sd0", "sd", **HEALTHY)) == {}
 
 
-def test_sd_s_throttle_that_fell_tells_from_what():
+def test_sd_s_throttle_that_fell_reports_from_what():
     fell = device("sd0", "sd", **HEALTHY | {"un_throttle": 3})
     text = "3 is below its own minimum of 8 (un_min_throttle), and was 256 (un_saved_throttle)"
     assert said(fell) == {"un_throttle": ("depth-below-minimum", text, False)}
@@ -292,7 +292,7 @@ def test_values_as_a_debugger_prints_them():
     printed = {key: f"{value:#x}" for key, value in SICK.items()}
     assert said(device("sd0", "sd", **printed)) == said(device("sd0", "sd", **SICK))
     (row,) = audit([device("sd0", "sd", **printed)], {"sd0": HELD})
-    assert (row.bound.value, row.held_at) == (3, 3)
+    assert (row.bound.value, row.limited_to) == (3, 3)
     assert said(device("sd0", "sd", **HEALTHY | {"un_throttle": "256 0x", "m_notag": "0xzz"})) == {}
 
 
@@ -312,6 +312,6 @@ def test_sd_sorts_by_default_and_before_a_cache_that_is_off():
 
 def test_the_bound_of_sd_is_its_throttle():
     (row,) = audit([device("sd0", "sd", **SICK)], {"sd0": HELD})
-    assert (row.bound.name, row.bound.value, row.held_at, row.queued) == ("un_throttle", 3, 3, 13)
+    assert (row.bound.name, row.bound.value, row.limited_to, row.queued) == ("un_throttle", 3, 3, 13)
     assert row.remarks[0].text == "at its limit of 3 (queue/un_throttle) while more I/Os waited"
     assert [remark.id for remark in row.remarks] == ["ceiling-reached"]

@@ -34,7 +34,7 @@ def test_there_is_no_law_of_two(three):
     assert law(*three) is None
 
 
-def test_three_that_don_t_agree_are_said_not_to():
+def test_three_that_don_t_agree_are_reported_not_to():
     found = law(6.0, 3000.0, 1000.0)
     assert not found.agrees
     assert sentence(found) == (
@@ -130,7 +130,7 @@ def test_sampled_gauges_may_differ_by_their_sampling_error():
     assert not window(0.8, 22_860, 396.0, source=SYSFS).law.agrees
 
 
-def test_sampled_gauges_that_see_less_are_said_to():
+def test_sampled_gauges_that_see_less_are_reported_to():
     """Seen on a busy host: 0.06 sampled of 0.1, for the sampler takes a CPU from the load."""
     found = window(0.06, 17_400, 712.0, source=SYSFS)
     assert found.sentence == (

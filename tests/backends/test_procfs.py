@@ -54,7 +54,7 @@ async def test_frames_hold_what_was_counted_and_the_first_all_devices(host):
     assert not any(frame.histograms or frame.seen for frame in frames)
 
 
-async def test_what_was_asked_for_in_vain_is_said_once(host):
+async def test_what_was_asked_for_in_vain_is_reported_once(host):
     asked = replace(options(host), stages="all", threshold_us=0)
     first, second = await take(ProcfsBackend(asked), 2)
     assert first.health.notice.startswith("--stages all and --threshold have no effect")
@@ -212,7 +212,7 @@ def test_psutil_devices_come_and_go_and_are_chosen_by_glob():
     assert sampler.sample().removed == ("ada0",)
 
 
-def test_psutil_that_cannot_tell_is_one_sentence():
+def test_psutil_that_cannot_report_is_one_sentence():
     def refuse():
         raise NotImplementedError("not on this system")
 

@@ -84,7 +84,7 @@ async def test_an_answer_that_came_while_we_were_stopped_is_one(launcher, monkey
     assert not one._gone
 
 
-async def test_a_refusal_is_heard(launcher):
+async def test_a_refusal_is_reported(launcher):
     with pytest.raises(RefusedError, match="out of luck"):
         await BpftraceProbe.start(launcher("echo 'ERROR: out of luck' >&2; exit 1"), program())
 

@@ -57,7 +57,7 @@ def programs(pid: int) -> dict[int, Spent]:
 def name(program: int) -> str:
     """What bpftool calls it, such as block_rq_issue, 15 characters at most; its id where bpftool isn't there."""
     try:
-        said = subprocess.run(["bpftool", "prog", "show", "id", str(program), "-j"], capture_output=True, check=True)
-        return str(json.loads(said.stdout)["name"])
+        text = subprocess.run(["bpftool", "prog", "show", "id", str(program), "-j"], capture_output=True, check=True)
+        return str(json.loads(text.stdout)["name"])
     except (OSError, subprocess.CalledProcessError, ValueError, KeyError):
         return str(program)

@@ -94,8 +94,8 @@ class Load:
 
 def iops(load: Load) -> float:
     """Runs the load; reads and writes per second."""
-    said = subprocess.run(load.words(), capture_output=True, text=True, check=True, cwd="/").stdout
-    job = json.loads(said[said.index("{") :])["jobs"][0]
+    text = subprocess.run(load.words(), capture_output=True, text=True, check=True, cwd="/").stdout
+    job = json.loads(text[text.index("{") :])["jobs"][0]
     return float(job["read"]["iops"] + job["write"]["iops"])
 
 

@@ -42,10 +42,10 @@ def _virtual() -> str:
 
 def _first_line(*words: str) -> str:
     try:
-        said = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        text = subprocess.run(words, capture_output=True, text=True, check=False).stdout
     except OSError:
         return f"no {words[0]}"
-    return said.partition("\n")[0].strip()
+    return text.partition("\n")[0].strip()
 
 
 def _stats() -> str:

@@ -54,8 +54,8 @@ def _hour(scratch: Path, runs: range) -> Section:
         ("worst case: drawn, 31 buckets in all", uniform(31)),
     ):
         write(worst, _PART_S, others)
-        said = f"size, {name}, {buckets_each(others):.0f} buckets each"
-        sizes.append(Figure(said, (_mb(worst) * hours,), "MB", None, 1))
+        text = f"size, {name}, {buckets_each(others):.0f} buckets each"
+        sizes.append(Figure(text, (_mb(worst) * hours,), "MB", None, 1))
     seeks = [seek for _ in runs for seek in _seeks(hour)]
     figures = [
         *sizes,

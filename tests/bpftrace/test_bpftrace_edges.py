@@ -67,21 +67,21 @@ def always():
 
 async def test_the_always_on_probe_outlasts_the_on_demand_ones(always):
     on_demand = asyncio.create_task(always.probe.reported_three.wait())
-    await always.outlast(on_demand, 60)
+    await always.read_until_done(on_demand, 60)
     assert on_demand.done()
     assert (await always.last())[:3] == [1, 2, 3]
 
 
 async def test_it_does_not_wait_for_ever(always):
     on_demand = asyncio.create_task(asyncio.sleep(600))
-    await asyncio.wait_for(always.outlast(on_demand, 0.05), 30)
+    await asyncio.wait_for(always.read_until_done(on_demand, 0.05), 30)
     on_demand.cancel()
     assert await always.last()
 
 
 async def test_in_a_hurry_it_ends_with_them(always):
     on_demand = asyncio.create_task(asyncio.sleep(60))
-    await always.outlast(on_demand, 0)
+    await always.read_until_done(on_demand, 0)
     on_demand.cancel()
     assert await always.last() == []
 

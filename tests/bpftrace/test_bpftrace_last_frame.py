@@ -20,7 +20,7 @@ class Waiting:
     def take(self, _records):
         pass
 
-    def settled(self, _wall, _mono_us, hold, *, flood):  # noqa: ARG002
+    def take_ready(self, _wall, _mono_us, hold, *, flood):  # noqa: ARG002
         return ReadyOutliers((SLOW,) if not hold else (), lost=hold)
 
 

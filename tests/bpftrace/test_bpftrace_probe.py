@@ -105,7 +105,7 @@ async def test_stop_while_someone_waits_for_the_next_event(start):
     assert await asyncio.wait_for(waiting, 30) is None
 
 
-async def test_an_end_that_nobody_asked_for_says_why(start):
+async def test_an_unrequested_end_reports_its_reason(start):
     probe = await start(READY, "sleep 1", "echo 'ERROR: out of luck' >&2", "exit 9")
     assert await texts(probe) == []
     assert await probe.complaint() == "out of luck"

@@ -144,7 +144,7 @@ def test_the_list_for_this_host():
     assert found[-1] == "block_c"
 
 
-def test_a_clock_is_reported_anew_only_to_who_must_know(host):
+def test_a_clock_is_reported_again_only_to_who_must_know(host):
     found = {variant.manifest.name: variant for variant in variants(1000, 5, host("q", "rq", kprobes=True))}
     assert "nsecs - 7;" in found["block_b"].with_clock(7).text()
     assert found["block_c"].with_clock(7) == found["block_c"]

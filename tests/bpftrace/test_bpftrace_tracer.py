@@ -105,12 +105,12 @@ def test_what_another_script_does_as_well_is_neither_chosen_nor_missing():
     assert "who_a" in names(choose(FOUND, "A", everything, WORDS, {"inflight_a": "Cannot cast"}))
 
 
-@pytest.mark.parametrize(("said", "cpus"), [("0-3\n", 4), ("0\n", 1), ("0,2-5\n", 5), ("", None), ("none\n", None)])
-def test_how_many_cpus_there_may_be(tmp_path, said, cpus):
+@pytest.mark.parametrize(("text", "cpus"), [("0-3\n", 4), ("0\n", 1), ("0,2-5\n", 5), ("", None), ("none\n", None)])
+def test_how_many_cpus_there_may_be(tmp_path, text, cpus):
     assert possible_cpus(tmp_path) is None
     directory = tmp_path / "devices/system/cpu"
     directory.mkdir(parents=True)
-    (directory / "possible").write_text(said)
+    (directory / "possible").write_text(text)
     assert possible_cpus(tmp_path) == cpus
 
 
@@ -135,7 +135,7 @@ def test_what_the_always_on_probe_found_is_better_than_a_guess():
     assert "rq_disk" in script(stages, everything, found, VALUES).text()
 
 
-def test_a_value_that_nobody_knows_is_said():
+def test_an_unknown_value_is_reported():
     stages = next(one for one in FOUND if one.name == "stages_c")
     with pytest.raises(ManifestError, match="known for one_in"):
         script(stages, everything, WORDS, {name: value for name, value in VALUES.items() if name != "one_in"})
@@ -181,7 +181,7 @@ def test_no_program_uses_more_maps_than_the_kernel_lets_it(tier):
         assert len(set(re.findall(r"@\w+", block))) <= 62, block[:60]
 
 
-def test_a_line_tells_its_script():
+def test_a_line_reports_its_script():
     chosen = choose(FOUND, "C", everything, WORDS).manifests
     program = BpftraceProgram(tuple(script(one, everything, WORDS, VALUES) for one in chosen), 4096)
     for at, line in enumerate(program.text().splitlines(), 1):
@@ -219,7 +219,7 @@ def test_tracefs_knows_exactly(sys):
     assert [here.has(hook) for hook in asked] == [True, True, False, None]
 
 
-def test_without_tracefs_the_kernels_types_and_its_modules_tell(sys):
+def test_without_tracefs_the_kernels_types_and_its_modules_report(sys):
     (sys / "kernel/tracing").mkdir()
     here = Tracepoints(sys)
     asked = ("tracepoint:block:block_rq_issue", "rawtracepoint:nvme_sq", "tracepoint:scsi:scsi_dispatch_cmd_done")

@@ -449,7 +449,7 @@ class Configured(Stub):
         await asyncio.Event().wait()
 
 
-async def test_a_note_tells_what_is_set_differently_now():
+async def test_a_note_reports_what_is_set_differently_now():
     stub = Configured(frame(0), frame(1), frame(2))
     capture, watcher = capturing(stub, stop_after=3)
     then = watcher.then
@@ -478,7 +478,7 @@ async def test_a_note_waits_for_settings_that_hang_and_holds_no_frame_up():
     assert [len(one.marks) for one in watcher.frames] == [0, 0, 0, 1]
 
 
-async def test_a_note_of_a_host_whose_settings_nobody_reads():
+async def test_a_mark_on_a_host_without_settings():
     capture, watcher = capturing(Stub(frame(0), frame(1)), stop_after=2)
     then = watcher.then
     watcher.then = lambda: (capture.mark("now") if len(watcher.frames) == 1 else None, then())
@@ -673,7 +673,7 @@ async def test_a_healthy_probe_that_takes_long_to_end_leaves_no_gap(tmp_path, mo
     assert not [one for one in open_recording(tmp_path / "x") if isinstance(one, Gap)]
 
 
-async def test_a_silent_end_without_a_recording_is_said(monkeypatch):
+async def test_a_silent_end_without_a_recording_is_reported(monkeypatch):
     monkeypatch.setattr(capture_capture, "SILENT_S", 0.2)
     capture, _ = capturing(Stub(frame(0), origin=FAST))
     stopped(capture, at_once=False)

@@ -82,7 +82,7 @@ async def test_the_key_starts_and_stops_under_a_name_of_host_and_time(recorder, 
     assert len(frames_in(tmp_path / name)) == 1
 
 
-async def test_a_refusal_of_the_key_is_only_said(recorder, monkeypatch, tmp_path):
+async def test_a_refusal_of_the_key_is_only_reported(recorder, monkeypatch, tmp_path):
     monkeypatch.setattr(module.target, "recording_name", lambda *_args: "taken")
     (tmp_path / "taken").write_text("precious")
     await recorder.toggle()

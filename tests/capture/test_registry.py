@@ -38,14 +38,14 @@ def test_a_third_partys_backend_is_named_and_loaded(foreign):
     assert registry.load("nimble").__name__ == "OrderedDict"
 
 
-def test_nobody_replaces_ours(foreign):
+def test_a_foreign_backend_can_not_replace_our_own(foreign):
     foreign(procfs="collections:OrderedDict")
     assert registry.names().count("procfs") == 1
     assert registry.load("procfs").__name__ == "ProcfsBackend"
 
 
 @pytest.mark.usefixtures("foreign")
-def test_a_name_that_nobody_has_is_a_usage_error():
+def test_an_unknown_backend_name_is_a_usage_error():
     with pytest.raises(UsageError, match="no backend 'dtrase'; there are: bpftrace, dtrace, procfs"):
         registry.load("dtrase")
 

@@ -105,12 +105,12 @@ async def test_the_key_records_and_health_says_so(session, tmp_path):
 
 async def test_commands_reach_the_capture_in_their_order(session):
     """The other end here is a script that answers with what it was sent."""
-    said = "import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); lines = s.makefile(); lines.readline(); "
-    running = session(script=said + "sys.exit(''.join(lines.readline() for _ in range(3)).replace(chr(10), ' '))")
+    text = "import socket, sys; s = socket.socket(fileno=int(sys.argv[1])); lines = s.makefile(); lines.readline(); "
+    running = session(script=text + "sys.exit(''.join(lines.readline() for _ in range(3)).replace(chr(10), ' '))")
     running.set_stages("all")
     running.request_tracing(("sda", "nvme0n1"))
     running.request_tracing(())
-    assert '{"stages":"all"} {"deepen":["sda","nvme0n1"]} {"deepen":[]}' in running.obituary()
+    assert '{"stages":"all"} {"deepen":["sda","nvme0n1"]} {"deepen":[]}' in running.failure_reason()
 
 
 async def test_a_capture_goes_on_whatever_it_is_reported(session):
@@ -161,7 +161,7 @@ async def test_a_duration_is_the_end_of_the_stream_and_says_so(session, tmp_path
     assert running.close() == EXIT_DONE
 
 
-async def test_a_killed_collector_is_said_to_be_killed(session):
+async def test_a_killed_collector_is_reported_as_killed(session):
     running = session()
     async with running.feed as feed:
         await take(feed, 1)

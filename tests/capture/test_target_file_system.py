@@ -51,8 +51,8 @@ NFS = "40 22 0:50 / /srv rw - nfs4 filer:/x rw,vers=4.2"
 @pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse"])
 def test_a_server_behind_the_file_is_remarked(tmp_path, kind):
     proc = mounts(tmp_path, ROOT, NFS.replace("nfs4", kind))
-    said = remarks(Path("/srv/sub/new"), (), proc, tmp_path)
-    assert said == f"the recording goes to a {kind} file system: a server that hangs makes gaps in it"
+    text = remarks(Path("/srv/sub/new"), (), proc, tmp_path)
+    assert text == f"the recording goes to a {kind} file system: a server that hangs makes gaps in it"
 
 
 def test_the_longest_and_the_latest_mount_counts(tmp_path):

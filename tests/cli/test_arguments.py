@@ -126,10 +126,10 @@ def test_any_line_is_understood_or_refused(argv):
     if any(word in ("-h", "--help", "--version") or word.startswith("-h") for word in argv):
         return
     try:
-        said = vars(arguments.parse(argv))["command"]
+        text = vars(arguments.parse(argv))["command"]
     except UsageError as refusal:
-        said = str(refusal)
-    assert said.isprintable()
+        text = str(refusal)
+    assert text.isprintable()
 
 
 @pytest.mark.parametrize(("text", "hours"), [("7d", 168), ("1.5d", 36), ("12h", 12)])

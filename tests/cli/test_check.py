@@ -201,14 +201,14 @@ def test_damage_on_both_sides_of_a_mark_counts_its_time_once(check):
     assert [type(item).__name__ for item in open_recording(found.copy)] == ["Frame", "Mark", "Gap", "Frame", "End"]
 
 
-def test_time_that_a_gap_line_tells_is_not_lost_twice(check):
+def test_time_that_a_gap_line_reports_is_not_lost_twice(check):
     gap = aside(encode_gap(Gap("enospc", 2.0, 6_000_000, 1_000_001.0)))
     found = check(HEADER + window(0) + window(1)[:-20] + gap + window(4) + closing(2))
     assert "1 s lost" in found.damages[0]
     assert [one.seconds for one in items_in(found.copy, Gap)] == [2.0, 1.0]
 
 
-def test_a_tail_tells_what_it_held(whole, check):
+def test_a_tail_reports_what_it_held(whole, check):
     found = check(whole[: offsets(whole)[-2] + 70])
     assert "cut off" in found.damages[0]
     assert "1 s lost" in found.damages[0]
@@ -249,7 +249,7 @@ SERIES = Series("sda", "read", "total")
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "text"),
     [
         ({"max": 800}, "sda read total has a maximum of 800 us, and its highest bucket holds 81920 to 90111"),
         ({"max": 100_000}, "a maximum of 100000 us"),
@@ -257,12 +257,12 @@ SERIES = Series("sda", "read", "total")
         ({"sum": 98_743}, "a sum of 98743 us"),
     ],
 )
-def test_sums_and_maxima_that_no_latencies_have_are_named(check, changed, said):
+def test_sums_and_maxima_that_no_latencies_have_are_named(check, changed, text):
     latencies = Histogram.of(dict(LATENCIES.buckets), LATENCIES.sum, LATENCIES.max)
     data = HEADER + window(0, histograms={SERIES: replace(latencies, **changed)}) + window(1) + closing(2)
     found = check(data, lost={0})
     assert found.code == 5
-    assert said in found.damages[0]
+    assert text in found.damages[0]
 
 
 @pytest.mark.parametrize("name", ["traced", "handlers", "softirqs", "wakeups"])
@@ -382,7 +382,7 @@ def kinds(data):
     ]
 
 
-def test_roll_ups_are_checked_and_made_anew(minutes, check):
+def test_roll_ups_are_checked_and_made_again(minutes, check):
     found = check(minutes)
     assert (found.code, found.copy.read_bytes()) == (0, minutes)
     reported = kinds(minutes)
@@ -437,16 +437,16 @@ def test_a_copy_goes_nowhere_but_to_a_new_file(tmp_path, capsys, whole, kind):
     make[kind]()
     out = {"itself": path, "nowhere": tmp_path / "no" / "copy", "device": Path("/dev/full")}.get(kind, out)
     assert main.main(["check", str(path), "--repair", "-o", str(out)]) == 3
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(f"latmon: can't write {out}: ")
-    assert said.err.count("\n") == 1
+    text = capsys.readouterr()
+    assert text.out == ""
+    assert text.err.startswith(f"latmon: can't write {out}: ")
+    assert text.err.count("\n") == 1
     assert path.read_bytes() == whole
     assert kind != "file" or out.read_bytes() == b"precious"
     assert not (tmp_path / "gone").exists()
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, whole, capsys, monkeypatch):
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path, whole, capsys, monkeypatch):
     path, out = tmp_path / "r", tmp_path / "copy"
     path.write_bytes(whole)
 
@@ -460,11 +460,11 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, whole, capsys, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["--repair"], "--repair needs -o OUT"), (["-o", "x"], "-o needs --repair")]
+    ("words", "text"), [(["--repair"], "--repair needs -o OUT"), (["-o", "x"], "-o needs --repair")]
 )
-def test_a_copy_needs_both_words(words, said, capsys):
+def test_a_copy_needs_both_words(words, text, capsys):
     assert main.main(["check", "r", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert text in capsys.readouterr().err
 
 
 def test_what_is_no_recording_is_refused(tmp_path, capsys):

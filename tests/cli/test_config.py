@@ -151,7 +151,7 @@ def test_saved_views(home):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "output"),
     [
         ("sort: size\n", "sort: 'size' is not one of unlike, p99"),
         ("window: 1h\n", "window: '1h' is not a window from 15s"),
@@ -164,7 +164,7 @@ def test_saved_views(home):
         ("views: {slow: {sort: size}}\n", "views: slow: sort: 'size' is not one of"),
     ],
 )
-def test_a_mistake_in_what_the_screen_shows_names_its_place(home, text, said):
+def test_a_mistake_in_what_the_screen_shows_names_its_place(home, text, output):
     with pytest.raises(UsageError, match=r"config\.yaml") as raised:
         load(home, text)
-    assert said in str(raised.value)
+    assert output in str(raised.value)

@@ -36,8 +36,8 @@ def run(out, path, outcome, **tally):
 
 def test_a_file_gets_whole_lines(tmp_path):
     (tmp_path / "x").write_bytes(b"x" * 3400)
-    said = run(io.StringIO(), tmp_path / "x", Outcome("ended after 3s as asked", EXIT_DONE))
-    assert said.splitlines() == [
+    text = run(io.StringIO(), tmp_path / "x", Outcome("ended after 3s as asked", EXIT_DONE))
+    assert text.splitlines() == [
         f"latmon: recording to {tmp_path / 'x'} with by hand",
         "latmon: recorded 3 s, 300 I/Os, 3.4 kB",
         "latmon: ended after 3s as asked",
@@ -67,13 +67,13 @@ def test_what_compiles_is_the_chosen_backend_s_tool(backend, system, words):
     assert bool(compiling(backend, system)) is bool(words)
 
 
-def test_nothing_is_said_to_compile_where_nothing_does(tmp_path):
+def test_nothing_is_reported_to_compile_where_nothing_does(tmp_path):
     out = io.StringIO()
     RecordingProgress(tmp_path / "x", out).starting("procfs")
     assert out.getvalue() == "latmon: starting, nothing is recorded yet\n"
 
 
-def test_where_the_file_lies_is_said_once_and_first(tmp_path):
+def test_where_the_file_lies_is_reported_once_and_first(tmp_path):
     out = io.StringIO()
     progress = RecordingProgress(tmp_path / "x", out)
     progress.remark("it lies on vda")
@@ -89,16 +89,16 @@ def test_where_the_file_lies_is_said_once_and_first(tmp_path):
 
 
 def test_a_terminal_gets_one_line_that_is_written_over(tmp_path):
-    said = run(Tty(), tmp_path / "x", Outcome("over"))
-    assert said.count("\r") == 5
-    assert said.count("\n") == 3
-    assert said.endswith("latmon: over\n")
+    text = run(Tty(), tmp_path / "x", Outcome("over"))
+    assert text.count("\r") == 5
+    assert text.count("\n") == 3
+    assert text.endswith("latmon: over\n")
 
 
 def test_losses_are_numbers_and_a_verdict(tmp_path):
-    said = run(io.StringIO(), tmp_path / "x", Outcome("over", EXIT_INCOMPLETE), lost_events=1200, gaps=2)
-    assert "1,200 events lost, 2 gaps" in said
-    assert said.endswith("latmon: over; 2 gaps: the recording is incomplete\n")
+    text = run(io.StringIO(), tmp_path / "x", Outcome("over", EXIT_INCOMPLETE), lost_events=1200, gaps=2)
+    assert "1,200 events lost, 2 gaps" in text
+    assert text.endswith("latmon: over; 2 gaps: the recording is incomplete\n")
 
 
 def test_a_terminal_that_is_gone_does_not_end_the_capture(tmp_path):
@@ -110,14 +110,14 @@ def test_a_terminal_that_is_gone_does_not_end_the_capture(tmp_path):
 
 
 def test_no_foreign_byte_reaches_the_terminal(tmp_path):
-    said = run(io.StringIO(), tmp_path / "x\x1b[31m", Outcome("over\x07"))
-    assert "\x1b" not in said
-    assert "\x07" not in said
+    text = run(io.StringIO(), tmp_path / "x\x1b[31m", Outcome("over\x07"))
+    assert "\x1b" not in text
+    assert "\x07" not in text
 
 
 def test_outliers_and_traced_stages_are_in_the_line(tmp_path):
-    said = run(io.StringIO(), tmp_path / "x", Outcome("over"), above=1310, suppressed=12, one_in=8)
-    assert "300 I/Os, 0 B, 1,310 outliers (12 left out), stages of 1 in 8 traced" in said
+    text = run(io.StringIO(), tmp_path / "x", Outcome("over"), above=1310, suppressed=12, one_in=8)
+    assert "300 I/Os, 0 B, 1,310 outliers (12 left out), stages of 1 in 8 traced" in text
 
 
 def test_a_notice_is_a_line_of_its_own_on_a_terminal_too(tmp_path):
@@ -127,7 +127,7 @@ def test_a_notice_is_a_line_of_its_own_on_a_terminal_too(tmp_path):
         assert "latmon: --threshold without effect\n" in out.getvalue()
 
 
-def test_a_capture_that_ends_with_what_was_just_said_says_it_once(tmp_path):
+def test_a_capture_that_ends_with_what_was_just_reported_says_it_once(tmp_path):
     out = io.StringIO()
     progress = RecordingProgress(tmp_path / "x", out)
     progress.offer(frame(0, health=Health(notice="bpftrace ended 4 times")), CaptureCounts())

@@ -42,7 +42,7 @@ def said(found, n):
     return [line for one in frames(n) for line in found.take(one)]
 
 
-def test_a_new_one_is_said_once(evaluated):
+def test_a_new_one_is_reported_once(evaluated):
     evaluated += [(), (SICK,), (SICK,)]
     one = FindingReporter(Settings())
     assert said(one, 15) == ["finding after 10s: warning, starved-io: sda: one waits"]
@@ -61,7 +61,7 @@ def test_a_notice_waits_for_the_end_and_the_worst_comes_first(evaluated):
 
 
 @pytest.mark.usefixtures("evaluated")
-def test_none_is_said_of_what_was_long_enough():
+def test_none_is_reported_of_what_was_long_enough():
     one = FindingReporter(Settings())
     assert said(one, 4) == []
     assert list(one.all_reported()) == []
@@ -82,7 +82,7 @@ def test_rules_that_are_off_do_not_count():
     ]
 
 
-def test_a_rule_that_failed_is_said_once(monkeypatch):
+def test_a_rule_that_failed_is_reported_once(monkeypatch):
     def fails(_facts, _limits):
         return 1 // 0
 

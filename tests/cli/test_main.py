@@ -60,12 +60,17 @@ def latmon(tmp_path):
 def is_one_sentence(done):
     """Behind those that say that it is starting and where the file lies, where it came that far."""
     ahead = ("latmon: starting, nothing is recorded yet", "latmon: the recording lies on ")
-    said = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith(ahead)]
-    return done.stdout == "" and len(said) == 1 and said[0].startswith("latmon: ") and said[0].endswith("\n")
+    sentences = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith(ahead)]
+    return (
+        done.stdout == ""
+        and len(sentences) == 1
+        and sentences[0].startswith("latmon: ")
+        and sentences[0].endswith("\n")
+    )
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "text"),
     [
         ("", 3, "latmon --record FILE --duration 60s"),
         ("demo", 3, "latmon demo --record FILE"),
@@ -93,10 +98,10 @@ def is_one_sentence(done):
         ("demo --svg no/such/dir/f --duration 1s", 3, "can't write"),
     ],
 )
-def test_refusals(latmon, words, code, said, tmp_path):
+def test_refusals(latmon, words, code, text, tmp_path):
     done = latmon(*words.split(), LATMON_BPFTRACE="/nonexistent/bpftrace")
     assert done.returncode == code, done.stderr
-    assert said in done.stderr
+    assert text in done.stderr
     assert is_one_sentence(done), done
     assert not (tmp_path / "f").exists()
 
@@ -154,7 +159,7 @@ def test_a_demos_recording_is_the_same_bytes_for_the_same_seed(tmp_path, monkeyp
     assert len([one for one in open_recording(tmp_path / "a") if isinstance(one, Frame)]) == 12
 
 
-def test_one_window_of_a_demo_is_said_in_the_singular(tmp_path, capsys):
+def test_one_window_of_a_demo_is_reported_in_the_singular(tmp_path, capsys):
     headless.record_demo("host", 1, tmp_path / "r", 1_000_000)
     assert capsys.readouterr().err.startswith("latmon: 1 window of host, seed 1, is in ")
 
@@ -183,7 +188,7 @@ def test_a_reader_that_has_enough_is_no_failure(latmon, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "unbuffered"), [("report F --json", ""), ("export F --to jsonl -o -", "1"), ("check F", "1"), ("-h", "")]
 )
-def test_a_full_disk_behind_stdout_is_said_in_a_sentence(latmon, tmp_path, monkeypatch, words, unbuffered):
+def test_a_full_disk_behind_stdout_is_reported_in_a_sentence(latmon, tmp_path, monkeypatch, words, unbuffered):
     monkeypatch.setattr(headless, "DEMO_WINDOWS", 3)
     main.main(["demo", "--record", str(tmp_path / "F")])
     code = "import os, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
@@ -343,10 +348,10 @@ def test_under_sudo_the_users_settings_name_no_tool(latmon, nobodys, attack, too
 def test_root_runs_no_tool_that_a_variable_names(as_started, capsys, attack, *, words, who, variable):
     as_started(variable, attack, who)
     assert main.main(list(words)) == 3
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith(f"latmon: {variable}={attack} is not used as root, because {attack.parent} belongs to ")
-    assert said.err.endswith("uid 64123: put it where only root can write, such as /usr/local/bin\n")
+    text = capsys.readouterr()
+    assert text.out == ""
+    assert text.err.startswith(f"latmon: {variable}={attack} is not used as root, because {attack.parent} belongs to ")
+    assert text.err.endswith("uid 64123: put it where only root can write, such as /usr/local/bin\n")
     assert not ran(attack)
 
 

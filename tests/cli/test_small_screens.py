@@ -91,9 +91,9 @@ def test_once_into_a_reader_that_goes_away_is_no_failure():
         stderr=subprocess.PIPE,
     )
     capture.stdout.close()
-    said = capture.stderr.read()
+    text = capture.stderr.read()
     capture.stderr.close()
-    assert (capture.wait(PATIENCE_S), said) == (0, b"")
+    assert (capture.wait(PATIENCE_S), text) == (0, b"")
 
 
 def test_once_of_a_replay_and_of_a_demo_are_the_exported_text(recorded, capsys, monkeypatch):
@@ -246,9 +246,9 @@ def on_a_terminal(monkeypatch):
     return made
 
 
-def shares(said):
+def shares(text):
     """Return the percentages of the lines that were written over each other."""
-    return [int(part.split("%")[0].split()[-1]) for part in said.split("\r") if "%" in part]
+    return [int(part.split("%")[0].split()[-1]) for part in text.split("\r") if "%" in part]
 
 
 @pytest.mark.parametrize(
@@ -258,11 +258,11 @@ def test_reading_a_recording_has_progress_on_a_terminal(recorded, tmp_path, monk
     stderr = on_a_terminal(monkeypatch)
     name, *options = words
     assert main([name, str(recorded), *(str(tmp_path / "out") if one == "OUT" else one for one in options)]) == 0
-    said = stderr.getvalue()
-    assert f"\rlatmon: reading {recorded}"[:40] in said
-    assert shares(said)[-1] == 100
+    text = stderr.getvalue()
+    assert f"\rlatmon: reading {recorded}"[:40] in text
+    assert shares(text)[-1] == 100
     emulator = pyte.Screen(200, 10)
-    pyte.Stream(emulator).feed(said.replace("\n", "\r\n"))
+    pyte.Stream(emulator).feed(text.replace("\n", "\r\n"))
     assert not any("%" in line for line in emulator.display), "it is removed at the end"
 
 

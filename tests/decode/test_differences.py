@@ -22,7 +22,7 @@ def test_a_gain_is_reported_once():
     assert maps.gained("x_wakeup") == {}
 
 
-def test_what_was_emptied_is_counted_anew():
+def test_what_was_emptied_is_counted_again():
     maps = Differences(SPECS)
     for printed, gained in (({1: 5}, {1: 5}), ({1: 2}, {1: 2}), ({1: 3}, {1: 1})):
         maps.printed("x_wakeup", printed)
@@ -47,7 +47,7 @@ def test_what_cannot_be_is_counted_as_undecoded(row):
     assert maps.close() == 0
 
 
-def test_a_map_of_nobody_is_undecoded_and_a_key_without_a_bucket_is_any():
+def test_an_unknown_map_is_counted_as_undecoded():
     maps = Differences(SPECS)
     maps.printed("y_wakeup", {1: 1})
     maps.printed("x_level", {255: 1})

@@ -369,7 +369,7 @@ def test_what_is_above_the_threshold_is_reported_by_flow_and_what_was_left_out_b
     assert (second.above, second.suppressed) == ({Flow("vda", "read"): 1}, 0)
 
 
-def test_what_was_left_out_of_a_device_that_is_not_selected_is_not_told():
+def test_what_was_left_out_of_a_device_that_is_not_selected_is_not_reported():
     one = looking()
     one._selects = lambda name: name == "vda"
     assert interval(one, suppressed={key(): 2, key(dev=SDB): 40}).suppressed == 2
@@ -383,7 +383,7 @@ def test_a_threshold_stays_until_another_is_reported():
     assert interval(one, level={key(): 4000}).thresholds_us == {"vda": 4000, "sdb": 8000}
 
 
-def test_a_threshold_of_nobody_is_not_told():
+def test_a_threshold_of_an_unknown_device_is_not_reported():
     assert interval(looking(), level={key(dev=GHOST): 1000}).thresholds_us == {}
 
 

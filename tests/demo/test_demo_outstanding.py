@@ -15,7 +15,7 @@ from latmon.model.inflight import PROBE, SYSFS
 from latmon_backends.demo.backend import DemoBackend
 from latmon_backends.demo.host import CROWDED, DEVICES
 from latmon_backends.demo.host_window import STARVED
-from latmon_backends.demo.inflight import MOMENTS, apportioned, crowd, line
+from latmon_backends.demo.inflight import MOMENTS, apportioned, in_service_shares, line
 
 
 async def take(limit: int) -> list[Frame]:
@@ -82,7 +82,7 @@ def test_shares_lose_nothing():
     assert sum(apportioned({1: 0.1, 2: 0.333, 9: 5.0}, 1000).values()) == 1000
     assert apportioned({}, 5) == {}
     for cap, wanted in ((3, 2.9), (3, 0.1), (64, 1.0)):
-        found = crowd(wanted, cap)
+        found = in_service_shares(wanted, cap)
         assert max(found) <= cap
         assert sum(depth * share for depth, share in found.items()) == pytest.approx(wanted, rel=0.01)
     assert sum(line(11, 0.8).values()) == pytest.approx(1, abs=0.01)

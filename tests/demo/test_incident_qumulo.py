@@ -112,6 +112,6 @@ def test_the_sweep_of_its_marks(tmp_path, capsys):
     assert main(["demo", "qumulo", "--record", str(path)]) == 0
     capsys.readouterr()
     main(["diff", *(f"{path}@max_vec={n}" for n in (2, 4, 8))])
-    said = capsys.readouterr().out
-    assert "module vmd max_vec" in said
-    assert "falls" in said
+    text = capsys.readouterr().out
+    assert "module vmd max_vec" in text
+    assert "falls" in text

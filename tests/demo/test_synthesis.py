@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.model.histogram import bucket_bounds, bucket_index
-from latmon_backends.demo.synthesis import FEW, EqualIos, Mode, Shape, binomial, histogram, meet, poisson
+from latmon_backends.demo.synthesis import FEW, EqualIos, Mode, Shape, binomial, combine_stages, histogram, poisson
 
 SHAPE = Shape((Mode(0.99, 100, 0.2), Mode(0.01, 500_000, 0.3)))
 
@@ -42,7 +42,7 @@ def test_the_odds_add_up_and_ascend():
 def test_paired_stages_keep_counts_and_time(n, seed):
     rng = Random(seed)
     first, second = SHAPE.draw(rng, n), SHAPE.draw(rng, n)
-    met = meet(rng, first, second)
+    met = combine_stages(rng, first, second)
     assert sum(size for size, _, _ in met) == n
     assert sum(size * (one + other) for size, one, other in met) == sum(g.size * g.us for g in (*first, *second))
 

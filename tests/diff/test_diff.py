@@ -47,7 +47,7 @@ def families(pairs, devices=24, made_by=load, **given):
     return found
 
 
-def test_equal_loads_that_wander_and_burst_are_rarely_told_apart():
+def test_equal_loads_that_wander_and_burst_are_rarely_separated():
     assert families(2, devices=6, phi=0.8, windows=40) + families(2, devices=6, made_by=traffic, windows=40) <= 1
 
 
@@ -109,9 +109,9 @@ def test_fewer_than_20_windows_are_reported_and_not_tested():
     rng = Random(1)
     comparison = compare(load(rng, windows=19), load(rng, windows=60, factor=3.0))
     assert not comparison.changes[0].changed
-    said = " ".join(render(comparison).split())
-    assert "too few windows for a test: 19 where it takes 20" in said
-    assert "p50 120 us -> 360 us (x2.9)" in said
+    text = " ".join(render(comparison).split())
+    assert "too few windows for a test: 19 where it takes 20" in text
+    assert "p50 120 us -> 360 us (x2.9)" in text
 
 
 def test_many_windows_of_a_moment_are_reported_and_not_tested():
@@ -119,11 +119,11 @@ def test_many_windows_of_a_moment_are_reported_and_not_tested():
     a, b = load(rng, windows=60), load(rng, windows=60, factor=3.0)
     for unit in a.units:
         unit.us = 100_000
-    said = " ".join(render(compare(a, b)).split())
-    assert "too short for a test: 6 s where it takes 20 s" in said
+    text = " ".join(render(compare(a, b)).split())
+    assert "too short for a test: 6 s where it takes 20 s" in text
 
 
-def test_what_lies_before_a_mark_has_the_settings_that_it_told(tmp_path):
+def test_what_lies_before_a_mark_has_the_settings_that_it_reported(tmp_path):
     path = tmp_path / "marked"
     origin = replace(BOX, settings={"device sda": {"scheduler": "none"}})
     with closing(Writer.create(path, origin)) as writer:
@@ -162,22 +162,22 @@ def moved(where, shares, **ratios):
 
 
 def test_a_quantile_whose_interval_does_not_exclude_1_is_no_evidence():
-    assert said_of(moved("tail", (0.001, 0.002), **{"p99.9": (2.4, 0.00098, 2.4)})).startswith(
+    assert text_of(moved("tail", (0.001, 0.002), **{"p99.9": (2.4, 0.00098, 2.4)})).startswith(
         "the tail grew: 0.1 % -> 0.2 % of I/Os above 8 us; the body"
     )
-    assert "p99.9" not in said_of(moved("tail", (0.001, 0.002), **{"p99.9": (2.4, 1.01, 240)}))
-    both = said_of(moved("tail", (0.001, 0.002), **{"p99": (2.4, 1.1, 3), "p99.9": (9, 0.5, 10)}))
+    assert "p99.9" not in text_of(moved("tail", (0.001, 0.002), **{"p99.9": (2.4, 1.01, 240)}))
+    both = text_of(moved("tail", (0.001, 0.002), **{"p99": (2.4, 1.1, 3), "p99.9": (9, 0.5, 10)}))
     assert "the tail grew: p99 100 us -> 240 us (x2.4; 95 %: 1.1 to 3), 0.1 %" in both
-    assert said_of(moved("body", (0.4, 0.6), p50=(2.4, 0.9, 3))).startswith("the body is slower: 40 % -> 60 % of I/Os")
+    assert text_of(moved("body", (0.4, 0.6), p50=(2.4, 0.9, 3))).startswith("the body is slower: 40 % -> 60 % of I/Os")
 
 
 def test_a_cut_between_nearly_all_and_nearly_none_is_all_of_it():
-    assert said_of(moved("tail", (1.0, 0.0028), p99=(0.01, 0.009, 0.02))).startswith("all of it is faster: p99 ")
-    assert said_of(moved("tail", (0.0028, 1.0), p99=(90, 80, 99))).startswith("all of it is slower: p99 ")
-    assert said_of(moved("tail", (0.9, 0.0028), p99=(0.01, 0.009, 0.02))).startswith("the tail shrank: p99 ")
+    assert text_of(moved("tail", (1.0, 0.0028), p99=(0.01, 0.009, 0.02))).startswith("all of it is faster: p99 ")
+    assert text_of(moved("tail", (0.0028, 1.0), p99=(90, 80, 99))).startswith("all of it is slower: p99 ")
+    assert text_of(moved("tail", (0.9, 0.0028), p99=(0.01, 0.009, 0.02))).startswith("the tail shrank: p99 ")
 
 
-def said_of(change):
+def text_of(change):
     return sentence(change, SimpleNamespace(tested=True)).removeprefix("sda read hba: ")
 
 
@@ -195,12 +195,12 @@ def test_too_few_ios_are_not_no_difference():
     a, b = load(rng, ios=0.4, windows=40), load(rng, ios=0.4, windows=40)
     comparison = compare(a, b)
     assert comparison.changes[0].where == "unknown"
-    said = render(comparison)
-    assert "not enough data: sd0 read" in said
-    assert "no difference" not in said
+    text = render(comparison)
+    assert "not enough data: sd0 read" in text
+    assert "no difference" not in text
 
 
-def test_what_would_have_been_found_is_said():
+def test_what_would_have_been_found_is_reported():
     comparison = compare(*pair(2))
     (change,) = comparison.changes
     assert change.where == "none"
@@ -263,13 +263,13 @@ def test_two_tables_without_windows_name_tail_and_median_and_claim_no_test():
     (change,) = comparison.changes
     assert (change.a.count, change.b.count) == (377_506, 543_956)
     assert not comparison.tested
-    said = " ".join(render(comparison).split())
+    text = " ".join(render(comparison).split())
     most = "ssd0 other: 302 I/Os took 8:57 min or more in A, none of B's took more than 1.05 s"
-    assert most in said
-    assert said.index(most) < said.index("p50 270 ms -> 530 ms (x2)")
-    assert "the mode 131 ms to 262 ms -> 262 ms to 524 ms" in said
-    assert "the tail is gone" in said
-    assert "too few windows for a test: 1 where it takes 20" in said
+    assert most in text
+    assert text.index(most) < text.index("p50 270 ms -> 530 ms (x2)")
+    assert "the mode 131 ms to 262 ms -> 262 ms to 524 ms" in text
+    assert "the tail is gone" in text
+    assert "too few windows for a test: 1 where it takes 20" in text
 
 
 def write(path, frames, origin=BOX):
@@ -292,10 +292,10 @@ def test_files_settings_and_marks(tmp_path, capsys):
     before = write(tmp_path / "b.gz", frames[:20], origin)
     assert read(f"{path}@vec 8").windows == 23
     assert diff_command([str(before), f"{path}@vec 8"], as_json=False) == 0
-    said = capsys.readouterr().out
-    assert "sda read: " in said
-    assert "module vmd max_vec: 2 -> 8" in said
-    assert all(len(line) <= 80 for line in said.splitlines())
+    text = capsys.readouterr().out
+    assert "sda read: " in text
+    assert "module vmd max_vec: 2 -> 8" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
     assert diff_command([str(before), f"{path}@vec 8"], as_json=True) == 0
     reported = json.loads(capsys.readouterr().out)
     assert reported["schema"] == "latmon.diff/1"
@@ -312,22 +312,22 @@ def test_a_sweep_is_ordered_by_what_differs_and_three_are_too_few(tmp_path, caps
         frames = [frame(i, seen=seen, kernel=seen) for i in range(3)]
         files.append(str(write(tmp_path / f"{vec}.gz", frames, origin)))
     assert main.main(["diff", *files]) == 0
-    said = capsys.readouterr().out
-    assert "by module vmd max_vec" in said
-    assert [line.split()[0] for line in said.splitlines()[2:5]] == ["2", "4", "8"]
-    assert "throughput falls as max_vec rises (p 0.33: 3 captures are too few" in " ".join(said.split())
+    text = capsys.readouterr().out
+    assert "by module vmd max_vec" in text
+    assert [line.split()[0] for line in text.splitlines()[2:5]] == ["2", "4", "8"]
+    assert "throughput falls as max_vec rises (p 0.33: 3 captures are too few" in " ".join(text.split())
     assert sweep([read(one) for one in files]).trends[0].p == pytest.approx(1 / 3)
 
 
-def test_loads_and_starting_points_that_differ_are_said_first():
+def test_loads_and_starting_points_that_differ_are_reported_first():
     rng = Random(1)
     a, b = load(rng, phi=0.2), load(rng, ios=2400.0, phi=0.2)
     b.origin = replace(ORIGIN, latency_from="issue", tier="C")
-    said = render(compare(a, b))
-    assert "the loads differ, so the latencies below are of different work" in said
-    assert "IOPS" in said
-    assert "totals begin at another point" in said
-    assert said.index("the loads differ") < said.index(" tests, ")
+    text = render(compare(a, b))
+    assert "the loads differ, so the latencies below are of different work" in text
+    assert "IOPS" in text
+    assert "totals begin at another point" in text
+    assert text.index("the loads differ") < text.index(" tests, ")
 
 
 def incident(name, windows=24):
@@ -344,10 +344,10 @@ def slow_softirq():
 @pytest.mark.parametrize(("sick", "way"), [(0, "faster"), (1, "slower")])
 def test_the_traced_stage_that_explains_a_change_leads(slow_softirq, sick, way):
     """The always-on time from issue to completion went from 3.97 ms to 88 us, the traced hba not at all."""
-    said = " ".join(render(compare(slow_softirq[sick], slow_softirq[1 - sick])).split())
-    assert said.index(f"softirq explains what is {way}: nvme0n1") < said.index("the loads differ")
-    assert said.index("the loads differ") < said.index("p50")
-    assert "hba" not in said
+    text = " ".join(render(compare(slow_softirq[sick], slow_softirq[1 - sick])).split())
+    assert text.index(f"softirq explains what is {way}: nvme0n1") < text.index("the loads differ")
+    assert text.index("the loads differ") < text.index("p50")
+    assert "hba" not in text
     reported = summarise(compare(slow_softirq[sick], slow_softirq[1 - sick]))
     change = next(one for one in reported["changes"] if one["op"] == "write" and one["stage"] == "total")
     assert change["cause"]["stage"] == "softirq"
@@ -364,9 +364,9 @@ def without_tracing(name):
 
 def test_untraced_the_time_from_issue_to_completion_is_not_called_hba():
     comparison = compare(without_tracing("e810"), without_tracing("e810-healthy"))
-    said = " ".join(render(comparison).split())
-    assert "nvme0n1 write issue to completion: all of it is faster" in said
-    assert "hba" not in said
+    text = " ".join(render(comparison).split())
+    assert "nvme0n1 write issue to completion: all of it is faster" in text
+    assert "hba" not in text
     stages = [one for one in summarise(comparison)["changes"] if one["stage"] == "hba"]
     assert {(one["of"], *one["includes"]) for one in stages} == {("all", "irq", "softirq", "completion")}
 
@@ -374,18 +374,18 @@ def test_untraced_the_time_from_issue_to_completion_is_not_called_hba():
 @pytest.mark.parametrize(("sick", "says"), [(True, True), (False, False)])
 def test_one_traced_side_says_where_its_time_is_if_it_is_the_slower_one(slow_softirq, sick, says):
     traced = slow_softirq[0 if sick else 1]
-    said = " ".join(render(compare(traced, without_tracing("e810-healthy" if sick else "e810"))).split())
-    assert ("softirq has most of what is faster: nvme0n1" in said) is says
-    assert ("of A's time (B was not traced)" in said) is says
-    assert "explains" not in said
+    text = " ".join(render(compare(traced, without_tracing("e810-healthy" if sick else "e810"))).split())
+    assert ("softirq has most of what is faster: nvme0n1" in text) is says
+    assert ("of A's time (B was not traced)" in text) is says
+    assert "explains" not in text
 
 
 def test_stages_that_hold_other_stages_are_not_compared():
     b = without_tracing("e810-healthy")
     b.includes = dict.fromkeys(b.includes, ())
-    said = " ".join(render(compare(without_tracing("e810"), b)).split())
-    assert "the driver's time is D2C (issue to completion) in A, hba in B; the two are not compared" in said
-    assert "issue to completion: all of it" not in said
+    text = " ".join(render(compare(without_tracing("e810"), b)).split())
+    assert "the driver's time is D2C (issue to completion) in A, hba in B; the two are not compared" in text
+    assert "issue to completion: all of it" not in text
 
 
 SLOW_US, QUICK_US = 600_000_000, 1000
@@ -411,7 +411,7 @@ def of_waits(name, slow, above=None, devices=(DISK,)):
 def test_the_longest_i_os_that_one_side_alone_has_come_before_any_quantile(flip, above):
     a, b = of_waits("A", 40, above), of_waits("B", 0, above)
     comparison = compare(*((b, a) if flip else (a, b)))
-    said = " ".join(render(comparison).split())
+    text = " ".join(render(comparison).split())
     counts = "0 -> 40" if flip else "40 -> 0"
     sides = ("B", "A") if flip else ("A", "B")
     most = (
@@ -419,12 +419,12 @@ def test_the_longest_i_os_that_one_side_alone_has_come_before_any_quantile(flip,
         if above is None
         else f"sda write: I/Os above 500 ms: {counts}; the longest "
     )
-    assert most in said
-    assert "100% of their time is queue" in said
-    assert said.index(most) < said.index("no other difference found: sda write")
+    assert most in text
+    assert "100% of their time is queue" in text
+    assert text.index(most) < text.index("no other difference found: sda write")
     (total,) = [one for one in summarise(comparison)["changes"] if one["stage"] == "total"]
     assert total["extreme"]["count"] == ([0, 40] if flip else [40, 0])
-    assert summarise(comparison)["lead"][0] in said
+    assert summarise(comparison)["lead"][0] in text
 
 
 def test_the_stage_of_long_i_os_is_named_by_what_it_includes():
@@ -453,8 +453,8 @@ def test_four_long_i_os_are_no_extreme(slow):
 
 def test_devices_of_one_side_alone_are_named():
     rng = Random(1)
-    said = render(compare(load(rng, devices=2, windows=20), load(rng, windows=20)))
-    assert "only in A: sd1" in said
+    text = render(compare(load(rng, devices=2, windows=20), load(rng, windows=20)))
+    assert "only in A: sd1" in text
 
 
 def test_what_is_no_recording_and_an_empty_one_are_one_sentence(tmp_path, capsys):

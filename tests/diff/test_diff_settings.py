@@ -35,7 +35,7 @@ def test_what_was_set_back_is_as_before(tmp_path):
     assert [(one.name, one.a, one.b) for one in differing(none, back)] == [("scheduler", "none", "mq-deadline")]
 
 
-def test_a_mark_whose_settings_nobody_read_tells_nothing(tmp_path):
+def test_a_mark_without_settings_reports_no_change(tmp_path):
     path = recorded(tmp_path / "r", Mark("none", changed=NONE), Mark("later"))
     assert [one.changed for one in open_recording(path) if isinstance(one, Mark)] == [NONE, None]
     assert differing(read(f"{path}@none"), read(f"{path}@later")) == ()

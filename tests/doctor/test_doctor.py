@@ -91,7 +91,7 @@ def test_root_needs_no_sudo(host):
     assert doctor_checks.bpftrace(host.place).remedy == "apt-get install bpftrace"
 
 
-def test_a_tool_that_does_not_run_says_what_it_said(host):
+def test_a_tool_that_does_not_run_says_what_it_reported(host):
     host.tool("error while loading shared libraries: \x1b[31mlibbcc.so\n", 127)
     found = doctor_checks.bpftrace(host.place)
     assert found.status is Status.MISSING
@@ -118,7 +118,7 @@ def test_a_dtrace_that_runs(host):
 
 
 @pytest.mark.parametrize(
-    ("said", "words", "remedy"),
+    ("text", "words", "remedy"),
     [
         (
             'dtrace: invalid probe specifier BEGIN: "io.d", line 134: failed to resolve vmlinux`major_names: Unknown\n',
@@ -128,8 +128,8 @@ def test_a_dtrace_that_runs(host):
         ("dtrace: failed to initialize dtrace: DTrace device not available on system\n", "device not available", ""),
     ],
 )
-def test_a_dtrace_that_can_not_be_used_says_why_in_a_sentence(host, said, words, remedy):
-    host.dtrace(Output(1, said))
+def test_a_dtrace_that_can_not_be_used_says_why_in_a_sentence(host, text, words, remedy):
+    host.dtrace(Output(1, text))
     made = doctor_checks.dtrace_tool(host.place)
     assert made.status is Status.DEGRADED
     assert words in made.what
@@ -143,7 +143,7 @@ def test_a_dtrace_that_needs_root_points_to_the_privilege(host):
     assert doctor_checks.dtrace_tool(host.place).what.endswith("it needs root, as `privilege` says")
 
 
-def test_that_debugfs_is_mounted_for_dtrace_alone_is_said(host):
+def test_that_debugfs_is_mounted_for_dtrace_alone_is_reported(host):
     host.dtrace()
     assert "debugfs mounted for itself" in doctor_checks.dtrace_tool(host.place).what
     assert "gets debugfs" not in doctor_checks.dtrace_tool(replace(host.place, platform="sunos5")).what
@@ -380,7 +380,7 @@ def test_lockdown(host, text, status):
     assert doctor_checks.lockdown(host.place).status is status
 
 
-def test_lockdown_that_nobody_can_see_is_unknown(host):
+def test_lockdown_that_can_not_be_read_is_unknown(host):
     (host.root / "sys/kernel/security").mkdir(parents=True)
     assert doctor_checks.lockdown(host.place).remedy == "mount -t securityfs securityfs /sys/kernel/security"
     host.config("# CONFIG_SECURITY_LOCKDOWN_LSM is not set")
@@ -523,7 +523,7 @@ def test_without_an_always_on_probe_no_tier_is_the_hosts():
     assert "not known: no script of the tracer runs here" in command.in_flight(without)
 
 
-def test_where_requests_are_followed_that_is_said():
+def test_where_requests_are_followed_that_is_reported():
     on_a = SimpleNamespace(**vars(EXPLAINED) | {"tier": "A'"})
     assert command.in_flight(on_a).startswith("each I/O's age and its issuer, while the tracer runs (inflight_a,")
 

@@ -60,7 +60,7 @@ def test_the_first_file_system_that_can_be_frozen_is_taken(tmp_path):
     assert workload.file_system(environ) is None
 
 
-def test_a_device_that_can_not_be_made_is_one_sentence_with_what_the_tool_said(tmp_path):
+def test_a_device_that_can_not_be_made_is_one_sentence_with_what_the_tool_reported(tmp_path):
     environ = host(tmp_path, ("sh",))
     for name, text in (("unshare", 'echo "unshare: unshare failed: Operation not permitted" >&2; exit 1'), ("sh", "")):
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -98,7 +98,7 @@ def test_a_device_that_can_not_be_opened_or_written_to_is_one_sentence():
         asyncio.run(watch.run())
 
 
-def test_a_backend_that_tells_nothing_is_not_waited_for_for_ever(monkeypatch):
+def test_a_backend_that_reports_nothing_is_not_waited_for_for_ever(monkeypatch):
     monkeypatch.setattr(workload, "_OPENING_S", 0.0)
     monkeypatch.setattr(workload, "_STARTING_S", 0.0)
     watch = workload._WorkloadCapture(Gone(), 0, "demo", print)

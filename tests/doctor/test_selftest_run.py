@@ -103,8 +103,8 @@ def test_a_good_capture_passes_in_every_panel():
     names = [one.name for one in found[:-1]]
     assert names[:4] == ["device", "counts", "diskstats", "latency map"]
     assert names[-4:] == ["in flight", "outliers", "outliers", "interrupts"]
-    said = [one.what for one in found if one.name == "outliers"]
-    assert said[0] == "write of 4 KiB at sector 2,048 by latmon-delay took 302 ms, 300 ms was made"
+    sentences = [one.what for one in found if one.name == "outliers"]
+    assert sentences[0] == "write of 4 KiB at sector 2,048 by latmon-delay took 302 ms, 300 ms was made"
 
 
 @pytest.mark.parametrize("us", [330_000, 285_000])
@@ -151,7 +151,7 @@ def test_counters_that_miss_a_write_fail():
     assert failed(shown(done=replace(DONE, counted=23))) == ["counts", "diskstats"]
 
 
-def test_the_kernels_counters_alone_can_tell_no_latency():
+def test_the_kernels_counters_alone_can_report_no_latency():
     origin = replace(ORIGIN, backend="procfs", tier="D", measured={}, absent=(Missing("total", "mean only"),))
     found = shown(origin=origin, on_demand="it has no tracer")
     verdicts = {one.name: one.verdict for one in found}
@@ -165,7 +165,7 @@ def test_the_kernels_counters_alone_can_tell_no_latency():
     assert next(one.what for one in found if one.name == "outliers") == "not measured with procfs, tier D"
 
 
-def test_stages_that_are_not_traced_are_said_to_be_so():
+def test_stages_that_are_not_traced_are_reported_as_such():
     found = {one.name: one for one in shown(on_demand="the tracer did not start within 60 s")}
     assert found["stages"].verdict is Verdict.UNMEASURED
     assert found["stages"].what.endswith("the tracer did not start within 60 s")

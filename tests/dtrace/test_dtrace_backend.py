@@ -183,7 +183,7 @@ async def test_freebsds_disks_are_in_the_driver_from_the_issue_on(run):
     assert {one.queued for one in reported.frames[-1].outstanding.values()} == {None}
 
 
-async def test_a_device_comes_with_the_first_frame_that_tells_of_it(run):
+async def test_a_device_comes_with_the_first_frame_that_reports_of_it(run):
     reported = await run("freebsd", "devstat", ON_DEMAND["freebsd"], options={"stages": "all"}).take(busy(1))
     known = set()
     for frame in reported.frames:
@@ -215,7 +215,7 @@ async def test_globs_select(run):
     assert {name for frame in reported.frames for name in frame.outstanding} == {"sd2"}
 
 
-async def test_limits_of_what_is_not_selected_are_not_told(run):
+async def test_limits_of_what_is_not_selected_are_not_reported(run):
     made = run("illumos", "sd", ON_DEMAND["illumos"], options={"stages": "all", "devices": ("sd0",)}, pace=0.3)
     reported = await made.take(lambda _: len(made.frames) > 4 and any(one.limits for one in made.devices.values()))
     assert set(reported.devices) == {"sd0"}
@@ -239,12 +239,12 @@ async def test_a_window_that_waits_for_the_tracer_as_the_capture_ends_is_a_frame
     reported = run()
     waiting = asyncio.Event()
 
-    async def settled(_seconds):
+    async def wait_for_tick(_seconds):
         waiting.set()
         await asyncio.Event().wait()
 
     async with asyncio.timeout(120), reported.backend() as backend:
-        backend._on_demand.settled = settled
+        backend._on_demand.wait_for_tick = wait_for_tick
         reported.fake.release()
         following = asyncio.create_task(anext(backend.frames()))
         await waiting.wait()
@@ -276,7 +276,7 @@ async def on_demand(run, monkeypatch):
     return await reported.take(enough)
 
 
-async def test_all_that_illumos_scripts_tell(on_demand):
+async def test_all_that_illumos_scripts_report(on_demand):
     always, started = on_demand.fake.runs()
     assert always == ["sd"]
     assert set(ON_DEMAND["illumos"]) <= set(started)
@@ -367,7 +367,7 @@ async def test_an_outlier_of_two_probes_that_count_from_elsewhere_is_one(run):
     assert {limit.value for limit in reported.devices["da0"].limits if limit.name == "openings"} == {254}
 
 
-async def test_on_demand_scripts_start_when_somebody_looks(run):
+async def test_on_demand_scripts_start_with_a_screen_that_shows_them(run):
     reported = run("illumos", "sd", ("sd_depth",), options={"stages": "auto"})
     async with reported.backend() as backend:
         reported.fake.release()
@@ -397,7 +397,7 @@ async def test_a_refused_on_demand_script_is_left_out(run):
     assert "emlxs_sli4" in {one.name for one in reported.origin.probes_missing}
 
 
-async def test_a_refusal_that_names_nobody_leaves_only_the_guilty_out(run):
+async def test_a_refusal_without_a_name_leaves_out_only_the_refused_script(run):
     guilty = ("mpt_flags", "intr")
     no = dict.fromkeys(guilty, "dtrace: invalid probe specifier PROGRAM: m_notag is no member of it")
     reported = await run("illumos", "sd", ON_DEMAND["illumos"], options={"stages": "all"}, refused=no).take(after(1))
@@ -469,12 +469,12 @@ async def test_invasive_scripts_run_only_by_name(run, monkeypatch):
 
 
 async def test_drops_and_faults_are_reported(run):
-    said = {
+    facts = {
         "2": "dtrace: 17 drops on CPU 3\ndtrace: 4 aggregation drops on CPU 0\n"
         "dtrace: 9 dynamic variable drops\n"
         "dtrace: error on enabled probe ID 7 (ID 30: fbt:sd:sdintr:entry): invalid address (0x8) in action #2"
     }
-    reported = await run(said={"sd": said}, go="").take(after(4))
+    reported = await run(said={"sd": facts}, go="").take(after(4))
     health = [one.health for one in reported.frames]
     assert sum(one.lost_events for one in health) == 21
     assert sum(one.map_full for one in health) == 9

@@ -247,7 +247,7 @@ def test_oracles_llquantize_mirrors_too_and_names_what_is_too_small():
         (("90", "100", "200"), "llquantize"),
     ],
 )
-def test_what_labels_tell_of_the_kind(labels, kind):
+def test_what_labels_report_of_the_kind(labels, kind):
     printed = PrintedRow()
     assert all(printed.take(f"{label} | 1") for label in labels)
     assert kind_of(printed) == kind

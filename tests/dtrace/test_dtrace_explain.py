@@ -35,7 +35,7 @@ def test_the_script_that_runs_is_named():
     assert tuple(stages(made)) == STAGES
 
 
-def test_on_linux_the_io_provider_tells_a_total_and_the_on_demand_scripts_the_resume():
+def test_on_linux_the_io_provider_reports_a_total_and_the_on_demand_scripts_the_resume():
     found = stages(reported("linux", "io_d"))
     assert found["total"].always == "yes"
     assert found["queue"].always.startswith("no: the io provider has no event")

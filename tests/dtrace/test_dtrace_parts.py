@@ -9,7 +9,7 @@ from fake_dtrace import HEADER, manifests
 from fake_host import FakeHost
 
 from latmon.decode.framer import ProbeInterval
-from latmon.decode.tables import Record, who
+from latmon.decode.tables import Record, thread_label
 from latmon.manifest.schema import Parameter
 from latmon.model.frame import NAMED_FROM, Device, Flow, Frame, Limit, Missing, Outstanding, Thread, pid_of
 from latmon.model.histogram import TOP, bucket_index
@@ -150,7 +150,10 @@ def test_a_thread_that_is_a_name_has_no_pid(events, names):
     assert [pid_of(parts["thread"]), pid_of(parts["other"])] == [None, None]
     assert names.name(parts["other"] - NAMED_FROM) == "oracle"
     assert pid_of(4711) == 4711
-    assert who(lambda pid: Thread(pid, names.name(pid - NAMED_FROM), "", 60), parts["other"]) == "oracle (prio 60)"
+    assert (
+        thread_label(lambda pid: Thread(pid, names.name(pid - NAMED_FROM), "", 60), parts["other"])
+        == "oracle (prio 60)"
+    )
 
 
 # ---- devices
@@ -388,8 +391,8 @@ def test_the_tool_of_each_system(tmp_path, monkeypatch):
     with pytest.raises(UnavailableError, match="no D scripts for Darwin"):
         find(environ, tmp_path, system="Darwin")
     monkeypatch.setattr(dtrace_tool, "find_tool", _none)
-    for system, said in (("SunOS", "part of the system"), ("FreeBSD", "kldload dtraceall"), ("Linux", "install")):
-        with pytest.raises(UnavailableError, match=said):
+    for system, text in (("SunOS", "part of the system"), ("FreeBSD", "kldload dtraceall"), ("Linux", "install")):
+        with pytest.raises(UnavailableError, match=text):
             find({}, Path("/nonexistent"), system=system)
 
 

@@ -68,7 +68,7 @@ def test_faults():
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("text", "reason"),
     [
         (f"invalid probe specifier {PROGRAM}: probe description a:::b does not match any probes", "a:::b"),
         (
@@ -79,14 +79,14 @@ def test_faults():
         ("failed to compile script /tmp/x: y.d: line 7: probe description a:::b does not match any probes", "line 7: "),
     ],
 )
-def test_the_program_is_left_out_of_a_refusal(said, reason):
+def test_the_program_is_left_out_of_a_refusal(text, reason):
     wanted = "probe description a:::b does not match any probes"
     line = "line 7: " if reason == "line 7: " else ""
-    assert message(f"dtrace: {said}\n") == Refused(line + wanted)
+    assert message(f"dtrace: {text}\n") == Refused(line + wanted)
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"),
+    ("text", "reason"),
     [
         (f'invalid probe specifier {PROGRAM} }}: syntax error near "}}"', 'syntax error near "}"'),
         (
@@ -113,8 +113,8 @@ def test_the_program_is_left_out_of_a_refusal(said, reason):
         ("invalid probe specifier BEGIN {", "the program is refused"),
     ],
 )
-def test_a_refusal_is_one_sentence(said, reason):
-    assert message(f"dtrace: {said}") == Refused(reason)
+def test_a_refusal_is_one_sentence(text, reason):
+    assert message(f"dtrace: {text}") == Refused(reason)
 
 
 def test_with_n_the_head_of_the_message_is_a_program():
@@ -139,9 +139,9 @@ def test_which_refusals_more_rights_would_help(text, privilege):
 
 def test_why_it_ended():
     wanted = "probe description a:::b does not match any probes"
-    said = f"dtrace: invalid probe specifier {PROGRAM}: {wanted}".split("\n")
-    assert tool.reason(said, 1) == wanted
-    assert tool.reason(said[-1:], 1) == wanted  # the head is no longer kept
+    text = f"dtrace: invalid probe specifier {PROGRAM}: {wanted}".split("\n")
+    assert tool.reason(text, 1) == wanted
+    assert tool.reason(text[-1:], 1) == wanted  # the head is no longer kept
     assert tool.reason(["dtrace: 3 drops on CPU 0", "sudo: a password is required."], 1) == (
         "sudo: a password is required"
     )
@@ -155,8 +155,8 @@ def test_why_it_ended():
 def test_a_library_that_does_not_compile(program):
     """Of a Linux without CONFIG_KALLSYMS_ALL, where it is said of each program."""
     why = '"/usr/lib/dtrace/6.10/io.d", line 134: failed to resolve vmlinux`major_names: Unknown symbol name'
-    said = f"dtrace: invalid probe specifier {program}: {why}".split("\n")
-    assert tool.reason(said[-60:], 1) == why
+    text = f"dtrace: invalid probe specifier {program}: {why}".split("\n")
+    assert tool.reason(text[-60:], 1) == why
     assert tool.is_library(why)
     assert not tool.is_library("line 3: failed to resolve x: Unknown variable name")
 

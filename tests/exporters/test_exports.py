@@ -346,7 +346,7 @@ def test_perfetto_has_a_lane_for_each_at_once_and_says_what_is_missing(tmp_path)
     assert [e["args"]["read"] for e in events if e["name"] == "IOPS"] == [4.0, 0.0]
 
 
-def test_perfetto_ends_its_counters_at_a_gap_and_begins_them_anew(tmp_path):
+def test_perfetto_ends_its_counters_at_a_gap_and_begins_them_again(tmp_path):
     path = tmp_path / "a.latmon.jsonl.gz"
     made = Writer.create(path, ORIGIN)
     busy = {"seen": {Flow("sda", "read"): Completed(4, 4096)}, "outstanding": {"sda": Outstanding(3, 1)}}
@@ -411,7 +411,7 @@ def test_a_cast_may_be_faster_shorter_and_of_version_3(demo):
         export(demo, "cast", at="90s")
 
 
-def test_a_moment_is_said_in_several_ways():
+def test_a_moment_is_reported_in_several_ways():
     assert moment_us("90s", ORIGIN) == 100 * SECOND
     assert moment_us("2026-01-05T03:00:30Z", ORIGIN) == 40 * SECOND
     for wrong in ("noon", "25:00", "2026-13-01"):
@@ -445,15 +445,15 @@ def test_the_command_writes_a_new_file_or_stdout(form, small, tmp_path, capfdbin
     out = tmp_path / "out"
     args = ["export", str(small), "--to", form]
     assert main([*args, "-o", str(out)]) == 0
-    assert b"4 windows, 2 gaps" in (said := capfdbinary.readouterr().err) or form == "jsonl"
-    assert b"1 damaged place of" in said
+    assert b"4 windows, 2 gaps" in (text := capfdbinary.readouterr().err) or form == "jsonl"
+    assert b"1 damaged place of" in text
     assert main([*args, "-o", str(out)]) == 3
     assert b"never overwritten" in capfdbinary.readouterr().err
     assert main([*args, "-o", "-"]) == 0
     assert capfdbinary.readouterr().out == out.read_bytes()
 
 
-def test_what_is_wrong_is_said_and_leaves_no_file(small, tmp_path, capfd):
+def test_what_is_wrong_is_reported_and_leaves_no_file(small, tmp_path, capfd):
     out = str(tmp_path / "out")
     for args, why in (
         (["--to", "csv", "--at", "5s"], "--at goes with --to svg, text and cast"),

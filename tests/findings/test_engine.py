@@ -44,7 +44,7 @@ def spans(one):
 
 
 @pytest.mark.usefixtures("reported")
-def test_behind_a_hole_of_one_frame_everything_begins_anew():
+def test_behind_a_hole_of_one_frame_everything_begins_again():
     one = fed([*seconds(100, 110), *seconds(111, 113)])
     assert (one.current, one.lasting) == ((), ())
     assert [(each.begin_us // S, each.end_us // S, each.times) for each in one.episodes] == [(105, 110, 2)]

@@ -29,7 +29,7 @@ def test_one_who_begins_late_has_the_same_blocks():
     assert early.facts.span_us == late.facts.span_us == 60 * S
 
 
-def test_in_parts_is_as_at_once_and_a_quiet_one_asks_nobody():
+def test_evaluation_in_parts_equals_evaluation_at_once():
     parts, quiet = RuleEngine(ORIGIN, (), DEFAULT), RuleEngine(ORIGIN)
     quiet.quiet = True
     for one in seconds(101, 112):

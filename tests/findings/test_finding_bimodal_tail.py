@@ -50,12 +50,12 @@ def test_what_begins_later_is_counted_from_there():
     assert evaluated({**USUAL, 500_000: 5}, limits={"between": 1.0})
 
 
-def test_what_the_slow_ones_have_in_common_is_said():
+def test_what_the_slow_ones_have_in_common_is_reported():
     slow = Outlier(0.0, 0, "sda", "read", 500_000, comm="kworker", bytes=1 << 20)
     frames = lasting(12, histograms=reads({**USUAL, 500_000: 5}), kernel=done("sda", 10_000), outliers=(slow,))
-    said = {fact.name: fact.said for fact in found(RULE, frames)[0].facts}
-    assert said["program"] == "kworker sent 12 of the 12 that were recorded"
-    assert said["larger"] == "12 of 12 recorded ones are far larger than the mean of 4.10k bytes"
+    facts = {fact.name: fact.text for fact in found(RULE, frames)[0].facts}
+    assert facts["program"] == "kworker sent 12 of the 12 that were recorded"
+    assert facts["larger"] == "12 of 12 recorded ones are far larger than the mean of 4.10k bytes"
     other = replace(slow, comm="", bytes=4096)
     plain = lasting(12, histograms=reads({**USUAL, 500_000: 5}), kernel=done("sda", 10_000), outliers=(other,))
     assert not {"program", "larger"} & {fact.name for fact in found(RULE, plain)[0].facts}
@@ -121,5 +121,5 @@ def test_the_op_with_more_of_the_time_is_reported():
     assert one.where.op == "write"
 
 
-def test_nothing_is_said_of_nothing():
+def test_an_empty_capture_has_no_finding():
     assert found(RULE, lasting(3)) == found(RULE, lasting(3, kernel=done("sda", 100))) == []

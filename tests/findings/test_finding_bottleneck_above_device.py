@@ -25,10 +25,10 @@ def test_the_driver_has_room_and_the_device_isn_t_what_is_slow():
     assert {fact.name: fact.value for fact in one.facts}["wait_us"] >= 45_000
 
 
-def test_depths_alone_tell_it_by_little_s_law():
+def test_depths_alone_report_it_by_little_s_law():
     (one,) = found(RULE, lasting(**waits(load=None)), [disk(limits=BFQ)])
     assert one.share == pytest.approx(0.9)
-    assert next(fact.said for fact in one.facts if fact.name == "wait_us").startswith("by Little's law")
+    assert next(fact.text for fact in one.facts if fact.name == "wait_us").startswith("by Little's law")
 
 
 def test_a_requeue_is_a_wait_above_the_driver_too():
@@ -66,7 +66,7 @@ def test_one_burst_is_none(blocks, fires):
 
 
 @pytest.mark.parametrize("limits", [{}, {"scheduler": "bfq"}])
-def test_where_no_limit_is_known_nobody_knows_of_room(limits):
+def test_without_a_known_limit_there_is_no_finding(limits):
     assert not found(RULE, lasting(**waits()), [disk(limits=limits)])
 
 

@@ -48,10 +48,10 @@ def test_a_drain_of_a_second_is_critical_and_named():
         "sda: >99% of the time of I/Os above 524 ms is a wait for the completion thread emlxs_thread (prio 97), which "
         "was woken and ran up to 1.24 s later while zpool-data (prio 99) had its CPU; the device itself took 90 us"
     )
-    said = {fact.name: fact for fact in one.facts}
-    assert (said["at_once"].value, said["at_once"].of) == (8, 8)
-    assert said["priority"].said == "its priority is 97 (SYS class); a higher number runs first"
-    assert (said["wakeup_max"].value, said["wakeup_max"].of) == (1_238_738, 1001)
+    facts = {fact.name: fact for fact in one.facts}
+    assert (facts["at_once"].value, facts["at_once"].of) == (8, 8)
+    assert facts["priority"].text == "its priority is 97 (SYS class); a higher number runs first"
+    assert (facts["wakeup_max"].value, facts["wakeup_max"].of) == (1_238_738, 1001)
     assert all(step.risk for step in one.steps)
     assert not any("chrt" in step.text for step in one.steps)
 
@@ -70,14 +70,14 @@ def test_the_waits_for_each_thread_are_added_up(labels):
     load = (FAST, held(146_000, 172), held(700_000, 2))
     (one,) = found(RULE, [frame(traced=traced("sda", load), outliers=tuple(rows), thresholds_us={"sda": 100_000})])
     assert "ran up to 700 ms later while mostly busy (prio 98) had its CPU" in one.summary
-    assert "busy (prio 98) ran on its CPU for 25.1 s of 26.5 s" in [fact.said for fact in one.facts]
+    assert "busy (prio 98) ran on its CPU for 25.1 s of 26.5 s" in [fact.text for fact in one.facts]
     assert "| grep -w busy" in one.steps[0].text
 
 
 def test_on_linux_a_lower_number_goes_first():
     (one,) = once(200_000, 4, threshold=50_000)
     assert one.severity == "warning"
-    assert "its priority is 120 (an ordinary thread's); a lower number runs first" in [f.said for f in one.facts]
+    assert "its priority is 120 (an ordinary thread's); a lower number runs first" in [f.text for f in one.facts]
     assert any("chrt -f -p 50 388" in step.text for step in one.steps)
 
 
@@ -125,8 +125,8 @@ def test_devices_that_wait_for_the_same_thread_are_one_finding():
     values = {"thresholds_us": {"sda": 100_000, "sdb": 100_000}}
     (one,) = found(RULE, [frame(traced=both, outliers=rows, **values)])
     assert one.device == "sda"
-    said = {fact.name: fact for fact in one.facts}
-    assert (said["others"].said, said["at_once"].value) == ("sdb waited for the same thread", 3)
+    facts = {fact.name: fact for fact in one.facts}
+    assert (facts["others"].text, facts["at_once"].value) == ("sdb waited for the same thread", 3)
 
 
 def test_the_named_device_stays_where_counts_are_near():
@@ -141,7 +141,7 @@ def test_the_named_device_stays_where_counts_are_near():
     assert first({"sda": 2, "sdb": 5}) == ("sdb", ("sda",))
 
 
-def test_where_no_thread_is_known_devices_are_not_said_to_share_one():
+def test_where_no_thread_is_known_devices_are_not_reported_to_share_one():
     parts = [traced(name, (FAST, held(600_000, 8))) for name in ("sda", "sdb")]
     values = {"thresholds_us": {"sda": 100_000, "sdb": 100_000}}
     some = found(RULE, [frame(traced=together(*parts), **values)])

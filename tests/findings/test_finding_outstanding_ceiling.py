@@ -27,14 +27,14 @@ def test_a_throttle_below_the_driver_s_own_minimum_is_critical():
         "sda: its driver is limited to 3 I/Os in flight while 41 wait above it, where 93% of their time passes; "
         "un_throttle of 3 is below its own minimum of 8 (un_min_throttle)"
     )
-    said = {fact.name: fact for fact in one.facts}
-    assert (said["ceiling"].value, said["mode"].value, said["limit"].value) == (3, 3, 3)
-    assert (said["ceiling"].said, said["mode"].said) == (
+    facts = {fact.name: fact for fact in one.facts}
+    assert (facts["ceiling"].value, facts["mode"].value, facts["limit"].value) == (3, 3, 3)
+    assert (facts["ceiling"].text, facts["mode"].text) == (
         "in the driver: never above 3",
         "mostly 3, for 98% of the busy time",
     )
-    assert said["waiting"].of == 60_000
-    assert said["driver_us"].said == "in the mean an I/O takes 41 ms above the driver and 3 ms in driver and device"
+    assert facts["waiting"].of == 60_000
+    assert facts["driver_us"].text == "in the mean an I/O takes 41 ms above the driver and 3 ms in driver and device"
     assert all(step.risk for step in one.steps)
     assert "mdb" in one.steps[0].text
 
@@ -64,14 +64,14 @@ def test_gauges_alone_are_enough():
     (one,) = found(RULE, lasting(**held(load=None, source=SYSFS)), [disk(limits=FAR)])
     assert one.severity == "critical"
     assert one.share == pytest.approx(41 / 44, abs=0.01)
-    assert "by Little's law" in next(fact.said for fact in one.facts if fact.name == "waiting")
+    assert "by Little's law" in next(fact.text for fact in one.facts if fact.name == "waiting")
 
 
 def test_the_gain_is_little_s_law_s():
     times = ((5000, {"queue": 41_000, "hba": 3_000}),)
     (one,) = found(RULE, lasting(**held(load=times)), [disk(limits=FAR)])
-    said = next(fact.said for fact in one.facts if fact.name == "littles_law")
-    assert "at 44 in flight up to" in said
+    text = next(fact.text for fact in one.facts if fact.name == "littles_law")
+    assert "at 44 in flight up to" in text
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
@@ -127,7 +127,7 @@ def test_a_driver_that_takes_one_by_design_is_none():
     assert not found(RULE, lasting(**held(1)), [disk(driver="usb-storage", limits={"can_queue": 1})])
 
 
-def test_who_waits_for_a_tag_has_no_request_and_that_is_said():
+def test_who_waits_for_a_tag_has_no_request_and_that_is_reported():
     values = held(queued=0, load=((5000, {"queue": 5, "hba": 3_000}),))
     limits = {"nr_tags": (3, "mq/0/nr_tags"), "scheduler": "none"}
     (one,) = found(RULE, lasting(**values), [disk(limits=limits)])

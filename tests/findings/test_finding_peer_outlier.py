@@ -42,7 +42,7 @@ def test_one_of_six_with_a_far_slower_median_is_found():
 
 
 @pytest.mark.parametrize(
-    ("ios", "slow", "said"),
+    ("ios", "slow", "text"),
     [
         pytest.param(600, 6, "one read in a hundred takes", id="6 of 600 are 1 %"),
         pytest.param(600, 5, "one read in 200 takes", id="3 of 600: the third slowest, not 0.1 %"),
@@ -52,7 +52,7 @@ def test_one_of_six_with_a_far_slower_median_is_found():
         pytest.param(120, 12, "one read in ten takes", id="12 of 120"),
     ],
 )
-def test_the_share_that_is_named_is_the_one_that_was_compared(ios, slow, said):
+def test_the_share_that_is_named_is_the_one_that_was_compared(ios, slow, text):
     frames = [
         frame(
             BEGIN_S + 5 * n,
@@ -61,7 +61,7 @@ def test_the_share_that_is_named_is_the_one_that_was_compared(ios, slow, said):
         for n in range(12)
     ]
     (one,) = found(RULE, frames, drives())
-    assert one.summary.startswith(f"sdf: {said} 9.22 ms or longer")
+    assert one.summary.startswith(f"sdf: {text} 9.22 ms or longer")
 
 
 @pytest.mark.parametrize(("us", "n"), [(370, 0), (480, 1)])
@@ -81,7 +81,7 @@ def test_one_bad_moment_is_no_sick_device():
     assert found(RULE, [*frames[:5], *shifted(bad, 25), *frames[7:]], drives()) == []
 
 
-def test_a_slow_moment_of_all_is_nobodys():
+def test_a_moment_that_is_slow_for_all_peers_is_no_finding():
     slow = {us * 50: n for us, n in USUAL.items()}
     frames = [frame(BEGIN_S + 5 * n, histograms=loads(slow if n % 3 == 0 else USUAL)) for n in range(12)]
     assert found(RULE, frames, drives()) == []
@@ -165,7 +165,7 @@ def test_a_thousand_drives_are_sorted_once():
 # ---- evidence
 
 
-def test_what_a_stripe_waits_for_is_said():
+def test_what_a_stripe_waits_for_is_reported():
     reported = {fact.name: fact.value for fact in evaluated(USUAL, {2_000: 1000})[0].facts}
     assert reported["stripe_median_us"] == 2048
     assert reported["stripe_median_without_us"] == 104
@@ -188,7 +188,7 @@ def test_the_slowest_of_n_is_the_product_of_distributions():
 def test_what_is_built_on_it_is_named():
     md = Device("md0", 9, 0, "md", members=tuple(NAMES), timed=False)
     (one,) = evaluated(USUAL, {2_000: 1000}, devices=[*drives(), md])
-    assert any(fact.said.startswith("md0 is built on it and on 5 of its peers") for fact in one.facts)
+    assert any(fact.text.startswith("md0 is built on it and on 5 of its peers") for fact in one.facts)
 
 
 # ---- the noise that drives have

@@ -110,7 +110,7 @@ def test_the_host_s_is_of_the_one_that_feels_it_most():
     (one,) = found(RULE, lasting(2, **values), [*(disk(name, LOW) for name in names), *more])
     reported = {fact.name: fact for fact in one.facts}
     assert one.device == ""
-    assert reported["queued"].said == "sdc: I/Os wait above the driver 100% of the time"
+    assert reported["queued"].text == "sdc: I/Os wait above the driver 100% of the time"
     assert reported["devices"].value == 6
     (one,) = found(RULE, lasting(**values), [*(disk(name, LOW) for name in names), *more])
     assert "sdc" not in one.also, "outstanding-ceiling tells it"

@@ -19,9 +19,9 @@ def test_share_wait_and_cost_are_reported():
         "sda: its driver (sd) refused 40% of the I/Os, which waited 20 ms in the mean to be sent again: 62% of their "
         "time"
     )
-    said = {fact.name: fact for fact in one.facts}
-    assert said["refused"].said == "4,800 of 12,000 traced I/Os were refused once or more"
-    assert said["queue_depth"].said == "queue_depth is 64 (at/queue_depth)"
+    facts = {fact.name: fact for fact in one.facts}
+    assert facts["refused"].text == "4,800 of 12,000 traced I/Os were refused once or more"
+    assert facts["queue_depth"].text == "queue_depth is 64 (at/queue_depth)"
     assert all(step.risk for step in one.steps)
 
 
@@ -64,5 +64,5 @@ def test_an_odd_name_is_in_no_command():
     assert "echo 32 > /sys/block/DEVICE/device/queue_depth" in one.steps[1].text
 
 
-def test_without_on_demand_probes_requeues_are_not_told_apart():
+def test_without_on_demand_probes_requeues_are_not_separated():
     assert not found(RULE, lasting(histograms=timed("sda", ((400, {"queue": 20_000, "hba": 90}),))), [SDA])

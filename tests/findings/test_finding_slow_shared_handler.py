@@ -32,9 +32,9 @@ def test_the_victim_is_named_with_the_stranger():
         "nvme13n1: its interrupts wait for the handler switchtec0, which shares their vector and runs 13 us in the "
         "mean, up to 13 us, mostly not handled (IRQ_NONE); 90% of the time of I/Os above 80 us passes in interrupts"
     )
-    said = {fact.name: fact for fact in one.facts}
-    assert (said["before_each"].value, said["before_each"].of) == (13, 12_000)
-    assert said["not_its_own"].said == "100% of its runs were not handled (IRQ_NONE)"
+    facts = {fact.name: fact for fact in one.facts}
+    assert (facts["before_each"].value, facts["before_each"].of) == (13, 12_000)
+    assert facts["not_its_own"].text == "100% of its runs were not handled (IRQ_NONE)"
     assert "modprobe -r switchtec" in one.steps[0].text
     assert all(step.risk for step in one.steps)
 
@@ -82,8 +82,8 @@ def test_an_idle_disk_is_no_victim():
 def test_only_interrupts_that_completed_an_io_count():
     """As many as there are I/Os: 13 us of each of 96,000, whatever the vector did beside them."""
     (one,) = idle(8_000, us=60)
-    said = {fact.name: fact for fact in one.facts}
-    assert said["before_each"].value == pytest.approx(13)
+    facts = {fact.name: fact for fact in one.facts}
+    assert facts["before_each"].value == pytest.approx(13)
     assert one.share == pytest.approx(13 / 60)
     assert not idle(8_000, us=261)
 
@@ -115,7 +115,7 @@ def test_a_drive_with_two_shared_vectors_is_one_finding():
     second = {Handler(110, one.name): runs for one, runs in shared().items()}
     for both in (handlers | second, second | handlers):
         (one,) = evaluated(both, slow_irq=15)
-        assert one.facts[0].said.startswith("switchtec0 shares irq 110")
+        assert one.facts[0].text.startswith("switchtec0 shares irq 110")
 
 
 def test_no_runs_at_all_divide_nothing():

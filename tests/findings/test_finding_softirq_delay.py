@@ -29,9 +29,9 @@ def test_vector_cpu_and_who_ran_instead():
         "sda: >99% of the time of I/Os above 2.05 ms is a wait for the softirq BLOCK, 20 ms in the mean, the longest "
         "on CPU 1: hog (prio 49) ran there instead of ksoftirqd"
     )
-    said = {fact.name: fact for fact in one.facts}
-    assert (said["wait_mean"].of, said["vector_p99"].of) == (24, 12_024)
-    assert said["ran_in"].said == "it is mostly run by the end of an interrupt: 12,000 of 12,024"
+    facts = {fact.name: fact for fact in one.facts}
+    assert (facts["wait_mean"].of, facts["vector_p99"].of) == (24, 12_024)
+    assert facts["ran_in"].text == "it is mostly run by the end of an interrupt: 12,000 of 12,024"
     assert all(step.risk for step in one.steps)
 
 
@@ -72,7 +72,7 @@ def test_a_start_and_minutes_need_as_many_blocks(bad, fires):
     assert bool(found(RULE, minutes)) is fires
 
 
-def test_without_the_table_the_stage_alone_tells_it():
+def test_without_the_table_the_stage_alone_reports_it():
     load = (FAST, (2, {"hba": 90, "softirq": 20_000}))
     (one,) = found(RULE, lasting(traced=traced("sda", load), **SLOW))
     assert one.summary.endswith("is a wait for the softirq that completes them, 20 ms in the mean")

@@ -101,7 +101,7 @@ def test_how_many_passed(overtaken, fires):
     assert bool(found(RULE, completed(late(30, overtaken)), [DEADLINE])) is fires
 
 
-def test_completions_since_then_where_the_probe_doesn_t_tell():
+def test_completions_since_then_where_the_probe_doesn_t_report():
     assert found(RULE, waiting(30, overtaken=None), [DEADLINE])
     few = {"histograms": timed("sda", ((30, {"hba": 9_000}),)), "kernel": done("sda", 10)}
     assert not found(RULE, waiting(30, base=few, overtaken=None), [DEADLINE])
@@ -139,10 +139,10 @@ def test_several_are_one_finding():
 def test_summary_and_facts_have_one_number_of_those_that_overtook():
     """Seen: 25,020 or more that came later in the summary, and 31,500 below it."""
     (one,) = found(RULE, completed(late(30, 31_500), late(20, 25_020)), [DEADLINE])
-    said = {fact.name: fact for fact in one.facts}["overtaken"]
-    assert (said.value, said.said) == (31_500, "31,500 I/Os of the device came later than it and were completed")
+    text = {fact.name: fact for fact in one.facts}["overtaken"]
+    assert (text.value, text.text) == (31_500, "31,500 I/Os of the device came later than it and were completed")
     assert "31,500 that came later than the oldest" in one.summary
-    assert "25,020" not in " ".join((one.summary, *(fact.said for fact in one.facts)))
+    assert "25,020" not in " ".join((one.summary, *(fact.text for fact in one.facts)))
 
 
 def silent(seconds, begin=3, in_flight=4, **changed):
@@ -157,7 +157,7 @@ def silent(seconds, begin=3, in_flight=4, **changed):
 
 
 @pytest.mark.parametrize(("seconds", "fires"), [(9, False), (12, True)])
-def test_a_device_that_completes_nothing_is_said_to(seconds, fires):
+def test_a_device_that_completes_nothing_is_reported_to(seconds, fires):
     some = found(RULE, silent(seconds), [DEADLINE])
     assert bool(some) is fires
     if some:
@@ -196,19 +196,19 @@ def many_still(at_s, ages_s, older=None, **changed):
 
 
 @pytest.mark.parametrize(
-    ("older", "said"),
+    ("older", "text"),
     [
         pytest.param({1: 3, 10: 3, 60: 0}, "sda: 3 I/Os have", id="all have a line"),
         pytest.param({1: 302, 10: 302, 60: 302}, "sda: 302 I/Os have", id="more than lines"),
         pytest.param({1: 302, 10: 250, 60: 0}, "sda: at least 250 I/Os have", id="of some only a younger age is known"),
     ],
 )
-def test_lines_are_few_and_ages_count_all(older, said):
+def test_lines_are_few_and_ages_count_all(older, text):
     frames = waiting(20)
     at_s = frames[-1].mono_us / S
     frames[-1] = replace(frames[-1], in_flight=many_still(at_s, (30, 20, 12), older))
     (one,) = found(RULE, frames, [DEADLINE])
-    assert one.summary.startswith(said)
+    assert one.summary.startswith(text)
 
 
 def test_of_what_completed_the_histogram_counts_all():
@@ -239,7 +239,7 @@ def test_a_name_that_a_shell_would_read_is_in_no_command():
     assert "/sys/block/DEVICE/queue/scheduler" in one.steps[0].text
 
 
-def test_a_probe_tells_where_they_are():
+def test_a_probe_reports_where_they_are():
     frames = [frame(BEGIN_S, **BUSY), *(frame(BEGIN_S + 5 * n) for n in range(1, 6))]
     frames.append(frame(BEGIN_S + 30, in_flight=still(BEGIN_S + 30, 31, overtaken=0)))
     (one,) = found(RULE, frames, [DEADLINE])

@@ -30,12 +30,12 @@ def test_a_tick_less_what_came_before_it():
         "nvme0n1: 98% of I/Os take 3.97 ms, just below one tick of 1/250 s, waiting for the softirq IRQ_POLL: it is "
         "raised outside of interrupts and runs only when the timer's interrupt ends"
     )
-    said = {fact.name: fact for fact in one.facts}
-    assert said["mode_us"].said == "they take 3.97 ms in the mean: 0.992 ticks"
+    facts = {fact.name: fact for fact in one.facts}
+    assert facts["mode_us"].text == "they take 3.97 ms in the mean: 0.992 ticks"
     assert one.facts[0].name == "mode_us"
-    assert said["run_by_timer"].said == "IRQ_POLL was run by the timer's interrupt 3,672 times of 3,672"
+    assert facts["run_by_timer"].text == "IRQ_POLL was run by the timer's interrupt 3,672 times of 3,672"
     assert " /args->vec == 5/ " in one.steps[0].text
-    assert (said["run_by_timer"].value, said["raised_outside"].of) == (3672, 3672)
+    assert (facts["run_by_timer"].value, facts["raised_outside"].of) == (3672, 3672)
     assert "may crash the kernel" in " ".join(step.risk for step in one.steps)
 
 
@@ -69,7 +69,7 @@ def test_a_bucket_is_wider_than_the_band(us, fires):
         pytest.param(polled({3881: 300, 12: 301, 1500: 34}), id="others wait for a part of the tick: a busy host"),
     ],
 )
-def test_the_softirq_must_tell_the_same(softirqs):
+def test_the_softirq_must_report_the_same(softirqs):
     assert not tick(softirqs=softirqs)
 
 

@@ -85,15 +85,15 @@ def test_only_what_is_in_the_table_was_run(line, was_run):
 @pytest.mark.parametrize(("driver", "conf"), [("ssd", "ssd"), ("sd", "sd"), ("mpt_sas", "sd"), ("", "sd")])
 def test_sd_is_set_per_product_in_the_file_of_its_driver_and_never_for_all(driver, conf):
     steps = steps_of(of_sun(driver))
-    said = " ".join(step.text for step in steps)
-    assert "/etc/system" not in said
-    assert "max_throttle" not in said
+    text = " ".join(step.text for step in steps)
+    assert "/etc/system" not in text
+    assert "max_throttle" not in text
     lists = [line for step in steps for line in step.commands if "config-list" in line]
     assert lists
     assert all(line.startswith(f"{conf}-config-list = ") for line in lists)
-    assert f"in {conf}.conf" in said
-    assert f"update_drv -vf {conf} (not run here)" in said
-    assert f"*{conf}_state::walk" in said
+    assert f"in {conf}.conf" in text
+    assert f"update_drv -vf {conf} (not run here)" in text
+    assert f"*{conf}_state::walk" in text
 
 
 def test_a_smaller_throttle_comes_with_disksort_off():
@@ -104,9 +104,9 @@ def test_a_smaller_throttle_comes_with_disksort_off():
 
 
 def test_known_bugs_and_patches_are_named():
-    said = " ".join(step.text for step in raise_limit(of_sun("mpt_sas"), "un_throttle"))
+    text = " ".join(step.text for step in raise_limit(of_sun("mpt_sas"), "un_throttle"))
     for name in ("24764515", "25485763", "11.3.17.5.0", "2238101.1"):
-        assert name in said
+        assert name in text
 
 
 def test_all_commands_of_solaris_say_that_they_were_not_run():

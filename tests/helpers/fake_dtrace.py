@@ -182,8 +182,8 @@ def play(config, names):
                 continue
             time.sleep(config["late"].get(one.name, {}).get(str(number), 0))
             say(one.tick(at, number, moments.now_ns + ahead_ns, news=at != before))
-            if said := config["said"].get(one.name, {}).get(str(number)):
-                print(said, file=sys.stderr, flush=True)
+            if output := config["said"].get(one.name, {}).get(str(number)):
+                print(output, file=sys.stderr, flush=True)
             if number == config["dies"].get(one.name):
                 print("dtrace: processing aborted: Abort due to systemic unresponsiveness", file=sys.stderr, flush=True)
                 return 1

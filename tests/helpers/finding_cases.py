@@ -125,8 +125,8 @@ def facts_of(frames, devices=(), **origin):
             sums = Accumulator()
     if sums.first is not None:
         blocks.append(block_of(sums, waiting))
-    said = {"backend": "test", "host": "here", "kernel": "6.1.0", "latmon": "0"} | origin
-    return Facts(tuple(blocks), Origin(**said), known)
+    text = {"backend": "test", "host": "here", "kernel": "6.1.0", "latmon": "0"} | origin
+    return Facts(tuple(blocks), Origin(**text), known)
 
 
 def found(rule, frames, devices=(), limits=None, **origin):

@@ -49,10 +49,10 @@ def test_what_is_in_a_row_without_an_end_is_that_or_more(tmp_path):
     assert (q["p99"], q["p99.9"], q["max"]) == (61440, 600_000, None)
     assert (q["open_from"], q["or_more"]) == (600_000, ["p99.9", "p99.99", "max"])
     assert "max_bound" not in q
-    said = " ".join(render_text(summarise(recording)).split())
-    assert "≥600ms" in said
-    assert "≥: in a row of the source without an upper bound" in said
-    assert "700 of 600,000 or more: how much more is not known" in said
+    text = " ".join(render_text(summarise(recording)).split())
+    assert "≥600ms" in text
+    assert "≥: in a row of the source without an upper bound" in text
+    assert "700 of 600,000 or more: how much more is not known" in text
     columns = MapColumns(recording.origin.interval_us)
     totals = added_up(recording, columns.add)
     assert "≥ 600.000 ms" in render_html(summary_of(recording, totals), totals, columns)
@@ -67,7 +67,7 @@ def test_a_row_without_an_end_that_is_empty_says_nothing(tmp_path):
 @pytest.mark.parametrize(
     "reported", [None, 7, {"open": 7}, {"open": [7, {"series": [1], "from_us": 5}, {"series": ["a", "b", "c"]}]}]
 )
-def test_a_header_that_tells_nonsense_is_passed_over(reported):
+def test_a_header_that_reports_nonsense_is_passed_over(reported):
     q = {"p50": MAX_US + 1}
     opens({"a": {"ops": {"b": {"latency_us": q, "stages": {"c": q}}}}}, reported)
     assert q == {"p50": MAX_US + 1}
@@ -95,13 +95,13 @@ def test_fios_own_quantiles_are_never_above_ours():
                 assert value is None or value >= ns // 1000, (share, ns)
 
 
-def test_the_widest_bucket_is_said_as_it_is(tmp_path):
+def test_the_widest_bucket_is_reported_as_it_is(tmp_path):
     recording = imported(tmp_path, OCTAVES, unit="us")
     assert latency(recording)["octave_parts"] == 1
-    said = render_text(summarise(recording))
-    assert "up to an octave wide (~)" in " ".join(said.split())
-    assert "12.5 %" not in said
-    assert " ~70us" in said  # 64, in the one digit that it has, rounded up
+    text = render_text(summarise(recording))
+    assert "up to an octave wide (~)" in " ".join(text.split())
+    assert "12.5 %" not in text
+    assert " ~70us" in text  # 64, in the one digit that it has, rounded up
 
 
 def test_wide_characters_are_two_cells_of_the_eighty(tmp_path):
@@ -113,7 +113,7 @@ def test_wide_characters_are_two_cells_of_the_eighty(tmp_path):
     assert "\0" not in "".join(lines)
 
 
-def test_depths_at_issue_that_nobody_timed_are_in_the_report(tmp_path):
+def test_untimed_depths_at_issue_are_in_the_report(tmp_path):
     text = (
         "Histogram: outstanding IOs when a new IO is issued,virtual machine worldGroupID,1,virtual disk handleID,"
         "1,(scsi0:0)\nmin,1\nmax,4\nmean,1\ncount,40\nFrequency,Histogram Bucket Limit\n30,1\n0,2\n10,4\n"
@@ -122,9 +122,9 @@ def test_depths_at_issue_that_nobody_timed_are_in_the_report(tmp_path):
     summary = summarise(recording)
     reported = summary["devices"]["scsi0:0"]["outstanding"]
     assert (reported["max"], reported["at_issue"]) == (4, {"1": 30, "4": 10})
-    said = render_text(summary)
-    assert "outstanding: max 4, for how long is not known" in said
-    assert "        1        30   75%" in said
+    output = render_text(summary)
+    assert "outstanding: max 4, for how long is not known" in output
+    assert "        1        30   75%" in output
     columns = MapColumns(recording.origin.interval_us)
     totals = added_up(recording, columns.add)
     assert "at issue" in render_html(summary_of(recording, totals), totals, columns)
@@ -137,7 +137,7 @@ def test_the_most_in_the_driver_is_in_the_report(tmp_path):
 
 
 def test_a_text_without_a_table_is_refused_in_a_line(tmp_path):
-    with pytest.raises(RecordingError, match="no table of a known tool was found in") as said:
+    with pytest.raises(RecordingError, match="no table of a known tool was found in") as text:
         imported(tmp_path, "just some prose\n")
-    assert "--help" in str(said.value)
-    assert len(str(said.value)) < 160
+    assert "--help" in str(text.value)
+    assert len(str(text.value)) < 160

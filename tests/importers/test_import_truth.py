@@ -123,7 +123,7 @@ def test_where_the_numbers_fit_both_the_first_report_is_left_out_and_the_option_
     assert "--first-report keep" in every[0].health.notice
 
 
-def test_a_single_report_is_said_to_be_an_average():
+def test_a_single_report_is_reported_as_an_average():
     head = "Device            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
     row = "sda              3.10    0.00     12.00      0.00      0.10    0.00    0.00   0.10\n"
     assert (
@@ -164,10 +164,10 @@ def test_solaris_wait_and_service_stay_apart(tmp_path):
     assert device["outstanding"]["mean"] == 3
     assert device["outstanding"]["queued"] == {"mean": 12.1, "busy": 1.0}
     assert "time_share" not in device["outstanding"]  # a mean is no distribution
-    assert not any("max" in said for said in sentences(device["outstanding"]))
-    said = " ".join(render_text(summary).split())
-    assert "mean 100 ms by the kernel's own clock: 80 ms queued above the driver + 20 ms in it" in said
-    assert "in the driver: mean 3, any for 100% of the time" in said
+    assert not any("max" in output for output in sentences(device["outstanding"]))
+    output = " ".join(render_text(summary).split())
+    assert "mean 100 ms by the kernel's own clock: 80 ms queued above the driver + 20 ms in it" in output
+    assert "in the driver: mean 3, any for 100% of the time" in output
     finding = only(summary["findings"])
     assert finding["id"] == "outstanding-ceiling"
     evidence = finding["evidence"]
@@ -183,9 +183,9 @@ def test_aqu_sz_of_linux_is_a_mean_of_the_interval(tmp_path):
     outstanding = summary["devices"]["loop0"]["outstanding"]
     assert (outstanding["source"], outstanding["mean"]) == (MEANS, pytest.approx(0.09, abs=0.02))
     assert "time_share" not in outstanding
-    said = " ".join(render_text(summary).split())
-    assert "outstanding, queued or in the driver: mean 0.0" in said
-    assert "outstanding at the windows' ends" not in said
+    text = " ".join(render_text(summary).split())
+    assert "outstanding, queued or in the driver: mean 0.0" in text
+    assert "outstanding at the windows' ends" not in text
     assert summary["host"]["kernel"] == "unknown"
     assert code == EXIT_DONE
 
@@ -251,9 +251,9 @@ def test_values_below_0_of_dtrace_are_counted_and_named(tmp_path, capsys):
     code, recording = imported(
         tmp_path, "lat_us\n" + table([(-8, 0), (-4, 3), (-2, 0), (-1, 1), (0, 0), (1, 8), (2, 0)])
     )
-    said = "4 of 12 values are below 0: they are counted at 0"
-    assert said in capsys.readouterr().err
-    assert said in " ".join(render_text(summarise(recording)).split())
+    text = "4 of 12 values are below 0: they are counted at 0"
+    assert text in capsys.readouterr().err
+    assert text in " ".join(render_text(summarise(recording)).split())
     assert only(only(summarise(recording)["devices"].values())["ops"].values())["latency_us"]["count"] == 12
     assert code == EXIT_DONE
 
@@ -387,10 +387,10 @@ def test_an_unknown_distribution_beside_a_known_table_is_exit_4(tmp_path, capsys
     code, recording = imported(tmp_path, PROSE + SOLARIS + PROSE + "\n" + unknown + PROSE)
     assert code == EXIT_INCOMPLETE
     begin = (PROSE + SOLARIS + PROSE + "\n").count("\n") + 1
-    said = capsys.readouterr().err
+    text = capsys.readouterr().err
     first, last = next(
         (int(words[0]), int(words[2]))
-        for line in said.split("\n")
+        for line in text.split("\n")
         if "look like a distribution" in line
         for words in [line.partition("lines ")[2].split()]
     )
@@ -407,7 +407,7 @@ def test_nothing_taken_is_exit_5(tmp_path, unknown):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_no_sample_of_a_known_tool_is_said_to_be_incomplete(tmp_path, name):
+def test_no_sample_of_a_known_tool_is_reported_as_incomplete(tmp_path, name):
     asked = ImportOptions(unit="us", events=PAIR.events if name == "ftrace" else None)
     code, _ = imported(tmp_path, PROSE + SAMPLES[name] if not SAMPLES[name].startswith("{") else SAMPLES[name], asked)
     assert code == EXIT_DONE
@@ -483,8 +483,8 @@ def test_a_damaged_row_is_named_and_exit_4(tmp_path, capsys, name, line, wrong):
     lines[line - 1] = lines[line - 1].replace(*wrong)
     code, _ = imported(tmp_path, "".join(lines))
     assert code == EXIT_INCOMPLETE
-    said = capsys.readouterr().err
-    assert any(f"line {line}" in one and "not understood" not in one for one in said.splitlines())
+    text = capsys.readouterr().err
+    assert any(f"line {line}" in one and "not understood" not in one for one in text.splitlines())
 
 
 def test_a_damaged_row_of_iostat_leaves_the_other_disks_of_its_report():

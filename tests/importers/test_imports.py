@@ -264,7 +264,7 @@ def test_iostat_of_linux_by_its_columns():
     assert frames((GOLDEN / "iostat.json").read_text())[0].kernel[Flow("vda", "write")].count == 1
 
 
-def test_iostat_of_solaris_tells_the_response_and_both_queues():
+def test_iostat_of_solaris_reports_the_response_and_both_queues():
     frame = only(frames(SOLARIS))
     done = frame.kernel[Flow("c0t0d0", "read")]
     assert (done.count, done.bytes, done.time_us) == (100, 800 * 1024, 100 * 100_000)
@@ -327,7 +327,7 @@ def test_a_document_of_several_kinds_names_the_rest_by_line():
     assert next(found.frames()).health.undecoded_lines == 2
 
 
-def test_all_of_it_may_be_said_by_the_user():
+def test_all_of_it_may_be_reported_by_the_user():
     asked = ImportOptions(unit="us", device="sda", op="write", stage="hba", start=1e9, interval_us=5_000_000)
     frame = only(frames(table([(1, 5)]), asked))
     assert only(frame.histograms) == Series("sda", "write", "hba")
@@ -355,7 +355,7 @@ def test_what_is_no_text_of_a_tool_is_refused_in_a_sentence(raw, why):
         read("", raw=raw)
 
 
-def test_what_a_terminal_was_told_never_comes_through():
+def test_what_a_terminal_was_reported_never_comes_through():
     text = f"\x1b]0;x\x07\x1b[31mresume\x1b[0m(ms)\n{table([(1, 5)])}\x9b31m\n"
     found = read(text)
     frame = only(found.frames())

@@ -228,7 +228,7 @@ def test_a_name_with_a_slash(host, looking):
     assert "cciss/c0d0" in looking.block.devices
 
 
-def test_a_number_that_nobody_knows_is_no_device(host, looking):
+def test_an_unknown_device_number_is_no_device(host, looking):
     host.virtio()
     looking.refresh()
     assert looking.block.device(99, 7) is None
@@ -324,7 +324,7 @@ def test_a_limit_that_was_changed_is_reported_soon(host, looking):
     assert [values(one)["queue_depth"][0] for one in reported] == [3]
 
 
-def test_what_a_driver_was_told_for_all_of_its_devices(host, looking):
+def test_what_a_driver_was_reported_for_all_of_its_devices(host, looking):
     path = host.mptsas()
     host.write(f"{path}/device/queue_depth", "64\n")
     host.write(f"{path}/device/queue_ramp_up_period", "120000\n")

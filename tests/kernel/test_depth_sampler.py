@@ -172,7 +172,7 @@ def test_a_device_that_goes_away_is_dropped(host, passes, monkeypatch, reported)
     assert open_files() == before
 
 
-def test_one_that_comes_back_as_another_is_opened_anew(host, passes, reported):
+def test_one_that_comes_back_as_another_is_opened_again(host, passes, reported):
     set_gauge(host, "vda", column=1, reads=1)
     passes.one(quiet=True)
     host.unplug("vda")
@@ -300,7 +300,7 @@ def test_the_frame_s_own_gauge_counts(host):
     assert sampler.spent() == {}
 
 
-def test_a_read_that_hangs_holds_nobody(host, monkeypatch):
+def test_a_read_that_hangs_does_not_block_the_sampler(host, monkeypatch):
     host.virtio()
     set_gauge(host, "vda", column=1, reads=1)
     hangs, goes_on = threading.Event(), threading.Event()
@@ -346,7 +346,7 @@ def test_this_host_has_the_files():
         assert files.read().in_driver >= 0
 
 
-def test_a_reading_does_not_stand_for_the_time_in_which_nobody_read(host):
+def test_a_sample_does_not_count_for_time_without_samples(host):
     """After a stop of 12 s two seconds are known, one at either end."""
     sampler = DepthSampler(host.proc, host.sys, lambda: 0)
     for mono_us, depth in ((0, 3), (12_000_000, 5)):

@@ -13,7 +13,7 @@ def spent(*readings):
     return time.spent()
 
 
-def test_a_reading_stands_for_the_time_nearest_to_it():
+def test_a_sample_counts_for_the_time_nearest_to_it():
     found = spent((100, 0, 0), (120, 4, 7), (160, 2, 0))
     assert dict(found.in_driver) == {0: 10, 4: 30, 2: 20}
     assert dict(found.queued) == {0: 30, 7: 30}
@@ -29,7 +29,7 @@ def test_reading_more_often_while_it_is_busy_weighs_nothing_twice():
     assert rare.in_driver[8] == 150
 
 
-def test_where_the_queue_is_not_told_apart_it_is_absent():
+def test_where_the_queue_is_not_separated_it_is_absent():
     found = spent((0, 3, None), (10, 3, None))
     assert (dict(found.in_driver), dict(found.queued)) == ({3: 10}, {})
 
@@ -69,7 +69,7 @@ def test_an_interval_is_a_difference():
     assert between(before, time.spent()) == Depths({1: 5, 2: 45}, {0: 5, 5: 45})
 
 
-def test_another_device_of_the_same_name_begins_anew():
+def test_another_device_of_the_same_name_begins_again():
     assert between(spent((0, 1, 0), (900, 1, 0)), spent((500, 1, 0), (510, 1, 0))) == Depths({1: 10}, {0: 10})
 
 

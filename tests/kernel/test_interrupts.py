@@ -104,7 +104,7 @@ def test_four_on_one_line_are_reported_apart_by_their_names(host):
     ]
 
 
-def test_the_function_that_is_left_is_nobodys(host):
+def test_a_function_without_a_device_has_no_device(host):
     host.function("0000:00:02.0", "virtio-pci", irq=11, below=("virtio0",))
     host.function("0000:00:05.0", "novel", irq=11)
     host.irq(11, "virtio0,slow_handler")
@@ -133,7 +133,7 @@ def test_drivers_by_what_their_handlers_are_called(host, driver, handler):
     assert host.shown((11, handler), (11, "slow_handler")) == [("0000:00:05.0", ("slow_handler",)), ("", (handler,))]
 
 
-def test_two_of_one_driver_that_say_no_more_are_not_told_apart(host):
+def test_two_of_one_driver_that_say_no_more_are_not_separated(host):
     host.function("0000:00:05.0", "mptsas", irq=11)
     host.function("0000:00:06.0", "mptsas", irq=11)
     host.irq(11, "ioc0,ioc1")

@@ -103,7 +103,7 @@ def test_identity_is_asked_for_only_when_disks_come_or_go():
     assert machine.asked[-1][-1] == "device_error"
 
 
-def test_a_disk_attached_anew_begins_anew():
+def test_a_disk_attached_again_begins_again():
     machine = Machine(*ILLUMOS)
     machine.disks[1] = machine.disks[1].replace(b"sd:2:sd2:crtime\t41.1", b"sd:2:sd2:crtime\t4900.1")
     sampler = machine.sampler()
@@ -176,7 +176,7 @@ def test_a_disk_whose_counters_make_no_sense_is_left_out_and_counted(number):
     assert sample.undecoded == 1
 
 
-def test_counters_that_went_back_tell_nothing_new():
+def test_counters_that_went_back_report_nothing_new():
     machine = Machine("illumos-disk-2", "illumos-disk-1")
     sampler = machine.sampler()
     interval = difference(sampler.sample(), sampler.sample())

@@ -98,7 +98,7 @@ def test_no_busy_queue_is_not_the_same_as_none_read():
     assert read(idle, idle) == ()
 
 
-def test_a_queue_made_anew_has_counts_of_its_own():
+def test_a_queue_made_again_has_counts_of_its_own():
     again = SECOND.replace(b"zio_write_intr:crtime\t60.1", b"zio_write_intr:crtime\t1199080.5")
     zio = next(one for one in read(FIRST, again) if one.name == "zio_write_intr")
     assert (zio.span_us, zio.executed, zio.time_us, zio.ever) == (0, 0, None, 6200)

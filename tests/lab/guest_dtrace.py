@@ -44,8 +44,8 @@ def dd(path: str) -> None:
 def listed() -> list[str]:
     """Those of HOOKS that DTrace has here."""
     words = [word for hook in HOOKS for word in ("-n", hook)]
-    said = subprocess.run(["dtrace", "-l", *words], capture_output=True, text=True, check=False)
-    rows = [line.split() for line in said.stdout.splitlines()[1:]]
+    text = subprocess.run(["dtrace", "-l", *words], capture_output=True, text=True, check=False)
+    rows = [line.split() for line in text.stdout.splitlines()[1:]]
     return [f"{row[1]}:{':'.join(row[2:])}" for row in rows]
 
 

@@ -57,7 +57,7 @@ def test_all_scripts_of_a_platform_compile_as_one_program(platform):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "output"),
     [
         (r"bio_bcount", "bio_bcounts", "bio_bcounts is not a member"),
         (r"geom_tokens--;", "geom_tokens--", "syntax error"),
@@ -68,7 +68,7 @@ def test_all_scripts_of_a_platform_compile_as_one_program(platform):
         (r"geom_tokens = 40;", "", "geom_tokens"),
     ],
 )
-def test_the_compiler_finds_what_is_planted(old, new, said):
+def test_the_compiler_finds_what_is_planted(old, new, output):
     [geom] = [one for one in SCRIPTS if one.name == "geom"]
 
     def change(text):
@@ -76,4 +76,4 @@ def test_the_compiler_finds_what_is_planted(old, new, said):
         assert n
         return changed
 
-    assert said in compiled("freebsd", geom, change=change)
+    assert output in compiled("freebsd", geom, change=change)

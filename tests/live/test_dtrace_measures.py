@@ -291,9 +291,9 @@ def once(before=(), python=sys.executable, **environ):
         )
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
-    said = [line for line in done.stderr.splitlines() if "starting, nothing is recorded yet" not in line]
-    assert len(said) == 1, said
-    return said[0]
+    sentences = [line for line in done.stderr.splitlines() if "starting, nothing is recorded yet" not in line]
+    assert len(sentences) == 1, sentences
+    return sentences[0]
 
 
 def test_none_where_the_variable_names_nothing():
@@ -310,10 +310,10 @@ def test_a_library_that_this_kernel_does_not_suit_is_named(tmp_path):
     plain = tmp_path / "dtrace"
     plain.write_text(f'#!/bin/sh\n. {IN_CHROOT.parent}/chroots.sh\nenter "$cache/dtrace-sid" dtrace "$@"\n')
     plain.chmod(0o755)
-    said = once(LATMON_DTRACE=str(plain))
-    assert "major_names" in said
-    assert "CONFIG_KALLSYMS_ALL" in said
-    assert said.count("io.d") == 1
+    text = once(LATMON_DTRACE=str(plain))
+    assert "major_names" in text
+    assert "CONFIG_KALLSYMS_ALL" in text
+    assert text.count("io.d") == 1
 
 
 @pytest.mark.skipif(
@@ -332,10 +332,10 @@ def test_without_root(has_sudo):
                 (Path(directory) / name).symlink_to(found)
         roots = os.pathsep.join((environment()["PYTHONPATH"], sysconfig.get_paths()["purelib"]))
         nobody = [shutil.which("setpriv"), "--reuid", "65534", "--regid", "65534", "--clear-groups"]
-        said = once(nobody, SYSTEM_PYTHON, LATMON_DTRACE=str(plain), PATH=directory, PYTHONPATH=roots, HOME=directory)
-    print(said)
-    assert "sudo" in said
-    assert "privileges" in said
+        text = once(nobody, SYSTEM_PYTHON, LATMON_DTRACE=str(plain), PATH=directory, PYTHONPATH=roots, HOME=directory)
+    print(text)
+    assert "sudo" in text
+    assert "privileges" in text
 
 
 def test_auto_takes_it_where_bpftrace_is_refused(tmp_path, disk):

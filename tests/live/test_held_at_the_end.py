@@ -28,7 +28,7 @@ def ages(frames):
 
 @pytest.mark.slow  # 20 s; a frame without a look is tests/tracer/test_controller_last_look.py's
 @frozen
-def test_who_is_held_is_known_to_the_end(disk, tmp_path):  # noqa: F811
+def test_requests_in_flight_are_reported_to_the_end(disk, tmp_path):  # noqa: F811
     with held(disk, tmp_path) as (inner, thaw):
         words = ("--backend", "bpftrace", "--stages", "all", "--device", inner.name)
         with Capture(tmp_path, *words) as capture:
@@ -40,12 +40,12 @@ def test_who_is_held_is_known_to_the_end(disk, tmp_path):  # noqa: F811
                     assert capture.stop() == 0, capture.stderr
                 finally:
                     thaw()
-            frames, said = capture.frames(), capture.report()
+            frames, text = capture.frames(), capture.report()
     (one,) = ages(frames)
     assert (one.device, one.count) == (inner.name, 1)
     assert one.age_us > SLOW_US
     assert f"latmon: {inner.name}: 1 I/O in flight for " in capture.stderr
-    (row,) = said["devices"][inner.name]["in_flight"]
+    (row,) = text["devices"][inner.name]["in_flight"]
     assert row["age_us"] == one.age_us
     if followed:
         assert not one.at_least

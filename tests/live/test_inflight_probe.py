@@ -114,8 +114,8 @@ def test_the_arithmetic(suite, tmp_path):
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     ) as process:
-        said = [json.loads(line) for line in process.stdout if line.startswith(b"{")]
-    reported = [tuple(map(int, one["data"].split())) for one in said if one["type"] == "printf"]
+        sentences = [json.loads(line) for line in process.stdout if line.startswith(b"{")]
+    reported = [tuple(map(int, one["data"].split())) for one in sentences if one["type"] == "printf"]
     assert reported == list(cases.values())
 
 
@@ -141,17 +141,17 @@ def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F8
         time.sleep(0.3)
         process.stdin.close()
         assert process.wait(TIMEOUT_S) == 0
-    said = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines() if line.startswith("{")]
-    maps = {name: values for one in said if one["type"] == "map" for name, values in one["data"].items()}
+    sentences = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines() if line.startswith("{")]
+    maps = {name: values for one in sentences if one["type"] == "map" for name, values in one["data"].items()}
     issued, completed = maps["@inflight_a_in"], maps["@inflight_a_out"]
     busiest = max(issued, key=issued.get)
     assert issued[busiest] > 500
     assert issued[busiest] == completed[busiest] + maps["@inflight_a_merged"].get(busiest, 0)
 
 
-def maps_of(said):
+def maps_of(text):
     """Each map as it was printed last, by device's part and the rest of the key."""
-    return {name: values for one in said if one["type"] == "map" for name, values in one["data"].items()}
+    return {name: values for one in text if one["type"] == "map" for name, values in one["data"].items()}
 
 
 def by_depth(maps, name):
@@ -173,8 +173,8 @@ class Followed:
         found = able(suite, directory)
         values = {"dev0": number(device), "threshold_us": 0, "gate_ns": 200_000_000}
         text = program(("inflight_a", "stages_a"), **values).text()
-        self._said, self._errors = directory / "said", directory / "errors"
-        with self._said.open("w") as output, self._errors.open("w") as errors:
+        self._output, self._errors = directory / "said", directory / "errors"
+        with self._output.open("w") as output, self._errors.open("w") as errors:
             self._process = subprocess.Popen(
                 found.command(text), stdin=subprocess.PIPE, stdout=output, stderr=errors, start_new_session=True
             )
@@ -188,7 +188,7 @@ class Followed:
         assert self._process.wait(TIMEOUT_S) == 0
 
     def said(self):
-        lines = self._said.read_text(errors="replace").splitlines()
+        lines = self._output.read_text(errors="replace").splitlines()
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def maps(self):
@@ -372,7 +372,7 @@ def test_a_request_that_is_held_is_reported_while_it_waits(suite, held, tmp_path
 
 
 @each_bpftrace
-def test_one_that_the_scheduler_lets_wait_tells_how_many_overtook_it(suite, disk, tmp_path):
+def test_one_that_the_scheduler_lets_wait_reports_how_many_overtook_it(suite, disk, tmp_path):
     """mq-deadline holds a read of the idle class back for as long as there are others, up to 10 s."""
     scheduler = Path("/sys/block") / disk.name / "queue/scheduler"
     if "mq-deadline" not in scheduler.read_text():

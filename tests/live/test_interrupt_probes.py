@@ -236,6 +236,6 @@ def test_a_device_without_requests_that_is_created_while_all_stages_are_traced(s
     traced = [frame.traced.histograms[series].count for frame in frames if series in frame.traced.histograms]
     counted = sum(frame.kernel[series[:2]].count for frame in frames if series[:2] in frame.kernel)
     assert WRITES * 0.95 <= sum(traced) <= counted == WRITES
-    said = "; ".join(frame.health.notice for frame in frames)
-    assert "nothing was traced" not in said
-    assert (f"{path.name}: the ages of its I/Os in flight are not known" in said) is (tier(suite) == "c")
+    text = "; ".join(frame.health.notice for frame in frames)
+    assert "nothing was traced" not in text
+    assert (f"{path.name}: the ages of its I/Os in flight are not known" in text) is (tier(suite) == "c")

@@ -124,7 +124,7 @@ def test_what_latmon_and_its_tool_read_is_marked(suite, tmp_path):
 
 
 @pytest.mark.slow
-async def test_it_starts_where_somebody_looks_costs_what_is_reported_and_leaves_nobody(tmp_path):
+async def test_the_tracer_starts_with_a_screen_costs_what_it_reports_and_leaves_no_process(tmp_path):
     with LoopDevice(tmp_path / "image") as device:
         seen = []
         async with BpftraceBackend(Options(interval_us=500_000)) as backend, asyncio.timeout(TIMEOUT_S):

@@ -76,8 +76,8 @@ def attached(suite, directory, device, scripts):
         pytest.skip(f"bpftrace {found.version} has no raw tracepoints with a clock")
     if not (TRACING / "events/block/block_io_start").is_dir():
         pytest.skip("this kernel has no block_io_start")
-    said, errors = directory / "said", directory / "errors"
-    with said.open("w") as output, errors.open("w") as complaints:
+    text, errors = directory / "said", directory / "errors"
+    with text.open("w") as output, errors.open("w") as complaints:
         process = subprocess.Popen(
             found.command(program(scripts, dev0=number(device), **VALUES).text()),
             stdin=subprocess.PIPE,
@@ -88,21 +88,21 @@ def attached(suite, directory, device, scripts):
     try:
         deadline = time.monotonic() + TIMEOUT_S
         # stages_c prints its tick when all is attached, order_a has none.
-        while "ready order" not in said.read_text() or "attached_probes" not in said.read_text():
+        while "ready order" not in text.read_text() or "attached_probes" not in text.read_text():
             if process.poll() is not None:
                 refused(errors)
             assert time.monotonic() < deadline, "it didn't start"
             time.sleep(0.05)
-        yield said
+        yield text
     finally:
         process.stdin.close()
         process.wait(TIMEOUT_S)
 
 
-def windows(said, script):
+def windows(output, script):
     """Full windows, in their order."""
     spec, found = load(data_dir("probes") / f"linux/{script}.yaml").records["issue"], {}
-    for line in said.read_text(errors="replace").splitlines():
+    for line in output.read_text(errors="replace").splitlines():
         text = str(json.loads(line).get("data")) if line.startswith("{") else ""
         if text.startswith("issue "):
             one = record(text.removesuffix("\n"), spec)
@@ -130,11 +130,11 @@ def test_a_scheduler_sorts_and_none_does_not_as_the_kernels_trace_has_it(suite, 
     clock, trace_clock = CLOCKS[load(data_dir("probes") / f"linux/{scripts[-1]}.yaml").clock]
     with LoopDevice(tmp_path / "image", 64 << 20) as device:
         given_four_at_a_time(device, "mq-deadline")
-        with attached(suite, tmp_path, device, scripts) as said, traced_by_the_kernel(device, trace_clock) as kernel:
+        with attached(suite, tmp_path, device, scripts) as text, traced_by_the_kernel(device, trace_clock) as kernel:
             reads(tmp_path, device, "none")
             between = time.clock_gettime_ns(clock) // 1000
             reads(tmp_path, device, "mq-deadline")
-    found = windows(said, scripts[-1])
+    found = windows(text, scripts[-1])
     unsorted = [lba_order(window) for window in found if window[-1].mono_us < between]
     sorting = [lba_order(window) for window in found if window[0].mono_us > between]
     assert unsorted, "no window without a scheduler"

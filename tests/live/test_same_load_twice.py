@@ -25,7 +25,7 @@ SPANS, WINDOWS = 5, 42
 INTERVAL_S = 0.5
 
 
-def test_neighbouring_spans_of_one_load_are_not_told_apart(tmp_path):
+def test_neighbouring_spans_of_one_load_are_not_separated(tmp_path):
     with LoopDevice(tmp_path / "image", 64 << 20) as disk:
         job = {"name": "same", "filename": disk.path, "rw": "randrw", "bs": "4k", "rate_iops": "400,200"}
         seconds = int(SPANS * WINDOWS * INTERVAL_S) + 3

@@ -104,7 +104,7 @@ def test_a_sampled_request_is_traced_at_all_its_hooks(suite, loop, tmp_path):
 @pytest.mark.slow
 @each_bpftrace
 @pytest.mark.parametrize("turn", [0, 1])
-def test_what_is_left_over_in_either_map_is_nobodys_start(suite, loop, tmp_path, turn):
+def test_leftover_starts_in_either_map_are_not_used(suite, loop, tmp_path, turn):
     left = f"((((nsecs / 1000) - 60000000) & 2147483647) << 32) | {8 << 16}"
 
     def seeded(text):
@@ -126,7 +126,7 @@ def test_what_is_left_over_in_either_map_is_nobodys_start(suite, loop, tmp_path,
 
 
 @each_bpftrace
-def test_the_always_on_probe_counts_each_slow_one_and_tells_of_some(suite, loop, tmp_path):
+def test_the_always_on_probe_counts_each_slow_one_and_reports_of_some(suite, loop, tmp_path):
     block_c = manifest("block_c")
     with Attached(suite, tmp_path, block_c, threshold_us=1) as run:
         longest = write(loop.path)

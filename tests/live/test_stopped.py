@@ -114,9 +114,9 @@ def lost_nothing(capture):
     assert [one["reason"] for one in reported["late"]] == ["reader-late"]
     assert reported["late"][0]["duration_s"] >= STOPPED_S
     assert (reported["health"]["lost_events"], reported["health"]["map_full"]) == (0, 0)
-    said = checked(capture)
-    assert "1 read late" in said
-    assert " gap" not in said
+    text = checked(capture)
+    assert "1 read late" in text
+    assert " gap" not in text
     (wide,) = [one for one in capture.frames() if one.late]
     own = sum(
         one.count for one in capture.watch.between(wide.mono_us - wide.dt_us, wide.mono_us, capture.disk).values()
@@ -258,7 +258,7 @@ def test_a_probe_that_can_not_be_kept_running(capture):
 def test_a_collector_that_is_killed_leaves_no_end_line(capture):
     one = capture("procfs")
     assert one.stop(signal.SIGKILL) == -signal.SIGKILL
-    assert any("without a closing line" in said for said in one.report()["damage"])
+    assert any("without a closing line" in text for text in one.report()["damage"])
     assert "without a closing line" in checked(one)
 
 

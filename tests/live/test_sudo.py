@@ -84,35 +84,35 @@ def on_a_terminal(before="", seconds=15.0):
         os.chdir("/")
         words = ["setpriv", "--reuid", NAME, "--regid", NAME, "--init-groups", "sh", "-c", script]
         os.execvpe(words[0], words, {**os.environ, "CODE": CODE, "HOME": "/", "TERM": "dumb"})
-    said, asked, until = "", False, time.monotonic() + seconds
-    while "over\r\n" not in said and time.monotonic() < until:
+    text, asked, until = "", False, time.monotonic() + seconds
+    while "over\r\n" not in text and time.monotonic() < until:
         try:
-            said += os.read(terminal, 4096).decode()
+            text += os.read(terminal, 4096).decode()
         except OSError:
             break
-        if "password for" in said and not asked:
+        if "password for" in text and not asked:
             asked = True
             os.write(terminal, f"{PASSWORD}\n".encode())
     os.close(terminal)
     os.waitpid(pid, 0)
-    return said
+    return text
 
 
 def test_a_rule_without_a_password(user):
     user("NOPASSWD: ALL")
-    said = on_a_terminal()
-    assert "said b'0" in said, said
-    assert "stopped 0." in said or "stopped 1." in said, said
+    text = on_a_terminal()
+    assert "said b'0" in text, text
+    assert "stopped 0." in text or "stopped 1." in text, text
 
 
 @pytest.mark.parametrize("kind", ["tty", "global"])
 def test_the_ticket_of_the_terminal_is_found(user, kind):
     user(f"ALL\nDefaults:{NAME} timestamp_type={kind}")
-    said = on_a_terminal("sudo -v;")
-    assert "said b'0" in said, said
+    text = on_a_terminal("sudo -v;")
+    assert "said b'0" in text, text
 
 
-def test_without_a_ticket_the_reason_is_said(user):
+def test_without_a_ticket_the_reason_is_reported(user):
     user("ALL")
     assert "a password is required" in on_a_terminal()
 
@@ -129,9 +129,9 @@ class Sudoed:
         ids = subprocess.run(["id", "-u", NAME], capture_output=True, text=True, check=True).stdout.strip()
         self.uid = int(ids)
         self.said = directory / "said"
-        with self.said.open("w") as said:
+        with self.said.open("w") as text:
             self.process = subprocess.Popen(
-                words, env=env | {"SUDO_UID": ids, "SUDO_GID": ids}, stdin=subprocess.DEVNULL, stderr=said, cwd="/"
+                words, env=env | {"SUDO_UID": ids, "SUDO_GID": ids}, stdin=subprocess.DEVNULL, stderr=text, cwd="/"
             )
 
     def frames(self):

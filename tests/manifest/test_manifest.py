@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from latmon.manifest.loader import MAX_BYTES, load, load_all
 from latmon.manifest.schema import KeyPart, Parameter, RecordSpec, op_name
-from latmon.model.frame import STAGES, without
+from latmon.model.frame import STAGES, missing_stages
 from latmon.model.histogram import bucket_index
 from latmon.support.errors import ManifestError
 
@@ -157,14 +157,14 @@ def test_the_maximum_has_four_slots_and_each_is_emptied_two_ticks_later(manifest
 
 @each_always_on
 def test_every_stage_is_measured_or_absent_with_a_reason(manifest):
-    found = without(manifest.stages, manifest.absent, manifest.includes)
+    found = missing_stages(manifest.stages, manifest.absent, manifest.includes)
     inside = {inner for stages in manifest.includes.values() for inner in stages}
     assert {*manifest.stages, *inside, *(one.name for one in found)} == set(STAGES)
     assert all(one.reason for one in found)
 
 
 @each_shipped
-def test_what_is_said_of_stages_is_of_its_own(manifest):
+def test_a_manifest_describes_only_its_own_stages(manifest):
     measured = set(manifest.stages)
     assert not measured & manifest.absent.keys()
     assert manifest.includes.keys() <= measured

@@ -21,7 +21,7 @@ def test_the_first_frame_of_a_late_reader_names_every_device():
     assert inventory.complete(frames[-1]).seq == 3
 
 
-def test_a_device_that_went_while_nobody_read_is_not_introduced():
+def test_a_device_removed_between_samples_is_not_reported_as_new():
     carried = carry((frame(1, (SDA, SDB)),), frame(2, (), ("sda",)))
     assert carried.devices == (SDB,)
     assert carried.removed == ("sda",)

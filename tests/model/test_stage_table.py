@@ -29,7 +29,7 @@ def test_columns_fit_and_letters_differ():
     assert by_column({"queue": 3, "hba": 5}, {"hba": D2C}) == {"queue": 3, "D2C": 5}
 
 
-def test_what_an_interval_is_stands_below_a_table():
+def test_the_meaning_of_an_interval_is_below_its_table():
     assert explained("hba", D2C) == "D2C (issue to completion) includes irq, softirq, completion"
     assert explained("queue", ("requeue",)) == "queue includes requeue"
     assert explained("hba", ()) == ""

@@ -15,8 +15,8 @@ from latmon_backends.probe.process import LOOK_S, RefusedError, Silence
 class Probe:
     """It says `said` after so many seconds of the loop's time; None ends it."""
 
-    def __init__(self, said, after_s):
-        self.said, self.after_s, self.stopped = said, after_s, False
+    def __init__(self, text, after_s):
+        self.said, self.after_s, self.stopped = text, after_s, False
 
     async def next(self):
         await asyncio.sleep(self.after_s)
@@ -79,7 +79,7 @@ async def test_one_that_can_not_be_started_again_is_gone(kept):
         kept.check()
 
 
-def test_silence_is_the_time_in_which_somebody_listened():
+def test_silence_counts_only_time_with_a_running_reader():
     now = [0.0]
     silence = Silence(lambda: now[0])
     reported = []
@@ -87,5 +87,5 @@ def test_silence_is_the_time_in_which_somebody_listened():
         now[0] += passed
         reported.append(silence.look())
     assert reported == [LOOK_S, 2 * LOOK_S, 3 * LOOK_S, 3.5 * LOOK_S]
-    silence.heard()
+    silence.reset()
     assert silence.look() == 0

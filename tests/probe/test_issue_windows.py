@@ -74,7 +74,7 @@ def test_devices_have_windows_of_their_own(windows):
     assert spans(windows) == {"sda": (0, 9, 10), "sdb": (100, 119, 20)}
 
 
-def test_a_device_that_is_not_wanted_is_not_told(windows):
+def test_a_device_that_is_not_wanted_is_not_reported(windows):
     assert windows.take(record(1, 1, dev=99))
     assert windows.taken() == {}
 
@@ -116,7 +116,7 @@ def test_one_that_is_torn_is_counted(ticks):
     assert (window.issues, window.losses.undecoded) == ({}, 1)
 
 
-def test_what_a_process_said_to_its_end_is_not_lost(ticks):
+def test_what_a_process_reported_to_its_end_is_not_lost(ticks):
     ticks.take(Printed(f"issue order_c 9 {SDA} 0 800 4096 1500000 32"))
     earlier = ticks.taken()
     assert controller.merged(earlier, controller.EMPTY_WINDOW).issues == earlier.issues

@@ -115,7 +115,7 @@ def test_scripts_tick_each_for_itself_and_their_lines_mix(run):
     assert run.count() == 2
 
 
-def test_what_came_before_a_scripts_first_tick_is_nobodys(tmp_path):
+def test_records_before_a_scripts_first_tick_are_dropped(tmp_path):
     run = Run(tmp_path, begin=False)
     run.hba(9)
     run.tick("stages_c", 0, hba=9)
@@ -210,7 +210,7 @@ def test_losses(run):
     assert run.ticks.taken().losses == Losses()
 
 
-def test_lines_of_nobody_are_nothing(run):
+def test_lines_of_unknown_scripts_are_ignored(run):
     for text in (
         "",
         "tick",
@@ -282,7 +282,7 @@ def bios(tmp_path):
     around = OnDemandSurroundings(map_keys=100, timed=lambda name: name == "sda")
     ticks = OnDemandTicks([load(PROBES / "bios_c.yaml")], {SDA: "sda", DM: "dm-0"}.get, Threads(tmp_path), around)
 
-    def said(*what):
+    def text(*what):
         for one in what:
             if one == "slow":
                 ticks.take(Printed(f"slow bios_c {DM} 0 R 1 4096 1000000 31000000 30000 30000 0 0 4711 dd"))
@@ -293,7 +293,7 @@ def bios(tmp_path):
         window = ticks.taken()
         return len(window.records), sum(window.interval.above.values())
 
-    return said
+    return text
 
 
 def test_a_slow_bio_is_reported_with_the_tick_that_counts_it(bios):

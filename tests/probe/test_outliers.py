@@ -58,9 +58,9 @@ def late(thread=4711, woken_us=DONE_NS // 1000 + 1, delay_us=490, comm="fio", **
     return Record("late", "wakeups_a", {**known, **fields}, text=comm)
 
 
-def settled(joined, ticks=HOLD + 1, hold=HOLD, **how):
+def take_ready(joined, ticks=HOLD + 1, hold=HOLD, **how):
     """Of as many ticks, together."""
-    found = [joined.settled(WALL, NOW_US, hold, **how) for _ in range(ticks)]
+    found = [joined.take_ready(WALL, NOW_US, hold, **how) for _ in range(ticks)]
     return ReadyOutliers(
         tuple(one for each in found for one in each.outliers),
         sum(each.dropped for each in found),
@@ -71,7 +71,7 @@ def settled(joined, ticks=HOLD + 1, hold=HOLD, **how):
 
 def only(joined, *records):
     joined.take(records)
-    (found,) = settled(joined).outliers
+    (found,) = take_ready(joined).outliers
     return found
 
 
@@ -80,7 +80,7 @@ def only(joined, *records):
 
 def test_the_always_on_probe_alone(joined):
     joined.take([always()])
-    assert settled(joined, 1, hold=0) == ReadyOutliers(
+    assert take_ready(joined, 1, hold=0) == ReadyOutliers(
         (
             Outlier(
                 wall=WALL - 10.009,
@@ -115,16 +115,16 @@ def test_records_come_in_any_order_and_up_to_two_ticks_apart(joined, order):
     records = [always(), on_demand(), resumed()]
     found = []
     for n in order:
-        found.append(joined.settled(WALL, NOW_US).outliers)
+        found.append(joined.take_ready(WALL, NOW_US).outliers)
         joined.take([records[n]])
-    found.append(joined.settled(WALL, NOW_US).outliers)
+    found.append(joined.take_ready(WALL, NOW_US).outliers)
     assert [len(each) for each in found] == [0, 0, 0, 1]
     assert found[-1][0].stages_us["resume"] == 500
 
 
 def test_what_is_whole_waits_no_longer_and_what_is_not_waits_two_ticks(joined):
     joined.take([always(), on_demand(), resumed(), always(request=5, sector=9)])
-    assert [len(joined.settled(WALL, NOW_US).outliers) for _ in range(4)] == [1, 0, 1, 0]
+    assert [len(joined.take_ready(WALL, NOW_US).outliers) for _ in range(4)] == [1, 0, 1, 0]
 
 
 def test_a_resume_extends_the_total(joined):
@@ -133,9 +133,9 @@ def test_a_resume_extends_the_total(joined):
     assert sum(found.stages_us.values()) + found.unaccounted_us == found.total_us
 
 
-def test_what_the_on_demand_probe_alone_tells_was_not_above_the_threshold(joined):
+def test_what_the_on_demand_probe_alone_reports_was_not_above_the_threshold(joined):
     joined.take([on_demand(), resumed()])
-    assert settled(joined) == ReadyOutliers()
+    assert take_ready(joined) == ReadyOutliers()
 
 
 def test_bios_speak_for_themselves(joined):
@@ -174,7 +174,7 @@ def test_a_tag_that_is_used_again_at_once_is_another_request(joined):
             )
         ]
     )
-    assert [(one.bytes, one.comm) for one in settled(joined).outliers] == [(1, ""), (2, "second")]
+    assert [(one.bytes, one.comm) for one in take_ready(joined).outliers] == [(1, ""), (2, "second")]
 
 
 def test_a_request_whose_tag_is_reported_of_another_begin_has_no_on_demand_stages(joined):
@@ -182,7 +182,7 @@ def test_a_request_whose_tag_is_reported_of_another_begin_has_no_on_demand_stage
     assert (found.comm, found.stages_us) == ("", {"queue": 1000, "hba": 7999})
 
 
-def test_the_same_begin_may_be_told_with_an_interrupt_between_the_two_ends(joined):
+def test_the_same_begin_may_be_reported_with_an_interrupt_between_the_two_ends(joined):
     stamps = {"begun_ns": DONE_NS - 9_000_000, "done_ns": DONE_NS + 80_000_000}
     assert only(joined, always(begun_ns=DONE_NS - 9_001_000), on_demand(**stamps)).comm == "fio"
 
@@ -191,28 +191,28 @@ def test_begins_are_not_compared_where_the_one_is_the_issue(joined):
     """Without addresses: the always-on probe's I/O begins at its issue there, the tracer's when it is queued."""
     joined.take([always(request=None, begun_ns=DONE_NS - 8_000_000)])
     joined.take([on_demand(request=None, begun_ns=DONE_NS - 9_000_000, done_ns=DONE_NS + 45_000)])
-    assert [one.comm for one in settled(joined).outliers] == ["fio"]
+    assert [one.comm for one in take_ready(joined).outliers] == ["fio"]
 
 
 def test_a_waiter_is_that_of_the_request_that_was_done_then(joined):
     joined.take([always(), resumed(done_ns=DONE_NS + 300_000)])
-    assert [one.stages_us.get("resume") for one in settled(joined).outliers] == [None]
+    assert [one.stages_us.get("resume") for one in take_ready(joined).outliers] == [None]
 
 
 def test_of_several_at_one_place_the_closest_in_time_is_meant(joined):
     joined.take([always(done_ns=DONE_NS + n * 400_000, request=None, bytes=n) for n in range(3)])
     joined.take([on_demand(done_ns=DONE_NS + 410_000, request=None)])
-    assert [one.comm for one in settled(joined).outliers] == ["", "fio", ""]
+    assert [one.comm for one in take_ready(joined).outliers] == ["", "fio", ""]
 
 
 def test_two_of_one_probe_are_two(joined):
     joined.take([always(), always()])
-    assert len(settled(joined).outliers) == 2
+    assert len(take_ready(joined).outliers) == 2
 
 
 def test_they_come_in_the_order_in_which_they_began(joined):
     joined.take([always(request=n, sector=n, total_us=total) for n, total in ((1, 5000), (2, 9000), (3, 7000))])
-    assert [one.sector for one in settled(joined).outliers] == [2, 3, 1]
+    assert [one.sector for one in take_ready(joined).outliers] == [2, 3, 1]
 
 
 def test_one_that_could_not_be_followed_says_why(joined):
@@ -238,11 +238,11 @@ def test_flags_by_the_bits_that_are_given(tmp_path):
     assert only(joined, always(flags=1 << 9)).flags == ("meta",)
 
 
-def test_without_a_total_its_begin_tells_it(joined):
+def test_without_a_total_its_begin_reports_it(joined):
     assert only(joined, always(total_us=None, begun_ns=DONE_NS - 8_999_500)).total_us == 8999
 
 
-def test_an_op_that_is_not_told_is_other(joined):
+def test_an_op_that_is_not_reported_is_other(joined):
     assert only(joined, always(op=None)).op == "other"
 
 
@@ -254,7 +254,7 @@ def test_counts_of_its_device(joined):
 def test_times_that_are_not_their_own_are_left_out(tmp_path):
     joined = Outliers([ALWAYS], NAMES.get, Threads(tmp_path), times=lambda _, op: op != "flush")
     joined.take([always(op=2), always(op=1)])
-    assert [one.op for one in settled(joined).outliers] == ["write"]
+    assert [one.op for one in take_ready(joined).outliers] == ["write"]
 
 
 def test_scripts_that_are_started_later(tmp_path):
@@ -262,7 +262,7 @@ def test_scripts_that_are_started_later(tmp_path):
     joined.take([on_demand()])
     joined.add([ON_DEMAND])
     joined.take([always(), on_demand()])
-    found = settled(joined)
+    found = take_ready(joined)
     assert (len(found.outliers), found.undecoded) == (1, 1)
 
 
@@ -317,9 +317,9 @@ def test_of_hundreds_of_wake_ups_the_longest_are_reported(joined):
     assert [wait.delay_us for wait in waits] == list(range(278, 310))
 
 
-def test_a_wake_up_may_be_told_a_tick_before_its_request(joined):
+def test_a_wake_up_may_be_reported_a_tick_before_its_request(joined):
     joined.take([late(12, DONE_NS // 1000 - 3000, 2900, "kworker")])
-    assert settled(joined, 1) == ReadyOutliers()
+    assert take_ready(joined, 1) == ReadyOutliers()
     assert len(only(joined, always(), on_demand(thread=12)).waits) == 1
     assert only(joined, always(), on_demand(thread=12)).waits == ()
 
@@ -338,14 +338,14 @@ def test_a_wake_up_may_be_told_a_tick_before_its_request(joined):
         resumed(us=None),
     ],
 )
-def test_it_is_counted_and_tells_nothing(joined, odd):
+def test_it_is_counted_and_reports_nothing(joined, odd):
     joined.take([Record(odd.kind, odd.probe, {k: v for k, v in odd.fields.items() if v is not None})])
-    assert settled(joined) == ReadyOutliers(undecoded=1)
+    assert take_ready(joined) == ReadyOutliers(undecoded=1)
 
 
-def test_a_device_without_a_name_is_nobodys(joined):
+def test_an_outlier_of_a_device_without_a_name_is_dropped(joined):
     joined.take([always(dev=GHOST)])
-    assert settled(joined) == ReadyOutliers()
+    assert take_ready(joined) == ReadyOutliers()
 
 
 def test_what_waits_is_bounded(joined, monkeypatch):
@@ -353,18 +353,18 @@ def test_what_waits_is_bounded(joined, monkeypatch):
     joined.take([always(request=n, sector=n) for n in range(1, 6)])
     joined.take([late(n) for n in range(5)])
     joined.take([resumed(request=n, sector=n + 100) for n in range(5)])
-    found = settled(joined)
+    found = take_ready(joined)
     assert (len(found.outliers), found.dropped, found.lost) == (3, 2, 4)
     joined.take([slow("bios_a", request=n, sector=n) for n in range(1, 5)])
-    assert settled(joined).dropped == 1
+    assert take_ready(joined).dropped == 1
     joined.take([on_demand(request=n, sector=n) for n in range(1, 5)])
-    assert (found := settled(joined)).lost == 1
+    assert (found := take_ready(joined)).lost == 1
     assert found.dropped == 0
 
 
 def test_nothing_is_kept_that_is_reported(joined):
     joined.take([always(), on_demand(), resumed(request=9, sector=9), late()])
-    settled(joined, HOLD + 2)
+    take_ready(joined, HOLD + 2)
     assert not any((joined._reported, joined._places, joined._resumed, joined._late))
 
 
@@ -392,7 +392,7 @@ def test_any_lines_become_rows_that_add_up(tmp_path_factory, ticks):
     found = []
     for one in [*ticks, None, None, None, None]:
         if one is None:
-            found.extend(joined.settled(WALL, NOW_US).outliers)
+            found.extend(joined.take_ready(WALL, NOW_US).outliers)
         else:
             joined.take([one])
     for row in found:
@@ -405,11 +405,11 @@ def test_any_lines_become_rows_that_add_up(tmp_path_factory, ticks):
 # A flood
 
 
-def test_a_traced_one_stands_in_for_one_without_stages(joined):
+def test_a_traced_outlier_replaces_one_without_stages(joined):
     joined.take(
         [always(request=1, sector=8), always(request=2, sector=16, total_us=9500), on_demand(request=3, sector=24)]
     )
-    found = settled(joined, flood=True).outliers
+    found = take_ready(joined, flood=True).outliers
     assert len(found) == 2
     assert sorted(one.sector for one in found) == [16, 24]
     (whole,) = (one for one in found if one.sector == 24)
@@ -420,10 +420,10 @@ def test_a_traced_one_stands_in_for_one_without_stages(joined):
 @pytest.mark.parametrize("fields", [{"total_us": 8999}, {"op": 0}, {"dev": DM}, {"queue_us": 1002}])
 def test_it_is_above_the_threshold_and_of_the_same_kind(joined, fields):
     joined.take([always(request=1, sector=8), on_demand(request=3, sector=24, **fields)])
-    (found,) = settled(joined, flood=True).outliers
+    (found,) = take_ready(joined, flood=True).outliers
     assert found.sector == 8
 
 
-def test_one_of_which_both_tell_stands_in_for_nobody(joined):
+def test_an_outlier_that_both_probes_report_replaces_no_other(joined):
     joined.take([always(), on_demand(), always(request=1, sector=8)])
-    assert [one.sector for one in settled(joined, flood=True).outliers] == [2048, 8]
+    assert [one.sector for one in take_ready(joined, flood=True).outliers] == [2048, 8]

@@ -81,11 +81,11 @@ def test_a_stat_that_is_none(tmp_path, line):
     assert read(tmp_path, 5) is None
 
 
-def test_a_thread_that_nobody_knows(known):
+def test_an_unknown_thread(known):
     assert known.of(77) == Thread(77, "", "", -1)
 
 
-def test_a_record_tells_it(known):
+def test_a_record_reports_it(known):
     known.learn(record(priority=49, policy=1, flags=KTHREAD))
     assert known.of(12) == Thread(12, "ksoftirqd/0", "fifo", 49)
     known.learn(record(13, "fio", policy=5, flags=0x40))

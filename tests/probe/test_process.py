@@ -89,7 +89,7 @@ async def test_the_end_is_seen_when_it_happens():
             assert await one.complaints() == ["bad"]
 
 
-async def test_a_signal_is_reported_as_a_shell_tells_it():
+async def test_a_signal_is_reported_as_a_shell_reports_it():
     async with child("kill -ABRT $$") as one:
         await whole(one)
         assert await one.returncode() == 128 + signal.SIGABRT
@@ -122,10 +122,10 @@ async def test_complaints_are_bounded_and_clean():
         r"i=0; while [ $i -lt 500 ]; do echo line $i >&2; i=$((i+1)); done; printf '\033[2J\377\n' >&2"
     ) as one:
         await whole(one)
-        said = await one.complaints()
-    assert len(said) == 60
-    assert said[0] == "line 441"
-    assert said[-1] == r"\x1b[2J\xff"
+        text = await one.complaints()
+    assert len(text) == 60
+    assert text[0] == "line 441"
+    assert text[-1] == r"\x1b[2J\xff"
 
 
 async def test_a_flood_of_complaints_doesnt_stop_the_tool():
@@ -195,7 +195,7 @@ async def test_nothing_of_the_shim_is_left():
 
 
 @linux
-async def test_nobody_waits_beside_a_tool_that_has_ended():
+async def test_the_shim_ends_with_its_tool():
     async with child("exit 0", "ended") as one:
         await whole(one)
         await one.returncode()
@@ -226,8 +226,8 @@ def test_the_parents_sigkill_ends_the_tool(script):
         env={**os.environ, "PYTHONPATH": str(ROOT / "backends") + os.pathsep + str(ROOT)},
         stdout=subprocess.PIPE,
     ) as parent:
-        said = parent.stdout.readline()
-        assert said
+        text = parent.stdout.readline()
+        assert text
         assert marked(mark)
         parent.kill()
         parent.wait()
@@ -239,12 +239,12 @@ async def test_what_is_done_after_the_tool_is_done_also_after_its_kill(tmp_path)
     command = ["sh", "-c", f"echo $$; {IGNORES_TERM}"]
     one = await Child.start(shimmed(command, {}, sudo=False, grace_s=0.1, after=f"echo $p >{tmp_path}/gone; "))
     try:
-        said = b""
-        while b"up" not in said:
-            said += await one.read()
+        text = b""
+        while b"up" not in text:
+            text += await one.read()
     finally:
         await one.stop()
-    assert (tmp_path / "gone").read_bytes().split() == said.split()[:1]
+    assert (tmp_path / "gone").read_bytes().split() == text.split()[:1]
     assert await one.returncode() == 128 + signal.SIGKILL
 
 
@@ -305,7 +305,7 @@ async def test_who_is_asked_has_the_time_that_it_takes_and_who_is_hung_up_on_has
 
 
 @linux
-async def test_a_stop_that_is_cancelled_leaves_nobody():
+async def test_a_cancelled_stop_leaves_no_process():
     async with child(IGNORES_TERM, "cancelled") as one:
         await one.read()
         stopping = asyncio.create_task(one.stop())
@@ -338,7 +338,7 @@ async def test_who_is_cancelled_while_it_starts_leaves_nothing(turns):
 
 
 @linux
-async def test_a_tool_goes_on_printing_for_a_while_when_nobody_reads(tmp_path):
+async def test_a_tool_can_print_for_a_while_without_a_reader(tmp_path):
     """12 s of ticks are more than the 64 KiB of a pipe; a tool that waits in its write loses events."""
     done = tmp_path / "done"
     async with child(f"head -c 500000 /dev/zero; touch {done}; sleep 60"), asyncio.timeout(30):

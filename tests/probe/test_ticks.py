@@ -167,7 +167,7 @@ def test_stamps_that_go_back_or_are_of_the_future_are_none(at_us):
     assert window.interval.seen == {READ: Completed(3, 0)}
 
 
-def test_what_came_before_the_first_tick_is_nobodys():
+def test_records_before_the_first_tick_are_dropped():
     run = Run(count=7)
     assert run.tick(0, 9).interval.seen == {READ: Completed(2, 0)}
 
@@ -257,7 +257,7 @@ def test_slow_ios_are_of_the_window_in_which_they_are_reported():
 
 
 @pytest.mark.usefixtures("looking")
-def test_slow_ios_of_before_the_first_tick_are_nobodys_and_of_the_end_are_the_last_windows():
+def test_slow_ios_before_the_first_tick_are_dropped_and_those_at_the_end_belong_to_the_last_window():
     run = Run()
     run.tick(0)
     slow(run, 1_100_000_000)

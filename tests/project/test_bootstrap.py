@@ -165,7 +165,7 @@ def test_an_interrupted_set_up_is_finished_next_time(debian):
     assert debian.bootstrap("run").returncode == 0
 
 
-def test_a_venv_whose_python_is_gone_is_made_anew(debian):
+def test_a_venv_whose_python_is_gone_is_made_again(debian):
     debian.bootstrap("run")
     (debian.checkout / ".venv/bin/python").unlink()
     (debian.checkout / ".venv/bin/python").symlink_to("/nonexistent/python3")
@@ -196,11 +196,11 @@ class TestFilesOfOthers:
         assert debian.bootstrap("run").returncode == 0
         return debian
 
-    def refused(self, host, said, **env):
+    def refused(self, host, text, **env):
         done = host.bootstrap("run", **env)
         assert done.returncode == 3, done.stderr
         assert "is not used as root, because " in done.stderr
-        assert said in done.stderr
+        assert text in done.stderr
         assert len(done.stderr.splitlines()) == 1
         assert host.calls == [], "something was run"
         return True
@@ -309,7 +309,7 @@ class TestBpftrace:
         assert f"going on with the kernel's counters (procfs). To have it: sudo {MANAGERS[manager][1]}" in result.stderr
         assert host.calls_of(manager) == []
 
-    def test_failing_is_said_with_its_reason_and_not_tried_at_every_start(self, host, manager):
+    def test_failing_is_reported_with_its_reason_and_not_tried_at_every_start(self, host, manager):
         host.command(manager, MANAGER)
         host.mark("install-fails")
         first = host.bootstrap("run")
@@ -462,7 +462,7 @@ def test_another_user_runs_what_root_set_up(debian, request):
     assert "LATMON_VENV" in refused.stderr
 
 
-def test_a_read_only_checkout_is_said_and_another_place_works(read_only):
+def test_a_read_only_checkout_is_reported_and_another_place_works(read_only):
     refused = read_only.bootstrap("run", "demo")
     assert refused.returncode == 3, refused.stderr
     assert "can't write to" in refused.stderr

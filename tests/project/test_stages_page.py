@@ -40,14 +40,14 @@ def doctors(name="block_a", tier="A"):
 @pytest.mark.parametrize(("name", "column"), ALWAYS.items())
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_is_always_measured(name, column, stage):
-    said, reported = ROWS[stage][column], doctors(name)[stage].always
-    said = ROWS[stage][0] if said == "the same" else said
-    if said == "-" or said.startswith("in "):
+    text, reported = ROWS[stage][column], doctors(name)[stage].always
+    text = ROWS[stage][0] if text == "the same" else text
+    if text == "-" or text.startswith("in "):
         assert reported.startswith("no: ")
-        assert said == "-" or said in reported
-    elif said.startswith("as "):
-        assert reported == f"yes {said}"
-    elif inside := re.match(r"with (.*) in it", said):
+        assert text == "-" or text in reported
+    elif text.startswith("as "):
+        assert reported == f"yes {text}"
+    elif inside := re.match(r"with (.*) in it", text):
         assert reported == f"yes, with {inside[1]} in it"
     else:
         assert reported == "yes"
@@ -56,9 +56,9 @@ def test_what_is_always_measured(name, column, stage):
 @pytest.mark.parametrize(("tier", "column"), ON_DEMAND.items())
 @pytest.mark.parametrize("stage", STAGES)
 def test_what_is_traced(tier, column, stage):
-    said, reported = ROWS[stage][column], doctors(tier=tier)[stage].traced[tier]
-    assert (said == "-") == reported.startswith("no: ")
-    for script in re.findall(r"\w+_[ac]\b", said):
+    text, reported = ROWS[stage][column], doctors(tier=tier)[stage].traced[tier]
+    assert (text == "-") == reported.startswith("no: ")
+    for script in re.findall(r"\w+_[ac]\b", text):
         assert script in reported
 
 

@@ -88,8 +88,8 @@ def test_a_recording_answers_as_what_was_kept_live(recorded):
 
 
 def test_moments_are_named_for_what_they_are():
-    said = [(one.kind, one.text) for one in kept().moments]
-    assert said == [
+    sentences = [(one.kind, one.text) for one in kept().moments]
+    assert sentences == [
         ("mark", "mark: changed max_vec"),
         ("restart", "the probe was restarted"),
         ("lost", "lost: 7 events"),
@@ -118,7 +118,7 @@ def test_it_forgets_by_time_and_by_bytes_and_keeps_the_devices():
     assert waiting is not archive.waiting(at_us)[1]
 
 
-def test_another_boot_starts_anew():
+def test_another_boot_starts_again():
     archive = kept()
     archive.append(frame(2))
     assert [one.seq for one in archive.frames(0, 10**18)] == [2]
@@ -268,7 +268,7 @@ def test_a_disk_with_little_room_is_left_alone(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_saved_redacted_names_nobody(tmp_path):
+def test_a_redacted_save_has_no_names(tmp_path):
     save(kept().frames(0, 10**18), replace(ORIGIN, host="sekret"), tmp_path / "saved", redact=True)
     assert open_recording(tmp_path / "saved").origin.host == "redacted"
 

@@ -33,10 +33,10 @@ def run(*words):
         [sys.executable, RUN, *map(str, words)], capture_output=True, text=True, check=False, timeout=300
     )
     assert "Traceback" not in done.stderr, done.stderr
-    *said, peak = done.stderr.splitlines()
+    *text, peak = done.stderr.splitlines()
     assert int(peak) <= MAX_KB
-    assert all(line.isprintable() for line in (*done.stdout.splitlines(), *said))
-    return done.returncode, done.stdout, said
+    assert all(line.isprintable() for line in (*done.stdout.splitlines(), *text))
+    return done.returncode, done.stdout, text
 
 
 @pytest.mark.parametrize("name", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in HOSTILE])

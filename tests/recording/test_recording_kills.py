@@ -224,10 +224,10 @@ def test_a_capture_ends_when_a_disk_stays_full(disk):
         wait_for(path)
         time.sleep(1.5)
         fill(place)
-        said = latmon.stderr.read().decode()
+        text = latmon.stderr.read().decode()
     assert latmon.returncode == 4
-    assert "are free beside" in said
-    assert "Traceback" not in said
+    assert "are free beside" in text
+    assert "Traceback" not in text
     assert len(windows(path)) >= 9
     found, _ = survey(open_recording(path))
     assert [one.what for one in found.damages] == [UNCLOSED]

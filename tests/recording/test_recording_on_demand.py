@@ -40,7 +40,7 @@ def write(path: Path) -> None:
 
 
 @given(ON_DEMAND_FRAMES)
-def test_what_on_demand_probes_tell_comes_back_as_it_was(one):
+def test_what_on_demand_probes_report_comes_back_as_it_was(one):
     assert decode_frame(parse(to_bytes(encode_frame(one)))) == one
 
 
@@ -182,9 +182,9 @@ def _poisoned(value):
 
 def test_no_string_can_do_anything_but_be_shown():
     line = {**WINDOW, **_poisoned(json.loads(json.dumps(encode_on_demand(ON_DEMAND))))}
-    said = json.dumps(encode_frame(decode_frame(line)), ensure_ascii=False)
-    assert ESCAPE[1:4] in said
-    assert is_clean(said)
+    text = json.dumps(encode_frame(decode_frame(line)), ensure_ascii=False)
+    assert ESCAPE[1:4] in text
+    assert is_clean(text)
 
 
 _KEYS = st.sampled_from(["rows", "n", "b", "pid", "run"])

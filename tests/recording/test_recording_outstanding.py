@@ -226,9 +226,9 @@ def test_no_string_can_do_anything_but_be_shown():
         "in_flight": {"oldest": [{"l": [ESCAPE, ESCAPE], "comm": ESCAPE, "flags": [ESCAPE]}]},
         "issues": {ESCAPE: {"ops": [ESCAPE], "n": [1, 2, 3, 0, 5]}},
     }
-    said = json.dumps(encode_frame(decode_frame(line)), ensure_ascii=False)
-    assert ESCAPE[1:4] in said
-    assert is_clean(said)
+    text = json.dumps(encode_frame(decode_frame(line)), ensure_ascii=False)
+    assert ESCAPE[1:4] in text
+    assert is_clean(text)
 
 
 _SCRAPS = st.recursive(

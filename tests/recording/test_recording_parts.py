@@ -109,7 +109,7 @@ def test_summed_it_comes_to_the_same(tmp_path):
     assert parts.damage == []
 
 
-def test_damage_names_its_part_and_a_missing_end_is_said_as_ever(tmp_path):
+def test_damage_names_its_part_and_a_missing_end_is_reported_as_ever(tmp_path):
     paths = [part(tmp_path, 1, (0, 1)), part(tmp_path, 2, (2, 3), close=False)]
     paths[0].write_bytes(paths[0].read_bytes()[:-5])
     parts = open_parts(paths)

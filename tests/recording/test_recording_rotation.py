@@ -165,7 +165,7 @@ def test_a_file_with_the_name_and_the_inode_number_of_a_part_is_left_alone(tmp_p
 
 
 @pytest.mark.usefixtures("small")
-def test_a_part_that_somebody_removes_is_let_go_at_once_and_all_are_at_the_end(tmp_path):
+def test_a_removed_part_is_released_at_once_and_all_at_the_end(tmp_path):
     def held():
         found = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
         return [one.name for one in found if tmp_path in one.parents]
@@ -260,7 +260,7 @@ def killed_at(call, number, directory, frames):
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("call", CALLS)
-def test_whoever_is_killed_at_any_step_of_a_rotation_leaves_each_window_once(tmp_path, call):
+def test_a_kill_at_any_step_of_a_rotation_leaves_each_window_once(tmp_path, call):
     frames = [noisy(seq) for seq in range(50)]
     for number in range(0, 200, CALLS[call]):
         directory = tmp_path / f"{call}{number}"
@@ -362,7 +362,7 @@ def test_a_device_that_goes_with_the_first_window_of_a_part_is_gone_for_who_read
 
 
 @pytest.mark.usefixtures("small")
-def test_redacted_parts_don_t_tell_the_file_s_name(tmp_path):
+def test_redacted_parts_don_t_report_the_file_s_name(tmp_path):
     path = tmp_path / "db-07.latmon.jsonl.gz"
     taken = Rotation.create(path, ORIGIN, Limits(max_size=48_000, redact=True))
     for seq in range(8):

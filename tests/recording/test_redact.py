@@ -56,7 +56,7 @@ def redacted(request, tmp_path):
     return [gzip.decompress(one.read_bytes()).decode() for one in sorted(tmp_path.iterdir())], path
 
 
-def test_nobody_is_named(redacted):
+def test_redaction_removes_all_names(redacted):
     texts, _ = redacted
     for text in texts:
         assert re.findall(r"[^\"]*(?:sekret|4211777|10\.9\.8)[^\"]*", text) == []

@@ -282,8 +282,8 @@ def hangs(seed: int, minutes: int, *, probe: str):
 
 
 def waited(path) -> bool:
-    said = json.loads(report(one := open_recording(path), one))
-    return any("in_flight_longest" in reported for reported in said["devices"].values())
+    text = json.loads(report(one := open_recording(path), one))
+    return any("in_flight_longest" in reported for reported in text["devices"].values())
 
 
 @pytest.mark.parametrize("probe", ["all", "some", "none", "late"])
@@ -340,7 +340,7 @@ def test_a_roll_up_says_how_many_bytes_it_stands_for(tmp_path):
 def test_damage_is_read_around_and_nothing_comes_twice(tmp_path, what):
     path = written(tmp_path / "r", Load(2, on_demand=False).frames(40))
     whole = open_recording(path)
-    said = report(whole, whole)
+    text = report(whole, whole)
     found = _members(path)
     at, head = next((at, head) for at, head in found if head.stands_for)
     data = bytearray(path.read_bytes())
@@ -354,7 +354,7 @@ def test_damage_is_read_around_and_nothing_comes_twice(tmp_path, what):
         assert sum(isinstance(one, Minute) for one in items) == 1
         assert report(recording, items) == report(recording, recording)
     else:  # the sum has the window that can't be read; the windows have what the sum said
-        assert report(recording, items) == said
+        assert report(recording, items) == text
         assert (len(recording.damage) == 1) is (what == "roll-up")
 
 

@@ -171,7 +171,7 @@ def test_outstanding_is_weighed_by_time(summary_of):
     }  # fmt: skip
 
 
-def test_outstanding_that_nobody_knows_is_absent(summary_of):
+def test_unknown_outstanding_is_absent(summary_of):
     assert "outstanding" not in summary_of(frame(0, outstanding={"sda": Outstanding(None, None)}))["devices"]["sda"]
 
 
@@ -207,11 +207,11 @@ def test_gaps_of_every_kind_are_listed(summary_of):
 def test_what_makes_a_capture_incomplete(summary_of, health, gap, lost):
     summary = summary_of(frame(0, health=health, gap=gap))
     assert incomplete(summary) is lost
-    said = " ".join(render_text(summary).split())
+    text = " ".join(render_text(summary).split())
     causes = ("1 event lost",) * bool(health.lost_events) + ("1 map update lost",) * bool(health.map_full)
     causes += ("s in 1 gap",) * bool(gap)
-    assert all(f"INCOMPLETE: {one}" in said or f"{one}; sums and counts" in said for one in causes)
-    assert ("INCOMPLETE" in said) is lost
+    assert all(f"INCOMPLETE: {one}" in text or f"{one}; sums and counts" in text for one in causes)
+    assert ("INCOMPLETE" in text) is lost
     assert ("records dropped 9" in " ".join(render_text(summary).split())) is bool(health.dropped_records)
 
 
@@ -233,11 +233,11 @@ def test_what_was_not_measured_is_null(summary_of):
     assert (health["self_cpu_percent"], health["probe_ns_per_io"]) == (None, None)
 
 
-def test_what_was_said_while_it_measured_is_listed(summary_of):
-    said = replace(counted(1), health=Health(notice="stages: nothing was traced for 3.0 s"))
-    summary = summary_of(counted(0), said, counted(2))
+def test_what_was_reported_while_it_measured_is_listed(summary_of):
+    text = replace(counted(1), health=Health(notice="stages: nothing was traced for 3.0 s"))
+    summary = summary_of(counted(0), text, counted(2))
     (one,) = summary["notices"]  # and nothing of windows in which nothing was said
-    assert (one["text"], one["time"]) == ("stages: nothing was traced for 3.0 s", rfc3339(said.wall))
+    assert (one["text"], one["time"]) == ("stages: nothing was traced for 3.0 s", rfc3339(text.wall))
     assert "notices: 1970" in " ".join(render_text(summary).split())
 
 
@@ -299,12 +299,12 @@ def test_the_text_says_what_each_number_includes(summary_of):
 def test_less_coverage_names_where_its_causes_are(summary_of):
     summary = summary_of(frame(0))
 
-    def said(seen):
+    def text(seen):
         share = {"coverage": seen / 10_000, "completions": {"seen": seen, "kernel": 10_000}}
         return " ".join(render_text({**summary, "health": {**summary["health"], **share}}).split())
 
-    assert "causes: docs/COVERAGE.md" in said(9_989)
-    assert "docs/COVERAGE.md" not in said(9_991)
+    assert "causes: docs/COVERAGE.md" in text(9_989)
+    assert "docs/COVERAGE.md" not in text(9_991)
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -374,7 +374,7 @@ def test_a_capture_that_was_killed_before_its_first_window_has_a_report(tmp_path
     assert "ended without a closing line" in capsys.readouterr().out
 
 
-def test_what_was_seen_and_not_timed_is_said(summary_of):
+def test_what_was_seen_and_not_timed_is_reported(summary_of):
     seen = {Flow("sda", "write"): Completed(110, 1)}
     series = Series("sda", "write", "total")
     summary = summary_of(frame(0, seen=seen, histograms={series: Histogram.of({40: 100})}))
@@ -390,9 +390,9 @@ def test_a_window_that_was_read_late_is_no_gap(tmp_path):
     summary = summarise(recording)
     assert (summary["gaps"], incomplete(summary)) == ([], False)
     assert summary["late"] == [{"start": rfc3339(wide.wall - 13), "duration_s": 13.0, "reason": "reader-late"}]
-    said = render_text(summary)
-    assert "1 window was read late (reader-late), 13 s wide; nothing is missing" in " ".join(said.split())
-    assert "INCOMPLETE" not in said
+    text = render_text(summary)
+    assert "1 window was read late (reader-late), 13 s wide; nothing is missing" in " ".join(text.split())
+    assert "INCOMPLETE" not in text
     found, passages = survey(recording)
     assert found.clean
     assert any("2, 14 s in all, 1 read late" in line for line in reported(recording.path, found, passages))

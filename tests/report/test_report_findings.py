@@ -105,8 +105,8 @@ def test_a_command_keeps_its_blanks_and_has_a_line_of_its_own(monkeypatch):
 def test_none_is_reported_where_rules_were_asked(monkeypatch):
     assert evaluated(monkeypatch, ())["findings"] == []
     assert evaluated(monkeypatch, (), n=0) == {}
-    said = " ".join(" ".join(as_text(evaluated(monkeypatch, (), minutes=True))).split()).replace("- ", "-")
-    assert said == (
+    text = " ".join(" ".join(as_text(evaluated(monkeypatch, (), minutes=True))).split()).replace("- ", "-")
+    assert text == (
         "findings: none (0 of 10 rules evaluated, minute by minute; not evaluated: tick-quantum, peer-outlier (no "
         "latencies were timed), starved-io, completion-wakeup, softirq-delay, slow-shared-handler, requeue-storm "
         "(stages were not traced), outstanding-ceiling, bottleneck-above-device (outstanding I/Os were not counted), "
@@ -146,14 +146,14 @@ def test_all_forms_judge_the_same_items(monkeypatch, tmp_path):
 def test_the_text_fits_a_ticket(monkeypatch):
     lines = as_text(evaluated(monkeypatch, (SICK,)))
     assert all(len(line) <= 79 for line in lines)
-    said = " ".join(" ".join(lines).split())
-    assert "WARNING completion-wakeup sdc 2001-09-09T01:46:44.000Z to 2001-09-09T01:46:54.000Z" in said
+    text = " ".join(" ".join(lines).split())
+    assert "WARNING completion-wakeup sdc 2001-09-09T01:46:44.000Z to 2001-09-09T01:46:54.000Z" in text
     for fact in SICK.facts:
-        assert f"- {fact.said}" in said
-    assert "- it took long (of 1,234)" in said
-    assert "shown on: stages screen, sdc, 100 ms and more" in said
-    assert "next: raise its priority (risk: starves others of its class)" in said
-    assert "refuted by: a tail that stays" in said
+        assert f"- {fact.text}" in text
+    assert "- it took long (of 1,234)" in text
+    assert "shown on: stages screen, sdc, 100 ms and more" in text
+    assert "next: raise its priority (risk: starves others of its class)" in text
+    assert "refuted by: a tail that stays" in text
 
 
 def test_the_page_says_the_same_and_escapes_it(monkeypatch):
@@ -178,5 +178,5 @@ def test_samples_are_reported_once():
 @pytest.mark.parametrize("render", [as_text, as_html])
 def test_many_are_bounded(monkeypatch, render):
     many = tuple(Finding("starved-io", WARNING, f"sd{i}", "s", (), Where("overview"), (), "r") for i in range(60))
-    said = render(evaluated(monkeypatch, many))
-    assert re.search(r"and \d+ more", said if isinstance(said, str) else said[-1])
+    text = render(evaluated(monkeypatch, many))
+    assert re.search(r"and \d+ more", text if isinstance(text, str) else text[-1])

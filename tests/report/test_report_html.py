@@ -173,13 +173,13 @@ def test_a_page_is_balanced_needs_nothing_from_outside_and_can_be_read_aloud(nam
 def test_foreign_text_is_text(hostile):
     page = page_of(hostile)
     parsed = Page(page)
-    said = " ".join(parsed.text)
+    text = " ".join(parsed.text)
     for evil in (EVIL[0], EVIL[1], EVIL[2], EVIL[4], EVIL[5]):
-        assert evil in said
+        assert evil in text
     assert "\u202e" not in page
 
 
-def said(q, name):
+def quantile_text(q, name):
     """As the text report, but a quantile that is the exact maximum to the digit."""
     exact = q[name] is None or q[name] == q["max"]
     return time_of(q[name]) if exact else in_words(formatting.cell(q, name))
@@ -201,7 +201,7 @@ def test_every_number_is_that_of_the_json_and_a_quantile_has_the_text_s_digits(r
                 expected = [
                     f"{q['count']:,}",
                     time_of(q["mean"]),
-                    *(said(q, at) for at in QUANTILES),
+                    *(quantile_text(q, at) for at in QUANTILES),
                     time_of(q["max"]),
                 ]
                 assert reported[name][: len(expected)] == expected
@@ -248,16 +248,16 @@ def test_an_outlier_of_which_little_is_known_has_a_row(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "text"),
     [
         ({"total_us": 1_238_997}, "2 us more than the total"),
         ({"total_us": 1_239_003}, "4 us less than the total"),
         ({"stages_us": {}, "unaccounted_us": 1_238_999}, "unaccounted 1.238999 s = 1.238999 s"),
     ],
 )
-def test_the_sum_of_an_outlier_says_what_is_missing(tmp_path, changed, said):
+def test_the_sum_of_an_outlier_says_what_is_missing(tmp_path, changed, text):
     page = page_of(record(tmp_path / "r", frame(0, outliers=(outlier(**changed),), thresholds_us={"sdc": 20_000})))
-    assert said in page
+    assert text in page
     assert "-2 us" not in page
 
 
@@ -386,6 +386,6 @@ def test_the_time_from_issue_to_completion_is_not_called_hba_in_text_or_html(tmp
     summary = summarise(open_recording(path))
     assert summary["devices"]["sda"]["ops"]["read"]["stages"]["hba"]["includes"] == ["irq", "softirq", "completion"]
     html = re.sub(r"<style.*?</style>|<[^>]*>", " ", page_of(path), flags=re.DOTALL)
-    for said in (" ".join(render_text(summary).split()), html):
-        assert "hba" not in said
-        assert "D2C (issue to completion) includes irq, softirq, completion" in said
+    for text in (" ".join(render_text(summary).split()), html):
+        assert "hba" not in text
+        assert "D2C (issue to completion) includes irq, softirq, completion" in text

@@ -48,7 +48,7 @@ def summary_of(tmp_path):
     return made
 
 
-def test_what_nobody_measured_is_not_there(summary_of):
+def test_unmeasured_values_are_absent(summary_of):
     summary = summary_of(frame(0))
     assert not NEW_KEYS & set(summary)
     assert not {"suppressed", "untraced_share", "traced", "probe_cpu_percent"} & set(summary["health"])
@@ -150,7 +150,7 @@ def test_an_outlier_of_latmons_own_is_a_row_of_its_own_and_says_so(summary_of):
     assert "latmon's ora_lgwr" not in render_text(summary)
 
 
-def test_the_text_says_where_an_outliers_total_ends_and_when_nobody_traced_it(summary_of):
+def test_the_text_reports_where_an_outliers_total_ends_and_whether_it_was_traced(summary_of):
     bare = replace(outlier(), stages_us={}, unaccounted_us=0, waits=())
     waited = replace(outlier(), stages_us={"hba": 5, "resume": outlier().total_us - 5}, unaccounted_us=0, waits=())
     text = render_text(summary_of(frame(0, outliers=(bare, waited))))
@@ -166,7 +166,7 @@ def test_the_text_says_what_shares_and_means_are_of(summary_of):
 
 
 @pytest.mark.parametrize("begins", ["issue", "queued"])
-def test_totals_that_begin_elsewhere_are_both_told(summary_of, begins):
+def test_totals_that_begin_elsewhere_are_both_reported(summary_of, begins):
     """On tier C the latency begins at the issue, the traced total with the queue: of as many I/Os they still differ."""
     same = replace(ON_DEMAND, histograms={Series("sdc", "write", "total"): of(*[95] * 98, *[30_095] * 2)})
     text = render_text(summary_of(same, origin=replace(ORIGIN, latency_from=begins)))
@@ -229,7 +229,7 @@ def test_threads_beyond_a_limit_are_a_number(summary_of, monkeypatch):
     assert "7 wake-ups of other threads" in render_text(summary)
 
 
-def test_wake_ups_that_no_row_tells_are_a_number(monkeypatch):
+def test_wake_ups_that_no_row_reports_are_a_number(monkeypatch):
     monkeypatch.setattr(interrupts, "MAX_THREADS", 2)
     reported = interrupts.wakeups(tuple(Wakeups(Thread(n, "x", "", 120), of(n)) for n in range(5)), left_out=7)
     assert ([one["pid"] for one in reported["wakeups"]], reported["wakeups_left_out"]) == ([4, 3], 7 + 3)

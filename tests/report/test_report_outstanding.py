@@ -120,13 +120,13 @@ def test_both_sides_of_the_law_have_the_empty_writes_that_carry_flushes(summary_
 
 
 @pytest.mark.parametrize(
-    ("listed", "older", "said"),
+    ("listed", "older", "text"),
     [
         pytest.param(2, {}, "+ 2 stuck = 4.7 counted in driver and queue", id="both have a row"),
         pytest.param(1, {1: 2}, "+ 1.1 to 2 stuck, 4.7 counted in driver and queue", id="one is only counted, at 1 s"),
     ],
 )
-def test_what_never_completes_is_said_beside_the_law(summary_of, listed, older, said):
+def test_what_never_completes_is_reported_beside_the_law(summary_of, listed, older, text):
     """Two writes that are there from before the first window to the end of the last, above 900 reads of 3 ms."""
     held = tuple(HELD._replace(device="sda", began_us=n) for n in (1, 2))
     stuck = StillInFlight(held[:listed], older, since_us=1)
@@ -145,7 +145,7 @@ def test_what_never_completes_is_said_beside_the_law(summary_of, listed, older, 
     ]
     law = summary_of(*frames)["devices"]["sda"]["outstanding"]["littles_law"]
     assert (law["stuck_most"], law["agrees"]) == (2, True)
-    assert law["sentence"].startswith(f"900 IOPS at 3 ms: 2.7 by Little's law {said}")
+    assert law["sentence"].startswith(f"900 IOPS at 3 ms: 2.7 by Little's law {text}")
 
 
 def test_there_is_no_law_of_a_part_of_the_time_nor_of_a_few_looks(summary_of):
@@ -277,7 +277,7 @@ def test_without_a_probe_it_has_a_least_age(summary_of):
     assert "at least 1 for more than 1 s" in " ".join(text.split())
 
 
-def test_what_was_held_in_the_middle_is_still_told(summary_of):
+def test_what_was_held_in_the_middle_is_still_reported(summary_of):
     done = {Flow("sdb", "write"): Completed(1, 4096)}
     after = [held(n, kernel=done if n == 31 else {}, outstanding={"sdb": Outstanding(0, 0)}) for n in range(31, 60)]
     summary = summary_of(*(held(n) for n in range(31)), *after)
@@ -289,7 +289,7 @@ def test_what_was_held_in_the_middle_is_still_told(summary_of):
     assert "longest in flight: 1 I/O for at least 30 s, seen at 1970-01-12T13:47:11" in render_text(summary)
 
 
-def test_limits_have_their_remarks_and_the_text_tells_what_is_off(summary_of):
+def test_limits_have_their_remarks_and_the_text_reports_what_is_off(summary_of):
     summary = summary_of(*(serial(n) for n in range(3)))
     reported = summary["devices"]["sda"]
     ids = {row["name"]: [one["id"] for one in row.get("remarks", [])] for row in reported["limits"]}

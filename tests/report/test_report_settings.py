@@ -44,7 +44,7 @@ def test_marks_and_settings_are_keys_of_their_own(summary):
     json.dumps(summary, allow_nan=False)
 
 
-def test_the_text_tells_them(summary):
+def test_the_text_reports_them(summary):
     text = render_text(summary)
     assert (
         "  1970-01-12T13:46:42.500Z  scheduler off\n    device sda: scheduler is now none, nr_requests is gone" in text
@@ -54,7 +54,7 @@ def test_the_text_tells_them(summary):
     assert "from 1970-01-12T13:46:40.000Z to 1970-01-12T13:46:44.000Z, 4.0 s, 4 windows" in " ".join(text.split())
 
 
-def test_without_any_nothing_is_said(tmp_path):
+def test_without_any_nothing_is_reported(tmp_path):
     writer = Writer.create(tmp_path / "r", ORIGIN)
     writer.close()
     summary = summarise(open_recording(tmp_path / "r"))
@@ -70,7 +70,7 @@ def test_what_a_terminal_cannot_show_takes_no_more_room():
     assert plain(text, "latin-1") == "<1.2m größe~"
 
 
-def test_a_mark_tells_whether_settings_were_read(tmp_path):
+def test_a_mark_reports_whether_settings_were_read(tmp_path):
     writer = Writer.create(tmp_path / "r", replace(ORIGIN, settings=SETTINGS))
     writer.append(frame(0, marks=(Mark("unread", 5_500_000, 1.0), Mark("as before", 5_600_000, 1.1, {}))))
     writer.close()

@@ -32,7 +32,7 @@ def test_hz_from_boot(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"not gzip", gzip.compress(b"CONFIG_HZ=250\n", mtime=0)[:-9]])
-def test_hz_is_unknown_where_nothing_tells(tmp_path, content):
+def test_hz_is_unknown_where_nothing_reports(tmp_path, content):
     (tmp_path / "config.gz").write_bytes(content)
     assert host.hz(tmp_path, tmp_path) is None
 

@@ -21,7 +21,7 @@ def run(code, **environ):
     return done.stdout.strip()
 
 
-def test_nobody_behind_it_without_sudo():
+def test_without_sudo_there_is_no_invoking_user():
     assert privileges.invoker({}, 0) is None
 
 
@@ -125,7 +125,7 @@ print(open({str(secret)!r}).read(), os.getgroups() == groups)
     assert run(code, **NOBODY) == "refused x True"
 
 
-def test_acting_as_nobody_in_particular_changes_nothing():
+def test_acting_as_no_user_changes_nothing():
     before = os.getresuid()
     with privileges.acting_as(None):
         assert os.getresuid() == before

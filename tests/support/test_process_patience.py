@@ -22,19 +22,19 @@ def hangs():
     over.set()
 
 
-async def test_what_answers_is_given_and_nothing_is_said():
-    said = []
-    assert await patiently(lambda: 7, "a disk", said.append) == 7
+async def test_what_answers_is_given_and_nothing_is_reported():
+    sentences = []
+    assert await patiently(lambda: 7, "a disk", sentences.append) == 7
     with pytest.raises(ZeroDivisionError):
-        await patiently(lambda: 1 // 0, "a disk", said.append)
-    assert said == []
+        await patiently(lambda: 1 // 0, "a disk", sentences.append)
+    assert sentences == []
 
 
 async def test_what_hangs_is_named_and_given_up(hangs):
-    said = []
+    sentences = []
     with pytest.raises(UnavailableError, match=r"^the disk did not answer within 200ms$"):
-        await patiently(hangs, "the disk", said.append, (0.05, 0.2))
-    assert said == ["waiting for the disk"]
+        await patiently(hangs, "the disk", sentences.append, (0.05, 0.2))
+    assert sentences == ["waiting for the disk"]
 
 
 class Sink:
@@ -47,25 +47,25 @@ class Sink:
 async def test_a_file_system_that_hangs_keeps_no_stop_waiting(hangs, monkeypatch, tmp_path):
     monkeypatch.setattr(module.target, "refuse", lambda _path: hangs())
     monkeypatch.setattr(module.privileges, "invoker", lambda *_: None)
-    said = []
-    capture = Capture(Request(record=tmp_path / "x"), Sink(), ahead=said.append)
+    sentences = []
+    capture = Capture(Request(record=tmp_path / "x"), Sink(), ahead=sentences.append)
     asyncio.get_running_loop().call_later(1.2, capture.stop, "ended by Ctrl-C")
     async with asyncio.timeout(30):
         assert (await capture.run()).reason == "ended by Ctrl-C"
-    assert said == [f"waiting for the file system of {tmp_path / 'x'}"]
+    assert sentences == [f"waiting for the file system of {tmp_path / 'x'}"]
 
 
-async def test_what_is_odd_about_the_place_is_said_ahead(monkeypatch, tmp_path):
+async def test_what_is_odd_about_the_place_is_reported_ahead(monkeypatch, tmp_path):
     class Opener:
         async def __aenter__(self):
-            assert said == ["it lies on vda"]
+            assert sentences == ["it lies on vda"]
             raise UnavailableError("no probe")
 
         async def __aexit__(self, *_):
             pass
 
-    said = []
+    sentences = []
     monkeypatch.setattr(module.target, "remarks", lambda *_: "it lies on vda")
-    capture = Capture(Request(record=tmp_path / "x"), Sink(), lambda _: Opener(), ahead=said.append)
+    capture = Capture(Request(record=tmp_path / "x"), Sink(), lambda _: Opener(), ahead=sentences.append)
     with pytest.raises(UnavailableError, match="no probe"):
         await capture.run()

@@ -22,7 +22,7 @@ def test_calls_are_made_in_order_and_answer(side):
     assert [future.result(1) for future in futures] == made == [0, 1, 2, 3, 4]
 
 
-def test_a_mistake_goes_to_whoever_waits_and_ends_nothing(side):
+def test_an_error_is_raised_in_the_waiting_caller_only(side):
     with pytest.raises(ZeroDivisionError):
         side.submit(lambda: 1 // 0).result(1)
     assert side.submit(lambda: 7).result(1) == 7

@@ -78,11 +78,11 @@ def test_a_capture_goes_through_a_pipe_into_a_report(tmp_path):
         command("report", "-", "--json"), stdin=first.stdout, capture_output=True, check=False, timeout=PATIENCE_S
     )
     first.stdout.close()
-    said = first.stderr.read().decode()
+    text = first.stderr.read().decode()
     first.stderr.close()
     assert (first.wait(PATIENCE_S), second.returncode, second.stderr) == (0, 0, b"")
     assert json.loads(second.stdout)["backend"] == "procfs"
-    assert "recording to standard output with procfs" in said
+    assert "recording to standard output with procfs" in text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,11 +95,11 @@ def test_a_reader_that_goes_away_ends_a_capture_quietly(tmp_path):
     )
     assert capture.stdout.read(10)
     capture.stdout.close()
-    said = capture.stderr.read().decode()
+    text = capture.stderr.read().decode()
     capture.stderr.close()
     assert capture.wait(PATIENCE_S) == EXIT_DONE
-    assert said.splitlines()[-1] == "latmon: the reader of standard output has closed it"
-    assert "Traceback" not in said
+    assert text.splitlines()[-1] == "latmon: the reader of standard output has closed it"
+    assert "Traceback" not in text
 
 
 def test_demo_and_import_write_to_a_pipe(tmp_path):
@@ -136,7 +136,7 @@ def test_a_clean_copy_goes_through_pipes(recorded, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "text"),
     [
         (("report", "-", "-"), 2, "standard input, which is one file"),
         (("diff", "-", "-"), 2, "standard input, which is one file"),
@@ -146,12 +146,12 @@ def test_a_clean_copy_goes_through_pipes(recorded, tmp_path):
         (("report", "-"), 5, "standard input is not a latmon recording"),
     ],
 )
-def test_what_can_t_be_piped_is_refused(piped, capsys, words, code, said):
+def test_what_can_t_be_piped_is_refused(piped, capsys, words, code, text):
     piped(b"no recording")
     assert main.main(list(words)) == code
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
-    assert said in err
+    assert text in err
 
 
 def test_what_is_piped_in_is_bounded(piped, monkeypatch):

@@ -168,7 +168,7 @@ def test_a_sticky_directory_keeps_others_off_what_is_roots(tool):
 
 
 @as_root
-def test_a_sticky_directory_of_another_user_keeps_nobody_off(tool):
+def test_a_sticky_directory_of_another_user_is_not_trusted(tool):
     tool.parent.chmod(0o1777)
     give(tool.parent)
     assert found(tool) == (tool.parent, f"belongs to uid {EVE}")
@@ -515,12 +515,12 @@ def probes_list(checkout, cwd="/", python=sys.executable, flags=(), **environ):
     )
 
 
-def refused(done, *said):
+def refused(done, *text):
     assert done.returncode == 3, done
     assert done.stdout == ""
     assert done.stderr.startswith("latmon: ")
     assert len(done.stderr.splitlines()) == 1
-    assert all(one in done.stderr for one in said), done.stderr
+    assert all(one in done.stderr for one in text), done.stderr
     return True
 
 

@@ -198,8 +198,8 @@ async def test_a_device_that_can_not_be_followed_is_named_once_as_long_as_it_is_
     for _ in range(2):
         devices["nvme1n1"] = created("nvme1n1", 259, 1, kind="nvme-head")
         seen = await until(one, lambda frame: frame.health.notice)
-        said = "its bios are not traced: its major, 259, had only devices with requests before"
-        assert seen.said == f"nvme1n1: {said}"
+        text = "its bios are not traced: its major, 259, had only devices with requests before"
+        assert seen.said == f"nvme1n1: {text}"
         del devices["nvme1n1"]
         seen = await until(one, lambda _: not one._notices._unfollowed)
         assert seen.said == ""
@@ -231,8 +231,8 @@ async def test_what_does_not_fit_the_kernels_filter_is_reported(on_demand):
         one.request_tracing((name,))
     seen = await until(one, traced)
     assert len(seen[-1].traced.devices) == 4
-    (said,) = re.findall(r"stages of ([\w, ]+) are not traced: the kernel's filter has room for 4 devices", seen.said)
-    assert set(said.split(", ")) == MANY.keys() - set(seen[-1].traced.devices)
+    (text,) = re.findall(r"stages of ([\w, ]+) are not traced: the kernel's filter has room for 4 devices", seen.said)
+    assert set(text.split(", ")) == MANY.keys() - set(seen[-1].traced.devices)
 
 
 async def test_all_are_traced_where_more_are_wanted_than_fit_and_it_is_reported(on_demand):
@@ -265,7 +265,7 @@ trap 'exit 0' TERM; while :; do sleep 0.05; done"""
 )
 
 
-async def test_slow_bios_are_counted_and_told_beside_the_requests(on_demand):
+async def test_slow_bios_are_counted_and_reported_beside_the_requests(on_demand):
     read, dm = Flow("sda", "read"), Flow("dm-0", "read")
     frame = replace(FRAME, above={read: 2}, thresholds_us={"sda": 9_000}, health=Health(suppressed=1, lost_events=1))
     one, windows = on_demand(BIOS, mode="all"), []
@@ -306,7 +306,7 @@ async def test_other_devices_are_taken_in(on_demand, programs):
     assert len(programs()) == 2
 
 
-async def test_nobody_looks_any_more(on_demand):
+async def test_tracing_stops_when_no_screen_shows_stages(on_demand):
     one = on_demand()
     one.request_tracing(("sda",))
     await until(one, traced)
@@ -338,7 +338,7 @@ async def test_slow_devices_are_traced_by_themselves(on_demand):
     assert seen.said == "tracing stages of sda: I/Os above 20 ms"
 
 
-async def test_an_end_is_said_and_mended_and_not_for_ever(on_demand, programs):
+async def test_an_end_is_reported_and_mended_and_not_for_ever(on_demand, programs):
     one = on_demand(TICKS + "sleep 0.4; tick 2; echo 'ERROR: out of luck' >&2; exit 1", mode="all")
     seen = await until(one, lambda frame: "not traced for" in frame.health.notice)
     assert seen.said.count("ended and is restarted (out of luck)") == 3
@@ -382,7 +382,7 @@ async def test_a_script_that_is_refused_is_left_out(on_demand, programs):
     assert "@wakeups_c_" in programs()[-1]
 
 
-async def test_where_none_runs_it_is_said_once_and_tried_again_later(on_demand, programs):
+async def test_where_none_runs_it_is_reported_once_and_tried_again_later(on_demand, programs):
     one = on_demand("echo 'ERROR: no' >&2; exit 1", mode="all")
     seen = await until(one, lambda frame: "no script of the tracer runs here" in frame.health.notice)
     tries = len(programs())
@@ -412,7 +412,7 @@ async def test_many_requests_are_sampled_from_the_beginning(on_demand, programs)
     assert "@order_c_" not in programs()[-1]
 
 
-def test_the_kernel_tells_where_a_requests_flags_are(tmp_path):
+def test_the_kernel_reports_where_a_requests_flags_are(tmp_path):
     assert INVENTORY.flag_bits == outliers.USUAL
     btf = Btf()
     rows = [btf.name("__REQ_SYNC"), 3, btf.name("__REQ_FUA"), 5]
@@ -520,7 +520,7 @@ def lives_on(pid):
     return Path(f"/proc/{pid}").exists()
 
 
-async def test_who_quits_in_the_middle_of_a_stop_lets_it_end_and_leaves_nobody(on_demand, tmp_path):
+async def test_quitting_during_a_stop_waits_for_it_and_leaves_no_process(on_demand, tmp_path):
     one = on_demand(SLOW_END)
     one.request_tracing(("sda",))
     await until(one, traced)
@@ -534,7 +534,7 @@ async def test_who_quits_in_the_middle_of_a_stop_lets_it_end_and_leaves_nobody(o
     assert (tmp_path / "ended").exists()
 
 
-async def test_who_quits_in_a_hurry_while_they_compile_leaves_nobody(on_demand, tmp_path):
+async def test_quitting_during_compilation_leaves_no_process(on_demand, tmp_path):
     one = on_demand(SLOW + "while :; do sleep 0.02; done")
     one.request_tracing(("sda",))
     await asyncio.sleep(0.5)
@@ -613,7 +613,7 @@ VOLUME = {
 }
 
 
-async def test_where_all_are_traced_nobody_is_left_out_and_nothing_is_started_again(on_demand, programs):
+async def test_with_all_devices_traced_a_new_device_needs_no_restart(on_demand, programs):
     one = on_demand(devices=VOLUME)
     for name in ("a1", "sdw", "sdx", "sdy", "md0"):
         one.request_tracing((name,))
@@ -640,7 +640,7 @@ async def test_a_pause_that_is_over_is_no_reason_any_more(on_demand):
 # A window without a tick
 
 
-async def test_a_window_of_which_nothing_was_told_is_not_traced(on_demand, tmp_path):
+async def test_a_window_of_which_nothing_was_reported_is_not_traced(on_demand, tmp_path):
     go = tmp_path / "go"
     one = on_demand(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
     await until(one, lambda frame: frame.traced.one_in == 1)
@@ -658,9 +658,9 @@ async def test_a_frame_waits_a_little_for_what_is_reported_of_its_interval(on_de
     one = on_demand(TICKS + f"tick 2; while [ ! -e {go} ]; do sleep 0.02; done; tick 3; exec sleep 60", mode="all")
     await until(one, lambda frame: frame.traced.one_in == 1)
     begun = time.monotonic()
-    await one.settled(0.1)
+    await one.wait_for_tick(0.1)
     assert time.monotonic() - begun > 0.09
-    waiting = asyncio.ensure_future(one.settled(600))
+    waiting = asyncio.ensure_future(one.wait_for_tick(600))
     await asyncio.sleep(0.05)
     go.touch()
     await waiting
@@ -670,4 +670,4 @@ async def test_a_frame_waits_a_little_for_what_is_reported_of_its_interval(on_de
 async def test_no_frame_waits_for_probes_that_have_not_begun(on_demand):
     one = on_demand("exec sleep 60", mode="all")
     async with asyncio.timeout(30):
-        await one.settled(600)
+        await one.wait_for_tick(600)

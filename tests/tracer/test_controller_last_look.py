@@ -33,7 +33,7 @@ def devices(still):
     return [] if still is None else [one.device for one in still.oldest]
 
 
-def test_the_last_list_stands_of_its_own_time():
+def test_the_last_list_keeps_its_own_time():
     reported = last(frame(21))
     assert (reported.oldest, reported.older, reported.at_us) == (LOOK.oldest, LOOK.older, 19 * S)
     assert reported.devices == ("loop3", "sda"), "of others nothing is known any more"
@@ -70,7 +70,7 @@ def test_a_gap_ends_it_and_so_do_more_frames():
     assert last(*later) is None
 
 
-def test_nobody_who_waited_is_no_fact_for_later():
+def test_an_empty_list_of_waiting_requests_says_nothing_about_later():
     assert last(frame(21), look=StillInFlight((), {1: 0, 10: 0, 60: 0}, S, 19 * S)) is None
 
 

@@ -51,7 +51,7 @@ def test_counts_are_added():
     assert (found.traced.one_in, found.traced.devices) == (16, ("sdb",))
 
 
-def test_of_a_process_that_told_nothing_yet_the_one_before_stands():
+def test_until_a_new_tracer_reports_the_previous_list_is_kept():
     whole = merged(window(10, 4, 5), TracerWindow(losses=Losses(lost=1)))
     assert (whole.interval.traced.one_in, whole.interval.traced.devices) == (4, ("sda",))
     assert whole.losses.lost == 2

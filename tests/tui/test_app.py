@@ -148,7 +148,7 @@ async def test_moving_selects_and_stops_at_the_ends():
             assert app.scene.selection.selected == name
 
 
-async def test_the_order_of_rows_is_said_when_it_changes():
+async def test_the_order_of_rows_is_reported_when_it_changes():
     app = make(Source(host(3, 5)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
@@ -294,7 +294,7 @@ async def test_recording_is_asked_for_or_refused_in_words():
         assert "nothing to record here" in screen(app)
 
 
-async def test_help_tells_keys_and_numbers_and_closes():
+async def test_help_reports_keys_and_numbers_and_closes():
     app = make(Source(host(1, 2)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
@@ -392,10 +392,10 @@ CONTEXTS = (
 
 def test_keys_footer_and_help_are_one_table():
     assert {b.action for b in bindings()} == {a.call for a in ACTIONS}
-    said = [pair for _, pairs in sections() for pair in pairs]
+    sentences = [pair for _, pairs in sections() for pair in pairs]
     reported = [(a.shown, a.does) for a in ACTIONS]
-    assert set(said) == set(reported)
-    assert sorted(pair for pair in said if pair[1]) == sorted({pair for pair in reported if pair[1]})
+    assert set(sentences) == set(reported)
+    assert sorted(pair for pair in sentences if pair[1]) == sorted({pair for pair in reported if pair[1]})
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

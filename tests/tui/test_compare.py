@@ -51,7 +51,7 @@ def test_side_by_side_fits_and_names_what_changed(both):
     assert text.index(" nvme1n1 write  ") < text.index(" nvme0n1 read  ")
 
 
-def test_a_setting_that_a_mark_told_of_is_named(both):
+def test_a_setting_from_a_mark_is_named(both):
     text = "\n".join(map(plain, both[0].draw(80, 24).body))
     assert "set: device nvme1n1 scheduler: none -> mq-deadline" in text
 
@@ -65,12 +65,12 @@ def test_the_third_press_leaves(both):
     scene.comparison = beside
 
 
-def test_too_soon_is_said():
-    said = []
+def test_a_comparison_with_too_few_windows_is_refused():
+    sentences = []
     scene = Scene(Selection(), ink=RAMP)
-    comparing = Comparing(scene, said.append)
+    comparing = Comparing(scene, sentences.append)
     comparing.step()
-    assert said == ["there is nothing to compare yet"]
+    assert sentences == ["there is nothing to compare yet"]
     scene.opened(ORIGIN)
     frames = host(1, 12, ios=20)
     for one in frames[:10]:
@@ -78,7 +78,7 @@ def test_too_soon_is_said():
     comparing.step()
     scene.append(frames[10])
     comparing.step()
-    assert said[-1] == "only 1 window since A, and a comparison needs 6: wait, then press D again"
+    assert sentences[-1] == "only 1 window since A, and a comparison needs 6: wait, then press D again"
     assert scene.comparison is None
 
 

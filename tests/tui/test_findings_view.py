@@ -65,12 +65,12 @@ def current(*now, over=(), **changed):
     return CurrentFindings(tuple(map(lasting, now)), tuple(over), evaluated=True, span_us=60 * S, **changed)
 
 
-def said(lines):
+def text_of(lines):
     return "\n".join(plain(line) for line in lines)
 
 
 def flat(lines):
-    return " ".join(said(lines).split())
+    return " ".join(text_of(lines).split())
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def scene(frames, selection=Selection(), **options):  # noqa: B008  frozen
 # ---- the lines below the map
 
 
-def test_nothing_is_said_below_a_map_where_nothing_is_found():
+def test_nothing_is_reported_below_a_map_where_nothing_is_found():
     assert urgent((), 80, 2) == ([], [])
 
 
@@ -112,7 +112,7 @@ def test_the_most_urgent_one_is_whole_where_there_is_room(cells, lines):
     assert named == [WAKE_UP]
     assert len(found) <= lines
     assert all(width(line) <= cells for line in found)
-    assert said(found).startswith("!! nvme5n1 late")
+    assert text_of(found).startswith("!! nvme5n1 late")
     assert (WAKE_UP.summary.removeprefix(f"{ODD}: ") in flat(found)) == ("6: all" not in flat(found))
     assert ("6: all" in flat(found)) == (lines < {40: 6, 80: 3, 160: 2}[cells])
 
@@ -121,7 +121,7 @@ def test_that_of_the_selected_device_follows_whole_or_not_at_all():
     for lines, second in ((6, True), (5, False)):
         found, named = urgent((WAKE_UP, replace(SEEN, severity=WARNING), CEILING), 80, lines, selected="nvme1n1")
         assert named == [WAKE_UP, *([CEILING] if second else [])]
-        assert ("! nvme1n1 driver limit reached: " in said(found)) == second
+        assert ("! nvme1n1 driver limit reached: " in text_of(found)) == second
         assert len(found) == (6 if second else 3)
     assert len(urgent((WAKE_UP, CEILING), 80, 9, selected=ODD)[0]) == 3
 
@@ -150,8 +150,8 @@ def test_wide_letters_break_where_the_screen_does(many):
     lines, _ = urgent((replace(WAKE_UP, device="", summary="漢" * many),), 80, 3)
     assert len(lines) == (1 if many == 26 else 2)
     assert all(width(line) <= 80 for line in lines)
-    assert "…" not in said(lines)
-    assert said(lines).count("漢") == many
+    assert "…" not in text_of(lines)
+    assert text_of(lines).count("漢") == many
 
 
 def test_a_notice_stays_off_the_map():
@@ -192,7 +192,7 @@ def test_the_list_fits_and_the_selected_one_is_whole(cells, rows, at):
 
 
 def test_a_severity_is_a_sign_and_a_word_and_what_is_over_has_both_times():
-    shown = said(listed(current(WAKE_UP, CEILING, SEEN, over=[lasting(CEILING, 5, 9)]), 0, 160, 46))
+    shown = text_of(listed(current(WAKE_UP, CEILING, SEEN, over=[lasting(CEILING, 5, 9)]), 0, 160, 46))
     assert "▸!! nvme5n1 late completion thread  critical since " in shown
     assert "critical" in shown
     assert "  ! nvme1n1 driver limit reached  warning since " in shown
@@ -221,16 +221,16 @@ def test_a_command_keeps_its_blanks_and_has_lines_of_its_own(cells):
 
 def test_the_next_step_is_seen_on_a_small_screen_and_the_key_that_shows_more():
     facts = tuple(Fact("n", i, f"number {i} of many") for i in range(16))
-    shown = said(listed(current(replace(WAKE_UP, facts=facts), CEILING), 0, 80, 20))
+    shown = text_of(listed(current(replace(WAKE_UP, facts=facts), CEILING), 0, 80, 20))
     assert "1 raise the thread's priority" in shown
     assert re.search(r" … PgDn: \d+ more lines", shown)
 
 
-def test_what_lasted_when_somebody_began_to_watch_may_have_begun_before():
+def test_a_finding_at_the_first_evaluation_may_have_begun_before():
     found = CurrentFindings(
         (lasting(WAKE_UP, begin=5),), evaluated=True, span_us=60 * S, firsts=frozenset({START_MONO + 5 * S})
     )
-    assert f"since {clock(START_WALL + 5)} or before" in said(listed(found, 0, 160, 46))
+    assert f"since {clock(START_WALL + 5)} or before" in text_of(listed(found, 0, 160, 46))
     assert found.moments == []
 
 
@@ -408,7 +408,7 @@ def test_an_earlier_time_is_evaluated_as_it_was_then(ruled, second, jumped):
     assert [one.last for one in found.lasting] == [one.last for one in then.findings_state.current.lasting]
     assert found.span_us == then.findings_state.current.span_us
     if second != 136:  # its end is behind the window
-        assert said(screen_lines(made, (), 80, 24)[1:-4]) == said(screen_lines(then, (), 80, 24)[1:-4])
+        assert text_of(screen_lines(made, (), 80, 24)[1:-4]) == text_of(screen_lines(then, (), 80, 24)[1:-4])
 
 
 def test_one_that_is_over_is_shown_where_it_was(ruled):
@@ -432,7 +432,7 @@ def later(frames, **options):
     return made
 
 
-def test_rules_wait_until_somebody_has_time_and_the_first_minute_is_evaluated(ruled):
+def test_rules_are_evaluated_in_idle_time_from_the_first_minute_on(ruled):
     ruled(slow)
     made = later(TIME[:70])
     assert made.findings_state.current.evaluated is False
@@ -518,14 +518,14 @@ def test_a_time_that_cannot_be_evaluated_has_no_finding_of_now(ruled):
     made.at = made.archive.stamps[30]
     gone(made)
     made.findings_state.look(made.archive, BEGUN, made.at, 60 * S)
-    said, painted, waits = [], [], []
+    output, painted, waits = [], [], []
     evaluating = FindingsEvaluation(
-        made.findings_state, lambda _, call: waits.append(call), lambda: painted.append(1), said.append
+        made.findings_state, lambda _, call: waits.append(call), lambda: painted.append(1), output.append
     )
     evaluating.wake()
     while waits:
         waits.pop()()
-    assert said == ["cannot read x: it is gone"]
+    assert output == ["cannot read x: it is gone"]
     assert painted
     assert "Not evaluated: cannot read x: it is gone." in text(made)
     assert SICK not in text(made).split("findings", 1)[1].splitlines()[2]

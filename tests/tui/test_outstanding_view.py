@@ -77,37 +77,37 @@ def shown(*steps, size=(80, 24), frames=FRAMES, selection=OPEN, **options):
     return press(scene(frames, selection, **options), *steps, size=size)
 
 
-def words(said):
-    return " ".join(said.split())
+def words(output):
+    return " ".join(output.split())
 
 
 # ---- what one device says
 
 
 def test_the_gauge_is_against_the_limit_and_says_whose_it_is():
-    said = shown(size=(160, 50))
-    assert "nvme0n1 outstanding now  3 of 3 in the driver, 12 queued or finishing" in said
-    assert "in the driver, last 40 s " in said
-    assert "latency by all outstanding   queued or finishing" in said
-    assert "limit: queue_depth (device/queue_depth)" in said
+    output = shown(size=(160, 50))
+    assert "nvme0n1 outstanding now  3 of 3 in the driver, 12 queued or finishing" in output
+    assert "in the driver, last 40 s " in output
+    assert "latency by all outstanding   queued or finishing" in output
+    assert "limit: queue_depth (device/queue_depth)" in output
     assert (
         "in driver: mode 3 (80% of the time), max 3, mean 2.55, idle 10%  "
-        "last 40 s: measured by a probe, weighted by time" in said
+        "last 40 s: measured by a probe, weighted by time" in output
     )
-    assert "┄ limit 3 ┄" in said
+    assert "┄ limit 3 ┄" in output
 
 
-def test_what_is_only_sampled_says_so_and_has_no_columns_that_nobody_measured():
-    said = shown(selection=replace(OPEN, selected=FREE))
-    assert "nvme1n1 outstanding now  1 in flight  no limit is known" in said
-    assert re.search(r"in driver: mode \d+ \(\d+%\), max .* mean .* sampled, no at-issue", said)
+def test_sampled_depths_are_marked_and_have_no_unmeasured_columns():
+    output = shown(selection=replace(OPEN, selected=FREE))
+    assert "nvme1n1 outstanding now  1 in flight  no limit is known" in output
+    assert re.search(r"in driver: mode \d+ \(\d+%\), max .* mean .* sampled, no at-issue", output)
     for absent in ("at issue ", "latency", "queued"):
-        assert absent not in said.split("still in flight")[0].splitlines()[3]
+        assert absent not in output.split("still in flight")[0].splitlines()[3]
 
 
-def test_what_nobody_counted_never_looks_like_nothing_waits():
-    said = " ".join(shown("move:1", "move:1").split())
-    assert "how many I/Os nvme2n1 had outstanding is not measured here" in said
+def test_uncounted_ios_are_never_shown_as_none_waiting():
+    output = " ".join(shown("move:1", "move:1").split())
+    assert "how many I/Os nvme2n1 had outstanding is not measured here" in output
     assert "is not in this recording" in " ".join(shown("move:1", "move:1", mode="REPLAY").split())
     procfs = " ".join(shown(frames=host(2, 5), size=(160, 50)).split())
     assert "no probe follows requests here. A device that" in procfs
@@ -174,8 +174,8 @@ def test_without_a_probe_it_is_at_least_so_long():
         replace(one, kernel={flow: replace(c, count=c.count * (flow.device != FREE)) for flow, c in one.kernel.items()})
         for one in waiting_host(20, reported=False)
     ]
-    said = shown(frames=known)
-    assert "≥19.0s nvme1n1" in words(said)
+    output = shown(frames=known)
+    assert "≥19.0s nvme1n1" in words(output)
     assert "1 I/O, at least; no probe follows requests here" in shown(frames=known)
     assert "1 I/O, at least; no probe followed it" in shown(frames=known, mode="REPLAY")
     late = [replace(one, in_flight=StillInFlight(since_us=one.mono_us)) for one in known]
@@ -213,9 +213,9 @@ def test_all_three_counts_are_on_the_health_line_of_80_columns(notice):
 def test_what_latmon_itself_waits_for_says_so():
     own = HELD._replace(own=True, comm="bpftrace")
     last = FRAMES[-1]
-    said = words(shown(frames=[*FRAMES[:-1], replace(last, in_flight=StillInFlight((own, HELD)))]))
-    assert "own: bpftrace" in said
-    assert "own: ora_lgwr" not in said
+    output = words(shown(frames=[*FRAMES[:-1], replace(last, in_flight=StillInFlight((own, HELD)))]))
+    assert "own: bpftrace" in output
+    assert "own: ora_lgwr" not in output
 
 
 def test_many_alike_are_one_line_until_the_list_is_scrolled():
@@ -228,8 +228,8 @@ def test_many_alike_are_one_line_until_the_list_is_scrolled():
     assert all(any(f" {1000 * i:,} ora_lgwr" in page for page in pages) for i in range(30))
     assert "PgUp: back" in pages[-1]
     for _ in range(11):
-        said = press(made, "through:-1")
-    assert "30x driver" in said
+        output = press(made, "through:-1")
+    assert "30x driver" in output
     others = tuple(one._replace(pid=i) for i, one in enumerate(held))
     many = [replace(one, in_flight=replace(one.in_flight, oldest=others)) for one in frames]
     assert "30x driver - several ora_lgwr" in words(shown(frames=many))
@@ -256,10 +256,10 @@ def busy_elsewhere(**changed):
     return [replace(one, outstanding=now, in_flight=changed.get("still")) for one in waiting_host(9)]
 
 
-def test_an_unknown_age_is_never_told_as_young():
-    said = words(shown(frames=busy_elsewhere()))
-    assert "still in flight the ages of 6 are not known" in said
-    assert f"6 in flight, 6 of unknown age on {CROWDED}: no probe follows requests here. A device that" in said
+def test_an_unknown_age_is_never_reported_as_young():
+    output = words(shown(frames=busy_elsewhere()))
+    assert "still in flight the ages of 6 are not known" in output
+    assert f"6 in flight, 6 of unknown age on {CROWDED}: no probe follows requests here. A device that" in output
     traced = [replace(one, traced=replace(one.traced, one_in=1)) for one in busy_elsewhere()]
     assert f"on {CROWDED}: this source's tracer measures no ages. A device that" in words(shown(frames=traced))
     unfollowed = words(shown(frames=busy_elsewhere(still=StillInFlight(devices=(FREE,)))))
@@ -267,7 +267,7 @@ def test_an_unknown_age_is_never_told_as_young():
     since = busy_elsewhere()[0].mono_us
     late = words(shown(frames=busy_elsewhere(still=StillInFlight(since_us=since))))
     assert "up to 6 of them may have begun before the probe" in late
-    for reported in (said, unfollowed, late):
+    for reported in (output, unfollowed, late):
         assert "nothing above 1 s" not in reported
         assert "none of them older than 0.5 s" not in reported
     known = words(shown(frames=busy_elsewhere(still=StillInFlight())))
@@ -280,8 +280,8 @@ def test_a_row_that_the_filter_hides_is_not_denied():
     last = FRAMES[-1]
     held = HELD._replace(began_us=last.mono_us - 700_000)
     frames = [*FRAMES[:-1], replace(last, in_flight=StillInFlight((held,), {1: 0, 10: 0, 60: 0}))]
-    said = words(shown(frames=frames, selection=replace(OPEN, pattern=CROWDED)))
-    assert "15 in flight, none of them older than 0.5 s; others than the filter's devices have older ones" in said
+    output = words(shown(frames=frames, selection=replace(OPEN, pattern=CROWDED)))
+    assert "15 in flight, none of them older than 0.5 s; others than the filter's devices have older ones" in output
     idle = words(shown(frames=frames, selection=replace(OPEN, pattern="nvme2n1")))
     assert "nothing is in flight on any of the filter's devices; others" in idle
 
@@ -289,7 +289,7 @@ def test_a_row_that_the_filter_hides_is_not_denied():
 @pytest.mark.parametrize(
     ("still", "kind", "named"), [(None, "dm", True), (StillInFlight(), "dm", False), (None, "zram", False)]
 )
-def test_an_empty_list_names_the_volumes_that_nobody_follows(still, kind, named):
+def test_an_empty_list_names_volumes_without_a_probe(still, kind, named):
     """The kernel counts no bio that a suspended volume defers."""
     volume = Device("dm-9", 253, 9, kind=kind, timed=False)
     idle = {name: Outstanding(0, 0) for name in (CROWDED, FREE, "nvme2n1", "dm-9")}
@@ -298,9 +298,9 @@ def test_an_empty_list_names_the_volumes_that_nobody_follows(still, kind, named)
         replace(one, outstanding=idle, in_flight=still)
         for one in (replace(first, devices=(*first.devices, volume)), *others)
     ]
-    said = words(shown(frames=frames))
-    assert "nothing is in flight on any device" in said
-    assert ("no probe follows dm-9, and I/Os that a suspended volume defers are not counted" in said) is named
+    output = words(shown(frames=frames))
+    assert "nothing is in flight on any device" in output
+    assert ("no probe follows dm-9, and I/Os that a suspended volume defers are not counted" in output) is named
 
 
 def opened(frames, *steps, selection=Selection()):  # noqa: B008  frozen
@@ -331,8 +331,8 @@ def test_the_map_of_a_held_device_says_that_nothing_completed():
         replace(one, kernel={}, seen={}, histograms={}, outstanding={**one.outstanding, FREE: Outstanding(30, None)})
         for one in FRAMES
     ]
-    said = words(shown("screen:2", "screen:0", frames=held, selection=Selection(), size=(160, 50)))
-    assert "no I/O completed on nvme1n1 in the last 60 s; 30 in flight" in said
+    output = words(shown("screen:2", "screen:0", frames=held, selection=Selection(), size=(160, 50)))
+    assert "no I/O completed on nvme1n1 in the last 60 s; 30 in flight" in output
     assert "no I/O on nvme2n1" in words(shown("move:1", "move:1", frames=held, selection=Selection(), size=(160, 50)))
 
 
@@ -348,12 +348,12 @@ def test_stages_that_were_asked_for_are_starting_not_off():
 
 def test_the_audit_says_what_is_off_and_the_keys_go_back():
     made = scene(FRAMES, OPEN)
-    said = press(made, "aside:0", size=(120, 40))
+    output = press(made, "aside:0", size=(120, 40))
     assert made.selection.context == "audit"
-    assert "▸nvme0n1 3 queue_depth 3 3 40 3" in words(said)
-    assert "! ceiling-reached" in said
-    assert "! at its limit of 3 (device/queue_depth) while more I/Os waited" in said
-    settings = [line.split()[0] for line in said.partition(" settings")[2].splitlines() if line.strip()]
+    assert "▸nvme0n1 3 queue_depth 3 3 40 3" in words(output)
+    assert "! ceiling-reached" in output
+    assert "! at its limit of 3 (device/queue_depth) while more I/Os waited" in output
+    settings = [line.split()[0] for line in output.partition(" settings")[2].splitlines() if line.strip()]
     assert settings.index("nr_requests") < settings.index("wbt_lat_usec")
     press(made, "audit_row:1", "leave")
     assert made.selection.context == "outstanding"

@@ -75,13 +75,13 @@ def test_what_procfs_cannot_measure_has_a_reason_and_no_count(mode, steps):
     bare = {"handlers": {}, "softirqs": {}, "wakeups": {}}
     counted = [replace(one, histograms={}, seen={}, traced=Traced(), **bare) for one in FRAMES]
     made = scene(counted, Selection(screen="stages"), PROCFS, mode=mode)
-    said = " ".join(press(made, *steps).split())
-    assert "stages are not measured by procfs: procfs has no distributions: the kernel counts I/Os" in said
-    assert "I/Os p50" not in said
-    assert "no I/O" not in said
-    said = " ".join(press(made, "screen:4").split())
-    assert "interrupts are not measured by procfs: they need a probe" in said
-    assert "no distributions" not in said
+    output = " ".join(press(made, *steps).split())
+    assert "stages are not measured by procfs: procfs has no distributions: the kernel counts I/Os" in output
+    assert "I/Os p50" not in output
+    assert "no I/O" not in output
+    output = " ".join(press(made, "screen:4").split())
+    assert "interrupts are not measured by procfs: they need a probe" in output
+    assert "no distributions" not in output
 
 
 def test_a_paused_replay_says_both():
@@ -90,14 +90,14 @@ def test_a_paused_replay_says_both():
     assert ", 0 s to the end" in text(made)
 
 
-def test_stages_that_nobody_traces_say_how_to_get_them():
+def test_untraced_stages_show_how_to_trace_them():
     assert "press S, or --stages all" in press(scene(host(3, 5)), "screen:1")
     assert "(--stages basic)" in press(scene(host(3, 5), Selection(stages="basic")), "screen:1")
     assert "not in this recording" in " ".join(press(scene(host(3, 5), mode="REPLAY"), "screen:1").split())
     assert "stages off" in press(scene(host(3, 5)), "screen:1")
 
 
-def test_told_and_left_out_are_what_is_above():
+def test_logged_and_left_out_outliers_add_up_to_those_above():
     made = scene(FRAMES)
     assert f"{57 * 3} of {57 * 4} above the threshold, 57 left out by the rate limit" in " ".join(
         press(made, "screen:3", size=(160, 50)).split()
@@ -109,10 +109,10 @@ def test_told_and_left_out_are_what_is_above():
 def test_a_region_without_outliers_does_not_say_that_the_device_has_none():
     made = scene(FRAMES)
     press(made, "zoom", "mark", *["up:-1"] * 30, "gather")
-    said = " ".join(text(made, (160, 50)).split())
-    assert "no outlier was logged in" in said
-    assert f"{57 * 4} I/Os are above the threshold in the last 60 s" in said
-    assert "no I/O above" not in said
+    output = " ".join(text(made, (160, 50)).split())
+    assert "no outlier was logged in" in output
+    assert f"{57 * 4} I/Os are above the threshold in the last 60 s" in output
+    assert "no I/O above" not in output
 
 
 # ---- the overview's last column, and the health line
@@ -136,7 +136,7 @@ def test_the_tail_column_leaves_with_the_window():
 
 
 @pytest.mark.parametrize(
-    ("one_in", "devices", "said"),
+    ("one_in", "devices", "output"),
     [
         (1, (), "tracing all"),
         (16, (), "tracing 1 in 16"),
@@ -144,15 +144,15 @@ def test_the_tail_column_leaves_with_the_window():
         (1, ("a", "b", "c"), "tracing a,b…"),
     ],
 )
-def test_the_health_line_tells_what_is_traced_and_how_well(one_in, devices, said):
+def test_the_health_line_reports_what_is_traced_and_how_well(one_in, devices, output):
     last = FRAMES[-1]
     made = scene([*FRAMES[:-1], replace(last, traced=replace(last.traced, one_in=one_in, devices=devices))])
     line = text(made, (160, 50)).splitlines()[-2]
     assert "left out 57" in line
-    assert (said in line) == (said != "tracing all"), "only what limits the numbers"
+    assert (output in line) == (output != "tracing all"), "only what limits the numbers"
     made.choose(STEPS["details"](made.view, 0))
     page = text(made, (160, 50))
-    for part in (said, "not followed <1%", "left out 57", "tracing cpu 1.2%"):
+    for part in (output, "not followed <1%", "left out 57", "tracing cpu 1.2%"):
         assert part in page
 
 
@@ -230,8 +230,8 @@ def test_ops_and_filter_hold_for_outliers():
 def test_three_parts_their_rows_and_a_vectors_delays():
     made = scene(FRAMES)
     tables = press(made, "screen:4")
-    for said in ("▸BLOCK", "slow_none", "emlxs_thread"):
-        assert said in tables
+    for output in ("▸BLOCK", "slow_none", "emlxs_thread"):
+        assert output in tables
     assert "▸TIMER" in press(made, "line:1", "line:1", "line:1")
     assert "▸NET_RX" in press(made, "line:-1")
     delays = press(made, "delays")
@@ -490,14 +490,14 @@ def test_devices_that_a_screen_traces():
 
 
 async def test_the_mode_goes_round_or_says_why_not():
-    asked = []
-    app = make(Source(FRAMES[:5]), set_stages=asked.append)
+    requested = []
+    app = make(Source(FRAMES[:5]), set_stages=requested.append)
     async with app.run_test(size=(160, 50)) as pilot:
         await settled(pilot)
         await pilot.press("S")
         assert "stages basic" in screen(app)
         await pilot.press("S", "S")
-        assert asked == ["basic", "all", "auto"]
+        assert requested == ["basic", "all", "auto"]
     app = make(Source(FRAMES[:5]), mode="REPLAY")
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
@@ -513,7 +513,7 @@ async def test_why_a_source_ended_stays_on_every_screen():
     app = make(Source(FRAMES[:5], stay=False))
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
-        app.say("something")
+        app.show_message("something")
         app.on_source_ended(SourceEnded("the recording ends here"))
         await pilot.press("4")
         assert "the recording ends here" in screen(app)

@@ -291,7 +291,7 @@ def test_what_happened_is_on_the_axis_and_named_where_one_stands():
         made.resume()
         axis = next(line for line in drawn(made, size) if "└" in line)
         assert re.sub(r"[^MRLCG]", "", axis) == "MRLCG"
-        for number, said in (
+        for number, text in (
             (111, "mark: max_vec 4"),
             (115, "the probe was restarted"),
             (119, "lost: 3 events"),
@@ -299,7 +299,7 @@ def test_what_happened_is_on_the_axis_and_named_where_one_stands():
             (129, "gap: nothing for 2s"),
         ):
             made.travel(made.archive.stamps.nearest(START_MONO + number * 1_000_000))
-            assert said in " ".join(drawn(made, size)[-3:-1])
+            assert text in " ".join(drawn(made, size)[-3:-1])
 
 
 @pytest.mark.slow
@@ -396,7 +396,7 @@ async def test_the_screen_is_saved_as_a_picture(tmp_path, monkeypatch):
         for name in ("first", "second"):
             await pilot.press("2" if name == "first" else "1", "P")
             await shown(pilot, f"in {tmp_path}"[:40])
-            app._unsay()
+            app._clear_message()
     first, second = sorted(tmp_path.iterdir(), key=lambda one: len(one.name))
     assert re.fullmatch(r"db-07-\d{8}T\d{6}Z\.svg", first.name)
     assert second.name == first.name.replace(".svg", "-2.svg")
@@ -485,7 +485,7 @@ async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):
 
 
 @pytest.mark.parametrize("backend", [pytest.param("demo", marks=pytest.mark.slow), "procfs"])
-async def test_a_live_capture_and_its_recording_tell_the_same(tmp_path, backend):
+async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backend):
     """All that a report says, to the digit and with nothing left out of it; frames of a replay too."""
     path = tmp_path / "live.latmon.jsonl.gz"
     started = Session(Request(backend, Options(interval_us=100_000), record=path, duration_us=2_000_000))

@@ -119,7 +119,7 @@ async def test_it_goes_on_by_itself():
 
 
 @pytest.mark.usefixtures("brisk")
-async def test_without_a_tour_its_keys_are_nobodys():
+async def test_without_a_tour_its_keys_are_unbound():
     app = make(Source(host(3, 5)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)

@@ -68,10 +68,10 @@ def test_resume_is_shown_where_it_alone_is_traced_else_why_not():
     assert row(traced).histogram.count == 2
 
 
-@pytest.mark.parametrize(("origin", "said"), [(ORIGIN, True), (HERE, False)])
-def test_the_end_of_a_capture_tells_of_stages_that_were_traced(tmp_path, origin, said):
+@pytest.mark.parametrize(("origin", "text"), [(ORIGIN, True), (HERE, False)])
+def test_the_end_of_a_capture_reports_of_stages_that_were_traced(tmp_path, origin, text):
     out = io.StringIO()
     progress = RecordingProgress(tmp_path / "x", out)
     progress.opened(origin)
     progress.offer(host(1, 1)[0], CaptureCounts(frames=1, one_in=1))
-    assert ("stages traced" in progress._line) is said
+    assert ("stages traced" in progress._line) is text

@@ -64,7 +64,7 @@ def test_order_and_time_are_two_axes():
     assert "time of issue: 4 in 500 us" in text(MIXED, by_time=True)
 
 
-def test_ops_and_those_that_were_passed_can_be_told_apart_without_colours():
+def test_ops_and_those_that_were_passed_can_be_separated_without_colours():
     shown = text(MIXED)
     picture = [line.partition("│")[2] for line in shown.splitlines() if "│" in line]
     assert picture[0].strip() == "d"

@@ -132,7 +132,7 @@ def test_who_waited_longest_and_who_ran_instead():
 
 
 @pytest.mark.parametrize(
-    ("name", "priority", "said"),
+    ("name", "priority", "output"),
     [
         ("fifo", 49, "fifo 50"),
         ("rr", 98, "rr 1"),
@@ -143,8 +143,8 @@ def test_who_waited_longest_and_who_ran_instead():
         ("", 120, "-"),
     ],
 )
-def test_a_policy_is_as_an_admin_sets_it(name, priority, said):
-    assert wakeups_view.policy(Wakeups(Thread(1, "x", name, priority), Histogram())) == said
+def test_a_policy_is_as_an_admin_sets_it(name, priority, output):
+    assert wakeups_view.policy(Wakeups(Thread(1, "x", name, priority), Histogram())) == output
 
 
 # ---- the three together
@@ -166,11 +166,11 @@ def test_the_parts_share_the_space(focus, height):
 def test_who_ran_instead_and_what_columns_mean_are_whole_at_80():
     thread = Thread(812, "emlxs_thread", "other", 97)
     one = interrupts_of(softirqs(), HANDLERS, (Wakeups(thread, runs(9), {"a-kernel-thread (prio 99)": 9}),), 60)
-    said = text(interrupts(one, 80, 9, RAMP))
-    assert "of 3" in said
-    assert "a-kernel-thread (prio 99) x9" in said
+    output = text(interrupts(one, 80, 9, RAMP))
+    assert "of 3" in output
+    assert "a-kernel-thread (prio 99) x9" in output
     for words in ("where it ran", "other handlers ran before it", "120 nice 0"):
-        assert words in said
+        assert words in output
 
 
 def test_hidden_rows_are_counted():
@@ -325,8 +325,8 @@ def test_delays_keep_their_time_and_holes():
 @pytest.mark.parametrize("columns", [80, 160])
 def test_priorities_are_explained_by_the_platform_of_the_host(kernel, has, has_not, columns):
     shown = interrupts_of({}, {}, wakeups()[:2], 60)
-    said = text(interrupts(shown, columns, 24, RAMP, focus="wake-ups", why=WHY, kernel=kernel))
-    title = next(line for line in said.splitlines() if line.startswith(" wake-ups"))
+    output = text(interrupts(shown, columns, 24, RAMP, focus="wake-ups", why=WHY, kernel=kernel))
+    title = next(line for line in output.splitlines() if line.startswith(" wake-ups"))
     assert has_not not in title
     assert has in title if columns == 80 else "runs first" in title
 

@@ -92,10 +92,10 @@ def test_nothing_fine_says_why():
 
 
 def test_a_device_that_no_request_passes_names_its_members():
-    said = why_none(OffsetEvents(), recorded=False, members=("nvme0n1", "nvme1n1"))
-    assert "timed at its members" in said
-    assert said.endswith(": nvme0n1, nvme1n1")
-    assert "100ms" not in said
+    text = why_none(OffsetEvents(), recorded=False, members=("nvme0n1", "nvme1n1"))
+    assert "timed at its members" in text
+    assert text.endswith(": nvme0n1, nvme1n1")
+    assert "100ms" not in text
 
 
 @pytest.mark.parametrize("ink", [Ink(), RAMP])
@@ -119,9 +119,9 @@ def test_the_screen_shows_it_and_why_there_is_none(size, ink):
 
 
 @pytest.mark.parametrize(
-    ("of", "said"), [("second", "I/Os of windows of 100 ms"), ("tick", "100 ms are too long to see a tick")]
+    ("of", "output"), [("second", "I/Os of windows of 100 ms"), ("tick", "100 ms are too long to see a tick")]
 )
-def test_short_windows_have_as_many_rows_as_there_are_of_them(of, said):
+def test_short_windows_have_as_many_rows_as_there_are_of_them(of, output):
     made = Scene(Selection(fold=of))
     made.store.origin = replace(ORIGIN, interval_us=100_000)
     disk = Series("nvme0n1", "read", "total")
@@ -129,7 +129,7 @@ def test_short_windows_have_as_many_rows_as_there_are_of_them(of, said):
         one = frame(i, {disk: Histogram.record([900] * (1 + 9 * (i % 10 == 3)))}, devices=disks(1) if i == 1 else ())
         made.append(replace(one, mono_us=START_MONO + i * 100_000, dt_us=100_000))
     text = "\n".join(map(plain, screen_lines(made, (), 80, 40)))
-    assert said in " ".join(text.split())
+    assert output in " ".join(text.split())
     if of == "second":
         assert "banded" not in text
         assert len(re.findall(r"│.*█", text)) == 10

@@ -91,11 +91,11 @@ def test_a_long_device_is_whole(name, repeats):
 def test_a_stage_that_holds_others_is_marked():
     held = outlier(1, stages_us={"queue": 3, "hba": 1_238_994}, includes={"hba": ("irq", "softirq", "completion")})
     alone = outlier(2, stages_us={"queue": 3, "hba": 1_238_994})
-    said = text(outliers(listing(rows(held, alone), above=2), 0, 120, 10, RAMP)).splitlines()
-    assert "hba " in said[2]
-    assert "D2C" not in said[2]
-    assert ">99% D2C" in said[3]
-    assert said[-1].strip() == "D2C (issue to completion) includes irq, softirq, completion"
+    output = text(outliers(listing(rows(held, alone), above=2), 0, 120, 10, RAMP)).splitlines()
+    assert "hba " in output[2]
+    assert "D2C" not in output[2]
+    assert ">99% D2C" in output[3]
+    assert output[-1].strip() == "D2C (issue to completion) includes irq, softirq, completion"
     assert "D2C" not in text(outliers(listing(rows(alone), above=1), 0, 120, 10, RAMP))
 
 
@@ -132,7 +132,7 @@ def test_an_untraced_one_says_so():
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "options", "said"),
+    ("thresholds", "options", "output"),
     [
         ({"sda": 20_000}, {}, "no I/O above 20 ms completed in the last 60 s"),
         (
@@ -155,9 +155,9 @@ def test_an_untraced_one_says_so():
         ({}, {}, "no threshold is known"),
     ],
 )
-def test_an_empty_log_says_why(thresholds, options, said):
+def test_an_empty_log_says_why(thresholds, options, output):
     why = no_outliers(thresholds, length_us=60_000_000, **options)
-    assert why.startswith(said)
+    assert why.startswith(output)
     assert why in " ".join(text(outliers(Listing(), 0, 200, 10, RAMP, why=why)).split())
 
 
@@ -234,7 +234,7 @@ def test_what_all_of_an_i_o_includes_is_wrapped_and_not_cut(columns):
         assert sentence in " ".join(text(lines).split())
 
 
-def test_a_flush_that_nobody_issued_says_who_sends_them():
+def test_a_flush_without_an_issuer_names_the_block_layer():
     assert "the block layer sends flushes itself" in text(waterfall(replace(UNKNOWN, op="flush"), 120, 20, RAMP))
     assert "issuer not known" in text(waterfall(UNKNOWN, 120, 20, RAMP))
 
@@ -269,10 +269,10 @@ def test_neighbours_overlap_on_any_device_of_the_host():
     others = [outlier(0), outlier(1), outlier(2, device="sdd"), outlier(100), outlier(-1)]
     near = neighbours(outlier(0), others)
     assert [(o.wall, o.device) for o in near] == [(outlier(i).wall, "sdd" if i == 2 else "sdc") for i in (-1, 1, 2)]
-    said = " ".join(text(waterfall(outlier(0), 80, 30, RAMP, near=near)).split())
-    assert "3 others at the same time, 2 on sdc and 1 on sdd, 3 of them waited for the same thread" in said
-    assert "3 of them completed on CPU 11 too" in said
-    assert "write sdd ora_lgwr" in said
+    output = " ".join(text(waterfall(outlier(0), 80, 30, RAMP, near=near)).split())
+    assert "3 others at the same time, 2 on sdc and 1 on sdd, 3 of them waited for the same thread" in output
+    assert "3 of them completed on CPU 11 too" in output
+    assert "write sdd ora_lgwr" in output
     alone = waterfall(outlier(0), 80, 30, RAMP, near=neighbours(outlier(0), others[2:3]))
     assert "1 other on sdd at the same time" in text(alone)
 
@@ -345,7 +345,7 @@ def test_ten_thousand_are_drawn_at_once():
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("made", "output"),
     [
         (exact(85), "85 us"),
         (exact(18_250), "18.250 ms"),
@@ -374,8 +374,8 @@ def test_ten_thousand_are_drawn_at_once():
         (moment(float("nan")), "--:--:--.000000"),
     ],
 )
-def test_numbers_say_what_they_are(made, said):
-    assert made == said
+def test_numbers_say_what_they_are(made, output):
+    assert made == output
 
 
 @given(st.integers(0, 2**50))

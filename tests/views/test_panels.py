@@ -183,9 +183,9 @@ def test_marks_of_the_side_histogram_are_one_to_a_row_and_the_lower_one_moves_do
     timeline = quick([[100, 200, 100_000]] * 5)
     marks = [SideMark(100_000, "max 100ms", "strong"), SideMark(99_000, "p99 99ms"), SideMark(150, "p50 150us")]
     lines = labelled(timeline, "nvme0n1", replace(STYLE, scale=LatencyScale(16, 16, 6)), 80, marks)
-    said = [(y, mark.text) for y, line in enumerate(lines) for mark in marks if mark.text in plain(line)]
-    assert [text for _, text in said] == [mark.text for mark in marks]
-    assert said[1][0] == said[0][0] + 1
+    sentences = [(y, mark.text) for y, line in enumerate(lines) for mark in marks if mark.text in plain(line)]
+    assert [text for _, text in sentences] == [mark.text for mark in marks]
+    assert sentences[1][0] == sentences[0][0] + 1
 
 
 def test_missing_time_is_a_hole():
@@ -375,7 +375,7 @@ def test_a_single_bad_interval_is_not_enough():
     assert compare(frames[:20] + bad[20:28] + frames[28:], 6) == {}
 
 
-def test_without_peers_nobody_is_unlike():
+def test_without_peers_there_is_no_unlikeness():
     assert compare(host(3, 61, odd="nvme0n1", ios=40), 3) == {}
 
 
@@ -604,34 +604,34 @@ def test_a_healthy_line_has_the_coverage_alone_and_the_page_of_details_has_the_r
 
 
 def test_what_was_skipped_is_shown_when_it_was():
-    for skipped, said in ((1200, "skipped 1,200"), (0, "skipped 0"), (None, "skipped -")):
+    for skipped, output in ((1200, "skipped 1,200"), (0, "skipped 0"), (None, "skipped -")):
         made = scene([frame(1, devices=disks(1), health=Health(skipped=skipped))])
         assert "skipped" not in text(made)
         made.choose(STEPS["details"](made.view, 0))
-        assert said in text(made, (80, 50))
+        assert output in text(made, (80, 50))
 
 
-@pytest.mark.parametrize(("lost", "said"), [(0, "  not recording "), (9, " no rec "), (10**6, " ○")])
-def test_whether_it_records_is_never_cut(lost, said):
+@pytest.mark.parametrize(("lost", "output"), [(0, "  not recording "), (9, " no rec "), (10**6, " ○")])
+def test_whether_it_records_is_never_cut(lost, output):
     state = Health(1, 2, lost_events=lost, map_full=lost, stale=lost, undecoded_lines=lost, dropped_frames=lost)
     one = frame(1, {READ: Histogram.record([5])}, devices=disks(1), health=state)
-    assert text(scene([one])).splitlines()[-2].endswith(said)
+    assert text(scene([one])).splitlines()[-2].endswith(output)
 
 
-@pytest.mark.parametrize(("seen", "said"), [(1004, "coverage 100%  "), (1020, "coverage 102.00%: counted twice")])
-def test_more_seen_than_there_was_is_counted_twice(seen, said):
+@pytest.mark.parametrize(("seen", "output"), [(1004, "coverage 100%  "), (1020, "coverage 102.00%: counted twice")])
+def test_more_seen_than_there_was_is_counted_twice(seen, output):
     flow = Flow("nvme0n1", "read")
     one = replace(frame(1, devices=disks(1)), seen={flow: Completed(seen, 0)}, kernel={flow: Completed(1000, 0)})
-    assert said in text(scene([one])).splitlines()[-2]
+    assert output in text(scene([one])).splitlines()[-2]
 
 
 def test_a_short_first_window_has_no_coverage():
     """Seen: 111.43 % in 0.2 s, because the kernel's counter was read before the probe's."""
     flow = Flow("nvme0n1", "read")
     one = replace(frame(1, devices=disks(1)), seen={flow: Completed(39, 0)}, kernel={flow: Completed(35, 0)})
-    said = [text(scene([replace(one, dt_us=dt_us)])).splitlines()[-2] for dt_us in (499_999, 500_000)]
-    assert ["counted twice" in line for line in said] == [False, True]
-    assert "coverage -" in said[0]
+    sentences = [text(scene([replace(one, dt_us=dt_us)])).splitlines()[-2] for dt_us in (499_999, 500_000)]
+    assert ["counted twice" in line for line in sentences] == [False, True]
+    assert "coverage -" in sentences[0]
 
 
 def test_a_notice_and_a_recording_are_shown():
@@ -642,10 +642,10 @@ def test_a_notice_and_a_recording_are_shown():
 
 
 @pytest.mark.parametrize(
-    ("fixed", "said"),
+    ("fixed", "output"),
     [(2_000, "5 above 2ms"), (1_500, "5 above 1.54ms (┄1.5ms)"), (2_020, "4 above 2.05ms (┄2.02ms)")],
 )
-def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(fixed, said):
+def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(fixed, output):
     slow = Histogram.record([100] * 95 + [2_010, 2_900, 3_000, 4_000, 5_000])
     one = replace(
         frame(1, {READ: slow}, devices=disks(1)),
@@ -653,7 +653,7 @@ def test_what_is_above_the_threshold_is_counted_not_summed_from_buckets(fixed, s
         thresholds_us={"nvme0n1": 2_000},
     )
     made = scene([one], Selection(threshold_us=fixed))
-    assert said in text(made)
+    assert output in text(made)
 
 
 def test_small_maps_say_what_their_line_is():
@@ -769,7 +769,7 @@ def test_stamps_never_leave_the_axis_and_cover_no_other(seconds):
     assert re.fullmatch(rf" +└(─|\d\d:\d\d:\d\d(?=─))*─{clock(frame(seconds - 1).wall)}", line)
 
 
-def test_a_stamp_that_is_no_time_of_day_is_said_to_be_none():
+def test_a_stamp_that_is_no_time_of_day_is_reported_as_none():
     wild = replace(frame(1, {READ: Histogram.record([5])}, devices=disks(1)), wall=1e300)
     assert "--:--:--" in text(scene([wild])).splitlines()[0]
     assert clock(float("nan")) == clock(-1e19) == "--:--:--"
@@ -828,7 +828,7 @@ def test_the_help_says_what_io_d_cannot_see():
     assert "don't add up their rows" in shown({})
 
 
-def test_what_nobody_counts_has_no_rate():
+def test_uncounted_ios_have_no_rate():
     on_demand, volume = Device("emlxs0", 0, 1, timed=False), Device("dm-0", 253, 0, timed=False)
     flow = Flow("dm-0", "read")
     window = Window(60 * SECOND, [replace(one, kernel={flow: Completed(0, 0, None)}, seen={}) for one in host(1, 2)])
@@ -886,7 +886,7 @@ def test_sentences_of_a_notice_are_shown_whole(many, shown, lines):
     assert len(seen) == lines
 
 
-def test_a_recordings_whole_name_is_said_when_it_begins_and_ends():
+def test_a_recordings_whole_name_is_reported_when_it_begins_and_ends():
     name = "a-host-with-a-long-name-" + "20261122-114000.latmon.jsonl.gz"
 
     def at(seq, recording):
@@ -903,7 +903,7 @@ def test_a_recordings_whole_name_is_said_when_it_begins_and_ends():
     assert "stopped: the disk is full" in said(made)
 
 
-def test_a_recordings_directory_is_said_where_it_is_known():
+def test_a_recordings_directory_is_reported_where_it_is_known():
     def at(seq, recording):
         return replace(frame(seq), health=Health(recording=recording))
 
@@ -919,7 +919,7 @@ def test_a_recordings_directory_is_said_where_it_is_known():
     assert said(made).strip() == "recording ended: a.gz in /var/tmp/a place"
 
 
-def test_what_the_tracer_does_is_said_as_long_as_it_holds():
+def test_what_the_tracer_does_is_reported_as_long_as_it_holds():
     made = scene([off(0, "they took 9 % of a CPU")])
     assert said(made).strip() == "stages: off: they took 9 % of a CPU"
     assert not_traced("stages", ORIGIN, state=made.view.tracing) == "stages: off: they took 9 % of a CPU"

@@ -67,12 +67,12 @@ def test_the_edges_of_the_map_are_open():
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("low", "high", "text"),
     [(4, 5, "1.02ms to 16.4ms"), (0, 5, "below 16.4ms"), (4, 9, "1.02ms and more"), (0, 9, "all latencies")],
 )
-def test_it_is_reported_in_words(low, high, said):
+def test_it_is_reported_in_words(low, high, text):
     begin, end = clock(frame(1).wall), clock(frame(4).wall)
-    assert words(rows(2, 4, low, high), timeline(8)) == f"{begin}-{end}, {said}"
+    assert words(rows(2, 4, low, high), timeline(8)) == f"{begin}-{end}, {text}"
 
 
 def test_its_headline_counts_both():

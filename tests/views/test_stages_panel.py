@@ -88,7 +88,7 @@ def test_a_bar_needs_no_rows():
     )
 
 
-def test_a_stage_whose_time_nobody_splits_by_total_has_no_share():
+def test_a_stage_without_a_split_by_total_has_no_share():
     without = replace(SDC, by_total={s: by for s, by in SDC.by_total.items() if s.stage != "resume"})
     rows = {r.stage: r for r in of("sdc", without).rows}
     assert (rows["resume"].share, rows["resume"].tail) == (None, None)
@@ -211,7 +211,7 @@ def test_many_devices_scroll_to_the_selected_one():
     assert text(device_bars(many, "sd0", 80, 12, RAMP)).startswith(" 7 of 24 ")
 
 
-def test_without_on_demand_probes_one_sentence_tells_how():
+def test_without_on_demand_probes_one_sentence_reports_how():
     assert WHY in text(device(UNTRACED, 80, 20, RAMP, why=WHY))
     screen = text(device_bars([UNTRACED], "sda", 80, 12, RAMP, why=WHY))
     assert WHY in screen
@@ -309,8 +309,8 @@ def test_histograms_side_by_side_share_their_rows():
 
 def test_bars_say_that_they_are_logarithmic():
     lines = text(device(SLOW, 100, 40, RAMP)).splitlines()
-    said = next(i for i, line in enumerate(lines) if "logarithmic" in line)
-    assert lines[said + 1].split()[:2] == ["queue", "hba"]
+    output = next(i for i, line in enumerate(lines) if "logarithmic" in line)
+    assert lines[output + 1].split()[:2] == ["queue", "hba"]
     assert "logarithmic" not in text(device(SLOW, 100, 14, RAMP))
 
 

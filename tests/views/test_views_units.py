@@ -96,7 +96,7 @@ def test_a_rate_fits_five_cells(value):
     assert len(units.rate(value)) <= 5
 
 
-def test_all_is_said_only_of_all():
+def test_the_word_all_is_shown_only_for_all():
     assert units.percent(1) == "100%"
     assert units.percent(0.999_999) == "99.99%"
     assert units.percent(0.9997) == "99.97%"

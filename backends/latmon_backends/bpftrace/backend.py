@@ -108,13 +108,13 @@ class BpftraceAlwaysOn(AlwaysOn):
         The tracer has many more probes to detach: with some patience it ends first, so that every traced I/O is
         counted. What it hasn't printed in time is left out.
         """
-        await self.outlast(on_demand, patience_s)
+        await self.read_until_done(on_demand, patience_s)
         begun = time.monotonic()
         window = await self.last()
         await asyncio.wait({on_demand}, timeout=max(0.0, begun + _FINISHING_S - time.monotonic()))
         return window
 
-    async def outlast(self, others: asyncio.Task[None], seconds: float) -> None:
+    async def read_until_done(self, others: asyncio.Task[None], seconds: float) -> None:
         """Read on until `others` is done, at most so long: what is counted meanwhile is part of the last interval."""
         self._ticks.end()
         if not seconds:
@@ -140,10 +140,10 @@ class BpftraceAlwaysOn(AlwaysOn):
         while (event := await self.probe.next()) is not None:
             self._ticks.take(event)
 
-    async def mend(self, window: ProbeWindow, gap: str) -> None:
+    async def restart_if_needed(self, window: ProbeWindow, gap: str) -> None:
         """Restart the probe with the clocks' new distance, or replace it where requests carry no stamps."""
         if gap == "suspended" and self.script.knows_clock:
-            await super().mend(window, gap)
+            await super().restart_if_needed(window, gap)
         elif self._lacks_stamps(window):
             await self._keep_issues()
 

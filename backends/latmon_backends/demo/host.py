@@ -16,7 +16,7 @@ from types import MappingProxyType
 from latmon import __version__
 from latmon.model.frame import Device, Flow, Limit, Settings
 from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, IoGroup, mq_limits, sysfs_limits
-from latmon_backends.demo.synthesis import Mode, Shape, binomial, meet, poisson
+from latmon_backends.demo.synthesis import Mode, Shape, binomial, combine_stages, poisson
 
 _QUEUE: Mapping[str, int | str] = {"write_cache": "write back", "rq_affinity": 1, "iostats": 1}
 
@@ -143,7 +143,7 @@ def bursting(seq: int) -> Mood:
     return Mood(5, congested=True) if seq % PERIOD in _BURST else Mood(1 + 0.2 * math.sin(seq / 11))
 
 
-def crowding(seq: int) -> Mood:
+def near_saturation(seq: int) -> Mood:
     """Offer nearly the load that a depth of three can serve, at all times."""
     return Mood(1 + 0.02 * math.sin(seq / 5))
 
@@ -193,8 +193,8 @@ LOADS = (
     *_ssd_loads("nvme0n1", 1.0, steady),
     *_ssd_loads("nvme1n1", 0.5, pausing),
     *(load for disk in _DISKS for load in _disk_loads(disk.name)),
-    HostLoad(Flow(CROWDED, "read"), 1_750.0, _LUN_QUEUE, _LUN_HBA, crowding, 8192, 65536),
-    HostLoad(Flow(CROWDED, "write"), 620.0, _LUN_QUEUE, _LUN_HBA, crowding, 8192, 65536),
+    HostLoad(Flow(CROWDED, "read"), 1_750.0, _LUN_QUEUE, _LUN_HBA, near_saturation, 8192, 65536),
+    HostLoad(Flow(CROWDED, "write"), 620.0, _LUN_QUEUE, _LUN_HBA, near_saturation, 8192, 65536),
 )
 
 
@@ -209,7 +209,7 @@ def _drawn(rng: Random, load: HostLoad, seq: int) -> FlowIos:
     missed = binomial(rng, issued, _MISSED)
     queue = (_CONGESTED_QUEUE if mood.congested else load.queue).draw(rng, issued - missed)
     hba = load.hba.draw(rng, issued - missed)
-    groups = tuple(IoGroup(*met) for met in meet(rng, queue, hba))
+    groups = tuple(IoGroup(*met) for met in combine_stages(rng, queue, hba))
     large = binomial(rng, issued - missed, LARGE_SHARE)
     return FlowIos(load.flow, groups, load.bytes_small, large, load.bytes_large, missed)
 

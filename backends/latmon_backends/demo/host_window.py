@@ -39,8 +39,8 @@ from latmon_backends.demo.inflight import (
     Shares,
     after_issue,
     apportioned,
-    crowd,
     device_times,
+    in_service_shares,
     line,
     probe_depths,
     shifted,
@@ -326,7 +326,7 @@ def _with_stuck(device: str, now: Outstanding, stuck: Iterable[InFlight]) -> Out
 def _depths(device: Device, every: Mapping[str, DeviceTimes], stuck: Iterable[InFlight]) -> Depths:
     times, limit = every[device.name], _LIMITS[device.name]
     cap = int(limit.value) if limit else MOST
-    service = crowd(times.below_us / INTERVAL_US, cap) if times.below_us else {0: 1.0}
+    service = in_service_shares(times.below_us / INTERVAL_US, cap) if times.below_us else {0: 1.0}
     full = cap if cap <= MOST and max(service) == cap else 0
     waiting = line(times.above_us / INTERVAL_US, service[cap] if full else 1.0) if times.above_us else {0: 1.0}
     issued = [one.issued for one in stuck if one.device == device.name]
@@ -350,7 +350,7 @@ def _outstanding_at_arrival(service: Shares, waiting: Shares, cap: int) -> dict[
 
 def _volume(volume: Device, times: Mapping[str, DeviceTimes]) -> Depths:
     mean = sum_of(times[name] for name in volume.members).all_us / INTERVAL_US
-    return Depths(in_driver=apportioned(crowd(mean, MOST), MOMENTS) if mean else {0: MOMENTS}, source=SYSFS)
+    return Depths(in_driver=apportioned(in_service_shares(mean, MOST), MOMENTS) if mean else {0: MOMENTS}, source=SYSFS)
 
 
 def _stuck(now_us: int) -> tuple[InFlight, ...]:

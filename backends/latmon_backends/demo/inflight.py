@@ -74,7 +74,7 @@ def apportioned(shares: Shares, n: int) -> dict[int, int]:
     return {depth: count for depth, count in zip(shares, counts, strict=True) if count}
 
 
-def crowd(mean: float, cap: int) -> dict[int, float]:
+def in_service_shares(mean: float, cap: int) -> dict[int, float]:
     """Return the shares of 0 to `cap` in service with random arrivals (Erlang's loss formula), `mean` of them."""
     highest = min(cap, int(mean + 8 * math.sqrt(mean)) + 6, MOST)
     if highest < cap:  # hardly any is turned away: as many are in service as are offered
@@ -104,13 +104,13 @@ def line(mean: float, busy: float) -> dict[int, float]:
 
 
 def served(mean: float, cap: int) -> Shares:
-    """Return `crowd` of a mean rounded to 0.01, so that equal devices cost one computation."""
+    """Return `in_service_shares` of a mean rounded to 0.01, so that equal devices cost one computation."""
     return _served(round(mean, 2), cap) if mean else {0: 1.0}
 
 
 @lru_cache(maxsize=1 << 12)
 def _served(mean: float, cap: int) -> Shares:
-    return crowd(mean, cap)
+    return in_service_shares(mean, cap)
 
 
 def waiting(mean: float) -> Shares:
@@ -189,7 +189,7 @@ def sum_of(parts: Iterable[DeviceTimes]) -> DeviceTimes:
     return DeviceTimes(*map(sum, zip(DeviceTimes(), *parts, strict=True)))
 
 
-def crowds(
+def depth_tables(
     rng: Random,
     loads: Iterable[FlowIos],
     devices: Iterable[Device],
@@ -205,7 +205,7 @@ def crowds(
     outstanding, found = {}, {}
     for name in (device.name for device in devices):
         now, here, cap = times.get(name, DeviceTimes()), (stuck or {}).get(name), (most or {}).get(name, MOST)
-        service = crowd(now.below_us / INTERVAL_US, cap) if now.below_us else {0: 1.0}
+        service = in_service_shares(now.below_us / INTERVAL_US, cap) if now.below_us else {0: 1.0}
         still = here.ios if here is not None and here.still else 0
         in_driver = _at_one_moment(rng, service) + still
         outstanding[name] = Outstanding(in_driver, poisson(rng, now.above_us / INTERVAL_US))

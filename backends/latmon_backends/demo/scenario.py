@@ -33,10 +33,10 @@ from latmon.model.frame import (
     SoftirqCpu,
     SoftirqRuns,
     Traced,
-    without,
+    missing_stages,
 )
 from latmon.model.histogram import EMPTY, Histogram
-from latmon_backends.demo.synthesis import EqualIos, Shape, bucket, histogram, meet, poisson
+from latmon_backends.demo.synthesis import EqualIos, Shape, bucket, combine_stages, histogram, poisson
 
 WINDOWS = 180
 """Three minutes: enough for a tail of a few I/Os in a million, short enough to be watched to its end."""
@@ -301,7 +301,7 @@ def origin(
         start_mono_us=START_MONO_US,
         hz=hz,
         measured=MappingProxyType({"queue": ("requeue",), "hba": BEHIND_HBA, "total": ()}),
-        absent=without(("queue", "hba"), dict.fromkeys(("requeue", *BEHIND_HBA, "resume"), _ON_DEMAND)),
+        absent=missing_stages(("queue", "hba"), dict.fromkeys(("requeue", *BEHIND_HBA, "resume"), _ON_DEMAND)),
         latency_from="queued",
         reason=REASON,
         settings=reported,
@@ -331,7 +331,7 @@ def solaris(
 def ordinary(rng: Random, load: Load, path: str) -> FlowIos:
     """Draw one second of a load; `path`: how its I/Os complete."""
     n = poisson(rng, load.rate)
-    met = meet(rng, load.queue.draw(rng, n), load.hba.draw(rng, n))
+    met = combine_stages(rng, load.queue.draw(rng, n), load.hba.draw(rng, n))
     return FlowIos(load.flow, tuple(IoGroup(*one, path=path) for one in met), load.bytes_each)
 
 
@@ -396,7 +396,7 @@ def _traced(loads: Iterable[FlowIos], host: HostFacts) -> Traced:
             table = (paths if path else unfollowed).setdefault(one.flow.device, {})
             table[path or _UNFOLLOWED] = table.get(path or _UNFOLLOWED, 0) + size
     reasons = {one.name: one.reason for one in host.absent}
-    absent = without([one for one in (*_STAGES, "resume") if one not in reasons], reasons, host.includes)
+    absent = missing_stages([one for one in (*_STAGES, "resume") if one not in reasons], reasons, host.includes)
     return Traced(histograms, by_total, unfollowed, paths, one_in=1, includes=host.includes, absent=absent)
 
 

@@ -117,7 +117,7 @@ def poisson(rng: Random, expected: float) -> int:
     return count
 
 
-def meet(rng: Random, first: Sequence[EqualIos], second: Sequence[EqualIos]) -> list[tuple[int, int, int]]:
+def combine_stages(rng: Random, first: Sequence[EqualIos], second: Sequence[EqualIos]) -> list[tuple[int, int, int]]:
     """Combine two stages of the same I/Os at random, as (size, us of the first, us of the second)."""
     lefts, rights = _shuffled(rng, first), list(second)
     found: list[tuple[int, int, int]] = []

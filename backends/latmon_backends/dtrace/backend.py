@@ -104,7 +104,7 @@ class DtraceAlwaysOn(AlwaysOn):
     def _take(self, event: Event) -> ProbeWindow | None:
         words = event.text.split() if isinstance(event, Printed) else []
         if words[:1] == ["tick"] and (found := stamped(words)) is not None:
-            self._here.clock.hear(found[1], counters.monotonic_us())
+            self._here.clock.add_tick(found[1], counters.monotonic_us())
         window = super()._take(event)
         return None if window is None else self._counted(window)
 
@@ -195,8 +195,8 @@ class DtraceBackend(ProbeBackend):
         found = program.manifests(tool.system)
         program.check_invasive(self._options.invasive, found)
         names = NumberedNames()
-        sampler, asked = _counters(self._options)
-        self._queues = TaskQueues(asked)
+        sampler, source = _counters(self._options)
+        self._queues = TaskQueues(source)
         devices = self._devices = NamedDevices(sampler, names, self._options.devices, self._options.sys)
         self._frames = FrameBuilder(devices, self._options.sys)
         devices.require_selected()
@@ -232,12 +232,12 @@ class DtraceBackend(ProbeBackend):
 
 def _counters(options: Options) -> tuple[Sampler, str]:
     """Return the kernel's own counters; none where they can't be read."""
-    found, asked = sampler_of(options)
+    found, source = sampler_of(options)
     try:
         found.sample()
     except UnavailableError:
         return NoCounters(), ""
-    return found, asked
+    return found, source
 
 
 _LONGEST_S = 120

@@ -150,15 +150,15 @@ class DtraceClock:
     """Offset of DTrace's clock during a capture, from the ticks' stamps."""
 
     def __init__(self) -> None:
-        self._heard: deque[int] = deque(maxlen=_LINES)
+        self._distances_us: deque[int] = deque(maxlen=_LINES)
 
-    def hear(self, stamp_ns: int, now_us: int) -> None:
+    def add_tick(self, stamp_ns: int, now_us: int) -> None:
         """Take a tick's stamp, and our clock at the time when its line is read."""
-        self._heard.append(stamp_ns // 1000 - now_us)
+        self._distances_us.append(stamp_ns // 1000 - now_us)
 
     def ahead_us(self) -> int:
         """Return how far DTrace's clock is ahead, negative where it is behind; 0 before the first tick."""
-        return max(self._heard, default=0)
+        return max(self._distances_us, default=0)
 
 
 class InFlightGauge:

@@ -335,7 +335,7 @@ class DtraceProbe(RunningProbe):
             yield from self._maps.take(text)
         if not portion:
             yield from self._maps.close()
-        for line in self._child.heard():
+        for line in self._child.take_complaints():
             yield from _from_stderr(line)
 
 

@@ -147,8 +147,8 @@ def runner(environ: Mapping[str, str] = os.environ) -> Run:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise UnavailableError(f"kstat can't be run: {error}.") from error
         if done.returncode not in (0, 1):  # 1: nothing matched
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise UnavailableError(f"kstat failed: {said[-1] if said else f'exit code {done.returncode}'}.")
+            text = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise UnavailableError(f"kstat failed: {text[-1] if text else f'exit code {done.returncode}'}.")
         return done.stdout
 
     return run

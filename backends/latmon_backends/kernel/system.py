@@ -200,9 +200,9 @@ class TaskQueues:
     A reading that fails is left out: task queues are additional information.
     """
 
-    def __init__(self, asked: str, sampler: TaskqSampler | None = None) -> None:
-        """`asked`: the source as `sampler_of` names it."""
-        self._sampler = sampler or (TaskqSampler() if asked == "kstat" else None)
+    def __init__(self, source: str, sampler: TaskqSampler | None = None) -> None:
+        """`source`: the source as `sampler_of` names it."""
+        self._sampler = sampler or (TaskqSampler() if source == "kstat" else None)
         self._reading: Future[tuple[Taskq, ...] | None] | None = None
         self.undecoded = 0
         """Lines that were not understood in the last call's reading."""

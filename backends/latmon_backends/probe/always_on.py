@@ -105,7 +105,7 @@ class FrameBuilder:
         self._ended_us = end.mono_us
         return frame
 
-    def farewell(self, health: Health) -> Frame:
+    def final_frame(self, health: Health) -> Frame:
         """Return the last frame, whose notice is why there are no more."""
         now = self._sampler.sample()
         return Frame(
@@ -205,7 +205,7 @@ class ProbeSupervisor:
 
     async def _listened(self, probe: RunningProbe) -> Event | None:
         """Return the next event; TimeoutError where the probe is silent, not where this process was stopped."""
-        self._silence.heard()
+        self._silence.reset()
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -289,7 +289,7 @@ class AlwaysOn(ABC):
             elif (window := self._take(event)) is not None:
                 return window
 
-    async def mend(self, window: ProbeWindow, gap: str) -> None:  # noqa: ARG002 - subclasses use it
+    async def restart_if_needed(self, window: ProbeWindow, gap: str) -> None:  # noqa: ARG002 - subclasses use it
         """Restart the probe where the frame of a window shows that it must be."""
         if gap == "suspended":
             await self.probe.stop()

@@ -2,7 +2,7 @@
 
     outliers = Outliers(manifests, device_name, threads, flag_bits)
     outliers.take(records)                            # of both probes, in any order
-    ready = outliers.settled(wall, mono_us, hold)     # once a tick; hold: HOLD while the tracer runs, else 0
+    ready = outliers.take_ready(wall, mono_us, hold)     # once a tick; hold: HOLD while the tracer runs, else 0
 
 The two probes print the records of one request up to a tick apart: a record waits up to `hold` ticks for the others.
 The always-on probe decides what is an outlier: a traced request without a record of that probe was below the threshold,
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from latmon.decode.tables import Record, who
+from latmon.decode.tables import Record, thread_label
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import TIMES, op_name
 from latmon.model.frame import Outlier, Thread, Wait
@@ -298,7 +298,7 @@ def _wait(stage: str, late: Record, at: tuple[int, int, int], threads: Threads) 
         UNKNOWN_PRIORITY if priority is None else priority,
         woken,
         delay,
-        "" if instead is None else who(threads.of, instead, late.get("instead_priority")),
+        "" if instead is None else thread_label(threads.of, instead, late.get("instead_priority")),
     )
 
 
@@ -370,7 +370,7 @@ class Outliers:
             elif record.kind == "late":
                 self._keep(self._late, record)
 
-    def settled(self, wall: float, mono_us: int, hold: int = HOLD, *, flood: bool = False) -> ReadyOutliers:
+    def take_ready(self, wall: float, mono_us: int, hold: int = HOLD, *, flood: bool = False) -> ReadyOutliers:
         """Advance by one tick; return the outliers that are complete or waited long enough.
 
         `wall` and `mono_us` are the same time. `flood`: the always-on probe's rate limit left some out.
@@ -395,11 +395,11 @@ class Outliers:
         for _, reported in self._reported:
             for record in reported.sources():
                 self._place(record, reported)
-        settled = ReadyOutliers(
+        complete = ReadyOutliers(
             tuple(sorted(found, key=lambda one: one.mono_us)), self._dropped, self._lost, self._undecoded
         )
         self._dropped = self._lost = self._undecoded = 0
-        return settled
+        return complete
 
     def _keep(self, waiting: Aged, record: Record) -> None:
         if len(waiting) < MAX_WAITING:

@@ -40,7 +40,7 @@ GRACE_S = 1.4
 _MOUNT_TRACEFS = 'mount -t tracefs tracefs /sys/kernel/tracing && exec "$@"'
 _MOUNT_DEBUGFS = 'mount -t debugfs debugfs /sys/kernel/debug && exec "$@"'
 _STDERR_LINES = 60
-_MOST_UNHEARD = 4096
+_MOST_NEW_COMPLAINTS = 4096
 """A line of drops for each CPU, many times over."""
 _PORTION = 1 << 16
 _NICE = -10
@@ -142,7 +142,7 @@ class Child:
         self._process = process
         self._reading = asyncio.Lock()
         self._complaints: deque[str] = deque(maxlen=_STDERR_LINES)
-        self._unheard: deque[str] = deque(maxlen=_MOST_UNHEARD)
+        self._new_complaints: deque[str] = deque(maxlen=_MOST_NEW_COMPLAINTS)
         self._listening = asyncio.create_task(self._listen())
         self._kill_at: float | None = None
 
@@ -193,10 +193,10 @@ class Child:
             await asyncio.wait_for(asyncio.shield(self._listening), 1)
         return list(self._complaints)
 
-    def heard(self) -> list[str]:
+    def take_complaints(self) -> list[str]:
         """Return the lines on stderr since the last call, at most the latest 4,096; clean."""
-        lines = list(self._unheard)
-        self._unheard.clear()
+        lines = list(self._new_complaints)
+        self._new_complaints.clear()
         return lines
 
     async def returncode(self) -> int:
@@ -249,7 +249,7 @@ class Child:
             *lines, rest = (rest + portion).split(b"\n")
             reported = [clean(line, 300) for line in lines if line.strip()]
             self._complaints.extend(reported)
-            self._unheard.extend(reported)
+            self._new_complaints.extend(reported)
             rest = rest[-_PORTION:]
         if rest.strip():
             self._complaints.append(clean(rest, 300))
@@ -269,7 +269,7 @@ async def answer(words: Sequence[str], *, within_s: float, most: int) -> str:
         async with asyncio.timeout(within_s):
             while len(output) < most and (portion := await child.read()):
                 output += portion
-            complaints = child.heard() if len(output) >= most else await child.complaints()
+            complaints = child.take_complaints() if len(output) >= most else await child.complaints()
     except TimeoutError:
         return ""
     finally:
@@ -298,9 +298,9 @@ class Silence:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` in seconds."""
         self._clock = clock
-        self.heard()
+        self.reset()
 
-    def heard(self) -> None:
+    def reset(self) -> None:
         self._looked, self._s = self._clock(), 0.0
 
     def look(self) -> float:

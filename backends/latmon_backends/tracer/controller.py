@@ -61,7 +61,7 @@ class TracerRun:
     ) -> None:
         self.probe, self.want, self.target, self.one_in = probe, want, target, one_in
         self._ticks, self._clock = ticks, clock
-        self.begun = self.heard = self.measured = clock()
+        self.begun = self.last_output = self.measured = clock()
         self._silence = Silence(clock)
         self.percent: float | None = None
         self.skipped = Skipped()
@@ -77,7 +77,7 @@ class TracerRun:
         """Read its output from now on; `on_end` is called when it ends by itself."""
         self._reading = asyncio.create_task(self._read(on_end))
 
-    async def settled(self, seconds: float) -> None:
+    async def wait_for_tick(self, seconds: float) -> None:
         """Wait until each of its scripts has printed the interval that ends now, at most so long."""
         if self.windows and not self.ended:
             with contextlib.suppress(TimeoutError):
@@ -129,8 +129,8 @@ class TracerRun:
     async def _read(self, on_end: Callable[[], None]) -> None:
         while (event := await self.probe.next()) is not None:
             self._ticks.take(event)
-            self.heard = self._clock()
-            self._silence.heard()
+            self.last_output = self._clock()
+            self._silence.reset()
             if not self._whole.is_set() and self._ticks.whole():
                 self._whole.set()
             await asyncio.sleep(0)  # other tasks run between two events
@@ -425,10 +425,10 @@ class OnDemand:
         self._budget.forget()
         self._changed.set()
 
-    async def settled(self, seconds: float) -> None:
+    async def wait_for_tick(self, seconds: float) -> None:
         """Wait until the tracer has printed the interval that just ended, at most so long."""
         if self._process.run is not None:
-            await self._process.run.settled(seconds)
+            await self._process.run.wait_for_tick(seconds)
 
     def taken(self, frame: Frame) -> TracerWindow:
         """Return the data since the frame before this one; the frame decides which devices are traced from now on."""
@@ -537,7 +537,7 @@ class OnDemand:
         """Do one thing: bury, end, begin, change, or measure."""
         now = self._clock()
         if run is not None and run.is_dead(self._silent_s):
-            await self._bury(run, now)
+            await self._restart_ended(run, now)
         elif want is None:
             await self._end_unwanted()
         elif run is None:
@@ -553,9 +553,9 @@ class OnDemand:
         elif now >= run.measured:
             await self._measure(run)
 
-    async def _bury(self, run: TracerRun, now: float) -> None:
+    async def _restart_ended(self, run: TracerRun, now: float) -> None:
         """Restart it after an end that was not requested, at most three times a minute."""
-        await self._stop("the tracer was restarted after its end", run.heard)
+        await self._stop("the tracer was restarted after its end", run.last_output)
         if len(self._deaths) == _RESTARTS and now - self._deaths[0] < _WITHIN_S:
             self._pause(f"the tracer ended {_RESTARTS + 1} times within a minute, the last time: {run.ended}")
             self._deaths.clear()
@@ -623,11 +623,11 @@ class OnDemand:
             return
         verdict = self._budget.evaluate(percent, run.one_in)
         if verdict is not None:
-            await self._obey(verdict, run)
+            await self._enforce(verdict, run)
         elif self._budget.exceeded(percent):
             run.measured = self._clock()
 
-    async def _obey(self, verdict: BudgetVerdict, run: TracerRun) -> None:
+    async def _enforce(self, verdict: BudgetVerdict, run: TracerRun) -> None:
         cost = f"the tracer took {verdict.percent:.1f} % of a CPU, the budget is {self._budget.percent:g} %"
         if not verdict.one_in:
             await self._stop("the tracer was off")

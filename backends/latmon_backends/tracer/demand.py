@@ -115,7 +115,7 @@ class Suspicion:
             counts = [one.get(device, 0) for one in self._above]
             if sum(1 for count in counts if count) >= ABOVE_IN:
                 cut = frame.thresholds_us.get(device)
-                above = f"I/Os above {_spoken(cut)}" if cut else "I/Os above its threshold"
+                above = f"I/Os above {_duration_text(cut)}" if cut else "I/Os above its threshold"
                 yield _Sign(frame.mono_us, above), device
 
     def _unlike_peers(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
@@ -126,7 +126,7 @@ class Suspicion:
         for name, tail in tails.items():
             peers = [tails[peer] for peer in self._like(name) if peer in tails]
             if len(peers) >= PEERS and tail >= WORTH_US and tail >= FAR * median(peers):
-                why = f"p99 of {_spoken(tail)} where its peers have {_spoken(round(median(peers)))}"
+                why = f"p99 of {_duration_text(tail)} where its peers have {_duration_text(round(median(peers)))}"
                 yield _Sign(frame.mono_us, why, tail / max(median(peers), 1)), name
 
     def _long_in_flight(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
@@ -180,7 +180,7 @@ def _totals(frame: Frame) -> dict[str, Histogram]:
     return {name: merge(found) for name, found in parts.items()}
 
 
-def _spoken(us: int) -> str:
+def _duration_text(us: int) -> str:
     return f"{us / 1000:.4g} ms" if us >= WORTH_US else f"{us} us"
 
 

@@ -45,16 +45,16 @@ def check_backend(name: str) -> None:
         raise UsageError(f"--self-test measures this host, and {name} doesn't; leave --backend {name} out")
 
 
-def self_test(backend: str, say: Callable[[str], None]) -> SelfTest:
-    """Run the self-test and return its result; `say` gets progress texts.
+def self_test(backend: str, progress: Callable[[str], None]) -> SelfTest:
+    """Run the self-test and return its result; `progress` gets progress texts.
 
     It takes about ten seconds on an idle host, plus the start of the probes.
     """
     try:
         workload.refuse(sys.platform, os.geteuid(), os.environ)
-        with workload.made(os.environ, say) as device:
-            say(f"made {device.path}: {device.how}")
-            captured = workload.capture(device, backend, say)
+        with workload.made(os.environ, progress) as device:
+            progress(f"made {device.path}: {device.how}")
+            captured = workload.capture(device, backend, progress)
     except UnavailableError as refusal:
         return SelfTest(refused=str(refusal))
     origin = captured.origin
@@ -130,8 +130,8 @@ def _counts(seen: _Replayed) -> Iterator[PanelCheck]:
         if name == "counts" and no_distribution(seen.origin):
             yield _unmeasured(name, seen)
             continue
-        said = f"{found:,} writes completed, {done.writes:,} were made, /proc/diskstats has {done.counted:,}"
-        yield _reported(name, said, passed=found == done.writes == done.counted)
+        text = f"{found:,} writes completed, {done.writes:,} were made, /proc/diskstats has {done.counted:,}"
+        yield _reported(name, text, passed=found == done.writes == done.counted)
 
 
 def _map(seen: _Replayed) -> Iterator[PanelCheck]:
@@ -173,8 +173,8 @@ def _stages(seen: _Replayed) -> Iterator[PanelCheck]:
     with_others = f" with {', '.join(holds)} in it" if holds else ""
     in_driver = top == "hba" or "hba" in holds
     what = f"{called(top, holds).sentence or 'no stage'}{with_others} takes {_ms(us)} of {tail.count:,} slow I/Os"
-    said = f"{what}; {_ms(made)} were made in the driver"
-    yield _reported("stages", said, passed=in_driver and _near(us, made, BUCKET, LATE_US * len(seen.delayed)))
+    text = f"{what}; {_ms(made)} were made in the driver"
+    yield _reported("stages", text, passed=in_driver and _near(us, made, BUCKET, LATE_US * len(seen.delayed)))
 
 
 def _depths(seen: _Replayed) -> Iterator[PanelCheck]:
@@ -188,8 +188,8 @@ def _depths(seen: _Replayed) -> Iterator[PanelCheck]:
         return
     busy = sum(n for depth, n in depths.in_driver.items() if depth) / sum(depths.in_driver.values())
     us, made = round(busy * facts.covered_us), sum(one.took_us for one in seen.delayed)
-    said = f"an I/O in the driver for {_ms(us)}, {_ms(made)} were made"
-    yield _reported("depths", said, passed=_near(us, made, _SHARE, INTERVAL_US // 5))
+    text = f"an I/O in the driver for {_ms(us)}, {_ms(made)} were made"
+    yield _reported("depths", text, passed=_near(us, made, _SHARE, INTERVAL_US // 5))
 
 
 def _in_flight(seen: _Replayed) -> Iterator[PanelCheck]:
@@ -207,8 +207,8 @@ def _in_flight(seen: _Replayed) -> Iterator[PanelCheck]:
         why = f"not measured with {_backend(seen)}"
         if not seen.captured.on_demand:
             why = "not recorded by the tracer in this time"
-        said = f"ages are {why}, and a wait of {_ms(longest.took_us)} is too short to be listed without them"
-        yield PanelCheck("in flight", Verdict.UNMEASURED, said)
+        text = f"ages are {why}, and a wait of {_ms(longest.took_us)} is too short to be listed without them"
+        yield PanelCheck("in flight", Verdict.UNMEASURED, text)
 
 
 def _outliers(seen: _Replayed) -> Iterator[PanelCheck]:
@@ -224,11 +224,11 @@ def _outliers(seen: _Replayed) -> Iterator[PanelCheck]:
             continue
         wrong = _wrong_fields(found, one)
         who = f" by {found.comm}" if found.comm else ""
-        said = (
+        text = (
             f"{found.op} of {(found.bytes or 0) // 1024} KiB at sector {one.sector:,}{who} took {_ms(found.total_us)}, "
             f"{_ms(one.asked_us)} was made{'; wrong: ' + ', '.join(wrong) if wrong else ''}"
         )
-        yield _reported("outliers", said, passed=not wrong)
+        yield _reported("outliers", text, passed=not wrong)
 
 
 def _wrong_fields(found: Outlier, one: DelayedWrite) -> Sequence[str]:
@@ -258,9 +258,9 @@ def _interrupts(seen: _Replayed) -> Iterator[PanelCheck]:
     timed = sum(
         h.count for s, h in on_demand.traced.histograms.items() if s.device == seen.device and s.stage == _SOFTIRQ
     )
-    said = f"{completed:,} I/Os of {seen.device} were completed in a softirq, {timed:,} have a time in it"
+    text = f"{completed:,} I/Os of {seen.device} were completed in a softirq, {timed:,} have a time in it"
     yield _reported(
-        "interrupts", f"{said}; BLOCK ran {runs:,} times on this host", passed=runs > 0 and timed == completed
+        "interrupts", f"{text}; BLOCK ran {runs:,} times on this host", passed=runs > 0 and timed == completed
     )
 
 

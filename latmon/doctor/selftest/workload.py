@@ -146,7 +146,7 @@ def refuse(platform: str, uid: int, environ: Mapping[str, str], dev: Path = Path
 
 
 @contextlib.contextmanager
-def made(environ: Mapping[str, str], say: Callable[[str], None]) -> Iterator[LoopDevice]:
+def made(environ: Mapping[str, str], progress: Callable[[str], None]) -> Iterator[LoopDevice]:
     """Make the device, and remove it at the end or report that it could not be removed.
 
     Raises UnavailableError with the reason if it can't be made.
@@ -161,7 +161,7 @@ def made(environ: Mapping[str, str], say: Callable[[str], None]) -> Iterator[Loo
     finally:
         gone = _end(shell)
         if name != "its device" or not gone:
-            say(f"{name} was removed" if gone else left(name, shell.pid))
+            progress(f"{name} was removed" if gone else left(name, shell.pid))
 
 
 def left(name: str, pid: int) -> str:
@@ -211,8 +211,8 @@ def _expect(shell: subprocess.Popen[bytes], word: str) -> str:
     assert shell.stdout is not None  # noqa: S101  it was started with pipes
     ready, _, _ = select.select([shell.stdout], [], [], _ANSWER_S)
     line = clean(_line(shell.stdout.fileno())) if ready else ""
-    said, _, rest = line.partition(" ")
-    if said == word:
+    answer, _, rest = line.partition(" ")
+    if answer == word:
         return rest
     raise UnavailableError(_why(shell, word))
 
@@ -289,7 +289,7 @@ class Written:
     delayed: tuple[DelayedWrite, ...] = ()
 
 
-def play(device: LoopDevice, file: int, stopped: threading.Event, say: Callable[[str], None]) -> Written:
+def play(device: LoopDevice, file: int, stopped: threading.Event, progress: Callable[[str], None]) -> Written:
     """Write to the device for about 4 s; `stopped` prevents further writes.
 
     Call it in a thread: a delayed write can't be interrupted.
@@ -303,7 +303,7 @@ def play(device: LoopDevice, file: int, stopped: threading.Event, say: Callable[
                 writes += bool(os.pwrite(file, block, at * BYTES))
         for sector, us in DELAYS if device.holds else ():
             if not stopped.wait(_BETWEEN_S):
-                say(f"delaying a write for {us // 1000:,} ms")
+                progress(f"delaying a write for {us // 1000:,} ms")
                 delayed.append(_delayed_write(device, file, block, sector, us))
                 writes += 1
     return Written(writes, device.written() - before, tuple(delayed))
@@ -354,7 +354,7 @@ class Captured:
     """The reason why the tracer didn't run; empty where it did."""
 
 
-def capture(device: LoopDevice, backend: str, say: Callable[[str], None]) -> Captured:
+def capture(device: LoopDevice, backend: str, progress: Callable[[str], None]) -> Captured:
     """Write to the device and capture it. Raises UnavailableError where nothing can be captured.
 
     Privileges are dropped as in any capture.
@@ -364,7 +364,7 @@ def capture(device: LoopDevice, backend: str, say: Callable[[str], None]) -> Cap
     except OSError as error:
         raise UnavailableError(_refused(device, "open", error)) from error
     try:
-        return asyncio.run(_WorkloadCapture(device, file, backend, say).run())
+        return asyncio.run(_WorkloadCapture(device, file, backend, progress).run())
     finally:
         os.close(file)
 
@@ -379,8 +379,8 @@ def _refused(device: LoopDevice, what: str, error: OSError) -> str:
 class _WorkloadCapture:
     """Sink of the capture that also runs the workload."""
 
-    def __init__(self, device: LoopDevice, file: int, backend: str, say: Callable[[str], None]) -> None:
-        self._device, self._file, self._say = device, file, say
+    def __init__(self, device: LoopDevice, file: int, backend: str, progress: Callable[[str], None]) -> None:
+        self._device, self._file, self._progress = device, file, progress
         options = Options(INTERVAL_US, (device.name,), threshold_us=THRESHOLD_US, stages="all")
         self._capture = Capture(Request(backend, options), self)
         self._origin: Origin | None = None
@@ -391,7 +391,7 @@ class _WorkloadCapture:
 
     def opened(self, origin: Origin) -> None:
         self._origin = origin
-        self._say(f"measuring with {origin.tool or origin.backend}")
+        self._progress(f"measuring with {origin.tool or origin.backend}")
 
     def offer(self, frame: Frame, _: CaptureCounts) -> None:
         self._frames.append(frame)
@@ -401,7 +401,7 @@ class _WorkloadCapture:
         for number, name in _SIGNALS.items():
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._interrupt, name)
-        self._say("starting the probes; an old bpftrace takes up to a minute, on a loaded host several")
+        self._progress("starting the probes; an old bpftrace takes up to a minute, on a loaded host several")
         beside = asyncio.create_task(self._run_workload())
         try:
             outcome = await self._capture.run()
@@ -436,8 +436,8 @@ class _WorkloadCapture:
             await self._until(self._traces, _STARTING_S)
             await self._until(self._ages, _AGES_S)
             self._on_demand = self._why_not_on_demand()
-            self._say("writing")
-            self._done = await asyncio.to_thread(play, self._device, self._file, self._stopped, self._say)
+            self._progress("writing")
+            self._done = await asyncio.to_thread(play, self._device, self._file, self._stopped, self._progress)
             after = len(self._frames) + _AFTER
             await self._until(lambda: len(self._frames) >= after and self._all_reported(), _SETTLING_S)
         finally:

@@ -107,8 +107,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     audited = {one.device: one for one in audit(facts.devices.values(), depths)}
     for device in sorted(known, key=lambda one: one.name):
         name = device.name
-        found = audited.get(name) or Audited(name, (), held_at=wall(depths[name]))
-        n = int(found.bound.value) if found.at_limit and found.bound else found.held_at
+        found = audited.get(name) or Audited(name, (), limited_to=wall(depths[name]))
+        n = int(found.bound.value) if found.at_limit and found.bound else found.limited_to
         if n is None or n > limits["depth"]:
             continue
         low = tuple(_LowSetting(s.limit, r) for s in found.settings for r in s.remarks if r.id in _ABOUT)

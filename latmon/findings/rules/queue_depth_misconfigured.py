@@ -86,7 +86,7 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
     depths = facts.depths(device.name)
     bound = None if audited.bound is None else int(audited.bound.value)
     full = 0.0 if bound is None else busy_share(depths.in_driver, bound)
-    walled = audited.held_at is not None and audited.held_at <= FEW and facts.span_us >= lasting_us
+    walled = audited.limited_to is not None and audited.limited_to <= FEW and facts.span_us >= lasting_us
     used = bool(done and done.count) or device.name in busy
     found = [
         _WrongSetting(device, setting.limit, remark, busy_share(depths.queued), full, facts.span_us, walled, used)

@@ -289,8 +289,8 @@ def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest]
         ID,
         CRITICAL if worst.age_us >= limits["critical_us"] else WARNING,
         name,
-        f"{name}: {_starved_text(worst, count)} while {_overtaken_text(worst, alone=count.ios == 1)}; "
-        f"{_layer_text(facts, device, worst, alone=count.ios == 1)}",
+        f"{name}: {_starved_text(worst, count)} while {_overtaken_text(worst, is_single=count.ios == 1)}; "
+        f"{_layer_text(facts, device, worst, is_single=count.ios == 1)}",
         tuple(_facts(facts, device, starved, count)),
         # an I/O in flight is not on the latency map yet
         Where(
@@ -314,15 +314,15 @@ def _starved_text(worst: StarvedRequest, count: StarvedCount) -> str:
     return f"{some} {have}waited for {'' if one else 'up to '}{spelled(worst.age_us)}"
 
 
-def _overtaken_text(worst: StarvedRequest, *, alone: bool) -> str:
+def _overtaken_text(worst: StarvedRequest, *, is_single: bool) -> str:
     """Return how many overtook the I/O that waited longest, the number that the facts report."""
     if not worst.later:
         return f"{worst.overtaken:,} were completed meanwhile"
-    return f"{worst.overtaken:,} that came later{'' if alone else ' than the oldest'} were completed"
+    return f"{worst.overtaken:,} that came later{'' if is_single else ' than the oldest'} were completed"
 
 
-def _layer_text(facts: Facts, device: Device, worst: StarvedRequest, *, alone: bool) -> str:
-    it, order = "it" if alone else "the oldest", facts.order(device.name)
+def _layer_text(facts: Facts, device: Device, worst: StarvedRequest, *, is_single: bool) -> str:
+    it, order = "it" if is_single else "the oldest", facts.order(device.name)
     if worst.above is None:
         return f"in which layer {it} waited is not known"
     waits = "waits" if worst.waits else "waited"
@@ -343,16 +343,16 @@ def _facts(facts: Facts, device: Device, starved: list[StarvedRequest], count: S
     at = f" at sector {worst.sector:,}" if worst.sector is not None else ""
     yield Fact("age_us", worst.age_us, f"the longest wait is {spelled(worst.age_us)}, of a {worst.op}{by}{at}", "us")
     came = "came later than it and were completed" if worst.later else "were completed since it came"
-    said = f"{worst.overtaken:,} I/Os of the device {came}"
-    yield Fact("overtaken", worst.overtaken, said, "ios")
+    text = f"{worst.overtaken:,} I/Os of the device {came}"
+    yield Fact("overtaken", worst.overtaken, text, "ios")
     usual = whole_of.quantile(0.99)
     if usual is not None:
-        said = f"99% of all take {spelled(usual)} or less: it waits {worst.age_us / max(usual, 1):,.0f} times as long"
-        yield Fact("p99_us", usual, said, "us", whole_of.count)
+        text = f"99% of all take {spelled(usual)} or less: it waits {worst.age_us / max(usual, 1):,.0f} times as long"
+        yield Fact("p99_us", usual, text, "us", whole_of.count)
     order = facts.order(device.name)
     if order is not None and order.ascending_share is not None:
-        said = summary(order).partition(";")[0]  # the rest is the longest wait in the bursts, which is shorter
-        yield Fact("ascending", round(order.ascending_share, 3), f"order of issue: {said}", "share", order.pairs)
+        text = summary(order).partition(";")[0]  # the rest is the longest wait in the bursts, which is shorter
+        yield Fact("ascending", round(order.ascending_share, 3), f"order of issue: {text}", "share", order.pairs)
 
 
 def _silent_finding(facts: Facts, device: Device, silent: SilentDevice, limits: Thresholds) -> Finding:

@@ -262,7 +262,7 @@ _FIELDS: tuple[Field[Audited], ...] = (
     Field("max", 5, lambda one, _: _number(one.most)),
     Field("usual", 5, lambda one, _: _number(one.usual)),
     Field("queue", 5, lambda one, _: _number(one.queued)),
-    Field("limited", 7, lambda one, _: "" if one.held_at is None else whole(one.held_at), role="strong"),
+    Field("limited", 7, lambda one, _: "" if one.limited_to is None else whole(one.limited_to), role="strong"),
     _value("nr_requests"),
     Field("scheduler", 11, lambda one, c: str(_value("scheduler").make(one, c)), rank=1, right=False, role="dim"),
     Field("off", 11, _off, right=False, most=60),

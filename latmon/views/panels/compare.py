@@ -66,14 +66,14 @@ def _span(one: CaptureSpan) -> str:
 def _sentences(comparison: Comparison, width: int) -> Iterable[Line]:
     a, b = comparison.a, comparison.b
     changed = [one for one in comparison.changes if one.changed] if comparison.tested else list(comparison.changes)
-    said = [(text, "strong") for text in verdict.lead(comparison)]
-    said += [(text, "bad") for text in (*loads(unlike(a, b)), *warnings(comparison))]
-    said += [(verdict.sentence(one, comparison), "strong") for one in changed]
+    sentences = [(text, "strong") for text in verdict.lead(comparison)]
+    sentences += [(text, "bad") for text in (*loads(unlike(a, b)), *warnings(comparison))]
+    sentences += [(verdict.sentence(one, comparison), "strong") for one in changed]
     if not changed:
         same = next((one for one in comparison.changes if one.where == "none"), None)
         text = f"no difference found: {verdict.seen(same)}" if same else "not enough I/Os for a verdict"
-        said.append((text, "text"))
-    return cut([line for text, role in said for line in paragraph(text, width, role)], _SENTENCES)
+        sentences.append((text, "text"))
+    return cut([line for text, role in sentences for line in paragraph(text, width, role)], _SENTENCES)
 
 
 def _set(comparison: Comparison, width: int) -> Iterable[Line]:

@@ -51,7 +51,7 @@ def urgent(
 def _in_lines(one: Finding, width: int, as_of: str) -> list[Line]:
     """Return a finding in as many lines as it needs: its device and title first, then its sentence."""
     name = _named(one, as_of)
-    first, *rest = wrap(f"{name}: {_said(one)}", width - 4)
+    first, *rest = wrap(f"{name}: {_summary(one)}", width - 4)
     head = (Span(f"{SIGNS[one.severity]} ", _ROLES[one.severity]),)
     if not first.startswith(f"{name}:"):
         return [(*head, Span(first)), *((Span(f"   {part}"),) for part in rest)]
@@ -60,9 +60,9 @@ def _in_lines(one: Finding, width: int, as_of: str) -> list[Line]:
 
 def _cut_off(one: Finding, width: int, lines: int, as_of: str, *, keys: bool) -> Line:
     """Return the last line of a finding that is longer than `lines`, with the key that shows the rest."""
-    said = wrap(f"{_named(one, as_of)}: {_said(one)}", width - 4)
+    caption = wrap(f"{_named(one, as_of)}: {_summary(one)}", width - 4)
     tail = (Span("  6", "accent"), Span(": all ", "dim")) if keys else ()
-    text = cell(" ".join(said[lines - 1 :]), width - 3 - line_width(tail))
+    text = cell(" ".join(caption[lines - 1 :]), width - 3 - line_width(tail))
     return ((Span("   ") if lines > 1 else Span(f"{SIGNS[one.severity]} ", _ROLES[one.severity])), Span(text), *tail)
 
 
@@ -101,7 +101,7 @@ def evidence(one: Finding, width: int) -> list[Line]:
         lines += [line for command in step.commands for line in _command(command, width)]
     lines += [(Span(" evidence", "strong"),)]
     for fact in one.facts:
-        lines += _item("- ", sized(fact.said, fact.of), width)
+        lines += _item("- ", sized(fact.text, fact.of), width)
     lines += [(Span(f" Enter shows it: {where(one)}", "dim"),)]
     lines += [(Span(" refuted by", "strong"),), *_item("", one.refuted_by, width)]
     return lines
@@ -117,8 +117,8 @@ def where(one: Finding) -> str:
 
 def _head(found: CurrentFindings, width: int) -> Line:
     now, over = len(found.lasting), len(found.over)
-    said = [f"{count(now) if now else 'none'} now", *([f"{count(over)} earlier"] if over else [])]
-    left = (Span(" findings", "accent"), Span(f"  {', '.join(said)}" if found.evaluated else ""))
+    sentences = [f"{count(now) if now else 'none'} now", *([f"{count(over)} earlier"] if over else [])]
+    left = (Span(" findings", "accent"), Span(f"  {', '.join(sentences)}" if found.evaluated else ""))
     if not found.evaluated:
         return left
     right = f"{_evaluated(found)} evaluated over the last {span(round(found.span_us, -6))} "
@@ -162,8 +162,8 @@ def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole:
     names = Span(_named(now), "strong" if lasts else "dim")
     head: Line = (mark, sign, names, Span(when, "text" if lasts else "dim"), Span(f"  {now.id}", "dim"))
     if not lasts and not (selected and whole):
-        said = f"  {_said(now)}"
-        return [(*head, Span(said, "dim"))] if not selected else [head]
+        caption = f"  {_summary(now)}"
+        return [(*head, Span(caption, "dim"))] if not selected else [head]
     if not whole:
         return [head]
     return [head, *((Span(f"{_INDENT}{text}", "text" if lasts else "dim"),) for text in wrap(now.summary, width - 6))]
@@ -178,7 +178,7 @@ def _from_to(found: CurrentFindings, one: Episode) -> str:
     return f"{before}{clock(one.begin_wall)} to {clock(one.end_wall)}"
 
 
-def _said(one: Finding) -> str:
+def _summary(one: Finding) -> str:
     """Return the sentence without its device."""
     return one.summary.removeprefix(f"{one.device}: ") if one.device else one.summary
 

@@ -68,8 +68,19 @@ def folded(some: Sequence[Aged]) -> list[Aged]:
     """Return one entry, the oldest, for requests of the same device, op, flags, issuer and place."""
     found: dict[Hashable, Aged] = {}
     for one in some:
-        asked = one.request
-        like = (one.device, asked.op, asked.flags, asked.comm or asked.pid, asked.issued, asked.own) if asked else one
+        own_request = one.request
+        like = (
+            (
+                one.device,
+                own_request.op,
+                own_request.flags,
+                own_request.comm or own_request.pid,
+                own_request.issued,
+                own_request.own,
+            )
+            if own_request
+            else one
+        )
         had = found.get(like)
         found[like] = _one_more(had, one) if had else one
     return list(found.values())
@@ -77,8 +88,8 @@ def folded(some: Sequence[Aged]) -> list[Aged]:
 
 def _one_more(had: Aged, one: Aged) -> Aged:
     """Return an entry that counts one more I/O; processes of one name lose their pid."""
-    first, asked = had.request, one.request
-    if first and asked and first.pid != asked.pid:
+    first, own_request = had.request, one.request
+    if first and own_request and first.pid != own_request.pid:
         first = first._replace(pid=None)
     return replace(had, count=had.count + one.count, request=first)
 

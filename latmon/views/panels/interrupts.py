@@ -182,7 +182,7 @@ class HandlerRow:
     """Time per second that other handlers of its vector ran before it."""
 
     @property
-    def culprit(self) -> bool:
+    def is_mostly_not_handled(self) -> bool:
         """Return whether it shares its vector and most of its runs handled nothing."""
         return bool(self.runs.shared_with) and self.not_handled is not None and self.not_handled > _SLOW_SHARE
 
@@ -200,7 +200,7 @@ def handler_rows(handlers: Mapping[Handler, HandlerRuns], seconds: float) -> tup
                 not r.runs.shared_with,
                 -waited[r.handler.irq],
                 r.handler.irq,
-                not r.culprit,
+                not r.is_mostly_not_handled,
                 -(r.runs.run.sum or 0),
                 r.handler.name,
             ),
@@ -216,7 +216,7 @@ def _handler_row(handler: Handler, runs: HandlerRuns, seconds: float) -> Handler
 
 
 def _not_handled(one: HandlerRow, cells: int) -> Line:
-    return (Span(f"{part_text(one.not_handled):>{cells}}", "bad" if one.culprit else "text"),)
+    return (Span(f"{part_text(one.not_handled):>{cells}}", "bad" if one.is_mostly_not_handled else "text"),)
 
 
 HANDLER_FIELDS: tuple[Field[HandlerRow], ...] = (
@@ -434,8 +434,8 @@ def _title(part: str, total: int, rows: int, width: int, about: Sequence[str], *
     some = f"  {rows} of {total}" if rows < total else ""
     room = width - len(part) - len(some) - 4
     role = "accent" if focused else "strong"
-    said = next((f"  {text}" for text in about if len(text) <= room), "")
-    return fit((Span(f" {part}", role), Span(some), Span(said, "dim")), width)
+    caption = next((f"  {text}" for text in about if len(text) <= room), "")
+    return fit((Span(f" {part}", role), Span(some), Span(caption, "dim")), width)
 
 
 _SECOND_US = 1e6

@@ -416,8 +416,8 @@ def _stage(one: Outlier, piece: Piece, room: int, ink: Ink) -> list[Line]:
     left = (Span(f" {called(piece.stage, inside).column:<{_NAME}} "), Span(f"{exact(piece.us):>{_TIME}} "))
     bar = _bar(one, piece, room, ink) if room >= _MIN_BAR else ()
     line = (*left, *bar, Span(f" {_percent(share):>{_PERCENT}}", "strong" if share >= 0.5 else "dim"))  # noqa: PLR2004  most of it
-    said = wrap(explained(piece.stage, inside), max(room + _TIME + _PERCENT + 2, _MIN_BAR)) if inside else []
-    return [line, *((Span(f"{'':{_NAME + 2}}{text}", "dim"),) for text in said)]
+    caption = wrap(explained(piece.stage, inside), max(room + _TIME + _PERCENT + 2, _MIN_BAR)) if inside else []
+    return [line, *((Span(f"{'':{_NAME + 2}}{text}", "dim"),) for text in caption)]
 
 
 def _percent(share: float) -> str:
@@ -461,8 +461,8 @@ def _sum(found: StageSum) -> Line:
 def _untraced(one: Outlier, *, recorded: bool) -> str:
     if one.unaccounted_us and one.path:
         return f"stages not known: its path could not be followed ({one.path})"
-    said = "stages were not traced then: the tracer was off, or traced a sample"
-    return said if recorded else f"{said}; S or --stages all traces the next ones"
+    text = "stages were not traced then: the tracer was off, or traced a sample"
+    return text if recorded else f"{text}; S or --stages all traces the next ones"
 
 
 def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink) -> list[Line]:

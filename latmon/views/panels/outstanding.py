@@ -285,9 +285,9 @@ def outstanding(
     left = height - len(head)
     found = shown.columns
     if found is None:
-        said = paragraph(shown.why, cells, margin=2)
-        below = ages(cells, max(left - len(said) - 1, 0))
-        return [*head, *said, *([()] if below else []), *below][:height]
+        text = paragraph(shown.why, cells, margin=2)
+        below = ages(cells, max(left - len(text) - 1, 0))
+        return [*head, *text, *([()] if below else []), *below][:height]
     most = shown.depths.highest if shown.depths else 0
     listed, chart, map_ = _line_shares(left, age_lines, _rows(found, most, shown.bound), _least(found, shown.bound))
     lines = [*head, *depth_bars(found, shown.bound, cells, chart, ink, most=most, over=shown.over)]
@@ -369,8 +369,8 @@ def _in_words(shown: DepthView, found: DepthColumns, cells: int) -> Line:
     shorter = f"  {_SHORT.get(shown.depths.source, '')}{lacks}"
     each = [(f" in driver:{text}", one) for one in (source, short, shorter)]
     each += [(f" in driver:{text.replace(' of the time', '')}", shorter), (text, shorter)]
-    text, said = next((one for one in each if sum(map(len, one)) <= cells), (text, ""))
-    return fit((Span(text), Span(said, "dim")), cells)
+    text, caption = next((one for one in each if sum(map(len, one)) <= cells), (text, ""))
+    return fit((Span(text), Span(caption, "dim")), cells)
 
 
 def _rows(found: DepthColumns, most: int, bound: int | None) -> int:

@@ -246,9 +246,9 @@ def draw(
     """
     every = "second" if found.fold_us == SECOND_US else f"tick of {spelled(found.fold_us)}"
     seen = " banded" if found.is_banded else ""
-    said = some.between(found.begin_us, found.end_us).words or "nothing in this time"
+    text = some.between(found.begin_us, found.end_us).words or "nothing in this time"
     next_kind = (Span("  f", "accent"), Span(f": {also}", "dim")) if also else ()
-    lines = [fit((Span(f"  offset in the {every}: {said}"), Span(seen, "strong"), *next_kind), width)]
+    lines = [fit((Span(f"  offset in the {every}: {text}"), Span(seen, "strong"), *next_kind), width)]
     top = max(found.cells.values(), default=1)
     cell_width = max((width - OFFSET_LABEL - _RIGHT) // max(found.columns, 1), 1)
     sums = found.per_row
@@ -818,8 +818,8 @@ def device_rows(
 def _tail(view: ViewState, subject: Subject, cells: int) -> Line:
     if not cells:
         return ()
-    asked = (subject.device.name, view.selection.ops, view.selection.threshold_us)
-    found = view.history.made(("tail", *asked), lambda: worst(view.history.on_demand.traced, *asked))
+    wanted_key = (subject.device.name, view.selection.ops, view.selection.threshold_us)
+    found = view.history.made(("tail", *wanted_key), lambda: worst(view.history.on_demand.traced, *wanted_key))
     return tail_cell(found, cells, view.ink)
 
 

@@ -30,7 +30,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import EMPTY
 from latmon_backends.demo import scenario
-from latmon_backends.demo.inflight import crowds
+from latmon_backends.demo.inflight import depth_tables
 from latmon_backends.demo.scenario import (
     INTERVAL_US,
     START_MONO_US,
@@ -227,7 +227,7 @@ def _frame(rng: Random, seq: int, card: Card, remote: Sequence[FlowIos], ended: 
     """Return a window. `ended`: the I/Os behind the remote loads, where they are sent one by one."""
     host = _SICK if card is E810 else _HEALTHY
     local = [_draw_local(rng, op) for op in _LOCAL]
-    crowded = crowds(rng, [*remote, *local], host.devices, most={REMOTE: 1})
+    crowded = depth_tables(rng, [*remote, *local], host.devices, most={REMOTE: 1})
     woken = histogram(_WOKEN.draw(rng, sum(one.count for one in remote))) if ended else EMPTY
     return window(
         host,

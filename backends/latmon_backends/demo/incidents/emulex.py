@@ -33,7 +33,7 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon_backends.demo import scenario
-from latmon_backends.demo.inflight import InDriver, crowds
+from latmon_backends.demo.inflight import InDriver, depth_tables
 from latmon_backends.demo.scenario import (
     INTERVAL_US,
     WINDOWS,
@@ -46,7 +46,7 @@ from latmon_backends.demo.scenario import (
     outlier,
     window,
 )
-from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, bucket, histogram, meet, poisson
+from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, bucket, combine_stages, histogram, poisson
 
 TABLE_MS: Mapping[int, int] = {
     0: 11_145,
@@ -290,7 +290,7 @@ def _sick(rng: Random) -> Iterator[Frame]:
         for drain in drains:
             stuck |= drain.in_driver(seq)
         waits = [EqualIos(1, us) for us in woken] + ([EqualIos(1, now.drain.waited_us)] if now.drain else [])
-        tables = crowds(rng, loads, _SICK.devices, stuck)
+        tables = depth_tables(rng, loads, _SICK.devices, stuck)
         tables["wakeups"] = (_completer(rng, COMPLETER, waits), _zio(rng))
         rows = tuple(_outliers(rng, seq, loads, now.drain)) if now.drain else ()
         yield _frame(_SICK, seq, loads, rows, tables)
@@ -300,7 +300,7 @@ def _healthy(rng: Random) -> Iterator[Frame]:
     for seq in range(WINDOWS):
         loads = [_drawn(rng, load, {}, None, _IN_TASKQ) for load in LOADS]
         wakeups = (_completer(rng, TASKQ, _WOKEN.draw(rng, _WAKEUPS)), _zio(rng))
-        tables = crowds(rng, loads, _HEALTHY.devices)
+        tables = depth_tables(rng, loads, _HEALTHY.devices)
         yield _frame(_HEALTHY, seq, loads, (), tables | {"wakeups": wakeups})
 
 
@@ -329,8 +329,8 @@ def _drawn(
     """Draw one load's I/Os: those that find the thread awake, those that wake it, and those of a drain."""
     waiting = sum(late.values())
     ordinary = max(0, poisson(rng, load.rate) - waiting)
-    awake = meet(rng, load.hba.draw(rng, ordinary), _BEHIND.draw(rng, ordinary))
-    asleep = meet(rng, load.hba.draw(rng, waiting), [EqualIos(size, us) for us, size in sorted(late.items())])
+    awake = combine_stages(rng, load.hba.draw(rng, ordinary), _BEHIND.draw(rng, ordinary))
+    asleep = combine_stages(rng, load.hba.draw(rng, waiting), [EqualIos(size, us) for us, size in sorted(late.items())])
     groups = [_packet(rng, size, hba, us, path) for size, hba, us in awake]
     groups += [_packet(rng, size, hba, us + 12 + int(rng.random() * 8), UNTIL_IT_RAN) for size, hba, us in asleep]
     if drain and load.flow.op == "write" and load.flow.device in PACKETS:

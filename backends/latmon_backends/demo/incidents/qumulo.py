@@ -30,7 +30,7 @@ from latmon.model.frame import (
 )
 from latmon_backends.demo import inflight, scenario
 from latmon_backends.demo.scenario import BACKGROUND_SOFTIRQS, WINDOWS, FlowIos, HostFacts, IoGroup, Scenario
-from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, histogram, meet, poisson
+from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, combine_stages, histogram, poisson
 
 DRIVES = 24
 VICTIM = "nvme13n1"
@@ -134,8 +134,8 @@ def _frame(rng: Random, seq: int, mb_s: int, switch: Shape | None) -> Frame:
     picked = {one.name: alike[int(rng.random() * _UNLIKE)] for one in DEVICES}
     if before:
         picked[VICTIM] = FlowIos(Flow(VICTIM, "write"), _writes(rng, round(each), before), _WRITE)
-    crowds = {id(one): inflight.ordinary([one], _DEPTH) for one in picked.values()}
-    reported = {name: crowds[id(one)] for name, one in picked.items()}
+    depth_tables = {id(one): inflight.ordinary([one], _DEPTH) for one in picked.values()}
+    reported = {name: depth_tables[id(one)] for name, one in picked.items()}
     drawn = [one.on(name) for name, one in picked.items()]
     frame = inflight.probed_window(rng, seq, _HOST, drawn, reported)
     return replace(frame, handlers=_handlers(rng, drawn, before), softirqs=BACKGROUND_SOFTIRQS)
@@ -149,9 +149,9 @@ def _draw_drive(rng: Random, each: float) -> FlowIos:
 def _writes(rng: Random, n: int, before: Sequence[EqualIos]) -> tuple[IoGroup, ...]:
     """Draw writes; the interrupt of each takes the runs of the handler before the drive's, and then its own."""
     irqs = [EqualIos(size, us + 2) for size, us in before] or [EqualIos(n, 2)]
-    behind = meet(rng, _DEVICE.draw(rng, n), irqs)
+    behind = combine_stages(rng, _DEVICE.draw(rng, n), irqs)
     places = [EqualIos(one[0], at) for at, one in enumerate(behind)]
-    met = meet(rng, _QUEUE.draw(rng, n), places)
+    met = combine_stages(rng, _QUEUE.draw(rng, n), places)
     return tuple(IoGroup(size, queue, behind[at][1], behind[at][2]) for size, queue, at in met)
 
 

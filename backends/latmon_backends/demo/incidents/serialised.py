@@ -20,7 +20,7 @@ from latmon.model.inflight import Depths
 from latmon_backends.demo import inflight, scenario
 from latmon_backends.demo.inflight import device_times
 from latmon_backends.demo.scenario import INTERVAL_US, WINDOWS, FlowIos, HostFacts, IoGroup, Load, Scenario, sd_limits
-from latmon_backends.demo.synthesis import Mode, Shape, meet
+from latmon_backends.demo.synthesis import Mode, Shape, combine_stages
 
 DATA = "sd1"
 OFFERED = 48
@@ -84,7 +84,7 @@ def _healthy(rng: Random) -> Iterator[Frame]:
 
 
 def _reads(rng: Random, n: int, queue: Shape, hba: Shape) -> FlowIos:
-    groups = tuple(IoGroup(*met, path=_PATH) for met in meet(rng, queue.draw(rng, n), hba.draw(rng, n)))
+    groups = tuple(IoGroup(*met, path=_PATH) for met in combine_stages(rng, queue.draw(rng, n), hba.draw(rng, n)))
     return FlowIos(Flow(DATA, "read"), groups, _PAGE)
 
 
