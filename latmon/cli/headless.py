@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from latmon.aggregate.request_age import Waiting
 from latmon.capture import registry, target
@@ -259,10 +259,10 @@ class _Picture:
     no later window of a single picture corrects.
     """
 
-    def __init__(self, request: Request, size: tuple[int, int], settings: Settings) -> None:
+    def __init__(self, request: Request, options: ExportOptions, settings: Settings) -> None:
         self.capture = Capture(request, self)
         self.screen: Moments | None = None
-        self._request, self._size, self._settings = request, size, settings
+        self._request, self._options, self._settings = request, options, settings
         self._covered_us = self._interval_us = 0
         self._first: Frame | None = None
 
@@ -272,7 +272,7 @@ class _Picture:
         self._interval_us = origin.interval_us
         self.screen = Moments(
             origin,
-            ExportOptions(size=self._size),
+            self._options,
             name=time.strftime("live, %Y-%m-%d %Z"),
             globs=self._request.options.devices,
             mode="LIVE",
@@ -303,14 +303,14 @@ class _Picture:
         return self.screen.lines()
 
 
-def once(request: Request, size: tuple[int, int], settings: Settings = DEFAULT) -> int:
-    """Print the screen of (columns, lines) after the first window or the duration, and return the exit code.
+def once(request: Request, options: ExportOptions, settings: Settings = DEFAULT) -> int:
+    """Print the screen after the first window or the duration, and return the exit code.
 
     Raises UnavailableError where the backend can't run.
     """
     if sys.stderr.isatty() and (why := compiling(request.backend)):
         print(f"latmon: starting ({why})", file=sys.stderr)
-    picture = _Picture(request, size, settings)
+    picture = _Picture(request, options, settings)
     outcome = asyncio.run(picture.capture.run())
     if not (lines := picture.lines()):
         raise LatmonError(f"no window was captured: {outcome.reason}")
@@ -391,16 +391,16 @@ def list_scenarios() -> int:
     return EXIT_DONE
 
 
-def export_demo(args: argparse.Namespace) -> int:
+def export_demo(args: argparse.Namespace, view: Mapping[str, Any]) -> int:
     """Write the pictures and films that the command line names, from a recording that is then removed.
 
-    The same arguments make the same bytes. Return the exit code.
+    `view`: what the pictures show, by the names of ViewSettings. The same arguments make the same bytes. Return the
+    exit code.
     """
     from latmon.exporters.screen import screen_at  # noqa: PLC0415  the other commands draw nothing
 
-    given = {
-        name: value for name in ("screen", "size", "at", "speed", "theme", "ramp") if (value := getattr(args, name))
-    }
+    names = ("size", "at", "speed", "theme", "ramp")
+    given: dict[str, Any] = {"view": view} | {name: value for name in names if (value := getattr(args, name))}
     if args.speed == 0:
         raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
     outs = {form: out for form in ("svg", "cast") if (out := getattr(args, form)) is not None}

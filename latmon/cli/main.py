@@ -6,6 +6,7 @@ Owns the exit codes and the messages of refused commands; arguments.py owns the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -60,7 +61,8 @@ def _guard_root() -> None:
 
 
 def _refused(error: LatmonError) -> int:
-    print(f"latmon: {clean(str(error), MAX_SENTENCE)}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # the terminal was closed
+        print(f"latmon: {clean(str(error), MAX_SENTENCE)}", file=sys.stderr)
     return error.exit_code
 
 
@@ -76,9 +78,11 @@ def _live(args: argparse.Namespace) -> int:
     request = _request(args, defaults)
     if args.once or (request.record is not None and not (args.tui or args.inline)):
         from latmon.cli import headless
+        from latmon.exporters.registry import ExportOptions
 
         if request.record is None:
-            return headless.once(request, headless.screen_size(os.environ), defaults.findings)
+            options = ExportOptions(size=headless.screen_size(os.environ), view=_look(args, defaults)["view"])
+            return headless.once(request, options, defaults.findings)
         return headless.record(request, request.record, defaults.findings)
     bell = args.bell or bool(defaults.bell)
     if args.inline:
@@ -257,7 +261,8 @@ def _replay_once(args: argparse.Namespace) -> int:
     from latmon.recording.reader import open_recording
 
     (path,) = _readable(args.files)
-    options = ExportOptions(size=headless.screen_size(os.environ))
+    view = _look(args, config.load(os.environ))["view"]
+    options = ExportOptions(size=headless.screen_size(os.environ), view=view)
     headless.show(screen_at(Source(open_recording(path), tuple(args.device)), options))
     return EXIT_DONE
 
@@ -293,7 +298,7 @@ def _demo(args: argparse.Namespace) -> int:
             return headless.record_demo(args.scenario, args.seed, args.record, args.duration)
     if args.svg or args.cast or args.once:
         with privileges.acting_as(user):
-            return headless.export_demo(args)
+            return headless.export_demo(args, _look(args, config.load(os.environ, user=user))["view"])
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
     defaults = config.load(os.environ, user=user)
     bell = args.bell or bool(defaults.bell)

@@ -10,7 +10,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from importlib import import_module
@@ -186,6 +186,8 @@ class ExportOptions:
     cast_version: int = 2
     theme: str = "dark"
     ramp: str = "auto"
+    view: Mapping[str, Any] = field(default_factory=dict)
+    """Order, filter, window, columns, screen and op by the names of ViewSettings, over `screen`."""
 
 
 def moment_us(text: str, origin: Origin) -> int:

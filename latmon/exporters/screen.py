@@ -32,7 +32,7 @@ from latmon.views.heatmap import RAMP, Ink, solid
 from latmon.views.lines import Line, Span, cell_len, fit, plain
 from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Selection
+from latmon.views.selection import Selection, ViewSettings
 from latmon.views.units import moment
 
 _LEAD_US = 600_000_000
@@ -61,8 +61,9 @@ class Moments:
         on_overview = options.screen in (*_PANELS, *FOLD_OF)
         screen = "overview" if on_overview else options.screen
         panel = options.screen if options.screen in _PANELS else "overview"
-        selection = Selection(screen=screen, panel=panel, globs=globs, fold=FOLD_OF.get(options.screen, ""))
-        rules = settings if screen in _WITH_FINDINGS else None
+        drawn = Selection(screen=screen, panel=panel, globs=globs, fold=FOLD_OF.get(options.screen, ""))
+        selection = ViewSettings(**options.view).over(drawn)
+        rules = settings if selection.screen in _WITH_FINDINGS else None
         self._scene = Scene(selection, mode=mode, ink=ink, findings=rules)
         self._scene.findings_state.at_once, self._scene.findings_state.late_us = False, WINDOW_US
         self._scene.store.origin = origin

@@ -74,7 +74,7 @@ class SourceRefused(Message):
 
 
 async def _preview(preview: Backend, scene: Scene, post: Callable[[Message], object]) -> None:
-    with contextlib.suppress(LatmonError):  # the source reports its own failure
+    with contextlib.suppress(LatmonError, OSError):  # the source reports its own failure
         async with preview as counters:
             async for frame in counters.frames():
                 scene.preview(counters.origin, frame)
@@ -544,6 +544,7 @@ class LatmonApp(App[int]):
         self._guide.stay()
         self._choose(STEPS[step](self.scene.view, by))
         if step == "evidence":
+            self._stop_seeking()
             self._travel.to_finding()
             self._repaint()
 
@@ -644,7 +645,7 @@ class LatmonApp(App[int]):
         side.shutdown()
         try:
             message = await answer
-        except LatmonError as error:
+        except (LatmonError, OSError) as error:  # a current directory that was deleted, for one
             message = str(error)
         if message:
             self.show_message(message)

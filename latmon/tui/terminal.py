@@ -13,6 +13,7 @@ heat map would send whole rows, 8 KB/s instead of 1. `NarrowUpdate` changes only
 
 from __future__ import annotations
 
+import codecs
 import os
 import select
 import signal
@@ -21,6 +22,7 @@ import threading
 import tty
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType, MappingProxyType
 from typing import Any
 
@@ -28,6 +30,7 @@ from rich.console import Console
 from rich.control import Control
 from textual._compositor import ChopsUpdate, CompositorUpdate
 from textual.app import App
+from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 
 from latmon.support.errors import EXIT_DONE
@@ -145,6 +148,15 @@ def _restore(attributes: Attributes) -> None:
     if attributes is not None:
         with suppress(termios.error):
             termios.tcsetattr(0, termios.TCSANOW, attributes)
+
+
+def _lenient_decoder(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
+    """Return a decoder that replaces what is not UTF-8, such as the mouse reports of old terminals."""
+    return partial(codecs.getincrementaldecoder(encoding), errors="replace")
+
+
+# A byte that is not UTF-8 would end the thread that reads keys, and the screen without a word.
+linux_driver.getincrementaldecoder = _lenient_decoder  # type: ignore[assignment, attr-defined]
 
 
 class TerminalDriver(LinuxDriver):

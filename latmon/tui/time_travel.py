@@ -207,7 +207,7 @@ class Travel:
         scene = self._scene
         origin = scene.store.origin
         last = scene.history.window.last
-        if origin is None or last is None:
+        if origin is None or last is None or not len(scene.archive.stamps):  # the kernel's counters are a preview
             self._show_message(NOTHING)
             return
         after = last.mono_us - scene.history.window.length_us

@@ -359,7 +359,7 @@ class Scene:
                 self.history.look(selection.window_us, selection.ops)
             elif there:
                 self.travel(there)
-        elif old.screen != selection.screen:
+        if old.screen != selection.screen:
             self._delay_map.restart()
             self._depth_map.restart()
             if selection.screen in _OF_STAGES:

@@ -101,7 +101,7 @@ def test_one_that_comes_and_goes_is_one_line(evaluated):
 
 
 def test_a_flood_is_bounded(evaluated, monkeypatch):
-    monkeypatch.setattr(headless, "MAX_SAID", 2)
+    monkeypatch.setattr(headless, "MAX_FINDINGS", 2)
     evaluated += [tuple(replace(SICK, device=f"sd{i}") for i in range(5))]
     one = FindingReporter(Settings())
     assert len(said(one, 5)) == 2

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import select
 import subprocess
 import sys
@@ -94,6 +95,18 @@ def test_once_into_a_reader_that_goes_away_is_no_failure():
     text = capture.stderr.read()
     capture.stderr.close()
     assert (capture.wait(PATIENCE_S), text) == (0, b"")
+
+
+def test_once_shows_what_the_options_select(recorded, capsys):
+    assert main(["replay", str(recorded), "--once", "--filter", "sda", "--columns", "IOPS,max"]) == 0
+    found = capsys.readouterr().out
+    assert "sda" in found
+    assert "sdb" not in found
+    assert re.search(r"device +IOPS +max", found)
+    assert main(["demo", "host", "--once", "--duration", "20s", "--screen", "findings"]) == 0
+    assert "findings" in capsys.readouterr().out.splitlines()[1]
+    assert main(["replay", str(recorded), "--once", "--view", "nope"]) == 2
+    assert "nope" in capsys.readouterr().err
 
 
 def test_once_of_a_replay_and_of_a_demo_are_the_exported_text(recorded, capsys, monkeypatch):

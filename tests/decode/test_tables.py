@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.decode.tables import VECTORS, Ahead, handlers, softirqs, wakeups, who
+from latmon.decode.tables import VECTORS, EarlyGains, handlers, softirqs, thread_label, wakeups
 from latmon.manifest.schema import ROLES, KeyPart, MapSpec
 from latmon.model.frame import Handler, Thread, Wakeups
 from latmon.model.histogram import TOP, Histogram
@@ -41,19 +41,19 @@ def test_a_thread_that_was_not_woken_has_no_row():
 
 
 def test_who_ran_instead_waits_for_the_delay():
-    ahead = Ahead()
-    early = ahead.settled([(DELAY, {}), (SUM, {12 << 8: 5}), (INSTEAD, {12 << 24 | 40: 1})])
+    ahead = EarlyGains()
+    early = ahead.take_ready([(DELAY, {}), (SUM, {12 << 8: 5}), (INSTEAD, {12 << 24 | 40: 1})])
     assert wakeups(early, thread) == ()
-    (found,) = wakeups(ahead.settled([(DELAY, {12 << 8 | 5: 1}), (SUM, {}), (INSTEAD, {})]), thread)
+    (found,) = wakeups(ahead.take_ready([(DELAY, {12 << 8 | 5: 1}), (SUM, {}), (INSTEAD, {})]), thread)
     assert found == Wakeups(THREADS[12], Histogram.of({5: 1}, 5), {"hog (prio 49)": 1})
 
 
 def test_who_a_thread_is():
-    assert who(thread, 40) == "hog (prio 49)"
-    assert who(thread, 40, 98) == "hog (prio 98)"
-    assert who(thread, 77, 120) == "pid 77 (prio 120)"
-    assert who(thread, 77) == "pid 77"
-    assert who(thread, 0, 120) == ""
+    assert thread_label(thread, 40) == "hog (prio 49)"
+    assert thread_label(thread, 40, 98) == "hog (prio 98)"
+    assert thread_label(thread, 77, 120) == "pid 77 (prio 120)"
+    assert thread_label(thread, 77) == "pid 77"
+    assert thread_label(thread, 0, 120) == ""
 
 
 def test_the_vectors_are_numbered_as_in_the_kernel():

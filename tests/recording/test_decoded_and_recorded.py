@@ -92,5 +92,5 @@ def test_whatever_records_say(tmp_path_factory, data, repeated):
     lines += [line("slow", one, **given_fields, thread=thread) for one in (always, SCRIPTS["stages_a"])]
     reported = [one for one in lines if one is not None]
     outliers.take([*reported, *[one for one in reported if one.kind == "late"] * repeated])
-    found = outliers.settled(1_700_000_000.0, 50_000_000, 0).outliers
+    found = outliers.take_ready(1_700_000_000.0, 50_000_000, 0).outliers
     assert read(Frame(1, 1.0, 1, 1, outliers=found)).outliers == found

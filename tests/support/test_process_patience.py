@@ -11,7 +11,7 @@ from latmon.capture import capture as module
 from latmon.capture.capture import Capture
 from latmon.capture.registry import Request
 from latmon.support.errors import UnavailableError
-from latmon.support.process import patiently
+from latmon.support.process import call_with_deadline
 
 
 @pytest.fixture
@@ -24,16 +24,16 @@ def hangs():
 
 async def test_what_answers_is_given_and_nothing_is_reported():
     sentences = []
-    assert await patiently(lambda: 7, "a disk", sentences.append) == 7
+    assert await call_with_deadline(lambda: 7, "a disk", sentences.append) == 7
     with pytest.raises(ZeroDivisionError):
-        await patiently(lambda: 1 // 0, "a disk", sentences.append)
+        await call_with_deadline(lambda: 1 // 0, "a disk", sentences.append)
     assert sentences == []
 
 
 async def test_what_hangs_is_named_and_given_up(hangs):
     sentences = []
     with pytest.raises(UnavailableError, match=r"^the disk did not answer within 200ms$"):
-        await patiently(hangs, "the disk", sentences.append, (0.05, 0.2))
+        await call_with_deadline(hangs, "the disk", sentences.append, (0.05, 0.2))
     assert sentences == ["waiting for the disk"]
 
 

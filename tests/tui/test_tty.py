@@ -158,6 +158,19 @@ def test_a_terminal_gets_the_colours_that_it_has(env, depth):
     assert len(cells) >= {"none": 1, "8": 3, "16": 4}.get(depth, 5)
 
 
+def test_bytes_that_are_no_text_do_not_end_the_screen():
+    terminal = Terminal()
+    assert terminal.read(60, until=b"nvme5n1")
+    terminal.write(b"\xff\xfe\x1b[M\x20\xc8\x30")
+    terminal.read(1)
+    terminal.write(b"\x1b")
+    terminal.read(1)
+    terminal.write(b"6")
+    assert terminal.read(60, until=b"evaluated")
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0
+
+
 def read_all(terminals, seconds):
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -89,8 +89,8 @@ def test_cpus_without_a_delay_are_blank_and_few_waits_have_their_longest():
 def test_the_culprit_on_a_shared_vector_comes_first():
     """The slow handler that never handles anything, then the one that waits behind it."""
     assert [r.handler.name for r in SHOWN.handlers] == ["slow_none", "nvme0q0", "nvme0q1"]
-    assert SHOWN.handlers[0].culprit
-    assert not SHOWN.handlers[1].culprit
+    assert SHOWN.handlers[0].is_mostly_not_handled
+    assert not SHOWN.handlers[1].is_mostly_not_handled
     assert SHOWN.handlers[1].waited_us == 81_900 / 60
 
 
@@ -117,7 +117,7 @@ def test_handlers_at_100():
 
 def test_a_handler_alone_is_no_culprit():
     alone = handlers_view.handler_rows({Handler(5, "x"): HandlerRuns(runs(3), {"none": 1})}, 1)[0]
-    assert not alone.culprit
+    assert not alone.is_mostly_not_handled
     assert handlers_view.handler_rows({Handler(5, "x"): HandlerRuns(Histogram())}, 0)[0].not_handled is None
 
 
