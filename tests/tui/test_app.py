@@ -1,7 +1,9 @@
 """The app as a user drives it: keys, filter, pause, panels, the end of the stream and a source that refuses."""
 
 import asyncio
+import itertools
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,17 @@ async def test_the_kernels_counters_are_shown_until_the_first_frame_of_the_probe
         assert not any(text in screen(app) for text in ("STARTING", "procfs", "PAUSED", "the probes are starting"))
         assert app.scene.store.arrived == 3, "none of the preview is kept"
         assert len(app.scene.archive.stamps) == 3
+
+
+async def test_a_short_timer_calls_back_though_its_task_begins_late(monkeypatch):
+    called = asyncio.Event()
+    calls = itertools.count()
+    app = make(Source(host(2, 3)))
+    async with app.run_test(size=(80, 24)) as pilot, asyncio.timeout(PATIENCE_S):
+        await settled(pilot)
+        monkeypatch.setattr("textual._time.get_time", lambda: time.monotonic() + 0.01 * next(calls))
+        app.set_timer(0.005, called.set)
+        await called.wait()
 
 
 async def test_a_refusal_after_the_kernels_counters_were_shown_ends_it():
