@@ -730,7 +730,7 @@ class LatmonApp(App[int]):
         else:
             await self._click_row(there, view)
 
-    async def _click_row(self, there: mouse.Place, view: ViewState) -> None:
+    async def _click_row(self, there: mouse.Spot, view: ViewState) -> None:
         """Select the row, or open it when it is selected."""
         context = view.selection.context
         down = mouse.action_of("down", context)

@@ -36,7 +36,7 @@ _TALL = 24
 """Most lines of a small map below its title."""
 
 
-class Place(NamedTuple):
+class Spot(NamedTuple):
     """A cell of the screen: its lines as text, and the cell's coordinates."""
 
     lines: Sequence[str]
@@ -44,9 +44,9 @@ class Place(NamedTuple):
     y: int
 
 
-def place(lines: Sequence[Line], x: int, y: int) -> Place:
+def place(lines: Sequence[Line], x: int, y: int) -> Spot:
     """Return a cell of the screen."""
-    return Place([plain(line) for line in lines], x, y)
+    return Spot([plain(line) for line in lines], x, y)
 
 
 def key_at(foot: Line, x: int, context: str) -> Action | None:
@@ -70,7 +70,7 @@ def action_of(key: str, context: str) -> Action | None:
     return next((a for a in ACTIONS if key in a.keys.split(",") and works(a.name, a.by, context)), None)
 
 
-def device_at(there: Place, view: ViewState) -> str:
+def device_at(there: Spot, view: ViewState) -> str:
     """Return the device that the line names, or the small map around the cell; empty where there is none."""
     names = {one.device.name for one in view.subjects()}
     is_tile = view.selection.context == "overview" and view.selection.panel == "maps"
@@ -84,7 +84,7 @@ def device_at(there: Place, view: ViewState) -> str:
     return ""
 
 
-def rows_from_selected(there: Place, context: str, headings: Sequence[str] = ()) -> int | None:
+def rows_from_selected(there: Spot, context: str, headings: Sequence[str] = ()) -> int | None:
     """Return by how many rows the cell is below the selected one; None where it is no row of the same table.
 
     `headings`: first words of the lines between tables.
@@ -103,7 +103,7 @@ def rows_from_selected(there: Place, context: str, headings: Sequence[str] = ())
     return (len(begins) - 1) * (1 if there.y >= at else -1)
 
 
-def part_at(there: Place, view: ViewState) -> int | None:
+def part_at(there: Spot, view: ViewState) -> int | None:
     """Return the number of the table that the cell is in, on the interrupts screen; None before the first."""
     parts = tables(view).parts
     found = [line.split()[0] for line in there.lines[1 : there.y + 1] if line.strip() and line.split()[0] in parts]
@@ -115,7 +115,7 @@ def headings(view: ViewState) -> Sequence[str]:
     return tables(view).parts
 
 
-def map_cell(there: Place, view: ViewState) -> MapCell | None:
+def map_cell(there: Spot, view: ViewState) -> MapCell | None:
     """Return the cell of the heat map; None outside of its columns, and in a column without data.
 
     The axis of the map is the column of `│` and `┤` that ends at `└` and is as high as the scale.
@@ -134,7 +134,7 @@ def map_cell(there: Place, view: ViewState) -> MapCell | None:
     return None
 
 
-def _cell_of(there: Place, axis: int, bottom: int, view: ViewState) -> MapCell | None:
+def _cell_of(there: Spot, axis: int, bottom: int, view: ViewState) -> MapCell | None:
     drawn = view.latency_map.drawn
     assert drawn is not None  # noqa: S101  checked by the caller
     timeline, scale = drawn
@@ -157,7 +157,7 @@ def cursor_at(view: ViewState, corner: MapCell, at: MapCell) -> Selection:
     return replace(view.selection, selected=name, cursor=cursor, band=None)
 
 
-def share_of_strip(there: Place) -> float | None:
+def share_of_strip(there: Spot) -> float | None:
     """Return the share of the whole time before the cell; None where the line is no strip."""
     line = there.lines[there.y]
     end = line.rfind("│")

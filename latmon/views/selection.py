@@ -367,7 +367,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class ViewSettings:
-    """What options, the config and saved views set of a selection; None: not set. The names are the config's keys."""
+    """The part of a selection that options, the config and saved views set, by the config's keys; None: not set."""
 
     sort: str | None = None
     filter: str | None = None

@@ -1,4 +1,4 @@
-"""What measures each stage, from an origin and the choice of on-demand scripts."""
+"""The doctor names what measures each stage, from an origin and the choice of on-demand scripts."""
 
 import pytest
 

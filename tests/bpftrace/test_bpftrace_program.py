@@ -1,4 +1,4 @@
-"""Which bpftrace is run, with which privileges, and how its errors become one sentence."""
+"""The right bpftrace is run with the right privileges, and its errors become one sentence."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which on-demand scripts run on which hosts, and how their texts become one program."""
+"""Each host gets its on-demand scripts, whose texts become one program."""
 
 import re
 from dataclasses import replace

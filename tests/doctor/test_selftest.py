@@ -1,4 +1,4 @@
-"""Where the self-test can't run, and how its results are reported. Needs no root."""
+"""The self-test says where it can't run and reports its results. Needs no root."""
 
 import asyncio
 import errno

@@ -473,7 +473,7 @@ def _timeline(view: ViewState, state: HeatmapState, ops: tuple[str, ...], cells:
     return timeline
 
 
-class Strip(NamedTuple):
+class ColumnStrip(NamedTuple):
     """A value for each column of a map; `now` and `most` are the newest, or the mean, and the greatest as text."""
 
     title: str
@@ -490,14 +490,14 @@ def _strips(chosen: Subject, timeline: Timeline, style: MapStyle, room: int, wid
     newest = timeline.columns[-1]
     most = rate(max(n for n in iops if n is not None))
     return _drawn(
-        [Strip("IOPS", iops, rate(newest.per_second(name)), most, "area"), *_depth_strip(chosen, columns)],
+        [ColumnStrip("IOPS", iops, rate(newest.per_second(name)), most, "area"), *_depth_strip(chosen, columns)],
         room,
         style,
         width,
     )
 
 
-def _depth_strip(chosen: Subject, columns: Sequence[TimeColumn | None]) -> list[Strip]:
+def _depth_strip(chosen: Subject, columns: Sequence[TimeColumn | None]) -> list[ColumnStrip]:
     """Return the strip of a device's I/Os in its driver; empty where they were not counted."""
     depths = [None if one is None else one.depth(chosen.device.name) for one in columns]
     known = [n for n in depths if n is not None]
@@ -505,10 +505,10 @@ def _depth_strip(chosen: Subject, columns: Sequence[TimeColumn | None]) -> list[
         return []
     of = "" if chosen.limit is None else f" of {chosen.limit}"
     now = next((n for one, n in zip(reversed(columns), reversed(depths), strict=True) if one), None)
-    return [Strip("depth", [*depths], UNKNOWN if now is None else str(now), f"{max(known)}{of}", "depth")]
+    return [ColumnStrip("depth", [*depths], UNKNOWN if now is None else str(now), f"{max(known)}{of}", "depth")]
 
 
-def _drawn(some: Sequence[Strip], room: int, style: MapStyle, width: int, *, gap: bool = False) -> list[Line]:
+def _drawn(some: Sequence[ColumnStrip], room: int, style: MapStyle, width: int, *, gap: bool = False) -> list[Line]:
     """Return strips below each other in `room` lines, which are shared out; `gap`: with a blank line after each."""
     glyphs = SPARKS if style.ink.coloured else RAMP_SPARKS
     tall = [room // len(some) + (room % len(some) > i) for i in range(len(some))]
@@ -516,7 +516,7 @@ def _drawn(some: Sequence[Strip], room: int, style: MapStyle, width: int, *, gap
     return [fit(line, width) for lines in made for line in (*lines, *([BLANK] * gap))]
 
 
-def _bars(strip: Strip, tall: int, wide: int, glyphs: str) -> list[Line]:
+def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str) -> list[Line]:
     """Return the lines of a strip from 0 to its greatest value; bars leave a gap, so that strips don't touch."""
     each, top = len(glyphs) - 1, max(n or 0 for n in strip.values)
     steps = [max(1, round(n / top * (tall * each - 1))) if n else 0 for n in strip.values]
@@ -573,13 +573,13 @@ def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) 
     if origin is not None and why == no_distribution(origin):
         why = means_only(origin)
     lines = paragraph(why, width, margin=2)
-    some = _counted_strips(view, chosen, width)
+    state, name, cells = view.latency_map, chosen.device.name, map_cells(width)
+    timeline = _timeline(view, state, view.selection.ops, cells)
+    some = _counted_strips(view, chosen, timeline.by_slot())
     left = room - len(lines) - 3
     some = some[: max(left, 0)]
     if not some:
         return [BLANK, *lines][:room]
-    state, name, cells = view.latency_map, chosen.device.name, map_cells(width)
-    timeline = _timeline(view, state, view.selection.ops, cells)
     style = state.style(timeline, {name: {}}, (cells, left), view.ink, None)
     gaps = len(some) if left >= (_COUNTED_LINES + 1) * len(some) else 0
     tall = min(left - gaps, _COUNTED_MOST * len(some))
@@ -590,10 +590,9 @@ _COUNTED_LINES, _COUNTED_MOST = 2, 8
 """Lines of a strip from which on strips have a blank line between them, and the most lines of one."""
 
 
-def _counted_strips(view: ViewState, chosen: Subject, width: int) -> list[Strip]:
+def _counted_strips(view: ViewState, chosen: Subject, columns: Sequence[TimeColumn | None]) -> list[ColumnStrip]:
     """Return strips of mean latencies, IOPS, throughput and depth from the kernel's counters; empty without any."""
     name, selection, history = chosen.device.name, view.selection, view.history
-    columns = _timeline(view, view.latency_map, selection.ops, map_cells(width)).by_slot()
     found = []
     for op in selection.ops:
         done = history.window.completed(name, op)
@@ -601,14 +600,14 @@ def _counted_strips(view: ViewState, chosen: Subject, width: int) -> list[Strip]
             means = [None if one is None else one.kernel(name, (op,)).mean_us for one in columns]
             most = max((us for us in means if us is not None), default=None)
             mean = f"mean {with_unit(done.time_us / done.count)}"
-            found.append(Strip(op if len(op) < LABEL else op[: LABEL - 2], means, mean, with_unit(most), "area"))
+            found.append(ColumnStrip(op if len(op) < LABEL else op[: LABEL - 2], means, mean, with_unit(most), "area"))
     sums = [None if one is None else one.kernel(name, selection.ops) for one in columns]
     for title, factor in (("IOPS", 1), ("MB/s", 1_000_000)):
         rates = [one and one.per_second(one.bytes if factor > 1 else one.ios) for one in sums]
         rates = [None if n is None else n / factor for n in rates]
         known = [n for n in rates if n is not None]
         if any(known):
-            found.append(Strip(title, rates, rate(known[-1]), rate(max(known)), "area"))
+            found.append(ColumnStrip(title, rates, rate(known[-1]), rate(max(known)), "area"))
     return [*found, *_depth_strip(chosen, columns)] if found else []
 
 
