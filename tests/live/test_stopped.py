@@ -33,6 +33,8 @@ pytestmark = [ROOT, pytest.mark.live]
 STOPPED_S = 9.0
 """Longer than any probe may be silent before it is restarted."""
 RATE = 300
+READ_LATE_S = 1.0
+"""The tool reads its maps after the tick that gives the window its end: 0.2 s later was seen beside four busy loops."""
 STARTING_S = 120.0
 
 
@@ -124,7 +126,7 @@ def lost_nothing(capture):
     assert own > 0.5 * RATE * STOPPED_S, "the load went on"
     for counts in (wide.seen, wide.kernel):
         found = sum(done.count for flow, done in counts.items() if flow.device == capture.disk)
-        assert counts == {} or abs(found - own) <= max(0.02 * own, 0.15 * RATE), (found, own)
+        assert counts == {} or abs(found - own) <= READ_LATE_S * RATE, (found, own)
     assert wide.seen or wide.kernel
     if reported["backend"] == "bpftrace":  # its maxima are of single ticks; DTrace's are of all time
         assert all(found.max is None for found in wide.histograms.values())
