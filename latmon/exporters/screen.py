@@ -29,7 +29,7 @@ from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 from latmon.support.theme import XTERM, Theme, load_theme, role_colours
 from latmon.views.heatmap import RAMP, Ink, solid
-from latmon.views.lines import Line, Span, cell_len, fit, plain
+from latmon.views.lines import ODD, Line, Span, cell_len, fit, plain
 from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection, ViewSettings
@@ -38,7 +38,7 @@ from latmon.views.units import moment
 _LEAD_US = 600_000_000
 """Time before a picture that is read: the longest window of the screen."""
 _PANELS = ("maps", "zoom")
-_WITH_FINDINGS = ("overview", "findings")
+_WITH_FINDINGS = ("overview", "stages", "findings")
 FOLD_OF = {"offsets": "second", "ticks": "tick"}
 
 
@@ -127,7 +127,7 @@ def _with(frame: Frame, reason: str, damage: list[str], marks: list[Mark]) -> Fr
     return replace(frame, gap=frame.gap or reason, health=health, marks=(*marks, *frame.marks))
 
 
-_BOLD = ("strong", "bad")
+_BOLD = ("strong", "bad", ODD, *(f"letter{number}" for number in range(1, len(FACTS) + 1)))
 _BLACK, _WHITE = "#000000", "#ffffff"
 
 
@@ -151,7 +151,7 @@ class Palette:
 def palette(theme: Theme) -> Palette:
     """Return a theme's colours; for one without any, black on white."""
     if not theme.colours:
-        return Palette(_WHITE, _BLACK, {}, {}, RAMP, (*_BOLD, "accent"))
+        return Palette(_WHITE, _BLACK, {"background": _WHITE}, {}, RAMP, (*_BOLD, "accent"))
     some = role_colours(theme, [one.colour for one in FACTS])
     rgb = {role: one.rgb for role, one in some.items()}
     ansi = {role: one.xterm for role, one in some.items()}
@@ -232,8 +232,10 @@ class Tape:
         """Return the sequence that sets a role's style, whatever was set before."""
         if role not in self._styles:
             numbers = ["0"] + ["1"] * (role in self._colours.bold)
+            upper, _, lower = role.partition("/")
+            if lower and not self._colours.ansi:
+                numbers.append("7")
             if self._colours.ansi:
-                upper, _, lower = role.partition("/")
                 numbers += [f"38;5;{self._colours.ansi.get(upper, self._colours.ansi['text'])}"]
                 numbers += [f"48;5;{self._colours.ansi[lower] if lower else self._colours.ansi_background}"]
             self._styles[role] = f"\x1b[{';'.join(numbers)}m"
@@ -300,11 +302,15 @@ _BLOCKS = {
     "▆": (_HIGH // 4, _HIGH - _HIGH // 4),
     "▀": (0, _HIGH // 2),
     "▄": (_HIGH // 2, _HIGH - _HIGH // 2),
+    **{
+        glyph: (_HIGH - _HIGH * part / 8, _HIGH * part / 8)
+        for part, glyph in zip((1, 2, 3, 5, 7), "▁▂▃▅▇", strict=True)
+    },
 }
 """Block -> its upper edge and its height."""
 _FONT = "ui-monospace, 'DejaVu Sans Mono', 'Liberation Mono', Menlo, Consolas, monospace"
-_PARTS = re.compile(r"█+|▆+|▀+|▄+| +|[^█▆▀▄ ]+(?: [^█▆▀▄ ]+)*")
-"""Full blocks, bars, half blocks, blanks, and words with single blanks between them."""
+_PARTS = re.compile(r"([▀▁▂▃▄▅▆▇█])\1*| +|[^▀▁▂▃▄▅▆▇█ ]+(?: [^▀▁▂▃▄▅▆▇█ ]+)*")
+"""Equal blocks, blanks, and words with single blanks between them."""
 
 
 def write_svg(source: Source, out: BinaryIO, options: ExportOptions) -> None:
@@ -360,8 +366,8 @@ def picture(lines: list[Line], size: tuple[int, int], colours: Palette) -> Itera
     yield f"<title>{escape(plain(lines[0]).strip()) if lines else 'latmon'}</title>"
     yield "<style>"
     yield f"text {{ font: 14px {_FONT}; white-space: pre; fill: {colours.text} }}"
-    yield from (f".{role} {{ fill: {colour} }}" for role, colour in colours.rgb.items() if role != "background")
-    yield from (f"text.{role} {{ font-weight: bold }}" for role in colours.bold)
+    yield from (f".{role} {{ fill: {colour} }}" for role, colour in colours.rgb.items())
+    yield from (f"text.{role.partition('/')[0]} {{ font-weight: bold }}" for role in colours.bold)
     yield "</style>"
     yield f'<rect width="100%" height="100%" rx="6" fill="{colours.background}"/>'
     yield f'<g transform="translate({_WIDE} {_HIGH / 2})">'
@@ -376,16 +382,16 @@ def picture(lines: list[Line], size: tuple[int, int], colours: Palette) -> Itera
 def _span(span: Span, x: int, y: int) -> Iterator[str]:
     for part in _PARTS.finditer(span.text):
         text = part[0]
-        if text.isspace():
-            continue
         at, cells = x + cell_len(span.text[: part.start()]), cell_len(text)
         left, wide = f"{at * _WIDE:.1f}", f"{cells * _WIDE:.1f}"
         upper, _, lower = span.role.partition("/")
         if lower:
             yield f'<rect class="{lower}" x="{left}" y="{y * _HIGH}" width="{wide}" height="{_HIGH}"/>'
+        if text.isspace():
+            continue
         if text[0] in _BLOCKS:
             top, high = _BLOCKS[text[0]]
             yield f'<rect class="{upper}" x="{left}" y="{y * _HIGH + top}" width="{wide}" height="{high}"/>'
         else:
             where = f'x="{left}" y="{y * _HIGH + _BASE}" textLength="{wide}" lengthAdjust="spacingAndGlyphs"'
-            yield f'<text class="{span.role}" {where}>{escape(text)}</text>'
+            yield f'<text class="{upper}" {where}>{escape(text)}</text>'

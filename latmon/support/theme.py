@@ -42,6 +42,10 @@ DEFAULT_RAMP = "cividis"
 OUR_THEMES = ("dark", "light", "high-contrast", "mono", "solarized", "colour-blind", "phosphor")
 OUR_RAMPS = (DEFAULT_RAMP, "viridis", "inferno", "mono")
 _CUBE = (0, 95, 135, 175, 215, 255)
+_GREYS = 232
+"""First of xterm's greys."""
+READABLE = 4.5
+"""Contrast that WCAG 2 demands of texts."""
 _HEX = re.compile(r"#[0-9a-fA-F]{6}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _STEPS, _FEW = range(4, 17), range(4, 7)
@@ -86,6 +90,8 @@ _ACCENTS = {
 """Roles that a theme may leave out: threshold, frame lines, bars of no stage, I/Os in flight. On dark, on light."""
 ACCENTS = tuple(_ACCENTS[True])
 _TAIL_ANSI = {True: 15, False: 1}
+_TOO_DARK = (0, 3, 4, 8)
+"""ANSI colours that are no texts on dark: black, yellow (brown on a console), blue, bright black. On light, few are."""
 _ON_LIGHT = {7: 8, 8: 7, 3: 11, **{bright: bright - 8 for bright in range(9, 16)}}
 """ANSI colour of a stage on dark -> the darker one on light, where bright ones can't be seen; yellow makes room."""
 
@@ -129,7 +135,10 @@ def role_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[s
     found = {role: Colour(rgb, nearest(rgb)) for role, rgb in texts.items()}
     ramp = zip(theme.ramp.steps, theme.ramp.steps_256, strict=True)
     found |= {f"heat{number}": Colour(rgb, xterm) for number, (rgb, xterm) in enumerate(ramp, 1)}
-    return found | {f"stage{number}": Colour(rgb, xterm) for number, (rgb, xterm, _) in enumerate(stages, 1)}
+    for number, (rgb, xterm, _) in enumerate(stages, 1):
+        colour = found[f"stage{number}"] = Colour(rgb, xterm)
+        found[f"letter{number}"] = colour if _is_text(colour, found["background"]) else found["text"]
+    return found
 
 
 def ansi_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[str, int]:
@@ -141,8 +150,36 @@ def ansi_colours(theme: Theme, stages: Iterable[tuple[str, int, int]]) -> dict[s
         return {}
     found = {role: one.ansi for role, one in _ACCENTS[theme.dark].items()} | {"tail": _TAIL_ANSI[theme.dark]}
     swapped = {} if theme.dark else _ON_LIGHT
-    found |= {f"stage{number}": swapped.get(ansi, ansi) for number, (_, _, ansi) in enumerate(stages, 1)}
+    for number, (_, _, ansi) in enumerate(stages, 1):
+        found[f"stage{number}"] = swapped.get(ansi, ansi)
+        if theme.dark and ansi not in _TOO_DARK:
+            found[f"letter{number}"] = ansi
     return found | {role: ANSI.index(name) for role, name in theme.colours_16.items()}
+
+
+def _is_text(colour: Colour, background: Colour) -> bool:
+    """Return whether a text of a colour can be read, as rgb and of xterm's 256."""
+    ours = contrast(colour.rgb, background.rgb), contrast(_of_xterm(colour.xterm), _of_xterm(background.xterm))
+    return min(ours) >= READABLE
+
+
+def contrast(one: str, other: str) -> float:
+    """Return the contrast of two colours by WCAG 2, 1 to 21."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)  # noqa: PLR2004  sRGB
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _of_xterm(index: int) -> str:
+    """Return a colour of xterm's cube or greys as #rrggbb."""
+    if index >= _GREYS:
+        return "#" + f"{8 + 10 * (index - _GREYS):02x}" * 3
+    return "#" + "".join(f"{_CUBE[(index - 16) // by % 6]:02x}" for by in (36, 6, 1))
 
 
 def nearest(colour: str) -> int:
@@ -153,7 +190,7 @@ def nearest(colour: str) -> int:
     in_cube = 16 + 36 * cube[0] + 6 * cube[1] + cube[2]
     off_cube = sum((_CUBE[i] - part) ** 2 for i, part in zip(cube, parts, strict=True))
     off_grey = sum((8 + 10 * grey - part) ** 2 for part in parts)
-    return 232 + grey if off_grey < off_cube else in_cube
+    return _GREYS + grey if off_grey < off_cube else in_cube
 
 
 def theme_dirs() -> tuple[Path, ...]:

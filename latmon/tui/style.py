@@ -15,6 +15,7 @@ from textual.theme import Theme as TextualTheme
 from latmon.model.stages import FACTS
 from latmon.support.theme import Colour, Theme, ansi_colours, role_colours
 from latmon.views.heatmap import RAMP, TAIL, WAIT, Ink, solid
+from latmon.views.lines import ODD
 
 DEPTHS = MappingProxyType(
     {
@@ -28,6 +29,7 @@ DEPTHS = MappingProxyType(
 """Colour depth -> the sequences that Rich sends for it."""
 _FULL = ("truecolor", "256")
 _STAGES = tuple(one.colour for one in FACTS)
+_LETTERS = tuple(f"letter{number}" for number in range(1, len(FACTS) + 1))
 _BRIGHT = 8
 """Number of the first bright colour of ANSI. With 8 colours bold stands for bright, as terminfo has it."""
 _PLAIN = {
@@ -42,6 +44,7 @@ _PLAIN = {
     "depth": Style(),
     WAIT: Style(bold=True),
     "frame": Style(),
+    ODD: Style(bold=True, reverse=True),
 }
 
 
@@ -65,9 +68,10 @@ def face(theme: Theme, depth: str) -> Face:
         return Face(theme.name, MappingProxyType(_PLAIN), RAMP, plain=True)
     only_8 = depth == "8"
     cells = theme.ramp.steps_8 if only_8 else theme.ramp.steps_16
-    styles = _PLAIN | {"bad": Style(bold=True)}
+    styles = _PLAIN | {"bad": Style(bold=True)} | dict.fromkeys(_LETTERS, Style(bold=True))
     for role, number in few.items():
         styles[role] = styles.get(role, Style()) + (_of_8(number) if only_8 else Style(color=Color.from_ansi(number)))
+    styles[ODD] = styles["bad"] + styles[ODD]
     styles |= {f"heat{number}": Style(color=Color.from_ansi(cell.ansi)) for number, cell in enumerate(cells, 1)}
     ink = Ink(glyphs="".join(cell.glyph for cell in cells), halves=False) if cells else RAMP
     return Face(theme.name, MappingProxyType(styles), ink, plain=True)
@@ -101,6 +105,8 @@ def _coloured(some: Mapping[str, Colour], depth: str) -> dict[str, Style]:
     styles = {role: Style(color=colour, bgcolor=shown["background"]) for role, colour in shown.items()}
     styles["strong"] += Style(bold=True)
     styles["bad"] += Style(bold=True)
+    styles |= {letter: styles[letter] + Style(bold=True) for letter in _LETTERS}
+    styles[ODD] = Style(color=shown["background"], bgcolor=shown["bad"], bold=True)
     cells = [role for role in shown if role.startswith("heat") or role == TAIL]
     for upper, lower in permutations(cells, 2):  # of the two halves of a cell
         styles[f"{upper}/{lower}"] = Style(color=shown[upper], bgcolor=shown[lower])

@@ -77,6 +77,8 @@ class Anatomy:
     """Stage -> the stages whose time it includes."""
     why: str = ""
     """Why it isn't traced, or why there is no tail."""
+    threshold_us: int | None = None
+    """The user's threshold; None: the threshold is p99."""
 
     @property
     def tail(self) -> LatencyBand | None:
@@ -129,6 +131,7 @@ def anatomy(
         paths=traced.paths.get(device, {}),
         includes=traced.includes_of(device),
         why="" if tail else "no tail yet: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
+        threshold_us=cut_us,
     )
 
 

@@ -1,4 +1,4 @@
-"""Bars: stacked stages, shares, and histograms one glyph high. Pure.
+"""Bars: stacked stages, shares, and histograms on a logarithmic time axis. Pure.
 
 Stages are keyed by their column names (model/stages.py). A stage has a letter and a fill, so that a bar can be read
 without colours.
@@ -6,18 +6,24 @@ without colours.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model.stages import COLUMNS, FACTS_OF, LETTERS, STAGE_OF, UNACCOUNTED, colour_number
 from latmon.views.device_table import RAMP_SPARKS, SPARKS
-from latmon.views.heatmap import Ink
+from latmon.views.heatmap import Ink, nominal
 from latmon.views.lines import Line, Span, runs
 from latmon.views.lines import width as line_width
-from latmon.views.scale import level
 
-_BAR, _THIN = "▆", "▏"
+BAR, THIN = "▆", "▏"
 """Cell of a bar, which leaves a gap to the row above, and a part that is smaller than a cell."""
+_GRID, _NONE = ("┊", "frame"), (" ", "text")
+"""Cells without a bar (glyph, role): below a label of a time axis, and elsewhere."""
+_LABEL_CELLS, _LEAST_CELLS = 8, 6
+"""Cells from one label of a time axis to the next: from which on labels are closer than four octaves, and the least."""
 
 
 def short(stage: str) -> str:
@@ -31,6 +37,11 @@ def role(stage: str, ink: Ink) -> str:
     if ink.coloured:
         return f"stage{colour_number(stage)}"
     return "dim" if stage == UNACCOUNTED else "text"
+
+
+def letter_role(stage: str, ink: Ink) -> str:
+    """Return the role of a stage's letter: its colour, where a text of that colour can be read."""
+    return f"letter{colour_number(stage)}" if ink.coloured else "strong"
 
 
 def apportion(parts: Sequence[float], cells: int) -> list[int]:
@@ -73,22 +84,78 @@ def share_bar(share: float | None, cells: int, role: str = "text") -> Line:
     """Return a share as a bar of exactly `cells`; a share above 0 is at least a thin line."""
     if not share or share <= 0 or cells <= 0:
         return (Span(" " * max(cells, 0)),)
-    text = _BAR * round(min(share, 1.0) * cells) or _THIN
+    text = BAR * round(min(share, 1.0) * cells) or THIN
     return (Span(f"{text:<{cells}}", role),)
 
 
-def profile(histogram: Histogram, low_us: int, high_us: int, cells: int, ink: Ink, *, role: str = "text") -> Line:
-    """Return the I/Os between two latencies, one glyph per logarithmic step; a single I/O is visible."""
+@dataclass(frozen=True)
+class TimeAxis:
+    """A logarithmic axis of times from 1 us on: `cells` cells for `octaves` octaves."""
+
+    cells: int
+    octaves: float
+
+    @classmethod
+    def even(cls, cells: int, octaves: int) -> TimeAxis:
+        """Return an axis of at least so many octaves, with whole cells for four of them: its labels are even."""
+        return cls(cells, 4 * cells / max(4 * cells // max(octaves, 1), 1))
+
+    def at(self, us: int) -> float:
+        """Return the place of a time, in cells."""
+        return math.log2(max(us, 1)) * self.cells / self.octaves
+
+    @cached_property
+    def labels(self) -> Mapping[int, str]:
+        """Return cell -> label: 1us, 16us, 256us, 4ms, or closer where there is room; empty where they don't fit."""
+        wide = self.cells / self.octaves
+        several = ((1, _LABEL_CELLS), (2, _LABEL_CELLS), (4, _LEAST_CELLS))
+        even = (n for n, least in several if n * wide >= least and math.isclose(n * wide, round(n * wide)))
+        apart = next(even, 0)
+        if not apart:
+            return {}
+        marks = ((round(n * wide), nominal(1 << n)) for n in range(0, math.ceil(self.octaves), apart))
+        return {x: text for x, text in marks if x + len(text) < self.cells}
+
+    @property
+    def title(self) -> str:
+        """Return the labels as a text of exactly `cells`."""
+        text = ""
+        for x, one in self.labels.items():
+            text = f"{text:<{x}}{one}"
+        return f"{text:<{self.cells}}"
+
+    def columns(self, histogram: Histogram) -> list[float]:
+        """Return the I/Os of each cell; those of a bucket that is wider than a cell are spread over its cells."""
+        found = [0.0] * self.cells
+        for index, n in histogram.buckets:
+            low, high = (self.at(us) for us in bucket_bounds(index, histogram.bits))
+            # the cells with their middle in the bucket; a narrower bucket is in the cell of its begin
+            inside = range(math.ceil(low - 0.5), math.ceil(high - 0.5)) or (int(low),)
+            for x in inside:
+                found[min(x, self.cells - 1)] += n / len(inside)
+        return found
+
+
+def distribution(
+    columns: Sequence[float], axis: TimeAxis, ink: Ink, *, most: float, tall: int, role: str = "text"
+) -> list[Line]:
+    """Return the I/Os of each cell as bars `tall` lines high, over the thin lines of the axis.
+
+    Heights are logarithmic up to `most` I/Os, which all stages share; a single I/O is visible.
+    """
     glyphs = SPARKS if ink.coloured else RAMP_SPARKS
-    low, high = bucket_index(low_us), bucket_index(high_us)
-    columns = [0] * max(cells, 0)
-    for index, n in fine(histogram).items():
-        at = (index - low) * cells // max(high - low + 1, 1)
-        if cells > 0:
-            columns[min(max(at, 0), cells - 1)] += n
-    steps = len(glyphs) - 1
-    top = max(histogram.count, steps)
-    return runs((glyphs[level(n, top, steps)], "strong" if n == 1 else role) for n in columns)
+    each = len(glyphs) - 1
+    steps = tall * each - 1  # the lines above and below stay apart
+    full = math.log(most + 1) or 1.0
+    heights = [max(1, round(steps * math.log(n + 1) / full)) if n else 0 for n in columns]
+    lines = []
+    for below in range((tall - 1) * each, -1, -each):
+        cells = (
+            (glyphs[min(high - below, each)], role) if high > below else _GRID if x in axis.labels else _NONE
+            for x, high in enumerate(heights)
+        )
+        lines.append(runs(cells))
+    return lines
 
 
 def fine(histogram: Histogram) -> dict[int, int]:
@@ -103,6 +170,6 @@ def fine(histogram: Histogram) -> dict[int, int]:
 
 
 def _segment(name: str, cells: int, ink: Ink) -> Line:
-    own = role(name, ink)
-    fill = _BAR if ink.coloured and name != UNACCOUNTED else FACTS_OF[STAGE_OF[name]].fill
-    return (Span(LETTERS[name], "strong"), *([Span(fill * (cells - 1), own)] if cells > 1 else []))
+    fill = BAR if ink.coloured else FACTS_OF[STAGE_OF[name]].fill
+    rest = (Span(fill * (cells - 1), role(name, ink)),) if cells > 1 else ()
+    return (Span(LETTERS[name], letter_role(name, ink)), *rest)

@@ -25,6 +25,7 @@ _STAGES = (
     *((one.name, one.help) for one in FACTS),
     ("total", "to completion, in every table and map; an outlier's runs to its waiter where `resume` is known"),
     ("", "stages follow each other and add up to the total; a stage counts only the I/Os that pass it"),
+    ("┊", "the labels of the time axis that all stages share; heights are their I/Os, logarithmic, on one scale"),
 )
 _OUTSTANDING = (
     ("↑ ↓", "select the device; 3 selects one with an I/O in flight for 10 s, else one limited by a setting"),

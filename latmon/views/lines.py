@@ -23,6 +23,8 @@ class Span(NamedTuple):
 
 
 Line = tuple[Span, ...]
+ODD = "background/bad"
+"""Role of the title of a device that is unlike its peers: the text has the colour of the background."""
 BLANK: Line = ()
 
 

@@ -32,6 +32,7 @@ from latmon.tui.time_travel import Travel
 from latmon.views.findings_state import CurrentFindings, findings_at
 from latmon.views.lines import plain, width
 from latmon.views.panels.findings import evidence, listed, urgent
+from latmon.views.panels.stages import stages_panel
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
 from latmon.views.units import clock
@@ -71,6 +72,19 @@ def text_of(lines):
 
 def flat(lines):
     return " ".join(text_of(lines).split())
+
+
+@pytest.mark.parametrize("size", [(80, 20), (120, 34), (160, 44)])
+@pytest.mark.parametrize("opened", [False, True])
+def test_the_finding_of_the_selected_device_is_below_its_stages(size, opened):
+    made = Scene(Selection(screen="stages", opened=opened, selected=ODD))
+    made.store.origin = BEGUN
+    for one in FRAMES:
+        made.append(one)
+    view = replace(made.view, found=current(CEILING, WAKE_UP))
+    output = flat(stages_panel(view, *size))
+    assert "woken but not run; the device itself took 85 us" in output
+    assert "nvme1n1 queue" not in output, "no finding of another device"
 
 
 @pytest.fixture

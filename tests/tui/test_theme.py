@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from latmon.model.frame import STAGES
-from latmon.model.stages import FACTS
+from latmon.model.stages import COLUMNS, FACTS
 from latmon.support.errors import EXIT_USAGE, ThemeError
 from latmon.support.paths import data_dir
 from latmon.support.theme import (
@@ -29,7 +29,8 @@ from latmon.support.theme import (
     theme_names,
 )
 from latmon.tui.style import DEPTHS, face
-from latmon.views.bars import role
+from latmon.views.bars import letter_role, role
+from latmon.views.lines import ODD
 
 OURS = data_dir("themes")
 GOOD = (OURS / "dark.yaml").read_text()
@@ -45,7 +46,8 @@ VGA = (
 COVERED = dict(zip(GLYPHS, (0.05, 0.1, 0.25, 0.5, 0.75, 1.0), strict=True))
 """Share of a cell that is ink."""
 STAGE_COLOURS = [one.colour for one in FACTS]
-TEXTS = ("text", "dim", "strong", "accent", "bad", "limit", "gap", "tail")
+LETTERS = tuple(f"letter{number}" for number in range(1, len(FACTS) + 1))
+TEXTS = ("text", "dim", "strong", "accent", "bad", "limit", "gap", "tail", *LETTERS)
 READABLE, VISIBLE = 4.5, 3
 """Contrast that WCAG 2 demands of texts, and of graphics."""
 
@@ -181,6 +183,15 @@ def test_stages_differ_on_every_background(name, depth):
     assert all(contrast(one, back) >= 1.2 for one in shown)  # a bar also has its letter, in the colour of texts
 
 
+def test_a_letter_has_its_stages_colour_where_that_can_be_read():
+    dark, light = (role_colours(load_theme(name, (OURS,)), STAGE_COLOURS) for name in ("dark", "light"))
+    stages = [role(stage, face(load_theme("dark"), "truecolor").ink) for stage in STAGES[:-1]]
+    letters = [letter_role(stage, face(load_theme("dark"), "truecolor").ink) for stage in STAGES[:-1]]
+    assert [dark[letter].rgb for letter in letters] == [dark[stage].rgb for stage in stages]
+    assert dark[LETTERS[-1]] == dark["text"], "that of unaccounted time is too dark"
+    assert sum(light[letter] == light["text"] for letter in letters) >= len(letters) - 1
+
+
 def test_a_theme_gets_its_ramp_from_itself_from_the_default_or_from_the_user(tmp_path):
     assert load_theme("dark", (OURS,)).ramp == load_ramp("cividis", dark=True)
     assert load_theme("light", (OURS,)).ramp == load_ramp("cividis", dark=False)
@@ -312,7 +323,8 @@ def test_a_missing_file_and_a_directory_are_sentences(tmp_path):
 def test_a_face_has_a_style_for_every_role(name, ramp, depth):
     made = face(load_theme(name, (OURS,), ramp=ramp), depth)
     heat = {made.ink.cell(i)[1] for i in range(1, made.ink.levels + 1)} | {made.ink.tail(1)[1]}
-    roles = {"text", "dim", "strong", "accent", "bad", "gap", "limit", "area", "frame"} | heat
+    roles = {"text", "dim", "strong", "accent", "bad", "gap", "limit", "area", "frame", ODD} | heat
+    roles |= {letter_role(stage, made.ink) for stage in COLUMNS}
     roles |= {f"{upper}/{lower}" for upper, lower in permutations(heat, 2)} if made.ink.halves else set()
     assert roles <= set(made.styles)
     stages = [made.styles[role(stage, made.ink)] for stage in STAGES[:-1]]

@@ -1,6 +1,8 @@
 """The stages view as text: bars that read without colour, reasons for empty rows, the stages of the tail."""
 
+import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from frames import ORIGIN, PROCFS
@@ -14,7 +16,7 @@ from latmon.model.histogram import Histogram
 from latmon.model.stages import COLUMNS, FACTS, LETTERS
 from latmon.support.text import is_clean
 from latmon.views.anatomy import Anatomy, anatomy, largest, share, tail_sentence
-from latmon.views.bars import apportion, legend, profile, role, share_bar, stacked
+from latmon.views.bars import TimeAxis, apportion, distribution, legend, role, share_bar, stacked
 from latmon.views.context import MEASURING, not_traced
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import Field, Span, around, cut, heads, layout, plain, row, width
@@ -164,10 +166,10 @@ def test_a_volume_has_no_paths_that_could_be_lost():
 
 def test_all_devices_at_80():
     assert text(device_bars([SLOW, QUICK, UNTRACED], "sdc", 80, 12, RAMP)).splitlines() == [
-        " device      <=p50           p50-p99         >threshold    I/Os slow part       ",
-        "▸sdc        120us h░░░░sw=   23ms h░░░░s▓w 22.5ms s▓▓▓▓▓▓    30  99% softirq    ",
-        " nvme0n1    120us h░░░░░░░  135us h░░░░░░░  128us h░░░░░░ 1.00k  95% hba        ",
-        " sda                                       not traced         -                 ",
+        " device       p50 <=p50         p99 p50-p99    >threshold  I/Os most of it      ",
+        "▸sdc        120us h░░░░░sw=    23ms h░░░░░s▓w  s▓▓▓▓▓▓▓▓     30  99% softirq    ",
+        " nvme0n1    120us h░░░░░░░░   135us h░░░░░░░░  h░░░░░░░░  1.00k  95% hba        ",
+        " sda                                           not traced     -                 ",
         " " * 80,
         " sdc above 22.5 ms: 99 % softirq (30 I/Os)                                      ",
         " 3,031 I/Os traced, 1 in 4, <1% not followed: polled 12, batched completion 3   ",
@@ -177,8 +179,8 @@ def test_all_devices_at_80():
 
 def test_one_device_at_80():
     lines = text(device(SLOW, 80, 20, Ink())).splitlines()
-    assert lines[1] == " stage           count    p50    p99    max 1us-1s     all I/O     >22.5 ms     "
-    assert lines[7] == " s softirq       3,031   18us   23ms  400ms ██    ▁▂▄▂ ▆▆▆▆▆▆  93% ▆▆▆▆▆▆▆  99% "
+    assert lines[1] == " stage            p50    p99    max    I/Os  1us-1s    all I/Os    >22.5 ms     "
+    assert lines[7] == " s softirq       18us   23ms  400ms   3,031  ▅▇▆   ▁▃▂ ▆▆▆▆▆▆  93% ▆▆▆▆▆▆▆  99% "
     assert lines[8].startswith(" c completion  not measured here: no completion thread on this path")
     assert [line[3:].split()[0] for line in lines[2:11]] == ["admission", *PARTS]
     assert lines[2].startswith("   admission   not measured here: ")
@@ -197,10 +199,67 @@ def test_the_selected_device_stands_below_where_there_is_room():
     assert "n/a: completes by hard interrupt" in "\n".join(lines)
 
 
-def test_bars_of_letters_have_their_legend_beside_a_device_too():
-    lines = text(device_bars([SLOW, QUICK], "sdc", 160, 50, Ink())).splitlines()
-    assert any(line.lstrip().startswith("q▆ queue") and "s▆ softirq" in line for line in lines)
+def test_a_legend_has_the_letters_that_no_stage_has_beside_its_name():
+    assert "q▆ queue" not in text(device_bars([SLOW, QUICK], "sdc", 160, 50, Ink()))
+    assert "d▆ D2C" in text(device_bars([SLOW, UNTRACED], "sdc", 160, 50, Ink()))
     assert "q▆ queue" not in text(device(SLOW, 160, 50, Ink()))
+
+
+@pytest.mark.parametrize("size", [(116, 34), (120, 34), (160, 44), (220, 54)])
+def test_stages_share_a_time_axis_and_stand_below_their_labels(size):
+    lines = text(device_bars([SLOW, QUICK], "sdc", *size, Ink())).splitlines()
+    heads = next(line for line in lines if line.startswith(" stage "))
+    places = [heads.index(f" {label} ") + 1 for label in ("1us", "16us", "256us", "4ms", "64ms", "1s")]
+    assert len({after - before for before, after in pairwise(places)}) == 1, "labels are evenly apart"
+    irq = next(i for i, line in enumerate(lines) if line.startswith(" i irq "))
+    bars = {i for line in lines[irq - 1 : irq + 1] for i, char in enumerate(line[: places[-1]]) if char in "▁▂▃▄▅▆▇█"}
+    assert places[0] < min(bars) <= max(bars) < places[1], "2 to 8 us"
+    assert all(lines[irq][x] == "┊" for x in places if x not in bars)
+    requeue = [line for line in lines if line.startswith(" r requeue")]
+    assert requeue == [next(line for line in lines if "no request was refused" in line)], "one line"
+
+
+def test_a_distribution_has_more_lines_on_a_taller_screen_and_one_on_a_dense_one():
+    def lines_of(height, width=120):
+        lines = text(device_bars([SLOW, QUICK], "sdc", width, height, Ink())).splitlines()
+        hba = next(i for i, line in enumerate(lines) if line.startswith(" h hba "))
+        before = next(i for i, line in enumerate(lines) if line.startswith(" r requeue"))
+        return hba - before
+
+    assert [lines_of(30), lines_of(60)] == [2, 4]
+    assert lines_of(30, 80) == 1
+
+
+@pytest.mark.parametrize("size", [(120, 34), (160, 44)])
+def test_counts_by_octave_are_on_the_screen_of_one_device(size):
+    assert "I/Os by time in each stage" not in text(device_bars([SLOW, QUICK], "sdc", *size, Ink()))
+    lines = text(device(SLOW, *size, Ink())).splitlines()
+    assert "I/Os by time in each stage" in "\n".join(lines)
+    hba = next(i for i, line in enumerate(lines) if line.startswith(" h hba "))
+    assert set("▁▂▃▄▅▆▇█") & set(lines[hba - 1]), "beside distributions of two lines"
+
+
+def test_the_stage_with_most_of_the_slow_time_is_bold():
+    lines = device(SLOW, 120, 34, Ink())
+    assert [span.text for line in lines[2:] for span in line if span.role == "strong" and span.text.isalpha()] == [
+        "softirq"
+    ]
+
+
+@pytest.mark.parametrize("width", [80, 100, 116, 120, 160, 220])
+def test_a_bar_is_two_blanks_before_the_next_value(width):
+    lines = text(device_bars([SLOW, QUICK], "sdc", width, 20, Ink())).splitlines()
+    row = next(line for line in lines if line.startswith("▸sdc"))
+    assert re.search("[▆a-z]  +23ms ", row)
+    assert re.search("[▆a-z]  +30 ", row)
+
+
+def test_titles_of_bars_name_the_users_threshold():
+    fixed = [of("sdc", SDC, cut_us=100_000), of("nvme0n1", NVME, cut_us=100_000)]
+    assert "I/Os <=p50" in text(device_bars(fixed, "sdc", 120, 34, Ink()))
+    assert "I/Os p50-106ms" in text(device_bars(fixed, "sdc", 120, 34, Ink()))
+    assert "I/Os above 106 ms" in text(device_bars(fixed, "sdc", 120, 34, Ink()))
+    assert "p50-p99    >threshold" in text(device_bars([SLOW, QUICK], "sdc", 80, 12, Ink()))
 
 
 def test_many_devices_scroll_to_the_selected_one():
@@ -248,7 +307,8 @@ def test_every_size_fits_and_is_clean(size, ink):
 @pytest.mark.parametrize("ink", INKS)
 def test_roles_are_ones_that_the_face_has(ink):
     stages = {f"stage{number}" for number in range(1, len(FACTS) + 1)}
-    known = {"text", "dim", "strong", "accent", "bad", "gap"} | stages
+    stages |= {f"letter{number}" for number in range(1, len(FACTS) + 1)}
+    known = {"text", "dim", "strong", "accent", "bad", "gap", "frame"} | stages
     lines = [*device(SLOW, 160, 60, ink), *device_bars([SLOW, QUICK, UNTRACED], "sdc", 80, 12, ink)]
     used = {span.role for line in lines for span in line}
     assert used <= (known if ink.coloured else known - stages)
@@ -286,14 +346,37 @@ def test_a_share_is_never_drawn_as_nothing(part, cells):
 
 
 @pytest.mark.parametrize("ink", INKS)
-def test_a_single_io_in_a_small_histogram_is_seen(ink):
-    spans = profile(Histogram.of({50: 999_999, 150: 1}), 1, 10_000_000, 20, ink)
-    assert width(spans) == 20
-    assert (
-        Span(plain(spans)[-1 - plain(spans)[::-1].index(next(s.text for s in spans if s.role == "strong"))], "strong")
-        in spans
-    )
-    assert sum(s.role == "strong" for s in spans) == 1
+@pytest.mark.parametrize("tall", [1, 2, 4])
+def test_a_single_io_in_a_distribution_is_seen(ink, tall):
+    axis = TimeAxis.even(50, 24)
+    columns = axis.columns(Histogram.of({50: 999_999, 150: 1}))
+    lines = distribution(columns, axis, ink, most=max(columns), tall=tall)
+    assert [width(line) for line in lines] == [50] * tall
+    assert sum(char not in " ┊" for char in plain(lines[-1])) == 2
+    assert sum(columns) == 1_000_000
+
+
+@given(
+    st.dictionaries(st.integers(0, 232), st.integers(1, 10**6), min_size=1),
+    st.integers(10, 200),
+    st.integers(20, 32),
+    st.sampled_from([0, 1, 3]),
+)
+def test_columns_of_a_time_axis_add_up(counts, cells, octaves, bits):
+    some = Histogram.of({index >> 3 - bits: n for index, n in counts.items()}, bits=bits)
+    columns = TimeAxis.even(cells, octaves).columns(some)
+    assert len(columns) == cells
+    assert sum(columns) == pytest.approx(some.count)
+
+
+@given(st.integers(8, 200), st.integers(20, 32))
+def test_labels_of_a_time_axis_are_at_their_times(cells, octaves):
+    axis = TimeAxis.even(cells, octaves)
+    assert len(axis.title) == cells
+    assert axis.octaves >= octaves
+    for x, label in axis.labels.items():
+        assert axis.title[x:].startswith(label)
+        assert x == pytest.approx(axis.at(1 << round(x * axis.octaves / cells)))
 
 
 def test_histograms_side_by_side_share_their_rows():
@@ -309,9 +392,10 @@ def test_histograms_side_by_side_share_their_rows():
 
 def test_bars_say_that_they_are_logarithmic():
     lines = text(device(SLOW, 100, 40, RAMP)).splitlines()
-    output = next(i for i, line in enumerate(lines) if "logarithmic" in line)
+    output = next(i for i, line in enumerate(lines) if "bars are logarithmic" in line)
     assert lines[output + 1].split()[:2] == ["queue", "hba"]
-    assert "logarithmic" not in text(device(SLOW, 100, 14, RAMP))
+    assert "bars are logarithmic" not in text(device(SLOW, 100, 14, RAMP))
+    assert "logarithmic counts" in lines[0]
 
 
 def test_a_legend_takes_the_lines_it_needs():

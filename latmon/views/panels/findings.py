@@ -23,6 +23,8 @@ from latmon.views.units import clock, count, span
 SIGNS: Mapping[str, str] = MappingProxyType({CRITICAL: "!!", WARNING: " !", NOTICE: " ·"})
 _ROLES = {CRITICAL: "bad", WARNING: "accent", NOTICE: "text"}
 _INDENT = "    "
+_OF_DEVICE = 4
+"""Most lines of the finding on a panel of a device."""
 _MIN_DETAIL = 9
 """Least lines of the evidence, where the list needs more than the rest."""
 
@@ -46,6 +48,12 @@ def urgent(
         if len(drawn) + len(second) <= lines:
             return [*drawn, *second], [*named, of_device[0]]
     return drawn, named
+
+
+def of_device(view: ViewState, device: str, width: int) -> list[Line]:
+    """Return the most urgent finding of a device in a few lines, for a panel on that device alone."""
+    found = [one for one in view.found.urgent if device in (one.device, *one.also)]
+    return urgent(found[:1], width, _OF_DEVICE)[0]
 
 
 def _in_lines(one: Finding, width: int, as_of: str) -> list[Line]:

@@ -1,4 +1,4 @@
-"""The stages panel: every device's stages as bars, or one device with a row per stage. Pure.
+"""The stages panel: every device's stages as bars, or one device with a distribution per stage. Pure.
 
 It draws `anatomy.Anatomy` values and computes nothing from frames.
 """
@@ -6,15 +6,16 @@ It draws `anatomy.Anatomy` values and computes nothing from frames.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from latmon.analysis.attribution import total_of
-from latmon.model.frame import STAGES
+from latmon.model.frame import STAGES, UNACCOUNTED
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
 from latmon.model.stages import LETTERS, explained
-from latmon.support.units import duration, part, spelled, whole
+from latmon.support.units import UNKNOWN, duration, part, spelled, whole, with_unit
 from latmon.views.anatomy import ALL_OPS, Anatomy, Parts, StageRow, anatomy, largest, share, tail_sentence
-from latmon.views.bars import legend, profile, role, share_bar, stacked
+from latmon.views.bars import TimeAxis, distribution, legend, letter_role, role, share_bar, stacked
 from latmon.views.context import ViewState, no_distribution, no_rows, not_traced
 from latmon.views.device_table import Subject, is_titled, table_title
 from latmon.views.heatmap import Ink, nominal
@@ -23,18 +24,23 @@ from latmon.views.lines import (
     TIME,
     Field,
     Line,
+    Placed,
     Span,
     around,
     cell,
+    cell_len,
     cut,
     empty_panel,
     fit,
     heads,
     layout,
     paragraph,
+    plain,
     row,
     wrap,
 )
+from latmon.views.lines import width as line_width
+from latmon.views.panels.findings import of_device
 from latmon.views.units import count, maximum, mean, quantile
 
 _LABEL = 7
@@ -101,42 +107,75 @@ def _folded(octaves: dict[int, int], step: int) -> dict[int, int]:
 
 _NAME = 11
 _LETTERED = _NAME + 2
-"""Cells of a stage's name with its letter in bars before it."""
+"""Cells of a stage's name with its letter before it."""
 _VALUE = TIME
 _PERCENT = 4
 _TAIL = 2
 """Number of the band above the threshold."""
 _MIN_SPREAD = 8
 _MIN_DEVICE = 14
-_MIN_ROWS = 3
-_MIN_PROFILE_US = 1
+_MIN_ROWS, _ROWS = 3, 6
+"""Least rows of devices with their titles, above the sentences on one and above its distributions."""
+_ROOMY = 114
+"""Cells from which on a distribution has several lines, and bars have whole titles."""
+_LINES, _MOST_LINES = 2, 4
+"""Lines of a distribution, without the blank one below it, and the most of them."""
+_MATTERS = 0.01
+"""Share of the time from which on unaccounted time has a distribution of several lines."""
+_OCTAVES = 24
+"""Least octaves of the time axis: from 1 us to 17 s, so that it changes rarely."""
 
 
 def device_bars(
-    anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink, *, why: str = ""
+    anatomies: Sequence[Anatomy],
+    selected: str,
+    width: int,
+    height: int,
+    ink: Ink,
+    *,
+    why: str = "",
+    found: Sequence[Line] = (),
 ) -> list[Line]:
     """Return a row per device with bars up to p50, up to p99 and above; the selected device below where it fits.
 
-    `why`: the reason for missing traces.
+    `why`: the reason for missing traces; `found`: the finding of the selected device.
     """
     if not anatomies:
         return empty_panel(why, width, height)
     one = next((a for a in anatomies if a.device == selected), anatomies[0])
+    below = _below(one, width, why, found, headed=True)
     rows = min(len(anatomies) + 1, height // 2)
+    if width >= _ROOMY:  # rows that leave the distributions their lines
+        rows = min(len(anatomies) + 1, max(height - 1 - _needed(one, _LINES + 1) - len(below), _ROWS))
     if height - rows - 1 >= _MIN_DEVICE:
-        lines = [*_table(anatomies, selected, width, rows, ink), BLANK]
-        return [*lines, *device(one, width, height - len(lines), ink, why=why, legended=True)]
-    below = [*_below(one, width, "" if one.on_demand else why), *_legend(anatomies, width, ink)]
+        table = _table(anatomies, selected, width, rows, ink)
+        named = {stage.column for stage in one.rows} if width >= _ROOMY else set()
+        below += _legend(anatomies if named else [one], width, ink, named)
+        return [*table, BLANK, *_stages(one, width, height - rows - 1, ink, below)]
+    below = [*_below(one, width, why, found), *_legend(anatomies, width, ink)]
     least = min(len(anatomies), _MIN_ROWS) + 1
     below = cut([BLANK, *below] if len(below) + least < height else below, max(height - least, 1))
     table = _table(anatomies, selected, width, height - len(below), ink)
     return [fit(line, width) for line in (*table, *below)][:height]
 
 
+def _needed(one: Anatomy, each: int) -> int:
+    """Return the lines of a device's stages, `each` for a distribution, with titles and a blank line below."""
+    return len(one.rows) + (each - 1) * sum(map(_has_lines, one.rows)) + 3
+
+
+def _has_lines(stage: StageRow) -> bool:
+    """Return whether a distribution has several lines: that of unaccounted time has none unless it matters."""
+    matters = max(stage.share or 0.0, stage.tail or 0.0) >= _MATTERS
+    return bool(stage.histogram) and (stage.stage != UNACCOUNTED or matters)
+
+
 def _table(anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink) -> list[Line]:
     at = next((i for i, a in enumerate(anatomies) if a.device == selected), 0)
-    on_demand = any(a.on_demand for a in anatomies)
-    placed = layout(_on_demand_fields(ink, _slow(anatomies)) if on_demand else _basic_fields(ink), width)
+    if any(a.on_demand for a in anatomies):
+        placed = layout(_on_demand_fields(anatomies, ink, roomy=width >= _ROOMY), width)
+    else:
+        placed = layout(_basic_fields(ink), width)
     shown = around(len(anatomies), at, max(height - 1, 1))
     lines = [heads(placed, above=shown.start), *(row(placed, anatomies[i], selected=i == at) for i in shown)]
     if len(shown) < len(anatomies):
@@ -147,23 +186,23 @@ def _table(anatomies: Sequence[Anatomy], selected: str, width: int, height: int,
 
 
 def device(
-    one: Anatomy, width: int, height: int, ink: Ink, *, why: str = "", top: int = 0, legended: bool = False
+    one: Anatomy,
+    width: int,
+    height: int,
+    ink: Ink,
+    *,
+    why: str = "",
+    top: int = 0,
+    found: Sequence[Line] = (),
 ) -> list[Line]:
-    """Return a row per stage with shares of all and of slow I/Os; the histograms side by side where they fit.
+    """Return a row per stage with distribution and shares of all and of slow I/Os; counts by octave where they fit.
 
-    `legended`: with the legend of the letters in bars.
+    `found`: the finding of the device.
     """
-    lines: list[Line] = [_headline(one)]
-    low, high = _bounds(one.rows)
-    placed = layout(_stage_fields(one, low, high, ink), width)
-    lines.append(heads(placed))
-    reason = ""
-    for stage in one.rows:
-        lines += [row(placed, stage)] if stage.histogram else _unmeasured(stage, placed[0][1], width, reason)
-        reason = stage.reason
-    lines += [line for stage in one.rows if stage.includes for line in _includes(stage, width)]
-    lines += [BLANK, *_below(one, width, "" if one.on_demand else why)]
-    lines += _legend([one], width, ink) if legended else []
+    below = _below(one, width, why, found, headed=True)
+    counts = _MIN_SPREAD + 2
+    fit_both = width >= _ROOMY and _needed(one, _LINES) + len(below) + counts <= height
+    lines = _stages(one, width, height - counts if fit_both else height, ink, below, most=_LINES)
     room = height - len(lines) - 2
     if room >= _MIN_SPREAD:
         lines += [BLANK, *_side_by_side(one, width, room, ink)]
@@ -173,6 +212,67 @@ def device(
 def _side_by_side(one: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
     drawn = spread([(r.column, r.histogram) for r in one.rows if r.histogram], width, room, ink)
     return [(Span(" I/Os by time in each stage; bars are logarithmic", "dim"),), *drawn] if drawn else []
+
+
+def _stages(
+    one: Anatomy, width: int, height: int, ink: Ink, below: Sequence[Line], *, most: int = _MOST_LINES
+) -> list[Line]:
+    """Return headline, titles and the stages of a device, then `below`; all lines, also where they don't fit.
+
+    A measured stage has as many lines as fit, but at most `most` and a blank one; another stage has its reason.
+    """
+    below = [*(line for stage in one.rows if stage.includes for line in _includes(stage, width)), BLANK, *below]
+    measured = [stage for stage in one.rows if stage.histogram]
+    placed = layout(_stage_fields(one, ink, roomy=width >= _ROOMY), width)
+    reasons, reason = {}, ""
+    for stage in one.rows:
+        if not stage.histogram:
+            reasons[stage.stage] = _unmeasured(stage, placed[0][1], width, reason)
+        reason = stage.reason
+    many = sum(map(_has_lines, measured))
+    room = height - 2 - len(below) - sum(map(len, reasons.values())) - (len(measured) - many)
+    each = room // max(many, 1) if width >= _ROOMY else 1
+    tall = max(min(each if each <= _LINES else each - 1, most), 1)
+    placed, drawn = _with_times(placed, measured, tall, ink)
+    lines: list[Line] = [_headline(one, width), heads(placed)]
+    for stage in one.rows:
+        if stage.stage in reasons:
+            lines += reasons[stage.stage]
+            continue
+        lines += [*drawn[stage.stage][:-1], row(placed, stage)]
+        lines += [BLANK] if each > tall and _has_lines(stage) and stage is not measured[-1] else []
+    return [*lines, *below]
+
+
+def _with_times(
+    placed: Placed[StageRow], measured: Sequence[StageRow], tall: int, ink: Ink
+) -> tuple[Placed[StageRow], dict[str, list[Line]]]:
+    """Return the columns with that of the distributions filled, and the lines of each stage that are above its row."""
+    at = next((i for i, (field, _) in enumerate(placed) if field.title == _TIMES), -1)
+    if at < 0 or not measured:
+        return placed, {stage.stage: [BLANK] for stage in measured}
+    times, cells = placed[at]
+    before = 2 + sum(size + 1 for _, size in placed[:at])
+    axis = _time_axis(cells - 1, measured)
+    title = axis.title.rstrip() or f"1us-{duration(2**axis.octaves, 1)}"
+    shown = {stage.stage for stage in measured if tall == 1 or _has_lines(stage)}
+    columns = {s.stage: axis.columns(s.histogram) if s.stage in shown else [0.0] * axis.cells for s in measured}
+    most = max(max(some) for some in columns.values())
+    drawn = {
+        name: distribution(some, axis, ink, most=most, tall=tall if name in shown else 1, role=role(name, ink))
+        for name, some in columns.items()
+    }
+    filled = replace(times, title=f" {title}", make=lambda stage, _: (Span(" "), *drawn[stage.stage][-1]))
+    above = {name: [(Span(" " * before), *line) for line in lines] for name, lines in drawn.items()}
+    return (*placed[:at], (filled, cells), *placed[at + 1 :]), above
+
+
+def _time_axis(cells: int, measured: Sequence[StageRow]) -> TimeAxis:
+    """Return the axis that all stages share; where it has no room for labels it ends at a whole decade."""
+    top = max(stage.histogram.max_bound or 1 for stage in measured)
+    octaves = max(top.bit_length() + top.bit_length() % 2, _OCTAVES)
+    even = TimeAxis.even(cells, octaves)
+    return even if even.labels else TimeAxis(cells, math.log2(max(10 ** math.ceil(math.log10(top)), 1000)))
 
 
 def population(one: Anatomy) -> str:
@@ -189,31 +289,52 @@ def population(one: Anatomy) -> str:
     return f"{count(one.total.count)} I/Os traced{of}, {part(one.untraced_share)}{ops} not followed: {reasons}"
 
 
-def _on_demand_fields(ink: Ink, slow: str) -> list[Field[Anatomy]]:
-    """Return the columns of a row per device. `slow`: title of the I/Os above the threshold."""
+def _on_demand_fields(anatomies: Sequence[Anatomy], ink: Ink, *, roomy: bool) -> list[Field[Anatomy]]:
+    """Return the columns of a row per device; a bar is followed by two blanks, so that no value touches it."""
+    name = min(max(9, *(len(a.device) for a in anatomies)), 16) if roomy else 9
+    titles, before = _titles(anatomies, roomy=roomy), " " if roomy else ""
+    least = max(map(len, titles)) + 1 if roomy else 10
 
     def bar(number: int) -> Field[Anatomy]:
-        title = f"  {('<=p50', 'p50-p99', slow)[number]}"
-
         def make(one: Anatomy, cells: int) -> Line:
-            return _bar(one, number, cells, ink)
+            return (Span(before), *_bar(one, number, cells - len(before), ink))
 
-        return Field(title, 14, make, rank=0 if number == _TAIL else 1, right=False, most=60)
+        rank = 0 if number == _TAIL else 1
+        return Field(f"{before}{titles[number]}", least, make, rank=rank, right=False, most=60)
 
-    return [
-        Field("device", 9, lambda a, _: a.device, right=False),
+    fields = [
+        Field("device", name, lambda a, _: a.device, right=False),
+        Field("p50", _VALUE, lambda a, _: _quantile(a, 0.5), rank=1),
         bar(0),
+        Field("p99", _VALUE, lambda a, _: _quantile(a, 0.99), rank=1),
         bar(1),
         bar(2),
         Field("I/Os", 5, lambda a, _: _above(a), rank=1),
-        Field("slow part", 15, lambda a, _: _most(a), rank=1, right=False),
+        Field("most of it", 15, lambda a, _: _most(a), rank=1, right=False),
     ]
+    if _cut(anatomies) is None:
+        fields.insert(5, Field("threshold", 9, lambda a, _: duration(a.bands[-1].low_us) if a.bands else "", rank=2))
+    return fields
 
 
-def _slow(anatomies: Sequence[Anatomy]) -> str:
-    """Return the title of the slow I/Os: their threshold where all devices have the same one, `>16.4 ms`."""
-    cuts = {a.tail.low_us for a in anatomies if a.tail}
-    return f">{spelled(cuts.pop())}" if len(cuts) == 1 else ">threshold"
+def _cut(anatomies: Sequence[Anatomy]) -> int | None:
+    """Return the threshold that all devices have; None where each has its own."""
+    cuts = {a.bands[-1].low_us for a in anatomies if a.bands}
+    return cuts.pop() if len(cuts) == 1 else None
+
+
+def _titles(anatomies: Sequence[Anatomy], *, roomy: bool) -> tuple[str, str, str]:
+    """Return the titles of the three bars: `<=p50`, `p50-p99`, `>threshold`, or with the threshold that all have."""
+    cut = _cut(anatomies)
+    fixed = "threshold" if cut is None else spelled(cut)
+    middle = "p99" if all(a.threshold_us is None for a in anatomies) else "threshold" if cut is None else with_unit(cut)
+    if not roomy:
+        return "<=p50", f"p50-{middle}", f">{fixed}"
+    return "I/Os <=p50", f"I/Os p50-{middle}", f"I/Os above {fixed}"
+
+
+def _quantile(one: Anatomy, q: float) -> str:
+    return quantile(one.total, q) if one.on_demand else ""
 
 
 def _basic_fields(ink: Ink) -> list[Field[Anatomy]]:
@@ -223,62 +344,67 @@ def _basic_fields(ink: Ink) -> list[Field[Anatomy]]:
         Field("p50", _VALUE, lambda a, _: quantile(a.total, 0.5)),
         Field("p99", _VALUE, lambda a, _: quantile(a.total, 0.99)),
         Field("max", _VALUE, lambda a, _: maximum(a.total), rank=1),
-        Field("all I/O", 10, lambda a, cells: stacked(a.by_column(a.whole), cells, ink), right=False, most=120),
+        Field("all I/Os", 10, lambda a, cells: stacked(a.by_column(a.whole), cells, ink), right=False, most=120),
     ]
 
 
-def _stage_fields(one: Anatomy, low: int, high: int, ink: Ink) -> list[Field[StageRow]]:
+_TIMES = "times"
+"""Title of the column of distributions, until its width is known."""
+
+
+def _stage_fields(one: Anatomy, ink: Ink, *, roomy: bool) -> list[Field[StageRow]]:
+    """Return the columns of a row per stage; the stage with the largest share is bold in the columns of shares."""
+    slowest, longest = (max((v for r in one.rows if (v := of(r))), default=None) for of in (_tail_of, _share_of))
+    main = slowest or longest
+
+    def named(stage: StageRow, cells: int) -> Line:
+        is_main = main is not None and main == (stage.tail if slowest else stage.share)
+        name = Span(stage.column, "strong" if is_main else "text")
+        letter = Span(f"{LETTERS[stage.column]} ", letter_role(stage.column, ink))
+        return (letter, name) if cells >= _LETTERED else (name,)
+
     def all_io(stage: StageRow, cells: int) -> Line:
-        return _share(stage.stage, stage.share, cells, ink)
+        return _share(stage, stage.share, longest, cells, ink)
 
     def tail(stage: StageRow, cells: int) -> Line:
-        return _share(stage.stage, stage.tail, cells, ink)
+        return _share(stage, stage.tail, slowest, cells, ink)
 
-    def times(stage: StageRow, cells: int) -> Line:
-        return profile(stage.histogram, low, high, cells, ink, role=role(stage.stage, ink))
-
-    above = f">{spelled(one.tail.low_us)}" if one.tail else ">threshold"
+    bars = 40 if not roomy else 120  # distributions grow before the bars of shares
     fields: list[Field[StageRow]] = [
-        Field("stage", _NAME, lambda s, cells: _named(s.column, cells), right=False, most=_LETTERED),
-        Field("count", 7, lambda s, _: count(s.histogram.count), rank=1),
+        Field("stage", _NAME, named, right=False, most=_LETTERED),
         Field("mean", _VALUE, lambda s, _: mean(s.histogram.mean), rank=3, role="dim"),
         Field("p50", _VALUE, lambda s, _: quantile(s.histogram, 0.5)),
         Field("p90", _VALUE, lambda s, _: quantile(s.histogram, 0.9), rank=3),
         Field("p99", _VALUE, lambda s, _: quantile(s.histogram, 0.99)),
         Field("p99.9", _VALUE, lambda s, _: quantile(s.histogram, 0.999), rank=2),
         Field("max", _VALUE, lambda s, _: maximum(s.histogram), rank=1),
-        Field(_axis(low, high), 10, times, rank=1, right=False, most=40),
-        Field("all I/O", 11, all_io, rank=1, right=False, most=40),
+        Field("I/Os", 7, lambda s, _: count(s.histogram.count), rank=1),
+        Field(_TIMES, 44 if roomy else 10, lambda _s, _: "", rank=1, right=False, most=100 if roomy else 40),
+        Field("all I/Os", 12 if roomy else 11, all_io, rank=1, right=False, most=bars),
     ]
-    return [*fields, Field(above, 12, tail, right=False, most=40)] if one.on_demand else fields
+    above = f">{spelled(one.tail.low_us)}" if one.tail else ">threshold"
+    return [*fields, Field(above, 12, tail, right=False, most=bars)] if one.on_demand else fields
 
 
-def _axis(low: int, high: int) -> str:
-    return f"{duration(low, 1)}-{duration(high, 1)}"
+def _tail_of(stage: StageRow) -> float | None:
+    return stage.tail
 
 
-def _bounds(rows: Sequence[StageRow]) -> tuple[int, int]:
-    """Return the latency range of a device's sparklines: whole decades, so that it rarely changes."""
-    tops = [r.histogram.max_bound or 1 for r in rows if r.histogram]
-    high = 1000
-    while high < max(tops, default=1):
-        high *= 10
-    return _MIN_PROFILE_US, high
+def _share_of(stage: StageRow) -> float | None:
+    return stage.share
 
 
 def _bar(one: Anatomy, number: int, cells: int, ink: Ink) -> Line:
-    """Return a band's bound and its bar; the bounds are p50, p99 and the threshold."""
-    if not one.on_demand:
-        return (Span(cell("not traced" if number == _TAIL else "", cells), "dim"),)
+    """Return the bar of a band, or why there is none."""
     if not one.bands:
-        return (Span(cell(one.why if number == _TAIL else "", cells), "dim"),)
-    band = one.bands[number]
-    value = duration(band.low_us) if number == _TAIL else quantile(one.total, (0.5, 0.99)[number])
-    return (Span(f"{value:>{_VALUE}} "), *stacked(one.by_column(band.parts), cells - _VALUE - 1, ink))
+        why = one.why if one.on_demand else "not traced"
+        brief = why if len(why) <= cells else why.partition(":")[0]  # the sentence below has the rest
+        return (Span(cell(brief if number == _TAIL else "", cells), "dim"),)
+    return (*stacked(one.by_column(one.bands[number].parts), cells - 1, ink), Span(" "))
 
 
 def _above(one: Anatomy) -> str:
-    return whole(one.bands[-1].count) if one.bands else "-"
+    return whole(one.bands[-1].count) if one.bands else UNKNOWN
 
 
 def _most(one: Anatomy) -> str:
@@ -290,25 +416,37 @@ def _top(parts: Parts) -> str:
     return f"{part(share(parts, name)):>{_PERCENT}} {name}" if name else ""
 
 
-def _share(stage: str, of: float | None, cells: int, ink: Ink) -> Line:
-    bar = share_bar(of, cells - _PERCENT - 1, role(stage, ink))
-    return (*bar, Span(f" {part(of):>{_PERCENT}}"))
+def _share(stage: StageRow, of: float | None, most: float | None, cells: int, ink: Ink) -> Line:
+    bar = share_bar(of, cells - _PERCENT - 1, role(stage.stage, ink))
+    return (*bar, Span(f" {part(of):>{_PERCENT}}", "strong" if of and of == most else "text"))
 
 
-def _headline(one: Anatomy) -> Line:
-    return (Span(f" {one.device}", "accent"), Span(" stages", "dim"), Span(f"  {one.op_label}"))
+def _headline(one: Anatomy, width: int) -> Line:
+    """Return the headline of a device's stages, with the population at the right where both fit."""
+    left = (Span(f" {one.device}", "accent"), Span(" stages", "dim"), Span(f"  {one.op_label}"))
+    if not one.on_demand or width < _ROOMY:
+        return (*left, Span(f"  {_COUNTS}", "dim"))
+    right = f"{population(one)} "
+    several = (f"  {_COUNTS}", "  logarithmic counts", "")
+    caption = next((c for c in several if line_width(left) + len(c) + 2 + cell_len(right) <= width), several[0])
+    room = width - line_width(left) - len(caption)
+    return (*left, Span(caption, "dim"), Span(cell(right, room, right=True) if cell_len(right) < room else "", "dim"))
 
 
-def _below(one: Anatomy, width: int, why: str) -> list[Line]:
-    """Return the sentence on the tail and the population, or the reason for missing traces."""
-    if one.on_demand:
-        return [*paragraph(tail_sentence(one), width, "strong"), *paragraph(population(one), width, "dim")]
-    return paragraph(one.why or why, width)
+_COUNTS = "time in each stage, logarithmic counts"
 
 
-def _named(column: str, cells: int) -> Line:
-    """Return the name of a stage, after its letter where there is room for it."""
-    return (Span(f"{LETTERS[column]} ", "strong"), Span(column)) if cells >= _LETTERED else (Span(column),)
+def _below(one: Anatomy, width: int, why: str, found: Sequence[Line], *, headed: bool = False) -> list[Line]:
+    """Return the device's finding, the sentence on the tail and the population, or the reason for missing traces.
+
+    `headed`: the headline is above, which may have the population; on a wide screen a finding replaces the sentence.
+    """
+    if not one.on_demand:
+        return [*paragraph(one.why or why, width), *found]
+    is_wide = headed and width >= _ROOMY
+    sentence = [] if is_wide and found else paragraph(tail_sentence(one), width, "strong")
+    is_above = is_wide and population(one) in plain(_headline(one, width))
+    return [*sentence, *([] if is_above else paragraph(population(one), width, "dim")), *found]
 
 
 def _unmeasured(stage: StageRow, cells: int, width: int, before: str) -> list[Line]:
@@ -329,8 +467,10 @@ def _includes(stage: StageRow, width: int) -> list[Line]:
     return paragraph(explained(stage.stage, stage.includes), width, "dim")
 
 
-def _legend(anatomies: Sequence[Anatomy], width: int, ink: Ink) -> list[Line]:
-    return legend({name for a in anatomies for name, us in a.by_column(a.whole).items() if us > 0}, width, ink)
+def _legend(anatomies: Sequence[Anatomy], width: int, ink: Ink, named: Collection[str] = ()) -> list[Line]:
+    """Return the legend of the letters in bars, without those that are `named` beside their letter."""
+    shown = {name for a in anatomies for name, us in a.by_column(a.whole).items() if us > 0}
+    return legend(shown.difference(named), width, ink)
 
 
 _PATH = tuple(one for one in STAGES if one not in ("resume", "total"))
@@ -351,9 +491,11 @@ def stages_panel(view: ViewState, width: int, room: int) -> list[Line]:
         several = [_anatomy(view, s, detailed=s.device.name == chosen) for s in subjects]
         number = len(several)
         above = [table_title(view.selection, (1, number), number)] if is_titled(view.selection, room) else []
-        return [*above, *device_bars(several, chosen, width, room - len(above), view.ink, why=why)]
-    one = next(s for s in subjects if s.device.name == chosen)
-    return device(_anatomy(view, one), width, room, view.ink, why=why, top=view.selection.top)
+        found = of_device(view, chosen, width)
+        return [*above, *device_bars(several, chosen, width, room - len(above), view.ink, why=why, found=found)]
+    one = _anatomy(view, next(s for s in subjects if s.device.name == chosen))
+    found = of_device(view, chosen, width)
+    return device(one, width, room, view.ink, why=why, top=view.selection.top, found=found)
 
 
 def _anatomy(view: ViewState, subject: Subject, *, detailed: bool = True) -> Anatomy:
