@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -179,15 +180,15 @@ def test_one_outlier_at_80():
         " total 1.238999 s to completion  issued on CPU 3, completed on CPU 11           ",
         " 3 in flight at issue  overtaken by 12  path: irq thread                        ",
         " " * 80,
-        "                           0                                       1.24s        ",
-        " queue                3 us |                                             <0.01% ",
-        " hba                 85 us |                                              0.01% ",
-        " irq                  6 us |                                             <0.01% ",
-        " completion     1.238903 s █████████████████████████████████████████████ 99.99% ",
+        " waterfall to scale          ┬0               ┬500ms            ┬1s             ",
+        " q queue                3 us |                                           <0.01% ",
+        " h hba                 85 us |                                            0.01% ",
+        " i irq                  6 us |                                           <0.01% ",
+        " c completion     1.238903 s ███████████████████████████████████████████ 99.99% ",
         f"   emlxs_thread/812 (prio 97) woken {moment(WALL + 94e-6)}, ran {moment(WALL + 1.238832)},       ",
         "   1.238738 s later: zpool-data (prio 99) ran instead                           ",
-        " unaccounted          2 us                                             | <0.01% ",
-        " sum            1.238999 s  = total                                             ",
+        " ? unaccounted          2 us                                           | <0.01% ",
+        " sum              1.238999 s  = total: 3 + 85 + 6 + 1,238,903 + 2 = 1,238,999 us",
         " " * 80,
         " 2 others on sdc at the same time, 2 of them waited for the same thread         ",
         " since this one began           0                                         +1.51s",
@@ -195,6 +196,49 @@ def test_one_outlier_at_80():
         " write ora_lgwr/4211     1.24s     ---------------------------------------      ",
         " write ora_lgwr/4211     1.24s         ---------------------------------------  ",
     ]
+
+
+def test_short_stages_are_enlarged_and_the_thread_that_waited_is_drawn_where_there_is_room():
+    lines = text(
+        waterfall(outlier(), 120, 34, RAMP, near=neighbours(outlier(0), [outlier(1)]), p50_us=124)
+    ).splitlines()
+    assert lines[1].startswith(" total        1.238999 s to completion  10,000 x the p50 of sdc ")
+    assert (
+        lines[5].strip()
+        == "cause        emlxs_thread/812 (prio 97) was woken and did not run: zpool-data (prio 99) had its CPU"
+    )
+    total = next(line for line in lines if line.startswith(" sum "))
+    assert total.rstrip().endswith("= total: 3 + 85 + 6 + 1,238,903 + 2 = 1,238,999 us")
+    begin = next(i for i, line in enumerate(lines) if line.startswith(" first 150 us 8,300x larger"))
+    queue, hba, irq, completion = lines[begin + 1 : begin + 5]
+    assert [line.split()[1] for line in (queue, hba, irq, completion)] == ["queue", "hba", "irq", "completion"]
+    bars = [(line.index("█"), line.rindex("█")) for line in (queue, hba, irq, completion)]
+    assert all(after[0] == before[1] + 1 for before, after in pairwise(bars)), "each begins where the last one ended"
+    assert ">" in completion[bars[-1][1] :], "it goes on"
+    assert abs((bars[1][1] - bars[1][0] + 1) / (120 - 37) - 85 / 150) < 0.02, "to its own scale"
+    meanwhile = next(i for i, line in enumerate(lines) if line.startswith(" CPU meanwhile"))
+    assert "runnable, waits for the CPU" in lines[meanwhile + 1]
+    assert lines[meanwhile + 2].startswith(" zpool-data (prio 99)        had its CPU until then")
+    assert lines[meanwhile + 2].rstrip().endswith("1.238738 s later")
+    assert "1 other on sdc at the same time" in lines[meanwhile + 4]
+
+
+def test_short_stages_after_the_longest_one_are_enlarged_too():
+    one = outlier(
+        stages_us={"queue": 1, "hba": 900_000, "irq": 30, "softirq": 60}, unaccounted_us=9, waits=(), total_us=900_100
+    )
+    lines = text(waterfall(one, 120, 34, RAMP)).splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith(" last 150 us 6,000x larger"))
+    assert [line.split()[1] for line in lines[begin + 1 : begin + 5]] == ["hba", "irq", "softirq", "unaccounted"]
+    assert "?" in lines[begin + 4][29:]
+
+
+def test_nothing_is_enlarged_that_can_be_seen_to_scale():
+    one = outlier(
+        stages_us={"queue": 300_000, "hba": 900_000, "irq": 200_000}, unaccounted_us=0, waits=(), total_us=1_400_000
+    )
+    assert "larger" not in text(waterfall(one, 120, 34, RAMP))
+    assert "larger" not in text(waterfall(outlier(), 120, 16, RAMP)), "no room"
 
 
 def test_stages_lie_end_to_end_and_the_waiter_comes_last():
@@ -220,7 +264,7 @@ def test_a_sum_that_misses_its_total_is_not_hidden():
 def test_what_a_stage_includes_stands_below_it():
     one = outlier(stages_us={"queue": 3, "hba": 1_238_994}, includes={"hba": ("irq", "softirq")}, waits=())
     lines = text(waterfall(one, 80, 24, RAMP)).splitlines()
-    below = lines[next(i for i, t in enumerate(lines) if t.startswith(" hba+")) + 1]
+    below = lines[next(i for i, t in enumerate(lines) if t.startswith(" h hba+")) + 1]
     assert below.strip() == "hba+ (hba with its interrupt) includes irq, softirq"
 
 
@@ -298,8 +342,8 @@ def test_every_stage_has_a_mark_in_its_place(stages, unaccounted, cells):
     assert all(width(line) == cells or not line for line in lines)
     if any(stages.values()) and cells >= 60:
         for stage, us in stages.items():
-            line = next(t for t in map(plain, lines) if t.startswith(f" {stage} "))
-            assert bool(set(line[27:-8]) & set("█|")) == bool(us)
+            line = next(t for t in map(plain, lines) if t[2:].startswith(f" {stage} "))
+            assert bool(set(line[29:-8]) & set("█|")) == bool(us)
 
 
 @pytest.mark.parametrize("ink", INKS)

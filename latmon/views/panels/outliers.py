@@ -1,20 +1,24 @@
 """The outliers panel: a row per I/O above the threshold, or the waterfall of one I/O. Pure.
 
 `listing` filters and orders the rows once per frame, `outliers` draws those around the selected one. Identical
-neighbours are folded before. `waterfall` draws the stages of an I/O in time; its numbers are exact and add up.
+neighbours are folded before. `waterfall` draws the stages of an I/O in time, to scale and the short ones enlarged; its
+numbers are exact and add up.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
 
 from latmon.analysis.attribution import PARTS, Folded
-from latmon.model.frame import UNACCOUNTED, Outlier, Wait, pid_of
+from latmon.model.frame import OPS, UNACCOUNTED, Outlier, Wait, pid_of
 from latmon.model.inflight import AGES_S, Aged
-from latmon.model.stages import StageSum, called, explained, stage_sum
-from latmon.support.units import UNKNOWN, duration, part, spelled, whole
-from latmon.views.bars import legend, role, short, stacked
+from latmon.model.stages import LETTERS, StageSum, called, explained, stage_sum
+from latmon.support.units import UNKNOWN, duration, part, spelled, whole, with_unit
+from latmon.views.bars import BAR, THIN, legend, letter_role, role, short, stacked
 from latmon.views.context import ViewState, no_rows
 from latmon.views.heatmap import Ink
 from latmon.views.lines import (
@@ -35,6 +39,7 @@ from latmon.views.lines import (
     wrap,
 )
 from latmon.views.lines import width as line_width
+from latmon.views.panels.findings import of_device
 from latmon.views.selection import shown
 from latmon.views.units import count, exact, moment, off_total, percent, size, span, until
 
@@ -280,13 +285,27 @@ def _thousands(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}"
 
 
-_NAME = 11
+_NAME = 13
+"""Cells of a stage's name with its letter before it."""
 _TIME = 13
 _PERCENT = 6
 _MIN_BAR = 8
+_ROOMY = 100
+"""Cells from which on the facts are in two columns, and threads that waited have bars."""
+_LABEL = 13
+_WITH_FINDING = 30
+"""Lines from which on the finding of its device is below an outlier."""
 _NEAR = 64
 _NEAR_LEFT = 32
 """Cells before a neighbour's bar."""
+_NEAR_LINES = 6
+"""Lines of the neighbours that must fit below the enlarged stages."""
+_LONGER, _LEAST_FACTOR = 1.25, 4
+"""Time of the enlarged section by that of its short stages, and the least factor by which it is enlarged."""
+_TICKS = (1, 2, 5, 10)
+_LENGTHS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+_TICK_CELLS = 10
+_TWICE, _MOST_OF_IT = 2, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +318,19 @@ class Piece:
     placed: bool = True
 
 
+class Section(NamedTuple):
+    """A part of an I/O's time, in us since its begin, and the cells that it is drawn in."""
+
+    begin_us: int
+    end_us: int
+    cells: int
+
+    def at(self, us: int) -> int:
+        """Return the cell of a time, at the outermost ones for a time outside."""
+        share = (us - self.begin_us) / max(self.end_us - self.begin_us, 1)
+        return min(max(round(share * self.cells), 0), self.cells)
+
+
 def waterfall(
     one: Outlier,
     width: int,
@@ -309,27 +341,114 @@ def waterfall(
     near: Sequence[Outlier] = (),
     top: int = 0,
     recorded: bool = False,
+    p50_us: int | None = None,
 ) -> list[Line]:
-    """Return an I/O's facts, its stages in time, and the outliers at the same time.
+    """Return an I/O's facts, its stages to scale, short ones enlarged, waiting threads, and the outliers around it.
 
-    `repeats`: number of I/Os in the row; `near`: neighbours in time; `top`: first line; `recorded`: of a recording.
+    `repeats`: number of I/Os in the row; `near`: neighbours in time; `top`: first line; `recorded`: of a recording;
+    `p50_us`: that of its device.
     """
-    lines = [*_headlines(one, repeats, width), BLANK]
+    above = [*_headlines(one, repeats, width, p50_us), BLANK]
+    beside = [BLANK, *_near_lines(one, near, width, ink)]
+    room = max(height - len(above) - min(len(beside), _NEAR_LINES), 0)
+    several = _drawn(one, width, ink, recorded=recorded)
+    drawn = next((lines for lines in several if len(lines) <= room), several[-1])
+    return cut([fit(line, width) for line in (*above, *drawn, *beside)], height, top)
+
+
+def _drawn(one: Outlier, width: int, ink: Ink, *, recorded: bool) -> list[list[Line]]:
+    """Return the drawings of the stages, the longest one first."""
     some = pieces(one)
-    room = width - _NAME - _TIME - _PERCENT - 5
-    if any(p.stage != UNACCOUNTED for p in some):
-        if room >= _MIN_BAR:
-            lines.append(_axis(one, room))
-        for piece in some:
-            lines += _stage(one, piece, room, ink)
-            lines += [line for wait in one.waits if wait.stage == piece.stage for line in _wait(one, wait, width)]
-        lines.append(_sum(sum_of(one)))
-    else:
-        lines += paragraph(_untraced(one, recorded=recorded), width)
-    stages = {p.stage for p in some}
-    lines += [line for wait in one.waits if wait.stage not in stages for line in _wait(one, wait, width)]
-    lines += [BLANK, *_near_lines(one, near, width, ink)]
-    return cut([fit(line, width) for line in lines], height, top)
+    sentences = [(wait.stage, _wait(one, wait, width)) for wait in one.waits]
+    if not any(p.stage != UNACCOUNTED for p in some):
+        return [[*paragraph(_untraced(one, recorded=recorded), width), *(t for _, lines in sentences for t in lines)]]
+    whole_time = Section(0, one.total_us, width - _NAME - _TIME - _PERCENT - 5)
+    rows = {p.stage: _stage(one, p, whole_time, ink) for p in some}
+    ruler = [_ruler(whole_time, " waterfall", " to scale")] if whole_time.cells >= _MIN_BAR else []
+    total = _sum(one, width)
+    enlarged = _enlarged(one, some, whole_time, ink)
+    waits = _waiting_threads(one, whole_time, ink) if width >= _ROOMY else []
+    drawn = [line for p in some for line in rows[p.stage]]
+    worded = [line for p in some for line in (*rows[p.stage], *_of(p.stage, sentences))]
+    rest = [line for stage, lines in sentences if stage not in rows for line in lines]
+    plain: list[Line] = [*ruler, *worded, total, *rest]
+    several = [[*ruler, *drawn, total, *enlarged, *waits]] if waits else []
+    return [*several, *([[*plain, *enlarged]] if enlarged else []), plain]
+
+
+def _of(stage: str, sentences: Sequence[tuple[str, list[Line]]]) -> list[Line]:
+    return [line for of, lines in sentences if of == stage for line in lines]
+
+
+def _enlarged(one: Outlier, some: Sequence[Piece], whole_time: Section, ink: Ink) -> list[Line]:
+    """Return the short stages before or after the longest one, whichever take more time, in a scale of their own."""
+    longest = max(some, key=lambda p: p.us)
+    before, after = longest.begin_us, one.total_us - longest.begin_us - longest.us
+    length = _length(max(before, after) * _LONGER)
+    is_first = before >= after
+    shorter = [p for p in some if p.us and p is not longest and (p.begin_us < longest.begin_us) == is_first]
+    hidden = [p for p in shorter if p.us * whole_time.cells < 2 * one.total_us]
+    if whole_time.cells < _MIN_BAR or not hidden or length * _LEAST_FACTOR > one.total_us:
+        return []
+    begin_us = 0 if is_first else one.total_us - length
+    section = Section(begin_us, begin_us + length, whole_time.cells)
+    times = one.total_us / length
+    caption = f" {'first' if is_first else 'last'} {spelled(length)}"
+    ruler = _ruler(section, caption, f" {_rounded(times)}x larger")
+    drawn = [*shorter, longest] if is_first else [longest, *shorter]
+    return [BLANK, ruler, *(line for p in drawn for line in _stage(one, p, section, ink, brief=True))]
+
+
+def _rounded(times: float) -> str:
+    """Return a ratio in two digits: 8,300."""
+    return f"{float(f'{times:.2g}'):,.0f}"
+
+
+def _length(us: float) -> int:
+    """Return the least round time of at least so many us."""
+    power: int = 10 ** max(math.floor(math.log10(max(us, 1))), 0)
+    return math.ceil(next(n for n in _LENGTHS if n * power >= us) * power)
+
+
+def _ruler(section: Section, caption: str, more: str) -> Line:
+    """Return what a section shows, and round times since its begin, at their cells."""
+    length = section.end_us - section.begin_us
+    least = length * _TICK_CELLS / section.cells
+    power = 10 ** max(math.floor(math.log10(max(least, 1))), 0)
+    step = next(n * power for n in _TICKS if n * power >= least)
+    text = ""
+    for us in range(0, length, step):
+        x, label = section.at(section.begin_us + us), f"┬{with_unit(us) if us else '0'}"
+        if x + len(label) <= section.cells:
+            text = f"{text:<{x}}{label}"
+    return (Span(caption, "strong"), Span(f"{cell(more, _NAME + _TIME + 3 - len(caption))}{text}", "dim"))
+
+
+def _waiting_threads(one: Outlier, whole_time: Section, ink: Ink) -> list[Line]:
+    """Return for each thread that was woken a bar of its wait to scale, the thread that had its CPU, and the times."""
+    before = _NAME + _TIME + 2
+    lines: list[Line] = []
+    for wait in one.waits:
+        lines.append((Span(f"{cell(f' {_thread(wait)}', before)} "), *_wait_bar(one, wait, whole_time, ink)))
+        had = "had its CPU until then" if wait.instead else ""
+        lines.append(
+            (Span(f"{cell(f' {wait.instead}', before)} "), Span(had, "bad"), Span(f"  {_woken(one, wait)}", "dim"))
+        )
+    return [BLANK, _ruler(whole_time, " CPU meanwhile", " to scale"), *lines] if lines else []
+
+
+def _wait_bar(one: Outlier, wait: Wait, whole_time: Section, ink: Ink) -> Line:
+    """Return the time from a wake-up until the thread ran, and from there the rest of its stage."""
+    woken_us = wait.woken_us - one.mono_us
+    ran_us = woken_us + wait.delay_us
+    ends = [p.begin_us + p.us for p in pieces(one) if p.stage == wait.stage]
+    begin, ran = whole_time.at(woken_us), whole_time.at(ran_us)
+    begin = min(begin, whole_time.cells - 1)
+    wide = max(ran - begin, 1)
+    words = " runnable, waits for the CPU "
+    inside = f"{words:░^{wide}}" if len(words) + 4 <= wide else "░" * wide
+    after = max(whole_time.at(max(ends, default=0)) - begin - wide, 0)
+    return (Span(" " * begin), Span(inside, "dim"), Span(_fill(ink) * after, role(wait.stage, ink)))
 
 
 def neighbours(one: Outlier, others: Iterable[Outlier]) -> tuple[Outlier, ...]:
@@ -371,20 +490,87 @@ def sum_of(one: Outlier) -> StageSum:
     return stage_sum(one.stages_us, one.includes, one.unaccounted_us, one.total_us)
 
 
-def _headlines(one: Outlier, repeats: int, width: int) -> list[Line]:
+def _headlines(one: Outlier, repeats: int, width: int, p50_us: int | None = None) -> list[Line]:
+    """Return the facts of an I/O: in two columns with labels where there is room."""
+    unknown = "the block layer sends flushes itself" if one.op == "flush" else "issuer not known"
+    process = unknown if issuer(one) == UNKNOWN else issuer(one)
     what = [one.device, " ".join((one.op, *one.flags))]
     what += [f"{one.bytes:,} B" if one.bytes % 1024 else f"{one.bytes // 1024:,} KiB"] if one.bytes is not None else []
+    many = [f"x{repeats:,}"] if repeats > 1 else []
+    total = f"{exact(one.total_us)} {until(one.stages_us)}"
+    times = _times(one, p50_us)
+    if width >= _ROOMY:
+        head = (Span("  ".join([f" {moment(one.wall)}", *what, *many]), "strong"),)
+        return [head, *_two_columns(_facts(one, total, times), _others(one, process), width), *_cause(one, width)]
     what += [f"sector {one.sector:,}"] if one.sector is not None else []
-    unknown = "the block layer sends flushes itself" if one.op == "flush" else "issuer not known"
-    what.append(unknown if issuer(one) == UNKNOWN else issuer(one))
-    what += [f"x{repeats:,}"] if repeats > 1 else []
-    facts = [f"total {exact(one.total_us)} {until(one.stages_us)}", *_cpus(one)]
+    what += [process, *many]
+    facts = [f"total {total}", *([times] if times else []), *_cpus(one)]
     facts += [f"{one.outstanding_at_issue:,} in flight at issue"] if one.outstanding_at_issue is not None else []
     facts += [f"overtaken by {one.overtaken_by:,}"] if one.overtaken_by is not None else []
     facts += [f"path: {one.path}"] if one.path else []
     first, *rest = _joined([moment(one.wall), *what], width)
     spans: list[Line] = [(Span(first, "strong"),), *((Span(text, "strong"),) for text in rest)]
     return spans + [(Span(text),) for text in _joined(facts, width)]
+
+
+def _two_columns(left: Sequence[Fact], right: Sequence[Fact], width: int) -> list[Line]:
+    """Return facts beside each other; the left ones get more than half of the width where the right ones leave it."""
+    lefts, rights = ([(Span(f" {one.label:<{_LABEL}}", "dim"), *one.value) for one in some] for some in (left, right))
+    longest, other = (max((line_width(line) for line in lines), default=0) + 1 for lines in (lefts, rights))
+    half = max(width // 2, min(longest, width - other))
+    return [(*fit(first, half), *second) for first, second in zip_longest(lefts, rights, fillvalue=())]
+
+
+class Fact(NamedTuple):
+    """A fact of an I/O with its label."""
+
+    label: str
+    value: Line
+
+
+def _facts(one: Outlier, total: str, times: str) -> list[Fact]:
+    """Return its total, and the facts of its issue and its path."""
+    cpu = [f"on CPU {one.cpu_issue}"] if one.cpu_issue is not None else []
+    cpu += [f"{one.outstanding_at_issue:,} in flight"] if one.outstanding_at_issue is not None else []
+    facts = {
+        "issued": ", ".join(cpu),
+        "place": "" if one.sector is None else f"sector {one.sector:,}",
+        "path": one.path,
+    }
+    more = (Span(f"  {times}", "bad"),) if times else ()
+    return [
+        Fact("total", (Span(total, "strong"), *more)),
+        *(Fact(name, (Span(text),)) for name, text in facts.items() if text),
+    ]
+
+
+def _others(one: Outlier, process: str) -> list[Fact]:
+    """Return the process, and the facts of its completion."""
+    facts = {
+        "process": process,
+        "completed": "" if one.cpu_complete is None else f"on CPU {one.cpu_complete}",
+        "overtaken by": "" if one.overtaken_by is None else f"{one.overtaken_by:,} I/Os issued later",
+    }
+    return [Fact(name, (Span(text),)) for name, text in facts.items() if text]
+
+
+def _cause(one: Outlier, width: int) -> list[Line]:
+    """Return the wait of a thread for its CPU that took most of the time."""
+    late = next((w for w in one.waits if w.instead and w.delay_us * 2 >= one.total_us), None)
+    if late is None:
+        return []
+    text = f"{_thread(late)} was woken and did not run: {late.instead} had its CPU"
+    first, *rest = wrap(text, width - _LABEL - 2)
+    return [
+        (Span(f" {'cause':<{_LABEL}}", "dim"), Span(first, "strong")),
+        *((Span(f" {'':<{_LABEL}}"), Span(text, "strong")) for text in rest),
+    ]
+
+
+def _times(one: Outlier, p50_us: int | None) -> str:
+    """Return by how many times it is longer than the p50 of its device; empty where that is less than twice."""
+    times = one.total_us / p50_us if p50_us else 0.0
+    return f"{_rounded(times)} x the p50 of {one.device}" if times >= _TWICE else ""
 
 
 def _cpus(one: Outlier) -> list[str]:
@@ -405,18 +591,21 @@ def _joined(words: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _axis(one: Outlier, room: int) -> Line:
-    end = duration(one.total_us)
-    return (Span(f"{'':{_NAME + _TIME + 3}}0{end:>{room - 1}}", "dim"),)
-
-
-def _stage(one: Outlier, piece: Piece, room: int, ink: Ink) -> list[Line]:
+def _stage(one: Outlier, piece: Piece, section: Section, ink: Ink, *, brief: bool = False) -> list[Line]:
+    """Return a stage with its bar in a section, and what it includes. `brief`: the bar alone, for a second drawing."""
     share = piece.us / one.total_us if one.total_us else 0.0
     inside = one.includes.get(piece.stage, ())
-    left = (Span(f" {called(piece.stage, inside).column:<{_NAME}} "), Span(f"{exact(piece.us):>{_TIME}} "))
-    bar = _bar(one, piece, room, ink) if room >= _MIN_BAR else ()
-    line = (*left, *bar, Span(f" {_percent(share):>{_PERCENT}}", "strong" if share >= 0.5 else "dim"))  # noqa: PLR2004  most of it
-    caption = wrap(explained(piece.stage, inside), max(room + _TIME + _PERCENT + 2, _MIN_BAR)) if inside else []
+    name, bold = called(piece.stage, inside).column, "strong" if share >= _MOST_OF_IT else ""
+    letter = Span(f" {LETTERS.get(name, ' ')} ", letter_role(name, ink))
+    left = (
+        letter,
+        Span(f"{cell(name, _NAME - 2)} ", bold or "text"),
+        Span(f"{exact(piece.us):>{_TIME}} ", bold or "text"),
+    )
+    bar = _bar(piece, section, ink) if section.cells >= _MIN_BAR else ()
+    line = (*left, *bar, Span(f" {_percent(share):>{_PERCENT}}", bold or "dim"))
+    room = max(section.cells + _TIME + _PERCENT + 2, _MIN_BAR)
+    caption = wrap(explained(piece.stage, inside), room) if inside and not brief else []
     return [line, *((Span(f"{'':{_NAME + 2}}{text}", "dim"),) for text in caption)]
 
 
@@ -424,38 +613,56 @@ def _percent(share: float) -> str:
     return "<0.01%" if 0 < share < 5e-5 else percent(share)  # noqa: PLR2004  what rounds away
 
 
-def _bar(one: Outlier, piece: Piece, room: int, ink: Ink) -> Line:
-    """Return the bar of a stage on the common axis; below half a cell it is a thin mark, without time blank."""
-    if not piece.us:
-        return (Span(" " * room),)
-    scale = room / max(one.total_us, 1)
-    begin = min(round(piece.begin_us * scale), room - 1)
-    length = min(round((piece.begin_us + piece.us) * scale), room) - begin
-    wide = length > 0 and piece.us * scale >= 0.5  # noqa: PLR2004  half a cell
-    thin = "▏" if ink.coloured else "|"
-    mark = ("█" if piece.placed else "?") * length if wide else thin
+def _bar(piece: Piece, section: Section, ink: Ink) -> Line:
+    """Return the bar of a stage in a section; below half a cell it is a thin line, without time it is blank."""
+    begin_us, end_us = max(piece.begin_us, section.begin_us), min(piece.begin_us + piece.us, section.end_us)
+    if end_us <= begin_us:
+        return (Span(" " * section.cells),)
+    begin, end = min(section.at(begin_us), section.cells - 1), section.at(end_us)
+    is_wide = end > begin and 2 * (end_us - begin_us) * section.cells >= section.end_us - section.begin_us
+    mark = (_fill(ink) if piece.placed else "?") * (end - begin) if is_wide else THIN if ink.coloured else "|"
+    if piece.begin_us < section.begin_us:
+        mark = f"{'◂' if ink.coloured else '<'}{mark[1:]}"
+    if piece.begin_us + piece.us > section.end_us:
+        mark = f"{mark[:-1]}{'▸' if ink.coloured else '>'}"
     return (
         Span(" " * begin),
-        Span(mark, role(piece.stage, ink) if wide else "text"),
-        Span(" " * (room - begin - len(mark))),
+        Span(mark, role(piece.stage, ink)),
+        Span(" " * (section.cells - begin - len(mark))),
     )
+
+
+def _fill(ink: Ink) -> str:
+    return BAR if ink.coloured else "█"
 
 
 def _wait(one: Outlier, wait: Wait, width: int) -> list[Line]:
-    woken = one.wall + (wait.woken_us - one.mono_us) / 1e6
     instead = f": {wait.instead} ran instead" if wait.instead else ""
+    return [(Span(f"   {t}", "accent"),) for t in wrap(f"{_thread(wait)} {_woken(one, wait)}{instead}", width - 4)]
+
+
+def _woken(one: Outlier, wait: Wait) -> str:
+    """Return when a thread was woken and when it ran."""
+    woken = one.wall + (wait.woken_us - one.mono_us) / 1e6
+    return f"woken {moment(woken)}, ran {moment(woken + wait.delay_us / 1e6)}, {exact(wait.delay_us)} later"
+
+
+def _thread(wait: Wait) -> str:
+    """Return a thread as comm/pid (prio N)."""
     pid = pid_of(wait.pid)
-    who = f"{wait.thread}{'' if pid is None else f'/{pid}'} (prio {wait.priority})"
-    text = (
-        f"{who} woken {moment(woken)}, ran {moment(woken + wait.delay_us / 1e6)}, {exact(wait.delay_us)} later{instead}"
-    )
-    return [(Span(f"   {t}", "accent"),) for t in wrap(text, width - 4)]
+    return f"{wait.thread}{'' if pid is None else f'/{pid}'} (prio {wait.priority})"
 
 
-def _sum(found: StageSum) -> Line:
+def _sum(one: Outlier, width: int) -> Line:
+    """Return the sum beside the total, and its parts where they fit."""
+    found = sum_of(one)
     left = (Span(f" {'sum':<{_NAME}} ", "dim"), Span(f"{exact(found.whole):>{_TIME}}", "dim"))
     off = off_total(found.missing)
-    return (*left, Span(f"  {off}", "bad") if off else Span("  = total", "dim"))
+    if off:
+        return (*left, Span(f"  {off}", "bad"))
+    parts = " + ".join(f"{piece.us:,}" for piece in pieces(one))
+    exactly = f"  = total: {parts} = {found.whole:,} us"
+    return (*left, Span(exactly if line_width(left) + len(exactly) <= width else "  = total", "dim"))
 
 
 def _untraced(one: Outlier, *, recorded: bool) -> str:
@@ -582,9 +789,19 @@ def _opened(view: ViewState, rows: Listing, at: int, width: int, room: int) -> l
     one = view.selection.outlier or rows.rows[at].outlier
     repeats = row.repeats if row is not None and row.outlier == one else 1
     near = neighbours(one, view.history.on_demand.outliers)
-    return waterfall(
-        one, width, room, view.ink, repeats=repeats, near=near, top=view.selection.top, recorded=view.recorded
+    found = of_device(view, one.device, width) if room >= _WITH_FINDING else []
+    lines = waterfall(
+        one,
+        width,
+        room - len(found) - bool(found),
+        view.ink,
+        repeats=repeats,
+        near=near,
+        top=view.selection.top,
+        recorded=view.recorded,
+        p50_us=view.history.window.latency(one.device, OPS).quantile(0.5),
     )
+    return [*lines, BLANK, *found] if found else lines
 
 
 def _wanted(view: ViewState, names: set[str]) -> Callable[[Outlier], bool]:
