@@ -209,10 +209,12 @@ def through(view: ViewState, by: int) -> Selection:
 
 def move(view: ViewState, by: int) -> Selection:
     """Select another device."""
-    selection, names = view.selection, [s.device.name for s in view.subjects()]
-    if not names:
+    selection, subjects = view.selection, view.subjects()
+    if not subjects:
         return selection
-    at = names.index(selection.selected) if selection.selected in names else 0
+    names = [s.device.name for s in subjects]
+    # until the user selects one, the first in the order of devices is, which has another place among small maps
+    at = names.index(subjects[0].selection.selected)
     return replace(selection, selected=beside(names, at, by), band=None)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from latmon.aggregate.history import Window
-from latmon.analysis.device_order import Order, in_flight_us
+from latmon.analysis.device_order import Order, in_flight_us, natural
 from latmon.capture.registry import compiling
 from latmon.model.frame import OPS, STARTING, Device, Frame, Origin, Traced
 from latmon.model.histogram import Histogram
@@ -18,7 +18,7 @@ from latmon.views.findings_state import NOTHING, CurrentFindings
 from latmon.views.heatmap import Ink
 from latmon.views.heatmap_state import HeatmapState
 from latmon.views.history import History
-from latmon.views.selection import Selection, shown
+from latmon.views.selection import SORTS, Selection, shown
 from latmon.views.units import count, span
 
 MEASURING = "the tracer runs: no I/O that it follows has completed yet"
@@ -201,10 +201,19 @@ class ViewState:
             keep=history.is_glimpse or self.found.coming,
             in_flight_us=in_flight_us(history.ages.oldest, history.window.length_us),
         )
-        if not rows or any(s.device.name == self.selection.selected for s in rows):
-            return rows
-        selection = replace(self.selection, selected=rows[0].device.name)
-        return [replace(s, selection=selection) for s in rows]
+        if rows and not any(s.device.name == self.selection.selected for s in rows):
+            selection = replace(self.selection, selected=rows[0].device.name)
+            rows = [replace(s, selection=selection) for s in rows]
+        return sorted(rows, key=lambda s: natural(s.device.name)) if self._in_places(len(rows)) else rows
+
+    def _in_places(self, devices: int) -> bool:
+        """Return whether small maps are in the order of names, where each keeps its place.
+
+        They are where all fit, unless the user chose an order.
+        """
+        selection = self.selection
+        is_maps = selection.screen == "overview" and selection.panel == "maps"
+        return is_maps and selection.sort == SORTS[0] and self.latency_map.page >= devices
 
 
 def tracing_state(frame: Frame) -> str:

@@ -17,6 +17,7 @@ from latmon.analysis.device_order import natural
 from latmon.analysis.peers import chance, unlike
 from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
+from latmon.support.units import significant
 from latmon.tui.commands import STEPS, turn
 from latmon.views.context import no_softirqs, not_traced, unknown_quantiles, why_no_rows
 from latmon.views.device_table import COLUMNS, Subject, fitting, mix, sparkline
@@ -34,7 +35,7 @@ from latmon.views.heatmap import (
     tail_bucket,
 )
 from latmon.views.help import pages
-from latmon.views.lines import Span, fit, plain, runs, width, wrap
+from latmon.views.lines import ODD, Span, fit, plain, runs, width, wrap
 from latmon.views.panels.overview import grid
 from latmon.views.scale import (
     Extent,
@@ -743,6 +744,25 @@ def test_small_maps_have_seven_rows_at_least_and_the_others_are_on_further_pages
     assert all(f"nvme{i}n1" in wide for i in range(24))
 
 
+def test_small_maps_that_all_fit_keep_their_places_and_the_odd_one_is_named_with_its_ratio():
+    made = scene(host(12, 61, odd="nvme5n1", ios=20), Selection(panel="maps"))
+    screen = text(made, (160, 50))
+    names = re.findall(r"(nvme\d+n1) +p99", screen)
+    assert names == sorted((d.name for d in disks(12)), key=natural)
+    assert "maps 12 by name, one scale" in screen
+    assert "▸nvme5n1" in screen, "the worst one is selected all the same"
+    odd = [span.text for line in screen_lines(made, (), 160, 50) for span in line if span.role == ODD]
+    assert len(odd) == 1
+    times = made.view.history.times_peers["nvme5n1"]
+    assert re.fullmatch(rf"▸nvme5n1 +p99 \S+ (max \S+ )?{significant(times, 2)}x *", odd[0])
+    made.choose(STEPS["move"](made.view, 1))
+    assert "▸nvme6n1" in text(made, (160, 50)), "keys move through the places"
+    made.choose(STEPS["move"](made.view, -1))
+    assert re.findall(r"(nvme\d+n1) +p99", text(made))[0] == "nvme5n1", "paged, the worst one is first"
+    made.choose(replace(made.selection, sort="p99"))
+    assert re.findall(r"(nvme\d+n1) +p99", text(made, (160, 50)))[0] == "nvme5n1", "the chosen order"
+
+
 @pytest.mark.parametrize(
     ("size", "n", "axes"), [((80, 24), 8, 2), ((80, 23), 4, 2), ((160, 50), 24, 1), ((40, 10), 1, 1)]
 )
@@ -773,6 +793,14 @@ def test_a_stamp_that_is_no_time_of_day_is_reported_as_none():
     wild = replace(frame(1, {READ: Histogram.record([5])}, devices=disks(1)), wall=1e300)
     assert "--:--:--" in text(scene([wild])).splitlines()[0]
     assert clock(float("nan")) == clock(-1e19) == "--:--:--"
+
+
+@pytest.mark.parametrize("lines", [16, 17, 18, 20])
+def test_four_small_maps_fit_below_a_long_finding(lines):
+    found = grid(80, lines, 9, lambda cells: cells)
+    assert found.tiles == 4
+    assert found.tile_height >= 8
+    assert bool(found.times) == (lines > 16), "the time axis goes first"
 
 
 def test_tiles_that_do_not_fit_are_paged_by_the_selection():

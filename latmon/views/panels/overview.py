@@ -19,7 +19,7 @@ from latmon.model.frame import OPS, Flow, Frame, Outlier, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Issue
 from latmon.model.stages import by_column
-from latmon.support.units import UNKNOWN, attached, part, rate, spelled, whole, with_unit
+from latmon.support.units import UNKNOWN, attached, part, rate, significant, spelled, whole, with_unit
 from latmon.views import status
 from latmon.views.bars import role, share_bar, short
 from latmon.views.context import ViewState, means_only, no_distribution, no_map, no_rows, selected
@@ -57,19 +57,19 @@ from latmon.views.heatmap import (
     times,
 )
 from latmon.views.heatmap_state import HeatmapState, shape
-from latmon.views.lines import BLANK, Line, Span, around, cell, empty_panel, fit, paragraph, runs, wrap
+from latmon.views.lines import BLANK, ODD, Line, Span, around, cell, empty_panel, fit, paragraph, plain, runs, wrap
 from latmon.views.lines import width as line_width
 from latmon.views.past_view import strip
 from latmon.views.scale import level
-from latmon.views.selection import across, framed, headline, picked
+from latmon.views.selection import SORT_WORDS, SORTS, across, framed, headline, picked
 from latmon.views.timeline import Begin, TimeColumn, Timeline, by_bucket
-from latmon.views.units import at_least, count, maximum, quantile, rounded
+from latmon.views.units import at_least, count, maximum, quantile
 
 SECOND_US = 1_000_000
 OFFSET_LABEL = 7
 _RIGHT = 6
 _TITLE, _AXIS = 1, 1
-_NAME = 8
+_NAME = 16
 NO_DATA = Begin()
 OUTLIERS, ISSUES, WINDOWS = "outliers", "issues", "windows"
 """Kinds of events on a map of offsets. They are of different I/Os, and a map shows one kind."""
@@ -644,11 +644,18 @@ def grid(width: int, height: int, devices: int, columns: Callable[[int], int]) -
     """
     room = max(width - LABEL, 1)
     several = [_grid(across, room, height, devices) for across in range(1, max(room // MIN_WIDTH, 1) + 1)]
-    return max(several, key=lambda g: (min(g.tiles, devices), g.tiles * g.tile_height * columns(g.tile_width)))
+
+    def worth(one: Grid) -> tuple[int, int]:
+        used = min(one.tiles, devices)
+        return used, used * one.tile_height * columns(one.tile_width)
+
+    return max(several, key=worth)
 
 
 def _grid(across: int, room: int, height: int, devices: int) -> Grid:
-    left = height - 1 if height > _AXIS_FROM else height
+    # the screen's title has the time of the newest column, too: a second row of maps is worth more than the axis
+    is_tight = height == 2 * MIN_HEIGHT and devices > across
+    left = height if is_tight or height <= _AXIS_FROM else height - 1
     down = max(1, min(-(-devices // across), left // MIN_HEIGHT))
     tall = min(max(left // down, 2), MAX_HEIGHT)
     times = "" if left == height else "each" if (tall + 1) * down <= height else "last"
@@ -693,21 +700,24 @@ def _body(subject: Subject, timeline: Timeline, style: MapStyle, width: int, why
 
 
 def _title(subject: Subject, cells: int) -> Line:
-    """Return name, p99 and maximum, and the ratio to the peers or the IOPS, as far as they fit."""
+    """Return the name at the left; at the right p99, maximum and IOPS as far as they fit.
+
+    A device that is unlike its peers has its ratio to them instead, and its title is red.
+    """
     selected = subject.device.name == subject.selection.selected
     histogram = subject.window.latency(subject.device.name, subject.selection.ops)
     iops = of_counted(subject, subject.ios * subject.per_second)
     name = (
         Span("▸" if selected else " ", "accent"),
-        Span(cell(subject.device.name, _NAME), "accent" if selected else "strong"),
+        Span(cell(subject.device.name, min(len(subject.device.name), _NAME)), "accent" if selected else "strong"),
     )
-    most = largest(subject, "dim")
-    more = (
-        Span(f" {rounded(round(subject.times_peers))}x", "accent") if subject.times_peers else Span(f" {iops}/s", "dim")
-    )
-    p99 = Span(f" p99 {quantile(histogram, 0.99):>4}", "dim")
-    several = ((p99, Span(" max ", "dim"), most, more), (p99, more), (p99,), ())
-    return next(line for some in several if line_width(line := (*name, *some)) < cells or not some)
+    times = subject.times_peers
+    more = Span(f" {iops}/s" if times is None else f" {significant(times, 2)}x", "dim")
+    p99 = Span(f" p99 {quantile(histogram, 0.99)}", "dim")
+    several = ((p99, Span(" max ", "dim"), largest(subject, "dim"), more), (p99, more), (p99,), ())
+    right = next(one for one in several if line_width(name) + line_width(one) < cells or not one)
+    line = (*fit(name, cells - 1 - line_width(right)), *right)
+    return line if times is None else (Span(plain(line), ODD),)
 
 
 LEAST = 15
@@ -833,6 +843,9 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int) -> li
     paged = where.tiles < len(subjects)
     if paged:
         where = grid(width, room - 1, len(subjects), cut)
+    if (where.tiles < len(subjects)) != (view.latency_map.page < len(subjects)):
+        view.latency_map.page = where.tiles
+        subjects = view.subjects()  # all fit, or no longer: they have another order
     view.latency_map.page = where.tiles
     cells = where.tile_width - 1
     timeline = _timeline(view, view.latency_map, selection.ops, cells)
@@ -844,8 +857,10 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int) -> li
     if len(lines) >= room:
         return lines
     begin = subjects.index(some[0])
-    which = f" maps {begin + 1}-{begin + len(some)} of {len(subjects)}"
-    left: Line = (Span(which), Span("  PgDn PgUp", "accent"), Span(" for the others", "dim")) if paged else ()
+    order = SORT_WORDS[selection.sort] if paged or selection.sort != SORTS[0] else "by name"
+    which = f"{begin + 1}-{begin + len(some)} of {len(subjects)}" if paged else f"{len(subjects)}"
+    keys = (Span("  PgDn PgUp", "accent"), Span(" for the others", "dim")) if paged else ()
+    left: Line = (Span(f" maps {which}"), Span(f" {order}, one scale", "dim"), *keys)
     several = legends(replace(style, tail=0), waiting=any(timeline.has_waiting(s.device.name) for s in some))
     right = next(one for one in several if line_width(left) + line_width(one) <= width)
     return [*lines, (*fit(left, width - line_width(right)), *right)]
