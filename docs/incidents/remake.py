@@ -1,8 +1,8 @@
 # ruff: noqa: INP001  a script beside what it makes, no package
-"""Bundled recordings, pictures and quoted output of these pages: `make incidents` makes them again.
+"""Bundled recordings, pictures, casts and quoted output of these pages: `make incidents` makes them again.
 
-It defines which recordings are bundled and which moments are drawn. A quote is the code block after a line
-`<!-- latmon COMMAND -->`. A name as an argument selects one incident.
+It defines which recordings are bundled and which moments are drawn. A cast is the tour of an incident, faster. A quote
+is the code block after a line `<!-- latmon COMMAND -->`. A name as an argument selects one incident.
 """
 
 from __future__ import annotations
@@ -15,25 +15,30 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from latmon.cli import main as cli_main
 from latmon.cli.headless import record_demo
-from latmon.exporters.screen import palette, picture
+from latmon.exporters.registry import ExportOptions, Source
+from latmon.exporters.screen import Tape, cast_header, cast_line, palette, picture
 from latmon.findings.rule import DEFAULT, Where
 from latmon.model.frame import Frame
-from latmon.recording.reader import open_recording
+from latmon.recording.reader import Recording, open_recording
 from latmon.support.theme import load_theme
 from latmon.support.units import counted
 from latmon.tui.commands import show_at
-from latmon.tui.tour import EVERY, HISTORY, load_tour, tours
-from latmon.views.lines import Span, fit
+from latmon.tui.tour import EVERY, HISTORY, Guide, load_tour, tours
+from latmon.views.lines import Line, Span, fit
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
 
 HERE = Path(__file__).parent
 SIZE = (100, 28)
+CAST_SIZE = (100, 30)
+CAST_SPEED = 4
+"""Windows per second of a cast: a stop of the tour lasts 4 s, and a player can pause it."""
 MINUTE_US = 60_000_000
 LENGTHS: dict[str, int | None] = {name: None for incident in tours() for name in (incident, f"{incident}-healthy")} | {
     f"{name}-healthy": MINUTE_US for name in ("emulex", "e810", "serialised", "qumulo")
@@ -42,7 +47,7 @@ LENGTHS: dict[str, int | None] = {name: None for incident in tours() for name in
 will do, but where what is missing is a wait of ten minutes."""
 DRAWN = {"emulex": (1, 3, 4), "e810": (2, 3, 4), "serialised": (2, 3), "qumulo": (1, 3, 4), "bubbles": (2, 3)}
 """Stops of the tours, as they are when the first one ends."""
-_EVIDENCE = 2
+_EVIDENCE = 1
 """Facts of a quoted finding."""
 _DIFFERENCES = 2
 """Sentences of a quoted comparison."""
@@ -85,21 +90,52 @@ def bundle(name: str) -> None:
         made.replace(recording(name))
 
 
+def frames(source: Recording) -> Iterator[Frame]:
+    """Yield the windows of a recording."""
+    return (item for item in source if isinstance(item, Frame))
+
+
 def draw(one: Picture) -> None:
     """The screen of that moment as SVG."""
     colours = palette(load_theme("dark"))
     source = open_recording(recording(one.recording))
     scene = Scene(Selection(window_us=one.window_us), mode="DEMO", ink=colours.ink, findings=DEFAULT)
     scene.opened(source.origin)
-    for number, frame in enumerate((item for item in source if isinstance(item, Frame)), 1):
+    for frame in islice(frames(source), one.windows):
         scene.append(frame)
-        if number == one.windows:
-            break
     scene.choose(show_at(scene.view, one.where))
-    caption = (Span(f" latmon demo {one.recording} --seed 1, after {scene.store.arrived} s", "dim"),)
-    screen_lines(scene, caption, *SIZE)
-    lines = [fit(line, SIZE[0]) for line in screen_lines(scene, caption, *SIZE)]
+    lines = screen_now(scene, f"latmon demo {one.recording} --seed 1", SIZE)
     (HERE / "img" / f"{one.name}.svg").write_text("\n".join(picture(lines, SIZE, colours)))
+
+
+def screen_now(scene: Scene, command: str, size: tuple[int, int]) -> list[Line]:
+    """Return the screen with the command that shows it in the last line; the first drawing may change the order."""
+    caption = (Span(f" {command}, after {scene.store.arrived} s", "dim"),)
+    screen_lines(scene, caption, *size)
+    return [fit(line, size[0]) for line in screen_lines(scene, caption, *size)]
+
+
+def film(incident: str) -> None:
+    """Write the asciicast of an incident's tour: each stop for EVERY windows, CAST_SPEED windows per second."""
+    colours, tour = palette(load_theme("dark")), load_tour(incident)
+    source, command = Source(open_recording(recording(incident))), f"latmon demo {incident} --tour"
+    scene = Scene(Selection(window_us=MINUTE_US), mode="DEMO", ink=colours.ink, findings=DEFAULT)
+    scene.opened(source.origin)
+    guide, tape = Guide(tour, scene, scene.choose), Tape(colours, CAST_SIZE)
+    lines = [cast_line(cast_header(source, ExportOptions(size=CAST_SIZE), colours) | {"title": command})]
+    many = EVERY * len(tour.stops)
+    for number, frame in enumerate(islice(frames(source.recording), HISTORY + many), 1 - HISTORY):
+        scene.append(frame)
+        if number == 0:
+            guide.show()
+        elif number > 0:
+            guide.arrived(busy=False)
+        if number >= 0:
+            lines.append(cast_line([number / CAST_SPEED, "o", tape.draw(screen_now(scene, command, CAST_SIZE))]))
+    lines.append(cast_line([many / CAST_SPEED + 1, "o", tape.end()]))
+    path = HERE / "casts" / f"{incident}.cast"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"".join(lines))
 
 
 def quote(page: Path) -> None:
@@ -122,7 +158,7 @@ def first_finding(report: str) -> str:
     said, *evidence = re.split(r"\n(?=    - )", first.partition("\n    shown on:")[0])
     more = f", and {counted(len(others), 'more finding')}" if others else ""
     left = f"  … {counted(len(evidence) - _EVIDENCE, 'more fact')}, " if len(evidence) > _EVIDENCE else "  … "
-    return "\n".join((said, *evidence[:_EVIDENCE], f"{left}next steps with their commands, what would refute it{more}"))
+    return "\n".join((said, *evidence[:_EVIDENCE], f"{left}next steps, what would refute it{more}"))
 
 
 def causes(diff: str) -> str:
@@ -142,6 +178,7 @@ def main(names: Sequence[str]) -> None:
                 bundle(name)
             for one in pictures(incident):
                 draw(one)
+            film(incident)
             quote(HERE / f"{incident}.md")
             os.umask(0o022)  # a command's own is stricter
 

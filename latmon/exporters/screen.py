@@ -171,12 +171,12 @@ def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
     shown, tape = of_source(source, options, colours.ink), Tape(colours, options.size)
     begin_us, until_us = bounds(source, options, 0)
     zero_us, due_s, reported_s, pending = -1, 0.0, 0.0, False
-    out.write(_json(_header(source, options, colours)))
+    out.write(cast_line(cast_header(source, options, colours)))
 
     def event(at_s: float, text: str) -> None:
         nonlocal reported_s
         stamp = at_s if options.cast_version == 2 else at_s - reported_s  # noqa: PLR2004  version 3 counts from event to event
-        out.write(_json([round(stamp, 6), "o", text]))
+        out.write(cast_line([round(stamp, 6), "o", text]))
         reported_s = reported_s + round(stamp, 6) if options.cast_version != 2 else at_s  # noqa: PLR2004
 
     at_s = 0.0
@@ -280,7 +280,8 @@ def changes(old: Cells, new: Cells) -> Iterator[tuple[int, int]]:
         yield begin, end
 
 
-def _header(source: Source, options: ExportOptions, colours: Palette) -> dict[str, Any]:
+def cast_header(source: Source, options: ExportOptions, colours: Palette) -> dict[str, Any]:
+    """Return the first line of a cast, as JSON."""
     width, height = options.size
     origin = source.origin
     title = f"latmon {options.screen}: {origin.host}{' (redacted)' if source.redacted else ''}"
@@ -291,7 +292,8 @@ def _header(source: Source, options: ExportOptions, colours: Palette) -> dict[st
     return {"version": 3, "term": {"cols": width, "rows": height, "type": "xterm-256color", "theme": theme}} | rest
 
 
-def _json(value: object) -> bytes:
+def cast_line(value: object) -> bytes:
+    """Return a line of a cast: the header or an event."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 

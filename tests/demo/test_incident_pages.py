@@ -1,8 +1,9 @@
-"""docs/incidents: every page has its pictures, recordings and short quotes.
+"""docs/incidents: every page has its pictures, recordings, cast and short quotes.
 
 Slow tests: the demos make the recordings again, the commands print the quotes, and a tour's stops show their texts.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -29,6 +30,7 @@ RECORDINGS = PAGES / "recordings"
 NAMES = tuple(name for incident in tours() for name in (incident, f"{incident}-healthy"))
 LARGEST = 8_000_000
 """Bytes of all recordings: everybody who clones it fetches them."""
+LARGEST_CAST, LONGEST_CAST_S = 300_000, 20
 SHORT = 60_000_000
 QUOTE = re.compile(r"<!-- latmon ([^>]*) -->\n\n```text\n(.*?)```", re.DOTALL)
 """Command and quoted output."""
@@ -111,6 +113,18 @@ def test_a_page_has_its_pictures_and_quotes(incident):
         assert quoted.splitlines()[0] == f"$ latmon {command}"
         assert len(quoted.splitlines()) <= LONGEST
     assert f"({incident}.md)" in (PAGES / "README.md").read_text()
+
+
+@pytest.mark.parametrize("incident", tours())
+def test_a_page_has_a_short_and_small_cast_of_its_tour(incident):
+    path = PAGES / "casts" / f"{incident}.cast"
+    assert f"(casts/{incident}.cast)" in (PAGES / f"{incident}.md").read_text()
+    assert path.stat().st_size < LARGEST_CAST
+    header, *events = map(json.loads, path.read_text().splitlines())
+    assert (header["version"], header["width"], header["height"]) == (2, 100, 30)
+    assert events[-1][0] <= LONGEST_CAST_S
+    drawn = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", "".join(text for _, _, text in events))
+    assert load_tour(incident).title in drawn
 
 
 def test_the_recordings_are_small_and_say_that_they_are_synthetic():
