@@ -27,8 +27,7 @@ from latmon.capture import registry, target
 from latmon.capture.backend import Backend
 from latmon.capture.capture import Capture, CaptureCounts, Outcome
 from latmon.capture.registry import Request, compiling
-from latmon.exporters import registry as exporters
-from latmon.exporters.registry import SIZES, ExportOptions, Source
+from latmon.exporters.registry import SIZES, ExportOptions, Source, writer
 from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, evaluated_by, summarise_episodes
 from latmon.findings.rule import DEFAULT, NOTICE, Finding, Settings
 from latmon.findings.rules import RULES
@@ -214,7 +213,7 @@ class RecordingProgress:
         try:
             self._out.write(text)
             self._out.flush()
-        except OSError:  # the terminal is gone; the recording is not
+        except OSError:  # the terminal is gone; the recording goes on
             self._live = False
 
 
@@ -415,7 +414,7 @@ def export_demo(args: argparse.Namespace, view: Mapping[str, Any]) -> int:
             show(screen_at(source, ExportOptions(**sized)))
         for form, file in opened.items():
             options = ExportOptions(**given)
-            exporters.writer(form, options)(source, file, options)
+            writer(form, options)(source, file, options)
             what = f"{counted(count, 'window')} of {args.scenario}, seed {args.seed}, as {form}"
             print(f"latmon: {what} in {named(outs[form])}", file=sys.stderr)
     return EXIT_DONE

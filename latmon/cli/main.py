@@ -412,17 +412,17 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _probes(args: argparse.Namespace) -> int:
-    from latmon.cli import probes
+    from latmon.cli import listings
 
-    return probes.show(args.name) if args.action == "show" else probes.list_probes()
+    return listings.show_probe(args.name) if args.action == "show" else listings.list_probes()
 
 
 def _rules(args: argparse.Namespace) -> int:
     _settle()
-    from latmon.cli import rules
+    from latmon.cli import listings
 
     settings = config.load(os.environ).findings
-    return rules.show(args.name, settings) if args.action == "show" else rules.list_rules(settings)
+    return listings.show_rule(args.name, settings) if args.action == "show" else listings.list_rules(settings)
 
 
 _RUN: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -24,7 +24,7 @@ _ROW = re.compile(
 )
 _BARE = re.compile(r"[ \t]*+(<=? |>= |abs\(\) < )?+(-?[0-9]{1,20})[ \t]++(-?[0-9]{1,20})[ \t]*+")
 _FARTHEST = 1 << 62
-"""The last bucket of quantize(), and its mirror, have all that 64 bits can hold."""
+"""The last bucket of quantize(), and its mirror, have all values of 64 bits."""
 
 
 class Row(NamedTuple):

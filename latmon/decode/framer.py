@@ -11,10 +11,22 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from latmon.decode import inflight
-from latmon.decode import tables as decode_tables
-from latmon.decode.inflight import Flags, NewestAges
-from latmon.decode.tables import Counts, Differences, Gains, Record
+from latmon.decode.tables import (
+    AS_IS,
+    Counts,
+    Differences,
+    EarlyGains,
+    Flags,
+    Gains,
+    NewestAges,
+    Record,
+    all_waiting,
+    depths,
+    handlers,
+    most_of,
+    softirqs,
+    wakeups,
+)
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import UNFOLLOWED_FROM, MapSpec, op_name
 from latmon.model.frame import (
@@ -113,7 +125,7 @@ class Framer:
     def interval(self, slot: int | None) -> ProbeInterval:
         """Close an interval: return what the maps printed since the last call added.
 
-        `slot` is the tick number modulo 4, None where ticks were missed: then no slot holds the interval's maximum.
+        `slot` is the tick number modulo 4, None where ticks were missed: then no slot has the interval's maximum.
         """
         sums = _IntervalSums()
         suppressed = 0
@@ -313,7 +325,7 @@ class TracerFramer:
         self._framer = Framer(manifest, device_name, selects=alone)
         self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
         self._maps = Differences(self._specs)
-        self._ahead = decode_tables.EarlyGains()
+        self._ahead = EarlyGains()
         self._ages = NewestAges(device_name, flags)
         self._owed: dict[Series, int] = {}
         self._own = {spec.name for spec in self._specs}
@@ -347,23 +359,23 @@ class TracerFramer:
         series = self._framer.interval(slot)
         most = [(one, self._maps.latest(one.name)) for one in self._specs if one.role == "depth_most"]
         gains = self._ahead.take_ready(
-            (one, self._maps.gained(one.name)) for one in self._specs if one.role not in inflight.AS_IS
+            (one, self._maps.gained(one.name)) for one in self._specs if one.role not in AS_IS
         )
         undecoded = series.undecoded + self._maps.close() + self._left_out
         self._left_out = 0
-        still = self._ages.taken()
+        in_flight = self._ages.taken()
         return TracerInterval(
             self._traced(series, gains),
-            decode_tables.handlers(gains, lambda number: self._handlers.get(number, UNKNOWN)),
-            decode_tables.softirqs(gains),
-            decode_tables.wakeups(gains, thread),
+            handlers(gains, lambda number: self._handlers.get(number, UNKNOWN)),
+            softirqs(gains),
+            wakeups(gains, thread),
             series.suppressed,
             undecoded,
             {flow: n for flow, n in series.above.items() if self._alone(flow.device)},
             series.thresholds_us,
-            inflight.depths(gains, inflight.most_of(most, slot), self._device_name),
-            still,
-            () if still is None else (self._manifest.group,),
+            depths(gains, most_of(most, slot), self._device_name),
+            in_flight,
+            () if in_flight is None else (self._manifest.group,),
         )
 
     def _traced(self, reported: ProbeInterval, gains: Gains) -> Traced:
@@ -441,7 +453,7 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
         {flow: n for one in each for flow, n in one.above.items()},
         {device: us for one in each for device, us in one.thresholds_us.items()},
         {device: depths for one in each for device, depths in one.depths.items()},
-        inflight.all_waiting(one.in_flight for one in each),
+        all_waiting(one.in_flight for one in each),
         tuple(dict.fromkeys(group for one in each for group in one.ages_of)),
     )
 

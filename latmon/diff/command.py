@@ -15,7 +15,7 @@ from pathlib import Path
 from latmon.aggregate.accumulator import Minute
 from latmon.diff.blocks import CaptureSpan
 from latmon.diff.comparison import compare, devices, sweep
-from latmon.diff.device_time import with_marks
+from latmon.diff.conditions import with_marks
 from latmon.diff.output import render, render_sweep, summarise, summarise_sweep
 from latmon.model.frame import Frame, Mark
 from latmon.recording.codec import Gap
@@ -38,7 +38,7 @@ _BEFORE = re.compile(r"(?P<length>[0-9.]+[a-z]+)?\.\.(?P<note>.+)", re.DOTALL)
 def read(argument: str) -> CaptureSpan:
     """Return the span that an argument of the command line names.
 
-    UsageError for a note that no mark has, RecordingError where the span holds no window.
+    UsageError for a note that no mark has, RecordingError where the span has no window.
     """
     path, note = _parted(argument)
     path = streams.readable(path)

@@ -17,7 +17,7 @@ from latmon.analysis.device_order import by_name
 from latmon.diff import blocks, hypotheses, statistics
 from latmon.diff.blocks import TRACED, CaptureSpan, plain
 from latmon.diff.cause import TRACED_FEWEST, Cause, Extreme, cause, extreme
-from latmon.diff.device_time import Difference, device_load, differing
+from latmon.diff.conditions import Difference, device_load, differing
 from latmon.diff.hypotheses import FEWEST, PARTS, QUANTILES, BlockCounts, Cut, SeriesCuts, cuts_of, length, own
 from latmon.diff.statistics import CutRow, Ratio, RowResult, Survival, interval, ratio
 from latmon.model.frame import OPS, STAGES, Series

@@ -10,7 +10,7 @@ from typing import Any
 from latmon.diff import verdict
 from latmon.diff.blocks import CaptureSpan
 from latmon.diff.comparison import COLUMNS, Comparison, PartChange, SeriesChange, Shift, SweepTable, devices_of
-from latmon.diff.device_time import DeviceLoad, Difference, LoadDifference, device_load, differing, unlike
+from latmon.diff.conditions import DeviceLoad, Difference, LoadDifference, device_load, differing, unlike
 from latmon.diff.hypotheses import POWER, TAIL_SHARE
 from latmon.diff.statistics import ALPHA
 from latmon.model.stages import called

@@ -306,7 +306,7 @@ def _tail_shift(change: SeriesChange) -> str:
 
 
 def _is_sure(one: Ratio) -> bool:
-    """Return whether the interval excludes 1 and is narrow enough to say how much changed."""
+    """Return whether the interval excludes 1 and is narrow enough to give the size of the change."""
     return not one.low <= 1 <= one.high and one.high <= _WIDEST * one.low
 
 

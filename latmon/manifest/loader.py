@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from latmon.manifest import schema as parts
+from latmon.manifest import schema
 from latmon.manifest.schema import Checks, KeyPart, MapSpec, Parameter, RecordSpec
 from latmon.model.frame import STAGES, UNACCOUNTED
 from latmon.support import strict_yaml
@@ -114,8 +114,8 @@ class Manifest:
 
     def path_name(self, code: int) -> str:
         """Return how a request completed, by a path part's code; empty for a code that the manifest doesn't list."""
-        followed = code < parts.UNFOLLOWED_FROM
-        names, at = (self.paths, code) if followed else (self.unfollowed, code - parts.UNFOLLOWED_FROM)
+        followed = code < schema.UNFOLLOWED_FROM
+        names, at = (self.paths, code) if followed else (self.unfollowed, code - schema.UNFOLLOWED_FROM)
         return names[at] if 0 <= at < len(names) else ""
 
     @property
@@ -228,23 +228,23 @@ class _ManifestReader(Checks):
         name = self.text(top["name"], "name")
         if name != path.stem:
             raise self.fail("name", f"must be the file's: {path.stem}")
-        tool = self.word(top["tool"], "tool", parts.TOOLS)
+        tool = self.word(top["tool"], "tool", schema.TOOLS)
         self.has_columns = tool == "dtrace"
         keys = self.keys(top)
-        cost = self.word(top["cost"], "cost", parts.COSTS)
+        cost = self.word(top["cost"], "cost", schema.COSTS)
         contexts = self.texts(top.get("contexts", []), "contexts")
-        group = self.word(top.get("group", "always"), "group", parts.GROUPS)
+        group = self.word(top.get("group", "always"), "group", schema.GROUPS)
         if group == "always" and cost == "invasive":
             raise self.fail("cost", "a probe that always runs can't be invasive: it must be requested")
         return Manifest(
             name=name,
             path=path,
             purpose=self.text(top["purpose"], "purpose"),
-            platform=self.word(top["platform"], "platform", parts.PLATFORMS),
+            platform=self.word(top["platform"], "platform", schema.PLATFORMS),
             tool=tool,
             tier=self.text(top["tier"], "tier"),
             cost=cost,
-            clock=self.word(top["clock"], "clock", parts.CLOCKS),
+            clock=self.word(top["clock"], "clock", schema.CLOCKS),
             latency_from=self.latency_from(top),
             hooks=self.hooks(top, cost),
             requirements=self.texts(top["requirements"], "requirements"),
@@ -260,11 +260,11 @@ class _ManifestReader(Checks):
                 for stage, value in self.table(top.get("absent", {}), "absent", (), STAGES).items()
             },
             notes=self.texts(top.get("notes", []), "notes"),
-            paths=self.texts(top.get("paths", []), "paths", parts.UNFOLLOWED_FROM),
-            unfollowed=self.texts(top.get("unfollowed", []), "unfollowed", parts.UNFOLLOWED_FROM),
+            paths=self.texts(top.get("paths", []), "paths", schema.UNFOLLOWED_FROM),
+            unfollowed=self.texts(top.get("unfollowed", []), "unfollowed", schema.UNFOLLOWED_FROM),
             records={
                 kind: self.record(kind, value)
-                for kind, value in self.table(top.get("records", {}), "records", (), parts.RECORDS).items()
+                for kind, value in self.table(top.get("records", {}), "records", (), schema.RECORDS).items()
             },
             needs=self.texts(top.get("needs", []), "needs"),
             group=group,
@@ -320,16 +320,16 @@ class _ManifestReader(Checks):
     def layout(self, tree: Any, where: str, needed: tuple[str, ...] = ()) -> tuple[KeyPart, ...]:
         """Return a key's parts: from a table with the place of each in a packed key, or a list of DTrace's columns."""
         if isinstance(tree, list) and self.has_columns:
-            return self.packed(self.words(tree, where, parts.PARTS), where)
-        fields = self.table(tree, where, needed, parts.PARTS)
+            return self.packed(self.words(tree, where, schema.PARTS), where)
+        fields = self.table(tree, where, needed, schema.PARTS)
         return tuple(self.part(name, value, f"{where}.{name}") for name, value in fields.items())
 
     def packed(self, names: tuple[str, ...], where: str) -> tuple[KeyPart, ...]:
         found: list[KeyPart] = []
         free = 0
         for name in reversed(names):
-            bits = parts.WIDTHS.get(name, 8)
-            decoder = "name" if name in parts.NAMED else name if name in parts.DECODERS else "integer"
+            bits = schema.WIDTHS.get(name, 8)
+            decoder = "name" if name in schema.NAMED else name if name in schema.DECODERS else "integer"
             found.insert(0, KeyPart(name, free, bits, decoder))
             free += bits
         if len(set(names)) < len(names) or free > _KEY_BITS:
@@ -338,7 +338,7 @@ class _ManifestReader(Checks):
 
     def part(self, name: str, tree: Any, where: str) -> KeyPart:
         fields = self.table(tree, where, ("shift", "bits", "decoder"))
-        decoder = self.word(fields["decoder"], where, parts.DECODERS)
+        decoder = self.word(fields["decoder"], where, schema.DECODERS)
         shift, bits = self.within(fields["shift"], where, 0, 63), self.within(fields["bits"], where, 1, 64)
         return KeyPart(name, shift, bits, decoder)
 
@@ -350,9 +350,9 @@ class _ManifestReader(Checks):
             raise self.fail(where, f"a map's name begins with {probe}_")
         fields = self.table(tree, where, ("role",), ("stages", "rest_of", "slot", "key", "contexts"))
         # YAML 1.1 reads a plain off as false.
-        role = self.word("off" if fields["role"] is False else fields["role"], where, parts.ROLES)
+        role = self.word("off" if fields["role"] is False else fields["role"], where, schema.ROLES)
         stages = self.words(fields.get("stages", []), where, (*STAGES, UNACCOUNTED))
-        if bool(stages) != (role in parts.FEED_STAGES):
+        if bool(stages) != (role in schema.FEED_STAGES):
             raise self.fail(where, "histogram, sum, max, peak, by_total feed stages, the others don't")
         rest_of = self.word(fields["rest_of"], where, STAGES) if "rest_of" in fields else ""
         slot = self.integer(fields.get("slot", -1), where)
@@ -369,7 +369,7 @@ class _ManifestReader(Checks):
         if name is None and len(keys) != 1:
             raise self.fail(where, f"must name its key, one of {', '.join(keys)}")
         key = keys[next(iter(keys)) if name is None else self.word(name, where, keys)]
-        missing = [part for part in parts.ROLES[role] if part not in {part.name for part in key}]
+        missing = [part for part in schema.ROLES[role] if part not in {part.name for part in key}]
         if missing:
             raise self.fail(where, f"role {role} needs {', '.join(missing)} in its key")
         return key
@@ -377,8 +377,8 @@ class _ManifestReader(Checks):
     def record(self, kind: str, tree: Any) -> RecordSpec:
         where = f"records.{kind}"
         tables = self.table(tree, where, ("fields",), ("text",))
-        fields = self.words(tables["fields"], where, parts.RECORDS[kind])
+        fields = self.words(tables["fields"], where, schema.RECORDS[kind])
         if len(set(fields)) < len(fields):
             raise self.fail(where, "names a field twice")
-        text = self.word(tables["text"], where, (parts.TEXTS[kind],)) if "text" in tables else ""
+        text = self.word(tables["text"], where, (schema.TEXTS[kind],)) if "text" in tables else ""
         return RecordSpec(kind, fields, text)

@@ -20,7 +20,7 @@ from latmon.capture.backend import Backend, Seekable
 from latmon.capture.recorder import save
 from latmon.diff.blocks import CaptureSpan, period_of
 from latmon.diff.comparison import compare
-from latmon.diff.device_time import with_marks
+from latmon.diff.conditions import with_marks
 from latmon.exporters.screen import screenshot
 from latmon.model.frame import Frame, Mark, Origin, Settings
 from latmon.recording.archive import Stamp, TimelineEvent, bursts, completed

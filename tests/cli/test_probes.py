@@ -2,7 +2,7 @@
 
 import pytest
 
-from latmon.cli import probes
+from latmon.cli import listings
 from latmon.manifest.loader import load_all
 from latmon.support.errors import UsageError
 from latmon.support.paths import data_dir
@@ -12,7 +12,7 @@ NAMES = [one.name for one in FOUND]
 
 
 def test_a_line_per_probe(capsys):
-    assert probes.list_probes() == 0
+    assert listings.list_probes() == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == NAMES
     assert len({line.index(one.purpose) for line, one in zip(lines, FOUND, strict=True)}) == 1
@@ -20,7 +20,7 @@ def test_a_line_per_probe(capsys):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_probe_can_be_shown(name, capsys):
-    assert probes.show(name) == 0
+    assert listings.show_probe(name) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(f"name      {name}\n")
     assert "\npurpose   " in shown
@@ -31,7 +31,7 @@ def test_every_probe_can_be_shown(name, capsys):
 
 @pytest.mark.parametrize("probe", [one for one in FOUND if one.tool == "dtrace"], ids=lambda one: one.name)
 def test_a_d_script_says_where_it_has_run_and_where_its_hooks_are_from(probe, capsys):
-    assert probes.show(probe.name) == 0
+    assert listings.show_probe(probe.name) == 0
     shown = capsys.readouterr().out
     assert ("\nhas run   nowhere yet\n" in shown) is (not probe.ran_on)
     assert all(f"on {where}\n" in shown for where in probe.ran_on)
@@ -41,7 +41,7 @@ def test_a_d_script_says_where_it_has_run_and_where_its_hooks_are_from(probe, ca
 @pytest.mark.parametrize(("name", "why"), [("nope", "there is no probe 'nope'"), (None, "probes show needs a NAME")])
 def test_mistakes_name_the_probes(name, why):
     with pytest.raises(UsageError, match=why) as refusal:
-        probes.show(name)
+        listings.show_probe(name)
     assert NAMES[0] in str(refusal.value)
 
 
@@ -51,6 +51,6 @@ def test_mistakes_name_the_probes(name, why):
 )
 def test_a_group_s_name_shows_its_scripts(group, scripts, capsys):
     """It is what a report calls missing."""
-    assert probes.show(group) == 0
+    assert listings.show_probe(group) == 0
     shown = capsys.readouterr().out
     assert [line.split()[1] for line in shown.splitlines() if line.startswith("name ")] == scripts

@@ -2,14 +2,14 @@
 
 import pytest
 
-from latmon.cli import main, rules
+from latmon.cli import listings, main
 from latmon.findings.rule import DEFAULT, settings_of
 from latmon.findings.rules import RULES
 from latmon.support.errors import UsageError
 
 
 def test_a_line_per_rule(capsys):
-    assert rules.list_rules(settings_of({"bimodal-tail": "off"}, RULES)) == 0
+    assert listings.list_rules(settings_of({"bimodal-tail": "off"}, RULES)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
         [one.id, "off" if one.id == "bimodal-tail" else "on"] for one in RULES
@@ -18,7 +18,7 @@ def test_a_line_per_rule(capsys):
 
 
 def test_all_rules_are_shown_with_every_threshold_its_unit_and_its_meaning(capsys):
-    assert rules.show(None, DEFAULT) == 0
+    assert listings.show_rule(None, DEFAULT) == 0
     shown = capsys.readouterr().out.split("\n\nname ")
     assert len(shown) == len(RULES)
     for text, rule in zip(shown, RULES, strict=True):
@@ -32,7 +32,7 @@ def test_all_rules_are_shown_with_every_threshold_its_unit_and_its_meaning(capsy
 
 
 def test_a_rule_is_shown_with_the_config_s_value_and_the_default(capsys):
-    assert rules.show("peer-outlier", settings_of({"peer-outlier": {"octaves": 3}}, RULES)) == 0
+    assert listings.show_rule("peer-outlier", settings_of({"peer-outlier": {"octaves": 3}}, RULES)) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("octaves")]
     assert line.split()[1:6] == ["3", "octaves", "0", "to", "60"]
     assert line.endswith("(default 2)")
@@ -40,7 +40,7 @@ def test_a_rule_is_shown_with_the_config_s_value_and_the_default(capsys):
 
 def test_an_unknown_rule_is_refused_with_the_names():
     with pytest.raises(UsageError, match="there is no rule 'nope'; the rules are starved-io, "):
-        rules.show("nope", DEFAULT)
+        listings.show_rule("nope", DEFAULT)
 
 
 def test_the_config_file_s_thresholds_are_shown(tmp_path, monkeypatch, capsys):

@@ -362,7 +362,7 @@ def test_the_scripts_of_a_process_are_one_value(manifest):
 
 
 def test_a_stage_holds_what_it_holds_in_each_script(manifest):
-    """Of an HBA's packets a script tells the interrupt's part; of all commands another one doesn't."""
+    """A script reports the interrupt's part of an HBA's packets; another one of all commands doesn't."""
     more = manifest("more", includes={"hba": ["irq", "softirq"]}, maps={})
     less = manifest("less", includes={"hba": ["irq"]}, maps={})
     none = manifest("none", includes={}, absent={})

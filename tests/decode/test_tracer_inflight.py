@@ -3,8 +3,7 @@
 import pytest
 
 from latmon.decode.framer import TracerFramer, joined
-from latmon.decode.inflight import MOST_REPORTED, all_waiting, depth_of, followed
-from latmon.decode.tables import record
+from latmon.decode.tables import MOST_REPORTED, all_waiting, depth_of, followed, record
 from latmon.manifest.loader import load
 from latmon.model.frame import Thread
 from latmon.model.inflight import PROBE, InFlight, StillInFlight, Took, bucket_end
@@ -38,7 +37,7 @@ def test_depths_are_exact_to_256_then_the_highest_of_a_bucket():
 
 
 def test_a_probe_s_indices_are_the_buckets_of_everybody_else():
-    """All of them, in order, to the last that a script can tell: 65,535 requests."""
+    """All of them, in order, to the last that a script can report: 65,535 requests."""
     ends = list(dict.fromkeys(bucket_end(depth) for depth in range(1 << 16)))
     assert ends == [depth_of(index) for index in range(257 + 8 * 8)]
 

@@ -17,7 +17,7 @@ from latmon.cli import main
 from latmon.diff.blocks import MAX_UNITS, period_of
 from latmon.diff.command import diff_command, read
 from latmon.diff.comparison import PartChange, SeriesChange, Shift, compare, sweep
-from latmon.diff.device_time import differing
+from latmon.diff.conditions import differing
 from latmon.diff.hypotheses import Detectable
 from latmon.diff.output import render, summarise
 from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ratio, student, weigh
@@ -38,7 +38,7 @@ def pair(seed, **changed):
 
 
 def families(pairs, devices=24, made_by=load, **given):
-    """Of how many comparisons of equal loads something is said to have changed."""
+    """Number of comparisons of equal loads with a reported change."""
     found = 0
     for seed in range(pairs):
         rng = Random(seed)
@@ -393,7 +393,7 @@ TOTAL, QUEUE = Series("sda", "write", "total"), Series("sda", "write", "queue")
 
 
 def waits(slow, number, above=None):
-    """A window of 1,000 I/Os of 1 ms, and some that waited ten minutes in the queue; `above`: told by a threshold."""
+    """1,000 I/Os of 1 ms, and some that waited ten minutes in the queue; `above`: number above a threshold."""
     times = [QUICK_US] * 1000 + [SLOW_US] * slow
     whole = Histogram.record(times)
     by = {bucket_index(QUICK_US): 1000 * QUICK_US} | ({bucket_index(SLOW_US): slow * SLOW_US} if slow else {})

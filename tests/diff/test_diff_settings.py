@@ -7,7 +7,7 @@ from dataclasses import replace
 from recorded import ORIGIN, frame
 
 from latmon.diff.command import read
-from latmon.diff.device_time import differing, with_marks
+from latmon.diff.conditions import differing, with_marks
 from latmon.model.frame import Mark
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer

@@ -18,7 +18,7 @@ from latmon_backends.dtrace import backend as dtrace_backend
 from latmon_backends.dtrace import program
 from latmon_backends.dtrace import tool as dtrace_tool
 from latmon_backends.dtrace.backend import DtraceBackend
-from latmon_backends.dtrace.devices import NoCounters
+from latmon_backends.dtrace.probe import NoCounters
 from latmon_backends.dtrace.tool import DtraceTool
 from latmon_backends.kernel.kstat import KstatSampler
 
@@ -45,7 +45,7 @@ class Run:
         return DtraceBackend(self.options, find_tool=lambda: DtraceTool(str(self.fake.path), self.system), **more)
 
     async def take(self, enough, *, finish=True, **more):
-        """Frames until `enough` says of one that they are, and the last one."""
+        """Frames until `enough` is true of one, and that one."""
         async with asyncio.timeout(120), self.backend(**more) as backend:
             self.origin = backend.origin
             async for frame in backend.frames():
@@ -504,7 +504,7 @@ async def test_one_that_falls_silent_is_started_again(run, monkeypatch):
 
 
 async def test_lost_ticks_make_a_longer_interval(run):
-    """Time is what stamps say: numbers and the interval asked for are nothing."""
+    """Time is that of the stamps, not of the numbers or the requested interval."""
     reported = await run(pace=0.25, go="").take(busy(1))
     assert round(reported.frames[-1].dt_us, -4) == 250_000
 

@@ -243,7 +243,7 @@ def test_oracles_llquantize_mirrors_too_and_names_what_is_too_small():
         (("< 0", "0"), ""),
         (("7",), ""),
         (("abs() < 8", "8", "9"), "llquantize"),
-        (("9000000", "9500000", ">= 10000000"), "lquantize"),  # so even that nobody can tell
+        (("9000000", "9500000", ">= 10000000"), "lquantize"),  # even that is unknown
         (("90", "100", "200"), "llquantize"),
     ],
 )

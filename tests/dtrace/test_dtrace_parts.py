@@ -18,8 +18,8 @@ from latmon_backends import probe_backend
 from latmon_backends.dtrace import probe as dtrace_decoder
 from latmon_backends.dtrace import program
 from latmon_backends.dtrace import tool as dtrace_tool
-from latmon_backends.dtrace.devices import InFlightGauge, NamedDevices, NoCounters
-from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NumberedNames
+from latmon_backends.dtrace.backend import InFlightGauge
+from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NamedDevices, NoCounters, NumberedNames
 from latmon_backends.dtrace.tool import DtraceTool, find, is_listed, with_version
 from latmon_backends.kernel.counters import KernelSampler
 from latmon_backends.probe.events import CountedMap, HandlerNamed, Printed, UndecodedLine
@@ -196,7 +196,7 @@ def test_devices_that_only_probes_know(names, tmp_path):
 
 
 def test_devices_have_an_end(names, tmp_path, monkeypatch):
-    monkeypatch.setattr("latmon_backends.dtrace.devices.MAX_DEVICES", 1)
+    monkeypatch.setattr("latmon_backends.dtrace.probe.MAX_DEVICES", 1)
     devices = NamedDevices(NoCounters(), names, (), tmp_path)
     assert devices.numbered(names.number("sd0")).name == "sd0"
     assert devices.numbered(names.number("sd1")) is None

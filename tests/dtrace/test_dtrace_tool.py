@@ -153,7 +153,7 @@ def test_why_it_ended():
     "program", ["BEGIN\n{\n\tx = 1;\n}\n", "x();\n" * 100 + "}\n"], ids=["short", "longer than stderr"]
 )
 def test_a_library_that_does_not_compile(program):
-    """Of a Linux without CONFIG_KALLSYMS_ALL, where it is said of each program."""
+    """The error of each program on a Linux without CONFIG_KALLSYMS_ALL."""
     why = '"/usr/lib/dtrace/6.10/io.d", line 134: failed to resolve vmlinux`major_names: Unknown symbol name'
     text = f"dtrace: invalid probe specifier {program}: {why}".split("\n")
     assert tool.reason(text[-60:], 1) == why

@@ -20,8 +20,7 @@ from test_stages_a import DIRECTORY, Run, program, refused
 from test_stages_c import loop, number  # noqa: F401 - a fixture is found by its name
 from workload import LoopDevice, fio
 
-from latmon.decode.inflight import depth_of
-from latmon.decode.tables import record
+from latmon.decode.tables import depth_of, record
 from latmon.manifest.loader import load
 from latmon_backends.bpftrace.kernel_hooks import request_argument
 
@@ -54,7 +53,7 @@ def able(suite, directory):
 
 
 def records(suite, directory, device, depth):
-    """What is told of reads, `depth` of them at once."""
+    """The reported reads, `depth` of them at once."""
     able(suite, directory)
     with Run(suite, directory, device, threshold_us=1) as run:
         time.sleep(FOLLOWS_S)
@@ -83,7 +82,7 @@ def test_as_many_as_are_given_at_once(suite, loop, tmp_path):  # noqa: F811
 
 
 def expressions():
-    """The lines of the script that tell both numbers from what was counted."""
+    """The lines of the script that compute both numbers from the counts."""
     text = (DIRECTORY / "inflight_a.bt").read_text()
     (then,) = re.findall(r"\$then = \((\(\$out << 32\).*)\);$", text, re.MULTILINE)
     (later,) = re.findall(r"^(\s*\$done = .*?)^\s*@stages_a_depth", text, re.MULTILINE | re.DOTALL)
@@ -159,7 +158,7 @@ def by_depth(maps, name):
 
 
 class Tick(list):
-    """Records of waiting requests, and when they were told."""
+    """Records of waiting requests, and the times of their ticks."""
 
     def __init__(self, at_ns):
         super().__init__()
@@ -167,7 +166,7 @@ class Tick(list):
 
 
 class Followed:
-    """inflight_a alone on one device: what it has said so far."""
+    """inflight_a alone on one device: its output so far."""
 
     def __init__(self, suite, directory, device):
         found = able(suite, directory)
@@ -195,7 +194,7 @@ class Followed:
         return maps_of(self.said())
 
     def over(self):
-        """Until a tick that began later has been told whole."""
+        """Wait until a tick that began later is printed completely."""
         ticks = len(self.ticks())
         self.until(lambda: len(self.ticks()) > ticks + 1)
 
@@ -208,7 +207,7 @@ class Followed:
             time.sleep(0.05)
 
     def ticks(self):
-        """What is told of waiting requests, tick by tick; the one that is being printed is the last."""
+        """The waiting requests, tick by tick; the last tick may be incomplete."""
         reported = []
         for one in self.said():
             text = str(one.get("data"))
@@ -338,7 +337,7 @@ def test_requests_that_are_held_are_counted_exactly(suite, held, tmp_path, depth
     assert set(gained(before, after, "queued")) == {0}
     came = gained(after, ended, "ios")
     assert sum(came.get(at, 0) > 0 for at in range(1, depth + 1)) >= 0.9 * depth
-    # At most 64 are told, and one for each was.
+    # At most 64 are reported, and one for each was.
     assert len({one.get("sector") for one in reported}) == len(reported) == depth
     assert {(one.get("issued"), one.get("overtaken"), one.text) for one in reported} == {(1, 0, "fio")}
 
@@ -392,7 +391,7 @@ def test_one_that_the_scheduler_lets_wait_reports_how_many_overtook_it(suite, di
         run.over()
         reported = [(tick.at_ns, one) for tick in run.ticks() for one in tick if one.get("pid") == victim.pid]
     if not reported:
-        pytest.skip("nobody was let wait: this scheduler has no classes, or the load left gaps")
+        pytest.skip("no request had to wait: this scheduler has no classes, or the load left gaps")
     for at_ns, one in reported:
         begun = one.get("begun_ns")
         least = completed(counts, at_ns - SLACK_NS) - completed(counts, begun + SLACK_NS)

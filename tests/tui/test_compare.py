@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from frames import ORIGIN, host
 
-from latmon.diff.device_time import differing
+from latmon.diff.conditions import differing
 from latmon.model.frame import Mark
 from latmon.tui.time_travel import Comparing
 from latmon.views.heatmap import RAMP
@@ -86,7 +86,7 @@ CHANGED = {"device nvme1n1": {"scheduler": "kyber"}}
 
 
 def pressed(reported, *, at="edge", noted=()):
-    """The settings that differ after two presses; `told`: what the marks of A and B tell, each a frame late."""
+    """The settings that differ after two presses; `told`: the changes in the marks of A and B, each a frame late."""
     scene = Scene(Selection(), ink=RAMP)
     scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"scheduler": "none"}}))
     put = []

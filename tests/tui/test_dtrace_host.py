@@ -21,7 +21,7 @@ from latmon.views.selection import Selection
 from latmon_backends.dtrace import backend as dtrace_backend
 from latmon_backends.dtrace import program
 from latmon_backends.dtrace.backend import DtraceBackend
-from latmon_backends.dtrace.devices import NoCounters
+from latmon_backends.dtrace.probe import NoCounters
 from latmon_backends.dtrace.tool import DtraceTool
 from latmon_backends.replay import ReplayBackend
 from tests.helpers.fake_host import FakeHost

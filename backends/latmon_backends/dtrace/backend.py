@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -19,13 +20,11 @@ from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer, ProbeInterval
 from latmon.decode.tables import Record
 from latmon.manifest.loader import Manifest
-from latmon.model.frame import NAMED_FROM, STAGES, Frame, Missing, Origin, Thread
+from latmon.model.frame import NAMED_FROM, STAGES, Frame, Missing, Origin, Outstanding, Thread
 from latmon.support.errors import UnavailableError
-from latmon_backends.dtrace import program, tool
 from latmon_backends.dtrace import program as dtrace_program
 from latmon_backends.dtrace import tool as dtrace_tool
-from latmon_backends.dtrace.devices import DtraceClock, InFlightGauge, NamedDevices, NoCounters
-from latmon_backends.dtrace.probe import DtraceProbe, NumberedNames
+from latmon_backends.dtrace.probe import DtraceProbe, NamedDevices, NoCounters, NumberedNames
 from latmon_backends.dtrace.program import MAP_KEYS, DtraceProgram
 from latmon_backends.dtrace.tool import DtraceTool, is_listed
 from latmon_backends.kernel import counters
@@ -53,6 +52,66 @@ _FINISHING_S = 1.1
 """A capture that is in a hurry waits 1.4 s for its last frame."""
 _LAST_S = 0.3
 """The tracer's last output comes within 10 ms."""
+
+
+_LINES = 120
+"""Ticks whose stamps are compared: the last minutes."""
+
+
+class DtraceClock:
+    """Offset of DTrace's clock during a capture, from the ticks' stamps.
+
+    FreeBSD's `timestamp` is the processor's counter, scaled, never corrected (sys/cddl/dev/dtrace, dtrace_gethrtime),
+    as CLOCK_MONOTONIC is: the two differ from boot on, and drift. A line is read some time after its stamp was taken;
+    the smallest delay among the lines of the last minutes gives the best offset.
+    """
+
+    def __init__(self) -> None:
+        self._distances_us: deque[int] = deque(maxlen=_LINES)
+
+    def add_tick(self, stamp_ns: int, now_us: int) -> None:
+        """Take a tick's stamp, and our clock at the time when its line is read."""
+        self._distances_us.append(stamp_ns // 1000 - now_us)
+
+    def ahead_us(self) -> int:
+        """Return how far DTrace's clock is ahead, negative where it is behind; 0 before the first tick."""
+        return max(self._distances_us, default=0)
+
+
+class InFlightGauge:
+    """I/Os in flight by device: begun less ended since one start of the script.
+
+    I/Os in flight at that time are not counted. After starts were dropped their ends are missing: from then on no gauge
+    is reported. `selects`: the devices to report. `from_issue`: I/Os begin when the driver gets them.
+    """
+
+    def __init__(self, selects: Callable[[str], bool] = lambda _: True, *, from_issue: bool = False) -> None:
+        self._selects, self._from_issue = selects, from_issue
+        self._open: Counter[str] = Counter()
+        self._drifts = False
+
+    def take(self, interval: ProbeInterval, *, dropped: bool = False) -> None:
+        """Add an interval, even one without a frame. `dropped`: some of its starts or counts were lost."""
+        self._drifts |= dropped
+        for flow, n in interval.started.items():
+            self._open[flow.device] += n
+        for flow, n in interval.ended.items():
+            # A script without counts of begins has no gauge; others count a begin before its end.
+            if flow.device in self._open:
+                self._open[flow.device] -= n
+
+    def fill(self, frame: Frame) -> Frame:
+        """Return the frame with gauges for the devices that have none."""
+        reported = {
+            name: Outstanding(max(0, n), None) if self._from_issue else Outstanding(None, max(0, n))
+            for name, n in self._open.items()
+            if not self._drifts and self._selects(name) and _is_unknown(frame.outstanding.get(name))
+        }
+        return replace(frame, outstanding={**frame.outstanding, **reported}) if reported else frame
+
+
+def _is_unknown(gauge: Outstanding | None) -> bool:
+    return gauge is None or (gauge.in_driver is None and gauge.queued is None)
 
 
 class DtraceAlwaysOn(AlwaysOn):
@@ -192,8 +251,8 @@ class DtraceBackend(ProbeBackend):
 
     async def _prepare(self) -> None:
         tool = self._tool = await dtrace_tool.with_version(self._find_tool())
-        found = program.manifests(tool.system)
-        program.check_invasive(self._options.invasive, found)
+        found = dtrace_program.manifests(tool.system)
+        dtrace_program.check_invasive(self._options.invasive, found)
         names = NumberedNames()
         sampler, source = _counters(self._options)
         self._queues = TaskQueues(source)
@@ -201,7 +260,7 @@ class DtraceBackend(ProbeBackend):
         self._frames = FrameBuilder(devices, self._options.sys)
         devices.require_selected()
         here = CaptureParts(self._options, tool, names, devices, self._frames)
-        scripts = [one for one in program.always_on(found) if not self._only or one.name in self._only]
+        scripts = [one for one in dtrace_program.always_on(found) if not self._only or one.name in self._only]
         self._always, self._programs = DtraceAlwaysOn(here, scripts), DtracePrograms(here, found)
 
     async def _look(self) -> None:
@@ -249,7 +308,7 @@ DRIVERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "illumos": {
             "sd, ssd": "sd's probe where a command is sent, then biodone: queue, requeue, D2C (issue to completion)",
             "emlxs": "interrupt, then a completion thread per channel: queue, hba, irq, completion",
-            "qlc": "task queues that hold permanent loops: their work is in D2C (issue to completion)",
+            "qlc": "task queues with permanent loops: their work is in D2C (issue to completion)",
             "others": "io:::start to biodone: a total alone",
         },
         "freebsd": {
@@ -268,7 +327,7 @@ def explain(reason: str = "") -> ProbeReport:
 
 async def _explain(reason: str) -> ProbeReport:
     try:
-        system = tool.find().system
+        system = dtrace_tool.find().system
         # auto: the hooks of the tracer's scripts are listed
         async with asyncio.timeout(_LONGEST_S), DtraceBackend(Options(stages="auto"), reason) as backend:
             origin = backend.origin
@@ -276,12 +335,14 @@ async def _explain(reason: str) -> ProbeReport:
         return ProbeReport("", f"dtrace runs no script within {_LONGEST_S} s")
     except UnavailableError as refusal:
         return ProbeReport("", str(refusal))
-    return report(origin, program.manifests(system), system)
+    return report(origin, dtrace_program.manifests(system), system)
 
 
 def report(origin: Origin, found: Sequence[Manifest], system: str) -> ProbeReport:
     """Return the report from an open backend's origin and its system's scripts."""
-    choice = program.choose(found, lambda _: None, refused={one.name: one.reason for one in origin.probes_missing})
+    choice = dtrace_program.choose(
+        found, lambda _: None, refused={one.name: one.reason for one in origin.probes_missing}
+    )
     running = f"{origin.extra.get('probe', '')} of {origin.tool}"
     return ProbeReport(
         origin.tier,
@@ -295,7 +356,7 @@ def report(origin: Origin, found: Sequence[Manifest], system: str) -> ProbeRepor
 
 def _traced(stage: str, choice: ChosenScripts, found: Sequence[Manifest]) -> str:
     """Return the scripts that measure a stage, else why none does."""
-    return traced(stage, choice.manifests) or f"{NO}{program.why_not(stage, choice, found)}"
+    return traced(stage, choice.manifests) or f"{NO}{dtrace_program.why_not(stage, choice, found)}"
 
 
 _STEP_MS = 100
@@ -315,7 +376,7 @@ class CaptureParts:
 
     def fillings(self, manifest: Manifest) -> Iterator[Script]:
         """Yield the script with the words that are possible here, the likeliest first."""
-        return program.fillings(manifest, self._values, self.tool.system)
+        return dtrace_program.fillings(manifest, self._values, self.tool.system)
 
     @property
     def _values(self) -> Values:
@@ -350,7 +411,7 @@ class DtracePrograms(Programs[DtraceProgram]):
     """The tracer's D scripts. They have no filter of devices and take no sample of the I/Os."""
 
     sample_us = 1
-    _is_privilege = staticmethod(tool.is_privilege)
+    _is_privilege = staticmethod(dtrace_tool.is_privilege)
 
     def __init__(self, here: CaptureParts, found: Sequence[Manifest]) -> None:
         threads = NamedThreads(here.options, here.names)

@@ -5,22 +5,31 @@ printed, not yet clean. DTrace prints one line or table per key and no end of a 
 line of ours comes. Names (devices, handlers, threads) get numbers here, for the length of a capture. Manifests describe
 the maps and records.
 
+A device's name in the kernel's counters is that device, a partition's name means its disk, a number is the kernel's
+dev_t. Any other name (a ZFS pool, an HBA's port, a disk without counters) is a device that only the probes know.
+
 `DtraceProbe` is one running process with one program: lines and tables on its output, drops and faults on its stderr.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
 
 from latmon.decode.dtrace_aggregation import HEADER, INTEGER, MAX_ROWS, PrintedRow, Row, Scalar, bounded
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import NAMED, MapSpec, RecordSpec
-from latmon.model.frame import NAMED_FROM
+from latmon.model.frame import NAMED_FROM, Device
 from latmon.model.histogram import TOP, bucket_index
 from latmon.support.text import clean
 from latmon_backends.dtrace import tool
 from latmon_backends.dtrace.program import MAP_KEYS, DtraceProgram
+from latmon_backends.kernel import counters as kernel_counters
+from latmon_backends.kernel.counters import KernelSampler, Sample
+from latmon_backends.kernel.system import Sampler
 from latmon_backends.probe.events import CountedMap, Event, HandlerNamed, Lost, NoRoom, Printed, UndecodedLine
 from latmon_backends.probe.launcher import Launcher
 from latmon_backends.probe.process import Child, RunningProbe, started
@@ -204,6 +213,122 @@ class NumberedNames:
     def name(self, number: int) -> str | None:
         """Return the clean name; None for a number that no name has."""
         return self._names[number] or None if 0 <= number < len(self._names) else None
+
+
+MAX_DEVICES = 4096
+_DRIVER = re.compile(r"[A-Za-z_]+")
+_WORD = re.compile(r"[\w.!-]+")
+
+
+class NoCounters:
+    """Empty counters for a kernel whose counters can't be read: the probes' counts are the only ones."""
+
+    devices: tuple[Device, ...] = ()
+
+    def sample(self) -> Sample:
+        return Sample(kernel_counters.CLOCK.mono_us(), kernel_counters.CLOCK.wall())
+
+    def require_selected(self) -> None:
+        """Accept any selection: devices are known only by the probes' names."""
+
+    def start(self) -> None:
+        """Do nothing: there is nothing to sample."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+class NamedDevices:
+    """The counters of a `Sampler`, and the devices of the probes' names; `DeviceCounters` of frames."""
+
+    def __init__(self, counters: Sampler, names: NumberedNames, globs: tuple[str, ...], sys: Path) -> None:
+        self._counters, self._names, self._globs, self._sys = counters, names, globs, sys
+        self._known: dict[str, Device] = {}
+        self._seen: dict[str, Device] = {}
+        self._fresh: dict[str, None] = {}
+        self._disks: dict[int, str] = {}
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Devices that the user selects, at the last sample."""
+        return tuple(device for device in self.known.values() if self.selects(device))
+
+    @property
+    def known(self) -> Mapping[str, Device]:
+        """All devices."""
+        return {**self._seen, **self._known}
+
+    def start(self) -> None:
+        self._counters.start()
+
+    def close(self) -> None:
+        self._counters.close()
+
+    def sample(self) -> Sample:
+        found = self._counters.sample()
+        self._known = {device.name: device for device in self._counters.devices}
+        return found
+
+    def put_fresh(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """Return a frame's devices and those that the probes named for it, after all its maps and records were read."""
+        reported, fresh = {device.name for device in devices}, self._fresh
+        self._fresh = {}
+        new = (self._seen[name] for name in fresh if name not in reported and name not in self._known)
+        return (*devices, *(one for one in new if self.selects(one)))
+
+    def times(self, name: str) -> None:
+        """Note that the always-on probe times a device; one that only the tracer names is not timed."""
+        device = self._seen.get(name)
+        if device is not None and not device.timed:
+            self._seen[name] = replace(device, timed=True)
+            self._fresh[name] = None
+
+    def selects(self, device: Device) -> bool:
+        """Return whether the globs match a device's name or label."""
+        names = tuple(name for name in (device.name, device.label) if name)
+        return not self._globs or any(fnmatchcase(name, glob) for glob in self._globs for name in names)
+
+    def numbered(self, number: int) -> Device | None:
+        """Return the device of a name's number; None where there is no room for one more."""
+        name = self._disks.get(number)
+        if name is None:
+            named = self._names.name(number)
+            if named is None:
+                return None
+            if named.isdecimal():
+                return self._counters.numbered(int(named)) if isinstance(self._counters, KernelSampler) else None
+            name = self._disks[number] = self._disk(named)
+        return self._known.get(name) or self._seen.get(name) or self._new(name)
+
+    def is_counted(self, name: str) -> bool:
+        """Return whether the kernel's counters have it."""
+        return name in self._known
+
+    def require_selected(self) -> None:
+        """Raise UnavailableError where the globs match none of the devices.
+
+        Elsewhere than on Linux a name may be one that only probes know, from its first I/O on.
+        """
+        if isinstance(self._counters, KernelSampler) and self._globs:
+            self._counters.require_selected()
+
+    def _disk(self, name: str) -> str:
+        """Return the disk of a partition, whose directory is in the disk's; else the name."""
+        if name in self._known or not _WORD.fullmatch(name):
+            return name
+        directory = self._sys / "class/block" / name
+        return directory.resolve().parent.name if (directory / "partition").exists() else name
+
+    def _new(self, name: str) -> Device | None:
+        if len(self._seen) >= MAX_DEVICES:
+            return None
+        driver = _DRIVER.match(name)
+        # No dev_t is known: devices are numbered in the order of their appearance, which nothing shows.
+        kind = "other" if ":" in name else "disk"
+        device = Device(name, 0, len(self._seen), kind=kind, driver=driver[0] if driver else "", timed=False)
+        self._seen[name] = device
+        self._fresh[name] = None
+        return device
 
 
 class Maps:

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined
-from latmon.decode.inflight import Flags
-from latmon.decode.tables import Counts, Record, record, shifted
+from latmon.decode.tables import Counts, Flags, Record, record, shifted
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import op_name
 from latmon.model.frame import Thread

@@ -18,7 +18,7 @@ from latmon.aggregate.depth_sum import merge_depths
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.capture.backend import Options
 from latmon.decode.framer import TracerInterval
-from latmon.decode.inflight import followed
+from latmon.decode.tables import followed
 from latmon.model.frame import TRACER_STARTING, Frame, Health, Missing, Traced
 from latmon.model.inflight import AGES_S, Depths, StillInFlight
 from latmon.support.errors import UnavailableError, UntrustedError
@@ -97,7 +97,7 @@ class TracerRun:
         return replace(window, interval=replace(interval, traced=traced, in_flight=waiting))
 
     def covers(self, want: Want) -> bool:
-        """Return whether this process measures all that another want asks for."""
+        """Return whether this process measures everything in `want`."""
         all_devices = not self.target.numbers and self.want.forced == want.forced
         return all_devices or self.want.covers(want)
 
@@ -313,7 +313,7 @@ class LastInFlightList:
     """
 
     def __init__(self) -> None:
-        self._still: StillInFlight | None = None
+        self._kept_list: StillInFlight | None = None
         self._carried = 0
         self._gauges: Mapping[str, int] = {}
         self._quiet: frozenset[str] = frozenset()
@@ -322,16 +322,16 @@ class LastInFlightList:
         """Return the list reported in the frame, else the rest of the list before; `at_us` is its time."""
         gauges, quiet = _gauges(frame), _quiet(frame)
         if reported is not None:
-            self._still, self._carried = reported, 0
+            self._kept_list, self._carried = reported, 0
         elif frame.gap or self._carried == CARRIED:
-            self._still = None
-        elif self._still is not None:
-            self._still, self._carried = self._left(self._still, gauges, quiet), self._carried + 1
+            self._kept_list = None
+        elif self._kept_list is not None:
+            self._kept_list, self._carried = self._left(self._kept_list, gauges, quiet), self._carried + 1
         self._gauges, self._quiet = gauges, quiet
-        return self._still
+        return self._kept_list
 
-    def _left(self, still: StillInFlight, gauges: Mapping[str, int], quiet: frozenset[str]) -> StillInFlight | None:
-        listed = Counter(one.device for one in still.oldest)
+    def _left(self, in_flight: StillInFlight, gauges: Mapping[str, int], quiet: frozenset[str]) -> StillInFlight | None:
+        listed = Counter(one.device for one in in_flight.oldest)
         kept = {
             name
             for name, rows in listed.items()
@@ -341,11 +341,11 @@ class LastInFlightList:
         }
         if not kept:
             return None
-        rows = tuple(one for one in still.oldest if one.device in kept)
-        older = {age: sum(still.at_us - one.began_us > age * 1_000_000 for one in rows) for age in AGES_S}
+        rows = tuple(one for one in in_flight.oldest if one.device in kept)
+        older = {age: sum(in_flight.at_us - one.began_us > age * 1_000_000 for one in rows) for age in AGES_S}
         # The rest of the list is unknown now.
         return replace(
-            still, oldest=rows, older=still.older if kept == listed.keys() else older, devices=(*sorted(kept),)
+            in_flight, oldest=rows, older=in_flight.older if kept == listed.keys() else older, devices=(*sorted(kept),)
         )
 
 
@@ -444,7 +444,7 @@ class OnDemand:
         """Return the frame with the tracer's data."""
         self._note_failure()
         on_demand = window.interval
-        still = on_demand.in_flight and followed(on_demand.in_flight, on_demand.ages_of, self._programs.timed)
+        in_flight = on_demand.in_flight and followed(on_demand.in_flight, on_demand.ages_of, self._programs.timed)
         return replace(
             frame,
             above={**on_demand.above, **frame.above},
@@ -453,7 +453,7 @@ class OnDemand:
             handlers=on_demand.handlers,
             softirqs=on_demand.softirqs,
             wakeups=on_demand.wakeups,
-            in_flight=self._last_list.of(frame, still),
+            in_flight=self._last_list.of(frame, in_flight),
             issues=window.issues,
             health=self._health(frame.health, window),
         )

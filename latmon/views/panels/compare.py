@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from latmon.diff import verdict
 from latmon.diff.blocks import CaptureSpan
 from latmon.diff.comparison import Comparison, SeriesChange
-from latmon.diff.device_time import differing, unlike
+from latmon.diff.conditions import differing, unlike
 from latmon.diff.output import loads, settings, warnings
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
 from latmon.support.units import with_unit

@@ -24,7 +24,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon import __version__
-from latmon.decode.inflight import MOST_REPORTED
+from latmon.decode.tables import MOST_REPORTED
 from latmon.model.frame import Device, Flow, Frame, Outlier, Outstanding, Settings
 from latmon.model.histogram import TOP, bucket_bounds
 from latmon.model.inflight import AGES_S, Depths, InFlight, Issue, StillInFlight

@@ -1,10 +1,13 @@
-"""`latmon probes`: purpose, requirements and cost of each probe, from the manifests.
+"""`latmon probes` and `latmon rules`: lists of the probes and of the rules of the findings, and all about one of them.
 
-Runs nothing: the doctor checks whether a probe can run.
+Probes have purpose, requirements and cost, from the manifests; nothing is run: the doctor checks whether a probe can
+run. Rules have the condition that they report, and thresholds with the values of the config.
 """
 
 from __future__ import annotations
 
+from latmon.findings.rule import MISSING, UNBOUNDED, Rule, Settings, Threshold
+from latmon.findings.rules import RULES
 from latmon.manifest.loader import Manifest, load_all
 from latmon.model.stages import called
 from latmon.support.errors import EXIT_DONE, UsageError
@@ -41,14 +44,14 @@ def list_probes() -> int:
     return EXIT_DONE
 
 
-def show(name: str | None) -> int:
+def show_probe(name: str | None) -> int:
     """Print a probe's manifest, or those of a group; return the exit code. Raises UsageError for an unknown name."""
     manifests = load_all(data_dir("probes"))
     found = [one for one in manifests if one.name == name] or [one for one in manifests if name in _groups(one)]
     if not found:
         wanted = f"there is no probe {name!r}" if name else "probes show needs a NAME"
         raise UsageError(f"{wanted}; the probes are {', '.join(one.name for one in manifests)}")
-    print("\n\n".join("\n".join(f"{key:<9} {text}" for key, text in _lines(one)) for one in found))
+    print("\n\n".join("\n".join(f"{key:<9} {text}" for key, text in _probe_lines(one)) for one in found))
     return EXIT_DONE
 
 
@@ -57,7 +60,7 @@ def _groups(probe: Manifest) -> tuple[str, str]:
     return probe.group, probe.name.removesuffix(f"_{probe.tier.lower()}")
 
 
-def _lines(probe: Manifest) -> list[tuple[str, str]]:
+def _probe_lines(probe: Manifest) -> list[tuple[str, str]]:
     lines = [
         ("name", probe.name),
         *([("group", probe.group)] if probe.group not in ("", probe.name) else []),
@@ -103,3 +106,47 @@ def _tables(probe: Manifest) -> list[str]:
 def _measured(stage: str, probe: Manifest) -> str:
     included = probe.includes.get(stage, ())
     return f"{called(stage, included).both}, with {', '.join(included)} in it" if included else stage
+
+
+def list_rules(settings: Settings) -> int:
+    """Print one line per rule; return the exit code."""
+    print("\n".join(aligned([(one.id, "off" if one.id in settings.off else "on", one.fires) for one in RULES])))
+    return EXIT_DONE
+
+
+def show_rule(name: str | None, settings: Settings) -> int:
+    """Print one rule, or all without a name; return the exit code. Raises UsageError for an unknown name."""
+    found = [one for one in RULES if name in (None, one.id)]
+    if not found:
+        raise UsageError(f"there is no rule {name!r}; the rules are {', '.join(one.id for one in RULES)}")
+    print("\n\n".join("\n".join(_rule_lines(one, settings)) for one in found))
+    return EXIT_DONE
+
+
+def _rule_lines(rule: Rule, settings: Settings) -> list[str]:
+    values = settings.of(rule)
+    head = [
+        ("name", rule.id),
+        *([("state", "off in the config")] if rule.id in settings.off else []),
+        ("fires", f"when {rule.fires}"),
+        ("not evaluated", f"where {MISSING[rule.needs]}"),
+        *(("" if n else "left out", f"where {name} explains it") for n, name in enumerate(rule.explained_by)),
+    ]
+    rows = [
+        (key, _number(values[key]), one.unit, _range(one), _meaning(one, values[key]))
+        for key, one in rule.thresholds.items()
+    ]
+    return [*aligned(head), "", *aligned([("threshold", "value", "unit", "range", "meaning"), *rows])]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.12g}"
+
+
+def _range(one: Threshold) -> str:
+    """Return the values that the config may set."""
+    return f"{one.least:g} to {one.most:g}" if one.most < UNBOUNDED else f"from {one.least:g}"
+
+
+def _meaning(one: Threshold, value: float) -> str:
+    return one.meaning if value == one.value else f"{one.meaning} (default {_number(one.value)})"

@@ -1,4 +1,4 @@
-"""Load and settings of each span, and their differences.
+"""Conditions of each span: load and settings, and their differences.
 
 They are reported first: latencies of different loads compare badly.
 """
