@@ -31,7 +31,7 @@ test-bootstrap: # root, debootstrap: ./bootstrap in fresh Debian 12 and 13 chroo
 bench: # root: writes .cache/benchmarks.md
 	@sh ./bootstrap python tests/bench $(ARGS)
 
-incidents: # recordings, pictures and quoted output of docs/incidents
+incidents: # recordings, pictures, casts and quoted output of docs/incidents
 	@sh ./bootstrap python docs/incidents/remake.py $(ARGS)
 
 clean:

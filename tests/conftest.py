@@ -16,7 +16,7 @@ from workload import crowded
 _TURNS, _WORKER = "LATMON_TEST_TURNS", "PYTEST_XDIST_WORKER"
 _KEY = pytest.StashKey["Turns"]()
 
-# Where a host wants no bytecode kept, each worker and each of some hundred children would compile all of it anew.
+# Where a host wants no bytecode kept, each worker and each of some hundred children would compile all of it again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -82,7 +82,7 @@ class Turns:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """All that run are waited for, and nobody comes."""
+        """Wait for all that run."""
         fcntl.flock(self._runs, fcntl.LOCK_UN)
         self._take(fcntl.LOCK_EX)
         try:

@@ -1,7 +1,7 @@
 """The procfs backend (tier D): kernel counters only, no privilege, one frame per interval.
 
 A frame has counts, bytes, mean times and I/Os in flight. The kernel's counters have no distribution and no stages, so
-it has no histograms, and the origin says why.
+it has no histograms, and the origin has the reason.
 """
 
 from __future__ import annotations

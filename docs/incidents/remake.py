@@ -49,8 +49,6 @@ DRAWN = {"emulex": (1, 3, 4), "e810": (2, 3, 4), "serialised": (2, 3), "qumulo":
 """Stops of the tours, as they are when the first one ends."""
 _EVIDENCE = 1
 """Facts of a quoted finding."""
-_DIFFERENCES = 2
-"""Sentences of a quoted comparison."""
 _QUOTED = re.compile(r"(?<=<!-- latmon )([^>]*)( -->\n\n```text\n)(.*?)(?=```)", re.DOTALL)
 
 
@@ -162,9 +160,9 @@ def first_finding(report: str) -> str:
 
 
 def causes(diff: str) -> str:
-    """Return the beginning of a comparison: the longest I/Os of one side, and the stage that explains more."""
-    sentences = re.split(r"\n(?=\S)", diff.strip().split("\n\n")[1])
-    return "\n".join((*sentences[:_DIFFERENCES], "  …"))
+    """Return the first sentence of a comparison: the longest I/Os of one side, else the stage that explains more."""
+    sentence, *_ = re.split(r"\n(?=\S)", diff.strip().split("\n\n")[1])
+    return f"{sentence}\n  …"
 
 
 def main(names: Sequence[str]) -> None:

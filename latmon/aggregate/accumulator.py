@@ -1,8 +1,8 @@
 """Sum over frames: the accumulator, the sums that it consists of, and the roll-up of a minute.
 
-Merging is addition, and a frame that was added can be taken away again, exactly. Facts that don't add up (which thread,
-which handlers share a vector, how many requests are traced) are those of the latest frame. Values that a sum returns
-are valid until the next frame is added. Nothing here knows a file.
+Merging is addition, and a frame that was added can be subtracted again, exactly. Facts that can't be added (thread,
+handlers that share a vector, sampling rate) are those of the latest frame. Values that a sum returns are valid until
+the next frame is added. Nothing here knows a file.
 """
 
 from __future__ import annotations

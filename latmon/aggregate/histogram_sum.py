@@ -73,7 +73,7 @@ class Peak:
 
     known: deque[tuple[int, int]] = field(default_factory=deque)
     bounds: deque[tuple[int, int]] = field(default_factory=deque)
-    """The highest value that histograms without an exact maximum may hold."""
+    """The highest value that histograms without an exact maximum may have."""
 
     def add(self, stamp: int, histogram: Histogram) -> None:
         """Add a histogram's maximum."""
@@ -95,7 +95,7 @@ class Peak:
                 one.popleft()
 
     def maximum(self) -> int | None:
-        """Return the exact maximum in us; None where a histogram without one may hold a greater value."""
+        """Return the exact maximum in us; None where a histogram without one may have a greater value."""
         known = self.known[0][1] if self.known else -1
         bound = self.bounds[0][1] if self.bounds else -1
         return known if known >= max(bound, 0) else None

@@ -30,7 +30,7 @@ MAX_OUTLIERS = 10_000
 _TIDY = 256
 """Frames between two removals of shared keys that are no longer used."""
 BURSTS = 8
-"""Bursts kept of each device: what is shown may be paused while others come."""
+"""Bursts kept of each device: a paused screen shows an older one."""
 MAX_BURST = 512
 """Issues kept of a burst; a probe reports fewer, a recording may contain any number."""
 _DEVICES = 64
@@ -359,14 +359,14 @@ class Store:
         found = frame.histograms  # unpacked only where needed
         return {s: self._share(found[s]) for s in found if s.stage in self._stages}
 
-    def _waiting(self, still: StillInFlight | None) -> StillInFlight | None:
+    def _waiting(self, in_flight: StillInFlight | None) -> StillInFlight | None:
         """Return what a heat map needs: device, op and begin of each I/O; an I/O is one object in all frames."""
-        if still is None or self._brief:
-            return still
+        if in_flight is None or self._brief:
+            return in_flight
         if len(self._in_flight) > _MAX_IN_FLIGHT:
             self._in_flight.clear()
-        every = (InFlight(one.device, one.op, one.began_us) for one in still.oldest)
-        return StillInFlight(tuple(self._in_flight.setdefault(one, one) for one in every), at_us=still.at_us)
+        every = (InFlight(one.device, one.op, one.began_us) for one in in_flight.oldest)
+        return StillInFlight(tuple(self._in_flight.setdefault(one, one) for one in every), at_us=in_flight.at_us)
 
     def _share(self, histogram: Histogram) -> Histogram:
         """Return the histogram with (index, count) objects shared with other frames: a third of the memory."""

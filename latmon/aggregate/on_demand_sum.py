@@ -1,7 +1,6 @@
 """Sums of on-demand values: traced stages, handlers, softirqs and wake-ups, with exact subtraction.
 
-Facts that don't add up (which thread, which handlers share a vector, how many requests are traced) are those of the
-latest frame.
+Facts that can't be added (thread, handlers that share a vector, sampling rate) are those of the latest frame.
 """
 
 from __future__ import annotations

@@ -43,14 +43,14 @@ class Waiting:
         self._fewest: dict[str, int] = {}
         """The fewest I/Os in flight at a frame's end since the probe began: more can't be older than it."""
         self._probed_since: int | None = None
-        self._still: StillInFlight | None = None
+        self._in_flight: StillInFlight | None = None
         self._mono_us: int | None = None
 
     def copy(self) -> Waiting:
         """Return an independent copy."""
         other = Waiting()
         other._since, other._now, other._fewest = dict(self._since), dict(self._now), dict(self._fewest)
-        other._probed_since, other._still, other._mono_us = self._probed_since, self._still, self._mono_us
+        other._probed_since, other._in_flight, other._mono_us = self._probed_since, self._in_flight, self._mono_us
         return other
 
     def add(self, frame: Frame) -> None:
@@ -67,7 +67,7 @@ class Waiting:
             device: _continued(self._since.get(device, ()), count, completed.get(device), frame.mono_us)
             for device, count in self._now.items()
         }
-        self._still, self._mono_us = frame.in_flight, frame.mono_us
+        self._in_flight, self._mono_us = frame.in_flight, frame.mono_us
         self._note_fewest(frame)
 
     def take(self, minute: MinuteAges, mono_us: int) -> list[AgedAt]:
@@ -78,7 +78,7 @@ class Waiting:
             since[name] = _few((*since.get(name, ()), *(_Since(*one) for one in new)))
         self._since = since
         self._now = {name: _ios(claims) for name, claims in since.items()}
-        self._still, self._mono_us = None, mono_us
+        self._in_flight, self._mono_us = None, mono_us
         if minute.probed_since is not None and minute.probed_since != self._probed_since:
             self._probed_since, self._fewest = minute.probed_since, {}
         if self._probed_since is not None and self._probed_since <= mono_us:
@@ -92,9 +92,9 @@ class Waiting:
         return self._since
 
     def _note_fewest(self, frame: Frame) -> None:
-        still = frame.in_flight
-        if still is not None and still.since_us != self._probed_since:
-            self._probed_since, self._fewest = still.since_us, {}
+        in_flight = frame.in_flight
+        if in_flight is not None and in_flight.since_us != self._probed_since:
+            self._probed_since, self._fewest = in_flight.since_us, {}
         if self._probed_since is None or frame.mono_us < self._probed_since:
             return
         for device in frame.outstanding:
@@ -108,30 +108,30 @@ class Waiting:
         """Ages at the end of the latest frame."""
         if self._mono_us is None:
             return Ages()
-        still = self._still or StillInFlight()
-        least = list(self._least(still, self._mono_us))
+        in_flight = self._in_flight or StillInFlight()
+        least = list(self._least(in_flight, self._mono_us))
         at_us = min(
-            still.at_us or self._mono_us, self._mono_us
+            in_flight.at_us or self._mono_us, self._mono_us
         )  # requests may have completed after the probe read them
-        known = [Aged(one.device, max(0, at_us - one.began_us), request=one) for one in still.oldest]
+        known = [Aged(one.device, max(0, at_us - one.began_us), request=one) for one in in_flight.oldest]
         rows = sorted((*known, *least), key=lambda one: (-one.age_us, one.device))
-        older = {age: _older(known, still, age) + _sum_above(least, age) for age in AGES_S}
+        older = {age: _older(known, in_flight, age) + _sum_above(least, age) for age in AGES_S}
         unknown = MappingProxyType(self._unknown(rows))
         some = bool(least) or bool(unknown)
-        unlisted = tuple(self._unlisted(still, known))
-        return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), some, unknown, self._still, unlisted)
+        unlisted = tuple(self._unlisted(in_flight, known))
+        return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), some, unknown, self._in_flight, unlisted)
 
-    def _unlisted(self, still: StillInFlight, known: list[Aged]) -> Iterator[Aged]:
+    def _unlisted(self, in_flight: StillInFlight, known: list[Aged]) -> Iterator[Aged]:
         """Yield the I/Os that the probe counts and doesn't list, as far as their device is certain.
 
         The probe has one count for all devices, and lists the oldest 64. A device has at least the count minus all
         unlisted I/Os of the other devices. The age is the lower bound of the class that counts them.
         """
         listed = Counter(one.device for one in known)
-        room = {name: max(0, n - listed[name]) for name, n in self._now.items() if still.follows(name)}
+        room = {name: max(0, n - listed[name]) for name, n in self._now.items() if in_flight.follows(name)}
         whole, reported = sum(room.values()), Counter[str]()
-        for age_s in sorted(still.older, reverse=True):
-            beyond = still.older[age_s] - _sum_above(known, age_s)
+        for age_s in sorted(in_flight.older, reverse=True):
+            beyond = in_flight.older[age_s] - _sum_above(known, age_s)
             for name, most in room.items():
                 count = min(most, beyond - (whole - most)) - reported[name]
                 if count > 0:
@@ -147,26 +147,29 @@ class Waiting:
         found = {}
         for device, now in self._now.items():
             rest = now - reported[device]
-            if self._still is not None and self._still.follows(device):
-                rest = min(rest, self._fewest.get(device, now) - least[device]) if self._still.since_us else 0
+            if self._in_flight is not None and self._in_flight.follows(device):
+                rest = min(rest, self._fewest.get(device, now) - least[device]) if self._in_flight.since_us else 0
             if rest > 0:
                 found[device] = rest
         return found
 
-    def _least(self, still: StillInFlight, now_us: int) -> Iterator[Aged]:
+    def _least(self, in_flight: StillInFlight, now_us: int) -> Iterator[Aged]:
         """Yield lower bounds for I/Os unknown to the probe, minus those it counts without a row (of any device)."""
         began: dict[str, list[int]] = {}
-        for one in still.oldest:
+        for one in in_flight.oldest:
             began.setdefault(one.device, []).append(one.began_us)
-        unlisted = max(0, still.older.get(AGES_S[0], 0) - sum(map(len, began.values())))
+        unlisted = max(0, in_flight.older.get(AGES_S[0], 0) - sum(map(len, began.values())))
         for device, claims in self._since.items():
-            may_be_its = unlisted if still.follows(device) else 0
+            may_be_its = unlisted if in_flight.follows(device) else 0
             known = began.get(device, ())
             reported = 0
             for moment, count in _summed(claims):
                 until = moment + _LATE_US
                 rest = (
-                    count - sum(at <= until for at in known) - (may_be_its if still.since_us <= until else 0) - reported
+                    count
+                    - sum(at <= until for at in known)
+                    - (may_be_its if in_flight.since_us <= until else 0)
+                    - reported
                 )
                 if rest > 0 and now_us - moment >= MIN_US:
                     yield Aged(device, now_us - moment, at_least=True, count=rest)
@@ -221,8 +224,8 @@ def _is_missing(before_us: int, frame: Frame) -> bool:
     return frame.mono_us - frame.dt_us - before_us > frame.dt_us // 2
 
 
-def _older(known: list[Aged], still: StillInFlight, age_s: int) -> int:
-    return max(still.older.get(age_s, 0), _sum_above(known, age_s))
+def _older(known: list[Aged], in_flight: StillInFlight, age_s: int) -> int:
+    return max(in_flight.older.get(age_s, 0), _sum_above(known, age_s))
 
 
 def _sum_above(rows: list[Aged], age_s: int) -> int:

@@ -1,7 +1,7 @@
 """Limits of devices: the most I/Os in a driver, and an audit of each setting against the measured depths.
 
 There is a check per setting, whose input is Device.limits and Frame.depths. A default that a kernel or driver sets for
-all devices of a kind is never wrong: at most a note says what it does.
+all devices of a kind is never wrong: at most a note describes its effect.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Options:
 
 
 class Backend(Protocol):
-    """A source of frames. `async with` opens it (UnavailableError says why it can't run here) and sets `origin`.
+    """A source of frames. `async with` opens it (UnavailableError where it can't run here) and sets `origin`.
 
     `frames` ends when the source ends: a recording's last line, a probe that could not be restarted. Leaving the
     context ends every process it started within 2 s.

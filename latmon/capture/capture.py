@@ -108,7 +108,7 @@ class Ending:
         return min(self._leave_by, now() + LEAVING_S)
 
     async def fetch(self, backend: Finishing) -> tuple[Frame, ...]:
-        """Return the counts since the last frame; empty without any. `gone` says why they are lost."""
+        """Return the counts since the last frame; empty without any. `gone`: why they are lost."""
         try:
             frames = await self._fetched(backend)
         except ProbeGoneError as gone:
@@ -420,7 +420,7 @@ class Capture:
         return f"ended after {show_duration(self._request.duration_us or 0)} as asked"
 
     def _with_losses(self, ended: Outcome) -> Outcome:
-        """Return the outcome with exit code 4 if data was lost; the reason says what is missing at the end."""
+        """Return the outcome with exit code 4 if data was lost; the reason names what is missing at the end."""
         if self._silent_s:
             why = self._ending.gone or "the probe printed nothing"
             ended = replace(ended, reason=f"{ended.reason}; the last {self._silent_s:.1f} s are missing: {why}")
@@ -449,11 +449,11 @@ def _with_own_io(frame: Frame, family: Family) -> Frame:
     outliers = tuple(
         replace(one, own=True) if family.has(one.pid, one.comm, one.mono_us) else one for one in frame.outliers
     )
-    still = frame.in_flight
-    if still is not None:
-        own = (one._replace(own=family.has(one.pid, one.comm, one.began_us)) for one in still.oldest)
-        still = replace(still, oldest=tuple(own))
-    return replace(frame, outliers=outliers, in_flight=still) if outliers or still else frame
+    in_flight = frame.in_flight
+    if in_flight is not None:
+        own = (one._replace(own=family.has(one.pid, one.comm, one.began_us)) for one in in_flight.oldest)
+        in_flight = replace(in_flight, oldest=tuple(own))
+    return replace(frame, outliers=outliers, in_flight=in_flight) if outliers or in_flight else frame
 
 
 def _with_own_health(frame: Frame, cpu: OwnCpu, recording: str) -> Frame:

@@ -171,7 +171,7 @@ class Recorder:
                     missing = "enospc"
                     self._give_up(shortage)
                     break
-        except BrokenPipeError:  # the reader has all it wanted; nothing is missing
+        except BrokenPipeError:  # the reader needed no more; nothing is missing
             self._size, self._writer = writer.size, None
             self._why = "the reader of standard output has closed it"
         except OSError as error:

@@ -131,7 +131,7 @@ def check(name: str) -> None:
 
 @contextlib.asynccontextmanager
 async def opened(request: Request, load: Load = load) -> AsyncIterator[Backend]:
-    """Open the request's backend. UnavailableError says in one sentence why that is impossible."""
+    """Open the request's backend. UnavailableError with the reason in one sentence."""
     async with contextlib.AsyncExitStack() as stack:
         if request.backend != AUTO:
             yield await stack.enter_async_context(load(request.backend)(**_arguments(request)))

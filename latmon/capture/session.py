@@ -179,7 +179,7 @@ class Session:
         self._send(mark_command(text))
 
     def _send(self, command: bytes) -> None:
-        with contextlib.suppress(OSError):  # the collector is gone: the feed says so
+        with contextlib.suppress(OSError):  # the collector is gone: the feed's end reports it
             self._socket.send(command)
 
     def failure_reason(self) -> str:
@@ -246,7 +246,7 @@ class Feed:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     async def frames(self) -> AsyncIterator[Frame]:
-        """Yield frames until LatmonError: a live capture has no regular end, and the error says why it ended."""
+        """Yield frames until LatmonError: a live capture has no regular end, and the error is the reason of its end."""
         while (value := await self._next()) is not None:
             if value.get("type") == "window":
                 yield decode_frame(value)

@@ -473,12 +473,12 @@ def _tried(place: Place, shown: str, output: Output) -> Check:
     if code == 0:
         return Check("dtrace", Status.OK, shown)
     if code == _TOO_LONG:
-        remedy = "see what `dtrace -l -n BEGIN` says, or try again when the host is less busy"
+        remedy = "see the error of `dtrace -l -n BEGIN`, or try again when the host is less busy"
         return Check("dtrace", Status.DEGRADED, f"{shown}: it doesn't answer within {SECONDS} s", remedy)
     for words, (what, remedy) in _KNOWN.items():
         if words.lower() in text.lower():
             return Check("dtrace", Status.DEGRADED, f"{shown}: {what}", remedy)
     if place.uid != 0 and (code == 127 or any(one in text.lower() for one in _RIGHTS)):  # noqa: PLR2004 - no sudo
-        return Check("dtrace", Status.DEGRADED, f"{shown}: it needs root, as `privilege` says")
+        return Check("dtrace", Status.DEGRADED, f"{shown}: it needs root: see `privilege`")
     reason = clean(text.strip().rpartition("\n")[2].removeprefix("dtrace: "), 120) or f"exit code {code}"
     return Check("dtrace", Status.DEGRADED, f"{shown}: it can't be used: {reason}")

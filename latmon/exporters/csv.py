@@ -1,8 +1,8 @@
 """CSV exports (RFC 4180, UTF-8): a row per window and series, or with --buckets a row per bucket.
 
-Quantiles are upper bounds of their buckets, as everywhere; one that the counts don't carry is an empty cell.
+Quantiles are upper bounds of their buckets, as everywhere; a quantile of too few I/Os is an empty cell.
 
-A row without a device counts nothing: it says that there was a window, idle or not, or what is missing (`gap: ...`).
+A row without a device counts nothing: it is for a window, idle or not, or for what is missing (`gap: ...`).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _window_note(time: str | None, mono_us: int | None, dt_us: int | None, text:
 
 
 def _note(item: Gap | Mark | DamageNote) -> tuple[str | None, int | None, int | None, str]:
-    """Return time, mono_us, dt_us and text of what is no window."""
+    """Return time, mono_us, dt_us and text of an item that is no window."""
     if isinstance(item, Gap):
         us = round(item.seconds * 1e6)
         return stamp(item.wall + item.seconds), item.mono_us + us, us, f"gap: {item.reason}"

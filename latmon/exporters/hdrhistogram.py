@@ -2,7 +2,7 @@
 
 Values are microseconds. With one significant digit HdrHistogram has 16 parts of an octave, twice ours: each of our
 buckets is two of its own, and no edge is lost. A bucket's I/Os are put where its upper end is, those of the highest
-where the maximum is, so that its quantiles are what latmon says, an upper bound.
+where the maximum is, so that its quantiles are latmon's, an upper bound.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def _facts(one: Outlier) -> dict[str, Any]:
 
 
 def _stage_facts(one: Outlier, part: Piece) -> dict[str, Any]:
-    """Return what a slice of a stage says: the stages whose time is in it, and what that interval is called."""
+    """Return the arguments of a stage's slice: the stages whose time is in it, and the name of that interval."""
     inside = one.includes.get(part.stage, ())
     included = {"includes": list(inside), "interval": called(part.stage, inside).sentence} if inside else {}
     return {"place known": part.placed} | included

@@ -134,12 +134,14 @@ class Source:
         """Return the window without devices that are not selected."""
         if not self.globs:
             return frame
-        traced, still = frame.traced, frame.in_flight
+        traced, in_flight = frame.traced, frame.in_flight
         for found in (frame.histograms, frame.seen, frame.kernel):
             self._names.update(one.device for one in found)
         self._names.update(frame.outstanding)
-        if still is not None:  # counts by age are of all devices, and have no device
-            still = replace(still, oldest=tuple(one for one in still.oldest if self.wants(one.device)), older={})
+        if in_flight is not None:  # counts by age are of all devices, and have no device
+            in_flight = replace(
+                in_flight, oldest=tuple(one for one in in_flight.oldest if self.wants(one.device)), older={}
+            )
         return replace(
             frame,
             **self._wanted(frame, _BY_DEVICE),
@@ -147,7 +149,7 @@ class Source:
             traced=replace(traced, **self._wanted(traced, _TRACED_BY_DEVICE)),
             devices=tuple(one for one in frame.devices if self.wants(one.name)),
             removed=tuple(name for name in frame.removed if self.wants(name)),
-            in_flight=still,
+            in_flight=in_flight,
         )
 
     def _wanted(self, value: Frame | Traced, names: Iterable[str]) -> dict[str, Any]:

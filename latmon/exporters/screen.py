@@ -3,7 +3,7 @@
 Version 2 by default: every player since 2017 plays it, version 3 needs asciinema 3. Where a line changed, the cells
 that did are written again, in xterm's 256 colours; at most MAX_RATE pictures a second, however fast it runs.
 
-The last line, where the TUI has its keys, says when it was and where it is from.
+The last line, where the TUI has its keys, has the time and the source.
 
 A cell is a fixed part of the picture: every run of text is stretched to its cells, whatever the viewer's font, and full
 blocks are rectangles, so that heat maps have no seams.

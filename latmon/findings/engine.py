@@ -48,7 +48,7 @@ def evaluate_rules(facts: Facts, settings: Settings, failed: MutableMapping[str,
 def _evaluate(rule: Rule, facts: Facts, settings: Settings, failed: MutableMapping[str, str]) -> tuple[Finding, ...]:
     try:
         return tuple(rule.evaluate(facts, settings.of(rule)))
-    except Exception as error:  # noqa: BLE001 - it reads whatever a recording holds; a mistake here must end no capture
+    except Exception as error:  # noqa: BLE001 - a recording may have any value; a mistake here must end no capture
         failed.setdefault(rule.id, " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR].rstrip(": "))
         return ()
 
@@ -215,7 +215,7 @@ class RuleEngine:
             pass
 
     def _slot_of(self, mono_us: int, frame: Frame) -> int:
-        """Return the number of the block that holds this time; half a frame early, because clocks jitter."""
+        """Return the number of the block at this time; half a frame early, because clocks jitter."""
         return (mono_us + frame.dt_us // 2 - self.origin.start_mono_us) // BLOCK_US
 
     def _start_over(self, other_boot: bool) -> Iterator[None]:

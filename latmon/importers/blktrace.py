@@ -5,7 +5,7 @@ for the request that begins at its sector, other Qs are merges and have no time 
 and the last one counts. A completion of some sectors leaves the request outstanding with the sectors after them.
 Flushes without a sector can't be distinguished: they are left out and counted.
 
-ftrace: `--key FIELD` says which A belongs to which B: a `name=value` of the line, or cpu, pid, comm, dev, sector.
+ftrace: `--key FIELD` decides which A belongs to which B: a `name=value` of the line, or cpu, pid, comm, dev, sector.
 Without it the oldest waiting A is taken.
 """
 
@@ -101,7 +101,7 @@ class _Trace:
     skipped: int = 0
     """Sequence numbers that are absent: blkparse -a and grep leave out lines, too."""
     is_over: bool = False
-    """blkparse's summary has come: what follows is of another run."""
+    """Whether blkparse's summary was read: the next lines are of another run."""
     sequence: dict[tuple[str, str], int] = field(default_factory=dict)
     """The last number of each device and CPU."""
 
@@ -119,7 +119,7 @@ class _Trace:
             yield from self._completed(at, found, key, ns)
         elif action == "D" and key in self.open:
             request = self.open[key]
-            # merges make it longer, a retry after a partial completion has what is left of it
+            # merges make it longer, a retry after a partial completion has the rest of it
             request.sectors += max(0, sectors - request.left)
             request.issued, request.left = ns, max(sectors, request.left)
         elif len(self.open) < IN_FLIGHT:

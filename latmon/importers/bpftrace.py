@@ -2,7 +2,7 @@
 
 K, M, G are powers of 1024, as bpftrace means them. A time() line before a table is its time of day.
 
-0.17 has no edges above 2^31 and says [-2147483648, 0] there: that is 2^31 or more. Numbers may be quoted.
+0.17 has no edges above 2^31 and prints [-2147483648, 0] there: that is 2^31 or more. Numbers may be quoted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _OpenMap:
     title: str
     rows: list[Row] = field(default_factory=list)
     torn: int = 0
-    """The first line of it that begins like a row and is none."""
+    """The first line that begins like a row and can't be decoded; 0: none."""
 
 
 def sniff_text(head: str) -> bool:

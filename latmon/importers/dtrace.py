@@ -49,7 +49,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """A line that is none of a distribution or scalar."""
+    """A line that is part of no distribution and no scalar."""
 
     text: str
     line: int = field(default=0, compare=False)

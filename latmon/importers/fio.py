@@ -1,7 +1,7 @@
 """Importer of fio --output-format=json+: latency bins of each job and direction.
 
-A bin is named by its middle and 1.6 % wide, finer than ours, and goes where its last value does. `lat` holds more than
-`clat` (the submission), and is taken where it has bins. Jobs of one name are one device: fio doesn't say which disk.
+A bin is named by its middle and 1.6 % wide, finer than ours, and goes where its last value does. `lat` includes the
+submission, which `clat` doesn't, and is taken where it has bins. Jobs of one name are one device: fio names no disk.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _histogram(reported: Mapping[str, Any]) -> Histogram | None:
             raise RecordingError("a bin of this output of fio is no pair of numbers")
         last = _last(ns)
         if most is not None and 2 * ns - last <= most + 1 and (ns == highest or most < last):
-            last = most  # the highest bin holds the maximum, and fio's very last one has no end
+            last = most  # the highest bin contains the maximum, and fio's very last one has no end
         index = bucket_index(last // 1000)
         counts[index] = counts.get(index, 0) + count
     number = sum(counts.values())

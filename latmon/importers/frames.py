@@ -91,7 +91,7 @@ class Built:
     origin: Origin | None = None
     """Origin in latmon's own lines."""
     measured: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Stage -> the stages that it includes, as latmon's own buckets say."""
+    """Stage -> the stages that it includes, from latmon's own buckets."""
 
 
 def windows(found: Iterable[Found], options: ImportOptions, names: SeriesNames, left: Sequence[int] = ()) -> Built:

@@ -1,6 +1,6 @@
 """Importers of iostat of Linux (text and JSON), Solaris and illumos: rates and means, no distribution.
 
-Columns are found by name, so versions don't matter; bytes are in kB, MB or sectors of 512 bytes, as the head says.
+Columns are found by name, so versions don't matter; bytes are in kB, MB or sectors of 512 bytes, by the head.
 Counts are rates times the interval, rounded. Without -x reads and writes are counted together (op `other`) and nothing
 is timed. Solaris times reads and writes together and reports the wait (wait, wsvc_t) apart from the service (actv,
 asvc_t).
@@ -45,11 +45,11 @@ _TOTALS = tuple(
 )
 _MOST_RATES = 64
 _JITTER = 0.03
-"""An interval is so much shorter or longer than what was asked for."""
+"""Share by which a real interval may differ from the requested one."""
 _CHANCE = 0.05
-"""Below it rates that fit an interval by chance are not believed to."""
+"""Below it rates may fit an interval by chance."""
 _LONGER = 2
-"""Times the interval: a report of this length is none of its intervals."""
+"""A report of so many times the interval is no interval of the run."""
 
 
 def kept_reports(

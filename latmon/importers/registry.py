@@ -162,7 +162,7 @@ class Read:
         return EXIT_INCOMPLETE if incomplete else EXIT_DONE
 
     def frames(self) -> Iterator[Frame]:
-        """Yield the recording's frames; the first one says what of the text is not in it."""
+        """Yield the recording's frames; the first one has a notice of the text that was left out."""
         missed = f"{self.undecoded:,} lines of {len(self.lines):,} were not understood or left out"
         notice = "; ".join((f"imported from {self.name}: {missed}", *self.unknown))
         for seq, frame in enumerate(frames(self.built, self.options)):
@@ -319,7 +319,7 @@ def _includes(stage: str, tools: set[str]) -> tuple[str, ...]:
 
 
 def _assumed(read: Read) -> list[str]:
-    """Return sentences on what the text doesn't say."""
+    """Return sentences on values that the text lacks."""
     built, names, options = read.built, read.names, read.options
     sentences = [f"unit {unit} by {where or 'the format'}" for where, unit in built.units.items()][:SHOWN]
     sentences += list(names.assumed.values())[:SHOWN]

@@ -49,7 +49,7 @@ def read(path: Path) -> bytes:
 
 
 def lines(raw: bytes, name: str) -> list[str]:
-    """Return the lines without their ends; RecordingError for what is no text or has too many."""
+    """Return the lines without their ends; RecordingError for binary data or too many lines."""
     if raw.startswith(_GZIP):
         raise RecordingError(f"{name} is compressed: unpack it with gunzip; a recording of latmon needs no import")
     if raw.startswith(_UTF16):
@@ -83,7 +83,7 @@ MAX_KEPT_ROWS = 8_000
 
 def keep(built: Built) -> None:
     """Add tables that the scale can't represent to `built.kept`, and a notice to the window of each."""
-    reported: set[tuple[Series, str]] = set()  # once of each series: a day of windows has the same to say
+    reported: set[tuple[Series, str]] = set()  # once of each series: a day of windows has the same losses
     for seq, window in enumerate(built.windows):
         for placed in (*window.tables.values(), *window.aside, *window.at_issue):
             lost = buckets.lost(placed.table, placed.ranges, buckets.bits_of(placed.ranges)) if placed.ranges else ""

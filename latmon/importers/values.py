@@ -47,7 +47,7 @@ class ImportedTable:
     """hist, lhist, quantize, ..."""
     rows: tuple[Row, ...]
     unit: str = ""
-    """One of UNITS; empty if nothing in the text says it."""
+    """One of UNITS; empty if the text names none."""
     unit_from: str = ""
     series: Series | None = None
     """Empty: by the title."""
@@ -100,7 +100,7 @@ class Whole:
     where: TextSpan
     frame: Frame
     measured: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Stage of the always-on probe -> the stages that it includes, where the text says that."""
+    """Stage of the always-on probe -> the stages that it includes, where the text has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class ImportedHeader:
 
 @dataclass(frozen=True, slots=True)
 class TimeLine:
-    """Line with the time of what follows, or the begin of another run."""
+    """Line with the time of the next values, or the begin of another run."""
 
     where: TextSpan
     run: str = ""
@@ -288,7 +288,7 @@ class SeriesNames:
         self._asked = options
         self._addresses: dict[str, str] = {}
         self.assumed: dict[str, str] = {}
-        """Key -> what it was taken for."""
+        """Key -> its meaning."""
 
     def series(self, title: str) -> Series:
         """Return the series of a table by its title."""

@@ -1,7 +1,7 @@
 """Importer of vscsiStats of ESX: its histograms of latency and outstanding I/Os.
 
 A bucket's limit is its upper end, inclusive; latency is in microseconds. Maximum, minimum and mean are printed exactly
-and kept as they are. `latency of IOs` holds reads and writes: it is left out where both have histograms of their own.
+and kept as they are. `latency of IOs` is of reads and writes: it is left out where both have histograms of their own.
 Lengths, distances and arrivals are no latency and are named.
 """
 
@@ -49,7 +49,7 @@ class _OpenHistogram:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether its rows have as many as its count says; True without a count."""
+        """Return whether its rows add up to its count; True without a count."""
         count = sum(row.count for row in self.rows)
         return not self.damaged and self.printed.get("count", count) == count
 

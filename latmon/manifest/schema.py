@@ -227,5 +227,5 @@ class Checks:
         if not isinstance(value, list):
             raise self.fail(where, "must be a list")
         if at_most is not None and len(value) > at_most:
-            raise self.fail(where, f"must hold at most {at_most}")
+            raise self.fail(where, f"must have at most {at_most}")
         return tuple(self.text(each, where) for each in value)

@@ -7,7 +7,7 @@
 - latmon.views, latmon.report, latmon.findings, latmon.diff and latmon.exporters read frames and those sums.
 
 A frame contains raw measurements only. Quantiles, shares and findings are computed by its readers, so that a new rule
-also works on old recordings. Times are integer microseconds unless a name says otherwise. Strings contain no control
+also works on old recordings. Times are integer microseconds unless a name has another unit. Strings contain no control
 characters.
 """
 

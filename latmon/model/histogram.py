@@ -3,7 +3,7 @@
 Bucket index of v microseconds, with e = floor(log2 v):
 v for v < 2^k, else ((e - k + 1) << k) + ((v >> (e - k)) & (2^k - 1)).
 So values below 16 us have a bucket of their own and above it a bucket is at most 12.5 % wide. Values are clamped at
-2^32 - 1 us (71 min); the bucket that holds the clamp, TOP, means "or more". The probes compute the same index in the
+2^32 - 1 us (71 min); the bucket of the clamp, TOP, means "or more". The probes compute the same index in the
 kernel.
 """
 
@@ -126,7 +126,7 @@ class Histogram:
             return f"a sum of {self.sum} us, and its buckets allow {least} to {most}"
         low, high = _values(self.buckets[-1][0], self.bits, coarse=coarse) if self.buckets else (0, 0)
         if self.max is not None and not low <= self.max <= high:
-            return f"a maximum of {self.max} us, and its highest bucket holds {low} to {high}"
+            return f"a maximum of {self.max} us, and its highest bucket is {low} to {high}"
         return ""
 
     def coarsen(self, bits: int) -> Histogram:

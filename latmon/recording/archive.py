@@ -30,7 +30,7 @@ LETTERS: Mapping[str, str] = MappingProxyType(
 STEP_S = 0.5
 """Difference of wall clock and monotonic clock in a frame from which on the former was set."""
 _KINDS = MappingProxyType({"probe-restart": "restart", "suspended": "suspended"})
-_SAID = MappingProxyType(
+_NOTES = MappingProxyType(
     {
         "restart": "the probe was restarted",
         "suspended": "the host was suspended",
@@ -65,7 +65,7 @@ def moments(frame: Frame, before: Before | None) -> Iterator[TimelineEvent]:
         yield TimelineEvent("mark", one.mono_us, one.wall, f"mark: {one.text}", one.changed)
     if frame.gap:
         kind = _KINDS.get(frame.gap, "gap")
-        yield _here(frame, kind, _SAID.get(kind) or _SAID.get(frame.gap, f"gap: {frame.gap}"))
+        yield _here(frame, kind, _NOTES.get(kind) or _NOTES.get(frame.gap, f"gap: {frame.gap}"))
     if frame.late:
         yield _here(frame, "late", f"read late: one window of {show_duration(frame.dt_us // 100_000 * 100_000)}")
     if before is not None:

@@ -1,7 +1,7 @@
 """Field tables: one table per kind of record gives its encoder, its decoder and its validation.
 
 A RecordCodec is for JSON objects and a RowDecoder for JSON lists. A value that is at its default is left out of an
-object. Keys without a field and cells behind the last one of a row are ignored, because a later version may add them.
+object. Unknown keys, and cells after the last known one of a row, are ignored: a later version may add them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Read = Callable[[Any, str], Any]
 """Check of a JSON value and its key: returns the decoded value, or raises RecordingError with the key."""
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
 OWN = object()
-"""Default of a field that is left to the constructor: of one that may change."""
+"""Default of a field that the constructor sets, because the value is mutable."""
 T = TypeVar("T")
 
 
@@ -100,7 +100,7 @@ class RecordCodec(Generic[T]):
         return line
 
     def decode(self, line: Json) -> T:
-        """Return the value of an object; RecordingError naming the key of what is no such value."""
+        """Return the value of an object; RecordingError names the key of a wrong value."""
         values = self._defaults.copy()
         readers = self._readers
         for key, value in line.items():
@@ -113,7 +113,7 @@ class RecordCodec(Generic[T]):
         return self._make(**values)
 
     def read(self, value: Any, key: str) -> T:
-        """Return the value of what should be an object."""
+        """Return the value of an object; RecordingError for anything else."""
         return self.decode(validate.mapping(value, key))
 
     def entry(self, value: Any, key: str) -> T:

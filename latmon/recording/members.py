@@ -7,7 +7,7 @@ skips members by their length without decompressing them, and finds the next mem
 `Places` indexes the members from the file's begin on for as long as there is no damage and time goes forward. Members
 after those are read one by one. Entries stay valid, because a recording only grows.
 
-`zcat FILE | gzip` makes a repacked file. Readers refuse it, because nothing in it says where a second begins; a repair
+`zcat FILE | gzip` makes a repacked file. Readers refuse it, because it doesn't record where a second begins; a repair
 makes a recording of it.
 """
 
@@ -43,7 +43,7 @@ _NOTE_LENGTH = 20
 _NO_OS = 255
 _GZIP = 31
 _LEVEL = 6
-"""Level 1 is 20 % larger, 9 no smaller. Z_FILTERED takes 3 % off: what repeats by chance in numbers isn't worth it."""
+"""Level 1 is 20 % larger, 9 no smaller. Z_FILTERED saves 3 %: it ignores short matches, mere chance in numbers."""
 
 
 class MemberHead(NamedTuple):
@@ -92,7 +92,7 @@ def head_of(start: bytes) -> MemberHead | None:
 
 
 def unpack(member: bytes) -> bytes:
-    """Return a member's text; RecordingError when it isn't what was packed, or too much of it."""
+    """Return a member's text; RecordingError for a wrong checksum or more than MAX_TEXT."""
     gunzip = zlib.decompressobj(_GZIP)
     try:
         text = gunzip.decompress(member, MAX_TEXT)
@@ -117,7 +117,7 @@ class MemberPart:
 
 
 class Members:
-    """Members of a file in their order, whatever lies between them; `note` is called for every damage."""
+    """Members of a file in their order; anything between them is damage, for which `note` is called."""
 
     def __init__(self, file: BinaryIO, note: Callable[[str], None], patience: int = _MAX_WASTE) -> None:
         self._file, self._note, self._patience = file, note, patience
@@ -257,7 +257,7 @@ def is_written(file: BinaryIO) -> bool:
 _MAGIC = b"\x1f\x8b"
 _PIECE = 256 * 1024
 MAX_LONG = 64
-"""Lines too long to be ours before it is given up: a bomb has nothing else."""
+"""Lines longer than any of latmon's after which a file is given up: a bomb has only such lines."""
 
 
 def is_repacked(file: BinaryIO) -> bool:

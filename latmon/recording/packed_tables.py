@@ -4,7 +4,7 @@ A line has hundreds of histograms and a recording thousands of lines, and a chec
 JSON. So everything is checked at once, over all numbers. A line that fails is read again one by one, for the message:
 None from `histograms` or `completed` doesn't mean damage. Series and bucket orders that passed are remembered.
 
-A table is one object, because hundreds of objects per line cost more than all else: `rows` says what each histogram is
+A table is one object, because hundreds of objects per line cost more than all else: `rows` identifies each histogram
 about, `b` has their bucket numbers, 256 x row + bucket, each less the one before it, `n` the counts of these, `sum` and
 `max` a number per row, -1 where it isn't known.
 """
@@ -49,7 +49,7 @@ _rising: set[bytes] = set()
 
 
 def remember(found: Collection[Series | Flow]) -> None:
-    """Remember keys that passed every check, for the next lines. Only clean ones: they are the same in JSON."""
+    """Cache keys that passed every check, for the next lines; only clean ones, which are the same in JSON."""
     for one in found:
         if not all(map(is_clean, one)):
             continue
@@ -66,7 +66,7 @@ def totals_alone(line: bytes) -> bytes:
     """
     begin = line.find(b'"h":[{"m":"')
     end = line.find(b"]}]", begin)
-    if begin < 0 or end < 0 or b"\\" in line:  # without one no text holds a quote, so that what is cut is whole
+    if begin < 0 or end < 0 or b"\\" in line:  # without one no text contains a quote, so that the cut is right
         return line
     begin += len(b'"h":[{')
     reported = line[begin : end + 1]
@@ -167,7 +167,7 @@ _Kept = TypeVar("_Kept", dict[tuple[str, ...], Series], dict[tuple[str, ...], Fl
 
 
 def _room(kept: _Kept) -> _Kept:
-    """Clear what is remembered when it is full; what comes again is remembered again."""
+    """Clear a full cache; keys that come again are cached again."""
     if len(kept) >= MAX_KNOWN:
         kept.clear()
     return kept

@@ -36,7 +36,7 @@ class _Nameless:
 
 
 def is_nameless(recording: Recording) -> bool:
-    """Return whether its header is lost; that of a repaired copy says that nothing is known."""
+    """Return whether its header is lost; in a repaired copy the header has no values."""
     origin = recording.origin
     return recording.headless or (origin.backend, origin.host) == (UNKNOWN, UNKNOWN)
 
@@ -94,7 +94,7 @@ def _known(recording: Recording) -> _Nameless | None:
 KEY = "part"
 Kind = TypeVar("Kind", bound=Item | Minute)
 MAX_PARTS = 1_000
-"""Read as one: nearly three years of days."""
+"""Most parts of one capture: nearly three years of days."""
 CONTINUED = "continued in "
 """Begins the reason of the end line of every part but the last."""
 _SUFFIXES = (".latmon.jsonl.gz", ".jsonl.gz", ".gz")
@@ -130,7 +130,7 @@ _PART = RecordCodec(
 
 
 def part_of(origin: Origin) -> CapturePart | None:
-    """Return the part that this origin begins; None for a recording that is none, or whose key makes no sense."""
+    """Return the part that this origin begins; None for a recording without the key, or with a wrong one."""
     reported = origin.extra.get(KEY)
     if not isinstance(reported, dict):
         return None
@@ -147,7 +147,7 @@ def open_parts(paths: Sequence[Path]) -> Recording | Parts:
         raise RecordingError("there is no recording to read")
     if len(paths) > MAX_PARTS:
         raise RecordingError(f"{len(paths)} recordings are more than the {MAX_PARTS} that can be read as one")
-    # a latmon that is killed as it begins a part leaves it empty, and nothing is lost
+    # empty: latmon was killed as it began the part, and nothing is lost
     begun = [path for path in paths if not _is_empty(path)] or paths
     opened = [open_recording(path) for path in begun]
     return opened[0] if len(opened) == 1 else Parts(opened)
@@ -268,7 +268,7 @@ class _Joined:
         self._series: set[Any] = set()
 
     def take(self, item: Item | Minute) -> None:
-        """Raise RecordingError if a reader of all parts could not bear this one."""
+        """Raise RecordingError if this part exceeds the limits of a reader of all parts."""
         if isinstance(item, End):
             self.windows += item.windows
         if not isinstance(item, Frame | Minute):

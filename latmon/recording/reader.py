@@ -30,7 +30,7 @@ from latmon.support.errors import RecordingError, TooManyError
 from latmon.support.streams import named
 
 MAX_AHEAD = 1024
-"""Members that are looked at for one roll-up: a minute has 60 of them."""
+"""Most members of one roll-up: a minute has 60 of them."""
 
 
 MIN_WINDOW_US = 1000
@@ -46,7 +46,7 @@ class Period(NamedTuple):
     first_us: int = 0
     fewest: int = 0
     most: int = 0
-    """Windows that its members may hold, by their heads."""
+    """The most windows of its members, by their heads."""
     part: MemberPart | None = None
     """The roll-up itself."""
 
@@ -60,12 +60,12 @@ def units(members: Members, begin: int, until_us: int | None) -> Iterator[Member
         for part in members.parts(0, until_us, begin=at, end=stop):
             yield part
             at = part.end
-        if at < stop:  # what comes is later than what was asked for
+        if at < stop:  # the rest is later than the requested time
             return
         if found.roll_up and at == stop:
             part = next(members.parts(begin=found.roll_up, end=found.end))
             yield found._replace(part=part)
-            at = part.end  # where its head lies about its length that is where the next one begins
+            at = part.end  # with a wrong length in its head: the begin of the next one
 
 
 def _ahead(members: Members, begin: int, until_us: int | None) -> Period:
@@ -84,7 +84,7 @@ def _ahead(members: Members, begin: int, until_us: int | None) -> Period:
             if fits and (until_us is None or last_us <= until_us):
                 return Period(at + head.length, behind, at, first_us, fewest - before, most - most_before)
             return Period(at + head.length)
-        if head.first_us <= last_us:  # no minute goes back in time
+        if head.first_us <= last_us:  # time goes back: a minute ends before it
             firsts.clear()
         firsts[at], last_us = (head.first_us, fewest, most), head.last_us
         span_us = head.last_us - head.first_us
@@ -174,7 +174,7 @@ class SummedReading:
             self._note(f"behind {position.mono_us} us: {damage}; its windows are read")
             return None
         hole_us = found.mono_us - found.dt_us - position.mono_us
-        return found if abs(hole_us) <= found.first_dt_us // 2 else None  # it says nothing of what waited in a hole
+        return found if abs(hole_us) <= found.first_dt_us // 2 else None  # a sum has no I/Os that waited in a hole
 
 
 def lying_in(items: Iterable[T], since_us: int, until_us: int | None) -> Iterator[T]:
@@ -196,7 +196,7 @@ def lying_in(items: Iterable[T], since_us: int, until_us: int | None) -> Iterato
 
 def _why_implausible(found: Minute, period: Period) -> str:
     """Return why a roll-up can't be of its windows; empty if it can."""
-    # a sum of windows begins and ends where their members do, and counts as many as these may hold
+    # a sum of windows begins and ends where their members do, and counts as many as these may have
     begins = found.mono_us - found.dt_us + found.first_dt_us == period.first_us
     counts = period.fewest <= found.windows <= period.most
     head = period.part.head if period.part else None
@@ -215,7 +215,7 @@ def _devices(minute: Minute) -> set[str]:
 UNCLOSED = "ended without a closing line (killed?)"
 MAX_NOTES = 100
 MAX_BEFORE_HEADER = 20
-"""Damaged places before anything readable: a file that begins like that is none of ours."""
+"""Damaged places before the first readable member; a file with more is no recording."""
 MAX_LINES = 100_000
 """Lines of one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
 _DECODERS: dict[str, Callable[[validate.Json], Item]] = {

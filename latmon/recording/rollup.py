@@ -68,8 +68,8 @@ class MinuteAgesSum:
     def add(self, frame: Frame, waiting: Waiting) -> None:
         """Add the next frame, which `waiting` already has."""
         first_us = self._first_us = self._first_us or frame.mono_us
-        still = frame.in_flight
-        self._probes.add(None if still is None else still.since_us)
+        in_flight = frame.in_flight
+        self._probes.add(None if in_flight is None else in_flight.since_us)
         for name, now in frame.outstanding.items():
             self._fewest[name] = min(self._fewest.get(name, now.known), now.known)
         rows = waiting.ages.oldest
@@ -81,7 +81,7 @@ class MinuteAgesSum:
         }
         for row in reversed(rows):
             if row.at_least and frame.mono_us - row.age_us < first_us:
-                self._exact = self._exact and not _is_followed(row.device, still)
+                self._exact = self._exact and not _is_followed(row.device, in_flight)
                 continue
             had = self._longest.get(row.device)
             if had is None or row.age_us >= had.row.age_us:
@@ -106,8 +106,10 @@ class MinuteAgesSum:
                 self._carried[name] = CarriedOver(frame.mono_us, frame.wall, followed)
 
 
-def _is_followed(device: str, still: StillInFlight | None) -> bool:
-    return still is not None and (still.follows(device) or any(one.device == device for one in still.oldest))
+def _is_followed(device: str, in_flight: StillInFlight | None) -> bool:
+    return in_flight is not None and (
+        in_flight.follows(device) or any(one.device == device for one in in_flight.oldest)
+    )
 
 
 MINUTE_US = 60_000_000
@@ -189,7 +191,7 @@ MAX_DEPTHS = 65_536
 """Different depths of one device in a minute."""
 _NONE_SEEN = Completed(0, 0)
 SKEW = 1000
-"""I/Os that complete while a probe prints one table behind the other, of those there are in a minute."""
+"""Most I/Os of a minute that complete between two tables which a probe prints one after the other."""
 _UNKNOWN = -1
 _PAIR, _TRIPLE = 2, 3
 _ORDER_CELLS = tuple(one.name for one in dataclasses.fields(LbaOrder))
@@ -197,14 +199,14 @@ T = TypeVar("T")
 
 
 def roll_up(sums: MinuteSums) -> bytes | None:
-    """Return the line of a minute's windows; None if they are no plain minute or the line would read back different."""
+    """Return the line of a minute's windows; None if they are no plain minute, or if it would not decode to them."""
     minute = sums.minute()
     if minute is None:
         return None
     try:
         line = to_bytes(encode_minute(minute))
         back = decode_minute(validate.parse(line))
-    except (RecordingError, ValueError):  # sums beyond what a line may hold
+    except (RecordingError, ValueError):  # sums above a line's limits
         return None
     if why_implausible(minute):
         return None

@@ -49,7 +49,7 @@ class Limits:
 
     @property
     def length_us(self) -> int:
-        """Return the longest time of a part: what is kept for an hour must not be in a part of a day."""
+        """Return the longest time of a part: with --keep 1h a part of a day would be too long."""
         return DAY_US if self.keep_us is None else min(DAY_US, self.keep_us)
 
 
@@ -68,7 +68,7 @@ class _Finished:
         """Return whether another program unlinked it, so that closing it frees its bytes."""
         try:
             return self.descriptor >= 0 and not os.fstat(self.descriptor).st_nlink
-        except OSError:  # a server that doesn't know it any more
+        except OSError:  # a file server without the file
             return False
 
     def release(self) -> None:
@@ -84,7 +84,7 @@ class _Finished:
 
 
 class Rotation:
-    """Writer of parts with a Writer's methods. `trouble` says why nothing is written, `refusal` why parts stay."""
+    """Writer of parts with a Writer's methods. `trouble`: why nothing is written; `refusal`: why parts stay."""
 
     def __init__(self, first: Path, origin: Origin, limits: Limits) -> None:
         self._first, self._origin, self._limits = first, origin, limits
@@ -178,7 +178,7 @@ class Rotation:
         self._began_us = None
 
     def _finish(self, old: Writer, path: Path, reason: str) -> None:
-        """Close a part whose windows are written, and keep hold of it where it may have to go one day."""
+        """Close a part whose windows are written; keep it open where it may be unlinked later."""
         kept, size = -1, old.size
         closed: tuple[int, ...] = ()
         with contextlib.suppress(OSError):  # its windows are there; one without a descriptor stays
@@ -215,7 +215,7 @@ class Rotation:
         return Writer.create(path, as_part(origin, part), redact=self._limits.redact)
 
     def _retire(self, now_us: int) -> None:
-        """Unlink what is too old, and the oldest while the next member might not fit."""
+        """Unlink parts that are too old, and the oldest part while the next member might not fit."""
         for one in [one for one in self._finished if one.is_gone]:
             one.release()
             self._finished.remove(one)

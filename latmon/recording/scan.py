@@ -30,7 +30,7 @@ from latmon.recording.writer import FLUSH_US, Rolling
 from latmon.support.errors import RecordingError, TooManyError
 from latmon.support.text import clean
 
-WRONG = "the roll-up of a minute is not the sum of its windows: reports that trust it would be wrong"
+WRONG = "the roll-up of a minute is not the sum of its windows: reports that use it would be wrong"
 
 
 class RollUpCheck:
@@ -68,17 +68,17 @@ def _same(written: MemberPart, made: bytes) -> bool:
 
 
 def _with_length(written: MemberPart, length: int) -> object:
-    """Return its head as if it were as long as the one made now: a later version's line may have more keys."""
+    """Return its head with the length of the one made now: a later version's line may have more keys."""
     return None if written.head is None else written.head._replace(length=length)
 
 
 _PATIENCE = 128 * 1024 * 1024
 _LOOKS = 2
-"""Times that a damaged file is read at most, beside `_PATIENCE`: heads that lie about their length are read in vain."""
+"""Most readings of all of a damaged file, beside `_PATIENCE` bytes: each head with a wrong length costs a search."""
 _MEMBER_BYTES = 4 * 1024 * 1024
-"""A writer writes at the latest then: what is longer has no roll-up."""
+"""The longest member of a writer: a longer text has no roll-up."""
 _HOUR_US = 3_600_000_000
-"""A damaged head's stamps are not covered by any sum: a longer loss is not believed."""
+"""A damaged head's stamps are not covered by any sum: a longer loss is ignored."""
 _JITTER_US = 1000
 _TO = ", to byte "
 HEADLESS = "its header can't be read: host and stages are unknown"
@@ -104,7 +104,7 @@ class Damage:
     mono_us: int = 0
     wall: float = 0.0
     mild: bool = False
-    """Nothing that was whole is lost by it."""
+    """Whether the damage lost no readable line."""
     line: int = 0
     """Number of the line in the member at that place; 0: the whole member."""
 

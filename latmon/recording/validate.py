@@ -30,7 +30,7 @@ MAX_DEPTH = 8
 MAX_WALL = 253_402_300_799.0
 """The last second of the year 9999, the last year that Python's datetime represents."""
 MAX_SPAN_US = 100 * 365 * 86_400_000_000
-"""A window's length: an imported table may hold what was counted since a boot years ago."""
+"""A window's length: an imported table may be of all time since a boot years ago."""
 Json = Mapping[str, Any]
 
 
@@ -193,7 +193,7 @@ MAX_KINDS = 512
 MAX_SERIES = 65_536
 """Series of one recording: a reader's memory grows with their number. Threads have a limit of their own."""
 MAX_THREADS, THREADS_PER_WINDOW = 65_536, 256
-"""Threads of one recording, and more for each of its windows. A tracer's maps are never cleared and hold 65,536 keys at
+"""Threads of one recording, and more for each of its windows. A tracer's maps are never cleared and have 65,536 keys at
 most, so only a tracer that is started again can name more threads than that."""
 
 
@@ -216,7 +216,7 @@ class ReadPosition:
 
 
 def enter(origin: Origin, position: ReadPosition) -> None:
-    """Note a header. RecordingError when it is of another host or boot: what follows it is left out.
+    """Note a header. RecordingError when it is of another host or boot: the rest is left out.
 
     The header of a repaired copy whose own was lost names no host.
     """
@@ -230,9 +230,9 @@ def enter(origin: Origin, position: ReadPosition) -> None:
 
 
 def admit(frame: Frame, position: ReadPosition, also: Iterable[str] = ()) -> None:
-    """Raise RecordingError for a window that goes back in time, TooManyError where a recording names too much.
+    """Raise RecordingError for a window that goes back in time, TooManyError where a recording has too many names.
 
-    `also`: what else is named beside the frame.
+    `also`: further names, of a roll-up.
     """
     if frame.mono_us <= position.mono_us:
         raise RecordingError("a window goes back in time and is left out")

@@ -84,7 +84,7 @@ _MAX_ASIDES = 100
 
 
 class Writer:
-    """Writer of one file. `trouble` says why nothing is written at the moment; empty while all is well."""
+    """Writer of one file. `trouble`: why nothing is written at the moment; empty otherwise."""
 
     def __init__(self, descriptor: int, path: Path, *, redact: bool = False) -> None:
         self._descriptor, self._path = descriptor, path
@@ -234,7 +234,7 @@ class Writer:
                 raise streams.StdoutError(error.errno, error.strerror) from None
 
     def _write(self, member: bytes) -> bool:
-        """Put a member at the end, whole or not at all; `trouble` says why not.
+        """Put a member at the end, whole or not at all; `trouble`: why not.
 
         OSError of standard output: what went into a pipe can't be taken back.
         """
@@ -294,7 +294,7 @@ def private_device(device: Device) -> Device:
 
 
 def private_frame(frame: Frame) -> Frame:
-    """Return a frame without programs' names and pids; its wake-ups say which threads are the kernel's."""
+    """Return a frame without programs' names and pids; its wake-ups still mark the kernel's threads."""
     kernel = frozenset(one.thread.comm for one in frame.wakeups if one.thread.kernel)
     return replace(
         frame,
@@ -305,11 +305,11 @@ def private_frame(frame: Frame) -> Frame:
     )
 
 
-def _in_flight(still: StillInFlight | None) -> StillInFlight | None:
-    if still is None:
+def _in_flight(in_flight: StillInFlight | None) -> StillInFlight | None:
+    if in_flight is None:
         return None
-    oldest = (one._replace(pid=None, comm=REDACTED if one.comm else "") for one in still.oldest)
-    return replace(still, oldest=tuple(oldest))
+    oldest = (one._replace(pid=None, comm=REDACTED if one.comm else "") for one in in_flight.oldest)
+    return replace(in_flight, oldest=tuple(oldest))
 
 
 def _outlier(one: Outlier, kernel: frozenset[str]) -> Outlier:

@@ -253,7 +253,7 @@ def _where(finding: Finding) -> dict[str, Any]:
 
 
 def _step(step: Step) -> dict[str, Any]:
-    """Return the step: `text` has the commands, `what` is without them, and each says whether it was run here."""
+    """Return the step: `text` has the commands, `what` is without them; each command has whether it was run here."""
     commands = [{"line": line, "ran": ran(line)} for line in step.commands]
     apart = {"what": step.what, "commands": commands} if commands else {}
     return {"text": step.text, "risk": step.risk} | apart

@@ -1,6 +1,6 @@
 """Every error that latmon reports, each with its exit code. A message is one sentence that names the remedy.
 
-Owns the exit codes (ARCHITECTURE.md, the command line). Knows neither where they are raised nor how they are printed.
+Exit codes: docs/CLI.md. The errors know neither where they are raised nor how they are printed.
 """
 
 from __future__ import annotations

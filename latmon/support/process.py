@@ -74,7 +74,7 @@ class _Life:
 class Family:
     """The processes of one latmon: its own, the probe tool's, and all that these start.
 
-    `refresh` samples them; a process that lives between two samples stays unknown. Times are CLOCK_MONOTONIC, us.
+    `refresh` samples them; a process that is gone before the next sample stays unknown. Times are CLOCK_MONOTONIC, us.
     """
 
     def __init__(

@@ -169,7 +169,7 @@ class Progress:
         try:
             sys.stderr.write("\r" + line.ljust(self._shown) + ("" if line else "\r"))
             sys.stderr.flush()
-        except OSError:  # the terminal is gone; the task is not
+        except OSError:  # the terminal is gone; the task goes on
             self._is_live = False
         self._shown = len(line)
 

@@ -31,7 +31,7 @@ _FULL = ("truecolor", "256")
 _STAGES = tuple(one.colour for one in FACTS)
 _LETTERS = tuple(f"letter{number}" for number in range(1, len(FACTS) + 1))
 _BRIGHT = 8
-"""Number of the first bright colour of ANSI. With 8 colours bold stands for bright, as terminfo has it."""
+"""Number of the first bright colour of ANSI. With 8 colours bold replaces bright, as terminfo has it."""
 _PLAIN = {
     "text": Style(),
     "dim": Style(),

@@ -216,7 +216,7 @@ class TerminalDriver(LinuxDriver):
         self._app.refresh(layout=True)
 
     def _take_back(self) -> None:
-        """Take the terminal back from a shell after SIGSTOP, of which Textual was not told."""
+        """Take the terminal back from a shell after SIGSTOP, which Textual can't notice."""
         with suppress(termios.error):  # the terminal is gone
             attributes = termios.tcgetattr(self.fileno)
             attributes[tty.LFLAG] = self._patch_lflag(attributes[tty.LFLAG])

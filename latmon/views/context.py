@@ -93,7 +93,7 @@ def not_traced(
     if origin is None:
         return "starting: opening the backend"
     if without := no_distribution(origin):
-        why = without if what == "stages" else "they need a probe; latmon doctor says which can run here"
+        why = without if what == "stages" else "they need a probe; latmon doctor names those that can run here"
         return f"{what} are not measured by {origin.backend}: {why}"
     if never := origin.why_untraced(*parts):
         return f"{what} are not traced: {never}"

@@ -203,7 +203,7 @@ class FindingsState:
         return self._begins[1]
 
     def survey(self, past: Past, origin: Origin | None) -> None:
-        """Begin to evaluate a whole recording, in the time that nothing else needs; not one of very many frames."""
+        """Begin to evaluate a whole recording, while nothing else is to be done; not one of very many frames."""
         if origin is not None and self.settings is not None and 0 < len(past.stamps) <= _MAX_SURVEY:
             self._survey = _surveyed(past, origin, self.settings)
 
@@ -397,7 +397,7 @@ def _surveyed(past: Past, origin: Origin, settings: Settings) -> Iterator[list[T
 
 
 class PastFindings:
-    """The evaluation of an earlier time: first what was found then, then since when, where that isn't known."""
+    """The evaluation of an earlier time: first its findings, then their begins, where these aren't known."""
 
     def __init__(
         self,

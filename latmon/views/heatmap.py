@@ -146,7 +146,7 @@ class MapStyle:
 
 
 def body(timeline: Timeline, device: str, style: MapStyle) -> list[Line]:
-    """Return the cells alone, highest latency first; the part without data yet says so."""
+    """Return the cells alone, highest latency first; the part without data yet is labelled."""
     columns = [_column(c, device, style) for c in timeline.by_slot()]
     if timeline.sweep and timeline.columns and timeline.slots > 1:
         marker = (f"{style.ink.now:<{style.cell_width}}", "dim")
@@ -252,7 +252,7 @@ def label(style: MapStyle, row: int) -> Span:
 
 
 def nominal(us: int) -> str:
-    """Return a power of two as people name it: 64us, 4ms for 4,096 us, 1s for 1,048,576 us, 1min for 67 s."""
+    """Return a power of two by its usual name: 64us, 4ms for 4,096 us, 1s for 1,048,576 us, 1min for 67 s."""
     power = us.bit_length() - 1
     units = ((0, "us"), (10, "ms"), (20, "s"), (26, "min"), (32, "h"))
     begin, unit = next(one for one in reversed(units) if power >= one[0])

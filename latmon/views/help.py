@@ -69,7 +69,7 @@ _FINDINGS = (
     ("when", "rules are evaluated every 5 s, over the last minute; `or before`: no rule was evaluated before that"),
     ("not evaluated", "a rule's inputs are not measured here: no finding doesn't mean no problem"),
     ("(of 31)", "sample size of a number"),
-    ("back in time", "the findings of that time; the list says so where they cover less than a minute"),
+    ("back in time", "the findings of that time; marked where they cover less than a minute"),
 )
 _HEALTH = (
     (

@@ -108,7 +108,7 @@ class Tracing:
     lost: float | None = None
     """Share of the traced requests whose path could not be followed."""
     requested: bool = False
-    """The screen shows traced values: it says so when tracing is off."""
+    """The screen shows traced values: it reports when tracing is off."""
     starting: bool = False
     """Tracing was requested and has not begun."""
     stages: bool = True

@@ -1,7 +1,7 @@
 /*
  * intr: run time of every interrupt handler by what it returned, and what the handlers asked before it took.
  *
- * Also of those that say "not mine" (unclaimed): it is their time that the others on a shared vector wait for. A
+ * Also of those that are not handled (unclaimed): it is their time that the others on a shared vector wait for. A
  * handler is known by its device (mpt_sas0), one without a device by its function (genunix`cbe_fire). Read by latmon
  * through intr.yaml; returned: 0 unclaimed, 1 claimed; histograms are of eight times the microseconds.
  *

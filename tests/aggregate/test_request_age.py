@@ -62,7 +62,7 @@ def test_later_ones_are_younger():
         pytest.param((at(2, 2, removed=("sda",)),), id="removed"),
         pytest.param((at(2, 2, outstanding={}),), id="not looked at"),
         pytest.param((at(9, 2),), id="frames are missing"),
-        pytest.param((at(2, 2, gap="probe-restart"),), id="counts begin anew"),
+        pytest.param((at(2, 2, gap="probe-restart"),), id="counts begin again"),
         pytest.param((at(2, 1),), id="fewer without a completion: not all are counted"),
         pytest.param((at(2, 0), at(3, 2)), id="others"),
     ],
@@ -143,7 +143,7 @@ def test_a_probe_s_ages_are_exact():
 
 
 def test_an_age_is_of_the_moment_at_which_the_probe_looked():
-    """A busy tool tells late, and the request may have completed meanwhile."""
+    """A busy tool reports late, and the request may have completed meanwhile."""
     found = ages(at(5, 1, still=StillInFlight((HELD,), {1: 1}, S, 4 * S)))
     assert found.oldest == (Aged("sda", 2 * S, request=HELD),)
 

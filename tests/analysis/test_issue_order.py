@@ -54,7 +54,7 @@ def by_lba(requests):
         ([100, 200, 0], (0, 0, 2)),
         ([200, 100, 0], (0, 1, 2)),
         ([0, 300, 200, 100, 400], (0, 0, 1, 2, 0)),
-        # A batch, and stamps that were rounded: nobody was first.
+        # A batch, and stamps that were rounded: none was first.
         ([100, 100, 100], (0, 0, 0)),
         ([101, 100], (0, 0)),
         ([102, 100], (0, 1)),

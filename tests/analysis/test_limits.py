@@ -257,15 +257,15 @@ HEALTHY = {
 }  # fmt: skip
 
 
-def said(one):
-    """Of each setting, what is said and whether it is a note."""
+def remarks_of(one):
+    """Setting -> id and text of its remark, and whether it is a note."""
     (row,) = audit([one], {})
     return {s.limit.name: (r.id, r.text, r.note) for s in row.settings for r in s.remarks}
 
 
 def test_sd_without_tags_is_off_by_all_three_signs():
     """mpt_sas of Solaris 11 below ESX; Solaris 10 on the same adapter was healthy."""
-    assert said(device("sd0", "sd", **SICK)) == {
+    assert remarks_of(device("sd0", "sd", **SICK)) == {
         "un_throttle": ("depth-below-minimum", "3 is below its own minimum of 8 (un_min_throttle)", False),
         "un_f_opt_queueing": (
             "tagged-queueing-off",
@@ -274,40 +274,40 @@ def test_sd_without_tags_is_off_by_all_three_signs():
         ),
         "m_notag": ("tagged-queueing-off", "0xffff: no target of the adapter has tagged queueing", False),
     }
-    assert said(device("sd0", "sd", **HEALTHY)) == {}
+    assert remarks_of(device("sd0", "sd", **HEALTHY)) == {}
 
 
 def test_sd_s_throttle_that_fell_reports_from_what():
     fell = device("sd0", "sd", **HEALTHY | {"un_throttle": 3})
     text = "3 is below its own minimum of 8 (un_min_throttle), and was 256 (un_saved_throttle)"
-    assert said(fell) == {"un_throttle": ("depth-below-minimum", text, False)}
+    assert remarks_of(fell) == {"un_throttle": ("depth-below-minimum", text, False)}
     far = device("sd0", "sd", **HEALTHY | {"un_throttle": 20})
     text = "20 of 256 (un_saved_throttle): sd lowers it for a device that is full"
-    assert said(far) == {"un_throttle": ("depth-low", text, False)}
-    assert said(device("sd0", "sd", **HEALTHY | {"un_throttle": 200})) == {}
-    assert said(device("sd0", "sd", un_throttle=2))["un_throttle"][0] == "depth-low"
+    assert remarks_of(far) == {"un_throttle": ("depth-low", text, False)}
+    assert remarks_of(device("sd0", "sd", **HEALTHY | {"un_throttle": 200})) == {}
+    assert remarks_of(device("sd0", "sd", un_throttle=2))["un_throttle"][0] == "depth-low"
 
 
 def test_values_as_a_debugger_prints_them():
     printed = {key: f"{value:#x}" for key, value in SICK.items()}
-    assert said(device("sd0", "sd", **printed)) == said(device("sd0", "sd", **SICK))
+    assert remarks_of(device("sd0", "sd", **printed)) == remarks_of(device("sd0", "sd", **SICK))
     (row,) = audit([device("sd0", "sd", **printed)], {"sd0": HELD})
     assert (row.bound.value, row.limited_to) == (3, 3)
-    assert said(device("sd0", "sd", **HEALTHY | {"un_throttle": "256 0x", "m_notag": "0xzz"})) == {}
+    assert remarks_of(device("sd0", "sd", **HEALTHY | {"un_throttle": "256 0x", "m_notag": "0xzz"})) == {}
 
 
 def test_sd_sorts_by_default_and_before_a_cache_that_is_off():
     """Nothing is to be sorted where one command goes after the other; a CD-ROM is no disk."""
     note = ("scheduler-sorts", "0: sd sorts by LBA (disksort): an I/O far away may starve", True)
-    assert said(device("ssd1", "ssd", un_f_disksort_disabled=0)) == {"un_f_disksort_disabled": note}
+    assert remarks_of(device("ssd1", "ssd", un_f_disksort_disabled=0)) == {"un_f_disksort_disabled": note}
     text = "0: sd sorts by LBA before a device with its own cache (disksort): an I/O far away may starve"
     for cache in ({"un_f_write_cache_enabled": 1}, {"write_cache": "write back"}):
         cached = device("ssd1", "ssd", un_f_disksort_disabled=0, un_throttle=256, **cache)
-        assert said(cached) == {"un_f_disksort_disabled": ("scheduler-sorts", text, False)}
-    assert said(device("ssd1", "ssd", un_f_disksort_disabled=1)) == {}
-    assert "un_f_disksort_disabled" not in said(device("ssd1", "ssd", un_f_disksort_disabled=0, un_throttle=1))
+        assert remarks_of(cached) == {"un_f_disksort_disabled": ("scheduler-sorts", text, False)}
+    assert remarks_of(device("ssd1", "ssd", un_f_disksort_disabled=1)) == {}
+    assert "un_f_disksort_disabled" not in remarks_of(device("ssd1", "ssd", un_f_disksort_disabled=0, un_throttle=1))
     cd = replace(device("sd9", "sd", **SICK, un_f_disksort_disabled=0), kind="other")
-    assert set(said(cd)) == {"m_notag"}
+    assert set(remarks_of(cd)) == {"m_notag"}
 
 
 def test_the_bound_of_sd_is_its_throttle():

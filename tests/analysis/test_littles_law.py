@@ -58,7 +58,7 @@ def window(in_driver, ios, mean_us, longest_us=50_000, *, queued=None, source=PR
 
 
 def test_what_is_stuck_explains_the_difference():
-    """172 IOPS at 3.43 ms: without the two that never complete nobody knows why 2.6 are in flight."""
+    """172 IOPS at 3.43 ms: 2.6 in flight are explained only with the two that never complete."""
     found = window(2.63, 10_320, 3430.0, waiting=STUCK, left=3)
     assert (found.law.stuck, found.law.agrees) == (2, True)
     assert found.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue"
@@ -94,7 +94,7 @@ def test_the_sides_are_equal_only_within_a_tenth():
 
 
 def test_stuck_ios_without_an_exact_age_have_two_bounds():
-    """Of 300 that wait for 44 s the probe lists 64, and of the others says that they are older than 10 s."""
+    """Of 300 that wait for 44 s the probe lists 64, and reports that the others are older than 10 s."""
     rows = (Aged("sda", 44_000_000, count=64), Aged("sda", 10_000_000, at_least=True, count=236))
     found = window(396, 28_300, 193_000.0, 250_000, waiting=rows, left=300, time_us=45_000_000)
     assert found.law.agrees
@@ -149,7 +149,7 @@ BY_DEPTH = {1: Took(60, 60_000), 2: Took(40, 80_000)}
             SYSFS, {"read": Completed(100, 0, 90_000)}, {}, MeanTimes(100, 900.0, 700), id="the kernel's gauges"
         ),
         pytest.param(SYSFS, {"read": Completed(100, 0, 9), "write": Completed(1, 0)}, {}, PROBED, id="not all timed"),
-        pytest.param(SYSFS, {"read": None, "write": Completed(0, 0)}, {}, PROBED, id="nobody counts"),
+        pytest.param(SYSFS, {"read": None, "write": Completed(0, 0)}, {}, PROBED, id="not counted"),
         pytest.param(PROBE, {"read": Completed(100, 0, 90_000)}, BY_DEPTH, PROBED, id="a probe's gauges"),
         pytest.param(
             PROBE,

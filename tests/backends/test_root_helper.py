@@ -60,7 +60,7 @@ async def launcher(tmp_path):
 async def gone(pid, seconds=30.0):
     """The limit is 2 s on a host that does nothing else."""
     until = time.monotonic() + seconds
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:  # noqa: ASYNC110, ASYNC240 - /proc tells no event
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < until:  # noqa: ASYNC110, ASYNC240 - /proc raises no event
         await asyncio.sleep(0.02)
     return not Path(f"/proc/{pid}").exists()  # noqa: ASYNC240 - the same
 

@@ -35,7 +35,7 @@ PARTS = (
 """Modules with `measure(scratch, rounds) -> Iterator[Section]`."""
 INTRODUCTION = """# Benchmarks
 
-Each figure stands beside a peer that was measured in the same run. A figure is the median of several runs, with the
+Each figure is beside a peer that was measured in the same run. A figure is the median of several runs, with the
 lowest and the highest. The machine was not ours alone: trust ratios more than absolute numbers.
 """
 

@@ -1,7 +1,7 @@
 """Run time of BPF programs: switched on for as long as a file stays open, read from the fdinfo of who loaded them.
 
 BPF_ENABLE_STATS (Linux 5.8) counts users: the kernel takes ours back when the file closes, however this process ends,
-and leaves the sysctl kernel.bpf_stats_enabled as somebody else set it.
+and leaves the sysctl kernel.bpf_stats_enabled as it was.
 """
 
 from __future__ import annotations

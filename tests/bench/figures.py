@@ -45,7 +45,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of the page. `method` says what was run, in a few sentences."""
+    """One part of the page. `method` describes the run in a few sentences."""
 
     title: str
     method: str
@@ -62,7 +62,7 @@ class Section:
 
 
 def page(introduction: str, order: Sequence[str], before: str, new: Mapping[str, str]) -> str:
-    """The whole page: the new parts, and of the others what the page said before."""
+    """The whole page: the new parts, and the others as they were on the page."""
     parts = dict(re.findall(r"<!-- (\w+) -->\n(.*?)\n<!-- end -->", before, re.DOTALL)) | dict(new)
     blocks = (f"<!-- {name} -->\n{parts[name].strip()}\n<!-- end -->\n" for name in order if name in parts)
     return "\n".join([introduction, *blocks])

@@ -82,7 +82,7 @@ def _hour(scratch: Path, runs: range) -> Section:
             " of each request are lognormal, 0.1 % of them 30 times as long; its total is its time in the queue and in"
             " the driver, and counts, sums and maxima are those of the same requests. The worst case is no load: every"
             " number of it is drawn by itself. Written by the recording's own writer with its roll-ups; read by its"
-            " reader, by `latmon report`'s summary and by the replay backend, one process, one core. What is told per"
+            " reader, by `latmon report`'s summary and by the replay backend, one process, one core. Numbers per"
             f" window is of {_PART_S} of them, as are sizes beside the first. MB are 10^6 bytes."
         ),
         figures=figures,

@@ -29,7 +29,7 @@ SYNCHRONISED = re.compile(rb"\x1b\[[<>=?][0-9;]*[a-zA-Z$]+p?")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, with the checkout's two roots and nobody's settings."""
+    """This environment, with the checkout's two roots and without a user's settings."""
     return {**os.environ, "PYTHONPATH": ROOTS, "XDG_CONFIG_HOME": "/nonexistent", "TERM": "xterm-256color", **more}
 
 

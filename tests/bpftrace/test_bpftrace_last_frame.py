@@ -15,7 +15,7 @@ SLOW = Outlier(0.0, 0, "sda", "read", 30_000)
 
 
 class Waiting:
-    """One outlier that is told when nothing more can come of it."""
+    """One outlier that is reported when nothing more can come of it."""
 
     def take(self, _records):
         pass

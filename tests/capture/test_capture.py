@@ -400,7 +400,7 @@ async def test_the_key_records_in_the_middle(tmp_path):
 
 
 class Traces(Stub):
-    """A backend with on-demand probes: what it was told."""
+    """A backend with on-demand probes that records its commands."""
 
     def __init__(self, *frames, **kwargs):
         super().__init__(*frames, **kwargs)
@@ -580,14 +580,14 @@ class Gone(Stub):
 
 
 class Hung(Stub):
-    """Its probe says nothing any more, even when it is asked to end."""
+    """Its probe prints nothing any more, even when it is asked to end."""
 
     async def finish(self, _patience_s):
         await asyncio.Event().wait()
 
 
 class Ended(Stub):
-    """It gives up after a while, and says why."""
+    """It gives up after a while, with the reason."""
 
     async def frames(self):
         async for one in super().frames():

@@ -259,7 +259,7 @@ async def test_frames_that_the_disk_did_not_take_until_the_end_are_a_gap(recorde
 
 
 async def test_a_hole_and_a_full_disk_at_the_end(tmp_path):
-    """The disk has no room for windows any more, and the last frames still wait: the file says what it lacks."""
+    """The disk has no room for windows any more, and the last frames still wait: the file has a gap line for them."""
     recorder = Recorder(ORIGIN, Limits(), space=lambda _: "no room is left")
     await recorder.start(tmp_path / "x")
     for seq in range(3):

@@ -17,7 +17,7 @@ SDA, SDB = Device("sda", 8, 0), Device("sdb", 8, 16)
 
 
 class Pipe:
-    """A transport whose other end reads only when told to."""
+    """A transport whose other end reads only on request."""
 
     def __init__(self):
         self.waiting = 0

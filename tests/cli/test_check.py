@@ -97,7 +97,7 @@ def lines_in(path):
 
 
 class Checked:
-    """What `latmon check` says of these bytes, and what became of them by `--repair`."""
+    """The output of `latmon check` on these bytes, and their repaired copy."""
 
     def __init__(self, directory, data, capsys, lost):
         self.path, self.copy = directory / "r", directory / "copy"
@@ -251,7 +251,7 @@ SERIES = Series("sda", "read", "total")
 @pytest.mark.parametrize(
     ("changed", "text"),
     [
-        ({"max": 800}, "sda read total has a maximum of 800 us, and its highest bucket holds 81920 to 90111"),
+        ({"max": 800}, "sda read total has a maximum of 800 us, and its highest bucket is 81920 to 90111"),
         ({"max": 100_000}, "a maximum of 100000 us"),
         ({"sum": 89_983}, "sda read total has a sum of 89983 us, and its buckets allow 89984 to 98742"),
         ({"sum": 98_743}, "a sum of 98743 us"),
@@ -412,7 +412,7 @@ def test_a_roll_up_that_lies_is_named_and_mended(minutes, check):
         if code:
             assert found.damages[0].startswith(f"byte {at} (")
             assert WRONG in found.damages[0]
-        # those behind it stand where they stood, once it is as long as it was
+        # those behind it keep their places, as long as its length is the same
         assert found.copy.read_bytes()[: len(minutes) - 200] == minutes[: len(minutes) - 200]
 
 

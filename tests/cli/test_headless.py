@@ -1,4 +1,4 @@
-"""What a headless capture says while it runs."""
+"""Progress lines of a headless capture."""
 
 import io
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What a capture without a screen says of findings."""
+"""Findings of a capture without a screen."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ def frames(n, begin=0):
 
 @pytest.fixture
 def evaluated(monkeypatch):
-    """Rules that find what the test says, block by block."""
+    """Rules with the test's findings, block by block."""
     reported = []
 
     def rules(facts, _settings):
@@ -37,7 +37,7 @@ def evaluated(monkeypatch):
     return reported
 
 
-def said(found, n):
+def lines(found, n):
     found.begin(ORIGIN)
     return [line for one in frames(n) for line in found.take(one)]
 
@@ -45,14 +45,14 @@ def said(found, n):
 def test_a_new_one_is_reported_once(evaluated):
     evaluated += [(), (SICK,), (SICK,)]
     one = FindingReporter(Settings())
-    assert said(one, 15) == ["finding after 10s: warning, starved-io: sda: one waits"]
+    assert lines(one, 15) == ["finding after 10s: warning, starved-io: sda: one waits"]
     assert list(one.all_reported()) == ["finding, for 5s: warning, starved-io: sda: one waits", NOT_ALL]
 
 
 def test_a_notice_waits_for_the_end_and_the_worst_comes_first(evaluated):
     evaluated += [(replace(SICK, severity=NOTICE), replace(SICK, id="requeue-storm", severity=CRITICAL))]
     one = FindingReporter(Settings())
-    assert said(one, 5) == ["finding after 5s: critical, requeue-storm: sda: one waits"]
+    assert lines(one, 5) == ["finding after 5s: critical, requeue-storm: sda: one waits"]
     assert list(one.all_reported()) == [
         "finding, once: critical, requeue-storm: sda: one waits",
         "finding, once: notice, starved-io: sda: one waits",
@@ -63,9 +63,9 @@ def test_a_notice_waits_for_the_end_and_the_worst_comes_first(evaluated):
 @pytest.mark.usefixtures("evaluated")
 def test_none_is_reported_of_what_was_long_enough():
     one = FindingReporter(Settings())
-    assert said(one, 4) == []
+    assert lines(one, 4) == []
     assert list(one.all_reported()) == []
-    assert said(one, 5) == []
+    assert lines(one, 5) == []
     (last,) = one.all_reported()
     assert last.startswith("no finding; 0 of 11 rules evaluated; not evaluated: tick-quantum, ")
     assert last.endswith(
@@ -76,7 +76,7 @@ def test_none_is_reported_of_what_was_long_enough():
 @pytest.mark.usefixtures("evaluated")
 def test_rules_that_are_off_do_not_count():
     one = FindingReporter(Settings(off=frozenset(NEEDS) - {"starved-io"}))
-    said(one, 5)
+    lines(one, 5)
     assert list(one.all_reported()) == [
         "no finding; 0 of 1 rules evaluated; not evaluated: starved-io (stages were not traced)"
     ]
@@ -89,14 +89,14 @@ def test_a_rule_that_failed_is_reported_once(monkeypatch):
     monkeypatch.setattr(engine, "RULES", (Rule("tick-quantum", "f", fails, LATENCIES),))
     one = FindingReporter(Settings(off=frozenset(NEEDS) - {"tick-quantum"}))
     words = "ZeroDivisionError: integer division or modulo by zero"
-    assert said(one, 15) == [f"rule tick-quantum failed: {words}; the other rules are still evaluated"]
+    assert lines(one, 15) == [f"rule tick-quantum failed: {words}; the other rules are still evaluated"]
     assert not any("; the other rules are still evaluated" in line for line in one.all_reported())
 
 
 def test_one_that_comes_and_goes_is_one_line(evaluated):
     evaluated += [(SICK,), (), (SICK,), ()]
     one = FindingReporter(Settings())
-    assert len(said(one, 20)) == 1
+    assert len(lines(one, 20)) == 1
     assert list(one.all_reported()) == ["finding, 2 times: warning, starved-io: sda: one waits", NOT_ALL]
 
 
@@ -104,5 +104,5 @@ def test_a_flood_is_bounded(evaluated, monkeypatch):
     monkeypatch.setattr(headless, "MAX_FINDINGS", 2)
     evaluated += [tuple(replace(SICK, device=f"sd{i}") for i in range(5))]
     one = FindingReporter(Settings())
-    assert len(said(one, 5)) == 2
+    assert len(lines(one, 5)) == 2
     assert list(one.all_reported())[-2] == "and 3 more findings, which `latmon report` lists"

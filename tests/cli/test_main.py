@@ -20,7 +20,7 @@ from latmon.support.errors import UnavailableError
 
 NOBODY = {"SUDO_UID": "65534", "SUDO_GID": "65534"}
 EVE = {"SUDO_UID": "64123", "SUDO_GID": "64123"}
-"""A user that this host doesn't list, so nothing is known of a home but what the environment says."""
+"""A user that this host doesn't list, so its home is known from the environment only."""
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM_PYTHON = "/usr/bin/python3"
 """One that every user may read, unlike the tests' own."""
@@ -58,7 +58,7 @@ def latmon(tmp_path):
 
 
 def is_one_sentence(done):
-    """Behind those that say that it is starting and where the file lies, where it came that far."""
+    """The lines after those on the start and the file, where it came that far."""
     ahead = ("latmon: starting, nothing is recorded yet", "latmon: the recording lies on ")
     sentences = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith(ahead)]
     return (
@@ -238,7 +238,7 @@ def test_a_mistake_in_the_config_names_file_and_key(latmon, tmp_path):
 
 @pytest.fixture
 def nobodys():
-    """A directory of nobody's; pytest keeps its own closed to all but root."""
+    """A directory of the user nobody; pytest's own is closed to all but root."""
     with tempfile.TemporaryDirectory() as made:
         os.chown(made, 65534, 65534)
         yield Path(made)

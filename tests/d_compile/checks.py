@@ -76,7 +76,7 @@ def _of_sources(manifest: Manifest) -> Iterator[str]:
         symbol = function.rpartition(":")[2] if provider in ("fbt", "rawfbt") else name
         words = "|".join(re.escape(word) for word in (symbol or hook, symbol.replace("-", "__") or hook))
         if hook not in named and not re.search(rf"(?<![\w-])(?:{words})(?![\w-])", named):
-            yield f"sources: nothing says where {hook} is found"
+            yield f"sources: no source of {hook}"
 
 
 def _of_locals(found: list[Clause]) -> Iterator[str]:
@@ -226,7 +226,7 @@ def _lines(statement: Tokens) -> list[str]:
 
 
 def _of_line(manifest: Manifest, line: str) -> Iterator[str]:
-    # A TAB stands in the text as it is written in D.
+    # A TAB is in the text as it is written in D.
     parted = line.replace("\\t", " ").split()
     mark, kind, name, *words = [*parted, "", "", ""][: max(3, len(parted))]
     if mark != "@@" or name != manifest.name:

@@ -68,7 +68,7 @@ def clauses(text: str) -> list[Clause]:
 
 
 def split(some: Sequence[str], sign: str) -> Iterator[Tokens]:
-    """The parts between signs that stand in no brackets; no empty ones."""
+    """The parts between signs outside of brackets, without empty ones."""
     part: list[str] = []
     depth = 0
     for token in some:

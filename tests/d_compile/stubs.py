@@ -1,6 +1,6 @@
 """What a platform's scripts need that this host doesn't have: its types, and where its hooks' arguments get theirs.
 
-A prelude is D, with the file of each type in a comment, and says in comments of its own form what can't be said in D:
+A prelude is D, with the file of each type in a comment, and has in comments of its own form what D can't express:
 
     args HOOK: TYPE, TYPE     the types of args[] at a hook that this host doesn't have
     keeps HOOK                a hook that this host has with the same arguments
@@ -70,7 +70,7 @@ class Prelude:
         return hook.startswith(_OURS) or hook in self.kept
 
     def _typed(self, text: str, types: list[str]) -> str:
-        # The tokens stand apart by blanks.
+        # Blanks separate the tokens.
         for n, kind in enumerate(types):
             text = text.replace(f"args [ {n} ]", f"(({kind})arg{n})")
         return re.sub(r"(?:\b\w+ )?`(\w+)", self._variable, text)

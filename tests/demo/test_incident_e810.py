@@ -40,7 +40,7 @@ def test_nearly_every_io_takes_a_tick_less_what_fio_takes_between_two():
     usual = [us for us in late if us > 3_900]
     assert 0.97 < len(late) / len(first) < 0.99
     assert sorted(usual)[len(usual) // 2] == pytest.approx(3_966, abs=5)
-    assert max(usual) < 3_975, "a quantile in their bucket is told as the largest: 3.97 ms"
+    assert max(usual) < 3_975, "a quantile in their bucket is reported as the largest: 3.97 ms"
     assert min(usual) > 3_950
     assert all(one.ends_us < following.begun_us for one, following in pairwise(first))
 

@@ -140,7 +140,7 @@ def test_a_dtrace_that_can_not_be_used_says_why_in_a_sentence(host, text, words,
 def test_a_dtrace_that_needs_root_points_to_the_privilege(host):
     host.dtrace(Output(1, "sudo: a password is required\n"))
     host.as_user()
-    assert doctor_checks.dtrace_tool(host.place).what.endswith("it needs root, as `privilege` says")
+    assert doctor_checks.dtrace_tool(host.place).what.endswith("it needs root: see `privilege`")
 
 
 def test_that_debugfs_is_mounted_for_dtrace_alone_is_reported(host):
@@ -419,7 +419,7 @@ def test_terminal(host, environ, size, status, words):
 def test_a_pipe_is_not_the_terminal(host, monkeypatch):
     monkeypatch.setattr(doctor_checks, "_size", lambda: None)
     found = doctor_checks.terminal(replace(host.place, environ={"TERM": "xterm"}))
-    assert found.status is Status.OK  # a pipe says nothing of the terminal that the screen is drawn on
+    assert found.status is Status.OK  # a pipe is not the terminal that the screen is drawn on
     assert "not checked" in found.what
 
 

@@ -1,4 +1,4 @@
-"""The self-test says where it can't run and reports its results. Needs no root."""
+"""The self-test reports its results, or why it can't run. Needs no root."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""What `latmon export` writes: the same numbers in every format, what is missing said in each, nothing overwritten."""
+"""`latmon export`: the same numbers in every format, missing time marked in each, nothing overwritten."""
 
 import base64
 import csv
@@ -64,7 +64,7 @@ def demo(tmp_path_factory):
 
 @pytest.fixture
 def small(tmp_path):
-    """A name that means harm, an idle window, a gap, a mark, a hole that nobody speaks of, and no end."""
+    """A name that means harm, an idle window, a gap, a mark, a hole without a gap line, and no end."""
     path = tmp_path / "small.latmon.jsonl.gz"
     made = Writer.create(path, ORIGIN)
     made.append(
@@ -162,7 +162,7 @@ def test_every_format_says_as_many_windows_gaps_and_damages(tmp_path, headless):
         window(0),  # back in time
         b"{nonsense}\n" + window(2, gap="clock-step"),
         gap + window(5),
-        window(9),  # nobody says why
+        window(9),  # without a reason
     ]
     path.write_bytes(b"".join(pack(text, 0, 0) for text in texts) + b"cut off")
     reported = set()

@@ -189,7 +189,7 @@ def test_one_that_waits_is_none(queued, fires):
         pytest.param(1, 2, True, id="limit 1"),
         pytest.param(2, 4, True, id="limit 2"),
         pytest.param(2, 8, False, id="two wait, and more could"),
-        pytest.param(1, None, False, id="one waits, and nobody knows whether more could"),
+        pytest.param(1, None, False, id="one waits, and it is unknown whether more could"),
     ],
 )
 def test_all_that_can_wait_with_a_request_do(n, requests, fires):

@@ -113,10 +113,10 @@ def test_the_host_s_is_of_the_one_that_feels_it_most():
     assert reported["queued"].text == "sdc: I/Os wait above the driver 100% of the time"
     assert reported["devices"].value == 6
     (one,) = found(RULE, lasting(**values), [*(disk(name, LOW) for name in names), *more])
-    assert "sdc" not in one.also, "outstanding-ceiling tells it"
+    assert "sdc" not in one.also, "outstanding-ceiling reports it"
 
 
 def test_idle_ones_have_the_same_setting():
-    """Else the first of them to do something would be told by itself, and the host's once four have."""
+    """Else the first of them to do something would be reported by itself, and the host's once four have."""
     (one,) = found(RULE, lasting(**used()), [disk(f"sd{letter}", LOW) for letter in "abcd"])
     assert (one.device, one.summary.partition(":")[0]) == ("", "sda")

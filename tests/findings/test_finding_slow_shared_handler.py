@@ -123,7 +123,7 @@ def test_no_runs_at_all_divide_nothing():
 
 
 def test_all_disks_behind_an_hba_are_its_victims():
-    """A list of names may have been cut; the HBA's address tells the others."""
+    """A list of names may have been cut; the HBA's address gives the others."""
     disks = [disk(name, controller="0000:3b:00.0") for name in ("sda", "sdb")]
     load = ((1000, {"hba": 63, "irq": 15}),)
     parts = {**timed("sda", load), **timed("sdb", load)}

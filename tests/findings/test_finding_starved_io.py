@@ -22,7 +22,7 @@ def still(at_s, age_s, op="read", overtaken=5000, **changed):
 
 
 def waiting(age_s, blocks=12, base=BUSY, **changed):
-    """Frames of which the last one tells of an I/O that is so old."""
+    """Frames of which the last one has an I/O in flight that is so old."""
     last = BEGIN_S + 5 * (blocks - 1)
     at = [BEGIN_S + 5 * n for n in range(blocks)]
     return [frame(s, **base, **({"in_flight": still(s, age_s, **changed)} if s == last else {})) for s in at]

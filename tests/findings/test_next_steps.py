@@ -1,4 +1,4 @@
-"""What findings tell an admin to do: commands are data, those that were not run say so, and none contradicts a case."""
+"""Next steps of findings: commands are data, those that were not run are marked, and none contradicts a case."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Every rule with each of its numbers at the least and at the most that a config may say: none fails on any demo."""
+"""Every rule with each of its numbers at the least and at the most that a config may have: none fails on any demo."""
 
 from itertools import islice
 from random import Random

@@ -1,4 +1,4 @@
-"""Probe scripts attached on their own, without latmon's process around them: what they said when they ended."""
+"""Probe scripts attached on their own, without latmon's process around them, and their output."""
 
 import dataclasses
 import json
@@ -43,7 +43,7 @@ def values(of, **given):
 
 
 class Attached:
-    """Some scripts as one program; `maps` are the last that they printed, `records` what they told meanwhile.
+    """Some scripts as one program; `maps` are the last that they printed, `records` those of the whole run.
 
     No tick comes after the second: the maps come when it ends. `changed` makes of the program's text what is run.
     """

@@ -19,7 +19,7 @@ TIMEOUT_S = 60
 
 def _wanting() -> str:
     if not ROOT:
-        return "needs root: bpftrace runs for nobody else"
+        return "needs root: bpftrace runs for no other user"
     return (
         ""
         if os.environ.get(bpftrace_program.VARIABLE) or shutil.which("bpftrace")

@@ -14,12 +14,12 @@ IN_CHROOT = Path(__file__).resolve().parents[1] / "lab/dtrace-in"
 DTRACE = os.environ.get(dtrace_tool.VARIABLE) or str(IN_CHROOT)
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "latmon-chroot"
 CACHE = os.environ.get("LATMON_CHROOT_CACHE") or str(_CACHE)
-"""Of the chroots, to be told to a latmon under sudo: its home is another user's."""
+"""Directory of the chroots, passed to a latmon under sudo: its home is another user's."""
 _BUILT = Path(CACHE) / "dtrace-sid.done"
 STARTING_S = 120.0
 needs_dtrace = [
     pytest.mark.dtrace,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: DTrace runs for nobody else"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: DTrace runs for no other user"),
     pytest.mark.skipif(
         str(IN_CHROOT) == DTRACE and not _BUILT.exists(), reason="needs a DTrace (tests/lab/dtrace-in --build)"
     ),

@@ -46,20 +46,20 @@ class Fake:
             "stamps": stamps,
             "goldens": {},
             "pace": 0.1,
-            # Ticks go on, but nothing new is told, until this file is there.
+            # Ticks go on without new records until this file exists.
             "go": "",
             # None: every hook that is asked for.
             "hooks": None,
             # How long a listing takes, and how far its clock is ahead.
             "listing_s": 0,
             "clock_s": 0,
-            # By script: what is said on stderr, with status 1.
+            # By script: text on stderr, with status 1.
             "refused": {},
-            # By script and tick: said on stderr.
+            # By script and tick: text on stderr.
             "said": {},
             # By script and tick: so many seconds after its stamp.
             "late": {},
-            # By script: the tick after which it ends by itself, or says nothing more.
+            # By script: the tick after which it ends by itself, or prints nothing more.
             "dies": {},
             "silent": {},
             "log": str(self.log),
@@ -88,7 +88,7 @@ class Fake:
 
 
 def listed(config, hooks):
-    """DTrace's listing: of a description without a module the module of whoever has it."""
+    """DTrace's listing: a description without a module gets that of its function."""
     print(HEADER)
     missing = 0
     for number, hook in enumerate(hooks):
@@ -102,7 +102,7 @@ def listed(config, hooks):
 
 
 class Story:
-    """One script's golden: what it says of each tick, and at the end."""
+    """One script's golden: its output at each tick, and at the end."""
 
     def __init__(self, name, text, stamps):
         self.name, self.stamps = name, stamps
@@ -118,7 +118,7 @@ class Story:
         )
 
     def end(self, at, number, now_ns):
-        """Its last words; before them the records of the ticks from `at` on, which were never told."""
+        """Its last output, after the records of the ticks from `at` on, which were not printed."""
         unreported = (self.moved(one, "tick", number, now_ns) for one in self.ticks[at:])
         records = (line for one in unreported for line in one.splitlines(keepends=True) if self._is_record(line))
         return "".join(records) + self.moved(self.last, "last", number, now_ns)
@@ -151,7 +151,7 @@ class Moments:
         self.now_ns, self.went = time.monotonic_ns(), not config["go"]
 
     def held(self, at):
-        """Whether nothing new may be told yet."""
+        """Whether nothing new may be printed yet."""
         if at == 1 and not self.went and Path(self.go).exists():
             self.now_ns, self.went = int(Path(self.go).read_text(encoding="utf-8")), True
         return at == 1 and not self.went

@@ -1,7 +1,7 @@
 """Frames and facts for tests of findings, made of what a reader of the test can add up.
 
 A load is `((count, {stage: us}), ...)`: so many I/Os that each took so long in each stage; its total is their sum, or
-`total` where that is named. A frame is 5 s, one block, unless said; times go on from 100 s of CLOCK_MONOTONIC.
+`total` where that is named. A frame is 5 s, one block, by default; times go on from 100 s of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def _by_stage(load):
 
 
 def timed(device, load, op="read"):
-    """A frame's histograms: as the always-on probe tells a load."""
+    """A frame's histograms: a load as the always-on probe reports it."""
     return {Series(device, op, stage): hist(some) for stage, some in _by_stage(load)[0].items()}
 
 
 def traced(device, load, op="read", *, one_in=1, path="hard interrupt", **changed):
-    """A frame's `traced`: as the on-demand probes tell a load; `unaccounted` may stand in it as a stage."""
+    """A frame's `traced`: a load as the tracer reports it; `unaccounted` may be among its stages."""
     counts, by_total = _by_stage([(n, {UNACCOUNTED: 0, **stages}) for n, stages in load])
     return replace(
         Traced(
@@ -113,7 +113,7 @@ def shifted(frames, by_s):
 
 
 def facts_of(frames, devices=(), **origin):
-    """What rules read after the last of these frames; `devices` beside those that the frames tell."""
+    """The facts after the last of these frames; `devices` in addition to those of the frames."""
     known = {one.name: one for one in devices}
     waiting, sums, blocks = Waiting(), Accumulator(), []
     for one in frames:
@@ -130,6 +130,6 @@ def facts_of(frames, devices=(), **origin):
 
 
 def found(rule, frames, devices=(), limits=None, **origin):
-    """What one rule says of them, by its id; `limits`: other thresholds by name."""
+    """The findings of one rule, by its id; `limits`: other thresholds by name."""
     value = import_module(f"latmon.findings.rules.{rule.replace('-', '_')}").RULE
     return list(value.evaluate(facts_of(frames, devices, **origin), DEFAULT.of(value) | (limits or {})))

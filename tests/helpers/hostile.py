@@ -21,7 +21,7 @@ WINDOW = b'{"type":"window","seq":1,"t":1000001,"mono":6000001,"dt":1000000,"h":
 
 
 def member(line: bytes, at: int = 6_000_001) -> bytes:
-    """A member that tells these stamps, whatever is in it."""
+    """A member with these stamps in its head, for any text."""
     return pack(line, at, at)
 
 

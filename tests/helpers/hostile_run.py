@@ -10,7 +10,7 @@ sys.path[:0] = [str(Path(__file__).parents[2] / name) for name in ("", "backends
 
 async def replay(path: Path) -> None:
     """Prints the CPU's seconds until the first frame was there, and the last one's number."""
-    from latmon.capture import registry  # noqa: PLC0415 - where it is has just been said
+    from latmon.capture import registry  # noqa: PLC0415 - its path was just added
 
     first, last = 0.0, -1
     async with registry.load("replay")([path], speed=0) as backend:
@@ -22,7 +22,7 @@ async def replay(path: Path) -> None:
 def main(words: list[str]) -> int:
     """The exit code."""
     if words[0] == "replay":
-        from latmon.support.errors import LatmonError  # noqa: PLC0415 - where it is has just been said
+        from latmon.support.errors import LatmonError  # noqa: PLC0415 - its path was just added
 
         try:
             asyncio.run(replay(Path(words[1])))

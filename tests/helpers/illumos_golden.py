@@ -28,7 +28,7 @@ STEP = 97_000
 THRESHOLD = 10_000
 READ, WRITE, FLUSH = 0, 1, 2
 SCRUBBED = 27_262_976
-"""Where a disk answers late: a tool reads it past sd's queue, so that scsi_pkt alone tells of it."""
+"""Ticks in which a disk answers late: a tool reads it past sd's queue, so that only scsi_pkt reports it."""
 PACKETS = (1 << 64) - (1 << 44)
 
 
@@ -218,7 +218,7 @@ def counted(ios: list[Io], weight: Callable[[Io], int] = lambda _: 1) -> dict[tu
 
 
 def by_disk(silent: list[Io], slow: list[Io]) -> dict[tuple[Key, ...], int]:
-    """A disk whose outliers were all told has a 0."""
+    """A disk whose outliers were all reported has a 0."""
     names = {one.disk.name for one in slow}
     return {(name,): sum(one in silent for one in slow if one.disk.name == name) for name in names}
 

@@ -38,7 +38,7 @@ class Noise:
     slow_seconds: float = 0.0
     """Of all drives together, `SLOWER` times as slow."""
     hiccups: float = 0.0
-    """Some drive stands still for 100 ms, and all that it had in flight does."""
+    """One drive pauses for 100 ms, with all of its I/Os in flight."""
 
 
 @dataclass(frozen=True)

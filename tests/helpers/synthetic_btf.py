@@ -1,4 +1,4 @@
-"""Kernel BTF small enough to read: types by name, written as Documentation/bpf/btf.rst says."""
+"""Kernel BTF small enough to read: types by name, in the format of Documentation/bpf/btf.rst."""
 
 import struct
 

@@ -34,7 +34,7 @@ def latmon(*words):
 
 
 def environment(**more):
-    """Ours, with what a terminal says of itself and both of the checkout's roots."""
+    """This environment, with a terminal's name and colours and both of the checkout's roots."""
     roots = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
     return {**os.environ, "PYTHONPATH": roots, "TERM": "xterm-256color", "XDG_CONFIG_HOME": "/nonexistent", **more}
 

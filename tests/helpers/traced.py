@@ -41,7 +41,7 @@ def traced(ios, device="sdc", op="write", **rest):
 
 
 def together(*several):
-    """Several devices' traces as one frame tells them."""
+    """Several devices' traces as in one frame."""
     return Traced(
         histograms={k: v for t in several for k, v in t.histograms.items()},
         by_total={k: v for t in several for k, v in t.by_total.items()},

@@ -1,7 +1,7 @@
 """I/O whose numbers are known: fio's own counts, the kernel's counters beside them, and latmon's capture of both.
 
 For live tests and for the script inside a lab guest: nothing here needs pytest. The counters are read in ten lines of
-their own, so that latmon's reader is not held against itself.
+their own, so that latmon's reader is not its own reference.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Done(NamedTuple):
 
 
 class Issued(NamedTuple):
-    """What fio says of one job's op: its I/Os, and how long they took, in microseconds."""
+    """fio's numbers of one job's op: its I/Os, and their times in microseconds."""
 
     count: int
     bytes: int
@@ -124,7 +124,7 @@ def buckets_apart(one_us: float, other_us: float) -> int:
 
 
 class LoopDevice:
-    """A disk of our own on a file, where nobody else's I/O passes: one hardware queue, write cache, discards."""
+    """A disk on a file of the test, without other I/O: one hardware queue, write cache, discards."""
 
     def __init__(self, image: Path, size: int = 256 << 20) -> None:
         image.touch()
@@ -145,7 +145,7 @@ class LoopDevice:
 
     def _take_all_tags(self):
         """A loop device keeps what another user left: driver tags that nr_requests took away stay away, though sysfs
-        tells of all of them, until nr_requests changes again without a scheduler."""
+        reports all of them, until nr_requests changes again without a scheduler."""
         queue = Path("/sys/block") / self.name / "queue"
         (queue / "scheduler").write_text("none")
         for requests in ("100", "128"):
@@ -239,7 +239,7 @@ class Capture:
         return self._process.wait(seconds)
 
     def report(self) -> dict[str, Any]:
-        """What `latmon report --json` says of it."""
+        """The output of `latmon report --json`."""
         done = subprocess.run(
             latmon("report", str(self.file), "--json"), env=environment(), capture_output=True, text=True, check=False
         )

@@ -1,4 +1,4 @@
-"""iostat's columns and units, and --device where a text tells of several disks."""
+"""iostat's columns and units, and --device where a text has several disks."""
 
 import pytest
 

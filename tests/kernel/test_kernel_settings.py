@@ -1,4 +1,4 @@
-"""Settings from a /proc and a /sys made by hand: what is there is told, the rest is no setting, what hangs is left."""
+"""Settings from a /proc and a /sys made by hand; files that are missing or hang are left out."""
 
 import asyncio
 import threading

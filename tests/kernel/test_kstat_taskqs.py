@@ -1,4 +1,4 @@
-"""Which task queues are told, and what of them. The output is synthetic."""
+"""Which task queues are reported, with which values. The output is synthetic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Machine:
 
 
 def read(*readings: bytes) -> tuple[Taskq, ...]:
-    """What the last reading told."""
+    """The result of the last reading."""
     machine = Machine(*readings)
     sampler = machine.sampler
     reported = None

@@ -30,7 +30,7 @@ def kernel(kind, lag_us):
 
 
 def test_they_are_of_more_than_the_window_so_only_that_a_device_completed_nothing_is_kept():
-    """Else nobody could say of its I/Os in flight that they still wait."""
+    """Otherwise it would be unknown whether its I/Os in flight still wait."""
     assert kernel(LastWindow, LAG_US) == {Flow("loop3", op): Completed(0, 0, 0) for op in ("read", "write")}
 
 

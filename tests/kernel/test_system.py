@@ -1,4 +1,4 @@
-"""Counters that a command tells: read aside, newest first, and a command that hangs holds nobody up."""
+"""Counters printed by a command: read by a thread, newest first; a command that hangs delays nothing."""
 
 from __future__ import annotations
 

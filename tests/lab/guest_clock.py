@@ -34,13 +34,13 @@ def load(until: threading.Event, directory: Path, disk: str, issued: list[int]) 
 
 
 def wait_for_pause(asks: Path) -> float:
-    """Ask for the pause and return how long the machine stood still, in s."""
+    """Ask for the pause and return the length of the machine's pause, in s."""
     before = time.monotonic()
     begun = before
     asks.touch()
     while (now := time.monotonic()) - before < PAUSED_S:
         if now - begun > PATIENCE_S:
-            raise TimeoutError("nobody paused this machine")
+            raise TimeoutError("this machine was not paused")
         before = now
         time.sleep(0.05)
     return now - before

@@ -243,7 +243,7 @@ def main(*words: str) -> None:
     say("loads are there")
     with Capture(WORK, "--backend", "bpftrace", "--stages", "all", "--interval", INTERVAL) as capture:
         say("the first frame came")
-        capture.watch.stop()  # it takes an emulated CPU, and nobody asks for counters
+        capture.watch.stop()  # it takes an emulated CPU, and no counters are wanted
         if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), ON_DEMAND_S, POLL_S):
             sys.exit(f"no stages were traced within {ON_DEMAND_S:.0f} s: {capture.stop()} {capture.stderr}")
         say("stages are traced")

@@ -2,7 +2,7 @@
 
     guest_outstanding.py INCIDENT [ARGUMENT...] RESULT
 
-Runs with the guest's own Python, like guest_stages.py beside it. What latmon should say is found by other means here:
+Runs with the guest's own Python, like guest_stages.py beside it. The expected values are found by other means here:
 `cat` in sysfs, blktrace, and the clock around the process that waits.
 """
 
@@ -36,7 +36,7 @@ DELAY_MS = 100
 """So long that the guest, not the disks, waits: emulated probes keep up with 250 I/Os a second in all."""
 HELD_S = 30
 HZ = 250
-"""Of Debian's kernels, which nothing in the guest tells."""
+"""HZ of Debian's kernels, which no file in the guest has."""
 AFTER_S = 12
 """bpftrace is some seconds behind in an emulated guest."""
 TIMEOUT_S = 300
@@ -106,7 +106,7 @@ def reported_by(capture: Capture) -> Told:
 
 
 def _ages(frames: list[Frame]) -> Iterator[Told]:
-    """What a frame tells of I/Os in flight, and the ages that a reader makes of all frames so far."""
+    """A frame's I/Os in flight, and the ages that a reader computes from all frames so far."""
     waiting = Waiting()
     for one in frames:
         waiting.add(one)

@@ -62,7 +62,7 @@ def test_every_request_is_counted(requests):
     assert requests["report"]["health"]["lost_events"] == 0
 
 
-@pytest.mark.xfail(reason="one capture had no resume at all, though the same scripts alone told of all 400 reads")
+@pytest.mark.xfail(reason="one capture had no resume at all, though the same scripts alone reported all 400 reads")
 def test_the_waits_of_threads_are_the_stage_resume(requests):
     devices = requests["devices"]
     for name in (devices["disk"], devices["volume"]):

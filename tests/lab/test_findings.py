@@ -37,7 +37,7 @@ default, and crawls without."""
 
 
 class Guest(NamedTuple):
-    """Several loads in one, as long as few probes tell of all of them: to start the probes takes minutes."""
+    """Several loads in one, as long as few probes measure all of them: to start the probes takes minutes."""
 
     loads: tuple[str, ...]
     on_demand: tuple[str, ...]

@@ -56,7 +56,7 @@ ON_DEMAND = {
     "created": ("inflight_a", "bios_a", "bio_ages_a"),
     "overtaken": ("inflight_a", "stages_a", "order_a"),
 }
-"""Incident -> the on-demand probes that tell of it."""
+"""Incident -> the on-demand probes that show it."""
 
 
 def incident(directory, name, *arguments, disks=(), release="trixie", cpus=2):
@@ -91,7 +91,7 @@ def disk(reported, part, which):
 
 def assert_is_the_most(depths, limit):
     """But for moments: SCSI gives a command's place away before the block layer hears that it is complete, and between
-    the readings of two counts, for which an emulated CPU may stand still, one I/O can end and the next begin."""
+    the readings of two counts, in which an emulated CPU may pause, one I/O can end and the next begin."""
     assert limit <= depths["max"] <= limit + 1
     above = sum(share for depth, share in depths["busy_time_share"].items() if int(depth) > limit)
     assert above < STRAY
@@ -121,7 +121,7 @@ def test_little_s_law_holds(ceilings, part, which):
     law = report["devices"][name]["outstanding"].get("littles_law")
     print(law)
     if law is None and report["backend"] == "procfs":
-        return  # the kernel's counters tell no longest I/O, and the window may be too short for the mean one
+        return  # the kernel's counters have no longest I/O, and the window may be too short for the mean one
     assert law["agrees"]
     assert law["iops"] * report["duration_s"] == pytest.approx(ceilings[part]["issued"][name], rel=0.1)
     if which == "queue_depth":
@@ -258,7 +258,7 @@ def reported_of(reported, where):
 
 
 def test_a_volume_that_is_suspended_holds_it(followed):
-    """The kernel counts nothing in flight there; only the bio tells."""
+    """The kernel counts nothing in flight there; only the bio shows it."""
     top, bottom = followed["readers"]["top"], followed["names"]["bottom"]
     assert all(frame["outstanding"].get(bottom, (0, 0))[0] in (0, None) for frame in followed["frames"])
     above = {frame["at_us"] for frame, _ in reported_of(followed, _where(top))}
@@ -298,7 +298,7 @@ def test_the_report_has_what_never_completed_and_what_did_at_last(followed):
 
 
 class Claim(NamedTuple):
-    """I/Os of a device that are said to wait at least so long."""
+    """I/Os of a device that are reported to wait at least so long."""
 
     count: int
     age_us: int
@@ -323,7 +323,7 @@ def test_at_least_so_long(unfollowed, reader):
 
 
 def test_nothing_else_is_claimed(unfollowed):
-    """No row of a device that is said to be idle, or of more I/Os than were held; nobody issued them."""
+    """No row of a device that is reported as idle, or of more I/Os than were held."""
     names, readers = unfollowed["names"], unfollowed["readers"]
     held = {readers["silent"]["device"]: 2, readers["top"]["device"]: 1}
     for frame in unfollowed["frames"]:

@@ -87,7 +87,7 @@ def test_the_stages_add_up(every_driver):
 
 
 def test_a_volume_has_its_own_time(every_driver):
-    """Where an interrupt comes while the same program runs on its CPU the kernel skips it, and says how often."""
+    """Where an interrupt comes while the same program runs on its CPU the kernel skips it, and counts that."""
     read, health = reads(every_driver, every_driver["volume"]), every_driver["report"]["health"]
     print(read["stages"]["hba"], "of", every_driver["issued"]["volume"], "skipped", health["skipped"])
     assert read["stages"]["hba"]["count"] >= 0.9 * every_driver["issued"]["volume"]
@@ -149,7 +149,7 @@ def test_hogs_keep_threads_from_their_cpus(tmp_path):
     waiters = [wait for wait in late if wait["thread"] == "fio"]
     assert {(wait["stage"], wait["priority"]) for wait in threads} == {("completion", 49)}
     assert any(wait["instead"] == "hog (prio 39)" for wait in threads), threads[:3]
-    # In an emulated guest few waiters are woken as soon after the completion as it takes to tell them from others.
+    # In an emulated guest few waiters are woken as soon after the completion as it takes to separate them from others.
     assert {(wait["stage"], wait["priority"]) for wait in waiters} <= {("resume", 120)}
     woken = [one for one in reported["report"]["wakeups"] if one["thread"] == "fio"]
     assert {one["priority"] for one in woken} == {120}

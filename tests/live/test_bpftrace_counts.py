@@ -194,7 +194,7 @@ def test_coverage_is_what_it_was(measured):
 
 def test_the_disk_that_holds_the_file(measured):
     if measured.real is None:
-        pytest.skip("the temporary directory is not on a disk that can be told")
+        pytest.skip("the disk of the temporary directory is unknown")
     file = measured.file
     frames, between = measured.compared(*file["span"])
     kernel = between(measured.real)

@@ -1,6 +1,6 @@
 """The scripts of systems that this host isn't, through a real compiler of D: syntax, types, keys, formats.
 
-A prelude (tests/d_compile/PLATFORM.d) stands for the platform's types, clocks for its hooks. What it can't tell is
+A prelude (tests/d_compile/PLATFORM.d) replaces the platform's types, clocks its hooks. What it can't show is
 whether the hooks exist there and when they fire. The DTrace is that of LATMON_DTRACE, else of tests/lab/dtrace-in.
 """
 
@@ -26,7 +26,7 @@ SCRIPTS = [one for one in EVERY if one.platform in ELSEWHERE]
 
 
 def compiled(platform, *manifests, change=lambda text: text):
-    """What the compiler says, nothing if it is content. Through a pipe, for DTrace may see no file of ours."""
+    """The compiler's errors, empty without any. Through a pipe, for DTrace may see no file of ours."""
     stub = prelude(platform)
     text = stub.program(*(change(one.program(values(one, platform))) for one in manifests))
     ran = subprocess.run(

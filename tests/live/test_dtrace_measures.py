@@ -32,7 +32,7 @@ from latmon_backends.dtrace.tool import is_listed
 IOS = 60_000
 LEAST = 0.995
 TIMED = 0.99
-"""By the io provider, whose ends the kernel doesn't all tell: 0.1 to 0.8 % were missing on two busy CPUs."""
+"""By the io provider, which misses some ends: 0.1 to 0.8 % were missing on two busy CPUs."""
 ATTEMPTS = 3
 """A CPU that is taken away from this host for a while loses events of every tool."""
 SIZE = 64 << 20
@@ -111,7 +111,7 @@ def test_every_read_is_counted_there_where_it_is(tmp_path, disk, alone):
 
 
 async def seen_by(script, devices, load):
-    """What the backend tells with this always-on script alone, while `load` runs on a thread."""
+    """The backend's frames with this always-on script alone, while `load` runs on a thread."""
     frames, begun = [], asyncio.Event()
 
     async def follow(backend):
@@ -165,7 +165,7 @@ async def test_every_read_is_counted_by_the_io_provider(tmp_path, disk, alone):
 
 @pytest.fixture
 def partition(disk):
-    """All of the disk but its first MiB, told to the kernel by BLKPG as partx does it."""
+    """All of the disk but its first MiB, made a partition by BLKPG as partx does it."""
     where = struct.pack("qqi64s64s", 1 << 20, SIZE - (1 << 20), 1, b"", b"")
     buffer = ctypes.create_string_buffer(where, len(where) + 8)
     with Path(disk.path).open("rb") as device:
@@ -177,7 +177,7 @@ def partition(disk):
         found = wait_for(lambda: [one for one in Path("/dev").glob(f"{disk.name}p1") if one.is_block_device()], 5)
         try:
             if not found:
-                pytest.skip("nobody makes device nodes here")
+                pytest.skip("no device nodes are made here")
             yield str(found[0])
         finally:
             fcntl.ioctl(device, BLKPG, remove)
@@ -304,7 +304,7 @@ def test_one_that_only_fails_says_so_once():
     assert once(LATMON_DTRACE="/bin/false").count("ended with status 1") == 1
 
 
-@pytest.mark.skipif(" major_names\n" in Path("/proc/kallsyms").read_text(), reason="this kernel tells of its variables")
+@pytest.mark.skipif(" major_names\n" in Path("/proc/kallsyms").read_text(), reason="this kernel lists its variables")
 @pytest.mark.skipif(not (IN_CHROOT.parent / "chroots.sh").exists(), reason="needs the chroot")
 def test_a_library_that_this_kernel_does_not_suit_is_named(tmp_path):
     plain = tmp_path / "dtrace"
@@ -321,7 +321,7 @@ def test_a_library_that_this_kernel_does_not_suit_is_named(tmp_path):
 )
 @pytest.mark.parametrize("has_sudo", [False, True], ids=["", "sudo"])
 def test_without_root(has_sudo):
-    """As nobody, with what DTrace says to everybody but root; the chroot with the real one is root's."""
+    """As the user nobody, with DTrace's error for all users but root; the chroot with the real one is root's."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         plain = Path(directory) / "dtrace"

@@ -25,7 +25,7 @@ from latmon_backends.dtrace.program import fillings
 
 pytestmark = [
     pytest.mark.dtrace,
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: DTrace runs for nobody else"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: DTrace runs for no other user"),
     pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio"),
 ]
 ROOT = Path(__file__).resolve().parents[2]

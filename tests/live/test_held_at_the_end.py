@@ -1,4 +1,4 @@
-"""A recording that ends while I/Os are held says so: on stderr, in its last window, in the report."""
+"""A recording that ends while I/Os are in flight reports them: on stderr, in its last window, in the report."""
 
 import os
 import shutil

@@ -25,7 +25,7 @@ VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "S
 PAGE = 4096
 WRITES = 400
 OFTEN = 50
-"""Counts below say little: the kernel skips a few programs, and we read its counters a moment before or after."""
+"""Counts below prove little: the kernel skips a few programs, and we read its counters a moment before or after."""
 SKIPPED = 0.9
 HOG = """
 import os, time
@@ -79,7 +79,7 @@ def write(path, at_least_s=0.0):
 
 
 def interrupts():
-    """(irq -> its interrupts, irq -> its line), where somebody handles it."""
+    """(irq -> its interrupts, irq -> its line), where it has a handler."""
     cpus, *lines = Path("/proc/interrupts").read_text().splitlines()
     known = {int(irq): rest for irq, _, rest in (line.partition(":") for line in lines) if irq.strip().isdigit()}
     return {irq: sum(map(int, rest.split()[: len(cpus.split())])) for irq, rest in known.items()}, known
@@ -157,7 +157,7 @@ def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
     # A write that is done before its thread sleeps has no waiter.
     assert writes * 0.5 <= resume.count <= writes
     (ours,) = [one for one in interval.wakeups if one.thread.pid == os.getpid()]
-    # An interrupt in the completing thread may wake somebody else first.
+    # An interrupt in the completing thread may wake another thread first.
     assert ours.delay.count >= resume.count * 0.7
     threads = {one.get("thread"): one for one in run.reported("thread")}
     assert threads[os.getpid()].text == Path("/proc/self/comm").read_text().strip()

@@ -1,4 +1,4 @@
-"""Every command that a finding says was run, run here: on a loop device and a process of its own."""
+"""Every command that a finding marks as run, run here: on a loop device and a process of its own."""
 
 import os
 import shutil

@@ -82,7 +82,7 @@ def test_every_request_is_traced_and_its_stages_add_up(tmp_path):
     assert any(frame.softirqs for frame in traced)
     assert any(frame.handlers for frame in traced)
     assert any(frame.wakeups for frame in traced)
-    # All that is counted is told or left out, and nothing is traced that isn't counted, to the capture's very end.
+    # All that is counted is reported or left out, and nothing is traced that isn't counted, to the capture's very end.
     reported = sum(len(frame.outliers) + frame.health.suppressed for frame in frames)
     assert reported == sum(sum(frame.above.values()) for frame in frames)
     assert passed["total"] <= seen(frames, name)

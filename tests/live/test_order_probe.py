@@ -118,7 +118,7 @@ def windows(output, script):
 
 
 def reads(directory, device, scheduler):
-    """64 at once until a window or two must have been told."""
+    """64 at once until a window or two must have been reported."""
     given_four_at_a_time(device, scheduler)
     job = {"name": "reads", "filename": device.path, "rw": "randread", "size": "64M", "iodepth": 64}
     fio(directory, 2.2, job)

@@ -41,13 +41,13 @@ def variant(name, tmp_path):
     (sys / "kernel/btf").symlink_to(SYS / "kernel/btf")
     found = [v for v in variants(100, host.suspended_us() * 1000, sys) if v.name.startswith(name)]
     if not found:
-        pytest.skip("this kernel has no BTF to say which argument is the request")
+        pytest.skip("this kernel has no BTF with the argument of the request")
     return found[0]
 
 
 @pytest.fixture
 def loop(tmp_path):
-    """A device that nobody else uses; (path, dev_t as the probes print it)."""
+    """A device without other users; (path, dev_t as the probes print it)."""
     if not ROOT or shutil.which("losetup") is None or not Path("/dev/loop-control").exists():
         pytest.skip("needs root and loop devices")
     image = tmp_path / "image"

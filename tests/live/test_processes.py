@@ -276,7 +276,7 @@ def users_of(pid):
 
 @pytest.fixture
 def nobodys():
-    """A directory of nobody's; pytest keeps its own closed to all but root."""
+    """A directory of the user nobody; pytest's own is closed to all but root."""
     with tempfile.TemporaryDirectory() as made:
         os.chown(made, 65534, 65534)
         yield Path(made)

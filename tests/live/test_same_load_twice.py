@@ -1,6 +1,6 @@
 """The same load twice is no difference: a capture of a disk of our own, cut into spans, neighbours compared.
 
-Whatever else the host does meanwhile is part of it; one pair of ten may be told apart on a host that others load.
+Whatever else the host does meanwhile is part of it; one pair of ten may differ on a host with other load.
 """
 
 import os

@@ -67,7 +67,7 @@ def until(happened, seconds=60.0):
 
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_the_distribution_is_fio_s_own_depth(disk, tmp_path, depth):
-    """Never more. How often it is as many only held requests tell: a disk in memory needs the CPUs of the readings."""
+    """Never more. Only held requests test the frequency: a disk in memory needs the CPUs of the readings."""
     with looking(disk) as sampler:
         before = sampler.sample()
         fio(tmp_path, 0.8, reads(disk, depth), urgent=True)
@@ -137,7 +137,7 @@ def test_requests_that_are_held_are_counted_exactly(disk, tmp_path, depth):
 
 
 def runs(disk, tmp_path, count):
-    """Short loads one after the other; after each of them nothing is outstanding, and both say so."""
+    """Short loads one after the other; after each of them nothing is outstanding by both."""
     with looking(disk) as sampler:
         for depth in (DEPTHS[at % len(DEPTHS)] for at in range(count)):
             before = sampler.sample()

@@ -34,7 +34,7 @@ pytestmark = [
 
 
 def loops():
-    """The self-test's own loop devices: what lies under them is in a namespace that nobody else sees."""
+    """The self-test's own loop devices: their files are in a private namespace."""
     found = []
     for one in Path("/sys/block").glob("loop*/loop/backing_file"):
         try:

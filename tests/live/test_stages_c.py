@@ -69,7 +69,7 @@ def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
     followed, lost = sum(traced.paths["disk"].values()), sum(traced.unfollowed.get("disk", {}).values())
     assert lost <= 0.05 * followed
     assert not [name for name in (*traced.paths["disk"], *traced.unfollowed.get("disk", {})) if "unknown" in name]
-    # Of all stages together, the requests of a bucket of the total took as long as the bucket says.
+    # Of all stages together, the requests of a bucket of the total took as long as their bucket.
     for bucket, n in written["total"].buckets:
         took = sum(traced.by_total.get(Series("disk", "write", stage), {}).get(bucket, 0) for stage in STAGES)
         low, high = bucket_bounds(bucket)

@@ -59,7 +59,7 @@ def capture(disk, tmp_path, monkeypatch):
     monkeypatch.setenv("LATMON_CHROOT_CACHE", CACHE)
 
     def start(backend, *words, **environ):
-        # An I/O is no outlier here: on a busy host their records overflow the tool's buffer while nobody reads.
+        # An I/O is no outlier here: on a busy host their records overflow the tool's buffer while it is not read.
         fast = ("--threshold", "60s") if backend != "procfs" else ()
         one = Capture(tmp_path, "--backend", backend, "--device", disk, *fast, *words, **environ)
         running.append(one)
@@ -252,7 +252,7 @@ def test_a_probe_that_can_not_be_kept_running(capture):
     assert {found["reason"] for found in gaps} == {"probe-restart"}
     frames = one.frames()
     assert sum(found["duration_s"] for found in gaps) >= 0.5
-    assert frames[-1].dt_us > 1, "it says since when nothing was counted"
+    assert frames[-1].dt_us > 1, "it covers the time without counts"
     assert "ended 4 times" in frames[-1].health.notice or "could not be started again" in frames[-1].health.notice
 
 

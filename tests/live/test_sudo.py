@@ -76,7 +76,7 @@ def user():
 
 
 def on_a_terminal(before="", seconds=15.0):
-    """What a login of that user on a terminal of its own says: `before`, then the child. The password when asked."""
+    """Output of that user's login on a terminal of its own: `before`, then the child. The password when asked."""
     path = os.pathsep.join((str(ROOT), str(ROOT / "backends")))
     script = f'{before} env PYTHONPATH={path} {PYTHON} -c "$CODE"; echo over'
     pid, terminal = pty.fork()
@@ -224,7 +224,7 @@ class Eve:
         subprocess.run(["chown", "-R", f"{NAME}:", *(paths or (self.home,))], check=True)
 
     def sudo(self, *words, **environ):
-        """As she types it: her environment is her own, and what of it counts is for the real sudo to say."""
+        """As the user types it, with the user's environment; the real sudo decides which variables pass."""
         kept = [f"{name}={value}" for name, value in {"PATH": "/usr/bin:/bin", "HOME": self.home, **environ}.items()]
         return subprocess.run(
             ["setpriv", "--reuid", NAME, "--regid", NAME, "--init-groups", "env", "-i", *kept, "sudo", "-n", *words],

@@ -1,4 +1,4 @@
-"""Manifests: the shipped ones say what their scripts do, and a wrong one is refused by file and key."""
+"""Manifests: the shipped ones agree with their scripts, and a wrong one is refused by file and key."""
 
 import re
 from pathlib import Path
@@ -328,7 +328,7 @@ def test_a_single_layout_need_not_be_named(write):
         (("records", "slow", "fields"), ["dev", "dev"], "records.slow: names a field twice"),
         (("records", "slow", "text"), "name", "records.slow: must be one of comm, not 'name'"),
         (("records", "handler"), {"text": "name"}, "records.handler: key 'fields' is missing"),
-        (("paths",), ["x"] * 65, "paths: must hold at most 64"),
+        (("paths",), ["x"] * 65, "paths: must have at most 64"),
         (("unfollowed",), [5], "unfollowed: must be text"),
         (("needs",), "big", "needs: must be a list"),
     ],

@@ -16,11 +16,11 @@ class Probe:
     """It says `said` after so many seconds of the loop's time; None ends it."""
 
     def __init__(self, text, after_s):
-        self.said, self.after_s, self.stopped = text, after_s, False
+        self.text, self.after_s, self.stopped = text, after_s, False
 
     async def next(self):
         await asyncio.sleep(self.after_s)
-        return self.said
+        return self.text
 
     async def complaint(self):
         return "Killed"

@@ -124,7 +124,7 @@ def test_a_planted_fault_is_found(geom, old, new, fault):
         ({"hooks": ("io:::start",)}, "hooks io:::done, which the manifest doesn't name"),
         ({"hooks": ("io:::start", "io:::done", "fbt::g_down:entry")}, "which the script doesn't hook"),
         ({"sources": ("freebsd-src sys/kern/subr_devstat.c",)}, "not FILE: SYMBOLS"),
-        ({"sources": ("freebsd-src sys/kern/subr_devstat.c: io:::start",)}, "nothing says where io:::done is found"),
+        ({"sources": ("freebsd-src sys/kern/subr_devstat.c: io:::start",)}, "no source of io:::done"),
         ({"maps": ()}, "@geom_queue is not in the manifest"),
         ({"records": {}}, "the manifest has no record slow"),
     ],

@@ -50,7 +50,7 @@ def test_they_are_reported_once_and_in_order(windows):
 
 
 def test_a_window_that_was_not_filled_goes_on_in_the_next(windows):
-    """With few I/Os the probe told all of them."""
+    """With few I/Os the probe reported all of them."""
     fill(windows, 1, 0, 100)
     fill(windows, 2, 1000, 100)
     assert spans(windows) == {"sda": (0, 1099, 200)}

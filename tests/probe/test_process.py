@@ -235,7 +235,7 @@ def test_the_parents_sigkill_ends_the_tool(script):
 
 
 async def test_what_is_done_after_the_tool_is_done_also_after_its_kill(tmp_path):
-    """With the tool's own process id, and its status is still told."""
+    """With the tool's own process id, and its status is still reported."""
     command = ["sh", "-c", f"echo $$; {IGNORES_TERM}"]
     one = await Child.start(shimmed(command, {}, sudo=False, grace_s=0.1, after=f"echo $p >{tmp_path}/gone; "))
     try:
@@ -342,5 +342,5 @@ async def test_a_tool_can_print_for_a_while_without_a_reader(tmp_path):
     """12 s of ticks are more than the 64 KiB of a pipe; a tool that waits in its write loses events."""
     done = tmp_path / "done"
     async with child(f"head -c 500000 /dev/zero; touch {done}; sleep 60"), asyncio.timeout(30):
-        while not done.exists():  # noqa: ASYNC110 - a file tells no event
+        while not done.exists():  # noqa: ASYNC110 - a file raises no event
             await asyncio.sleep(0.05)

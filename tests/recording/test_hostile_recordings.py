@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 
 
 def run(*words):
-    """Its output, and what it said before the memory that it took."""
+    """Its output, in two parts: before the memory that it took, and that."""
     done = subprocess.run(
         [sys.executable, RUN, *map(str, words)], capture_output=True, text=True, check=False, timeout=300
     )

@@ -1,4 +1,4 @@
-"""A file written by any release is read by that and every later release: the goldens are never written anew.
+"""A file written by any release is read by that and every later release: the goldens are never written again.
 
 `python tests/recording/test_recording_golden.py FILE` writes one, for a new minor version.
 """

@@ -1,4 +1,4 @@
-"""kill -9 of whoever records, at any moment, with real processes and a real file; and a real disk that is full."""
+"""kill -9 of a recording process, at any moment, with real processes and a real file; and a real disk that is full."""
 
 from __future__ import annotations
 
@@ -160,24 +160,24 @@ class Watched:
         words = ("--backend", "demo", "--record", str(path))
         self.process = subprocess.Popen([sys.executable, "-c", UNGUARDED, *words], env=ENVIRON, stderr=theirs)
         os.close(theirs)
-        self.said = ""
+        self.output = ""
 
     def until(self, seconds):
         """It has recorded, or tried to record, so many."""
         end = time.monotonic() + 120
         while self.seconds() < seconds:
             ready, _, _ = select.select([self._ours], [], [], max(0, end - time.monotonic()))
-            assert ready, self.said
-            self.said += os.read(self._ours, 65536).decode()
+            assert ready, self.output
+            self.output += os.read(self._ours, 65536).decode()
 
     def seconds(self):
-        return max(map(int, re.findall(r"\r(\d+) s, [\d,]+ I/Os", self.said)), default=0)
+        return max(map(int, re.findall(r"\r(\d+) s, [\d,]+ I/Os", self.output)), default=0)
 
     def end(self):
         self.process.send_signal(signal.SIGINT)
         with contextlib.suppress(OSError):
             while more := os.read(self._ours, 65536):
-                self.said += more.decode()
+                self.output += more.decode()
         os.close(self._ours)
         return self.process.wait(60)
 
@@ -201,13 +201,13 @@ def test_a_capture_goes_on_when_a_full_disk_has_room_again(disk):
         time.sleep(1)  # the file is written behind the frames
         hog.unlink()
         until(lambda: isinstance(list(open_recording(path))[-1], Frame) and gaps(path))
-        assert latmon.end() == 4, latmon.said
-    assert "Traceback" not in latmon.said
+        assert latmon.end() == 4, latmon.output
+    assert "Traceback" not in latmon.output
     items = list(recording := open_recording(path))
     [gap] = gaps(path)
     frames = [item for item in items if isinstance(item, Frame)]
     assert gap.reason == "enospc"
-    assert len(frames) + gap.seconds == frames[-1].seq + 1, "each second is in it, or told to be missed"
+    assert len(frames) + gap.seconds == frames[-1].seq + 1, "each second is in it, or in a gap"
     found, _ = survey(recording)
     assert [one.what for one in found.damages if one.what != UNCLOSED] == []
     fill(place)

@@ -211,7 +211,7 @@ def test_a_disk_that_is_full_as_a_part_begins_leaves_no_part_and_loses_no_window
     def limited(descriptor, data, at):
         if at == 0:
             headers.append(len(parts_in(tmp_path)))
-            (tmp_path / "x.part0002.latmon.jsonl.gz").unlink()  # removed and taken by somebody else meanwhile
+            (tmp_path / "x.part0002.latmon.jsonl.gz").unlink()  # removed, and the name taken by another file meanwhile
             (tmp_path / "x.part0002.latmon.jsonl.gz").write_text("precious")
             raise OSError(errno.ENOSPC, "No space left on device")
         return pwrite(descriptor, data, at)

@@ -24,7 +24,7 @@ FABRIC = replace(
 
 
 def everything() -> Frame:
-    """Each field that could name somebody does: `sekret...`, pid 4211777."""
+    """Each field that could identify a user does: `sekret...`, pid 4211777."""
     waits = (Wait("resume", "sekretlgwr", 4211777, 120, 1, 2, "sekretbkup (prio 99)"),)
     outlier = Outlier(1.0, 1, "sda", "read", 70_000, pid=4211777, comm="sekretdb", waits=waits)
     thread = Thread(4211777, "sekretdb", "fifo", 10, kernel=False)

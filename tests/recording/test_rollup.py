@@ -72,7 +72,7 @@ def written(path, frames, between=None, **how):
 
 
 class Load:
-    """Frames of all kinds of values, plain ones unless `odd` says otherwise."""
+    """Frames of all kinds of values, plain ones unless `odd`."""
 
     def __init__(self, seed: int, *, on_demand: bool = True) -> None:
         self._rnd = random.Random(seed)
@@ -353,7 +353,7 @@ def test_damage_is_read_around_and_nothing_comes_twice(tmp_path, what):
     if what == "head":  # its windows are read, and one is missing
         assert sum(isinstance(one, Minute) for one in items) == 1
         assert report(recording, items) == report(recording, recording)
-    else:  # the sum has the window that can't be read; the windows have what the sum said
+    else:  # the sum has the window that can't be read; the windows have the values of the sum
         assert report(recording, items) == text
         assert (len(recording.damage) == 1) is (what == "roll-up")
 
@@ -459,7 +459,7 @@ def test_a_window_that_says_it_is_a_roll_up_is_read_as_a_window(tmp_path):
 @pytest.mark.parametrize("times", [30, pytest.param(3000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["flip", "cut"])
 def test_damage_anywhere_counts_no_window_twice(tmp_path, times, kind):
-    """In roll-ups too: a sum holds all of its windows or stands aside."""
+    """In roll-ups too: a sum has all of its windows, or it is left out."""
     whole = written(tmp_path / "whole", Load(7, on_demand=False).frames(3 * 4, 20_000_000)).read_bytes()
     path, rnd = tmp_path / "r", random.Random(times)
     starts = [at for at, _ in _members(tmp_path / "whole")]

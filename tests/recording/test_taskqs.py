@@ -1,4 +1,4 @@
-"""Task queues: summed over readings, recorded and read again, reported; where none were read, nothing is said."""
+"""Task queues: summed over readings, recorded and read again, reported; where none were read, nothing is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report says of a recording: right sums, honest quantiles, nothing that wasn't measured."""
+"""The report of a recording: right sums, honest quantiles, nothing that wasn't measured."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_what_was_not_measured_is_null(summary_of):
 def test_what_was_reported_while_it_measured_is_listed(summary_of):
     text = replace(counted(1), health=Health(notice="stages: nothing was traced for 3.0 s"))
     summary = summary_of(counted(0), text, counted(2))
-    (one,) = summary["notices"]  # and nothing of windows in which nothing was said
+    (one,) = summary["notices"]  # and nothing of windows without a notice
     assert (one["text"], one["time"]) == ("stages: nothing was traced for 3.0 s", rfc3339(text.wall))
     assert "notices: 1970" in " ".join(render_text(summary).split())
 

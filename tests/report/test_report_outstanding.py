@@ -1,4 +1,4 @@
-"""What a report says of outstanding I/O: shares that add up, what never completed, limits that are off."""
+"""Outstanding I/O in a report: shares that add up, I/Os that never completed, limits that are off."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_what_overtook_it_is_reported_while_it_waits(summary_of):
 
 @pytest.mark.parametrize(("total_us", "is_listed"), [(9_000_000, True), (11_000_000, False)])
 def test_the_longest_io_is_described_once(summary_of, total_us, is_listed):
-    """The longest in flight is told unless an outlier, which is another request, took as long."""
+    """The longest in flight is reported unless an outlier, which is another request, took as long."""
     still = StillInFlight((HELD._replace(began_us=frame(0).mono_us, overtaken_by=4120),), {1: 1}, 1)
     waits = [held(n, in_flight=still) for n in range(1, 11)]
     last = waits[-1].mono_us
@@ -336,7 +336,7 @@ def test_depths_are_folded_so_that_a_day_s_memory_is_bounded():
     ends = {1: 1, 288: 1, 512: 1, 576: 1, 1024: 1}
     sums = DepthTimes()
     sums.add(Depths(ends, ends, ends, most=1001), 5000, 7.0)
-    assert sums.at_issue.keys() == sums.in_driver.keys() == ends.keys(), "what was told as an end is one"
+    assert sums.at_issue.keys() == sums.in_driver.keys() == ends.keys(), "each reported end is one"
     assert (sums.highest, sums.highest_at) == (1001, 7.0)
 
 

@@ -1,4 +1,4 @@
-"""What a report says of a capture's marks and settings, and of text that a terminal can't show."""
+"""A capture's marks and settings in a report, and text that a terminal can't show."""
 
 from __future__ import annotations
 

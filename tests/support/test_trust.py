@@ -111,7 +111,7 @@ def test_the_group_of_root_is_root(tool):
 
 @as_root
 def test_a_group_of_the_users_own_has_no_other_member():
-    """As most distributions make one for each user; 65534 stands for a user that every host has."""
+    """As most distributions make one for each user; 65534 is a user that every host has."""
     nobody = trust.pwd.getpwuid(65534)
     group = trust.grp.getgrgid(nobody.pw_gid)
     alone = not [one for one in trust.pwd.getpwall() if one.pw_gid == group.gr_gid and one.pw_uid != 65534]
@@ -351,7 +351,7 @@ class TestTools:
 
     @pytest.mark.parametrize("places", [None, [], ["/nonexistent/eves"]])
     def test_a_backend_whose_files_can_not_be_found_is_not_imported(self, places, monkeypatch):
-        """An import hook of its own may find modules where no path says it."""
+        """An import hook of its own may find modules outside of all paths."""
         spec = ModuleSpec("eves", None)
         spec.submodule_search_locations = places
         monkeypatch.setattr(trust, "find_spec", lambda _name: spec)
@@ -571,7 +571,7 @@ class TestInstallation:
         ],
     )
     def test_what_every_user_can_write_to_in_its_environment(self, checkout, tmp_path, name):
-        """Packages stand for those that are installed; a start runs none of their code before it checked them."""
+        """Packages replace the installed ones; a start runs none of their code before it checked them."""
         prefix = tmp_path / "prefix"
         path = prefix / name
         path.parent.mkdir(parents=True)

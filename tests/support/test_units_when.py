@@ -1,4 +1,4 @@
-"""Times as they are typed where the clock is put forward and back, and where somebody set it."""
+"""Times as they are typed where the clock is put forward and back, and where it was set by hand."""
 
 from __future__ import annotations
 

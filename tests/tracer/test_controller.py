@@ -48,7 +48,7 @@ def in_no_time(monkeypatch):
 
 
 class Measured(Direct):
-    """Whose programs take these percents of a CPU, one after the other, as nobody can tell a real one to."""
+    """A process whose programs take these percents of a CPU, one after the other, which a real one can't be made to."""
 
     def __init__(self, tool, *percents, skipped=None):
         super().__init__(tool)
@@ -109,10 +109,10 @@ FRAME = Frame(seq=1, wall=0.0, mono_us=1_000_000, dt_us=1_000_000)
 
 
 class Seen(list):
-    """Frames, one after the other, until one is as wanted; what they said is kept."""
+    """Frames, one after the other, until one is as wanted, with their notices."""
 
     @property
-    def said(self):
+    def notice(self):
         return "\n".join(one.health.notice for one in self if one.health.notice)
 
 
@@ -133,7 +133,7 @@ async def test_all_is_from_the_start_and_for_every_device(on_demand, programs):
     seen = await until(on_demand(mode="all"), traced)
     assert len(seen) == 1 or seen[0].traced.one_in == 0  # a busy host looks when it has begun already
     assert {one.reason for frame in seen[1:-1] for one in frame.traced.absent} <= {"the tracer is starting"}
-    assert seen.said == f"tracing stages of all devices: --stages all; {NO_AGES}"
+    assert seen.notice == f"tracing stages of all devices: --stages all; {NO_AGES}"
     assert seen[-1].traced.devices == ()
     assert (seen[-1].health.probes_attached, seen[-1].health.probes_wanted) != (0, 0)
     (program,) = programs()
@@ -156,7 +156,7 @@ async def test_who_looks_is_served_and_the_kernel_filters(on_demand, programs):
     one.request_tracing(("sdb",))
     seen = await until(one, traced)
     assert seen[-1].traced.devices == ("sdb",)
-    assert seen.said == "tracing stages of sdb while this screen is open"
+    assert seen.notice == "tracing stages of sdb while this screen is open"
     assert str(8 << 20 | 16) in programs()[0]
 
 
@@ -186,7 +186,7 @@ async def test_a_volume_that_is_created_later_is_followed_by_the_program_that_ru
     await until(one, traced)
     devices |= {"dm-1": created("dm-1", 253, 1, kind="dm"), "zram0": created("zram0", 252)}
     seen = await until(one, lambda frame: "dm-1" in frame.health.notice)
-    assert "dm-1, zram0: the ages of its I/Os in flight are not known" in seen.said
+    assert "dm-1, zram0: the ages of its I/Os in flight are not known" in seen.notice
     (program,) = programs()
     assert {int(number) for number in re.findall(r"\$major != (\d+)", program)} == {0, 7, 8}
 
@@ -199,10 +199,10 @@ async def test_a_device_that_can_not_be_followed_is_named_once_as_long_as_it_is_
         devices["nvme1n1"] = created("nvme1n1", 259, 1, kind="nvme-head")
         seen = await until(one, lambda frame: frame.health.notice)
         text = "its bios are not traced: its major, 259, had only devices with requests before"
-        assert seen.said == f"nvme1n1: {text}"
+        assert seen.notice == f"nvme1n1: {text}"
         del devices["nvme1n1"]
         seen = await until(one, lambda _: not one._notices._unfollowed)
-        assert seen.said == ""
+        assert seen.notice == ""
     assert len(programs()) == 1
 
 
@@ -212,7 +212,7 @@ async def test_a_device_that_the_kernels_filter_lacks_is_taken_in(on_demand, pro
     await until(one, traced)
     devices["sdb"] = DEVICES["sdb"]
     seen = await until(one, lambda frame: "sdb" in frame.traced.devices)
-    assert re.search(r"no stage was traced for \d\.\d s: the tracer was restarted for a new device", seen.said)
+    assert re.search(r"no stage was traced for \d\.\d s: the tracer was restarted for a new device", seen.notice)
     del devices["sda"]
     await asyncio.sleep(0.2)
     assert len(programs()) == 2
@@ -231,21 +231,23 @@ async def test_what_does_not_fit_the_kernels_filter_is_reported(on_demand):
         one.request_tracing((name,))
     seen = await until(one, traced)
     assert len(seen[-1].traced.devices) == 4
-    (text,) = re.findall(r"stages of ([\w, ]+) are not traced: the kernel's filter has room for 4 devices", seen.said)
+    (text,) = re.findall(r"stages of ([\w, ]+) are not traced: the kernel's filter has room for 4 devices", seen.notice)
     assert set(text.split(", ")) == MANY.keys() - set(seen[-1].traced.devices)
 
 
 async def test_all_are_traced_where_more_are_wanted_than_fit_and_it_is_reported(on_demand):
     seen = await until(on_demand(mode="all", devices=MANY, globs=tuple(MANY)), traced)
     assert seen[-1].traced.devices == ()
-    assert "tracing stages of all devices: --stages all (6 are wanted, the kernel's filter has room for 4)" in seen.said
+    assert (
+        "tracing stages of all devices: --stages all (6 are wanted, the kernel's filter has room for 4)" in seen.notice
+    )
 
 
 async def test_a_device_that_is_not_there_is_reported(on_demand):
     one = on_demand()
     one.request_tracing(("sdx",))
     seen = await until(one, traced)
-    assert seen.said == f"tracing stages of all devices while this screen is open (sdx not found); {NO_AGES}"
+    assert seen.notice == f"tracing stages of all devices while this screen is open (sdx not found); {NO_AGES}"
 
 
 BIOS = (
@@ -284,7 +286,7 @@ async def test_slow_bios_are_counted_and_reported_beside_the_requests(on_demand)
 
 
 async def test_a_frame_names_whose_requests_are_followed(on_demand, monkeypatch):
-    """Of the wanted device and its members those that a script told of: none was there for bios."""
+    """The reported ones of the wanted device and its members: none was there for bios."""
     one = on_demand()
     one.request_tracing(("dm-0",))
     await until(one, traced)
@@ -302,7 +304,7 @@ async def test_other_devices_are_taken_in(on_demand, programs):
     await until(one, traced)
     one.request_tracing(("sdb",))
     seen = await until(one, lambda frame: frame.traced.devices == ("sda", "sdb"))
-    assert re.search(r"no stage was traced for \d\.\d s: the tracer was restarted for other devices", seen.said)
+    assert re.search(r"no stage was traced for \d\.\d s: the tracer was restarted for other devices", seen.notice)
     assert len(programs()) == 2
 
 
@@ -335,14 +337,14 @@ async def test_slow_devices_are_traced_by_themselves(on_demand):
     for frame in slow:
         one.taken(frame)
     seen = await until(one, traced)
-    assert seen.said == "tracing stages of sda: I/Os above 20 ms"
+    assert seen.notice == "tracing stages of sda: I/Os above 20 ms"
 
 
 async def test_an_end_is_reported_and_mended_and_not_for_ever(on_demand, programs):
     one = on_demand(TICKS + "sleep 0.4; tick 2; echo 'ERROR: out of luck' >&2; exit 1", mode="all")
     seen = await until(one, lambda frame: "not traced for" in frame.health.notice)
-    assert seen.said.count("ended and is restarted (out of luck)") == 3
-    assert "ended 4 times within a minute, the last time: out of luck" in seen.said
+    assert seen.notice.count("ended and is restarted (out of luck)") == 3
+    assert "ended 4 times within a minute, the last time: out of luck" in seen.notice
     assert len(programs()) == 4
     paused = (await until(one, lambda _: True))[-1]
     assert "ended 4 times" in paused.traced.absent[0].reason
@@ -356,11 +358,11 @@ async def test_a_silent_process_is_replaced(on_demand, monkeypatch):
     seen = await until(
         on_demand(TICKS + "exec sleep 60", mode="all"), lambda frame: "printed nothing" in frame.health.notice
     )
-    assert "is restarted" in seen.said
+    assert "is restarted" in seen.notice
 
 
 async def test_a_process_is_not_silent_while_its_reader_is_stopped(on_demand, programs):
-    """Between two looks an hour passes: nobody read meanwhile."""
+    """An hour passes between two readings."""
     stopped_s = [0.0]
     one = on_demand(mode="all", clock=lambda: time.monotonic() + stopped_s[0])
     seen = await until(one, traced)
@@ -368,7 +370,7 @@ async def test_a_process_is_not_silent_while_its_reader_is_stopped(on_demand, pr
         stopped_s[0] += 3600
         await asyncio.sleep(0.1)
         seen += await until(one, traced)
-    assert "printed nothing" not in seen.said
+    assert "printed nothing" not in seen.notice
     assert len(programs()) == 1
 
 
@@ -377,7 +379,7 @@ async def test_a_script_that_is_refused_is_left_out(on_demand, programs):
     refuses = f"case $word in *irq_handler_entry*) echo '{no}' >&2; exit 1;; esac\n"
     ticks = LIVES.replace("stages_c", "wakeups_c")
     seen = await until(on_demand(refuses + ticks, mode="all"), traced)
-    assert "without irqs: tracepoint not found: irq:irq_handler_entry" in seen.said
+    assert "without irqs: tracepoint not found: irq:irq_handler_entry" in seen.notice
     assert "@irqs_c_" not in programs()[-1]
     assert "@wakeups_c_" in programs()[-1]
 
@@ -406,7 +408,7 @@ async def test_many_requests_are_sampled_from_the_beginning(on_demand, programs)
     one.request_tracing(())
     seen = await until(one, traced, busy)
     assert seen[-1].traced.one_in == 16
-    assert seen.said == f"tracing stages of all devices, one I/O in 16 while this screen is open; {NO_AGES}"
+    assert seen.notice == f"tracing stages of all devices, one I/O in 16 while this screen is open; {NO_AGES}"
     assert "@stages_c_" in programs()[-1]
     # It takes the arrival of each request from stages_c.
     assert "@order_c_" not in programs()[-1]
@@ -433,9 +435,9 @@ async def test_above_the_budget_a_sample_then_nothing(on_demand):
     one = on_demand(launcher=lambda tool: Measured(tool, 1.0))
     one.request_tracing(())
     seen = await until(one, lambda frame: "has no budget" in frame.health.notice)
-    assert "the budget is 5 %" in seen.said
+    assert "the budget is 5 %" in seen.notice
     assert {frame.traced.one_in for frame in seen} <= {0, 1, 256}
-    assert re.search(r"one I/O in 256", seen.said)
+    assert re.search(r"one I/O in 256", seen.notice)
     assert any(frame.health.probe_cpu_percent for frame in seen)
     after = (await until(one, lambda _: True))[-1]
     assert "budget" in after.traced.absent[0].reason
@@ -500,7 +502,7 @@ async def test_a_mistake_of_ours_ends_the_on_demand_probes_and_nothing_else(on_d
     one = on_demand(mode="all")
     seen = await until(one, lambda frame: "failed" in frame.health.notice)
     assert "TypeError" in seen[-1].traced.absent[0].reason
-    assert (await until(one, lambda _: True)).said == ""
+    assert (await until(one, lambda _: True)).notice == ""
 
 
 # Ends
@@ -601,10 +603,10 @@ async def test_whatever_begins_again_says_how_long_nothing_was_traced(on_demand)
     dear = on_demand(launcher=lambda tool: Measured(tool, 1.0))
     dear.request_tracing(())
     seen = await until(dear, lambda frame: "one I/O in" in frame.health.notice)
-    assert re.search(hole + "for a coarser sample", seen.said)
+    assert re.search(hole + "for a coarser sample", seen.notice)
     dies = on_demand(TICKS + "sleep 0.4; exit 1", mode="all")
     seen = await until(dies, lambda frame: "no stage was" in frame.health.notice)
-    assert re.search(hole + "after its end", seen.said)
+    assert re.search(hole + "after its end", seen.notice)
 
 
 VOLUME = {
@@ -650,7 +652,7 @@ async def test_a_window_of_which_nothing_was_reported_is_not_traced(on_demand, t
     go.touch()
     late = replace(FRAME, mono_us=9_000_000)
     seen = await until(one, lambda frame: frame.traced.one_in == 1, late)
-    assert "the tracer's output was late: the window includes the 8.0 s before it" in seen.said
+    assert "the tracer's output was late: the window includes the 8.0 s before it" in seen.notice
 
 
 async def test_a_frame_waits_a_little_for_what_is_reported_of_its_interval(on_demand, tmp_path):

@@ -11,7 +11,7 @@ SECOND = 1_000_000
 
 
 def frame(seq, above=(), p99_us=None, *, removed=(), devices=(), many=1):
-    """One second; `above` are devices with slow I/Os, `p99_us` says of a device what all its I/Os took."""
+    """One second; `above` are devices with slow I/Os, `p99_us`: device -> time of all of its I/Os."""
     return Frame(
         seq=seq,
         wall=0.0,

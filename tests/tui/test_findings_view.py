@@ -98,7 +98,7 @@ def ruled(monkeypatch):
 
 
 def slow(facts, _limits):
-    """Found while there were slow writes in the last minute; says how many I/Os, and when it was asked."""
+    """Found while there were slow writes in the last minute; with the number of I/Os and the time."""
     writes = facts.latency(SICK, "write")
     if writes.max and writes.max > 70_000:
         yield replace(WAKE_UP, device=SICK, summary=f"{SICK}: {writes.count} writes by {facts.end_us - START_MONO}")
@@ -409,7 +409,7 @@ def test_a_finding_has_a_mark_where_it_began_and_where_it_was_last_seen(ruled):
 def test_an_earlier_time_is_evaluated_as_it_was_then(ruled, second, jumped):
     ruled(slow)
     then = scene(TIME[: second + 1], Selection(screen="findings"))
-    if jumped:  # nobody saw it: all that there is are the recording's frames
+    if jumped:  # it was not shown: there are only the recording's frames
         made = Scene(Selection(screen="findings"), findings=DEFAULT, mode="REPLAY")
         archive = Archive()
         for one in TIME:
@@ -437,7 +437,7 @@ def test_one_that_is_over_is_shown_where_it_was(ruled):
 
 
 def later(frames, **options):
-    """A scene whose frames nobody has judged yet."""
+    """A scene whose frames are not evaluated yet."""
     made = Scene(Selection(screen="findings"), findings=DEFAULT, **options)
     made.findings_state.at_once = False
     made.opened(BEGUN)
@@ -510,7 +510,7 @@ def test_another_boot_is_another_time(ruled):
 
 
 class Gone(Archive):
-    """A recording that somebody has removed."""
+    """A recording that was removed."""
 
     def frames(self, *_args, **_options):
         raise LatmonError("cannot read x: it is gone")

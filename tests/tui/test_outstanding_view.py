@@ -81,7 +81,7 @@ def words(output):
     return " ".join(output.split())
 
 
-# ---- what one device says
+# ---- one device
 
 
 def test_the_gauge_is_against_the_limit_and_says_whose_it_is():
@@ -423,7 +423,7 @@ def test_of_a_huge_burst_the_last_issues_are_kept():
 
 @pytest.mark.parametrize("length_s", [15, 60, 120, 300])
 def test_running_sums_are_those_of_the_entries(length_s):
-    """With depths that change, a hole, and a device that nobody reads for a while."""
+    """With depths that change, a hole, and a device that is not read for a while."""
     log = DepthLog()
     window = DepthWindow(length_s * SECOND, log)
     for number in (n for n in range(1, 500) if not 200 < n < 210):

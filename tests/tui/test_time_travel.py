@@ -89,7 +89,7 @@ async def arrived(pilot, many):
 
 
 async def shown(pilot, words):
-    """Until the screen says so."""
+    """Wait until the screen shows it."""
     async with asyncio.timeout(60):
         while words not in " ".join(screen(pilot.app).split()):
             await pilot.pause(0.02)
@@ -134,7 +134,7 @@ def test_a_moment_looks_as_it_did(size, screen_name, recording):
         for made in (live, replayed):
             made.travel(at)
             assert drawn(made, size)[1:] == drawn(then, size)[1:]
-        # at the edge the same, but for the title and what is said of the step
+        # at the edge the same, but for the title and the message on the step
         shown, lived = drawn(live, size), drawn(edge, size)
         assert sum(a != b for a, b in zip(shown, lived, strict=True)) <= 3
 
@@ -486,7 +486,7 @@ async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):
 
 @pytest.mark.parametrize("backend", [pytest.param("demo", marks=pytest.mark.slow), "procfs"])
 async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backend):
-    """All that a report says, to the digit and with nothing left out of it; frames of a replay too."""
+    """All values of a report, to the digit and complete; frames of a replay too."""
     path = tmp_path / "live.latmon.jsonl.gz"
     started = Session(Request(backend, Options(interval_us=100_000), record=path, duration_us=2_000_000))
     live, frames = Totals(100_000), []

@@ -196,7 +196,7 @@ def test_partial_repaints_make_the_same_picture_as_a_whole_one():
     assert terminal.read(60, until=b"nvme5n1")
     terminal.read(4)
     swept = terminal.screen()
-    terminal.resize(30, 100, lambda: b"\x1b[30;" in terminal.seen)  # a resize draws everything anew
+    terminal.resize(30, 100, lambda: b"\x1b[30;" in terminal.seen)  # a resize draws everything again
     terminal.resize(24, 80, lambda: swept[1:-1] == terminal.screen()[1:-1])
     drawn = terminal.screen()
     terminal.write(b"q")
@@ -238,7 +238,7 @@ def test_a_terminal_that_is_closed_ends_it(nohup):
 
 
 def test_a_terminal_that_is_frozen_can_be_killed():
-    """Nobody reads: Textual's writer fills and its event loop stands still; SIGTERM still ends it."""
+    """The terminal is not read: Textual's writer fills and its event loop stops; SIGTERM still ends it."""
     terminal = Terminal(PACE="0.001")
     assert terminal.read(60, until=b"nvme5n1")
     fd, terminal.fd = terminal.fd, -1

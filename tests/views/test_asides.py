@@ -1,4 +1,4 @@
-"""A window of issues as text: the picture, which were overtaken, what it says where there is little room."""
+"""A window of issues as text: the picture, which were overtaken, the text where there is little room."""
 
 import json
 from itertools import pairwise

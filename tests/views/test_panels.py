@@ -882,18 +882,18 @@ def off(seq, why, one_in=0):
     return replace(frame(seq), traced=Traced(one_in=one_in, absent=(Missing("hba", why),)))
 
 
-def said(made):
+def notice(made):
     return " ".join(plain(line) for line in made.draw(100, 20).notice)
 
 
 def test_the_newest_notice_stands_for_eight_seconds():
     made = scene([replace(frame(0), health=Health(notice="one")), replace(frame(1), health=Health(notice="two"))])
-    assert said(made).strip() == "two"
+    assert notice(made).strip() == "two"
     for seq in range(2, 9):
         made.append(frame(seq))
-    assert said(made).strip() == "two"
+    assert notice(made).strip() == "two"
     made.append(frame(9))
-    assert said(made).strip() == ""
+    assert notice(made).strip() == ""
 
 
 @pytest.mark.parametrize(
@@ -921,14 +921,14 @@ def test_a_recordings_whole_name_is_reported_when_it_begins_and_ends():
         return replace(frame(seq), health=Health(recording=recording))
 
     made = scene([at(0, name)])
-    assert f"recording to {name}" in said(made).replace(" ", "").replace("recordingto", "recording to ")
-    assert said(scene([at(7, name)])).strip() == ""
+    assert f"recording to {name}" in notice(made).replace(" ", "").replace("recordingto", "recording to ")
+    assert notice(scene([at(7, name)])).strip() == ""
     made = scene([at(0, ""), at(9, name)])
-    assert "recording to" in said(made)
+    assert "recording to" in notice(made)
     made.append(at(10, ""))
-    assert "recording ended: a-host" in said(made)
+    assert "recording ended: a-host" in notice(made)
     made.append(at(11, f"recording to {name} stopped: the disk is full"))
-    assert "stopped: the disk is full" in said(made)
+    assert "stopped: the disk is full" in notice(made)
 
 
 def test_a_recordings_directory_is_reported_where_it_is_known():
@@ -938,21 +938,21 @@ def test_a_recordings_directory_is_reported_where_it_is_known():
     made = scene([at(0, "")])
     made.expect_recording(Path("/var/tmp/a place"))
     made.append(at(1, "a.gz"))
-    assert said(made).strip() == "recording to a.gz in /var/tmp/a place"
+    assert notice(made).strip() == "recording to a.gz in /var/tmp/a place"
     made.append(at(2, "a.gz: the disk is slow"))
-    assert "recording to a.gz: the disk is slow" in said(made)
+    assert "recording to a.gz: the disk is slow" in notice(made)
     made.expect_recording(Path("/elsewhere"))
     made.append(at(3, "a.gz"))
     made.append(at(4, ""))
-    assert said(made).strip() == "recording ended: a.gz in /var/tmp/a place"
+    assert notice(made).strip() == "recording ended: a.gz in /var/tmp/a place"
 
 
 def test_what_the_tracer_does_is_reported_as_long_as_it_holds():
     made = scene([off(0, "they took 9 % of a CPU")])
-    assert said(made).strip() == "stages: off: they took 9 % of a CPU"
+    assert notice(made).strip() == "stages: off: they took 9 % of a CPU"
     assert not_traced("stages", ORIGIN, state=made.view.tracing) == "stages: off: they took 9 % of a CPU"
     made.append(off(1, "the tracer is starting"))
-    assert said(made).strip() == ""
+    assert notice(made).strip() == ""
     assert not_traced("stages", ORIGIN, state=made.view.tracing) == "stages: the tracer is starting"
     made.append(off(1, "the deep probes are starting"))  # a recording of 1.0
     assert "off" not in made.view.tracing

@@ -325,7 +325,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         around = OnDemandSurroundings(program.map_keys, host.suspended_us, self._times, self._flags)
         return OnDemandTicks(manifests, self._here.device_name, self.threads, around)
 
-    async def _leave_out(self, launcher: Launcher, program: BpftraceProgram, refusal: RefusedError) -> None:  # noqa: ARG002 - the text says which
+    async def _leave_out(self, launcher: Launcher, program: BpftraceProgram, refusal: RefusedError) -> None:  # noqa: ARG002 - the text names it
         self.refuse(_refused_script(program, refusal), str(refusal))
 
     def unfollowed(self, target: Target) -> dict[str, str]:

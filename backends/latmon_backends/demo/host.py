@@ -108,8 +108,8 @@ DEVICES = (*_SSDS, *_DISKS, _LUN, _VOLUME)
 
 
 @dataclass(frozen=True, slots=True)
-class Mood:
-    """How a window differs from the ordinary one: a factor on the rate, and whether requests wait before the driver."""
+class LoadPhase:
+    """Load of one window: a factor on the usual rate, and whether requests wait before the driver."""
 
     factor: float = 1.0
     congested: bool = False
@@ -123,34 +123,34 @@ class HostLoad:
     rate: float
     queue: Shape
     hba: Shape
-    rhythm: Callable[[int], Mood]
+    rhythm: Callable[[int], LoadPhase]
     bytes_small: int = 0
     bytes_large: int = 0
 
 
-def steady(seq: int) -> Mood:
+def steady(seq: int) -> LoadPhase:
     """Vary the rate slowly by a quarter."""
-    return Mood(1 + 0.25 * math.sin(seq / 7))
+    return LoadPhase(1 + 0.25 * math.sin(seq / 7))
 
 
-def pausing(seq: int) -> Mood:
+def pausing(seq: int) -> LoadPhase:
     """Stop the load for 12 windows of each period."""
-    return Mood(0) if seq % PERIOD in _SUSPENDED else Mood(1 + 0.15 * math.sin(seq / 4))
+    return LoadPhase(0) if seq % PERIOD in _SUSPENDED else LoadPhase(1 + 0.15 * math.sin(seq / 4))
 
 
-def bursting(seq: int) -> Mood:
+def bursting(seq: int) -> LoadPhase:
     """Multiply the rate by a backup once per period, which congests the queue."""
-    return Mood(5, congested=True) if seq % PERIOD in _BURST else Mood(1 + 0.2 * math.sin(seq / 11))
+    return LoadPhase(5, congested=True) if seq % PERIOD in _BURST else LoadPhase(1 + 0.2 * math.sin(seq / 11))
 
 
-def near_saturation(seq: int) -> Mood:
+def near_saturation(seq: int) -> LoadPhase:
     """Offer nearly the load that a depth of three can serve, at all times."""
-    return Mood(1 + 0.02 * math.sin(seq / 5))
+    return LoadPhase(1 + 0.02 * math.sin(seq / 5))
 
 
-def trimming(seq: int) -> Mood:
+def trimming(seq: int) -> LoadPhase:
     """Return no load except in one window of thirty."""
-    return Mood(1.0 if seq % 30 == 17 else 0.0)  # noqa: PLR2004 - see above
+    return LoadPhase(1.0 if seq % 30 == 17 else 0.0)  # noqa: PLR2004 - see above
 
 
 _SSD_QUEUE = Shape((Mode(0.98, 2, 0.6), Mode(0.02, 9, 0.5)))
@@ -175,7 +175,7 @@ def _disk(op: str, *, unlike: bool) -> Shape:
     return Shape((*modes, Mode(0.0022, 420_000, 0.5))) if unlike else Shape(modes)
 
 
-def _ssd_loads(device: str, scale: float, rhythm: Callable[[int], Mood]) -> Iterable[HostLoad]:
+def _ssd_loads(device: str, scale: float, rhythm: Callable[[int], LoadPhase]) -> Iterable[HostLoad]:
     yield HostLoad(Flow(device, "read"), 2_400 * scale, _SSD_QUEUE, _ssd(84), rhythm, 4096, 65536)
     yield HostLoad(Flow(device, "write"), 900 * scale, _SSD_QUEUE, _ssd(23), rhythm, 8192, 131072)
     yield HostLoad(Flow(device, "flush"), 14 * scale, _SSD_QUEUE, _ssd(380), rhythm)

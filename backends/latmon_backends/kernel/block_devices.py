@@ -233,7 +233,7 @@ by 1 at a time (drivers/scsi/scsi_error.c). The depth at which that ends is not 
 _HOST = ("can_queue", "cmd_per_lun", "nr_hw_queues", "host_tagset")
 _NVME_LIMIT = ("sqsize", "queue_count")
 _FOR_ALL = re.compile(r"q(ueue)?_?depth|can_queue|cmd_per_lun|max_queue|queue_size|poll_queues|tag|ncq", re.IGNORECASE)
-"""Parameters of a driver that hold for all of its devices: ql2xmaxqdepth, lpfc_lun_queue_depth, io_queue_depth, ..."""
+"""Parameters of a driver for all of its devices: ql2xmaxqdepth, lpfc_lun_queue_depth, io_queue_depth, ..."""
 
 
 def limits(block: Path, sys: Path) -> tuple[Limit, ...]:

@@ -3,7 +3,7 @@
 A line is `module:instance:name:statistic<TAB>value`. Values stay text: their readers know types and units. Lines that
 are not understood are counted.
 
-Checked in illumos-gate, usr/src/cmd/stat/kstat/kstat.h (KS_PFMT). A name may hold colons, a statistic and a value
+Checked in illumos-gate, usr/src/cmd/stat/kstat/kstat.h (KS_PFMT). A name may have colons, a statistic and a value
 blanks.
 """
 

@@ -219,7 +219,7 @@ class ProbeSupervisor:
             raise self.gone()
 
     def gone(self) -> ProbeGoneError:
-        """Return the error that says why nothing was counted since the last frame."""
+        """Return the error with the reason why nothing was counted since the last frame."""
         why = f": {self._why_ended}" if self._why_ended else " by itself"
         return ProbeGoneError(f"{self._tool} had ended{why}")
 
@@ -299,7 +299,7 @@ class AlwaysOn(ABC):
     async def finish(self, on_demand: asyncio.Task[None], patience_s: float) -> ProbeWindow | None:
         """End the probe beside the tracer, whose end `on_demand` is; return the window of the interval that was begun.
 
-        ProbeGoneError where the probe was gone already.
+        ProbeGoneError where the probe had ended before.
         """
 
     async def skipped(self) -> int | None:

@@ -231,7 +231,7 @@ class Child:
             raise
         finally:
             self._listening.cancel()
-            # A descendant that outlived the tool may hold the pipes: closed here, while there is a loop.
+            # A descendant that outlived the tool may have the pipes open: closed here, while there is a loop.
             self._process.close()
             await asyncio.wait({self._listening})
 

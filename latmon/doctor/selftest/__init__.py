@@ -1,6 +1,6 @@
 """`latmon doctor --self-test`: makes a known delay and checks that every panel shows it.
 
-Holds the results as values and imports nothing else, because the doctor without a self-test needs no panels.
+Contains the results as values and imports nothing else, because the doctor without a self-test needs no panels.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PanelCheck:
-    """One check: the panel's name, the verdict, and what the panel shows against what was made."""
+    """One check: the panel's name, the verdict, and the panel's value beside the real one."""
 
     name: str
     verdict: Verdict

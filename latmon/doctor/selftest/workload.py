@@ -297,7 +297,7 @@ def play(device: LoopDevice, file: int, stopped: threading.Event, progress: Call
     _call_thread(COMM)
     before = device.written()
     writes, delayed = 0, []
-    with mmap.mmap(-1, BYTES) as block:  # of a page's alignment, as O_DIRECT wants it
+    with mmap.mmap(-1, BYTES) as block:  # of a page's alignment, as O_DIRECT requires it
         for at in range(CALM):
             if not stopped.wait(_PAUSE_S):
                 writes += bool(os.pwrite(file, block, at * BYTES))

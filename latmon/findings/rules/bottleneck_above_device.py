@@ -1,6 +1,6 @@
 """bottleneck-above-device: I/Os wait above a driver that has room for them.
 
-The device isn't what is slow, and a faster one would not help. A full driver is no finding: a load that is too much for
+The device isn't slow, and a faster one would not help. A full driver is no finding: a load that is too much for
 a device queues above it, and should. Nor is a device without a known limit. outstanding-ceiling, starved-io and
 requeue-storm explain this one. Devices that together fill the host adapter's can_queue, while each has room in its own
 limit, are named.

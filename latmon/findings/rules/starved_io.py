@@ -8,7 +8,7 @@ It also fires where a device completes nothing at all while I/Os wait: nothing i
 frozen or suspended. Where the waiting operations are not known, that is a notice: a format takes hours. Without a probe
 that follows requests an age is only known while nothing completes.
 Only the oldest and slowest I/Os are recorded one by one. All are counted by the ages of I/Os in flight and by latency
-histograms; where neither is exact, the finding says "at least".
+histograms; where neither is exact, the finding has "at least".
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def _one_more(had: Aged, one: Aged) -> Aged:
 
 
 def _from(lines: list[Line], room: int, begin: int) -> list[Line]:
-    """Return the lines that fit; where lines below are left out, the last one says how many and the key for them."""
+    """Return the lines that fit; where lines below are left out, the last one has their number and the key for them."""
     begin = max(0, min(begin, len(lines) - room))
     shown = lines[begin : begin + max(room, 0)]
     if (left := len(lines) - begin - len(shown)) and shown:
@@ -205,7 +205,7 @@ def ages(view: ViewState) -> tuple[Aged, ...]:
 
 
 def no_ages(view: ViewState) -> str:
-    """Return the reason for an empty list; it says "nothing is in flight" only where that is known."""
+    """Return the reason for an empty list; it is "nothing is in flight" only where that is known."""
     history, last = view.history, view.history.window.last
     if last is None or not last.outstanding:
         return "not known: I/Os in flight are not counted here"
