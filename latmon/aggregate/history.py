@@ -22,7 +22,7 @@ from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.model.devices import total
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, Series, Traced
 from latmon.model.histogram import EMPTY, Histogram, merge, merged_max
-from latmon.model.inflight import InFlight, Issue, StillInFlight
+from latmon.model.inflight import InFlight, InFlightList, Issue
 from latmon.model.packed import Flat, KeyedCounts, Pressed, flatten
 
 MAX_OUTLIERS = 10_000
@@ -359,14 +359,14 @@ class Store:
         found = frame.histograms  # unpacked only where needed
         return {s: self._share(found[s]) for s in found if s.stage in self._stages}
 
-    def _waiting(self, in_flight: StillInFlight | None) -> StillInFlight | None:
+    def _waiting(self, in_flight: InFlightList | None) -> InFlightList | None:
         """Return what a heat map needs: device, op and begin of each I/O; an I/O is one object in all frames."""
         if in_flight is None or self._brief:
             return in_flight
         if len(self._in_flight) > _MAX_IN_FLIGHT:
             self._in_flight.clear()
         every = (InFlight(one.device, one.op, one.began_us) for one in in_flight.oldest)
-        return StillInFlight(tuple(self._in_flight.setdefault(one, one) for one in every), at_us=in_flight.at_us)
+        return InFlightList(tuple(self._in_flight.setdefault(one, one) for one in every), at_us=in_flight.at_us)
 
     def _share(self, histogram: Histogram) -> Histogram:
         """Return the histogram with (index, count) objects shared with other frames: a third of the memory."""

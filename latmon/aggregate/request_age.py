@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.model.frame import Frame
-from latmon.model.inflight import AGES_S, Aged, AgedAt, Ages, CarriedOver, MinuteAges, StillInFlight
+from latmon.model.inflight import AGES_S, Aged, AgedAt, Ages, CarriedOver, InFlightList, MinuteAges
 
 MIN_US = 500_000
 """Lower bounds below this are not reported; a probe lists requests from this age on, too."""
@@ -43,7 +43,7 @@ class Waiting:
         self._fewest: dict[str, int] = {}
         """The fewest I/Os in flight at a frame's end since the probe began: more can't be older than it."""
         self._probed_since: int | None = None
-        self._in_flight: StillInFlight | None = None
+        self._in_flight: InFlightList | None = None
         self._mono_us: int | None = None
 
     def copy(self) -> Waiting:
@@ -108,7 +108,7 @@ class Waiting:
         """Ages at the end of the latest frame."""
         if self._mono_us is None:
             return Ages()
-        in_flight = self._in_flight or StillInFlight()
+        in_flight = self._in_flight or InFlightList()
         least = list(self._least(in_flight, self._mono_us))
         at_us = min(
             in_flight.at_us or self._mono_us, self._mono_us
@@ -121,7 +121,7 @@ class Waiting:
         unlisted = tuple(self._unlisted(in_flight, known))
         return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), some, unknown, self._in_flight, unlisted)
 
-    def _unlisted(self, in_flight: StillInFlight, known: list[Aged]) -> Iterator[Aged]:
+    def _unlisted(self, in_flight: InFlightList, known: list[Aged]) -> Iterator[Aged]:
         """Yield the I/Os that the probe counts and doesn't list, as far as their device is certain.
 
         The probe has one count for all devices, and lists the oldest 64. A device has at least the count minus all
@@ -153,7 +153,7 @@ class Waiting:
                 found[device] = rest
         return found
 
-    def _least(self, in_flight: StillInFlight, now_us: int) -> Iterator[Aged]:
+    def _least(self, in_flight: InFlightList, now_us: int) -> Iterator[Aged]:
         """Yield lower bounds for I/Os unknown to the probe, minus those it counts without a row (of any device)."""
         began: dict[str, list[int]] = {}
         for one in in_flight.oldest:
@@ -224,7 +224,7 @@ def _is_missing(before_us: int, frame: Frame) -> bool:
     return frame.mono_us - frame.dt_us - before_us > frame.dt_us // 2
 
 
-def _older(known: list[Aged], in_flight: StillInFlight, age_s: int) -> int:
+def _older(known: list[Aged], in_flight: InFlightList, age_s: int) -> int:
     return max(in_flight.older.get(age_s, 0), _sum_above(known, age_s))
 
 

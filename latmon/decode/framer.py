@@ -44,7 +44,7 @@ from latmon.model.frame import (
     missing_stages,
 )
 from latmon.model.histogram import Histogram, bucket_bounds, merge, within
-from latmon.model.inflight import Depths, StillInFlight
+from latmon.model.inflight import Depths, InFlightList
 
 _ROLES = ("histogram", "sum", "bytes", "untimed", "unmatched", "above", "started")
 
@@ -304,7 +304,7 @@ class TracerInterval:
     """I/Os of devices that the always-on probe doesn't time (dm, md); a frame has them with its own."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
     depths: Mapping[str, Depths] = field(default_factory=dict)
-    in_flight: StillInFlight | None = None
+    in_flight: InFlightList | None = None
     """At the newest tick; None where no script printed it."""
     ages_of: tuple[str, ...] = ()
     """The groups of the scripts that printed it: `inflight` for requests, `bios` for devices without requests."""

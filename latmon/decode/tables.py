@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from latmon.manifest.schema import ROLES, KeyPart, MapSpec, RecordSpec, op_name
 from latmon.model.frame import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Thread, Wakeups
 from latmon.model.histogram import MAX_COUNT, TOP, Histogram, within
-from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, StillInFlight, Took, coarse_end
+from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.support.text import clean
 
 Counts = dict[int, int]
@@ -385,7 +385,7 @@ class NewestAges:
 
     def __init__(self, device_name: Name, flags: Flags) -> None:
         self._device_name, self._flags = device_name, flags
-        self._newest: StillInFlight | None = None
+        self._newest: InFlightList | None = None
 
     def reported(self, records: Iterable[Record], maps: Maps, at_ns: int) -> None:
         """Take the records of a tick at CLOCK_MONOTONIC `at_ns`; ignore a tick before the script followed requests."""
@@ -395,9 +395,9 @@ class NewestAges:
             waiting = [one for record in records if (one := self._in_flight(record)) is not None]
             older = self._older((spec, values) for spec, values in each if spec.role == "depth_older")
             counted = dict.fromkeys(AGES_S, 0) | older
-            self._newest = StillInFlight(_oldest(waiting), counted, since_ns // 1000, at_ns // 1000)
+            self._newest = InFlightList(_oldest(waiting), counted, since_ns // 1000, at_ns // 1000)
 
-    def taken(self) -> StillInFlight | None:
+    def taken(self) -> InFlightList | None:
         """Return the newest list once; None if no tick came since the last call."""
         newest, self._newest = self._newest, None
         return newest
@@ -431,7 +431,7 @@ class NewestAges:
         )
 
 
-def all_waiting(parts: Iterable[StillInFlight | None]) -> StillInFlight | None:
+def all_waiting(parts: Iterable[InFlightList | None]) -> InFlightList | None:
     """Merge the lists of scripts that follow different devices; all are known since the latest of their begins."""
     reported = [one for one in parts if one is not None]
     if not reported:
@@ -441,10 +441,10 @@ def all_waiting(parts: Iterable[StillInFlight | None]) -> StillInFlight | None:
         older.update(one.older)
     waiting = [each for one in reported for each in one.oldest]
     since_us, at_us = max(one.since_us for one in reported), min(one.at_us for one in reported)
-    return StillInFlight(_oldest(waiting), dict(older), since_us, at_us, _all_devices(reported))
+    return InFlightList(_oldest(waiting), dict(older), since_us, at_us, _all_devices(reported))
 
 
-def followed(in_flight: StillInFlight, groups: Collection[str], timed: Mapping[str, bool]) -> StillInFlight | None:
+def followed(in_flight: InFlightList, groups: Collection[str], timed: Mapping[str, bool]) -> InFlightList | None:
     """Return the list with the devices that scripts of these groups follow; None where they follow none of them.
 
     `inflight` follows devices with requests (`timed`), `bios` the others. A list that names devices keeps only those.
@@ -456,7 +456,7 @@ def followed(in_flight: StillInFlight, groups: Collection[str], timed: Mapping[s
     return replace(in_flight, devices=names) if names else None
 
 
-def _all_devices(reported: list[StillInFlight]) -> tuple[str, ...]:
+def _all_devices(reported: list[InFlightList]) -> tuple[str, ...]:
     """Return the devices that the scripts follow together; empty, for all, if one of them follows all devices."""
     each = [one.devices for one in reported]
     return tuple(dict.fromkeys(name for some in each for name in some)) if all(each) else ()

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import Depths, Issue, StillInFlight
+from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.model.stages import MEASURED_STAGES
 from latmon.model.stages import STAGES as STAGES  # noqa: PLC0414 - part of the frame's vocabulary
 from latmon.model.stages import UNACCOUNTED as UNACCOUNTED  # noqa: PLC0414
@@ -410,7 +410,7 @@ class Frame:
     outstanding: Mapping[str, Outstanding] = field(default_factory=lambda: MappingProxyType({}))
     depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> histogram of its outstanding I/Os over the interval; all devices that were sampled, busy or not."""
-    in_flight: StillInFlight | None = None
+    in_flight: InFlightList | None = None
     """Requests that have not completed, from a probe that follows requests; None without one."""
     issues: Mapping[str, tuple[Issue, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> a burst of consecutive requests in the order of issue, a small part of the interval's."""

@@ -120,7 +120,7 @@ class InFlight(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StillInFlight:
+class InFlightList:
     """Requests that had not completed at the end of an interval, of devices whose requests a probe follows."""
 
     oldest: tuple[InFlight, ...] = ()
@@ -172,7 +172,7 @@ class Ages:
     """Whether `older` is a lower bound, because some ages are lower bounds or unknown."""
     unknown: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> I/Os in flight of unknown age; an upper bound where a probe follows the device."""
-    probe: StillInFlight | None = None
+    probe: InFlightList | None = None
     """Report of the probe that follows requests; None without one."""
     unlisted: tuple[Aged, ...] = ()
     """I/Os that `older` counts, that have no row in `oldest`, and whose device is certain."""

@@ -39,7 +39,7 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import BITS, MAX_COUNT
-from latmon.model.inflight import SYSFS, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.model.inflight import SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.model.packed import Packed, Sums
 from latmon.recording import validate
 from latmon.recording.fields import (
@@ -422,7 +422,7 @@ REQUEST = RecordCodec(
     RecordField("own", flag, default=False),
 )
 IN_FLIGHT = RecordCodec(
-    StillInFlight,
+    InFlightList,
     RecordField("since", count, "since_us", always=True),
     RecordField("oldest", listed(REQUEST.entry, MAX_IN_FLIGHT), write=_each(REQUEST.encode), default=()),
     RecordField("at", count, "at_us"),

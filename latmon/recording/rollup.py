@@ -24,7 +24,7 @@ from latmon.aggregate.request_age import MAX_ROWS, MAX_SINCE, Waiting
 from latmon.analysis.issue_order import LbaOrder
 from latmon.model.devices import Coverage
 from latmon.model.frame import Completed, Flow, Frame, Taskq
-from latmon.model.inflight import Aged, AgedAt, CarriedOver, MinuteAges, StillInFlight, Took
+from latmon.model.inflight import Aged, AgedAt, CarriedOver, InFlightList, MinuteAges, Took
 from latmon.model.packed import Flat
 from latmon.recording import codec, validate
 from latmon.recording.codec import encode_frame, to_bytes
@@ -106,7 +106,7 @@ class MinuteAgesSum:
                 self._carried[name] = CarriedOver(frame.mono_us, frame.wall, followed)
 
 
-def _is_followed(device: str, in_flight: StillInFlight | None) -> bool:
+def _is_followed(device: str, in_flight: InFlightList | None) -> bool:
     return in_flight is not None and (
         in_flight.follows(device) or any(one.device == device for one in in_flight.oldest)
     )

@@ -28,7 +28,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.model.devices import carry
 from latmon.model.frame import Device, Frame, Mark, Origin, Outlier, Thread, Wait, Wakeups
 from latmon.model.histogram import merge
-from latmon.model.inflight import StillInFlight
+from latmon.model.inflight import InFlightList
 from latmon.recording import codec, members
 from latmon.recording.codec import End, Gap
 from latmon.recording.rollup import MinuteSums, minute_of, roll_up
@@ -305,7 +305,7 @@ def private_frame(frame: Frame) -> Frame:
     )
 
 
-def _in_flight(in_flight: StillInFlight | None) -> StillInFlight | None:
+def _in_flight(in_flight: InFlightList | None) -> InFlightList | None:
     if in_flight is None:
         return None
     oldest = (one._replace(pid=None, comm=REDACTED if one.comm else "") for one in in_flight.oldest)

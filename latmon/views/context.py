@@ -171,7 +171,7 @@ class ViewState:
             if one.request.op in selection.ops if one.request else selection.op == "all":
                 found[one.device] = max(found.get(one.device, 0), one.age_us)
         last = history.window.last
-        if last is not None and last.in_flight is not None and history.is_glimpse:
+        if last is not None and last.in_flight is not None and history.is_partial:
             for request in last.in_flight.oldest:
                 if request.op in selection.ops:
                     age_us = last.mono_us - request.began_us
@@ -198,7 +198,7 @@ class ViewState:
             self.selection.sort,
             frozenset(one.device for one in self.found.urgent),
             steady=self.order,
-            keep=history.is_glimpse or self.found.coming,
+            keep=history.is_partial or self.found.coming,
             in_flight_us=in_flight_us(history.ages.oldest, history.window.length_us),
         )
         if rows and not any(s.device.name == self.selection.selected for s in rows):

@@ -64,7 +64,7 @@ class History:
         self._waiting = waiting or Waiting()
         self.ages = Ages()
         """I/Os in flight at the end of the window."""
-        self.is_glimpse = False
+        self.is_partial = False
         """Whether only frames in memory are known, without ages, depths and traced values."""
         self.is_cut = False
         """Whether the archive has frames before the oldest one here."""
@@ -164,7 +164,7 @@ class History:
             return None
         store = self.store.until(min(after_us, at_us - reach_us), at_us, past.known(after_us))
         other = History(window_us, ops, store, window=window and window.copy())
-        other.is_glimpse = True
+        other.is_partial = True
         if (other._due_us, window_us, ops) == (self._due_us, self.window.length_us, self._ops):
             other._compared = self._compared  # peers are compared at most every tenth second, for 20 ms
         return other if other.window.frames else None

@@ -176,7 +176,7 @@ class Scene:
     @property
     def mode(self) -> status.ScreenMode:
         if self.at is not None:
-            why, reading = "" if self._mode == "LIVE" else self._mode, self.history.is_glimpse
+            why, reading = "" if self._mode == "LIVE" else self._mode, self.history.is_partial
             return status.ScreenMode("PAUSED", self.behind_us, why, self.at.wall, reading=reading)
         if self._is_preview and self.ended is None:
             return status.ScreenMode("STARTING")
@@ -381,7 +381,7 @@ class Scene:
     def draw(self, width: int, height: int) -> Panels:
         """Return the parts of a screen of this size; the caller adds the line of keys."""
         view, toured = self.view, self.banner is not None
-        reading = f"reading {clock(self.towards.wall)} …" if self.towards and not self.history.is_glimpse else ""
+        reading = f"reading {clock(self.towards.wall)} …" if self.towards and not self.history.is_partial else ""
         plain = self.comparison is None and not self.selection.details
         notes, named = findings(view, width, height, toured=toured) if plain else ([], [])
         notes += notices(view, self.reported, width, reading=reading, message=self.message, toured=toured)
@@ -419,7 +419,7 @@ class Scene:
 
     def _tracing(self) -> status.Tracing:
         requested = self.selection.screen != "overview"
-        if self.history.is_glimpse:
+        if self.history.is_partial:
             return status.Tracing()
         if (origin := self.store.origin) and not origin.traces_stages:
             return status.Tracing(requested=requested, stages=False)
@@ -442,7 +442,7 @@ class Scene:
         """Return the panel; it is drawn again when its map got another timeline and a cursor moves to that."""
         if self.comparison is not None:
             return panel(self.comparison, self.selection.selected, self.ink, width, room)
-        if self.history.is_glimpse and not (self.selection.screen in _OF_FRAMES and not self.selection.fold):
+        if self.history.is_partial and not (self.selection.screen in _OF_FRAMES and not self.selection.fold):
             return empty_panel(f"reading {clock(self.at.wall)} …" if self.at else "", width, room)
         if self.selection.details:
             return status.details(self.view, self._tracing(), width, room)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from latmon.model.frame import Flow, Frame, Series
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model.inflight import StillInFlight
+from latmon.model.inflight import InFlightList
 from latmon.recording.archive import Before, TimelineEvent, moments
 from latmon.views.scale import LatencyScale, rows_of
 
@@ -95,7 +95,7 @@ class TimeColumn:
         """Return buckets of the ages, at the end of the column, of a device's I/Os in flight that a probe follows."""
         if self._waiting is None:
             self._waiting = {}
-            still = (self.frames[-1].in_flight if self.frames else None) or StillInFlight()
+            still = (self.frames[-1].in_flight if self.frames else None) or InFlightList()
             for one in still.oldest:
                 if one.op in self.ops:
                     age_us = max((still.at_us or self.mono_us) - one.began_us, 0)

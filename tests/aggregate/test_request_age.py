@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from latmon.aggregate.request_age import MAX_SINCE, Waiting
 from latmon.model.frame import Completed, Flow, Frame, Outstanding
-from latmon.model.inflight import Aged, Ages, InFlight, StillInFlight
+from latmon.model.inflight import Aged, Ages, InFlight, InFlightList
 
 S = 1_000_000
 
@@ -102,7 +102,7 @@ def test_what_has_a_least_age_is_not_of_unknown_age():
 
 
 def test_a_device_that_the_probe_doesn_t_follow_is_of_unknown_age():
-    still = StillInFlight(older={1: 3}, since_us=S, devices=("sdb", "sdc"))
+    still = InFlightList(older={1: 3}, since_us=S, devices=("sdb", "sdc"))
     busy = [at(n, 6, done=500, still=still) for n in range(2, 6)]
     assert (ages(*busy).unknown, ages(*busy).at_least) == ({"sda": 6}, True)
     assert not ages(*busy).is_followed("sda")
@@ -112,75 +112,75 @@ def test_a_device_that_the_probe_doesn_t_follow_is_of_unknown_age():
 
 def test_what_may_have_begun_before_the_probe_is_of_unknown_age():
     """Its 6 may be any; once only 2 were in flight no more than those can be as old as that; then none."""
-    still = StillInFlight(since_us=2 * S)
+    still = InFlightList(since_us=2 * S)
     frames = [at(1, 0, done=9), *(at(n, 6, done=500, still=still) for n in (2, 3))]
     assert (ages(*frames).unknown, ages(*frames).is_followed("sda")) == ({"sda": 6}, True)
     frames += [at(4, 2, done=500, still=still), at(5, 6, done=500, still=still)]
     assert ages(*frames).unknown == {"sda": 2}
     frames += [at(6, 0, done=500, still=still), at(7, 6, done=500, still=still)]
     assert (ages(*frames).unknown, ages(*frames).at_least) == ({}, False)
-    later = at(8, 6, done=500, still=StillInFlight(since_us=8 * S))
+    later = at(8, 6, done=500, still=InFlightList(since_us=8 * S))
     assert ages(*frames, later).unknown == {"sda": 6}  # the probe was started again
 
 
 def test_a_request_that_the_probe_reports_is_not_of_unknown_age():
-    still = StillInFlight((HELD,), {1: 1}, S)
+    still = InFlightList((HELD,), {1: 1}, S)
     assert ages(*(at(n, 3, done=5, still=still) for n in range(5, 8))).unknown == {"sda": 2}
     assert ages(*(at(n, 1, done=5, still=still) for n in range(5, 8))).unknown == {}
 
 
 def test_a_probe_that_saw_the_beginning_knows_all():
-    assert ages(*(at(n, 6, done=500, still=StillInFlight()) for n in range(3))).unknown == {}
+    assert ages(*(at(n, 6, done=500, still=InFlightList()) for n in range(3))).unknown == {}
 
 
 HELD = InFlight("sda", "write", 2 * S, ("sync",), 8, 4096, 42, "ora_lgwr", issued=True)
 
 
 def test_a_probe_s_ages_are_exact():
-    found = ages(at(5, 1, still=StillInFlight((HELD,), {1: 1, 10: 0}, S)))
+    found = ages(at(5, 1, still=InFlightList((HELD,), {1: 1, 10: 0}, S)))
     assert found.oldest == (Aged("sda", 3 * S, request=HELD),)
     assert (found.older, found.at_least) == ({1: 1, 10: 0, 60: 0}, False)
 
 
 def test_an_age_is_of_the_moment_at_which_the_probe_looked():
     """A busy tool reports late, and the request may have completed meanwhile."""
-    found = ages(at(5, 1, still=StillInFlight((HELD,), {1: 1}, S, 4 * S)))
+    found = ages(at(5, 1, still=InFlightList((HELD,), {1: 1}, S, 4 * S)))
     assert found.oldest == (Aged("sda", 2 * S, request=HELD),)
 
 
 def test_a_request_that_the_probe_knows_is_not_claimed_twice():
-    found = ages(*(at(n, 1, still=StillInFlight((HELD,), {1: 1}, S)) for n in range(3, 10)))
+    found = ages(*(at(n, 1, still=InFlightList((HELD,), {1: 1}, S)) for n in range(3, 10)))
     assert found.oldest == (Aged("sda", 7 * S, request=HELD),)
 
 
 def test_a_request_that_came_while_the_gauges_were_read_is_not_claimed_twice():
     late = HELD._replace(began_us=2 * S + 30_000)
-    found = ages(*(at(n, 1, still=StillInFlight((late,), {1: 1}, S)) for n in range(2, 10)))
+    found = ages(*(at(n, 1, still=InFlightList((late,), {1: 1}, S)) for n in range(2, 10)))
     assert [(one.at_least, one.count) for one in found.oldest] == [(False, 1)]
 
 
 def test_what_began_before_the_probe_has_a_least_age_beside_it():
-    still = StillInFlight((HELD,), {1: 1}, S)
+    still = InFlightList((HELD,), {1: 1}, S)
     found = ages(at(1, 2), *(at(n, 3, still=still) for n in range(2, 10)))
     assert [(one.age_us, one.at_least, one.count) for one in found.oldest] == [(8 * S, True, 2), (7 * S, False, 1)]
     assert (found.older, found.at_least) == ({1: 3, 10: 0, 60: 0}, True)
 
 
 def test_what_the_probe_counts_without_a_row_is_not_claimed():
-    frames = [at(n, 5, still=StillInFlight((HELD,), {1: 4}, 0)) for n in range(3, 10)]
+    frames = [at(n, 5, still=InFlightList((HELD,), {1: 4}, 0)) for n in range(3, 10)]
     found = ages(*frames)
     assert [(one.at_least, one.count) for one in found.oldest] == [(False, 1), (True, 1)]
     assert found.older[1] == 5
 
 
 def test_a_probe_that_ends_leaves_the_least_age():
-    with_probe = [at(n, 1, still=StillInFlight((HELD,), {1: 1}, S)) for n in range(3, 10)]
+    with_probe = [at(n, 1, still=InFlightList((HELD,), {1: 1}, S)) for n in range(3, 10)]
     assert ages(*with_probe, at(10, 1)).oldest == (Aged("sda", 7 * S, at_least=True),)
 
 
 def test_devices_that_the_probe_doesn_t_follow_have_their_least_age():
     other = {Flow("dm-0", "read"): Completed(0, 0)}
-    frames = [at(n, 1, device="dm-0", kernel=other, still=StillInFlight((HELD,), {1: 1}, S)) for n in range(3, 6)]
+    frames = [at(n, 1, device="dm-0", kernel=other, still=InFlightList((HELD,), {1: 1}, S)) for n in range(3, 6)]
     assert [(one.device, one.at_least) for one in ages(*frames).oldest] == [("sda", False), ("dm-0", True)]
 
 
@@ -220,7 +220,7 @@ def test_nothing_old_is_forgotten_beside_a_probe(steps):
         done = min(go, len(began))
         began = began[done:] if oldest_first else began[: len(began) - done]
         known = [InFlight("sda", "read", us) for us in began if us >= since_us and second * S - us >= S // 2]
-        still = StillInFlight(tuple(known), since_us=since_us) if second * S > since_us else None
+        still = InFlightList(tuple(known), since_us=since_us) if second * S > since_us else None
         waiting.add(at(second, len(began), done, still=still))
         least = sum(one.count for one in waiting.ages.oldest if one.at_least)
         before = sum(us < since_us for us in began) if still else len(began)
@@ -228,14 +228,14 @@ def test_nothing_old_is_forgotten_beside_a_probe(steps):
 
 
 def test_counts_of_a_hostile_recording_take_neither_memory_nor_time():
-    still = StillInFlight((), {1: 2**62, 10: 0, 60: 2**62}, S)
+    still = InFlightList((), {1: 2**62, 10: 0, 60: 2**62}, S)
     found = ages(*(at(n, 1, still=still) for n in range(3, 10)))
     assert found.older[60] == 2**62
 
 
 def test_counted_ones_without_a_row_are_of_the_device_that_must_have_them():
     """The probe lists one of 300; 5 of them may be sdb's, for as many are in flight there."""
-    still = StillInFlight((HELD,), {1: 300, 10: 200}, S)
+    still = InFlightList((HELD,), {1: 300, 10: 200}, S)
     both = {"sda": Outstanding(300, 50), "sdb": Outstanding(5, 0)}
     found = ages(*(at(n, 0, done=9, still=still, outstanding=both) for n in range(15, 18)))
     assert found.unlisted == (

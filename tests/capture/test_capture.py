@@ -18,7 +18,7 @@ from latmon.capture.recorder import Recorder
 from latmon.capture.registry import Request, check, opened
 from latmon.cli.check import survey
 from latmon.model.frame import Frame, Health, Outlier
-from latmon.model.inflight import InFlight, StillInFlight
+from latmon.model.inflight import InFlight, InFlightList
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import open_recording
 from latmon.report.summary import summarise
@@ -112,7 +112,7 @@ async def test_latmons_own_io_is_marked():
     one = Outlier(1.0, mono_us, "sda", "read", 5, pid=os.getpid(), comm=comm)
     others = (replace(one, pid=1), replace(one, mono_us=1), replace(one, pid=None))
     waits = InFlight("sda", "read", mono_us, pid=os.getpid(), comm=comm)
-    still = StillInFlight((waits, waits._replace(pid=1)))
+    still = InFlightList((waits, waits._replace(pid=1)))
     capture, watcher = capturing(Stub(replace(frame(0), outliers=(one, *others), in_flight=still)), stop_after=1)
     await capture.run()
     (seen,) = watcher.frames

@@ -6,7 +6,7 @@ from latmon.decode.framer import TracerFramer, joined
 from latmon.decode.tables import MOST_REPORTED, all_waiting, depth_of, followed, record
 from latmon.manifest.loader import load
 from latmon.model.frame import Thread
-from latmon.model.inflight import PROBE, InFlight, StillInFlight, Took, bucket_end
+from latmon.model.inflight import PROBE, InFlight, InFlightList, Took, bucket_end
 from latmon.support.paths import data_dir
 
 MANIFEST = load(data_dir("probes") / "linux/inflight_a.yaml")
@@ -68,7 +68,7 @@ def test_ages_are_of_the_newest_tick_and_oldest_first():
     one.printed("inflight_a_older", {key(0): 2, key(1): 1, key(2): 0, key(0, GONE): 5})
     one.waiting([line(9_000_000, issued=0), line(5_000_000), line(1, GONE)], 11_000_000)
     waiting = reported(one).in_flight
-    assert waiting == StillInFlight(
+    assert waiting == InFlightList(
         (
             InFlight("sda", "write", 5000, ("sync",), 128, 4096, 7, "fio", True, 3),
             InFlight("sda", "write", 9000, ("sync",), 128, 4096, 7, "fio", False, 3),
@@ -116,9 +116,9 @@ TIMED = {"sda": True, "sdb": True, "dm-0": False}
     ],
 )
 def test_devices_are_followed_by_the_scripts_for_their_kind(named, groups, follows):
-    found = followed(StillInFlight(devices=named), groups, TIMED)
+    found = followed(InFlightList(devices=named), groups, TIMED)
     assert (found and found.devices) == follows
-    assert followed(StillInFlight(), ("inflight",), {"sda": True}).devices == ()
+    assert followed(InFlightList(), ("inflight",), {"sda": True}).devices == ()
 
 
 def test_a_script_says_of_which_group_its_list_is():
@@ -130,7 +130,7 @@ def test_a_script_says_of_which_group_its_list_is():
 
 
 def test_several_scripts_follow_the_devices_of_each():
-    some, other, every = (StillInFlight(devices=names) for names in (("sda", "sdb"), ("sdb", "dm-0"), ()))
+    some, other, every = (InFlightList(devices=names) for names in (("sda", "sdb"), ("sdb", "dm-0"), ()))
     assert all_waiting([some, other]).devices == ("sda", "sdb", "dm-0")
     assert all_waiting([some, every]).devices == ()
     assert not all_waiting([some, other]).follows("sdc")
@@ -139,7 +139,7 @@ def test_several_scripts_follow_the_devices_of_each():
 
 def test_several_scripts_as_one_are_bounded():
     parts = [
-        StillInFlight(tuple(InFlight("sda", "read", n) for n in range(at, 200, 2)), {1: 100}, at, 9 - at)
+        InFlightList(tuple(InFlight("sda", "read", n) for n in range(at, 200, 2)), {1: 100}, at, 9 - at)
         for at in (0, 1)
     ]
     both = all_waiting([*parts, None])

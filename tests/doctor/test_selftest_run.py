@@ -22,7 +22,7 @@ from latmon.model.frame import (
     Traced,
 )
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import Depths, InFlight, StillInFlight
+from latmon.model.inflight import Depths, InFlight, InFlightList
 
 NAME = "loop9"
 HELD = (DelayedWrite(2048, 300_000, 302_000), DelayedWrite(8192, 1_200_000, 1_204_000))
@@ -71,7 +71,7 @@ def frame(at, latencies=(), moments=None, oldest_us=None, rows=()):
         softirqs={SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([3]), Histogram.record([9]))},
         outstanding={NAME: Outstanding(len(waits), 0)},
         depths={NAME: Depths(moments or {0: 100})},
-        in_flight=StillInFlight(waits, at_us=us, devices=(NAME,)),
+        in_flight=InFlightList(waits, at_us=us, devices=(NAME,)),
         devices=(Device(NAME, 7, 9, "loop"),) if not at else (),
     )
 

@@ -6,7 +6,7 @@ import pytest
 from finding_cases import BEGIN_S, WALL, S, disk, done, found, frame, timed
 
 from latmon.model.frame import Completed, Flow, Outlier, Outstanding
-from latmon.model.inflight import InFlight, Issue, StillInFlight
+from latmon.model.inflight import InFlight, InFlightList, Issue
 
 RULE = "starved-io"
 LOAD = ((1000, {"queue": 1_000, "hba": 9_000}),)
@@ -18,7 +18,7 @@ DEADLINE = disk(limits={"scheduler": "mq-deadline", "queue_depth": 32})
 def still(at_s, age_s, op="read", overtaken=5000, **changed):
     values = {"sector": 7, "comm": "oracle", "issued": True, "overtaken_by": overtaken} | changed
     one = InFlight("sda", op, int((at_s - age_s) * S), **values)
-    return StillInFlight((one,), {1: 1, 10: 1, 60: 0}, since_us=S, at_us=int(at_s * S))
+    return InFlightList((one,), {1: 1, 10: 1, 60: 0}, since_us=S, at_us=int(at_s * S))
 
 
 def waiting(age_s, blocks=12, base=BUSY, **changed):
@@ -192,7 +192,7 @@ def test_those_that_came_later_are_not_in_flight_all_along():
 
 def many_still(at_s, ages_s, older=None, **changed):
     rows = [row for age_s in ages_s for row in still(at_s, age_s, **changed).oldest]
-    return StillInFlight(tuple(rows), older or {}, since_us=S, at_us=int(at_s * S))
+    return InFlightList(tuple(rows), older or {}, since_us=S, at_us=int(at_s * S))
 
 
 @pytest.mark.parametrize(

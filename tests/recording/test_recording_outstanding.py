@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from recorded import COUNTS, DEVICE_NAMES, NAMES, OP_NAMES, ORIGIN, frame
 
 from latmon.model.frame import Frame
-from latmon.model.inflight import PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.model.inflight import PROBE, SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
 from latmon.recording.records import MAX_DEPTH
@@ -33,7 +33,7 @@ BUSY = frame(
         "sda": Depths({0: 2, 1: 30, 3: 900}, {0: 30, 16: 902}, {3: 1915}, {19: Took(1900, 36_100_000)}, 3, 2, PROBE),
         "sdb": Depths({0: 10}),
     },
-    in_flight=StillInFlight(
+    in_flight=InFlightList(
         (HELD, InFlight("dm-0", "read", 5_100_000)), {1: 2, 10: 0}, 1_000_000, devices=("sda", "dm-0")
     ),
     issues={"sda": (Issue(5_500_000, 2048, 4096, "read", 12), Issue(5_500_100, 8, 4096, "write", 90_000))},
@@ -63,7 +63,7 @@ REQUESTS = st.builds(
     _OPTIONAL,
 )
 STILL = st.builds(
-    StillInFlight,
+    InFlightList,
     st.lists(REQUESTS, max_size=3).map(tuple),
     st.dictionaries(COUNTS, COUNTS, max_size=4),
     COUNTS,
@@ -106,8 +106,8 @@ def test_a_frame_without_it_has_no_line_of_it():
 
 
 def test_a_probe_that_found_nothing_in_flight_is_not_the_same_as_no_probe():
-    reported = decode_frame(parse(to_bytes(encode_frame(frame(0, in_flight=StillInFlight())))))
-    assert reported.in_flight == StillInFlight()
+    reported = decode_frame(parse(to_bytes(encode_frame(frame(0, in_flight=InFlightList())))))
+    assert reported.in_flight == InFlightList()
     assert decode_frame(parse(to_bytes(encode_frame(frame(0))))).in_flight is None
 
 
@@ -132,7 +132,7 @@ def test_it_reads_as_documented():
 
 
 def test_a_request_of_latmons_own_says_so():
-    own = replace(BUSY, in_flight=StillInFlight((HELD._replace(own=True), HELD)))
+    own = replace(BUSY, in_flight=InFlightList((HELD._replace(own=True), HELD)))
     line = encode_frame(own)
     assert [one.get("own") for one in line["in_flight"]["oldest"]] == [True, None]
     assert decode_frame(parse(to_bytes(line))) == own

@@ -9,7 +9,7 @@ from recorded import DISK, ORIGIN, frame
 
 from latmon.model.frame import Frame, Mark, Outlier, Thread, Wait, Wakeups
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import InFlight, StillInFlight
+from latmon.model.inflight import InFlight, InFlightList
 from latmon.recording.reader import open_recording
 from latmon.recording.rotation import Limits, Rotation
 from latmon.recording.writer import Writer
@@ -35,7 +35,7 @@ def everything() -> Frame:
         devices=(DISK, FABRIC),
         outliers=(outlier,),
         wakeups=(wakeups,),
-        in_flight=StillInFlight((held,)),
+        in_flight=InFlightList((held,)),
         marks=(Mark("scheduler changed", 6_000_000, 1.0, {"device sda": {"scheduler": "kyber"}}),),
     )
 

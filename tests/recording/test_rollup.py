@@ -30,7 +30,7 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import PROBE, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.model.inflight import PROBE, Depths, InFlight, InFlightList, Issue, Took
 from latmon.recording import members
 from latmon.recording.codec import End, Gap, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
@@ -156,7 +156,7 @@ class Load:
                     source=rnd.choice((PROBE, "sysfs")),
                 )
             },
-            in_flight=StillInFlight(since_us=START_US - 10, at_us=frame.mono_us - 5, devices=("sda",)),
+            in_flight=InFlightList(since_us=START_US - 10, at_us=frame.mono_us - 5, devices=("sda",)),
             issues={
                 "sda": tuple(
                     Issue(frame.mono_us - 900 + n, rnd.randrange(10**6), 4096, "read", rnd.randrange(60))
@@ -211,9 +211,9 @@ ODD = {
     "device": lambda one: replace(one, devices=(DEVICES[1],)),
     "removed": lambda one: replace(one, removed=("sdb",)),
     "probe": lambda one: replace(one, in_flight=None),
-    "begun": lambda one: replace(one, in_flight=StillInFlight(since_us=one.mono_us - 5)),
+    "begun": lambda one: replace(one, in_flight=InFlightList(since_us=one.mono_us - 5)),
     "waits": lambda one: replace(
-        one, in_flight=StillInFlight((InFlight("sda", "read", one.mono_us - 900_000),), {1: 0}, START_US - 10)
+        one, in_flight=InFlightList((InFlight("sda", "read", one.mono_us - 900_000),), {1: 0}, START_US - 10)
     ),
     "coarse": lambda one: replace(one, histograms={Series("sda", "read", "total"): Histogram.of({1: 2}, 3, 3, 2)}),
     "mixed": lambda one: replace(
@@ -268,7 +268,7 @@ def hangs(seed: int, minutes: int, *, probe: str):
             ),
             key=lambda one: one.began_us,
         )
-        reported = StillInFlight(
+        reported = InFlightList(
             tuple(one for one in known if one.began_us >= since_us), {1: len(known)}, since_us, 0, followed
         )
         return replace(

@@ -12,7 +12,7 @@ from test_report import record
 from latmon.aggregate.depth_sum import DepthTimes
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outlier, Outstanding, Series
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import EXACT, PROBE, SYSFS, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.model.inflight import EXACT, PROBE, SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.report.command import render_text
 from latmon.report.summary import summarise
 from latmon.report.totals import OutstandingSums
@@ -129,7 +129,7 @@ def test_both_sides_of_the_law_have_the_empty_writes_that_carry_flushes(summary_
 def test_what_never_completes_is_reported_beside_the_law(summary_of, listed, older, text):
     """Two writes that are there from before the first window to the end of the last, above 900 reads of 3 ms."""
     held = tuple(HELD._replace(device="sda", began_us=n) for n in (1, 2))
-    stuck = StillInFlight(held[:listed], older, since_us=1)
+    stuck = InFlightList(held[:listed], older, since_us=1)
     busy = Depths({5: 700, 4: 300}, {0: 1000}, source=PROBE)
     done = {Flow("sda", "read"): Completed(900, 3_686_400, 2_700_000)}
     frames = [
@@ -181,7 +181,7 @@ def held(seq, **changed):
 
 
 def test_a_request_that_never_completes_is_in_the_report(summary_of):
-    frames = [held(n, in_flight=StillInFlight((HELD,), {1: 1, 10: int(n > 10), 60: 0}, 1)) for n in range(31)]
+    frames = [held(n, in_flight=InFlightList((HELD,), {1: 1, 10: int(n > 10), 60: 0}, 1)) for n in range(31)]
     summary = summary_of(*frames)
     reported = summary["devices"]["sdb"]
     (row,) = reported["in_flight"]
@@ -205,14 +205,14 @@ def test_a_request_that_never_completes_is_in_the_report(summary_of):
 
 def test_a_request_of_latmons_own_says_so_in_the_report(summary_of):
     own = HELD._replace(own=True, comm="bpftrace")
-    summary = summary_of(*(held(n, in_flight=StillInFlight((own,), {1: 1}, 1)) for n in range(31)))
+    summary = summary_of(*(held(n, in_flight=InFlightList((own,), {1: 1}, 1)) for n in range(31)))
     assert summary["devices"]["sdb"]["in_flight"][0]["own"] is True
     assert "latmon's bpftrace/4211" in " ".join(render_text(summary).split())
 
 
 def test_when_it_began_is_reported_by_the_frame_s_two_clocks(summary_of):
     """The probe looked 4 s before the frame's end: the age is of then, the beginning is the beginning."""
-    frames = [held(n, in_flight=StillInFlight((HELD,), {1: 1}, 1, at_us=(n + 2) * 1_000_000)) for n in range(26, 31)]
+    frames = [held(n, in_flight=InFlightList((HELD,), {1: 1}, 1, at_us=(n + 2) * 1_000_000)) for n in range(26, 31)]
     reported = summary_of(*frames)["devices"]["sdb"]
     (row,) = reported["in_flight"]
     end = frames[-1]
@@ -221,7 +221,7 @@ def test_when_it_began_is_reported_by_the_frame_s_two_clocks(summary_of):
 
 
 def test_what_overtook_it_is_reported_while_it_waits(summary_of):
-    still = StillInFlight((HELD._replace(overtaken_by=4120),), {1: 1}, 1)
+    still = InFlightList((HELD._replace(overtaken_by=4120),), {1: 1}, 1)
     summary = summary_of(*(held(n, in_flight=still) for n in range(9)))
     assert summary["devices"]["sdb"]["in_flight"][0]["overtaken_by"] == 4120
     assert "in the driver, overtaken by 4,120" in " ".join(render_text(summary).split())
@@ -230,7 +230,7 @@ def test_what_overtook_it_is_reported_while_it_waits(summary_of):
 @pytest.mark.parametrize(("total_us", "is_listed"), [(9_000_000, True), (11_000_000, False)])
 def test_the_longest_io_is_described_once(summary_of, total_us, is_listed):
     """The longest in flight is reported unless an outlier, which is another request, took as long."""
-    still = StillInFlight((HELD._replace(began_us=frame(0).mono_us, overtaken_by=4120),), {1: 1}, 1)
+    still = InFlightList((HELD._replace(began_us=frame(0).mono_us, overtaken_by=4120),), {1: 1}, 1)
     waits = [held(n, in_flight=still) for n in range(1, 11)]
     last = waits[-1].mono_us
     done = Outlier(0.0, last - total_us, "sdb", "write", total_us, {"queue": total_us}, overtaken_by=5000)
@@ -250,7 +250,7 @@ def busy(seq, still=None):
     return held(seq, kernel=done, seen=done, outstanding={"sdb": Outstanding(6, 0)}, in_flight=still)
 
 
-@pytest.mark.parametrize("still", [None, StillInFlight(devices=("sda",)), StillInFlight(since_us=5_500_000)])
+@pytest.mark.parametrize("still", [None, InFlightList(devices=("sda",)), InFlightList(since_us=5_500_000)])
 def test_an_unknown_age_is_no_empty_list(summary_of, still):
     """Of no probe, of one that follows others, and of one that began later than they may have."""
     summary = summary_of(*(busy(n, still) for n in range(5)))
@@ -263,7 +263,7 @@ def test_an_unknown_age_is_no_empty_list(summary_of, still):
 
 
 def test_an_empty_list_is_a_fact(summary_of):
-    summary = summary_of(*(busy(n, StillInFlight()) for n in range(5)))
+    summary = summary_of(*(busy(n, InFlightList()) for n in range(5)))
     assert (summary["devices"]["sdb"]["in_flight"], summary["devices"]["sdb"]["in_flight_oldest_us"]) == ([], None)
     assert summary["health"]["in_flight_older"]["at_least"] is False
     assert "in flight at the end" not in render_text(summary)

@@ -12,7 +12,7 @@ from synthetic_btf import ENUM, Btf
 from latmon.capture.backend import Options
 from latmon.decode.framer import TracerInterval
 from latmon.model.frame import Completed, Device, Flow, Frame, Health
-from latmon.model.inflight import StillInFlight
+from latmon.model.inflight import InFlightList
 from latmon_backends.bpftrace.program import BpftraceTool
 from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost
 from latmon_backends.probe import outliers
@@ -290,10 +290,10 @@ async def test_a_frame_names_whose_requests_are_followed(on_demand, monkeypatch)
     one = on_demand()
     one.request_tracing(("dm-0",))
     await until(one, traced)
-    window = TracerWindow(TracerInterval(in_flight=StillInFlight(devices=("dm-0", "sda")), ages_of=("inflight",)))
+    window = TracerWindow(TracerInterval(in_flight=InFlightList(devices=("dm-0", "sda")), ages_of=("inflight",)))
     assert one.add_to(FRAME, window).in_flight.devices == ("sda",)
     run = one._process.run
-    reported = TracerWindow(TracerInterval(in_flight=StillInFlight()), ticks=1)
+    reported = TracerWindow(TracerInterval(in_flight=InFlightList()), ticks=1)
     monkeypatch.setattr(run._ticks, "taken", lambda: reported)
     assert run.taken().interval.in_flight.devices == run.target.devices == ("dm-0", "sda", "sdb")
 

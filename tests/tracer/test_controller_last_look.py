@@ -4,13 +4,13 @@ import pytest
 
 from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import Completed, Flow, Frame, Outstanding
-from latmon.model.inflight import InFlight, StillInFlight
+from latmon.model.inflight import InFlight, InFlightList
 from latmon_backends.tracer.controller import CARRIED, LastInFlightList
 
 S = 1_000_000
 WRITE = InFlight("loop3", "write", 2 * S, (), 2048, 4096, 77, "dd", issued=True)
 READ = InFlight("sda", "read", 5 * S)
-LOOK = StillInFlight((WRITE, READ), {1: 2, 10: 1, 60: 0}, S, 19 * S)
+LOOK = InFlightList((WRITE, READ), {1: 2, 10: 1, 60: 0}, S, 19 * S)
 
 
 def frame(second, loop3=1, sda=1, *, done=(), known=("loop3", "sda"), **changed):
@@ -71,11 +71,11 @@ def test_a_gap_ends_it_and_so_do_more_frames():
 
 
 def test_an_empty_list_of_waiting_requests_says_nothing_about_later():
-    assert last(frame(21), look=StillInFlight((), {1: 0, 10: 0, 60: 0}, S, 19 * S)) is None
+    assert last(frame(21), look=InFlightList((), {1: 0, 10: 0, 60: 0}, S, 19 * S)) is None
 
 
 def test_a_new_list_is_the_list():
-    found, newer = LastInFlightList(), StillInFlight((WRITE,), {}, S, 21 * S)
+    found, newer = LastInFlightList(), InFlightList((WRITE,), {}, S, 21 * S)
     found.of(frame(20), LOOK)
     assert found.of(frame(22), newer) == newer
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from latmon.model.frame import Completed, Device, Flow, Frame, Outstanding, Series
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import InFlight, StillInFlight
+from latmon.model.inflight import InFlight, InFlightList
 from latmon_backends.tracer.demand import ABOVE_IN, STAYS_US, Demand, Suspicion
 
 SECOND = 1_000_000
@@ -125,7 +125,7 @@ def test_a_device_that_is_busy_is_none():
 
 
 def test_one_that_starves_while_others_complete_is_known_by_the_probe_alone():
-    still = StillInFlight((InFlight("loop3", "write", 0),), {}, 1, 5 * SECOND)
+    still = InFlightList((InFlight("loop3", "write", 0),), {}, 1, 5 * SECOND)
     (suspect,) = noted(held(4, 64, done=500), held(5, 64, done=500, still=still)).suspects()
     assert suspect.device == "loop3"
 

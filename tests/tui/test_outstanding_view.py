@@ -14,7 +14,7 @@ from latmon.aggregate.history import MAX_BURST, DepthLog, Window
 from latmon.aggregate.window import DepthWindow
 from latmon.model.frame import Device, Limit, Outstanding, Series
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import PROBE, SYSFS, Aged, Ages, Depths, InFlight, Issue, StillInFlight, Took
+from latmon.model.inflight import PROBE, SYSFS, Aged, Ages, Depths, InFlight, InFlightList, Issue, Took
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.summary import summarise
@@ -51,7 +51,7 @@ def waiting_host(seconds=40, *, reported=True):
     for number, one in enumerate(host(3, seconds, ios=20)):
         held = HELD._replace(began_us=found[0].mono_us) if found else None
         old_s = number if held else 0
-        still = StillInFlight((held,) if held else (), {s: int(old_s > s) for s in (1, 10, 60)}, 0)
+        still = InFlightList((held,) if held else (), {s: int(old_s > s) for s in (1, 10, 60)}, 0)
         found.append(
             replace(
                 one,
@@ -178,7 +178,7 @@ def test_without_a_probe_it_is_at_least_so_long():
     assert "≥19.0s nvme1n1" in words(output)
     assert "1 I/O, at least; no probe follows requests here" in shown(frames=known)
     assert "1 I/O, at least; no probe followed it" in shown(frames=known, mode="REPLAY")
-    late = [replace(one, in_flight=StillInFlight(since_us=one.mono_us)) for one in known]
+    late = [replace(one, in_flight=InFlightList(since_us=one.mono_us)) for one in known]
     assert "1 I/O, at least; began before a probe followed it" in shown(frames=late)
     assert "in flight ≥19s" in shown("screen:0", frames=known)
 
@@ -213,14 +213,14 @@ def test_all_three_counts_are_on_the_health_line_of_80_columns(notice):
 def test_what_latmon_itself_waits_for_says_so():
     own = HELD._replace(own=True, comm="bpftrace")
     last = FRAMES[-1]
-    output = words(shown(frames=[*FRAMES[:-1], replace(last, in_flight=StillInFlight((own, HELD)))]))
+    output = words(shown(frames=[*FRAMES[:-1], replace(last, in_flight=InFlightList((own, HELD)))]))
     assert "own: bpftrace" in output
     assert "own: ora_lgwr" not in output
 
 
 def test_many_alike_are_one_line_until_the_list_is_scrolled():
     held = tuple(HELD._replace(began_us=i, sector=1000 * i) for i in range(30))
-    frames = [replace(one, in_flight=StillInFlight(held, {1: 30, 10: 30, 60: 0})) for one in FRAMES]
+    frames = [replace(one, in_flight=InFlightList(held, {1: 30, 10: 30, 60: 0})) for one in FRAMES]
     assert "30x driver - several ora_lgwr/4211" in words(shown(frames=frames))
     made = scene(frames, OPEN)
     pages = [press(made, "through:1") for _ in range(40)]
@@ -262,15 +262,15 @@ def test_an_unknown_age_is_never_reported_as_young():
     assert f"6 in flight, 6 of unknown age on {CROWDED}: no probe follows requests here. A device that" in output
     traced = [replace(one, traced=replace(one.traced, one_in=1)) for one in busy_elsewhere()]
     assert f"on {CROWDED}: this source's tracer measures no ages. A device that" in words(shown(frames=traced))
-    unfollowed = words(shown(frames=busy_elsewhere(still=StillInFlight(devices=(FREE,)))))
+    unfollowed = words(shown(frames=busy_elsewhere(still=InFlightList(devices=(FREE,)))))
     assert f"6 in flight, 6 of unknown age on {CROWDED}: no probe follows it." in unfollowed
     since = busy_elsewhere()[0].mono_us
-    late = words(shown(frames=busy_elsewhere(still=StillInFlight(since_us=since))))
+    late = words(shown(frames=busy_elsewhere(still=InFlightList(since_us=since))))
     assert "up to 6 of them may have begun before the probe" in late
     for reported in (output, unfollowed, late):
         assert "nothing above 1 s" not in reported
         assert "none of them older than 0.5 s" not in reported
-    known = words(shown(frames=busy_elsewhere(still=StillInFlight())))
+    known = words(shown(frames=busy_elsewhere(still=InFlightList())))
     assert "nothing above 1 s" in known
     assert "6 in flight, none of them older than 0.5 s" in known
 
@@ -279,7 +279,7 @@ def test_a_row_that_the_filter_hides_is_not_denied():
     """The second disk has one of 0.7 s; the filter shows the first, with 3 and 12 younger ones."""
     last = FRAMES[-1]
     held = HELD._replace(began_us=last.mono_us - 700_000)
-    frames = [*FRAMES[:-1], replace(last, in_flight=StillInFlight((held,), {1: 0, 10: 0, 60: 0}))]
+    frames = [*FRAMES[:-1], replace(last, in_flight=InFlightList((held,), {1: 0, 10: 0, 60: 0}))]
     output = words(shown(frames=frames, selection=replace(OPEN, pattern=CROWDED)))
     assert "15 in flight, none of them older than 0.5 s; others than the filter's devices have older ones" in output
     idle = words(shown(frames=frames, selection=replace(OPEN, pattern="nvme2n1")))
@@ -287,7 +287,7 @@ def test_a_row_that_the_filter_hides_is_not_denied():
 
 
 @pytest.mark.parametrize(
-    ("still", "kind", "named"), [(None, "dm", True), (StillInFlight(), "dm", False), (None, "zram", False)]
+    ("still", "kind", "named"), [(None, "dm", True), (InFlightList(), "dm", False), (None, "zram", False)]
 )
 def test_an_empty_list_names_volumes_without_a_probe(still, kind, named):
     """The kernel counts no bio that a suspended volume defers."""
@@ -313,7 +313,7 @@ def opened(frames, *steps, selection=Selection()):  # noqa: B008  frozen
 def test_it_opens_on_who_waits_the_longest_or_is_held_at_a_limit():
     assert opened(FRAMES) == FREE
     assert opened(FRAMES, "move:1", "move:1") == "nvme2n1"  # selected by the user
-    nobody = [replace(one, in_flight=StillInFlight()) for one in FRAMES]
+    nobody = [replace(one, in_flight=InFlightList()) for one in FRAMES]
     swapped = [replace(one, depths={**one.depths, FREE: SAMPLED}) for one in nobody]
     assert opened(swapped, selection=Selection(sort="name")) == CROWDED
     assert opened(host(3, 5)) == ""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from latmon.model.frame import OPS, Outstanding, Series
 from latmon.model.histogram import MAX_US, Histogram
-from latmon.model.inflight import InFlight, StillInFlight
+from latmon.model.inflight import InFlight, InFlightList
 from latmon.tui.commands import STEPS
 from latmon.views.heatmap import MapStyle, body, legends, map_cells
 from latmon.views.heatmap_state import shape
@@ -93,7 +93,7 @@ def waits(one, *, op="write", device="nvme0n1"):
     """A frame with an I/O in flight since second 10, as far as it is older than half a second then."""
     some = (InFlight(device, op, BEGAN_US),) if one.mono_us - BEGAN_US > SECOND // 2 else ()
     busy = {device: Outstanding(len(some), 0)}
-    return replace(one, in_flight=StillInFlight(some), outstanding=busy)
+    return replace(one, in_flight=InFlightList(some), outstanding=busy)
 
 
 def test_an_io_in_flight_rises_column_by_column_at_its_age():

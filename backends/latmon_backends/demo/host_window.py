@@ -30,7 +30,7 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, merge
-from latmon.model.inflight import AGES_S, SYSFS, Depths, InFlight, Issue, StillInFlight
+from latmon.model.inflight import AGES_S, SYSFS, Depths, InFlight, InFlightList, Issue
 from latmon_backends.demo.host import DEVICES, HBA, LARGE_SHARE, SETTINGS, TICKING, UNLIKE, drawn
 from latmon_backends.demo.inflight import (
     MOMENTS,
@@ -119,7 +119,7 @@ def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
             wakeups=_wakeups(loads),
             outstanding={name: _with_stuck(name, now, stuck) for name, now in gauges.items()},
             depths={d.name: _depths(d, times, stuck) if d.timed else _volume(d, times) for d in DEVICES},
-            in_flight=StillInFlight(
+            in_flight=InFlightList(
                 stuck, {s: sum(mono_us - one.began_us > s * 1_000_000 for one in stuck) for s in AGES_S}
             ),
             issues={STARVED: _sorted_burst(seq, mono_us - INTERVAL_US)},

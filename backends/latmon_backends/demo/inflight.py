@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from latmon.model.frame import Device, Frame, Outstanding
-from latmon.model.inflight import AGES_S, PROBE, Depths, StillInFlight, Took, bucket_end, bucket_middle, coarse_end
+from latmon.model.inflight import AGES_S, PROBE, Depths, InFlightList, Took, bucket_end, bucket_middle, coarse_end
 from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, HostFacts, drawn_outliers, probe_cost, window
 from latmon_backends.demo.synthesis import poisson
 
@@ -262,7 +262,7 @@ def probed_window(
         outliers,
         outstanding=gauges(rng, reported),
         depths=reported,
-        in_flight=StillInFlight((), dict.fromkeys(AGES_S, 0), at_us=mono_us),
+        in_flight=InFlightList((), dict.fromkeys(AGES_S, 0), at_us=mono_us),
         **tables,
     )
     return probe_cost(frame, *cost)

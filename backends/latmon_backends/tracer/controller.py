@@ -20,7 +20,7 @@ from latmon.capture.backend import Options
 from latmon.decode.framer import TracerInterval
 from latmon.decode.tables import followed
 from latmon.model.frame import TRACER_STARTING, Frame, Health, Missing, Traced
-from latmon.model.inflight import AGES_S, Depths, StillInFlight
+from latmon.model.inflight import AGES_S, Depths, InFlightList
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon_backends.probe.launcher import Launcher, Skipped
 from latmon_backends.probe.process import LOOK_S, RefusedError, RunningProbe, Silence
@@ -313,12 +313,12 @@ class LastInFlightList:
     """
 
     def __init__(self) -> None:
-        self._kept_list: StillInFlight | None = None
+        self._kept_list: InFlightList | None = None
         self._carried = 0
         self._gauges: Mapping[str, int] = {}
         self._quiet: frozenset[str] = frozenset()
 
-    def of(self, frame: Frame, reported: StillInFlight | None) -> StillInFlight | None:
+    def of(self, frame: Frame, reported: InFlightList | None) -> InFlightList | None:
         """Return the list reported in the frame, else the rest of the list before; `at_us` is its time."""
         gauges, quiet = _gauges(frame), _quiet(frame)
         if reported is not None:
@@ -330,7 +330,7 @@ class LastInFlightList:
         self._gauges, self._quiet = gauges, quiet
         return self._kept_list
 
-    def _left(self, in_flight: StillInFlight, gauges: Mapping[str, int], quiet: frozenset[str]) -> StillInFlight | None:
+    def _left(self, in_flight: InFlightList, gauges: Mapping[str, int], quiet: frozenset[str]) -> InFlightList | None:
         listed = Counter(one.device for one in in_flight.oldest)
         kept = {
             name

@@ -403,7 +403,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
     if cursor is not None:
         region = cursor.region(style.scale)
         holds = picked(cursor, timeline, name, style.scale).holds
-        reported = None if history.is_glimpse else sum(map(holds, history.on_demand.outliers))
+        reported = None if history.is_partial else sum(map(holds, history.on_demand.outliers))
         head = headline(region, timeline, name, reported)
         lines = framed(lines, region, timeline, style)
     below = axis(timeline, style)

@@ -27,7 +27,7 @@ from latmon import __version__
 from latmon.decode.tables import MOST_REPORTED
 from latmon.model.frame import Device, Flow, Frame, Outlier, Outstanding, Settings
 from latmon.model.histogram import TOP, bucket_bounds
-from latmon.model.inflight import AGES_S, Depths, InFlight, Issue, StillInFlight
+from latmon.model.inflight import AGES_S, Depths, InFlight, InFlightList, Issue
 from latmon_backends.demo import inflight, scenario
 from latmon_backends.demo.inflight import apportioned, device_times
 from latmon_backends.demo.scenario import INTERVAL_US, START_MONO_US, FlowIos, HostFacts, IoGroup, Load, Scenario
@@ -143,7 +143,7 @@ def _with_starved(rng: Random, frame: Frame, stuck: Sequence[DisksortedIo], done
     worth = bisect_left(began, frame.mono_us - _WORTH_US)
     rows = tuple(_in_flight(one, frame, done) for one in stuck[: min(worth, MOST_REPORTED)])
     older = {s: bisect_left(began, frame.mono_us - s * _SECOND) for s in AGES_S}
-    return replace(frame, in_flight=StillInFlight(rows, older, at_us=frame.mono_us))
+    return replace(frame, in_flight=InFlightList(rows, older, at_us=frame.mono_us))
 
 
 def _in_flight(one: DisksortedIo, frame: Frame, done: Sequence[int]) -> InFlight:
