@@ -1,4 +1,4 @@
-"""What all tests share: Hypothesis without a deadline, because a busy host makes examples slow; whose turn it is."""
+"""Settings of all tests: Hypothesis without a deadline, because a busy host makes examples slow; one test's turn."""
 
 import fcntl
 import os
@@ -36,7 +36,7 @@ def _umask() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs probes on this host's kernel runs on one worker, one after the other; first, for it takes longest.
+    """Run tests with probes on this host's kernel first, because they take longest, and on one worker one by one.
 
     A test that fails while the host is crowded runs once more, and the summary names it: most tests use real processes
     and terminals, and a process that waits for seconds for a CPU is not latmon's fault.
@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Turns:
-    """Whose turn it is, on all workers of a run: a test's, beside the others', or one's alone."""
+    """Turns on all workers of a run: a test runs beside the others, or alone."""
 
     def __init__(self, directory: Path) -> None:
         self._gate, self._runs = (directory / "gate").open("w"), (directory / "runs").open("w")

@@ -94,7 +94,7 @@ def test_the_sides_are_equal_only_within_a_tenth():
 
 
 def test_stuck_ios_without_an_exact_age_have_two_bounds():
-    """Of 300 that wait for 44 s the probe lists 64, and reports that the others are older than 10 s."""
+    """The probe lists 64 of 300 that wait for 44 s, and reports that the others are older than 10 s."""
     rows = (Aged("sda", 44_000_000, count=64), Aged("sda", 10_000_000, at_least=True, count=236))
     found = window(396, 28_300, 193_000.0, 250_000, waiting=rows, left=300, time_us=45_000_000)
     assert found.law.agrees

@@ -32,7 +32,7 @@ def counted() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What one program has run since it was loaded."""
+    """Runs and run time of one program since it was loaded."""
 
     ns: int
     runs: int
@@ -55,7 +55,7 @@ def programs(pid: int) -> dict[int, Spent]:
 
 
 def name(program: int) -> str:
-    """What bpftool calls it, such as block_rq_issue, 15 characters at most; its id where bpftool isn't there."""
+    """Return bpftool's name, such as block_rq_issue, 15 characters at most; its id without bpftool."""
     try:
         text = subprocess.run(["bpftool", "prog", "show", "id", str(program), "-j"], capture_output=True, check=True)
         return str(json.loads(text.stdout)["name"])

@@ -1,4 +1,4 @@
-"""What a section of the benchmark hands over: figures with their spread, limits and peers, and their Markdown.
+"""Figures of a benchmark's section with their spread, limits and peers, and their Markdown.
 
 Pure: knows neither how a figure was had nor where it is written.
 """

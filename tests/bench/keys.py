@@ -38,7 +38,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:  # noqa: ARG001  t
 
 @dataclass(slots=True)
 class Eye:
-    """What a terminal shows of a program's bytes, fed as they come."""
+    """A terminal's screen, fed with a program's bytes as they come."""
 
     screen: Screen
     taken: int = 0

@@ -38,7 +38,7 @@ print(archive.size, rss() - before)
 
 
 def looks(hour: Path, runs: range) -> Section:
-    """Of an hour's recording."""
+    """Return the section on an hour's recording."""
     kept = [_kept(hour) for _ in runs[:1]]
     return Section(
         title="Back in time, an hour of 24 devices",

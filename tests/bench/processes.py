@@ -47,7 +47,7 @@ def memory_mb(pid: int, what: str = "Rss") -> float:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Of one process over some seconds."""
+    """Usage of one process over some seconds."""
 
     cpu_percent: float
     rss_mb: float
@@ -55,7 +55,7 @@ class Usage:
 
 
 def watch(pids: dict[str, int], seconds: float) -> dict[str, Usage]:
-    """What each named process uses in the next `seconds`; percent of one core."""
+    """Return the usage of each named process in the next `seconds`, in percent of one core."""
     before, began = {name: cpu_s(pid) for name, pid in pids.items()}, time.monotonic()
     time.sleep(seconds)
     passed = time.monotonic() - began

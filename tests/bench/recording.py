@@ -1,4 +1,4 @@
-"""What an hour of recording costs to keep and to read: size, report, replay, seek, beside the floors of its parts."""
+"""Costs of an hour of recording: size, report, replay, seek, beside the floors of its parts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _all_stages(scratch: Path, runs: range) -> Section:
         method=(
             f"As above, but {_PART_S} windows with reads and writes, and in each the deep probes' table of one I/O in"
             f" {ONE_IN}: eight stages and the unaccounted rest of 48 flows, with the sums by total. In the worst case"
-            " each of these 624 histograms has 15 to 31 buckets, every number drawn by itself. Sizes are told for an"
+            " each of these 624 histograms has 15 to 31 buckets, every number drawn by itself. Sizes are for an"
             " hour."
         ),
         figures=[

@@ -70,7 +70,7 @@ class Screen:
         return None
 
     def wait_for(self, pattern: str, seconds: float) -> float | None:
-        """As `first`, as soon as it is there."""
+        """Return `first` as soon as it is there."""
         deadline = time.monotonic() + seconds
         while (at := self.first(pattern)) is None and time.monotonic() < deadline:
             time.sleep(0.2)

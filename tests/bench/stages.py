@@ -1,4 +1,4 @@
-"""What tracing all stages costs: BPF run time per I/O beside a plain latency map and a printed line per I/O, and IOPS.
+"""Cost of tracing all stages: BPF run time per I/O beside a plain latency map and a printed line per I/O, and IOPS.
 
 The deep probes run without their budget here. The program that comes first on a tracepoint pays for the cold caches, so
 both orders are run and averaged.

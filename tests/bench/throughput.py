@@ -1,4 +1,4 @@
-"""What watching costs the load: fio's IOPS with and without, in alternating pairs."""
+"""Cost to the load: fio's IOPS with and without latmon, in alternating pairs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Watcher:
         self.pairs.append((iops(load) if alone is None else alone, watched))
 
     def figure(self, limit: float | None = None) -> Figure:
-        """What was lost in percent; `limit` is the most it may be."""
+        """Return the loss in percent; `limit` is the most it may be."""
         lost = tuple(100 * (1 - watched / alone) for alone, watched in self.pairs)
         alone = sorted(alone for alone, _ in self.pairs)[len(self.pairs) // 2]
         return Figure(self.name, lost, "%", limit, 1, f"alone {alone:,.0f} IOPS")

@@ -125,7 +125,7 @@ class Running:
         return {name: spent for name, spent in differences.items() if spent.runs}
 
     def each(self) -> list[tuple[str, bpf_stats.Spent]]:
-        """As `spent`, for programs of which several have one name."""
+        """Return the same as `spent`, for programs of which several have one name."""
         now = bpf_stats.programs(self.pid)
         return [(self._names[program], now[program].since(self._before[program])) for program in now]
 

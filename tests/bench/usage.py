@@ -1,4 +1,4 @@
-"""What latmon itself uses: CPU and memory of collector, screen and bpftrace, beside top and iostat at the same time."""
+"""latmon's own usage: CPU and memory of collector, screen and bpftrace, beside top and iostat at the same time."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_what_began_within_it_counts(window):
 
 
 class Telling:
-    """A probe that tells something each 10 ms until it is asked to end."""
+    """A probe that prints a line each 10 ms until it is asked to end."""
 
     def __init__(self):
         self.reported, self._asked = 0, False
@@ -111,12 +111,12 @@ def test_a_device_that_the_probe_did_not_look_at_keeps_its_samples():
 
 
 def test_a_few_looks_do_not_replace_the_samples_of_a_long_interval():
-    """As when the probe has begun in the interval's last moments."""
+    """The probe began at the end of the interval."""
     sampled = {"sda": Depths({1: 10_000}, {2: 10_000})}
     reported = {name: Depths({0: 3}, {0: 3}, {2: 9}, source=PROBE) for name in ("sda", "sdb")}
     found = with_probe(sampled, reported, 10_000_000, 4000)
     assert found["sda"] == Depths({1: 10_000}, {2: 10_000}, {2: 9}, source=SYSFS)
-    assert found["sdb"] == Depths(at_issue={2: 9}, source=PROBE), "three looks are nothing to tell"
+    assert found["sdb"] == Depths(at_issue={2: 9}, source=PROBE), "three samples are too few to report"
 
 
 @pytest.mark.parametrize("looks", [{0: 1, 1: 1, 2: 1}, dict.fromkeys(range(256), 1), {0: 249, 7: 1}, {5: 3000}])

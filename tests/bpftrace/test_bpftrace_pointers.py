@@ -1,4 +1,4 @@
-"""When tier A gives way to tier A': requests without stamps, on a kernel whose types say where the request is."""
+"""When tier A gives way to tier A': requests without stamps, on a kernel whose types show the request's place."""
 
 from types import SimpleNamespace
 

@@ -35,7 +35,7 @@ def proc(tmp_path):
 
 @pytest.fixture
 def tool(tmp_path):
-    """A program that says it is bpftrace 0.23.2."""
+    """A program that prints the version of bpftrace 0.23.2."""
 
     def made(directory="bin", says="bpftrace v0.23.2"):
         path = tmp_path / directory / "bpftrace"
@@ -138,7 +138,7 @@ PROBING = 1 << 39 | 1 << 38 | 1 << 2 | 1 << 1
 
 @pytest.fixture
 def found(tool, proc, monkeypatch):
-    """What a plain user with sudo and these ambient capabilities runs."""
+    """Return the command of a plain user with sudo and these ambient capabilities."""
     monkeypatch.setattr(bpftrace_program.shutil, "which", lambda *_, **__: "/usr/bin/sudo")
 
     def finding(ambient, version_of, kinds):

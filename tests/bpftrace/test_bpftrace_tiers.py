@@ -94,7 +94,7 @@ def test_any_other_refusal_spares_the_attempt(refusal):
 
 
 def tried(sys, refuse):
-    """The variants that are tried, by the rule of `only_after`, when `refuse` says what each one's refusal is."""
+    """The variants that are tried, by the rule of `only_after`; `refuse`: variant -> its refusal."""
     done, before = [], ""
     for variant in variants(1000, 0, sys):
         if variant.only_after is not None and not variant.only_after.search(before):
@@ -107,7 +107,7 @@ def tried(sys, refuse):
 
 
 def test_a_bpftrace_without_raw_tracepoints_gets_to_the_last_at_once(host):
-    refuse = lambda variant: None if variant.manifest.tier == "C" else OTHERS[0]  # noqa: E731 - a line says it
+    refuse = lambda variant: None if variant.manifest.tier == "C" else OTHERS[0]  # noqa: E731 - one line
     assert tried(host("rq"), refuse) == ["block_a q->disk", "block_c"]
 
 

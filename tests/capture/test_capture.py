@@ -106,7 +106,7 @@ async def test_a_stop_ends_it_complete():
 
 
 async def test_latmons_own_io_is_marked():
-    """Of processes that it knows, not of others that have their names."""
+    """I/O is latmon's own by known processes, not by others with their names."""
     comm = Path("/proc/self/comm").read_text().strip()  # noqa: ASYNC240 - /proc does not wait
     mono_us = time.monotonic_ns() // 1000
     one = Outlier(1.0, mono_us, "sda", "read", 5, pid=os.getpid(), comm=comm)

@@ -1,4 +1,4 @@
-"""Where a recording may go, and every refusal before a probe starts."""
+"""Targets of a recording, and every refusal before a probe starts."""
 
 import os
 import socket

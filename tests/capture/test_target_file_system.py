@@ -1,4 +1,4 @@
-"""What a file to be written lies on: mounts and block devices from a /proc and a /sys made by hand."""
+"""The file system of a new file: mounts and block devices from a /proc and a /sys made by hand."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What must be true of a D script and its manifest and can be seen in their texts alone. Runs nothing."""
+"""Checks of a D script and its manifest by their texts alone. Runs nothing."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _of_locals(found: list[Clause]) -> Iterator[str]:
 
 
 def _set_for(hook: str, wanted: set[Tokens], earlier: list[tuple[Clause, set[Tokens], set[str]]]) -> set[str]:
-    """What is set when this hook's clause with these conditions runs."""
+    """Return the names that are set when this hook's clause with these conditions runs."""
     return {name for clause, needed, own in earlier if hook in clause.hooks and needed <= wanted for name in own}
 
 
@@ -215,7 +215,7 @@ def _of_lines(manifest: Manifest, found: list[Clause]) -> Iterator[str]:
     }
     for kind in (*_PROTOCOL, *manifest.records):
         if kind not in reported:
-            yield f"tells no {kind}"
+            yield f"prints no {kind}"
 
 
 def _lines(statement: Tokens) -> list[str]:

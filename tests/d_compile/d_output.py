@@ -1,4 +1,4 @@
-"""What DTrace of the illumos family prints for latmon's scripts: tables of llquantize, lines of the protocol."""
+"""Output of illumos' DTrace for latmon's scripts: tables of llquantize, lines of the protocol."""
 
 from __future__ import annotations
 

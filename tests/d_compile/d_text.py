@@ -32,7 +32,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """What a statement sets: the name, the keys' tokens, whether its old value goes into the new one."""
+    """An assignment: the name, the keys' tokens, whether its old value goes into the new one."""
 
     name: str
     keys: tuple[Tokens, ...]
@@ -84,7 +84,7 @@ def split(some: Sequence[str], sign: str) -> Iterator[Tokens]:
 
 
 def assigned(statement: Tokens) -> Assigned | None:
-    """What the statement sets, a clause's or thread's as `this->NAME`, `self->NAME`; None where it only calls."""
+    """Return the statement's assignment, to a variable or `this->NAME`, `self->NAME`; None where it only calls."""
     if not statement:
         return None
     if statement[1:2] == ("->",) and statement[0] in ("this", "self"):

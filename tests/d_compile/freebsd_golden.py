@@ -1,4 +1,4 @@
-"""What FreeBSD's scripts would print of a few I/Os: writes tests/golden/dtrace/freebsd-*.txt.
+"""Output of FreeBSD's scripts for a few I/Os: writes tests/golden/dtrace/freebsd-*.txt.
 
 Not recorded: no FreeBSD ran them. The lines are those of the scripts' formats, the tables those of the illumos family.
 """

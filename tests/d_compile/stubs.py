@@ -1,4 +1,4 @@
-"""What a platform's scripts need that this host doesn't have: its types, and where its hooks' arguments get theirs.
+"""Stubs of a platform for its scripts: its types, and the sources of its hooks' arguments.
 
 A prelude is D, with the file of each type in a comment, and has in comments of its own form what D can't express:
 

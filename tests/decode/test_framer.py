@@ -293,7 +293,7 @@ MAPS = ("same", "hba", "total", "queue", "hba_sum", "queue_sum", "bytes")
 
 
 def count(request, maps):
-    """What the script does with one request: device time, then queue time."""
+    """Count one request as the script does: device time, then queue time."""
     dev, op, us, queued = request
     flow = key(None, dev, op)
     maps["hba_sum"][flow] += us
@@ -354,7 +354,7 @@ ABOVE = ("above", "suppressed", "level")
 
 
 def looking(manifest=A, several=lambda _: False):
-    """As a probe that looks for slow I/Os."""
+    """Return the framer of a probe that looks for slow I/Os."""
     others = [spec for spec in manifest.maps if spec.role not in ABOVE]
     own = [MapSpec(f"{manifest.name}_{role}", role, key=manifest.keys[""]) for role in ABOVE]
     return framer(replace(manifest, maps=(*others, *own)), several)

@@ -31,7 +31,7 @@ SORTED_WHOLE, UNSORTED_WHOLE = 377_506, 543_956
 
 
 def rows(found):
-    """As DTrace's quantize() of milliseconds would have it."""
+    """Return the counts of DTrace's quantize() of milliseconds."""
     reported = Counter()
     for index, n in found.buckets:
         low, high = bucket_bounds(index)

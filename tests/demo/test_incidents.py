@@ -1,4 +1,4 @@
-"""What holds for every incident: a seed decides it, its tables agree, and its recording is clean."""
+"""Every incident: a seed decides it, its tables agree, and its recording is clean."""
 
 from __future__ import annotations
 

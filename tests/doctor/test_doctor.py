@@ -441,7 +441,7 @@ def test_the_tier_is_what_the_backend_says(host, letter, why, status, words):
 
 
 def asked(by_backend):
-    """What each backend explains, and which were asked."""
+    """The explanations of each backend, and the backends that were asked."""
     names = []
 
     def load(name, target):
@@ -493,8 +493,8 @@ EXPLAINED = SimpleNamespace(
     why="",
     stages=(
         stage("hba", "yes, with irq in it", "stages_a", "stages_c"),
-        stage("irq", "no: not told apart", "stages_a", "no: no such hook"),
-        stage("softirq", "no: not told apart", "stages_a", "no: no such hook"),
+        stage("irq", "no: not separated", "stages_a", "no: no such hook"),
+        stage("softirq", "no: not separated", "stages_a", "no: no such hook"),
     ),
     hooks={"stages_a": ("rawtracepoint:x",), "stages_c": ("tracepoint:block:y", "tracepoint:irq:z")},
     drivers={"nvme": "hard interrupt: hba, irq"},
@@ -529,7 +529,7 @@ def test_where_requests_are_followed_that_is_reported():
 
 
 def test_dtrace_has_one_kind_of_on_demand_probes():
-    one = SimpleNamespace(stage="resume", always="no: not told apart", traced={"dtrace": "resume_d"})
+    one = SimpleNamespace(stage="resume", always="no: not separated", traced={"dtrace": "resume_d"})
     made = SimpleNamespace(
         tier="C",
         why="",

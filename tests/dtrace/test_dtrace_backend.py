@@ -109,7 +109,7 @@ def after(frames):
 
 
 def golden(name, pattern):
-    """What a pattern finds last in a golden: of its last line of maps."""
+    """Return the last match of a pattern in a golden: of its last line of maps."""
     text = (GOLDEN / name).read_text()
     return int(re.findall(pattern, text)[-1])
 
@@ -422,7 +422,7 @@ async def test_a_start_is_cancelled_while_dtrace_lists(run):
 
 
 async def test_a_clock_that_is_far_from_ours(run, monkeypatch):
-    """As FreeBSD's may be: far behind, no frame is late for it, and frames are of our clock."""
+    """A clock far behind, as FreeBSD's may be: no frame is late for it, and frames are of latmon's clock."""
     monkeypatch.setattr(program, "load_all", lambda _: [replace(one, clock="hrtime") for one in manifests()])
     reported = await run(clock_s=-30).take(busy(2))
     now_us = time.monotonic_ns() // 1000

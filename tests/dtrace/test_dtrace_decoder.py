@@ -68,7 +68,7 @@ def test_any_portions_give_the_same_events():
 
 
 def last(kind):
-    """What was printed at the end, by name and keys."""
+    """Return the maps printed at the end, by name and keys."""
     return {(event.name, event.keys): event for event in events(STREAM) if isinstance(event, kind)}
 
 

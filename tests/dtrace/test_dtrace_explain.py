@@ -1,4 +1,4 @@
-"""What the doctor reports of DTrace: from an origin, the manifests, and a stand-in that can't run."""
+"""The doctor's report on DTrace: from an origin, the manifests, and a stand-in that can't run."""
 
 import pytest
 

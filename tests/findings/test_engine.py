@@ -21,7 +21,7 @@ def named(rule="starved-io", device="sda", severity=WARNING, **changed):
 
 @pytest.fixture
 def reported(monkeypatch):
-    """What rules find in the next block; they are asked about none."""
+    """Findings of the next block, without an evaluation."""
     found = [named()]
     monkeypatch.setattr(engine, "evaluate_rules", lambda _facts, _settings, _failed: iter([tuple(found)]))
     return found
@@ -105,12 +105,12 @@ def test_the_oldest_of_the_least_urgent_is_forgotten(reported, monkeypatch):
 def test_running_sums_are_those_of_the_window():
     loads = [((n % 7, {"hba": 90 + n, "softirq": 5}),) for n in range(131)]
     one = fed([frame(100 + n, dt_us=S, traced=traced("sda", loads[n])) for n in range(1, 131)])
-    sums, anew = one.facts.traced, Facts(one.facts.blocks, ORIGIN, {}).traced
-    assert dict(sums.histograms) == dict(anew.histograms)
+    sums, again = one.facts.traced, Facts(one.facts.blocks, ORIGIN, {}).traced
+    assert dict(sums.histograms) == dict(again.histograms)
     assert sums.histograms[Series("sda", "read", "total")].count == sum(n % 7 for n in range(71, 131))
     series = Series("sda", "read", "hba")
-    assert dict(sums.by_total[series]) == dict(anew.by_total[series])
-    assert (sums.paths, sums.one_in) == (anew.paths, 1)
+    assert dict(sums.by_total[series]) == dict(again.by_total[series])
+    assert (sums.paths, sums.one_in) == (again.paths, 1)
     assert "starved-io" not in one.silent
     assert "outstanding-ceiling" in one.silent
 

@@ -43,7 +43,7 @@ def test_ten_seconds_make_it_a_warning(us, severity):
 
 
 def test_what_begins_later_is_counted_from_there():
-    """Of 60 the 3 at 200 ms are a twentieth: the mode begins behind them."""
+    """The 3 I/Os at 200 ms are a twentieth of 60: the mode begins behind them."""
     frames = [frame(BEGIN_S + 5 * k, histograms=reads({**USUAL, 5_000_000: 5, 200_000: k < 2})) for k in range(12)]
     (one,) = found(RULE, frames)
     assert one.summary.startswith("sda: 60 of")
@@ -68,7 +68,7 @@ def test_nearer_than_100_ms_is_none(us, n):
 
 @pytest.mark.parametrize(("us", "n"), [(250_000, 0), (400_000, 1)])
 def test_five_doublings_lie_between(us, n):
-    """Of a slow disk, whose median is 10 ms."""
+    """A slow disk, whose median is 10 ms."""
     assert len(evaluated({10_000: 1_000, us: 5})) == n
 
 

@@ -177,7 +177,7 @@ def test_what_a_stripe_waits_for_is_reported():
 
 
 def test_the_slowest_of_n_is_the_product_of_distributions():
-    """Of two dice: the greater is at most 3 in 9 of 36 throws."""
+    """Two dice: the greater is at most 3 in 9 of 36 throws."""
     one = counts_of([Histogram.record(range(1, 7))])
     both = slowest_of([one, one])
     assert sum(n for us, n in both.items() if us <= 3) == pytest.approx(1e6 * 9 / 36, abs=1)

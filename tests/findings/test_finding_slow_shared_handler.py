@@ -80,7 +80,7 @@ def test_an_idle_disk_is_no_victim():
 
 
 def test_only_interrupts_that_completed_an_io_count():
-    """As many as there are I/Os: 13 us of each of 96,000, whatever the vector did beside them."""
+    """The counted runs are as many as the I/Os: 13 us of each of 96,000, whatever the vector did beside them."""
     (one,) = idle(8_000, us=60)
     facts = {fact.name: fact for fact in one.facts}
     assert facts["before_each"].value == pytest.approx(13)

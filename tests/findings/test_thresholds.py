@@ -16,7 +16,7 @@ SICK = [name for name in INCIDENTS if not name.endswith("-healthy")]
 
 
 def drawn(frames):
-    """What rules read of each sick demo after so many frames."""
+    """Facts of each sick demo after so many frames."""
     for name in SICK:
         facts = facts_of(islice(INCIDENTS[name].frames(Random(1)), frames))
         yield Facts(facts.blocks, INCIDENTS[name].origin, facts.devices)

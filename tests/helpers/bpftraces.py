@@ -40,7 +40,7 @@ each_bpftrace = pytest.mark.parametrize(
 
 
 def tool(suite: str, directory: Path) -> BpftraceTool:
-    """As a user would name it: by a wrapper's absolute path, which is written to `directory`."""
+    """Name the tool as a user would: by a wrapper's absolute path, which is written to `directory`."""
     if suite == "host":
         return bpftrace_program.find()
     wrapper = directory / f"bpftrace-of-{suite}"

@@ -31,7 +31,7 @@ _EVENTS = [Path("/sys/kernel/tracing") / name for name in ("kprobe_events", "upr
 
 
 def tool():
-    """As the backend finds it."""
+    """Return the tool as the backend finds it."""
     return dtrace_tool.find({**os.environ, dtrace_tool.VARIABLE: DTRACE})
 
 
@@ -41,7 +41,7 @@ def tools(processes):
 
 
 class Traces:
-    """What a dtrace has in the kernel: its events in tracefs and its BPF programs."""
+    """A dtrace's objects in the kernel: its events in tracefs and its BPF programs."""
 
     def __init__(self, pid):
         self.pid = pid
@@ -51,7 +51,7 @@ class Traces:
                 self.programs |= {int(line.split()[1]) for line in info.read_text().splitlines() if "prog_id" in line}
 
     def left(self):
-        """What of it is still there, and the process."""
+        """Return the objects that still exist, and the process."""
         events = [
             line
             for file in _EVENTS

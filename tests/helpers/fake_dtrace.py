@@ -29,7 +29,7 @@ def manifests():
 
 
 class Fake:
-    """What it plays, changed at will before it is started: JSON beside the program."""
+    """A stand-in for dtrace. Its configuration, JSON beside the program, may be changed before it is started."""
 
     def __init__(self, directory, **changes):
         self.path, self.log, self.go = directory / "dtrace", directory / "dtrace.log", directory / "go"
@@ -73,7 +73,7 @@ class Fake:
         self.path.with_name("dtrace.json").write_text(json.dumps(self.config))
 
     def release(self):
-        """What `go` waits for."""
+        """Create the file that `go` waits for."""
         self.go.with_suffix(".new").write_text(str(time.monotonic_ns()))
         self.go.with_suffix(".new").rename(self.go)
 

@@ -103,12 +103,12 @@ def frame(at_s=BEGIN_S, *, dt_us=BLOCK_US, **values):
 
 
 def lasting(blocks=12, **values):
-    """The same frame again and again, `blocks` times."""
+    """Return the same frame `blocks` times."""
     return [frame(BEGIN_S + 5 * n, **values) for n in range(blocks)]
 
 
 def shifted(frames, by_s):
-    """The same, later."""
+    """Return the frames moved to a later time."""
     return [replace(one, seq=one.seq + by_s, wall=one.wall + by_s, mono_us=one.mono_us + by_s * S) for one in frames]
 
 

@@ -1,4 +1,4 @@
-"""What the scripts of probes/illumos would print in two known incidents at once, as text: no Solaris can be run here.
+"""Output of the scripts of probes/illumos in two known incidents at once, as text: no Solaris can be run here.
 
 Two disks, simulated. sd2: a database reads with 41 I/Os in flight, but sd was refused tagged queuing and lets the HBA
 have 3. sd0: a sequential writer keeps a disk of throttle 2 busy, sd sorts its queue by block number, and a write

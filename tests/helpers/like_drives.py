@@ -32,7 +32,7 @@ class Pareto(Shape):
 
 @dataclass(frozen=True)
 class Noise:
-    """What equal drives do. Shares are per second."""
+    """Load of equal drives. Shares are per second."""
 
     shape: Shape
     slow_seconds: float = 0.0

@@ -32,7 +32,7 @@ class Btf:
         return self.add(FUNC_PROTO, rows=len(arguments), more=more)
 
     def tracepoint(self, name, *arguments):
-        """As the kernel's DEFINE_BPF_TRACE leaves it: a typedef to a pointer to void (*)(void *, ...)."""
+        """Add a type like the kernel's DEFINE_BPF_TRACE: a typedef to a pointer to void (*)(void *, ...)."""
         function = self.function(("__data", 0), *arguments)
         return self.add(TYPEDEF, f"btf_trace_{name}", self.add(PTR, target=function))
 

@@ -139,7 +139,7 @@ class Terminal:
         return int(text) if text else None
 
     def left(self, seconds=30.0):
-        """What still runs after so long; on a quiet host 2 s are enough."""
+        """Return the processes that run after so long; on a quiet host 2 s are enough."""
         wait_for(lambda: not self.processes(), seconds)
         return self.processes()
 

@@ -175,7 +175,7 @@ class Watch:
         self._thread.join()
 
     def between(self, begin_us: int, end_us: int, device: str) -> dict[str, Done]:
-        """What a device completed, to 25 ms."""
+        """Return the completions of a device, to 25 ms."""
         return gained(self._at(begin_us), self._at(end_us), device)
 
     def _at(self, mono_us: int) -> Counters:

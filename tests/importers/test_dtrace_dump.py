@@ -1,4 +1,4 @@
-"""What DTrace prints by itself, as captured and as pasted into documents, against numbers that come from elsewhere."""
+"""DTrace's own output, as captured and as pasted into documents, against independent numbers."""
 
 import random
 import re

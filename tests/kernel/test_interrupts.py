@@ -1,4 +1,4 @@
-"""Whose a handler is and who shares its vector, in a made-up sysfs."""
+"""The device of a handler and the others on its vector, in a made-up sysfs."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which task queues are reported, with which values. The output is synthetic."""
+"""Reported task queues and their values. The output is synthetic."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def dd(path: str) -> None:
 
 
 def listed() -> list[str]:
-    """Those of HOOKS that DTrace has here."""
+    """Return the HOOKS that DTrace has here."""
     words = [word for hook in HOOKS for word in ("-n", hook)]
     text = subprocess.run(["dtrace", "-l", *words], capture_output=True, text=True, check=False)
     rows = [line.split() for line in text.stdout.splitlines()[1:]]

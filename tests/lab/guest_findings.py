@@ -2,7 +2,7 @@
 
     guest_findings.py LOAD... RESULT
 
-Runs with the guest's own Python, like guest_stages.py beside it. The recording lies beside the result, which says when
+Runs with the guest's own Python, like guest_stages.py beside it. The recording is beside the result, which records when
 each load and each effect began and ended; who asked cuts it there. One recording, because to start the probes takes an
 emulated guest minutes.
 """
@@ -108,7 +108,7 @@ def urgent() -> None:
 
 
 def say(what: str) -> None:
-    """What takes how long, for who waits for it."""
+    """Print a step with its time, for readers of the log."""
     print(f"{time.monotonic():.0f} s: {what}", flush=True)
 
 
@@ -137,7 +137,7 @@ def debug_disk() -> str:
 
 
 def pace(ms: int) -> None:
-    """What scsi_debug's disks take, while nothing is in flight."""
+    """Set the latency of scsi_debug's disks, while nothing is in flight."""
     (DRIVER / "ndelay").write_text(str(ms * 1_000_000))
 
 

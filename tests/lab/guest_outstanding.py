@@ -70,7 +70,7 @@ echo "driver $(readlink -f device | grep -o 'usb[0-9]' | head -n 1) $(cat $host/
 
 
 def by_hand(device: str) -> dict[str, str]:
-    """As an administrator would look them up."""
+    """Return the settings as an administrator would look them up."""
     lines = (line.partition(" ") for line in run("sh", "-c", BY_HAND, "sh", device).splitlines())
     return {name: value.strip() for name, _, value in lines}
 

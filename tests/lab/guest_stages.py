@@ -143,7 +143,7 @@ def hogs(busy_s: float = 0.04, rest_s: float = 0.01) -> Iterator[None]:
 
 
 def pressed() -> Told:
-    """As `threads`, with hogs that keep completion threads and waiters from their CPUs."""
+    """Run `threads` with hogs that keep completion threads and waiters from their CPUs."""
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(80))
     jobs = [{"name": name, "rw": "randread", **job} for name, job in on_every_disk(1).items()]
     with Capture(WORK, "--backend", "bpftrace", "--stages", "all") as capture:

@@ -46,7 +46,7 @@ def stage(directory):
 
 
 def keep(directory, on_demand):
-    """Of the on-demand probes only these: an emulated guest takes minutes to compile and attach all of them."""
+    """Select these on-demand probes only: an emulated guest takes minutes to compile and attach all of them."""
     found = list((directory / "probes/linux").glob("*.yaml"))
     kept = {file for one in found if one.stem in on_demand or one.stem.startswith("block_") for file in load(one).files}
     for manifest in found:

@@ -347,7 +347,7 @@ def test_nothing_else_is_claimed(unfollowed):
 
 
 class Event(NamedTuple):
-    """Of blktrace: G when a request is made for an I/O, I when the scheduler has it, D to the driver, C completed."""
+    """Event of blktrace: G request made for an I/O, I in the scheduler, D sent to the driver, C completed."""
 
     action: str
     sector: int

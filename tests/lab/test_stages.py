@@ -1,4 +1,4 @@
-"""Where the time goes, in guests whose incidents are of our own making: the right stage has it, and no other.
+"""Stages in guests with incidents made on purpose: the right stage has the time, and no other.
 
 Everything is emulated, slowly: shares, ratios, names and milliseconds are asserted, never microseconds.
 """
@@ -38,7 +38,7 @@ def reads(reported, device):
 
 
 def sums(read):
-    """Of the traced requests, in us; `unaccounted` beside the stages, as what adds up."""
+    """Return the traced requests' time by stage in us, with `unaccounted`."""
     found = {stage: one["sum"] for stage, one in read["stages"].items()}
     return found | {"unaccounted": read.get("unaccounted", {}).get("sum", 0)}
 
@@ -87,7 +87,7 @@ def test_the_stages_add_up(every_driver):
 
 
 def test_a_volume_has_its_own_time(every_driver):
-    """Where an interrupt comes while the same program runs on its CPU the kernel skips it, and counts that."""
+    """The kernel skips a program whose interrupt comes while the same program runs on its CPU, and counts that."""
     read, health = reads(every_driver, every_driver["volume"]), every_driver["report"]["health"]
     print(read["stages"]["hba"], "of", every_driver["issued"]["volume"], "skipped", health["skipped"])
     assert read["stages"]["hba"]["count"] >= 0.9 * every_driver["issued"]["volume"]

@@ -139,7 +139,7 @@ def measured(request, tmp_path_factory):
 
 
 def expected(measured):
-    """What fio issued to the disk of its own, as diskstats counts it."""
+    """Return fio's I/Os on a disk of its own, as diskstats counts them."""
     mixed, trim = measured.jobs["mixed"], measured.jobs["trim"]
     flushes = mixed["flush"].count
     return {

@@ -55,7 +55,7 @@ def disk(tmp_path):
 
 
 def reads(path, count=IOS, **more):
-    """Of 4 KiB, which nothing merges."""
+    """Read 4 KiB at a time, which nothing merges."""
     job = {"name": "reads", "filename": path, "rw": "randread", "iodepth": 8, "norandommap": 1}
     return job | {"number_ios": count, "io_size": "1g", "time_based": 0} | more
 
@@ -321,7 +321,7 @@ def test_a_library_that_this_kernel_does_not_suit_is_named(tmp_path):
 )
 @pytest.mark.parametrize("has_sudo", [False, True], ids=["", "sudo"])
 def test_without_root(has_sudo):
-    """As the user nobody, with DTrace's error for all users but root; the chroot with the real one is root's."""
+    """Run it as the user nobody, with DTrace's error for all users but root; the chroot with the real one is root's."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         plain = Path(directory) / "dtrace"

@@ -167,7 +167,7 @@ def test_it_speaks_the_protocol(name, tmp_path):
 
 @pytest.mark.parametrize("name", [name for name, found in SCRIPTS.items() if found.group == "always"])
 def test_every_read_is_counted(name, tmp_path, alone):
-    """Of at least 50,000 reads that nothing merges: what is timed, and all bytes, against the kernel's counters."""
+    """Timed I/Os and bytes of at least 50,000 reads that nothing merges, against the kernel's counters."""
     found = SCRIPTS[name]
     timed = {spec.name for spec in found.maps if spec.role == "histogram" and "total" in spec.stages}
     for attempt in range(ATTEMPTS):

@@ -45,7 +45,7 @@ def tier(suite):
 
 
 class Run(Attached):
-    """Of the tier that this bpftrace is for, and of every device."""
+    """Return the program of this bpftrace's tier, for every device."""
 
     def __init__(self, suite, directory, *kinds, **given):
         super().__init__(

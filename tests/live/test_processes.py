@@ -358,7 +358,7 @@ def test_a_headless_capture_is_killed(headless, file, backend):
 
 
 def test_a_capture_in_the_background_of_a_script_is_not_ended_by_the_terminal(file):
-    """What nohup and a script's `&` ignore stays ignored."""
+    """Signals that nohup and a script's `&` ignore stay ignored."""
     code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     words = latmon("--record", str(file), "--backend", "demo", "--duration", "2s")
     with subprocess.Popen([sys.executable, "-c", code, *words], env=environment(), stderr=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""The same load twice is no difference: a capture of a disk of our own, cut into spans, neighbours compared.
+"""Equal loads differ in nothing: a capture of a disk of the test, cut into spans, neighbours compared.
 
 Whatever else the host does meanwhile is part of it; one pair of ten may differ on a host with other load.
 """

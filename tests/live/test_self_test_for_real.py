@@ -45,7 +45,7 @@ def loops():
 
 
 def mounts():
-    """Of any process: the namespace is gone when none shows it."""
+    """Return the mounts of all processes: a namespace that none has is gone."""
     found = []
     for one in Path("/proc").glob("[0-9]*/mountinfo"):
         try:

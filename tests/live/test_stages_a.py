@@ -51,7 +51,7 @@ def program(names, **values):
 def refused(errors):
     """It ended before its first ticks: skips where this bpftrace doesn't find what the kernel has.
 
-    `errors` is a file: a pipe that nobody reads stops who fills it.
+    `errors` is a file: a pipe that is not read stops its writer.
     """
     why = errors.read_text(errors="replace")
     assert "no valid attach points" in why or "does not exist" in why, why
@@ -59,7 +59,7 @@ def refused(errors):
 
 
 class Run:
-    """The scripts attached to one device; `traced` and `slow` are what they said when they ended."""
+    """The scripts attached to one device; `traced` and `slow` are from their last output."""
 
     def __init__(self, suite, directory, device, **values):
         self._device = number(device)

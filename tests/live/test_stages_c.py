@@ -108,7 +108,7 @@ def test_leftover_starts_in_either_map_are_not_used(suite, loop, tmp_path, turn)
     left = f"((((nsecs / 1000) - 60000000) & 2147483647) << 32) | {8 << 16}"
 
     def seeded(text):
-        """As if a request at each sector had begun a minute ago, in one map or the other, and its end was skipped."""
+        """Add requests that began a minute ago at each sector, in one map or the other, and whose ends were skipped."""
         seeds = "".join(
             f"@stages_c_start{n % 2}[(uint64){number(loop)}, (uint64){n * 8}] = ($left, $left, (uint64)0, comm);\n"
             for n in range(SEEDED)

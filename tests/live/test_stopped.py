@@ -1,4 +1,4 @@
-"""What the recording holds after its reader was stopped, and after its probe was gone as the capture ended.
+"""Recordings whose reader was stopped, or whose probe was gone as the capture ended.
 
 A stopped reader loses nothing: one wide window with the sums of the probe, of the kernel and of our own reading of
 /proc/diskstats, and no gap. A probe that is gone is a gap, whatever ends the capture.

@@ -150,7 +150,7 @@ class Sudoed:
         raise AssertionError("no such frame")
 
     def family(self):
-        """What was started: pid -> argument list."""
+        """Return the started processes: pid -> argument list."""
         return {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(self.process.pid)}
 
 
@@ -187,7 +187,7 @@ def test_root_is_given_up_and_probes_are_started_all_the_same(sudoed):
 
 
 def alive(pids, seconds):
-    """Those that are still there when the time is over."""
+    """Return the processes that still run when the time is over."""
     end = time.monotonic() + seconds
     while (left := {pid for pid in pids if Path(f"/proc/{pid}").exists()}) and time.monotonic() < end:
         time.sleep(0.05)
@@ -224,7 +224,7 @@ class Eve:
         subprocess.run(["chown", "-R", f"{NAME}:", *(paths or (self.home,))], check=True)
 
     def sudo(self, *words, **environ):
-        """As the user types it, with the user's environment; the real sudo decides which variables pass."""
+        """Run it as the user types it, with the user's environment; the real sudo decides which variables pass."""
         kept = [f"{name}={value}" for name, value in {"PATH": "/usr/bin:/bin", "HOME": self.home, **environ}.items()]
         return subprocess.run(
             ["setpriv", "--reuid", NAME, "--regid", NAME, "--init-groups", "env", "-i", *kept, "sudo", "-n", *words],

@@ -13,7 +13,7 @@ from latmon_backends.probe.process import LOOK_S, RefusedError, Silence
 
 
 class Probe:
-    """It says `said` after so many seconds of the loop's time; None ends it."""
+    """A probe that prints `text` after so many seconds of the loop's time; None ends it."""
 
     def __init__(self, text, after_s):
         self.text, self.after_s, self.stopped = text, after_s, False

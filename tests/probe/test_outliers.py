@@ -59,7 +59,7 @@ def late(thread=4711, woken_us=DONE_NS // 1000 + 1, delay_us=490, comm="fio", **
 
 
 def take_ready(joined, ticks=HOLD + 1, hold=HOLD, **how):
-    """Of as many ticks, together."""
+    """Return the outliers of as many ticks, together."""
     found = [joined.take_ready(WALL, NOW_US, hold, **how) for _ in range(ticks)]
     return ReadyOutliers(
         tuple(one for each in found for one in each.outliers),

@@ -243,7 +243,7 @@ def slow(run, done_ns, text="fio"):
 
 @pytest.fixture
 def looking(monkeypatch):
-    """As probes that look for slow I/Os."""
+    """Let the probes look for slow I/Os."""
     monkeypatch.setattr(Run, "load", staticmethod(lambda path: replace(load(path), records={"slow": SLOW})))
 
 

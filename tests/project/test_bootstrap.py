@@ -186,7 +186,7 @@ EVE = 64_123
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda command: command[0])
 class TestFilesOfOthers:
-    """As root, with real owners and modes: what another user can change is not started."""
+    """The bootstrap as root, with real owners and modes, starts nothing that another user can change."""
 
     @pytest.fixture
     def ready(self, debian, shell):

@@ -1,4 +1,4 @@
-"""Who may import whom: the contracts of pyproject.toml, and what a headless process has really loaded."""
+"""Imports: the contracts of pyproject.toml, and the modules that a headless process has really loaded."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What a user installs is what the tree has: the wheel, the sdist and an editable install, built without a network."""
+"""Installations have all of the tree: the wheel, the sdist and an editable install, built without a network."""
 
 import ast
 import subprocess

@@ -1,4 +1,4 @@
-"""What is kept of a live capture, and what a recording answers for any of its times: the same."""
+"""The archive of a live capture has the same frames as its recording, at any time."""
 
 import errno
 import os

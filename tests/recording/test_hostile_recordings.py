@@ -1,4 +1,4 @@
-"""What a hostile recording costs each command that reads one: no traceback, no memory, and the good window is found."""
+"""Hostile recordings cost each command that reads one no traceback and no memory, and the good window is found."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def whole(tmp_path_factory):
 
 
 def offsets(data):
-    """Where each member begins, found by hopping."""
+    """Return the begin of each member, by the lengths in the heads."""
     found, at = [], 0
     while (head := head_of(data[at : at + 64])) is not None:
         found.append(at)

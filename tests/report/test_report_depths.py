@@ -72,7 +72,7 @@ def test_a_remark_names_the_model(reported):
 
 
 def test_a_ceiling_of_a_few_seconds_is_reported_in_a_long_recording(reported):
-    """As many wait as the driver takes: only the rest of the time without I/O proves that both were at once."""
+    """The driver's number of I/Os waits: only the rest of the time without I/O proves that both were at once."""
     idle = Depths({0: 1000}, {0: 1000})
     found = reported(Depths({0: 20, 3: 980}, {0: 30, 3: 970}), disk(TAGS), *[idle] * 55)["devices"]["sda"][
         "outstanding"

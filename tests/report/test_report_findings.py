@@ -1,4 +1,4 @@
-"""What rules find, in the report as JSON, text and HTML; by windows in a short recording, by minutes in a long one."""
+"""Findings in the report as JSON, text and HTML; by windows in a short recording, by minutes in a long one."""
 
 import html
 import json

@@ -180,7 +180,7 @@ def test_foreign_text_is_text(hostile):
 
 
 def quantile_text(q, name):
-    """As the text report, but a quantile that is the exact maximum to the digit."""
+    """Format as the text report does, but a quantile that is the exact maximum to the digit."""
     exact = q[name] is None or q[name] == q["max"]
     return time_of(q[name]) if exact else in_words(formatting.cell(q, name))
 

@@ -252,7 +252,7 @@ def busy(seq, still=None):
 
 @pytest.mark.parametrize("still", [None, InFlightList(devices=("sda",)), InFlightList(since_us=5_500_000)])
 def test_an_unknown_age_is_no_empty_list(summary_of, still):
-    """Of no probe, of one that follows others, and of one that began later than they may have."""
+    """Ages without a probe, with one that follows others, and with one that began later than the I/Os."""
     summary = summary_of(*(busy(n, still) for n in range(5)))
     reported = summary["devices"]["sdb"]
     assert reported["in_flight_of_unknown_age"] == 6

@@ -1,4 +1,4 @@
-"""What a probe tool needs instead of root: by this process, and by what it starts."""
+"""Capabilities of a probe tool in place of root: by this process, and by its children."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What a thread's priority means, by the kernel of the host."""
+"""Meaning of a thread's priority, by the kernel of the host."""
 
 import pytest
 

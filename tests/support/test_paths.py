@@ -1,4 +1,4 @@
-"""Where a user's files belong."""
+"""Directories of a user's files."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""What latmon costs, against real processes and a made-up /proc."""
+"""latmon's CPU time, against real processes and a made-up /proc."""
 
 import os
 import subprocess

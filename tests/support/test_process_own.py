@@ -1,4 +1,4 @@
-"""Which processes are latmon's own: by pid, name and time, against real processes and a made-up /proc."""
+"""latmon's own processes: by pid, name and time, against real processes and a made-up /proc."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Which files root may use. Real owners and modes; what needs another owner needs root."""
+"""Files that root may use, with real owners and modes; tests with another owner need root."""
 
 import ast
 import asyncio
@@ -111,7 +111,7 @@ def test_the_group_of_root_is_root(tool):
 
 @as_root
 def test_a_group_of_the_users_own_has_no_other_member():
-    """As most distributions make one for each user; 65534 is a user that every host has."""
+    """A group as most distributions make one for each user; 65534 is a user that every host has."""
     nobody = trust.pwd.getpwuid(65534)
     group = trust.grp.getgrgid(nobody.pw_gid)
     alone = not [one for one in trust.pwd.getpwall() if one.pw_gid == group.gr_gid and one.pw_uid != 65534]
@@ -225,7 +225,7 @@ def test_links_in_a_circle(tmp_path):
 
 
 def test_what_can_not_be_examined_is_not_trusted(tool, monkeypatch):
-    """As a file server does that doesn't know root."""
+    """A file server that doesn't know root refuses to examine a file."""
     real = Path.lstat
 
     def refusing(path):
@@ -257,7 +257,7 @@ STARTS = {
 
 @as_root
 class TestTools:
-    """What find_tool accepts as root."""
+    """Tools that find_tool accepts as root."""
 
     def find(self, **environ):
         return trust.find_tool("tool", "LATMON_BPFTRACE", environ)
@@ -536,7 +536,7 @@ except UntrustedError as error:
 
 @as_root
 class TestInstallation:
-    """Of latmon itself."""
+    """Checks of latmon's own files."""
 
     def test_roots_below_a_sticky_directory(self, checkout):
         with changed(checkout.parent, 0o1777):

@@ -1,4 +1,4 @@
-"""Which frames make a device suspicious, and when it stops being so."""
+"""Frames that make a device suspicious, and the end of the suspicion."""
 
 from dataclasses import replace
 

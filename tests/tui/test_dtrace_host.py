@@ -85,7 +85,7 @@ def captured(directory, system, scripts, options, *, busy, pace, slowest_us=0):
 
 
 def opened(fake, options, system, scripts):
-    """What opens the backend on the fake."""
+    """Return a function that opens the backend on the fake."""
 
     @contextlib.asynccontextmanager
     async def opener(_):

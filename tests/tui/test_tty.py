@@ -64,7 +64,7 @@ class Terminal:
         os.write(self.fd, keys)
 
     def screen(self):
-        """What a terminal shows of the bytes so far."""
+        """The terminal's screen after the bytes so far."""
         return self.emulator().display
 
     def emulator(self):

@@ -57,14 +57,14 @@ def test_what_will_never_come_is_not_promised(one_in):
 
 def test_resume_is_shown_where_it_alone_is_traced_else_why_not():
     traced = Traced(one_in=1, histograms={Series("sda", "read", "resume"): Histogram.record([30, 40])})
-    origin = replace(HERE, absent=(Missing("resume", "resume_d tells it"),))
+    origin = replace(HERE, absent=(Missing("resume", "resume_d measures it"),))
 
     def row(traced):
         rows = anatomy("sda", ("read",), traced, origin).rows
         return next(one for one in rows if one.stage == "resume")
 
     assert row(Traced(one_in=1)).reason == NO_WAITER
-    assert row(Traced()).reason == "resume_d tells it"
+    assert row(Traced()).reason == "resume_d measures it"
     assert row(traced).histogram.count == 2
 
 

@@ -40,7 +40,7 @@ def text(made, size=(80, 24)):
 
 @given(st.integers(5, 60), st.integers(0, 200), st.data())
 def test_a_range_fills_its_rows(rows, low, data):
-    """As long as it has a bucket for each row: a bucket is the finest there is."""
+    """The map is filled as long as it has a bucket for each row: a bucket is the finest resolution."""
     high = data.draw(st.integers(min(low + 2 * rows, 239), 239))
     span = extent({low: 1, high: 1})
     scale = latency_scale(span, rows)
