@@ -43,17 +43,17 @@ MINUTE_US = 60_000_000
 LENGTHS: dict[str, int | None] = {name: None for incident in tours() for name in (incident, f"{incident}-healthy")} | {
     f"{name}-healthy": MINUTE_US for name in ("emulex", "e810", "serialised", "qumulo")
 }
-"""Of each bundled recording; None: all of the demo. A host in health looks the same all the time: its first minute
-will do, but where what is missing is a wait of ten minutes."""
+"""Length of each bundled recording; None: all of the demo. A healthy host looks the same all the time, so its first
+minute is enough, except where the fault is a wait of ten minutes."""
 DRAWN = {"emulex": (1, 3, 4), "e810": (2, 3, 4), "serialised": (2, 3), "qumulo": (1, 3, 4), "bubbles": (2, 3)}
-"""Stops of the tours, as they are when the first one ends."""
+"""Numbers of the drawn stops, as they are when the first stop ends."""
 _EVIDENCE = 1
 """Facts of a quoted finding."""
 _QUOTED = re.compile(r"(?<=<!-- latmon )([^>]*)( -->\n\n```text\n)(.*?)(?=```)", re.DOTALL)
 
 
 class Picture(NamedTuple):
-    """A moment of a recording: what is looked at after how many windows."""
+    """A screen of a recording after some windows."""
 
     recording: str
     name: str
@@ -63,7 +63,7 @@ class Picture(NamedTuple):
 
 
 def pictures(incident: str) -> Iterator[Picture]:
-    """Stops of the tour, and what a tour has no time for."""
+    """Yield the drawn stops of the tour, and pictures that are not in the tour."""
     stops = load_tour(incident).stops
     for number in DRAWN[incident]:
         yield Picture(incident, f"{incident}-{number}", stops[number - 1].where, HISTORY + EVERY - 1)
@@ -75,12 +75,12 @@ def pictures(incident: str) -> Iterator[Picture]:
 
 
 def recording(name: str) -> Path:
-    """Where it is kept."""
+    """Return the path of a bundled recording."""
     return HERE / "recordings" / f"{name}.latmon.jsonl.gz"
 
 
 def bundle(name: str) -> None:
-    """Its recording, of seed 1."""
+    """Write a bundled recording, of seed 1."""
     with tempfile.TemporaryDirectory(dir=HERE) as directory:
         made = Path(directory) / "made"
         record_demo(name, 1, made, LENGTHS[name])
@@ -94,7 +94,7 @@ def frames(source: Recording) -> Iterator[Frame]:
 
 
 def draw(one: Picture) -> None:
-    """The screen of that moment as SVG."""
+    """Write the screen of that moment as SVG."""
     colours = palette(load_theme("dark"))
     source = open_recording(recording(one.recording))
     scene = Scene(Selection(window_us=one.window_us), mode="DEMO", ink=colours.ink, findings=DEFAULT)
@@ -166,7 +166,7 @@ def causes(diff: str) -> str:
 
 
 def main(names: Sequence[str]) -> None:
-    """All of it, or that of some incidents."""
+    """Make everything of all incidents, or of the named ones."""
     os.environ["TZ"] = "UTC"
     time.tzset()
     with tempfile.TemporaryDirectory() as nothing:
