@@ -37,8 +37,8 @@ from latmon.views.selection import Selection
 HERE = Path(__file__).parent
 SIZE = (100, 28)
 CAST_SIZE = (100, 30)
-CAST_SPEED = 4
-"""Windows per second of a cast: a stop of the tour lasts 4 s, and a player can pause it."""
+CAST_SPEED, CAST_STEP = 4, 2
+"""Windows per second of a cast, of which every second one is drawn: a stop of the tour lasts 4 s."""
 MINUTE_US = 60_000_000
 LENGTHS: dict[str, int | None] = {name: None for incident in tours() for name in (incident, f"{incident}-healthy")} | {
     f"{name}-healthy": MINUTE_US for name in ("emulex", "e810", "serialised", "qumulo")
@@ -114,7 +114,7 @@ def screen_now(scene: Scene, command: str, size: tuple[int, int]) -> list[Line]:
 
 
 def film(incident: str) -> None:
-    """Write the asciicast of an incident's tour: each stop for EVERY windows, CAST_SPEED windows per second."""
+    """Write the asciicast of an incident's tour: each stop for EVERY windows."""
     colours, tour = palette(load_theme("dark")), load_tour(incident)
     source, command = Source(open_recording(recording(incident))), f"latmon demo {incident} --tour"
     scene = Scene(Selection(window_us=MINUTE_US), mode="DEMO", ink=colours.ink, findings=DEFAULT)
@@ -128,7 +128,7 @@ def film(incident: str) -> None:
             guide.show()
         elif number > 0:
             guide.arrived(busy=False)
-        if number >= 0:
+        if number >= 0 and number % CAST_STEP == 0:
             lines.append(cast_line([number / CAST_SPEED, "o", tape.draw(screen_now(scene, command, CAST_SIZE))]))
     lines.append(cast_line([many / CAST_SPEED + 1, "o", tape.end()]))
     path = HERE / "casts" / f"{incident}.cast"
