@@ -80,8 +80,8 @@ class ProbeBackend(ABC):
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._cut_off: tuple[Frame, ...] = ()
-        """A frame whose window was finished while the capture was ended."""
+        self._waiting: ProbeWindow | None = None
+        """The window that waits for the tracer's output; the probe will not print it once more."""
         self._origin = Origin(backend=self.name, host=host.name(), kernel=host.kernel(), latmon=__version__)
 
     @property
@@ -204,28 +204,25 @@ class ProbeBackend(ABC):
         """Yield one frame per tick that the probe prints; the last has a notice why it can't be kept running."""
         self._on_demand.begin()
         while (window := await self._always.window()) is not None:
-            try:
-                await self._on_demand.wait_for_tick(_SETTLES * self._options.interval_us / 1e6)
-                skipped = await self._always.skipped()
-            except asyncio.CancelledError:
-                # The capture ends here. The probe will not print this window once more.
-                self._cut_off = (self._frame(window, None),)
-                raise
-            frame = self._frame(window, skipped)
+            self._waiting = window
+            await self._on_demand.wait_for_tick(_SETTLES * self._options.interval_us / 1e6)
+            frame = self._frame(window, await self._always.skipped())
+            self._waiting = None
             yield frame
             await self._always.restart_if_needed(window, frame.gap)
         yield self._frames.final_frame(Health(probes_wanted=self._always.probe.wanted))
 
     async def finish(self, patience_s: float) -> tuple[Frame, ...]:
-        """End the probes; return a frame that was cut off, and that of the unfinished interval if it comes in time."""
+        """End the probes; return the frame that waits, and that of the unfinished interval if it comes in time."""
         ending = asyncio.create_task(self._on_demand.finish(patient=patience_s > 0))
         try:
             window = await self._always.finish(ending, patience_s)
         finally:
             ending.cancel()
             await asyncio.wait({ending})
-        cut_off, self._cut_off = self._cut_off, ()
-        return cut_off if window is None else (*cut_off, self._frame(window, None, ending=True))
+        windows = [one for one in (self._waiting, window) if one is not None]
+        self._waiting = None
+        return tuple(self._frame(one, None, ending=one is window) for one in windows)
 
     def _frame(self, window: ProbeWindow, skipped: int | None, *, ending: bool = False) -> Frame:
         health = health_of(window, self._always.probe, skipped)
