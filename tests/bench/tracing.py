@@ -95,7 +95,7 @@ def on_demand(tier: str, tool: BpftraceTool, groups: tuple[str, ...]) -> Script:
     """latmon's deep probes of these groups, for every device and request, put together as latmon does it."""
     sys, found = Path("/sys"), tracer.on_demand_manifests()
     tracepoints = Tracepoints(sys)
-    words = tracer.words(tracepoints, sys, {})
+    words = tracer.words(tracepoints, sys)
     wanted = [one for one in found if one.group in groups]
     choice = tracer.choose(wanted, tier, tracepoints.has, words)
     zeroes = {f"{name}{at}": 0 for name in ("dev", "major") for at in range(4)}
