@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TextIO
 
 from latmon.capture import target
 from latmon.model.frame import Frame, Mark, Origin
@@ -55,9 +52,9 @@ def survey(recording: Recording, write: Callable[[bytes], object] | None = None)
             else Passages(file, recording.origin, live=is_written(file), headless=recording.headless)
         )
         clean = None if write is None else CleanCopy(write, recording.origin, headless=recording.headless)
-        with CheckProgress(sys.stderr, passages.size) as progress:
+        with streams.Progress(f"checking {named(recording.path)}") as progress:
             for passage in passages:
-                progress.at(passages.place)
+                progress(passages.place, passages.size)
                 found.add(passage)
                 if clean is not None:
                     clean.add(passage)
@@ -159,37 +156,6 @@ class Survey:
         self.unknown_loss = self.unknown_loss or damage.lost_us is None
         if len(self.damages) < MAX_DAMAGES or damage.mild:
             self.damages.append(damage)
-
-
-PATIENCE_S = 5.0
-"""A shorter check shows no progress."""
-_AGAIN_S = 0.5
-
-
-class CheckProgress:
-    """Progress line on a terminal after PATIENCE_S; silent where `out` is no terminal."""
-
-    def __init__(self, out: TextIO, size: int) -> None:
-        self._out, self._size = out, size
-        self._next = time.monotonic() + PATIENCE_S if out.isatty() else float("inf")
-        self._reported = False
-
-    def at(self, byte: int) -> None:
-        """Show the progress up to this byte, at most every half second."""
-        now = time.monotonic()
-        if now < self._next:
-            return
-        self._next, self._reported = now + _AGAIN_S, True
-        self._out.write(f"\r{min(100, 100 * byte // max(1, self._size))} % is checked")
-        self._out.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        if self._reported:
-            self._out.write("\r\x1b[K")
-            self._out.flush()
 
 
 _SENTENCE = 300

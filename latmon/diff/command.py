@@ -44,11 +44,12 @@ def read(argument: str) -> CaptureSpan:
     path = streams.readable(path)
     recording = open_recording(path)
     before = _BEFORE.fullmatch(note)
-    fill = _before_mark(recording, path, before, argument) if before else _from_mark(recording, path, note)
-    # 20 minutes are enough units; of less than that reading each window is as quick
-    made = fill(True)
-    if len(made.units) < ENOUGH_MINUTES:
-        made = fill(False)
+    with streams.Progress(f"reading {streams.named(path)}") as recording.progress:
+        fill = _before_mark(recording, path, before, argument) if before else _from_mark(recording, path, note)
+        # 20 minutes are enough units; of less than that reading each window is as quick
+        made = fill(True)
+        if len(made.units) < ENOUGH_MINUTES:
+            made = fill(False)
     made.damage, made.is_live = tuple(recording.damage), recording.is_live
     if not made.units:
         raise RecordingError(f"{clean(argument, 200)} contains no window: there is nothing to compare.")

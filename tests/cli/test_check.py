@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import gzip
-import io
 import json
 import os
 import random
@@ -17,7 +16,7 @@ import pytest
 from recorded import ORIGIN, frame
 
 from latmon.cli import main
-from latmon.cli.check import CheckProgress, check_command, repair, survey
+from latmon.cli.check import check_command, repair, survey
 from latmon.model.frame import (
     Device,
     Frame,
@@ -589,14 +588,3 @@ def test_lines_of_others_and_bombs_are_refused(tmp_path):
         path.write_bytes(gzip.compress(text))
         with pytest.raises(RecordingError):
             check_command(path)
-
-
-def test_a_long_check_says_how_far_it_is_on_a_terminal_alone(monkeypatch):
-    monkeypatch.setattr("latmon.cli.check.PATIENCE_S", 0)
-    out = io.StringIO()
-    for live in (False, True):
-        monkeypatch.setattr(out, "isatty", lambda live=live: live)
-        with CheckProgress(out, 200) as progress:
-            progress.at(50)
-            progress.at(60)
-    assert out.getvalue() == "\r25 % is checked\r\x1b[K"
