@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from frames import START_MONO, disks, frame, host
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +50,16 @@ def test_coverage_is_of_what_the_probe_can_see():
     )  # fmt: skip
     assert Window(10**6, [one]).coverage({d.name: d for d in disks(1)}) == 0.99
     assert Window(10**6).coverage({}) is None
+
+
+@pytest.mark.parametrize(
+    ("seen", "kernel", "ratio"),
+    [(6, 1, 1.0), (4, 5, None), (0, 20, 0.0), (25, 20, 1.0), (10, 20, 0.5), (31, 20, 1.55), (1020, 1000, 1.02)],
+)
+def test_a_few_ios_at_a_windows_ends_are_not_counted_twice(seen, kernel, ratio):
+    flow = Flow("nvme0n1", "read")
+    one = Frame(1, 0.0, START_MONO, 10**6, seen={flow: Completed(seen, 0)}, kernel={flow: Completed(kernel, 0)})
+    assert Window(10**6, [one]).coverage({d.name: d for d in disks(1)}) == ratio
 
 
 def test_the_kernels_count_is_preferred_to_the_probes():

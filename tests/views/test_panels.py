@@ -629,7 +629,7 @@ def test_more_seen_than_there_was_is_counted_twice(seen, output):
 def test_a_short_first_window_has_no_coverage():
     """Seen: 111.43 % in 0.2 s, because the kernel's counter was read before the probe's."""
     flow = Flow("nvme0n1", "read")
-    one = replace(frame(1, devices=disks(1)), seen={flow: Completed(39, 0)}, kernel={flow: Completed(35, 0)})
+    one = replace(frame(1, devices=disks(1)), seen={flow: Completed(390, 0)}, kernel={flow: Completed(350, 0)})
     sentences = [text(scene([replace(one, dt_us=dt_us)])).splitlines()[-2] for dt_us in (499_999, 500_000)]
     assert ["counted twice" in line for line in sentences] == [False, True]
     assert "coverage -" in sentences[0]
