@@ -24,7 +24,13 @@ MIN_SIZE = 2 * 1024 * 1024
 MIN_KEEP_US = 60_000_000
 MAX_DIGITS = 18
 MAX_MISTAKE = 300
-_NEEDS_RECORD = ("max_size", "keep", "redact", "tui")
+_NEEDS = {
+    "live": dict.fromkeys(("max_size", "keep", "redact", "tui"), ("record", "--record FILE")),
+    "import": {"key": ("events", "--events A,B")},
+    "doctor": {"backend": ("self_test", "--self-test")},
+    "check": {"repair": ("out", "-o OUT"), "out": ("repair", "--repair")},
+}
+"""Command -> option -> the option without which it has no effect, and its words."""
 _MAIN = "Show where I/O latency hides: a live terminal UI, or a recording without one."
 
 
@@ -49,20 +55,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if name:
         _COMMANDS[name][1](parser)
     args = parser.parse_args(argv[1:] if name else argv, argparse.Namespace(command=name or "live"))
-    if not name:
-        _check_needs(args, _NEEDS_RECORD)
-        _check_stream(args)
-        _check_screen(args)
-    elif name == "demo":
-        _check_demo(args)
-    elif name == "replay":
-        _check_alone(args, ("once", "inline"))
-        if args.once and len(args.files) > 1:
-            raise UsageError("--once prints the end of one recording: name one FILE")
-    elif name == "doctor" and args.backend and not args.self_test:
-        raise UsageError("--backend needs --self-test")
-    elif name == "check" and args.repair != (args.out is not None):
-        raise UsageError("--repair needs -o OUT" if args.repair else "-o needs --repair")
+    _check_needs(args)
+    if args.command in _CHECKS:
+        _CHECKS[args.command](args)
     return args
 
 
@@ -102,11 +97,7 @@ def _live() -> _Parser:
         default=[],
         help="run this probe, which slows the host down (`latmon probes` lists the probes); may be repeated",
     )
-    _devices(parser)
-    _theme(parser)
-    _small_screens(parser, "after the first window, or after --duration")
-    _bell(parser)
-    _view(parser)
+    _watched(parser, "after the first window, or after --duration")
     recording = parser.add_argument_group("recording")
     recording.add_argument(
         "--record", metavar="FILE", type=_checked(_new_file), help="record to FILE without a screen; - is stdout"
@@ -129,18 +120,22 @@ def _live() -> _Parser:
     return parser
 
 
-def _check_needs(args: argparse.Namespace, names: tuple[str, ...]) -> None:
-    """Raise UsageError for one of these options without --record."""
-    for name in names:
-        if getattr(args, name) and args.record is None:
-            raise UsageError(f"--{name.replace('_', '-')} needs --record FILE")
+def _check_needs(args: argparse.Namespace) -> None:
+    """Raise UsageError for an option without the one that it belongs to."""
+    for name, (other, words) in _NEEDS.get(args.command, {}).items():
+        if getattr(args, name) and not getattr(args, other):
+            raise UsageError(f"{'-o' if name == 'out' else _option(name)} needs {words}")
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _check_stream(args: argparse.Namespace) -> None:
     """Raise UsageError for options that a stream on stdout can't have."""
     for name in ("max_size", "keep", "tui", "inline"):
         if args.record == STANDARD and getattr(args, name):
-            raise UsageError(f"--{name.replace('_', '-')} needs a file: --record - is one stream without parts")
+            raise UsageError(f"{_option(name)} needs a file: --record - is one stream without parts")
 
 
 def _check_alone(args: argparse.Namespace, names: tuple[str, ...]) -> None:
@@ -150,8 +145,9 @@ def _check_alone(args: argparse.Namespace, names: tuple[str, ...]) -> None:
         raise UsageError(f"{given[0]} and {given[1]} are different outputs: choose one")
 
 
-def _check_screen(args: argparse.Namespace) -> None:
-    """Raise UsageError for options of a screen that the live command doesn't show."""
+def _check_live(args: argparse.Namespace) -> None:
+    """Raise UsageError for options of a stream or a screen that the live command doesn't write or show."""
+    _check_stream(args)
     _check_alone(args, ("once", "inline", "tui"))
     if args.once and args.record is not None:
         raise UsageError("--once records nothing: with --record FILE take --inline or --tui")
@@ -163,13 +159,34 @@ def _check_screen(args: argparse.Namespace) -> None:
         )
 
 
+def _check_replay(args: argparse.Namespace) -> None:
+    """Raise UsageError for options of a replay that exclude each other."""
+    _check_alone(args, ("once", "inline"))
+    if args.once and len(args.files) > 1:
+        raise UsageError("--once prints the end of one recording: name one FILE")
+    if args.once and args.speed is not None:
+        raise UsageError("--speed plays a recording, and --once prints its end: choose one")
+
+
+def _check_list(args: argparse.Namespace) -> None:
+    """Raise UsageError for a name that a list doesn't use."""
+    if args.action == "list" and args.name is not None:
+        command = f"latmon {args.command}"
+        raise UsageError(f"`{command} list` takes no name: `{command} show {clean(args.name, 80)}`")
+
+
 def _check_demo(args: argparse.Namespace) -> None:
-    """Raise UsageError for outputs of a demo that exclude each other, and for options of an output that isn't made."""
+    """Raise UsageError for outputs of a demo that exclude each other, and for options of an output that isn't made.
+
+    Set the default scenario.
+    """
     other = next((name for name in ("record", "list", "svg", "cast", "once", "inline") if getattr(args, name)), "")
     if args.tour and other:
         raise UsageError(f"--tour is on the screen and goes without --{other}: latmon demo NAME --tour")
-    _check_alone(args, ("record", "svg", "once", "inline"))
-    _check_alone(args, ("record", "cast", "once", "inline"))
+    if args.list and args.scenario is not None:
+        raise UsageError("--list lists all scenarios: it takes no SCENARIO")
+    _check_alone(args, ("list", "record", "svg", "once", "inline"))
+    _check_alone(args, ("list", "record", "cast", "once", "inline"))
     if args.svg == args.cast == STANDARD:
         raise UsageError("--svg - and --cast -: standard output is one file")
     exports = bool(args.svg or args.cast or args.once)
@@ -182,10 +199,21 @@ def _check_demo(args: argparse.Namespace) -> None:
         raise UsageError("--speed needs --cast FILE")
     if args.bell and (exports or args.record):
         raise UsageError("--bell needs a screen")
+    if args.device and args.record:
+        raise UsageError("--device selects what is shown: --record writes all devices of the demo")
+    args.scenario = "host" if args.scenario is None else args.scenario
+
+
+_CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "live": _check_live,
+    "demo": _check_demo,
+    "replay": _check_replay,
+    "probes": _check_list,
+    "rules": _check_list,
+}
 
 
 def _replay(parser: argparse.ArgumentParser) -> None:
-    _small_screens(parser, "as of the end of the recording")
     parser.add_argument(
         "files",
         metavar="FILE",
@@ -198,9 +226,7 @@ def _replay(parser: argparse.ArgumentParser) -> None:
         type=_checked(_speed),
         help="play from the begin, this many times as fast; 0 shows the end at once; default: open on the worst minute",
     )
-    _devices(parser)
-    _theme(parser)
-    _view(parser)
+    _watched(parser, "as of the end of the recording", rings=False)
 
 
 def _report(parser: argparse.ArgumentParser) -> None:
@@ -303,9 +329,7 @@ def _moment(text: str) -> float:
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "scenario", metavar="SCENARIO", nargs="?", default="host", help="one that --list names (default host)"
-    )
+    parser.add_argument("scenario", metavar="SCENARIO", nargs="?", help="one that --list names (default host)")
     parser.add_argument("--list", action="store_true", help="list the scenarios")
     parser.add_argument(
         "--tour", action="store_true", help="explain the demo in five steps; the key . goes to the next"
@@ -327,13 +351,8 @@ def _demo(parser: argparse.ArgumentParser) -> None:
         type=_checked(_duration),
         help="with --record, --svg, --cast and --once: end after this time (default: all, for host 3min)",
     )
-    _small_screens(parser, "as of the end of the demo")
-    _bell(parser)
-    _devices(parser)
-    pictures = parser.add_argument_group("--svg, --cast and --once")
-    _pictures(pictures)
-    _theme(parser)
-    _view(parser)
+    _pictures(parser.add_argument_group("--svg, --cast and --once"))
+    _watched(parser, "as of the end of the demo")
 
 
 def _check(parser: argparse.ArgumentParser) -> None:
@@ -412,21 +431,6 @@ def _pictures(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--speed", type=_checked(_speed), help="cast: play this many times as fast (default 1)")
 
 
-def _small_screens(parser: argparse._ActionsContainer, when: str) -> None:
-    parser.add_argument(
-        "--once", action="store_true", help=f"print one screen as plain text {when}; COLUMNS x LINES, else 80x24"
-    )
-    parser.add_argument(
-        "--inline",
-        action="store_true",
-        help="show a strip of a few lines below the prompt: the first devices and a finding",
-    )
-
-
-def _bell(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--bell", action="store_true", help="ring the terminal's bell for each new critical finding")
-
-
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "replay": ("show a recording on the same screen", _replay),
     "report": ("summarise a recording", _report),
@@ -462,8 +466,22 @@ _VIEW_HELP = {
 }
 
 
-def _view(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a screen that is watched."""
+def _watched(parser: argparse.ArgumentParser, when: str, *, rings: bool = True) -> None:
+    """Add the options of a screen that is watched. `when`: the time that --once shows; `rings`: it has a bell."""
+    _devices(parser)
+    _theme(parser)
+    parser.add_argument(
+        "--once", action="store_true", help=f"print one screen as plain text {when}; COLUMNS x LINES, else 80x24"
+    )
+    parser.add_argument(
+        "--inline",
+        action="store_true",
+        help="show a strip of a few lines below the prompt: the first devices and a finding",
+    )
+    if rings:
+        parser.add_argument(
+            "--bell", action="store_true", help="ring the terminal's bell for each new critical finding"
+        )
     screen = parser.add_argument_group("screen")
     screen.add_argument("--view", metavar="NAME", help="a saved view of the config (the key V shows the next one)")
     for name, (value, text) in _VIEW_HELP.items():

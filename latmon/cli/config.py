@@ -70,7 +70,7 @@ class Config:
     findings: Settings = DEFAULT
     """Thresholds of the rules, and rules that are off."""
     named_in: Mapping[str, Path] = field(default_factory=dict, compare=False)
-    """Key of a tool -> the file that sets it."""
+    """Key -> the file that sets it."""
     ignored: str = field(default="", compare=False)
     """The sentence on keys of the user's file that are ignored as root; empty without."""
 
@@ -227,8 +227,7 @@ def load(environ: Mapping[str, str], system: Path = SYSTEM, user: Invoker | None
 
 
 def _with(config: Config, path: Path, values: Mapping[str, Any]) -> Config:
-    named_in = {key: path for key in TOOLS if key in values}
-    return replace(config, **values, named_in={**config.named_in, **named_in})
+    return replace(config, **values, named_in={**config.named_in, **dict.fromkeys(values, path)})
 
 
 def _ignored(path: Path, keys: Sequence[str], user: Invoker, system: Path) -> str:
@@ -287,6 +286,8 @@ def _saved_views(path: Path, value: object) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for name, keys in value.items():
         where = f"{path}: {_VIEWS}: {clean(str(name))}"
+        if not clean(str(name)).strip():
+            raise UsageError(f"{path}: {_VIEWS}: a view needs a name")
         if not isinstance(keys, Mapping) or any(key not in VIEW for key in keys):
             raise UsageError(f"{where}: expected a section with the keys {', '.join(VIEW)}")
         found[clean(str(name))] = {key: _value(f"{where}: {key}", key, one, VIEW[key]) for key, one in keys.items()}

@@ -37,13 +37,14 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.formatting import in_flight_by_device, not_completed
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError, UsageError
-from latmon.support.streams import named, output
+from latmon.support.streams import named, output, terminal_size
 from latmon.support.text import clean
 from latmon.support.units import counted, show_duration, show_size
 
 if TYPE_CHECKING:
     from latmon.exporters.screen import Moments
     from latmon.views.lines import Line
+    from latmon.views.selection import ScreenOptions
 
 MAX_FINDINGS = 20
 """Limit of new findings that are printed during the capture, and of findings at its end."""
@@ -258,10 +259,10 @@ class _Picture:
     no later window of a single picture corrects.
     """
 
-    def __init__(self, request: Request, options: ExportOptions, settings: Settings) -> None:
+    def __init__(self, request: Request, options: ScreenOptions, size: tuple[int, int]) -> None:
         self.capture = Capture(request, self)
         self.screen: Moments | None = None
-        self._request, self._options, self._settings = request, options, settings
+        self._request, self._options, self._size = request, options, size
         self._covered_us = self._interval_us = 0
         self._first: Frame | None = None
 
@@ -269,14 +270,7 @@ class _Picture:
         from latmon.exporters.screen import Moments  # noqa: PLC0415  --record draws nothing
 
         self._interval_us = origin.interval_us
-        self.screen = Moments(
-            origin,
-            self._options,
-            name=time.strftime("live, %Y-%m-%d %Z"),
-            globs=self._request.options.devices,
-            mode="LIVE",
-            settings=self._settings,
-        )
+        self.screen = Moments(origin, self._options, self._size, name=time.strftime("live, %Y-%m-%d %Z"))
 
     def offer(self, frame: Frame, _counts: CaptureCounts) -> None:
         if self.screen is None:
@@ -302,14 +296,14 @@ class _Picture:
         return self.screen.lines()
 
 
-def once(request: Request, options: ExportOptions, settings: Settings = DEFAULT) -> int:
+def once(request: Request, options: ScreenOptions) -> int:
     """Print the screen after the first window or the duration, and return the exit code.
 
     Raises UnavailableError where the backend can't run.
     """
     if sys.stderr.isatty() and (why := compiling(request.backend)):
         print(f"latmon: starting ({why})", file=sys.stderr)
-    picture = _Picture(request, options, settings)
+    picture = _Picture(request, options, screen_size(os.environ))
     outcome = asyncio.run(picture.capture.run())
     if not (lines := picture.lines()):
         raise LatmonError(f"no window was captured: {outcome.reason}")
@@ -381,7 +375,7 @@ def list_scenarios() -> int:
     """Print the scenarios, wrapped on a terminal and one per line in a pipe; return the exit code."""
     known = scenarios()
     column = max(map(len, known)) + 2
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    width = terminal_size(sys.stdout).columns if sys.stdout.isatty() else sys.maxsize
     for name, purpose in known.items():
         lines = textwrap.wrap(purpose, max(width - column - 1, column)) or [""]
         print(f"{name:<{column}}{lines[0]}")
@@ -390,16 +384,14 @@ def list_scenarios() -> int:
     return EXIT_DONE
 
 
-def export_demo(args: argparse.Namespace, view: Mapping[str, Any]) -> int:
+def export_demo(args: argparse.Namespace, shown: ScreenOptions) -> int:
     """Write the pictures and films that the command line names, from a recording that is then removed.
 
-    `view`: what the pictures show, by the names of ViewSettings. The same arguments make the same bytes. Return the
-    exit code.
+    The same arguments and config make the same bytes. Return the exit code.
     """
     from latmon.exporters.screen import screen_at  # noqa: PLC0415  the other commands draw nothing
 
-    names = ("size", "at", "speed", "theme", "ramp")
-    given: dict[str, Any] = {"view": view} | {name: value for name in names if (value := getattr(args, name))}
+    given: dict[str, Any] = {name: value for name in ("size", "at", "speed") if (value := getattr(args, name))}
     if args.speed == 0:
         raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
     outs = {form: out for form in ("svg", "cast") if (out := getattr(args, form)) is not None}
@@ -411,9 +403,9 @@ def export_demo(args: argparse.Namespace, view: Mapping[str, Any]) -> int:
         source = Source(open_recording(path), tuple(args.device))
         if args.once:
             sized = {"size": screen_size(os.environ)} | given
-            show(screen_at(source, ExportOptions(**sized)))
+            show(screen_at(source, ExportOptions(**sized, shown=shown)))
         for form, file in opened.items():
-            options = ExportOptions(**given)
+            options = ExportOptions(**given, shown=shown)
             writer(form, options)(source, file, options)
             what = f"{counted(count, 'window')} of {args.scenario}, seed {args.seed}, as {form}"
             print(f"latmon: {what} in {named(outs[form])}", file=sys.stderr)

@@ -24,8 +24,8 @@ from latmon.support.streams import STANDARD
 from latmon.support.text import clean
 
 if TYPE_CHECKING:
-    from latmon.findings.rule import Settings
     from latmon.tui.tour import Tour
+    from latmon.views.selection import ScreenOptions
 
 MAX_SENTENCE = 1000
 _NO_CURSOR = ("", "dumb", "unknown")
@@ -76,19 +76,16 @@ def _live(args: argparse.Namespace) -> int:
         print(f"latmon: {clean(defaults.ignored, MAX_SENTENCE)}", file=sys.stderr)
     _name_tools(defaults)
     request = _request(args, defaults)
-    if args.once or (request.record is not None and not (args.tui or args.inline)):
+    if request.record is not None and not (args.tui or args.inline):
         from latmon.cli import headless
-        from latmon.exporters.registry import ExportOptions
 
-        if request.record is None:
-            options = ExportOptions(size=headless.screen_size(os.environ), view=_look(args, defaults)["view"])
-            return headless.once(request, options, defaults.findings)
         return headless.record(request, request.record, defaults.findings)
-    bell = args.bell or bool(defaults.bell)
-    if args.inline:
-        return _strip(request, _look(args, defaults), user, "live", defaults.findings, bell=bell)
-    _need_terminal("latmon --record FILE --duration 60s")
-    return _watch(request, _screen(args, defaults), user, "live", defaults, bell=bell)
+    screen = _screen(args, defaults, "LIVE", user, request)
+    if args.once:
+        from latmon.cli import headless
+
+        return headless.once(request, screen)
+    return _watch(request, screen, user, inline=args.inline, instead="latmon --record FILE --duration 60s")
 
 
 def _name_tools(defaults: config.Config) -> None:
@@ -142,68 +139,33 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
 
 def _watch(
     request: Request,
-    look: Mapping[str, Any],
+    screen: ScreenOptions,
     user: privileges.Invoker | None,
-    title: str,
-    defaults: config.Config,
     *,
+    inline: bool,
+    instead: str,
     tour: Tour | None = None,
-    bell: bool = False,
 ) -> int:
-    """Run the TUI on its own collector, which opens its probes while Textual loads; return the exit code."""
+    """Run the TUI or the strip of `--inline` on a collector of its own; return the exit code.
+
+    The collector opens its probes while Textual loads. `instead`: the command for a host without a terminal.
+    """
+    _need_terminal(instead, inline=inline)
     from latmon.capture.session import Session
 
     session = Session(request)
+    code: int | None
     try:
         privileges.drop_root(user)
-        preview = _preview(request)
-        from latmon.tui.app import run
+        if inline:
+            from latmon.tui import strip
 
-        code = run(
-            session.feed,
-            devices=request.options.devices,
-            threshold_us=request.options.threshold_us,
-            toggle_recording=session.toggle_recording,
-            title=title,
-            backend=request.backend,
-            stages=request.options.stages,
-            set_stages=session.set_stages,
-            request_tracing=session.request_tracing,
-            mark=session.mark,
-            history_us=defaults.history,
-            sweep=bool(defaults.sweep),
-            redact=request.redact,
-            findings=defaults.findings,
-            tour=tour,
-            **look,
-            bell=bell,
-            record=request.record,
-            preview=preview,
-        )
-    finally:
-        captured = session.close()
-    return captured if code == EXIT_DONE and request.record is not None else code
+            code = strip.run(session.feed, screen)
+        else:
+            preview = _preview(request)
+            from latmon.tui.app import run
 
-
-def _strip(
-    request: Request,
-    look: dict[str, Any],
-    user: privileges.Invoker | None,
-    title: str,
-    rules: Settings,
-    *,
-    bell: bool,
-) -> int:
-    """Draw the strip of `--inline` from a collector of its own; return the exit code."""
-    _need_terminal_below()
-    from latmon.capture.session import Session
-
-    session = Session(request)
-    try:
-        privileges.drop_root(user)
-        from latmon.tui.strip import run
-
-        code = run(session.feed, devices=request.options.devices, title=title, findings=rules, bell=bell, **look)
+            code = run(session.feed, screen, session=session, preview=preview, tour=tour)
     finally:
         captured = session.close()
     return captured if code is None or (code == EXIT_DONE and request.record is not None) else code
@@ -229,59 +191,32 @@ def _preview(request: Request) -> Backend | None:
 
 def _replay(args: argparse.Namespace) -> int:
     _settle()
+    screen = _screen(args, config.load(os.environ), "REPLAY")
     if args.once:
-        return _replay_once(args)
-    if args.inline:
-        return _replay_inline(args)
+        return _replay_once(args, screen)
     if STANDARD in args.files:
         streams.keys_from_terminal()
-    _need_terminal(f"latmon report {args.files[0]}")
-    from latmon.capture import registry
+    _need_terminal(f"latmon report {args.files[0]}", inline=args.inline)
+    source = registry.load("replay")(_readable(args.files), speed=1.0 if args.speed is None else args.speed)
+    if args.inline:
+        from latmon.tui import strip
+
+        code = strip.run(source, screen)
+        return EXIT_DONE if code is None else code
     from latmon.tui.app import run
 
-    source = registry.load("replay")(_readable(args.files), speed=1.0 if args.speed is None else args.speed)
-    defaults = config.load(os.environ)
-    return run(
-        source,
-        devices=tuple(args.device),
-        threshold_us=None,
-        toggle_recording=None,
-        title="replay",
-        sweep=bool(defaults.sweep),
-        findings=defaults.findings,
-        to_worst=args.speed is None,
-        **_screen(args, defaults),
-    )
+    return run(source, screen)
 
 
-def _replay_once(args: argparse.Namespace) -> int:
+def _replay_once(args: argparse.Namespace, screen: ScreenOptions) -> int:
     from latmon.cli import headless
     from latmon.exporters.registry import ExportOptions, Source
     from latmon.exporters.screen import screen_at
     from latmon.recording.reader import open_recording
 
     (path,) = _readable(args.files)
-    view = _look(args, config.load(os.environ))["view"]
-    options = ExportOptions(size=headless.screen_size(os.environ), view=view)
+    options = ExportOptions(size=headless.screen_size(os.environ), shown=screen)
     headless.show(screen_at(Source(open_recording(path), tuple(args.device)), options))
-    return EXIT_DONE
-
-
-def _replay_inline(args: argparse.Namespace) -> int:
-    _need_terminal_below()
-    if STANDARD in args.files:
-        streams.keys_from_terminal()
-    from latmon.tui.strip import run
-
-    defaults = config.load(os.environ)
-    source = registry.load("replay")(_readable(args.files), speed=1.0 if args.speed is None else args.speed)
-    run(
-        source,
-        **_look(args, defaults),
-        devices=tuple(args.device),
-        title="replay",
-        findings=defaults.findings,
-    )
     return EXIT_DONE
 
 
@@ -296,43 +231,72 @@ def _demo(args: argparse.Namespace) -> int:
     if args.record is not None:
         with privileges.acting_as(user):
             return headless.record_demo(args.scenario, args.seed, args.record, args.duration)
+    defaults = config.load(os.environ, user=user)
     if args.svg or args.cast or args.once:
         with privileges.acting_as(user):
-            return headless.export_demo(args, _look(args, config.load(os.environ, user=user))["view"])
+            return headless.export_demo(args, _screen(args, defaults, "REPLAY"))
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
-    defaults = config.load(os.environ, user=user)
-    bell = args.bell or bool(defaults.bell)
-    if args.inline:
-        return _strip(request, _look(args, defaults), user, "demo", defaults.findings, bell=bell)
-    _need_terminal("latmon demo --record FILE")
-    return _watch(request, _screen(args, defaults), user, "demo", defaults, tour=tour, bell=bell)
+    screen = _screen(args, defaults, "DEMO", user, request)
+    return _watch(request, screen, user, inline=args.inline, instead="latmon demo --record FILE", tour=tour)
 
 
-def _look(args: argparse.Namespace, defaults: config.Config) -> dict[str, Any]:
-    """Return the arguments of `tui.app.run` and `tui.strip.run` for the colours and what is shown first.
+def _screen(
+    args: argparse.Namespace,
+    defaults: config.Config,
+    mode: str,
+    user: privileges.Invoker | None = None,
+    request: Request | None = None,
+) -> ScreenOptions:
+    """Return the options of a screen, of the strip and of pictures. `request`: of the capture that is shown.
 
-    An option overrides the saved view, the view the config's own keys.
+    An option overrides the saved view, the view the config's own keys. Raises UsageError for a view that is not saved,
+    ThemeError for a theme or a ramp that can't be used; the user's own are read as the user.
     """
-    name = args.view or defaults.view
-    if name is not None and name not in defaults.views:
-        known = ", ".join(defaults.views) or "none"
-        raise UsageError(f"--view: {name!r} is no saved view of the config, which has {known} (docs/CONFIG.md)")
-    saved = defaults.views[name] if name is not None else {}
-    values = {}
-    for key in config.VIEW:
-        asked = getattr(args, key)
-        values[key] = asked if asked is not None else saved.get(key, getattr(defaults, key))
-    return {
-        "theme": args.theme or defaults.theme,
-        "ramp": args.ramp or defaults.ramp,
-        "view": values,
-    }
+    from latmon.support.theme import AUTO, DEFAULT_THEME, load_theme
+    from latmon.views.selection import ScreenOptions, Selection, ViewSettings
+
+    saved = _saved_view(args, defaults)
+    first = {key: _first(getattr(args, key), saved.get(key), getattr(defaults, key)) for key in config.VIEW}
+    theme, ramp = _first(args.theme, defaults.theme, DEFAULT_THEME), _first(args.ramp, defaults.ramp, AUTO)
+    with privileges.acting_as(user):
+        colours = load_theme(theme, ramp=ramp)
+    request = request or Request(options=Options(devices=tuple(args.device)))
+    selection = Selection(
+        globs=request.options.devices,
+        threshold_us=request.options.threshold_us,
+        backend=request.backend,
+        stages=request.options.stages,
+        sweep=bool(defaults.sweep),
+    )
+    return ScreenOptions(
+        selection=ViewSettings(**first).over(selection),
+        mode=mode,
+        theme=colours,
+        ramp=ramp,
+        findings=defaults.findings,
+        views={name: ViewSettings(**one) for name, one in defaults.views.items()},
+        history_us=None if mode == "REPLAY" else defaults.history,
+        record=request.record,
+        redact=request.redact,
+        bell=mode != "REPLAY" and (args.bell or bool(defaults.bell)),
+        takes_mouse=defaults.mouse is not False and not args.no_mouse,
+        to_worst=mode == "REPLAY" and args.speed is None,
+    )
 
 
-def _screen(args: argparse.Namespace, defaults: config.Config) -> dict[str, Any]:
-    """Return the arguments of `tui.app.run` for its look, the saved views and the mouse."""
-    mouse = defaults.mouse is not False and not args.no_mouse
-    return {**_look(args, defaults), "views": defaults.views, "takes_mouse": mouse}
+def _first(*values: Any) -> Any:
+    """Return the first value that is set; None where none is."""
+    return next((one for one in values if one is not None), None)
+
+
+def _saved_view(args: argparse.Namespace, defaults: config.Config) -> Mapping[str, Any]:
+    """Return the saved view that an option or the config names; empty where none does."""
+    name = _first(args.view, defaults.view)
+    if name is None or name in defaults.views:
+        return {} if name is None else defaults.views[name]
+    where = f"{defaults.named_in.get('view', 'config')}: view" if args.view is None else "--view"
+    known = ", ".join(defaults.views) or "none"
+    raise UsageError(f"{where}: {name!r} is no saved view of the config, which has {known} (docs/CONFIG.md)")
 
 
 def _tour(scenario: str) -> Tour:
@@ -385,7 +349,7 @@ def _import(args: argparse.Namespace) -> int:
         stage=args.stage or "",
         events=args.events,
         key=args.key,
-        threshold_us=args.threshold or ImportOptions().threshold_us,
+        threshold_us=args.threshold,
         interval_us=args.interval,
         start=args.start,
         host=args.host,
@@ -459,18 +423,15 @@ def _settle() -> None:
     privileges.drop_root(_user())
 
 
-def _need_terminal_below() -> None:
-    """Raise UnavailableError where no strip can be redrawn on standard output."""
+def _need_terminal(instead: str, *, inline: bool) -> None:
+    """Raise UnavailableError where no screen, or no strip, can be drawn; it names the command that needs none."""
     term = os.environ.get("TERM", "")
-    if not sys.stdout.isatty():
+    if inline and not sys.stdout.isatty():
         raise UnavailableError("--inline is drawn on stdout, and that is no terminal: use --once")
-    if term in _NO_CURSOR:
+    if inline and term in _NO_CURSOR:
         raise UnavailableError(f"--inline can't be redrawn on this terminal (TERM={term}): use --once")
-
-
-def _need_terminal(instead: str) -> None:
-    """Raise UnavailableError where no screen can be drawn; it names the command that needs none."""
-    term = os.environ.get("TERM", "")
+    if inline:
+        return
     if not sys.stderr.isatty():
         raise UnavailableError(f"stderr is no terminal, and the screen is drawn there; without one use: {instead}")
     if not sys.stdin.isatty():

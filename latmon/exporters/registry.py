@@ -10,13 +10,13 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from latmon.model.frame import Device, Frame, Mark, Origin, Traced
 from latmon.recording.codec import End, Gap
@@ -24,6 +24,9 @@ from latmon.recording.reader import Recording, open_recording
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, UsageError
 from latmon.support.units import duration_us
+
+if TYPE_CHECKING:
+    from latmon.views.selection import ScreenOptions
 
 _MAX_NAMED = 20
 _BY_DEVICE = ("histograms", "seen", "kernel", "above", "thresholds_us", "outstanding", "depths", "issues")
@@ -179,17 +182,14 @@ class ExportOptions:
 
     buckets: bool = False
     size: tuple[int, int] = (80, 24)
-    screen: str = "overview"
     at: str = ""
     """When, in the words of the command line; empty: a picture at the end, a cast from the begin."""
     speed: float = 1.0
     duration_us: int | None = None
     """Span of the recording, from `at` on."""
     cast_version: int = 2
-    theme: str = "dark"
-    ramp: str = "auto"
-    view: Mapping[str, Any] = field(default_factory=dict)
-    """Order, filter, window, columns, screen and op by the names of ViewSettings, over `screen`."""
+    shown: ScreenOptions | None = None
+    """What a picture shows, and its colours; None: the overview in the default theme."""
 
 
 def moment_us(text: str, origin: Origin) -> int:
@@ -284,6 +284,11 @@ def options_of(args: argparse.Namespace) -> ExportOptions:
             raise UsageError(f"--{name.replace('_', '-')} goes with --to {_listed(GOES_WITH[name])}")
     if args.speed == 0:
         raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
+    if args.to in GOES_WITH["screen"]:
+        from latmon.exporters.screen import screen_options  # noqa: PLC0415  the others draw nothing
+
+        names = ("screen", "theme", "ramp")
+        given["shown"] = screen_options(**{name: given.pop(name) for name in names if name in given})
     if "duration" in given:
         given["duration_us"] = given.pop("duration")
     return ExportOptions(**given)

@@ -16,55 +16,54 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, BinaryIO
 from xml.sax.saxutils import escape
 
 from latmon.exporters.registry import DamageNote, ExportOptions, Source, is_redacted, moment_us
 from latmon.findings.facts import WINDOW_US
-from latmon.findings.rule import DEFAULT, Settings
 from latmon.model.frame import Frame, Mark, Origin
 from latmon.model.stages import FACTS
 from latmon.recording.codec import Gap
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
-from latmon.support.theme import XTERM, Theme, load_theme, role_colours
+from latmon.support.theme import AUTO, DEFAULT_THEME, XTERM, Theme, load_theme, role_colours
 from latmon.views.heatmap import RAMP, Ink, solid
 from latmon.views.lines import ODD, Line, Span, cell_len, fit, plain
 from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Selection, ViewSettings
+from latmon.views.selection import ScreenOptions, Selection, ViewSettings
 from latmon.views.units import moment
 
 _LEAD_US = 600_000_000
 """Time before a picture that is read: the longest window of the screen."""
-_PANELS = ("maps", "zoom")
 _WITH_FINDINGS = ("overview", "stages", "findings")
-FOLD_OF = {"offsets": "second", "ticks": "tick"}
+_FOLDS = MappingProxyType({"offsets": "second", "ticks": "tick"})
+"""Screen of a map of sub-second offsets -> its fold."""
+
+
+def screen_options(screen: str = "overview", theme: str = DEFAULT_THEME, ramp: str = AUTO) -> ScreenOptions:
+    """Return the options of a picture of one of SCREENS. Raises ThemeError for an unknown theme or ramp."""
+    fold = _FOLDS.get(screen, "")
+    first = ViewSettings(screen=None if fold else screen).over(Selection(fold=fold))
+    return ScreenOptions(first, "REPLAY", load_theme(theme, ramp=ramp), ramp)
+
+
+def _shown(options: ExportOptions) -> ScreenOptions:
+    return options.shown or screen_options()
 
 
 class Moments:
     """Scene that is fed window by window, with a caption in place of the keys."""
 
     def __init__(
-        self,
-        origin: Origin,
-        options: ExportOptions,
-        ink: Ink = RAMP,
-        *,
-        name: str = "",
-        globs: tuple[str, ...] = (),
-        mode: str = "REPLAY",
-        settings: Settings = DEFAULT,
+        self, origin: Origin, options: ScreenOptions, size: tuple[int, int], ink: Ink = RAMP, *, name: str = ""
     ) -> None:
-        """`name`: the source in the caption; `mode`: the word in the title; `settings` are those of the rules."""
-        self._name, self._size = name, options.size
-        on_overview = options.screen in (*_PANELS, *FOLD_OF)
-        screen = "overview" if on_overview else options.screen
-        panel = options.screen if options.screen in _PANELS else "overview"
-        drawn = Selection(screen=screen, panel=panel, globs=globs, fold=FOLD_OF.get(options.screen, ""))
-        selection = ViewSettings(**options.view).over(drawn)
-        rules = settings if selection.screen in _WITH_FINDINGS else None
-        self._scene = Scene(selection, mode=mode, ink=ink, findings=rules)
+        """`size`: columns and lines; `name`: the source in the caption."""
+        self._name, self._size = name, size
+        rules = options.findings if options.selection.screen in _WITH_FINDINGS else None
+        selection = replace(options.selection, sweep=False)  # that is for slow links
+        self._scene = Scene(selection, mode=options.mode, ink=ink, findings=rules)
         self._scene.findings_state.at_once, self._scene.findings_state.late_us = False, WINDOW_US
         self._scene.store.origin = origin
         self._scene.has_strip = False
@@ -81,9 +80,11 @@ class Moments:
         return captioned(self._scene, self._name, self._size)
 
 
-def of_source(source: Source, options: ExportOptions, ink: Ink) -> Moments:
+def of_source(source: Source, options: ExportOptions, ink: Ink = RAMP) -> Moments:
     """Return the screen of a recording, before its first window."""
-    return Moments(source.origin, options, ink, name=source.recording.path.name, globs=source.globs)
+    shown = _shown(options)
+    shown = replace(shown, selection=replace(shown.selection, globs=source.globs))
+    return Moments(source.origin, shown, options.size, ink, name=source.recording.path.name)
 
 
 def captioned(scene: Scene, name: str, size: tuple[int, int]) -> list[Line]:
@@ -167,8 +168,8 @@ Cells = list[tuple[str, str]]
 
 def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
     """Write a header, then an event per picture. It begins with the first window of the selected span."""
-    colours = palette(load_theme(options.theme, ramp=options.ramp))
-    shown, tape = of_source(source, options, colours.ink), Tape(colours, options.size)
+    colours = palette(_shown(options).theme)
+    moments, tape = of_source(source, options, colours.ink), Tape(colours, options.size)
     begin_us, until_us = bounds(source, options, 0)
     zero_us, due_s, reported_s, pending = -1, 0.0, 0.0, False
     out.write(cast_line(cast_header(source, options, colours)))
@@ -183,7 +184,7 @@ def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
     for frame in windows(source, begin_us):
         if until_us is not None and frame.mono_us > until_us and zero_us >= 0:
             break
-        shown.append(frame)
+        moments.append(frame)
         if frame.mono_us < begin_us:
             continue
         if zero_us < 0:
@@ -195,12 +196,12 @@ def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
         at_s = (frame.mono_us - zero_us) / 1e6 / options.speed
         pending = at_s < due_s
         if not pending:
-            event(at_s, tape.draw(shown.lines()))
+            event(at_s, tape.draw(moments.lines()))
             due_s = at_s + 1 / MAX_RATE
     if zero_us < 0:
         raise RecordingError(f"{source.recording.path} contains no window to show")
     if pending:
-        event(at_s, tape.draw(shown.lines()))
+        event(at_s, tape.draw(moments.lines()))
     event(at_s + 1 / options.speed if options.speed < 1 else at_s + 1, tape.end())
 
 
@@ -284,7 +285,10 @@ def cast_header(source: Source, options: ExportOptions, colours: Palette) -> dic
     """Return the first line of a cast, as JSON."""
     width, height = options.size
     origin = source.origin
-    title = f"latmon {options.screen}: {origin.host}{' (redacted)' if source.redacted else ''}"
+    selection = _shown(options).selection
+    panel = selection.panel if selection.screen == "overview" else selection.screen
+    screen = next((name for name, fold in _FOLDS.items() if fold == selection.fold), panel)
+    title = f"latmon {screen}: {origin.host}{' (redacted)' if source.redacted else ''}"
     rest: dict[str, Any] = {"timestamp": int(origin.start_wall), "title": title}
     if options.cast_version == 2:  # noqa: PLR2004
         return {"version": 2, "width": width, "height": height} | rest | {"env": {"TERM": "xterm-256color"}}
@@ -317,7 +321,7 @@ _PARTS = re.compile(r"([▀▁▂▃▄▅▆▇█])\1*| +|[^▀▁▂▃▄▅
 
 def write_svg(source: Source, out: BinaryIO, options: ExportOptions) -> None:
     """Write the picture as of `at`, else of the end."""
-    colours = palette(load_theme(options.theme, ramp=options.ramp))
+    colours = palette(_shown(options).theme)
     out.write(svg(screen_at(source, options, colours.ink), options.size, colours))
 
 
@@ -333,16 +337,16 @@ def text_of(lines: Iterable[Line]) -> str:
 
 def screen_at(source: Source, options: ExportOptions, ink: Ink = RAMP) -> list[Line]:
     """Return a recording's screen as of `at`, else of the end. RecordingError where it has no window."""
-    shown = of_source(source, options, ink)
+    moments = of_source(source, options, ink)
     ends = source.recording.ends()
     at_us, _ = bounds(source, options, ends[-1] if ends else 0)
     for frame in windows(source, at_us):
-        if options.at and frame.mono_us > at_us and shown.last is not None:
+        if options.at and frame.mono_us > at_us and moments.last is not None:
             break
-        shown.append(frame)
-    if shown.last is None:
+        moments.append(frame)
+    if moments.last is None:
         raise RecordingError(f"{source.recording.path} contains no window to draw")
-    return shown.lines()
+    return moments.lines()
 
 
 def screenshot(scene: Scene, name: str, size: tuple[int, int], theme: Theme) -> bytes:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self, TextIO
 
 from latmon.support.errors import RecordingError, UnavailableError, UsageError
 from latmon.support.text import clean
@@ -131,6 +131,15 @@ def install() -> None:
     )
 
 
+def terminal_size(file: TextIO) -> os.terminal_size:
+    """Return columns and lines of a stream's terminal; by COLUMNS and LINES, else 80x24, where it has no size."""
+    with contextlib.suppress(OSError, ValueError):
+        size = os.get_terminal_size(file.fileno())
+        if all(size):
+            return size
+    return shutil.get_terminal_size()
+
+
 _PATIENCE_S = 1.0
 _BETWEEN_S = 0.25
 
@@ -159,9 +168,9 @@ class Progress:
         if not self._is_live or total <= 0 or (now := time.monotonic()) < self._due:
             return
         self._due = now + _BETWEEN_S
-        columns = shutil.get_terminal_size().columns
         share = f": {min(done / total, 1.0):.0%}"
-        self._overwrite(f"latmon: {self._doing}"[: columns - 1 - len(share)] + share)
+        room = max(terminal_size(sys.stderr).columns - 1 - len(share), 0)
+        self._overwrite(f"latmon: {self._doing}"[:room] + share)
 
     def _overwrite(self, line: str) -> None:
         if not self._shown and not line:

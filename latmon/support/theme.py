@@ -38,6 +38,7 @@ GLYPHS = "·:░▒▓█"
 """Glyphs of a ramp with few colours, from light to dense."""
 AUTO = "auto"
 """The ramp of the theme, else DEFAULT_RAMP."""
+DEFAULT_THEME = "dark"
 DEFAULT_RAMP = "cividis"
 OUR_THEMES = ("dark", "light", "high-contrast", "mono", "solarized", "colour-blind", "phosphor")
 OUR_RAMPS = (DEFAULT_RAMP, "viridis", "inferno", "mono")

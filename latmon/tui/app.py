@@ -11,9 +11,8 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -25,12 +24,12 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from latmon.capture.backend import STAGES_MODES, Backend, Lined, Seekable
-from latmon.findings.rule import DEFAULT, Settings
+from latmon.capture.session import Session
 from latmon.recording.archive import Archive
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, LatmonError
 from latmon.support.process import SideThread
 from latmon.support.text import clean
-from latmon.support.theme import AUTO, Theme, load_theme, ramp_names, theme_names
+from latmon.support.theme import Theme, load_theme, ramp_names, theme_names
 from latmon.tui import mouse
 from latmon.tui.canvas import HelpScreen, MainScreen, PaletteScreen
 from latmon.tui.commands import STEPS, next_commands
@@ -43,7 +42,7 @@ from latmon.tui.tour import Guide, Tour
 from latmon.views.context import ViewState, selected
 from latmon.views.findings_state import Alarm, FindingsState
 from latmon.views.screen import Scene
-from latmon.views.selection import SCREENS, MapCell, Selection, ViewSettings, after
+from latmon.views.selection import SCREENS, MapCell, ScreenOptions, Selection, ViewSettings, after
 
 
 class FrameArrived(Message):
@@ -288,7 +287,6 @@ def traced_devices(selection: Selection, shown: str = "") -> tuple[str, ...] | N
 
 _DEVICE_ROWS = ("move", "audit_row")
 """Actions of the arrows where rows are devices."""
-DEFAULT_THEME = "dark"
 _MESSAGE_S = 8.0
 _PAINTED_S = 0.03
 """Time until a first picture is on the terminal: Textual sends one sixty times a second."""
@@ -311,58 +309,44 @@ class LatmonApp(App[int]):
     def __init__(
         self,
         source: Backend,
+        options: ScreenOptions,
         *,
-        theme: Theme,
         depth: str,
-        selection: Selection,
-        mode: str = "LIVE",
-        toggle_recording: Callable[[], None] | None = None,
-        set_stages: Callable[[str], None] | None = None,
-        request_tracing: Callable[[tuple[str, ...]], None] | None = None,
-        mark: Callable[[str], None] | None = None,
-        history_us: int | None = None,
-        redact: bool = False,
-        findings: Settings | None = None,
-        tour: Tour | None = None,
-        ramp: str = AUTO,
-        bell: bool = False,
-        record: Path | None = None,
-        views: Mapping[str, ViewSettings] = MappingProxyType({}),
-        to_worst: bool = False,
+        session: Session | None = None,
         preview: Backend | None = None,
+        tour: Tour | None = None,
     ) -> None:
+        """`session`: the live capture, which takes the user's commands; for the others see `run`."""
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.console._color_system = DEPTHS[depth]  # noqa: SLF001  Rich's own choice knows fewer terminals
-        archive = Archive() if history_us is None else Archive(history_us)
-        self.scene = Scene(selection, mode=mode, archive=archive, findings=findings)
+        archive = Archive() if options.history_us is None else Archive(options.history_us)
+        self.scene = Scene(options.selection, mode=options.mode, archive=archive, findings=options.findings)
         self._depth = depth
-        self._apply_theme(theme)
-        self._ramp = ramp
-        self._kept = (theme, ramp)
+        self._apply_theme(options.theme)
+        self._ramp = options.ramp
+        self._kept = (options.theme, options.ramp)
         self.failure: LatmonError | None = None
-        self._start, self._views, self._viewed = selection, views, ""
-        self._to_worst = to_worst
+        self._options, self._viewed = options, ""
         self._seeking: Timer | None = None
-        self._source, self._preview = source, preview
-        self._toggle_recording = toggle_recording
-        self._set_stages = set_stages
-        self._request_tracing = request_tracing
+        self._source, self._preview, self._session = source, preview, session
+        self._switches_stages = session is not None and options.mode != "DEMO"  # the demo measures nothing
         self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
         self._asked: Prompt | Choice | None = None
         self._pace = RepaintPace()
+        mark = None if session is None else session.mark
         self._comparing = Comparing(self.scene, self.show_message, mark)
         self._travel = Travel(
-            self.scene, source, self.show_message, self._ask, mark, aside=self._begin_aside, redact=redact
+            self.scene, source, self.show_message, self._ask, mark, aside=self._begin_aside, redact=options.redact
         )
         self._message_timer: Timer | None = None
         self.scene.at_once = self.scene.findings_state.at_once = False
         self._evaluating = FindingsEvaluation(
             self.scene.findings_state, self.set_timer, self._evaluated, self.show_message
         )
-        self._alarm = Alarm() if bell else None
+        self._alarm = Alarm() if options.bell else None
         self._copied: tuple[Sequence[str], int] = ((), 0)
-        if record is not None:
-            self.scene.expect_recording(record.parent)
+        if options.record is not None:
+            self.scene.expect_recording(options.record.parent)
         self._reading: Timer | None = None
         self._guide = Guide(tour, self.scene, self._choose, tour_keys())
         self._anchor: MapCell | None = None
@@ -410,7 +394,7 @@ class LatmonApp(App[int]):
 
     def on_source_opened(self) -> None:
         self._travel.opened()
-        if self._to_worst:
+        if self._options.to_worst:
             self._seeking = self.set_interval(_SEEK_S, self._seek_worst)
         self._guide.show()
         self._repaint()
@@ -447,8 +431,7 @@ class LatmonApp(App[int]):
         if self._reading is None and self._travel.reads:
             self._reading = self.set_timer(_BEFORE_S, self._read_more)
         began = time.monotonic()
-        switched = self._set_stages is not None
-        line = foot(self.scene.view, self._asked, self.size.width, switched=switched)
+        line = foot(self.scene.view, self._asked, self.size.width, switched=self._switches_stages)
         self._main.repaint(line, self._face)
         self._pace.painted(began, time.monotonic())
         self._evaluating.wake()
@@ -469,15 +452,15 @@ class LatmonApp(App[int]):
 
     def _traced_devices(self) -> tuple[str, ...] | None:
         selection = self.scene.selection
-        if self._request_tracing is None or selection.selected or not traced_devices(selection, "shown"):
+        if self._session is None or selection.selected or not traced_devices(selection, "shown"):
             return traced_devices(selection)
         return traced_devices(selection, next((one.selection.selected for one in self.scene.view.subjects()), ""))
 
     def _repeat_request(self) -> None:
         """Request tracing of the devices on the screen, repeated as long as they are shown."""
         devices = self._traced_devices()
-        if self._request_tracing is not None and devices is not None and self.scene.ended is None:
-            self._request_tracing(devices)
+        if self._session is not None and devices is not None and self.scene.ended is None:
+            self._session.request_tracing(devices)
 
     def show_message(self, text: str) -> None:
         """Show a sentence for some seconds."""
@@ -513,17 +496,18 @@ class LatmonApp(App[int]):
         self.push_screen(HelpScreen(context, self.scene.known, self._face, colourless=self._depth == "none"))
 
     def action_palette(self) -> None:
-        some = commands(self.scene.selection.context, tuple(self._views), touring=self._guide.leads)
+        some = commands(self.scene.selection.context, tuple(self._options.views), touring=self._guide.leads)
         self.push_screen(PaletteScreen(some, self._run_command, self._face, colourless=self._depth == "none"))
 
     def action_view(self, name: str = "") -> None:
         """Show a saved view, by default the next one; what it doesn't set is as at the start."""
-        if not self._views:
+        views, start = self._options.views, self._options.selection
+        if not views:
             self.show_message("no view is saved: docs/CONFIG.md describes the section views of the config")
             return
-        names = tuple(self._views)
+        names = tuple(views)
         name = name or (after(names, self._viewed) if self._viewed else names[0])
-        self._viewed, start = name, self._start
+        self._viewed = name
         base = replace(
             STEPS["screen"](self.scene.view, SCREENS.index(start.screen)),
             panel=start.panel,
@@ -533,7 +517,7 @@ class LatmonApp(App[int]):
             columns=start.columns,
             op=start.op,
         )
-        self._choose(self._views[name].over(base))
+        self._choose(views[name].over(base))
         self.show_message(f"view {name}")
 
     def action_setting(self, key: str, value: str | int) -> None:
@@ -571,10 +555,10 @@ class LatmonApp(App[int]):
         self._repaint()
 
     def action_record(self) -> None:
-        if self._toggle_recording is None:
+        if self._session is None:
             self.show_message("nothing to record here: this isn't a live capture")
         else:
-            self._toggle_recording()
+            self._session.toggle_recording()
             self._begin_aside(self._travel.find_directory)
 
     def action_picture(self) -> None:
@@ -593,12 +577,12 @@ class LatmonApp(App[int]):
         self.show_message(f"sent command{more} to the terminal's clipboard: {commands[at]}")
 
     def action_stages(self) -> None:
-        if self._set_stages is None:
+        if self._session is None or not self._switches_stages:
             self.show_message("stages can't be switched here: this isn't a live capture")
             return
         selection = self.scene.selection
         mode = after(STAGES_MODES, selection.stages)
-        self._set_stages(mode)
+        self._session.set_stages(mode)
         self._choose(replace(selection, stages=mode))
         self.show_message(STAGES_TEXTS[mode] + (STAGES_START if self.scene.starting(mode) else ""))
 
@@ -783,65 +767,20 @@ class LatmonApp(App[int]):
 
 def run(
     source: Backend,
+    options: ScreenOptions,
     *,
-    theme: str | None = None,
-    ramp: str | None = None,
-    devices: tuple[str, ...] = (),
-    threshold_us: int | None = None,
-    toggle_recording: Callable[[], None] | None = None,
-    title: str = "live",
-    backend: str = "auto",
-    stages: str = "auto",
-    set_stages: Callable[[str], None] | None = None,
-    request_tracing: Callable[[tuple[str, ...]], None] | None = None,
-    mark: Callable[[str], None] | None = None,
-    history_us: int | None = None,
-    sweep: bool = False,
-    redact: bool = False,
-    findings: Settings = DEFAULT,
-    tour: Tour | None = None,
-    bell: bool = False,
-    record: Path | None = None,
-    view: Mapping[str, Any] = MappingProxyType({}),
-    views: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-    takes_mouse: bool = True,
-    to_worst: bool = False,
+    session: Session | None = None,
     preview: Backend | None = None,
+    tour: Tour | None = None,
 ) -> int:
-    """Run the TUI on any source until it is left, and return the exit code. `title` is live, demo or replay.
+    """Run the TUI on any source until it is left, and return the exit code.
 
-    `set_stages` takes one of STAGES_MODES, `request_tracing` the devices on the screen, `mark` a note; only a live
-    capture has them. `history_us`: the time that can be travelled back; None: the config's default.
-    `sweep`: heat maps overwrite their oldest column; `redact`: foreign names are left out of saved files;
-    `findings`: the config's thresholds of rules; `tour`: shown from its first stop on; `bell`: ring for new critical
-    findings; `record`: the recording that the capture begins with; `view`: what is shown first, by the names of
-    ViewSettings; `views`: the saved ones by name; `takes_mouse`: whether clicks are the screen's; `to_worst`: a
-    replay begins with its worst minute; `preview`: a backend whose frames are shown until the source's first one.
+    `session`: the live capture or the demo that is the source; `preview`: a backend whose frames are shown until the
+    source's first one; `tour`: shown from its first stop on.
     """
     depth = colour_depth(os.environ)
-    selection = Selection(threshold_us=threshold_us, globs=devices, backend=backend, stages=stages, sweep=sweep)
-    app = LatmonApp(
-        source,
-        theme=load_theme(theme or DEFAULT_THEME, ramp=ramp or AUTO),
-        ramp=ramp or AUTO,
-        depth=depth,
-        selection=ViewSettings(**view).over(selection),
-        mode=title.upper(),
-        toggle_recording=toggle_recording,
-        set_stages=None if title == "demo" else set_stages,  # the demo measures nothing
-        request_tracing=request_tracing,
-        mark=mark,
-        history_us=history_us,
-        redact=redact,
-        findings=findings,
-        tour=tour,
-        bell=bell,
-        record=record,
-        views={name: ViewSettings(**one) for name, one in views.items()},
-        to_worst=to_worst,
-        preview=preview,
-    )
-    code = asyncio.run(_run(app, takes_mouse=takes_mouse))
+    app = LatmonApp(source, options, depth=depth, session=session, preview=preview, tour=tour)
+    code = asyncio.run(_run(app, takes_mouse=options.takes_mouse))
     if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it
         raise app._exception  # noqa: SLF001
     if app.failure is not None:

@@ -8,35 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import MappingProxyType
 from typing import Any
 
 from textual.message import Message
 
 from latmon.capture.backend import Backend
-from latmon.findings.rule import DEFAULT, Settings
 from latmon.recording.archive import Archive
 from latmon.support.errors import EXIT_DONE
+from latmon.support.streams import terminal_size
 from latmon.support.text import is_clean
-from latmon.support.theme import AUTO, load_theme
-from latmon.tui.app import DEFAULT_THEME, FrameArrived, SourceEnded, SourceOpened, SourceRefused, follow
+from latmon.tui.app import FrameArrived, SourceEnded, SourceOpened, SourceRefused, follow
 from latmon.tui.style import DEPTHS, Face, face
 from latmon.tui.terminal import colour_depth
 from latmon.views.findings_state import Alarm
 from latmon.views.lines import Line
 from latmon.views.screen import Scene
-from latmon.views.selection import Selection, ViewSettings
+from latmon.views.selection import ScreenOptions
 
 _LEAVE = {signal.SIGINT: EXIT_DONE, signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGHUP: 128 + signal.SIGHUP}
 _QUIT = b"qQ"
 _REPAINT_S = 0.1
+_RESIZED_S = 0.3
 _HISTORY_US = 60_000_000
 """The strip doesn't go back in time: the window that is shown is enough."""
 
@@ -70,33 +68,16 @@ class Strip:
         return "".join(self._face.styles[role].render(text, color_system=self._colours) for text, role in line)
 
 
-def run(
-    source: Backend,
-    *,
-    theme: str | None = None,
-    ramp: str | None = None,
-    devices: tuple[str, ...] = (),
-    title: str = "live",
-    findings: Settings = DEFAULT,
-    bell: bool = False,
-    view: Mapping[str, Any] = MappingProxyType({}),
-) -> int | None:
+def run(source: Backend, options: ScreenOptions) -> int | None:
     """Draw the strip until q or a signal; return the exit code, None where the source ended by itself.
 
-    `title` is live, demo or replay; `findings`: the config's thresholds of rules; `bell`: ring for new critical
-    findings; `view`: order, filter, window and op by the names of ViewSettings. Raises LatmonError where the source
-    can't be opened.
+    Raises LatmonError where the source can't be opened.
     """
     depth = colour_depth(os.environ)
-    worn = face(load_theme(theme or DEFAULT_THEME, ramp=ramp or AUTO), depth)
-    scene = Scene(
-        ViewSettings(**view).over(Selection(globs=devices)),
-        mode=title.upper(),
-        ink=worn.ink,
-        archive=Archive(_HISTORY_US),
-        findings=findings,
-    )
-    return asyncio.run(_run(source, scene, Strip(scene, worn, depth, _put), Alarm() if bell else None))
+    worn = face(options.theme, depth)
+    archive = Archive(_HISTORY_US)
+    scene = Scene(options.selection, mode=options.mode, ink=worn.ink, archive=archive, findings=options.findings)
+    return asyncio.run(_run(source, scene, Strip(scene, worn, depth, _put), Alarm() if options.bell else None))
 
 
 def _put(text: str) -> None:
@@ -110,6 +91,7 @@ class _Player:
     def __init__(self, scene: Scene, strip: Strip, alarm: Alarm | None) -> None:
         self._scene, self._strip, self._alarm = scene, strip, alarm
         self._loop, self._changed = asyncio.get_running_loop(), asyncio.Event()
+        self._resizing: asyncio.TimerHandle | None = None
         self.left: asyncio.Future[int | None] = self._loop.create_future()
 
     def leave(self, code: int | None) -> None:
@@ -119,7 +101,7 @@ class _Player:
 
     def draw(self) -> None:
         """Draw the strip now."""
-        self._strip.draw(shutil.get_terminal_size())
+        self._strip.draw(terminal_size(sys.stdout))
         if self._alarm is not None and self._alarm.is_due(self._scene.findings_state):
             _put("\a")
 
@@ -149,6 +131,12 @@ class _Player:
         self._strip.begin_below()
         self._changed.set()
 
+    def resized(self) -> None:
+        """Draw the strip soon after the terminal's last change: the strip of each size stays in the scrollback."""
+        if self._resizing is not None:
+            self._resizing.cancel()
+        self._resizing = self._loop.call_later(_RESIZED_S, self._changed.set)
+
     def read_key(self) -> None:
         """Read keys; q leaves."""
         keys = os.read(0, 64)
@@ -165,6 +153,7 @@ async def _run(source: Backend, scene: Scene, strip: Strip, alarm: Alarm | None)
         for number, code in _LEAVE.items():
             loop.add_signal_handler(number, player.leave, code)
         loop.add_signal_handler(signal.SIGCONT, player.resumed)
+        loop.add_signal_handler(signal.SIGWINCH, player.resized)
         with suppress(OSError):  # a standard input that can't be polled, such as a file
             loop.add_reader(0, player.read_key)
         tasks: set[asyncio.Future[Any]] = {

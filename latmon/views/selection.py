@@ -7,13 +7,17 @@ while time passes and the scale changes. A picked region is times and latencies,
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+from latmon.findings.rule import DEFAULT, Settings
 from latmon.model.frame import OPS, Device, Outlier
 from latmon.model.histogram import bucket_bounds, bucket_index
+from latmon.support.theme import AUTO, DEFAULT_THEME, Theme, load_theme
 from latmon.support.units import duration
 from latmon.views.heatmap import LABEL, MapStyle
 from latmon.views.lines import Line, Span, runs
@@ -393,6 +397,35 @@ class ViewSettings:
         panel = self.screen if self.screen in PANELS else PANELS[0]
         screen = self.screen if self.screen in SCREENS else SCREENS[0]
         return replace(found, screen=screen, panel=panel)
+
+
+@dataclass(frozen=True, slots=True)
+class ScreenOptions:
+    """Settings of the command line and the config for the TUI, the strip of `--inline` and pictures."""
+
+    selection: Selection = Selection()
+    """What is shown first."""
+    mode: str = "LIVE"
+    """The word in the title: LIVE, DEMO or REPLAY."""
+    theme: Theme = field(default_factory=partial(load_theme, DEFAULT_THEME))
+    """The colours, those of counts included."""
+    ramp: str = AUTO
+    """The name of the ramp, which another theme of the same screen gets too."""
+    findings: Settings | None = DEFAULT
+    """Thresholds of the rules; None: no rule is evaluated."""
+    views: Mapping[str, ViewSettings] = field(default_factory=dict)
+    """The saved views by name."""
+    history_us: int | None = None
+    """Length of the history; None: the default."""
+    record: Path | None = None
+    """The recording that the capture begins with."""
+    redact: bool = False
+    """Foreign names are left out of saved files."""
+    bell: bool = False
+    """The terminal's bell rings for each new critical finding."""
+    takes_mouse: bool = True
+    to_worst: bool = False
+    """A replay begins with its worst minute."""
 
 
 def after(options: tuple[str, ...], now: str) -> str:

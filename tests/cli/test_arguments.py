@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.cli import arguments, config
-from latmon.cli.main import _look
+from latmon.cli.main import _request, _screen
 from latmon.support.errors import EXIT_USAGE, UsageError
 
 
@@ -87,6 +87,17 @@ def test_other_commands():
         ("replay a b --once", "--once prints the end of one recording: name one FILE"),
         ("demo --seed 1.5", "--seed: '1.5' is not a whole number"),
         ("probes drop", "action: invalid choice: 'drop'"),
+        ("probes list block", "`latmon probes list` takes no name: `latmon probes show block`"),
+        ("rules list extra", "`latmon rules list` takes no name: `latmon rules show extra`"),
+        ("rules show a b", "unrecognized arguments: b"),
+        ("demo emulex --list", "--list lists all scenarios: it takes no SCENARIO"),
+        ("demo --list --record f", "--list and --record are different outputs"),
+        ("demo --record f --device sda", "--record writes all devices of the demo"),
+        ("replay a --once --speed 2", "--speed plays a recording, and --once prints its end"),
+        ("import a -o b --key id", "--key needs --events A,B"),
+        ("doctor --backend procfs", "--backend needs --self-test"),
+        ("check a -o b", "-o needs --repair"),
+        ("check a --repair", "--repair needs -o OUT"),
         ("live", "there is no command 'live'"),
     ],
 )
@@ -147,7 +158,28 @@ def test_what_the_screen_shows_first(command):
 
 def test_an_option_beats_the_saved_view_and_that_the_config():
     defaults = config.Config(sort="name", op="read", window=30_000_000, views={"a": {"sort": "max", "op": "write"}})
-    look = _look(arguments.parse(["demo", "--view", "a", "--op", "flush"]), defaults)
-    assert (look["view"]["sort"], look["view"]["op"], look["view"]["window"]) == ("max", "flush", 30_000_000)
+    first = _screen(arguments.parse(["demo", "--view", "a", "--op", "flush"]), defaults, "DEMO").selection
+    assert (first.sort, first.op, first.window_us) == ("max", "flush", 30_000_000)
     with pytest.raises(UsageError, match=r"--view: 'b' is no saved view of the config, which has a"):
-        _look(arguments.parse(["demo", "--view", "b"]), defaults)
+        _screen(arguments.parse(["demo", "--view", "b"]), defaults, "DEMO")
+    with pytest.raises(UsageError, match=r"--view: '' is no saved view"):
+        _screen(arguments.parse(["demo", "--view", ""]), defaults, "DEMO")
+
+
+def test_a_view_that_the_config_names_is_blamed_on_its_file(tmp_path):
+    path = tmp_path / "latmon/config.yaml"
+    path.parent.mkdir()
+    path.write_text("view: fast\nviews: {slow: {sort: max}}\n")
+    defaults = config.load({"XDG_CONFIG_HOME": str(tmp_path)}, tmp_path / "none")
+    with pytest.raises(UsageError, match=f"^{path}: view: 'fast' is no saved view of the config, which has slow"):
+        _screen(arguments.parse(["demo"]), defaults, "DEMO")
+
+
+def test_a_screen_has_what_its_capture_has():
+    args = arguments.parse(["--device", "sd*", "--threshold", "5ms", "--stages", "all", "--bell"])
+    shown = _screen(args, config.Config(sweep=True, history=60_000_000), "LIVE", None, _request(args, config.Config()))
+    first = shown.selection
+    assert (first.globs, first.threshold_us, first.stages, first.sweep) == (("sd*",), 5_000, "all", True)
+    assert (shown.mode, shown.bell, shown.history_us, shown.to_worst) == ("LIVE", True, 60_000_000, False)
+    replayed = _screen(arguments.parse(["replay", "f"]), config.Config(bell=True, mouse=False), "REPLAY")
+    assert (replayed.bell, replayed.takes_mouse, replayed.to_worst) == (False, False, True)

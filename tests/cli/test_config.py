@@ -159,6 +159,8 @@ def test_saved_views(home):
         ("screen: 7\n", "screen: '7' is not one of overview, maps"),
         ("filter: " + "a" * 41 + "\n", "is not a filter of at most 40 characters"),
         ("views: slow\n", "views: expected a section"),
+        ("views: {'': {sort: max}}\n", "views: a view needs a name"),
+        ("views: {' ': {sort: max}}\n", "views: a view needs a name"),
         ("views: {slow: p99}\n", "views: slow: expected a section with the keys sort, filter"),
         ("views: {slow: {theme: dark}}\n", "views: slow: expected a section with the keys sort, filter"),
         ("views: {slow: {sort: size}}\n", "views: slow: sort: 'size' is not one of"),

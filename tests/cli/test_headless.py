@@ -9,11 +9,10 @@ from recorded import ORIGIN, frame
 from latmon.capture.capture import CaptureCounts, Outcome
 from latmon.capture.registry import Request, compiling
 from latmon.cli.headless import RecordingProgress, _Picture, _progress
-from latmon.exporters.registry import ExportOptions
-from latmon.findings.rule import DEFAULT
 from latmon.model.frame import Completed, Flow, Health, Outstanding
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 from latmon.views.lines import plain
+from latmon.views.selection import ScreenOptions
 
 
 class Tty(io.StringIO):
@@ -165,7 +164,7 @@ def test_one_of_each_trouble_is_in_the_singular():
 
 
 def picture(*frames, duration_us=None):
-    made, ended = _Picture(Request(duration_us=duration_us), ExportOptions(size=(80, 24)), DEFAULT), []
+    made, ended = _Picture(Request(duration_us=duration_us), ScreenOptions(), (80, 24)), []
     made.capture.stop = lambda reason, **_: ended.append(reason)
     made.opened(replace(ORIGIN, interval_us=1_000_000))
     for one in frames:

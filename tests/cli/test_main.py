@@ -435,7 +435,8 @@ app = types.ModuleType("latmon.tui.app")
 app.run = lambda *_args, **_more: print(os.getresuid()) or 0
 sys.modules["latmon.tui.app"], sys.modules["latmon.tui.app"] = types.ModuleType("latmon.tui.app"), app
 from latmon.cli import main
-main._need_terminal = lambda _instead: None
+main._need_terminal = lambda _instead, **_how: None
+main._screen = lambda *_args: None  # this Python may lack the packages that draw
 sys.exit(main.main(sys.argv[1:]))
 """
 

@@ -17,6 +17,7 @@ import pytest
 from latmon import __version__
 from latmon.cli import headless
 from latmon.cli.main import main
+from latmon.findings.rules import RULES
 from latmon.support import streams
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,6 +128,27 @@ def test_a_terminal_that_knows_ascii_alone_gets_no_error(recorded):
     assert done.stdout.isascii()
 
 
+@pytest.mark.parametrize("option", ["--theme", "--ramp"])
+@pytest.mark.parametrize("words", [("--once",), ("--inline",), ("demo", "--once"), ("demo", "--inline"), ("demo",)])
+def test_an_unknown_theme_or_ramp_is_refused_before_anything_starts(words, option, capsys):
+    assert main([*words, option, "nope"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert f"no {option[2:]} 'nope'; there are " in printed.err
+    assert "mono" in printed.err
+
+
+def test_once_has_the_configs_rules(tmp_path, monkeypatch, capsys):
+    words = ["demo", "host", "--once", "--duration", "20s", "--screen", "findings"]
+    assert main(words) == 0
+    assert f"{len(RULES)} rules" in capsys.readouterr().out
+    (tmp_path / "latmon").mkdir()
+    (tmp_path / "latmon/config.yaml").write_text("findings: {peer-outlier: off}\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(words) == 0
+    assert f"{len(RULES) - 1} rules" in capsys.readouterr().out
+
+
 # ---- --inline
 
 
@@ -195,13 +217,33 @@ def test_keys_leave_the_strip(keys, code):
     os.write(terminal.fd, b"xyz\r\n" + keys)
     assert terminal.end() == code
     assert b"xyz" not in terminal.seen
-    assert b"\x1b[3" not in terminal.seen
+    assert not re.search(rb"\x1b\[[0-9;]*[34]\d[0-9;]*m", terminal.seen), "a colour"
 
 
 def test_the_strip_ends_with_its_source(recorded):
     terminal = Terminal("replay", str(recorded), "--inline", "--speed", "0")
     assert terminal.end() == 0
     assert any("ENDED" in line for line in terminal.screen())
+
+
+def test_the_strip_has_the_terminals_width_and_follows_it():
+    terminal = Terminal("demo", "emulex", "--inline", COLUMNS="60")
+
+    def title_of(width):
+        """Whether a title of so many columns comes; a blank at its end is not counted."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            if any("latmon" in line and len(line) == width - 2 for line in terminal.screen()):
+                return True
+            if select.select([terminal.fd], [], [], 0.1)[0]:
+                terminal.seen += os.read(terminal.fd, 1 << 16)
+        return False
+
+    assert title_of(100), terminal.screen()
+    termios.tcsetwinsize(terminal.fd, (30, 70))
+    assert title_of(70), terminal.screen()
+    os.write(terminal.fd, b"q")
+    assert terminal.end() == 0
 
 
 def test_a_strip_whose_source_can_t_be_opened_says_why():
@@ -265,14 +307,24 @@ def shares(text):
 
 
 @pytest.mark.parametrize(
-    "words", [("report",), ("report", "--html", "OUT"), ("export", "--to", "csv", "-o", "OUT")], ids=" ".join
+    "words",
+    [
+        ("report",),
+        ("report", "--html", "OUT"),
+        ("export", "--to", "csv", "-o", "OUT"),
+        ("check",),
+        ("check", "--repair", "-o", "OUT"),
+        ("diff", "FILE"),
+    ],
+    ids=" ".join,
 )
 def test_reading_a_recording_has_progress_on_a_terminal(recorded, tmp_path, monkeypatch, words):
     stderr = on_a_terminal(monkeypatch)
     name, *options = words
-    assert main([name, str(recorded), *(str(tmp_path / "out") if one == "OUT" else one for one in options)]) == 0
+    paths = {"OUT": str(tmp_path / "out"), "FILE": str(recorded)}
+    assert main([name, str(recorded), *(paths.get(one, one) for one in options)]) == 0
     text = stderr.getvalue()
-    assert f"\rlatmon: reading {recorded}"[:40] in text
+    assert f"\rlatmon: {'checking' if name == 'check' else 'reading'} {recorded}"[:40] in text
     assert shares(text)[-1] == 100
     emulator = pyte.Screen(200, 10)
     pyte.Stream(emulator).feed(text.replace("\n", "\r\n"))

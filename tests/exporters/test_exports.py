@@ -26,7 +26,7 @@ from latmon.exporters.csv import row
 from latmon.exporters.hdrhistogram import encode, slot, tag
 from latmon.exporters.perfetto import MAX_LANES
 from latmon.exporters.registry import FORMATS, ExportOptions, Source, moment_us, writer
-from latmon.exporters.screen import of_source, palette, windows
+from latmon.exporters.screen import of_source, palette, screen_options, windows
 from latmon.model.frame import Completed, Flow, Frame, Health, Mark, Origin, Outlier, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.recording import codec as recording_encode
@@ -87,7 +87,9 @@ def small(tmp_path):
 
 def export(path, form, *globs, **wish):
     out, source = io.BytesIO(), Source(open_recording(path), globs)
-    writer(form, ExportOptions(**wish))(source, out, ExportOptions(**wish))
+    shown = {name: wish.pop(name) for name in ("screen", "theme") if name in wish}
+    options = ExportOptions(**wish, shown=screen_options(**shown))
+    writer(form, options)(source, out, options)
     return out.getvalue()
 
 
@@ -374,7 +376,7 @@ def test_svg_stands_alone_and_has_the_screens_text(demo):
 
 @pytest.mark.parametrize("theme", ["dark", "mono"])
 def test_a_cast_leaves_the_screen_as_it_was(demo, theme):
-    wish = ExportOptions(theme=theme)
+    wish = ExportOptions(shown=screen_options(theme=theme))
     header, *events = map(json.loads, export(demo, "cast", theme=theme).decode().splitlines())
     assert (header["version"], header["width"], header["height"]) == (2, 80, 24)
     source = Source(open_recording(demo))
@@ -389,6 +391,12 @@ def test_a_cast_leaves_the_screen_as_it_was(demo, theme):
         assert f"─{clock(frame.wall)} " in next(line for line in terminal.display if "└" in line)
     assert events[-1][0] == 6.0
     assert sum(len(e[2]) for e in events) < 50_000
+
+
+@pytest.mark.parametrize("screen", ["overview", "maps", "offsets", "stages"])
+def test_a_cast_is_named_after_its_screen(demo, screen):
+    header = json.loads(export(demo, "cast", screen=screen).decode().splitlines()[0])
+    assert header["title"] == f"latmon {screen}: demo-db-07"
 
 
 def test_a_cast_may_be_faster_shorter_and_of_version_3(demo):

@@ -209,3 +209,26 @@ def _slow(one: Frame, rng: Random, number: int) -> Outlier:
         overtaken_by=12,
         path="BLOCK softirq",
     )
+
+
+class Commands:
+    """The session of a live capture that keeps the user's commands."""
+
+    def __init__(self):
+        self.sent = []
+
+    def of(self, name):
+        """Return the arguments of a command, call by call."""
+        return [value for one, value in self.sent if one == name]
+
+    def toggle_recording(self):
+        self.sent.append(("toggle_recording", None))
+
+    def set_stages(self, mode):
+        self.sent.append(("set_stages", mode))
+
+    def request_tracing(self, devices):
+        self.sent.append(("request_tracing", devices))
+
+    def mark(self, text):
+        self.sent.append(("mark", text))

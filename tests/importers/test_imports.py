@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from latmon.cli.main import main
 from latmon.exporters import csv, jsonl
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.importers.registry import import_command, origin, read_text
@@ -472,3 +473,12 @@ def test_what_a_stage_includes_survives_an_export_to_csv(tmp_path):
     reported = [[dict(one.histograms) for one in each if isinstance(one, Frame)] for each in (old, back)]
     assert reported[0] == reported[1]
     assert [one.keys() for one in reported[0]] == [hba.keys(), hba.keys()]
+
+
+def test_a_threshold_of_zero_lists_every_io(tmp_path):
+    counts = []
+    for threshold in ("0", "1h"):
+        out = tmp_path / threshold
+        main(["import", str(GOLDEN / "blkparse_partial.txt"), "-o", str(out), "--threshold", threshold])
+        counts.append(sum(len(one.outliers) for one in open_recording(out) if isinstance(one, Frame)))
+    assert counts[0] > counts[1] == 0

@@ -402,7 +402,7 @@ class TestConfig:
         text = "theme: light\nbpftrace: /eve/tool\ndtrace: /eve/tool\n"
         got = self.load(shared, text, eve, "bpftrace: /opt/bpftrace\n")
         assert (got.theme, got.bpftrace, got.dtrace) == ("light", "/opt/bpftrace", None)
-        assert got.named_in == {"bpftrace": shared / "system.yaml"}
+        assert got.named_in == {"bpftrace": shared / "system.yaml", "theme": shared / "cfg/latmon/config.yaml"}
         assert got.ignored == (
             f"{shared}/cfg/latmon/config.yaml: bpftrace and dtrace are ignored under sudo, because eve can change "
             f"that file and the tool runs as root: name the tool in {shared}/system.yaml instead"

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from frames import PROCFS, Source, disks, frame, host
+from frames import PROCFS, Commands, Source, disks, frame, host
 
 from latmon.support.errors import RecordingError
 from latmon.support.paths import data_dir
@@ -17,17 +17,13 @@ from latmon.tui.canvas import Canvas, HelpScreen
 from latmon.tui.keys import ACTIONS, bindings, choosing, key_line, sections
 from latmon.tui.prompt import THEME, Choice
 from latmon.views.lines import plain
-from latmon.views.selection import Selection
+from latmon.views.selection import ScreenOptions, Selection
 
 
-def make(source, *, depth="truecolor", theme="dark", **options):
-    return LatmonApp(
-        source,
-        theme=load_theme(theme, (data_dir("themes"),)),
-        depth=depth,
-        selection=options.pop("selection", Selection()),
-        **options,
-    )
+def make(source, *, depth="truecolor", theme="dark", session=None, preview=None, tour=None, **options):
+    """An app on `source`; without findings, unless `options` has their thresholds."""
+    shown = ScreenOptions(theme=load_theme(theme, (data_dir("themes"),)), **{"findings": None, **options})
+    return LatmonApp(source, shown, depth=depth, session=session, preview=preview, tour=tour)
 
 
 PATIENCE_S = 60
@@ -133,7 +129,7 @@ async def test_a_refusal_after_the_kernels_counters_were_shown_ends_it():
 @pytest.mark.usefixtures("brisk")
 async def test_every_key_of_the_table_does_something(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some of them save files
-    app = make(Source(host(6, 20, odd="nvme3n1")), toggle_recording=lambda: None)
+    app = make(Source(host(6, 20, odd="nvme3n1")), session=Commands())
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
         for action in ACTIONS:
@@ -296,11 +292,11 @@ def test_the_name_that_is_chosen_is_on_the_line(at, cells):
 
 
 async def test_recording_is_asked_for_or_refused_in_words():
-    asked = []
-    app = make(Source(host(1, 2)), toggle_recording=lambda: asked.append(1))
+    asked = Commands()
+    app = make(Source(host(1, 2)), session=asked)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("R")
-        assert asked == [1]
+        assert asked.sent == [("toggle_recording", None)]
     app = make(Source(host(1, 2)))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("R")

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from frames import ODD, ORIGIN, PROCFS, SECOND, Source, frame, host, on_demand_host
+from frames import ODD, ORIGIN, PROCFS, SECOND, Commands, Source, frame, host, on_demand_host
 from test_app import make, painted, screen, settled
 
 from latmon.capture.backend import Options
@@ -460,23 +460,23 @@ async def test_a_region_with_keys_alone_live():
 
 async def test_who_looks_is_reported_at_once_and_again(monkeypatch):
     monkeypatch.setattr("latmon.tui.app.REQUEST_S", 0.05)
-    looked = []
-    app = make(Source(FRAMES[:5]), request_tracing=looked.append)
+    session = Commands()
+    app = make(Source(FRAMES[:5]), session=session)
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
-        assert looked == []
+        assert session.of("request_tracing") == []
         await pilot.press("2")
-        assert looked[:1] == [()]
+        assert session.of("request_tracing")[:1] == [()]
         await pilot.press("down", "enter")
-        assert looked[-1] == (app.scene.selection.selected,)
-        before = len(looked)
+        assert session.of("request_tracing")[-1] == (app.scene.selection.selected,)
+        before = len(session.sent)
         async with asyncio.timeout(60):
-            while len(looked) <= before:  # noqa: ASYNC110 - it has no event for that
+            while len(session.sent) <= before:  # noqa: ASYNC110 - it has no event for that
                 await asyncio.sleep(0.02)
         await pilot.press("1")
-        before = len(looked)
+        before = len(session.sent)
         await asyncio.sleep(0.15)
-        assert len(looked) == before
+        assert len(session.sent) == before
 
 
 def test_devices_that_a_screen_traces():
@@ -490,14 +490,14 @@ def test_devices_that_a_screen_traces():
 
 
 async def test_the_mode_goes_round_or_says_why_not():
-    requested = []
-    app = make(Source(FRAMES[:5]), set_stages=requested.append)
+    session = Commands()
+    app = make(Source(FRAMES[:5]), session=session)
     async with app.run_test(size=(160, 50)) as pilot:
         await settled(pilot)
         await pilot.press("S")
         assert "stages basic" in screen(app)
         await pilot.press("S", "S")
-        assert requested == ["basic", "all", "auto"]
+        assert session.of("set_stages") == ["basic", "all", "auto"]
     app = make(Source(FRAMES[:5]), mode="REPLAY")
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from frames import ORIGIN, START_MONO, START_WALL, Source, host, on_demand_host
+from frames import ORIGIN, START_MONO, START_WALL, Commands, Source, host, on_demand_host
 
 from latmon.capture.backend import Options
 from latmon.capture.registry import Request
@@ -30,7 +30,7 @@ from latmon.tui.canvas import Canvas
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Selection
+from latmon.views.selection import ScreenOptions, Selection
 from latmon.views.units import clock
 from latmon_backends.replay import Recorded, ReplayBackend, open_several
 
@@ -64,13 +64,9 @@ def drawn(made, size):
 
 
 def app_of(source, **options):
-    app = LatmonApp(
-        source,
-        theme=load_theme("dark", (data_dir("themes"),)),
-        depth="none",
-        selection=options.pop("selection", Selection()),
-        **options,
-    )
+    session = options.pop("session", None)
+    shown = ScreenOptions(theme=load_theme("dark", (data_dir("themes"),)), **{"findings": None, **options})
+    app = LatmonApp(source, shown, depth="none", session=session)
     app.scene.at_once = True
     return app
 
@@ -306,8 +302,8 @@ def test_what_happened_is_on_the_axis_and_named_where_one_stands():
 async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     source = Source(host(3, 400, ios=5), pace=0.05)
-    notes = []
-    app = app_of(source, mark=notes.append)
+    session = Commands()
+    app = app_of(source, session=session)
     async with app.run_test(size=(80, 24)) as pilot:
         await arrived(pilot, 60)
         await pilot.press("left_square_bracket")
@@ -344,9 +340,9 @@ async def test_keys_step_and_come_back_while_frames_arrive(monkeypatch, tmp_path
             while not list(tmp_path.glob("db-07-*-2.latmon.jsonl.gz")):
                 await pilot.pause(0.02)
         await pilot.press("m", *"set x", "enter")
-        assert notes == ["set x"]
+        assert session.of("mark") == ["set x"]
         await pilot.press("m", *"no", "escape", "G")
-        assert notes == ["set x"]
+        assert session.of("mark") == ["set x"]
         assert app.scene.at is None
         assert "LIVE" in screen(app)
 
@@ -410,11 +406,11 @@ async def test_the_screen_is_saved_as_a_picture(tmp_path, monkeypatch):
 
 async def test_a_recording_begins_in_the_directory_that_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    toggled = threading.Event()
-    app = app_of(Source(FRAMES[:5]), toggle_recording=toggled.set)
+    session = Commands()
+    app = app_of(Source(FRAMES[:5]), session=session)
     async with app.run_test(size=(200, 30)) as pilot:
         await pilot.press("R")
-        assert toggled.is_set()
+        assert session.of("toggle_recording")
         async with asyncio.timeout(60):
             while not app.scene._reported.directory:  # noqa: ASYNC110 - it has no event for that
                 await asyncio.sleep(0.02)
