@@ -26,6 +26,7 @@ MAX_DIGITS = 18
 MAX_MISTAKE = 300
 _NEEDS = {
     "live": dict.fromkeys(("max_size", "keep", "redact", "tui"), ("record", "--record FILE")),
+    "report": {"ramp": ("html", "--html OUT")},
     "import": {"key": ("events", "--events A,B")},
     "doctor": {"backend": ("self_test", "--self-test")},
     "check": {"repair": ("out", "-o OUT"), "out": ("repair", "--repair")},
@@ -243,6 +244,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--html", metavar="OUT", type=Path, help="write one HTML file that loads nothing else; - is stdout"
     )
+    _ramp(parser, "with --html: ")
 
 
 def _diff(parser: argparse.ArgumentParser) -> None:
@@ -495,8 +497,14 @@ def _theme(parser: argparse._ActionsContainer) -> None:
         metavar="NAME",
         help="dark, light, high-contrast, mono, solarized, colour-blind, phosphor or one of your own",
     )
+    _ramp(parser)
+
+
+def _ramp(parser: argparse._ActionsContainer, where: str = "") -> None:
     parser.add_argument(
-        "--ramp", metavar="NAME", help="colours of counts: auto, cividis, viridis, inferno, mono or one of your own"
+        "--ramp",
+        metavar="NAME",
+        help=f"{where}colours of counts: auto, cividis, viridis, inferno, mono or one of your own",
     )
 
 

@@ -309,8 +309,10 @@ def _report(args: argparse.Namespace) -> int:
     _settle()
     from latmon.report.command import report_command
 
-    rules = config.load(os.environ).findings
-    return report_command(_readable(args.files), as_json=args.json, html=args.html, settings=rules)
+    defaults = config.load(os.environ)
+    ramp = _first(args.ramp, defaults.ramp, "auto")
+    files = _readable(args.files)
+    return report_command(files, as_json=args.json, html=args.html, settings=defaults.findings, ramp=ramp)
 
 
 def _check(args: argparse.Namespace) -> int:

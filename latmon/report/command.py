@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from latmon.findings.rule import DEFAULT, NOT_RUN, Settings
 from latmon.recording.parts import Parts, open_parts
@@ -27,21 +27,29 @@ from latmon.support.errors import EXIT_DONE, RecordingError
 from latmon.support.streams import named
 from latmon.support.units import UNKNOWN
 
+if TYPE_CHECKING:
+    from latmon.report.html_elements import Look
+
 _WHOLE_BYTES = 4 * 1024 * 1024
 
 
 def report_command(
-    paths: Sequence[Path], *, as_json: bool = False, html: Path | None = None, settings: Settings = DEFAULT
+    paths: Sequence[Path],
+    *,
+    as_json: bool = False,
+    html: Path | None = None,
+    settings: Settings = DEFAULT,
+    ramp: str = "auto",
 ) -> int:
     """Print the report, which lists damage of the file. RecordingError if no window can be read.
 
-    `html`: a new file for it, or `-`; `settings` are the rules'.
+    `html`: a new file for it, or `-`; `settings` are the rules'; `ramp`: the colours of counts in HTML.
     """
     recording = open_parts(paths)
     with streams.Progress(f"reading {named(recording.path)}", quiet=html == streams.STANDARD) as progress:
         _follow(recording, progress)
         if html is not None:
-            return _to_html(recording, html, settings)
+            return _to_html(recording, html, settings, ramp)
         summary = summarise(recording, settings)
     _need_windows(recording, summary["intervals"])
     text = json.dumps(summary, indent=1, allow_nan=False) + "\n" if as_json else render_text(summary)
@@ -61,21 +69,24 @@ def _read(progress: streams.Progress, before: int, total: int, end: int, _size: 
     progress(before + end, total)
 
 
-def _to_html(recording: Recording | Parts, path: Path, settings: Settings) -> int:
+def _to_html(recording: Recording | Parts, path: Path, settings: Settings, ramp: str) -> int:
+    from latmon.report.html_elements import look  # noqa: PLC0415  text and JSON need none of it
+
+    shown = look(ramp)
     begin_us, end_us = recording.span()
     columns = MapColumns(recording.origin.interval_us, end_us - begin_us)
     parts = len(recording.parts) if isinstance(recording, Parts) else 1
     if path == streams.STANDARD:
-        sys.stdout.buffer.write(_page(recording, columns, parts, settings))
+        sys.stdout.buffer.write(_page(recording, columns, parts, settings, shown))
         return EXIT_DONE
     # open the file first: reading a capture of days is in vain if the name is taken
     with streams.whole(path) as file:
-        file.write(_page(recording, columns, parts, settings))
+        file.write(_page(recording, columns, parts, settings, shown))
     return EXIT_DONE
 
 
-def _page(recording: Recording | Parts, columns: MapColumns, parts: int, settings: Settings) -> bytes:
-    from latmon.report.html import render_html  # noqa: PLC0415  text and JSON need none of it
+def _page(recording: Recording | Parts, columns: MapColumns, parts: int, settings: Settings, shown: Look) -> bytes:
+    from latmon.report.html import render_html  # noqa: PLC0415
 
     files = recording.parts if isinstance(recording, Parts) else (recording,)
     # a small recording is read by windows, which have more detail than roll-ups and take a few seconds
@@ -89,7 +100,7 @@ def _page(recording: Recording | Parts, columns: MapColumns, parts: int, setting
         totals = added_up(recording, columns.add, evaluated.add, whole=evaluated.by_windows)
     _need_windows(recording, totals.windows)
     summary = summary_of(recording, totals) | evaluated.summary()
-    return render_html(summary, totals, columns, parts).encode("utf-8", "replace")
+    return render_html(summary, totals, columns, parts, shown).encode("utf-8", "replace")
 
 
 def _need_windows(recording: Recording | Parts, windows: int) -> None:

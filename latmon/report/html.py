@@ -30,12 +30,14 @@ from latmon.report.html_charts import (
     swatches,
 )
 from latmon.report.html_elements import (
+    Look,
     cells,
     column_table,
     facts,
     figure,
     left_out,
     listed,
+    look,
     maximum,
     name,
     number,
@@ -120,10 +122,11 @@ def _step(step: _Json) -> str:
     return f'{what} <span class="risk">Risk: {text(step["risk"])}.</span>{"".join(commands)}'
 
 
-def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int = 1) -> str:
-    """Return the whole page."""
-    frame = map_frame(columns, _marks(totals), _gaps(totals))
-    shown = _shown(summary)
+def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int = 1, shown: Look | None = None) -> str:
+    """Return the whole page. `shown`: its colours; None: the default ones."""
+    shown = shown or look()
+    frame = map_frame(columns, shown.paper.ramp.steps, _marks(totals), _gaps(totals))
+    devices = _shown(summary)
     start = f"{summary['start'][:10]} {summary['start'][11:16]} UTC" if summary["start"] else UNKNOWN
     title = f"Storage latency of {summary['host']['name']}, {start}"
     body = [
@@ -131,10 +134,10 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
         _verdict(summary),
         _facts(summary, parts),
         findings(summary),
-        _overview(summary, shown),
+        _overview(summary, devices),
         _mark_table(summary),
         _trust(summary),
-        *(_device(at, each, summary, totals, frame) for at, each in enumerate(shown)),
+        *(_device(at, each, summary, totals, frame) for at, each in enumerate(devices)),
         _outliers(summary),
         _interrupts(summary),
         _settings(summary),
@@ -145,7 +148,7 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{text(title)}</title>\n<style>\n{style_sheet()}</style>\n</head>\n"
+        f"<title>{text(title)}</title>\n<style>\n{style_sheet(shown)}</style>\n</head>\n"
         f"<body>\n<main>\n{inner}\n</main>\n{_footer(summary)}</body>\n</html>\n"
     )
 

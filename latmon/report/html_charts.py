@@ -16,7 +16,7 @@ from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model.stages import COLUMNS, FACTS_OF, LETTERS, STAGE_OF
 from latmon.report.formatting import QUANTILES, ordered
 from latmon.report.heatmap_columns import Counts, MapColumns
-from latmon.report.html_elements import LEVELS, heat, light, number, share, text, time_of
+from latmon.report.html_elements import LEVELS, number, share, text, time_of
 from latmon.support.units import spelled
 from latmon.views.scale import Extent, LatencyScale, begins, last_step, latency_scale, level, rows_of
 
@@ -65,6 +65,8 @@ class MapFrame:
     columns: MapColumns
     scale: LatencyScale
     top: int
+    colours: Sequence[str]
+    """Colours of the levels, few to many I/Os."""
     marks: tuple[Note, ...] = ()
     gaps: tuple[Note, ...] = ()
 
@@ -187,13 +189,12 @@ def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None, 
         yield f'<text class="acc" x="{RIGHT + 4}" y="{y + 9}">limit {number(near)}</text>'
 
 
-def legend(top: int, y: int) -> Iterator[str]:
+def legend(frame: MapFrame, y: int) -> Iterator[str]:
     """Yield the levels with the least count of each; a map with few I/Os doesn't use every level."""
     yield f'<text class="dim" x="{LEFT}" y="{y + 11}">I/Os in a cell:</text>'
     x = LEFT + 90
-    colours = heat(light())
-    for step, least in begins(top, LEVELS).items():
-        colour = colours[step - 1]
+    for step, least in begins(frame.top, LEVELS).items():
+        colour = frame.colours[step - 1]
         label = f"{least:,}" + ("+" if step == LEVELS else "")
         yield f'<rect class="h{step}" fill="{colour}" x="{x}" y="{y + 2}" width="12" height="10"/>'
         yield f'<text x="{x + 16}" y="{y + 11}">{label}</text>'
@@ -226,7 +227,7 @@ def _stamp(wall: float, every: int) -> str:
     return f"{when:%H:%M:%S}" if every < 60 else f"{when:%H:%M}" if every < 7200 else f"{when:%m-%d %H:%M}"  # noqa: PLR2004  a minute, two hours
 
 
-def map_frame(columns: MapColumns, marks: Sequence[Note], gaps: Sequence[Note]) -> MapFrame:
+def map_frame(columns: MapColumns, colours: Sequence[str], marks: Sequence[Note], gaps: Sequence[Note]) -> MapFrame:
     """Return scales for all devices; rows become higher, then columns wider, until the cells are few enough."""
     every = [counts for column in columns.columns.values() for counts in column.counts.values() if counts]
     low = min((min(one) for one in every), default=bucket_index(64)) // _HALF * _HALF
@@ -238,7 +239,7 @@ def map_frame(columns: MapColumns, marks: Sequence[Note], gaps: Sequence[Note]) 
         columns.widen(2)
     scale = replace(scale, rows=scale.row(high) + 1)
     full = (max(rows_of(counts, scale)) for column in columns.columns.values() for counts in column.counts.values())
-    return MapFrame(columns, scale, last_step(max(full, default=1)), tuple(marks), tuple(gaps))
+    return MapFrame(columns, scale, last_step(max(full, default=1)), colours, tuple(marks), tuple(gaps))
 
 
 def _cells(columns: MapColumns, scale: LatencyScale) -> int:
@@ -280,7 +281,7 @@ def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int 
         *time_axis(frame, plot_y, bottom),
         *marks(frame, bottom),
         *(strip(frame, depths, bottom + 24, limit, what) if depths else ()),
-        *legend(frame.top, legend_y),
+        *legend(frame, legend_y),
         "</svg>",
     ]
     return "\n".join(parts)
@@ -288,7 +289,7 @@ def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int 
 
 def _levels(found: dict[int, Counts], frame: MapFrame) -> Iterator[str]:
     """Yield the cells by level."""
-    scale, colours = frame.scale, heat(light())
+    scale = frame.scale
     drawn: dict[int, list[str]] = {}
     names = [f"{edge(scale, row)} to {edge(scale, row + 1)}" for row in range(scale.rows)]
     width_us = frame.columns.width_us
@@ -303,7 +304,7 @@ def _levels(found: dict[int, Counts], frame: MapFrame) -> Iterator[str]:
             cell = f'<path d="{shape}"><title>{at_clock} {names[row]}: {n:,}</title></path>'
             drawn.setdefault(level(n, frame.top, LEVELS), []).append(cell)
     for step in sorted(drawn):
-        yield f'<g class="h{step}" fill="{colours[step - 1]}">'
+        yield f'<g class="h{step}" fill="{frame.colours[step - 1]}">'
         yield from drawn[step]
         yield "</g>"
 

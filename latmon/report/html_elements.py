@@ -1,19 +1,20 @@
 """HTML elements: escaped text, tables, numbers, and the style sheet.
 
 Foreign strings are escaped by `text`, as content and as attributes. Paper is always light. The colours of the maps are
-the screen's: cividis, which is in order of brightness for colour-blind readers too.
+those of a ramp of the screen: by default cividis, which is in order of brightness for colour-blind readers too.
 """
 
 from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from latmon.model.histogram import BITS
 from latmon.report.formatting import WORDS, Column, ReportTable, most_first
 from latmon.support.paths import data_dir
-from latmon.support.theme import Theme, read_theme, role_colours
+from latmon.support.theme import AUTO, Theme, load_ramp, read_theme, role_colours
 from latmon.support.units import UNKNOWN, bound, duration, in_words
 from latmon.views.units import exact
 
@@ -169,20 +170,30 @@ LEVELS = 9
 """Levels of a map's cells."""
 
 
-def heat(theme: Theme) -> tuple[str, ...]:
-    """Return the colours of the levels."""
-    return theme.ramp.steps
+class Look(NamedTuple):
+    """Colours of a page, whose ramps have a step for each level: on paper and light screens, and on dark screens."""
+
+    paper: Theme
+    screen: Theme
 
 
-def light() -> Theme:
-    """Return the theme for paper."""
-    return read_theme(data_dir("themes") / "light.yaml")
+def look(ramp: str = AUTO) -> Look:
+    """Return the colours with a ramp by its name. Raises ThemeError for one that can't be used."""
+    return Look(_theme("light", ramp), _theme("dark", ramp))
 
 
-def style_sheet() -> str:
+def _theme(name: str, ramp: str) -> Theme:
+    theme = read_theme(data_dir("themes") / f"{name}.yaml")
+    chosen = theme.ramp if ramp == AUTO else load_ramp(ramp, dark=theme.dark)
+    steps = [round(n * (len(chosen.steps) - 1) / (LEVELS - 1)) for n in range(LEVELS)]
+    rgb, xterm = tuple(chosen.steps[n] for n in steps), tuple(chosen.steps_256[n] for n in steps)
+    return replace(theme, ramp=replace(chosen, steps=rgb, steps_256=xterm))
+
+
+def style_sheet(shown: Look) -> str:
     """Return the style sheet; it loads nothing."""
-    paper = _variables(light(), "#ffffff", "#f3f3f3", "#b0b0b0")
-    screen = _variables(read_theme(data_dir("themes") / "dark.yaml"), "", "#1e1e1e", "#5a5a5a")
+    paper = _variables(shown.paper, "#ffffff", "#f3f3f3", "#b0b0b0")
+    screen = _variables(shown.screen, "", "#1e1e1e", "#5a5a5a")
     levels = "".join(f".h{n}{{fill:var(--heat{n})}}" for n in range(1, LEVELS + 1))
     return (
         f":root{{color-scheme:light dark;{paper}}}\n"

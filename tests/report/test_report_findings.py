@@ -18,7 +18,7 @@ from latmon.report import summary as findings_of
 from latmon.report.command import findings as as_text
 from latmon.report.command import report_command
 from latmon.report.html import findings as as_html
-from latmon.report.html_elements import style_sheet
+from latmon.report.html_elements import look, style_sheet
 from latmon.report.summary import Evaluated, summarise
 
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
@@ -99,7 +99,7 @@ def test_a_command_keeps_its_blanks_and_has_a_line_of_its_own(monkeypatch):
     assert {f"        {line} (not run here)", "        dmesg | tail -n 50"} <= set(as_text(summary))
     page = as_html(summary)
     assert f'<code class="command">{html.escape(line)}</code> (not run here)' in page
-    assert ".command{white-space:pre-wrap}" in style_sheet()
+    assert ".command{white-space:pre-wrap}" in style_sheet(look())
 
 
 def test_none_is_reported_where_rules_were_asked(monkeypatch):

@@ -12,6 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import yaml
 from on_demand_frames import DISK as SDC_WRITE
 from on_demand_frames import outlier, traced_disk
 from recorded import DISK, ORIGIN, frame
@@ -27,9 +28,11 @@ from latmon.report.command import render_text, report_command
 from latmon.report.formatting import QUANTILES
 from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html import render_html
-from latmon.report.html_elements import LEVELS, light, style_sheet, time_of
+from latmon.report.html_elements import LEVELS, look, style_sheet, time_of
 from latmon.report.summary import added_up, summarise, summary_of
-from latmon.support.errors import EXIT_DONE, UnavailableError
+from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
+from latmon.support.paths import data_dir
+from latmon.support.theme import load_ramp
 from latmon.support.units import in_words
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -353,14 +356,39 @@ def luminance(colour):
 
 
 def test_text_has_enough_contrast_on_paper_and_on_both_screens():
-    paper, screen = re.findall(r":root\{(?:color-scheme:light dark;)?(--[^}]*)\}", style_sheet())
+    paper, screen = re.findall(r":root\{(?:color-scheme:light dark;)?(--[^}]*)\}", style_sheet(look()))
     for sheet in (paper, screen):
         colours = dict(re.findall(r"--(\w+):(#\w{6})", sheet))
         for ground in ("background", "band"):
             for ink in ("text", "dim", "strong", "accent", "bad"):
                 low, high = sorted((luminance(colours[ground]), luminance(colours[ink])))
                 assert (high + 0.05) / (low + 0.05) >= 4.5, (ground, ink)
-    assert len(light().ramp.steps) == LEVELS
+
+
+@pytest.mark.parametrize("ramp", ["auto", "viridis", "short"])
+def test_maps_have_the_colours_of_the_ramp(rich, tmp_path, monkeypatch, ramp):
+    own = tmp_path / "latmon/themes/ramps/short.yaml"
+    own.parent.mkdir(parents=True)
+    inferno = yaml.safe_load((data_dir("themes") / "ramps/inferno.yaml").read_text())
+    few = {
+        side: {**inferno[side], **{key: inferno[side][key][:4] for key in ("steps", "steps_256")}}
+        for side in ("dark", "light")
+    }
+    own.write_text(yaml.safe_dump({"name": "short", **few}, allow_unicode=True))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert report_command([rich], html=tmp_path / "case.html", ramp=ramp) == 0
+    page = (tmp_path / "case.html").read_text()
+    steps = load_ramp("cividis" if ramp == "auto" else ramp, dark=False).steps
+    assert len(look(ramp).paper.ramp.steps) == LEVELS
+    assert f"--heat1:{steps[0]};" in page
+    assert f"--heat{LEVELS}:{steps[-1]};" in page
+    assert set(re.findall(r'<g class="h\d" fill="(#\w+)">', page)) <= set(steps)
+
+
+def test_an_unknown_ramp_is_refused_before_the_file_is_made(rich, tmp_path):
+    with pytest.raises(UsageError, match="no ramp 'pink'; there are auto, cividis"):
+        report_command([rich], html=tmp_path / "case.html", ramp="pink")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda one: one.name)
