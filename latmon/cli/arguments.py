@@ -99,26 +99,27 @@ def _live() -> _Parser:
         help="run this probe, which slows the host down (`latmon probes` lists the probes); may be repeated",
     )
     _watched(parser, "after the first window, or after --duration")
-    recording = parser.add_argument_group("recording")
-    recording.add_argument(
+    _recording(parser.add_argument_group("recording"))
+    return parser
+
+
+def _recording(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
         "--record", metavar="FILE", type=_checked(_new_file), help="record to FILE without a screen; - is stdout"
     )
-    recording.add_argument(
+    parser.add_argument(
         "--duration",
         type=_checked(_duration),
         help="end after this time, such as 60s or 5min; also with --once and --inline",
     )
-    recording.add_argument(
+    parser.add_argument(
         "--max-size", type=_checked(_size), metavar="SIZE", help="keep all parts together below SIZE, such as 512M"
     )
-    recording.add_argument(
-        "--keep", type=_checked(_keep), metavar="TIME", help="remove parts older than TIME, such as 7d"
-    )
-    recording.add_argument(
+    parser.add_argument("--keep", type=_checked(_keep), metavar="TIME", help="remove parts older than TIME, such as 7d")
+    parser.add_argument(
         "--redact", action="store_true", help="do not write names that may identify the host or its users"
     )
-    recording.add_argument("--tui", action="store_true", help="show the screen while recording")
-    return parser
+    parser.add_argument("--tui", action="store_true", help="show the screen while recording")
 
 
 def _check_needs(args: argparse.Namespace) -> None:
