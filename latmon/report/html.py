@@ -7,6 +7,7 @@ the summary, pictures from the totals and the columns of time. A section that wa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from latmon.findings.rule import NOT_RUN
@@ -265,9 +266,9 @@ def _meaning(summary: _Json, frame: MapFrame) -> str:
 
 def _map_meaning(frame: MapFrame) -> str:
     scale, columns = frame.scale, frame.columns
-    octaves = scale.step / (1 << BITS)
+    octaves = Fraction(scale.step, 1 << BITS)
     height = (
-        f"{octaves:g} doublings" if octaves > 1 else "a doubling" if octaves == 1 else f"1/{1 / octaves:g} doubling"
+        f"{float(octaves):g} doublings" if octaves > 1 else "a doubling" if octaves == 1 else f"{octaves} of a doubling"
     )
     below = "; the lowest row has everything faster" if scale.open_below else ""
     return (

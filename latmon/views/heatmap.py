@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from latmon.model.frame import Frame, Series
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.recording.archive import letter
 from latmon.support.units import duration, part, with_unit
-from latmon.views.lines import BLANK, Line, Span, cell, cell_len, fit, paragraph, runs, wrap
+from latmon.views.lines import BLANK, Line, Span, cell_len, fit, paragraph, runs, wrap
 from latmon.views.scale import LatencyScale, rows_of, thresholds
 from latmon.views.timeline import Begin, TimeColumn, Timeline
 from latmon.views.units import clock, count, rounded, span
@@ -29,11 +30,11 @@ LABEL = 6
 """Cells of the latency labels, the axis included."""
 TOTALS = 6
 """Cells of a number per row, at the right."""
-SIDE, WIDE_SIDE = 14, 26
+SIDE, WIDE_SIDE = 14, 28
 """Cells of the side histogram with its marks, on a screen of less than 100 columns and on a wider one."""
 _WIDE_SCREEN = 100
-_MARK, _WIDE_MARK = 11, 15
-"""Cells of a mark: `p99.9 530ms`, ` ◂ p99.9 82.8ms`."""
+_MARK, _WIDE_MARK = 11, 17
+"""Cells of a mark: `p99.9 530ms`, ` ◂ p50-max 3.97ms`."""
 _CLOCK = 8
 _ROUND_S = (5, 10, 15, 30, 60, 120, 300, 600, 1800, 3600)
 _COARSE = 24
@@ -104,8 +105,8 @@ class MapStyle:
 
     @cached_property
     def limit_row(self) -> int:
-        """Return the row of the threshold; -1 without one, and where rows are too coarse for a line."""
-        if self.threshold_us is None or self.scale.step > _COARSE:
+        """Return the row of the threshold; -1 without one in the range, and where rows are too coarse for a line."""
+        if self.threshold_us is None or self.scale.step > _COARSE or not self.scale.reaches(self.threshold_us):
             return -1
         return self.scale.row_of(self.threshold_us)
 
@@ -137,8 +138,9 @@ class MapStyle:
     @cached_property
     def _tail_row(self) -> int:
         """Return the first row of the cells above p99.9."""
-        scale = self.cells
-        return scale.rows if self.tail is None else max(-(-(self.tail - scale.low) // scale.step), 0)
+        scale, first = self.cells, self.tail
+        above = () if first is None else (row for row in range(scale.rows) if scale.first(row) >= first)
+        return next(iter(above), scale.rows)
 
     @cached_property
     def _drawn(self) -> dict[tuple[int, int], tuple[str, str]]:
@@ -157,7 +159,7 @@ def body(timeline: Timeline, device: str, style: MapStyle) -> list[Line]:
     for row in reversed(range(style.scale.rows)):
         first = empty if row in written else 0
         cells = runs([column[row] for column in columns[first:]])
-        words = (Span(cell(f" {written[row]}", first * style.cell_width), "dim"),) if first else ()
+        words = (Span(f"{written[row]:^{first * style.cell_width}}", "dim"),) if first else ()
         lines.append((*words, *cells))
     return lines
 
@@ -175,11 +177,19 @@ def empty_words(begin: Begin, cells: int, rows: int) -> dict[int, str]:
 
 
 class SideMark(NamedTuple):
-    """A value beside the side histogram."""
+    """A value beside the side histogram: `p99 330ms`, or with the role `limit` the I/Os above the threshold."""
 
     us: int
     text: str
     role: str = "text"
+
+    @property
+    def name(self) -> str:
+        return self.text.partition(" ")[0]
+
+    @property
+    def value(self) -> str:
+        return self.text.partition(" ")[2]
 
 
 def labelled(
@@ -197,28 +207,82 @@ def labelled(
     """
     scale = style.scale
     sums = rows_of(timeline.counts(device) if counts is None else counts, style.cells)
-    texts = _marked(marks, scale)
-    is_wide = width >= _WIDE_SCREEN
-    line, apart = Span("│", "frame"), " ◂ " if is_wide else ""
+    is_wide, line, most = width >= _WIDE_SCREEN, Span("│", "frame"), max(sums)
     room = width - LABEL - timeline.slots * style.cell_width - 1
-    bar, most = room - (_WIDE_MARK if is_wide else _MARK), max(sums)
+    bar = room - (_WIDE_MARK if is_wide else _MARK)
+    texts = _marked(marks, scale, room - bar, _WIDE_TIES if is_wide else _Ties())
     lines = []
     for row, cells in zip(reversed(range(scale.rows)), body(timeline, device, style), strict=True):
-        mark = texts.get(row)
-        text = (Span(fitting(f"{apart}{mark.text}", room - bar), mark.role),) if mark else ()
-        lines.append((label(style, row), *cells, line, *_side(sums, row, bar, style, most), *text))
+        lines.append((label(style, row), *cells, line, *_side(sums, row, bar, style, most), *texts.get(row, ())))
     return lines
 
 
-def _marked(marks: Iterable[SideMark], scale: LatencyScale) -> dict[int, SideMark]:
-    """Return the mark of each row; where two meet, the lower one moves down."""
-    found: dict[int, SideMark] = {}
-    below = scale.rows
+class _Ties(NamedTuple):
+    """The begins of marks: in its own row; of the last one below it, of the first one above it; of those in between."""
+
+    own: str = ""
+    below: str = "└"
+    above: str = "┌"
+    between: str = "├"
+
+
+_WIDE_TIES = _Ties(" ◂ ", " └ ", " ┌ ", " ├ ")
+
+
+def _marked(marks: Iterable[SideMark], scale: LatencyScale, cells: int, ties: _Ties) -> dict[int, Line]:
+    """Return the marks by row, each of at most `cells`.
+
+    Marks of one row are joined where that fits. Else the lower ones move down, at the bottom of the map the upper ones
+    move up, and lines connect them with their row.
+    """
+    own: dict[int, list[SideMark]] = {}
     for mark in sorted(marks, key=lambda one: -one.us):
-        below = min(scale.row_of(mark.us), below - 1)
-        if below >= 0:
-            found[below] = mark
+        own.setdefault(scale.row_of(mark.us), []).append(mark)
+    found: dict[int, Line] = {}
+    for row, next_row in pairwise((*own, -1)):
+        room_above, room_below = min(found, default=scale.rows) - row, row - next_row
+        for texts in _worded(own[row]):
+            upwards = len(texts) > room_below
+            placed = _placed(texts, row, ties, upwards=upwards)
+            fits = all(cell_len(span.text) <= cells for _, span in placed)
+            if fits and len(texts) <= (room_above if upwards else room_below):
+                found |= {at: (span,) for at, span in placed}
+                break
     return found
+
+
+def _worded(marks: Sequence[SideMark]) -> Iterator[Sequence[SideMark]]:
+    """Yield texts for the marks of one row, the most detailed first; the threshold's is the first one of each."""
+    limits, rest = ([one for one in marks if (one.role == "limit") == is_limit] for is_limit in (True, False))
+    if rest:
+        if len({one.value for one in rest}) == 1:
+            yield *limits, rest[0]._replace(text=f"{_names(rest)} {rest[0].value}")
+        yield *limits, *rest
+        if len(rest) > 1:
+            yield *limits, rest[0], rest[1]._replace(text=_names(rest[1:]))
+        yield *limits, rest[0]._replace(text=_names(rest))
+    if limits:
+        yield limits
+
+
+def _names(marks: Sequence[SideMark]) -> str:
+    """Return the names of marks, of which the first is the highest: `p50 p99`, `p50-max`."""
+    low, high = marks[-1].name, marks[0].name
+    return low if low == high else f"{low}{' ' if len(marks) == 2 else '-'}{high}"  # noqa: PLR2004  none in between
+
+
+def _placed(texts: Sequence[SideMark], row: int, ties: _Ties, *, upwards: bool) -> list[tuple[int, Span]]:
+    """Return texts in the rows from `row` down, or up to it with a threshold's in the row itself."""
+    between = (ties.between,) * (len(texts) - 2)
+    if not upwards:
+        begins, highest = (ties.own, *between, ties.below)[: len(texts)], row
+    else:
+        begins, highest = (ties.above, *between, ties.own)[-len(texts) :], row + len(texts) - 1
+        texts = sorted(texts, key=lambda one: one.role == "limit")
+    return [
+        (highest - at, Span(begin + one.text, one.role))
+        for at, (begin, one) in enumerate(zip(begins, texts, strict=True))
+    ]
 
 
 def fitting(text: str, cells: int) -> str:
@@ -479,10 +543,9 @@ def delay_map(
     tick = tick_us(hz)
     over = span(over_us)
     text = f"{count(waits)} waits in {over}" if waits else f"no delayed run in the last {over}"
-    line = (
-        f", {style.ink.line} tick {duration(tick)} (CONFIG_HZ={hz})" if tick else ", CONFIG_HZ not known: no tick line"
-    )
     drawn = replace(style, threshold_us=tick)
+    sign = f"{style.ink.line} " if drawn.limit_row >= 0 else ""
+    line = f", {sign}tick {duration(tick)} (CONFIG_HZ={hz})" if tick else ", CONFIG_HZ not known: no tick line"
     head = fit((Span(f" {vector}", "accent"), Span(f" delay  {text}"), Span(line, "dim")), width)
     if not waits:
         return [head, *paragraph(text, width, margin=2)]
@@ -517,6 +580,9 @@ class DepthScale(LatencyScale):
     def row(self, index: int) -> int:
         """Return the row of a bucket."""
         return self.row_of(bucket_bounds(index)[0])
+
+    def reaches(self, us: int) -> bool:
+        return us <= self.cut[-1].high
 
     def row_of(self, us: int) -> int:
         """Return the row of a number; a number outside is in the outermost row."""

@@ -53,10 +53,11 @@ class DrawnMap(NamedTuple):
 
 @dataclass(slots=True)
 class _Scales:
-    """The scales of a device's map. `full` is the count of the last step, for rows of `step` buckets."""
+    """The scales of a device's map. `full` is the count of the last step, for rows of `step` / `per` buckets."""
 
     extent: Extent | None = None
     step: int = 0
+    per: int = 1
     full: int = 0
 
 
@@ -164,23 +165,23 @@ class HeatmapState:
         """Return the style of a map of `size` (columns, rows), or of several maps that share it.
 
         `devices`: name -> I/Os per bucket in the window, at whose p0.1 the range begins; its end is that of the map.
-        `limit`: the threshold, which is in the range; `tail`: as in MapStyle; `spare`: the most rows that are left out
-        where the range doesn't need them.
+        `limit`: the threshold, which is in the range where it is near; `tail`: as in MapStyle; `spare`: the most rows
+        that are left out where the range doesn't need them. Other such rows are below the range.
         """
         width, rows = size
         found = self._scales.setdefault(tuple(devices), _Scales())
         found.extent = scales.merge(found.extent, _common_extent(timeline, devices))
         span = found.extent or Extent()
         if limit is not None:
-            span = Extent(min(span.low, bucket_index(limit)), max(span.high, bucket_index(limit)))
-        scale = scales.latency_scale(span, max(rows, 1))
-        scale = replace(scale, rows=max(scale.rows - spare, scale.needed(span.high)))
+            span = scales.with_limit(span, bucket_index(limit))
+        scale = scales.latency_scale(span, max(rows, 1), cells=1 + ink.halves)
+        scale = replace(scale, rows=max(scale.rows - spare, scale.needed(span.high))).lowered(span.high)
         self.drawn = DrawnMap(timeline, scale)
         cells = scale.halves if ink.halves else scale
         made = (column.rows(device, cells) for column in timeline.columns for device in devices)
         fullest = max((max(one) for one in made if one), default=1)
-        before = found.full if found.step == cells.step else 0
-        found.step, found.full = cells.step, scales.last_step(fullest, before)
+        before = found.full if (found.step, found.per) == (cells.step, cells.per) else 0
+        found.step, found.per, found.full = cells.step, cells.per, scales.last_step(fullest, before)
         return MapStyle(scale, found.full, max(1, width // timeline.slots), ink, limit, self.now, tail)
 
 

@@ -51,9 +51,14 @@ def at_newest(timeline: Timeline, device: str, scale: LatencyScale) -> Region | 
         counts = column.counts(device)
         if counts:
             row = scale.row(max(counts))
-            low, high = scale.low + row * scale.step, scale.low + (row + 1) * scale.step - 1
-            return Region(column.number, column.number, low, high, row == 0, row == scale.rows - 1)
+            return _region((column.number, column.number), (row, row), scale)
     return None
+
+
+def _region(columns: tuple[int, int], rows: tuple[int, int], scale: LatencyScale) -> Region:
+    """Return the region of columns and rows, all of them included."""
+    low, high = scale.first(rows[0]), scale.last(rows[1])
+    return Region(*columns, low, high, open_below=rows[0] == 0, open_above=high >= scale.last(scale.rows - 1))
 
 
 def clamped(region: Region, timeline: Timeline) -> Region | None:
@@ -105,7 +110,7 @@ def framed(
     if left is None:
         return list(lines)
     highest = style.scale.rows - 1
-    top, bottom = highest - style.scale.row(left.high), highest - style.scale.row(left.low)
+    top, bottom = highest - style.scale.top_row(left.high), highest - style.scale.row(left.low)
     marks: dict[int, dict[int, str]] = {}
     for begin, end in _slots(left, timeline):
         west, east = label + begin * style.cell_width - 1, label + (end + 1) * style.cell_width
@@ -165,8 +170,7 @@ class Cursor:
         """Return the cursor moved right and up by cells, at most to the window's edges; a pinned corner stays."""
         newest, oldest = timeline.newest(), timeline.first
         column = min(max(self.at.column + columns, oldest), max(newest, oldest))
-        row = min(max(scale.row(self.at.bucket) + rows, 0), scale.rows - 1)
-        return replace(self, at=MapCell(column, scale.low + row * scale.step))
+        return replace(self, at=MapCell(column, scale.beside(self.at.bucket, rows)))
 
     def pinned(self) -> Cursor:
         """Return the cursor with a corner of the region pinned here; where one is pinned, without it."""
@@ -177,8 +181,7 @@ class Cursor:
         other = self.corner or self.at
         first, last = sorted((self.at.column, other.column))
         bottom, top = sorted((scale.row(self.at.bucket), scale.row(other.bucket)))
-        low, high = scale.low + bottom * scale.step, scale.low + (top + 1) * scale.step - 1
-        return Region(first, last, low, high, open_below=bottom == 0, open_above=top == scale.rows - 1)
+        return _region((first, last), (bottom, top), scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,8 @@ class Picked:
     end_us: int
     region: Region
     words: str
+    op: str = "all"
+    """The op of the map; `all` for any."""
 
     def holds(self, one: Outlier) -> bool:
         """Return whether an outlier is in the region, by its completion: the waiter's resume is not in the maps."""
@@ -197,7 +202,8 @@ class Picked:
         index, region = bucket_index(took), self.region
         slow = region.open_below or index >= region.low
         quick = region.open_above or index <= region.high
-        return one.device == self.device and self.begin_us < one.mono_us + took <= self.end_us and slow and quick
+        is_of = one.device == self.device and self.op in ("all", one.op)
+        return is_of and self.begin_us < one.mono_us + took <= self.end_us and slow and quick
 
 
 def begun(timeline: Timeline, device: str, scale: LatencyScale) -> Cursor | None:
@@ -214,19 +220,20 @@ def across(band: tuple[int | None, int | None], timeline: Timeline, scale: Laten
     if not timeline.columns:
         return None
     newest, oldest, (low, high) = timeline.newest(), timeline.first, band
-    top = scale.low + (scale.rows - 1) * scale.step
+    top = scale.first(scale.rows - 1)
     buckets = (scale.low if low is None else bucket_index(low), top if high is None else bucket_index(high))
     bottom, upper = (min(max(one, scale.low), top) for one in buckets)
     return Cursor(MapCell(newest, max(upper, bottom)), MapCell(oldest, bottom))
 
 
-def picked(cursor: Cursor, timeline: Timeline, device: str, scale: LatencyScale) -> Picked:
-    """Return the region of a cursor, up to the end of a column that is still being filled."""
+def picked(cursor: Cursor, timeline: Timeline, device: str, scale: LatencyScale, op: str = "all") -> Picked:
+    """Return the region of a cursor, up to the end of a column that is still being filled; `op`: that of the map."""
     region = cursor.region(scale)
     begin, end = times(region, timeline)
     if region.last >= timeline.newest():
         end += timeline.column_us - timeline.columns[-1].filled_us
-    return Picked(device, begin, end, region, f"{words(region, timeline)}, {device}")
+    whose = device if op == "all" else f"{device} {op}"
+    return Picked(device, begin, end, region, f"{words(region, timeline)}, {whose}", op)
 
 
 def carried(cursor: Cursor, old: Timeline, new: Timeline) -> Cursor | None:
@@ -260,6 +267,8 @@ SORT_WORDS: Mapping[str, str] = MappingProxyType(
 """Order of the table -> its name in the table's title."""
 SORTS = ("unlike", "p99", "max", "IOPS", "MB/s", "out", "name")
 OP_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (("all", OPS), *((op, (op,)) for op in OPS))
+APART = ("read", "write")
+"""Ops that are shown apart."""
 PANELS = ("overview", "maps", "zoom")
 SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts", "findings")
 ASIDES = ("audit", "order")

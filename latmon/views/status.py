@@ -298,14 +298,21 @@ def _coverage(ratio: float | None) -> HealthWord:
 
 
 def _above(histogram: Histogram, threshold_us: int, exactly: int | None) -> str:
-    """Return the I/Os above the threshold; by buckets, above the first bound that is at or above the threshold."""
-    if exactly is not None:
-        return f"{count(exactly)} above {with_unit(threshold_us)}"
-    low, high = bucket_bounds(bucket_index(threshold_us, histogram.bits), histogram.bits)
-    bound = low if low == threshold_us else high
-    slow = sum(n for index, n in histogram.buckets if bucket_bounds(index, histogram.bits)[0] >= bound)
+    slow, bound = slower(histogram, threshold_us, exactly)
     of = "" if bound == threshold_us else f" (┄{with_unit(threshold_us)})"
     return f"{count(slow)} above {with_unit(bound)}{of}"
+
+
+def slower(histogram: Histogram, threshold_us: int, exactly: int | None) -> tuple[int, int]:
+    """Return the I/Os above a bound in us, and the bound: the threshold, or the first bound of a bucket from it on.
+
+    `exactly`: those above the threshold, where they were counted.
+    """
+    if exactly is not None:
+        return exactly, threshold_us
+    low, high = bucket_bounds(bucket_index(threshold_us, histogram.bits), histogram.bits)
+    bound = low if low == threshold_us else high
+    return sum(n for index, n in histogram.buckets if bucket_bounds(index, histogram.bits)[0] >= bound), bound
 
 
 def _mode(mode: ScreenMode) -> Line:

@@ -285,7 +285,7 @@ def test_what_happened_is_on_the_axis_and_named_where_one_stands():
     made = session(FRAMES, ink=RAMP)
     for size in ((80, 24), (160, 50)):
         made.resume()
-        axis = next(line for line in drawn(made, size) if "└" in line)
+        axis = next(line for line in drawn(made, size) if "└─" in line)
         assert re.sub(r"[^MRLCG]", "", axis) == "MRLCG"
         for number, text in (
             (111, "mark: max_vec 4"),

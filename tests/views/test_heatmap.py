@@ -14,10 +14,10 @@ from latmon.model.frame import OPS, Outstanding, Series
 from latmon.model.histogram import MAX_US, Histogram
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.tui.commands import STEPS
-from latmon.views.heatmap import MapStyle, body, legends, map_cells
+from latmon.views.heatmap import MapStyle, SideMark, body, label, labelled, legends, map_cells
 from latmon.views.heatmap_state import shape
 from latmon.views.lines import Span, plain
-from latmon.views.scale import LatencyScale, extent, latency_scale, level, thresholds
+from latmon.views.scale import LatencyScale, extent, latency_scale, level, rows_of, thresholds
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection, times
 from latmon.views.timeline import Timeline
@@ -38,17 +38,47 @@ def text(made, size=(80, 24)):
     return "\n".join(plain(line) for line in screen_lines(made, (Span("keys"),), *size))
 
 
-@given(st.integers(5, 60), st.integers(0, 200), st.data())
-def test_a_range_fills_its_rows(rows, low, data):
-    """The map is filled as long as it has a bucket for each row: a bucket is the finest resolution."""
-    high = data.draw(st.integers(min(low + 2 * rows, 239), 239))
+@given(st.integers(9, 60), st.integers(16, 200), st.data())
+def test_a_range_fills_its_rows_however_narrow_it_is(rows, low, data):
+    """The range is an octave at least. Where there are fewer buckets than rows, a bucket has several rows."""
+    high = data.draw(st.integers(min(low + 8, 239), 239))
     span = extent({low: 1, high: 1})
-    scale = latency_scale(span, rows)
-    assert scale.needed(span.high) >= rows * 3 // 5 or high - low < 2 * rows
-    assert scale.row(low) <= 8 // scale.step + 1, "the fastest are at the bottom"
-    labels = [row for row in range(rows) if scale.is_labelled(row)]
-    assert len({b - a for a, b in pairwise(labels)}) <= 1
-    assert labels
+    for cells, least in ((2, 0.55), (1, 0.5)):
+        scale = latency_scale(span, rows, cells=cells)
+        assert scale.needed(span.high) >= rows * least
+        lowered = scale.lowered(span.high)
+        labels = [row for row in range(rows) if lowered.is_labelled(row)]
+        assert len({b - a for a, b in pairwise(labels)}) <= 1
+        assert labels
+        assert scale.row(span.low) <= 8 * scale.per // scale.step, "the fastest are at the bottom"
+        assert rows - 2 - lowered.top_row(span.high) <= scale.per or lowered.low < scale.step, "a row is above"
+
+
+@given(st.integers(4, 60), st.integers(0, 230), st.integers(0, 239), st.integers(0, 2))
+def test_the_rows_of_a_scale_are_those_of_its_buckets(rows, low, high, cells):
+    scale = latency_scale(extent({min(low, high): 1, max(low, high): 1}), rows, cells=cells)
+    counts = {index: index + 1 for index in range(min(low, high), max(low, high) + 1)}
+    sums = rows_of(counts, scale)
+    for row, n in enumerate(sums):
+        first, last = scale.first(row), scale.last(row)
+        assert first <= last
+        assert scale.row(first) <= row <= scale.top_row(last)
+        inside = (row or scale.low == 0) and row < rows - 1 and scale.low <= first
+        assert not inside or n == sum(counts.get(index, 0) for index in range(first, last + 1))
+    for index, n in counts.items():
+        assert sums[scale.row(index)] >= n or scale.row(index) in (0, rows - 1)
+        assert scale.halves.row(index) // 2 == scale.row(index) or scale.halves is scale or cells < 2
+
+
+@given(st.integers(4, 60), st.integers(0, 230), st.integers(0, 239), st.integers(0, 2))
+def test_a_cursor_reaches_every_bucket_or_row(rows, low, high, cells):
+    scale = latency_scale(extent({min(low, high): 1, max(low, high): 1}), rows, cells=cells)
+    at, seen = scale.first(0), 1
+    while (after := scale.beside(at, 1)) != at:
+        assert scale.beside(after, -1) == at
+        at, seen = after, seen + 1
+    assert seen == (scale.last(rows - 1) - scale.low + 1 if scale.per > scale.step else rows)
+    assert scale.top_row(at) == rows - 1
 
 
 @given(st.integers(2, 240), st.sampled_from([15, 30, 60, 120, 300, 600]), st.booleans())
@@ -163,7 +193,9 @@ def test_strips_have_the_iops_and_the_depth_of_each_column():
     assert any(line.rstrip().endswith("│ max 31") for line in screen)
     axis_line = next(line for line in screen if "└" in line)
     assert iops.index("│") == depth.index("│") == len(axis_line.rpartition(":")[0]) + 3
-    assert "IOPS" not in text(scene(frames)).split("└")[1], "80x24 has no room for strips"
+    small = text(scene(frames)).split("└")[1]
+    assert "IOPS" not in small, "80x24 has room for one strip"
+    assert re.search(r"^depth .*│ \d, max 31 *$", small, re.MULTILINE)
 
 
 def maxima_by_op(made):
@@ -214,3 +246,107 @@ def test_the_shorter_legend_still_names_the_colours_outside_the_ramp():
     assert [plain(one) for one in legends(STYLE, waiting=False)] == ["I/Os 1 █████████ 4.1k ", "█████████ 4.1k ", ""]
     for size in ((80, 24), (120, 40)):
         assert "█ slowest" in text(scene(host(8, 70, odd="nvme5n1", ios=40)), size)
+
+
+def marked(marks, width=80, scale=LatencyScale(16, 16, 6)):  # noqa: B008  frozen
+    """The text beside each row of a map, by the row's lower edge; rows without any are left out."""
+    timeline = Timeline(SECOND, map_cells(width), OPS, [frame(1, {READ: Histogram.record([100] * 5)})])
+    style = replace(STYLE, scale=scale)
+    lines = [plain(line) for line in labelled(timeline, "nvme0n1", style, width, marks)]
+    cells = width - (11 if width < 100 else 17)
+    edges = (scale.edge_us(row) for row in reversed(range(scale.rows)))
+    return {edge: line[cells:].rstrip() for edge, line in zip(edges, lines, strict=True) if line[cells:].strip()}
+
+
+EQUAL = [SideMark(4000, "max 4ms", "strong"), SideMark(3999, "p99.9 4ms"), SideMark(3998, "p99 4ms")]
+NEAR = [SideMark(3980, "max 3.98ms", "strong"), SideMark(3899, "p99.9 3.9ms"), SideMark(1399, "p99 1.4ms")]
+ABOVE = SideMark(2000, "11 above", "limit")
+
+
+def test_each_label_is_in_its_own_row():
+    marks = [SideMark(70_000, "max 70ms"), SideMark(5_000, "p99 5ms"), SideMark(100, "p50 100us"), ABOVE]
+    assert marked(marks) == {16384: "max 70ms", 4096: "p99 5ms", 1024: "11 above", 64: "p50 100us"}
+
+
+def test_quantiles_of_one_row_are_one_label_where_it_fits():
+    assert marked([*EQUAL[2:], SideMark(2999, "p50 4ms")]) == {1024: "p50 p99 4ms"}
+    assert marked(EQUAL[1:]) == {1024: "p99.9 4ms", 256: "└p99 4ms"}, "11 cells"
+    assert marked(EQUAL, 120) == {1024: " ◂ p99-max 4ms"}
+
+
+def test_a_label_that_moves_is_connected_with_its_row():
+    """In `latmon demo e810` five marks of one row were in five rows, and that of the threshold in the last of them."""
+    assert marked(NEAR) == {1024: "max 3.98ms", 256: "└p99 p99.9"}
+    assert marked([*NEAR, ABOVE]) == {1024: "11 above", 256: "├max 3.98ms", 64: "└p99 p99.9"}
+    assert marked(NEAR, 120) == {1024: " ◂ max 3.98ms", 256: " ├ p99.9 3.9ms", 64: " └ p99 1.4ms"}
+    low = [mark._replace(us=20) for mark in NEAR]
+    assert marked(low, 120) == {256: " ┌ max 3.98ms", 64: " ├ p99.9 3.9ms", 16: " ◂ p99 1.4ms"}
+
+
+def test_a_label_moves_into_no_row_of_another_one():
+    marks = [SideMark(20_000, "max 20ms"), *NEAR[1:], SideMark(300, "p50 300us")]
+    up = {16384: " ◂ max 20ms", 4096: " ┌ p99.9 3.9ms", 1024: " ◂ p99 1.4ms", 256: " ◂ p50 300us"}
+    assert marked(marks, 120) == up
+    marks[0] = SideMark(5_000, "max 5ms")
+    assert marked(marks) == {4096: "max 5ms", 1024: "p99 p99.9", 256: "p50 300us"}, "the row still is right"
+
+
+def serial(values_us, seconds=70):
+    """A scene of one device whose I/Os take these times each second."""
+    return scene([frame(i, {READ: Histogram.record(values_us)}, devices=disks(1)) for i in range(1, seconds)])
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)])
+@pytest.mark.parametrize("values", [(70, 700), (900, 3_000), (60, 60_000), (48_000, 52_000), (200, 2_900_000)])
+def test_the_range_ends_a_row_above_the_maximum(size, values):
+    low, high = values
+    made = serial([*(round(low * (high / low) ** (i / 99)) for i in range(100))])
+    lines = [line for line in text(made, size).splitlines() if re.match(r"[ 0-9a-z]{5}[│┤]", line)]
+    filled = [y for y, line in enumerate(lines) if set(line[6 : map_cells(size[0])]) & set("▀▄█")]
+    is_narrow = values == (48_000, 52_000)  # two buckets of several lines each
+    assert 1 <= filled[0] <= (4 if is_narrow else 2)
+    assert len(filled) > len(lines) * 0.6 or is_narrow
+
+
+def test_the_range_shrinks_once_an_outlier_is_gone():
+    made = serial([100, 300])
+    made.append(frame(70, {READ: Histogram.record([3_000])}))
+    text(made)
+    before = made.view.latency_map.drawn.scale
+    for second in range(71, 140):
+        made.append(frame(second, {READ: Histogram.record([100, 300])}))
+    text(made)
+    after = made.view.latency_map.drawn.scale
+    assert before.reaches(3_000)
+    assert not after.reaches(1_000)
+
+
+def test_labels_end_at_the_axis_and_nothing_covers_them():
+    for seconds in (1, 20, 40):
+        made = scene(host(1, seconds, ios=5))
+        for size in ((80, 24), (160, 50)):
+            style = made.view.latency_map
+            lines = text(made, size).splitlines()
+            rows = style.drawn.scale.rows
+            bottom = next(y for y, line in enumerate(lines) if line.startswith("     └"))
+            axis = [line[:6] for line in lines[bottom - rows : bottom]]
+            wanted = [label(replace(STYLE, scale=style.drawn.scale), row).text for row in reversed(range(rows))]
+            assert axis == wanted
+            assert all(re.fullmatch(r" {5}│| *[0-9]+(us|ms|s|min)┤", one) for one in axis)
+
+
+def test_a_threshold_far_from_the_range_takes_no_rows():
+    near, far = (scene(host(1, 70, ios=40), Selection(threshold_us=us)) for us in (1_000, 100_000))
+    assert "┤┄" in text(near)
+    assert "┤┄" not in text(far)
+    assert "0 above" in text(far)
+    assert not far.view.latency_map.drawn.scale.reaches(10_000)
+
+
+def test_the_line_of_the_threshold_has_its_count_where_the_probe_counts_by_another_one():
+    """The count is that of the buckets above the first bound from 100 ms on."""
+    made = scene(host(2, 70, odd="nvme1n1", ios=40), Selection(threshold_us=100_000, selected="nvme1n1"))
+    line = next(line for line in text(made, (120, 40)).splitlines() if line.startswith("100ms┤"))
+    assert re.search(r" ◂ \d+ >106ms$", line.rstrip())
+    head = next(line for line in text(made, (120, 40)).splitlines() if "above 106ms" in line)
+    assert re.search(r"(\d+) above 106ms", head)[1] == re.search(r"(\d+) >106ms", line)[1]

@@ -61,7 +61,7 @@ from latmon.views.lines import BLANK, ODD, Line, Span, around, cell, empty_panel
 from latmon.views.lines import width as line_width
 from latmon.views.past_view import strip
 from latmon.views.scale import level
-from latmon.views.selection import SORT_WORDS, SORTS, across, framed, headline, picked
+from latmon.views.selection import APART, SORT_WORDS, SORTS, across, framed, headline, picked
 from latmon.views.timeline import Begin, TimeColumn, Timeline, by_bucket
 from latmon.views.units import at_least, count, maximum, quantile
 
@@ -359,6 +359,8 @@ _WIDE, _STRIPS_FROM = 100, 20
 """Cells and lines from which on a map has strips."""
 _BY_OP_FROM = 32
 """Lines from which on a map twice as wide has maps of single ops below it, in a third of the lines."""
+_MAP_ROWS = 10
+"""Rows of a map above which a smaller one has a strip of the depth."""
 _STRIPS, _STRIP_PART = 2, 8
 """Strips of one line each; where the map has lines to spare, a strip has another eighth of the lines at most."""
 
@@ -372,7 +374,9 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
         return [head, *offsets_panel(view, chosen, width, room - 1)]
     why = no_map(chosen, origin)
     if why and not any(one.request for one in view.history.ages.of(name)):
-        return [status.headline(chosen, width), *_without(view, chosen, why, width, room - 1)]
+        lines = _without(view, chosen, why, width, room - 1)
+        view.latency_map.drawn = None
+        return [status.headline(chosen, width), *lines]
     reason = paragraph(why, width) if why else []
     room -= len(reason)
     selection, history, cells = view.selection, view.history, map_cells(width)
@@ -386,17 +390,20 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
     histogram = chosen.window.latency(name, selection.ops)
     counts = by_bucket(histogram)
     few = room < _STRIPS_FROM or width < _WIDE
+    has_depth = selection.op == "all" and chosen.outstanding.in_driver is not None
+    strips = int(room - 2 > _MAP_ROWS and has_depth) if few else _STRIPS
     style = view.latency_map.style(
         timeline,
         {name: counts},
-        (cells, room - 2 - (0 if few else _STRIPS)),
+        (cells, room - 2 - strips),
         view.ink,
         selection.threshold_us,
         tail=tail_bucket(histogram),
         spare=0 if few else _STRIPS * (room // _STRIP_PART),
     )
     waiting = bool(timeline.columns) and bool(timeline.columns[-1].waiting(name))
-    lines = labelled(timeline, name, style, width, _side_marks(view, chosen, waiting=waiting), counts=counts)
+    marks = _side_marks(view, chosen, style, waiting=waiting)
+    lines = labelled(timeline, name, style, width, marks, counts=counts)
     legend = legends(style, waiting=timeline.has_waiting(name))
     head = status.headline(chosen, width, _counted(view, name), legend)
     cursor = selection.cursor or (across(selection.band, timeline, style.scale) if selection.band else None)
@@ -410,8 +417,8 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
     room_right = width - line_width(below) - 1
     scale_of = next((text for text in ("I/Os, log scale", "log scale") if len(text) <= room_right), "")
     found = [head, *reason, *lines, (*below, Span(f" {scale_of}", "dim"))]
-    if not few:
-        found += _strips(chosen, timeline, style, room + len(reason) - len(found), width)
+    if strips:
+        found += _strips(chosen, timeline, style, room + len(reason) - len(found), width, only_depth=few)
     found += whole_time
     return [*found, *_op_maps(view, chosen, ops, width, by_op)] if ops else found
 
@@ -483,9 +490,13 @@ class ColumnStrip(NamedTuple):
     role: str
 
 
-def _strips(chosen: Subject, timeline: Timeline, style: MapStyle, room: int, width: int) -> list[Line]:
+def _strips(
+    chosen: Subject, timeline: Timeline, style: MapStyle, room: int, width: int, *, only_depth: bool
+) -> list[Line]:
     """Return `room` lines with the IOPS and the depth of each column of a map, below it."""
     name, columns = chosen.device.name, timeline.by_slot()
+    if only_depth:
+        return _drawn(_depth_strip(chosen, columns), room, style, width)
     iops = [None if one is None else one.per_second(name) for one in columns]
     newest = timeline.columns[-1]
     most = rate(max(n for n in iops if n is not None))
@@ -512,12 +523,16 @@ def _drawn(some: Sequence[ColumnStrip], room: int, style: MapStyle, width: int, 
     """Return strips below each other in `room` lines, which are shared out; `gap`: with a blank line after each."""
     glyphs = SPARKS if style.ink.coloured else RAMP_SPARKS
     tall = [room // len(some) + (room % len(some) > i) for i in range(len(some))]
-    made = (_bars(one, lines, style.cell_width, glyphs) for one, lines in zip(some, tall, strict=True))
+    right = width - LABEL - 1
+    made = (_bars(one, lines, style.cell_width, glyphs, right) for one, lines in zip(some, tall, strict=True))
     return [fit(line, width) for lines in made for line in (*lines, *([BLANK] * gap))]
 
 
-def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str) -> list[Line]:
-    """Return the lines of a strip from 0 to its greatest value; bars leave a gap, so that strips don't touch."""
+def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str, width: int) -> list[Line]:
+    """Return the lines of a strip from 0 to its greatest value; bars leave a gap, so that strips don't touch.
+
+    `width`: cells of the bars and of the words at the right, which are left out where they don't fit.
+    """
     each, top = len(glyphs) - 1, max(n or 0 for n in strip.values)
     steps = [max(1, round(n / top * (tall * each - 1))) if n else 0 for n in strip.values]
     lines: list[Line] = []
@@ -525,22 +540,25 @@ def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str) -> list[Line]:
         cells = "".join(glyphs[min(max(step - row * each, 0), each)] * wide for step in steps)
         label = f"{'' if row else strip.title:>{LABEL - 1}} "
         most = f" max {strip.most}" if row == tall - 1 else ""
-        words = Span(most if row else f" {strip.now}{',' if most else ''}{most}", "dim")
-        lines.append((Span(label, "dim"), Span(cells, strip.role), Span("│", "frame"), words))
+        now = "" if row else f" {strip.now}{',' if most else ''}"
+        room = width - len(cells)
+        words = next((text for text in (now + most, now.rstrip(",")) if len(text) <= room), "")
+        lines.append((Span(label, "dim"), Span(cells, strip.role), Span("│", "frame"), Span(words, "dim")))
     return lines
 
 
-def _side_marks(view: ViewState, chosen: Subject, *, waiting: bool) -> list[SideMark]:
-    """Return the marks of the side histogram: the maximum, I/Os above the threshold, p99.9, p99 and p50.
+def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: bool) -> list[SideMark]:
+    """Return the marks of the side histogram: the maximum, I/Os above a threshold that is drawn, p99.9, p99 and p50.
 
     `waiting`: the newest column has I/Os in flight, of which the oldest may be the maximum.
     """
     device = chosen.device.name
     histogram = chosen.window.latency(device, view.selection.ops)
     found = _quantile_marks(histogram)
-    above, threshold_us = _counted(view, device), view.selection.threshold_us
-    if threshold_us is not None and above is not None:
-        found.append(SideMark(threshold_us, f"{whole(above)} above", "limit"))
+    if style.threshold_us is not None and style.limit_row >= 0 and histogram:
+        slow, bound = status.slower(histogram, style.threshold_us, _counted(view, device))
+        above = "above" if bound == style.threshold_us else f">{with_unit(bound)}"
+        found.append(SideMark(style.threshold_us, f"{whole(slow)} {above}", "limit"))
     if waiting and chosen.oldest_us > (histogram.max_bound or 0):
         return [*found, SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", "bad")]
     return [*found, *_max_mark(histogram)]
@@ -760,8 +778,6 @@ def tail_cell(found: tuple[str, float] | None, cells: int, ink: Ink) -> Line:
 _MIN_MAP = 11
 _MAP_SHARE = 0.6
 """Least share of the lines that the map of the selected device has beside the table."""
-_APART = ("read", "write")
-"""Ops that are shown apart."""
 
 
 def overview(view: ViewState, width: int, room: int) -> list[Line]:
@@ -775,7 +791,7 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
         above = [table_title(view.selection, (1, len(subjects)), len(subjects))] if is_titled(view.selection, 0) else []
         return [*above, *_maps(view, subjects, width, room - len(above))]
     titled = is_titled(view.selection, room)
-    extra = len(_APART) if view.selection.splits else 0
+    extra = len(APART) if view.selection.splits else 0
     most = max(room - 1 - titled - extra - max(_MIN_MAP, round(room * _MAP_SHARE)), 1)
     at = subjects.index(chosen)
     rows = [chosen] if panel == "zoom" else [subjects[i] for i in around(len(subjects), at, most)]
@@ -788,7 +804,7 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
 def _maps_apart(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
     """Return the map of a device's reads above that of its writes."""
     lines: list[Line] = []
-    for op, state, past in zip(_APART, (view.latency_map, view.write_map), (None, view.past), strict=True):
+    for op, state, past in zip(APART, (view.latency_map, view.write_map), (None, view.past), strict=True):
         of_op = replace(view, selection=replace(view.selection, op=op), latency_map=state, past=past)
         one = replace(chosen, selection=replace(chosen.selection, op=op), times_peers=None)
         lines += big_map(of_op, one, width, room - len(lines) if lines else room // 2)
@@ -818,7 +834,7 @@ def device_rows(
         line = table_row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
         lines.append((*line, *gap, *_tail(view, s, tail_cells)))
         if view.selection.splits and s.device.name == s.selection.selected:
-            for op in _APART:
+            for op in APART:
                 of_op = replace(view, selection=replace(view.selection, op=op))
                 lines.append((*op_row(s, op, columns, trend), *gap, *_tail(of_op, s, tail_cells)))
     return lines
@@ -862,5 +878,5 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int) -> li
     keys = (Span("  PgDn PgUp", "accent"), Span(" for the others", "dim")) if paged else ()
     left: Line = (Span(f" maps {which}"), Span(f" {order}, one scale", "dim"), *keys)
     several = legends(replace(style, tail=0), waiting=any(timeline.has_waiting(s.device.name) for s in some))
-    right = next(one for one in several if line_width(left) + line_width(one) <= width)
+    right = next((one for one in several if line_width(left) + line_width(one) <= width), BLANK)
     return [*lines, (*fit(left, width - line_width(right)), *right)]
