@@ -42,7 +42,7 @@ from latmon.tui.tour import Guide, Tour
 from latmon.views.context import ViewState, selected
 from latmon.views.findings_state import Alarm, FindingsState
 from latmon.views.screen import Scene
-from latmon.views.selection import SCREENS, MapCell, ScreenOptions, Selection, ViewSettings, after
+from latmon.views.selection import SCREENS, ScreenOptions, Selection, ViewSettings, after
 
 
 class FrameArrived(Message):
@@ -349,9 +349,9 @@ class LatmonApp(App[int]):
             self.scene.expect_recording(options.record.parent)
         self._reading: Timer | None = None
         self._guide = Guide(tour, self.scene, self._choose, tour_keys())
-        self._anchor: MapCell | None = None
+        self._anchor: mouse.Pointed | None = None
         """The cell of the heat map where the mouse button went down; `_dragged`: the cell where it is."""
-        self._dragged: MapCell | None = None
+        self._dragged: mouse.Pointed | None = None
         self._garbage = GarbageCollection(self.set_timer, self.scene.release)
 
     def get_default_screen(self) -> Screen[None]:
@@ -687,9 +687,9 @@ class LatmonApp(App[int]):
         view = self.scene.view
         there = mouse.place(self._main.lines, int(event.screen_x), int(event.screen_y))
         cell = mouse.map_cell(there, view)
-        if cell is not None and cell != self._dragged:
+        if cell is not None and cell != self._dragged and not view.selection.splits:
             self._dragged = cell
-            self._choose(mouse.cursor_at(view, self._anchor, cell))
+            self._choose(mouse.cursor_at(view, self._anchor.cell, cell.cell))
 
     async def on_mouse_up(self, event: MouseUp) -> None:
         """End a region; a click without one does what is below it."""
@@ -703,8 +703,7 @@ class LatmonApp(App[int]):
             return
         if anchor is not None:
             self._guide.stay()
-            self._choose(mouse.cursor_at(view, anchor, anchor))
-            self._choose(STEPS["gather"](self.scene.view, 0))
+            self._choose(mouse.outliers_of(view, anchor))
         elif there.y == len(there.lines) - 1:
             await self._run_action(mouse.key_at(self._main.lines[-1], there.x, view.selection.context))
         elif (share := mouse.share_of_strip(there)) is not None:

@@ -7,7 +7,7 @@ outliers of a cell of the heat map, and goes to a time on the strip.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,9 +15,10 @@ from typing import NamedTuple
 from latmon.tui.keys import ACTIONS, Action, works
 from latmon.views.context import ViewState, selected
 from latmon.views.heatmap import LABEL
+from latmon.views.heatmap_state import DrawnMap
 from latmon.views.lines import Line, plain
 from latmon.views.panels.interrupts import tables
-from latmon.views.selection import Cursor, MapCell, Selection
+from latmon.views.selection import Cursor, MapCell, Selection, picked
 
 _MAP = ("overview", "zoom", "cursor")
 _WORD = re.compile(r"[^\s▸,:]+")
@@ -115,28 +116,43 @@ def headings(view: ViewState) -> Sequence[str]:
     return tables(view).parts
 
 
-def map_cell(there: Spot, view: ViewState) -> MapCell | None:
-    """Return the cell of the heat map; None outside of its columns, and in a column without data.
+class Pointed(NamedTuple):
+    """A cell of a heat map, and the op of the map: `all` for the map of all ops."""
 
-    The axis of the map is the column of `│` and `┤` that ends at `└` and is as high as the scale.
-    """
-    drawn, selection = view.latency_map.drawn, view.selection
-    is_other = selection.panel == "maps" or selection.fold or selection.splits
-    if drawn is None or selection.context not in _MAP or is_other:
+    cell: MapCell
+    op: str = "all"
+
+
+def map_cell(there: Spot, view: ViewState) -> Pointed | None:
+    """Return the cell of a heat map; None outside of its columns, and in a column without data."""
+    selection = view.selection
+    if selection.context not in _MAP or selection.panel == "maps" or selection.fold:
         return None
-    rows = drawn.scale.rows
-    for bottom in range(there.y + 1, min(there.y + rows + 1, len(there.lines))):
-        for x in (one.start() for one in re.finditer("└", there.lines[bottom])):
-            side = [line[x : x + 1] for line in there.lines[:bottom]]
-            high = next((n for n, char in enumerate(reversed(side)) if char not in ("│", "┤")), len(side))
-            if high == rows:
-                return _cell_of(there, x, bottom, view)
+    maps = [(op, one.drawn) for op, one in view.maps.items() if one.drawn is not None]
+    for (op, drawn), (x, bottom) in zip(maps, _axes(there, [drawn.scale.rows for _, drawn in maps]), strict=False):
+        if bottom - drawn.scale.rows <= there.y < bottom:
+            cell = _cell_of(there, x, bottom, drawn)
+            return None if cell is None else Pointed(cell, op)
     return None
 
 
-def _cell_of(there: Spot, axis: int, bottom: int, view: ViewState) -> MapCell | None:
-    drawn = view.latency_map.drawn
-    assert drawn is not None  # noqa: S101  checked by the caller
+def _axes(there: Spot, rows: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield (column, line) of the corner below the latency axis of each map, from above.
+
+    An axis is a column of `│` and `┤` that ends at `└` and is as high as the map's `rows`.
+    """
+    wanted = iter(rows)
+    high = next(wanted, 0)
+    for bottom, line in enumerate(there.lines):
+        for x in (one.start() for one in re.finditer("└", line)):
+            side = [one[x : x + 1] for one in there.lines[:bottom]]
+            if next((n for n, char in enumerate(reversed(side)) if char not in ("│", "┤")), len(side)) == high > 0:
+                yield x, bottom
+                high = next(wanted, 0)
+                break
+
+
+def _cell_of(there: Spot, axis: int, bottom: int, drawn: DrawnMap) -> MapCell | None:
     timeline, scale = drawn
     body = there.lines[bottom - scale.rows : bottom]
     ends = (x for x in range(axis + 2, len(body[0])) if all(line[x : x + 1] == "│" for line in body))
@@ -146,7 +162,7 @@ def _cell_of(there: Spot, axis: int, bottom: int, view: ViewState) -> MapCell | 
     column = timeline.by_slot()[(there.x - axis - 1) * timeline.slots // cells]
     if column is None:
         return None
-    return MapCell(column.number, scale.low + (bottom - 1 - there.y) * scale.step)
+    return MapCell(column.number, scale.first(bottom - 1 - there.y))
 
 
 def cursor_at(view: ViewState, corner: MapCell, at: MapCell) -> Selection:
@@ -155,6 +171,17 @@ def cursor_at(view: ViewState, corner: MapCell, at: MapCell) -> Selection:
     name = chosen.device.name if chosen else view.selection.selected
     cursor = Cursor(at, corner if corner != at else None)
     return replace(view.selection, selected=name, cursor=cursor, band=None)
+
+
+def outliers_of(view: ViewState, there: Pointed) -> Selection:
+    """Return the selection with the outliers of a cell of a map of one op."""
+    drawn, chosen = view.maps[there.op].drawn, selected(view.subjects())
+    if drawn is None or chosen is None:
+        return view.selection
+    region = picked(Cursor(there.cell), drawn.timeline, chosen.device.name, drawn.scale, there.op)
+    return replace(
+        view.selection, screen="outliers", selected=chosen.device.name, region=region, outlier=None, opened=False
+    )
 
 
 def share_of_strip(there: Spot) -> float | None:

@@ -5,6 +5,7 @@ The context has history, timeline, selection and styles. Absence is not zero: a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from latmon.aggregate.history import Window
@@ -18,7 +19,7 @@ from latmon.views.findings_state import NOTHING, CurrentFindings
 from latmon.views.heatmap import Ink
 from latmon.views.heatmap_state import HeatmapState
 from latmon.views.history import History
-from latmon.views.selection import SORTS, Selection, shown
+from latmon.views.selection import APART, SORTS, Selection, shown
 from latmon.views.units import count, span
 
 MEASURING = "the tracer runs: no I/O that it follows has completed yet"
@@ -163,6 +164,13 @@ class ViewState:
     @property
     def origin(self) -> Origin | None:
         return self.history.store.origin
+
+    @property
+    def maps(self) -> Mapping[str, HeatmapState]:
+        """Return the latency maps of the selected device from above, by their op."""
+        if not self.selection.splits:
+            return {self.selection.op: self.latency_map}
+        return dict(zip(APART, (self.latency_map, self.write_map), strict=True))
 
     def _oldest_us(self) -> dict[str, int]:
         """Return device -> the greatest known age of its I/Os in flight, of the selected ops."""

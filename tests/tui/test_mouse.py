@@ -99,6 +99,27 @@ async def test_a_click_on_a_cell_lists_its_outliers_and_a_drag_marks_a_region():
         assert app.scene.selection.screen == "overview"
 
 
+async def test_a_click_on_a_map_of_one_op_lists_the_outliers_of_that_op():
+    app = make(Source(FRAMES), selection=Selection(threshold_us=100_000))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settled(pilot)
+        await pilot.press("r")
+        await painted(pilot)
+        bottoms = [y for y, line in enumerate(screen(app).splitlines()) if re.search("└─+.*─", line)]
+        assert len(bottoms) == 2
+        for bottom, op in zip(bottoms, ("read", "write"), strict=True):
+            await click(pilot, 50, bottom - 2)
+            region = app.scene.selection.region
+            assert app.scene.selection.screen == "outliers"
+            assert region is not None
+            assert region.op == op
+            assert region.words.endswith(f" {op}")
+            assert f" {op}" in screen(app)
+            await pilot.press("escape")
+            await painted(pilot)
+            assert app.scene.selection.splits
+
+
 async def test_the_wheel_moves_the_selection():
     app = make(Source(host(4, 20)))
     async with app.run_test(size=(80, 24)) as pilot:
