@@ -36,7 +36,7 @@ from latmon.tui.commands import STEPS, next_commands
 from latmon.tui.keys import Action, Command, bindings, commands, foot, tour_keys, works
 from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt
 from latmon.tui.style import DEPTHS, face, textual_theme
-from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, narrow
+from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, missing_glyphs, narrow
 from latmon.tui.time_travel import TRAVEL, Comparing, Travel
 from latmon.tui.tour import Guide, Tour
 from latmon.views.context import ViewState, selected
@@ -622,7 +622,7 @@ class LatmonApp(App[int]):
 
     def _apply_theme(self, theme: Theme) -> None:
         self._theme_shown = theme
-        self._face = face(theme, self._depth)
+        self._face = face(theme, self._depth, missing_glyphs(os.environ))
         self.scene.ink = self._face.ink
         below = textual_theme(theme, plain=self._face.plain)
         self.register_theme(below)

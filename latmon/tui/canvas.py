@@ -82,7 +82,8 @@ class Canvas(Widget):
         styles = self._face.styles
         fitted = fit(line, self.size.width)
         assert all(is_clean(span.text) for span in fitted), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
-        return Strip([Segment(span.text, styles[span.role]) for span in fitted], self.size.width)
+        shown = self._face.text
+        return Strip([Segment(shown(span.text), styles[span.role]) for span in fitted], self.size.width)
 
     @property
     def lines(self) -> Sequence[Line]:

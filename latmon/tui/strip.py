@@ -25,7 +25,7 @@ from latmon.support.streams import terminal_size
 from latmon.support.text import is_clean
 from latmon.tui.app import FrameArrived, SourceEnded, SourceOpened, SourceRefused, follow
 from latmon.tui.style import DEPTHS, Face, face
-from latmon.tui.terminal import colour_depth
+from latmon.tui.terminal import colour_depth, missing_glyphs
 from latmon.views.findings_state import Alarm
 from latmon.views.lines import Line
 from latmon.views.screen import Scene
@@ -65,7 +65,8 @@ class Strip:
 
     def _drawn(self, line: Line) -> str:
         assert all(is_clean(span.text) for span in line), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
-        return "".join(self._face.styles[role].render(text, color_system=self._colours) for text, role in line)
+        styles, shown = self._face.styles, self._face.text
+        return "".join(styles[role].render(shown(text), color_system=self._colours) for text, role in line)
 
 
 def run(source: Backend, options: ScreenOptions) -> int | None:
@@ -74,7 +75,7 @@ def run(source: Backend, options: ScreenOptions) -> int | None:
     Raises LatmonError where the source can't be opened.
     """
     depth = colour_depth(os.environ)
-    worn = face(options.theme, depth)
+    worn = face(options.theme, depth, missing_glyphs(os.environ))
     archive = Archive(_HISTORY_US)
     scene = Scene(options.selection, mode=options.mode, ink=worn.ink, archive=archive, findings=options.findings)
     return asyncio.run(_run(source, scene, Strip(scene, worn, depth, _put), Alarm() if options.bell else None))

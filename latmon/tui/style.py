@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from types import MappingProxyType
 
@@ -56,10 +56,23 @@ class Face:
     styles: Mapping[str, Style]
     ink: Ink
     plain: bool
+    glyphs: Mapping[int, str] = field(default_factory=dict)
+    """Replacements of glyphs that the terminal lacks."""
+
+    def text(self, text: str) -> str:
+        """Return a text in the terminal's glyphs."""
+        return text.translate(self.glyphs) if self.glyphs else text
 
 
-def face(theme: Theme, depth: str) -> Face:
-    """Return the styles of a theme for one of DEPTHS; 16 colours and fewer keep the terminal's background."""
+def face(theme: Theme, depth: str, glyphs: Mapping[int, str] = MappingProxyType({})) -> Face:
+    """Return the styles of a theme for one of DEPTHS; 16 colours and fewer keep the terminal's background.
+
+    `glyphs`: as in Face.
+    """
+    return replace(_face(theme, depth), glyphs=glyphs)
+
+
+def _face(theme: Theme, depth: str) -> Face:
     if depth in _FULL and theme.colours:
         styles = _coloured(role_colours(theme, _STAGES), depth)
         return Face(theme.name, MappingProxyType(styles), solid(len(theme.ramp.steps)), plain=False)

@@ -55,6 +55,11 @@ _NAMED = MappingProxyType(
     {"256color": "256", "16color": "16", "88color": "16", "linux": "16", "xterm": "16", "rxvt": "16"}
 )
 """Part of a TERM -> depth. The terminfo of linux, xterm and rxvt has 8 colours, but they also show the bright ones."""
+_GLYPHS = MappingProxyType({"linux": ("▸◂▫●…┄╎┊┃━▏▕▁▂▃▅▆▇╭╮╰╯—", "►◄○•»-/:║═||__▄▄▄█┌┐└┘─")})
+"""Begin of a TERM -> glyphs that its fonts lack, and for each the one that is drawn in its place.
+
+The Linux console's default font has the characters of code page 437.
+"""
 _LEVELS = MappingProxyType({1 << 24: "truecolor", 256: "256", 16: "16", 8: "8", 0: "none"})
 _STDERR = 2
 
@@ -76,6 +81,13 @@ def colour_depth(env: Mapping[str, str], colours: Callable[[str], int | None] | 
         return named
     known = (colours or terminfo_colours)(term)
     return "16" if known is None else next(depth for least, depth in _LEVELS.items() if max(known, 0) >= least)
+
+
+def missing_glyphs(env: Mapping[str, str]) -> Mapping[int, str]:
+    """Return glyphs that the terminal's font lacks, by their code points, and those that are drawn instead."""
+    term = env.get("TERM", "").lower()
+    lacking, instead = next((pair for begin, pair in _GLYPHS.items() if term.startswith(begin)), ("", ""))
+    return str.maketrans(dict(zip(lacking, instead, strict=True)))
 
 
 def terminfo_colours(term: str) -> int | None:

@@ -15,6 +15,10 @@ from pathlib import Path
 import pyte
 import pytest
 
+import latmon
+from latmon.tui.terminal import missing_glyphs
+
+PROGRAMS = Path(latmon.__file__).parent
 PROGRAM = Path(__file__).with_name("on_a_tty.py")
 COLOUR = re.compile(rb"\x1b\[[0-9;]*?(?:3[0-9]|4[0-9]|9[0-7]|10[0-7])[0-9;]*m")
 BUDGET = 8_000
@@ -158,6 +162,36 @@ def test_a_terminal_gets_the_colours_that_it_has(env, depth):
     assert len(cells) >= {"none": 1, "8": 3, "16": 4}.get(depth, 5)
 
 
+CP437 = {*map(chr, range(32, 127)), *bytes(range(128, 256)).decode("cp437"), *"☺☻♥♦♣♠•◘○◙♂♀♪♫☼►◄↕‼¶§▬↨↑↓→←∟↔▲▼"}
+"""The characters of the Linux console's default font."""
+
+
+def test_the_linux_console_gets_only_glyphs_of_its_font():
+    """The dashed line, triangles and bars in eighths were empty boxes there."""
+    terminal = Terminal(TERM="linux")
+    assert terminal.read(60, until=b"nvme5n1")
+    shown = set()
+    for key in (b"\t", b"\r", b"2", b"3", b"4", b"5", b"6", b"?"):
+        terminal.read(1)
+        shown.update(*terminal.screen())
+        terminal.write(key)
+    terminal.read(1)
+    shown.update(*terminal.screen())
+    terminal.write(b"\x1b")
+    terminal.read(1)
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0
+    assert shown <= CP437
+    assert shown >= set("►│┤└-▄")
+
+
+def test_each_glyph_is_in_the_consoles_font_or_has_another_one():
+    table = missing_glyphs({"TERM": "linux"})
+    glyphs = {char for path in PROGRAMS.rglob("*.py") for char in path.read_text() if not char.isascii()}
+    assert {char for char in glyphs if char.translate(table) not in CP437} == set()
+    assert missing_glyphs({"TERM": "xterm-256color"}) == {}
+
+
 def test_bytes_that_are_no_text_do_not_end_the_screen():
     terminal = Terminal()
     assert terminal.read(60, until=b"nvme5n1")
@@ -179,7 +213,7 @@ def read_all(terminals, seconds):
 
 
 def shows_the_outliers(env, terminal, lines):
-    assert lines[2].startswith("▸nvme5n1")
+    assert lines[2].startswith(("▸nvme5n1", "►nvme5n1"))
     assert any(re.match(r"\s*\d+(us|ms|s)┤.*[▀▄█▒·:░]", line) for line in lines), "the outliers' cells"
     assert any(line.startswith(" coverage 100%") for line in lines)
     if "NO_COLOR" in env:
