@@ -16,9 +16,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from rich.console import RenderableType
+from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.binding import BindingType
-from textual.events import Event, Key, MouseDown, MouseMove, MouseUp
+from textual.events import Event, Key, MouseDown, MouseMove, MouseUp, Resize
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -36,7 +38,7 @@ from latmon.tui.commands import STEPS, next_commands
 from latmon.tui.keys import Action, Command, bindings, commands, foot, tour_keys, works
 from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt
 from latmon.tui.style import DEPTHS, face, textual_theme
-from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, missing_glyphs, narrow
+from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, missing_glyphs
 from latmon.tui.time_travel import TRAVEL, Comparing, Travel
 from latmon.tui.tour import Guide, Tour
 from latmon.views.context import ViewState, selected
@@ -237,11 +239,14 @@ class RepaintPace:
         self.coming = False
         """A picture is scheduled."""
 
-    def due(self, now: float) -> float | None:
-        """Return the seconds until the next picture, 0 for at once; None when one is scheduled."""
+    def due(self, now: float, rest_s: float = 0.0) -> float | None:
+        """Return the seconds until the next picture, 0 for at once; None when one is scheduled.
+
+        `rest_s`: the time that the link to the terminal is left to keys.
+        """
         if self.coming:
             return None
-        wait = max(self._next - now, 0.0)
+        wait = max(self._next - now, rest_s, 0.0)
         self.coming = wait > 0
         return wait
 
@@ -287,6 +292,8 @@ def traced_devices(selection: Selection, shown: str = "") -> tuple[str, ...] | N
 
 _DEVICE_ROWS = ("move", "audit_row")
 """Actions of the arrows where rows are devices."""
+_ALWAYS = ("stop_now", "redraw")
+"""Actions that are allowed while a line is typed or a page is open."""
 _MESSAGE_S = 8.0
 _PAINTED_S = 0.03
 """Time until a first picture is on the terminal: Textual sends one sixty times a second."""
@@ -386,7 +393,8 @@ class LatmonApp(App[int]):
     def on_frame_arrived(self) -> None:
         self._comparing.arrived()
         self._guide.arrived(busy=self._asked is not None or self.screen is not self._main)
-        wait = self._pace.due(time.monotonic())
+        rest_s = self._driver.link.rest_s if isinstance(self._driver, TerminalDriver) else 0.0
+        wait = self._pace.due(time.monotonic(), rest_s)
         if wait == 0:
             self._repaint()
         elif wait is not None:
@@ -483,6 +491,8 @@ class LatmonApp(App[int]):
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key):
             self._garbage.pressed()
+        elif isinstance(event, Resize):  # a terminal that had another size for a moment shows a part of its picture
+            self.action_redraw()
         await super().on_event(event)
 
     def action_stop(self) -> None:
@@ -749,7 +759,7 @@ class LatmonApp(App[int]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Return whether an action is allowed now; while a line is typed or a page is open, only quit is."""
         if self._asked is not None or self.screen is not self._main:
-            return action == "stop_now"
+            return action in _ALWAYS
         if action == "tour":
             return self._guide.leads
         if action == "setting":
@@ -760,8 +770,15 @@ class LatmonApp(App[int]):
     def _print_error_renderables(self) -> None:
         """Print nothing: `run` raises an unexpected error again, once the terminal is restored."""
 
-    def _display(self, screen: Screen[object], renderable: object) -> None:
-        super()._display(screen, narrow(renderable))  # type: ignore[arg-type]  # a CompositorUpdate, as before
+    def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
+        driver = self._driver
+        if isinstance(driver, TerminalDriver) and isinstance(renderable, CompositorUpdate):
+            renderable = driver.drawing(renderable)
+        super()._display(screen, renderable)
+
+    def action_redraw(self) -> None:
+        if isinstance(self._driver, TerminalDriver):
+            self._driver.redraw()
 
 
 def run(

@@ -1,14 +1,13 @@
-"""The canvas widget, which repaints only changed cells, and the Textual screens that use it.
+"""The canvas widget, which renders only changed lines, and the Textual screens that use it.
 
 Every text is asserted to be clean here; nothing parses markup.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
@@ -37,8 +36,6 @@ _HEAD = 2
 _CLOSE_HELP = ("question_mark", "f1")
 _KEYS = 11
 """Cells of the keys in the palette."""
-_JOIN = 6
-"""Changed cells with at most so many unchanged ones between them are one repaint: moving the cursor costs as much."""
 
 
 class Colourless(LineFilter):
@@ -58,32 +55,37 @@ class Canvas(Widget):
         super().__init__(id=id)
         self._face = face
         self._lines: list[Line] = []
+        self._fitted: list[Line] = []
+        self._width = 0
+        """The lines as they are shown, and their width."""
         self._colourless = colourless
 
     def show(self, lines: Sequence[Line], face: Face | None = None) -> None:
-        """Show other lines; only cells that differ are repainted."""
+        """Show other lines; only those that differ are rendered, and only their changed cells reach the terminal."""
         if face is not None and face is not self._face:
             self._face = face
-            self._lines = []
+            self._fitted = []
             self.refresh()
         width, height = self.size
-        old, new = self._fitted(self._lines, width), self._fitted(lines, width)
-        self._lines = list(lines)
-        regions = [
-            Region(begin, y, end - begin, 1)
-            for y in range(min(height, max(len(old), len(new))))
-            for begin, end in changes(_at(old, y, width), _at(new, y, width))
-        ]
-        if regions:
-            self.refresh(*regions)
+        new = [fit(line, width) for line in lines[:height]]
+        new += [fit(BLANK, width)] * (height - len(new))
+        old, self._lines, self._fitted = self._fitted, list(lines), new
+        before, self._width = self._width, width
+        if len(old) != height or before != width:
+            self.refresh()
+            return
+        changed = [y for y in range(height) if old[y] != new[y]]
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def render_line(self, y: int) -> Strip:
-        line = self._lines[y] if y < len(self._lines) else BLANK
-        styles = self._face.styles
-        fitted = fit(line, self.size.width)
+        width, styles = self.size.width, self._face.styles
+        if y < len(self._fitted) and width == self._width:
+            fitted = self._fitted[y]
+        else:  # between a resize and the next picture
+            fitted = fit(self._lines[y] if y < len(self._lines) else BLANK, width)
         assert all(is_clean(span.text) for span in fitted), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
-        shown = self._face.text
-        return Strip([Segment(shown(span.text), styles[span.role]) for span in fitted], self.size.width)
+        return Strip([Segment(self._face.text(span.text), styles[span.role]) for span in fitted], width)
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -93,44 +95,6 @@ class Canvas(Widget):
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return no filter of Textual: the face has the colours of this terminal."""
         return (Colourless(),) if self._colourless else ()
-
-    @staticmethod
-    def _fitted(lines: Sequence[Line], width: int) -> list[Line]:
-        return [fit(line, width) for line in lines]
-
-
-def changes(old: Line, new: Line) -> Iterator[tuple[int, int]]:
-    """Yield the runs of cells [begin, end) that differ between two lines of one width."""
-    if old == new:
-        return
-    begin = end = -1
-    for x, (before, after) in enumerate(zip(_cells(old), _cells(new), strict=False)):
-        if before == after:
-            continue
-        if begin >= 0 and x - end > _JOIN:
-            yield begin, end
-            begin = -1
-        begin = x if begin < 0 else begin
-        end = x + 1
-    if begin >= 0:
-        yield begin, end
-
-
-@lru_cache(256)
-def _cells(line: Line) -> list[tuple[str, str]]:
-    """Return (character, role) per cell; a wide character takes two. A line is read as the new one, then as the old."""
-    cells: list[tuple[str, str]] = []
-    for text, role in line:
-        if text.isascii() or cell_len(text) == len(text):
-            cells += [(char, role) for char in text]
-        else:
-            for char in text:
-                cells += [(char, role)] * cell_len(char)
-    return cells
-
-
-def _at(lines: list[Line], y: int, width: int) -> Line:
-    return lines[y] if y < len(lines) else fit(BLANK, width)
 
 
 @lru_cache(256)

@@ -120,6 +120,7 @@ ACTIONS = (
     Action("palette", "colon,ctrl+p", ":", "commands: every action by its name; Enter runs it", "commands"),
     Action("stop", "q", "q", "quit", "quit"),
     Action("stop_now", "ctrl+c,ctrl+q", "Ctrl-C", "quit, whatever is open"),
+    Action("redraw", "ctrl+l", "Ctrl-L", "redraw: all of the screen, after output of another program"),
     Action("stages", "S", "S", "trace stages on demand (auto), never (basic), or always (all)", "stages"),
     Action("sort", "s", "s", "sort: by unlike, p99, max, IOPS, MB/s, out, name", "sort", on=_OVERVIEW),
     Action("mark", "v", "v", _MARK, "mark", on=("overview",)),
@@ -210,8 +211,8 @@ ACTIONS = (
 )
 
 
-_FIRST = ("stop_now", "next_panel", "part")
-"""Keys with priority over widgets: quitting always works, and Textual would move the focus with Tab."""
+_FIRST = ("stop_now", "redraw", "next_panel", "part")
+"""Keys with priority over widgets: some always work, and Textual would move the focus with Tab."""
 _SECTIONS = (
     ("Keys", ()),
     ("Keys of the overview (1)", _OVERVIEW),

@@ -1,4 +1,4 @@
-"""The terminal: colour depth, signals, hang-up, restore on exit, minimal repaints.
+"""The terminal: colour depth, signals, hang-up, restore on exit, pictures no faster than its link takes them.
 
 Textual installs no handler for SIGTERM and SIGHUP, spins when the tty hangs up under nohup, and its event loop blocks
 when the tty does; therefore the exit must work without that loop.
@@ -7,8 +7,8 @@ Textual 8.2 takes every SIGCONT for the end of a suspension that it prepared its
 second thread that reads keys, and one of the two can block the exit; at the end it restores raw mode. Its handlers
 interrupt the event loop, and stay when the loop has ended. `TerminalDriver` does none of this.
 
-It also writes a changed line from its widget's left edge to the last changed cell: one column at the right of a
-heat map would send whole rows, 8 KB/s instead of 1. `NarrowUpdate` changes only the compositor's update.
+It also writes a picture without a look at the link: the kernel and ssh store some 20 kB of a slow one, half a minute at
+9,600 baud, in which no key has an effect. `Link` knows when a picture has arrived.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import select
 import signal
 import termios
 import threading
+import time
 import tty
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,14 +27,17 @@ from functools import partial
 from types import FrameType, MappingProxyType
 from typing import Any
 
+from rich.color import ColorSystem
 from rich.console import Console
-from rich.control import Control
-from textual._compositor import ChopsUpdate, CompositorUpdate
-from textual.app import App
+from textual._compositor import CompositorUpdate
+from textual.app import App, ScreenStackError
 from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.events import CursorPosition
+from textual.message import Message
 
 from latmon.support.errors import EXIT_DONE
+from latmon.tui.painter import Painter
 
 GRACE_S = 1.5
 Attributes = list[int | list[bytes | int]] | None
@@ -106,6 +110,21 @@ def terminfo_colours(term: str) -> int | None:
         return None
 
 
+def moves_cells(term: str) -> bool:
+    """Return whether a terminal can delete and insert cells in a line: by its name, else by terminfo."""
+    if term.lower().startswith(_RGB_TERMS):
+        return True
+    try:
+        import curses  # noqa: PLC0415  some builds of Python lack it
+    except ImportError:
+        return False
+    try:
+        curses.setupterm(term, _STDERR)
+        return all(curses.tigetstr(name) for name in ("dch", "ich"))
+    except curses.error:
+        return False
+
+
 @contextmanager
 def leaving(ask: Callable[[int], None]) -> Iterator[None]:
     """End the program on SIGTERM, SIGHUP, SIGINT and a hang-up: by `ask(code)`, after GRACE_S by force."""
@@ -171,11 +190,135 @@ def _lenient_decoder(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
 linux_driver.getincrementaldecoder = _lenient_decoder  # type: ignore[assignment, attr-defined]
 
 
+_ASK = "\x1b[6n"
+"""A request for the position of the cursor (ECMA-48 8.3.35): the answer comes once all before it is drawn."""
+_LOST_S, _LOST_TIMES = 3.0, 4
+"""Least time after which an answer has got lost, and that as a multiple of the time that the last picture took."""
+_ANSWER_S = 0.5
+"""Time that the exit waits for an answer."""
+_FIRST_PART = 2_000
+"""Bytes of the first part of the first picture, which measures the link."""
+_SLOW = 8_000
+"""Bytes per second below which a picture is sent in parts."""
+_PART_S = 0.5
+"""Time that a part takes on a slow link: what a key changes is in the next part."""
+
+
+class Link:
+    """The way to the terminal: whether the last picture has arrived, and how long it took.
+
+    A picture has arrived when the terminal answers the request at its end; on a terminal that never answers, when the
+    kernel has taken it. `free` is called then. `later(s, call)` calls back after `s` seconds.
+    """
+
+    def __init__(
+        self,
+        free: Callable[[], None],
+        later: Callable[[float, Callable[[], None]], object],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._free, self._later, self._now = free, later, now
+        self._number = 0
+        """Number of the last picture."""
+        self.heard = threading.Event()
+        """Set by the thread that reads the answer of the terminal."""
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew: another terminal may be attached."""
+        self.is_busy = self.is_asked = False
+        """Whether a picture is on its way, and whether the terminal will answer when it has arrived."""
+        self._answers = self._has_asked = False
+        self._began = self._ended = self._took = 0.0
+        self._size, self._rate = 0, 0.0
+
+    @property
+    def most(self) -> int | None:
+        """Return the bytes of the next part of a picture; None for a whole picture."""
+        if not self._rate:
+            return _FIRST_PART
+        return int(self._rate * _PART_S) if self._rate < _SLOW else None
+
+    @property
+    def rest_s(self) -> float:
+        """Return the time until the next frame may be drawn: half of the link's time is left to keys."""
+        if self.is_busy:
+            return max(self._now() - self._began, self._took)
+        return max(self._ended + self._took - self._now(), 0.0)
+
+    def sent(self, size: int) -> str:
+        """Record a picture of `size` bytes; return the request that is sent behind it, empty for none."""
+        self._number += 1
+        self.is_busy, self._began, self._size = True, self._now(), size
+        self.is_asked = self._answers
+        asks = self._answers or not self._has_asked
+        self._has_asked = True
+        self.heard.clear()
+        if self.is_asked:
+            self._later(max(_LOST_S, _LOST_TIMES * self._took), partial(self._lost, self._number))
+        return _ASK if asks else ""
+
+    def written(self) -> None:
+        """Record that the kernel has taken everything."""
+        if self.is_busy and not self.is_asked:
+            self._end()
+
+    def answered(self) -> None:
+        """Record an answer of the terminal."""
+        self._answers = True
+        if self.is_busy and self.is_asked:
+            self._end()
+
+    def _lost(self, number: int) -> None:
+        if self.is_busy and number == self._number:
+            self._answers = self._has_asked = False
+            self._end()
+
+    def _end(self) -> None:
+        self.is_busy = self.is_asked = False
+        self._ended = self._now()
+        self._took = self._ended - self._began
+        if not self._rate or self._size >= min(_FIRST_PART, self.most or _FIRST_PART):
+            self._rate = self._size / max(self._took, 1e-6)
+        self._free()
+
+
+class _Outlet:
+    """The file that Textual's thread writes to; `flushed(writes)` is called when the kernel has so many writes."""
+
+    def __init__(self, file: Any, flushed: Callable[[int], None]) -> None:
+        self._file, self._flushed, self._writes = file, flushed, 0
+
+    def write(self, text: str) -> None:
+        self._file.write(text)
+        self._writes += 1
+
+    def flush(self) -> None:
+        self._file.flush()
+        self._flushed(self._writes)
+
+    def fileno(self) -> int:
+        number: int = self._file.fileno()
+        return number
+
+
+class Drawing(CompositorUpdate):
+    """The difference between a picture and the one before it, in Textual's terms; empty where it was passed on."""
+
+    def __init__(self, painter: Painter, link: Link) -> None:
+        self._painter, self._link = painter, link
+
+    def render_segments(self, console: Console) -> str:  # noqa: ARG002  the interface
+        text = self._painter.draw(self._link.most)
+        return text + self._link.sent(len(text))
+
+
 class TerminalDriver(LinuxDriver):
     """Textual's driver, whose signals are taken by the event loop: a handler that interrupts it could wait for itself.
 
     Stopped in any way, the program goes on with the picture, keys and modes that it had; in the background it stops
-    again. What comes before the first picture or during the exit changes nothing.
+    again. What comes before the first picture or during the exit changes nothing. A picture that is ready while the
+    one before it is on its way replaces any other that waits.
     """
 
     def __init__(
@@ -183,8 +326,63 @@ class TerminalDriver(LinuxDriver):
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._suspended = False
+        self._painter = Painter(
+            app.console._color_system or ColorSystem.TRUECOLOR,  # noqa: SLF001  as Textual's strips read it
+            shifts=moves_cells(os.environ.get("TERM", "")),
+        )
+        self.link = Link(self._draw_rest, self._loop.call_later)
+        self._writes = 0
+        self._file: Any = _Outlet(self._file, self._flushed)
         self._loop.add_signal_handler(signal.SIGTSTP, self._stop)
         self._loop.add_signal_handler(signal.SIGCONT, self._go_on)
+
+    def drawing(self, update: CompositorUpdate) -> CompositorUpdate | None:
+        """Add an update to the picture; return what is written for it now, None for nothing."""
+        self._painter.take(update)
+        if self.link.is_busy or not self._painter.is_changed:
+            return None
+        return Drawing(self._painter, self.link)
+
+    def redraw(self) -> None:
+        """Draw the whole screen again with the next picture: the terminal may show anything."""
+        self._painter.forget()
+        self._draw_rest()
+
+    def _draw_rest(self) -> None:
+        """Draw what came while the last picture was on its way."""
+        if self._painter.is_changed:
+            with suppress(ScreenStackError):  # during the exit
+                self._app._display(self._app.screen, CompositorUpdate())  # type: ignore[arg-type]  # noqa: SLF001  as a screen does
+
+    def write(self, data: str) -> None:
+        self._writes += 1
+        super().write(data)
+
+    def _flushed(self, writes: int) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._written, writes)
+
+    def _written(self, writes: int) -> None:
+        if writes == self._writes:
+            self.link.written()
+
+    def process_message(self, message: Message) -> None:
+        if isinstance(message, CursorPosition):
+            self.link.heard.set()
+            self._loop.call_soon_threadsafe(self.link.answered)
+        else:
+            super().process_message(message)
+
+    def start_application_mode(self) -> None:
+        self._painter.forget()
+        self.link.reset()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def disable_input(self) -> None:
+        """Read no more keys, and no answer of the terminal, which a shell would take for keys."""
+        if self.link.is_asked and not self.exit_event.is_set():
+            self.link.heard.wait(_ANSWER_S)
+        super().disable_input()
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Return the size that Textual lays out for: where standard output is no terminal, the driver's own differs."""
@@ -235,6 +433,8 @@ class TerminalDriver(LinuxDriver):
             attributes[tty.IFLAG] = self._patch_iflag(attributes[tty.IFLAG])
             attributes[tty.CC][termios.VMIN] = 1
             termios.tcsetattr(self.fileno, termios.TCSANOW, attributes)
+        self._painter.forget()
+        self.link.reset()
         self.write("\x1b[?25l")  # a shell shows the cursor
         self.flush()
 
@@ -245,27 +445,3 @@ def _in_foreground(fileno: int) -> bool:
         return os.tcgetpgrp(fileno) == os.getpgrp()
     except OSError:
         return True
-
-
-class NarrowUpdate(CompositorUpdate):
-    """A partial update whose spans are cut at both ends."""
-
-    def __init__(self, update: ChopsUpdate) -> None:
-        self._update = update
-
-    def render_segments(self, console: Console) -> str:
-        update = self._update
-        out: list[str] = []
-        for y, x1, x2 in update.spans:
-            for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
-                if strip is None or x >= x2 or end <= x1:
-                    continue
-                begin = max(x, x1)
-                out.append(Control.move_to(begin, y).segment.text)
-                out.append(strip.crop(begin - x, min(end, x2) - x).render(console))
-        return "".join(out)
-
-
-def narrow(update: object) -> object:
-    """Return a partial update with narrow spans; anything else unchanged."""
-    return NarrowUpdate(update) if isinstance(update, ChopsUpdate) else update

@@ -1,41 +1,15 @@
-"""The drawing primitive: what changed is repainted, what is foreign is refused, without an app."""
+"""The drawing primitive: what changed is rendered, what is foreign is refused."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from textual.app import App
 
 from latmon.support.paths import data_dir
 from latmon.support.theme import load_theme
-from latmon.tui.canvas import Canvas, changes
+from latmon.tui.canvas import Canvas
 from latmon.tui.style import face
-from latmon.views.lines import Span, fit
+from latmon.views.lines import Span
 
 FACE = face(load_theme("dark", (data_dir("themes"),)), "truecolor")
-spans = st.lists(st.builds(Span, st.text("ab ▪漢", max_size=5), st.sampled_from(["text", "dim"])), max_size=5)
-
-
-@given(spans, spans)
-def test_repainting_the_changes_makes_the_new_line(old, new):
-    def cells(line):
-        return [(c, s.role) for s in fit(tuple(line), 12) for c in s.text for _ in range(2 if c == "漢" else 1)]
-
-    before, after = cells(old), cells(new)
-    for begin, end in changes(fit(tuple(old), 12), fit(tuple(new), 12)):
-        assert begin < end
-        before[begin:end] = after[begin:end]
-    assert before == after
-
-
-def test_equal_lines_cost_nothing():
-    line = fit((Span("same"),), 20)
-    assert list(changes(line, fit((Span("same"),), 20))) == []
-
-
-def test_far_changes_are_two_repaints_and_near_ones_are_one():
-    old = fit((Span("a" * 30),), 30)
-    assert list(changes(old, fit((Span("b" + "a" * 28 + "b"),), 30))) == [(0, 1), (29, 30)]
-    assert list(changes(old, fit((Span("bab"), Span("a" * 27)), 30))) == [(0, 3)]
 
 
 @pytest.mark.parametrize("foreign", ["\x1b[31m", "\x9b", "\u202e", "a\nb", "\x1b]52;c;x\x07"])
@@ -59,3 +33,21 @@ async def test_markup_is_text():
         await pilot.pause()
         canvas.show([(Span("[/red]x [@click=quit]y"),)])
         assert canvas.render_line(0).text.startswith("[/red]x [@click=quit]y ")
+
+
+async def test_only_lines_that_differ_are_rendered(monkeypatch):
+    rendered = []
+    render = Canvas.render_line
+    monkeypatch.setattr(Canvas, "render_line", lambda self, y: rendered.append(y) or render(self, y))
+    app = App()
+    async with app.run_test(size=(40, 5)) as pilot:
+        canvas = Canvas(FACE)
+        await app.mount(canvas)
+        await pilot.pause()
+        for words, expected in (("abcde", {0, 1, 2, 3, 4}), ("abXde", {2}), ("abXde", set()), ("ab", {2, 3, 4})):
+            rendered.clear()
+            canvas.show([(Span(word),) for word in words])
+            await pilot.pause(0.1)
+            assert set(rendered) == expected
+        assert canvas.render_line(0).text == "a".ljust(40)
+        assert canvas.render_line(2).text.isspace()

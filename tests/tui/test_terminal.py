@@ -1,8 +1,8 @@
-"""The colour depth by the environment."""
+"""The colour depth by the environment, and pictures no faster than the link takes them."""
 
 import pytest
 
-from latmon.tui.terminal import colour_depth
+from latmon.tui.terminal import Link, colour_depth, moves_cells
 
 TERMINFO = {
     "screen": 8,
@@ -48,3 +48,99 @@ TERMINFO = {
 )
 def test_the_depth_is_that_of_the_terminal(line, depth):
     assert colour_depth(dict(word.split("=") for word in line.split()), TERMINFO.get) == depth
+
+
+@pytest.mark.parametrize("term", ["xterm-kitty", "alacritty", "foot"])
+def test_a_terminal_that_terminfo_may_lack_moves_cells(term):
+    assert moves_cells(term)
+
+
+class Wire:
+    """A link with a clock of its own. `sent` pictures are those that it was free for."""
+
+    def __init__(self):
+        self.now, self.later, self.freed = 0.0, [], 0
+        self.link = Link(self.free, lambda s, call: self.later.append((self.now + s, call)), lambda: self.now)
+
+    def free(self):
+        self.freed += 1
+
+    def after(self, seconds):
+        self.now += seconds
+        for due, call in [one for one in self.later if one[0] <= self.now]:
+            self.later.remove((due, call))
+            call()
+
+
+def test_a_terminal_that_never_answers_is_asked_once_and_free_when_the_kernel_has_a_picture():
+    wire = Wire()
+    assert wire.link.sent(500) == "\x1b[6n"
+    assert wire.link.is_busy
+    assert not wire.freed
+    wire.after(0.01)
+    wire.link.written()
+    assert not wire.link.is_busy
+    assert wire.freed == 1
+    assert wire.link.most is None, "a fast link gets whole pictures"
+    assert wire.link.sent(500) == ""
+
+
+def answering():
+    """A link whose terminal has answered the first request."""
+    wire = Wire()
+    wire.link.sent(2000)
+    wire.link.written()
+    wire.link.answered()
+    return wire
+
+
+def test_a_terminal_that_answers_is_busy_until_it_does():
+    wire = answering()
+    assert wire.link.sent(5000) == "\x1b[6n"
+    wire.link.written()
+    assert wire.link.is_busy, "the kernel and ssh store what a slow link has not taken"
+    wire.after(5)
+    assert wire.link.rest_s >= 5
+    wire.link.answered()
+    assert not wire.link.is_busy
+    assert wire.link.rest_s == 5, "half of the time is for keys"
+    assert wire.link.most == 500, "half a second of 1,000 bytes per second"
+    wire.after(5)
+    assert wire.link.rest_s == 0
+
+
+def test_an_answer_that_gets_lost_does_not_end_the_pictures():
+    wire = answering()
+    wire.link.sent(5000)
+    wire.after(2)
+    assert wire.link.is_busy
+    wire.after(2)
+    assert not wire.link.is_busy
+    assert wire.link.sent(100) == "\x1b[6n", "it is asked again, without waiting for it"
+    wire.link.written()
+    assert not wire.link.is_busy
+    assert wire.link.sent(100) == ""
+    wire.link.answered()
+    assert wire.link.sent(100) == "\x1b[6n"
+
+
+def test_a_slow_answer_has_more_time():
+    wire = answering()
+    wire.link.sent(5000)
+    wire.after(2)
+    wire.link.answered()
+    wire.link.sent(5000)
+    wire.after(7)
+    assert wire.link.is_busy
+
+
+def test_a_link_that_gets_faster_gets_whole_pictures_again():
+    wire = answering()
+    wire.link.sent(5000)
+    wire.after(5)
+    wire.link.answered()
+    assert wire.link.most == 500
+    wire.link.sent(510)
+    wire.after(0.02)
+    wire.link.answered()
+    assert wire.link.most is None

@@ -11,9 +11,11 @@ import sys
 import termios
 import time
 from pathlib import Path
+from random import Random
 
 import pyte
 import pytest
+from emulated import seen_cells
 
 import latmon
 from latmon.tui.terminal import missing_glyphs
@@ -29,9 +31,11 @@ NOT_OURS = ("NO_COLOR", "COLORTERM", "TERM", "TZ", "COLUMNS", "LINES")
 class Terminal:
     """A child on a pty of its own, as the session leader's shell would have it."""
 
-    def __init__(self, size=(80, 24), *, nohup=False, **env):
-        self.size = size
+    def __init__(self, size=(80, 24), *, nohup=False, bytes_per_s=None, **env):
+        """With `bytes_per_s` it reads no faster, and answers requests for the position of its cursor."""
+        self.size, self.bytes_per_s = size, bytes_per_s
         self.seen = b""
+        self.answered = 0
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
@@ -51,14 +55,19 @@ class Terminal:
                 return True
             if select.select([self.fd], [], [], 0.05)[0]:
                 try:
-                    self.seen += os.read(self.fd, 1 << 16)
+                    self.seen += os.read(self.fd, self.bytes_per_s // 20 if self.bytes_per_s else 1 << 16)
                 except OSError:
                     break
+                if self.bytes_per_s:
+                    time.sleep(0.05)
+                    asked = self.seen.count(b"\x1b[6n")
+                    os.write(self.fd, b"\x1b[1;1R" * (asked - self.answered))
+                    self.answered = asked
         return until is not None and until in self.seen
 
     def resize(self, rows, cells, done):
         """Until it is `done`, or 60 s; what was seen before is forgotten. Two resizes at once would be none."""
-        self.seen, until = b"", time.monotonic() + 60
+        self.size, self.seen, until = (cells, rows), b"", time.monotonic() + 60
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cells, 0, 0))
         while not done() and time.monotonic() < until:
             os.kill(self.pid, signal.SIGWINCH)
@@ -115,7 +124,9 @@ def test_a_slow_link_is_enough_and_shows_the_outliers():
         assert 0 < rate < BUDGET, env
 
 
-FOREGROUND = re.compile(rb"\x1b\[(?:\d+;)*?(3[0-7]|9[0-7]|38;5|38;2)[;m]")
+STYLE = re.compile(rb"\x1b\[([\d;]*)m")
+PARAMETER = re.compile(rb"[345]8;(?:5;\d+|2;\d+;\d+;\d+)|\d+")
+FOREGROUND = re.compile(rb"3[0-7]$|9[0-7]$|38;[25]")
 SEQUENCES = {
     "none": set(),
     "8": {b"3"},
@@ -156,7 +167,9 @@ def test_a_terminal_gets_the_colours_that_it_has(env, depth):
     terminal.write(b"q")
     assert terminal.end()[0] == 0
     shows_the_outliers(env, terminal, emulator.display)
-    found = {kind if b";" in kind else kind[:1] for kind in FOREGROUND.findall(terminal.seen)}
+    sent = {one for style in STYLE.findall(terminal.seen) for one in PARAMETER.findall(style)}
+    kinds = {match[0] for one in sent if (match := FOREGROUND.match(one))}
+    found = {kind if b";" in kind else kind[:1] for kind in kinds}
     assert found == SEQUENCES[depth]
     cells = {cell.fg for y in range(6, 20) for cell in emulator.buffer[y].values() if cell.data in "▀▄█▒▓░:·"}
     assert len(cells) >= {"none": 1, "8": 3, "16": 4}.get(depth, 5)
@@ -236,6 +249,62 @@ def test_partial_repaints_make_the_same_picture_as_a_whole_one():
     terminal.write(b"q")
     assert terminal.end()[0] == 0
     assert swept[1:-1] == drawn[1:-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env", [{"COLORTERM": "truecolor"}, {}, {"TERM": "linux"}], ids=["truecolor", "256", "16"])
+def test_after_any_keys_and_resizes_the_terminal_shows_what_a_redraw_shows(env):
+    terminal, rng = Terminal(PACE="0.1", **env), Random(5)
+    assert terminal.read(60, until=b"nvme5n1")
+    for size in ((24, 80), (40, 120), (24, 80), (30, 101)):
+        if size != (24, 80) or terminal.size != (80, 24):
+            last = b"\x1b[%d;" % size[0]
+            terminal.resize(*size, lambda last=last: last in terminal.seen)
+        for _ in range(25):
+            terminal.write(rng.choice(KEYS))
+            terminal.read(rng.choice((0.0, 0.05, 0.3)))
+        terminal.write(b"\x1b")
+        read_until_quiet(terminal)
+        before = seen_cells(terminal.emulator())
+        terminal.seen, end = b"", time.monotonic() + 60
+        while b"\x1b[%d;" % size[0] not in terminal.seen and time.monotonic() < end:
+            terminal.write(b"\x0c")
+            read_until_quiet(terminal)
+        assert before == seen_cells(terminal.emulator())
+    terminal.write(b"\x03")
+    assert terminal.end()[0] == 0
+
+
+ARROWS = (b"\x1b[A", b"\x1b[B", b"\x1b[C", b"\x1b[6~")
+KEYS = [*(bytes([key]) for key in b"123456+-forv[]dai?I\t\r"), *ARROWS, b"\x1b", b"\x1b"]
+
+
+def read_until_quiet(terminal):
+    """Until nothing was written for a second, after the last frame and the last message."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        size = len(terminal.seen)
+        terminal.read(1)
+        if len(terminal.seen) == size:
+            return
+
+
+@pytest.mark.slow
+def test_on_a_link_of_9600_baud_a_key_comes_before_the_pictures_that_wait():
+    """Counted in bytes, which are the time on such a link: 960 are a second."""
+    terminal = Terminal(bytes_per_s=960)
+    assert terminal.read(120, until=b"evaluated") or terminal.read(1, until=b"nvme5n1")
+    terminal.read(6)
+    before = len(terminal.seen)
+    terminal.write(b"\x1b[B")
+    end = time.monotonic() + 60
+    while any(line.startswith("▸nvme5n1") for line in terminal.screen()) and time.monotonic() < end:
+        terminal.read(0.5)
+    took = len(terminal.seen) - before
+    terminal.bytes_per_s = None
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0
+    assert took < 4 * 960
 
 
 # By default a key and a signal: tests/live/test_processes.py leaves the whole program in each of these ways.

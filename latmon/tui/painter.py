@@ -1,0 +1,289 @@
+"""The smallest update of a terminal: what it shows, what it shall show, and the bytes that lead from one to the other.
+
+Textual resets the style after each segment and sends whole lines. Here only cells that differ are sent, with the part
+of the style that changes. Where a row has moved sideways, as a heat map does each second, its cells are moved by the
+terminal (DCH and ICH, ECMA-48 8.3.26 and 8.3.64), so that only the new column is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from heapq import nlargest
+from operator import itemgetter, ne
+from typing import NamedTuple
+
+from rich.cells import cell_len, get_character_cell_size
+from rich.color import Color as RichColor
+from rich.color import ColorSystem, ColorType
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+
+_NEAR = 6
+"""Unchanged cells that are sent again where they need no other style: moving the cursor costs as much."""
+_MOVES = (1, -1, 2, -2, 3, -3, 4, -4)
+"""Cells by which a row may have moved, to the left first."""
+_PROBES = 4
+"""Rows with the most changes, in which it is looked for how far rows have moved."""
+_WORTH = 4
+"""Cells that a movement must put right at least."""
+_OFF = {"1": "22", "2": "22", "3": "23", "4": "24", "5": "25", "7": "27", "8": "28", "9": "29"}
+_ATTRIBUTES = tuple(
+    zip(("bold", "dim", "italic", "underline", "blink", "reverse", "conceal", "strike"), _OFF, strict=True)
+)
+_VISIBLE = frozenset("479")
+"""Attributes that are seen on a blank: underline, reverse, strike."""
+
+
+class Pen(NamedTuple):
+    """The SGR parameters of a style; an empty colour is the terminal's own."""
+
+    colour: str = ""
+    background: str = ""
+    attributes: frozenset[str] = frozenset()
+
+
+class Cell(NamedTuple):
+    """A cell; the text is empty in the second cell of a wide character."""
+
+    text: str
+    pen: Pen
+
+
+Row = Sequence[Cell]
+PLAIN = Pen()
+UNKNOWN = Cell("", Pen("unknown"))
+"""A cell of which it isn't known what the terminal shows; no other cell equals it."""
+
+
+@lru_cache(1024)
+def pen_of(style: Style | None, colours: ColorSystem) -> Pen:
+    """Return the parameters of a style for a depth of colours."""
+    if style is None:
+        return PLAIN
+    attributes = frozenset(number for name, number in _ATTRIBUTES if getattr(style, name))
+    return Pen(_codes(style.color, colours), _codes(style.bgcolor, colours, foreground=False), attributes)
+
+
+def _codes(colour: RichColor | None, colours: ColorSystem, *, foreground: bool = True) -> str:
+    if colour is None or colour.type is ColorType.DEFAULT:
+        return ""
+    return ";".join(colour.downgrade(colours).get_ansi_codes(foreground=foreground))
+
+
+@lru_cache(4096)
+def change(old: Pen, new: Pen) -> str:
+    """Return the shortest sequence that changes the style."""
+    if old == new:
+        return ""
+    every = [*sorted(new.attributes), *filter(None, (new.colour, new.background))]
+    whole = f"\x1b[0;{';'.join(every)}m" if every else "\x1b[m"
+    off = {_OFF[one] for one in old.attributes - new.attributes}
+    parts = [*sorted(off), *sorted(one for one in new.attributes if one not in old.attributes or _OFF[one] in off)]
+    parts += [new.colour or "39"] if new.colour != old.colour else []
+    parts += [new.background or "49"] if new.background != old.background else []
+    part = f"\x1b[{';'.join(parts)}m"
+    return part if len(part) < len(whole) else whole
+
+
+@lru_cache(1024)
+def _blank(pen: Pen) -> Pen:
+    """Return the part of a pen that is seen on a blank."""
+    seen = pen.attributes & _VISIBLE
+    return pen if seen else Pen("", pen.background)
+
+
+@lru_cache(4096)
+def cells_of(text: str, pen: Pen) -> tuple[Cell, ...]:
+    """Return the cells of a text. One whose characters join (such as emoji) is drawn as a whole, in its first cell."""
+    blank, blanks = Cell(" ", _blank(pen)), " " in text
+    sizes = [1] * len(text) if text.isascii() else [get_character_cell_size(char) for char in text]
+    size = len(text) if text.isascii() else cell_len(text)
+    if size == len(text) and all(one == 1 for one in sizes):
+        cells = [Cell(char, pen) for char in text]
+        return tuple(blank if cell.text == " " else cell for cell in cells) if blanks else tuple(cells)
+    rest = Cell("", pen)
+    if sum(sizes) != size or 0 in sizes:
+        return (Cell(text, pen), *[rest] * (size - 1)) if size else ()
+    return tuple(
+        cell
+        for char, one in zip(text, sizes, strict=True)
+        for cell in (blank if char == " " else Cell(char, pen), *[rest] * (one - 1))
+    )
+
+
+class Painter:
+    """The cells of a terminal with so many `colours`. `shifts`: it can delete and insert cells."""
+
+    def __init__(self, colours: ColorSystem, *, shifts: bool) -> None:
+        self._colours, self._shifts = colours, shifts
+        self._shown: list[Row] = []
+        self._wanted: list[Row] = []
+        self._is_known = False
+        self._next = 0
+        """The row that the next part begins with."""
+
+    def forget(self) -> None:
+        """Forget what the terminal shows: something else has drawn on it, or its size has changed."""
+        self._is_known = False
+
+    def take(self, update: CompositorUpdate) -> None:
+        """Add an update to what the terminal shall show."""
+        if isinstance(update, LayoutUpdate):
+            rows: list[Row] = [[cell for strip in strips for cell in self._cells(strip)] for strips in update.strips]
+            if [len(row) for row in rows] != [len(row) for row in self._wanted]:
+                self.forget()
+            self._wanted = rows
+        elif isinstance(update, ChopsUpdate):
+            for y, begin, end in update.spans:
+                for last, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
+                    if strip is not None and x < end and last > begin and y < len(self._wanted):
+                        cells = self._cells(strip)[: last - x]
+                        old = self._wanted[y]
+                        self._wanted[y] = [*old[:x], *cells, *old[x + len(cells) :]]
+
+    @property
+    def is_changed(self) -> bool:
+        """Return whether the terminal shows something else than it shall."""
+        return bool(self._wanted) and (not self._is_known or self._shown != self._wanted)
+
+    def draw(self, most: int | None = None) -> str:
+        """Return what leads to the wanted picture; with `most`, a part of it that ends with the row that exceeds this.
+
+        The next part begins with the row after it.
+        """
+        out, size, pen, height = [], 0, PLAIN, len(self._wanted)
+        if not self._is_known:
+            self._shown = [[UNKNOWN] * len(row) for row in self._wanted]
+            self._is_known, self._next = True, 0
+            out.append("\x1b[m")
+        first, self._next = self._next, 0
+        changed = [y for y in (*range(first, height), *range(first)) if self._shown[y] != self._wanted[y]]
+        by = self._moved(changed) if self._shifts else 0
+        for y in changed:
+            if most is not None and size >= most:
+                self._next = y
+                break
+            text, pen = update(y, self._shown[y], self._wanted[y], pen, by)
+            self._shown[y] = self._wanted[y]
+            out.append(text)
+            size += len(text)
+        out.append(change(pen, PLAIN))
+        return "".join(out)
+
+    def _cells(self, strip: Iterable[Segment]) -> list[Cell]:
+        colours = self._colours
+        return [
+            cell
+            for text, style, control in strip
+            if text and not control
+            for cell in cells_of(text, pen_of(style, colours))
+        ]
+
+    def _moved(self, rows: Iterable[int]) -> int:
+        """Return by how many cells most of a picture has moved to the left; 0 where it hasn't."""
+        some = ((self._shown[y], self._wanted[y]) for y in rows)
+        sizes = ((sum(map(ne, old, new)), old, new) for old, new in some if is_simple(old) and is_simple(new))
+        gains = dict.fromkeys(_MOVES, 0)
+        for size, old, new in nlargest(_PROBES, sizes, key=itemgetter(0)):
+            for by in _MOVES if size >= _WORTH else ():
+                gains[by] += movement(old, new, by)[0]
+        best = max(_MOVES, key=lambda by: gains[by])
+        return best if gains[best] >= _WORTH else 0
+
+
+def is_simple(row: Row) -> bool:
+    """Return whether all characters of a row are known and one cell wide."""
+    return set(map(len, map(itemgetter(0), row))) == {1}
+
+
+def update(y: int, old: Row, new: Row, pen: Pen, by: int) -> tuple[str, Pen]:
+    """Return the shortest update of row `y`, and the pen after it; `by`: as in Movement, 0 for none."""
+    whole = encode(y, old, new, pen)
+    if not by or not is_simple(old) or not is_simple(new):
+        return whole
+    gain, moved = movement(old, new, by)
+    if gain < _WORTH:
+        return whole
+    text = moved.text(y)
+    rest, after = encode(y, moved.row(old), new, pen)
+    return (text + rest, after) if len(text) + len(rest) < len(whole[0]) else whole
+
+
+class Movement(NamedTuple):
+    """Movement of the cells that end up in [begin, end) by so many cells to the left; `by` < 0: to the right."""
+
+    begin: int
+    end: int
+    by: int
+
+    @property
+    def _places(self) -> tuple[int, int, int]:
+        """Return where cells are deleted, where they are then inserted, and how many."""
+        size = abs(self.by)
+        return (self.begin, self.end, size) if self.by > 0 else (self.end, self.begin - size, size)
+
+    def row(self, old: Row) -> Row:
+        """Return a row after the movement; what is inserted isn't known: the background may be that of the pen."""
+        at, to, size = self._places
+        left = [*old[:at], *old[at + size :]]
+        return [*left[:to], *[UNKNOWN] * size, *left[to:]]
+
+    def text(self, y: int) -> str:
+        """Return the sequence that moves the cells of row `y`."""
+        at, to, size = self._places
+        number = "" if size == 1 else str(size)
+        return f"\x1b[{y + 1};{at + 1}H\x1b[{number}P\x1b[{y + 1};{to + 1}H\x1b[{number}@"
+
+
+def movement(old: Row, new: Row, by: int) -> tuple[int, Movement]:
+    """Return (cells put right, movement) of the best part of a row to move by so many cells to the left.
+
+    The best part is that with the largest sum of gains, found as in Kadane's algorithm.
+    """
+    size = len(new)
+    first, last = max(-by, 0), min(size - by, size)
+    best, best_begin, best_end, total, begin = 0, first, first, 0, first
+    for x in range(first, last):
+        cell = new[x]
+        total += (old[x + by] == cell) - (old[x] == cell)
+        if total <= 0:
+            total, begin = 0, x + 1
+        elif total > best:
+            best, best_begin, best_end = total, begin, x + 1
+    return best, Movement(best_begin, best_end, by)
+
+
+def encode(y: int, old: Row, new: Row, pen: Pen) -> tuple[str, Pen]:
+    """Return the sequence that changes the cells of row `y` that differ, and the pen after it."""
+    out: list[str] = []
+    at, size = -1, len(new)
+    for x in range(size):
+        cell = new[x]
+        if not cell.text or cell == old[x]:
+            continue
+        if at != x:
+            near = new[at:x] if at >= 0 and x - at <= _NEAR else ()
+            if near and all(len(one.text) == 1 and _fits(one, pen) for one in near):
+                out += [one.text for one in near]
+            else:
+                out.append(f"\x1b[{x - at if x - at > 1 else ''}C" if at >= 0 else f"\x1b[{y + 1};{x + 1}H")
+        if not _fits(cell, pen):
+            wanted = cell.pen
+            if cell.text == " " and not wanted.attributes:  # of the old pen remains what isn't seen on a blank
+                wanted = Pen(pen.colour, wanted.background, pen.attributes - _VISIBLE)
+            out.append(change(pen, wanted))
+            pen = wanted
+        out.append(cell.text)
+        # terminals differ in the width of some characters, and in where the cursor is after the last cell
+        at = x + 1 if len(cell.text) == 1 and x + 1 < size and new[x + 1].text else -1
+    return "".join(out), pen
+
+
+def _fits(cell: Cell, pen: Pen) -> bool:
+    """Return whether a cell needs no other style than the present one."""
+    if cell.pen == pen:
+        return True
+    is_blank = cell.text == " " and not cell.pen.attributes
+    return is_blank and cell.pen.background == pen.background and not pen.attributes & _VISIBLE
