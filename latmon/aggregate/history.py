@@ -388,6 +388,8 @@ class Window:
         self.frames: deque[Frame] = deque()
         self._sums = CompletionSums(lambda series: series.stage == "total", peaks=False)
         self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
+        self._completed: dict[Flow, Completed | None] = {}
+        self._covered_us: int | None = None
         for frame in frames:
             self.advance(frame)
 
@@ -404,7 +406,9 @@ class Window:
     @property
     def covered_us(self) -> int:
         """Sum of the frames' lengths: less than the window's at the start and with gaps."""
-        return sum(f.dt_us for f in self.frames)
+        if self._covered_us is None:
+            self._covered_us = sum(f.dt_us for f in self.frames)
+        return self._covered_us
 
     def advance(self, frame: Frame) -> None:
         """Add the next frame, and subtract frames that end before the window begins."""
@@ -416,7 +420,13 @@ class Window:
         begin = frame.mono_us - self.length_us
         while self.frames[0].mono_us <= begin:
             self._sums.subtract(self.frames.popleft())
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what was made of the frames before."""
         self._cache.clear()
+        self._completed.clear()
+        self._covered_us = None
 
     def move(self, frames: Iterable[Frame]) -> None:
         """Move to the end of these frames, forward or back; only frames that enter or leave are added or subtracted."""
@@ -431,7 +441,7 @@ class Window:
             if us not in here:
                 self._sums.add(one)
         self.frames = deque(wanted.values())
-        self._cache.clear()
+        self._forget()
 
     def latency(self, device: str, ops: tuple[str, ...]) -> Histogram:
         """Return the latency of a device's ops over the window, with the exact maximum where every frame has one."""
@@ -443,10 +453,10 @@ class Window:
     def completed(self, device: str, op: str) -> Completed | None:
         """Return completions as the kernel counts them, else as the probe does; None without a count."""
         flow = Flow(device, op)
-        kernel, seen = self._sums.kernel.get(flow), self._sums.seen.get(flow)
-        if kernel and kernel.count:
-            return kernel
-        return seen or kernel
+        if flow not in self._completed:  # a picture asks some 20 times for each
+            kernel, seen = self._sums.kernel.get(flow), self._sums.seen.get(flow)
+            self._completed[flow] = kernel if kernel and kernel.count else seen or kernel
+        return self._completed[flow]
 
     def seen(self, device: str, op: str) -> Completed | None:
         return self._sums.seen.get(Flow(device, op))

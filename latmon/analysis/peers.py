@@ -96,8 +96,12 @@ def counts_of(some: Iterable[Histogram]) -> Counts:
     """Add histograms at the scale of BITS."""
     found: Counts = {}
     for one in some:
+        fine = one.bits == BITS
+        if fine and not found:
+            found.update(one.buckets)
+            continue
         for index, n in one.buckets:
-            here = at_scale(index, one)
+            here = index if fine else at_scale(index, one)
             found[here] = found.get(here, 0) + n
     return found
 

@@ -199,6 +199,8 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
     counts: dict[int, int] = {}
     total: int | None = 0
     parts = [one for one in histograms if one.buckets]
+    if len(parts) == 1:
+        return parts[0]
     bits = min((one.bits for one in parts), default=BITS)
     if any(one.bits != bits for one in parts):
         parts = [one if one.bits == bits else one.coarsen(bits) for one in parts]
