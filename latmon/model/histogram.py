@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 BITS = 3
 MAX_US = 2**32 - 1
@@ -106,7 +107,7 @@ class Histogram:
 
     @cached_property
     def count(self) -> int:
-        return sum(n for _, n in self.buckets)
+        return sum(map(itemgetter(1), self.buckets))
 
     def __bool__(self) -> bool:
         return bool(self.buckets)

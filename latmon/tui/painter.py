@@ -200,15 +200,16 @@ def is_simple(row: Row) -> bool:
 
 def update(y: int, old: Row, new: Row, pen: Pen, by: int) -> tuple[str, Pen]:
     """Return the shortest update of row `y`, and the pen after it; `by`: as in Movement, 0 for none."""
-    whole = encode(y, old, new, pen)
-    if not by or not is_simple(old) or not is_simple(new):
-        return whole
-    gain, moved = movement(old, new, by)
-    if gain < _WORTH:
-        return whole
+    gain, moved = movement(old, new, by) if by and is_simple(old) and is_simple(new) else (0, None)
+    if moved is None or gain < _WORTH:
+        return encode(y, old, new, pen)
     text = moved.text(y)
     rest, after = encode(y, moved.row(old), new, pen)
-    return (text + rest, after) if len(text) + len(rest) < len(whole[0]) else whole
+    if gain < len(text):  # a cell costs a byte at least
+        whole = encode(y, old, new, pen)
+        if len(whole[0]) <= len(text) + len(rest):
+            return whole
+    return text + rest, after
 
 
 class Movement(NamedTuple):
