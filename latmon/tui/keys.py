@@ -387,8 +387,8 @@ def _entry(action: Action, text: str, *, here: bool) -> Line:
     return Span(action.shown.split()[0], "accent"), Span(f" {text}", "strong" if here else "dim"), Span(gap)
 
 
-_WAYS_OUT = ("screen", "help", "leave", "stop", "stop_now")
-"""Actions of all contexts that are below those of the screen in the brief table: they lead away from it."""
+_WAYS_OUT = ("redraw", "screen", "help", "leave", "stop", "stop_now")
+"""Actions of all contexts that are below those of the screen in the brief table: they draw it or lead away from it."""
 _BRIEF_KEYS = 9
 """Cells of the keys in the brief table."""
 _SEEN = 60

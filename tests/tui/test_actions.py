@@ -20,7 +20,7 @@ def test_the_help_of_a_screen_fits_on_its_first_page(context):
     assert all(len(title) <= _ROOM + 1 and len(keys) <= 9 for keys, title in (*here, *everywhere))
     own = {a.title for a in ACTIONS if context in a.on and a.does}
     assert own, context
-    assert all(any(title.startswith(one.split(",")[0]) for one in own) for _, title in here[: len(here) - 9])
+    assert all(any(title.startswith(one.split(",")[0]) for one in own) for _, title in here[: len(here) - 10])
 
 
 async def test_the_help_begins_with_the_keys_of_its_screen_and_is_searched():
