@@ -123,6 +123,8 @@ class Painter:
         self._is_known = False
         self._next = 0
         """The row that the next part begins with."""
+        self._by = _MOVES[0]
+        """Cells by which a picture has moved last."""
 
     def forget(self) -> None:
         """Forget what the terminal shows: something else has drawn on it, or its size has changed."""
@@ -184,13 +186,19 @@ class Painter:
     def _moved(self, rows: Iterable[int]) -> int:
         """Return by how many cells most of a picture has moved to the left; 0 where it hasn't."""
         some = ((self._shown[y], self._wanted[y]) for y in rows)
+        tries = (self._by, *(by for by in _MOVES if by != self._by))
         sizes = ((sum(map(ne, old, new)), old, new) for old, new in some if is_simple(old) and is_simple(new))
-        gains = dict.fromkeys(_MOVES, 0)
-        for size, old, new in nlargest(_PROBES, sizes, key=itemgetter(0)):
-            for by in _MOVES if size >= _WORTH else ():
-                gains[by] += movement(old, new, by)[0]
-        best = max(_MOVES, key=lambda by: gains[by])
-        return best if gains[best] >= _WORTH else 0
+        probes = [(old, new) for size, old, new in nlargest(_PROBES, sizes, key=itemgetter(0)) if size >= _WORTH]
+        changed = sum(sum(map(ne, old, new)) for old, new in probes)
+        best, most = 0, _WORTH - 1
+        for by in tries if probes else ():
+            gain = sum(movement(old, new, by)[0] for old, new in probes)
+            if gain > most:
+                best, most = by, gain
+                if 2 * gain > changed:  # another one hardly puts more cells right
+                    break
+        self._by = best or self._by
+        return best
 
 
 def is_simple(row: Row) -> bool:

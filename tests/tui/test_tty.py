@@ -241,7 +241,7 @@ def test_partial_repaints_make_the_same_picture_as_a_whole_one():
     """After a sweep's worth of cell-wise repaints the terminal shows what a fresh drawing of it shows."""
     terminal = Terminal(PACE="0.05")
     assert terminal.read(60, until=b"nvme5n1")
-    terminal.read(4)
+    read_until_quiet(terminal)
     swept = terminal.screen()
     terminal.resize(30, 100, lambda: b"\x1b[30;" in terminal.seen)  # a resize draws everything again
     terminal.resize(24, 80, lambda: swept[1:-1] == terminal.screen()[1:-1])
