@@ -182,7 +182,7 @@ class HeatmapState:
         fullest = max((max(one) for one in made if one), default=1)
         before = found.full if (found.step, found.per) == (cells.step, cells.per) else 0
         found.step, found.per, found.full = cells.step, cells.per, scales.last_step(fullest, before)
-        if tail is not None:  # by whole rows: each other style draws every column again
+        if tail is not None and cells.per == 1:  # by whole rows: each other style draws every column again
             tail = cells.low + max(-(-(tail - cells.low) // cells.step), 0) * cells.step
         return MapStyle(scale, found.full, max(1, width // timeline.slots), ink, limit, self.now, tail)
 
