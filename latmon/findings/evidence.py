@@ -18,7 +18,7 @@ from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, merged
 from latmon.findings.rule import Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
-from latmon.model.frame import OPS, UNACCOUNTED, Device, Limit, Outlier, Series, SoftirqRuns
+from latmon.model.frame import OPS, UNACCOUNTED, Device, Limit, Series, SoftirqRuns
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import Depths, bucket_middle
 from latmon.model.stages import ABOVE_DRIVER
@@ -135,10 +135,30 @@ def raised_by(runs: SoftirqRuns) -> str:
     return _RAISERS.get(most_frequent(runs.raised_in.items()), "")
 
 
-def ran_instead(outliers: Iterable[Outlier]) -> str:
-    """Return the thread that ran instead of ksoftirqd in the longest wait that names one, as comm (prio N)."""
-    waits = [wait for one in outliers for wait in one.waits if wait.stage == "softirq" and wait.instead]
-    return max(waits, key=lambda wait: wait.delay_us).instead if waits else ""
+class Dominant(NamedTuple):
+    """The label of the dominant thread, and its weight."""
+
+    label: str = ""
+    weight: int = 0
+
+
+def dominant(labels: Mapping[str, int]) -> Dominant:
+    """Return the thread with the greatest weight over all of its labels, as its own heaviest label.
+
+    A label is `comm (prio N)`, and a thread's priority may change from wait to wait (a time-sharing class, a boost).
+    """
+    names = Counter[str]()
+    for label, weight in labels.items():
+        names[_comm(label)] += weight
+    if not names:
+        return Dominant()
+    name = max(names, key=lambda one: (names[one], one))
+    own = [label for label in labels if _comm(label) == name]
+    return Dominant(max(own, key=lambda one: (labels[one], one)), names[name])
+
+
+def _comm(label: str) -> str:
+    return label.rpartition(" (prio ")[0] or label
 
 
 def raise_stacks(vector: str) -> str:

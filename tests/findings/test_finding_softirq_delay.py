@@ -42,6 +42,19 @@ def test_an_outlier_s_own_wait_names_the_hog():
     assert one.summary.endswith("on CPU 1: other (prio 10) ran there instead of ksoftirqd")
 
 
+def test_waits_on_that_cpu_are_added_up_by_thread():
+    """Eight waits of 19 ms behind one thread, one of 40 ms behind another; and more of them on another CPU."""
+    waits = [(1, 19_000, "busy (prio 39)")] * 7 + [(1, 19_000, "busy (prio 40)"), (1, 40_000, "chronyd (prio 120)")]
+    waits += [(0, 90_000, "chronyd (prio 120)")] * 2
+    rows = tuple(
+        Outlier(1.0, BEGIN_S * S, "sda", "read", us + 100, {"softirq": us}, waits=(wait,))
+        for cpu, us, instead in waits
+        for wait in (Wait("softirq", f"ksoftirqd/{cpu}", 16 + cpu, 120, BEGIN_S * S, us, instead),)
+    )
+    (one,) = delayed(outliers=rows)
+    assert one.summary.endswith("on CPU 1: busy (prio 39) ran there instead of ksoftirqd")
+
+
 def test_half_a_second_is_critical():
     assert [one.severity for one in delayed(us=500_000)] == ["critical"]
 

@@ -12,10 +12,10 @@ I/Os as any other.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from latmon.findings.evidence import SlowIos, blocks_with, count_from, serves, slow_ios
+from latmon.findings.evidence import SlowIos, blocks_with, count_from, dominant, serves, slow_ios
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     CRITICAL,
@@ -88,7 +88,7 @@ def by_name(facts: Facts, device: str, delay_us: float) -> CompletionThread | No
         return None
     thread = one.thread
     priority = thread.priority if thread.priority >= 0 else None
-    longest_us, instead = one.delay.max_bound or 0, _dominant(one.instead).label
+    longest_us, instead = one.delay.max_bound or 0, dominant(one.instead).label
     return CompletionThread(thread.pid, thread.comm, priority, longest_us, instead, one)
 
 
@@ -98,7 +98,7 @@ def _of_waits(waits: list[Wait], facts: Facts) -> CompletionThread:
     labels = Counter[str]()
     for wait in waits:
         labels[wait.instead] += wait.delay_us
-    by = _dominant({label: us for label, us in labels.items() if label})
+    by = dominant({label: us for label, us in labels.items() if label})
     known = (longest.priority, wakeups.thread.priority if wakeups else -1)
     priority = next((one for one in known if one >= 0), None)
     return CompletionThread(
@@ -106,37 +106,11 @@ def _of_waits(waits: list[Wait], facts: Facts) -> CompletionThread:
         longest.thread,
         priority,
         longest.delay_us,
-        by.label or (_dominant(wakeups.instead).label if wakeups else ""),
+        by.label or (dominant(wakeups.instead).label if wakeups else ""),
         wakeups,
         by.weight,
         labels.total(),
     )
-
-
-class _Dominant(NamedTuple):
-    """The label of the dominant thread, and its weight."""
-
-    label: str = ""
-    weight: int = 0
-
-
-def _dominant(labels: Mapping[str, int]) -> _Dominant:
-    """Return the thread with the greatest weight over all of its labels, as its own heaviest label.
-
-    A label is `comm (prio N)`, and a thread's priority may change from wait to wait (a time-sharing class, a boost).
-    """
-    names = Counter[str]()
-    for label, weight in labels.items():
-        names[_comm(label)] += weight
-    if not names:
-        return _Dominant()
-    name = max(names, key=lambda one: (names[one], one))
-    own = [label for label in labels if _comm(label) == name]
-    return _Dominant(max(own, key=lambda one: (labels[one], one)), names[name])
-
-
-def _comm(label: str) -> str:
-    return label.rpartition(" (prio ")[0] or label
 
 
 ID = "completion-wakeup"

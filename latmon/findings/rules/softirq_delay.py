@@ -7,6 +7,7 @@ explains this one. A device that completes in the hard interrupt has no such sta
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -71,13 +72,20 @@ def _vector(facts: Facts, device: str) -> _SlowVector | None:
         return None
     name, runs = found
     cpu = evidence.slowest_cpu(facts, name)
-    return _SlowVector(name, runs, cpu, evidence.ran_instead(facts.outliers(device)) or _instead(facts, cpu))
+    return _SlowVector(name, runs, cpu, _instead(facts, device, cpu))
 
 
-def _instead(facts: Facts, cpu: int | None) -> str:
-    """Return the thread that ran instead of that CPU's ksoftirqd most often, by its wake-ups."""
-    late = [one for one in facts.wakeups if one.thread.comm == f"{_KSOFTIRQD}{cpu}"]
-    return evidence.most_frequent((name, n) for one in late for name, n in one.instead.items())
+def _instead(facts: Facts, device: str, cpu: int | None) -> str:
+    """Return the thread that ran instead of that CPU's ksoftirqd for most of the outliers' waits, else most often."""
+    thread = f"{_KSOFTIRQD}{cpu}"
+    waits, late = Counter[str](), Counter[str]()
+    for wait in (wait for one in facts.outliers(device) for wait in one.waits):
+        if wait.thread == thread and wait.instead:
+            waits[wait.instead] += wait.delay_us
+    for one in facts.wakeups:
+        if one.thread.comm == thread:
+            late.update(one.instead)
+    return evidence.dominant(waits or late).label
 
 
 def _finding(facts: Facts, found: SlowIos, limits: Thresholds) -> Finding:
