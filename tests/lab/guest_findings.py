@@ -4,20 +4,24 @@
 
 Runs with the guest's own Python, like guest_stages.py beside it. The recording is beside the result, which records when
 each load and each effect began and ended; who asked cuts it there. One recording, because to start the probes takes an
-emulated guest minutes.
+emulated guest minutes. Some effects are harmless twins of others: no rule should name them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import fcntl
 import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -40,8 +44,10 @@ INTERVAL = "2s"
 """Fewer frames are less work for an emulated CPU."""
 POLL_S = 3.0
 """To read a recording takes an emulated CPU a while, which the probes need."""
-BUSY_S, FREE_S = 0.4, 0.1
-"""A hog's: what it holds up takes longer than the disk does."""
+BUSY_S, FREE_S, OTHER_S = 0.4, 0.1, 0.7
+"""A hog's: what it holds up takes longer than the disk does. The other process has the longest waits, the hog most."""
+BELOW_THREADS, BELOW_HOGS = 40, 30
+"""The interrupt threads have 50."""
 DRIVER = Path("/sys/bus/pseudo/drivers/scsi_debug")
 COUNTED = Path("/proc/sys/kernel/bpf_stats_enabled")
 """On from the beginning: to switch it the kernel patches its code, into which emulated CPUs run (guests.py)."""
@@ -54,16 +60,30 @@ QUICK_MS = 10
 PEERS = 6
 DELAYED_MS, SLOW_MS, SLOW_ONE = 28, 240, 3
 """dm-delay's, by the kernel's tick of 4 ms."""
+RARE_AT, RARE = 40_960, 2_048
+"""Begin and length of a slow part of a volume in sectors: 2.1 % of the 48 MiB that fio reads at random."""
 HELD = 3
 TIMEOUT_S = 600
 """No error handler comes in between."""
 HOST_BUSY = 0x8000
-EVERY = 2
-"""Of scsi_debug's commands the host takes every second one only at the next try."""
+REFUSED_MS = 20
+"""What a command takes of a host that refuses some. To be sent again takes about 35 ms."""
+EVERY = {"requeues": 2, "some_requeues": 4, "few_requeues": 16}
+"""Of scsi_debug's commands the host takes every so many only at the next try."""
+RING_IODEPTH = 32
+"""Its ring has 32 descriptors, and no indirect ones: 16 tags, and room for ten reads, which need three each."""
+HANDLER_MS = 2
+"""The slow handler's; the disk takes 4 ms."""
+IDLE_READS = 3
+ADMIN_COMMAND = 0xC0484E41  # NVME_IOCTL_ADMIN_CMD, linux/nvme_ioctl.h
+GET_FEATURES, NUMBER_OF_QUEUES = 0x0A, 7
+ADMIN_S = 0.02
+"""Between two commands of a program that monitors the disk's controller."""
 ABOVE_HOGS, ABOVE_ALL = 70, 80
 """The hogs have 60: the load and the measurement don't wait for them, only what completes I/Os does."""
 
-Switch = Callable[[], contextlib.AbstractContextManager[object]]
+Switch = Callable[[], contextlib.AbstractContextManager[Told | None]]
+"""It may yield what is known of the effect, complete at its end."""
 
 
 class Load:
@@ -98,6 +118,10 @@ class Load:
         self._process.kill()
         self._process.wait()
 
+    def lower(self, fifo: int) -> None:
+        """Give all of its threads that real-time priority."""
+        run("chrt", "--all-tasks", "--fifo", "--pid", str(fifo), str(self._process.pid))
+
 
 def urgent() -> None:
     """The measurement doesn't wait for hogs; its start can't go before the kernel's own threads, which it needs."""
@@ -124,9 +148,10 @@ def made(load: Load) -> dict[str, Told]:
             time.sleep(REST_S)
             effect_us = now_us()
             say(f"{name} begins")
-            with effect():
+            with effect() as known:
                 time.sleep(SICK_S)
                 reported[name] = {"devices": load.sick, "calm_us": calm, "sick_us": [effect_us, now_us()]}
+            reported[name]["known"] = known
     return reported
 
 
@@ -174,17 +199,9 @@ def depth() -> Load:
 
 
 def disk() -> Load:
-    """A SCSI host that is busy for every second command, then a disk that never answers a few reads."""
+    """A disk that never answers a few reads."""
     load = Load(debug_disk(), iodepth=1)
     pace(QUICK_MS)
-
-    @contextlib.contextmanager
-    def requeues() -> Iterator[None]:
-        (DRIVER / "every_nth").write_text(str(EVERY))
-        (DRIVER / "opts").write_text(hex(HOST_BUSY))
-        yield
-        (DRIVER / "opts").write_text("0")
-        (DRIVER / "every_nth").write_text("0")
 
     @contextlib.contextmanager
     def starved() -> Iterator[None]:
@@ -193,33 +210,149 @@ def disk() -> Load:
         faults.write_text(f"0 -{HELD} 0x28\n")  # READ(10): so many are never answered
         yield
 
-    load.effects.update(requeues=requeues, starved=starved)
+    load.effects["starved"] = starved
+    return load
+
+
+def refusals() -> Load:
+    """A SCSI host that is busy for some of the commands."""
+    load = Load(debug_disk(), iodepth=1)
+    pace(REFUSED_MS)
+
+    @contextlib.contextmanager
+    def busy(every: int) -> Iterator[None]:
+        (DRIVER / "every_nth").write_text(str(every))
+        (DRIVER / "opts").write_text(hex(HOST_BUSY))
+        yield
+        (DRIVER / "opts").write_text("0")
+        (DRIVER / "every_nth").write_text("0")
+
+    load.effects |= {name: functools.partial(busy, every) for name, every in EVERY.items()}
+    return load
+
+
+def ring() -> Load:
+    """A virtio disk that is sent one read at a time, then more than its ring has room for."""
+    (name,) = (disk for disk in disks() if disk.startswith("vd"))
+    load, many = Load(name, iodepth=1), Load(name, iodepth=RING_IODEPTH)
+
+    @contextlib.contextmanager
+    def full_ring() -> Iterator[None]:
+        load.end()
+        with many.on():
+            yield
+
+    load.effects["full_ring"] = full_ring
     return load
 
 
 def peers() -> Load:
-    """Six disks alike; what is below one of them waits longer."""
+    """Six disks alike; what is below one of them waits longer: for all reads, for some, and for some on all of them."""
     run("modprobe", "null_blk", f"nr_devices={PEERS}", "gb=1")
     run("modprobe", "dm_delay")
     run("modprobe", "loop")
-    tables = [f"0 131072 delay /dev/nullb{number} 0" for number in range(PEERS)]
     loops = []
-    for number, table in enumerate(tables):
-        mapped(f"v{number}", f"{table} {DELAYED_MS}")
+    for number in range(PEERS):
+        mapped(f"v{number}", delayed(number, DELAYED_MS))
         loops.append(run("losetup", "--find", "--show", "--direct-io=on", f"/dev/mapper/v{number}").strip())
     load = Load(*(Path(one).name for one in loops), iodepth=1)
     load.sick = (load.names[SLOW_ONE],)
 
     @contextlib.contextmanager
-    def slower() -> Iterator[None]:
-        volume = f"v{SLOW_ONE}"
-        run("dmsetup", "suspend", "--nolockfs", volume)
-        run("dmsetup", "load", volume, "--table", f"{tables[SLOW_ONE]} {SLOW_MS}")
-        run("dmsetup", "resume", "--noudevsync", volume)
+    def slower(table: Callable[[int], str], *numbers: int) -> Iterator[None]:
+        for number in numbers:
+            remapped(number, table(number))
+        yield
+        for number in numbers:
+            remapped(number, delayed(number, DELAYED_MS))
+
+    load.effects["peers"] = functools.partial(slower, functools.partial(delayed, ms=SLOW_MS), SLOW_ONE)
+    load.effects["rare"] = functools.partial(slower, rarely_delayed, SLOW_ONE)
+    load.effects["rare_on_all"] = functools.partial(slower, rarely_delayed, *range(PEERS))
+    return load
+
+
+def delayed(number: int, ms: int, begin: int = 0, sectors: int = 131_072) -> str:
+    """Return the line of a volume's table for a part of the disk below it."""
+    return f"{begin} {sectors} delay /dev/nullb{number} {begin} {ms}"
+
+
+def rarely_delayed(number: int) -> str:
+    """Return the table of a volume with a slow part."""
+    rest = RARE_AT + RARE
+    parts = ((0, RARE_AT, DELAYED_MS), (RARE_AT, RARE, SLOW_MS), (rest, 131_072 - rest, DELAYED_MS))
+    return "\n".join(delayed(number, ms, begin, sectors) for begin, sectors, ms in parts)
+
+
+def remapped(number: int, table: str) -> None:
+    """Give a volume another table while it is in use."""
+    volume, file = f"v{number}", WORK / "table"
+    file.write_text(table + "\n")
+    run("dmsetup", "suspend", "--nolockfs", volume)
+    run("dmsetup", "load", volume, str(file))
+    run("dmsetup", "resume", "--noudevsync", volume)
+
+
+def vector() -> Load:
+    """A strange driver's slow handler on the line of an NVMe disk: behind the disk's own handlers, then before them,
+    then with an idle disk whose controller is monitored. The guest is booted with pci=nomsi.
+
+    Another disk controller's quick handler on that line runs before the disk's at all times.
+    """
+    with_nvme("modprobe", "megaraid_sas")
+    (name,) = (disk for disk in disks() if disk.startswith("nvme"))
+    line = next(line for line in Path("/proc/interrupts").read_text().splitlines() if "nvme" in line)
+    irq = line.split(":")[0].strip()
+    load = Load(name, iodepth=1)
+
+    @contextlib.contextmanager
+    def behind() -> Iterator[None]:
+        run("insmod", "/host/slow_handler.ko", f"irq={irq}", f"us={HANDLER_MS * 1000}")
         yield
 
-    load.effects["peers"] = slower
+    @contextlib.contextmanager
+    def shared() -> Iterator[None]:
+        load.end()
+        with_nvme("true")  # the disk's handlers are the last ones now
+        load.begin()
+        yield
+        load.end()
+
+    @contextlib.contextmanager
+    def idle() -> Iterator[Told]:
+        before, over, known = reads(name), threading.Event(), Told()
+        with ThreadPoolExecutor() as pool:
+            commands = pool.submit(monitored, name, over)
+            for number in range(IDLE_READS):
+                time.sleep(1)
+                run("dd", f"if=/dev/{name}", "of=/dev/null", "bs=4096", "count=1", f"skip={number}", "iflag=direct")
+            yield known
+            over.set()
+        known |= {"admin": commands.result(), "reads": reads(name) - before}
+
+    load.effects |= {"behind": behind, "shared": shared, "idle": idle}
     return load
+
+
+def with_nvme(*words: str) -> None:
+    """Run a command while the NVMe disk's driver is away."""
+    run("modprobe", "-r", "nvme")
+    run(*words)
+    run("modprobe", "nvme")
+    if not wait_for(lambda: any(disk.startswith("nvme") for disk in disks()), 60, 0.5):
+        sys.exit("the NVMe disk did not come back")
+
+
+def monitored(name: str, over: threading.Event) -> int:
+    """Ask a disk's controller for a feature again and again, which is no I/O and ends with an interrupt; how often."""
+    command = (ctypes.c_uint32 * 18)(GET_FEATURES)  # struct nvme_admin_cmd
+    command[10] = NUMBER_OF_QUEUES
+    count = 0
+    with Path("/dev", name).open("rb", buffering=0) as device:
+        while not over.wait(ADMIN_S):
+            fcntl.ioctl(device, ADMIN_COMMAND, command)
+            count += 1
+    return count
 
 
 def threads() -> Load:
@@ -228,11 +361,22 @@ def threads() -> Load:
     name = debug_disk()
     pace(QUICK_MS)
     load = Load(*(disk for disk in disks() if disk.startswith("nvme")), name, iodepth=1, fifo=ABOVE_HOGS)
-    load.effects["hogs"] = functools.partial(hogs, BUSY_S, FREE_S)
+    load.effects["hogs"] = functools.partial(hogs, BUSY_S, FREE_S, other_s=OTHER_S)
+
+    @contextlib.contextmanager
+    def lower_hogs() -> Iterator[Told]:
+        """What completes the NVMe disk's I/Os runs before the hogs, fio doesn't."""
+        load.lower(BELOW_HOGS)
+        with hogs(BUSY_S, FREE_S, BELOW_THREADS) as used:
+            yield used
+
+    load.effects["lower_hogs"] = lower_hogs
     return load
 
 
-LOADS: dict[str, Callable[[], Load]] = {one.__name__: one for one in (ceiling, depth, disk, peers, threads)}
+LOADS: dict[str, Callable[[], Load]] = {
+    one.__name__: one for one in (ceiling, depth, disk, peers, refusals, ring, threads, vector)
+}
 
 
 def main(*words: str) -> None:

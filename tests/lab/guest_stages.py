@@ -8,6 +8,7 @@ Runs with the guest's own Python, like guest_counts.py beside it.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -33,8 +34,11 @@ ON_DEMAND_S = 330.0
 WORK = Path("/tmp/latmon-lab")
 DELAY_MS = 25
 HANDLER_US = 20
-HOG = "hog"
+BURSTS = WORK / "bursts"
+HOG, OTHER = "hog", "archiver"
 HOG_PRIORITY = 60
+"""Above the interrupt threads (50) and below the measurement."""
+TURNS = 8
 Told = dict[str, Any]
 
 
@@ -114,32 +118,62 @@ def threads() -> Told:
     return traced(**on_every_disk())
 
 
-def hog(cpu: int, busy_s: float, rest_s: float) -> None:
-    """Doesn't let go of its CPU for a while, above the interrupt threads and below the measurement.
+def _named(name: str) -> None:
+    Path("/proc/self/comm").write_text(name)
 
+
+def _use_cpu(name: str, seconds: float) -> None:
+    """Loop for so long, then append the time to the list of bursts."""
+    begun = time.monotonic()
+    while time.monotonic() < begun + seconds:
+        pass
+    with BURSTS.open("a") as bursts:
+        bursts.write(f"{name} {time.monotonic() - begun:.3f}\n")
+
+
+def hog(cpu: int, busy_s: float, rest_s: float, priority: float, other_s: float) -> None:
+    """Use a CPU for a while, then rest, at a real-time priority.
+
+    With `other_s`, another process uses it in one of TURNS turns, and for so long.
     Not all the time: since 6.12 the kernel lets a real-time thread starve the ones below it for good.
     """
-    Path("/proc/self/comm").write_text(HOG)
     os.sched_setaffinity(0, {cpu})
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(HOG_PRIORITY))
-    while True:
-        until = time.monotonic() + busy_s
-        while time.monotonic() < until:
-            pass
-        time.sleep(rest_s)
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(int(priority)))
+    turns, its_turn = os.pipe()
+    if other_s and not os.fork():
+        os.close(its_turn)
+        _named(OTHER)
+        while os.read(turns, 1):
+            _use_cpu(OTHER, other_s)
+        os._exit(0)
+    _named(HOG)
+    for turn in itertools.count(1):
+        if other_s and turn % TURNS == 0:
+            os.write(its_turn, b".")
+            time.sleep(other_s + rest_s)  # once: this process must not be the last one on the CPU
+        else:
+            _use_cpu(HOG, busy_s)
+            time.sleep(rest_s)
 
 
 @contextlib.contextmanager
-def hogs(busy_s: float = 0.04, rest_s: float = 0.01) -> Iterator[None]:
-    """One on each CPU."""
-    times = (str(busy_s), str(rest_s))
-    processes = [subprocess.Popen([sys.executable, __file__, HOG, str(cpu), *times]) for cpu in os.sched_getaffinity(0)]
+def hogs(
+    busy_s: float = 0.04, rest_s: float = 0.01, priority: int = HOG_PRIORITY, other_s: float = 0.0
+) -> Iterator[Told]:
+    """One on each CPU; at the end the seconds that each program used a CPU are in what it yields."""
+    words = [str(one) for one in (busy_s, rest_s, priority, other_s)]
+    BURSTS.write_text("")
+    processes = [subprocess.Popen([sys.executable, __file__, HOG, str(cpu), *words]) for cpu in os.sched_getaffinity(0)]
+    used: Told = {}
     try:
-        yield
+        yield used
     finally:
         for process in processes:
             process.kill()
             process.wait()
+    for line in BURSTS.read_text().splitlines():
+        name, seconds = line.split()
+        used[name] = used.get(name, 0.0) + float(seconds)
 
 
 def pressed() -> Told:

@@ -29,6 +29,20 @@ EMULATORS_FAULT = "Oops: int3"
 """Emulated CPUs now and then run into the breakpoint by which the kernel patches its own code while they run it."""
 
 
+HANDLERS = (
+    "-device megasas,id=h9,addr=0xa -device scsi-hd,bus=h9.0,drive=d9 "
+    "-drive driver=null-co,read-zeroes=on,size=1G,if=none,id=d9"
+)
+"""A disk controller 4 slots behind that of the first `--disk`, so on its line where there are no MSIs."""
+
+
+def build_slow_handler(directory):
+    """Build slow_handler.ko there, which the guest sees as /host; return the error, empty if there is none."""
+    words = ["sh", CHECKOUT / "tests/lab/build-module", "trixie", CHECKOUT / "tests/lab/slow_handler", directory]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return done.stderr[-300:] if done.returncode else ""
+
+
 def stage(directory):
     """What the guest sees of us, and what we need: PyYAML, pure Python where it has to be, and psutil, whose wheels
     are for any Python 3."""

@@ -5,11 +5,10 @@ Everything is emulated, slowly: shares, ratios, names and milliseconds are asser
 
 import os
 import shutil
-import subprocess
 from itertools import takewhile
 
 import pytest
-from guests import CHECKOUT, run
+from guests import HANDLERS, build_slow_handler, run
 
 DELAY_MS = 25
 TRACED = ("queue", "requeue", "hba", "irq", "softirq", "completion", "unaccounted")
@@ -156,22 +155,9 @@ def test_hogs_keep_threads_from_their_cpus(tmp_path):
     assert any("hog (prio 39)" in one["instead"] for one in woken), woken[:3]
 
 
-HANDLERS = (
-    "-device megasas,id=h9,addr=0xa -device scsi-hd,bus=h9.0,drive=d9 "
-    "-drive driver=null-co,read-zeroes=on,size=1G,if=none,id=d9"
-)
-"""A fourth handler: 4 slots behind the NVMe disk's, so on its line."""
-
-
 def test_a_stranger_on_the_vector_is_named(tmp_path):
-    module = subprocess.run(
-        ["sh", CHECKOUT / "tests/lab/build-module", "trixie", CHECKOUT / "tests/lab/slow_handler", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if module.returncode:
-        pytest.skip(f"the module can't be built: {module.stderr[-300:]}")
+    if error := build_slow_handler(tmp_path):
+        pytest.skip(f"the module can't be built: {error}")
     # One CPU: with so many interrupts two emulated ones sooner or later run into code that the other is patching.
     words = ("--smp", "1", "--disk", "nvme", "--append", "pci=nomsi", "--qemu", HANDLERS)
     reported = incident(tmp_path, "shared", *words)
