@@ -67,7 +67,7 @@ TIMEOUT_S = 600
 """No error handler comes in between."""
 HOST_BUSY = 0x8000
 REFUSED_MS = 20
-"""What a command takes of a host that refuses some. To be sent again takes about 35 ms."""
+"""What a command takes of a host that refuses some. To be sent again takes 50 ms."""
 EVERY = {"requeues": 2, "some_requeues": 4, "few_requeues": 16}
 """Of scsi_debug's commands the host takes every so many only at the next try."""
 RING_IODEPTH = 32
@@ -299,7 +299,8 @@ def vector() -> Load:
 
     Another disk controller's quick handler on that line runs before the disk's at all times.
     """
-    with_nvme("modprobe", "megaraid_sas")
+    run("modprobe", "megaraid_sas")  # it shares the line only where another driver already does
+    reload_nvme()
     (name,) = (disk for disk in disks() if disk.startswith("nvme"))
     line = next(line for line in Path("/proc/interrupts").read_text().splitlines() if "nvme" in line)
     irq = line.split(":")[0].strip()
@@ -313,7 +314,7 @@ def vector() -> Load:
     @contextlib.contextmanager
     def shared() -> Iterator[None]:
         load.end()
-        with_nvme("true")  # the disk's handlers are the last ones now
+        reload_nvme()  # the disk's handlers are the last ones now
         load.begin()
         yield
         load.end()
@@ -334,10 +335,9 @@ def vector() -> Load:
     return load
 
 
-def with_nvme(*words: str) -> None:
-    """Run a command while the NVMe disk's driver is away."""
+def reload_nvme() -> None:
+    """Remove the NVMe disk's handlers and add them behind the others of the line."""
     run("modprobe", "-r", "nvme")
-    run(*words)
     run("modprobe", "nvme")
     if not wait_for(lambda: any(disk.startswith("nvme") for disk in disks()), 60, 0.5):
         sys.exit("the NVMe disk did not come back")
