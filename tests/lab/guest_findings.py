@@ -36,7 +36,8 @@ from workload import Capture, now_us  # noqa: E402
 
 WORK = Path("/tmp/latmon-lab")
 CALM_S = 32.0
-REST_S = 6.0
+REST_S = 10.0
+"""What is known of an effect's last I/Os comes some seconds later."""
 SICK_S = 66.0
 """A rule has 60 s to see it; bpftrace is some seconds behind in an emulated guest."""
 BEHIND_S = 3.0
@@ -79,8 +80,10 @@ ADMIN_COMMAND = 0xC0484E41  # NVME_IOCTL_ADMIN_CMD, linux/nvme_ioctl.h
 GET_FEATURES, NUMBER_OF_QUEUES = 0x0A, 7
 ADMIN_S = 0.02
 """Between two commands of a program that monitors the disk's controller."""
-ABOVE_HOGS, ABOVE_ALL = 70, 80
-"""The hogs have 60: the load and the measurement don't wait for them, only what completes I/Os does."""
+ABOVE_HOGS = 70
+"""The hogs have 60: the load doesn't wait for them, only what completes I/Os does."""
+LOADED_CPU, MEASURING_CPU = 0, 1
+"""An emulated CPU that measures is busy for half a second at a time, which would delay interrupt threads, too."""
 
 Switch = Callable[[], contextlib.AbstractContextManager[Told | None]]
 """It may yield what is known of the effect, complete at its end."""
@@ -98,7 +101,8 @@ class Load:
         words = ["fio", "--thread", *(f"--{name}={value}" for name, value in options.items())]
         for name in names:
             words += [f"--name={name}", f"--filename=/dev/{name}"]
-        self._words = [*(("chrt", "--fifo", str(fifo)) if fifo else ()), *words]
+        urgent = ("taskset", "--cpu-list", str(LOADED_CPU), "chrt", "--fifo", str(fifo)) if fifo else ()
+        self._words = [*urgent, *words]
 
     @contextlib.contextmanager
     def on(self) -> Iterator[None]:
@@ -123,12 +127,12 @@ class Load:
         run("chrt", "--all-tasks", "--fifo", "--pid", str(fifo), str(self._process.pid))
 
 
-def urgent() -> None:
-    """The measurement doesn't wait for hogs; its start can't go before the kernel's own threads, which it needs."""
+def apart() -> None:
+    """Move the measurement to a CPU of its own, where it neither waits for hogs nor delays what the load waits for."""
     mine = psutil.Process(os.getpid())
     for process in (mine, *mine.children(recursive=True)):
         for thread in process.threads():
-            os.sched_setscheduler(thread.id, os.SCHED_FIFO, os.sched_param(ABOVE_ALL))
+            os.sched_setaffinity(thread.id, {MEASURING_CPU})
 
 
 def say(what: str) -> None:
@@ -361,13 +365,13 @@ def threads() -> Load:
     name = debug_disk()
     pace(QUICK_MS)
     load = Load(*(disk for disk in disks() if disk.startswith("nvme")), name, iodepth=1, fifo=ABOVE_HOGS)
-    load.effects["hogs"] = functools.partial(hogs, BUSY_S, FREE_S, other_s=OTHER_S)
+    load.effects["hogs"] = functools.partial(hogs, BUSY_S, FREE_S, other_s=OTHER_S, cpus={LOADED_CPU})
 
     @contextlib.contextmanager
     def lower_hogs() -> Iterator[Told]:
         """What completes the NVMe disk's I/Os runs before the hogs, fio doesn't."""
         load.lower(BELOW_HOGS)
-        with hogs(BUSY_S, FREE_S, BELOW_THREADS) as used:
+        with hogs(BUSY_S, FREE_S, BELOW_THREADS, cpus={LOADED_CPU}) as used:
             yield used
 
     load.effects["lower_hogs"] = lower_hogs
@@ -392,7 +396,7 @@ def main(*words: str) -> None:
             sys.exit(f"no stages were traced within {ON_DEMAND_S:.0f} s: {capture.stop()} {capture.stderr}")
         say("stages are traced")
         if any(load.fifo for load in loads):
-            urgent()
+            apart()
         reported = {effect: one for load in loads for effect, one in made(load).items()}
         time.sleep(BEHIND_S)
         code, stderr = capture.stop(), capture.stderr

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,12 +158,18 @@ def hog(cpu: int, busy_s: float, rest_s: float, priority: float, other_s: float)
 
 @contextlib.contextmanager
 def hogs(
-    busy_s: float = 0.04, rest_s: float = 0.01, priority: int = HOG_PRIORITY, other_s: float = 0.0
+    busy_s: float = 0.04,
+    rest_s: float = 0.01,
+    priority: int = HOG_PRIORITY,
+    other_s: float = 0.0,
+    cpus: Collection[int] = (),
 ) -> Iterator[Told]:
-    """One on each CPU; at the end the seconds that each program used a CPU are in what it yields."""
+    """One on each CPU, or on these; at the end the seconds that each program used a CPU are in what it yields."""
     words = [str(one) for one in (busy_s, rest_s, priority, other_s)]
     BURSTS.write_text("")
-    processes = [subprocess.Popen([sys.executable, __file__, HOG, str(cpu), *words]) for cpu in os.sched_getaffinity(0)]
+    processes = [
+        subprocess.Popen([sys.executable, __file__, HOG, str(cpu), *words]) for cpu in cpus or os.sched_getaffinity(0)
+    ]
     used: Told = {}
     try:
         yield used
