@@ -9,6 +9,9 @@ interrupt the event loop, and stay when the loop has ended. `TerminalDriver` doe
 
 It also writes a picture without a look at the link: the kernel and ssh store some 20 kB of a slow one, half a minute at
 9,600 baud, in which no key has an effect. `Link` knows when a picture has arrived.
+
+It applies every report of a new size, also one of 99999 columns, which it lays out for minutes. After a report of 0 a
+click is a division by zero, which ends the thread that reads keys. `SizedParser` drops such reports.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import termios
 import threading
 import time
 import tty
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType, MappingProxyType
@@ -30,10 +33,11 @@ from typing import Any
 from rich.color import ColorSystem
 from rich.console import Console
 from textual._compositor import CompositorUpdate
+from textual._xterm_parser import XTermParser
 from textual.app import App, ScreenStackError
 from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import CursorPosition
+from textual.events import CursorPosition, Resize
 from textual.message import Message
 
 from latmon.support.errors import EXIT_DONE
@@ -188,6 +192,27 @@ def _lenient_decoder(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
 
 # A byte that is not UTF-8 would end the thread that reads keys, and the screen without a word.
 linux_driver.getincrementaldecoder = _lenient_decoder  # type: ignore[assignment, attr-defined]
+MOST_CELLS = 1000
+"""Columns and lines of the largest terminal: one of 8K with a font of 8x8 pixels has 960 columns."""
+
+
+class SizedParser(XTermParser):
+    """Textual's parser of input, which reports only sizes that a terminal can have."""
+
+    def feed(self, data: str) -> Iterable[Message]:
+        """Yield the messages of the input. A size in pixels is used for the mouse only where it is known."""
+        known = self.terminal_size, self.terminal_pixel_size, self.mouse_pixels
+        for message in super().feed(data):
+            if isinstance(message, Resize):
+                if not all(0 < cells <= MOST_CELLS for cells in message.size):
+                    self.terminal_size, self.terminal_pixel_size, self.mouse_pixels = known
+                    continue
+                self.mouse_pixels = bool(message.pixel_size)  # 0x0 is unknown
+                known = self.terminal_size, self.terminal_pixel_size, self.mouse_pixels
+            yield message
+
+
+linux_driver.XTermParser = SizedParser  # type: ignore[attr-defined]
 
 
 _ASK = "\x1b[6n"

@@ -1,8 +1,9 @@
-"""The colour depth by the environment, and pictures no faster than the link takes them."""
+"""The colour depth by the environment, pictures no faster than the link takes them, and the sizes that a terminal reports."""
 
 import pytest
+from textual.events import MouseDown, Resize
 
-from latmon.tui.terminal import Link, colour_depth, moves_cells
+from latmon.tui.terminal import Link, SizedParser, colour_depth, moves_cells
 
 TERMINFO = {
     "screen": 8,
@@ -144,3 +145,25 @@ def test_a_link_that_gets_faster_gets_whole_pictures_again():
     wire.after(0.02)
     wire.link.answered()
     assert wire.link.most is None
+
+
+CLICK = "\x1b[<0;41;13M"
+
+
+@pytest.mark.parametrize(
+    ("reports", "sizes", "x"),
+    [
+        ("48;24;80;480;800t", [(80, 24)], 4),  # the place is in pixels
+        ("48;24;80;0;0t", [(80, 24)], 40),
+        ("48;1000;1000;0;0t", [(1000, 1000)], 40),
+        ("48;99999;99999;9;9t", [], 40),
+        ("48;0;0;0;0t", [], 40),
+        ("48;0;80;480;800t", [], 40),
+        ("48;24;80;480;800t 48;24;1001;1;1t", [(80, 24)], 4),
+    ],
+)
+def test_a_size_that_no_terminal_has_changes_nothing(reports, sizes, x):
+    parser = SizedParser()
+    found = [one for report in reports.split() for one in parser.feed(f"\x1b[{report}")]
+    assert [tuple(one.size) for one in found if isinstance(one, Resize)] == sizes
+    assert [one.x for one in parser.feed(CLICK) if isinstance(one, MouseDown)] == [x]

@@ -218,6 +218,24 @@ def test_bytes_that_are_no_text_do_not_end_the_screen():
     assert terminal.end()[0] == 0
 
 
+SIZES = (b"99999;99999;0;0", b"0;0;0;0", b"24;99999;480;800", b"24;80;0;0")
+"""Reports of a new size (lines, columns, both in pixels) that no terminal has; the last one's pixels are not known."""
+
+
+def test_sizes_that_no_terminal_has_are_left_out():
+    terminal = Terminal()
+    assert terminal.read(60, until=b"nvme5n1")
+    for size in SIZES:
+        terminal.write(b"\x1b[48;" + size + b"t")
+        terminal.write(b"\x1b[<0;5;4M\x1b[<0;5;4m")  # a click divides by the size
+    terminal.seen = b""
+    terminal.write(b"6")
+    assert terminal.read(60, until=b"evaluated"), terminal.seen[-2000:]
+    assert re.search(rb"\x1b\[2[5-9];", terminal.seen) is None, "it draws below the last line"
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0
+
+
 def read_all(terminals, seconds):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
