@@ -174,6 +174,11 @@ class OnDemandLog(EntryLog[OnDemandValues]):
         self._outliers.clear()
         self.keys.clear()
 
+    @property
+    def cut_us(self) -> int:
+        """Return the end of the oldest frame with outliers, where older ones may have been dropped; else 0."""
+        return self._outliers[0][0] if len(self._outliers) == self._outliers.maxlen else 0
+
     def outliers(self, after_us: int, until_us: int) -> tuple[Outlier, ...]:
         """Return the outliers of frames that end in (after_us, until_us], oldest first."""
         return tuple(one for stamp, one in self._outliers if after_us < stamp <= until_us)

@@ -9,7 +9,8 @@ from frames import ODD, ORIGIN, PROCFS, SECOND, Commands, Source, frame, host, o
 from test_app import make, painted, screen, settled
 
 from latmon.capture.backend import Options
-from latmon.model.frame import Traced
+from latmon.model.frame import Flow, Health, Outstanding, Traced
+from latmon.model.inflight import InFlight, StillInFlight
 from latmon.tui.app import SourceEnded, traced_devices
 from latmon.tui.commands import STEPS
 from latmon.tui.keys import ACTIONS, foot, sections, works
@@ -312,6 +313,48 @@ def test_a_region_is_marked_and_its_outliers_shown(size):
     assert "region" in press(made, "leave", size=size)
     press(made, "leave", "leave", size=size)
     assert made.selection.context == "overview"
+
+
+def test_the_outliers_of_a_region_are_about_its_device_alone():
+    """Neither the threshold nor the I/Os in flight of another device; what the rate limit left out is its own."""
+    other = "nvme0n1"
+    thresholds = {**FRAMES[0].thresholds_us, ODD: 70_000}
+    frames = [replace(one, thresholds_us=thresholds) for one in FRAMES[:40]]
+    last = frames[-1]
+    stuck = StillInFlight((InFlight(ODD, "write", last.mono_us - 20 * SECOND),), at_us=last.mono_us)
+    frames[-1] = replace(last, in_flight=stuck, outstanding={ODD: Outstanding(0, 1)})
+    made = scene(frames, Selection(selected=other))
+    output = " ".join(press(made, "zoom", "mark", "gather", size=(160, 50)).split())
+    assert f"{other}: no I/O above 1 ms completed in the last 60 s" in output
+    assert "in flight: 3" not in output
+    slow = replace(last.outliers[0], device=other)
+    frames[-1] = replace(frames[-1], outliers=(slow,), above={Flow(other, "write"): 1}, health=Health(suppressed=9))
+    made = scene(frames, Selection(selected=other))
+    output = " ".join(press(made, "zoom", "mark", *["grow_up:1"] * 40, "gather").split())
+    assert "1 logged" in output
+    assert "rate limit" not in output
+
+
+def test_an_opened_outlier_keeps_its_neighbours_when_the_window_has_moved_on():
+    frames = [replace(one, outliers=()) for one in FRAMES]
+    slow = FRAMES[4].outliers[0]
+    frames[4] = replace(frames[4], outliers=(slow, replace(slow, device="nvme0n1")))
+
+    def flat(made):
+        return " ".join(text(made).split())
+
+    made = scene(frames[:10], Selection(window_us=15 * SECOND, outlier=slow, screen="outliers", opened=True))
+    assert "1 other on nvme0n1 at the same time" in text(made)
+    for one in frames[10:]:
+        made.append(one)
+    assert not made.history.on_demand.outliers
+    assert "1 other on nvme0n1 at the same time" in text(made)
+    alone = scene(
+        [*frames[:4], replace(frames[4], outliers=(slow,))], Selection(outlier=slow, screen="outliers", opened=True)
+    )
+    assert "no other outlier of any device at the same time; the rate limit left out 5 in this window" in flat(alone)
+    later = scene(FRAMES[20:22], Selection(outlier=slow, screen="outliers", opened=True))
+    assert "no other outlier of any device at the same time; older ones are not in memory" in flat(later)
 
 
 def test_the_newest_column_goes_on_filling_in_the_region():

@@ -321,6 +321,11 @@ def test_neighbours_overlap_on_any_device_of_the_host():
     assert "1 other on sdd at the same time" in text(alone)
 
 
+def test_without_neighbours_it_says_why_there_may_be_some():
+    lines = text(waterfall(outlier(0), 80, 30, RAMP, unknown="older ones are not in memory"))
+    assert "no other outlier of any device at the same time; older ones are not in memory" in lines
+
+
 def test_neighbours_that_share_something_come_before_others():
     others = [outlier(1, sector=i, device="sdx", waits=(), cpu_complete=5) for i in range(100)]
     near = neighbours(outlier(0), [*others, outlier(2, device="sdd"), outlier(2)])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from latmon.support.units import UNKNOWN, duration, part, spelled, whole, with_u
 from latmon.views.bars import BAR, THIN, legend, letter_role, role, short, stacked
 from latmon.views.context import ViewState, no_rows
 from latmon.views.heatmap import Ink
+from latmon.views.history import History
 from latmon.views.lines import (
     BLANK,
     TIME,
@@ -339,17 +340,18 @@ def waterfall(
     *,
     repeats: int = 1,
     near: Sequence[Outlier] = (),
+    unknown: str = "",
     top: int = 0,
     recorded: bool = False,
     p50_us: int | None = None,
 ) -> list[Line]:
     """Return an I/O's facts, its stages to scale, short ones enlarged, waiting threads, and the outliers around it.
 
-    `repeats`: number of I/Os in the row; `near`: neighbours in time; `top`: first line; `recorded`: of a recording;
-    `p50_us`: that of its device.
+    `repeats`: number of I/Os in the row; `near`: neighbours in time; `unknown`: why some of them may not be known;
+    `top`: first line; `recorded`: of a recording; `p50_us`: that of its device.
     """
     above = [*_headlines(one, repeats, width, p50_us), BLANK]
-    beside = [BLANK, *_near_lines(one, near, width, ink)]
+    beside = [BLANK, *_near_lines(one, near, width, ink, unknown)]
     room = max(height - len(above) - min(len(beside), _NEAR_LINES), 0)
     several = _drawn(one, width, ink, recorded=recorded)
     drawn = next((lines for lines in several if len(lines) <= room), several[-1])
@@ -672,9 +674,10 @@ def _untraced(one: Outlier, *, recorded: bool) -> str:
     return text if recorded else f"{text}; S or --stages all traces the next ones"
 
 
-def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink) -> list[Line]:
+def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink, unknown: str) -> list[Line]:
     if not near:
-        return [(Span(" no other outlier of any device at the same time", "dim"),)]
+        sentences = ("no other outlier of any device at the same time", unknown)
+        return paragraph("; ".join(text for text in sentences if text), width, "dim")
     lines = paragraph(_near_words(one, near), width)
     begin, end = min(o.mono_us for o in (one, *near)), max(o.mono_us + o.total_us for o in (one, *near))
     room = width - _NEAR_LEFT
@@ -732,18 +735,29 @@ def _threads(one: Outlier) -> set[int]:
 def log(view: ViewState) -> Listing:
     """Return the rows as they are shown: of the filter's devices, the selected ops, and the region if there is one."""
     selection, on_demand = view.selection, view.history.on_demand
-    region = selection.region
-    names = {d.name for d in shown(view.history.store.devices.values(), selection)}
-    names &= {region.device} if region else names
+    region, names = selection.region, _devices(view)
+    above = sum(n for flow, n in on_demand.above.items() if flow.device in names and flow.op in selection.ops)
+    suppressed = on_demand.suppressed
+    if region is not None:  # of its device; the rate limit is one for all
+        is_logged = _wanted(replace(view, selection=replace(selection, region=None)), names)
+        logged = sum(one.repeats for one in view.history.folded if is_logged(one.outlier))
+        suppressed = min(suppressed, max(above - logged, 0))
     return listing(
         view.history.folded,
         order=selection.order,
-        above=sum(n for flow, n in on_demand.above.items() if flow.device in names and flow.op in selection.ops),
-        suppressed=on_demand.suppressed,
+        above=above,
+        suppressed=suppressed,
         where=_where(view),
         by_moment=region is not None,
         wanted=_wanted(view, names),
     )
+
+
+def _devices(view: ViewState) -> set[str]:
+    """Return the devices whose outliers are listed: the region's, else those that pass the filter."""
+    region = view.selection.region
+    names = {one.name for one in shown(view.history.store.devices.values(), view.selection)}
+    return names if region is None else names & {region.device}
 
 
 def outlier_position(rows: Listing, one: Outlier | None) -> int:
@@ -764,8 +778,9 @@ def outliers_panel(view: ViewState, width: int, room: int) -> list[Line]:
     at = outlier_position(rows, selection.outlier)
     if selection.opened and (selection.outlier or rows.rows):
         return _opened(view, rows, at, width, room)
+    names = _devices(view)
     why = no_outliers(
-        view.history.on_demand.thresholds_us,
+        {name: us for name, us in view.history.on_demand.thresholds_us.items() if name in names},
         length_us=selection.window_us,
         above=rows.above,
         where=rows.where,
@@ -776,10 +791,9 @@ def outliers_panel(view: ViewState, width: int, room: int) -> list[Line]:
 
 
 def _waiting(view: ViewState) -> list[Aged]:
-    """Return the I/Os in flight with an age, of the filter's devices and the selected ops."""
-    names = [device.name for device in shown(view.history.store.devices.values(), view.selection)]
+    """Return the I/Os in flight with an age, of the listed devices and the selected ops."""
     ops = view.selection.ops
-    each = (one for name in names for one in view.history.ages.of(name))
+    each = (one for name in _devices(view) for one in view.history.ages.of(name))
     return [one for one in each if one.request is None or one.request.op in ops]
 
 
@@ -788,7 +802,9 @@ def _opened(view: ViewState, rows: Listing, at: int, width: int, room: int) -> l
     row = rows.rows[at] if rows.rows else None
     one = view.selection.outlier or rows.rows[at].outlier
     repeats = row.repeats if row is not None and row.outlier == one else 1
-    near = neighbours(one, view.history.on_demand.outliers)
+    history = view.history
+    # the window may have moved on; an I/O in flight when this one began is logged when it completes
+    near = neighbours(one, history.store.on_demand.outliers(one.mono_us - 1, history.until_us))
     found = of_device(view, one.device, width) if room >= _WITH_FINDING else []
     lines = waterfall(
         one,
@@ -797,11 +813,21 @@ def _opened(view: ViewState, rows: Listing, at: int, width: int, room: int) -> l
         view.ink,
         repeats=repeats,
         near=near,
+        unknown=_unknown_neighbours(one, history),
         top=view.selection.top,
         recorded=view.recorded,
-        p50_us=view.history.window.latency(one.device, OPS).quantile(0.5),
+        p50_us=history.window.latency(one.device, OPS).quantile(0.5),
     )
     return [*lines, BLANK, *found] if found else lines
+
+
+def _unknown_neighbours(one: Outlier, history: History) -> str:
+    """Return why not all outliers at the time of this one are known; empty where they are."""
+    first, log = history.store.frames[0], history.store.on_demand
+    if one.mono_us < max(first.mono_us - first.dt_us, log.cut_us):
+        return "older ones are not in memory"
+    left_out = history.on_demand.suppressed
+    return f"the rate limit left out {count(left_out)} in this window" if left_out else ""
 
 
 def _wanted(view: ViewState, names: set[str]) -> Callable[[Outlier], bool]:
