@@ -17,7 +17,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -37,7 +37,7 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.formatting import in_flight_by_device, not_completed
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError, UsageError
-from latmon.support.streams import named, output, terminal_size
+from latmon.support.streams import STANDARD, Progress, named, output, terminal_size
 from latmon.support.text import clean
 from latmon.support.units import counted, show_duration, show_size
 
@@ -406,7 +406,8 @@ def export_demo(args: argparse.Namespace, shown: ScreenOptions) -> int:
             show(screen_at(source, ExportOptions(**sized, shown=shown)))
         for form, file in opened.items():
             options = ExportOptions(**given, shown=shown)
-            writer(form, options)(source, file, options)
+            with Progress(f"writing {named(outs[form])}", quiet=outs[form] == STANDARD) as source.recording.progress:
+                writer(form, options)(source, file, options)
             what = f"{counted(count, 'window')} of {args.scenario}, seed {args.seed}, as {form}"
             print(f"latmon: {what} in {named(outs[form])}", file=sys.stderr)
     return EXIT_DONE
@@ -428,10 +429,11 @@ def _recorded_demo(scenario: str, seed: int, path: Path, duration_us: int | None
     windows = known.windows or DEMO_WINDOWS
     if duration_us is not None:
         windows = max(1, round(duration_us / known.origin.interval_us))
-    return asyncio.run(_write_demo(demo(scenario, seed=seed, speed=0, limit=windows), path))
+    with Progress(f"making {scenario}", quiet=path == STANDARD) as progress:
+        return asyncio.run(_write_demo(demo(scenario, seed=seed, speed=0, limit=windows), path, windows, progress))
 
 
-async def _write_demo(backend: Backend, path: Path) -> int:
+async def _write_demo(backend: Backend, path: Path, windows: int, progress: Callable[[int, int], None]) -> int:
     count = 0
     async with backend:
         writer = Writer.create(path, backend.origin)
@@ -439,6 +441,7 @@ async def _write_demo(backend: Backend, path: Path) -> int:
             async for frame in backend.frames():
                 writer.append(frame)
                 count += 1
+                progress(count, windows)
         finally:
             writer.close()
     return count

@@ -216,7 +216,10 @@ def _replay_once(args: argparse.Namespace, screen: ScreenOptions) -> int:
 
     (path,) = _readable(args.files)
     options = ExportOptions(size=headless.screen_size(os.environ), shown=screen)
-    headless.show(screen_at(Source(open_recording(path), tuple(args.device)), options))
+    source = Source(open_recording(path), tuple(args.device))
+    with streams.Progress(f"reading {streams.named(path)}") as source.recording.progress:
+        lines = screen_at(source, options)
+    headless.show(lines)
     return EXIT_DONE
 
 

@@ -94,6 +94,7 @@ def test_other_commands():
         ("demo --list --record f", "--list and --record are different outputs"),
         ("demo --record f --device sda", "--record writes all devices of the demo"),
         ("replay a --once --speed 2", "--speed plays a recording, and --once prints its end"),
+        ("replay a --once --speed 0", "--speed plays a recording, and --once prints its end"),
         ("report a --ramp mono", "--ramp needs --html OUT"),
         ("import a -o b --key id", "--key needs --events A,B"),
         ("doctor --backend procfs", "--backend needs --self-test"),
