@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import Device, Frame, Settings
@@ -23,6 +23,7 @@ from latmon.recording.packed_tables import slowest_us, totals_alone
 from latmon.recording.validate import may_hold_booleans, parse
 from latmon.support.units import show_duration, spelled
 
+T = TypeVar("T")
 LETTERS: Mapping[str, str] = MappingProxyType(
     {"mark": "M", "finding": "!", "clock": "C", "restart": "R", "suspended": "S", "lost": "L", "gap": "G", "late": "W"},
 )
@@ -99,16 +100,18 @@ _BURST = 8
 """A burst has I/Os so many times slower than the slowest one of the median frame."""
 _APART_US = 5_000_000
 """Slow frames with less time between them are one burst."""
+_SAMPLE = 10_000
+"""Frames of which the median is taken: sorting all 600,000 of a long recording takes 0.2 s, and a key waits for it."""
 
 
 def bursts(mono_us: Sequence[int], wall: Sequence[float], slowest_us: Sequence[int]) -> list[TimelineEvent]:
     """Return the begins of outlier bursts, of kind `burst`. The arguments: end and slowest I/O of each frame."""
-    known = sorted(us for us in slowest_us if us)
+    known = sorted(filter(None, slowest_us[:: max(len(slowest_us) // _SAMPLE, 1)])) or sorted(filter(None, slowest_us))
     if not known:
         return []
-    usual_us = known[len(known) // 2]
+    least_us = _BURST * known[len(known) // 2]
     found: list[list[int]] = []
-    for at in (at for at, us in enumerate(slowest_us) if us > _BURST * usual_us):
+    for at in [at for at, us in enumerate(slowest_us) if us > least_us]:
         if found and mono_us[at] - mono_us[found[-1][-1]] < _APART_US:
             found[-1].append(at)
         else:
@@ -140,8 +143,8 @@ class Past(Protocol):
     """Captured data, to be read at any time of the past."""
 
     moments: deque[TimelineEvent]
-    scanned: bool
-    """Whether `stamps` and `moments` are those of all frames."""
+    scanned: float
+    """The share of the frames whose `moments` are known; at 1 `stamps` are exact."""
 
     @property
     def stamps(self) -> Stamps: ...
@@ -169,6 +172,7 @@ class Stamps:
     mono_us: list[int] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
     slowest_us: list[int] = field(default_factory=list)
+    _made: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.mono_us)
@@ -180,9 +184,22 @@ class Stamps:
         self.mono_us.append(frame.mono_us)
         self.wall.append(frame.wall)
         self.slowest_us.append(slowest_us)
+        self._made.clear()
 
     def forget(self, many: int) -> None:
         del self.mono_us[:many], self.wall[:many], self.slowest_us[:many]
+        self._made.clear()
+
+    def made(self, what: Hashable, make: Callable[[], T]) -> T:
+        """Return a value derived from the stamps, made once until they change. `what` names all else it depends on."""
+        if what not in self._made:
+            self._made[what] = make()
+        found: T = self._made[what]
+        return found
+
+    def bursts(self) -> Sequence[TimelineEvent]:
+        """Return the begins of outlier bursts, oldest first."""
+        return self.made("bursts", lambda: bursts(self.mono_us, self.wall, self.slowest_us))
 
     def beside(self, mono_us: int, by: int) -> Stamp:
         """Return the frame `by` frames after the one at `mono_us`, or the last one in that direction."""
@@ -206,11 +223,22 @@ class Stamps:
             return abs(self.wall[at] - wall)
 
         usual_s = (self.mono_us[-1] - self.mono_us[0]) / 1e6 / max(len(self) - 1, 1)
-        passed = (at for at, (one, other) in enumerate(pairwise(self.wall)) if one <= wall <= other)
-        shown = [at for at in (min(one, one + 1, key=off) for one in passed) if off(at) <= usual_s]
+        closest, shown = [], []
+        for begin, end in self.made("runs", lambda: _rising(self.wall)):
+            after = bisect_left(self.wall, wall, begin, end)
+            at = min(max(after - 1, begin), min(after, end - 1), key=off)
+            closest.append(at)
+            if off(at) <= usual_s and self.wall[begin] <= wall <= self.wall[end - 1]:
+                shown.append(at)
         if shown:
             return self[min(shown, key=lambda at: abs(self.mono_us[at] - near_us))]
-        return self[min(range(len(self)), key=off)]
+        return self[min(closest, key=off)]
+
+
+def _rising(wall: Sequence[float]) -> Sequence[tuple[int, int]]:
+    """Return the runs [begin, end) in which the wall clock was not set back."""
+    back = [at for at, (one, other) in enumerate(pairwise(wall), 1) if other < one]
+    return tuple(pairwise((0, *back, len(wall))))
 
 
 def completed(frames: Iterable[Frame], known: Iterable[Device]) -> Iterator[Frame]:
@@ -282,7 +310,7 @@ class Archive:
 
     def __init__(self, keep_us: int = KEEP_US, max_bytes: int = MAX_BYTES) -> None:
         self.moments: deque[TimelineEvent] = deque(maxlen=MAX_MOMENTS)
-        self.scanned = True
+        self.scanned = 1.0
         self._keep_us, self._max_bytes = keep_us, max_bytes
         self._members: deque[_Member] = deque()
         self._open: list[tuple[int, bytes]] = []

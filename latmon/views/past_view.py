@@ -176,7 +176,7 @@ def strip(
     """
     stamps, (width, cells) = past.stamps, size
     first_us, length_us = stamps.mono_us[0], max(stamps.mono_us[-1] - stamps.mono_us[0], 1)
-    values = _slowest(stamps, cells)
+    values = stamps.made(("slowest", cells), lambda: _slowest(stamps, cells))
     known = [us for us in values if us]
     drawn = sparkline([us or None for us in values], cells, (min(known, default=1), max(known, default=1)), glyphs)
 

@@ -13,7 +13,7 @@ from latmon.capture.recorder import save
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Origin, Outstanding, Series
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.recording import writer as writing
-from latmon.recording.archive import Archive, Before, bursts, completed, letter, moments
+from latmon.recording.archive import Archive, Before, Stamps, bursts, completed, letter, moments
 from latmon.recording.codec import Gap, encode_frame, to_bytes
 from latmon.recording.packed_tables import slowest_us
 from latmon.recording.reader import open_recording
@@ -313,3 +313,29 @@ def test_bursts_are_much_slower_than_the_median_and_begin_after_a_pause():
     assert found[0].text == "outliers of up to 1.01 ms"
     assert bursts([], [], []) == []
     assert bursts([1], [1.0], [0]) == []
+
+
+def test_bursts_of_a_long_recording_are_those_of_a_short_one():
+    """Their median is that of a part of the frames; without an I/O in that part it is that of all."""
+    many = 40_000
+    slowest = [100 + at % 7 for at in range(many)]
+    slowest[30_001] = 5000
+    ends, walls = [at * SECOND for at in range(many)], [WALL + at for at in range(many)]
+    assert [one.mono_us for one in bursts(ends, walls, slowest)] == [30_001 * SECOND]
+    rare = [0] * many
+    rare[1] = rare[5] = 100
+    rare[9] = 5000
+    assert [one.mono_us for one in bursts(ends, walls, rare)] == [9 * SECOND]
+
+
+def test_bursts_are_looked_for_once_for_the_same_frames():
+    stamps = Stamps()
+    for at in range(30):
+        stamps.add(FRAMES[at], 9000 if at == 20 else 100)
+    found = stamps.bursts()
+    assert [one.mono_us for one in found] == [FRAMES[20].mono_us]
+    assert stamps.bursts() is found
+    stamps.add(FRAMES[30], 9000)
+    assert len(stamps.bursts()) == 2
+    stamps.forget(25)
+    assert [one.mono_us for one in stamps.bursts()] == [FRAMES[30].mono_us]
