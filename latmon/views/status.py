@@ -422,14 +422,20 @@ def findings(
 
 
 def notices(view: ViewState, reported: Notices, width: int, *, reading: str, message: str, toured: bool) -> list[Line]:
-    """Return the most urgent of: time being read, message, event, how the capture is made."""
+    """Return the most urgent of: time being read, message, event, how the capture is made.
+
+    A frame's notice follows a message, so that the answer to a key and that of the next key are both shown.
+    """
     notice = happened(view) or reported.notice
     lasting = view.origin.reason if view.origin else ""
     if reported.tracing.startswith(OFF):
         lasting = f"stages: {reported.tracing}"
     text = reading or message or notice or ("" if toured else lasting)
     role = "strong" if reading or message else "bad" if notice else "dim"
-    return [(Span(f" {line}", role),) for line in _sentences(text, width - 2)]
+    lines: list[Line] = [(Span(f" {line}", role),) for line in _sentences(text, width - 2)]
+    if message and not reading and notice == reported.notice:  # it is not about the same event as the message
+        lines += [(Span(f" {line}", "bad"),) for line in _sentences(notice, width - 2)]
+    return lines
 
 
 def _sentences(text: str, cells: int) -> list[str]:

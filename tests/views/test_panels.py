@@ -562,6 +562,17 @@ def test_without_distributions_the_mean_is_shown_and_why():
     assert "procfs, no probe" in screen
 
 
+@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+def test_reads_and_writes_apart_explain_once_that_there_are_means_alone(size):
+    done = {Flow("nvme0n1", op): Completed(100, 819_200, 120_000) for op in ("read", "write")}
+    one = Frame(1, 0.0, SECOND, SECOND, kernel=done, devices=disks(1))
+    made = scene([one], Selection(apart=True), PROCFS)
+    lines = [plain(line) for line in screen_lines(made, (), *size)]
+    assert " ".join("\n".join(lines).split()).count("so the bars are means") == 1
+    titles = [line.split("│")[0].split()[0] for line in lines if re.match(r" *(read|write|IOPS|MB/s) .*│", line)]
+    assert titles == ["read", "IOPS", "MB/s", "write", "IOPS", "MB/s"]
+
+
 def test_a_quantile_that_is_not_known_says_what_it_needs():
     few = scene([frame(1, {READ: Histogram.record([100] * 50)}, devices=disks(1))])
     assert "p99 needs 100 I/Os" in text(few)
@@ -938,6 +949,15 @@ def test_a_recordings_directory_is_reported_where_it_is_known():
     made.append(at(3, "a.gz"))
     made.append(at(4, ""))
     assert notice(made).strip() == "recording ended: a.gz in /var/tmp/a place"
+
+
+def test_a_notice_and_the_answer_to_a_key_are_both_shown():
+    made = scene([frame(0)])
+    made.message = "saved the picture a.svg in /tmp"
+    made.append(replace(frame(1), health=Health(recording="b.gz")))
+    lines = [plain(line).strip() for line in made.draw(80, 24).notice]
+    assert lines == ["saved the picture a.svg in /tmp", "recording to b.gz"]
+    assert len(screen_lines(made, (), 80, 24)) == 24
 
 
 def test_what_the_tracer_does_is_reported_as_long_as_it_holds():

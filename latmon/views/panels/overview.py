@@ -365,8 +365,11 @@ _STRIPS, _STRIP_PART = 2, 8
 """Strips of one line each; where the map has lines to spare, a strip has another eighth of the lines at most."""
 
 
-def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
-    """Return headline, heat map, axis and strips of a device, in at most `room` lines."""
+def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains: bool = True) -> list[Line]:
+    """Return headline, heat map, axis and strips of a device, in at most `room` lines.
+
+    `explains`: whether a source without distributions is explained, which is not yet done above.
+    """
     origin, name = view.origin, chosen.device.name
     assert origin is not None  # noqa: S101  drawn only once there is a row
     if view.selection.fold and view.selection.cursor is None:
@@ -374,6 +377,8 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int) -> list[Lin
         return [head, *offsets_panel(view, chosen, width, room - 1)]
     why = no_map(chosen, origin)
     if why and not any(one.request for one in view.history.ages.of(name)):
+        if why == no_distribution(origin):
+            why = means_only(origin) if explains else ""
         lines = _without(view, chosen, why, width, room - 1)
         view.latency_map.drawn = None
         return [status.headline(chosen, width), *lines]
@@ -432,7 +437,7 @@ def _strip(view: ViewState, width: int, cells: int, room: int) -> list[Line]:
     if past.stamps.mono_us[-1] - past.stamps.mono_us[0] < 2 * history.window.length_us:
         return []
     glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
-    events = [*past.moments, *view.begins]
+    events = [*view.begins, *past.moments]  # of several in a cell the last one has its letter there
     return [strip(past, events, (history.begin_us, history.until_us), (width, cells), glyphs)]
 
 
@@ -587,21 +592,18 @@ def _counted(view: ViewState, device: str) -> int | None:
 
 def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) -> list[Line]:
     """Return why a device has no map, and strips of what the kernel counts of it where that is known."""
-    origin = view.origin
-    if origin is not None and why == no_distribution(origin):
-        why = means_only(origin)
-    lines = paragraph(why, width, margin=2)
+    lines = [BLANK, *paragraph(why, width, margin=2), BLANK] if why else []
     state, name, cells = view.latency_map, chosen.device.name, map_cells(width)
     timeline = _timeline(view, state, view.selection.ops, cells)
     some = _counted_strips(view, chosen, timeline.by_slot())
-    left = room - len(lines) - 3
+    left = room - len(lines) - 1
     some = some[: max(left, 0)]
     if not some:
-        return [BLANK, *lines][:room]
+        return lines[:room]
     style = state.style(timeline, {name: {}}, (cells, left), view.ink, None)
     gaps = len(some) if left >= (_COUNTED_LINES + 1) * len(some) else 0
     tall = min(left - gaps, _COUNTED_MOST * len(some))
-    return [BLANK, *lines, BLANK, *_drawn(some, tall, style, width, gap=bool(gaps)), axis(timeline, style)]
+    return [*lines, *_drawn(some, tall, style, width, gap=bool(gaps)), axis(timeline, style)]
 
 
 _COUNTED_LINES, _COUNTED_MOST = 2, 8
@@ -803,11 +805,14 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
 
 def _maps_apart(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
     """Return the map of a device's reads above that of its writes."""
-    lines: list[Line] = []
-    for op, state, past in zip(APART, (view.latency_map, view.write_map), (None, view.past), strict=True):
+    origin = view.origin
+    lines = paragraph(means_only(origin), width, margin=2) if origin is not None and no_distribution(origin) else []
+    rooms = ((room - len(lines)) // 2, (room - len(lines) + 1) // 2)
+    states, pasts = (view.latency_map, view.write_map), (None, view.past)
+    for op, state, past, left in zip(APART, states, pasts, rooms, strict=True):
         of_op = replace(view, selection=replace(view.selection, op=op), latency_map=state, past=past)
         one = replace(chosen, selection=replace(chosen.selection, op=op), times_peers=None)
-        lines += big_map(of_op, one, width, room - len(lines) if lines else room // 2)
+        lines += big_map(of_op, one, width, left, explains=False)
     return lines
 
 
