@@ -133,13 +133,17 @@ def _source(origin: Origin) -> tuple[str, str, str]:
     return origin.host, origin.boot_id, origin.backend
 
 
+_NEARLY = 0.99
+"""The share of a scan that has come to the last frame, and is not over."""
+
+
 class Recorded:
     """The Past of a recording."""
 
     def __init__(self, recording: Recording | Parts | Several) -> None:
         self.origin: Origin = recording.origin
         self.moments: deque[TimelineEvent] = deque(maxlen=MAX_MOMENTS)
-        self.scanned = False
+        self.scanned = 0.0
         self._recording = recording
         self._stamps = _guessed(recording)
         self._devices = DevicesThen(recording.devices)
@@ -186,6 +190,7 @@ class Recorded:
         reason = ""
         for line in raw_lines(_all(self._recording)):
             if line is None:  # a member is over
+                self.scanned = self._share(before)
                 yield
                 continue
             item = _glanced(line)
@@ -201,7 +206,14 @@ class Recorded:
                 before, marks, reason = Before(frame.mono_us, frame.wall), [], ""
         if len(stamps):
             self._stamps = stamps
-        self.scanned = True
+        self.scanned = 1.0
+
+    def _share(self, before: Before | None) -> float:
+        """Return the share of the recording's time up to a frame, below 1."""
+        ends = self._stamps.mono_us
+        if before is None or not ends:
+            return 0.0
+        return min(max(before.mono_us - ends[0], 0) / max(ends[-1] - ends[0], 1), _NEARLY)
 
 
 def _all(recording: Recording | Parts | Several) -> Sequence[Recording]:

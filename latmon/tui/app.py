@@ -334,7 +334,9 @@ class LatmonApp(App[int]):
         self._kept = (options.theme, options.ramp)
         self.failure: LatmonError | None = None
         self._options, self._viewed = options, ""
-        self._seeking: Timer | None = None
+        self._scanning: Timer | None = None
+        self._progress = ""
+        """The progress of the scan that is shown."""
         self._source, self._preview, self._session = source, preview, session
         self._switches_stages = session is not None and options.mode != "DEMO"  # the demo measures nothing
         self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
@@ -365,12 +367,14 @@ class LatmonApp(App[int]):
         return self._main
 
     def set_timer(self, delay: float, *args: Any, **options: Any) -> Timer:
-        """Return a timer that calls back once, however late: Textual's skips its only call on a crowded host.
+        """Return a timer that calls back once, however late.
 
-        It leaves out calls that are overdue when its task begins, and a reading that waited for one never went on.
+        Textual's timers read the clock twice as they begin, and leave out a call that is due before the second time.
+        It is the only call of a one-shot timer: where another process had the CPU in between for 5 ms, what waited for
+        the timer never went on.
         """
         timer = super().set_timer(delay, *args, **options)
-        timer._skip = False  # noqa: SLF001  its task begins later
+        timer._skip = False  # noqa: SLF001  its task, which reads it, begins later
         return timer
 
     def on_mount(self) -> None:
@@ -402,20 +406,31 @@ class LatmonApp(App[int]):
 
     def on_source_opened(self) -> None:
         self._travel.opened()
-        if self._options.to_worst:
-            self._seeking = self.set_interval(_SEEK_S, self._seek_worst)
+        if isinstance(self._source, Seekable):
+            self.scene.seeks_worst = self._options.to_worst
+            self._scanning = self.set_interval(_SEEK_S, self._scan)
         self._guide.show()
         self._repaint()
 
-    def _seek_worst(self) -> None:
-        """Go to the worst minute of a replay as soon as it is known, unless a key has moved in time before."""
-        if self._seeking is not None and self._travel.to_worst():
+    def _scan(self) -> None:
+        """Once a replay is scanned, evaluate all of it, and go to its worst minute unless a key has moved in time."""
+        if self._scanning is None:
+            return
+        if self.scene.archive.scanned < 1:
+            if self.scene.reading != self._progress:
+                self._progress = self.scene.reading
+                self._repaint()
+            return
+        self._scanning.stop()
+        self._scanning = None
+        self._travel.survey()
+        if self.scene.seeks_worst:
             self._stop_seeking()
+            self._travel.to_worst()
+        self._repaint()
 
     def _stop_seeking(self) -> None:
-        if self._seeking is not None:
-            self._seeking.stop()
-            self._seeking = None
+        self.scene.seeks_worst = False
 
     def on_source_ended(self, message: SourceEnded) -> None:
         self._stop_message_timer()

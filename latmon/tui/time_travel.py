@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from latmon.diff.comparison import compare
 from latmon.diff.conditions import with_marks
 from latmon.exporters.screen import screenshot
 from latmon.model.frame import Frame, Mark, Origin, Settings
-from latmon.recording.archive import Stamp, TimelineEvent, bursts, completed
+from latmon.recording.archive import Stamp, TimelineEvent, completed
 from latmon.support import streams
 from latmon.support.errors import LatmonError
 from latmon.support.theme import Theme
@@ -147,14 +148,14 @@ class Travel:
         if self._played is not None and self._played.speed == 0:
             self.newest(0)
 
-    def to_worst(self) -> bool:
-        """Go to the slowest I/O of a replay, a third of a window before the end; return False while it isn't known."""
-        past = self._scene.archive
-        if not past.scanned:
-            return False
-        stamps = past.stamps
+    def survey(self) -> None:
+        """Begin to evaluate the rules over all of a replay, behind the screen."""
+        self._scene.findings_state.survey(self._scene.archive, self._scene.edge.store.origin)
+
+    def to_worst(self) -> None:
+        """Go to the slowest I/O of a replay, a third of a window before the end."""
+        stamps = self._scene.archive.stamps
         slowest = max(stamps.slowest_us, default=0)
-        self._scene.findings_state.survey(past, self._scene.edge.store.origin)
         if slowest:
             at = stamps[stamps.slowest_us.index(slowest)]
             self._reorders = True
@@ -162,7 +163,6 @@ class Travel:
             self._show_message(
                 f"the slowest I/O, {spelled(slowest)} at {clock(at.wall)}; space plays on, g is the begin"
             )
-        return True
 
     def to_share(self, share: float) -> None:
         """Go to a share of the whole time."""
@@ -171,32 +171,45 @@ class Travel:
 
     def event(self, by: int) -> None:
         """Go to the next or the previous finding, mark or outlier burst."""
-        stamps, here = self._scene.archive.stamps, self._here_us()
-        known = self._events()
-        ends = [stamps.nearest(one.mono_us) for one in known]
-        found = [at for at, end in enumerate(ends) if (end.mono_us - here) * by > 0]
-        if not found:
+        stamps, here, known = self._scene.archive.stamps, self._here_us(), self._events()
+
+        def end_us(one: TimelineEvent) -> int:
+            return stamps.nearest(one.mono_us).mono_us
+
+        at = bisect_right(known, here, key=end_us) if by > 0 else bisect_left(known, here, key=end_us) - 1
+        if not 0 <= at < len(known):
             what = "finding, mark or outlier burst" if self._kind == KINDS[0] else self._kind
-            self._show_message(f"no {'later' if by > 0 else 'earlier'} {what} is known")
+            self._show_message(f"no {'later' if by > 0 else 'earlier'} {what} is known{self._caveat}")
             return
-        at = found[0] if by > 0 else found[-1]
-        self._go(ends[at])
+        self._go(stamps.nearest(known[at].mono_us))
         self._show_message(f"{clock(known[at].wall)} {known[at].text} ({at + 1} of {len(known)})")
 
     def kind(self, _by: int) -> None:
         """Choose the events that `event` goes to."""
         self._kind = after(KINDS, self._kind)
         what = "every finding, mark and outlier burst" if self._kind == KINDS[0] else f"every {self._kind}"
-        self._show_message(f"( and ) go to {what}; {len(self._events())} are known")
+        self._show_message(f"( and ) go to {what}; {len(self._events()):,} are known{self._caveat}")
 
     def _events(self) -> list[TimelineEvent]:
+        """Return the events of the chosen kind, oldest first."""
         past = self._scene.archive
-        some = [one for one in past.moments if one.kind == "mark"]
-        some += self._scene.findings_state.begins
-        some += bursts(past.stamps.mono_us, past.stamps.wall, past.stamps.slowest_us)
+        if not len(past.stamps):
+            return []
+        begin_us = past.stamps[0].mono_us
+        some: dict[str, Sequence[TimelineEvent]] = {
+            "finding": self._scene.findings_state.begins,
+            "mark": [one for one in past.moments if one.kind == "mark"],
+            "burst": past.stamps.bursts(),
+        }
         wanted = KINDS[1:] if self._kind == KINDS[0] else (self._kind,)
-        kept = [one for one in some if one.kind in wanted and past.stamps[0].mono_us <= one.mono_us]
+        kept = [one for kind in wanted for one in some[kind] if begin_us <= one.mono_us]
         return sorted(kept, key=lambda one: one.mono_us)
+
+    @property
+    def _caveat(self) -> str:
+        """Return why findings may be missing among the events; empty where none is, or where they aren't wanted."""
+        why = self._scene.findings_state.surveyed if self._kind in ("all", "finding") else ""
+        return f"; {why}" if why else ""
 
     def seek(self, _by: int) -> None:
         """Ask for a time to go to."""
@@ -365,7 +378,11 @@ class Comparing:
 
     def step(self) -> None:
         """Handle the key: set A, set B, or leave the comparison."""
-        if self._scene.comparison is not None:
+        if self._scene.is_preview:
+            self._show_message(
+                "nothing to compare yet: the probes are starting, and their windows are what is compared"
+            )
+        elif self._scene.comparison is not None:
             self._scene.comparison = self._a = self._b = None
         elif self._a is None:
             self._begin()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from latmon.aggregate.request_age import Waiting
 from latmon.findings.engine import KEEP, Episode, RuleEngine, not_evaluated
@@ -33,6 +34,8 @@ class CurrentFindings:
     """Whether rules were evaluated at all; else nothing is known."""
     coming: bool = False
     """The evaluation is in progress."""
+    share: float = 0.0
+    """The part of it that is done, in steps of _STEP, while it is in progress."""
     span_us: int = 0
     """The evaluated time."""
     rules: int = len(RULES)
@@ -88,6 +91,8 @@ class CurrentFindings:
 
 _TOLERANCE_S = 0.1
 """Between the wall clocks of frames."""
+_STEP = 0.1
+"""Progress that is worth a picture."""
 NOTHING, COMING = CurrentFindings(), CurrentFindings(coming=True)
 
 
@@ -185,17 +190,18 @@ class FindingsState:
         self._next: PastFindings | None = None
         """The earlier time that the edge continues from; frames are queued until its minute is evaluated."""
         self._shown: tuple[object, CurrentFindings] = (None, NOTHING)
-        self._survey: Iterator[list[TimelineEvent]] | None = None
-        self._surveyed: list[TimelineEvent] = []
+        self._survey: Iterator[Surveyed] | None = None
+        self._surveyed = Surveyed()
+        self._is_too_long = False
         self._begins: tuple[object, tuple[TimelineEvent, ...]] = (None, ())
 
     @property
     def begins(self) -> tuple[TimelineEvent, ...]:
         """Return all known begins of findings: at the time that is shown, at the live edge, and of the survey."""
         current, edge = self.current, self._edge
-        made_of = (current, edge and edge.evaluated, len(self._surveyed))
+        made_of = (current, edge and edge.evaluated, len(self._surveyed.begins))
         if made_of != self._begins[0]:
-            found = [*self._surveyed, *current.begins]
+            found = [*self._surveyed.begins, *current.begins]
             if edge is not None and self.settings is not None:
                 found += findings_of(edge, self.settings, self._blocks.firsts).begins
             every = {(one.mono_us, one.text): one for one in found}
@@ -204,8 +210,18 @@ class FindingsState:
 
     def survey(self, past: Past, origin: Origin | None) -> None:
         """Begin to evaluate a whole recording, while nothing else is to be done; not one of very many frames."""
-        if origin is not None and self.settings is not None and 0 < len(past.stamps) <= _MAX_SURVEY:
+        self._is_too_long = len(past.stamps) > _MAX_SURVEY
+        if origin is not None and self.settings is not None and len(past.stamps) and not self._is_too_long:
             self._survey = _surveyed(past, origin, self.settings)
+
+    @property
+    def surveyed(self) -> str:
+        """Return how far the survey is, where the begins of some findings are not known yet; else an empty text."""
+        if self.settings is None:
+            return ""
+        if self._is_too_long:
+            return f"rules are not evaluated over all of a recording of more than {_MAX_SURVEY:,} windows"
+        return f"rules are evaluated over {self._surveyed.share:.0%} of the recording" if self._survey else ""
 
     def take(self, frame: Frame, origin: Origin | None) -> None:
         """Add the next frame of the live edge."""
@@ -232,7 +248,7 @@ class FindingsState:
         back = self._back or self._next
         made_of: object = None
         if back is not None:
-            made_of = (back, back.watch, back.evaluated, back.failed)
+            made_of = (back, back.watch, back.evaluated, back.failed, back.share)
         elif self._edge is not None:
             made_of = (self._edge, self._edge.evaluated, self._behind_us // _REPORTED_US)
         if made_of != self._shown[0]:
@@ -294,7 +310,7 @@ class FindingsState:
         found = next(self._survey, None)
         if found is None:
             self._survey = None
-        changed = found is not None and len(found) != len(self._surveyed)
+        changed = found is not None and len(found.begins) != len(self._surveyed.begins)
         self._surveyed = self._surveyed if found is None else found
         return changed
 
@@ -382,17 +398,25 @@ class Alarm:
         return bool(new)
 
 
-def _surveyed(past: Past, origin: Origin, settings: Settings) -> Iterator[list[TimelineEvent]]:
-    """Evaluate all frames of a recording; yield the begins of findings after each part of the work."""
-    watch, blocks = RuleEngine(origin, past.known(-1), settings), EvaluatedBlocks()
-    found: list[TimelineEvent] = []
-    for frame in past.frames(-1, past.stamps[-1].mono_us):
+class Surveyed(NamedTuple):
+    """The begins of findings in the evaluated share of a recording."""
+
+    share: float = 0.0
+    begins: Sequence[TimelineEvent] = ()
+
+
+def _surveyed(past: Past, origin: Origin, settings: Settings) -> Iterator[Surveyed]:
+    """Evaluate all frames of a recording; yield what is found after each part of the work."""
+    watch, blocks, found = RuleEngine(origin, past.known(-1), settings), EvaluatedBlocks(), Surveyed()
+    first_us, last_us = past.stamps[0].mono_us, past.stamps[-1].mono_us
+    for frame in past.frames(-1, last_us):
         before = watch.evaluated
         for _ in watch.taking(frame):
             yield found
         blocks.update(watch)
         if watch.evaluated != before:
-            found = findings_of(watch, settings, blocks.firsts).begins
+            share = (frame.mono_us - first_us) / max(last_us - first_us, 1)
+            found = Surveyed(share, findings_of(watch, settings, blocks.firsts).begins)
         yield found
 
 
@@ -418,6 +442,8 @@ class PastFindings:
         self.done = False
         self.failed = ""
         """Why the time can't be evaluated."""
+        self.share = 0.0
+        """Evaluated part of the minute before that time, in steps of _STEP."""
         self.blocks = EvaluatedBlocks()
         self._known, self._past = known, past
         self._coming = self._work(window_us)
@@ -428,17 +454,17 @@ class PastFindings:
         if self.failed:
             return CurrentFindings(failed=self.failed)
         if self.watch is None:
-            return self._known or COMING
+            return self._known or replace(COMING, share=self.share)
         found = findings_of(self.watch, self.settings, self.blocks.firsts)
         return found if self._known is None else found.with_past(self._known)
 
     def proceed(self) -> bool:
-        """Do a part of the work; return whether the findings may have changed."""
-        before = self.evaluated
+        """Do a part of the work; return whether the findings, or their share, may have changed."""
+        before = self.evaluated, self.share
         if next(self._coming, self) is self:
             self.done = True
             return True
-        return self.evaluated != before
+        return (self.evaluated, self.share) != before
 
     def _work(self, window_us: int) -> Iterator[None]:
         """Evaluate the minute before the time, then the whole window of the map, unless the edge evaluated it."""
@@ -454,8 +480,10 @@ class PastFindings:
         known = self._past.waiting(begin_us)
         read_us, waiting = known or (begin_us, Waiting())
         watch, blocks = RuleEngine(self.origin, self._past.known(begin_us), self.settings, waiting), EvaluatedBlocks()
-        since_us = None
+        since_us, length_us = None, max(self.at.mono_us - read_us, 1)
         for frame in self._past.frames(read_us, self.at.mono_us):
+            if self.watch is None:
+                self.share = (frame.mono_us - read_us) * round(1 / _STEP) // length_us * _STEP
             if frame.mono_us <= begin_us:
                 waiting.add(frame)
             else:

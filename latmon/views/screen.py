@@ -102,8 +102,10 @@ class Scene:
         """Whether the view, and the edge, were read without histograms of stages."""
         self._is_frozen = False
         """Whether the edge is shown as it was when the user paused."""
-        self._is_preview = False
+        self.is_preview = False
         """Whether the edge has the kernel's counters, because the source is not open yet."""
+        self.seeks_worst = False
+        """Whether the worst minute of a recording is shown as soon as it is known."""
         self.selection = selection
         self.ink = ink
         self.comparison: Comparison | None = None
@@ -178,7 +180,7 @@ class Scene:
         if self.at is not None:
             why, reading = "" if self._mode == "LIVE" else self._mode, self.history.is_partial
             return status.ScreenMode("PAUSED", self.behind_us, why, self.at.wall, reading=reading)
-        if self._is_preview and self.ended is None:
+        if self.is_preview and self.ended is None:
             return status.ScreenMode("STARTING")
         return status.ScreenMode(self._mode) if self.ended is None else status.ScreenMode("ENDED", 0, self.ended)
 
@@ -190,22 +192,22 @@ class Scene:
 
     def preview(self, origin: Origin, frame: Frame) -> None:
         """Show a frame of the kernel's counters while the source opens; none of them is kept."""
-        if not self._is_preview:
-            self._is_preview, self.message = True, _PREVIEW
+        if not self.is_preview:
+            self.is_preview, self.message = True, _PREVIEW
         self.edge.store.origin = origin
         kept = self.edge.append(frame)
         if self.at is None:
             self._latency_map.advance(kept)
 
     def _end_preview(self) -> None:
-        self._is_preview = False
+        self.is_preview = False
         self.edge, self._order = History(self.selection.window_us, self.selection.ops), Order()
         self.message = "" if self.message == _PREVIEW else self.message
         self.resume()
 
     def opened(self, origin: Origin, archive: Past | None = None) -> None:
         """Record the origin of the opened source; `archive`: all of its frames, where it has them already."""
-        if self._is_preview:
+        if self.is_preview:
             self._end_preview()
         self.edge.store.origin = origin
         if archive is not None:
@@ -378,10 +380,17 @@ class Scene:
     def _maps(self) -> tuple[HeatmapState, ...]:
         return self._latency_map, self._delay_map, self._depth_map, self._write_map
 
+    @property
+    def reading(self) -> str:
+        """Return what is read before it can be shown; empty where nothing is."""
+        if self.towards is not None:
+            return "" if self.history.is_partial else f"reading {clock(self.towards.wall)} …"
+        share = int(self.archive.scanned * 10) / 10  # a picture for each hundredth would be too many
+        return f"looking for the slowest I/O: {share:.0%} of the recording is read" if self.seeks_worst else ""
+
     def draw(self, width: int, height: int) -> Panels:
         """Return the parts of a screen of this size; the caller adds the line of keys."""
-        view, toured = self.view, self.banner is not None
-        reading = f"reading {clock(self.towards.wall)} …" if self.towards and not self.history.is_partial else ""
+        view, toured, reading = self.view, self.banner is not None, self.reading
         plain = self.comparison is None and not self.selection.details
         notes, named = findings(view, width, height, toured=toured) if plain else ([], [])
         notes += notices(view, self.reported, width, reading=reading, message=self.message, toured=toured)

@@ -414,6 +414,8 @@ def findings(
     """
     if view.selection.screen != "overview":
         return [], []
+    if view.found.coming:
+        return [(Span(f" · findings: evaluating {view.found.share:.0%}", "dim"),)], []
     last, evaluated = view.history.window.last, view.found.until_wall
     as_of = clock(evaluated) if last is not None and last.wall - evaluated >= _STALE_S else ""
     found, device = view.found.urgent, view.selection.selected

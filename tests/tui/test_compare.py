@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from frames import ORIGIN, host
+from frames import ORIGIN, PROCFS, host
 
 from latmon.diff.conditions import differing
 from latmon.model.frame import Mark
@@ -80,6 +80,21 @@ def test_a_comparison_with_too_few_windows_is_refused():
     comparing.step()
     assert sentences[-1] == "only 1 window since A, and a comparison needs 6: wait, then press D again"
     assert scene.comparison is None
+
+
+def test_the_kernels_counters_are_not_compared_with_the_probes_windows():
+    sentences = []
+    scene = Scene(Selection(), ink=RAMP)
+    comparing = Comparing(scene, sentences.append)
+    for one in host(1, 8, ios=20):
+        scene.preview(PROCFS, one)
+    comparing.step()
+    assert sentences == ["nothing to compare yet: the probes are starting, and their windows are what is compared"]
+    scene.opened(ORIGIN)
+    for one in host(1, 8, ios=20):
+        scene.append(one)
+    comparing.step()
+    assert sentences[-1].startswith("A is ")
 
 
 CHANGED = {"device nvme1n1": {"scheduler": "kyber"}}

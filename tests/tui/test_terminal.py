@@ -1,4 +1,4 @@
-"""The colour depth by the environment, pictures no faster than the link takes them, and the sizes that a terminal reports."""
+"""The colour depth by the environment, the pace of pictures by the link, and the sizes that a terminal reports."""
 
 import pytest
 from textual.events import MouseDown, Resize

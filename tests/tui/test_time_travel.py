@@ -584,15 +584,93 @@ async def test_a_click_on_the_strip_goes_there(with_a_burst):
         assert app.scene.goal.mono_us >= frames[-1].mono_us - 2 * length // (end - 6)
 
 
-async def test_a_key_that_moves_in_time_is_not_overruled_by_the_worst_minute(with_a_burst, monkeypatch):
-    monkeypatch.setattr(time_travel.Travel, "to_worst", lambda _: False)
-    app = app_of(ReplayBackend([with_a_burst[0]]), mode="REPLAY", to_worst=True)
-    async with app.run_test(size=(80, 24)) as pilot:
-        async with asyncio.timeout(60):
-            while app._seeking is None:
-                await pilot.pause(0.02)
+class Slowly(ReplayBackend):
+    """A replay whose scan stops at a half until it is released."""
+
+    def __init__(self, paths):
+        super().__init__(paths)
+        self.half, self.released = asyncio.Event(), asyncio.Event()
+
+    async def _scan(self, recorded):
+        for _ in recorded.scan():
+            if recorded.scanned >= 0.5 and not self.half.is_set():
+                self.half.set()
+                await self.released.wait()
+
+
+async def test_a_key_that_moves_in_time_overrules_the_worst_minute_and_ends_no_survey(with_a_burst):
+    source = Slowly([with_a_burst[0]])
+    app = app_of(source, mode="REPLAY", to_worst=True, findings=Settings())
+    async with app.run_test(size=(80, 24)) as pilot, asyncio.timeout(60):
+        await source.half.wait()
+        await shown(pilot, "looking for the slowest I/O: 50% of the recording is read")
         await pilot.press("g")
-        assert app._seeking is None
+        assert "looking for" not in screen(app)
+        source.released.set()
+        while app._scanning is not None:
+            await pilot.pause(0.02)
+        assert app.scene.goal.mono_us == FRAMES[0].mono_us
+        await pilot.press("x")
+        await shown(pilot, "rules are evaluated over")
+        await pilot.press(*["right_square_bracket"] * 3)
+        while app.scene.findings_state.surveyed:
+            await pilot.pause(0.02)
+        assert app.scene.findings_state.begins
+        await pilot.press("x", "x", "x", "x")
+        await shown(pilot, "( and ) go to every finding;")
+        assert "rules are evaluated" not in screen(app)
+
+
+def test_a_recording_that_is_too_long_for_a_survey_says_so(monkeypatch):
+    monkeypatch.setattr("latmon.views.findings_state._MAX_SURVEY", 100)
+    output, made = [], session(FRAMES, findings=Settings())
+    travel = time_travel.Travel(made, Source([]), output.append, str, aside=str)
+    travel.survey()
+    travel.kind(0)
+    assert output[-1].endswith("rules are not evaluated over all of a recording of more than 100 windows")
+    travel.kind(0)
+    assert output[-1] == "( and ) go to every mark; 1 are known"
+
+
+def test_the_events_of_a_long_recording_are_found_without_reading_all_of_them():
+    """The key compares a few events with the time that is shown, not all of them."""
+    made, asked = session(FRAMES), []
+    output = []
+    travel = time_travel.Travel(made, Source([]), output.append, str, aside=str)
+    stamps = made.archive.stamps
+    stamps.slowest_us[:] = [9000 if at % 10 == 5 else 100 for at in range(len(stamps))]
+    nearest = stamps.nearest
+    stamps.nearest = lambda us: asked.append(us) or nearest(us)
+    travel.event(-1)
+    assert len(asked) < 10
+    made.travel(stamps[15])
+    travel.event(-1)
+    assert made.at.mono_us == FRAMES[5].mono_us
+    travel.event(1)
+    assert made.at.mono_us == FRAMES[15].mono_us
+    assert output[-1] == f"{clock(FRAMES[15].wall)} outliers of up to 9 ms (2 of 15)"
+
+
+def test_the_place_of_the_findings_reports_how_far_they_are_evaluated(recording):
+    """From the first picture of an earlier time on, in steps; then the findings are there, or none."""
+    file = Recorded(open_several([recording]))
+    for _ in file.scan():
+        pass
+    made = Scene(Selection(), archive=file, mode="REPLAY", findings=Settings())
+    made.opened(BEGUN, file)
+    made.findings_state.at_once = False
+    made.travel(file.stamps[100])
+    seen = []
+    while made.findings_state.current.coming:
+        lines = drawn(made, (80, 24))
+        seen.append(next(line for line in lines if "findings: evaluating" in line).split()[-1])
+        while not made.findings_state.proceed():
+            pass
+    assert seen[0] == "0%"
+    assert len(seen) > 5
+    assert seen == sorted(seen, key=lambda text: int(text[:-1]))
+    made.findings_state.finish()
+    assert "evaluating" not in "\n".join(drawn(made, (80, 24)))
 
 
 def test_the_strip_of_a_live_session_needs_room_and_history():

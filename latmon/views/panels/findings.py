@@ -235,7 +235,7 @@ def _why(view: ViewState) -> Iterator[str]:
         yield f"Not evaluated: {found.failed}."
         return
     if found.coming:
-        yield "evaluating the minute before …"
+        yield f"evaluating the minute before: {found.share:.0%}"
         return
     if not found.evaluated:
         yield "nothing is evaluated yet: rules are evaluated every 5 s, over the last minute"
