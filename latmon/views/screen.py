@@ -337,8 +337,8 @@ class Scene:
         self._restart()
 
     def release(self) -> None:
-        """Release the frames that were read for an earlier time, once none is shown; called between keys."""
-        if self.at is None:
+        """Release the frames that were read for an earlier time, once none is shown or read; called between keys."""
+        if self.goal is None:
             self._past_reader.forget()
 
     def go_on(self) -> None:

@@ -178,6 +178,21 @@ def test_a_look_takes_its_time_and_a_new_one_ends_it(recording):
     assert made.towards is None
 
 
+def test_a_time_that_is_being_read_is_not_released(recording):
+    """The garbage collection comes five seconds after the start; a crowded host is still reading then."""
+    file = Recorded(open_several([recording]))
+    made = Scene(Selection(), archive=file)
+    made.opened(BEGUN, file)
+    made.at_once = False
+    made.travel(file.stamps[100])
+    made.proceed()
+    made.release()
+    assert made.towards == file.stamps[100]
+    while made.towards is not None:
+        made.proceed()
+    assert made.at == file.stamps[100]
+
+
 class Unread(Archive):
     """Counts the reads of what it keeps."""
 
