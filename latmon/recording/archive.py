@@ -11,7 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import compress, pairwise
+from operator import lt
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -237,7 +238,7 @@ class Stamps:
 
 def _rising(wall: Sequence[float]) -> Sequence[tuple[int, int]]:
     """Return the runs [begin, end) in which the wall clock was not set back."""
-    back = [at for at, (one, other) in enumerate(pairwise(wall), 1) if other < one]
+    back = compress(range(1, len(wall)), map(lt, wall[1:], wall))
     return tuple(pairwise((0, *back, len(wall))))
 
 
