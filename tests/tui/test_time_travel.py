@@ -16,7 +16,7 @@ from latmon.capture.session import Session
 from latmon.findings.rule import Settings
 from latmon.model.frame import Frame, Health, Mark
 from latmon.model.histogram import Histogram
-from latmon.recording.archive import Archive
+from latmon.recording.archive import Archive, Stamps, TimelineEvent
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.summary import Evaluated, summarise, summary_of
@@ -27,8 +27,9 @@ from latmon.support.theme import load_theme
 from latmon.tui import time_travel
 from latmon.tui.app import LatmonApp
 from latmon.tui.canvas import Canvas
-from latmon.views.heatmap import RAMP
+from latmon.views.heatmap import LABEL, RAMP
 from latmon.views.lines import plain
+from latmon.views.past_view import strip
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import ScreenOptions, Selection
 from latmon.views.units import clock
@@ -697,3 +698,21 @@ def test_the_strip_of_a_live_session_needs_room_and_history():
     assert strips[0].split()[0] == "2min"
     assert "M" in strips[0]
     assert "┃" not in "\n".join(drawn(session(FRAMES[:60]), (160, 50)))
+
+
+@pytest.mark.parametrize("cells", [61, 141])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_the_window_is_at_its_share_of_an_hours_strip(cells, share):
+    """A mark has its letter beside a finding in the same cell; the end of the window hides both."""
+    archive, hour = Archive(), 3600
+    archive._stamps = Stamps([at * 1_000_000 for at in range(hour + 1)], [0.0] * (hour + 1), [100] * (hour + 1))
+    end_us = round(share * hour) * 1_000_000
+    events = [TimelineEvent(kind, 1_800_000_000, 0.0, "") for kind in ("finding", "mark")]
+    line = strip(archive, events, (end_us - 600_000_000, end_us), (cells + 20, cells))
+    drawn = plain(line)[LABEL : LABEL + cells]
+    assert plain(line)[:LABEL].strip() == "60min"
+    assert drawn.index("┃") == min(int(share * cells), cells - 1)
+    assert drawn.index("M") == cells // 2
+    assert "!" not in drawn
+    white = sum(len(span.text) for span in line if span.role == "strong")
+    assert abs(white - min(share, 1 / 6) * cells) <= 2
