@@ -39,7 +39,7 @@ from latmon.tui.keys import Action, Command, bindings, commands, foot, tour_keys
 from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt
 from latmon.tui.style import DEPTHS, face, textual_theme
 from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, missing_glyphs
-from latmon.tui.time_travel import TRAVEL, Comparing, Travel
+from latmon.tui.time_travel import STAYING, TRAVEL, Comparing, Travel
 from latmon.tui.tour import Guide, Tour
 from latmon.views.context import ViewState, selected
 from latmon.views.findings_state import Alarm, FindingsState
@@ -567,7 +567,8 @@ class LatmonApp(App[int]):
             self._repaint()
 
     def action_travel(self, name: str, by: int) -> None:
-        self._stop_seeking()
+        if name not in STAYING:
+            self._stop_seeking()
         TRAVEL[name](self._travel, by)
         if self._reading is not None:  # reading begins after the picture of this key
             self._reading.stop()

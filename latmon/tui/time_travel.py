@@ -42,6 +42,8 @@ _NEAR_S = 0.5
 NOTHING = "nothing was captured yet"
 KINDS = ("all", "finding", "mark", "burst")
 """Kinds of events that keys go to."""
+STAYING = frozenset({"kind", "note", "save"})
+"""Keys of TRAVEL that do not move in time."""
 _BEFORE_END = 3
 """The worst I/O is so many parts of a window before its end."""
 
@@ -208,7 +210,9 @@ class Travel:
 
     @property
     def _caveat(self) -> str:
-        """Return why findings may be missing among the events; empty where none is, or where they aren't wanted."""
+        """Return why wanted events may be missing; empty where all are known."""
+        if (scanned := self._scene.archive.scanned) < 1:
+            return f"; {scanned:.0%} of the recording is read"
         why = self._scene.findings_state.surveyed if self._kind in ("all", "finding") else ""
         return f"; {why}" if why else ""
 

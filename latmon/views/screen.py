@@ -385,8 +385,10 @@ class Scene:
         """Return what is read before it can be shown; empty where nothing is."""
         if self.towards is not None:
             return "" if self.history.is_partial else f"reading {clock(self.towards.wall)} …"
+        if not self.seeks_worst or self.message:  # the answer to a key comes first
+            return ""
         share = int(self.archive.scanned * 10) / 10  # a picture for each hundredth would be too many
-        return f"looking for the slowest I/O: {share:.0%} of the recording is read" if self.seeks_worst else ""
+        return f"looking for the slowest I/O: {share:.0%} of the recording is read"
 
     def draw(self, width: int, height: int) -> Panels:
         """Return the parts of a screen of this size; the caller adds the line of keys."""

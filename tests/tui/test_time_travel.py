@@ -620,7 +620,10 @@ async def test_a_key_that_moves_in_time_overrules_the_worst_minute_and_ends_no_s
     async with app.run_test(size=(80, 24)) as pilot, asyncio.timeout(60):
         await source.half.wait()
         await shown(pilot, "looking for the slowest I/O: 50% of the recording is read")
-        await pilot.press("g")
+        await pilot.press("x")
+        await shown(pilot, "every finding; 0 are known; 5")
+        assert app.scene.seeks_worst, "this key doesn't move in time"
+        await pilot.press("x", "x", "x", "g")
         assert "looking for" not in screen(app)
         source.released.set()
         while app._scanning is not None:
