@@ -10,7 +10,7 @@ from test_app import make, painted, screen, settled
 
 from latmon.capture.backend import Options
 from latmon.model.frame import Flow, Health, Outstanding, Traced
-from latmon.model.inflight import InFlight, StillInFlight
+from latmon.model.inflight import InFlight, InFlightList
 from latmon.tui.app import SourceEnded, traced_devices
 from latmon.tui.commands import STEPS
 from latmon.tui.keys import ACTIONS, foot, sections, works
@@ -321,7 +321,7 @@ def test_the_outliers_of_a_region_are_about_its_device_alone():
     thresholds = {**FRAMES[0].thresholds_us, ODD: 70_000}
     frames = [replace(one, thresholds_us=thresholds) for one in FRAMES[:40]]
     last = frames[-1]
-    stuck = StillInFlight((InFlight(ODD, "write", last.mono_us - 20 * SECOND),), at_us=last.mono_us)
+    stuck = InFlightList((InFlight(ODD, "write", last.mono_us - 20 * SECOND),), at_us=last.mono_us)
     frames[-1] = replace(last, in_flight=stuck, outstanding={ODD: Outstanding(0, 1)})
     made = scene(frames, Selection(selected=other))
     output = " ".join(press(made, "zoom", "mark", "gather", size=(160, 50)).split())
