@@ -15,7 +15,7 @@ from latmon.tui.commands import STEPS
 from latmon.tui.prompt import FILTER, SEEK, WORDS, Choice, Prompt
 from latmon.tui.time_travel import TRAVEL
 from latmon.views.context import ViewState
-from latmon.views.lines import Line, Span, width
+from latmon.views.lines import Line, Span, cell, width
 from latmon.views.selection import OP_CHOICES, SCREENS, SORTS, WINDOWS_US
 from latmon.views.units import span
 
@@ -353,14 +353,21 @@ def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) 
     `states` maps an action's name to its current value, empty where it has no effect; `now`: number of the screen.
     """
     some = [a for a in ACTIONS if a.brief and (not a.on or context in a.on) and states.get(a.name, a.brief)]
-    entries = [_entry(a, states.get(a.name, a.brief), here=a.name == "screen" and a.by == now) for a in some]
+    is_wide = cells >= _WHOLE_NAMES
+    names = {a.shown: SCREENS[a.by] for a in some if a.name == "screen" and is_wide}
+    texts = [names.get(a.shown, states.get(a.name, a.brief)) for a in some]
+    entries = [
+        _entry(a, text, here=a.name == "screen" and a.by == now, apart=is_wide)
+        for a, text in zip(some, texts, strict=True)
+    ]
     first = next(i for i, a in enumerate(some) if a.name == "help") + 1
     if sum(map(width, entries[: _LAST_SCREEN + 2])) - 1 > cells:
         entries = _narrow(some, entries, first, cells)
     line: Line = (Span(" "),)
     for entry in entries:
-        if width(line) + width(entry[:-1]) <= cells:
-            line = (*line, *entry)
+        if width(line) + width(entry[:-1]) > cells:
+            break
+        line = (*line, *entry)
     return line[:-1]
 
 
@@ -378,19 +385,24 @@ def _narrow(some: Sequence[Action], entries: Sequence[Line], first: int, cells: 
 
 def tour_keys() -> Line:
     """Return the keys of a tour, for the banner with its text."""
-    entries = [_entry(action, action.brief, here=False) for action in ACTIONS if action.on == _TOUR]
+    entries = [_entry(action, action.brief) for action in ACTIONS if action.on == _TOUR]
     return tuple(span for entry in entries for span in entry)[:-1]
 
 
-def _entry(action: Action, text: str, *, here: bool) -> Line:
-    gap = " " if action.name == "screen" and action.by < _LAST_SCREEN else "  "
+def _entry(action: Action, text: str, *, here: bool = False, apart: bool = True) -> Line:
+    """Return a key and its name. `here`: of the screen that is shown; `apart`: a screen is two cells from the next."""
+    gap = " " if action.name == "screen" and action.by < _LAST_SCREEN and not apart else "  "
     return Span(action.shown.split()[0], "accent"), Span(f" {text}", "strong" if here else "dim"), Span(gap)
 
 
+_WHOLE_NAMES = 100
+"""Cells from which on the last line has the whole names of the screens."""
 _WAYS_OUT = ("redraw", "screen", "help", "leave", "stop", "stop_now")
 """Actions of all contexts that are below those of the screen in the brief table: they draw it or lead away from it."""
 _BRIEF_KEYS = 9
 """Cells of the keys in the brief table."""
+_FILTER = 24
+"""Cells of a filter on the last line, at most."""
 _SEEN = 60
 """Characters of a typed line that are shown."""
 
@@ -400,7 +412,7 @@ def foot(view: ViewState, open_prompt: Prompt | Choice | None, cells: int, *, sw
     if isinstance(open_prompt, Choice):
         return choosing(open_prompt, cells)
     if open_prompt is not None:
-        return _typing(view, open_prompt)
+        return _typing(view, open_prompt, cells)
     selection = view.selection
     states = {
         "sort": selection.sort,
@@ -415,7 +427,7 @@ def foot(view: ViewState, open_prompt: Prompt | Choice | None, cells: int, *, sw
         "stages": f"stages {selection.stages}" if switched else "",
     }
     if selection.pattern:
-        states["filter"] = selection.pattern
+        states["filter"] = cell(selection.pattern, min(len(selection.pattern), _FILTER))
     return key_line(selection.context, states, cells, SCREENS.index(selection.screen))
 
 
@@ -450,8 +462,8 @@ _MORE = 2
 """Cells of the mark for more names."""
 
 
-def _typing(view: ViewState, open_prompt: Prompt) -> Line:
-    """Return the line that is typed, with its end."""
+def _typing(view: ViewState, open_prompt: Prompt, cells: int) -> Line:
+    """Return the line that is typed, with its end; what is beside it is left out where it does not fit."""
     if open_prompt.purpose == FILTER:
         text = f"  {len(view.subjects())} of {len(view.history.store.devices)} devices  "
         does, undoes = "keep", "clear"
@@ -461,4 +473,6 @@ def _typing(view: ViewState, open_prompt: Prompt) -> Line:
         does, undoes = "go" if open_prompt.purpose == SEEK else "put", "leave"
     keys = (Span("Enter", "accent"), Span(f" {does}  ", "dim"), Span("Esc", "accent"), Span(f" {undoes}", "dim"))
     shown = open_prompt.typed.text[-_SEEN:]
-    return (Span(WORDS[open_prompt.purpose], "accent"), Span(shown, "strong"), Span("█"), Span(text, "dim"), *keys)
+    left = (Span(WORDS[open_prompt.purpose], "accent"), Span(shown, "strong"), Span("█"))
+    several: list[Line] = [(Span(text, "dim"), *keys), (Span("  "), *keys), ()]
+    return (*left, *next((one for one in several if width((*left, *one)) <= cells), ()))

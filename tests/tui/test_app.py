@@ -17,7 +17,7 @@ from latmon.tui.canvas import Canvas, HelpScreen
 from latmon.tui.keys import ACTIONS, bindings, choosing, key_line, sections
 from latmon.tui.prompt import THEME, Choice
 from latmon.views.lines import plain
-from latmon.views.selection import ScreenOptions, Selection
+from latmon.views.selection import SCREENS, ScreenOptions, Selection
 
 
 def make(source, *, depth="truecolor", theme="dark", session=None, preview=None, tour=None, **options):
@@ -207,7 +207,7 @@ async def test_pausing_counts_what_it_misses():
         assert re.search(r"PAUSED [0-9:]+, [0-9:]+ (s|min) behind", screen(app))
         assert screen(app).splitlines()[2:-1] == shown
         await pilot.press("space")
-        assert "LIVE ●" in screen(app)
+        assert "● LIVE" in screen(app)
 
 
 async def test_ops_windows_and_sorts():
@@ -421,7 +421,8 @@ def test_the_last_line_is_cut_between_keys(context):
         line = plain(key_line(context, {}, cells)).rstrip()
         assert len(line) <= cells
         assert re.fullmatch(r"( {1,2}(\S+ [a-z ]+|1-6|1 2 3 4 5 6))*", line)
-    assert all(f"{a.shown.split()[0]} {a.brief}" in plain(key_line(context, {}, 300)) for a in briefs)
+    names = {a: SCREENS[a.by] if a.name == "screen" else a.brief for a in briefs}
+    assert all(f"{a.shown.split()[0]} {names[a]}" in plain(key_line(context, {}, 300)) for a in briefs)
     assert "? help" in plain(key_line(context, {}, 80))
     for cells in (40, 60):
         line = plain(key_line(context, {}, cells))
