@@ -128,7 +128,7 @@ def _with(frame: Frame, reason: str, damage: list[str], marks: list[Mark]) -> Fr
     return replace(frame, gap=frame.gap or reason, health=health, marks=(*marks, *frame.marks))
 
 
-_BOLD = ("strong", "bad", ODD, *(f"letter{number}" for number in range(1, len(FACTS) + 1)))
+_BOLD = ("strong", "bad", "accent", ODD, *(f"letter{number}" for number in range(1, len(FACTS) + 1)))
 _BLACK, _WHITE = "#000000", "#ffffff"
 
 
@@ -152,7 +152,7 @@ class Palette:
 def palette(theme: Theme) -> Palette:
     """Return a theme's colours; for one without any, black on white."""
     if not theme.colours:
-        return Palette(_WHITE, _BLACK, {"background": _WHITE}, {}, RAMP, (*_BOLD, "accent"))
+        return Palette(_WHITE, _BLACK, {"background": _WHITE}, {}, RAMP)
     some = role_colours(theme, [one.colour for one in FACTS])
     rgb = {role: one.rgb for role, one in some.items()}
     ansi = {role: one.xterm for role, one in some.items()}
@@ -232,10 +232,10 @@ class Tape:
     def style(self, role: str) -> str:
         """Return the sequence that sets a role's style, whatever was set before."""
         if role not in self._styles:
-            numbers = ["0"] + ["1"] * (role in self._colours.bold)
             upper, _, lower = role.partition("/")
-            if lower and not self._colours.ansi:
-                numbers.append("7")
+            is_plain = bool(lower) and not self._colours.ansi
+            is_bold = not {role, upper}.isdisjoint(self._colours.bold) or (is_plain and lower == "sel")
+            numbers = ["0"] + ["1"] * is_bold + ["7"] * (is_plain and lower != "sel")
             if self._colours.ansi:
                 numbers += [f"38;5;{self._colours.ansi.get(upper, self._colours.ansi['text'])}"]
                 numbers += [f"48;5;{self._colours.ansi[lower] if lower else self._colours.ansi_background}"]
@@ -374,6 +374,7 @@ def picture(lines: list[Line], size: tuple[int, int], colours: Palette) -> Itera
     yield f"text {{ font: 14px {_FONT}; white-space: pre; fill: {colours.text} }}"
     yield from (f".{role} {{ fill: {colour} }}" for role, colour in colours.rgb.items())
     yield from (f"text.{role.partition('/')[0]} {{ font-weight: bold }}" for role in colours.bold)
+    yield from () if "sel" in colours.rgb else (".sel { fill: none }",)
     yield "</style>"
     yield f'<rect width="100%" height="100%" rx="6" fill="{colours.background}"/>'
     yield f'<g transform="translate({_WIDE} {_HIGH / 2})">'
@@ -386,13 +387,14 @@ def picture(lines: list[Line], size: tuple[int, int], colours: Palette) -> Itera
 
 
 def _span(span: Span, x: int, y: int) -> Iterator[str]:
+    upper, _, lower = span.role.partition("/")
+    if lower:
+        size = f'width="{cell_len(span.text) * _WIDE:.1f}" height="{_HIGH}"'
+        yield f'<rect class="{lower}" x="{x * _WIDE:.1f}" y="{y * _HIGH}" {size}/>'
     for part in _PARTS.finditer(span.text):
         text = part[0]
         at, cells = x + cell_len(span.text[: part.start()]), cell_len(text)
         left, wide = f"{at * _WIDE:.1f}", f"{cells * _WIDE:.1f}"
-        upper, _, lower = span.role.partition("/")
-        if lower:
-            yield f'<rect class="{lower}" x="{left}" y="{y * _HIGH}" width="{wide}" height="{_HIGH}"/>'
         if text.isspace():
             continue
         if text[0] in _BLOCKS:

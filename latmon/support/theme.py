@@ -79,6 +79,7 @@ _ACCENTS = {
         "area": _Accent("#5f7f9f", 6),
         "depth": _Accent("#7c6f9f", 5),
         "wait": _Accent("#ff6e67", 9),
+        "sel": _Accent("#1d2835", 0),
     },
     False: {
         "limit": _Accent("#116149", 5),
@@ -86,9 +87,12 @@ _ACCENTS = {
         "area": _Accent("#7a93ad", 6),
         "depth": _Accent("#9484b5", 5),
         "wait": _Accent("#c00030", 1),
+        "sel": _Accent("#e3ecf7", 7),
     },
 }
-"""Roles that a theme may leave out: threshold, frame lines, bars of no stage, I/Os in flight. On dark, on light."""
+"""Roles that a theme may leave out: threshold, frame lines, bars of no stage, I/Os in flight, and the background of the
+header and of a selected row. On dark, on light.
+"""
 ACCENTS = tuple(_ACCENTS[True])
 _TAIL_ANSI = {True: 15, False: 1}
 _TOO_DARK = (0, 3, 4, 8)

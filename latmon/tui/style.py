@@ -44,6 +44,7 @@ _PLAIN = {
     "depth": Style(),
     WAIT: Style(bold=True),
     "frame": Style(),
+    "sel": Style(),
     ODD: Style(bold=True, reverse=True),
 }
 
@@ -78,7 +79,7 @@ def _face(theme: Theme, depth: str) -> Face:
         return Face(theme.name, MappingProxyType(styles), solid(len(theme.ramp.steps)), plain=False)
     few = ansi_colours(theme, _STAGES) if depth != "none" else {}
     if not few:
-        return Face(theme.name, MappingProxyType(_PLAIN), RAMP, plain=True)
+        return Face(theme.name, MappingProxyType(_PLAIN | _selected(_PLAIN, Style(bold=True))), RAMP, plain=True)
     only_8 = depth == "8"
     cells = theme.ramp.steps_8 if only_8 else theme.ramp.steps_16
     styles = _PLAIN | {"bad": Style(bold=True)} | dict.fromkeys(_LETTERS, Style(bold=True))
@@ -86,8 +87,15 @@ def _face(theme: Theme, depth: str) -> Face:
         styles[role] = styles.get(role, Style()) + (_of_8(number) if only_8 else Style(color=Color.from_ansi(number)))
     styles[ODD] = styles["bad"] + styles[ODD]
     styles |= {f"heat{number}": Style(color=Color.from_ansi(cell.ansi)) for number, cell in enumerate(cells, 1)}
+    back = few["sel"] % _BRIGHT if only_8 else few["sel"]
+    styles |= _selected(styles, Style(bgcolor=Color.from_ansi(back)))
     ink = Ink(glyphs="".join(cell.glyph for cell in cells), halves=False) if cells else RAMP
     return Face(theme.name, MappingProxyType(styles), ink, plain=True)
+
+
+def _selected(styles: Mapping[str, Style], back: Style) -> dict[str, Style]:
+    """Return the styles of texts in a selected row and in the header."""
+    return {f"{role}/sel": style + back for role, style in styles.items() if "/" not in role}
 
 
 def _of_8(number: int) -> Style:
@@ -116,9 +124,9 @@ def textual_theme(theme: Theme, *, plain: bool) -> TextualTheme:
 def _coloured(some: Mapping[str, Colour], depth: str) -> dict[str, Style]:
     shown = {role: Color.from_ansi(one.xterm) if depth == "256" else Color.parse(one.rgb) for role, one in some.items()}
     styles = {role: Style(color=colour, bgcolor=shown["background"]) for role, colour in shown.items()}
-    styles["strong"] += Style(bold=True)
-    styles["bad"] += Style(bold=True)
-    styles |= {letter: styles[letter] + Style(bold=True) for letter in _LETTERS}
+    for role in ("strong", "bad", "accent", *_LETTERS):
+        styles[role] += Style(bold=True)
+    styles |= _selected(styles, Style(bgcolor=shown["sel"]))
     styles[ODD] = Style(color=shown["background"], bgcolor=shown["bad"], bold=True)
     cells = [role for role in shown if role.startswith("heat") or role == TAIL]
     for upper, lower in permutations(cells, 2):  # of the two halves of a cell

@@ -153,6 +153,8 @@ def test_texts_can_be_read(name):
     for shown in ({r: c.rgb for r, c in found.items()}, {r: xterm(c.xterm) for r, c in found.items()}):
         assert [r for r in TEXTS if contrast(shown[r], shown["background"]) < READABLE] == []
         assert contrast(shown["area"], shown["background"]) >= VISIBLE
+        in_rows = ("text", "dim", "strong", "accent", "bad")
+        assert [r for r in in_rows if contrast(shown[r], shown["sel"]) < READABLE] == []
 
 
 @pytest.mark.parametrize("shown", [XTERM, VGA], ids=["xterm", "console"])
@@ -323,8 +325,9 @@ def test_a_missing_file_and_a_directory_are_sentences(tmp_path):
 def test_a_face_has_a_style_for_every_role(name, ramp, depth):
     made = face(load_theme(name, (OURS,), ramp=ramp), depth)
     heat = {made.ink.cell(i)[1] for i in range(1, made.ink.levels + 1)} | {made.ink.tail(1)[1]}
-    roles = {"text", "dim", "strong", "accent", "bad", "gap", "limit", "area", "frame", ODD} | heat
+    roles = {"text", "dim", "strong", "accent", "bad", "gap", "limit", "area", "frame"} | heat
     roles |= {letter_role(stage, made.ink) for stage in COLUMNS}
+    roles |= {ODD, *(f"{one}/sel" for one in roles)}
     roles |= {f"{upper}/{lower}" for upper, lower in permutations(heat, 2)} if made.ink.halves else set()
     assert roles <= set(made.styles)
     stages = [made.styles[role(stage, made.ink)] for stage in STAGES[:-1]]
@@ -337,7 +340,7 @@ def test_a_face_has_a_style_for_every_role(name, ramp, depth):
     if depth in ("8", "16"):
         numbers = [s.color.number for s in made.styles.values() if s.color is not None]
         assert all(number < int(depth) for number in numbers)
-        assert all(s.bgcolor is None for s in made.styles.values())
+        assert all(s.bgcolor is None for role, s in made.styles.items() if not role.endswith("/sel"))
 
 
 def test_without_colours_the_levels_are_reported_apart_by_glyph():
