@@ -25,7 +25,7 @@ from latmon.tui.keys import Command, brief_keys, matching, sections
 from latmon.tui.prompt import InputLine
 from latmon.tui.style import Face
 from latmon.views.help import pages
-from latmon.views.lines import BLANK, Line, Span, around, cell, fit
+from latmon.views.lines import BLANK, Line, Span, around, cell, fit, heading, highlighted, is_framed, panelled
 from latmon.views.screen import Scene, screen_lines
 
 _FAR = 1_000_000
@@ -134,9 +134,11 @@ class MainScreen(Screen[None]):
 class SearchScreen(ModalScreen[None]):
     """A page of lines over the main screen, searched by typing. Esc clears the search, then closes the page."""
 
+    name_of_page = ""
+
     def __init__(self, face: Face, *, colourless: bool) -> None:
         super().__init__()
-        self._canvas = Canvas(face, colourless=colourless)
+        self._canvas, self._corners = Canvas(face, colourless=colourless), face.ink.corners
         self._typed = ""
         self._moved = 0
         """Lines scrolled, or the number of the selected row."""
@@ -176,8 +178,15 @@ class SearchScreen(ModalScreen[None]):
 
     def _draw(self) -> None:
         width, height = self.size
-        if self.is_current and width and height > 1:
+        if not self.is_current or not width or height <= 1:
+            return
+        if not is_framed(self.size):
             self._canvas.show(self._page(width, height))
+            return
+        cells = width - 2
+        title = heading((Span(f" {self.name_of_page}", "strong"),), cells)
+        lines = [title, *self._page(cells, height - 2), heading(BLANK, cells)]
+        self._canvas.show(panelled(lines, width, height, self._corners))
 
     def _page(self, width: int, height: int) -> list[Line]:
         """Return the lines, the typed words among them."""
@@ -189,6 +198,8 @@ class SearchScreen(ModalScreen[None]):
 
 class HelpScreen(SearchScreen):
     """The help page, which scrolls; `context`: that of the screen below."""
+
+    name_of_page = "help"
 
     def __init__(self, context: str, origin: Origin | None, face: Face, *, colourless: bool) -> None:
         super().__init__(face, colourless=colourless)
@@ -219,6 +230,8 @@ class HelpScreen(SearchScreen):
 class PaletteScreen(SearchScreen):
     """The command palette: every command by its name. Enter closes it and runs the selected one."""
 
+    name_of_page = "commands"
+
     def __init__(
         self, some: Sequence[Command], run: Callable[[Command], Awaitable[None]], face: Face, *, colourless: bool
     ) -> None:
@@ -228,7 +241,7 @@ class PaletteScreen(SearchScreen):
         """Numbers of the commands on the screen."""
 
     async def on_mouse_up(self, event: MouseUp) -> None:
-        row = int(event.y) - _HEAD
+        row = int(event.y) - _HEAD - is_framed(self.size)
         if 0 <= row < len(self._seen):
             await self._end_with(self._found[self._seen[row]])
 
@@ -256,7 +269,7 @@ class PaletteScreen(SearchScreen):
             Span("Esc", "accent"),
             Span(f" back  {len(found)} of {len(self._commands)} commands", "dim"),
         )
-        rows = [
+        rows: list[Line] = [
             (
                 Span("▸" if i == at else " ", "accent"),
                 Span(f"{cell(found[i].keys, _KEYS)} ", "accent"),
@@ -264,5 +277,6 @@ class PaletteScreen(SearchScreen):
             )
             for i in self._seen
         ]
+        rows = [highlighted(row) if i == at else row for i, row in zip(self._seen, rows, strict=True)]
         lines: list[Line] = [head, (), *rows]
         return lines if rows else [*lines, (Span("  no command has these words"),)]

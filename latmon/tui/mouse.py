@@ -16,7 +16,7 @@ from latmon.tui.keys import ACTIONS, Action, works
 from latmon.views.context import ViewState, selected
 from latmon.views.heatmap import LABEL
 from latmon.views.heatmap_state import DrawnMap
-from latmon.views.lines import Line, plain
+from latmon.views.lines import FRAME, Line, plain
 from latmon.views.panels.interrupts import tables
 from latmon.views.selection import Cursor, MapCell, Selection, picked
 
@@ -33,12 +33,14 @@ _ROWS: Mapping[str, re.Pattern[str]] = MappingProxyType(
 """Context with rows that aren't devices -> the begin of a row's first line."""
 _TILE = " p99 "
 """Words of the title of a small map."""
+_LEFT = tuple("│├╭╰┌└")
+"""Left ends of the lines of a frame."""
 _TALL = 24
 """Most lines of a small map below its title."""
 
 
 class Spot(NamedTuple):
-    """A cell of the screen: its lines as text, and the cell's coordinates."""
+    """A cell of the screen: its lines as text, those of panels without their frames, and the cell's coordinates."""
 
     lines: Sequence[str]
     x: int
@@ -47,7 +49,20 @@ class Spot(NamedTuple):
 
 def place(lines: Sequence[Line], x: int, y: int) -> Spot:
     """Return a cell of the screen."""
-    return Spot([plain(line) for line in lines], x, y)
+    is_inside = y < len(lines) and _is_framed(lines[y])
+    return Spot([_unframed(line) for line in lines], x - is_inside, y)
+
+
+def _is_framed(line: Line) -> bool:
+    """Return whether a line is of a panel with a frame: the frame begins and ends it."""
+    return len(line) > 1 and line[0].role == line[-1].role == FRAME and line[0].text.startswith(_LEFT)
+
+
+def _unframed(line: Line) -> str:
+    """Return the text of a line inside of its frame; a heading begins with a blank in place of its frame line."""
+    text = plain(line)
+    text = text[1:-1] if _is_framed(line) else text
+    return f" {text[1:]}" if line and line[0].role == FRAME and text.startswith("─") else text
 
 
 def key_at(foot: Line, x: int, context: str) -> Action | None:

@@ -160,6 +160,8 @@ class ViewState:
     """All captured frames."""
     begins: tuple[TimelineEvent, ...] = ()
     """All known begins of findings."""
+    framed: bool = False
+    """Panels have frames."""
 
     @property
     def origin(self) -> Origin | None:

@@ -16,7 +16,7 @@ from latmon.analysis.device_order import Order, Rank, natural, shares
 from latmon.analysis.limits import ceiling
 from latmon.model.frame import OPS, Device, Outstanding
 from latmon.support.units import UNKNOWN, duration, rate, whole
-from latmon.views.lines import TIME, Field, Line, Placed, Span, as_wide, cell, heads, left_over
+from latmon.views.lines import TIME, Field, Line, Placed, Span, as_wide, cell, heading, heads, left_over
 from latmon.views.lines import row as field_row
 from latmon.views.selection import OP_CHOICES, SORT_WORDS, SORTS, Selection
 from latmon.views.units import at_least, maximum, quantile, rounded
@@ -172,6 +172,8 @@ _AFTER: tuple[Field[Subject], ...] = (
     Field("peers", 5, _peers, role="accent"),
 )
 COLUMNS = (*_BEFORE, *_LATENCIES, *_MEAN_ONLY, *_AFTER)
+_PATTERN = 24
+"""Cells of a filter in the title, at most."""
 _ROOMY = 30
 """Lines of a panel from which on the table has a title."""
 TITLES = tuple(dict.fromkeys(field.title for field in COLUMNS))
@@ -220,10 +222,12 @@ def is_titled(selection: Selection, room: int) -> bool:
     return room >= _ROOMY or (selection.pattern, selection.sort, selection.op) != ("", SORTS[0], OP_CHOICES[0][0])
 
 
-def table_title(selection: Selection, shown: tuple[int, int], total: int) -> Line:
-    """Return the title of a table of devices: its rows, order, filter and ops, with the keys that change them.
+def table_title(
+    selection: Selection, shown: tuple[int, int], total: int, cells: int, *, name: str = "devices", order: str = ""
+) -> Line:
+    """Return the heading of a table of devices: its rows, order, filter and ops, with the keys that change them.
 
-    `shown`: numbers of the first and the last row.
+    `shown`: numbers of the first and the last row; `name`: what the rows are; `order`: theirs, if it is another one.
     """
     first, last = shown
     rows = (
@@ -233,13 +237,14 @@ def table_title(selection: Selection, shown: tuple[int, int], total: int) -> Lin
         if first == last
         else f"{first}-{last} of {total}"
     )
-    return (
-        Span(" devices", "accent"),
-        Span(f" {rows}"),
-        *(Span("   s", "accent"), Span(" sort ", "dim"), Span(SORT_WORDS[selection.sort])),
-        *(Span("   /", "accent"), Span(" filter ", "dim"), Span(selection.pattern or "none")),
-        *(Span("   o", "accent"), Span(" ops ", "dim"), Span(selection.op)),
-    )
+    pattern = selection.pattern if len(selection.pattern) <= _PATTERN else cell(selection.pattern, _PATTERN)
+    states = [
+        (Span("sort ", "dim"), Span("s", "accent"), Span(f" {order or SORT_WORDS[selection.sort]} ")),
+        (Span("  filter ", "dim"), Span("/", "accent"), Span(f" {pattern or 'none'} ")),
+        (Span("  ops ", "dim"), Span("o", "accent"), Span(f" {selection.op} ")),
+    ]
+    rights = [tuple(span for state in states[:many] for span in state) for many in range(len(states), 0, -1)]
+    return heading((Span(f" {name}", "strong"), Span(f" {rows}", "dim")), cells, *rights)
 
 
 def header(columns: Placed[Subject], trend: int, selection: Selection, some: str = "", *, above: bool = False) -> Line:
@@ -256,8 +261,8 @@ def row(subject: Subject, columns: Placed[Subject], trend: int) -> Line:
     mark, *cells = field_row(columns, subject, selected=subject.device.name == subject.selection.selected)
     if subject.gone:
         cells = [Span(text, "dim") for text, _ in cells]
-    text = "gone" if subject.gone else subject.trend
-    return (mark, *cells, Span(cell(text, trend), "dim")) if trend else (mark, *cells)
+    text, role = ("gone", "dim") if subject.gone else (subject.trend, "area")
+    return (mark, *cells, Span(cell(text, trend), role)) if trend else (mark, *cells)
 
 
 def op_row(subject: Subject, op: str, columns: Placed[Subject], trend: int) -> Line:

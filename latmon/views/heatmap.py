@@ -21,7 +21,7 @@ from latmon.model.frame import Frame, Series
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.recording.archive import letter
 from latmon.support.units import duration, part, with_unit
-from latmon.views.lines import BLANK, Line, Span, cell_len, fit, paragraph, runs, wrap
+from latmon.views.lines import BLANK, Line, Span, cell_len, fit, heading, paragraph, runs, wrap
 from latmon.views.scale import LatencyScale, rows_of, thresholds
 from latmon.views.timeline import Begin, TimeColumn, Timeline
 from latmon.views.units import clock, count, rounded, span
@@ -65,6 +65,11 @@ class Ink:
     @property
     def levels(self) -> int:
         return len(self.glyphs)
+
+    @property
+    def corners(self) -> str:
+        """Return the corners of a frame, clockwise; terminals with few colours may have no round ones."""
+        return "╭╮╯╰" if self.halves else "┌┐┘└"
 
     def cell(self, step: int) -> tuple[str, str]:
         """Return (glyph, role) of a level >= 1."""
@@ -546,7 +551,7 @@ def delay_map(
     drawn = replace(style, threshold_us=tick)
     sign = f"{style.ink.line} " if drawn.limit_row >= 0 else ""
     line = f", {sign}tick {duration(tick)} (CONFIG_HZ={hz})" if tick else ", CONFIG_HZ not known: no tick line"
-    head = fit((Span(f" {vector}", "accent"), Span(f" delay  {text}"), Span(line, "dim")), width)
+    head = heading((Span(f" {vector}", "strong"), Span(f" delay  {text}"), Span(line, "dim")), width)
     if not waits:
         return [head, *paragraph(text, width, margin=2)]
     return [head, *labelled(timeline, vector, drawn, width), fit(axis(timeline, drawn), width)]
@@ -639,7 +644,7 @@ def depth_map(
         )
     ]
     text = f"  {ink.line} limit {line}" if line is not None else ""
-    title = (Span(" in the driver over time", "strong"), Span(text, "accent"))
+    title = heading((Span(" in the driver over time", "strong"), Span(text, "limit")), width)
     return [fit(line, width) for line in (title, *rows, axis(timeline, style))]
 
 

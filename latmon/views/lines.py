@@ -2,6 +2,9 @@
 
 Themes turn roles into colours. The columns appear and grow with the width, for rows of any type: `layout` chooses the
 columns and their widths, `heads` and `row` draw them, `around` scrolls to the selected row. No Textual here.
+
+A panel begins with a `heading`, and so does each part of it. `screen_lines` turns the lines of a large screen into
+panels with frame lines, where each heading is the frame line above its part; on a small one headings are lines.
 """
 
 from __future__ import annotations
@@ -16,7 +19,10 @@ from rich.cells import set_cell_size
 
 
 class Span(NamedTuple):
-    """Text in one role: text, dim, strong, accent, bad, marker, gap, or heat1 to heatN."""
+    """Text in one role: text, dim, strong, accent, bad, marker, gap, or heat1 to heatN.
+
+    `heat2/heat5` has two roles: of the text and of its background, `text/sel` is text in the selected row.
+    """
 
     text: str
     role: str = "text"
@@ -26,6 +32,11 @@ Line = tuple[Span, ...]
 ODD = "background/bad"
 """Role of the title of a device that is unlike its peers: the text has the colour of the background."""
 BLANK: Line = ()
+FRAME = "frame"
+"""Role of frame lines. Blanks in this role are the part of a heading where its frame line is seen."""
+_SELECTED = "/sel"
+_FRAMED_FROM = (120, 36)
+"""Least size, in cells and lines, of a screen whose panels have frames."""
 
 
 def width(line: Line) -> int:
@@ -65,7 +76,87 @@ def fit(line: Line, cells: int) -> Line:
             return (*spans, Span(cut, span.role)) if cut else tuple(spans)
         spans.append(span)
         left -= size
-    return (*spans, Span(" " * left)) if left else tuple(spans)
+    if not left:
+        return tuple(spans)
+    is_selected = bool(spans) and spans[-1].role.endswith(_SELECTED)
+    return (*spans, Span(" " * left, f"text{_SELECTED}" if is_selected else "text"))
+
+
+def highlighted(line: Line) -> Line:
+    """Return a line on the background of a selected row; `fit` extends the background to the line's end."""
+    return tuple(Span(text, role if "/" in role else f"{role}{_SELECTED}") for text, role in line)
+
+
+def is_framed(size: tuple[int, int]) -> bool:
+    """Return whether the panels of a screen of (cells, lines) have frames."""
+    return size[0] >= _FRAMED_FROM[0] and size[1] >= _FRAMED_FROM[1]
+
+
+def heading(left: Line, cells: int, *rights: Line) -> Line:
+    """Return the title of a panel in exactly `cells`: `left`, a gap, and the first of `rights` that fits.
+
+    The gap has at least `ends` cells.
+    """
+    room = cells - ends(cells)
+    right = next((one for one in rights if width(left) + width(one) <= room), BLANK)
+    kept = left if width(left) <= room else fit(left, room)
+    return (*kept, Span(" " * (cells - width(kept) - width(right)), FRAME), *right)
+
+
+def ends(cells: int) -> int:
+    """Return the least cells of the gap in a heading: what `dashed` takes from it, where panels have frames `ruled`."""
+    return _RULED if cells >= _FRAMED_FROM[0] - 2 else _DASHED
+
+
+_DASHED, _RULED = 1, 3
+"""Cells of the piece of a frame line before a heading; of those at both ends, and of a blank."""
+
+
+def is_heading(line: Line) -> bool:
+    """Return whether a line was made by `heading`."""
+    return any(role == FRAME and text.isspace() for text, role in line)
+
+
+def dashed(line: Line) -> Line:
+    """Return a line for a screen without frames: a heading begins with a piece of a frame line, taken from its gap."""
+    if not is_heading(line):
+        return line
+    at = next(at for at, (text, role) in enumerate(line) if role == FRAME and text.isspace())
+    return (Span("─", FRAME), *line[:at], line[at]._replace(text=line[at].text[1:]), *line[at + 1 :])
+
+
+def ruled(line: Line, corners: str) -> Line:
+    """Return a heading as a frame line, two cells wider, with `corners` at its ends; gaps become lines."""
+    spans, owed = [Span(f"{corners[0]}─", FRAME)], _RULED - 1
+    for number, (text, role) in enumerate(line, 1):
+        if role != FRAME or not text.isspace():
+            spans.append(Span(text, role))
+            continue
+        size, owed = max(len(text) - owed, 0), max(owed - len(text), 0)
+        spans.append(Span(_gap(size, " " * (number > 1), " " * (number < len(line))), FRAME))
+    return (*spans, Span(f"─{corners[1]}", FRAME))
+
+
+def _gap(size: int, before: str, after: str) -> str:
+    """Return a piece of a frame line of `size` cells; `before`, `after`: its blanks, empty where no word is there."""
+    line = size - len(before) - len(after)
+    return f"{before}{'─' * line}{after}" if line > 0 else " " * size
+
+
+def walled(line: Line, cells: int) -> Line:
+    """Return a line of `cells` inside of a frame, two cells wider."""
+    return (Span("│", FRAME), *fit(line, cells), Span("│", FRAME))
+
+
+def panelled(lines: Sequence[Line], cells: int, height: int, corners: str) -> list[Line]:
+    """Return lines as panels in `height` lines of `cells`; the first and the last line are headings.
+
+    `corners`: the upper left one, then clockwise.
+    """
+    first, *inner, last = lines
+    inner = inner[: height - 2] + [BLANK] * (height - 2 - len(inner))
+    inside = (ruled(one, "├┤") if is_heading(one) else walled(one, cells - 2) for one in inner)
+    return [ruled(first, corners[:2]), *inside, ruled(last, corners[3] + corners[2])]
 
 
 def cell(text: str, cells: int, *, right: bool = False) -> str:
@@ -79,8 +170,10 @@ def cell(text: str, cells: int, *, right: bool = False) -> str:
 def cut(lines: Sequence[Line], height: int, top: int = 0, *, key: str = "") -> list[Line]:
     """Return `height` lines from `top` on; where lines below are left out, the last line gives their number.
 
-    `key`: text before it, for the key that scrolls.
+    A heading above the lines stays there. `key`: text before the number, for the key that scrolls.
     """
+    if height > 1 and lines and is_heading(lines[0]):
+        return [lines[0], *cut(lines[1:], height - 1, top, key=key)]
     begin = max(0, min(top, len(lines) - height))
     shown = list(lines[begin : begin + max(height, 0)])
     if left := len(lines) - begin - len(shown):
@@ -171,16 +264,16 @@ def heads(placed: Placed[T], sorted_by: str = "", *, above: int = 0) -> Line:
 
 
 def row(placed: Placed[T], value: T, *, selected: bool = False) -> Line:
-    """Return the cells of one value."""
+    """Return the cells of one value; the selected row has its name and its background highlighted."""
     spans = [Span("▸" if selected else " ", "accent")]
     for number, (field, cells) in enumerate(placed):
         made = field.make(value, cells)
         if isinstance(made, str):
-            role = "accent" if selected and not number else field.role
+            role = "strong" if selected and not number else field.role
             spans.append(Span(f"{cell(made, cells, right=field.right)} ", role))
         else:
             spans += [*fit(made, cells), Span(" ")]
-    return tuple(spans)
+    return highlighted(tuple(spans)) if selected else tuple(spans)
 
 
 def table(

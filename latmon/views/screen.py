@@ -26,7 +26,18 @@ from latmon.views.findings_state import FindingsState
 from latmon.views.heatmap import Ink
 from latmon.views.heatmap_state import NOW, HeatmapState
 from latmon.views.history import History, near
-from latmon.views.lines import Line, Span, empty_panel, fit, paragraph
+from latmon.views.lines import (
+    Line,
+    Span,
+    dashed,
+    empty_panel,
+    fit,
+    heading,
+    is_framed,
+    is_heading,
+    panelled,
+    paragraph,
+)
 from latmon.views.panels.compare import panel
 from latmon.views.panels.findings import findings_panel
 from latmon.views.panels.interrupts import interrupts_panel
@@ -64,12 +75,16 @@ SCREENS: Mapping[str, Draw] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """A whole screen except the line of keys."""
+    """A whole screen except the line of keys.
+
+    With frames, `body`, `notice` and `health` are two cells narrower than the screen.
+    """
 
     title: Line
     body: list[Line]
     notice: list[Line]
     health: Line
+    framed: bool = False
 
 
 class Scene:
@@ -102,6 +117,8 @@ class Scene:
         """Whether the view, and the edge, were read without histograms of stages."""
         self._is_frozen = False
         """Whether the edge is shown as it was when the user paused."""
+        self._framed = False
+        """Whether the panels of the last picture have frames."""
         self.is_preview = False
         """Whether the edge has the kernel's counters, because the source is not open yet."""
         self.seeks_worst = False
@@ -166,6 +183,7 @@ class Scene:
             self._write_map,
             self.archive if self.has_strip else None,
             self.findings_state.begins,
+            self._framed,
         )
 
     def _asked(self) -> Selection:
@@ -392,22 +410,27 @@ class Scene:
 
     def draw(self, width: int, height: int) -> Panels:
         """Return the parts of a screen of this size; the caller adds the line of keys."""
-        view, toured, reading = self.view, self.banner is not None, self.reading
+        self._framed = is_framed((width, height))
+        view, toured, cells = self.view, self.banner is not None, width - 2 * self._framed
+        reading = self.reading
         plain = self.comparison is None and not self.selection.details
-        notes, named = findings(view, width, height, toured=toured) if plain else ([], [])
-        notes += notices(view, self.reported, width, reading=reading, message=self.message, toured=toured)
+        notes, named = findings(view, cells, height, toured=toured) if plain else ([], [])
+        is_counted = self.selection.screen == "findings" or (self._framed and named)  # in a heading
+        notes += notices(view, self.reported, cells, reading=reading, message=self.message, toured=toured)
         if self.banner is not None:
-            notes += banner_lines(self.banner, width)
-        found = status.not_shown(len(view.found.urgent), len(named)) if self.selection.screen != "findings" else ""
+            notes += banner_lines(self.banner, cells)
+        found = "" if is_counted else status.not_shown(len(view.found.urgent), len(named))
         return Panels(
-            title=self._title(width),
-            body=self._body(width, height - 3 - len(notes)),
+            title=self._title(width, self.selection.screen),
+            body=self._body(cells, height - 3 - len(notes)),
             notice=notes,
-            health=self._health(width, named, found),
+            health=self._health(cells, named, found),
+            framed=self._framed,
         )
 
     def draw_strip(self, width: int) -> list[Line]:
         """Return at most eight lines: title, the first devices, the most urgent finding, else a notice, and health."""
+        self._framed = False
         view = self.view
         # no row is marked as selected, because no key selects one
         every = [replace(one, selection=replace(one.selection, selected="")) for one in view.subjects()]
@@ -418,8 +441,9 @@ class Scene:
         lines = (self._title(width), *rows[: 1 + STRIP_ROWS], *notes, self._health(width, named, more))
         return [fit(line, width) for line in lines]
 
-    def _title(self, width: int) -> Line:
-        return status.title(self.store.origin, self.history.window, self.mode, width)
+    def _title(self, width: int, screen: str = "") -> Line:
+        drives = sum(one.timed for one in self.history.devices())
+        return status.title(self.store.origin, self.history.window, self.mode, width, screen=screen, drives=drives)
 
     def _health(self, width: int, named: Sequence[Finding], found: str) -> Line:
         """Return the health line; `named`: the findings above it, `found`: how many there are besides."""
@@ -472,6 +496,13 @@ def screen_lines(scene: Scene, foot: Line, width: int, height: int) -> list[Line
         small: list[Line] = [(Span("terminal too small", "strong"),), (Span(f"{MIN_SIZE[0]}x{MIN_SIZE[1]} needed"),)]
         return small[:height]
     panels = scene.draw(width, height)
-    below = [*panels.notice, panels.health, fit(foot, width)]
-    above = [panels.title, *panels.body][: height - len(below)]
-    return [*above, *[()] * (height - len(below) - len(above)), *below]
+    room = height - 3 - len(panels.notice)
+    body, keys = panels.body, fit(foot, width)
+    if panels.framed and not (body and is_heading(body[0])):  # a panel that has nothing to show begins with a blank
+        top = heading((Span(f" {scene.selection.screen}", "strong"),), width - 2)
+        body = [top, *(body[1:] if body and not body[0] else body)]
+    body = [*body[:room], *[()] * (room - len(body))]
+    if panels.framed:
+        lines = [*body, *panels.notice, panels.health]
+        return [panels.title, *panelled(lines, width, height - 2, scene.ink.corners), keys]
+    return [panels.title, *map(dashed, body), *map(dashed, panels.notice), panels.health, keys]

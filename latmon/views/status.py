@@ -8,17 +8,32 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from latmon.aggregate.history import Window
-from latmon.findings.rule import Finding
+from latmon.findings.rule import CRITICAL, Finding
 from latmon.model.frame import Device, Frame, Origin
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
 from latmon.recording.archive import TimelineEvent
 from latmon.support.text import is_clean
-from latmon.support.units import UNKNOWN, part, with_unit
-from latmon.views.context import OFF, ViewState, tracing_state, unknown_quantiles
+from latmon.support.units import UNKNOWN, part, spelled, with_unit
+from latmon.views.context import OFF, ViewState, selected, tracing_state, unknown_quantiles
 from latmon.views.device_table import Subject
 from latmon.views.help import meaning, source
-from latmon.views.lines import BLANK, Line, Span, cell, cell_len, cut, empty_panel, fit, paragraph, width, wrap
+from latmon.views.lines import (
+    BLANK,
+    Line,
+    Span,
+    cell,
+    cell_len,
+    cut,
+    empty_panel,
+    ends,
+    fit,
+    heading,
+    highlighted,
+    paragraph,
+    width,
+    wrap,
+)
 from latmon.views.panels.findings import urgent
 from latmon.views.panels.inflight import NAMED_US, counted, in_words
 from latmon.views.units import clock, count, percent, span, zone
@@ -27,6 +42,8 @@ if TYPE_CHECKING:
     from latmon.views.context import ViewState
 
 _MINUTE_S, _HOUR_S = 60, 3600
+_APART = 2
+"""Blanks between the two sides of the header."""
 _MOST_WORDS = 3
 
 
@@ -66,7 +83,7 @@ TWICE = 1.005
 _ALL = 0.99
 """Counts of the same I/Os by two probes differ at a window's ends."""
 _MIN_RECORDING = 12
-_QUIET = ("not recording ", "no rec ", "○")
+_QUIET = ("not recording ", "no rec ", "○ ")
 """Texts without a recording, longest first: the recording state is never cut."""
 
 
@@ -134,26 +151,33 @@ class Tracing:
         return found
 
 
-def title(origin: Origin | None, window: Window, mode: ScreenMode, cells: int) -> Line:
-    """Return host, kernel, backend, time and window at the left; the mode, never cut, at the right."""
-    right = _mode(mode)
+def title(
+    origin: Origin | None, window: Window, mode: ScreenMode, cells: int, *, screen: str = "", drives: int = 0
+) -> Line:
+    """Return the header: screen, host, kernel and tier at the left; time, window and the mode, never cut, at the right.
+
+    `screen`: the name of the screen; `drives`: the number of devices whose requests are timed.
+    """
+    shown, name = _mode(mode), (Span(" latmon", "strong"), Span(f" {screen}" if screen else "", "accent"))
     if origin is None:
-        return _split((Span(" latmon", "accent"), Span("  starting", "dim")), right, cells)
-    last = window.last
-    tier = f"tier {origin.tier}" if origin.tier else ""
-    kernel, tool = _short(origin.kernel), origin.tool or origin.backend
-    how = (f"{kernel}  {tool} {tier}".rstrip(), f"{tool} {tier}".rstrip(), f"{origin.backend} {tier}".rstrip(), tier)
-    wall = last.wall if last else math.nan
-    now, over = Span(f"  {clock(wall)}"), Span(f"  last {span(window.length_us)} ", "dim")
-    zoned = (Span(f"{now.text} {zone(wall)}".rstrip()), over)
+        return highlighted(_split((*name, Span("  starting", "dim")), shown, cells))
+    tier = f"tier {origin.tier}" if origin.tier else origin.tool or origin.backend
+    many = f"{count(drives)} drive{'s' * (drives != 1)}" if drives else ""
     # the help screen names the tool and the kernel too
-    who = (Span(" latmon", "accent"), Span(f"  {origin.host}", "strong"))
-    lines = [
-        (*who, Span(f"  {one}" if one else "", "dim"), *end)
-        for end in (zoned, (now, over), (over,))
-        for one in (*how, "")
+    how = ((f"kernel {_short(origin.kernel)}", many, tier), (many, tier), (tier,), ())
+    wall = window.last.wall if window.last else math.nan
+    now, over = Span(clock(wall), "strong"), Span(f"  last {span(window.length_us)}  ")
+    zoned = Span(f"{clock(wall)} {zone(wall)}".rstrip(), "strong")
+    who = (*name, Span(f"  {origin.host}", "strong"))
+    several = [
+        ((*who, Span(f"  {', '.join(filter(None, words))}".rstrip(), "dim")), (*end, *shown))
+        for end in ((zoned, over), (now, over), (over,), ())
+        for words in how
     ]
-    return _split(next((one for one in lines if width(one) + width(right) <= cells), lines[-1]), right, cells)
+    if mode.word == "PAUSED":  # the mode names the time
+        several = [several[0], *several[2 * len(how) :]]
+    left, right = next((one for one in several if width((*one[0], *one[1])) + _APART <= cells), several[-1])
+    return highlighted(_split(left, right, cells))
 
 
 def health(
@@ -175,19 +199,18 @@ def health(
     state = window.health()
     facts = [one for one in health_facts(origin, window, devices, tracing) if one.bad or one.matters]
     facts.sort(key=lambda fact: not fact.bad)
-    room = cells - (_MIN_RECORDING + 3 if state.recording else len(_QUIET[-1]) + 1)
+    room = cells - ends(cells) - (_MIN_RECORDING + 3 if state.recording else len(_QUIET[-1]) + 1)
     facts += [HealthWord(found)] if found else []
     facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in facts) - 1), *facts]
-    spans: list[Span] = [Span(" ")]
+    spans: list[Span] = []
     for fact in _fitting(facts, room):
-        spans += [Span(fact.text, "bad" if fact.bad else "dim"), Span("  ")]
+        spans += [Span("  " if spans else " "), Span(fact.text, "bad" if fact.bad else "dim")]
+    room = cells - ends(cells) - width(tuple(spans))
     if state.recording:
-        room = max(cells - width(tuple(spans)) - 3, _MIN_RECORDING)
-        name = cell(state.recording, min(room, cell_len(state.recording)))
-        return _split(tuple(spans), (Span(f"● {name} ", "accent"),), cells)
-    room = cells - width(tuple(spans[:-1])) - 1
+        name = cell(state.recording, min(max(room - 3, _MIN_RECORDING), cell_len(state.recording)))
+        return _sides(tuple(spans), (Span(f"● {name} ", "accent"),), cells)
     quiet = next((text for text in _QUIET if len(text) <= room), _QUIET[-1])
-    return _split(tuple(spans[:-1]), (Span(f" {quiet}", "dim"),), cells)
+    return _sides(tuple(spans), (Span(quiet, "dim"),), cells)
 
 
 def not_shown(found: int, shown: int) -> str:
@@ -206,7 +229,7 @@ def details(view: ViewState, tracing: Tracing, cells: int, room: int) -> list[Li
     rows = [(one.text, meaning(name), "bad" if one.bad else "strong") for one, name in names]
     recording = window.health().recording
     rows.append((f"● {recording}" if recording else "○ not recording", meaning("● ○"), "strong"))
-    lines: list[Line] = [(Span(" capture", "accent"), Span("  how far the numbers are to be trusted", "dim"))]
+    lines = [heading((Span(" capture", "strong"), Span("  how far the numbers are to be trusted", "dim")), cells)]
     side = min(max(len(text) for text, *_ in rows), cells // 2) + 3
     for text, sentence, role in rows:
         beside = wrap(sentence, max(cells - side - 1, 10)) or [""]
@@ -215,11 +238,14 @@ def details(view: ViewState, tracing: Tracing, cells: int, room: int) -> list[Li
     return cut([*lines, *source(origin, cells)], room, view.selection.top, key="PgDn: ")
 
 
-def headline(subject: Subject, cells: int, above: int | None = None, legends: Sequence[Line] = (BLANK,)) -> Line:
+def headline(
+    subject: Subject, cells: int, above: int | None = None, legends: Sequence[Line] = (BLANK,), *, column_us: int = 0
+) -> Line:
     """Return the headline of the selected device's map: its I/Os, and why a quantile is missing.
 
     `above`: its I/Os above the threshold where each was counted; None: the histogram's buckets give them.
-    `legends`: of which the first that fits is at the right edge, after the device's driver and model where both fit.
+    `legends`: of which the first that fits is at the right edge. Model, driver and the time of a column (`column_us`,
+    with the keys that change it; 0: not shown) are left out where a longer legend fits without them.
     """
     device, selection = subject.device, subject.selection
     histogram = subject.window.latency(device.name, selection.ops)
@@ -231,11 +257,13 @@ def headline(subject: Subject, cells: int, above: int | None = None, legends: Se
         words.append(f"3rd slowest {subject.times_peers:.0f}x peers'")
     if why := unknown_quantiles(histogram):
         words.append(why)
-    who = " ".join(w for w in (device.label, device.driver, device.model) if w)
-    left = (Span(f" {device.name}", "accent"), Span(f" {selection.op_label}  {', '.join(words)} "))
-    named: Line = (Span(f"{who}{'  ' if legends[0] else ' '}", "dim"), *legends[0]) if who else legends[0]
-    right = next((one for one in (named, *legends) if width(left) + width(one) <= cells), BLANK)
-    return _split(left, right, cells)
+    who = ", ".join(w for w in (device.label, device.model, device.driver) if w)
+    name = Span(f" {device.name}{'' if selection.op == 'all' else f' {selection.op}'}", "strong")
+    model, ios = Span(f" {who}" if who else "", "dim"), Span(f"  {', '.join(words)}")
+    column = (Span(f"  1 column = {spelled(column_us)}", "dim"), Span(" + -", "accent")) if column_us else ()
+    several: list[Line] = [(name, model, ios, *column), (name, model, ios), (name, ios, *column), (name, ios)]
+    left = next((one for one in several if width(one) + width(legends[0]) + ends(cells) <= cells), several[-1])
+    return heading(left, cells, *legends)
 
 
 def _fitting(facts: Sequence[HealthWord], room: int) -> list[HealthWord]:
@@ -322,11 +350,8 @@ def _mode(mode: ScreenMode) -> Line:
         return (Span(f"{f'{mode.why} ' if mode.why else ''}PAUSED {clock(mode.wall)}, {behind} ", "accent"),)
     if mode.word == "ENDED":
         return (Span(f"ENDED{': ' + mode.why if mode.why else ''} ", "accent"),)
-    return (
-        (Span(f"{mode.word} ", "strong"), Span("● ", "accent"))
-        if mode.word == "LIVE"
-        else (Span(f"{mode.word} ", "strong"),)
-    )
+    dot = (Span("● ", "accent"),) if mode.word == "LIVE" else ()
+    return (*dot, Span(f"{mode.word} ", "strong"))
 
 
 def _split(left: Line, right: Line, cells: int) -> Line:
@@ -337,6 +362,12 @@ def _split(left: Line, right: Line, cells: int) -> Line:
     line = (*fit(left, room), *right)
     assert all(is_clean(s.text) for s in line), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
     return line
+
+
+def _sides(left: Line, right: Line, cells: int) -> Line:
+    """Return a heading with `right` whole; `left` is cut when both don't fit."""
+    room = cells - ends(cells) - width(right)
+    return heading(left if width(left) <= room else fit(left, max(room, 0)), cells, right)
 
 
 def _short(kernel: str) -> str:
@@ -399,6 +430,8 @@ class Notices:
 
 TALL = 20
 """Rows from which on findings have several lines on the overview."""
+_ALL_FROM = 48
+"""Rows from which on findings of other devices follow."""
 _STALE_S = 10
 """Rules are evaluated every 5 s; the time of older findings is shown."""
 _MOST, _LONGEST = 2, 4
@@ -410,7 +443,8 @@ def findings(
 ) -> tuple[list[Line], list[Finding]]:
     """Return the lines of findings, on the overview only, and the findings in them.
 
-    `toured`: a tour's text takes the room; `strip`: there are two lines, and no keys.
+    `toured`: a tour's text takes the room; `strip`: there are two lines, and no keys. Panels with frames have a heading
+    with the number of findings.
     """
     if view.selection.screen != "overview":
         return [], []
@@ -418,9 +452,17 @@ def findings(
         return [(Span(f" · findings: evaluating {view.found.share:.0%}", "dim"),)], []
     last, evaluated = view.history.window.last, view.found.until_wall
     as_of = clock(evaluated) if last is not None and last.wall - evaluated >= _STALE_S else ""
-    found, device = view.found.urgent, view.selection.selected
+    found, first = view.found.urgent, selected(view.subjects())
+    device = first.device.name if first is not None else ""
     most = 2 if strip else height // 4 - 1 if height >= TALL and not toured else 1
-    return urgent(found, width, most, selected=device, as_of=as_of, keys=not strip)
+    others = view.framed and height >= _ALL_FROM
+    lines, named = urgent(found, width, most, selected=device, as_of=as_of, keys=not strip, others=others)
+    if not view.framed or not lines:
+        return lines, named
+    critical = sum(one.severity == CRITICAL for one in found)
+    many = f" {count(len(found))}{f', {count(critical)} urgent' if critical else ''}"
+    more = (Span("6", "accent"), Span(" evidence and next steps ", "dim"))
+    return [heading((Span(" findings", "strong"), Span(many, "dim")), width, more), *lines], named
 
 
 def notices(view: ViewState, reported: Notices, width: int, *, reading: str, message: str, toured: bool) -> list[Line]:
@@ -467,7 +509,6 @@ class TourBanner(NamedTuple):
 
 def banner_lines(banner: TourBanner, cells: int) -> list[Line]:
     """Return a line with the place and the keys, then the text."""
-    place = f" {banner.place}  "
-    room = cells - len(place) - width(banner.keys) - 1
-    head: Line = (Span(place, "accent"), Span(cell(banner.title, max(room, 0)), "strong"), Span(" "), *banner.keys)
-    return [head, *paragraph(banner.text, cells)]
+    left = (Span(f" {banner.place}  ", "accent"), Span(banner.title, "strong"))
+    keys = (*banner.keys, Span(" ")) if banner.keys else ()
+    return [_sides(left, keys, cells), *paragraph(banner.text, cells)]

@@ -63,7 +63,7 @@ def test_once_is_a_screen_of_80x24_as_plain_text():
     assert len(lines) == 24
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in done.stdout
-    assert lines[0].startswith(" latmon  ")
+    assert lines[0].startswith(" latmon overview  ")
     assert "LIVE" in lines[0]
     assert any("device" in line and "IOPS" in line for line in lines)
     assert lines[-1].endswith(f"latmon {__version__}")

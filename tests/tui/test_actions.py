@@ -106,7 +106,7 @@ async def test_saved_views_go_round_and_begin_from_the_start():
         await pilot.press("V")
         assert "view disks" in screen(app)
         assert "nvme0n1" not in screen(app).replace("!nvme0n1", "")
-        assert "filter !nvme0n1" in screen(app).splitlines()[1]
+        assert "filter / !nvme0n1" in screen(app).splitlines()[1]
         assert screen(app).splitlines()[2].split()[:3] == ["device", "IOPS", "max"]
         await pilot.press("V")
         assert (app.scene.selection.screen, app.scene.selection.sort) == ("outliers", "max")
@@ -160,8 +160,8 @@ async def test_reads_and_writes_are_apart_at_one_key():
         shown = screen(app).splitlines()
         rows = [line.split()[0] for line in shown[2:6]]
         assert rows == ["▸nvme0n1", "read", "write", "nvme1n1"]
-        assert any(line.startswith(" nvme0n1 read") for line in shown)
-        assert any(line.startswith(" nvme0n1 write") for line in shown)
+        assert any(line.startswith("─ nvme0n1 read") for line in shown)
+        assert any(line.startswith("─ nvme0n1 write") for line in shown)
         assert sum("└─" in line for line in shown) == 2
         await pilot.press("v")
         assert app.scene.selection.cursor is not None

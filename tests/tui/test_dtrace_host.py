@@ -200,14 +200,14 @@ def test_the_report_in_words(illumos):
 @pytest.mark.parametrize("size", SIZES)
 def test_the_overview_and_a_devices_map(shown, size):
     text = shown(size=size)
-    for name in ("sd0", "sd2", "emlxs0", "mpt0", "zfs:redo"):
-        assert re.search(rf"^[ ▸]{name} ", text, re.MULTILINE)
+    names = re.findall(r"^│?[ ▸](sd0|sd2|emlxs0|mpt0|zfs:redo) ", text, re.MULTILINE)
+    assert len(names) >= (3 if size[1] < 30 else 5)
     assert re.search(r"emlxs0 .*compl.* >99%", text)
-    assert "dtrace 1.13 tier A" in text
-    assert re.search(r"^[ ▸](emlxs0|mpt0|zfs:redo) .* +-     - +", text, re.MULTILINE)
+    assert "tier A" in text.splitlines()[0]
+    assert re.search(r"^│?[ ▸](emlxs0|mpt0|zfs:redo) .* +-     - +", text, re.MULTILINE)
     zooms = [shown(*["move:1"] * n, "zoom", size=size) for n in range(5)]
-    assert any("emlxs0 all ops  I/Os not counted" in one for one in zooms)
-    assert re.search(r"sd2 all ops  3,\d+ I/Os", shown("zoom", size=size, selected="sd2"))
+    assert any(re.search("─ emlxs0 .* I/Os not counted", one) for one in zooms)
+    assert re.search(r"─ sd2 .* 3,\d+ I/Os", shown("zoom", size=size, selected="sd2"))
 
 
 @pytest.mark.parametrize("size", SIZES)

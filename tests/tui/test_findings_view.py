@@ -284,7 +284,7 @@ def test_enter_marks_the_latencies_on_the_map_and_esc_comes_back(ruled):
         (Where("outstanding", ODD), "outstanding", ODD),
         (Where("outliers", ODD, "", 100_000), "outliers", f"outliers {ODD}, 100ms and more"),
         (Where("interrupts"), "interrupts", "softirq"),
-        (Where("overview", ODD), "zoom", f"{ODD} all ops"),
+        (Where("overview", ODD), "zoom", f"─ {ODD} "),
     ],
 )
 def test_each_screen_can_be_the_evidence(ruled, where, context, seen):

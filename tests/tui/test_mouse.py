@@ -39,14 +39,15 @@ def line_of(app, pattern):
     return next(y for y, line in enumerate(screen(app).splitlines()) if re.search(pattern, line))
 
 
-async def test_a_click_selects_a_row_and_another_opens_it():
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_click_selects_a_row_and_another_opens_it(size):
     app = make(Source(host(4, 20)))
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=size) as pilot:
         await settled(pilot)
-        y = line_of(app, "^ nvme2n1")
+        y = line_of(app, "^│? nvme2n1")
         await click(pilot, 40, y)
         assert app.scene.selection.selected == "nvme2n1"
-        await click(pilot, 40, line_of(app, "^▸nvme2n1"))
+        await click(pilot, 40, line_of(app, "^│?▸nvme2n1"))
         assert app.scene.selection.panel == "zoom"
         await pilot.press("escape", "tab")
         await painted(pilot)
@@ -73,15 +74,16 @@ async def test_a_click_on_the_last_line_presses_its_key():
         assert app.scene.selection.screen == "outstanding"
 
 
-async def test_a_click_on_a_cell_lists_its_outliers_and_a_drag_marks_a_region():
+@pytest.mark.parametrize("size", [(100, 30), (120, 40)])
+async def test_a_click_on_a_cell_lists_its_outliers_and_a_drag_marks_a_region(size):
     app = make(Source(FRAMES), selection=Selection(threshold_us=100_000))
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with app.run_test(size=size) as pilot:
         await settled(pilot)
         shown = screen(app)
         bottom = line_of(app, "└─")
         drawn = app.scene.view.latency_map.drawn
         top = bottom - drawn.scale.rows
-        await drag(pilot, (20, top), (40, bottom - 1))
+        await drag(pilot, (50, top), (70, bottom - 1))
         cursor = app.scene.selection.cursor
         assert cursor is not None
         region = cursor.region(drawn.scale)
@@ -90,7 +92,7 @@ async def test_a_click_on_a_cell_lists_its_outliers_and_a_drag_marks_a_region():
         assert "region" in screen(app)
         await pilot.press("escape")
         assert screen(app).splitlines()[bottom] == shown.splitlines()[bottom]
-        await click(pilot, 40, bottom - 2)
+        await click(pilot, 60, bottom - 2)
         picked = app.scene.selection.region
         assert app.scene.selection.screen == "outliers"
         assert picked is not None
@@ -131,17 +133,18 @@ async def test_the_wheel_moves_the_selection():
         assert app.scene.selection.selected == names[1]
 
 
-@pytest.mark.parametrize(("key", "first"), [("4", r"^▸\d\d:"), ("5", "^▸")])
-async def test_rows_of_other_screens_are_selected_too(key, first):
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize(("key", "first"), [("4", r"^│?▸\d\d:"), ("5", "^│?▸")])
+async def test_rows_of_other_screens_are_selected_too(key, first, size):
     app = make(Source(FRAMES))
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=size) as pilot:
         await settled(pilot)
         await pilot.press(key)
         await painted(pilot)
         y = line_of(app, first)
         await click(pilot, 10, y + 1)
         await painted(pilot)
-        assert screen(app).splitlines()[y + 1].startswith("▸")
+        assert screen(app).splitlines()[y + 1].removeprefix("│").startswith("▸")
 
 
 def test_rows_of_findings_have_several_lines():
@@ -185,13 +188,14 @@ async def test_a_click_nowhere_does_nothing():
         assert app.scene.selection == typed
 
 
-async def test_a_click_in_the_palette_runs_the_command():
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_click_in_the_palette_runs_the_command(size):
     app = make(Source(host(2, 5)))
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=size) as pilot:
         await settled(pilot)
         await pilot.press("colon", *"selected device: its stages")
         assert isinstance(app.screen, PaletteScreen)
-        await click(pilot, 20, 2)
+        await click(pilot, 20, 2 + (size[1] == 40))
         assert app.screen is app._main
         assert app.scene.selection.context == "stage"
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from frames import ODD, ORIGIN, PROCFS, SECOND, Commands, Source, frame, host, on_demand_host
+from panels import inside
 from test_app import make, painted, screen, settled
 
 from latmon.capture.backend import Options
@@ -14,7 +15,6 @@ from latmon.model.inflight import InFlight, InFlightList
 from latmon.tui.app import SourceEnded, traced_devices
 from latmon.tui.commands import STEPS
 from latmon.tui.keys import ACTIONS, foot, sections, works
-from latmon.views.lines import plain
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
 
@@ -42,7 +42,7 @@ def press(made, *steps, size=(80, 24)):
 
 
 def text(made, size=(80, 24)):
-    return "\n".join(plain(line) for line in screen_lines(made, foot(made.view, None, size[0]), *size))
+    return "\n".join(inside(screen_lines(made, foot(made.view, None, size[0]), *size)))
 
 
 # ---- stages

@@ -69,7 +69,7 @@ def test_a_user_goes_back_marks_and_saves(tmp_path):
         time.sleep(2)
         for _ in range(5):
             shown = demo.until(r"[\d:]+ \w+ behind")
-        device, ios = re.search(r"(\w+) all ops +([\d,]+) I/Os", shown).groups()
+        device, ios = re.search(r"─ (\w+) .*?([\d,]+) I/Os", shown).groups()
         demo.press(b"w")
         demo.until(r"saved \d+ windows")
         demo.press(b"G")

@@ -9,6 +9,7 @@ import pytest
 from frames import ORIGIN, SECOND, START_MONO, disks, frame, host
 from hypothesis import given
 from hypothesis import strategies as st
+from panels import inside
 
 from latmon.model.frame import OPS, Outstanding, Series
 from latmon.model.histogram import MAX_US, Histogram
@@ -35,7 +36,7 @@ def scene(frames, selection=Selection()):  # noqa: B008  frozen
 
 
 def text(made, size=(80, 24)):
-    return "\n".join(plain(line) for line in screen_lines(made, (Span("keys"),), *size))
+    return "\n".join(inside(screen_lines(made, (Span("keys"),), *size)))
 
 
 @given(st.integers(9, 60), st.integers(16, 200), st.data())
@@ -201,7 +202,7 @@ def test_strips_have_the_iops_and_the_depth_of_each_column():
 def maxima_by_op(made):
     """The maximum beside the map of reads and beside that of writes; None without such maps."""
     lines = text(made, (220, 60)).splitlines()
-    heads = [y for y, line in enumerate(lines) if re.match(r" read  [0-9,]+ I/Os .* write  [0-9,]+ I/Os", line)]
+    heads = [y for y, line in enumerate(lines) if re.match(r"─ read  [0-9,]+ I/Os .* write  [0-9,]+ I/Os", line)]
     if not heads:
         return None
     halves = ("".join(line[side] for line in lines[heads[0] :]) for side in (slice(110), slice(110, 220)))

@@ -27,6 +27,7 @@ from latmon.views.lines import (
     cut,
     empty_panel,
     fit,
+    heading,
     heads,
     paragraph,
     row,
@@ -188,9 +189,9 @@ def limits_table(
 
     `why`: the reason for an empty table.
     """
-    title: Line = (Span(" limits", "accent"), Span("  as configured, beside what was seen", "dim"))
+    title = heading((Span(" limits", "strong"), Span("  as configured, beside what was seen", "dim")), width)
     if not rows:
-        return [fit(title, width), *empty_panel(why, width, height - 1)][:height]
+        return [title, *empty_panel(why, width, height - 1)][:height]
     at = next((i for i, one in enumerate(rows) if one.device == selected), 0)
     settings = _settings(rows[at], width)
     devices = min(len(rows) + 1, max(height - 2 - len(settings), _LEAST))
@@ -201,7 +202,7 @@ def limits_table(
 
 def _settings(one: Audited, width: int) -> list[Line]:
     """Return the remarks on a device, then each of its settings with its remarks."""
-    lines: list[Line] = [(Span(f" {one.device} settings", "strong"),)]
+    lines: list[Line] = [heading((Span(f" {one.device} settings", "strong"),), width)]
     for remark in one.remarks:
         lines += _remark(remark, width, 1)
     for setting in sorted(one.settings, key=_rank):
@@ -292,7 +293,7 @@ def order_aside(view: ViewState, subject: Subject, width: int, room: int) -> lis
     """Return the issue order of the selected device's last burst, or the reason why there is none."""
     device, issues = subject.device, view.history.issues(subject.device.name)
     if issues:
-        title: Line = (Span(f" {device.name}", "accent"), Span(" issue order, the last burst", "dim"))
+        title = heading((Span(f" {device.name}", "strong"), Span(" issue order, the last burst", "dim")), width)
         return [title, *order(issues, width, room - 1, view.ink, scheduler=elevator(device.limits))][:room]
     what = f"issues of {device.name}"
     if not device.timed:

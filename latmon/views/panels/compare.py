@@ -16,7 +16,7 @@ from latmon.model.histogram import BITS, Histogram, bucket_bounds
 from latmon.support.units import with_unit
 from latmon.views.bars import fine
 from latmon.views.heatmap import Ink
-from latmon.views.lines import BLANK, Line, Span, cut, fit, paragraph, runs
+from latmon.views.lines import BLANK, Line, Span, cut, fit, heading, paragraph, runs
 from latmon.views.scale import level
 from latmon.views.units import clock, count
 
@@ -29,11 +29,13 @@ _SENTENCES = 6
 """Most lines of verdicts, so that strips have room."""
 _SETTINGS = 4
 _OCTAVE = 1 << BITS
+_LEAVE = (Span("D", "accent"), Span(" leaves ", "dim"))
 
 
 def panel(comparison: Comparison, selected: str, ink: Ink, width: int, room: int) -> list[Line]:
     """Return the panel in `room` lines; the selected device's strips come first."""
-    lines = [_heads(comparison), *_sentences(comparison, width), *_set(comparison, width), BLANK]
+    head = heading(_heads(comparison), width, _LEAVE)
+    lines = [head, *_sentences(comparison, width), *_set(comparison, width), BLANK]
     shown = _order(comparison.changes, selected)
     cells = max(width - _STRIP_FROM - 1, 8)
     ends = _ends(shown)
@@ -50,11 +52,10 @@ def panel(comparison: Comparison, selected: str, ink: Ink, width: int, room: int
 
 def _heads(comparison: Comparison) -> Line:
     return (
-        Span(" A ", "accent"),
+        Span(" A ", "strong"),
         Span(f"{_span(comparison.a)}   ", "text"),
-        Span("B ", "accent"),
+        Span("B ", "strong"),
         Span(_span(comparison.b), "text"),
-        Span("   D leaves", "dim"),
     )
 
 

@@ -15,7 +15,21 @@ from latmon.findings.rules import title_of
 from latmon.support.units import duration
 from latmon.views.context import ViewState, no_distribution, no_rows, not_traced
 from latmon.views.findings_state import CurrentFindings
-from latmon.views.lines import BLANK, Line, Span, around, cell, chop_cells, cut, empty_panel, fit, paragraph, wrap
+from latmon.views.lines import (
+    BLANK,
+    Line,
+    Span,
+    around,
+    cell,
+    chop_cells,
+    cut,
+    empty_panel,
+    fit,
+    heading,
+    highlighted,
+    paragraph,
+    wrap,
+)
 from latmon.views.lines import width as line_width
 from latmon.views.selection import FindingKey
 from latmon.views.units import clock, count, span
@@ -30,12 +44,20 @@ _MIN_DETAIL = 9
 
 
 def urgent(
-    found: Sequence[Finding], width: int, lines: int, *, selected: str = "", as_of: str = "", keys: bool = True
+    found: Sequence[Finding],
+    width: int,
+    lines: int,
+    *,
+    selected: str = "",
+    as_of: str = "",
+    keys: bool = True,
+    others: bool = False,
 ) -> tuple[list[Line], list[Finding]]:
     """Return the most urgent finding and that of the selected device in lines, and the findings that are in them.
 
     Only a first finding that is longer than `lines` is cut; the second one is whole or left out. `as_of`: the time of
-    the numbers, where the screen shows a later one; `keys`: the key of the list works.
+    the numbers, where the screen shows a later one; `keys`: the key of the list works; `others`: other findings follow
+    where they fit.
     """
     if not found:
         return [], []
@@ -43,10 +65,10 @@ def urgent(
     if len(drawn) > lines:
         return [*drawn[: lines - 1], _cut_off(found[0], width, lines, as_of, keys=keys)], named
     of_device = [one for one in found if selected and selected in (one.device, *one.also)]
-    if of_device and of_device[0] is not found[0]:
-        second = _in_lines(of_device[0], width, as_of)
-        if len(drawn) + len(second) <= lines:
-            return [*drawn, *second], [*named, of_device[0]]
+    for one in (*of_device[:1], *(found if others else ())):
+        more = _in_lines(one, width, as_of)
+        if one not in named and len(drawn) + len(more) <= lines:
+            drawn, named = [*drawn, *more], [*named, one]
     return drawn, named
 
 
@@ -100,10 +122,10 @@ def listed(
 
 def evidence(one: Finding, width: int) -> list[Line]:
     """Return next steps, the evidence with its sample sizes, and what would refute the finding."""
-    name = (Span(f" {_named(one)}", "accent"), Span(f"  {one.id}", "dim"))
+    name = (Span(f" {_named(one)}", "strong"), Span(f"  {one.id}{'  next' if one.steps else ''}", "dim"))
     is_copied = any(step.commands for step in one.steps)
-    copies = (Span("  c", "accent"), Span(": copy a command", "dim")) if is_copied else ()
-    lines: list[Line] = [(*name, Span("  next" if one.steps else "", "strong"), *copies)]
+    copies = (Span("c", "accent"), Span(" copy a command ", "dim")) if is_copied else ()
+    lines: list[Line] = [heading(name, width, copies)]
     for number, step in enumerate(one.steps, 1):
         lines += _item(f"{number} ", f"{step.what} (risk: {step.risk})", width)
         lines += [line for command in step.commands for line in _command(command, width)]
@@ -126,14 +148,13 @@ def where(one: Finding) -> str:
 def _head(found: CurrentFindings, width: int) -> Line:
     now, over = len(found.lasting), len(found.over)
     sentences = [f"{count(now) if now else 'none'} now", *([f"{count(over)} earlier"] if over else [])]
-    left = (Span(" findings", "accent"), Span(f"  {', '.join(sentences)}" if found.evaluated else ""))
+    left = (Span(" findings", "strong"), Span(f"  {', '.join(sentences)}" if found.evaluated else ""))
     if not found.evaluated:
-        return left
+        return heading(left, width)
     right = f"{_evaluated(found)} evaluated over the last {span(round(found.span_us, -6))} "
     if found.behind_us:
         right = f"evaluated up to {clock(found.until_wall)}, {span(round(found.behind_us, -6))} behind "
-    room = width - line_width(left) - len(right)
-    return (*left, Span(" " * room), Span(right, "dim")) if room > 0 else left
+    return heading(left, width, (Span(right, "dim"),))
 
 
 def _evaluated(found: CurrentFindings) -> str:
@@ -169,6 +190,7 @@ def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole:
     when = f"  {now.severity} {_since(found, one) if lasts else _from_to(found, one)}"
     names = Span(_named(now), "strong" if lasts else "dim")
     head: Line = (mark, sign, names, Span(when, "text" if lasts else "dim"), Span(f"  {now.id}", "dim"))
+    head = highlighted(head) if selected else head
     if not lasts and not (selected and whole):
         caption = f"  {_summary(now)}"
         return [(*head, Span(caption, "dim"))] if not selected else [head]

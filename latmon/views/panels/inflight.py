@@ -13,7 +13,7 @@ from latmon.model.frame import STARTING
 from latmon.model.inflight import Aged, Ages
 from latmon.support.units import UNKNOWN, duration
 from latmon.views.context import MEASURING, OFF, ViewState
-from latmon.views.lines import TIME, Field, Line, Placed, Span, cell, fit, heads, layout, paragraph, row
+from latmon.views.lines import TIME, Field, Line, Placed, Span, cell, fit, heading, heads, layout, paragraph, row
 from latmon.views.panels.outliers import OWN, letters
 from latmon.views.selection import shown
 from latmon.views.units import count, size
@@ -50,7 +50,7 @@ def in_flight_lines(
     title: Line = (Span(" still in flight", "strong"), Span(f"  {_title(ages)}"))
     if not some:
         reason = paragraph(why, width, "dim", margin=2)
-        return [fit(line, width) for line in ([title] if height > 1 else []) + reason][:height]
+        return [fit(line, width) for line in ([heading(title, width)] if height > 1 else []) + reason][:height]
     placed = layout(_fields(width), width)
     begin = max(top - STEP * (len(folded(some)) < len(some)), 0)
     if top:
@@ -61,7 +61,7 @@ def in_flight_lines(
     titled = [heads(placed)] if with_heads else []
     room = height - 1 - len(titled)
     lines = [row(placed, one) if one.request else _least(placed, one, least(one.device)) for one in some]
-    return [fit(line, width) for line in (title, *titled, *_from(lines, room, begin))][:height]
+    return [fit(line, width) for line in (heading(title, width), *titled, *_from(lines, room, begin))][:height]
 
 
 def folded(some: Sequence[Aged]) -> list[Aged]:

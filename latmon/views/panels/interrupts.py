@@ -30,8 +30,11 @@ from latmon.views.lines import (
     Span,
     around,
     empty_panel,
+    ends,
     fit,
+    heading,
     heads,
+    highlighted,
     layout,
     row,
     table,
@@ -87,7 +90,9 @@ def matrix(
     shown, wide = _cpus(cpus, first_cpu, room)
     seen = around(len(some), selected, height - 1)
     lines = [(*heads(placed, above=seen.start), *_titles(shown, cpus, wide))]
-    lines += [(*row(placed, some[i], selected=i == selected), *_softirq_row(some[i], shown, wide, ink)) for i in seen]
+    for i in seen:
+        line = (*row(placed, some[i], selected=i == selected), *_softirq_row(some[i], shown, wide, ink))
+        lines.append(highlighted(line) if i == selected else line)
     return [fit(line, cells) for line in lines][:height]
 
 
@@ -432,10 +437,10 @@ def _about(part: str, kernel: str) -> tuple[str, ...]:
 def _title(part: str, total: int, rows: int, width: int, about: Sequence[str], *, focused: bool) -> Line:
     """Return the name of a table, the number of rows shown, and the longest text on the columns that fits."""
     some = f"  {rows} of {total}" if rows < total else ""
-    room = width - len(part) - len(some) - 4
+    room = width - len(part) - len(some) - 3 - ends(width)
     role = "accent" if focused else "strong"
     caption = next((f"  {text}" for text in about if len(text) <= room), "")
-    return fit((Span(f" {part}", role), Span(some), Span(caption, "dim")), width)
+    return heading((Span(f" {part}", role), Span(some), Span(caption, "dim")), width)
 
 
 _SECOND_US = 1e6

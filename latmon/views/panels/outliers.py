@@ -32,7 +32,9 @@ from latmon.views.lines import (
     cell,
     cut,
     empty_panel,
+    ends,
     fit,
+    heading,
     heads,
     layout,
     paragraph,
@@ -184,9 +186,9 @@ def parts_of(one: Outlier) -> Mapping[str, float]:
 
 def _head(shown: Listing, width: int) -> Line:
     """Return the headline: the numbers of I/Os, shown and left out, in as many words as fit."""
-    left = (Span(" outliers", "accent"), Span(f" {shown.where}" if shown.where else ""))
+    left = (Span(" outliers", "strong"), Span(f" {shown.where}" if shown.where else ""))
     if not shown.rows and not shown.above:
-        return fit((*left, Span("  none", "dim")), width)
+        return heading((*left, Span("  none", "dim")), width)
     reported, above = count(shown.reported), count(shown.above)
     rows = (
         f" in {count(len(shown.rows))} row{'s' * (len(shown.rows) != 1)}" if len(shown.rows) != shown.reported else ""
@@ -199,9 +201,9 @@ def _head(shown: Listing, width: int) -> Line:
         f"  {of}{left_out}",
         f"  {of}{', maybe more' if left_out and shown.by_moment else left_out.replace(' by the rate limit', '')}",
     )
-    room = width - line_width(left)
+    room = width - line_width(left) - ends(width)
     text = next((t for t in texts if len(t) <= room), texts[-1])
-    return fit((*left, Span(text, "strong" if left_out else "text")), width)
+    return heading((*left, Span(text, "strong" if left_out else "text")), width)
 
 
 def _stages(shown: Listing, some: range) -> set[str]:
@@ -502,7 +504,7 @@ def _headlines(one: Outlier, repeats: int, width: int, p50_us: int | None = None
     total = f"{exact(one.total_us)} {until(one.stages_us)}"
     times = _times(one, p50_us)
     if width >= _ROOMY:
-        head = (Span("  ".join([f" {moment(one.wall)}", *what, *many]), "strong"),)
+        head = heading((Span("  ".join([f" {moment(one.wall)}", *what, *many]), "strong"),), width)
         return [head, *_two_columns(_facts(one, total, times), _others(one, process), width), *_cause(one, width)]
     what += [f"sector {one.sector:,}"] if one.sector is not None else []
     what += [process, *many]
@@ -510,8 +512,8 @@ def _headlines(one: Outlier, repeats: int, width: int, p50_us: int | None = None
     facts += [f"{one.outstanding_at_issue:,} in flight at issue"] if one.outstanding_at_issue is not None else []
     facts += [f"overtaken by {one.overtaken_by:,}"] if one.overtaken_by is not None else []
     facts += [f"path: {one.path}"] if one.path else []
-    first, *rest = _joined([moment(one.wall), *what], width)
-    spans: list[Line] = [(Span(first, "strong"),), *((Span(text, "strong"),) for text in rest)]
+    first, *rest = _joined([moment(one.wall), *what], width + 1 - ends(width))
+    spans: list[Line] = [heading((Span(first, "strong"),), width), *((Span(text, "strong"),) for text in rest)]
     return spans + [(Span(text),) for text in _joined(facts, width)]
 
 

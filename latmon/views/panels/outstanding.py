@@ -30,7 +30,9 @@ from latmon.views.lines import (
     as_wide,
     cell,
     empty_panel,
+    ends,
     fit,
+    heading,
     heads,
     paragraph,
     row,
@@ -319,12 +321,12 @@ def _gauge(shown: DepthView, cells: int) -> Line:
     """Return the I/Os outstanding now, in the driver and queued, against the limit and its source."""
     now, bound, limit = shown.now, shown.bound, shown.limit
     full = at_limit(now, bound)
-    left: Line = (Span(f" {shown.name}", "accent"), Span(" outstanding now  ", "dim"))
+    left: Line = (Span(f" {shown.name}", "strong"), Span(" outstanding now  ", "dim"))
     queued = "" if now.queued is None else f", {whole(now.queued)} {'queued or finishing' if now.queued else 'queued'}"
     where = "in flight" if now.queued is None else "in the driver"
     driver = UNKNOWN if now.in_driver is None else whole(now.in_driver)
     if bound is None or limit is None:
-        return fit(
+        return heading(
             (
                 *left,
                 Span(f"{driver} {where}", "strong"),
@@ -345,7 +347,7 @@ def _gauge(shown: DepthView, cells: int) -> Line:
         (*brief, source),
         brief,
     ]
-    return fit(next((one for one in several if width(one) <= cells), several[-1]), cells)
+    return heading(next((one for one in several if width(one) + ends(cells) <= cells), several[-1]), cells)
 
 
 def _in_words(shown: DepthView, found: DepthColumns, cells: int) -> Line:

@@ -57,7 +57,23 @@ from latmon.views.heatmap import (
     times,
 )
 from latmon.views.heatmap_state import HeatmapState, shape
-from latmon.views.lines import BLANK, ODD, Line, Span, around, cell, empty_panel, fit, paragraph, plain, runs, wrap
+from latmon.views.lines import (
+    BLANK,
+    FRAME,
+    ODD,
+    Line,
+    Span,
+    around,
+    cell,
+    empty_panel,
+    fit,
+    heading,
+    highlighted,
+    paragraph,
+    plain,
+    runs,
+    wrap,
+)
 from latmon.views.lines import width as line_width
 from latmon.views.past_view import strip
 from latmon.views.scale import level
@@ -356,7 +372,7 @@ def events(view: ViewState, device: str) -> OffsetEvents:
 
 
 _WIDE, _STRIPS_FROM = 100, 20
-"""Cells and lines from which on a map has strips."""
+"""Cells and lines from which on a map has all strips."""
 _BY_OP_FROM = 32
 """Lines from which on a map twice as wide has maps of single ops below it, in a third of the lines."""
 _MAP_ROWS = 10
@@ -404,26 +420,26 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
         view.ink,
         selection.threshold_us,
         tail=tail_bucket(histogram),
-        spare=0 if few else _STRIPS * (room // _STRIP_PART),
+        spare=0 if few else strips * (room // _STRIP_PART),
     )
     waiting = bool(timeline.columns) and bool(timeline.columns[-1].waiting(name))
     marks = _side_marks(view, chosen, style, waiting=waiting)
     lines = labelled(timeline, name, style, width, marks, counts=counts)
     legend = legends(style, waiting=timeline.has_waiting(name))
-    head = status.headline(chosen, width, _counted(view, name), legend)
+    head = status.headline(chosen, width, _counted(view, name), legend, column_us=timeline.column_us)
     cursor = selection.cursor or (across(selection.band, timeline, style.scale) if selection.band else None)
     if cursor is not None:
         region = cursor.region(style.scale)
         holds = picked(cursor, timeline, name, style.scale).holds
         reported = None if history.is_partial else sum(map(holds, history.on_demand.outliers))
-        head = headline(region, timeline, name, reported)
+        head = heading(headline(region, timeline, name, reported), width)
         lines = framed(lines, region, timeline, style)
     below = axis(timeline, style)
     room_right = width - line_width(below) - 1
     scale_of = next((text for text in ("I/Os, log scale", "log scale") if len(text) <= room_right), "")
     found = [head, *reason, *lines, (*below, Span(f" {scale_of}", "dim"))]
     if strips:
-        found += _strips(chosen, timeline, style, room + len(reason) - len(found), width, only_depth=few)
+        found += _strips(chosen, timeline, style, (width, room + len(reason) - len(found)), strips)
     found += whole_time
     return [*found, *_op_maps(view, chosen, ops, width, by_op)] if ops else found
 
@@ -454,7 +470,9 @@ def _op_maps(view: ViewState, chosen: Subject, ops: Sequence[str], width: int, r
     """Return maps of single ops beside each other, each with its own range, in `room` lines."""
     wide = width // len(ops)
     several = [_op_map(view, chosen, op, wide - 1, room) for op in ops]
-    return [tuple(span for lines in several for span in fit(lines[y], wide)) for y in range(room)]
+    heads = [(*lines[0], Span(" " * (wide - line_width(lines[0])), FRAME)) for lines in several]
+    title = heading(tuple(span for head in heads for span in head)[:-1], width)
+    return [title, *(tuple(span for lines in several for span in fit(lines[y], wide)) for y in range(1, room))]
 
 
 def _op_map(view: ViewState, chosen: Subject, op: str, width: int, room: int) -> list[Line]:
@@ -464,7 +482,7 @@ def _op_map(view: ViewState, chosen: Subject, op: str, width: int, room: int) ->
     timeline = _timeline(view, state, (op,), cells)
     limit_us = view.selection.threshold_us
     style = state.style(timeline, {name: counts}, (cells, room - 2), view.ink, limit_us, tail=tail)
-    head = (Span(f" {op}", "accent"), Span(f"  {count(histogram.count)} I/Os"))
+    head = (Span(f" {op}", "strong"), Span(f"  {count(histogram.count)} I/Os"))
     marks = [*_quantile_marks(histogram), *_max_mark(histogram)]
     return [head, *labelled(timeline, name, style, width, marks, counts=counts), axis(timeline, style)]
 
@@ -486,31 +504,31 @@ def _timeline(view: ViewState, state: HeatmapState, ops: tuple[str, ...], cells:
 
 
 class ColumnStrip(NamedTuple):
-    """A value for each column of a map; `now` and `most` are the newest, or the mean, and the greatest as text."""
+    """A value for each column of a map; `now` and `most` are the newest, or the mean, and the greatest as text.
+
+    `limit`: that of the values, as text.
+    """
 
     title: str
     values: list[float | None]
     now: str
     most: str
     role: str
+    limit: str = ""
 
 
-def _strips(
-    chosen: Subject, timeline: Timeline, style: MapStyle, room: int, width: int, *, only_depth: bool
-) -> list[Line]:
-    """Return `room` lines with the IOPS and the depth of each column of a map, below it."""
+def _strips(chosen: Subject, timeline: Timeline, style: MapStyle, size: tuple[int, int], many: int) -> list[Line]:
+    """Return lines of `size` (cells, lines) with the IOPS and the depth of each column of a map, below it.
+
+    `many`: the number of strips; of fewer than all, the depth is the first.
+    """
     name, columns = chosen.device.name, timeline.by_slot()
-    if only_depth:
-        return _drawn(_depth_strip(chosen, columns), room, style, width)
     iops = [None if one is None else one.per_second(name) for one in columns]
     newest = timeline.columns[-1]
     most = rate(max(n for n in iops if n is not None))
-    return _drawn(
-        [ColumnStrip("IOPS", iops, rate(newest.per_second(name)), most, "area"), *_depth_strip(chosen, columns)],
-        room,
-        style,
-        width,
-    )
+    some = [ColumnStrip("IOPS", iops, rate(newest.per_second(name)), most, "area"), *_depth_strip(chosen, columns)]
+    width, room = size
+    return _drawn(some[-many:], room, style, width)
 
 
 def _depth_strip(chosen: Subject, columns: Sequence[TimeColumn | None]) -> list[ColumnStrip]:
@@ -519,35 +537,35 @@ def _depth_strip(chosen: Subject, columns: Sequence[TimeColumn | None]) -> list[
     known = [n for n in depths if n is not None]
     if not known:
         return []
-    of = "" if chosen.limit is None else f" of {chosen.limit}"
+    limit = "" if chosen.limit is None else f" of {chosen.limit}"
     now = next((n for one, n in zip(reversed(columns), reversed(depths), strict=True) if one), None)
-    return [ColumnStrip("depth", [*depths], UNKNOWN if now is None else str(now), f"{max(known)}{of}", "depth")]
+    newest = UNKNOWN if now is None else str(now)
+    return [ColumnStrip("depth", [*depths], newest, str(max(known)), "depth", limit)]
 
 
 def _drawn(some: Sequence[ColumnStrip], room: int, style: MapStyle, width: int, *, gap: bool = False) -> list[Line]:
     """Return strips below each other in `room` lines, which are shared out; `gap`: with a blank line after each."""
     glyphs = SPARKS if style.ink.coloured else RAMP_SPARKS
     tall = [room // len(some) + (room % len(some) > i) for i in range(len(some))]
-    right = width - LABEL - 1
-    made = (_bars(one, lines, style.cell_width, glyphs, right) for one, lines in zip(some, tall, strict=True))
+    made = (_bars(one, lines, style.cell_width, glyphs, width) for one, lines in zip(some, tall, strict=True))
     return [fit(line, width) for lines in made for line in (*lines, *([BLANK] * gap))]
 
 
 def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str, width: int) -> list[Line]:
     """Return the lines of a strip from 0 to its greatest value; bars leave a gap, so that strips don't touch.
 
-    `width`: cells of the bars and of the words at the right, which are left out where they don't fit.
+    `wide`: cells of a column, as in the map above; `width`: cells of the screen.
     """
     each, top = len(glyphs) - 1, max(n or 0 for n in strip.values)
     steps = [max(1, round(n / top * (tall * each - 1))) if n else 0 for n in strip.values]
     lines: list[Line] = []
+    room = width - LABEL - len(steps) * wide - 1
     for row in reversed(range(tall)):
         cells = "".join(glyphs[min(max(step - row * each, 0), each)] * wide for step in steps)
         label = f"{'' if row else strip.title:>{LABEL - 1}} "
-        most = f" max {strip.most}" if row == tall - 1 else ""
-        now = "" if row else f" {strip.now}{',' if most else ''}"
-        room = width - len(cells)
-        words = next((text for text in (now + most, now.rstrip(",")) if len(text) <= room), "")
+        now, apart = ("", "") if row else (f" {strip.now}", ",")
+        most = [f"{apart} max {strip.most}{of}" for of in (strip.limit, "")] if row == tall - 1 else []
+        words = next((text for text in (*(now + one for one in most), now) if len(text) <= room), "")
         lines.append((Span(label, "dim"), Span(cells, strip.role), Span("│", "frame"), Span(words, "dim")))
     return lines
 
@@ -778,8 +796,8 @@ def tail_cell(found: tuple[str, float] | None, cells: int, ink: Ink) -> Line:
 
 
 _MIN_MAP = 11
-_MAP_SHARE = 0.6
-"""Least share of the lines that the map of the selected device has beside the table."""
+_MAP_SHARE, _FRAMED_SHARE = 0.7, 0.75
+"""Least share of the lines that the map of the selected device has besides the table, without and with frames."""
 
 
 def overview(view: ViewState, width: int, room: int) -> list[Line]:
@@ -790,11 +808,11 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
         return empty_panel(no_rows(view), width, room)
     panel = view.selection.panel
     if panel == "maps":
-        above = [table_title(view.selection, (1, len(subjects)), len(subjects))] if is_titled(view.selection, 0) else []
-        return [*above, *_maps(view, subjects, width, room - len(above))]
-    titled = is_titled(view.selection, room)
+        return _maps(view, subjects, width, room, titled=view.framed or is_titled(view.selection, 0))
+    titled = view.framed or is_titled(view.selection, room)
     extra = len(APART) if view.selection.splits else 0
-    most = max(room - 1 - titled - extra - max(_MIN_MAP, round(room * _MAP_SHARE)), 1)
+    share = _FRAMED_SHARE if view.framed else _MAP_SHARE
+    most = max(room - 1 - titled - extra - max(_MIN_MAP, round(room * share)), 1)
     at = subjects.index(chosen)
     rows = [chosen] if panel == "zoom" else [subjects[i] for i in around(len(subjects), at, most)]
     table = device_rows(view, rows, subjects, width, titled=titled)
@@ -833,12 +851,14 @@ def device_rows(
     if some and tail_cells and not title(tail_cells, some).endswith(some):
         head = (head[0], Span(f"{cell(some, columns[0][1])} ", "dim"), *head[2:])
     first = every.index(rows[0]) + 1
-    above = [table_title(view.selection, (first, first + len(rows) - 1), len(every))] if titled else []
+    above = [table_title(view.selection, (first, first + len(rows) - 1), len(every), width)] if titled else []
     lines: list[Line] = [*above, (*head, *gap, Span(title(tail_cells, some), "dim"))]
     for s in rows:
         line = table_row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
-        lines.append((*line, *gap, *_tail(view, s, tail_cells)))
-        if view.selection.splits and s.device.name == s.selection.selected:
+        whole_row = (*line, *gap, *_tail(view, s, tail_cells))
+        is_selected = s.device.name == s.selection.selected
+        lines.append(fit(highlighted(whole_row), width) if is_selected else whole_row)
+        if view.selection.splits and is_selected:
             for op in APART:
                 of_op = replace(view, selection=replace(view.selection, op=op))
                 lines.append((*op_row(s, op, columns, trend), *gap, *_tail(of_op, s, tail_cells)))
@@ -853,9 +873,13 @@ def _tail(view: ViewState, subject: Subject, cells: int) -> Line:
     return tail_cell(found, cells, view.ink)
 
 
-def _maps(view: ViewState, subjects: list[Subject], width: int, room: int) -> list[Line]:
-    """Return the small maps of the page with the selected device; the last line has the page and the legend."""
+def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, titled: bool) -> list[Line]:
+    """Return the small maps of the page with the selected device; the last line has the legend.
+
+    The page and the order are in the title, without one in the last line too.
+    """
     selection, history, origin = view.selection, view.history, view.origin
+    room -= titled
 
     def cut(cells: int) -> int:
         return shape(cells - 1, selection.window_us, history.interval_us, sweep=selection.sweep, kept_us=KEEP_US).cells
@@ -874,14 +898,17 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int) -> li
     counts = {s.device.name: by_bucket(s.window.latency(s.device.name, selection.ops)) for s in subjects}
     style = view.latency_map.style(timeline, counts, (cells, where.tile_height - 1), view.ink, selection.threshold_us)
     why = {s.device.name: no_map(s, origin) for s in some} if origin else {}
-    lines = tiles(some, timeline, style, where, why)
-    if len(lines) >= room:
-        return lines
-    begin = subjects.index(some[0])
+    lines, begin = tiles(some, timeline, style, where, why), subjects.index(some[0])
     order = SORT_WORDS[selection.sort] if paged or selection.sort != SORTS[0] else "by name"
     which = f"{begin + 1}-{begin + len(some)} of {len(subjects)}" if paged else f"{len(subjects)}"
+    rows = (begin + 1, begin + len(some))
+    title = table_title(selection, rows, len(subjects), width, name="maps", order=order)
+    above = [title] if titled else []
+    if len(lines) >= room:
+        return [*above, *lines]
     keys = (Span("  PgDn PgUp", "accent"), Span(" for the others", "dim")) if paged else ()
-    left: Line = (Span(f" maps {which}"), Span(f" {order}, one scale", "dim"), *keys)
+    words = () if titled else (Span(f" maps {which}"), Span(f" {order}, one scale", "dim"))
+    left: Line = (*words, *keys)
     several = legends(replace(style, tail=0), waiting=any(timeline.has_waiting(s.device.name) for s in some))
     right = next((one for one in several if line_width(left) + line_width(one) <= width), BLANK)
-    return [*lines, (*fit(left, width - line_width(right)), *right)]
+    return [*above, *lines, (*fit(left, width - line_width(right)), *right)]

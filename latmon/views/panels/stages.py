@@ -31,7 +31,9 @@ from latmon.views.lines import (
     cell_len,
     cut,
     empty_panel,
+    ends,
     fit,
+    heading,
     heads,
     layout,
     paragraph,
@@ -211,7 +213,8 @@ def device(
 
 def _side_by_side(one: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
     drawn = spread([(r.column, r.histogram) for r in one.rows if r.histogram], width, room, ink)
-    return [(Span(" I/Os by time in each stage; bars are logarithmic", "dim"),), *drawn] if drawn else []
+    title = heading((Span(" I/Os by time in each stage; bars are logarithmic", "dim"),), width)
+    return [title, *drawn] if drawn else []
 
 
 def _stages(
@@ -423,14 +426,14 @@ def _share(stage: StageRow, of: float | None, most: float | None, cells: int, in
 
 def _headline(one: Anatomy, width: int) -> Line:
     """Return the headline of a device's stages, with the population at the right where both fit."""
-    left = (Span(f" {one.device}", "accent"), Span(" stages", "dim"), Span(f"  {one.op_label}"))
+    left = (Span(f" {one.device}", "strong"), Span(" stages", "dim"), Span(f"  {one.op_label}"))
     if not one.on_demand or width < _ROOMY:
-        return (*left, Span(f"  {_COUNTS}", "dim"))
-    right = f"{population(one)} "
+        return heading((*left, Span(f"  {_COUNTS}", "dim")), width)
+    right = Span(f"{population(one)} ", "dim")
     several = (f"  {_COUNTS}", "  logarithmic counts", "")
-    caption = next((c for c in several if line_width(left) + len(c) + 2 + cell_len(right) <= width), several[0])
-    room = width - line_width(left) - len(caption)
-    return (*left, Span(caption, "dim"), Span(cell(right, room, right=True) if cell_len(right) < room else "", "dim"))
+    room = width - ends(width) - line_width(left) - cell_len(right.text)
+    caption = next((c for c in several if len(c) <= room), several[0])
+    return heading((*left, Span(caption, "dim")), width, (right,))
 
 
 _COUNTS = "time in each stage, logarithmic counts"
@@ -490,7 +493,8 @@ def stages_panel(view: ViewState, width: int, room: int) -> list[Line]:
     if not view.selection.opened:
         several = [_anatomy(view, s, detailed=s.device.name == chosen) for s in subjects]
         number = len(several)
-        above = [table_title(view.selection, (1, number), number)] if is_titled(view.selection, room) else []
+        titled = view.framed or is_titled(view.selection, room)
+        above = [table_title(view.selection, (1, number), number, width)] if titled else []
         found = of_device(view, chosen, width)
         return [*above, *device_bars(several, chosen, width, room - len(above), view.ink, why=why, found=found)]
     one = _anatomy(view, next(s for s in subjects if s.device.name == chosen))

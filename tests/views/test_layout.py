@@ -1,0 +1,142 @@
+"""The layout of a screen: panels with frames, headings, the selected row, and strips on the columns of their map."""
+
+import re
+from functools import cache
+
+import pytest
+from frames import host
+from test_panels import scene
+
+from latmon.findings.rule import Settings
+from latmon.support.paths import data_dir
+from latmon.support.theme import load_theme
+from latmon.tui.keys import key_line
+from latmon.tui.style import face
+from latmon.views.lines import BLANK, Span, dashed, heading, highlighted, is_heading, plain, ruled, width
+from latmon.views.screen import screen_lines
+from latmon.views.selection import SCREENS, Selection
+
+FRAMED = ((120, 36), (120, 40), (160, 50), (220, 60))
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def drawn(made, size):
+    return [plain(line) for line in screen_lines(made, (Span("keys"),), *size)]
+
+
+@cache
+def odd_one(seconds=70):
+    return scene(host(9, seconds, odd="nvme5n1", ios=40), findings=Settings())
+
+
+def shown(screen, size, **how):
+    odd_one().choose(Selection(screen=screen, **how))
+    return drawn(odd_one(), size)
+
+
+@pytest.mark.parametrize("size", FRAMED)
+@pytest.mark.parametrize("screen", [*SCREENS, "maps", "zoom", "stage", "details"])
+def test_every_screen_has_one_frame_with_titles_in_its_lines(screen, size):
+    how = {"maps": {"panel": "maps"}, "zoom": {"panel": "zoom"}, "stage": {"opened": True}}.get(screen, {})
+    how |= {"details": True} if screen == "details" else {}
+    lines = shown({"stage": "stages"}.get(screen, screen if screen in SCREENS else "overview"), size, **how)
+    assert len(lines) == size[1]
+    assert {len(line) for line in lines[:-1]} == {size[0]}
+    top, *inside, bottom = lines[1:-1]
+    assert re.fullmatch(r"╭─ \w.* ─*╮", top)
+    assert all(re.fullmatch(r"│.*│|├─ \w.*─┤", line) for line in inside)
+    assert re.fullmatch(r"╰─ coverage 100%.*─╯", bottom)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (119, 40), (120, 35), (100, 30)])
+def test_smaller_screens_have_no_frame(size):
+    lines = shown("overview", size)
+    assert not any(line[0] in "╭├╰" for line in lines)
+    assert sum(line.startswith("─ ") for line in lines) >= 1, "the title of the map"
+    assert re.search(r"^ coverage 100%", "\n".join(lines), re.MULTILINE)
+
+
+def test_the_findings_have_a_panel_with_their_number_and_the_key():
+    lines = shown("overview", (120, 40))
+    at = next(y for y, line in enumerate(lines) if line.startswith("├─ findings"))
+    assert re.fullmatch(r"├─ findings \d+(, \d+ urgent)? ─+ 6 evidence and next steps ─┤", lines[at])
+    assert "nvme5n1" in lines[at + 1]
+    assert "finding" not in lines[-2], "they are counted once"
+
+
+def test_the_target_of_120_by_40_is_met():
+    lines = shown("overview", (120, 40))
+    titles = [y for y, line in enumerate(lines) if line[1] == "─"]
+    assert titles[0] == 1
+    assert titles[1] in (9, 10), "six or seven devices"
+    assert [line[1:7].strip() for line in lines if line[1:7].strip() in ("IOPS", "depth")] == ["IOPS", "depth"]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 40), (160, 50), (220, 60)])
+@pytest.mark.parametrize("seconds", [20, 45, 70])
+def test_strips_are_on_the_columns_of_their_map(seconds, size):
+    """Every column of the map with I/Os has a bar below it, and the others have none."""
+    made = odd_one(seconds)
+    made.choose(Selection())
+    lines = drawn(made, size)
+    axis = next(y for y, line in enumerate(lines) if "└─" in line)
+    left = lines[axis].index("└") + 1
+    timeline, scale = made.view.latency_map.drawn
+    wide = lines[axis - 1].index("│", left) - left
+    assert wide % timeline.slots == 0
+    cells = wide // timeline.slots
+    strips = [line for line in lines[axis + 1 :] if re.match(r"│? *(IOPS|depth) ", line)]
+    assert len(strips) == (1 if size[1] < 36 else 2)
+    rows = lines[axis - scale.rows : axis]
+    filled = {x // cells for line in rows for x in range(wide) if line[left + x] in "█▀▄"}
+    assert filled == set(range(timeline.slots - len(timeline.columns), timeline.slots))
+    iops = next((line for line in strips if "IOPS" in line), None)
+    for line in strips:
+        assert line[left + wide] == "│"
+        assert not line[left : left + min(filled) * cells].strip()
+    if iops is not None:
+        assert {x // cells for x in range(wide) if iops[left + x] in BARS} == filled
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_the_selected_row_and_the_header_are_on_a_background_of_their_own(size):
+    odd_one().choose(Selection())
+    lines = screen_lines(odd_one(), (Span("keys"),), *size)
+    lit = [line for line in lines if any(role.endswith("/sel") for _, role in line)]
+    assert len(lit) == 2
+    assert sum(len(text) for text, role in lit[0] if role.endswith("/sel")) == size[0], "the header"
+    framed = 2 * (size[0] >= 120)
+    assert sum(len(text) for text, role in lit[1] if role.endswith("/sel")) == size[0] - framed, "the row"
+    assert "▸nvme5n1" in plain(lit[1])
+
+
+@pytest.mark.parametrize("theme", ["dark", "light", "mono"])
+@pytest.mark.parametrize("depth", ["truecolor", "256", "16", "8", "none"])
+def test_every_text_of_a_selected_row_has_a_style(theme, depth):
+    worn = face(load_theme(theme, (data_dir("themes"),)), depth)
+    for role in [one for one in worn.styles if "/" not in one]:
+        lit = worn.styles[f"{role}/sel"]
+        assert lit.bgcolor is not None or lit.bold
+
+
+def test_a_heading_drops_what_does_not_fit_and_never_touches_its_ends():
+    left, long, short = (Span(f" sdd  {'22,593 I/Os ' * 8}".rstrip()),), (Span("I/Os 1 to 129 "),), (Span("129 "),)
+    for cells in range(8, 180):
+        line = heading(left, cells, long, short)
+        assert width(line) == width(dashed(line)) == cells
+        assert is_heading(line)
+        assert re.fullmatch("─ .*(I/Os|…|129) *", plain(dashed(line)))
+        framed = plain(ruled(line, "├┤"))
+        assert cells < 118 or len(framed) == cells + 2
+        assert cells < 118 or re.fullmatch("├─ sdd  [^─]* ─*(( I/Os 1 to)? 129 )?─┤", framed)
+    assert plain(ruled(heading(BLANK, 118), "╰╯")) == f"╰{'─' * 118}╯"
+    assert highlighted(highlighted(left)) == highlighted(left)
+
+
+def test_keys_of_the_last_line_are_dropped_from_the_right():
+    whole = plain(key_line("overview", {}, 300)).split("  ")
+    assert whole[0].strip() == "1 overview"
+    for cells in range(110, 300):
+        some = plain(key_line("overview", {}, cells))
+        assert len(some) <= cells
+        assert some.split("  ") == whole[: len(some.split("  "))]
