@@ -412,11 +412,10 @@ class Scene:
         """Return the parts of a screen of this size; the caller adds the line of keys."""
         self._framed = is_framed((width, height))
         view, toured, cells = self.view, self.banner is not None, width - 2 * self._framed
-        reading = self.reading
         plain = self.comparison is None and not self.selection.details
         notes, named = findings(view, cells, height, toured=toured) if plain else ([], [])
         is_counted = self.selection.screen == "findings" or (self._framed and named)  # in a heading
-        notes += notices(view, self.reported, cells, reading=reading, message=self.message, toured=toured)
+        notes += notices(view, self.reported, cells, reading=self.reading, message=self.message, toured=toured)
         if self.banner is not None:
             notes += banner_lines(self.banner, cells)
         found = "" if is_counted else status.not_shown(len(view.found.urgent), len(named))
