@@ -11,6 +11,7 @@ import pytest
 from frames import ORIGIN, PROCFS, SECOND, START_MONO, disks, frame, host
 from hypothesis import example, given
 from hypothesis import strategies as st
+from panels import inside
 
 from latmon.aggregate.history import Store, Window
 from latmon.analysis.device_order import natural
@@ -568,7 +569,7 @@ def test_reads_and_writes_apart_explain_once_that_there_are_means_alone(size):
     done = {Flow("nvme0n1", op): Completed(100, 819_200, 120_000) for op in ("read", "write")}
     one = Frame(1, 0.0, SECOND, SECOND, kernel=done, devices=disks(1))
     made = scene([one], Selection(apart=True), PROCFS)
-    lines = [plain(line) for line in screen_lines(made, (), *size)]
+    lines = inside(screen_lines(made, (), *size))
     assert " ".join("\n".join(lines).split()).count("so the bars are means") == 1
     titles = [line.split("│")[0].split()[0] for line in lines if re.match(r" *(read|write|IOPS|MB/s) .*│", line)]
     assert titles == ["read", "IOPS", "MB/s", "write", "IOPS", "MB/s"]
