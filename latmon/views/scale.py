@@ -18,8 +18,8 @@ _OCTAVE = 1 << BITS
 _LABELS: Mapping[int, int] = MappingProxyType(
     dict(
         zip(
-            (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 48, 64, 128, 256),
-            (1, 1, 3, 2, 5, 3, 2, 5, 3, 2, 5, 3, 4, 5, 6, 8, 16, 32),
+            (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 128, 256),
+            (1, 1, 3, 2, 3, 2, 3, 2, 3, 4, 6, 8, 16, 32),
             strict=True,
         )
     )
@@ -27,7 +27,8 @@ _LABELS: Mapping[int, int] = MappingProxyType(
 """Buckets of a row, finest first -> octaves from label to label.
 
 Labels are then at powers of 2, 4, 8, 16 ... us in rows that are equally far apart: bucket 8 * k begins at 2 ** (k + 2).
-Each step is at most half as large again as the one before it, from 2 on: a range fills two thirds of its rows at least.
+Each step is at most half as large again as the one before it, from 2 to 64: a range fills two thirds of its rows at
+least. Steps of 5/8 octave and its multiples would have a label at every factor of 32 only.
 """
 _TALL = (32, 24, 20, 16, 12, 10, 6)
 """Rows of an octave, finest first, where rows are smaller than buckets.
