@@ -272,6 +272,8 @@ KEEP_US = 11 * 60 * 1_000_000
 MAX_FRAMES = 5_000
 _AT_ENDS = 10
 """I/Os that complete between the readings of the two counters at a window's ends: 1 of 6 was seen on an idle host."""
+_NONE_SEEN = 3
+"""Most I/Os of the kernel that may all be such ones: a probe that misses more than these misses everything."""
 _MAX_PAIRS = 1 << 16
 _MAX_IN_FLIGHT = 1 << 12
 _WITHOUT_ON_DEMAND: dict[str, Any] = {
@@ -458,7 +460,7 @@ class Window:
     def completed(self, device: str, op: str) -> Completed | None:
         """Return completions as the kernel counts them, else as the probe does; None without a count."""
         flow = Flow(device, op)
-        if flow not in self._completed:  # a picture asks some 20 times for each
+        if flow not in self._completed:  # each is read some 20 times for a picture
             kernel, seen = self._sums.kernel.get(flow), self._sums.seen.get(flow)
             self._completed[flow] = kernel if kernel and kernel.count else seen or kernel
         return self._completed[flow]
@@ -482,7 +484,8 @@ class Window:
         there are hardly any, that it misses some.
         """
         found = total(self._sums.covered, devices)
-        if not self._sums.seen or found.ratio is None or found.seen < found.kernel <= _AT_ENDS:
+        few = _AT_ENDS if found.seen else _NONE_SEEN
+        if not self._sums.seen or found.ratio is None or found.seen < found.kernel <= few:
             return None
         return found.ratio if found.seen - found.kernel > _AT_ENDS else min(found.ratio, 1.0)
 

@@ -87,7 +87,7 @@ def short_of_space(path: Path) -> str:
     try:
         room = os.statvfs(path.parent)
     except OSError as error:
-        return f"the file system of {path} can't be asked for its free space: {_why(error)}"
+        return f"the free space of the file system of {path} is not known: {_why(error)}"
     free, share = room.f_bavail * room.f_frsize, room.f_bavail / max(1, room.f_blocks)
     if free >= MIN_FREE_BYTES and share >= MIN_FREE_SHARE:
         return ""

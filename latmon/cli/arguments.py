@@ -474,7 +474,9 @@ def _watched(parser: argparse.ArgumentParser, when: str, *, rings: bool = True) 
     _devices(parser)
     _theme(parser)
     parser.add_argument(
-        "--once", action="store_true", help=f"print one screen as plain text {when}; COLUMNS x LINES, else 80x24"
+        "--once",
+        action="store_true",
+        help=f"print one screen as plain text {when}; COLUMNS x LINES, else the terminal's size, else 80x24",
     )
     parser.add_argument(
         "--inline",

@@ -102,7 +102,7 @@ _BURST = 8
 _APART_US = 5_000_000
 """Slow frames with less time between them are one burst."""
 _SAMPLE = 10_000
-"""Frames of which the median is taken: sorting all 600,000 of a long recording takes 0.2 s, and a key waits for it."""
+"""Frames of which the median is taken: sorting all 600,000 of a long recording takes 0.2 s."""
 
 
 def bursts(mono_us: Sequence[int], wall: Sequence[float], slowest_us: Sequence[int]) -> list[TimelineEvent]:

@@ -240,7 +240,7 @@ def _suspicious(directory: str | Path, allowed: frozenset[int]) -> Iterator[Path
 
 
 def _entries(directory: str | Path) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
-    """Yield what the directory holds; nothing in a zip file, which was checked as a whole."""
+    """Yield the entries of the directory; none of a zip file, which was checked as a whole."""
     try:
         entries = list(os.scandir(directory))
     except (FileNotFoundError, NotADirectoryError):
@@ -351,7 +351,7 @@ def search_path(environ: Mapping[str, str]) -> str:
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables for every program that latmon starts: PATH holds no relative directory.
+    """Return the variables for every program that latmon starts: PATH has no relative directory.
 
     Under sudo HOME and XDG_* are the user's while latmon is still root. A child that runs as root gets root's home and
     no PYTHON*: a wrapper in Python would import modules from the user's home.

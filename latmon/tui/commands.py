@@ -281,7 +281,7 @@ def gather(view: ViewState, _by: int) -> Selection:
     selection, drawn = view.selection, view.latency_map.drawn
     if selection.cursor is None or drawn is None:
         return selection
-    region = picked(selection.cursor, drawn.timeline, selection.selected, drawn.scale)
+    region = picked(selection.cursor, drawn.timeline, selection.selected, drawn.scale, selection.op)
     return replace(selection, screen="outliers", region=region, outlier=None, opened=False)
 
 

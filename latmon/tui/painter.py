@@ -1,4 +1,4 @@
-"""The smallest update of a terminal: what it shows, what it shall show, and the bytes that lead from one to the other.
+"""The smallest update of a terminal: the difference between the shown and the wanted cells, as escape sequences.
 
 Textual resets the style after each segment and sends whole lines. Here only cells that differ are sent, with the part
 of the style that changes. Where a row has moved sideways, as a heat map does each second, its cells are moved by the
@@ -25,9 +25,9 @@ _NEAR = 6
 _MOVES = (1, -1, 2, -2, 3, -3, 4, -4)
 """Cells by which a row may have moved, to the left first."""
 _PROBES = 4
-"""Rows with the most changes, in which it is looked for how far rows have moved."""
+"""Rows with the most changes, from which the movement of all rows is determined."""
 _WORTH = 4
-"""Cells that a movement must put right at least."""
+"""Least number of cells that a movement corrects."""
 _OFF = {"1": "22", "2": "22", "3": "23", "4": "24", "5": "25", "7": "27", "8": "28", "9": "29"}
 _ATTRIBUTES = tuple(
     zip(("bold", "dim", "italic", "underline", "blink", "reverse", "conceal", "strike"), _OFF, strict=True)
@@ -151,9 +151,9 @@ class Painter:
         return bool(self._wanted) and (not self._is_known or self._shown != self._wanted)
 
     def draw(self, most: int | None = None) -> str:
-        """Return what leads to the wanted picture; with `most`, a part of it that ends with the row that exceeds this.
+        """Return the escape sequences of the difference; with `most`, only its rows up to so many bytes.
 
-        The next part begins with the row after it.
+        The next part begins with the row after them.
         """
         out, size, pen, height = [], 0, PLAIN, len(self._wanted)
         if not self._is_known:
@@ -170,7 +170,7 @@ class Painter:
             text, pen = update(y, self._shown[y], self._wanted[y], pen, by)
             self._shown[y] = self._wanted[y]
             out.append(text)
-            size += len(text)
+            size += len(text.encode())
         out.append(change(pen, PLAIN))
         return "".join(out)
 
@@ -231,7 +231,7 @@ class Movement(NamedTuple):
     def _places(self) -> tuple[int, int, int]:
         """Return where cells are deleted, where they are then inserted, and how many."""
         size = abs(self.by)
-        return (self.begin, self.end, size) if self.by > 0 else (self.end, self.begin - size, size)
+        return (self.begin, self.end, size) if self.by > 0 else (self.end - size, self.begin - size, size)
 
     def row(self, old: Row) -> Row:
         """Return a row after the movement; what is inserted isn't known: the background may be that of the pen."""

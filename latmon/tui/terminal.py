@@ -1,4 +1,4 @@
-"""The terminal: colour depth, signals, hang-up, restore on exit, pictures no faster than its link takes them.
+"""The terminal: colour depth, signals, hang-up, restore on exit, flow control of pictures.
 
 Textual installs no handler for SIGTERM and SIGHUP, spins when the tty hangs up under nohup, and its event loop blocks
 when the tty does; therefore the exit must work without that loop.
@@ -7,8 +7,8 @@ Textual 8.2 takes every SIGCONT for the end of a suspension that it prepared its
 second thread that reads keys, and one of the two can block the exit; at the end it restores raw mode. Its handlers
 interrupt the event loop, and stay when the loop has ended. `TerminalDriver` does none of this.
 
-It also writes a picture without a look at the link: the kernel and ssh store some 20 kB of a slow one, half a minute at
-9,600 baud, in which no key has an effect. `Link` knows when a picture has arrived.
+It also writes pictures faster than a slow link transmits them: the kernel and ssh store some 20 kB, half a minute at
+9,600 baud, in which no key has an effect. `Link` determines when a picture has arrived.
 
 It applies every report of a new size, also one of 99999 columns, which it lays out for minutes. After a report of 0 a
 click is a division by zero, which ends the thread that reads keys. `SizedParser` drops such reports.
@@ -219,10 +219,12 @@ _ASK = "\x1b[6n"
 """A request for the position of the cursor (ECMA-48 8.3.35): the answer comes once all before it is drawn."""
 _LOST_S, _LOST_TIMES = 3.0, 4
 """Least time after which an answer has got lost, and that as a multiple of the time that the last picture took."""
-_ANSWER_S = 0.5
-"""Time that the exit waits for an answer."""
+_ANSWER_S = 0.5, 1.0
+"""Time that the exit waits for an answer: twice that of the last picture, within these bounds."""
+_LONGEST_REST_S = 10.0
+"""Longest time between two frames, whatever the last picture took: a terminal may have been stopped meanwhile."""
 _FIRST_PART = 2_000
-"""Bytes of the first part of the first picture, which measures the link."""
+"""Bytes of the first part of the first picture; the time until its answer comes is the first measure of the link."""
 _SLOW = 8_000
 """Bytes per second below which a picture is sent in parts."""
 _PART_S = 0.5
@@ -230,7 +232,7 @@ _PART_S = 0.5
 
 
 class Link:
-    """The way to the terminal: whether the last picture has arrived, and how long it took.
+    """Flow control of pictures: whether the last one has arrived, and how long it took.
 
     A picture has arrived when the terminal answers the request at its end; on a terminal that never answers, when the
     kernel has taken it. `free` is called then. `later(s, call)` calls back after `s` seconds.
@@ -246,7 +248,7 @@ class Link:
         self._number = 0
         """Number of the last picture."""
         self.heard = threading.Event()
-        """Set by the thread that reads the answer of the terminal."""
+        """Set by the thread that reads the answer of the terminal; clear while a request has no answer."""
         self.reset()
 
     def reset(self) -> None:
@@ -256,20 +258,32 @@ class Link:
         self._answers = self._has_asked = False
         self._began = self._ended = self._took = 0.0
         self._size, self._rate = 0, 0.0
+        self._asked, self._asked_size = 0.0, 0
+        """Time of the last request, and bytes of the picture before it."""
+        self.heard.set()
 
     @property
     def most(self) -> int | None:
         """Return the bytes of the next part of a picture; None for a whole picture."""
         if not self._rate:
             return _FIRST_PART
-        return int(self._rate * _PART_S) if self._rate < _SLOW else None
+        return max(int(self._rate * _PART_S), 1) if self._rate < _SLOW else None
 
     @property
     def rest_s(self) -> float:
         """Return the time until the next frame may be drawn: half of the link's time is left to keys."""
+        took = self._took
         if self.is_busy:
-            return max(self._now() - self._began, self._took)
-        return max(self._ended + self._took - self._now(), 0.0)
+            return min(max(self._now() - self._began, took), _LONGEST_REST_S)
+        return max(self._ended + min(took, _LONGEST_REST_S) - self._now(), 0.0)
+
+    @property
+    def answer_s(self) -> float:
+        """Return the time to wait for an answer at the exit; 0 where none is to be expected."""
+        if self.heard.is_set() or self._now() - self._asked > _LOST_S:
+            return 0.0
+        least, most = _ANSWER_S
+        return min(max(least, 2 * self._took), most)
 
     def sent(self, size: int) -> str:
         """Record a picture of `size` bytes; return the request that is sent behind it, empty for none."""
@@ -278,7 +292,9 @@ class Link:
         self.is_asked = self._answers
         asks = self._answers or not self._has_asked
         self._has_asked = True
-        self.heard.clear()
+        if asks:
+            self._asked, self._asked_size = self._began, size
+            self.heard.clear()
         if self.is_asked:
             self._later(max(_LOST_S, _LOST_TIMES * self._took), partial(self._lost, self._number))
         return _ASK if asks else ""
@@ -290,9 +306,12 @@ class Link:
 
     def answered(self) -> None:
         """Record an answer of the terminal."""
-        self._answers = True
         if self.is_busy and self.is_asked:
             self._end()
+        elif not self._answers and self._asked_size:  # until now only the kernel's time was known
+            self._took = self._now() - self._asked
+            self._rate = self._asked_size / max(self._took, 1e-6)
+        self._answers = True
 
     def _lost(self, number: int) -> None:
         if self.is_busy and number == self._number:
@@ -322,6 +341,10 @@ class _Outlet:
         self._file.flush()
         self._flushed(self._writes)
 
+    def begin_anew(self) -> None:
+        """Count the writes from 0 on: those that a former thread has not made are lost."""
+        self._writes = 0
+
     def fileno(self) -> int:
         number: int = self._file.fileno()
         return number
@@ -335,15 +358,15 @@ class Drawing(CompositorUpdate):
 
     def render_segments(self, console: Console) -> str:  # noqa: ARG002  the interface
         text = self._painter.draw(self._link.most)
-        return text + self._link.sent(len(text))
+        return text + self._link.sent(len(text.encode()))
 
 
 class TerminalDriver(LinuxDriver):
     """Textual's driver, whose signals are taken by the event loop: a handler that interrupts it could wait for itself.
 
     Stopped in any way, the program goes on with the picture, keys and modes that it had; in the background it stops
-    again. What comes before the first picture or during the exit changes nothing. A picture that is ready while the
-    one before it is on its way replaces any other that waits.
+    again. What comes before the first picture or during the exit changes nothing. While a picture is on its way, only
+    the newest of the following ones is kept.
     """
 
     def __init__(
@@ -374,7 +397,7 @@ class TerminalDriver(LinuxDriver):
         self._draw_rest()
 
     def _draw_rest(self) -> None:
-        """Draw what came while the last picture was on its way."""
+        """Draw the newest picture that was not sent, because the one before it was on its way."""
         if self._painter.is_changed:
             with suppress(ScreenStackError):  # during the exit
                 self._app._display(self._app.screen, CompositorUpdate())  # type: ignore[arg-type]  # noqa: SLF001  as a screen does
@@ -401,12 +424,14 @@ class TerminalDriver(LinuxDriver):
     def start_application_mode(self) -> None:
         self._painter.forget()
         self.link.reset()
+        self._writes = 0
+        self._file.begin_anew()
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def disable_input(self) -> None:
         """Read no more keys, and no answer of the terminal, which a shell would take for keys."""
-        if self.link.is_asked and not self.exit_event.is_set():
-            self.link.heard.wait(_ANSWER_S)
+        if self._key_thread is not None and self._key_thread.is_alive() and not self.exit_event.is_set():
+            self.link.heard.wait(self.link.answer_s)
         super().disable_input()
 
     def _get_terminal_size(self) -> tuple[int, int]:
@@ -460,7 +485,9 @@ class TerminalDriver(LinuxDriver):
             termios.tcsetattr(self.fileno, termios.TCSANOW, attributes)
         self._painter.forget()
         self.link.reset()
-        self.write("\x1b[?25l")  # a shell shows the cursor
+        self.write("\x1b[?25l")  # a shell shows the cursor, and readline switches the paste mode off
+        self._enable_bracketed_paste()
+        self._enable_mouse_support()
         self.flush()
 
 

@@ -152,7 +152,7 @@ class Travel:
 
     def survey(self) -> None:
         """Begin to evaluate the rules over all of a replay, behind the screen; look for its bursts now."""
-        self._scene.archive.stamps.bursts()  # of 600,000 frames in 30 ms, which no key should take
+        self._scene.archive.stamps.bursts()  # takes 30 ms for 600,000 frames, too long for a key
         self._scene.findings_state.survey(self._scene.archive, self._scene.edge.store.origin)
 
     def to_worst(self) -> None:

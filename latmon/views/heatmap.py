@@ -564,8 +564,9 @@ def map_cells(width: int) -> int:
 
 def tail_bucket(histogram: Histogram) -> int | None:
     """Return the first bucket above p99.9, of 100 to 999 I/Os above p99; None of fewer."""
-    us = histogram.quantile(0.999) or histogram.quantile(0.99)
-    return None if us is None else bucket_index(us - 1) + 1
+    us = histogram.quantile(0.999)
+    us = histogram.quantile(0.99) if us is None else us
+    return None if us is None else bucket_index(us if us == histogram.max else us - 1) + 1
 
 
 def room(width: int) -> int:

@@ -169,7 +169,7 @@ class HeatmapState:
         that are left out where the range doesn't need them. Other such rows are below the range.
         """
         width, rows = size
-        found = self._scales.setdefault(tuple(devices), _Scales())
+        found = self._scales.setdefault(tuple(sorted(devices)), _Scales())
         found.extent = scales.merge(found.extent, _common_extent(timeline, devices))
         span = found.extent or Extent()
         if limit is not None:

@@ -105,7 +105,7 @@ _MOUSE = (
     ("wheel", "the row above or below"),
 )
 _NUMBERS = (
-    ("p50 p99 p99.9", "upper bound of the bucket that holds the quantile, never more than the max"),
+    ("p50 p99 p99.9", "upper bound of its bucket, never more than the max"),
     ("digits", "a bucket is at most 12.5 % wide, so a quantile has two; `~` where a bucket is an octave"),
     ("-", "not known: no distribution here, or too few I/Os (p99 needs 100, p99.9 needs 1,000)"),
     ("max", "exact; with ≤ in front the bound of the highest bucket, where the source had no exact maximum"),

@@ -19,7 +19,7 @@ from rich.cells import set_cell_size
 
 
 class Span(NamedTuple):
-    """Text in one role: text, dim, strong, accent, bad, marker, gap, or heat1 to heatN.
+    """Text in one role: one of a theme (support/theme), a step of the ramp (heat1 to heatN), a stage, or its letter.
 
     `heat2/heat5` has two roles: of the text and of its background, `text/sel` is text in the selected row.
     """

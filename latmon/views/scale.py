@@ -36,7 +36,7 @@ _TALL = (32, 24, 20, 16, 12, 10, 6)
 A narrow range fills its rows so. Steps in between would need labels between rows.
 """
 _FASTEST = 0.001
-"""Share of the I/Os that the lowest row holds together, whatever their latency is: the axis begins at p0.1."""
+"""Share of the I/Os that the lowest row counts together, whatever their latency is: the axis begins at p0.1."""
 _DEFAULT = (bucket_index(64), bucket_index(16_384))
 _LEAST_TOP = 4
 _LEAST_RANGE = _OCTAVE
@@ -49,7 +49,7 @@ _MARGIN_FROM = 4
 
 @dataclass(frozen=True, slots=True)
 class LatencyScale:
-    """Row r (from below) holds the buckets [low + r * step / per, low + (r + 1) * step / per).
+    """Row r (from below) counts the buckets [low + r * step / per, low + (r + 1) * step / per).
 
     `per`: the rows that `step` buckets take together. Where it is greater than 1, a row shows one bucket, and a bucket
     may have several rows, the lowest of which is `row`.
@@ -224,7 +224,7 @@ _STEPS = tuple(_steps(cells) for cells in range(3))
 
 
 def latency_scale(span: Extent, rows: int, *, cells: int = 0) -> LatencyScale:
-    """Return the finest scale of exactly `rows` rows that holds the extent and a row above it.
+    """Return the finest scale of exactly `rows` rows that covers the extent and a row above it.
 
     It has at least one label, and where the next coarser scale is coarser by a quarter at most, two.
 

@@ -95,10 +95,10 @@ class TimeColumn:
         """Return buckets of the ages, at the end of the column, of a device's I/Os in flight that a probe follows."""
         if self._waiting is None:
             self._waiting = {}
-            still = (self.frames[-1].in_flight if self.frames else None) or InFlightList()
-            for one in still.oldest:
+            in_flight = (self.frames[-1].in_flight if self.frames else None) or InFlightList()
+            for one in in_flight.oldest:
                 if one.op in self.ops:
-                    age_us = max((still.at_us or self.mono_us) - one.began_us, 0)
+                    age_us = max((in_flight.at_us or self.mono_us) - one.began_us, 0)
                     self._waiting.setdefault(one.device, set()).add(bucket_index(age_us))
         return self._waiting.get(device, ())
 

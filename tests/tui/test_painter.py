@@ -14,7 +14,7 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
-from latmon.tui.painter import Painter
+from latmon.tui.painter import PLAIN, Movement, Painter, cells_of
 
 WIDTH, HEIGHT = 24, 4
 STYLES = [
@@ -151,3 +151,9 @@ def test_another_size_is_drawn_whole(size):
     painter.take(LayoutUpdate(new, Region(0, 0, width, height)))
     emulator.feed(painter.draw())
     assert all(line == "after".ljust(width) for line in emulator.screen.display)
+
+
+def test_a_movement_to_the_right_leaves_what_is_beside_it():
+    old = cells_of("0123456789", PLAIN)
+    row = Movement(4, 7, -1).row(old)
+    assert [cell.text for cell in row] == [*"012", "", *"345789"]

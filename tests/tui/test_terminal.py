@@ -125,6 +125,42 @@ def test_an_answer_that_gets_lost_does_not_end_the_pictures():
     assert wire.link.sent(100) == "\x1b[6n"
 
 
+def test_a_picture_that_a_stopped_terminal_took_hours_to_show_delays_the_next_ones_by_seconds():
+    wire = Wire()
+    wire.link.sent(3000)
+    wire.after(7200)
+    assert wire.link.rest_s <= 10
+    wire.link.written()
+    assert 0 < wire.link.rest_s <= 10
+    assert wire.link.most == 1, "a part has a row at least"
+    wire.link.sent(100)
+    wire.link.written()
+    assert wire.link.most is None, "the link is fast again"
+
+
+def test_the_first_answer_measures_the_link():
+    wire = Wire()
+    wire.link.sent(2000)
+    wire.link.written()
+    assert wire.link.most is None
+    wire.after(2)
+    wire.link.answered()
+    assert wire.link.most == 500
+
+
+def test_the_exit_waits_for_an_answer_that_is_on_its_way():
+    wire = Wire()
+    assert wire.link.answer_s == 0
+    wire.link.sent(2000)
+    wire.link.written()
+    assert wire.link.answer_s == 0.5
+    wire.link.heard.set()
+    assert wire.link.answer_s == 0
+    wire.link.sent(2000)
+    wire.after(4)
+    assert wire.link.answer_s == 0, "a terminal that never answers"
+
+
 def test_a_slow_answer_has_more_time():
     wire = answering()
     wire.link.sent(5000)

@@ -248,7 +248,7 @@ def test_the_range_begins_where_a_thousandth_of_the_ios_are_faster():
     [
         (37, 4, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s"),
         (20, 8, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s 4s"),
-        (16, 10, "32us 1ms 32ms 1s"),
+        (16, 12, "8us 64us 512us 4ms 32ms 256ms 2s 16s"),
         (13, 12, "8us 64us 512us 4ms 32ms 256ms 2s"),
         (11, 16, "16us 64us 256us 1ms 4ms 16ms 64ms 256ms 1s 4s"),
     ],
@@ -544,6 +544,11 @@ def test_every_emptiness_has_its_reason():
 def test_a_device_that_is_not_timed_says_where_it_is():
     dm = Device("dm-0", 253, 0, kind="dm", members=("sda", "sdb"), timed=False)
     assert "dm-0 (dm) isn't timed itself: its I/O is timed at sda, sdb" in text(scene([frame(1, devices=(dm,))]))
+
+
+def test_ios_that_took_less_than_a_microsecond_are_drawn():
+    screen = text(scene([frame(1, {READ: Histogram.record([0] * 2000)}, devices=disks(1))]))
+    assert re.search(r"p50.* 0us", screen)
 
 
 def test_ios_that_no_probe_timed_are_not_no_ios():

@@ -47,7 +47,7 @@ def in_flight_lines(
     """
     if height < 1:
         return []
-    title: Line = (Span(" still in flight", "strong"), Span(f"  {_title(ages)}"))
+    title: Line = (Span(" in flight", "strong"), Span(f"  {_title(ages)}"))
     if not some:
         reason = paragraph(why, width, "dim", margin=2)
         return [fit(line, width) for line in ([heading(title, width)] if height > 1 else []) + reason][:height]

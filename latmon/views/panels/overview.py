@@ -430,7 +430,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
     cursor = selection.cursor or (across(selection.band, timeline, style.scale) if selection.band else None)
     if cursor is not None:
         region = cursor.region(style.scale)
-        holds = picked(cursor, timeline, name, style.scale).holds
+        holds = picked(cursor, timeline, name, style.scale, selection.op).holds
         reported = None if history.is_partial else sum(map(holds, history.on_demand.outliers))
         head = heading(headline(region, timeline, name, reported), width)
         lines = framed(lines, region, timeline, style)
@@ -589,10 +589,15 @@ def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: b
 
 def _quantile_marks(histogram: Histogram) -> list[SideMark]:
     return [
-        SideMark(us - 1, f"{name} {attached(quantile(histogram, q))}")
+        SideMark(_below(us, histogram), f"{name} {attached(quantile(histogram, q))}")
         for name, q in (("p99.9", 0.999), ("p99", 0.99), ("p50", 0.5))
         if (us := histogram.quantile(q)) is not None
     ]
+
+
+def _below(us: int, histogram: Histogram) -> int:
+    """Return a latency in the bucket whose upper bound a quantile is; the maximum itself is in its bucket."""
+    return us if us == histogram.max else us - 1
 
 
 def _max_mark(histogram: Histogram) -> list[SideMark]:

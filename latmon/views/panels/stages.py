@@ -315,7 +315,7 @@ def _on_demand_fields(anatomies: Sequence[Anatomy], ink: Ink, *, roomy: bool) ->
         Field("I/Os", 5, lambda a, _: _above(a), rank=1),
         Field("most of it", 15, lambda a, _: _most(a), rank=1, right=False),
     ]
-    if _cut(anatomies) is None:
+    if _cut(anatomies) is None and any(one.bands for one in anatomies):
         fields.insert(5, Field("threshold", 9, lambda a, _: duration(a.bands[-1].low_us) if a.bands else "", rank=2))
     return fields
 
