@@ -551,6 +551,11 @@ def test_ios_that_took_less_than_a_microsecond_are_drawn():
     assert re.search(r"p50.* 0us", screen)
 
 
+def test_quantiles_that_are_the_maximum_are_one_label():
+    screen = text(scene([frame(1, {READ: Histogram.record([3968] * 2000)}, devices=disks(1))]), (160, 50))
+    assert "p50-max 3.97ms" in screen
+
+
 def test_ios_that_no_probe_timed_are_not_no_ios():
     done = {Flow("nvme0n1", "flush"): Completed(7, 0)}
     one = Frame(1, 0.0, 1, SECOND, kernel=done, devices=disks(1))

@@ -583,8 +583,8 @@ def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: b
         above = "above" if bound == style.threshold_us else f">{with_unit(bound)}"
         found.append(SideMark(style.threshold_us, f"{whole(slow)} {above}", "limit"))
     if waiting and chosen.oldest_us > (histogram.max_bound or 0):
-        return [*found, SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", "bad")]
-    return [*found, *_max_mark(histogram)]
+        return [SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", "bad"), *found]
+    return [*_max_mark(histogram), *found]  # the highest of equal ones first
 
 
 def _quantile_marks(histogram: Histogram) -> list[SideMark]:
