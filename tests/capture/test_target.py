@@ -141,7 +141,7 @@ def test_a_full_disk_is_refused_at_the_start(tmp_path, monkeypatch):
 
 
 def test_a_file_system_that_does_not_answer(tmp_path):
-    assert "can't be asked" in target.short_of_space(tmp_path / "gone" / "x")
+    assert "is not known" in target.short_of_space(tmp_path / "gone" / "x")
 
 
 def test_a_second_name_for_one_moment(tmp_path):
