@@ -189,7 +189,7 @@ class ExportOptions:
     """Span of the recording, from `at` on."""
     cast_version: int = 2
     shown: ScreenOptions | None = None
-    """What a picture shows, and its colours; None: the overview in the default theme."""
+    """The screen, the view and the colours are read from it; None: the overview in the default theme."""
 
 
 def moment_us(text: str, origin: Origin) -> int:

@@ -28,6 +28,7 @@ from latmon.recording.codec import Gap
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 from latmon.support.theme import AUTO, DEFAULT_THEME, XTERM, Theme, load_theme, role_colours
+from latmon.views.bars import BOLD
 from latmon.views.heatmap import RAMP, Ink, solid
 from latmon.views.lines import ODD, Line, Span, cell_len, fit, plain
 from latmon.views.lines import width as line_width
@@ -128,7 +129,6 @@ def _with(frame: Frame, reason: str, damage: list[str], marks: list[Mark]) -> Fr
     return replace(frame, gap=frame.gap or reason, health=health, marks=(*marks, *frame.marks))
 
 
-_BOLD = ("strong", "bad", "accent", ODD, *(f"letter{number}" for number in range(1, len(FACTS) + 1)))
 _BLACK, _WHITE = "#000000", "#ffffff"
 
 
@@ -142,7 +142,7 @@ class Palette:
     ansi: Mapping[str, int]
     """Empty for a theme without colours: the terminal's own."""
     ink: Ink
-    bold: tuple[str, ...] = _BOLD
+    bold: tuple[str, ...] = (*BOLD, ODD)
 
     @property
     def ansi_background(self) -> int | None:

@@ -14,6 +14,7 @@ from textual.theme import Theme as TextualTheme
 
 from latmon.model.stages import FACTS
 from latmon.support.theme import Colour, Theme, ansi_colours, role_colours
+from latmon.views.bars import BOLD, LETTER_ROLES
 from latmon.views.heatmap import RAMP, TAIL, WAIT, Ink, solid
 from latmon.views.lines import ODD
 
@@ -29,7 +30,6 @@ DEPTHS = MappingProxyType(
 """Colour depth -> the sequences that Rich sends for it."""
 _FULL = ("truecolor", "256")
 _STAGES = tuple(one.colour for one in FACTS)
-_LETTERS = tuple(f"letter{number}" for number in range(1, len(FACTS) + 1))
 _BRIGHT = 8
 """Number of the first bright colour of ANSI. With 8 colours bold replaces bright, as terminfo has it."""
 _PLAIN = {
@@ -82,7 +82,7 @@ def _face(theme: Theme, depth: str) -> Face:
         return Face(theme.name, MappingProxyType(_PLAIN | _selected(_PLAIN, Style(bold=True))), RAMP, plain=True)
     only_8 = depth == "8"
     cells = theme.ramp.steps_8 if only_8 else theme.ramp.steps_16
-    styles = _PLAIN | {"bad": Style(bold=True)} | dict.fromkeys(_LETTERS, Style(bold=True))
+    styles = _PLAIN | {"bad": Style(bold=True)} | dict.fromkeys(LETTER_ROLES, Style(bold=True))
     for role, number in few.items():
         styles[role] = styles.get(role, Style()) + (_of_8(number) if only_8 else Style(color=Color.from_ansi(number)))
     styles[ODD] = styles["bad"] + styles[ODD]
@@ -124,7 +124,7 @@ def textual_theme(theme: Theme, *, plain: bool) -> TextualTheme:
 def _coloured(some: Mapping[str, Colour], depth: str) -> dict[str, Style]:
     shown = {role: Color.from_ansi(one.xterm) if depth == "256" else Color.parse(one.rgb) for role, one in some.items()}
     styles = {role: Style(color=colour, bgcolor=shown["background"]) for role, colour in shown.items()}
-    for role in ("strong", "bad", "accent", *_LETTERS):
+    for role in BOLD:
         styles[role] += Style(bold=True)
     styles |= _selected(styles, Style(bgcolor=shown["sel"]))
     styles[ODD] = Style(color=shown["background"], bgcolor=shown["bad"], bold=True)

@@ -27,7 +27,7 @@ import tty
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from types import FrameType, MappingProxyType
+from types import FrameType, MappingProxyType, ModuleType
 from typing import Any
 
 from rich.color import ColorSystem
@@ -103,30 +103,27 @@ def terminfo_colours(term: str) -> int | None:
 
     Only the first call of a process reads terminfo, as curses has it.
     """
-    try:
-        import curses  # noqa: PLC0415  some builds of Python lack it
-    except ImportError:
-        return None
-    try:
-        curses.setupterm(term, _STDERR)
-        return curses.tigetnum("colors")
-    except curses.error:
-        return None
+    return _terminfo(term, lambda terminfo: terminfo.tigetnum("colors"))
 
 
 def moves_cells(term: str) -> bool:
     """Return whether a terminal can delete and insert cells in a line: by its name, else by terminfo."""
     if term.lower().startswith(_RGB_TERMS):
         return True
+    return bool(_terminfo(term, lambda terminfo: all(terminfo.tigetstr(name) for name in ("dch", "ich"))))
+
+
+def _terminfo(term: str, read: Callable[[ModuleType], int]) -> int | None:
+    """Return what `read` finds with the module curses; None where it, or an entry for TERM, is missing."""
     try:
         import curses  # noqa: PLC0415  some builds of Python lack it
     except ImportError:
-        return False
+        return None
     try:
         curses.setupterm(term, _STDERR)
-        return all(curses.tigetstr(name) for name in ("dch", "ich"))
+        return read(curses)
     except curses.error:
-        return False
+        return None
 
 
 @contextmanager
@@ -252,7 +249,7 @@ class Link:
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: another terminal may be attached."""
+        """Forget what was measured: another terminal may be attached."""
         self.is_busy = self.is_asked = False
         """Whether a picture is on its way, and whether the terminal will answer when it has arrived."""
         self._answers = self._has_asked = False
@@ -286,7 +283,7 @@ class Link:
         return min(max(least, 2 * self._took), most)
 
     def sent(self, size: int) -> str:
-        """Record a picture of `size` bytes; return the request that is sent behind it, empty for none."""
+        """Record a picture of `size` bytes; return the request that is sent after it, empty for none."""
         self._number += 1
         self.is_busy, self._began, self._size = True, self._now(), size
         self.is_asked = self._answers
@@ -341,7 +338,7 @@ class _Outlet:
         self._file.flush()
         self._flushed(self._writes)
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Count the writes from 0 on: those that a former thread has not made are lost."""
         self._writes = 0
 
@@ -425,7 +422,7 @@ class TerminalDriver(LinuxDriver):
         self._painter.forget()
         self.link.reset()
         self._writes = 0
-        self._file.begin_anew()
+        self._file.restart()
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
     def disable_input(self) -> None:

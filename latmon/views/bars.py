@@ -7,12 +7,12 @@ without colours.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import COLUMNS, FACTS_OF, LETTERS, STAGE_OF, UNACCOUNTED, colour_number
+from latmon.model.stages import COLUMNS, FACTS, FACTS_OF, LETTERS, STAGE_OF, UNACCOUNTED, colour_number
 from latmon.views.device_table import RAMP_SPARKS, SPARKS
 from latmon.views.heatmap import Ink, nominal
 from latmon.views.lines import Line, Span, runs
@@ -37,6 +37,11 @@ def role(stage: str, ink: Ink) -> str:
     if ink.coloured:
         return f"stage{colour_number(stage)}"
     return "dim" if stage == UNACCOUNTED else "text"
+
+
+LETTER_ROLES = tuple(f"letter{number}" for number in range(1, len(FACTS) + 1))
+BOLD = ("strong", "bad", "accent", *LETTER_ROLES)
+"""Roles that are bold where there are colours."""
 
 
 def letter_role(stage: str, ink: Ink) -> str:
@@ -148,14 +153,23 @@ def distribution(
     steps = tall * each - 1  # the lines above and below stay apart
     full = math.log(most + 1) or 1.0
     heights = [max(1, round(steps * math.log(n + 1) / full)) if n else 0 for n in columns]
-    lines = []
-    for below in range((tall - 1) * each, -1, -each):
-        cells = (
-            (glyphs[min(high - below, each)], role) if high > below else _GRID if x in axis.labels else _NONE
-            for x, high in enumerate(heights)
+    return [
+        runs(
+            (glyph, role) if glyph != glyphs[0] else _GRID if x in axis.labels else _NONE
+            for x, glyph in enumerate(line)
         )
-        lines.append(runs(cells))
-    return lines
+        for line in bar_lines(heights, tall, glyphs)
+    ]
+
+
+def bar_lines(heights: Sequence[int], tall: int, glyphs: str) -> Iterator[list[str]]:
+    """Yield the glyphs of bars line by line, the highest of `tall` lines first.
+
+    `heights` count in steps, of which a line has one less than there are glyphs; the first glyph is the empty one.
+    """
+    each = len(glyphs) - 1
+    for below in range((tall - 1) * each, -1, -each):
+        yield [glyphs[min(max(height - below, 0), each)] for height in heights]
 
 
 def fine(histogram: Histogram) -> dict[int, int]:

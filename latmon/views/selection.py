@@ -413,7 +413,7 @@ class ScreenOptions:
     """Settings of the command line and the config for the TUI, the strip of `--inline` and pictures."""
 
     selection: Selection = Selection()
-    """What is shown first."""
+    """It is shown first."""
     mode: str = "LIVE"
     """The word in the title: LIVE, DEMO or REPLAY."""
     theme: Theme = field(default_factory=partial(load_theme, DEFAULT_THEME))

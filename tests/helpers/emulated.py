@@ -1,4 +1,4 @@
-"""What an eye sees of a terminal emulator's screen."""
+"""Helpers reduce the screen of a terminal emulator to what is visible."""
 
 
 def seen_cells(screen):

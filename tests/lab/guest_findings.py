@@ -37,7 +37,7 @@ from workload import Capture, now_us  # noqa: E402
 WORK = Path("/tmp/latmon-lab")
 CALM_S = 32.0
 REST_S = 10.0
-"""What is known of an effect's last I/Os comes some seconds later."""
+"""The records of an effect's last I/Os come some seconds later."""
 SICK_S = 66.0
 """A rule has 60 s to see it; bpftrace is some seconds behind in an emulated guest."""
 BEHIND_S = 3.0
@@ -68,7 +68,7 @@ TIMEOUT_S = 600
 """No error handler comes in between."""
 HOST_BUSY = 0x8000
 REFUSED_MS = 20
-"""What a command takes of a host that refuses some. To be sent again takes 50 ms."""
+"""A command takes so long on a host that refuses some; a refused one is sent again after 50 ms."""
 EVERY = {"requeues": 2, "some_requeues": 4, "few_requeues": 16}
 """Of scsi_debug's commands the host takes every so many only at the next try."""
 RING_IODEPTH = 32

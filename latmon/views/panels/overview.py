@@ -21,7 +21,7 @@ from latmon.model.inflight import Issue
 from latmon.model.stages import by_column
 from latmon.support.units import UNKNOWN, attached, part, rate, significant, spelled, whole, with_unit
 from latmon.views import status
-from latmon.views.bars import role, share_bar, short
+from latmon.views.bars import bar_lines, role, share_bar, short
 from latmon.views.context import ViewState, means_only, no_distribution, no_map, no_rows, selected
 from latmon.views.device_table import (
     RAMP_SPARKS,
@@ -560,8 +560,8 @@ def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str, width: int) -> 
     steps = [max(1, round(n / top * (tall * each - 1))) if n else 0 for n in strip.values]
     lines: list[Line] = []
     room = width - LABEL - len(steps) * wide - 1
-    for row in reversed(range(tall)):
-        cells = "".join(glyphs[min(max(step - row * each, 0), each)] * wide for step in steps)
+    for row, bars in zip(reversed(range(tall)), bar_lines(steps, tall, glyphs), strict=True):
+        cells = "".join(glyph * wide for glyph in bars)
         label = f"{'' if row else strip.title:>{LABEL - 1}} "
         now, apart = ("", "") if row else (f" {strip.now}", ",")
         most = [f"{apart} max {strip.most}{of}" for of in (strip.limit, "")] if row == tall - 1 else []
