@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import NoReturn
 
 from latmon import __version__
@@ -61,14 +62,21 @@ def main() -> NoReturn:
 
 
 def _run() -> int:
-    """Return the exit code; 130 for Ctrl-C outside of a capture or a screen, as shells expect."""
+    """Return the exit code; outside of a capture or a screen 128 and the signal's number, as shells expect."""
     _open_standard_files()
     streams.install()
     install()
+    for number in (signal.SIGTERM, signal.SIGHUP):  # temporary files and half an output are removed
+        if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
+            signal.signal(number, _leave)
     try:
         return cli.main(sys.argv[1:])
     except KeyboardInterrupt:
         return 130
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _open_standard_files() -> None:

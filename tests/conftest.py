@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from workload import crowded
+from xdist.scheduler import LoadGroupScheduling
 
 _TURNS, _WORKER = "LATMON_TEST_TURNS", "PYTEST_XDIST_WORKER"
 _KEY = pytest.StashKey["Turns"]()
+_LONG_ID = 200
+_LONG = ("live", "tui", "cli", "support", "project", "recording", "probe", "dtrace", "tracer", "capture", "backends")
+"""Packages whose tests take longest. They begin first, so that the last files of a run are short ones."""
 
 # Where a host wants no bytecode kept, each worker and each of some hundred children would compile all of it again.
 sys.dont_write_bytecode = False
@@ -36,7 +40,7 @@ def _umask() -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run tests with probes on this host's kernel first, because they take longest, and on one worker one by one.
+    """Run tests with probes on this host's kernel on one worker one by one, and long packages first.
 
     A test that fails while the host is crowded runs once more, and the summary names it: most tests use real processes
     and terminals, and a process that waits for seconds for a CPU is not latmon's fault.
@@ -45,12 +49,41 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.flaky(reruns=1, condition=crowded))
         if item.path.parent.name == "live" and not _is_of_demo(item):
             item.add_marker(pytest.mark.xdist_group("kernel"))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, int]:
+    package = item.path.parent.name
+    of_kernel = item.get_closest_marker("xdist_group") is not None
+    return not of_kernel, _LONG.index(package) if package in _LONG else len(_LONG)
 
 
 def _is_of_demo(item: pytest.Item) -> bool:
     """Its processes are real, its disks are not."""
     return item.path.name == "test_processes.py" and item.get_closest_marker("live") is None
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than CPUs, because half of a test's time is waiting for processes; 4 at most."""
+    return min((os.cpu_count() or 1) + 1, 4)
+
+
+class FileScheduling(LoadGroupScheduling):
+    """A whole file at a time for a worker: what a fixture of a module makes is made once. A group stays a group."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return super()._split_scope(nodeid).partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> FileScheduling:
+    """Schedule files in the order of the collection."""
+    config.option.loadscopereorder = False
+    return FileScheduling(config, log)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Cut ids of long texts: each worker sends all ids, and one more with each report."""
+    return f"{val[:20]!r}, {len(val)} long" if isinstance(val, str | bytes) and len(val) > _LONG_ID else None
 
 
 def pytest_configure(config: pytest.Config) -> None:

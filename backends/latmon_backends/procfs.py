@@ -100,6 +100,7 @@ class ProcfsBackend:
             kernel=interval.kernel,
             outstanding=interval.outstanding,
             depths=interval.depths,
+            cgroup_limits=interval.cgroup_limits,
             devices=_merge(self._news, interval),
             removed=interval.removed,
             health=Health(undecoded_lines=interval.undecoded, notice=notice),

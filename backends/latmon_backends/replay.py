@@ -1,8 +1,7 @@
 """The replay backend: recordings as frames, at their own pace or faster, from any moment.
 
-`Recorded` reads any time of a recording from its file. `reported` makes frames of its lines: gap and mark lines become
-a part of the next window, damage and a missing end its notice. Time stamps are read at once from the members' heads;
-events and devices are known as far as `scan` has read.
+`Recorded` reads any time of a recording from its file. Time stamps are read at once from the members' heads; events and
+devices are known as far as `scan` has read.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import Device, Frame, Mark, Origin
-from latmon.recording.archive import MAX_MOMENTS, Before, DevicesThen, Stamps, TimelineEvent, moments
+from latmon.recording.archive import MAX_MOMENTS, Before, DevicesThen, Stamps, TimelineEvent, frames_of, moments
 from latmon.recording.codec import Gap
 from latmon.recording.packed_tables import slowest_us
 from latmon.recording.parts import Parts, is_nameless, part_of
@@ -35,47 +34,6 @@ _WORTH = tuple(
         *("lost_events", "map_full", "undecoded_lines", "dropped_frames"),
     )
 )
-
-
-def reported(
-    items: Iterable[Item], damage: Callable[[], Sequence[str]], known: tuple[Device, ...] = ()
-) -> Iterator[Frame]:
-    """Yield the frames, reading one ahead to know the last one. `damage`: the damage found so far."""
-    ahead: Frame | None = None
-    reason, text = "", 0
-    marks: list[Mark] = []
-    for item in items:
-        if isinstance(item, Gap):
-            reason = item.reason
-        elif isinstance(item, Mark):
-            marks.append(item)
-        elif isinstance(item, Frame):
-            if ahead is not None:
-                yield ahead
-            frame = item
-            if reason or known or marks:
-                devices = merge_devices(known, item.devices)
-                frame = replace(item, gap=item.gap or reason, devices=devices, marks=(*marks, *item.marks))
-                reason, known, marks = "", (), []
-            found = damage()
-            ahead = _noticed(frame, found[text:]) if len(found) > text else frame
-            text = len(found)
-    if ahead is not None:
-        yield _noticed(ahead, damage()[text:])
-
-
-def merge_devices(known: tuple[Device, ...], named: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Merge devices of the header and of the first window, which are newer."""
-    return tuple({one.name: one for one in (*known, *named)}.values()) if known else named
-
-
-def _noticed(frame: Frame, damage: Sequence[str]) -> Frame:
-    if not damage:
-        return frame
-    more = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
-    text = f"recording: {damage[-1]}{more}"
-    notice = f"{frame.health.notice}; {text}" if frame.health.notice else text
-    return replace(frame, health=replace(frame.health, notice=notice))
 
 
 class Several:
@@ -157,7 +115,7 @@ class Recorded:
         known = () if after_us >= 0 else self._recording.devices
         recording = self._recording
         items = recording.since(max(after_us + 1, 0), totals=totals)
-        return (one for one in reported(items, lambda: recording.damage, known) if one.mono_us > after_us)
+        return (one for one in frames_of(items, lambda: recording.damage, known) if one.mono_us > after_us)
 
     def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:
         """See Past; the last frame has the recording's end as notice."""
@@ -165,7 +123,7 @@ class Recorded:
             found = self.play(after_us, totals=totals)
         else:
             items = self._recording.between(max(after_us + 1, 0), until_us, totals=totals)
-            found = reported(items, lambda: self._recording.damage)
+            found = frames_of(items, lambda: self._recording.damage)
         for frame in found:
             if frame.mono_us > until_us:
                 return

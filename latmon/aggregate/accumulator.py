@@ -20,6 +20,7 @@ from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.analysis.issue_order import LbaOrder, lba_order, merge_orders
 from latmon.model.devices import NONE, Coverage, by_device
 from latmon.model.frame import (
+    CgroupLimit,
     Completed,
     Flow,
     Frame,
@@ -30,11 +31,45 @@ from latmon.model.frame import (
     Traced,
 )
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import MinuteAges
+from latmon.model.inflight import AgedAt
 from latmon.model.packed import Flat, flatten
 
+MAX_LIMITS = 4000
+"""Limits of cgroups with a sum of their own: cgroups are created and destroyed as long as a recording lasts."""
 MAX_QUEUES = 1000
 """Queues with a sum of their own: queues are created and destroyed as long as a recording lasts."""
+
+
+@dataclass
+class CgroupSums:
+    """Sums of the I/O under the limits of cgroups; a limit's value and processes are those of its latest interval."""
+
+    read: bool = False
+    """Whether there was a reading."""
+    left_out: int = 0
+    """Rows of limits beyond MAX_LIMITS."""
+    _found: dict[tuple[str, str, str, str], CgroupLimit] = field(default_factory=dict)
+
+    def add(self, reading: Iterable[CgroupLimit] | None) -> None:
+        if reading is None:
+            return
+        self.read = True
+        for one in reading:
+            had = self._found.get(one.key)
+            if had is None and len(self._found) >= MAX_LIMITS:
+                self.left_out += 1
+                continue
+            self._found[one.key] = one if had is None else _both_intervals(had, one)
+
+    @property
+    def rows(self) -> tuple[CgroupLimit, ...] | None:
+        """Return the sums; None where there was no reading."""
+        return tuple(self._found.values()) if self.read else None
+
+
+def _both_intervals(had: CgroupLimit, now: CgroupLimit) -> CgroupLimit:
+    stalled_us = _plus(had.stalled_us, now.stalled_us)
+    return replace(now, ios=had.ios + now.ios, bytes=had.bytes + now.bytes, stalled_us=stalled_us)
 
 
 class TaskqSum(NamedTuple):
@@ -59,7 +94,6 @@ class TaskqSum(NamedTuple):
 
     @property
     def per_second(self) -> float | None:
-        """Tasks executed per second."""
         return self.executed * 1e6 / self.span_us if self.span_us else None
 
 
@@ -167,7 +201,6 @@ class FlowSums(Mapping[Flow, Completed]):
             self.add(table)
 
     def copy(self) -> FlowSums:
-        """Return independent sums with the same values."""
         other = FlowSums()
         other._sums = {flow: replace(one) for flow, one in self._sums.items()}
         return other
@@ -219,7 +252,6 @@ class Weighted:
             self.weight += weight
 
     def merge(self, other: Weighted) -> None:
-        """Add the values of another mean."""
         self.sum += other.sum
         self.weight += other.weight
 
@@ -231,7 +263,10 @@ class Weighted:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """Roll-up of the frames of one minute: `frame` is their sum, the other fields are what a frame can't express."""
+    """Roll-up of the frames of one minute: `frame` is their sum, the other fields are what a frame can't express.
+
+    `frame` has the gauges and the list of I/Os in flight of the last one.
+    """
 
     frame: Frame
     windows: int
@@ -243,7 +278,8 @@ class Minute:
     """Device -> I/Os in flight at the end of a frame -> us of such frames."""
     depths: Mapping[str, DepthTimes] = field(default_factory=lambda: MappingProxyType({}))
     orders: Mapping[str, LbaOrder] = field(default_factory=lambda: MappingProxyType({}))
-    waiting: MinuteAges = field(default_factory=MinuteAges)
+    longest: Mapping[str, AgedAt] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> the I/O longest in flight at the end of a frame."""
     taskqs: tuple[TaskqSum, ...] | None = None
     """None where no task queues were read."""
     cpu: Weighted = field(default_factory=Weighted)
@@ -293,14 +329,12 @@ class CompletionSums:
         self.covered: dict[str, Coverage] = {}
 
     def copy(self) -> CompletionSums:
-        """Return independent sums with the same values."""
         other = CompletionSums()
         other.histograms, other.covered = self.histograms.copy(), self.covered.copy()
         other.kernel, other.seen = self.kernel.copy(), self.seen.copy()
         return other
 
     def add(self, frame: Frame) -> None:
-        """Add a frame."""
         self._add_completions(frame)
         self._add_coverage(by_device(frame))
 
@@ -349,13 +383,13 @@ class Accumulator(CompletionSums):
         self.counters = Counter[str]()
         self.skipped: int | None = None
         """Probe runs that the kernel skipped; None where no frame reports it."""
+        self.cgroup_limits = CgroupSums()
         self.taskqs = TaskqSums()
         self.cpu, self.probe_cpu, self.probe_ns = Weighted(), Weighted(), Weighted()
         self._tracer = Traced()
         self._traced: Traced | None = None
 
     def add(self, frame: Frame) -> None:
-        """Add a frame."""
         super().add(frame)
         self.first = self.first or frame
         self.windows += 1
@@ -416,6 +450,8 @@ class Accumulator(CompletionSums):
             self.histograms,
             self.seen,
             self.kernel,
+            outstanding=self.last.outstanding,
+            in_flight=self.last.in_flight,
             above=self.on_demand.above,
             outliers=tuple(self.outliers),
             thresholds_us=self.thresholds_us,
@@ -423,6 +459,7 @@ class Accumulator(CompletionSums):
             handlers=self.on_demand.handlers,
             softirqs=self.on_demand.softirqs,
             wakeups=self.on_demand.wakeups,
+            cgroup_limits=self.cgroup_limits.rows,
             health=replace(Health(suppressed=self.on_demand.suppressed, skipped=self.skipped), **counters),
         )
 
@@ -435,6 +472,7 @@ class Accumulator(CompletionSums):
         if frame.health.skipped is not None:
             self.skipped = (self.skipped or 0) + frame.health.skipped
         self.on_demand.add(on_demand_of(frame))
+        self.cgroup_limits.add(frame.cgroup_limits)
         self.thresholds_us.update(frame.thresholds_us)
         if frame.traced.one_in:
             self._tracer = frame.traced
@@ -448,7 +486,7 @@ class Accumulator(CompletionSums):
         # A gauge is one sample: after a stop it represents an interval, not all of the time without samples.
         limit_us = self._interval_us if frame.late else None
         for name, now in frame.outstanding.items():
-            if now.in_driver is not None or now.queued is not None:
+            if now.is_known:
                 gauge = self.gauges.setdefault(name, Counter())
                 gauge[now.known] += frame.dt_us if limit_us is None else min(frame.dt_us, limit_us)
         for name, one in frame.depths.items():

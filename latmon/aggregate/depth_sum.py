@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from latmon.aggregate.histogram_sum import Peak
@@ -108,15 +108,6 @@ class DepthSum:
         _add(self._at_issue, one.at_issue, sign)
         for depth, ios, time_us in () if self.brief else zip(*one.latency, strict=True):
             _add_times(self._latency, depth, sign * ios, sign * time_us)
-
-
-def merge_depths(parts: Iterable[Depths]) -> Depths:
-    """Merge several intervals of one device; the source is that of most samples, without samples that of the first."""
-    every, sums = list(parts), DepthSum()
-    for one in every:
-        sums.add(packed(one))
-    merged = sums.depths
-    return merged if merged.in_driver or not every else replace(merged, source=every[0].source)
 
 
 def packed(depths: Depths, span_us: int = 0) -> PackedDepths:

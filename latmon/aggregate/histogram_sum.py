@@ -76,7 +76,6 @@ class Peak:
     """The highest value that histograms without an exact maximum may have."""
 
     def add(self, stamp: int, histogram: Histogram) -> None:
-        """Add a histogram's maximum."""
         last = histogram.buckets[-1][0] if histogram else 0
         if histogram or histogram.max is not None:
             self.see(stamp, histogram.max, last, histogram.bits)
@@ -138,7 +137,6 @@ class TableSum(Mapping[K, Histogram]):
         self._made: dict[K, Histogram] = {}
 
     def copy(self) -> TableSum[K]:
-        """Return an independent table with the same sums."""
         other = TableSum(self._wanted, peaks=self._peaks is not None)
         other.sums = {key: replace(one, counts=one.counts.copy()) for key, one in self.sums.items()}
         if self._peaks is not None:

@@ -81,7 +81,6 @@ class EntryLog(Generic[V]):
             self._old.popleft()
 
     def clear(self) -> None:
-        """Drop everything."""
         for one in (self.entries, self._ageing, self._old):
             one.clear()
 
@@ -146,14 +145,13 @@ class OnDemandLog(EntryLog[OnDemandValues]):
         self._outliers: deque[tuple[int, Outlier]] = deque(maxlen=max_outliers)
 
     def append(self, frame: Frame) -> None:
-        """Add the next frame."""
         reported = frame if self._brief else self._shared(flatten(frame))
         self.entries.append(LogEntry(frame.mono_us - frame.dt_us, frame.mono_us, reported))
         self._outliers.extend((frame.mono_us, one) for one in frame.outliers)
         self._age(frame.mono_us)
         self._appended += 1
         if self._appended % _TIDY == 0 and not self._brief:
-            self.keys = {part: part for one in self.every() for rows in _rows(one.reported) for part in (rows, *rows)}
+            self.keys = {part: part for one in self.every() for rows in rows_of(one.reported) for part in (rows, *rows)}
 
     def copy(self) -> OnDemandLog:
         """Return an independent log with the same entries."""
@@ -169,7 +167,6 @@ class OnDemandLog(EntryLog[OnDemandValues]):
             self._outliers.popleft()
 
     def clear(self) -> None:
-        """Drop everything."""
         super().clear()
         self._outliers.clear()
         self.keys.clear()
@@ -199,9 +196,12 @@ class OnDemandLog(EntryLog[OnDemandValues]):
         return found
 
 
-def _rows(reported: OnDemandValues) -> Iterator[tuple[Any, ...]]:
+def rows_of(reported: OnDemandValues) -> Iterator[tuple[Any, ...]]:
+    """Yield the keys of each table of an entry's values."""
     if isinstance(reported, Pressed):
         yield from reported.keys
+    elif isinstance(reported, Frame):
+        yield tuple(reported.traced.histograms)
     elif isinstance(reported, Flat):
         yield from (table.rows for table in reported.tables.values())
         yield from (some.keys for some in reported.counted.values())
@@ -231,7 +231,6 @@ class DepthLog(EntryLog[DepthValues]):
         self._bursts: dict[str, deque[tuple[int, tuple[Issue, ...]]]] = {}
 
     def append(self, frame: Frame) -> None:
-        """Add the next frame."""
         if frame.depths:
             reported = {name: packed(one, frame.dt_us) for name, one in frame.depths.items()}
             self.entries.append(LogEntry(frame.mono_us - frame.dt_us, frame.mono_us, reported))
@@ -254,7 +253,6 @@ class DepthLog(EntryLog[DepthValues]):
         self._bursts = {name: some for name, some in self._bursts.items() if some[-1][0] >= before_us}
 
     def clear(self) -> None:
-        """Drop everything."""
         super().clear()
         self._bursts.clear()
 
@@ -449,6 +447,13 @@ class Window:
                 self._sums.add(one)
         self.frames = deque(wanted.values())
         self._forget()
+
+    def resized(self, length_us: int, frames: Iterable[Frame]) -> Window:
+        """Return a window of another length at the end of these frames, for which this one may be used."""
+        found = self if length_us > self.length_us else Window(length_us)
+        found.length_us = length_us
+        found.move(frames)
+        return found
 
     def latency(self, device: str, ops: tuple[str, ...]) -> Histogram:
         """Return the latency of a device's ops over the window, with the exact maximum where every frame has one."""

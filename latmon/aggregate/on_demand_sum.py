@@ -113,7 +113,6 @@ class OnDemandSums:
             self.add(flatten(frame))
 
     def copy(self) -> OnDemandSums:
-        """Return independent sums with the same values."""
         other = OnDemandSums(groups=self._groups)
         other.tables = {name: table.copy() for name, table in self.tables.items()}
         other._counts, other._facts = self._counts.copy(), self._facts
@@ -217,9 +216,10 @@ class OnDemandSums:
 
     @property
     def wakeups(self) -> tuple[Wakeups, ...]:
-        instead = self._grouped("instead")
+        instead, ran_us = self._grouped("instead"), self._grouped("ran_us")
         return tuple(
-            Wakeups(self._threads[pid], delay, instead.get(pid, {})) for pid, delay in self.tables["wakeup"].items()
+            Wakeups(self._threads[pid], delay, instead.get(pid, {}), ran_us.get(pid, {}))
+            for pid, delay in self.tables["wakeup"].items()
         )
 
     def _grouped(self, kind: str) -> dict[object, dict[str, int]]:

@@ -9,12 +9,12 @@ probe follows, and those that may have begun before the probe.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.model.frame import Frame
-from latmon.model.inflight import AGES_S, Aged, AgedAt, Ages, CarriedOver, InFlightList, MinuteAges
+from latmon.model.inflight import AGES_S, Aged, AgedAt, Ages, InFlightList
 
 MIN_US = 500_000
 """Lower bounds below this are not reported; a probe lists requests from this age on, too."""
@@ -47,7 +47,6 @@ class Waiting:
         self._mono_us: int | None = None
 
     def copy(self) -> Waiting:
-        """Return an independent copy."""
         other = Waiting()
         other._since, other._now, other._fewest = dict(self._since), dict(self._now), dict(self._fewest)
         other._probed_since, other._in_flight, other._mono_us = self._probed_since, self._in_flight, self._mono_us
@@ -70,26 +69,12 @@ class Waiting:
         self._in_flight, self._mono_us = frame.in_flight, frame.mono_us
         self._note_fewest(frame)
 
-    def take(self, minute: MinuteAges, mono_us: int) -> list[AgedAt]:
-        """Add all frames of a minute up to `mono_us`; return the oldest `carried` I/Os of each device."""
-        before = {name: self._since[name] for name in minute.carried if _ios(self._since.get(name, ()))}
-        since = {name: before[name] for name in before if minute.carried[name].until_us == mono_us}
-        for name, new in minute.since.items():
-            since[name] = _few((*since.get(name, ()), *(_Since(*one) for one in new)))
-        self._since = since
-        self._now = {name: _ios(claims) for name, claims in since.items()}
-        self._in_flight, self._mono_us = None, mono_us
-        if minute.probed_since is not None and minute.probed_since != self._probed_since:
-            self._probed_since, self._fewest = minute.probed_since, {}
-        if self._probed_since is not None and self._probed_since <= mono_us:
-            for name, count in minute.fewest.items():
-                self._fewest[name] = min(self._fewest.get(name, count), count)
-        return [seen for name, claims in before.items() for seen in _carried(name, claims, minute.carried[name])]
-
-    @property
-    def claims(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
-        """Device -> points in time and I/Os in flight since then, at the end of the latest frame."""
-        return self._since
+    def take(self, minute: Frame, gauges: Mapping[str, Mapping[int, int]]) -> None:
+        """Add the roll-up of a minute and the times of its gauges; lower bounds may become shorter by a minute."""
+        self.add(minute)
+        if self._probed_since is not None:
+            for name, known in gauges.items():
+                self._fewest[name] = min(self._fewest.get(name, min(known)), *known)
 
     def _note_fewest(self, frame: Frame) -> None:
         in_flight = frame.in_flight
@@ -97,9 +82,9 @@ class Waiting:
             self._probed_since, self._fewest = in_flight.since_us, {}
         if self._probed_since is None or frame.mono_us < self._probed_since:
             return
-        for device in frame.outstanding:
-            count = self._now.get(device, 0)
-            self._fewest[device] = min(self._fewest.get(device, count), count)
+        for device, now in frame.outstanding.items():
+            if now.is_known:
+                self._fewest[device] = min(self._fewest.get(device, now.known), now.known)
         for device in frame.removed:
             self._fewest.pop(device, None)
 
@@ -120,6 +105,10 @@ class Waiting:
         some = bool(least) or bool(unknown)
         unlisted = tuple(self._unlisted(in_flight, known))
         return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), some, unknown, self._in_flight, unlisted)
+
+    def oldest_at(self, frame: Frame) -> Iterator[AgedAt]:
+        """Yield the rows of the latest frame with its time, the oldest last."""
+        return (AgedAt(row, frame.wall, frame.mono_us) for row in reversed(self.ages.oldest))
 
     def _unlisted(self, in_flight: InFlightList, known: list[Aged]) -> Iterator[Aged]:
         """Yield the I/Os that the probe counts and doesn't list, as far as their device is certain.
@@ -195,12 +184,12 @@ def _few(claims: tuple[_Since, ...]) -> tuple[_Since, ...]:
     return (*claims[: MAX_SINCE - 1], _Since(claims[-1].mono_us, _ios(claims[MAX_SINCE - 1 :])))
 
 
-def _carried(name: str, claims: tuple[_Since, ...], carried: CarriedOver) -> Iterator[AgedAt]:
-    """Yield the oldest I/O of a device in the last frame that had it; a probe reports the requests that it follows."""
-    oldest = next(one for one in claims if one.ios)
-    age_us = carried.until_us - oldest.mono_us
-    if age_us >= MIN_US and not carried.followed:
-        yield AgedAt(Aged(name, age_us, at_least=True, count=oldest.ios), carried.wall_s, carried.until_us)
+def note_longest(longest: dict[str, AgedAt], seen: Iterable[AgedAt], most: int) -> None:
+    """Keep each device's I/O longest in flight, of equal ones the latest, for at most so many devices."""
+    for one in seen:
+        had = longest.get(one.row.device)
+        if one.row.age_us >= had.row.age_us if had is not None else len(longest) < most:
+            longest[one.row.device] = one
 
 
 def _summed(claims: tuple[_Since, ...]) -> Iterator[tuple[int, int]]:

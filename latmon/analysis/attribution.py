@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from latmon.model.frame import OPS, STAGES, UNACCOUNTED, Outlier, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge
+from latmon.model.stages import ADMISSION, WHOLE
 
 PARTS = (*STAGES[:-1], UNACCOUNTED)
 """Parts of a request's time, in the order in which it passes them."""
@@ -54,6 +55,24 @@ def stages_of(traced: Traced, device: str, ops: Iterable[str] = OPS) -> dict[str
     wanted = tuple(ops)
     found = {part: _merged(traced, device, wanted, part) for part in PARTS}
     return {part: one for part, one in found.items() if one}
+
+
+class Submission(NamedTuple):
+    """Traced requests from the submission of their first bio on: fewer than those of the total."""
+
+    whole: Histogram
+    admission: Histogram
+
+    @property
+    def share(self) -> float:
+        """Return the share of the time that passes before the requests exist."""
+        return (self.admission.sum or 0) / self.whole.sum if self.whole.sum else 0.0
+
+
+def submission_of(traced: Traced, device: str, ops: Iterable[str] = OPS) -> Submission:
+    """Return the latency from submission on, and its part before the request; empty where it isn't traced."""
+    wanted = tuple(ops)
+    return Submission(*(_merged(traced, device, wanted, one) for one in (WHOLE, ADMISSION)))
 
 
 def tail_cut(traced: Traced, device: str, ops: Iterable[str] = OPS, threshold_us: int | None = None) -> int | None:

@@ -216,9 +216,9 @@ def _slowest(some: Timed) -> Counts:
     """Return the slowest I/Os of each part, sufficient for the tail."""
     found: Counts = {}
     for _, one in some:
-        left = RANK
+        left, fine = RANK, one.bits == BITS
         for index, n in reversed(one.buckets):
-            here = at_scale(index, one)
+            here = index if fine else at_scale(index, one)
             found[here] = found.get(here, 0) + n
             left -= n
             if left <= 0:

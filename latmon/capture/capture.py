@@ -77,7 +77,6 @@ class Ending:
         self._reschedule(0)
 
     def note_frame(self) -> None:
-        """Note that a frame has arrived."""
         self._last_frame_s = now()
 
     def due(self, duration_us: int | None, interval_us: int) -> float:
@@ -192,7 +191,6 @@ class CaptureCounts:
     """Current sampling rate: one request in so many is traced; 0: none."""
 
     def note(self, frame: Frame) -> None:
-        """Add a frame."""
         self.frames += 1
         self.completed += sum(done.count for done in (frame.seen or frame.kernel).values())
         self.lost_events += frame.health.lost_events

@@ -19,7 +19,7 @@ from typing import ParamSpec, TypeVar
 
 from latmon.capture import target
 from latmon.model.devices import Inventory
-from latmon.model.frame import Frame, Origin
+from latmon.model.frame import REFUSED, STOPPED, Frame, Origin
 from latmon.recording.rotation import Limits, Rotation, beginning_after
 from latmon.recording.writer import Writer
 from latmon.support import streams
@@ -120,7 +120,7 @@ class Recorder:
             host = "" if self._limits.redact else self._origin.host
             await self.start(directory / target.recording_name(host, time.time()))
         except UnavailableError as refusal:
-            self._why = str(refusal)
+            self._why = f"{REFUSED}{refusal}"
 
     def put(self, frame: Frame) -> None:
         """Add a frame of the capture without waiting; also needed while nothing is recorded."""
@@ -203,7 +203,7 @@ class Recorder:
         """End the recording because of an error."""
         if self._writer is not None:
             self._size, self._writer = self._writer.size, None
-        self._why = f"recording to {self._path.name} stopped: {why}"
+        self._why = f"recording to {self._path.name}{STOPPED}{why}"
         self.complete = False
 
 

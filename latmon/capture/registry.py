@@ -100,7 +100,6 @@ class Request:
     seed: int = 1
 
     def encode(self) -> bytes:
-        """Encode as one JSON line."""
         return json.dumps(asdict(self), default=str, separators=(",", ":")).encode() + b"\n"
 
     @classmethod

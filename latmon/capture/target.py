@@ -55,7 +55,7 @@ def default_directory(cwd: Path, environ: Mapping[str, str]) -> Path:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(
-            f"can't record: {cwd} is not writable and neither is {directory}: {_why(error)}"
+            f"can't save a file: {cwd} is not writable and neither is {directory}: {_why(error)}"
         ) from None
     return directory
 

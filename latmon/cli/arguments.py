@@ -24,6 +24,7 @@ MIN_SIZE = 2 * 1024 * 1024
 MIN_KEEP_US = 60_000_000
 MAX_DIGITS = 18
 MAX_MISTAKE = 300
+MAX_GLOB = 255
 _NEEDS = {
     "live": dict.fromkeys(("max_size", "keep", "redact", "tui"), ("record", "--record FILE")),
     "report": {"ramp": ("html", "--html OUT")},
@@ -147,10 +148,28 @@ def _check_alone(args: argparse.Namespace, names: tuple[str, ...]) -> None:
         raise UsageError(f"{given[0]} and {given[1]} are different outputs: choose one")
 
 
+_SHOWN = ("view", *VIEW, "theme", "ramp", "no_mouse")
+"""Options of what is on a screen."""
+
+
+def _check_shown(args: argparse.Namespace, *, shows: bool, instead: str = "") -> None:
+    """Raise UsageError for options of a screen where none is shown, and for those that a strip has no place for.
+
+    `instead`: what the command does without a screen, or shows one with.
+    """
+    given = [name for name in _SHOWN if getattr(args, name) not in (None, False)]
+    if given and not shows:
+        raise UsageError(f"{_option(given[0])} needs a screen: {instead}")
+    if args.inline and args.screen is not None:
+        raise UsageError("--inline shows the first devices and a finding: it goes without --screen")
+
+
 def _check_live(args: argparse.Namespace) -> None:
     """Raise UsageError for options of a stream or a screen that the live command doesn't write or show."""
     _check_stream(args)
     _check_alone(args, ("once", "inline", "tui"))
+    shows = args.record is None or args.tui or args.inline
+    _check_shown(args, shows=shows, instead="--record FILE records everything, and has one with --tui or --inline")
     if args.once and args.record is not None:
         raise UsageError("--once records nothing: with --record FILE take --inline or --tui")
     if args.duration and args.record is None and not (args.once or args.inline):
@@ -164,6 +183,7 @@ def _check_live(args: argparse.Namespace) -> None:
 def _check_replay(args: argparse.Namespace) -> None:
     """Raise UsageError for options of a replay that exclude each other."""
     _check_alone(args, ("once", "inline"))
+    _check_shown(args, shows=True)
     if args.once and len(args.files) > 1:
         raise UsageError("--once prints the end of one recording: name one FILE")
     if args.once and args.speed is not None:
@@ -203,6 +223,8 @@ def _check_demo(args: argparse.Namespace) -> None:
         raise UsageError("--bell needs a screen")
     if args.device and args.record:
         raise UsageError("--device selects what is shown: --record writes all devices of the demo")
+    instead = "--list lists all scenarios" if args.list else "--record writes all of the demo"
+    _check_shown(args, shows=not (args.record or args.list), instead=instead)
     args.scenario = "host" if args.scenario is None else args.scenario
 
 
@@ -587,6 +609,6 @@ def _span(text: str) -> str:
 
 
 def _glob(text: str) -> str:
-    if not text:
-        raise ValueError("expected a device name or a pattern such as 'nvme*'")
+    if not 0 < len(text) <= MAX_GLOB:  # a pattern of 100,000 brackets takes minutes to compile
+        raise ValueError(f"expected a device name or a pattern such as 'nvme*', of at most {MAX_GLOB} characters")
     return text

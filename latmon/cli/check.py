@@ -19,7 +19,7 @@ from latmon.recording.codec import FORMAT, Gap
 from latmon.recording.members import is_written
 from latmon.recording.reader import Recording, open_recording, opened
 from latmon.recording.rollup import KIND
-from latmon.recording.scan import CleanCopy, Damage, Passages, Repacked, RepackedRecording, ScannedLine, open_damaged
+from latmon.recording.scan import CleanCopy, Damage, Passages, ScannedLine
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError
 from latmon.support.streams import STANDARD, copy_out, named
@@ -29,7 +29,7 @@ from latmon.support.units import show_size
 
 def check_command(path: Path, copy_to: Path | None = None) -> int:
     """Print what FILE is and its damages; return the exit code. Raises RecordingError when there is nothing to read."""
-    recording = open_damaged(path)
+    recording = open_recording(path)
     if copy_to == STANDARD:
         return _repair_to_stdout(recording)
     found, passages = survey(recording) if copy_to is None else repair(recording, copy_to)
@@ -42,15 +42,11 @@ def check_command(path: Path, copy_to: Path | None = None) -> int:
     return EXIT_DONE if found.clean or copy_to is not None else EXIT_UNREADABLE
 
 
-def survey(recording: Recording, write: Callable[[bytes], object] | None = None) -> tuple[Survey, Passages | Repacked]:
+def survey(recording: Recording, write: Callable[[bytes], object] | None = None) -> tuple[Survey, Passages]:
     """Read a whole recording; pass a clean copy of it to `write`."""
     found = Survey(recording.origin)
     with opened(recording.path) as file:
-        passages: Passages | Repacked = (
-            Repacked(file, recording.origin)
-            if isinstance(recording, RepackedRecording)
-            else Passages(file, recording.origin, live=is_written(file), headless=recording.headless)
-        )
+        passages = Passages(file, recording.origin, live=is_written(file), headless=recording.headless)
         clean = None if write is None else CleanCopy(write, recording.origin, headless=recording.headless)
         with streams.Progress(f"checking {named(recording.path)}") as progress:
             for passage in passages:
@@ -63,7 +59,7 @@ def survey(recording: Recording, write: Callable[[bytes], object] | None = None)
     return found, passages
 
 
-def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages | Repacked]:
+def repair(recording: Recording, copy_to: Path) -> tuple[Survey, Passages]:
     """Write a clean copy to a new file and check it. Raises UnavailableError without leaving a file behind."""
     with streams.whole(copy_to) as file:
         found, passages = survey(recording, file.write)
@@ -161,7 +157,7 @@ class Survey:
 _SENTENCE = 300
 
 
-def reported(path: Path, found: Survey, passages: Passages | Repacked) -> list[str]:
+def reported(path: Path, found: Survey, passages: Passages) -> list[str]:
     """Return what the file is, then its damages in the order of their places."""
     origin = found.origin
     by = ", ".join(word for word in (origin.backend, origin.tool, origin.tier and f"tier {origin.tier}") if word)
@@ -182,7 +178,7 @@ def reported(path: Path, found: Survey, passages: Passages | Repacked) -> list[s
     return [*head, *(f"damage   {clean(_damage(one), _SENTENCE)}" for one in damages), *more]
 
 
-def verdict(path: Path, found: Survey, passages: Passages | Repacked) -> str:
+def verdict(path: Path, found: Survey, passages: Passages) -> str:
     """Return the last line: clean or not, and what to do."""
     if found.clean:
         still = " so far: a live latmon is writing it" if passages.live else ""
@@ -223,7 +219,7 @@ def _windows(found: Survey) -> Iterator[str]:
         yield f"{_many(found.later.total(), 'line')} that a later version added ({kinds})"
 
 
-def _closed(passages: Passages | Repacked) -> str:
+def _closed(passages: Passages) -> str:
     if passages.ended is not None:
         return f"yes ({passages.ended.reason})" if passages.ended.reason else "yes"
     return "not yet: a live latmon is writing it" if passages.live else "no"

@@ -77,11 +77,7 @@ class Config:
 
 def interval_us(text: str) -> int:
     """Parse a duration from 100ms to 60s. Raises ValueError with that range."""
-    value = duration_us(text)
-    if not MIN_INTERVAL_US <= value <= MAX_INTERVAL_US:
-        limits = f"{show_duration(MIN_INTERVAL_US)} to {show_duration(MAX_INTERVAL_US)}"
-        raise ValueError(f"{text!r} is not an interval from {limits}")
-    return value
+    return _within(text, "an interval", MIN_INTERVAL_US, MAX_INTERVAL_US)
 
 
 def threshold_us(text: str) -> int:
@@ -91,18 +87,12 @@ def threshold_us(text: str) -> int:
 
 def history_us(text: str) -> int:
     """Parse a duration from 1min to 24h. Raises ValueError with that range."""
-    value = duration_us(text)
-    if not MIN_HISTORY_US <= value <= MAX_HISTORY_US:
-        limits = f"{show_duration(MIN_HISTORY_US)} to {show_duration(MAX_HISTORY_US)}"
-        raise ValueError(f"{text!r} is not a history from {limits}")
-    return value
+    return _within(text, "a history", MIN_HISTORY_US, MAX_HISTORY_US)
 
 
 def stages_mode(text: str) -> str:
     """Return one of STAGES_MODES. Raises ValueError for another text."""
-    if text not in STAGES_MODES:
-        raise ValueError(f"{text!r} is not one of {', '.join(STAGES_MODES)}")
-    return text
+    return _one_of(text, STAGES_MODES)
 
 
 def budget_percent(text: str) -> float:
@@ -126,7 +116,7 @@ def sort_name(text: str) -> str:
 def filter_words(text: str) -> str:
     """Return a filter. Raises ValueError for one that could not be typed on the screen."""
     if not text.isprintable() or len(text) > MAX_FILTER:
-        raise ValueError(f"{text[:MAX_FILTER]!r} is not a filter of at most {MAX_FILTER} characters")
+        raise ValueError(f"{text[:MAX_FILTER]!r} is not a filter of at most {MAX_FILTER} printable characters")
     return text.strip()
 
 
@@ -134,10 +124,7 @@ def window_us(text: str) -> int:
     """Parse the length of the window on the screen. Raises ValueError with its range."""
     from latmon.views.selection import WINDOWS_US  # noqa: PLC0415
 
-    value, shortest, longest = duration_us(text), WINDOWS_US[0], WINDOWS_US[-1]
-    if not shortest <= value <= longest:
-        raise ValueError(f"{text!r} is not a window from {show_duration(shortest)} to {show_duration(longest)}")
-    return value
+    return _within(text, "a window", WINDOWS_US[0], WINDOWS_US[-1])
 
 
 def column_titles(text: str) -> tuple[str, ...]:
@@ -158,6 +145,13 @@ def screen_name(text: str) -> str:
 def op_name(text: str) -> str:
     """Return an op, or all. Raises ValueError for another text."""
     return _one_of(text, ("all", *OPS))
+
+
+def _within(text: str, what: str, shortest: int, longest: int) -> int:
+    value = duration_us(text)
+    if not shortest <= value <= longest:
+        raise ValueError(f"{text!r} is not {what} from {show_duration(shortest)} to {show_duration(longest)}")
+    return value
 
 
 def _one_of(text: str, known: Sequence[str]) -> str:
@@ -244,6 +238,8 @@ def _read(path: Path, findings: Settings) -> dict[str, Any]:
         raw = paths.regular(path, MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return {}
+    except PermissionError:
+        raise UsageError(f"{path}: Permission denied; XDG_CONFIG_HOME names another directory") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     if len(raw) > MAX_BYTES:

@@ -38,7 +38,7 @@ from latmon.recording.writer import Writer
 from latmon.report.formatting import in_flight_by_device, not_completed
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError, UsageError
 from latmon.support.streams import STANDARD, Progress, named, output, terminal_size
-from latmon.support.text import clean
+from latmon.support.text import clean, encodable
 from latmon.support.units import counted, show_duration, show_size
 
 if TYPE_CHECKING:
@@ -197,7 +197,6 @@ class RecordingProgress:
             self._write(f"latmon: {'; '.join([*text, *lost])}")
 
     def _size(self) -> int:
-        """Return the size of the recording in bytes."""
         try:
             return self._path.stat().st_size
         except OSError:
@@ -314,9 +313,8 @@ def once(request: Request, options: ScreenOptions) -> int:
 def show(lines: Iterable[Line]) -> None:
     """Print a screen to standard output, as far as its encoding has the characters."""
     from latmon.exporters.screen import text_of  # noqa: PLC0415  --record draws nothing
-    from latmon.report.command import plain  # noqa: PLC0415
 
-    sys.stdout.write(plain(text_of(lines), sys.stdout.encoding or "utf-8"))
+    sys.stdout.write(encodable(text_of(lines), sys.stdout.encoding or "utf-8"))
 
 
 def screen_size(environ: Mapping[str, str]) -> tuple[int, int]:

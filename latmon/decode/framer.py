@@ -15,7 +15,6 @@ from latmon.decode.tables import (
     AS_IS,
     Counts,
     Differences,
-    EarlyGains,
     Flags,
     Gains,
     NewestAges,
@@ -325,7 +324,6 @@ class TracerFramer:
         self._framer = Framer(manifest, device_name, selects=alone)
         self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
         self._maps = Differences(self._specs)
-        self._ahead = EarlyGains()
         self._ages = NewestAges(device_name, flags)
         self._owed: dict[Series, int] = {}
         self._own = {spec.name for spec in self._specs}
@@ -358,9 +356,7 @@ class TracerFramer:
         """Close an interval; `slot` as Framer.interval takes it."""
         series = self._framer.interval(slot)
         most = [(one, self._maps.latest(one.name)) for one in self._specs if one.role == "depth_most"]
-        gains = self._ahead.take_ready(
-            (one, self._maps.gained(one.name)) for one in self._specs if one.role not in AS_IS
-        )
+        gains = [(one, self._maps.gained(one.name)) for one in self._specs if one.role not in AS_IS]
         undecoded = series.undecoded + self._maps.close() + self._left_out
         self._left_out = 0
         in_flight = self._ages.taken()

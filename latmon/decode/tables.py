@@ -3,19 +3,18 @@
 A record line is `KIND PROBE F1 F2 ... TEXT`, by the fields in its manifest: -1 means not known and is left out; any
 other impossible value makes the line undecoded. `Differences` owns the cumulative state of one script's maps, and the
 limits of keys and values. The tables are pure functions of (map, its gains) pairs; functions in their arguments name
-threads, handlers and devices. Two classes have state: `EarlyGains` keeps gains of one map until another map is printed,
-`NewestAges` keeps the newest list of I/Os in flight until it is taken.
+threads, handlers and devices; `NewestAges` keeps the newest list of I/Os in flight until it is taken.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from latmon.manifest.schema import ROLES, KeyPart, MapSpec, RecordSpec, op_name
-from latmon.model.frame import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Thread, Wakeups
+from latmon.manifest.schema import KeyPart, MapSpec, RecordSpec, op_name
+from latmon.model.frame import IDLE, NOT_KNOWN, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Thread, Wakeups
 from latmon.model.histogram import MAX_COUNT, TOP, Histogram, within
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.support.text import clean
@@ -75,50 +74,10 @@ def _is_sane(bucket: KeyPart | None, key: int, value: int) -> bool:
 Maps = Iterable[tuple[MapSpec, Counts]]
 Gains = Maps
 """Maps with their differences over an interval, in place of their values."""
-KeyValues = tuple[int, ...]
 VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
 """By their numbers in include/linux/interrupt.h, the same since 4.1."""
 RETURNED = ("none", "handled", "wake", "wake")
 """IRQ_NONE, IRQ_HANDLED, IRQ_WAKE_THREAD; the last is both of them."""
-
-
-_COUNTED = {
-    "handler_sum": "handler_run",
-    "handler_before": "handler_run",
-    "softirq_delay_sum": "softirq_delay",
-    "softirq_run_sum": "softirq_run",
-    "wakeup_sum": "wakeup",
-    "wakeup_instead": "wakeup",
-}
-"""Role of a map -> role of the map that counts the same runs."""
-
-
-class EarlyGains:
-    """Gains of runs that are not counted yet, kept for the interval whose buckets contain those runs."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, Counts] = {}
-
-    def take_ready(self, gains: Gains) -> list[tuple[MapSpec, Counts]]:
-        """Return the gains that belong to the interval's runs, with those kept for them."""
-        every = list(gains)
-        return [
-            (spec, self._of_runs(spec, gained, every) if spec.role in _COUNTED else gained) for spec, gained in every
-        ]
-
-    def _of_runs(self, spec: MapSpec, gained: Counts, every: Gains) -> Counts:
-        have = Counter(self._waiting.get(spec.name, {}))
-        have.update(gained)
-        names = [name for name in ROLES[spec.role] if name != "other"]
-        parts = [spec.part(name) for name in names]
-        runs = _buckets(every, _COUNTED[spec.role], names)
-        if spec.role.endswith("_sum"):
-            now = _sums(have, runs, parts)
-        else:
-            now = {key: n for key, n in have.items() if _key_values(parts, key) in runs}
-        have.subtract(now)
-        self._waiting[spec.name] = {key: n for key, n in have.items() if n}
-        return now
 
 
 def handlers(gains: Gains, named: Callable[[int], Handler]) -> dict[Handler, HandlerRuns]:
@@ -138,7 +97,7 @@ def handlers(gains: Gains, named: Callable[[int], Handler]) -> dict[Handler, Han
             runs[handler][spec.part("bucket").read(key)] += n
             returned[handler][RETURNED[code] if code < len(RETURNED) else "none"] += n
     return {
-        handler: HandlerRuns(Histogram.of(counts, sums[handler]), dict(returned[handler]), before[handler])
+        handler: HandlerRuns(_histogram(counts, sums[handler]), dict(returned[handler]), before[handler])
         for handler, counts in runs.items()
     }
 
@@ -159,7 +118,7 @@ def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:
 
     def histogram(role: str, at: SoftirqCpu) -> Histogram:
         found = counts.get((role, at), {})
-        return Histogram.of(found, sums[f"{role}_sum", at]) if found else Histogram()
+        return _histogram(found, sums[f"{role}_sum", at]) if found else Histogram()
 
     return {
         at: SoftirqRuns(
@@ -176,17 +135,20 @@ def wakeups(gains: Gains, thread: Callable[[int], Thread]) -> tuple[Wakeups, ...
     """Return the wake-ups by thread, in the order of their pids."""
     delays: defaultdict[int, Counts] = defaultdict(Counter)
     sums: Counter[int] = Counter()
-    instead: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    others: dict[str, defaultdict[int, Counter[str]]] = {
+        role: defaultdict(Counter) for role in ("wakeup_instead", "wakeup_ran")
+    }
     for spec, key, n in _rows(gains, "wakeup"):
         pid = spec.part("thread").read(key)
         if spec.role == "wakeup_sum":
             sums[pid] += n
-        elif spec.role == "wakeup_instead":
-            instead[pid][thread_label(thread, spec.part("other").read(key)) or "idle"] += n
+        elif spec.role in others:
+            none = IDLE if spec.role == "wakeup_instead" else NOT_KNOWN
+            others[spec.role][pid][thread_label(thread, spec.part("other").read(key)) or none] += n
         else:
             delays[pid][spec.part("bucket").read(key)] += n
     return tuple(
-        Wakeups(thread(pid), Histogram.of(counts, sums[pid]), dict(instead.get(pid, {})))
+        Wakeups(thread(pid), _histogram(counts, sums[pid]), *(dict(one.get(pid, {})) for one in others.values()))
         for pid, counts in sorted(delays.items())
     )
 
@@ -204,27 +166,9 @@ def _rows(gains: Gains, role: str) -> Iterable[tuple[MapSpec, int, int]]:
     return ((spec, key, n) for spec, counts in gains if spec.role.startswith(role) for key, n in counts.items())
 
 
-def _key_values(parts: Sequence[KeyPart], key: int) -> KeyValues:
-    return tuple(part.read(key) for part in parts)
-
-
-def _buckets(gains: Gains, role: str, names: Sequence[str]) -> dict[KeyValues, Counts]:
-    """Return the counts by the parts that the keys of another map have as well."""
-    found: defaultdict[KeyValues, Counts] = defaultdict(Counter)
-    for spec, counts in gains:
-        if spec.role == role:
-            parts, bucket = [spec.part(name) for name in names], spec.part("bucket")
-            for key, n in counts.items():
-                found[_key_values(parts, key)][bucket.read(key)] += n
-    return found
-
-
-def _sums(have: Counts, runs: Mapping[KeyValues, Counts], parts: Sequence[KeyPart]) -> Counts:
-    """Return each sum, limited to the time that its runs can have taken."""
-    keys = {_key_values(parts, key): key for key in have}
-    for key_values in runs.keys() - keys.keys():
-        keys[key_values] = sum(value << part.shift for part, value in zip(parts, key_values, strict=True))
-    return {keys[key_values]: within(counts, have.get(keys[key_values], 0)) for key_values, counts in runs.items()}
+def _histogram(counts: Counts, us: int) -> Histogram:
+    """Return a histogram with its sum; a map of sums is printed after that of its runs and may be ahead of them."""
+    return Histogram.of(counts, within(counts, us))
 
 
 def _vector(number: int) -> str:

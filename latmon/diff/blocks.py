@@ -85,7 +85,6 @@ class CaptureSpan:
 
     @property
     def us(self) -> int:
-        """Return the measured time in us."""
         return sum(one.us for one in self.units)
 
     @property

@@ -1,10 +1,9 @@
 """The hypotheses tested between two spans, and the smallest effects that the data could show.
 
-A part of the distribution is tested by itself: the body is the middle half of the I/Os, the tail the slowest tenth.
-
-A difference is found if it exceeds the least that matters by `critical` standard errors, and the differences between
-parts of each span. With 0.84 standard errors more it is found in four of five cases. The distribution of both spans
-converts that share into a factor on latencies.
+The body is the middle half of the I/Os, the tail the slowest tenth; each is tested by itself. A difference is found if
+it exceeds the least that matters by `critical` standard errors, and the differences between parts of each span. With
+0.84 standard errors more it is found in four of five cases; the distribution of both spans converts that share into a
+factor on latencies.
 """
 
 from __future__ import annotations

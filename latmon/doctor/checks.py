@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from latmon.support import host, privileges
 from latmon.support.errors import UnavailableError
-from latmon.support.paths import content
+from latmon.support.paths import content, matching
 from latmon.support.text import clean
 from latmon.support.trust import environment, find_tool
 
@@ -172,7 +172,9 @@ def diskstats(place: Place) -> Check:
 
 def iostats(place: Place) -> Check:
     """Check for devices whose I/O the kernel doesn't count."""
-    off = [flag.parent.parent for flag in sorted((place.sys / "block").glob("*/queue/iostats")) if _is_off(place, flag)]
+    off = [
+        flag.parent.parent for flag in sorted(matching(place.sys / "block", "*/queue/iostats")) if _is_off(place, flag)
+    ]
     if not off:
         return Check("iostats", Status.OK, "the kernel counts the I/O of every disk")
     names = ", ".join(path.name for path in off)

@@ -149,7 +149,6 @@ def _parts(now: Outstanding) -> dict[str, float]:
 
 
 def _facts(one: Outlier) -> dict[str, Any]:
-    """Return the known values of an outlier."""
     facts = {
         "total_us": one.total_us, "flags": " ".join(one.flags), "sector": one.sector, "bytes": one.bytes,
         "comm": one.comm, "pid": one.pid, "cpu_issue": one.cpu_issue, "cpu_complete": one.cpu_complete,

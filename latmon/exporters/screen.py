@@ -1,12 +1,8 @@
 """Exports of the screen: SVG and plain text at one moment, asciicast over a span. Needs no terminal.
 
-Version 2 by default: every player since 2017 plays it, version 3 needs asciinema 3. Where a line changed, the cells
-that did are written again, in xterm's 256 colours; at most MAX_RATE pictures a second, however fast it runs.
-
-The last line, where the TUI has its keys, has the time and the source.
-
-A cell is a fixed part of the picture: every run of text is stretched to its cells, whatever the viewer's font, and full
-blocks are rectangles, so that heat maps have no seams.
+A cast is version 2 by default, which every player since 2017 plays; version 3 needs asciinema 3. It writes the cells
+that changed, in xterm's 256 colours. In an SVG every run of text is stretched to its cells, whatever the viewer's font,
+and full blocks are rectangles, so that heat maps have no seams.
 """
 
 from __future__ import annotations
@@ -15,20 +11,21 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from types import MappingProxyType
 from typing import Any, BinaryIO
 from xml.sax.saxutils import escape
 
-from latmon.exporters.registry import DamageNote, ExportOptions, Source, is_redacted, moment_us
+from latmon.exporters.registry import ExportOptions, Source, is_redacted, moment_us
 from latmon.findings.facts import WINDOW_US
-from latmon.model.frame import Frame, Mark, Origin
+from latmon.model.frame import Frame, Origin
 from latmon.model.stages import FACTS
+from latmon.recording.archive import frames_of
 from latmon.recording.codec import Gap
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 from latmon.support.theme import AUTO, DEFAULT_THEME, XTERM, Theme, load_theme, role_colours
 from latmon.views.bars import BOLD
+from latmon.views.cells import PLAIN, UNKNOWN, Pen, Row, cells_of, encode
 from latmon.views.heatmap import RAMP, Ink, solid
 from latmon.views.lines import ODD, Line, Span, cell_len, fit, plain
 from latmon.views.lines import width as line_width
@@ -71,12 +68,10 @@ class Moments:
         self.last: Frame | None = None
 
     def append(self, frame: Frame) -> None:
-        """Feed one window."""
         self._scene.append(frame)
         self.last = frame
 
     def lines(self) -> list[Line]:
-        """Return the screen as it is now."""
         self._scene.findings_state.finish()
         return captioned(self._scene, self._name, self._size)
 
@@ -102,31 +97,15 @@ def captioned(scene: Scene, name: str, size: tuple[int, int]) -> list[Line]:
 
 def windows(source: Source, since_us: int) -> Iterator[Frame]:
     """Yield windows from then on and those that its screen shows before; gaps and damage are notes of the next one."""
-    reason, damage, marks = "", [], []
-    for item in source.reported(max(since_us - _LEAD_US, 0)):
-        if isinstance(item, Gap):
-            reason = "" if item.reason == "windows-missing" else item.reason
-        elif isinstance(item, DamageNote):
-            damage.append(item.text)
-        elif isinstance(item, Mark):
-            marks.append(item)
-        else:
-            yield _with(item, reason, damage, marks)
-            reason, damage, marks = "", [], []
+    reported = source.reported(max(since_us - _LEAD_US, 0))
+    shown = (one for one in reported if not isinstance(one, Gap) or one.reason != "windows-missing")
+    return frames_of(shown, lambda: source.recording.damage)
 
 
 def bounds(source: Source, options: ExportOptions, default_us: int) -> tuple[int, int | None]:
     """Return begin and end of the selected span, as CLOCK_MONOTONIC."""
     begin = moment_us(options.at, source.origin) if options.at else default_us
     return begin, None if options.duration_us is None else begin + options.duration_us
-
-
-def _with(frame: Frame, reason: str, damage: list[str], marks: list[Mark]) -> Frame:
-    notice = "; ".join(
-        chain([frame.health.notice] if frame.health.notice else [], (f"recording: {s}" for s in damage[-1:]))
-    )
-    health = replace(frame.health, notice=notice)
-    return replace(frame, gap=frame.gap or reason, health=health, marks=(*marks, *frame.marks))
 
 
 _BLACK, _WHITE = "#000000", "#ffffff"
@@ -160,10 +139,6 @@ def palette(theme: Theme) -> Palette:
 
 
 MAX_RATE = 10
-_JOIN = 10
-"""Changed cells with fewer unchanged ones between them are written in one go: a move of the cursor costs as much."""
-Cells = list[tuple[str, str]]
-"""(character, role) of each cell; the second cell of a wide character is empty."""
 
 
 def write_cast(source: Source, out: BinaryIO, options: ExportOptions) -> None:
@@ -210,75 +185,37 @@ class Tape:
 
     def __init__(self, colours: Palette, size: tuple[int, int]) -> None:
         self._colours, self._size = colours, size
-        self._shown: list[Cells] = []
-        self._styles: dict[str, str] = {}
+        self._shown: list[Row] = []
+        self._pen = PLAIN
 
     def draw(self, lines: Sequence[Line]) -> str:
         """Return all cells at first, then the cells that differ."""
         width, height = self._size
-        now = [cells(fit(line, width)) for line in (*lines, *((),) * (height - len(lines)))][:height]
-        text = [] if self._shown else ["\x1b[?25l", self.style("text"), "\x1b[2J"]
-        before = self._shown or [[(" ", "text")] * width for _ in range(height)]
-        for y, (old, new) in enumerate(zip(before, now, strict=True)):
-            for begin, end in changes(old, new):
-                text += [f"\x1b[{y + 1};{begin + 1}H", self._run(new[begin:end])]
+        some = [fit(line, width) for line in (*lines, *((),) * (height - len(lines)))][:height]
+        now: list[Row] = [[cell for text, role in line for cell in cells_of(text, self.pen(role))] for line in some]
+        out = [] if self._shown else ["\x1b[?25l\x1b[2J"]
+        self._shown = self._shown or [[UNKNOWN] * width] * height
+        for y, (old, new) in enumerate(zip(self._shown, now, strict=True)):
+            text, self._pen = encode(y, old, new, self._pen)
+            out.append(text)
         self._shown = now
-        return "".join(text)
+        return "".join(out)
 
     def end(self) -> str:
         """Return the output that leaves the screen and puts the cursor below it."""
         return f"\x1b[0m\x1b[{self._size[1]};1H\x1b[?25h"
 
-    def style(self, role: str) -> str:
-        """Return the sequence that sets a role's style, whatever was set before."""
-        if role not in self._styles:
-            upper, _, lower = role.partition("/")
-            is_plain = bool(lower) and not self._colours.ansi
-            is_bold = not {role, upper}.isdisjoint(self._colours.bold) or (is_plain and lower == "sel")
-            numbers = ["0"] + ["1"] * is_bold + ["7"] * (is_plain and lower != "sel")
-            if self._colours.ansi:
-                numbers += [f"38;5;{self._colours.ansi.get(upper, self._colours.ansi['text'])}"]
-                numbers += [f"48;5;{self._colours.ansi[lower] if lower else self._colours.ansi_background}"]
-            self._styles[role] = f"\x1b[{';'.join(numbers)}m"
-        return self._styles[role]
-
-    def _run(self, some: Cells) -> str:
-        parts, role = [], ""
-        for character, now in some:
-            if now != role:
-                parts.append(self.style(now))
-                role = now
-            parts.append(character)
-        return "".join(parts)
-
-
-def cells(line: Line) -> Cells:
-    """Return a line cell by cell."""
-    found: Cells = []
-    for span in line:
-        for character in span.text:
-            found.append((character, span.role))
-            found += [("", span.role)] * (cell_len(character) - 1)
-    return found
-
-
-def changes(old: Cells, new: Cells) -> Iterator[tuple[int, int]]:
-    """Yield runs of cells [begin, end) that differ; a wide character is never cut."""
-    begin = end = -1
-    for x, (before, after) in enumerate(zip(old, new, strict=False)):
-        if before == after:
-            continue
-        if begin >= 0 and x - end > _JOIN:
-            yield begin, end
-            begin = -1
-        begin = x if begin < 0 else begin
-        while begin > 0 and not new[begin][0]:
-            begin -= 1
-        end = x + 1
-        while end < len(new) and not new[end][0]:
-            end += 1
-    if begin >= 0:
-        yield begin, end
+    def pen(self, role: str) -> Pen:
+        """Return the style of a role."""
+        upper, _, lower = role.partition("/")
+        ansi = self._colours.ansi
+        is_plain = bool(lower) and not ansi
+        is_bold = not {role, upper}.isdisjoint(self._colours.bold) or (is_plain and lower == "sel")
+        attributes = frozenset(["1"] * is_bold + ["7"] * (is_plain and lower != "sel"))
+        if not ansi:
+            return Pen(attributes=attributes)
+        back = ansi[lower] if lower else self._colours.ansi_background
+        return Pen(f"38;5;{ansi.get(upper, ansi['text'])}", f"48;5;{back}", attributes)
 
 
 def cast_header(source: Source, options: ExportOptions, colours: Palette) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.request_age import Waiting
 from latmon.findings.facts import BLOCK_US, Block, Facts, block_of, in_window, of_minute
 from latmon.findings.rule import (
+    CGROUPS,
     DEFAULT,
     DEPTHS,
     LATENCIES,
@@ -79,6 +80,7 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         # a mean over queued requests and those in the driver shows no limit of the driver
         DEPTHS: any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
         LIMITS: any(one.limits for one in facts.devices.values()),
+        CGROUPS: facts.is_sun or any(one.cgroup_limits is not None for one in facts.window),
     }
     return {kind: rules for kind, rules in by_kind(NEEDS.keys() - off).items() if not available[kind]}
 
@@ -92,7 +94,7 @@ def by_kind(rules: Collection[str]) -> dict[str, tuple[str, ...]]:
 def evaluated_by(rules: int, missing: Mapping[str, Sequence[str]], failed: Mapping[str, str]) -> tuple[str, str]:
     """Return how many of the `rules` rules that are on were evaluated, and which were not and why, as two texts.
 
-    `11 rules` and an empty text, or `9 of 11 rules evaluated` and
+    `12 rules` and an empty text, or `10 of 12 rules evaluated` and
     `not evaluated: starved-io, requeue-storm (stages were not traced)`.
     """
     without = {*failed, *(rule for some in missing.values() for rule in some)}

@@ -18,7 +18,18 @@ from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, merged
 from latmon.findings.rule import Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
-from latmon.model.frame import OPS, UNACCOUNTED, Device, Limit, Series, SoftirqRuns
+from latmon.model.frame import (
+    NEARLY_ALL,
+    NOT_KNOWN,
+    OPS,
+    UNACCOUNTED,
+    Device,
+    Limit,
+    Series,
+    SoftirqRuns,
+    Wait,
+    Wakeups,
+)
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.inflight import Depths, bucket_middle
 from latmon.model.stages import ABOVE_DRIVER
@@ -159,6 +170,48 @@ def dominant(labels: Mapping[str, int]) -> Dominant:
 
 def _comm(label: str) -> str:
     return label.rpartition(" (prio ")[0] or label
+
+
+_MOST = 0.5
+"""From this share of the waits on a thread ran for most of them."""
+
+
+class Instead(NamedTuple):
+    """The thread that ran on the CPU that another one waited for: for `us` of the `waited_us`."""
+
+    label: str = ""
+    """comm (prio N); empty where it is not known."""
+    us: int = 0
+    """0: it is only known to have run there last, in recordings without the threads' times."""
+    waited_us: int = 0
+
+    @property
+    def who(self) -> str:
+        """Return it as the subject of a clause, with how much of the time was its."""
+        share = self.us / self.waited_us if self.waited_us else 0.0
+        if share < _MOST:
+            return f"{self.label}, among others,"
+        return self.label if share >= NEARLY_ALL else f"mostly {self.label}"
+
+    @property
+    def fact(self) -> Fact:
+        spans = f"on its CPU for {spelled(self.us)} of {spelled(self.waited_us)}" if self.us else "last before it"
+        return Fact("instead", self.label, f"{self.label} ran {spans}")
+
+
+def ran_instead(wakeups: Iterable[Wakeups], waits: Iterable[Wait]) -> Instead:
+    """Return the thread that ran longest while one waited; where no times are known, the last one of most waits."""
+    ran, late, last = Counter[str](), Counter[str](), Counter[str]()
+    for one in wakeups:
+        ran.update(one.ran_us)
+        late.update(one.instead)
+    for wait in waits:
+        last[wait.instead] += wait.delay_us
+    known = {label: us for label, us in ran.items() if label != NOT_KNOWN}
+    if known:
+        by = dominant(known)
+        return Instead(by.label, by.weight, ran.total())
+    return Instead(dominant({label: us for label, us in last.items() if label} or late).label)
 
 
 def raise_stacks(vector: str) -> str:

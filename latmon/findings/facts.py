@@ -26,6 +26,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.model.frame import (
     OPS,
+    CgroupLimit,
     Completed,
     Device,
     Flow,
@@ -69,6 +70,8 @@ class Block:
     """Device -> I/Os in flight at its end, by the gauges; empty for a minute."""
     unlisted: tuple[Aged, ...] = ()
     """I/Os in flight at its end that `older` counts and `waiting` doesn't list (Ages.unlisted); empty for a minute."""
+    cgroup_limits: tuple[CgroupLimit, ...] | None = None
+    """Limits under which there was I/O; None where limits of cgroups were not read."""
 
 
 def block_of(sums: Accumulator, waiting: Waiting) -> Block:
@@ -96,13 +99,14 @@ def block_of(sums: Accumulator, waiting: Waiting) -> Block:
         ages.older,
         {name: now.known for name, now in last.outstanding.items()},
         ages.unlisted,
+        sums.cgroup_limits.rows,
     )
 
 
 def of_minute(minute: Minute, waiting: Waiting) -> Block:
     """Return a roll-up of one minute as a block, and advance `waiting` to its end."""
     frame = minute.frame
-    in_flight = [*waiting.take(minute.waiting, frame.mono_us), *minute.waiting.longest.values()]
+    waiting.take(frame, minute.gauges)
     return Block(
         frame.mono_us - frame.dt_us,
         frame.mono_us,
@@ -115,7 +119,8 @@ def of_minute(minute: Minute, waiting: Waiting) -> Block:
         minute.depths,
         minute.orders,
         frame.outliers[:MAX_OUTLIERS],
-        tuple(sorted((one.row for one in in_flight), key=lambda row: (-row.age_us, row.device))),
+        tuple(sorted((one.row for one in minute.longest.values()), key=lambda row: (-row.age_us, row.device))),
+        cgroup_limits=frame.cgroup_limits,
     )
 
 

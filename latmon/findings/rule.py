@@ -1,12 +1,8 @@
 """The rule and its finding as frozen values.
 
-A finding is one sentence with its evidence, next steps with their commands, and what would refute it. Findings are not
-recorded: an old recording profits from a new rule. A rule has an id, the input that it needs, its thresholds, and a
-pure function from facts to findings.
-
-The config's section `findings` overrides thresholds (`findings: {peer-outlier: {octaves: 3}}`) or turns a rule off
-(`findings: {bimodal-tail: off}`). `latmon rules show` prints all thresholds. No rule is named here: those are in
-`rules`.
+A finding is one sentence with its evidence, next steps, and what would refute it. A rule has an id, the input that it
+needs, its thresholds, and a pure function from facts to findings. The config's section `findings` overrides thresholds
+or turns a rule off (docs/FINDINGS.md). No rule is named here.
 """
 
 from __future__ import annotations
@@ -122,7 +118,7 @@ class Step(NamedTuple):
     """A next step: what to do, its risk, and commands to copy, which `what` does not repeat."""
 
     what: str
-    risk: str = "none: it only reads"
+    risk: str = "none, it only reads"
     commands: tuple[str, ...] = ()
 
     @property
@@ -165,6 +161,8 @@ class Finding:
     """The share of the affected I/Os' time that it explains, 0..1."""
     also: tuple[str, ...] = ()
     """Other affected devices: findings on them that it explains are left out as well."""
+    brief: str = ""
+    """A shorter summary, for a screen that has not enough lines for the whole one; empty where there is none."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -197,8 +195,8 @@ def sized(caption: str, of: int | None) -> str:
 Thresholds = Mapping[str, float]
 """Values of a rule's thresholds by name."""
 
-LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
-"""Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers."""
+LATENCIES, TRACED, DEPTHS, LIMITS, CGROUPS = "latencies", "traced", "depths", "limits", "cgroups"
+"""Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -206,6 +204,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         TRACED: "stages were not traced",
         DEPTHS: "outstanding I/Os were not counted",
         LIMITS: "no device reported a limit of its driver",
+        CGROUPS: "limits of cgroups were not read",
     }
 )
 """Input -> the reason to print for rules that were not evaluated because it is missing."""

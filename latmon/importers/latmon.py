@@ -16,6 +16,7 @@ from latmon.importers.values import Found, ImportedHeader, ImportOptions, Passed
 from latmon.model.frame import STAGES, Completed, Flow, Frame, Health, Mark, Series, Traced
 from latmon.model.histogram import BITS, MAX_US, Histogram, bucket_bounds, bucket_index
 from latmon.recording import codec, validate
+from latmon.recording.records import GAP, MARK
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
@@ -243,9 +244,9 @@ def read_jsonl(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
                     yield Whole(where, replace(frame, marks=(*frame.marks, *marks)))
                     marks = []
                 case "mark":
-                    marks.append(codec.decode_mark(value))
+                    marks.append(MARK.decode(value))
                 case "gap":
-                    yield Remark(where, f"a gap of {codec.decode_gap(value).seconds:g} s: {value.get('reason')}")
+                    yield Remark(where, f"a gap of {GAP.decode(value).seconds:g} s: {value.get('reason')}")
                 case "damage":
                     yield Remark(where, f"damaged in the recording: {value.get('text')}", 1)
         except RecordingError as error:

@@ -40,7 +40,7 @@ def read(path: Path) -> bytes:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise RecordingError(f"{path} is no plain file; pipe it in with `latmon import - ...`")
             file.seek(0)  # a copy of standard input may share its position with the descriptor that wrote it
-            raw = file.read(MAX_BYTES + 1)
+            raw = file.read(MAX_BYTES + 1) or b""  # None where nothing can be read yet, such as /proc/kmsg
     except OSError as error:
         raise UnavailableError(f"can't read {path}: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:

@@ -2,12 +2,8 @@
 
 emlxsoverhead: TOTAL - EMLXS is the device and the SAN. EMLXS = I/O START + from the interrupt's begin to the end of
 I/O DONE, so the stages add up but for what was cut below 1 us each. Its I/O INTR begins at the MSI handler, with the
-packets before it.
-
-scsi.d: the `<-` line alone has everything that is needed. An `x` of 0x that became a multiplication sign is read.
-
-kstat: a reading has the present state; how long tasks waited is not recorded. latmon_backends' kstat_taskqs, which
-reads a live system, explains the values.
+packets before it. scsi.d: the `<-` line alone has everything that is needed. kstat: how long tasks waited is not
+recorded; kernel/kstat.py explains the values.
 """
 
 from __future__ import annotations

@@ -291,7 +291,6 @@ class SeriesNames:
         """Key -> its meaning."""
 
     def series(self, title: str) -> Series:
-        """Return the series of a table by its title."""
         parts = [one for one in _PARTS.split(_UNITS.sub(" ", title)) if one]
         op = next((_OPS[one.lower()] for one in parts if one.lower() in _OPS), UNKNOWN_OP)
         stage = next((_STAGES[one.lower()] for one in parts if one.lower() in _STAGES), "total")

@@ -19,6 +19,7 @@ import yaml
 from latmon.manifest import schema
 from latmon.manifest.schema import Checks, KeyPart, MapSpec, Parameter, RecordSpec
 from latmon.model.frame import STAGES, UNACCOUNTED
+from latmon.model.stages import ADMISSION, FROM_SUBMISSION, THROTTLING, WHOLE
 from latmon.support import strict_yaml
 from latmon.support.errors import ManifestError
 
@@ -109,7 +110,6 @@ class Manifest:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages that its maps feed."""
         return tuple(sorted({stage for spec in self.maps for stage in spec.stages} - {UNACCOUNTED}))
 
     def path_name(self, code: int) -> str:
@@ -252,8 +252,8 @@ class _ManifestReader(Checks):
             keys=keys,
             maps=tuple(self.map(name, key, value, keys, contexts) for key, value in self.any(top, "maps").items()),
             includes={
-                stage: self.words(value, f"includes.{stage}", STAGES)
-                for stage, value in self.table(top.get("includes", {}), "includes", (), STAGES).items()
+                stage: self.words(value, f"includes.{stage}", (*STAGES, THROTTLING))
+                for stage, value in self.table(top.get("includes", {}), "includes", (), (*STAGES, ADMISSION)).items()
             },
             absent={
                 stage: self.text(value, f"absent.{stage}")
@@ -351,10 +351,10 @@ class _ManifestReader(Checks):
         fields = self.table(tree, where, ("role",), ("stages", "rest_of", "slot", "key", "contexts"))
         # YAML 1.1 reads a plain off as false.
         role = self.word("off" if fields["role"] is False else fields["role"], where, schema.ROLES)
-        stages = self.words(fields.get("stages", []), where, (*STAGES, UNACCOUNTED))
+        stages = self.words(fields.get("stages", []), where, (*STAGES, UNACCOUNTED, *FROM_SUBMISSION))
         if bool(stages) != (role in schema.FEED_STAGES):
             raise self.fail(where, "histogram, sum, max, peak, by_total feed stages, the others don't")
-        rest_of = self.word(fields["rest_of"], where, STAGES) if "rest_of" in fields else ""
+        rest_of = self.word(fields["rest_of"], where, (*STAGES, WHOLE)) if "rest_of" in fields else ""
         slot = self.integer(fields.get("slot", -1), where)
         if (role == "max") != (0 <= slot <= 3):  # noqa: PLR2004 - four slots, in the scripts and here
             raise self.fail(where, "a max has a slot from 0 to 3, nothing else has")

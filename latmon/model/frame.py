@@ -81,8 +81,12 @@ class Outstanding:
 
     @property
     def known(self) -> int:
-        """Sum of the known counts."""
         return (self.in_driver or 0) + (self.queued or 0)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the kernel has any of the counts."""
+        return self.in_driver is not None or self.queued is not None
 
 
 class Limit(NamedTuple):
@@ -153,7 +157,7 @@ class Traced:
     """
 
     histograms: Mapping[Series, Histogram] = field(default_factory=lambda: MappingProxyType({}))
-    """Per stage, and `unaccounted` and `total`."""
+    """Per stage, and `unaccounted` and `total`; those of FROM_SUBMISSION have a count of their own."""
     by_total: Mapping[Series, Mapping[int, int]] = field(default_factory=lambda: MappingProxyType({}))
     """Stage -> bucket of the requests' totals -> sum of the stage's time in us: gives the share of each stage in the
     I/Os above any latency. For `total` itself the sum of all is in bucket 0. The tracer may print this table before the
@@ -199,6 +203,10 @@ def pid_of(number: int) -> int | None:
     return number if number < NAMED_FROM else None
 
 
+NEARLY_ALL = 0.95
+"""From this share of a wait on a thread counts as having had the CPU for all of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wait:
     """A thread that was woken at `woken_us` (CLOCK_MONOTONIC) and ran `delay_us` later."""
@@ -211,7 +219,14 @@ class Wait:
     woken_us: int
     delay_us: int
     instead: str = ""
-    """The thread that ran last before it on its CPU, as comm (prio N); empty when idle or not known."""
+    """The thread that ran on its CPU meanwhile, as comm (prio N); empty when idle or not known."""
+    ran_us: int = 0
+    """The time that it ran, longer than any other thread; 0: not known, it ran last."""
+
+    @property
+    def part_us(self) -> int:
+        """Return `ran_us` where that is known to be only a part of the wait; else 0."""
+        return self.ran_us if self.ran_us < NEARLY_ALL * self.delay_us else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,13 +326,25 @@ class Thread:
     kernel: bool = True
 
 
+IDLE, NOT_KNOWN = "idle", "idle or not known"
+"""Among the threads that ran while another one waited."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wakeups:
-    """Wake-up delays of one thread in an interval. `instead`: threads that ran before it, for delays from 1 ms on."""
+    """Wake-up delays of one thread in an interval. Other threads are those of its delays from 1 ms on."""
 
     thread: Thread
     delay: Histogram
     instead: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Thread -> delays in which it ran longest; where no times are known, in which it ran last."""
+    ran_us: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Thread -> the time that it ran there meanwhile; NOT_KNOWN: the rest of these delays."""
+
+    @property
+    def weights(self) -> Mapping[str, int]:
+        """Return the other threads by their known times, else by the number of delays."""
+        return self.ran_us or self.instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,6 +379,44 @@ class Taskq:
         return self.active > 0 and not self.ever
 
 
+STOPPED, REFUSED = " stopped: ", "not recording: "
+"""Parts of Health.recording before the reason: of a recording that stopped by itself, and of one that didn't begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupLimit:
+    """A limit of blk-throttle on a cgroup's reads or writes of one device, and the I/Os that count towards it.
+
+    Version 2 (io.max) counts I/Os of the cgroup and of those below it when they pass the limit, version 1
+    (blkio.throttle.*) those of the cgroup alone when they are submitted, before they wait for the limit.
+    """
+
+    cgroup: str
+    """Path below `root`, such as `/system.slice/backup.service`."""
+    device: str
+    op: str
+    """read or write; discards count as writes."""
+    ios_per_s: int | None
+    """None: no limit."""
+    bytes_per_s: int | None
+    ios: int
+    bytes: int
+    processes: int = 0
+    """Processes in the cgroup and below it: as many as were looked at."""
+    names: tuple[str, ...] = ()
+    """The most frequent names of the processes."""
+    stalled_us: int | None = None
+    """Time in which a task of the cgroup waited for I/O (io.pressure, some); None where the kernel doesn't count it."""
+    root: str = ""
+    """Mount point of the hierarchy."""
+    version: int = 2
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """Return what identifies the limit across intervals."""
+        return self.root, self.cgroup, self.device, self.op
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """Losses and overhead of the measurement in one interval. None is "not known here", never 0."""
@@ -376,9 +441,14 @@ class Health:
     probe_cpu_percent: float | None = None
     """Time in the tracer's programs, in percent of one CPU (run_time_ns); None while it isn't measured."""
     recording: str = ""
-    """File name while recording, or why recording stopped."""
+    """File name while recording, or why recording stopped or could not begin."""
     notice: str = ""
     """One sentence that the user must see: a fallback, a restart, a full disk."""
+
+    @property
+    def records(self) -> bool:
+        """Whether a recording is written."""
+        return bool(self.recording) and STOPPED not in self.recording and not self.recording.startswith(REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,6 +477,8 @@ class Frame:
     wakeups: tuple[Wakeups, ...] = ()
     taskqs: tuple[Taskq, ...] | None = None
     """Busy task queues; None where none were read in this interval."""
+    cgroup_limits: tuple[CgroupLimit, ...] | None = None
+    """Limits under which there was I/O; None where limits of cgroups are not read."""
     outstanding: Mapping[str, Outstanding] = field(default_factory=lambda: MappingProxyType({}))
     depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> histogram of its outstanding I/Os over the interval; all devices that were sampled, busy or not."""

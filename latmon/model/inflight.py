@@ -202,28 +202,3 @@ class AgedAt(NamedTuple):
     row: Aged
     wall_s: float
     mono_us: int
-
-
-class CarriedOver(NamedTuple):
-    """I/Os in flight since before a minute; the last frame of the minute that had them ends at `until_us`."""
-
-    until_us: int
-    wall_s: float
-    followed: bool
-    """Whether a probe follows the device, so that its requests are reported one by one."""
-
-
-@dataclass(frozen=True, slots=True)
-class MinuteAges:
-    """In-flight ages of one minute, sufficient for its roll-up and for the minute after it."""
-
-    since: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=lambda: MappingProxyType({}))
-    """Device -> points in time in the minute and I/Os that are in flight at its end since then, and not longer."""
-    carried: Mapping[str, CarriedOver] = field(default_factory=lambda: MappingProxyType({}))
-    """Device -> its I/Os in flight since before the minute; their begin is known from the frames before it."""
-    longest: Mapping[str, AgedAt] = field(default_factory=lambda: MappingProxyType({}))
-    """Device -> its oldest I/O, `carried` ones not counted."""
-    fewest: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """Device -> the fewest I/Os in flight at the end of a frame."""
-    probed_since: int | None = None
-    """Begin of the probe that follows requests; None without one."""

@@ -182,7 +182,7 @@ _GROUP_OF = {
     **dict.fromkeys(("above", "suppressed"), "always"),
     **dict.fromkeys(("unfollowed", "path", "off", "one_in"), "totals"),
     **dict.fromkeys(("before", "returned", "ran_in", "raised_in"), "interrupts"),
-    "instead": "wakeups",
+    **dict.fromkeys(("instead", "ran_us"), "wakeups"),
 }
 
 
@@ -257,7 +257,12 @@ def flatten(frame: Frame) -> Flat:
         "always": _above(frame),
         "totals": _paths(frame.traced),
         "interrupts": _interrupts(frame),
-        "wakeups": (pair for one in frame.wakeups for pair in _named("instead", one.thread.pid, one.instead)),
+        "wakeups": (
+            pair
+            for one in frame.wakeups
+            for kind, named in (("instead", one.instead), ("ran_us", one.ran_us))
+            for pair in _named(kind, one.thread.pid, named)
+        ),
     }
     return Flat(
         {name: table for name, table in tables.items() if table},
@@ -332,12 +337,10 @@ class Pressed:
 
     @property
     def keys(self) -> tuple[tuple[Any, ...], ...]:
-        """Keys of its tables and counts."""
         return (*self._rows.values(), *self._keys.values())
 
     @property
     def flat(self) -> Flat:
-        """The values, decompressed."""
         arrays = self._arrays()
         tables: dict[str, Packed[Any]] = {}
         for name, rows in self._rows.items():

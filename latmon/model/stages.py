@@ -30,7 +30,7 @@ class StageFacts(NamedTuple):
 
     name: str
     letter: str
-    """The first cell of its part of a bar."""
+    """The first cell of its part of a bar; a blank for one that is in no bar."""
     fill: str
     """The other cells, without colours."""
     colour: StageColour
@@ -46,7 +46,21 @@ class StageFacts(NamedTuple):
 
 UNACCOUNTED = "unaccounted"
 """The rest of a traced request's total after its stages. It is always shown, and it is not a stage."""
+ADMISSION, WHOLE = "admission", "whole"
+THROTTLING = "throttling"
+"""The wait for a cgroup's limit (blk-throttle), which admission includes where a hook before it exists."""
+FROM_SUBMISSION = (ADMISSION, WHOLE)
+"""Series of traced requests that begin with the submission of their first bio: the time until the request exists, and
+the latency with it. The total begins with the request, so neither is a part of it, and no sum has both."""
 FACTS = (
+    StageFacts(
+        ADMISSION,
+        " ",
+        " ",
+        StageColour("#0072b2", 25, 6),
+        "before the total: from the submission until the I/O has a request (writeback throttling, iocost, no tag free)",
+        short="admit",
+    ),
     StageFacts(
         "queue",
         "q",
@@ -112,7 +126,7 @@ FACTS = (
     ),
 )
 FACTS_OF: Mapping[str, StageFacts] = MappingProxyType({one.name: one for one in FACTS})
-_PARTS = tuple(one.name for one in FACTS if one.name != UNACCOUNTED)
+_PARTS = tuple(one.name for one in FACTS if one.name not in (ADMISSION, UNACCOUNTED))
 STAGES = (*_PARTS, "total")
 """Keys of histograms: the stages, and `total` for the latency itself."""
 MEASURED_STAGES = _PARTS

@@ -17,9 +17,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from latmon.aggregate.request_age import Waiting
-from latmon.model.frame import Device, Frame, Settings
+from latmon.model.frame import Device, Frame, Mark, Settings
 from latmon.recording import members
-from latmon.recording.codec import decode_frame, encode_frame, to_bytes
+from latmon.recording.codec import Gap, decode_frame, encode_frame, to_bytes
 from latmon.recording.packed_tables import slowest_us, totals_alone
 from latmon.recording.validate import may_hold_booleans, parse
 from latmon.support.units import show_duration, spelled
@@ -254,6 +254,50 @@ def completed(frames: Iterable[Frame], known: Iterable[Device]) -> Iterator[Fram
             yield frame
 
 
+def frames_of(
+    items: Iterable[object], damage: Callable[[], Sequence[str]], known: tuple[Device, ...] = ()
+) -> Iterator[Frame]:
+    """Yield the frames, reading one ahead to know the last one. `damage`: the damage found so far.
+
+    Gap and mark lines become a part of the next frame, damage and a missing end its notice.
+    """
+    ahead: Frame | None = None
+    reason, text = "", 0
+    marks: list[Mark] = []
+    for item in items:
+        if isinstance(item, Gap):
+            reason = item.reason
+        elif isinstance(item, Mark):
+            marks.append(item)
+        elif isinstance(item, Frame):
+            if ahead is not None:
+                yield ahead
+            frame = item
+            if reason or known or marks:
+                devices = merge_devices(known, item.devices)
+                frame = replace(item, gap=item.gap or reason, devices=devices, marks=(*marks, *item.marks))
+                reason, known, marks = "", (), []
+            found = damage()
+            ahead = _noticed(frame, found[text:]) if len(found) > text else frame
+            text = len(found)
+    if ahead is not None:
+        yield _noticed(ahead, damage()[text:])
+
+
+def merge_devices(known: tuple[Device, ...], named: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Merge devices of the header and of the first window, which are newer."""
+    return tuple({one.name: one for one in (*known, *named)}.values()) if known else named
+
+
+def _noticed(frame: Frame, damage: Sequence[str]) -> Frame:
+    if not damage:
+        return frame
+    more = f" (and {len(damage) - 1} more)" if len(damage) > 1 else ""
+    text = f"recording: {damage[-1]}{more}"
+    notice = f"{frame.health.notice}; {text}" if frame.health.notice else text
+    return replace(frame, health=replace(frame.health, notice=notice))
+
+
 KEEP_US = 3_600_000_000
 MAX_BYTES = 24_000_000
 """An hour of 24 devices x 3 series takes 18 MB, with all devices traced more."""
@@ -328,7 +372,6 @@ class Archive:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
         return self._bytes + sum(len(line) for _, line in self._open)
 
     def append(self, frame: Frame, line: bytes | None = None) -> None:

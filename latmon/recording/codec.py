@@ -1,11 +1,7 @@
-"""Encoder and decoder of recording lines. The live feed uses the same lines.
+"""Encoder and decoder of recording lines, also of the live feed; the fields are in records.py. Knows no file.
 
-A line's "type" is header, window, gap, mark or end. A window's line is complete by itself: labels are inline and
-histograms are of this window only, so that a reader can begin at any of them. The decoder cleans strings, keeps numbers
-within bounds, and raises RecordingError otherwise.
-
-Unknown keys are ignored in a window and kept in a header's `extra`; a newer major version is refused in one sentence.
-The fields are in records.py. Knows no file.
+The decoder cleans strings, keeps numbers within bounds, and raises RecordingError otherwise. Unknown keys are ignored
+in a window and kept in a header's `extra`.
 """
 
 from __future__ import annotations
@@ -23,12 +19,10 @@ from latmon.recording.fields import Line, RecordCodec
 from latmon.recording.packed_tables import decode_histograms, encode_histogram
 from latmon.recording.records import (
     DEVICE,
-    END,
     FORMAT,
-    GAP,
     HEADER,
     LATE,
-    MARK,
+    NOTES,
     SCALE,
     WINDOW_HEAD,
     WINDOW_VALUES,
@@ -65,21 +59,6 @@ def decode_frame(line: Json, *, booleans: bool = True) -> Frame:
     return Frame(histograms=decode_histograms(line, booleans=booleans), **_WINDOW.decode(line))
 
 
-def decode_gap(line: Json) -> Gap:
-    """Return the value of a `gap` line."""
-    return GAP.decode(line)
-
-
-def decode_mark(line: Json) -> Mark:
-    """Return the value of a `mark` line."""
-    return MARK.decode(line)
-
-
-def decode_end(line: Json) -> End:
-    """Return the value of an `end` line."""
-    return END.decode(line)
-
-
 def check_format(line: Json) -> None:
     """Raise RecordingError unless this header's version and scale are ones that this latmon reads."""
     if line.get("type") != "header":
@@ -99,6 +78,7 @@ def check_format(line: Json) -> None:
 
 __all__ = ["FORMAT", "LATE", "End", "Gap"]
 
+_KINDS = {Gap: "gap", Mark: "mark", End: "end"}
 _HEAD = RecordCodec[Line](dict, *WINDOW_HEAD)
 _VALUES = RecordCodec[Line](dict, *WINDOW_VALUES)
 
@@ -121,19 +101,10 @@ def encode_frame(frame: Frame) -> Line:
     }
 
 
-def encode_gap(gap: Gap) -> Line:
-    """Return the `gap` line."""
-    return {"type": "gap"} | GAP.encode(gap)
-
-
-def encode_mark(mark: Mark) -> Line:
-    """Return the `mark` line."""
-    return {"type": "mark"} | MARK.encode(mark)
-
-
-def encode_end(end: End) -> Line:
-    """Return the `end` line."""
-    return {"type": "end"} | END.encode(end)
+def encode_note(note: Gap | Mark | End) -> Line:
+    """Return the `gap`, `mark` or `end` line."""
+    kind = _KINDS[type(note)]
+    return {"type": kind} | NOTES[kind].encode(note)
 
 
 def to_bytes(line: Mapping[str, Any]) -> bytes:

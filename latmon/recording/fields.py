@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -25,25 +24,6 @@ NOTHING: Mapping[Any, Any] = MappingProxyType({})
 OWN = object()
 """Default of a field that the constructor sets, because the value is mutable."""
 T = TypeVar("T")
-
-
-class _Omit(Enum):
-    """Values that an encoder leaves out of an object."""
-
-    NEVER = 0
-    NULL = 1
-    EMPTY = 2
-    DEFAULT = 3
-
-    @classmethod
-    def of(cls, field: RecordField) -> _Omit:
-        """Return which value of a field is left out of a line: its default, None or an empty table."""
-        if field.always or field.default is None:
-            return cls.NEVER if field.always else cls.NULL
-        return cls.DEFAULT if field.default and isinstance(field.default, str | int) else cls.EMPTY
-
-
-_NEVER, _NULL, _EMPTY = _Omit.NEVER, _Omit.NULL, _Omit.EMPTY
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +51,11 @@ class RecordField:
         """Return the getter of the value that is encoded."""
         return self.get or attrgetter(self.name or self.key)
 
+    @property
+    def omits_empty(self) -> bool:
+        """Return whether every empty value is left out of an object; else only the default is."""
+        return self.default is not None and not (self.default and isinstance(self.default, str | int))
+
 
 def fields(read: Read, *keys: str, default: Any = 0, always: bool = False) -> tuple[RecordField, ...]:
     """Return fields that differ in their key only, which is their name as well."""
@@ -86,16 +71,18 @@ class RecordCodec(Generic[T]):
         self._readers = {one.key: (one.name or one.key, one.read) for one in fields}
         self._defaults = {one.name or one.key: one.default for one in fields if one.default is not OWN}
         self._required = tuple(one.key for one in fields if one.required)
-        self._writers = tuple((one.key, one.getter, one.write, _Omit.of(one), one.default) for one in fields)
+        self._writers = tuple(
+            (one.key, one.getter, one.write, one.always, one.omits_empty, one.default) for one in fields
+        )
 
     def encode(self, value: Any) -> Line:
         """Return the object of a value, without what is at its default."""
         line = {}
-        for key, get, write, omit, default in self._writers:
+        for key, get, write, always, omits_empty, default in self._writers:
             found = get(value)
             if write is not None:
                 found = write(found)
-            if found if omit is _EMPTY else found is not None if omit is _NULL else omit is _NEVER or found != default:
+            if always or (found if omits_empty else found != default):
                 line[key] = found
         return line
 
@@ -124,15 +111,19 @@ class RecordCodec(Generic[T]):
 
 
 class RowDecoder(Generic[T]):
-    """Decoder of JSON lists with a fixed order of cells, each a name for messages and a check."""
+    """Decoder of JSON lists with a fixed order of cells, each a name for messages and a check.
 
-    def __init__(self, make: Callable[..., T], *cells: tuple[str, Read]) -> None:
+    The last `optional` cells may be absent.
+    """
+
+    def __init__(self, make: Callable[..., T], *cells: tuple[str, Read], optional: int = 0) -> None:
         self._make, self._cells = make, cells
+        self._least = len(cells) - optional
 
     def read(self, value: Any, key: str) -> T:
         """Return the value of a row; cells that a later version adds at its end are ignored."""
-        if not isinstance(value, list) or len(value) < len(self._cells):
-            names = ", ".join(name for name, _ in self._cells)
+        if not isinstance(value, list) or len(value) < self._least:
+            names = ", ".join(name for name, _ in self._cells[: self._least])
             raise RecordingError(f"{key!r} has a row that is too short: it needs {names}")
         return self._make(*[read(one, name) for (name, read), one in zip(self._cells, value, strict=False)])
 

@@ -1,14 +1,7 @@
-"""The gzip members of a recording: their heads, their places in the file, the writer's lock, lines of repacked files.
+"""The gzip members of a recording (docs/RECORDING.md): their heads, their places in the file, the writer's lock.
 
-A member's gzip header has the extra subfield `LM` (RFC 1952, 2.3.1.1): the member's length, then the first and last
-CLOCK_MONOTONIC stamp in it. A roll-up's subfield also has the length of the members before it that it sums up. A reader
-skips members by their length without decompressing them, and finds the next member after damage by its header.
-
-`Places` indexes the members from the file's begin on for as long as there is no damage and time goes forward. Members
-after those are read one by one. Entries stay valid, because a recording only grows.
-
-`zcat FILE | gzip` makes a repacked file. Readers refuse it, because it doesn't record where a second begins; a repair
-makes a recording of it.
+`Places` indexes the members from the file's begin on for as long as there is no damage and time goes forward. Entries
+stay valid, because a recording only grows.
 """
 
 from __future__ import annotations
@@ -24,7 +17,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import BinaryIO, NamedTuple
 
-from latmon.recording import validate
 from latmon.support.errors import RecordingError
 
 MAX_TEXT = 16 * 1024 * 1024
@@ -34,7 +26,7 @@ _MAX_WASTE = 128 * 1024 * 1024
 """Bytes that are searched without result before a file is given up; an hour with every member damaged takes 30 MB."""
 _SCAN = 16 * 1024
 GIVEN_UP = "too much damage"
-_GZIP_WITH_EXTRA = b"\x1f\x8b\x08\x04"
+GZIP_WITH_EXTRA = b"\x1f\x8b\x08\x04"
 _HEAD = struct.Struct("<4sIBBH2sHIQQ")
 _STANDS_FOR = struct.Struct("<Q")
 HEAD_BYTES = _HEAD.size + _STANDS_FOR.size
@@ -63,7 +55,7 @@ def pack(text: bytes, first_us: int, last_us: int, stands_for: int = 0) -> bytes
     more = _STANDS_FOR.pack(stands_for) if stands_for else b""
     length = _HEAD.size + len(more) + len(squeezed) + 8
     note = _NOTE_LENGTH + len(more)
-    head = _HEAD.pack(_GZIP_WITH_EXTRA, 0, 0, _NO_OS, note + 4, _NOTE, note, length, first_us, last_us)
+    head = _HEAD.pack(GZIP_WITH_EXTRA, 0, 0, _NO_OS, note + 4, _NOTE, note, length, first_us, last_us)
     return head + more + squeezed + struct.pack("<II", zlib.crc32(text), len(text) & 0xFFFFFFFF)
 
 
@@ -84,7 +76,7 @@ def head_of(start: bytes) -> MemberHead | None:
     if len(start) < _HEAD.size:
         return None
     magic, _, _, _, extra, note, size, length, first_us, last_us = _HEAD.unpack_from(start)
-    ours = magic == _GZIP_WITH_EXTRA and note == _NOTE and size >= _NOTE_LENGTH and extra >= size + 4
+    ours = magic == GZIP_WITH_EXTRA and note == _NOTE and size >= _NOTE_LENGTH and extra >= size + 4
     if not ours or not _HEAD.size < length <= _MAX_LENGTH:
         return None
     reported = size >= _NOTE_LENGTH + _STANDS_FOR.size and len(start) >= HEAD_BYTES
@@ -169,12 +161,12 @@ class Members:
         """Return where the next member begins, at `offset` or later; the file's end if there is none."""
         begin = offset
         while self._wasted <= self._patience and (chunk := self._read(offset, _SCAN + _HEAD.size)):
-            at = chunk.find(_GZIP_WITH_EXTRA)
+            at = chunk.find(GZIP_WITH_EXTRA)
             while at >= 0:
                 if self.head(offset + at) is not None:
                     self._wasted += offset + at - begin
                     return offset + at
-                at = chunk.find(_GZIP_WITH_EXTRA, at + 1)
+                at = chunk.find(GZIP_WITH_EXTRA, at + 1)
             offset += min(len(chunk), _SCAN)
             self._wasted += offset - begin
             begin = offset
@@ -189,7 +181,6 @@ class Members:
 
     @property
     def size(self) -> int:
-        """Return the size of the file by now."""
         return os.fstat(self._file.fileno()).st_size
 
 
@@ -252,57 +243,3 @@ def is_written(file: BinaryIO) -> bool:
         return False
     fcntl.flock(file, fcntl.LOCK_UN)
     return False
-
-
-_MAGIC = b"\x1f\x8b"
-_PIECE = 256 * 1024
-MAX_LONG = 64
-"""Lines longer than any of latmon's after which a file is given up: a bomb has only such lines."""
-
-
-def is_repacked(file: BinaryIO) -> bool:
-    """Return whether this text, packed or not, begins with a recording's header. Moves the file's position."""
-    try:
-        return validate.parse(next(lines(file), b"")).get("type") == "header"
-    except RecordingError:
-        return False
-
-
-def lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield all lines; RecordingError after the last that can be read."""
-    rest, long = b"", 0
-    for text in _texts(file):
-        *whole, rest = (rest + text).split(b"\n")
-        for line in whole:
-            yield line + b"\n"
-        if len(rest) > validate.MAX_LINE:
-            long += 1
-            if long > MAX_LONG:
-                raise RecordingError("its lines are longer than any that latmon writes")
-            yield rest
-            rest = b""
-    if rest:
-        yield rest
-
-
-def _texts(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the unpacked text in pieces, to the last byte that can be unpacked."""
-    file.seek(0)
-    packed = file.read(len(_MAGIC)) == _MAGIC
-    file.seek(0)
-    gunzip = zlib.decompressobj(_GZIP)
-    while raw := file.read(_PIECE):
-        if not packed:
-            yield raw
-            continue
-        while raw:
-            if gunzip.eof:
-                gunzip = zlib.decompressobj(_GZIP)
-            try:
-                yield gunzip.decompress(raw, _PIECE)
-            except zlib.error:
-                raise RecordingError("damaged: the rest is not read") from None
-            raw = gunzip.unused_data if gunzip.eof else gunzip.unconsumed_tail
-    if packed and not gunzip.eof:
-        yield gunzip.flush()
-        raise RecordingError("cut off")

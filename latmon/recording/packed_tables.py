@@ -1,12 +1,8 @@
-"""Histograms and counts of a window, and tables of histograms: encoder and decoder.
+"""Histograms and counts of a window, and tables of histograms (docs/RECORDING.md): encoder and decoder.
 
-A line has hundreds of histograms and a recording thousands of lines, and a check of one number costs as much as its
-JSON. So everything is checked at once, over all numbers. A line that fails is read again one by one, for the message:
-None from `histograms` or `completed` doesn't mean damage. Series and bucket orders that passed are remembered.
-
-A table is one object, because hundreds of objects per line cost more than all else: `rows` identifies each histogram
-about, `b` has their bucket numbers, 256 x row + bucket, each less the one before it, `n` the counts of these, `sum` and
-`max` a number per row, -1 where it isn't known.
+A check of one number costs as much as its JSON, and a recording has millions: so all numbers of a line are checked at
+once. A line that fails is read again one by one, for the message: None from `histograms` or `completed` doesn't mean
+damage. Series and bucket orders that passed are remembered.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -22,18 +21,6 @@ from latmon.recording.reader import MAX_NOTES, UNCLOSED, Item, Recording, open_r
 from latmon.recording.validate import MAX_SERIES, UNKNOWN, label, text
 from latmon.support.errors import RecordingError, TooManyError
 
-Numbered = tuple[int, Recording]
-
-
-@dataclass(frozen=True, slots=True)
-class _Nameless:
-    recording: Recording
-    begin_us: int
-    wall: float
-    near_us: int
-    """A recording that follows a part as closely as this is the next part."""
-    last_us: int
-
 
 def is_nameless(recording: Recording) -> bool:
     """Return whether its header is lost; in a repaired copy the header has no values."""
@@ -41,54 +28,12 @@ def is_nameless(recording: Recording) -> bool:
     return recording.headless or (origin.backend, origin.host) == (UNKNOWN, UNKNOWN)
 
 
-def begin_of(recording: Recording) -> tuple[int, float]:
-    """Return CLOCK_MONOTONIC and wall clock of its begin."""
+def begin_of(recording: Recording) -> tuple[int, float] | None:
+    """Return CLOCK_MONOTONIC and wall clock of its begin; None where neither a header nor a window has it."""
     if not is_nameless(recording):
         return recording.origin.start_mono_us, recording.origin.start_wall
-    known = _known(recording)
-    return (known.begin_us, known.wall) if known else (0, 0.0)
-
-
-def place(numbered: Iterable[Numbered], nameless: Iterable[Recording]) -> tuple[list[Numbered], list[Recording]]:
-    """Return all that have a place, in their order, and those that have none."""
-    placed = sorted(numbered, key=lambda one: one[0])
-    found = [(_known(one), one) for one in nameless]
-    left = [one for known, one in found if known is None]
-    for one in sorted((known for known, _ in found if known is not None), key=lambda one: one.begin_us):
-        number = _number(one, placed)
-        if number is None:
-            left.append(one.recording)
-        else:
-            placed = sorted([*placed, (number, one.recording)], key=lambda other: other[0])
-    return placed, left
-
-
-def _number(one: _Nameless, placed: list[Numbered]) -> int | None:
-    """Return a free number between those of the parts that end before it and that begin after it."""
-    at = sum(begin_of(other)[0] <= one.begin_us for _, other in placed)
-    before, after = placed[at - 1] if at else None, placed[at] if at < len(placed) else None
-    behind_us = None if before is None else one.begin_us - before[1].span()[1]
-    ahead_us = None if after is None else begin_of(after[1])[0] - one.last_us
-    if any(us is not None and us < -one.near_us // 2 for us in (behind_us, ahead_us)):
-        return None  # it overlaps
-    follows = behind_us is not None and behind_us <= one.near_us
-    precedes = ahead_us is not None and ahead_us <= one.near_us
-    if before is not None and after is not None:
-        number = before[0] + 1 if follows or not precedes else after[0] - 1
-        return number if before[0] < number < after[0] else None
-    if before is not None:
-        return before[0] + 1 if follows else None
-    return after[0] - 1 if after is not None and precedes and after[0] > 1 else None
-
-
-def _known(recording: Recording) -> _Nameless | None:
-    """Return the span of its windows; None if it has none."""
     first = next((one for one in recording if isinstance(one, Frame)), None)
-    if first is None:
-        return None
-    wall = first.wall - first.dt_us / 1e6
-    last_us = max(recording.span()[1], first.mono_us)
-    return _Nameless(recording, first.mono_us - first.dt_us, wall, first.dt_us, last_us)
+    return None if first is None else (first.mono_us - first.dt_us, first.wall - first.dt_us / 1e6)
 
 
 KEY = "part"
@@ -163,21 +108,18 @@ class Parts:
     def __init__(self, recordings: Iterable[Recording]) -> None:
         several = list(recordings)
         nameless = [one for one in several if part_of(one.origin) is None and is_nameless(one)]
-        reported = sorted(_numbered([one for one in several if one not in nameless] or several), key=lambda one: one[0])
-        for (before, one), (after, other) in pairwise(reported):
-            if before == after:
-                raise RecordingError(f"{one.path} and {other.path} are both part {after} of the capture")
-        placed, left = place(reported, nameless)
-        self._numbers = [number for number, _ in placed]
-        self.parts = tuple(recording for _, recording in placed)
-        self._begins = [begin_of(one) for one in self.parts]
-        self._odd = [
-            *(f"{one.path.name}: part {n} by its stamps alone" for n, one in placed if one in nameless),
-            *(f"{one.path.name}: left out: its header is lost, and its times match no part" for one in left),
-        ]
+        reported = _numbers([one for one in several if one not in nameless] or several)
+        begun = [(begin, one) for one in several if (begin := begin_of(one)) is not None]
+        begun.sort(key=lambda pair: pair[0])
+        self.parts = tuple(one for _, one in begun)
+        self._begins = [begin for begin, _ in begun]
+        self._numbers = [reported.get(one.path) for one in self.parts]
+        left_out = (one for one in several if one not in self.parts)
+        self._odd = [f"{one.path.name}: left out: neither its header nor a window can be read" for one in left_out]
+        named = next(one for one in self.parts if one.path in reported)
         begin_us, begin_wall = self._begins[0]
         self.path: Path = self.parts[0].path
-        self.origin: Origin = replace(reported[0][1].origin, start_mono_us=begin_us, start_wall=begin_wall)
+        self.origin: Origin = replace(named.origin, start_mono_us=begin_us, start_wall=begin_wall)
         self.devices: tuple[Device, ...] = self.parts[0].devices
         self.damage: list[str] = []
 
@@ -216,8 +158,11 @@ class Parts:
                 continue
             if until_us is not None and self._begins[index][0] > until_us:
                 break
-            if index and self._numbers[index] > self._numbers[index - 1] + 1 and position.began:
-                yield self._missing(index, position)
+            if position.began and (missing := self._missing_before(index)):
+                which = "1 part is" if missing == 1 else f"{missing} parts are"
+                self._note_damage(f"{which} missing before {recording.path.name}")
+                behind = self._begins[index][0] - position.mono_us
+                yield Gap("part-missing", max(0, behind) / 1e6, max(0, position.mono_us), position.wall)
             reported = 0
             for item in read(recording):
                 reported = self._note(recording, reported, last=index == last)
@@ -235,13 +180,12 @@ class Parts:
             self._note(recording, reported, last=index == last)
             position.began = True
 
-    def _missing(self, index: int, position: _Joined) -> Gap:
-        """Return the gap before part `index`; it ends where that part's first window begins."""
-        begin, end = self._numbers[index - 1] + 1, self._numbers[index] - 1
-        which = f"part {begin} is" if begin == end else f"parts {begin} to {end} are"
-        self._note_damage(f"{which} missing before {self.parts[index].path.name}")
-        behind = self._begins[index][0] - position.mono_us
-        return Gap("part-missing", max(0, behind) / 1e6, max(0, position.mono_us), position.wall)
+    def _missing_before(self, index: int) -> int:
+        """Return how many numbers are missing before this part; one without a header has one of them."""
+        number = self._numbers[index]
+        before = ((n, index - at) for at in range(index - 1, -1, -1) if (n := self._numbers[at]) is not None)
+        known, apart = next(before, (0, 0))
+        return max(0, number - known - apart) if number and known else 0
 
     def _note(self, recording: Recording, reported: int, *, last: bool) -> int:
         """Note damage that this part's reading found since; return how many sentences of it were noted by now."""
@@ -283,14 +227,18 @@ class _Joined:
         self.mono_us, self.wall = item.mono_us, item.wall
 
 
-def _numbered(recordings: Iterable[Recording]) -> Iterator[Numbered]:
-    """Return each part with its number; all are of one capture."""
-    first: tuple[CapturePart, Recording] | None = None
+def _numbers(recordings: Sequence[Recording]) -> dict[Path, int]:
+    """Return the number of each part; RecordingError unless all are different parts of one capture."""
+    found: dict[int, Recording] = {}
+    first: CapturePart | None = None
     for recording in recordings:
         part = part_of(recording.origin)
         if part is None:
             raise RecordingError(f"{recording.path} is no part of a capture: read it by itself")
-        first = first or (part, recording)
-        if part.capture != first[0].capture:
-            raise RecordingError(f"{recording.path} is a part of another capture than {first[1].path}")
-        yield part.number, recording
+        first = first or part
+        if part.capture != first.capture:
+            raise RecordingError(f"{recording.path} is a part of another capture than {recordings[0].path}")
+        other = found.setdefault(part.number, recording)
+        if other is not recording:
+            raise RecordingError(f"{other.path} and {recording.path} are both part {part.number} of the capture")
+    return {one.path: number for number, one in found.items()}

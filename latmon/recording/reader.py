@@ -1,11 +1,8 @@
 """Readers of a recording: its items in their order, or roll-ups where only sums are needed; damage as sentences.
 
-One member at a time is in memory. Only the header must be readable for a recording to open, and even without it the
-windows are. Neither a clock nor the user interface is needed.
-
-A roll-up is used only if it fits: the heads from the first of its members to its own follow each other without damage
-and its stamps are theirs. Otherwise the windows are read. A sum begins and ends with a window, and after a Minute comes
-a window or another Minute, so that nothing is counted twice.
+One member at a time is in memory. A recording opens without its header, too. A roll-up is used only if the heads from
+the first of its members to its own follow each other without damage and its stamps are theirs. A sum begins and ends
+with a window, and after a Minute comes a window or another Minute, so that nothing is counted twice.
 """
 
 from __future__ import annotations
@@ -24,17 +21,23 @@ from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.recording import codec, packed_tables, rollup, validate
 from latmon.recording.codec import End, Gap
-from latmon.recording.members import GIVEN_UP, MemberPart, Members, Places, ReadError, is_repacked, is_written
+from latmon.recording.members import (
+    GIVEN_UP,
+    GZIP_WITH_EXTRA,
+    MemberPart,
+    Members,
+    Places,
+    ReadError,
+    is_written,
+    read_at,
+)
+from latmon.recording.records import NOTES
 from latmon.recording.validate import UNKNOWN, ReadPosition, admit, enter
 from latmon.support.errors import RecordingError, TooManyError
 from latmon.support.streams import named
 
 MAX_AHEAD = 1024
 """Most members of one roll-up: a minute has 60 of them."""
-
-
-MIN_WINDOW_US = 1000
-"""Shorter windows have no roll-up."""
 
 
 class Period(NamedTuple):
@@ -44,9 +47,6 @@ class Period(NamedTuple):
     behind: int = 0
     roll_up: int = 0
     first_us: int = 0
-    fewest: int = 0
-    most: int = 0
-    """The most windows of its members, by their heads."""
     part: MemberPart | None = None
     """The roll-up itself."""
 
@@ -70,26 +70,21 @@ def units(members: Members, begin: int, until_us: int | None) -> Iterator[Member
 
 def _ahead(members: Members, begin: int, until_us: int | None) -> Period:
     """Return the period to the next roll-up, or as far as the heads follow each other; at least one member."""
-    firsts: dict[int, tuple[int, int, int]] = {}
+    firsts: dict[int, int] = {}
     last_us, at = 0, begin
-    fewest = most = 0
     for _ in range(MAX_AHEAD):
         head = members.head(at)
         if head is None:
             return Period(max(at, begin + 1))
         if head.stands_for:
             behind = at - head.stands_for
-            first_us, before, most_before = firsts.get(behind, (-1, 0, 0))
-            fits = first_us == head.first_us and last_us == head.last_us
+            fits = firsts.get(behind) == head.first_us and last_us == head.last_us
             if fits and (until_us is None or last_us <= until_us):
-                return Period(at + head.length, behind, at, first_us, fewest - before, most - most_before)
+                return Period(at + head.length, behind, at, head.first_us)
             return Period(at + head.length)
         if head.first_us <= last_us:  # time goes back: a minute ends before it
             firsts.clear()
-        firsts[at], last_us = (head.first_us, fewest, most), head.last_us
-        span_us = head.last_us - head.first_us
-        fewest += 2 if span_us > 0 else 1
-        most += 1 + max(span_us, 0) // MIN_WINDOW_US
+        firsts[at], last_us = head.first_us, head.last_us
         at += head.length
     return Period(at)
 
@@ -150,26 +145,25 @@ class SummedReading:
             yield from self._of_parts(pending.period, ReadPosition(pending.before_us))
 
     def _of_parts(self, unit: MemberPart | Period, position: ReadPosition) -> Iterator[Item]:
-        """Yield the items of members, one by one."""
         parts = (unit,) if isinstance(unit, MemberPart) else self._members.parts(begin=unit.behind, end=unit.roll_up)
         for part in parts:
             yield from self._read(part.text, position)
 
     def _minute(self, period: Period) -> Minute | None:
         """Return a roll-up's Minute; None if it can't be read or doesn't fit."""
-        if period.part is None or period.part.damage or self._position.is_foreign:
+        head = period.part.head if period.part else None
+        if period.part is None or head is None or period.part.damage or self._position.is_foreign:
             return None
         position = self._position
         try:
-            found = rollup.decode_minute(validate.parse(period.part.text))
-            if why := _why_implausible(found, period):
-                self._note(f"behind {position.mono_us} us: {why}")
+            line = validate.parse(period.part.text)
+            if rollup.is_outdated(line):
                 return None
+            found = rollup.decode_minute(line)
+            _require_span(found, period.first_us, head.last_us)
             if not _devices(found).issubset(position.devices | self._named):
                 return None
-            waiting = found.waiting
-            also = {*found.gauges, *found.depths, *found.orders, *waiting.fewest, *waiting.carried, *waiting.longest}
-            admit(found.frame, replace(position), also)
+            admit(found.frame, replace(position), {*found.gauges, *found.depths, *found.orders, *found.longest})
         except RecordingError as damage:
             self._note(f"behind {position.mono_us} us: {damage}; its windows are read")
             return None
@@ -194,16 +188,10 @@ def lying_in(items: Iterable[T], since_us: int, until_us: int | None) -> Iterato
     yield from asides
 
 
-def _why_implausible(found: Minute, period: Period) -> str:
-    """Return why a roll-up can't be of its windows; empty if it can."""
-    # a sum of windows begins and ends where their members do, and counts as many as these may have
-    begins = found.mono_us - found.dt_us + found.first_dt_us == period.first_us
-    counts = period.fewest <= found.windows <= period.most
-    head = period.part.head if period.part else None
-    if head is None or found.mono_us != head.last_us or not begins or not counts:
-        return "a roll-up is not the sum of its windows; its windows are read"
-    why = rollup.why_implausible(found)
-    return f"{why}; its windows are read" if why else ""
+def _require_span(found: Minute, first_us: int, last_us: int) -> None:
+    """Raise RecordingError unless a sum of windows begins and ends where their members do."""
+    if (found.mono_us - found.dt_us + found.first_dt_us, found.mono_us) != (first_us, last_us):
+        raise RecordingError("a roll-up is not the sum of its windows")
 
 
 def _devices(minute: Minute) -> set[str]:
@@ -218,11 +206,7 @@ MAX_BEFORE_HEADER = 20
 """Damaged places before the first readable member; a file with more is no recording."""
 MAX_LINES = 100_000
 """Lines of one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
-_DECODERS: dict[str, Callable[[validate.Json], Item]] = {
-    "gap": codec.decode_gap,
-    "mark": codec.decode_mark,
-    "end": codec.decode_end,
-}
+_GZIP, _BEGIN_OF_TEXT = b"\x1f\x8b", b'{"type":"header"'
 
 
 class Recording:
@@ -381,9 +365,11 @@ def open_recording(path: Path) -> Recording:
 
 def _not_ours(path: Path, why: str) -> RecordingError:
     with opened(path) as file:
-        if is_repacked(file):
-            remedy = f"`latmon check {path} --repair -o OUT` makes a recording of it"
-            return RecordingError(f"{path} was unpacked or packed again by another program: {remedy}")
+        begin = read_at(file, 0, len(_BEGIN_OF_TEXT))
+    if begin == _BEGIN_OF_TEXT or (begin.startswith(_GZIP) and not begin.startswith(GZIP_WITH_EXTRA)):
+        why = (
+            f"it was unpacked or packed again; `zcat -f {path} | latmon import - -o OUT` makes a recording of its lines"
+        )
     return RecordingError(f"{path} is not a latmon recording: {why}")
 
 
@@ -416,8 +402,8 @@ def _item(value: dict[str, Any], line: bytes) -> Item | None:
     kind = value.get("type")
     if kind == "window":
         return codec.decode_frame(value, booleans=validate.may_hold_booleans(line))
-    decoder = _DECODERS.get(kind) if isinstance(kind, str) else None
-    return None if decoder is None else decoder(value)
+    note = NOTES.get(kind) if isinstance(kind, str) else None
+    return None if note is None else note.decode(value)
 
 
 def raw_lines(recordings: Sequence[Recording]) -> Iterator[bytes | None]:

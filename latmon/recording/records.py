@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from latmon.model.frame import (
     NO_SETTINGS,
     UNKNOWN_IRQ,
+    CgroupLimit,
     Device,
     Flow,
     Handler,
@@ -193,6 +194,7 @@ WAIT = RecordCodec(
     RecordField("priority", _READ_PRIORITY, always=True),
     *fields(count, "woken_us", "delay_us", always=True),
     RecordField("instead", label, default="", always=True),
+    RecordField("ran_us", count, default=0),
 )
 OUTLIER = RecordCodec(
     _with_flow(Outlier),
@@ -318,20 +320,27 @@ def _softirqs(value: Any, key: str) -> Mapping[SoftirqCpu, SoftirqRuns]:
     )
 
 
+_THREAD = ("pid", "comm", "policy", "priority", "kernel")
 _WAKEUPS_ROW = RowDecoder(
-    lambda *cells: (Thread(*cells[:-1]), cells[-1]),
+    lambda *cells: (Thread(*cells[: len(_THREAD)]), cells[len(_THREAD) :]),
     ("pid", within(0, MAX_PID)),
     ("comm", label),
     ("policy", label),
     ("priority", _READ_PRIORITY),
     ("kernel", flag),
     ("instead", mapped(count)),
+    ("ran_us", mapped(count)),
+    optional=1,
 )
 
 
 def _encode_wakeups(wakeups: Iterable[Wakeups]) -> Line:
     rows = [
-        [one.thread.pid, one.thread.comm, one.thread.policy, one.thread.priority, one.thread.kernel, dict(one.instead)]
+        [
+            *(getattr(one.thread, name) for name in _THREAD),
+            dict(one.instead),
+            *([dict(one.ran_us)] if one.ran_us else []),
+        ]
         for one in wakeups
     ]
     return _rows(rows) | encode_table(Packed.of({one.thread.pid: one.delay for one in wakeups}))
@@ -341,7 +350,25 @@ def _wakeups(value: Any, key: str) -> tuple[Wakeups, ...]:
     line = validate.mapping(value, key)
     rows = _read_rows(line, _WAKEUPS_ROW)
     delays = table(line, [thread.pid for thread, _ in rows]).values_in_order()
-    return tuple(Wakeups(thread, delay, instead) for (thread, instead), delay in zip(rows, delays, strict=True))
+    return tuple(Wakeups(thread, delay, *others) for (thread, others), delay in zip(rows, delays, strict=True))
+
+
+_CGROUP_LIMIT = RowDecoder(
+    CgroupLimit,
+    ("cgroup", label),
+    ("device", label),
+    ("op", label),
+    *((name, optional(within(1))) for name in ("ios_per_s", "bytes_per_s")),
+    *((name, count) for name in ("ios", "bytes", "processes")),
+    ("names", few_labels(MAX_OPS)),
+    ("stalled_us", _OPTIONAL),
+    ("root", label),
+    ("version", within(1, 2)),
+)
+
+
+def _encode_cgroup_limits(limits: Iterable[CgroupLimit] | None) -> list[list[Any]] | None:
+    return None if limits is None else [[*dataclasses.astuple(one)] for one in limits]
 
 
 _LOW = {"instance": -1, "time_us": _UNKNOWN}
@@ -483,6 +510,8 @@ GAP = RecordCodec(
     _WALL,
 )
 END = RecordCodec(End, _REASON, RecordField("windows", count, always=True))
+NOTES: Mapping[str, RecordCodec[Any]] = MappingProxyType({"gap": GAP, "mark": MARK, "end": END})
+"""Records of lines between windows, by the line's type."""
 
 _CLOCK = RecordCodec(
     lambda **values: values,
@@ -553,5 +582,11 @@ WINDOW_VALUES = (
         default=None,
     ),
     RecordField("issues", mapped(_issues), write=by_name(_encode_issues), default=NOTHING),
+    RecordField(
+        "cgroup_limits",
+        optional(listed(_CGROUP_LIMIT.read)),
+        write=_encode_cgroup_limits,
+        default=None,
+    ),
     RecordField("taskqs", optional(_taskqs), write=_encode_taskqs, default=None),
 )

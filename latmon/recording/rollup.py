@@ -1,14 +1,8 @@
 """One-minute roll-ups: the sum of a minute's frames, which replaces them in every sum over a recording, and its line.
 
-Only a plain minute has a roll-up, so that a sum is the same with it and with its frames. A minute is plain if it has no
-gap, notice, mark, new, changed or removed device and no new probe; few outliers; and histograms of which all have a
-maximum, or none. Of other minutes the frames are read. I/Os that were in flight before the minute have no age in its
-roll-up, because that depends on where reading began. Their last appearance is stored instead (CarriedOver).
-
-The keys of the line `minute` are a window's, because a sum of windows is one; `sums` has what only a sum has. It is in
-a member of its own after the members of its windows, and its head has their length. It is written only if it reads back
-equal to the sum of its windows. Without it, or if it is damaged, the windows are read. A reader of format 1.0 ignores
-keys it doesn't know.
+Only a plain minute has a roll-up, so that a sum is the same with it and with its frames (MinuteSums). Ages of I/Os in
+flight are those that the writer knew; where they are lower bounds, a reader of roll-ups may find them shorter by a
+minute than a reader of frames. A roll-up is written only if it reads back equal to the sum of its windows.
 """
 
 from __future__ import annotations
@@ -20,11 +14,11 @@ from typing import Any, TypeVar
 
 from latmon.aggregate.accumulator import MAX_OUTLIERS, Accumulator, Minute, TaskqSum, Weighted, on_demand_of
 from latmon.aggregate.depth_sum import DepthTimes
-from latmon.aggregate.request_age import MAX_ROWS, MAX_SINCE, Waiting
+from latmon.aggregate.request_age import MAX_ROWS, Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
 from latmon.model.devices import Coverage
-from latmon.model.frame import Completed, Flow, Frame, Taskq
-from latmon.model.inflight import Aged, AgedAt, CarriedOver, InFlightList, MinuteAges, Took
+from latmon.model.frame import Frame, Taskq
+from latmon.model.inflight import Aged, AgedAt, Took
 from latmon.model.packed import Flat
 from latmon.recording import codec, validate
 from latmon.recording.codec import encode_frame, to_bytes
@@ -42,7 +36,6 @@ from latmon.recording.fields import (
     listed,
     mapped,
     number_rows,
-    optional,
     within,
 )
 from latmon.recording.records import REQUEST, by_name
@@ -51,65 +44,6 @@ from latmon.support.errors import RecordingError
 
 MAX_LONGEST = 1024
 """Devices with an age in one roll-up."""
-
-
-class MinuteAgesSum:
-    """Collector of the ages of I/Os in flight over the frames of one minute."""
-
-    def __init__(self) -> None:
-        self._first_us: int | None = None
-        self._carried: dict[str, CarriedOver] = {}
-        self._longest: dict[str, AgedAt] = {}
-        self._fewest: dict[str, int] = {}
-        self._probes: set[int | None] = set()
-        self._claims: dict[str, tuple[tuple[int, int], ...]] = {}
-        self._exact = True
-
-    def add(self, frame: Frame, waiting: Waiting) -> None:
-        """Add the next frame, which `waiting` already has."""
-        first_us = self._first_us = self._first_us or frame.mono_us
-        in_flight = frame.in_flight
-        self._probes.add(None if in_flight is None else in_flight.since_us)
-        for name, now in frame.outstanding.items():
-            self._fewest[name] = min(self._fewest.get(name, now.known), now.known)
-        rows = waiting.ages.oldest
-        self._note_carried(frame, waiting, first_us)
-        self._claims = {
-            name: new
-            for name, claims in waiting.claims.items()
-            if (new := tuple((us, ios) for us, ios in claims if us >= first_us))
-        }
-        for row in reversed(rows):
-            if row.at_least and frame.mono_us - row.age_us < first_us:
-                self._exact = self._exact and not _is_followed(row.device, in_flight)
-                continue
-            had = self._longest.get(row.device)
-            if had is None or row.age_us >= had.row.age_us:
-                self._longest[row.device] = AgedAt(row, frame.wall, frame.mono_us)
-        if len(rows) >= MAX_ROWS or len(self._longest) > MAX_LONGEST:
-            self._exact = False
-
-    def ages(self) -> MinuteAges | None:
-        """Return the minute's ages; None where only its frames give exact ones."""
-        if not self._exact or len(self._probes) != 1:
-            return None
-        return MinuteAges(self._claims, self._carried, self._longest, self._fewest, next(iter(self._probes)))
-
-    def _note_carried(self, frame: Frame, waiting: Waiting, first_us: int) -> None:
-        for name, claims in waiting.claims.items():
-            if len(claims) >= MAX_SINCE:
-                self._exact = False
-            if any(us < first_us and ios for us, ios in claims):
-                followed = _is_followed(name, frame.in_flight)
-                had = self._carried.get(name)
-                self._exact = self._exact and (had is None or had.followed == followed)
-                self._carried[name] = CarriedOver(frame.mono_us, frame.wall, followed)
-
-
-def _is_followed(device: str, in_flight: InFlightList | None) -> bool:
-    return in_flight is not None and (
-        in_flight.follows(device) or any(one.device == device for one in in_flight.oldest)
-    )
 
 
 MINUTE_US = 60_000_000
@@ -129,14 +63,14 @@ class MinuteSums:
         self._waiting, self._before_us = waiting, before_us
         self._sums = Accumulator()
         self._rates: set[int] = set()
-        self._ages = MinuteAgesSum()
+        self._probes: set[int | None] = set()
+        self._longest: dict[str, AgedAt] = {}
 
     def spoil(self) -> None:
         """Leave the minute without a roll-up, because something is missing or written between its frames."""
         self.plain = False
 
     def add(self, frame: Frame) -> None:
-        """Add the next frame."""
         self._waiting.add(frame)
         if self.plain:
             self.plain = self._is_plain(frame)
@@ -144,17 +78,19 @@ class MinuteSums:
         if not self.plain:
             return
         self._sums.add(frame)
-        self._ages.add(frame, self._waiting)
+        self._probes.add(None if frame.in_flight is None else frame.in_flight.since_us)
+        note_longest(self._longest, oldest := [*self._waiting.oldest_at(frame)], MAX_LONGEST)
+        self.plain = len(oldest) < MAX_ROWS and len(self._longest) < MAX_LONGEST
         if frame.traced.one_in:
             self._rates.add(frame.traced.one_in)
 
     def minute(self) -> Minute | None:
         """Return the roll-up; None where only the frames themselves give the right sums."""
-        sums, ages = self._sums, self._ages.ages()
-        if not self.plain or ages is None or len(self._rates) > 1 or sums.first is None:
+        sums = self._sums
+        if not self.plain or len(self._probes) > 1 or len(self._rates) > 1 or sums.first is None:
             return None
         uniform = sums.histograms.is_uniform and all(table.is_uniform for table in sums.on_demand.tables.values())
-        if sums.taskqs.left_out or sums.windows < MIN_WINDOWS or not uniform:
+        if sums.taskqs.left_out or sums.cgroup_limits.left_out or sums.windows < MIN_WINDOWS or not uniform:
             return None
         return Minute(
             sums.frame,
@@ -165,7 +101,7 @@ class MinuteSums:
             sums.gauges,
             sums.depths,
             sums.orders,
-            ages,
+            self._longest,
             sums.taskqs.in_order if sums.taskqs.read else None,
             sums.cpu,
             sums.probe_cpu,
@@ -189,9 +125,6 @@ class MinuteSums:
 KIND = "minute"
 MAX_DEPTHS = 65_536
 """Different depths of one device in a minute."""
-_NONE_SEEN = Completed(0, 0)
-SKEW = 1000
-"""Most I/Os of a minute that complete between two tables which a probe prints one after the other."""
 _UNKNOWN = -1
 _PAIR, _TRIPLE = 2, 3
 _ORDER_CELLS = tuple(one.name for one in dataclasses.fields(LbaOrder))
@@ -208,28 +141,13 @@ def roll_up(sums: MinuteSums) -> bytes | None:
         back = decode_minute(validate.parse(line))
     except (RecordingError, ValueError):  # sums above a line's limits
         return None
-    if why_implausible(minute):
-        return None
     return line if back == minute and _counted(on_demand_of(back.frame)) == _counted(sums.flat) else None
 
 
-def why_implausible(minute: Minute) -> str:
-    """Return why a plain minute's windows can't have this sum; empty if they can."""
-    frame = minute.frame
-    if frame.gap or frame.late or frame.health.notice or frame.devices or frame.removed:
-        return "a roll-up is of a minute that can't have one"
-    # between two windows of a plain minute lies half of one at most
-    if minute.windows < MIN_WINDOWS or 2 * frame.dt_us > 3 * minute.windows * minute.longest_us:
-        return "a roll-up is longer than its windows"
-    if not 0 < minute.first_dt_us <= minute.longest_us:
-        return "a roll-up's first window is longer than its longest"
-    if frame.seen and any(
-        one.count > 2 * frame.seen.get(Flow(series.device, series.op), _NONE_SEEN).count + SKEW
-        for series, one in frame.histograms.items()
-        if series.stage == "total"
-    ):
-        return "a roll-up has more latencies than I/Os"
-    return ""
+def is_outdated(line: Json) -> bool:
+    """Return whether a `minute` line has the ages of earlier versions, whose I/Os in flight are not in its frame."""
+    sums = line.get("sums")
+    return isinstance(sums, dict) and not sums.keys().isdisjoint(("since", "held", "fewest", "probed"))
 
 
 def encode_minute(minute: Minute) -> Line:
@@ -247,9 +165,8 @@ def decode_minute(line: Json) -> Minute:
     values = _SUMS.read(line.get("sums", {}), "sums")
     if max(values["longest_us"], values["first_dt_us"]) > frame.dt_us:
         raise RecordingError("'sums' has a window that is longer than all windows together")
-    settled = MinuteAges(**{name: values.pop(f"waiting.{name}") for name in _AGE_FIELDS})
     values["taskqs"] = _taskqs(values["taskqs"], frame.taskqs)
-    return Minute(dataclasses.replace(frame, taskqs=None), waiting=settled, **values)
+    return Minute(dataclasses.replace(frame, taskqs=None), **values)
 
 
 def _sum_pairs(value: Any, key: str) -> Counter[int]:
@@ -334,18 +251,6 @@ def _order(*cells: Any) -> LbaOrder:
     return LbaOrder(**dict(zip(_ORDER_CELLS, (*cells[:-1], bool(cells[-1])), strict=True)))
 
 
-def _encode_carried_over(one: CarriedOver) -> list[float]:
-    return [one.until_us, one.wall_s, int(one.followed)]
-
-
-_CARRIED_OVER = RowDecoder(
-    lambda until_us, wall_s, followed: CarriedOver(until_us, wall_s, bool(followed)),
-    ("until", count),
-    ("wall", validate.wall),
-    ("followed", within(0, 1)),
-)
-
-
 def _weighted(key: str, name: str) -> RecordField:
     return RecordField(
         key,
@@ -368,11 +273,6 @@ def _taskqs(rows: Sequence[tuple[Any, ...]], last: tuple[Taskq, ...] | None) -> 
     return tuple(TaskqSum(queue, *row) for queue, row in zip(last, rows, strict=True))
 
 
-def _since(value: Any, key: str) -> tuple[tuple[int, ...], ...]:
-    return tuple(number_rows(value, key, _PAIR, MAX_SINCE))
-
-
-_AGE_FIELDS = tuple(one.name for one in dataclasses.fields(MinuteAges))
 _SUMS = RecordCodec(
     lambda **values: values,
     RecordField("windows", within(1), required=True, always=True),
@@ -387,10 +287,7 @@ _SUMS = RecordCodec(
         write=by_name(lambda one: _numbers(dataclasses.astuple(one))),
         default=NOTHING,
     ),
-    RecordField("since", mapped(_since), "waiting.since", by_name(flat), default=NOTHING),
-    RecordField("held", mapped(_CARRIED_OVER.read), "waiting.carried", by_name(_encode_carried_over), default=NOTHING),
-    RecordField("waited", _longest, "waiting.longest", by_name(_encode_seen), default=NOTHING),
-    RecordField("fewest", mapped(count), "waiting.fewest", dict, default=NOTHING),
+    RecordField("waited", _longest, "longest", by_name(_encode_seen), default=NOTHING),
     RecordField(
         "taskqs",
         listed(_row(lambda *cells: cells, *TaskqSum._fields[1:], unknown="time_us")),
@@ -401,7 +298,6 @@ _SUMS = RecordCodec(
     _weighted("cpu", "cpu"),
     _weighted("probe_cpu", "probe_cpu"),
     _weighted("probe_ns", "probe_ns"),
-    RecordField("probed", optional(count), "waiting.probed_since", default=None),
 )
 
 

@@ -1,13 +1,11 @@
 """Rotation: a new part every day or at its share of --max-size; the oldest parts are removed.
 
 Each part is a whole recording, and no frame is lost or doubled between two. Only parts of this capture are unlinked.
-A part stays open until then, because another file may get its name and, once it is gone, even its inode number.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import secrets
 from collections import deque
@@ -30,8 +28,6 @@ MIN_SIZE = 2 * MIN_SHARE
 """One part that is whole, and the one that is written."""
 _RETRY_US = 60_000_000
 _NAMES_TRIED = 1_000
-MAX_OPEN = 64
-"""Parts that stay open; --max-size has an eighth of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +51,23 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Finished:
-    """Closed part. Beyond MAX_OPEN `descriptor` is below 0 and the part is known by its state when it was closed."""
+    """Closed part. Another file may have its name by now, and even its inode number, but hardly its size, too."""
 
     path: Path
-    descriptor: int
-    closed: tuple[int, ...]
+    inode: tuple[int, int]
     size: int
     ended_us: int
 
     @property
-    def is_gone(self) -> bool:
-        """Return whether another program unlinked it, so that closing it frees its bytes."""
+    def is_there(self) -> bool:
+        """Return whether its name is still its own; True for a file server that doesn't answer."""
         try:
-            return self.descriptor >= 0 and not os.fstat(self.descriptor).st_nlink
-        except OSError:  # a file server without the file
+            status = self.path.lstat()
+        except FileNotFoundError:
             return False
-
-    def release(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-
-    def unlink(self) -> None:
-        """Unlink this file and no other that has its name by now. OSError when it can't be."""
-        if self.descriptor >= 0:
-            streams.unlink(self.path, self.descriptor)
-        elif self.closed and _lasting(self.path.lstat()) == self.closed:
-            self.path.unlink()
+        except OSError:
+            return True
+        return (status.st_dev, status.st_ino, status.st_size) == (*self.inode, self.size)
 
 
 class Rotation:
@@ -143,8 +130,7 @@ class Rotation:
             self._writer.close(reason)
         finally:
             self._size = self._bytes()
-            while self._finished:
-                self._finished.popleft().release()
+            self._finished.clear()
 
     def _bytes(self) -> int:
         return self._writer.size + sum(one.size for one in self._finished)
@@ -178,25 +164,13 @@ class Rotation:
         self._began_us = None
 
     def _finish(self, old: Writer, path: Path, reason: str) -> None:
-        """Close a part whose windows are written; keep it open where it may be unlinked later."""
-        kept, size = -1, old.size
-        closed: tuple[int, ...] = ()
-        with contextlib.suppress(OSError):  # its windows are there; one without a descriptor stays
-            kept = old.hold()
-        with contextlib.suppress(OSError):
+        """Close a part whose windows are written."""
+        inode = (0, 0)
+        with contextlib.suppress(OSError):  # a file server without the file
+            inode = old.inode
+        with contextlib.suppress(OSError):  # its windows are there
             old.close(reason)
-            size = old.size
-        ended_us = self._last.mono_us if self._last is not None else 0
-        if kept >= 0:
-            with contextlib.suppress(OSError):
-                closed = _lasting(os.fstat(kept))
-                fcntl.flock(kept, fcntl.LOCK_UN)
-        may_go = self._limits.max_size is not None or self._limits.keep_us is not None
-        part = _Finished(path, kept, closed, size, ended_us)
-        if not may_go or sum(one.descriptor >= 0 for one in self._finished) >= MAX_OPEN:
-            part.release()
-            part = replace(part, descriptor=-1)
-        self._finished.append(part)
+        self._finished.append(_Finished(path, inode, old.size, self._last.mono_us if self._last is not None else 0))
 
     def _free_name(self) -> Path:
         """Return the next free name: parts of an earlier capture may be beside an unlinked first file."""
@@ -216,8 +190,7 @@ class Rotation:
 
     def _retire(self, now_us: int) -> None:
         """Unlink parts that are too old, and the oldest part while the next member might not fit."""
-        for one in [one for one in self._finished if one.is_gone]:
-            one.release()
+        for one in [one for one in self._finished if not one.is_there]:
             self._finished.remove(one)
         keep_us, most = self._limits.keep_us, self._limits.max_size
         while self._finished and keep_us is not None and now_us - self._finished[0].ended_us > keep_us:
@@ -227,18 +200,9 @@ class Rotation:
 
     def _unlink(self, part: _Finished) -> None:
         try:
-            part.unlink()
-        except FileNotFoundError:
-            pass
+            part.path.unlink()
         except OSError as error:
             self.refusal = f"{part.path.name} can't be unlinked: {error.strerror or error}"
-        finally:
-            part.release()
-
-
-def _lasting(status: os.stat_result) -> tuple[int, ...]:
-    """Return the state of a file that stays while it isn't written; its change time can't be forged."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns
 
 
 def beginning_after(last: Frame, origin: Origin) -> Origin:

@@ -1,13 +1,8 @@
 """Scan of a recording from begin to end: every line with its place, every damage, roll-ups against their windows.
 
 It follows the reader step by step, so that a file without damage here is read whole there. A damage is yielded right
-before the next window, when it is known how much time is missing. One member at a time is in memory.
-
-A roll-up whose minute is damaged is no damage of its own: readers notice that it doesn't fit and read the windows.
-
-A repair writes the same lines, byte for byte, in whole members with right stamps. Lost windows become a gap line, and a
-closing line counts the copy's own windows. A repacked file is read line by line with the same checks, so that places in
-it are line numbers.
+before the next window, when it is known how much time is missing. A roll-up whose minute is damaged is no damage of its
+own: readers notice that it doesn't fit. `CleanCopy` is the repair.
 """
 
 from __future__ import annotations
@@ -15,18 +10,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import BinaryIO
 
 from latmon.model.frame import Frame, Origin
 from latmon.model.histogram import Histogram
 from latmon.recording import codec, members, validate
 from latmon.recording.codec import End, Gap
-from latmon.recording.members import GIVEN_UP, MemberPart, Members, head_of, is_repacked, lines, unpack
-from latmon.recording.reader import MAX_LINES, UNCLOSED, Item, Recording, item_behind, lines_of, open_recording, opened
-from latmon.recording.rollup import KIND, decode_minute
+from latmon.recording.members import GIVEN_UP, MemberPart, Members, head_of, unpack
+from latmon.recording.reader import MAX_LINES, UNCLOSED, Item, item_behind, lines_of
+from latmon.recording.rollup import KIND, decode_minute, is_outdated
 from latmon.recording.validate import ReadPosition, admit
-from latmon.recording.writer import FLUSH_US, Rolling
+from latmon.recording.writer import Rolling
 from latmon.support.errors import RecordingError, TooManyError
 from latmon.support.text import clean
 
@@ -59,7 +53,10 @@ class RollUpCheck:
 
 def _same(written: MemberPart, made: bytes) -> bool:
     try:
-        reported = decode_minute(validate.parse(written.text))
+        line = validate.parse(written.text)
+        if is_outdated(line):
+            return True
+        reported = decode_minute(line)
     except RecordingError:
         return False
     return head_of(made[:64]) == _with_length(written, len(made)) and reported == decode_minute(
@@ -333,7 +330,7 @@ class CleanCopy:
                 self.gaps += 1
                 gap = Gap(DAMAGED, passage.lost_us / 1e6, passage.mono_us, passage.wall)
                 self._keep_closing()
-                self._put(codec.to_bytes(codec.encode_gap(gap)), None)
+                self._put(codec.to_bytes(codec.encode_note(gap)), None)
             return
         self._keep_closing()
         if passage.kind == KIND:
@@ -353,7 +350,7 @@ class CleanCopy:
             self._keep_closing()
         else:
             self._flush()
-            self._put(codec.to_bytes(codec.encode_end(End(REPAIRED, self._since_end))), None)
+            self._put(codec.to_bytes(codec.encode_note(End(REPAIRED, self._since_end))), None)
         self._flush()
 
     def _keep_closing(self) -> None:
@@ -384,72 +381,3 @@ class CleanCopy:
         self._rolling.took(self._frames, self._end + len(roll_up), alone=len(self._frames) == len(self._pending))
         self._end += len(roll_up) + len(member)
         self._pending, self._bytes, self._frames = [], 0, []
-
-
-REPACKED = "it was unpacked, or packed again by another program: only --repair reads it"
-
-
-class RepackedRecording(Recording):
-    """Recording with an origin and lines, but no items for a reader."""
-
-
-def open_damaged(path: Path) -> Recording:
-    """Open a recording or a repacked one; RecordingError if even a repair could read nothing."""
-    try:
-        return open_recording(path)
-    except RecordingError as refusal:
-        with opened(path) as file:
-            if not is_repacked(file):
-                raise
-            header = validate.parse(next(lines(file)))
-        try:
-            return RepackedRecording(path, codec.decode_origin(header), codec.decode_devices(header), "")
-        except RecordingError as newer:
-            raise RecordingError(f"{path} can't be read: {newer}") from refusal
-
-
-class Repacked:
-    """Passages of a repacked file, iterated once like Passages."""
-
-    live = False
-
-    def __init__(self, file: BinaryIO, origin: Origin) -> None:
-        self.size = os.fstat(file.fileno()).st_size
-        self.members = 1
-        self.ended: End | None = None
-        self._file = file
-        self._imported = is_imported(origin)
-        self._position = ReadPosition()
-
-    @property
-    def place(self) -> int:
-        """Return the position in the file."""
-        return self._file.tell()
-
-    def __iter__(self) -> Iterator[ScannedLine | Damage]:
-        yield Damage(0, REPACKED, mild=True)
-        wall, covered_us, number, member = 0.0, 0, 0, 0
-        found = lines(self._file)
-        while True:
-            number += 1
-            try:
-                if (raw := next(found, None)) is None:
-                    break
-                item, kind = line_of(raw, self._position, imported=self._imported)
-            except TooManyError as refusal:
-                yield Damage(0, f"{refusal}: nothing after it is read", None, line=number)
-                break
-            except RecordingError as refusal:
-                yield Damage(0, str(refusal), None, max(0, self._position.mono_us), wall, line=number)
-                continue
-            if self._position.is_foreign:
-                continue
-            if item is not None or kind == "header":
-                self.ended = item if isinstance(item, End) else None
-            yield ScannedLine(MemberPart(member, 0, None), raw, item, kind)
-            if isinstance(item, Frame):
-                wall, covered_us = item.wall, covered_us + item.dt_us
-            if covered_us + (item.dt_us // 2 if isinstance(item, Frame) else 0) >= FLUSH_US:
-                member, covered_us = member + 1, 0
-        if self.ended is None:
-            yield Damage(self.size, UNCLOSED, 0, max(0, self._position.mono_us), wall, mild=True)

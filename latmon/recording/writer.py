@@ -1,12 +1,8 @@
-"""The writer of a recording: one gzip member per second, one roll-up per minute, nothing half-written.
+"""The writer of a recording: one gzip member per second, one roll-up per minute, nothing half-written; redaction.
 
 A write that fails (full disk, quota) is cut off at the last good end. Its windows are lost, and the next write that
-succeeds has a `gap` line for them. The writer owns the file and its lock.
-
-`Rolling` follows members as they are written, by a Writer or by a repair. The first minute gets no roll-up, because a
+succeeds has a `gap` line for them. The writer owns the file and its lock. The first minute gets no roll-up, because a
 sum begins with a window; nor does the last one, because no other minute follows it.
-
-`private_frame` removes names of owner, volumes and programs for `--redact`; kernel threads and handlers stay.
 """
 
 from __future__ import annotations
@@ -18,15 +14,29 @@ import os
 import re
 import select
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
 from latmon.aggregate.request_age import Waiting
 from latmon.model.devices import carry
-from latmon.model.frame import Device, Frame, Mark, Origin, Outlier, Thread, Wait, Wakeups
+from latmon.model.frame import (
+    IDLE,
+    NOT_KNOWN,
+    CgroupLimit,
+    Device,
+    Frame,
+    Mark,
+    Origin,
+    Outlier,
+    Thread,
+    Wait,
+    Wakeups,
+)
 from latmon.model.histogram import merge
 from latmon.model.inflight import InFlightList
 from latmon.recording import codec, members
@@ -121,6 +131,12 @@ class Writer:
         """Return the bytes of the file that can be read back."""
         return self._end
 
+    @property
+    def inode(self) -> tuple[int, int]:
+        """Return the numbers of its device and inode, before it is closed."""
+        status = os.fstat(self._descriptor)
+        return status.st_dev, status.st_ino
+
     def hold(self) -> int:
         """Return a descriptor of the file that keeps its lock after the writer is closed; the caller closes it."""
         return os.dup(self._descriptor)
@@ -144,11 +160,11 @@ class Writer:
 
     def gap(self, reason: str, seconds: float) -> None:
         """Note time without a frame between the last one and the next one."""
-        self._line(codec.to_bytes(codec.encode_gap(Gap(reason, seconds, self._mono_us, self._wall))))
+        self._line(codec.to_bytes(codec.encode_note(Gap(reason, seconds, self._mono_us, self._wall))))
 
     def mark(self, mark: Mark) -> None:
         """Write a mark, before the frame in whose interval it was set."""
-        self._line(codec.to_bytes(codec.encode_mark(mark)))
+        self._line(codec.to_bytes(codec.encode_note(mark)))
 
     def flush(self) -> None:
         """Write what is pending as one member, or count it as missed."""
@@ -208,13 +224,13 @@ class Writer:
 
     def _stop(self, reason: str) -> None:
         """Write the closing line after the gap lines that are pending, and nothing more."""
-        closing = codec.to_bytes(codec.encode_end(End(reason, self._windows)))
+        closing = codec.to_bytes(codec.encode_note(End(reason, self._windows)))
         self._write(self._packed([*self._pending, (closing, None)]))
         self._pending, self._stopped = [], True
 
     def _packed(self, pending: list[tuple[bytes, Frame | None]]) -> bytes:
         gap = Gap(self._missed_why, self._missed_us / 1e6, *self._written)
-        before = [codec.to_bytes(codec.encode_gap(gap))] if self._missed_us else []
+        before = [codec.to_bytes(codec.encode_note(gap))] if self._missed_us else []
         return members.pack(b"".join((*before, *(line for line, _ in pending))), *self._span())
 
     def _span(self) -> tuple[int, int]:
@@ -277,6 +293,7 @@ def _create(path: Path) -> int:
 
 
 REDACTED = "redacted"
+_KEY = os.urandom(16)
 _ADDRESS = re.compile(r"\b(\w*addr)=[^,\s]+")
 _PROGRAMS = Thread(0, REDACTED, "", 120, kernel=False)
 """Replacement of all threads of programs: pids are private, too, so they are one."""
@@ -302,7 +319,18 @@ def private_frame(frame: Frame) -> Frame:
         outliers=tuple(_outlier(one, kernel) for one in frame.outliers),
         wakeups=_wakeups(frame.wakeups, kernel),
         in_flight=_in_flight(frame.in_flight),
+        cgroup_limits=_cgroup_limits(frame.cgroup_limits),
     )
+
+
+def _cgroup_limits(limits: tuple[CgroupLimit, ...] | None) -> tuple[CgroupLimit, ...] | None:
+    return None if limits is None else tuple(_cgroup_limit(one) for one in limits)
+
+
+def _cgroup_limit(one: CgroupLimit) -> CgroupLimit:
+    # distinct, so that two cgroups stay two; with a secret key, because names of services can be guessed
+    name = blake2b(f"{one.root}{one.cgroup}".encode(), digest_size=4, key=_KEY).hexdigest()
+    return replace(one, cgroup=f"/{REDACTED}-{name}", root="", names=())
 
 
 def _in_flight(in_flight: InFlightList | None) -> InFlightList | None:
@@ -324,13 +352,20 @@ def _wait(one: Wait, kernel: frozenset[str]) -> Wait:
 
 
 def _wakeups(wakeups: tuple[Wakeups, ...], kernel: frozenset[str]) -> tuple[Wakeups, ...]:
-    reported = [replace(one, instead=_named(one.instead, kernel)) for one in wakeups]
+    reported = [replace(one, instead=_named(one.instead, kernel), ran_us=_named(one.ran_us, kernel)) for one in wakeups]
     programs = [one for one in reported if not one.thread.kernel]
     kept = tuple(one for one in reported if one.thread.kernel)
     if not programs:
         return kept
-    instead = {name: sum(one.instead.get(name, 0) for one in programs) for one in programs for name in one.instead}
-    return (*kept, Wakeups(_PROGRAMS, merge(one.delay for one in programs), instead))
+    instead, ran_us = (_added(each) for each in zip(*((one.instead, one.ran_us) for one in programs), strict=True))
+    return (*kept, Wakeups(_PROGRAMS, merge(one.delay for one in programs), instead, ran_us))
+
+
+def _added(each: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    found = Counter[str]()
+    for one in each:
+        found.update(one)
+    return dict(found)
 
 
 def _named(instead: Mapping[str, int], kernel: frozenset[str]) -> Mapping[str, int]:
@@ -345,5 +380,5 @@ def _instead(name: str, kernel: frozenset[str]) -> str:
     """Return `comm (prio N)` with its priority, which distinguishes real-time threads from others."""
     comm, bracket, priority = name.rpartition(" (prio ")
     if not bracket:
-        return name if name in kernel or not name else REDACTED
+        return name if name in kernel or name in ("", IDLE, NOT_KNOWN) else REDACTED
     return name if comm in kernel else f"{REDACTED}{bracket}{priority}"

@@ -25,6 +25,7 @@ from latmon.report.summary import Evaluated, added_up, summarise, summary_of
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, RecordingError
 from latmon.support.streams import named
+from latmon.support.text import encodable
 from latmon.support.units import UNKNOWN
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def report_command(
         summary = summarise(recording, settings)
     _need_windows(recording, summary["intervals"])
     text = json.dumps(summary, indent=1, allow_nan=False) + "\n" if as_json else render_text(summary)
-    sys.stdout.write(text if as_json else plain(text, sys.stdout.encoding or "utf-8"))
+    sys.stdout.write(text if as_json else encodable(text, sys.stdout.encoding or "utf-8"))
     return EXIT_DONE
 
 
@@ -184,7 +185,7 @@ def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[s
         yield from wrapped(f"not timed here: {sections.why_untimed(device)}", "  ")
     if not device["ops"]:
         yield "  no I/O completed"
-    else:
+    elif any("latency_us" in one or one["stages"] for one in device["ops"].values()):  # else no row has a number
         shown = LATENCY if any(one["stages"] for one in device["ops"].values()) else LATENCY[:-1]
         yield f"{'':<15}{heads(shown)}"
     for op, one in device["ops"].items():
@@ -203,18 +204,6 @@ def _listed(lines: list[str]) -> list[str]:
     return [part for line in (*lines[:MAX_LISTED], *more) for part in wrapped(line, "  ")]
 
 
-_PLAIN = str.maketrans({"≤": "<", "≥": ">", "…": "~", "·": "."})
-
-
-def plain(text: str, encoding: str) -> str:
-    """Return the text with characters that `encoding` has; the length of lines stays."""
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
-    return text
-
-
 def findings(summary: _Json) -> list[str]:
     """Return the findings, the most urgent first; `findings: none` with the rules; empty if none was evaluated."""
     if "findings" not in summary:
@@ -229,8 +218,7 @@ def findings(summary: _Json) -> list[str]:
 
 
 def _finding(one: _Json) -> Iterator[str]:
-    device = f"  {one['device']}" if one["device"] else ""
-    yield from wrapped(f"{one['severity'].upper()}  {one['id']}{device}  {sections.when(one)}", "  ")
+    yield from wrapped(f"{one['severity'].upper()}  {sections.named(one)} ({one['id']})  {sections.when(one)}", "  ")
     yield from wrapped(f"{one['summary']}.", "    ")
     for fact in one["evidence"].values():
         yield from wrapped(f"- {sections.fact_text(fact)}", "    ")

@@ -26,7 +26,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths
-from latmon.model.stages import FACTS_OF, called, why_unmeasured
+from latmon.model.stages import ADMISSION, FACTS_OF, WHOLE, called, why_unmeasured
 from latmon.report.formatting import QUANTILES, Column, key, order, quantiles, shares, summed
 from latmon.report.outstanding import counts, depths, gauge, in_flight, issue_order, limits, littles_law, overtaken_us
 from latmon.report.totals import Totals
@@ -35,6 +35,8 @@ from latmon.views.anatomy import NO_WAITER
 
 NOT_PASSED = "n/a: "
 """Prefix of the reason for a stage that is measured but that no request passed."""
+NOT_MEASURED = "not measured: "
+"""Prefix of the reason for a stage that is not measured where others of the same requests are."""
 
 
 def stages(flow: Flow, always: Mapping[str, Histogram], origin: Origin, traced: Traced) -> dict[str, Any]:
@@ -50,7 +52,17 @@ def stages(flow: Flow, always: Mapping[str, Histogram], origin: Origin, traced: 
         "stages_absent": _absent(flow.device, passed, traced),
         "of": {**sampling(traced), "latency_us": summed(total)},
         **({"unaccounted": summed(found[UNACCOUNTED])} if UNACCOUNTED in found else {}),
+        **_submitted(flow, traced),
     }
+
+
+def _submitted(flow: Flow, traced: Traced) -> dict[str, Any]:
+    """Return the keys of latencies that begin at submission; nothing where they aren't traced."""
+    found = attribution.submission_of(traced, flow.device, (flow.op,))
+    if not found.whole:
+        return {}
+    includes = list(traced.includes_of(flow.device).get(ADMISSION, ()))
+    return {"latency_whole_us": summed(found.whole), "admission_us": summed(found.admission) | {"includes": includes}}
 
 
 def sampling(traced: Traced) -> dict[str, int]:
@@ -109,7 +121,7 @@ def _absent(device: str, passed: Mapping[str, Histogram], traced: Traced) -> dic
     found = {}
     for name in (one for one in STAGES if one != _TOTAL and one not in passed):
         if why := why_unmeasured(name, passed, reasons, traced.includes_of(device)):
-            found[name] = why if name in reasons else f"not measured: {why}"
+            found[name] = why if name in reasons else f"{NOT_MEASURED}{why}"
         else:
             found[name] = NOT_PASSED + (FACTS_OF[name].not_passed or _completes(device, traced))
     return found
@@ -288,7 +300,7 @@ _Row = Mapping[str, Any]
 
 
 def latency_rows(op: _Row, begins: str) -> Iterator[_Row]:
-    """Yield the op's total, its total of traced I/Os if it differs, and its stages.
+    """Yield what begins at submission, the op's total, its total of traced I/Os if it differs, and its stages.
 
     A row is a Q with `name` and `share`, the stage's part of the summed time, 0..1; "" where it is unknown. A traced
     total includes the queue, so it is longer than a latency that `begins` at the issue, even of as many I/Os.
@@ -296,6 +308,9 @@ def latency_rows(op: _Row, begins: str) -> Iterator[_Row]:
     latency, traced = op.get("latency_us"), op.get("of", {}).get("latency_us")
     base = traced or latency
     whole = (base["mean"] or 0) * base["count"] if base else 0
+    for name, submitted in ((WHOLE, "latency_whole_us"), (ADMISSION, "admission_us")):
+        if submitted in op:
+            yield {"name": name, **op[submitted], "share": ""}
     if latency:
         yield {"name": "total", **latency, "share": ""}
     longer = begins == "issue" and "queue" in op["stages"]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 from latmon.model.frame import Missing
 from latmon.model.histogram import BITS, MAX_US, Histogram
 from latmon.support.units import UNKNOWN, bound, duration, part, spelled, whole
-from latmon.views.units import count, mean
+from latmon.views.units import count
 
 _ROUGH = 2
 """Buckets per octave up to which a value has only one digit."""
@@ -228,7 +228,6 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
     "whole": whole,
     "number": str,
     "time": duration,
-    "mean": mean,
     "share": part,
     "quantile": _quantile,
     "name": str,

@@ -7,7 +7,7 @@ or too many buckets in them, so no count is dropped.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import Frame
@@ -36,7 +36,6 @@ class HeatmapColumn:
     """Most I/Os in the driver; of a device that is `gauged`, in flight at a window's end."""
 
     def take(self, other: HeatmapColumn) -> None:
-        """Add a later column."""
         self.wide = max(self.wide, other.wide)
         for device, counts in other.counts.items():
             mine = self.counts.setdefault(device, {})
@@ -80,9 +79,11 @@ class MapColumns:
             number //= factor
         column = self.columns.setdefault(number, HeatmapColumn())
         column.wide = max(column.wide, min(round(item.dt_us / self.width_us), MAX_COLUMNS - number))
-        self._fill(column, item.frame if isinstance(item, Minute) else item)
         if isinstance(item, Minute):
+            self._fill(column, replace(item.frame, outstanding={}))
             self._fill_depths(column, item)
+        else:
+            self._fill(column, item)
         if self._cells > MAX_CELLS and self.count > LEAST_COLUMNS:
             self.widen(2)
 
@@ -126,7 +127,7 @@ class MapColumns:
             if any(depths.in_driver.values()):
                 self._deepest(column, name, depths.highest)
         for name, now in frame.outstanding.items():
-            if name not in frame.depths and (now.in_driver, now.queued) != (None, None):
+            if name not in frame.depths and now.is_known:
                 self._gauge(column, name, now.known)
 
     def _gauge(self, column: HeatmapColumn, name: str, depth: int) -> None:

@@ -17,7 +17,7 @@ from latmon.model.inflight import MEANS, PROBE, SYSFS
 from latmon.model.stages import COLUMNS, by_column
 from latmon.report import outliers as outlier_words
 from latmon.report import outstanding, sections
-from latmon.report.devices import LATENCY, NOT_PASSED, includes_of, latency_rows, stages_without, volume
+from latmon.report.devices import LATENCY, NOT_MEASURED, NOT_PASSED, includes_of, latency_rows, stages_without, volume
 from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html_charts import (
     MapFrame,
@@ -49,7 +49,7 @@ from latmon.report.html_elements import (
     time_of,
 )
 from latmon.report.interrupts import host_tables
-from latmon.report.sections import changes, evaluated, fact_text, shown_on, when
+from latmon.report.sections import changes, evaluated, fact_text, named, shown_on, when
 from latmon.report.totals import Totals
 from latmon.support.units import UNKNOWN, rate, spelled
 from latmon.views.units import off_total, until
@@ -102,10 +102,11 @@ def _headline(found: list[_Json], by: str) -> str:
 
 
 def _finding(one: _Json) -> str:
-    about = " ".join(each for each in (one["severity"], one["id"], one["device"]) if each)
+    severity, about = text(one["severity"]), one["summary"].removeprefix(f"{one['device']}: ")
     return (
-        f'<article class="finding {text(one["severity"])}"><h3>{text(about)}</h3>\n'
-        f"<p><strong>{text(one['summary'])}.</strong></p>\n<p>{text(when(one))}</p>\n"
+        f'<article class="finding {severity}"><h3>{text(named(one))} <span class="small {severity}">{severity}</span> '
+        f'<span class="small">{text(one["id"])}, {text(when(one))}</span></h3>\n'
+        f"<p><strong>{text(about)}.</strong></p>\n"
         f"{listed(text(fact_text(fact)) for fact in one['evidence'].values())}"
         f"<p>Shown on: {text(shown_on(one))}</p>\n"
         f"<p>What to do next:</p>\n{listed(map(_step, one['next_steps']))}"
@@ -115,8 +116,9 @@ def _finding(one: _Json) -> str:
 
 def _step(step: _Json) -> str:
     """Return what to do, its risk, and each command on a line of its own, so that it can be pasted."""
+    not_run = f'<span class="risk">{NOT_RUN}</span>'
     commands = (
-        f'<br><code class="command">{text(one["line"])}</code>{"" if one["ran"] else NOT_RUN}'
+        f'<br><code class="command">{text(one["line"])}</code>{"" if one["ran"] else not_run}'
         for one in step.get("commands", ())
     )
     what = text(step.get("what", step["text"]))
@@ -155,15 +157,20 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
 
 
 def _verdict(summary: _Json) -> str:
-    lost = sections.verdict(summary)
+    lost, old = sections.verdict(summary), _in_flight_at_end(summary)
+    old = f'\n<p class="verdict lost">{text(old)}</p>' if old else ""
     if lost:
         why = f"; gaps: {sections.gaps(summary)}" if summary["gaps"] else ""
-        return f'<p class="verdict lost">{text(lost)}{text(why)}.</p>'
+        return f'<p class="verdict lost">{text(lost)}{text(why)}.</p>{old}'
     damage = " Some of the file could not be read." if "damage" in summary else ""
-    old = outstanding.older(summary)
-    old = f'\n<p class="verdict lost">{text(old)}</p>' if old.startswith("IN FLIGHT") else ""
     gap = f"there is no gap{sections.open_end(summary)}"
     return f'<p class="verdict">Complete: no event was lost, no map was full, {gap}.{damage}</p>{old}'
+
+
+def _in_flight_at_end(summary: _Json) -> str:
+    """Return the sentence on old I/Os in flight at the end; empty without any."""
+    old = outstanding.older(summary)
+    return old if old.startswith("IN FLIGHT") else ""
 
 
 def _facts(summary: _Json, parts: int) -> str:
@@ -228,7 +235,7 @@ def _line(device: str, one: _Json, seconds: float, shown: list[str]) -> tuple[st
 
 
 def _trust(summary: _Json) -> str:
-    markup = listed(text(each) for each in sections.trust(summary))
+    markup = listed(text(each) for each in sections.trust(summary) if each != _in_flight_at_end(summary))
     notices = [f"{text(one['time'] or UNKNOWN)} {text(one['text'])}" for one in summary.get("notices", [])]
     damage = [text(one) for one in summary.get("damage", [])]
     found = f"<h2>How far to trust it</h2>\n{markup}{_gap_table(summary)}"
@@ -254,7 +261,7 @@ def _map_text(frame: MapFrame) -> str:
     columns = frame.columns
     return (
         f"Latency of all I/Os over the whole capture, in columns of {columns.width_us / 1e6:g} s; all devices have "
-        "the same scales. Point at a cell for its time (UTC), latency and I/Os."
+        "the same axes, and colours of their own counts. Point at a cell for its time (UTC), latency and I/Os."
     )
 
 
@@ -335,7 +342,7 @@ def _identity(one: _Json) -> str:
         found += f"<p>Not timed by the always-on probe: {sections.why_untimed(one)}.</p>\n"
     if "threshold_us" in one:
         above = sum(one.get("above", {}).values())
-        found += f"<p>{number(above)} I/Os were above the threshold of {time_of(one['threshold_us'])}.</p>\n"
+        found += f"<p>{number(above)} I/Os were above the threshold of {spelled(one['threshold_us'])}.</p>\n"
     return found
 
 
@@ -351,29 +358,25 @@ def _reported(device: str, one: _Json) -> str:
 def _ops(one: _Json, seconds: float, begins: str) -> str:
     if not one["ops"]:
         return "<p>No I/O completed.</p>"
+    absent = listed((_absent(why, stages) for why, stages in stages_without(one["ops"]).items()), "small")
+    if not any("latency_us" in op or "of" in op or op["stages"] for op in one["ops"].values()):
+        volumes = (f"<b>{text(op)}</b> {text(volume(figures, seconds))}" for op, figures in one["ops"].items())
+        return listed(volumes) + absent
     rows = [row for op, figures in one["ops"].items() for row in _op(op, figures, seconds, begins)]
     caption = "Latency by operation and stage; each time to the microsecond, as in the JSON report"
-    absent = (_absent(why, stages) for why, stages in stages_without(one["ops"]).items())
-    return table(caption, ("", *(column.title for column in LATENCY)), rows) + listed(absent, "small")
+    return table(caption, ("", *(column.title for column in LATENCY)), rows) + absent
 
 
 def _op(op: str, one: _Json, seconds: float, begins: str) -> Iterator[tuple[str, ...]]:
-    """Yield a row of the op, then one for each of its stages."""
-    named = {"total": "", "of traced": " traced"}
-    head = f'<b>{text(op)}</b> <br><span class="small">{volume(one, seconds)}</span>'
-    if not any(name in one for name in ("latency_us", "of")):
-        yield (head, *[""] * len(LATENCY))
-        head = ""
+    """Yield a row that heads the op's, then its total and its stages."""
+    yield (f'<b>{text(op)}</b> <span class="small">{text(volume(one, seconds))}</span>',)
     for row in latency_rows(one, begins):
-        is_total = row["name"] in named
-        caption = (head or f"{text(op)}{named[row['name']]}") if is_total else f"&emsp;{text(row['name'])}"
-        yield (caption, *cells(LATENCY, row))
-        head = ""
+        yield (f"&emsp;{text(row['name'])}", *cells(LATENCY, row))
 
 
 def _absent(why: str, stages: list[str]) -> str:
     word = "n/a" if why.startswith(NOT_PASSED) else "not measured"
-    return f"{text(', '.join(stages))}: {word}: {text(why.removeprefix(NOT_PASSED))}"
+    return f"{text(', '.join(stages))} {word}: {text(why.removeprefix(NOT_PASSED).removeprefix(NOT_MEASURED))}"
 
 
 def _stages(device: str, one: _Json) -> str:
@@ -534,7 +537,6 @@ def _interrupts(summary: _Json) -> str:
 
 
 def _gap_table(summary: _Json) -> str:
-    """Return the table of gaps."""
     rows = [(text(one["start"] or UNKNOWN), f"{one['duration_s']:,} s", text(one["reason"])) for one in summary["gaps"]]
     caption = f"Gaps{_rest(len(rows))}"
     return table(caption, ("from", "for", "because"), rows[:MAX_ROWS], words=(0, 2)) if rows else ""

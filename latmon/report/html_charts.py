@@ -6,6 +6,7 @@ Each picture has a role and a label, and text or numbers besides its colours.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from latmon.report.formatting import QUANTILES, ordered
 from latmon.report.heatmap_columns import Counts, MapColumns
 from latmon.report.html_elements import LEVELS, number, share, text, time_of
 from latmon.support.units import spelled
-from latmon.views.scale import Extent, LatencyScale, begins, last_step, latency_scale, level, rows_of
+from latmon.views.scale import Extent, LatencyScale, begins, last_step, latency_scale, level, rows_of, tail_bucket
 
 WIDTH = 960
 LEFT, RIGHT = 58, 902
@@ -40,6 +41,8 @@ MAP_ROWS = 34
 MAX_CELLS = 22_000
 """Cells of all maps of a report, each with a title: about two megabytes."""
 _HALF = (1 << BITS) // 2
+_TAIL = "#d1242f"
+"""Colour above the last quantile, for viewers without style sheets."""
 _CHART_HIGH = 120
 _BAR = 18
 _NAMES = 150
@@ -64,7 +67,6 @@ class MapFrame:
 
     columns: MapColumns
     scale: LatencyScale
-    top: int
     colours: Sequence[str]
     """Colours of the levels, few to many I/Os."""
     marks: tuple[Note, ...] = ()
@@ -106,9 +108,9 @@ def threshold(frame: MapFrame, us: int | None, bottom: int) -> Iterator[str]:
     if us is None:
         return
     y = frame.y(us, bottom)
-    yield f'<path class="limit" stroke="#005faf" fill="none" d="M{LEFT} {y}H{RIGHT}"/>'
-    yield f'<text class="acc" x="{RIGHT + 4}" y="{y + 4}">{time_of(us).replace(".000", "")}</text>'
-    yield f'<text class="acc" x="{RIGHT + 4}" y="{y + 16}">threshold</text>'
+    yield f'<path class="limit" stroke="#116149" fill="none" d="M{LEFT} {y}H{RIGHT}"/>'
+    yield f'<text class="bound" x="{RIGHT + 4}" y="{y + 4}">{spelled(us)}</text>'
+    yield f'<text class="bound" x="{RIGHT + 4}" y="{y + 16}">threshold</text>'
 
 
 def time_axis(frame: MapFrame, top: int, bottom: int) -> Iterator[str]:
@@ -177,7 +179,7 @@ def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None, 
     width = round((RIGHT - LEFT) / frame.count, 5)
     yield f'<rect class="frame" fill="none" x="{LEFT}" y="{top}" width="{RIGHT - LEFT}" height="{STRIP}"/>'
     scaled = f"translate({LEFT} {top + STRIP}) scale({width} {-STRIP / high:.5f})"
-    yield f'<g class="bar" fill="#6a6e7a" transform="{scaled}">'
+    yield f'<g class="depth" fill="#6a6e7a" transform="{scaled}">'
     wide = {at: one.wide for at, one in frame.columns.columns.items()}
     path = "".join(f"M{at} 0v{depth}h{wide[at]}v-{depth}z" for at, depth in sorted(depths.items()) if depth)
     yield f'<path d="{path}"/></g>' if path else "</g>"
@@ -185,20 +187,50 @@ def strip(frame: MapFrame, depths: dict[int, int], top: int, limit: int | None, 
     yield f'<text class="dim" x="{LEFT - 5}" y="{top + STRIP - 2}" text-anchor="end">{what}</text>'
     if near is not None:
         y = round(top + STRIP * (1 - near / high), 1)
-        yield f'<path class="limit" stroke="#005faf" fill="none" d="M{LEFT} {y}H{RIGHT}"/>'
-        yield f'<text class="acc" x="{RIGHT + 4}" y="{y + 9}">limit {number(near)}</text>'
+        yield f'<path class="limit" stroke="#116149" fill="none" d="M{LEFT} {y}H{RIGHT}"/>'
+        yield f'<text class="bound" x="{RIGHT + 4}" y="{y + 9}">limit {number(near)}</text>'
 
 
-def legend(frame: MapFrame, y: int) -> Iterator[str]:
+class CellColours(NamedTuple):
+    """Colours of the cells of one device's map: steps of its counts, and one above a quantile, outside of the ramp.
+
+    The first steps are hardly brighter than the page, so that a single slow I/O must not depend on them.
+    """
+
+    top: int
+    """Count of the last step."""
+    tail_row: int
+    """First row that is above the quantile; the number of rows where none is."""
+    quantile: str
+    """`p99.9`, of fewer I/Os `p99`; empty where no cell is above it."""
+
+
+def cell_colours(found: Mapping[int, Counts], scale: LatencyScale) -> CellColours:
+    """Return the colours for a device's columns."""
+    whole = Histogram.of(sum(map(Counter, found.values()), Counter()))
+    first = tail_bucket(whole)
+    above = (row for row in range(scale.rows) if first is not None and scale.first(row) >= first)
+    tail_row = next(above, scale.rows)
+    reached = scale.row(whole.buckets[-1][0]) >= tail_row
+    name = "p99" if whole.quantile(0.999) is None else "p99.9"
+    most = max(max(rows_of(counts, scale)) for counts in found.values())
+    return CellColours(last_step(most), tail_row, name if reached else "")
+
+
+def legend(frame: MapFrame, colours: CellColours, y: int) -> Iterator[str]:
     """Yield the levels with the least count of each; a map with few I/Os doesn't use every level."""
     yield f'<text class="dim" x="{LEFT}" y="{y + 11}">I/Os in a cell:</text>'
     x = LEFT + 90
-    for step, least in begins(frame.top, LEVELS).items():
+    for step, least in begins(colours.top, LEVELS).items():
         colour = frame.colours[step - 1]
         label = f"{least:,}" + ("+" if step == LEVELS else "")
         yield f'<rect class="h{step}" fill="{colour}" x="{x}" y="{y + 2}" width="12" height="10"/>'
         yield f'<text x="{x + 16}" y="{y + 11}">{label}</text>'
         x += 30 + round(len(label) * _CHAR)
+    if colours.quantile:
+        yield f'<rect class="tail" fill="{_TAIL}" x="{x + 6}" y="{y + 2}" width="12" height="10"/>'
+        yield f'<text x="{x + 22}" y="{y + 11}">above {colours.quantile}</text>'
+        x += 30 + round(len(f"above {colours.quantile}") * _CHAR)
     yield f'<text class="dim" x="{x + 6}" y="{y + 11}">hatched: not measured</text>'
 
 
@@ -238,8 +270,7 @@ def map_frame(columns: MapColumns, colours: Sequence[str], marks: Sequence[Note]
     while _cells(columns, scale) > MAX_CELLS and columns.count > 1:
         columns.widen(2)
     scale = replace(scale, rows=scale.row(high) + 1)
-    full = (max(rows_of(counts, scale)) for column in columns.columns.values() for counts in column.counts.values())
-    return MapFrame(columns, scale, last_step(max(full, default=1)), colours, tuple(marks), tuple(gaps))
+    return MapFrame(columns, scale, colours, tuple(marks), tuple(gaps))
 
 
 def _cells(columns: MapColumns, scale: LatencyScale) -> int:
@@ -267,6 +298,7 @@ def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int 
     )
     left, right, rows = LEFT, RIGHT - LEFT, frame.row
     size = f'viewBox="0 0 {WIDTH} {legend_y + 20}" role="img" aria-label="{text(label)}"'
+    colours = cell_colours(found, frame.scale)
     cells = f"translate({left} {plot_y}) scale({round(right / frame.count, 5)} {rows})"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size}>',
@@ -275,20 +307,19 @@ def heat_map(device: str, frame: MapFrame, threshold_us: int | None, limit: int 
         *latency_axis(frame, plot_y, bottom),
         *gaps(frame, plot_y, bottom, key),
         f'<g class="cells" transform="{cells}">',
-        *_levels(found, frame),
+        *_levels(found, frame, colours),
         "</g>",
         *threshold(frame, threshold_us, bottom),
         *time_axis(frame, plot_y, bottom),
         *marks(frame, bottom),
         *(strip(frame, depths, bottom + 24, limit, what) if depths else ()),
-        *legend(frame, legend_y),
+        *legend(frame, colours, legend_y),
         "</svg>",
     ]
     return "\n".join(parts)
 
 
-def _levels(found: dict[int, Counts], frame: MapFrame) -> Iterator[str]:
-    """Yield the cells by level."""
+def _levels(found: dict[int, Counts], frame: MapFrame, colours: CellColours) -> Iterator[str]:
     scale = frame.scale
     drawn: dict[int, list[str]] = {}
     names = [f"{edge(scale, row)} to {edge(scale, row + 1)}" for row in range(scale.rows)]
@@ -302,9 +333,11 @@ def _levels(found: dict[int, Counts], frame: MapFrame) -> Iterator[str]:
         for row, n in rows.items():
             shape = f"M{at} {scale.rows - 1 - row}h{wide}v1h-{wide}z"
             cell = f'<path d="{shape}"><title>{at_clock} {names[row]}: {n:,}</title></path>'
-            drawn.setdefault(level(n, frame.top, LEVELS), []).append(cell)
+            step = LEVELS + 1 if row >= colours.tail_row else level(n, colours.top, LEVELS)
+            drawn.setdefault(step, []).append(cell)
     for step in sorted(drawn):
-        yield f'<g class="h{step}" fill="{frame.colours[step - 1]}">'
+        name, colour = ("tail", _TAIL) if step > LEVELS else (f"h{step}", frame.colours[step - 1])
+        yield f'<g class="{name}" fill="{colour}">'
         yield from drawn[step]
         yield "</g>"
 
@@ -419,7 +452,7 @@ def depth_bars(device: str, shares: Mapping[int, float], limit: int | None, what
     high = max(bars.values())
     parts = [_open(bottom + 20, f"{device}, {what}: share of time by number of I/Os, at most {number(most)}")]
     parts.append(f'<text x="{LEFT - 5}" y="{top + 9}" text-anchor="end">{share(high)}</text>')
-    parts.append('<g class="bar" fill="#6a6e7a">')
+    parts.append('<g class="depth" fill="#6a6e7a">')
     for at, part in sorted(bars.items()):
         height = max(80 * part / high, 1 if part else 0)
         depths = f"{at * step:,}" if step == 1 else f"{at * step:,} to {at * step + step - 1:,}"
@@ -438,7 +471,7 @@ def depth_bars(device: str, shares: Mapping[int, float], limit: int | None, what
         parts.append(f'<text class="dim" x="{RIGHT}" y="{top + 10}" text-anchor="end">{far}</text>')
     if near is not None:
         end = LEFT + (near / step + 0.93) * width
-        parts.append(f'<path class="limit" stroke="#005faf" fill="none" d="M{end:.1f} {top}V{bottom}"/>')
+        parts.append(f'<path class="limit" stroke="#116149" fill="none" d="M{end:.1f} {top}V{bottom}"/>')
         anchor, shift = ("end", -4) if end > RIGHT - 90 else ("start", 4)
         parts.append(
             f'<text class="lab" x="{end + shift:.1f}" y="{top + 10}" text-anchor="{anchor}">limit {number(near)}</text>'

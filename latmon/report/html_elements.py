@@ -61,8 +61,16 @@ def share(value: float | None) -> str:
 def table(
     caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, words: Iterable[int] = (0,), kind: str = ""
 ) -> str:
-    """Return a table of HTML cells whose first column heads the rows; `words`: columns without numbers."""
+    """Return a table of HTML cells whose first column heads the rows; `words`: columns without numbers.
+
+    A row of one cell heads the rows below it, over all columns.
+    """
     left = frozenset(words)
+
+    def tr(row: Sequence[str]) -> str:
+        if len(row) == 1 < len(heads):
+            return f'<tr><th scope="rowgroup" colspan="{len(heads)}">{row[0]}</th></tr>'
+        return f"<tr>{''.join(cell(at, one) for at, one in enumerate(row))}</tr>"
 
     def cell(at: int, inner: str) -> str:
         if not at:
@@ -73,7 +81,7 @@ def table(
         f'<th scope="col"{"" if at in left else " class=" + chr(34) + "n" + chr(34)}>{one}</th>'
         for at, one in enumerate(heads)
     )
-    body = "\n".join(f"<tr>{''.join(cell(at, one) for at, one in enumerate(row))}</tr>" for row in rows)
+    body = "\n".join(map(tr, rows))
     named = f' class="{kind}"' if kind else ""
     return (
         f'<div class="wide"><table{named}><caption>{caption}</caption>\n'
@@ -158,7 +166,6 @@ _FORMATS: Mapping[str, Callable[[Any], str]] = {
     "whole": number,
     "number": number,
     "time": time_of,
-    "mean": time_of,
     "share": share,
     "quantile": lambda value: maximum(value[0]) if value[1] == "max" else quantile(*value),
     "name": name,
@@ -235,7 +242,8 @@ caption{text-align:left;padding:.2rem 0}
 th,td{padding:.14rem .3rem;text-align:left;vertical-align:top;border-bottom:1px solid var(--band)}
 thead th{border-bottom:1px solid var(--rule);color:var(--dim);font-weight:600;vertical-align:bottom}
 tbody th{font-weight:400;white-space:nowrap}
-th .small{display:inline-block;font-size:.95em;max-width:15em;white-space:normal}
+th[colspan]{padding-top:.5rem}
+th .small{padding-left:.6em}
 .n{text-align:right;white-space:nowrap}
 .bad{color:var(--bad);font-weight:600}
 figure{margin:.8rem 0}
@@ -244,14 +252,16 @@ svg{display:block;width:100%;height:auto}
 svg text{font:11px system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Arial,sans-serif;fill:var(--text)}
 svg .dim{fill:var(--dim)}
 svg .lab{fill:var(--strong);stroke:var(--background);stroke-width:3px;paint-order:stroke;font-weight:600}
-svg .acc{fill:var(--accent)}
+svg .bound{fill:var(--limit)}
 svg .grid{stroke:var(--rule);stroke-width:1;opacity:.45;fill:none}
 svg .axis{stroke:var(--rule);fill:none}
 svg .frame{fill:var(--background);stroke:var(--rule)}
-svg .limit{stroke:var(--accent);stroke-width:1.5;stroke-dasharray:6 3;fill:none}
+svg .limit{stroke:var(--limit);stroke-width:1.5;stroke-dasharray:6 3;fill:none}
 svg .mark{stroke:var(--strong);stroke-width:1.2;stroke-dasharray:2 2;fill:none}
 svg .cells{shape-rendering:crispEdges}
-svg .bar{fill:var(--heat6)}
+svg .bar{fill:var(--area)}
+svg .depth{fill:var(--depth)}
+svg .tail{fill:var(--tail)}
 svg .part{stroke:var(--background);stroke-width:1}
 svg .left{fill:none;stroke:var(--dim);stroke-dasharray:2 2}
 svg .hatch{stroke:var(--bad);stroke-width:2}
@@ -260,7 +270,10 @@ ul.parts{list-style:none;padding:0;display:flex;flex-wrap:wrap;gap:.1rem 1rem;fo
 .outlier{margin:.7rem 0;padding-top:.4rem;border-top:1px solid var(--band)}
 .outlier p{margin:.1rem 0}
 .finding{margin:.8rem 0;padding-left:.7rem;border-left:3px solid var(--rule)}
-.finding.warning,.finding.critical{border-left-color:var(--bad)}
+.finding.warning{border-left-color:var(--accent)}
+.finding.critical{border-left-color:var(--bad)}
+.finding .critical{color:var(--bad)}
+h3 .small{font-weight:400}
 .finding p,.finding h3{margin:.15rem 0}
 .risk{color:var(--dim)}
 .command{white-space:pre-wrap}

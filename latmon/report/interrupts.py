@@ -52,6 +52,7 @@ def wakeups(found: tuple[Wakeups, ...], left_out: int = 0) -> dict[str, Any]:
             "count": one.delay.count,
             "delay_us": quantiles(one.delay),
             "instead": dict(one.instead),
+            **({"ran_us": dict(one.ran_us)} if one.ran_us else {}),
         }
         for one in worst[:MAX_THREADS]
     ]
@@ -112,7 +113,7 @@ def host_tables(summary: _Json) -> Iterator[ReportTable]:
         "Woken threads",
         WAKEUPS,
         summary.get("wakeups", []),
-        f"times: from woken to running; instead: what ran before it; prio: {scale}",
+        f"times: from woken to running; instead: what ran meanwhile; prio: {scale}",
         f"{left:,} wake-ups of other threads" if left else "",
     )
     left = summary.get("taskqs_left_out", 0)
@@ -170,9 +171,16 @@ def _thread(row: _Json) -> str:
     return f"{row['thread']}/{UNKNOWN if row['pid'] is None else row['pid']}"
 
 
+def _others(row: _Json) -> Mapping[str, int]:
+    """Return the other threads by their known times, else by their counts."""
+    weights: Mapping[str, int] = row.get("ran_us") or row["instead"]
+    return weights
+
+
 def _instead(row: _Json) -> str:
-    """Return the thread that ran most often, without its priority if both don't fit."""
-    name = max(row["instead"], key=row["instead"].__getitem__, default="")
+    """Return the thread that ran longest, else most often, without its priority if both don't fit."""
+    weights = _others(row)
+    name = max(weights, key=weights.__getitem__, default="")
     if len(name) > _ROOM:
         name = name.partition(" (prio ")[0]
     return name if len(name) <= _ROOM else name[: _ROOM - 1] + "…"
@@ -189,7 +197,7 @@ WAKEUPS = (
     quantile("delay_us", "p99.9", "p99.9"),
     quantile("delay_us", "max", "max", 7),
     Column("instead", "words", _instead, REST, None),
-    Column("ran instead", "shares", key("instead")),
+    Column("ran instead", "shares", _others),
 )
 
 
@@ -206,5 +214,5 @@ TASKQS = (
     Column("waiting", "count", lambda row: _LOOPS if row["permanent_loops"] else row["waiting_max"], 8),
     Column("most", "count", _queued("most"), 7),
     Column("executed", "count", _queued("executed"), 9),
-    Column("mean run", "mean", _queued("mean_run_us"), 9),
+    Column("mean run", "time", _queued("mean_run_us"), 9),
 )

@@ -94,6 +94,7 @@ def _wait(one: Wait) -> dict[str, Any]:
         "woken_mono_us": one.woken_us,
         "delay_us": one.delay_us,
         "instead": one.instead or None,
+        "ran_us": one.ran_us or None,
     }
 
 
@@ -139,7 +140,8 @@ def circumstances(one: _Json) -> list[str]:
 def waits(one: _Json) -> Iterator[str]:
     """Yield a sentence for each thread that the outlier waited for."""
     for wait in one["waits"]:
-        instead = f"; {wait['instead']} ran instead" if wait["instead"] else ""
+        span = f" for {exact(wait['ran_us'])}" if wait["ran_us"] else ""
+        instead = f"; {wait['instead']} ran instead{span}" if wait["instead"] else ""
         delay = exact(wait["delay_us"])
         yield f"{wait['stage']}: {wait['thread']} (prio {wait['priority']}) woken, ran {delay} later{instead}"
 

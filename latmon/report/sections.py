@@ -12,6 +12,7 @@ from typing import Any
 
 from latmon.findings.engine import evaluated_by
 from latmon.findings.rule import sized
+from latmon.findings.rules import title_of
 from latmon.model.histogram import BITS
 from latmon.model.stages import called, explained
 from latmon.recording.codec import LATE
@@ -27,7 +28,7 @@ _FROM = {
     "issue": "total: from the issue to the driver to the completion; the time in the scheduler's queue is not in it",
 }
 _HOW = (
-    "u, m, s: micro-, milliseconds, seconds. A quantile is the upper bound of a bucket {width}. "
+    "us, ms, s: micro-, milliseconds, seconds. A quantile is the upper bound of a bucket {width}. "
     "-: not measured, or too few I/Os (p99.9 needs 1,000). ≤: the exact maximum is not known."
 )
 _SHARE = "share: of the summed time of the I/Os whose stages were measured; resume follows the total and has no share"
@@ -35,6 +36,10 @@ _TRACED = (
     "total: all timed I/Os; of traced: I/Os whose stages were traced, to which the stages, their means and shares "
     "refer. Both end at the completion"
 )
+_WHOLE = (
+    "whole: traced I/Os from submission to completion; admission: its part before the request exists, which total lacks"
+)
+_LATER = "The wait for a cgroup's limit is before it, and not measured here"
 _MEAN = f"mean {UNKNOWN}: the sum of some window is unknown; quantiles include all windows"
 _BEGINS = "of traced: begins with the queue, if there is one; the total of all timed I/Os begins at the issue here"
 _CUT = "above: the bound of the first bucket at or above --threshold, or after the p99 without a threshold"
@@ -254,6 +259,8 @@ def _words(summary: _Json) -> Iterator[str]:
         yield _SHARE
     if traced:
         yield _TRACED
+    if submitted := [op for op in ops if "latency_whole_us" in op]:
+        yield _WHOLE if all(op["admission_us"]["includes"] for op in submitted) else f"{_WHOLE}. {_LATER}"
     if summary.get("latency_from") == "issue" and any("queue" in op["stages"] for op in traced):
         yield _BEGINS
     if any("tail" in device for device in summary["devices"].values()):
@@ -277,13 +284,18 @@ def changes(changed: Mapping[str, Mapping[str, str]] | None) -> list[str]:
 
 
 def evaluated(summary: _Json) -> str:
-    """Return how rules were evaluated: `11 rules, minute by minute`, and which of them lacked inputs."""
+    """Return how rules were evaluated: `12 rules, minute by minute`, and which of them lacked inputs."""
     by = summary["findings_by"]
     who, why = evaluated_by(by["rules"], by["not_judged"], by.get("failed", {}))
     how = "every 5 s over the last minute" if by["judged_by"] == "windows" else "minute by minute"
     off = f"off by the config: {', '.join(by['rules_off'])}" if "rules_off" in by else ""
     left = f"{counted(by['episodes_left_out'], 'episode')} left out" if "episodes_left_out" in by else ""
     return "; ".join(filter(None, (f"{who}, {how}", why, off, left)))
+
+
+def named(one: _Json) -> str:
+    """Return the device and the title of a finding: `sde starved I/O`."""
+    return f"{one['device']} {title_of(one['id'])}".strip()
 
 
 def when(one: _Json) -> str:

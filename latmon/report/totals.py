@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from latmon.aggregate.accumulator import Accumulator, Minute
-from latmon.aggregate.request_age import Waiting
+from latmon.aggregate.request_age import Waiting, note_longest
 from latmon.model.devices import NONE, Coverage, total
 from latmon.model.frame import Device, Frame, Mark, Outlier
 from latmon.model.inflight import AgedAt, Ages
@@ -37,21 +37,14 @@ class OutstandingSums:
 
     def take(self, minute: Minute) -> None:
         """Add the windows of a roll-up."""
-        self.probed = self.probed or minute.waiting.probed_since is not None
-        for seen in (*self._waiting.take(minute.waiting, minute.mono_us), *minute.waiting.longest.values()):
-            self._note(seen)
+        self.probed = self.probed or minute.frame.in_flight is not None
+        self._waiting.take(minute.frame, minute.gauges)
+        note_longest(self.longest, minute.longest.values(), MAX_DEVICES)
 
     def add(self, frame: Frame) -> None:
         self.probed = self.probed or frame.in_flight is not None
         self._waiting.add(frame)
-        for row in reversed(self._waiting.ages.oldest):
-            self._note(AgedAt(row, frame.wall, frame.mono_us))
-
-    def _note(self, seen: AgedAt) -> None:
-        had = self.longest.get(seen.row.device)
-        room = had is not None or len(self.longest) < MAX_DEVICES
-        if room and (had is None or seen.row.age_us >= had.row.age_us):
-            self.longest[seen.row.device] = seen
+        note_longest(self.longest, self._waiting.oldest_at(frame), MAX_DEVICES)
 
     @property
     def ages(self) -> Ages:

@@ -7,6 +7,7 @@ vanish while they are read: absence is no error. A user's file may be anything.
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import pwd
 import stat
@@ -85,6 +86,11 @@ def text(path: Path) -> str:
     return content(path).decode("ascii", "replace")
 
 
+def matching(directory: Path, pattern: str) -> list[Path]:
+    """Return the paths below `directory` that match. Path.glob raises where a directory vanishes meanwhile."""
+    return [directory / one for one in glob.glob(pattern, root_dir=directory)]  # noqa: PTH207
+
+
 def regular(path: Path, most: int) -> bytes:
     """Return the first `most` bytes of a regular file. OSError for anything else: a FIFO is not waited for."""
     _need_regular(path.stat())  # opening a device may already do something to it
@@ -92,7 +98,7 @@ def regular(path: Path, most: int) -> bytes:
     try:
         _need_regular(os.fstat(descriptor))  # it may have been replaced
         with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(most)
+            return file.read(most) or b""  # None where nothing can be read yet, such as /proc/kmsg
     finally:
         os.close(descriptor)
 

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from latmon.support import host
 from latmon.support.errors import UnavailableError
-from latmon.support.paths import content, text
+from latmon.support.paths import content, matching, text
 from latmon.support.units import show_duration
 
 _STARTTIME = 22 - 3
@@ -55,7 +55,8 @@ def descendants(pid: int, proc: Path = Path("/proc")) -> Iterator[int]:
     """
     todo = [pid]
     while todo:
-        children = [int(child) for one in proc.glob(f"{todo.pop()}/task/*/children") for child in text(one).split()]
+        files = matching(proc, f"{todo.pop()}/task/*/children")
+        children = [int(child) for one in files for child in text(one).split()]
         yield from children
         todo += children
 
@@ -127,7 +128,7 @@ class Family:
 
     def _comms(self, pid: int) -> Iterator[str]:
         """Yield the names of its threads, which may differ from the process's."""
-        return (name for one in self._proc.glob(f"{pid}/task/*/comm") if (name := text(one).rstrip("\n")))
+        return (name for one in matching(self._proc, f"{pid}/task/*/comm") if (name := text(one).rstrip("\n")))
 
 
 def _link(path: Path) -> str:

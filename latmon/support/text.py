@@ -27,6 +27,18 @@ def is_clean(text: str) -> bool:
     return text.isprintable()
 
 
+_ASCII = str.maketrans({"≤": "<", "≥": ">", "…": "~", "·": "."})
+
+
+def encodable(text: str, encoding: str) -> str:
+    """Return the text with characters that `encoding` has; the length of lines stays."""
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_ASCII).encode(encoding, "replace").decode(encoding)
+    return text
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return each row as a line, with columns two blanks apart; all rows have the same number of cells."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -256,10 +256,11 @@ def _found(name: str, dirs: Iterable[Path]) -> Path | None:
 def _files(directory: Path) -> Iterator[Path]:
     """Yield the files that may be themes; none of a directory that can't be read."""
     try:
-        found = [Path(one.path) for one in os.scandir(directory) if one.is_file()]
+        found = [Path(one.path) for one in os.scandir(directory)]
     except OSError:
         return
-    yield from (path for path in found if path.suffix == ".yaml" and _NAME.fullmatch(path.stem))
+    named = (path for path in found if path.suffix == ".yaml" and _NAME.fullmatch(path.stem))
+    yield from (path for path in named if os.path.isfile(path))  # noqa: PTH113  False, not ELOOP, for a link to itself
 
 
 Where = tuple[str | int, ...]

@@ -27,10 +27,13 @@ _HOURS_FROM_US = KILO * MINUTE_US - MINUTE_US // 2
 def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
     """Format microseconds in at most six cells: 85us, 1.24ms, 480ms, 1.24s, 72.0s, 2.1min, 12min, 17h.
 
-    `digits` are of values below two minutes; `up` rounds up, for upper bounds.
+    `digits` are of values below two minutes; a mean below 1 us has one decimal, at least <0.1us. `up` rounds up, for
+    upper bounds.
     """
     if us is None:
         return UNKNOWN
+    if 0 < us < 1:
+        return f"{us:.1f}us" if us >= 0.1 else "<0.1us"  # noqa: PLR2004  one decimal
     if us >= _MINUTES_FROM_US:
         unit, step = ("h", HOUR_US) if us >= _HOURS_FROM_US else ("min", MINUTE_US)
         tenths = 10 if us < _TENTHS_TO_US else 1

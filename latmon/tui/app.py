@@ -20,7 +20,7 @@ from rich.console import RenderableType
 from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.binding import BindingType
-from textual.events import Event, Key, MouseDown, MouseMove, MouseUp, Resize
+from textual.events import Event, Key, MouseDown, MouseMove, MouseUp, Paste, Resize
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -36,9 +36,16 @@ from latmon.tui import mouse
 from latmon.tui.canvas import HelpScreen, MainScreen, PaletteScreen
 from latmon.tui.commands import STEPS, next_commands
 from latmon.tui.keys import Action, Command, bindings, commands, foot, tour_keys, works
-from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt
-from latmon.tui.style import DEPTHS, face, textual_theme
-from latmon.tui.terminal import TerminalDriver, colour_depth, leaving, missing_glyphs
+from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt, one_line
+from latmon.tui.style import DEPTHS, face
+from latmon.tui.terminal import (
+    TerminalDriver,
+    colour_depth,
+    forget_size,
+    leaving,
+    missing_glyphs,
+    suspend,
+)
 from latmon.tui.time_travel import STAYING, TRAVEL, Comparing, Travel
 from latmon.tui.tour import Guide, Tour
 from latmon.views.context import ViewState, selected
@@ -292,7 +299,7 @@ def traced_devices(selection: Selection, shown: str = "") -> tuple[str, ...] | N
 
 _DEVICE_ROWS = ("move", "audit_row")
 """Actions of the arrows where rows are devices."""
-_ALWAYS = ("stop_now", "redraw")
+_ALWAYS = ("stop_now", "redraw", "suspend")
 """Actions that are allowed while a line is typed or a page is open."""
 _MESSAGE_S = 8.0
 _PAINTED_S = 0.03
@@ -326,6 +333,7 @@ class LatmonApp(App[int]):
         """`session`: the live capture, which takes the user's commands; for the others see `run`."""
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.console._color_system = DEPTHS[depth]  # noqa: SLF001  Rich's own choice knows fewer terminals
+        self.theme = "ansi-dark"  # of Textual, which reads all of its style sheets again for another one
         archive = Archive() if options.history_us is None else Archive(options.history_us)
         self.scene = Scene(options.selection, mode=options.mode, archive=archive, findings=options.findings)
         self._depth = depth
@@ -339,7 +347,7 @@ class LatmonApp(App[int]):
         """The progress of the scan that is shown."""
         self._source, self._preview, self._session = source, preview, session
         self._switches_stages = session is not None and options.mode != "DEMO"  # the demo measures nothing
-        self._main = MainScreen(self.scene, self._face, colourless=depth == "none")
+        self._main = MainScreen(self.scene, self._face)
         self._asked: Prompt | Choice | None = None
         self._pace = RepaintPace()
         mark = None if session is None else session.mark
@@ -361,6 +369,8 @@ class LatmonApp(App[int]):
         self._anchor: mouse.Pointed | None = None
         """The cell of the heat map where the mouse button went down; `_dragged`: the cell where it is."""
         self._dragged: mouse.Pointed | None = None
+        self._down_y: int | None = None
+        """The line where the mouse button went down."""
         self._garbage = GarbageCollection(self.set_timer, self.scene.release)
 
     def get_default_screen(self) -> Screen[None]:
@@ -506,8 +516,9 @@ class LatmonApp(App[int]):
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key):
             self._garbage.pressed()
-        elif isinstance(event, Resize):  # a terminal that had another size for a moment shows a part of its picture
-            self.action_redraw()
+        elif isinstance(event, Resize) and isinstance(self._driver, TerminalDriver):
+            # A terminal that had another size for a moment shows a part of its picture. Another size is laid out next.
+            self._driver.redraw(now=event.size == self.size)
         await super().on_event(event)
 
     def action_stop(self) -> None:
@@ -516,13 +527,17 @@ class LatmonApp(App[int]):
     def action_stop_now(self) -> None:
         self.exit(return_code=EXIT_DONE)
 
+    def action_suspend(self) -> None:
+        if not suspend():
+            self.show_message("no shell to go back to: latmon is the first program of this terminal")
+
     def action_help(self) -> None:
         context = self.scene.selection.context
-        self.push_screen(HelpScreen(context, self.scene.known, self._face, colourless=self._depth == "none"))
+        self.push_screen(HelpScreen(context, self.scene.known, self._face))
 
     def action_palette(self) -> None:
         some = commands(self.scene.selection.context, tuple(self._options.views), touring=self._guide.leads)
-        self.push_screen(PaletteScreen(some, self._run_command, self._face, colourless=self._depth == "none"))
+        self.push_screen(PaletteScreen(some, self._run_command, self._face))
 
     def action_view(self, name: str = "") -> None:
         """Show a saved view, by default the next one; what it doesn't set is as at the start."""
@@ -650,9 +665,6 @@ class LatmonApp(App[int]):
         self._theme_shown = theme
         self._face = face(theme, self._depth, missing_glyphs(os.environ))
         self.scene.ink = self._face.ink
-        below = textual_theme(theme, plain=self._face.plain)
-        self.register_theme(below)
-        self.theme = below.name
 
     def _begin_aside(self, call: Callable[[], str]) -> None:
         self.run_worker(self._beside(call), name="aside")
@@ -686,7 +698,14 @@ class LatmonApp(App[int]):
         if isinstance(self._asked, Choice):
             self._show_choice(self._asked.after(event.key))
             return
-        prompt = self._asked.after(event.key, event.character)
+        self._show_prompt(self._asked.after(event.key, event.character))
+
+    def on_paste(self, event: Paste) -> None:
+        """Add pasted text to the line that is typed; elsewhere it is no keys."""
+        if isinstance(self._asked, Prompt):
+            self._show_prompt(self._asked.after("", one_line(event.text)))
+
+    def _show_prompt(self, prompt: Prompt) -> None:
         self._asked = None if prompt.typed.done else prompt
         if prompt.purpose == FILTER:
             self._choose(replace(self.scene.selection, pattern=prompt.typed.text))
@@ -704,6 +723,7 @@ class LatmonApp(App[int]):
         self._garbage.pressed()
         if self._takes_mouse:
             there = mouse.place(self._main.lines, int(event.screen_x), int(event.screen_y))
+            self._down_y = there.y
             self._anchor = self._dragged = mouse.map_cell(there, self.scene.view)
 
     def on_mouse_move(self, event: MouseMove) -> None:
@@ -718,14 +738,15 @@ class LatmonApp(App[int]):
             self._choose(mouse.cursor_at(view, self._anchor.cell, cell.cell))
 
     async def on_mouse_up(self, event: MouseUp) -> None:
-        """End a region; a click without one does what is below it."""
+        """End a region; a click without one does what is below it, unless the button went down on another line."""
         self._garbage.pressed()
+        down_y, self._down_y = self._down_y, None
         anchor, dragged, self._anchor, self._dragged = self._anchor, self._dragged, None, None
         if not self._takes_mouse or (anchor is not None and dragged != anchor):
             return
         view = self.scene.view
         there = mouse.place(self._main.lines, int(event.screen_x), int(event.screen_y))
-        if there.y >= len(there.lines):
+        if there.y >= len(there.lines) or there.y != down_y:
             return
         if anchor is not None:
             self._guide.stay()
@@ -810,6 +831,7 @@ def run(
     `session`: the live capture or the demo that is the source; `preview`: a backend whose frames are shown until the
     source's first one; `tour`: shown from its first stop on.
     """
+    forget_size()
     depth = colour_depth(os.environ)
     app = LatmonApp(source, options, depth=depth, session=session, preview=preview, tour=tour)
     code = asyncio.run(_run(app, takes_mouse=options.takes_mouse))

@@ -6,14 +6,10 @@ Every text is asserted to be clean here; nothing parses markup.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache
 
 from rich.segment import Segment
-from rich.style import Style
 from textual.app import ComposeResult
-from textual.color import Color
-from textual.events import Key, MouseUp, Resize
-from textual.filter import LineFilter
+from textual.events import Key, MouseUp, Paste
 from textual.geometry import Region
 from textual.screen import ModalScreen, Screen
 from textual.strip import Strip
@@ -22,9 +18,9 @@ from textual.widget import Widget
 from latmon.model.frame import Origin
 from latmon.support.text import is_clean
 from latmon.tui.keys import Command, brief_keys, matching, sections
-from latmon.tui.prompt import InputLine
+from latmon.tui.prompt import InputLine, one_line
 from latmon.tui.style import Face
-from latmon.views.help import pages
+from latmon.views.help import brief_cells, pages
 from latmon.views.lines import BLANK, Line, Span, around, cell, fit, heading, highlighted, is_framed, panelled
 from latmon.views.screen import Scene, screen_lines
 
@@ -38,27 +34,22 @@ _KEYS = 11
 """Cells of the keys in the palette."""
 
 
-class Colourless(LineFilter):
-    """A filter that removes every colour code for NO_COLOR; Textual's own filters leave grey or 39;49."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002  the interface
-        return [Segment(text, _bare(style) if style else None, control) for text, style, control in segments]
-
-
 class Canvas(Widget):
     """A widget that shows lines."""
 
     DEFAULT_CSS = "Canvas { width: 1fr; height: 1fr; }"
     ALLOW_SELECT = False
 
-    def __init__(self, face: Face, *, id: str | None = None, colourless: bool = False) -> None:  # noqa: A002  Textual's name
-        super().__init__(id=id)
-        self._face = face
+    def __init__(self, face: Face, draw: Callable[[], None] = lambda: None) -> None:
+        """`draw` is called to show the lines of another size."""
+        super().__init__()
+        self._face, self._draw = face, draw
         self._lines: list[Line] = []
         self._fitted: list[Line] = []
         self._width = 0
         """The lines as they are shown, and their width."""
-        self._colourless = colourless
+        self._strips: dict[int, Strip] = {}
+        """The rendered lines that have not changed since."""
 
     def show(self, lines: Sequence[Line], face: Face | None = None) -> None:
         """Show other lines; only those that differ are rendered, and only their changed cells reach the terminal."""
@@ -72,17 +63,31 @@ class Canvas(Widget):
         old, self._lines, self._fitted = self._fitted, list(lines), new
         before, self._width = self._width, width
         if len(old) != height or before != width:
+            self._strips.clear()
             self.refresh()
             return
         changed = [y for y in range(height) if old[y] != new[y]]
+        for y in changed:
+            self._strips.pop(y, None)
         if changed:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return the strips of a region without Textual's styles; after a resize they are of lines for the new size."""
+        if (self._width, len(self._fitted)) != self.size:
+            self._strips.clear()
+            self._draw()
+        for y in crop.line_range:
+            if y not in self._strips:
+                self._strips[y] = self.render_line(y)
+        strips = [self._strips[y] for y in crop.line_range]
+        return strips if crop.width == self._width else [strip.crop(*crop.column_span) for strip in strips]
 
     def render_line(self, y: int) -> Strip:
         width, styles = self.size.width, self._face.styles
         if y < len(self._fitted) and width == self._width:
             fitted = self._fitted[y]
-        else:  # between a resize and the next picture
+        else:  # nothing was drawn for this size
             fitted = fit(self._lines[y] if y < len(self._lines) else BLANK, width)
         assert all(is_clean(span.text) for span in fitted), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
         return Strip([Segment(self._face.text(span.text), styles[span.role]) for span in fitted], width)
@@ -92,30 +97,18 @@ class Canvas(Widget):
         """Return the lines that are shown."""
         return self._lines
 
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return no filter of Textual: the face has the colours of this terminal."""
-        return (Colourless(),) if self._colourless else ()
-
-
-@lru_cache(256)
-def _bare(style: Style) -> Style:
-    return Style(bold=style.bold, underline=style.underline, reverse=style.reverse)
-
 
 class MainScreen(Screen[None]):
     """The main screen: the lines of the scene on a canvas."""
 
-    def __init__(self, scene: Scene, face: Face, *, colourless: bool) -> None:
+    def __init__(self, scene: Scene, face: Face) -> None:
         super().__init__()
         self.scene = scene
-        self._canvas = Canvas(face, id="main", colourless=colourless)
+        self._canvas = Canvas(face, self.repaint)
         self._foot: Line = ()
 
     def compose(self) -> ComposeResult:
         yield self._canvas
-
-    def on_resize(self, _event: Resize) -> None:
-        self.call_after_refresh(self.repaint)
 
     @property
     def lines(self) -> Sequence[Line]:
@@ -136,9 +129,9 @@ class SearchScreen(ModalScreen[None]):
 
     name_of_page = ""
 
-    def __init__(self, face: Face, *, colourless: bool) -> None:
+    def __init__(self, face: Face) -> None:
         super().__init__()
-        self._canvas, self._corners = Canvas(face, colourless=colourless), face.ink.corners
+        self._canvas, self._corners = Canvas(face, self._draw), face.ink.corners
         self._typed = ""
         self._moved = 0
         """Lines scrolled, or the number of the selected row."""
@@ -146,12 +139,12 @@ class SearchScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         yield self._canvas
 
-    def on_resize(self) -> None:
-        self.call_after_refresh(self._draw)
-
     async def on_key(self, event: Key) -> None:
         event.stop()
         event.prevent_default()
+        if not self.is_current:  # a key before this one has closed the page
+            self.app.post_message(Key(event.key, event.character))
+            return
         room = max(self.size.height - 2, 1)
         by = {"up": -1, "down": 1, "pageup": -room, "pagedown": room, "home": -_FAR, "end": _FAR}.get(event.key)
         if by is not None:
@@ -160,6 +153,11 @@ class SearchScreen(ModalScreen[None]):
             self._typed, self._moved = "", 0
         elif not await self._pressed(event.key):
             self._typed, self._moved = InputLine(self._typed).after(event.key, event.character).text, 0
+        self._draw()
+
+    def on_paste(self, event: Paste) -> None:
+        event.stop()
+        self._typed, self._moved = InputLine(self._typed).after("", one_line(event.text)).text, 0
         self._draw()
 
     def on_mouse_scroll_up(self) -> None:
@@ -173,8 +171,13 @@ class SearchScreen(ModalScreen[None]):
     async def _pressed(self, key: str) -> bool:
         """Handle a key of the page; return whether it is one."""
         if key == "escape":
-            self.dismiss()
+            self._close()
         return key == "escape"
+
+    def _close(self) -> None:
+        """Close the page once: keys and clicks may wait for it that came before it was closed."""
+        if self.is_current:
+            self.dismiss()
 
     def _draw(self) -> None:
         width, height = self.size
@@ -201,19 +204,20 @@ class HelpScreen(SearchScreen):
 
     name_of_page = "help"
 
-    def __init__(self, context: str, origin: Origin | None, face: Face, *, colourless: bool) -> None:
-        super().__init__(face, colourless=colourless)
+    def __init__(self, context: str, origin: Origin | None, face: Face) -> None:
+        super().__init__(face)
         self._below, self._origin = context, origin
 
     async def _pressed(self, key: str) -> bool:
         if key in _CLOSE_HELP and not self._typed:
-            self.dismiss()
+            self._close()
             return True
         return await super()._pressed(key)
 
     def _page(self, width: int, height: int) -> list[Line]:
         context, room = self._below, height - 1
-        lines = pages(sections(context), self._origin, width, brief=brief_keys(context), wanted=self._typed)
+        brief = brief_keys(context, brief_cells(width))
+        lines = pages(sections(context), self._origin, width, brief=brief, wanted=self._typed)
         self._moved = max(0, min(self._moved, len(lines) - room))
         shown = lines[self._moved : self._moved + room]
         more = f"  {self._moved + len(shown)} of {len(lines)} lines" if len(lines) > room else ""
@@ -232,22 +236,20 @@ class PaletteScreen(SearchScreen):
 
     name_of_page = "commands"
 
-    def __init__(
-        self, some: Sequence[Command], run: Callable[[Command], Awaitable[None]], face: Face, *, colourless: bool
-    ) -> None:
-        super().__init__(face, colourless=colourless)
+    def __init__(self, some: Sequence[Command], run: Callable[[Command], Awaitable[None]], face: Face) -> None:
+        super().__init__(face)
         self._commands, self._run_command = some, run
         self._seen = range(0)
         """Numbers of the commands on the screen."""
 
     async def on_mouse_up(self, event: MouseUp) -> None:
         row = int(event.y) - _HEAD - is_framed(self.size)
-        if 0 <= row < len(self._seen):
+        if self.is_current and 0 <= row < len(self._seen):
             await self._end_with(self._found[self._seen[row]])
 
     async def _end_with(self, command: Command) -> None:
         """Close the palette and run a command before the next key, which may be one of the screen below."""
-        self.dismiss()
+        self._close()
         await self._run_command(command)
 
     @property

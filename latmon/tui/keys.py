@@ -16,7 +16,7 @@ from latmon.tui.prompt import FILTER, SEEK, WORDS, Choice, Prompt
 from latmon.tui.time_travel import TRAVEL
 from latmon.views.context import ViewState
 from latmon.views.lines import Line, Span, cell, width
-from latmon.views.selection import OP_CHOICES, SCREENS, SORTS, WINDOWS_US
+from latmon.views.selection import OP_CHOICES, PANELS, SCREENS, SORT_WORDS, SORTS, WINDOWS_US, Selection
 from latmon.views.units import span
 
 
@@ -120,13 +120,21 @@ ACTIONS = (
     Action("palette", "colon,ctrl+p", ":", "commands: every action by its name; Enter runs it", "commands"),
     Action("stop", "q", "q", "quit", "quit"),
     Action("stop_now", "ctrl+c,ctrl+q", "Ctrl-C", "quit, whatever is open"),
+    Action("suspend", "ctrl+z", "Ctrl-Z", "suspend: back to the shell, whose fg goes on; data keeps arriving"),
     Action("redraw", "ctrl+l", "Ctrl-L", "redraw: all of the screen, after output of another program"),
     Action("stages", "S", "S", "trace stages on demand (auto), never (basic), or always (all)", "stages"),
-    Action("sort", "s", "s", "sort: by unlike, p99, max, IOPS, MB/s, out, name", "sort", on=_OVERVIEW),
+    Action(
+        "sort",
+        "s",
+        "s",
+        "sort: worst first, or by p99, max, IOPS, MB/s, share of the limit, name",
+        "sort",
+        on=_OVERVIEW,
+    ),
     Action("mark", "v", "v", _MARK, "mark", on=("overview",)),
     Action("apart", "r", "r", "read and write apart: of the selected device; again: together", "apart", on=_OVERVIEW),
     Action("ops", "o", "o", "one op: all I/O, or only read, write, flush, discard, other", "op"),
-    Action("hold", "space", "space", "pause and go on; data keeps arriving", "pause"),
+    Action("hold", "space", "Space", "pause and go on; data keeps arriving", "pause"),
     Action("step", "left_square_bracket", "[", "one interval back", by=-1),
     Action("step", "right_square_bracket", "]", "one interval forward", by=1),
     Action("step", "left_curly_bracket", "{", "ten intervals back", by=-10),
@@ -211,7 +219,7 @@ ACTIONS = (
 )
 
 
-_FIRST = ("stop_now", "redraw", "next_panel", "part")
+_FIRST = ("stop_now", "redraw", "suspend", "next_panel", "part")
 """Keys with priority over widgets: some always work, and Textual would move the focus with Tab."""
 _SECTIONS = (
     ("Keys", ()),
@@ -287,7 +295,8 @@ def commands(context: str, views: Sequence[str] = (), *, touring: bool = False) 
     here = [a for a in known if context in a.on or a.on == _TOUR]
     everywhere = [a for a in known if not a.on]
     found = [Command(a.shown, a.does, (a.call,), f"{a.brief} {a.name}") for a in (*here, *everywhere)]
-    found += [Command("s", f"sort by {name}", (f"setting('sort', {name!r})",)) for name in SORTS]
+    orders = {name: f"sort {'' if name == SORTS[0] else 'by '}{words}" for name, words in SORT_WORDS.items()}
+    found += [Command("s", orders[name], (f"setting('sort', {name!r})",), name) for name in SORTS]
     found += [Command("o", f"show {_op(name)}", (f"setting('op', {name!r})",)) for name, _ in OP_CHOICES]
     found += [Command("+ -", f"window of {span(us)}", (f"setting('window', {us})",)) for us in WINDOWS_US]
     found += [Command("V", f"saved view {name}", (f"view({name!r})",)) for name in views]
@@ -322,15 +331,18 @@ def _action(name: str, by: int) -> Action:
     return next(a for a in ACTIONS if (a.name, a.by) == (name, by))
 
 
-def brief_keys(context: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return (keys, title) of this context with the screens, and of all contexts; opposite actions share a row."""
+def brief_keys(context: str, cells: int = 0) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return (keys, text) of this context with the screens, and of all contexts; opposite actions share a row.
+
+    The text is the sentence where it fits in `cells`, else the title.
+    """
     own = [a for a in ACTIONS if context in a.on]
     ways = [a for a in ACTIONS if a.name in _WAYS_OUT]
     everywhere = [a for a in ACTIONS if not a.on and a.name not in _WAYS_OUT]
-    return [*_pairs(own), *_pairs(ways)], _pairs(everywhere)
+    return [*_pairs(own, cells), *_pairs(ways, cells)], _pairs(everywhere, cells)
 
 
-def _pairs(some: Sequence[Action]) -> list[tuple[str, str]]:
+def _pairs(some: Sequence[Action], cells: int) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     before: Action | None = None
     for a in (one for one in some if one.does):
@@ -344,7 +356,8 @@ def _pairs(some: Sequence[Action]) -> list[tuple[str, str]]:
         elif a.title not in [title for _, title in rows]:
             rows.append((a.shown.split()[0], a.title))
             before = a
-    return rows
+    sentences = {(a.shown.split()[0], a.title): a.does for a in some if len(a.does) <= cells}
+    return [(keys, sentences.get((keys, title), title)) for keys, title in rows]
 
 
 def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) -> Line:
@@ -361,7 +374,7 @@ def key_line(context: str, states: Mapping[str, str], cells: int, now: int = 0) 
         for a, text in zip(some, texts, strict=True)
     ]
     first = next(i for i, a in enumerate(some) if a.name == "help") + 1
-    if sum(map(width, entries[: _LAST_SCREEN + 2])) - 1 > cells:
+    if sum(map(width, entries[:first])) - 1 > cells:
         entries = _narrow(some, entries, first, cells)
     line: Line = (Span(" "),)
     for entry in entries:
@@ -397,7 +410,7 @@ def _entry(action: Action, text: str, *, here: bool = False, apart: bool = True)
 
 _WHOLE_NAMES = 100
 """Cells from which on the last line has the whole names of the screens."""
-_WAYS_OUT = ("redraw", "screen", "help", "leave", "stop", "stop_now")
+_WAYS_OUT = ("redraw", "suspend", "screen", "help", "leave", "stop", "stop_now")
 """Actions of all contexts that are below those of the screen in the brief table: they draw it or lead away from it."""
 _BRIEF_KEYS = 9
 """Cells of the keys in the brief table."""
@@ -415,9 +428,10 @@ def foot(view: ViewState, open_prompt: Prompt | Choice | None, cells: int, *, sw
         return _typing(view, open_prompt, cells)
     selection = view.selection
     states = {
-        "sort": selection.sort,
+        "sort": "sort",
         "order": selection.order,
-        "ops": selection.op if selection.screen != "outstanding" else "",
+        "ops": "op" if selection.screen != "outstanding" else "",
+        "leave": "back" if _leads_back(selection) else "",
         "next_panel": "table" if selection.panel == "maps" else "maps",
         "zoom": "unzoom" if selection.panel == "zoom" else "zoom",
         "apart": "together" if selection.splits else "apart",
@@ -429,6 +443,12 @@ def foot(view: ViewState, open_prompt: Prompt | Choice | None, cells: int, *, sw
     if selection.pattern:
         states["filter"] = cell(selection.pattern, min(len(selection.pattern), _FILTER))
     return key_line(selection.context, states, cells, SCREENS.index(selection.screen))
+
+
+def _leads_back(selection: Selection) -> bool:
+    """Return whether there is something that Esc leaves."""
+    is_first = selection.context == "overview" and selection.panel == PANELS[0] and selection.back is None
+    return not is_first or selection.details or bool(selection.pattern)
 
 
 _NAMES = 20

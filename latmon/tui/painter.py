@@ -7,54 +7,29 @@ terminal (DCH and ICH, ECMA-48 8.3.26 and 8.3.64), so that only the new column i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from heapq import nlargest
 from operator import itemgetter, ne
 from typing import NamedTuple
 
-from rich.cells import cell_len, get_character_cell_size
 from rich.color import Color as RichColor
 from rich.color import ColorSystem, ColorType
 from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 
-_NEAR = 6
-"""Unchanged cells that are sent again where they need no other style: moving the cursor costs as much."""
+from latmon.views.cells import OFF, PLAIN, UNKNOWN, Cell, Pen, Row, cells_of, change, encode
+
 _MOVES = (1, -1, 2, -2, 3, -3, 4, -4)
 """Cells by which a row may have moved, to the left first."""
 _PROBES = 4
 """Rows with the most changes, from which the movement of all rows is determined."""
 _WORTH = 4
 """Least number of cells that a movement corrects."""
-_OFF = {"1": "22", "2": "22", "3": "23", "4": "24", "5": "25", "7": "27", "8": "28", "9": "29"}
 _ATTRIBUTES = tuple(
-    zip(("bold", "dim", "italic", "underline", "blink", "reverse", "conceal", "strike"), _OFF, strict=True)
+    zip(("bold", "dim", "italic", "underline", "blink", "reverse", "conceal", "strike"), OFF, strict=True)
 )
-_VISIBLE = frozenset("479")
-"""Attributes that are seen on a blank: underline, reverse, strike."""
-
-
-class Pen(NamedTuple):
-    """The SGR parameters of a style; an empty colour is the terminal's own."""
-
-    colour: str = ""
-    background: str = ""
-    attributes: frozenset[str] = frozenset()
-
-
-class Cell(NamedTuple):
-    """A cell; the text is empty in the second cell of a wide character."""
-
-    text: str
-    pen: Pen
-
-
-Row = Sequence[Cell]
-PLAIN = Pen()
-UNKNOWN = Cell("", Pen("unknown"))
-"""A cell of which it isn't known what the terminal shows; no other cell equals it."""
 
 
 @lru_cache(1024)
@@ -70,47 +45,6 @@ def _codes(colour: RichColor | None, colours: ColorSystem, *, foreground: bool =
     if colour is None or colour.type is ColorType.DEFAULT:
         return ""
     return ";".join(colour.downgrade(colours).get_ansi_codes(foreground=foreground))
-
-
-@lru_cache(4096)
-def change(old: Pen, new: Pen) -> str:
-    """Return the shortest sequence that changes the style."""
-    if old == new:
-        return ""
-    every = [*sorted(new.attributes), *filter(None, (new.colour, new.background))]
-    whole = f"\x1b[0;{';'.join(every)}m" if every else "\x1b[m"
-    off = {_OFF[one] for one in old.attributes - new.attributes}
-    parts = [*sorted(off), *sorted(one for one in new.attributes if one not in old.attributes or _OFF[one] in off)]
-    parts += [new.colour or "39"] if new.colour != old.colour else []
-    parts += [new.background or "49"] if new.background != old.background else []
-    part = f"\x1b[{';'.join(parts)}m"
-    return part if len(part) < len(whole) else whole
-
-
-@lru_cache(1024)
-def _blank(pen: Pen) -> Pen:
-    """Return the part of a pen that is seen on a blank."""
-    seen = pen.attributes & _VISIBLE
-    return pen if seen else Pen("", pen.background)
-
-
-@lru_cache(4096)
-def cells_of(text: str, pen: Pen) -> tuple[Cell, ...]:
-    """Return the cells of a text. One whose characters join (such as emoji) is drawn as a whole, in its first cell."""
-    blank, blanks = Cell(" ", _blank(pen)), " " in text
-    sizes = [1] * len(text) if text.isascii() else [get_character_cell_size(char) for char in text]
-    size = len(text) if text.isascii() else cell_len(text)
-    if size == len(text) and all(one == 1 for one in sizes):
-        cells = [Cell(char, pen) for char in text]
-        return tuple(blank if cell.text == " " else cell for cell in cells) if blanks else tuple(cells)
-    rest = Cell("", pen)
-    if sum(sizes) != size or 0 in sizes:
-        return (Cell(text, pen), *[rest] * (size - 1)) if size else ()
-    return tuple(
-        cell
-        for char, one in zip(text, sizes, strict=True)
-        for cell in (blank if char == " " else Cell(char, pen), *[rest] * (one - 1))
-    )
 
 
 class Painter:
@@ -262,37 +196,3 @@ def movement(old: Row, new: Row, by: int) -> tuple[int, Movement]:
         elif total > best:
             best, best_begin, best_end = total, begin, x + 1
     return best, Movement(best_begin, best_end, by)
-
-
-def encode(y: int, old: Row, new: Row, pen: Pen) -> tuple[str, Pen]:
-    """Return the sequence that changes the cells of row `y` that differ, and the pen after it."""
-    out: list[str] = []
-    at, size = -1, len(new)
-    for x in range(size):
-        cell = new[x]
-        if not cell.text or cell == old[x]:
-            continue
-        if at != x:
-            near = new[at:x] if at >= 0 and x - at <= _NEAR else ()
-            if near and all(len(one.text) == 1 and _fits(one, pen) for one in near):
-                out += [one.text for one in near]
-            else:
-                out.append(f"\x1b[{x - at if x - at > 1 else ''}C" if at >= 0 else f"\x1b[{y + 1};{x + 1}H")
-        if not _fits(cell, pen):
-            wanted = cell.pen
-            if cell.text == " " and not wanted.attributes:  # of the old pen remains what isn't seen on a blank
-                wanted = Pen(pen.colour, wanted.background, pen.attributes - _VISIBLE)
-            out.append(change(pen, wanted))
-            pen = wanted
-        out.append(cell.text)
-        # terminals differ in the width of some characters, and in where the cursor is after the last cell
-        at = x + 1 if len(cell.text) == 1 and x + 1 < size and new[x + 1].text else -1
-    return "".join(out), pen
-
-
-def _fits(cell: Cell, pen: Pen) -> bool:
-    """Return whether a cell needs no other style than the present one."""
-    if cell.pen == pen:
-        return True
-    is_blank = cell.text == " " and not cell.pen.attributes
-    return is_blank and cell.pen.background == pen.background and not pen.attributes & _VISIBLE

@@ -16,15 +16,20 @@ class InputLine:
     done: bool = False
 
     def after(self, key: str, character: str | None, most: int = _MAX) -> InputLine:
-        """Return the line after a key: Enter keeps the text, Esc clears it."""
+        """Return the line after a key: Enter keeps the text, Esc clears it. `character`: pasted text too."""
         if key == "enter":
             return replace(self, done=True)
         if key == "escape":
             return InputLine("", done=True)
         if key == "backspace":
             return InputLine(self.text[:-1])
-        added = character if character and character.isprintable() else ""
+        added = "".join(one for one in character or "" if one.isprintable())
         return InputLine((self.text + added)[:most])
+
+
+def one_line(text: str) -> str:
+    """Return a pasted text without the ends of its lines, for a line that is typed."""
+    return " ".join(text.split())
 
 
 FILTER, SEEK, NOTE = "filter", "seek", "note"

@@ -22,16 +22,15 @@ from latmon.capture.backend import Backend
 from latmon.recording.archive import Archive
 from latmon.support.errors import EXIT_DONE
 from latmon.support.streams import terminal_size
-from latmon.support.text import is_clean
+from latmon.support.text import encodable, is_clean
 from latmon.tui.app import FrameArrived, SourceEnded, SourceOpened, SourceRefused, follow
 from latmon.tui.style import DEPTHS, Face, face
-from latmon.tui.terminal import colour_depth, missing_glyphs
+from latmon.tui.terminal import LEAVING, colour_depth, missing_glyphs
 from latmon.views.findings_state import Alarm
 from latmon.views.lines import Line
 from latmon.views.screen import Scene
 from latmon.views.selection import ScreenOptions
 
-_LEAVE = {signal.SIGINT: EXIT_DONE, signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGHUP: 128 + signal.SIGHUP}
 _QUIT = b"qQ"
 _REPAINT_S = 0.1
 _RESIZED_S = 0.3
@@ -82,7 +81,7 @@ def run(source: Backend, options: ScreenOptions) -> int | None:
 
 
 def _put(text: str) -> None:
-    sys.stdout.write(text)
+    sys.stdout.write(encodable(text, sys.stdout.encoding))
     sys.stdout.flush()
 
 
@@ -151,7 +150,7 @@ async def _run(source: Backend, scene: Scene, strip: Strip, alarm: Alarm | None)
     loop, player = asyncio.get_running_loop(), _Player(scene, strip, alarm)
     player.draw()
     with _quiet_keys():
-        for number, code in _LEAVE.items():
+        for number, code in LEAVING.items():
             loop.add_signal_handler(number, player.leave, code)
         loop.add_signal_handler(signal.SIGCONT, player.resumed)
         loop.add_signal_handler(signal.SIGWINCH, player.resized)

@@ -9,8 +9,6 @@ from types import MappingProxyType
 
 from rich.color import Color, ColorSystem
 from rich.style import Style
-from textual.theme import BUILTIN_THEMES
-from textual.theme import Theme as TextualTheme
 
 from latmon.model.stages import FACTS
 from latmon.support.theme import Colour, Theme, ansi_colours, role_colours
@@ -51,12 +49,11 @@ _PLAIN = {
 
 @dataclass(frozen=True, slots=True)
 class Face:
-    """Styles by role, the heat map's ink, and whether the terminal's own colours are kept (16 colours and fewer)."""
+    """Styles by role, and the heat map's ink."""
 
     name: str
     styles: Mapping[str, Style]
     ink: Ink
-    plain: bool
     glyphs: Mapping[int, str] = field(default_factory=dict)
     """Replacements of glyphs that the terminal lacks."""
 
@@ -76,10 +73,10 @@ def face(theme: Theme, depth: str, glyphs: Mapping[int, str] = MappingProxyType(
 def _face(theme: Theme, depth: str) -> Face:
     if depth in _FULL and theme.colours:
         styles = _coloured(role_colours(theme, _STAGES), depth)
-        return Face(theme.name, MappingProxyType(styles), solid(len(theme.ramp.steps)), plain=False)
+        return Face(theme.name, MappingProxyType(styles), solid(len(theme.ramp.steps)))
     few = ansi_colours(theme, _STAGES) if depth != "none" else {}
     if not few:
-        return Face(theme.name, MappingProxyType(_PLAIN | _selected(_PLAIN, Style(bold=True))), RAMP, plain=True)
+        return Face(theme.name, MappingProxyType(_PLAIN | _selected(_PLAIN, Style(bold=True))), RAMP)
     only_8 = depth == "8"
     cells = theme.ramp.steps_8 if only_8 else theme.ramp.steps_16
     styles = _PLAIN | {"bad": Style(bold=True)} | dict.fromkeys(LETTER_ROLES, Style(bold=True))
@@ -90,7 +87,7 @@ def _face(theme: Theme, depth: str) -> Face:
     back = few["sel"] % _BRIGHT if only_8 else few["sel"]
     styles |= _selected(styles, Style(bgcolor=Color.from_ansi(back)))
     ink = Ink(glyphs="".join(cell.glyph for cell in cells), halves=False) if cells else RAMP
-    return Face(theme.name, MappingProxyType(styles), ink, plain=True)
+    return Face(theme.name, MappingProxyType(styles), ink)
 
 
 def _selected(styles: Mapping[str, Style], back: Style) -> dict[str, Style]:
@@ -103,22 +100,6 @@ def _of_8(number: int) -> Style:
     if number == _BRIGHT:
         return Style()
     return Style(color=Color.from_ansi(number % _BRIGHT), bold=True if number > _BRIGHT else None)
-
-
-def textual_theme(theme: Theme, *, plain: bool) -> TextualTheme:
-    """Return the theme for Textual itself: the background, or the terminal's own."""
-    c = theme.colours
-    if plain or not c:
-        return BUILTIN_THEMES["ansi-dark"]
-    return TextualTheme(
-        name=f"latmon-{theme.name}",
-        primary=c["accent"],
-        foreground=c["text"],
-        background=c["background"],
-        surface=c["background"],
-        panel=c["background"],
-        dark=theme.dark,
-    )
 
 
 def _coloured(some: Mapping[str, Colour], depth: str) -> dict[str, Style]:

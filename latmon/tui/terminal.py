@@ -11,7 +11,10 @@ It also writes pictures faster than a slow link transmits them: the kernel and s
 9,600 baud, in which no key has an effect. `Link` determines when a picture has arrived.
 
 It applies every report of a new size, also one of 99999 columns, which it lays out for minutes. After a report of 0 a
-click is a division by zero, which ends the thread that reads keys. `SizedParser` drops such reports.
+click is a division by zero, which ends the thread that reads keys, as does a key code beyond Unicode. A paste whose
+end got lost takes all later keys. `InputParser` drops such reports and codes, and ends such a paste.
+
+It prefers COLUMNS and LINES to the terminal's size, also after a resize: `forget_size` removes them.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ from textual._xterm_parser import XTermParser
 from textual.app import App, ScreenStackError
 from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import CursorPosition, Resize
+from textual.events import CursorPosition, Key, Resize
+from textual.keys import Keys
 from textual.message import Message
 
 from latmon.support.errors import EXIT_DONE
@@ -52,7 +56,10 @@ RESTORE = (
 """Switches off what Textual switches on: paste, resize and focus reports, synchronised output, keys, screen, cursor."""
 _MOUSE, _NO_MOUSE = "\x1b[?1000h\x1b[?1002h\x1b[?1006h", "\x1b[?1000l\x1b[?1002l\x1b[?1006l\x1b[?1016l"
 """Button events, motion with a button down, coordinates without a limit."""
-_SIGNALS = {signal.SIGTERM: 128 + signal.SIGTERM, signal.SIGHUP: 128 + signal.SIGHUP, signal.SIGINT: EXIT_DONE}
+LEAVING = {signal.SIGINT: EXIT_DONE} | {
+    number: 128 + number for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+}
+"""Signal that ends the program -> exit code."""
 
 
 _RGB_TERMS = ("xterm-kitty", "xterm-ghostty", "alacritty", "foot", "wezterm", "contour")
@@ -128,7 +135,7 @@ def _terminfo(term: str, read: Callable[[ModuleType], int]) -> int | None:
 
 @contextmanager
 def leaving(ask: Callable[[int], None]) -> Iterator[None]:
-    """End the program on SIGTERM, SIGHUP, SIGINT and a hang-up: by `ask(code)`, after GRACE_S by force."""
+    """End the program on a signal of LEAVING and on a hang-up: by `ask(code)`, after GRACE_S by force."""
     attributes = _attributes()
     left = threading.Event()
 
@@ -137,9 +144,9 @@ def leaving(ask: Callable[[int], None]) -> Iterator[None]:
         ask(code)
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        leave(_SIGNALS[signal.Signals(number)])
+        leave(LEAVING[signal.Signals(number)])
 
-    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+    before = {number: signal.signal(number, on_signal) for number in LEAVING}
     threading.Thread(target=_watch_hang_up, args=(leave, left), daemon=True, name="hang-up").start()
     try:
         yield
@@ -193,11 +200,20 @@ MOST_CELLS = 1000
 """Columns and lines of the largest terminal: one of 8K with a font of 8x8 pixels has 960 columns."""
 
 
-class SizedParser(XTermParser):
-    """Textual's parser of input, which reports only sizes that a terminal can have."""
+_PASTE_END = "\x1b[201~"
+_PASTE_S = 2.0
+"""Time without input after which a paste has ended: its end may get lost."""
+
+
+class InputParser(XTermParser):
+    """Textual's parser of input, for what terminals, links and users really send."""
+
+    _ends: float | None = None
+    """The time at which a paste would end."""
 
     def feed(self, data: str) -> Iterable[Message]:
         """Yield the messages of the input. A size in pixels is used for the mouse only where it is known."""
+        self._ends = time.monotonic() + _PASTE_S if data else None
         known = self.terminal_size, self.terminal_pixel_size, self.mouse_pixels
         for message in super().feed(data):
             if isinstance(message, Resize):
@@ -208,8 +224,20 @@ class SizedParser(XTermParser):
                 known = self.terminal_size, self.terminal_pixel_size, self.mouse_pixels
             yield message
 
+    def tick(self) -> Iterable[Message]:
+        yield from super().tick()
+        if self._ends is not None and time.monotonic() >= self._ends:
+            yield from self.feed(_PASTE_END)  # without a paste it does nothing
+            self._ends = None
 
-linux_driver.XTermParser = SizedParser  # type: ignore[attr-defined]
+    def _parse_extended_key(self, sequence: str) -> list[Key] | None:  # type: ignore[override]  # theirs is cached
+        try:
+            return super()._parse_extended_key(sequence)
+        except (ValueError, OverflowError):  # beyond Unicode, or with parts that were not requested
+            return [Key(Keys.Ignore, sequence)]
+
+
+linux_driver.XTermParser = InputParser  # type: ignore[attr-defined]
 
 
 _ASK = "\x1b[6n"
@@ -370,7 +398,7 @@ class TerminalDriver(LinuxDriver):
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self._suspended = False
+        self._suspended = self._is_leaving = False
         self._painter = Painter(
             app.console._color_system or ColorSystem.TRUECOLOR,  # noqa: SLF001  as Textual's strips read it
             shifts=moves_cells(os.environ.get("TERM", "")),
@@ -388,10 +416,11 @@ class TerminalDriver(LinuxDriver):
             return None
         return Drawing(self._painter, self.link)
 
-    def redraw(self) -> None:
-        """Draw the whole screen again with the next picture: the terminal may show anything."""
+    def redraw(self, *, now: bool = True) -> None:
+        """Draw the whole screen again, now or with the next picture: the terminal may show anything."""
         self._painter.forget()
-        self._draw_rest()
+        if now:
+            self._draw_rest()
 
     def _draw_rest(self) -> None:
         """Draw the newest picture that was not sent, because the one before it was on its way."""
@@ -415,8 +444,12 @@ class TerminalDriver(LinuxDriver):
         if isinstance(message, CursorPosition):
             self.link.heard.set()
             self._loop.call_soon_threadsafe(self.link.answered)
-        else:
-            super().process_message(message)
+            return
+        if isinstance(message, Key) and message.key == "ctrl+c":
+            if self._is_leaving:  # the first one waits for the keys before it, which may be a pasted file
+                os.kill(os.getpid(), signal.SIGINT)
+            self._is_leaving = True
+        super().process_message(message)
 
     def start_application_mode(self) -> None:
         self._painter.forget()
@@ -434,7 +467,7 @@ class TerminalDriver(LinuxDriver):
     def _get_terminal_size(self) -> tuple[int, int]:
         """Return the size that Textual lays out for: where standard output is no terminal, the driver's own differs."""
         size = self._app.console.size
-        return size.width, size.height
+        return min(size.width, MOST_CELLS), min(size.height, MOST_CELLS)
 
     def _enable_mouse_support(self) -> None:
         """Request clicks, drags and the wheel; Textual requests every motion, which costs traffic on a slow link."""
@@ -486,6 +519,25 @@ class TerminalDriver(LinuxDriver):
         self._enable_bracketed_paste()
         self._enable_mouse_support()
         self.flush()
+
+
+def forget_size() -> None:
+    """Remove COLUMNS and LINES from the environment, unless the terminal has no size, as on a serial line."""
+    with suppress(OSError):
+        if all(os.get_terminal_size(0)):
+            for name in ("COLUMNS", "LINES"):
+                os.environ.pop(name, None)
+
+
+def suspend() -> bool:
+    """Stop this process and the others of its job, such as sudo, as a shell's Ctrl-Z does; return whether it can.
+
+    The first program of a terminal has no shell that could let it go on.
+    """
+    if os.getpgrp() == os.getsid(0):
+        return False
+    os.killpg(0, signal.SIGTSTP)
+    return True
 
 
 def _in_foreground(fileno: int) -> bool:

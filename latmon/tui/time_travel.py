@@ -98,14 +98,14 @@ class Travel:
 
     @property
     def reads(self) -> bool:
-        """Return whether another time is still being read."""
-        return self._scene.towards is not None
+        """Return whether another time is still being read, or another window summed."""
+        return self._scene.is_reading
 
     def arrive(self) -> bool:
-        """Read another time for AT_ONCE_S at most; return whether it is complete."""
+        """Read another time, or sum another window, for AT_ONCE_S at most; return whether it is complete."""
         until = time.monotonic() + AT_ONCE_S
         try:
-            while self._scene.towards is not None:
+            while self._scene.is_reading:
                 if time.monotonic() > until:
                     return False
                 self._scene.proceed()

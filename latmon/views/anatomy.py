@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from latmon.analysis.attribution import PARTS, stages_of, tail_cut, total_of, untraced_share
+from latmon.analysis.attribution import PARTS, stages_of, submission_of, tail_cut, total_of, untraced_share
 from latmon.model.frame import Origin, Series, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import FACTS_OF, by_column, called, why_unmeasured
+from latmon.model.stages import ADMISSION, FACTS_OF, WHOLE, by_column, called, why_unmeasured
 from latmon.support.units import part, spelled
 from latmon.views.units import sampled_as
 
@@ -40,8 +40,11 @@ class StageRow:
         return called(self.stage, self.includes).column
 
 
-ADMISSION = (StageRow("admission", reason="not measured here: throttling, waiting for a tag"),)
-"""Row of the time before an I/O's request exists, which no probe measures."""
+BEGINS = (
+    "whole and admission begin when an I/O is queued; a cgroup's limit holds it back before that: not measured here"
+)
+_NO_ADMISSION = (StageRow(ADMISSION, reason="not measured here: throttling, waiting for a tag"),)
+"""Row of the time before an I/O's request exists, where no script measures it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,8 @@ class Anatomy:
     """Why it isn't traced, or why there is no tail."""
     threshold_us: int | None = None
     """The user's threshold; None: the threshold is p99."""
+    admission: float = 0.0
+    """Share of the time from submission to completion that passes before the requests exist."""
 
     @property
     def tail(self) -> LatencyBand | None:
@@ -121,7 +126,9 @@ def anatomy(
         device=device,
         op_label=op_label,
         total=of_traced,
-        rows=_rows(device, traced, stages_of(traced, device, ops), whole, tail) if detailed else (),
+        rows=(*_admission(traced, device, ops), *_rows(device, traced, stages_of(traced, device, ops), whole, tail))
+        if detailed
+        else (),
         whole=whole,
         bands=bands,
         on_demand=True,
@@ -132,6 +139,7 @@ def anatomy(
         includes=traced.includes_of(device),
         why="" if tail else "no tail yet: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
         threshold_us=cut_us,
+        admission=submission_of(traced, device, ops).share,
     )
 
 
@@ -145,12 +153,21 @@ def _tail(bands: tuple[LatencyBand, ...]) -> LatencyBand | None:
     return bands[-1] if bands and bands[-1].count else None
 
 
+def _admission(traced: Traced, device: str, ops: tuple[str, ...]) -> tuple[StageRow, ...]:
+    """Return the rows that begin at submission. They have no share: those are of the total, which begins later."""
+    found = submission_of(traced, device, ops)
+    if not found.whole:
+        return _NO_ADMISSION
+    includes = traced.includes_of(device).get(ADMISSION, ())
+    return StageRow(WHOLE, found.whole), StageRow(ADMISSION, found.admission, includes=includes)
+
+
 def _rows(
     device: str, traced: Traced, stages: Mapping[str, Histogram], whole: Parts, tail: LatencyBand | None
 ) -> tuple[StageRow, ...]:
     paths, includes = traced.paths.get(device, {}), traced.includes_of(device)
     reasons = {one.name: one.reason for one in traced.absent}
-    return ADMISSION + tuple(
+    return tuple(
         StageRow(
             stage,
             stages.get(stage, EMPTY),
@@ -179,6 +196,18 @@ def largest(parts: Parts) -> str:
     return max(parts, key=lambda stage: parts[stage]) if parts else ""
 
 
+MUCH = 0.1
+"""Share of admission from which on latencies that begin with the request mislead."""
+
+
+def admission_sentence(one: Anatomy) -> str:
+    """Return the sentence on a large admission; empty where it is small or not measured."""
+    if one.admission <= MUCH:
+        return ""
+    percent = part(one.admission).replace("%", " %")
+    return f"{one.device}: {percent} of the time from submission is admission; total, shares and other screens lack it"
+
+
 def tail_sentence(one: Anatomy) -> str:
     """Return `sdc above 20 ms: 97 % softirq (31 I/Os)`, or the reason for a missing tail."""
     tail = one.tail
@@ -196,7 +225,7 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
     waited = traced.one_in and not origin.why_untraced("resume")
     within = {inner: called(outer, inners).both for outer, inners in origin.measured.items() for inner in inners}
     reasons = {m.name: m.reason for m in origin.absent}
-    rows = list(ADMISSION)
+    rows = list(_NO_ADMISSION)
     for stage in PARTS[:-1]:
         one = basic.get(stage, EMPTY)
         reason = f"its time is in {within[stage]}" if stage in within else reasons.get(stage, "")

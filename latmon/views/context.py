@@ -5,10 +5,11 @@ The context has history, timeline, selection and styles. Absence is not zero: a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from latmon.aggregate.history import Window
+from latmon.analysis.attribution import total_of
 from latmon.analysis.device_order import Order, in_flight_us, natural
 from latmon.capture.registry import compiling
 from latmon.model.frame import OPS, STARTING, Device, Frame, Origin, Traced
@@ -94,7 +95,8 @@ def not_traced(
     if origin is None:
         return "starting: opening the backend"
     if without := no_distribution(origin):
-        why = without if what == "stages" else "they need a probe; latmon doctor names those that can run here"
+        apart = next((one.reason for one in origin.absent if one.name != "total"), without)
+        why = apart if what == "stages" else "they need a probe; latmon doctor names those that can run here"
         return f"{what} are not measured by {origin.backend}: {why}"
     if never := origin.why_untraced(*parts):
         return f"{what} are not traced: {never}"
@@ -214,7 +216,8 @@ class ViewState:
         if rows and not any(s.device.name == self.selection.selected for s in rows):
             selection = replace(self.selection, selected=rows[0].device.name)
             rows = [replace(s, selection=selection) for s in rows]
-        return sorted(rows, key=lambda s: natural(s.device.name)) if self._in_places(len(rows)) else rows
+        in_places = self._in_places(len(rows))  # those without a map last
+        return sorted(rows, key=lambda s: (not s.device.timed, natural(s.device.name))) if in_places else rows
 
     def _in_places(self, devices: int) -> bool:
         """Return whether small maps are in the order of names, where each keeps its place.
@@ -234,12 +237,9 @@ def tracing_state(frame: Frame) -> str:
     return why if not why or why.startswith(STARTING) else f"{OFF}: {why}"
 
 
-def traced_share(traced: Traced, window: Window) -> float | None:
+def traced_share(traced: Traced, window: Window, devices: Iterable[str]) -> float | None:
     """Return the share of traced I/Os among those that the always-on probe timed, on the devices that are traced."""
-    by_device: dict[str, int] = {}
-    for series, one in traced.histograms.items():
-        if series.stage == "total":
-            by_device[series.device] = by_device.get(series.device, 0) + one.count
+    by_device = {device: n for device in devices if (n := total_of(traced, device).count)}
     timed = {device: window.latency(device, OPS).count for device in by_device}
     both = sum(min(by_device[device], n) for device, n in timed.items())
     return both / sum(timed.values()) if any(timed.values()) else None

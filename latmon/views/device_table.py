@@ -126,7 +126,13 @@ def _mean(subject: Subject, _cells: int) -> str:
 
 def _out(subject: Subject, cells: int) -> Line:
     text = of_limit(subject.outstanding.in_driver, subject.limit)
-    return (Span(cell(text, cells, right=True), "bad" if subject.at_limit else "text"),)
+    return _at_right(Span(text, "bad" if subject.at_limit else "text"), cells)
+
+
+def _at_right(span: Span, cells: int) -> Line:
+    """Return a number at the right of `cells`; blanks have no role, which may be underlined."""
+    text = cell(span.text, cells, right=True)
+    return (Span(" " * (len(text) - len(text.lstrip()))), Span(text.lstrip(), span.role))
 
 
 def largest(subject: Subject, role: str = "text") -> Span:
@@ -138,8 +144,7 @@ def largest(subject: Subject, role: str = "text") -> Span:
 
 
 def _max(subject: Subject, cells: int) -> Line:
-    found = largest(subject)
-    return (Span(cell(found.text, cells, right=True), found.role),)
+    return _at_right(largest(subject), cells)
 
 
 def _peers(subject: Subject, _cells: int) -> str:
@@ -158,7 +163,7 @@ _BEFORE: tuple[Field[Subject], ...] = (
 _LATENCIES: tuple[Field[Subject], ...] = (
     Field("mean", TIME, _mean, rank=3, role="dim"),
     Field("p50", TIME, _latency(0.5)),
-    Field("p90", TIME, _latency(0.9), rank=2),
+    Field("p90", TIME, _latency(0.9), rank=3),
     Field("p99", TIME, _latency(0.99)),
     Field("p99.9", TIME, _latency(0.999)),
     Field("p99.99", TIME, _latency(0.9999), rank=3),
@@ -333,12 +338,17 @@ def _fullest(subject: Subject) -> tuple[float, int]:
 
 
 def sparkline(values: list[float | None], width: int, bounds: tuple[float, float], glyphs: str = SPARKS) -> str:
-    """Return a glyph per value, its height logarithmic between the bounds that all devices share; blank for no I/O."""
+    """Return a glyph per value, its height logarithmic between the bounds that all devices share; blank for no I/O.
+
+    Where there is room, each value has several glyphs.
+    """
+    wide = max(width // max(len(values), 1), 1)
     low, high = bounds
     octaves = math.log(max(high, 2 * low, 2) / max(low, 1))
     steps = len(glyphs) - 2
     return "".join(
-        glyphs[0] if not v else glyphs[1 + min(steps, max(0, round(steps * math.log(v / max(low, 1)) / octaves)))]
+        wide
+        * (glyphs[0] if not v else glyphs[1 + min(steps, max(0, round(steps * math.log(v / max(low, 1)) / octaves)))])
         for v in values[-max(width, 1) :]
     )
 

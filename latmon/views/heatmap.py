@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 from latmon.aggregate.history import DepthEntry
 from latmon.model.frame import Frame, Series
-from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.recording.archive import letter
-from latmon.support.units import duration, part, with_unit
+from latmon.support.units import attached, duration, part, with_unit
 from latmon.views.lines import BLANK, Line, Span, cell_len, fit, heading, paragraph, runs, wrap
 from latmon.views.scale import LatencyScale, rows_of, thresholds
 from latmon.views.timeline import Begin, TimeColumn, Timeline
-from latmon.views.units import clock, count, rounded, span
+from latmon.views.units import clock, count, maximum, quantile, rounded, span
 
 LABEL = 6
 """Cells of the latency labels, the axis included."""
@@ -46,6 +46,9 @@ WAIT = "wait"
 TAIL = "tail"
 """Role of the slowest I/Os, those above p99.9: a colour outside the ramp, whose first steps are hard to see."""
 
+TAIL_SIGN = "■"
+"""Glyph of the slowest I/Os in a legend, and on maps with few colours."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ink:
@@ -60,6 +63,8 @@ class Ink:
     line: str = "┄"
     gap: str = "╎"
     waiting: str = "▫"
+    older: str = "^"
+    """I/Os in flight for longer than the range of the map, in its highest row."""
     now: str = "│"
 
     @property
@@ -75,9 +80,9 @@ class Ink:
         """Return (glyph, role) of a level >= 1."""
         return self.glyphs[step - 1], f"heat{step}" if self.coloured else "text"
 
-    def tail(self, step: int) -> tuple[str, str]:
-        """Return (glyph, role) of I/Os above p99.9."""
-        return self.glyphs[step - 1], TAIL if self.coloured else "strong"
+    def tail(self) -> tuple[str, str]:
+        """Return (glyph, role) of I/Os above p99.9; with few colours the glyph is none of the levels'."""
+        return "█" if self.halves else TAIL_SIGN, TAIL if self.coloured else "strong"
 
 
 RAMP = Ink(glyphs="·:░▒▓█", coloured=False, halves=False)
@@ -115,6 +120,10 @@ class MapStyle:
             return -1
         return self.scale.row_of(self.threshold_us)
 
+    def is_older(self, bucket: int) -> bool:
+        """Return whether the age of an I/O in flight is above the range."""
+        return bucket > self.scale.last(self.scale.rows - 1)
+
     def steps(self, rows: Sequence[int]) -> list[int]:
         """Return the step of each row with so many I/Os, 0 without any; steps of the tail follow those of the ramp."""
         least, levels, first = thresholds(self.top, self.ink.levels), self.ink.levels, self._tail_row
@@ -138,7 +147,7 @@ class MapStyle:
 
     def _ink(self, step: int) -> tuple[str, str]:
         levels = self.ink.levels
-        return self.ink.cell(step) if step <= levels else self.ink.tail(step - levels)
+        return self.ink.cell(step) if step <= levels else self.ink.tail()
 
     @cached_property
     def _tail_row(self) -> int:
@@ -195,6 +204,26 @@ class SideMark(NamedTuple):
     @property
     def value(self) -> str:
         return self.text.partition(" ")[2]
+
+
+def quantile_marks(histogram: Histogram) -> list[SideMark]:
+    """Return the marks of the known quantiles, the highest first."""
+    return [
+        SideMark(_below(us, histogram), f"{name} {attached(quantile(histogram, q))}")
+        for name, q in (("p99.9", 0.999), ("p99", 0.99), ("p50", 0.5))
+        if (us := histogram.quantile(q)) is not None
+    ]
+
+
+def _below(us: int, histogram: Histogram) -> int:
+    """Return a latency in the bucket whose upper bound a quantile is; the maximum itself is in its bucket."""
+    return us if us == histogram.max else us - 1
+
+
+def max_mark(histogram: Histogram) -> list[SideMark]:
+    """Return the mark of the maximum; none of no values."""
+    us = histogram.max_bound
+    return [] if us is None else [SideMark(us, f"max {attached(maximum(histogram))}", "strong")]
 
 
 def labelled(
@@ -407,18 +436,25 @@ def time_axis(
     return cells
 
 
-def legends(style: MapStyle, *, waiting: bool) -> tuple[Line, ...]:
+def legends(style: MapStyle, *, ages: Collection[int], shared: bool = False) -> tuple[Line, ...]:
     """Return legends, the longest first: I/Os in flight, the colour of the tail, steps and the count of the last one.
 
-    `waiting`: the map has I/Os in flight.
+    `ages`: buckets of the map's I/Os in flight; `shared`: the tail begins at the same latency on several maps.
     """
-    ink = style.ink
-    flight: Line = (Span(ink.waiting, WAIT), Span(" in flight  ", "dim")) if waiting else ()
-    tail: Line = (Span(*ink.tail(ink.levels)), Span(" slowest  ", "dim")) if style.tail is not None else ()
-    steps = (*(Span(*ink.cell(i + 1)) for i in range(ink.levels)), Span(f" {rounded(style.top)} ", "dim"))
+    ink, top_us = style.ink, style.scale.edge_us(style.scale.rows - 1)
+    older, shown = (any(style.is_older(age) == beyond for age in ages) for beyond in (True, False))
+    flight: Line = (Span(ink.waiting, WAIT), Span(" in flight  ", "dim")) if shown else ()
+    above = nominal(top_us) if top_us else "0"
+    flight += (Span(ink.older, WAIT), Span(f" in flight, above {above}  ", "dim")) if older else ()
+    tail: Line = ()
+    if style.tail is not None:
+        us = bucket_bounds(style.tail)[0]
+        name = f">{nominal(us) if us & us - 1 == 0 else with_unit(us)}" if shared else "slowest"
+        tail = (Span(TAIL_SIGN, ink.tail()[1]), Span(f" {name}  ", "dim"))  # a block would look like a cell of the map
+    steps = (*(Span(*ink.cell(i + 1)) for i in range(ink.levels)), Span(f" {rounded(style.top)}+ ", "dim"))
     one = Span("I/Os 1 ", "dim")
     several = ((*flight, *tail, one, *steps), (*flight, *tail, *steps), (*flight, *tail), tail or flight)
-    return (*several, BLANK) if style.tail is not None or waiting else (*several[:2], BLANK)
+    return (*several, BLANK) if style.tail is not None or ages else (*several[:2], BLANK)
 
 
 def _tick_s(column_us: int, cell_width: int) -> int:
@@ -449,7 +485,8 @@ def _cells(column: TimeColumn | None, device: str, style: MapStyle) -> list[tupl
     if column is None:
         return drawn
     for bucket in column.waiting(device):
-        drawn[style.scale.row(bucket)] = (ink.waiting * wide, WAIT)
+        glyph = ink.older if style.is_older(bucket) else ink.waiting
+        drawn[style.scale.row(bucket)] = (glyph * wide, WAIT)
     steps = style.steps(column.rows(device, style.cells))
     lower, upper = (steps, steps) if style.cells is style.scale else (steps[::2], steps[1::2])
     for row, (below, above) in enumerate(zip(lower, upper, strict=True)):
@@ -541,9 +578,19 @@ def tick_us(hz: int | None) -> int | None:
 
 
 def delay_map(
-    timeline: Timeline, vector: str, style: MapStyle, width: int, *, hz: int | None, over_us: int
+    timeline: Timeline,
+    vector: str,
+    style: MapStyle,
+    width: int,
+    *,
+    hz: int | None,
+    over_us: int,
+    delay: Histogram = EMPTY,
 ) -> list[Line]:
-    """Return a headline, the rows of `style.scale` and the time axis; `over_us`: the length of the window."""
+    """Return a headline, the rows of `style.scale` and the time axis.
+
+    `over_us`: the length of the window; `delay`: that of the vector, whose quantiles are marked.
+    """
     waits = sum(timeline.counts(vector).values())
     tick = tick_us(hz)
     over = span(over_us)
@@ -554,19 +601,13 @@ def delay_map(
     head = heading((Span(f" {vector}", "strong"), Span(f" delay  {text}"), Span(line, "dim")), width)
     if not waits:
         return [head, *paragraph(text, width, margin=2)]
-    return [head, *labelled(timeline, vector, drawn, width), fit(axis(timeline, drawn), width)]
+    marks = [*max_mark(delay), *quantile_marks(delay)]
+    return [head, *labelled(timeline, vector, drawn, width, marks), fit(axis(timeline, drawn), width)]
 
 
 def map_cells(width: int) -> int:
     """Return the cells for the columns of a latency map, with its labels and its side histogram."""
     return max(width - LABEL - (WIDE_SIDE if width >= _WIDE_SCREEN else SIDE), 2)
-
-
-def tail_bucket(histogram: Histogram) -> int | None:
-    """Return the first bucket above p99.9, of 100 to 999 I/Os above p99; None of fewer."""
-    us = histogram.quantile(0.999)
-    us = histogram.quantile(0.99) if us is None else us
-    return None if us is None else bucket_index(us if us == histogram.max else us - 1) + 1
 
 
 def room(width: int) -> int:
@@ -622,6 +663,10 @@ def depth_frames(entries: Iterable[DepthEntry], device: str, last: Frame, interv
             yield Frame(0, wall, end_us, end_us - before_us, series)
 
 
+_TALL = 4
+"""Most lines of a row of a depth map."""
+
+
 def depth_map(
     timeline: Timeline, device: str, size: tuple[int, int], ink: Ink, *, limit: int | None, busy: bool = False
 ) -> list[Line]:
@@ -644,9 +689,17 @@ def depth_map(
             reversed(range(scale.rows)), body(shown, device, style), reversed(rows_of(sums, scale)), strict=True
         )
     ]
+    tall = min((height - 2) // len(rows), _TALL)  # few numbers fill the height too; a label is at the lower edge
+    edge = Span(" " * (LABEL - 1) + "│", "dim")
+    rows = [line for row in rows for line in (*[(edge, *map(_wordless, row[1:-1]))] * (tall - 1), row)]
     text = f"  {ink.line} limit {line}" if line is not None else ""
     title = heading((Span(" in the driver over time", "strong"), Span(text, "limit")), width)
     return [fit(line, width) for line in (title, *rows, axis(timeline, style))]
+
+
+def _wordless(span: Span) -> Span:
+    """Return cells for another line of a row: words on missing data stand in one line."""
+    return span._replace(text=" " * cell_len(span.text)) if any(map(str.isalnum, span.text)) else span
 
 
 def depth_scale(highest: int, rows: int, limit: int | None, *, busy: bool = False) -> DepthScale:
@@ -677,6 +730,4 @@ def _without_idle(timeline: Timeline, device: str) -> Timeline:
 
 def _label(scale: DepthScale, row: int, style: MapStyle) -> Span:
     at_limit = row == style.limit_row
-    return Span(
-        f"{rounded(scale.cut[row].low):>{LABEL - 1}}{'┤' if at_limit else '│'}", "accent" if at_limit else "dim"
-    )
+    return Span(f"{rounded(scale.cut[row].low):>{LABEL - 1}}{'┤' if at_limit else '│'}", "limit" if at_limit else "dim")

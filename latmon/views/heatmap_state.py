@@ -1,21 +1,22 @@
-"""The timeline that the heat maps of a screen share, and the scales of each device, kept from picture to picture.
+"""The timeline that the heat maps of a screen share, kept from picture to picture, and their scales.
 
 A device's map has the range and the fullest cell of that device; small maps beside each other share theirs. Scales
-outlive the timeline, so that a map has the same scales after a resize.
+depend on the frames alone: a map has the same ones whichever pictures were drawn before, and after a resize.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from latmon.model.frame import Frame
 from latmon.model.histogram import bucket_index
 from latmon.views import scale as scales
+from latmon.views import timeline as timelines
 from latmon.views.heatmap import Ink, MapStyle
 from latmon.views.scale import Extent, LatencyScale
-from latmon.views.timeline import Timeline
+from latmon.views.timeline import Counts, Timeline
 
 NOW = "now"
 
@@ -27,6 +28,10 @@ class MapShape(NamedTuple):
     slots: int
     cells: int
     sweep: bool = False
+
+
+_FILLED, _MOST_FRAMES = 0.8, 3
+"""Share of the room that a map fills, and the most frames of a column for that."""
 
 
 def shape(room: int, window_us: int, interval_us: int, *, sweep: bool = False, kept_us: int = 0) -> MapShape:
@@ -44,6 +49,17 @@ def shape(room: int, window_us: int, interval_us: int, *, sweep: bool = False, k
     return MapShape(column_us, slots, slots * cell_width, sweep)
 
 
+def filled(room: int, window_us: int, interval_us: int, *, sweep: bool = False) -> MapShape:
+    """Return the shape of a map without frames before the window: few frames a column, where that fills the room."""
+    several = [shape(room, window_us, interval_us, sweep=sweep)]
+    for frames in range(2, _MOST_FRAMES + 1) if several[0].column_us == interval_us else ():
+        column_us = interval_us * frames
+        slots = -(-window_us // column_us) + sweep
+        several.append(MapShape(column_us, slots, slots * max(1, room // slots), sweep))
+    fitting = [one for one in several if one.cells <= room]
+    return next((one for one in fitting if one.cells >= _FILLED * room), max(fitting, key=lambda one: one.cells))
+
+
 class DrawnMap(NamedTuple):
     """Timeline and scale of the last big map: the coordinates of a cursor on it."""
 
@@ -51,18 +67,8 @@ class DrawnMap(NamedTuple):
     scale: LatencyScale
 
 
-@dataclass(slots=True)
-class _Scales:
-    """The scales of a device's map. `full` is the count of the last step, for rows of `step` / `per` buckets."""
-
-    extent: Extent | None = None
-    step: int = 0
-    per: int = 1
-    full: int = 0
-
-
 class HeatmapState:
-    """The timeline of the last map, updated with each frame, and the scales of each device."""
+    """The timeline of the last map, updated with each frame."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -71,7 +77,6 @@ class HeatmapState:
         """Number of the small maps on a page."""
         self.drawn: DrawnMap | None = None
         self._timeline: Timeline | None = None
-        self._scales: dict[tuple[str, ...], _Scales] = {}
         self._by_op: dict[str, HeatmapState] = {}
 
     def of_op(self, op: str) -> HeatmapState:
@@ -80,18 +85,14 @@ class HeatmapState:
 
     @property
     def reach_us(self) -> int:
-        """Return the time that the timeline shows; 0 without one."""
-        return 0 if self._timeline is None else self._timeline.column_us * (self._timeline.slots + 1)
+        """Return the time that the timeline reads; 0 without one."""
+        old = self._timeline
+        return 0 if old is None else timelines.reach_us(old.column_us, old.slots, old.window_us)
 
     def forget(self) -> None:
-        """Drop the timeline, for another panel; keep the scales."""
+        """Drop the timeline, for another panel, other frames or other ops."""
         self._timeline = None
         self._by_op.clear()
-
-    def restart(self) -> None:
-        """Drop the timeline and the scales, for other frames or other ops."""
-        self.forget()
-        self._scales.clear()
 
     def ahead(self, ops: tuple[str, ...], *, interval_us: int = 0, origin_us: int | None = None) -> Timeline | None:
         """Return an empty timeline of the present shape, for `take` once it is filled; None where there is none."""
@@ -137,7 +138,8 @@ class HeatmapState:
         old, wanted_key = self._timeline, (wanted.column_us, wanted.slots, wanted.sweep, frozenset(ops))
         if old is None or (old.column_us, old.slots, old.sweep, old.ops) != wanted_key:
             some = list(frames())
-            begin_us = some[-1].mono_us - wanted.column_us * (wanted.slots + 1) if some else 0
+            reach_us = timelines.reach_us(wanted.column_us, wanted.slots, window_us)
+            begin_us = some[-1].mono_us - reach_us if some else 0
             old = Timeline(
                 wanted.column_us,
                 wanted.slots,
@@ -154,7 +156,7 @@ class HeatmapState:
     def style(
         self,
         timeline: Timeline,
-        devices: Mapping[str, Mapping[int, int]],
+        devices: Mapping[str, Counts],
         size: tuple[int, int],
         ink: Ink,
         limit: int | None,
@@ -165,13 +167,15 @@ class HeatmapState:
         """Return the style of a map of `size` (columns, rows), or of several maps that share it.
 
         `devices`: name -> I/Os per bucket in the window, at whose p0.1 the range begins; its end is that of the map.
+        Ages of I/Os in flight extend the range of a map of its own alone: one that is stuck for minutes would leave
+        several maps beside each other without a shape.
         `limit`: the threshold, which is in the range where it is near; `tail`: as in MapStyle; `spare`: the most rows
         that are left out where the range doesn't need them. Other such rows are below the range.
         """
         width, rows = size
-        found = self._scales.setdefault(tuple(sorted(devices)), _Scales())
-        found.extent = scales.merge(found.extent, _common_extent(timeline, devices))
-        span = found.extent or Extent()
+        alone = len(devices) == 1
+        each = [one for device, counts in devices.items() for one in _extents(timeline, device, counts, alone=alone)]
+        span = Extent(min(one.low for one in each), max(one.high for one in each)) if each else Extent()
         if limit is not None:
             span = scales.with_limit(span, bucket_index(limit))
         scale = scales.latency_scale(span, max(rows, 1), cells=1 + ink.halves)
@@ -179,15 +183,28 @@ class HeatmapState:
         self.drawn = DrawnMap(timeline, scale)
         cells = scale.halves if ink.halves else scale
         made = (column.rows(device, cells) for column in timeline.columns for device in devices)
-        fullest = max((max(one) for one in made if one), default=1)
-        before = found.full if (found.step, found.per) == (cells.step, cells.per) else 0
-        found.step, found.per, found.full = cells.step, cells.per, scales.last_step(fullest, before)
+        fullest = scales.last_step(_usual(max(one) for one in made if one))
         if tail is not None and cells.per == 1:  # by whole rows: each other style draws every column again
             tail = cells.low + max(-(-(tail - cells.low) // cells.step), 0) * cells.step
-        return MapStyle(scale, found.full, max(1, width // timeline.slots), ink, limit, self.now, tail)
+            tail = tail if tail <= span.high else None  # no cell is as slow
+        return MapStyle(scale, fullest, max(1, width // timeline.slots), ink, limit, self.now, tail)
 
 
-def _common_extent(timeline: Timeline, devices: Mapping[str, Mapping[int, int]]) -> Extent | None:
-    made = (scales.extent(counts, timeline.highest(device)) for device, counts in devices.items())
-    each = [one for one in made if one]
-    return Extent(min(one.low for one in each), max(one.high for one in each)) if each else None
+_FULL = 0.8
+"""Share of the columns whose fullest cell is at most at the last step: a burst leaves the colours of all else."""
+
+
+def _usual(fullest: Iterable[int]) -> int:
+    """Return the count of the fullest cell that most columns do not exceed; 1 without a column."""
+    some = sorted(fullest)
+    return some[int((len(some) - 1) * _FULL)] if some else 1
+
+
+def _extents(timeline: Timeline, device: str, counts: Counts, *, alone: bool) -> Iterator[Extent]:
+    """Yield the range of a device's I/Os in the window, and in those that ended shortly before: it shrinks late.
+
+    `alone`: ages of I/Os in flight extend it.
+    """
+    highest = timeline.highest(device, in_flight=alone)
+    ranges = (scales.extent(counts, highest), *map(scales.extent, timeline.earlier(device, counts)))
+    return (one for one in ranges if one)

@@ -13,6 +13,8 @@ from latmon.views.lines import BLANK, Line, Span, cell, wrap
 Pairs = Iterable[tuple[str, str]]
 _TWO = 72
 """Least cells of a page with two columns of keys."""
+_KEYS = 12
+"""Cells before a text in them."""
 _FROM = {
     "queued": "latency (total) runs from the moment the request was queued in the block layer "
     "(Solaris, illumos: handed to the disk's driver) to its completion",
@@ -32,8 +34,8 @@ _OUTSTANDING = (
     ("in the driver", "share of the time with this many I/Os in driver and device; busy: of the time with any"),
     ("at issue", "the number at each issue to the driver, this I/O included; only a probe measures it"),
     (
-        "latency by all",
-        "mean time to completion of the I/Os that arrived with this many outstanding: in the driver, queued",
+        "mean latency",
+        "time to completion of the I/Os that arrived with this many outstanding: in the driver, queued",
     ),
     ("", "and the new one"),
     (
@@ -95,7 +97,7 @@ _HEALTH = (
     ("records dropped", "details of outliers without room: which thread was woken late; no count is wrong"),
     ("cpu", "of one CPU: the collector and its probe; the process that draws this screen is not in it"),
     ("tracing cpu", "of one CPU: the time in the tracer's programs, which the budget limits"),
-    ("● ○", "recording, with the file's name or why it stopped; not recording (no rec)"),
+    ("● ○", "recording, with the file's name; not recording (no rec), and why it stopped"),
 )
 """Facts of the page of details; those that limit the numbers are on the health line."""
 _MOUSE = (
@@ -151,11 +153,14 @@ _NUMBERS = (
     ),
     ("Q2C", "queue to completion: the whole time of an I/O without a request (dm, md, zram)"),
     ("hba+", "hba with its interrupt"),
+    ("48+", "the last colour is so many I/Os or more; four fifths of the columns have no more in any cell"),
     ("slowest", "I/Os above p99.9, of 100 to 999 above p99: a colour outside the steps, visible beside millions"),
+    (">256us", "the same on small maps, for which the I/Os of all of them count: it begins at one latency on all"),
     (
         "▫ in flight",
         "an I/O that has not completed, at its age in that column; only where a probe follows each request",
     ),
+    ("^ in flight", "on small maps: for longer than the range that the completed I/Os of all of them need"),
     ("max >45s", "an I/O has been in flight for that long; without such a probe it is the least age"),
     ("IOPS, depth", "below a large map: I/Os per second of each column, and the most I/Os in the driver"),
     ("╎", "time without data"),
@@ -240,12 +245,12 @@ def _brief(here: Sequence[tuple[str, str]], everywhere: Sequence[tuple[str, str]
     """Return two columns of keys with titles; on a narrow screen one below the other."""
     if not here and not everywhere:
         return []
-    across = 2 if width >= _TWO else 1
-    cells = width // across
+    across, room = 2 if width >= _TWO else 1, brief_cells(width)
+    cells = room + _KEYS
     columns = [
         [
             [Span(cell(f" {title}", cells), "strong")],
-            *([Span(f"  {keys:<9} ", "accent"), Span(cell(text, cells - 12))] for keys, text in rows),
+            *([Span(f"  {keys:<{_KEYS - 3}} ", "accent"), Span(cell(text, room))] for keys, text in rows),
         ]
         for title, rows in (("This screen", here), ("Everywhere", everywhere))
     ]
@@ -253,6 +258,11 @@ def _brief(here: Sequence[tuple[str, str]], everywhere: Sequence[tuple[str, str]
         return [tuple(row) for column in columns for row in column]
     blank = [Span(" " * cells)]
     return [(*left, *right) for left, right in zip_longest(*columns, fillvalue=blank)]
+
+
+def brief_cells(width: int) -> int:
+    """Return the cells of a text in the columns of keys."""
+    return width // (2 if width >= _TWO else 1) - _KEYS
 
 
 def _with(wanted: str, title: str, pairs: Pairs) -> Pairs:
@@ -272,7 +282,7 @@ def _with(wanted: str, title: str, pairs: Pairs) -> Pairs:
 def _source(origin: Origin) -> Pairs:
     yield (
         "backend",
-        " ".join(w for w in (origin.tool or origin.backend, f"tier {origin.tier}" if origin.tier else "") if w),
+        ", ".join(w for w in (origin.tool or origin.backend, f"tier {origin.tier}" if origin.tier else "") if w),
     )
     if origin.reason:
         yield "why", origin.reason

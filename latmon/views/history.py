@@ -65,10 +65,15 @@ class History:
         self.ages = Ages()
         """I/Os in flight at the end of the window."""
         self.is_partial = False
-        """Whether only frames in memory are known, without ages, depths and traced values."""
+        """Whether only sums of frames are known, without traced values; of frames in memory without ages and depths."""
+        self._coming: Iterator[None] | None = None
+        """Sums that are missing after `look`, in steps of some milliseconds."""
         self.is_cut = False
         """Whether the archive has frames before the oldest one here."""
-        self.look(window_us, ops, window)
+        if window is None:
+            window = Window(window_us)
+        window.move(self.store.frames)
+        self._sum(window, ops)
 
     @property
     def until_us(self) -> int:
@@ -184,6 +189,7 @@ class History:
 
     def recall(self, frame: Frame) -> Frame:
         """Add a frame without the sums of the window; `move` makes them."""
+        self.complete()
         if self.store.frames and frame.mono_us < self.store.frames[-1].mono_us:  # another boot
             self._waiting = Waiting()
         self._waiting.add(frame)
@@ -195,19 +201,44 @@ class History:
         self._compare(kept)
         return kept
 
-    def look(self, window_us: int, ops: tuple[str, ...], window: Window | None = None) -> None:
-        """Sum over another window or other ops; `window`: as in the constructor."""
-        self._ops = ops
-        frames, period_us = self.frames(), max(window_us // PERIODS, 1)
-        last_us = frames[-1].mono_us if frames else 0
-        if window is None:
-            self.window = Window(window_us, (one for one in frames if one.mono_us > last_us - window_us))
-        else:
-            self.window = window
-            window.move(frames)
-        recent_us = last_us - window_us - 2 * period_us
-        self.trends = Trends(period_us, ops, (one for one in frames if one.mono_us > recent_us))
+    def look(self, window_us: int, ops: tuple[str, ...]) -> None:
+        """Show another window or other ops; `proceed` sums the traced values of another window."""
+        if window_us != self.window.length_us:
+            self.complete()
+            groups = self.on_demand.groups
+            self._sum(self.window.resized(window_us, self.store.frames), ops)
+            self._coming, self.is_partial = self.keep_on_demand(groups), True
+        elif ops != self._ops:
+            self._show(ops)
+
+    @property
+    def is_summing(self) -> bool:
+        """Return whether `proceed` has something to do."""
+        return self._coming is not None
+
+    def proceed(self) -> None:
+        """Sum some of what is missing."""
+        if self._coming is not None and next(self._coming, self) is self:
+            self._coming, self.is_partial, self._made = None, False, {}
+
+    def complete(self) -> None:
+        """Sum all that is missing, before the frames change."""
+        while self._coming is not None:
+            self.proceed()
+
+    def _sum(self, window: Window, ops: tuple[str, ...]) -> None:
+        """Sum over a window that was moved to the end of the store."""
+        self.window = window
         self._begin_on_demand()
+        self._show(ops)
+
+    def _show(self, ops: tuple[str, ...]) -> None:
+        """Compute what depends on the ops; sums over the window are of each op."""
+        self._ops, self._made = ops, {}
+        length_us = self.window.length_us
+        frames, period_us = self.frames(), max(length_us // PERIODS, 1)
+        recent_us = self.until_us - length_us - 2 * period_us
+        self.trends = Trends(period_us, ops, (one for one in frames if one.mono_us > recent_us))
         self._part = -1
         self._compared = (-1, {})
         for one in frames:
@@ -226,6 +257,7 @@ class History:
 
     def fork(self) -> History:
         """Return the present state as a history that doesn't change; this one continues."""
+        self.complete()
         frozen, on_demand = copy(self), self._on_demand
         self.store = self.store.copy()
         self.window = self.window.copy()
@@ -255,6 +287,8 @@ class History:
     @property
     def times_peers(self) -> dict[str, float]:
         """Return device -> how many times slower its tail is than its peers', as of the last part; made on reading."""
+        if self.is_summing:
+            return {}
         due, length_us = self._due_us, self.window.length_us
         if self._compared[0] != due:
             frames = [one for one in self.store.frames if due - length_us < one.mono_us <= due]

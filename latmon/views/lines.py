@@ -10,7 +10,8 @@ panels with frame lines, where each heading is the frame line above its part; on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 from rich.cells import cell_len as cell_len  # noqa: PLC0414 - re-exported: the one place that knows Rich
@@ -209,15 +210,21 @@ def empty_panel(why: str, cells: int, height: int) -> list[Line]:
     return [BLANK, *paragraph(why, cells, margin=2)][: max(height, 0)]
 
 
+_wide = lru_cache(4096)(cell_len)
+"""The width of a text that has other characters than ASCII."""
+
+
 def _size(text: str) -> int:
-    """Return the width of a text; fast for ASCII, since each frame measures a whole screen."""
-    return len(text) if text.isascii() else cell_len(text)
+    """Return the width of a text; fast, since each frame measures a whole screen several times."""
+    return len(text) if text.isascii() else _wide(text)
 
 
 T = TypeVar("T")
 TIME = 6
 """Width of a column of durations."""
 _MARK = 1
+_MEASURED = 64
+"""Rows whose words are measured for the width of their column."""
 _ROOM = 10
 """Cells that must be left for bars and words to grow, for each rank above 1, before a column is added."""
 
@@ -282,11 +289,20 @@ def table(
     """Return titles and the rows that fit around the selected one; `why`: the reason for an empty table."""
     cells, height = size
     if not some:
-        return [fit((Span(f"  {why}"),), cells)][:height]
-    placed = layout(fields, cells)
+        return paragraph(why, cells, "dim", margin=2)[:height]
+    placed = layout([_as_long(field, some) for field in fields[:-1]] + [fields[-1]], cells)
     seen = around(len(some), selected, height - 1)
     lines = [heads(placed, above=seen.start), *(row(placed, some[i], selected=i == selected) for i in seen)]
     return [fit(line, cells) for line in lines][:height]
+
+
+def _as_long(field: Field[T], some: Sequence[T]) -> Field[T]:
+    """Return a column of words that grows no wider than its longest one, so that the next column is near it."""
+    if field.right or not field.most:
+        return field
+    made = [field.make(one, field.most) for one in some[:_MEASURED]]
+    longest = max((_size(text) for text in made if isinstance(text, str)), default=field.most)
+    return replace(field, most=min(max(longest, field.width), field.most))
 
 
 def around(total: int, selected: int, rows: int) -> range:

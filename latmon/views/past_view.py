@@ -184,7 +184,8 @@ def strip(
         return min(max((us - first_us) * cells // (length_us + 1), 0), cells - 1)
 
     begin, end = map(place, shown)
-    spots = [(char, "strong" if begin <= x <= end else "dim") for x, char in enumerate(drawn)]
+    inside, outside = ("text", "area") if glyphs is SPARKS else ("strong", "dim")
+    spots = [(char, inside if begin <= x <= end else outside) for x, char in enumerate(drawn)]
     for one in events:
         if one.kind in _ON_STRIP and first_us <= one.mono_us <= stamps.mono_us[-1]:
             spots[place(one.mono_us)] = (LETTERS[one.kind], "bad")

@@ -1,7 +1,7 @@
 """Scales of a heat map: latency rows, and steps of I/Os per cell. Pure.
 
-Scales grow at once and shrink late. A map that is rescaled for every new maximum can't be compared with the previous
-picture, and each rescaling sends the whole screen over ssh.
+Scales have coarse steps. A map that is rescaled for every new maximum can't be compared with the previous picture, and
+each rescaling sends the whole screen over ssh.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 
-from latmon.model.histogram import BITS, TOP, bucket_bounds, bucket_index
+from latmon.model.histogram import BITS, TOP, Histogram, bucket_bounds, bucket_index
 
 _OCTAVE = 1 << BITS
 _LABELS: Mapping[int, int] = MappingProxyType(
@@ -44,7 +44,7 @@ _LEAST_RANGE = _OCTAVE
 _LABELLED = 2
 """Labels that show the scale of an axis; with one it is not known how much a row is."""
 _MARGIN_FROM = 4
-"""Rows from which on a scale has an empty row above the slowest I/O."""
+"""Rows from which on a scale has an empty cell above the slowest I/O."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class LatencyScale:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The range of the data so far: lowest and highest bucket."""
+    """The range of the data: lowest and highest bucket."""
 
     low: int = _DEFAULT[0]
     high: int = _DEFAULT[1]
@@ -182,21 +182,6 @@ def extent(counts: Mapping[int, int], highest: int | None = None) -> Extent | No
     return Extent(low, high if highest is None else max(high, highest))
 
 
-def merge(old: Extent | None, new: Extent | None) -> Extent | None:
-    """Return the extent to draw: at least the new one.
-
-    An end of the old one stays until the new one is smaller by an octave, or by a quarter of the old range if that is
-    less.
-    """
-    if old is None or new is None:
-        return new or old
-    keep = min(_OCTAVE, max((old.high - old.low) // 4, 2))
-    return Extent(
-        old.low if old.low <= new.low < old.low + keep else new.low,
-        old.high if old.high - keep < new.high <= old.high else new.high,
-    )
-
-
 def with_limit(span: Extent, limit: int) -> Extent:
     """Return the extent with the threshold's bucket, where that is as near as a third of the extent, or an octave."""
     near = max((span.high + 1 - span.low) // 3, _OCTAVE)
@@ -224,7 +209,7 @@ _STEPS = tuple(_steps(cells) for cells in range(3))
 
 
 def latency_scale(span: Extent, rows: int, *, cells: int = 0) -> LatencyScale:
-    """Return the finest scale of exactly `rows` rows that covers the extent and a row above it.
+    """Return the finest scale of exactly `rows` rows that covers the extent and a cell above it.
 
     It has at least one label, and where the next coarser scale is coarser by a quarter at most, two.
 
@@ -233,10 +218,12 @@ def latency_scale(span: Extent, rows: int, *, cells: int = 0) -> LatencyScale:
     spare = max(_LEAST_RANGE - 1 - (span.high - span.low), 0)
     low = max(span.low - spare, 0)
     high = max(span.high, low + _LEAST_RANGE - 1)
-    filled = rows - (rows >= _MARGIN_FROM)
+    halves = 2 * rows - (2 // max(cells, 1) if rows >= _MARGIN_FROM else 0)
     begins = ((max(low - (low + 2 * _OCTAVE) % _unit(*one), 0), *one) for one in _STEPS[cells] if _apart(*one) <= rows)
     fitting = (
-        LatencyScale(begin, step, rows, per) for begin, step, per in begins if (high + 1 - begin) * per <= step * filled
+        LatencyScale(begin, step, rows, per)
+        for begin, step, per in begins
+        if (high + 1 - begin) * per * 2 <= step * halves
     )
     found = next(fitting, LatencyScale(0, 256, rows))
     if found.lowered(high).labels < _LABELLED:
@@ -246,10 +233,15 @@ def latency_scale(span: Extent, rows: int, *, cells: int = 0) -> LatencyScale:
     return found
 
 
-def last_step(fullest: int, old: int = 0) -> int:
-    """Return the count of the last step: 1, 1.5, 2, 3, 4, 6 ... from the fullest cell on; it shrinks late."""
-    if old // 4 < fullest <= old:
-        return old
+def tail_bucket(histogram: Histogram) -> int | None:
+    """Return the first bucket above p99.9, of 100 to 999 I/Os above p99; None of fewer."""
+    us = histogram.quantile(0.999)
+    us = histogram.quantile(0.99) if us is None else us
+    return None if us is None else bucket_index(us if us == histogram.max else us - 1) + 1
+
+
+def last_step(fullest: int) -> int:
+    """Return the count of the last step: 1, 1.5, 2, 3, 4, 6 ... from the fullest cell on."""
     power = 1 << max(fullest - 1, 1).bit_length() - 1
     return max(_LEAST_TOP, next(n for n in (power, power * 3 // 2, power * 2, power * 4) if n >= fullest))
 

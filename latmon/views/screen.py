@@ -37,6 +37,7 @@ from latmon.views.lines import (
     is_heading,
     panelled,
     paragraph,
+    wrap,
 )
 from latmon.views.panels.compare import panel
 from latmon.views.panels.findings import findings_panel
@@ -54,7 +55,7 @@ MIN_SIZE = (40, 10)
 _MAX_PATH = 200
 STRIP_ROWS = 3
 """Devices of the strip."""
-_PREVIEW = "the probes are starting: until then the kernel's counters show rates, depths and mean latencies"
+_PREVIEW = "the probes are starting"
 _OF_FRAMES = frozenset({"overview", "findings"})
 """Screens that need only the frames in memory, except for a map of offsets."""
 _OF_STAGES = frozenset({"stages"})
@@ -154,6 +155,11 @@ class Scene:
         return self._past_reader.wanted.at if self._past_reader.wanted else None
 
     @property
+    def is_reading(self) -> bool:
+        """Return whether `proceed` has something to do."""
+        return self.towards is not None or self.history.is_summing
+
+    @property
     def goal(self) -> Stamp | None:
         """Return the time that is shown or being read; None: the live edge."""
         return self.towards or self.at
@@ -198,7 +204,7 @@ class Scene:
         if self.at is not None:
             why, reading = "" if self._mode == "LIVE" else self._mode, self.history.is_partial
             return status.ScreenMode("PAUSED", self.behind_us, why, self.at.wall, reading=reading)
-        if self.is_preview and self.ended is None:
+        if self.ended is None and (self.is_preview or (self._mode == "LIVE" and self.store.origin is None)):
             return status.ScreenMode("STARTING")
         return status.ScreenMode(self._mode) if self.ended is None else status.ScreenMode("ENDED", 0, self.ended)
 
@@ -210,9 +216,8 @@ class Scene:
 
     def preview(self, origin: Origin, frame: Frame) -> None:
         """Show a frame of the kernel's counters while the source opens; none of them is kept."""
-        if not self.is_preview:
-            self.is_preview, self.message = True, _PREVIEW
-        self.edge.store.origin = origin
+        self.is_preview = True
+        self.edge.store.origin = replace(origin, reason=_PREVIEW)
         kept = self.edge.append(frame)
         if self.at is None:
             self._latency_map.advance(kept)
@@ -220,7 +225,6 @@ class Scene:
     def _end_preview(self) -> None:
         self.is_preview = False
         self.edge, self._order = History(self.selection.window_us, self.selection.ops), Order()
-        self.message = "" if self.message == _PREVIEW else self.message
         self.resume()
 
     def opened(self, origin: Origin, archive: Past | None = None) -> None:
@@ -258,7 +262,7 @@ class Scene:
         origin = self.store.origin
         if origin is None or not self.history.any_traced:
             return origin
-        traced = {series.stage for series in self.history.on_demand.traced.histograms}
+        traced = self.history.on_demand.traced_stages
         return replace(origin, absent=tuple(one for one in origin.absent if one.name not in traced))
 
     def travel(self, at: Stamp) -> None:
@@ -321,7 +325,10 @@ class Scene:
                 self.go_on()
 
     def proceed(self) -> None:
-        """Read a part of the earlier time; when it is complete, `towards` is None and the time is shown."""
+        """Read a part of the earlier time, which is shown when `towards` is None, or sum a part of another window."""
+        if self.towards is None:
+            self.history.proceed()
+            return
         at, seen = self.towards, self._past_reader.proceed()
         if at is None or seen is None:
             return
@@ -349,6 +356,7 @@ class Scene:
         """Show the live edge."""
         self.at = self._past = None
         self._is_frozen = False
+        self._look(self.edge)
         self._reselect(self.edge.store.removed)
         self._past_reader.cancel()
         self.findings_state.forget()
@@ -372,16 +380,15 @@ class Scene:
         """Change the selection; only sums that depend on the change are made again."""
         old, self.selection = self.selection, selection
         if (old.window_us, old.ops) != (selection.window_us, selection.ops):
-            self.edge.look(selection.window_us, selection.ops)
             there = self.goal
             self._restart(clock(there.wall) if there else NOW)
-            if self._is_frozen:
-                self.history.look(selection.window_us, selection.ops)
-            elif there:
+            if there is None or self._is_frozen:  # the edge behind another time is summed again when it is shown
+                self._look(self.history)
+            else:
                 self.travel(there)
         if old.screen != selection.screen:
-            self._delay_map.restart()
-            self._depth_map.restart()
+            self._delay_map.forget()
+            self._depth_map.forget()
             if selection.screen in _OF_STAGES:
                 self._read_stages()
         elif old.panel != selection.panel:
@@ -389,9 +396,15 @@ class Scene:
         elif not selection.splits:
             self._write_map.forget()
 
+    def _look(self, history: History) -> None:
+        """Show the window and the ops of the selection."""
+        history.look(self.selection.window_us, self.selection.ops)
+        if self.at_once:
+            history.complete()
+
     def _restart(self, now: str = NOW) -> None:
         for one in self._maps:
-            one.restart()
+            one.forget()
             one.now = now
 
     @property
@@ -415,15 +428,20 @@ class Scene:
         plain = self.comparison is None and not self.selection.details
         notes, named = findings(view, cells, height, toured=toured) if plain else ([], [])
         is_counted = self.selection.screen == "findings" or (self._framed and named)  # in a heading
-        notes += notices(view, self.reported, cells, reading=self.reading, message=self.message, toured=toured)
+        found = "" if is_counted else status.not_shown(len(view.found.urgent), len(named))
+        health, lasts = self._health(cells, named, found), status.lasting(view, self.reported, toured=toured)
+        if lasts and (both := status.with_lasting(health, lasts, view.origin, cells)):
+            health, lasts = both, ""
+        if height < status.TALL or (view.origin is not None and view.origin.backend == "demo"):
+            lasts = ""  # not worth a row of the map
+        notes += notices(view, self.reported, cells, reading=self.reading, message=self.message, lasts=lasts)
         if self.banner is not None:
             notes += banner_lines(self.banner, cells)
-        found = "" if is_counted else status.not_shown(len(view.found.urgent), len(named))
         return Panels(
-            title=self._title(width, self.selection.screen),
+            title=self._title(width, self._name),
             body=self._body(cells, height - 3 - len(notes)),
             notice=notes,
-            health=self._health(cells, named, found),
+            health=health,
             framed=self._framed,
         )
 
@@ -435,10 +453,18 @@ class Scene:
         every = [replace(one, selection=replace(one.selection, selected="")) for one in view.subjects()]
         rows = device_rows(view, every[:STRIP_ROWS], every, width) if every else paragraph(no_rows(view), width)
         notes, named = ([], []) if self.message else findings(view, width, 0, toured=False, strip=True)
-        notes = notes or notices(view, self.reported, width, reading="", message=self.message, toured=False)[:2]
+        lasts = status.lasting(view, self.reported, toured=False)
+        notes = notes or notices(view, self.reported, width, reading="", message=self.message, lasts=lasts)[:2]
         more = status.not_shown(len(view.found.urgent), len(named)).removesuffix(": 6")  # no key shows them
         lines = (self._title(width), *rows[: 1 + STRIP_ROWS], *notes, self._health(width, named, more))
         return [fit(line, width) for line in lines]
+
+    @property
+    def _name(self) -> str:
+        """Return the name of the screen for its title; a panel of the overview has its own."""
+        selection = self.selection
+        own = selection.panel if selection.screen == "overview" else selection.screen
+        return "capture" if selection.details else own
 
     def _title(self, width: int, screen: str = "") -> Line:
         drives = sum(one.timed for one in self.history.devices())
@@ -449,7 +475,10 @@ class Scene:
         store, window, ages = self.store, self.history.window, self.history.ages
         if ages.oldest and any((one.id, one.device) == (STARVED, ages.oldest[0].device) for one in named):
             ages = status.NOTHING  # the finding names it
-        return status.health(store.origin, window, store.devices, width, self._tracing(), ages=ages, found=found)
+        ended = self.ended is not None
+        return status.health(
+            store.origin, window, store.devices, width, self._tracing(), ages=ages, found=found, ended=ended
+        )
 
     def _tracing(self) -> status.Tracing:
         requested = self.selection.screen != "overview"
@@ -462,7 +491,7 @@ class Scene:
             return status.Tracing(requested=requested, starting=starting)
         traced = self.history.on_demand.traced
         lost = self.history.made("not followed", lambda: untraced_share(traced))
-        share = self.history.made("traced", lambda: traced_share(traced, self.history.window))
+        share = self.history.made("traced", lambda: traced_share(traced, self.history.window, self.store.devices))
         return status.Tracing(traced.one_in, traced.devices, share, lost, requested)
 
     def starting(self, stages: str) -> bool:
@@ -477,7 +506,7 @@ class Scene:
         if self.comparison is not None:
             return panel(self.comparison, self.selection.selected, self.ink, width, room)
         if self.history.is_partial and not (self.selection.screen in _OF_FRAMES and not self.selection.fold):
-            return empty_panel(f"reading {clock(self.at.wall)} …" if self.at else "", width, room)
+            return empty_panel(f"reading {clock(self.at.wall)} …" if self.at else "summing …", width, room)
         if self.selection.details:
             return status.details(self.view, self._tracing(), width, room)
         draw, before = SCREENS[self.selection.screen], self._latency_map.drawn
@@ -492,7 +521,8 @@ class Scene:
 def screen_lines(scene: Scene, foot: Line, width: int, height: int) -> list[Line]:
     """Return exactly `height` lines for the terminal."""
     if width < MIN_SIZE[0] or height < MIN_SIZE[1]:
-        small: list[Line] = [(Span("terminal too small", "strong"),), (Span(f"{MIN_SIZE[0]}x{MIN_SIZE[1]} needed"),)]
+        least = f"{MIN_SIZE[0]}x{MIN_SIZE[1]} needed, this is {width}x{height}"
+        small: list[Line] = [(Span("terminal too small", "strong"),), *((Span(one),) for one in wrap(least, width))]
         return small[:height]
     panels = scene.draw(width, height)
     room = height - 3 - len(panels.notice)

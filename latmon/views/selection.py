@@ -95,8 +95,12 @@ def headline(region: Region, timeline: Timeline, device: str, reported: int | No
     return (
         Span(f" {device}", "accent"),
         Span(f" region {words(region, timeline)}  "),
-        Span(f"{count(n)} I/Os{'' if reported is None else f', {count(reported)} outliers'}", "strong"),
+        Span(_plural(n, "I/O") + ("" if reported is None else f", {_plural(reported, 'outlier')}"), "strong"),
     )
+
+
+def _plural(n: int, name: str) -> str:
+    return f"{count(n)} {name}{'s' * (n != 1)}"
 
 
 def framed(

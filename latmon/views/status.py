@@ -15,11 +15,12 @@ from latmon.model.inflight import Ages
 from latmon.recording.archive import TimelineEvent
 from latmon.support.text import is_clean
 from latmon.support.units import UNKNOWN, part, spelled, with_unit
-from latmon.views.context import OFF, ViewState, selected, tracing_state, unknown_quantiles
+from latmon.views.context import OFF, ViewState, no_distribution, no_map, selected, tracing_state, unknown_quantiles
 from latmon.views.device_table import Subject
 from latmon.views.help import meaning, source
 from latmon.views.lines import (
     BLANK,
+    FRAME,
     Line,
     Span,
     cell,
@@ -151,6 +152,10 @@ class Tracing:
         return found
 
 
+_HOST_PART, _LEAST_HOST = 3, 10
+"""Part of the title that the host's name has at most, one in so many cells, and cells that it has at least."""
+
+
 def title(
     origin: Origin | None, window: Window, mode: ScreenMode, cells: int, *, screen: str = "", drives: int = 0
 ) -> Line:
@@ -160,7 +165,7 @@ def title(
     """
     shown, name = _mode(mode), (Span(" latmon", "strong"), Span(f" {screen}" if screen else "", "accent"))
     if origin is None:
-        return highlighted(_split((*name, Span("  starting", "dim")), shown, cells))
+        return highlighted(_split(name, shown, cells))
     tier = f"tier {origin.tier}" if origin.tier else origin.tool or origin.backend
     many = f"{count(drives)} drive{'s' * (drives != 1)}" if drives else ""
     # the help screen names the tool and the kernel too
@@ -168,7 +173,9 @@ def title(
     wall = window.last.wall if window.last else math.nan
     now, over = Span(clock(wall), "strong"), Span(f"  last {span(window.length_us)}  ")
     zoned = Span(f"{clock(wall)} {zone(wall)}".rstrip(), "strong")
-    who = (*name, Span(f"  {origin.host}", "strong"))
+    # a name of 47 characters, as clouds give, would leave no place for the time
+    host = cell(origin.host, min(cell_len(origin.host), max(cells // _HOST_PART, _LEAST_HOST)))
+    who = (*name, Span(f"  {host}", "strong"))
     several = [
         ((*who, Span(f"  {', '.join(filter(None, words))}".rstrip(), "dim")), (*end, *shown))
         for end in ((zoned, over), (now, over), (over,), ())
@@ -189,28 +196,31 @@ def health(
     *,
     ages: Ages = NOTHING,
     found: str = "",
+    ended: bool = False,
 ) -> Line:
     """Return what limits the numbers: problems come first and are highlighted, an unknown number is `-`.
 
     The page of details has the rest. `ages`: I/Os in flight that no line above names; `found`: `not_shown` of findings.
+    `ended`: nothing is recorded any more.
     """
     if origin is None:
         return fit((Span(" backend starting", "dim"),), cells)
     state = window.health()
     facts = [one for one in health_facts(origin, window, devices, tracing) if one.bad or one.matters]
     facts.sort(key=lambda fact: not fact.bad)
-    room = cells - ends(cells) - (_MIN_RECORDING + 3 if state.recording else len(_QUIET[-1]) + 1)
+    recording = state.recording if state.records and not ended else ""
+    room = cells - ends(cells) - (_MIN_RECORDING + 3 if recording else len(_QUIET[-1]) + 1)
     facts += [HealthWord(found)] if found else []
     facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in facts) - 1), *facts]
     spans: list[Span] = []
     for fact in _fitting(facts, room):
         spans += [Span("  " if spans else " "), Span(fact.text, "bad" if fact.bad else "dim")]
     room = cells - ends(cells) - width(tuple(spans))
-    if state.recording:
-        name = cell(state.recording, min(max(room - 3, _MIN_RECORDING), cell_len(state.recording)))
+    if recording:
+        name = cell(recording, min(max(room - 3, _MIN_RECORDING), cell_len(recording)))
         return _sides(tuple(spans), (Span(f"● {name} ", "accent"),), cells)
     quiet = next((text for text in _QUIET if len(text) <= room), _QUIET[-1])
-    return _sides(tuple(spans), (Span(quiet, "dim"),), cells)
+    return _sides(tuple(spans), (Span(quiet, "bad" if state.recording and not ended else "dim"),), cells)
 
 
 def not_shown(found: int, shown: int) -> str:
@@ -227,8 +237,9 @@ def details(view: ViewState, tracing: Tracing, cells: int, room: int) -> list[Li
     facts = health_facts(origin, window, view.history.store.devices, tracing)
     names = ((one, one.name or one.text.rsplit(" ", 1)[0]) for one in facts)
     rows = [(one.text, meaning(name), "bad" if one.bad else "strong") for one, name in names]
-    recording = window.health().recording
-    rows.append((f"● {recording}" if recording else "○ not recording", meaning("● ○"), "strong"))
+    state = window.health()
+    shown = f"● {state.recording}" if state.records else f"○ {state.recording or 'not recording'}"
+    rows.append((shown, meaning("● ○"), "strong"))
     lines = [heading((Span(" capture", "strong"), Span("  how far the numbers are to be trusted", "dim")), cells)]
     side = min(max(len(text) for text, *_ in rows), cells // 2) + 3
     for text, sentence, role in rows:
@@ -253,8 +264,6 @@ def headline(
     words = [f"{count(histogram.count if histogram else subject.ios)} I/Os" if counted else "I/Os not counted"]
     if selection.threshold_us is not None and histogram:
         words.append(_above(histogram, selection.threshold_us, above))
-    if subject.times_peers is not None:
-        words.append(f"3rd slowest {subject.times_peers:.0f}x peers'")
     if why := unknown_quantiles(histogram):
         words.append(why)
     who = ", ".join(w for w in (device.label, device.model, device.driver) if w)
@@ -262,8 +271,12 @@ def headline(
     model, ios = Span(f" {who}" if who else "", "dim"), Span(f"  {', '.join(words)}")
     column = (Span(f"  1 column = {spelled(column_us)}", "dim"), Span(" + -", "accent")) if column_us else ()
     several: list[Line] = [(name, model, ios, *column), (name, model, ios), (name, ios, *column), (name, ios)]
-    left = next((one for one in several if width(one) + width(legends[0]) + ends(cells) <= cells), several[-1])
-    return heading(left, cells, *legends)
+
+    def fits(one: Line, legend: Line) -> bool:
+        return width(one) + width(legend) + bool(legend) + ends(cells) <= cells
+
+    left = next((one for one in several if fits(one, legends[0])), several[-1])
+    return heading(left, cells, *(legend for legend in legends if fits(left, legend)))
 
 
 def _fitting(facts: Sequence[HealthWord], room: int) -> list[HealthWord]:
@@ -418,7 +431,7 @@ class Notices:
         ended_in, self._where = self._where, f" in {self.directory}" if now and self.directory else ""
         if before is None and (frame.seq or not now):  # the view of an earlier time begins anywhere
             return ""
-        if " stopped: " in now:
+        if now and not frame.health.records:
             return now
         return f"recording to {now}{self._where}" if now else f"recording ended: {before}{ended_in}"
 
@@ -432,6 +445,8 @@ TALL = 20
 """Rows from which on findings have several lines on the overview."""
 _ALL_FROM = 48
 """Rows from which on findings of other devices follow."""
+_MAPS_LINES = 20
+"""Rows that a screen with maps below each other keeps: two rows of maps, a legend, title, health and keys."""
 _STALE_S = 10
 """Rules are evaluated every 5 s; the time of older findings is shown."""
 _MOST, _LONGEST = 2, 4
@@ -455,31 +470,62 @@ def findings(
     found, first = view.found.urgent, selected(view.subjects())
     device = first.device.name if first is not None else ""
     most = 2 if strip else height // 4 - 1 if height >= TALL and not toured else 1
+    if height >= TALL and (view.selection.panel == "maps" or view.selection.splits):
+        most = min(most, max(height - _MAPS_LINES, 2))
     others = view.framed and height >= _ALL_FROM
     lines, named = urgent(found, width, most, selected=device, as_of=as_of, keys=not strip, others=others)
     if not view.framed or not lines:
         return lines, named
     critical = sum(one.severity == CRITICAL for one in found)
-    many = f" {count(len(found))}{f', {count(critical)} urgent' if critical else ''}"
+    urgently = f"{count(critical)} urgent"
+    many = [urgently] if critical == len(found) else [count(len(found)), *([urgently] if critical else [])]
     more = (Span("6", "accent"), Span(" evidence and next steps ", "dim"))
-    return [heading((Span(" findings", "strong"), Span(many, "dim")), width, more), *lines], named
+    return [heading((Span(" findings", "strong"), Span(f" {', '.join(many)}", "dim")), width, more), *lines], named
 
 
-def notices(view: ViewState, reported: Notices, width: int, *, reading: str, message: str, toured: bool) -> list[Line]:
-    """Return the most urgent of: time being read, message, event, how the capture is made.
+def lasting(view: ViewState, reported: Notices, *, toured: bool) -> str:
+    """Return what holds for the whole capture: that stages are off, or how it is made; empty for nothing."""
+    if toured:
+        return ""
+    if reported.tracing.startswith(OFF):
+        return f"stages: {reported.tracing}"
+    return view.origin.reason if view.origin and not _is_explained(view) else ""
+
+
+def with_lasting(health_line: Line, text: str, origin: Origin | None, cells: int) -> Line | None:
+    """Return the health line with a text that lasts in its gap; None where it doesn't fit.
+
+    Of a demo, whose mode is in the title, the first word is enough.
+    """
+    brief = (text.replace(":", ",").partition(",")[0],) if origin is not None and origin.backend == "demo" else ()
+    at = next((at for at, (blanks, role) in enumerate(health_line) if role == FRAME and blanks.isspace()), -1)
+    for one in (text, *brief) if at >= 0 else ():
+        room = len(health_line[at].text) - cell_len(one) - _APART
+        if room > ends(cells):
+            return (*health_line[:at], Span(f"  {one}", "dim"), Span(" " * room, FRAME), *health_line[at + 1 :])
+    return None
+
+
+def notices(view: ViewState, reported: Notices, width: int, *, reading: str, message: str, lasts: str) -> list[Line]:
+    """Return the most urgent of: time being read, message, event, and `lasts`, for which the health line has no room.
 
     A frame's notice follows a message, so that the answer to a key and that of the next key are both shown.
     """
     notice = happened(view) or reported.notice
-    lasting = view.origin.reason if view.origin else ""
-    if reported.tracing.startswith(OFF):
-        lasting = f"stages: {reported.tracing}"
-    text = reading or message or notice or ("" if toured else lasting)
-    role = "strong" if reading or message else "bad" if notice else "dim"
+    text = reading or message or notice or lasts
+    role = "strong" if reading or message or notice else "dim"
     lines: list[Line] = [(Span(f" {line}", role),) for line in _sentences(text, width - 2)]
     if message and not reading and notice == reported.notice:  # it is not about the same event as the message
-        lines += [(Span(f" {line}", "bad"),) for line in _sentences(notice, width - 2)]
+        lines += [(Span(f" {line}", "text"),) for line in _sentences(notice, width - 2)]
     return lines
+
+
+def _is_explained(view: ViewState) -> bool:
+    """Return whether the panel has the reason for a source without distributions, in place of a map."""
+    if view.origin is None or view.selection.screen != "overview" or not no_distribution(view.origin):
+        return False
+    shown = selected(view.subjects())
+    return shown is not None and no_map(shown, view.origin) == no_distribution(view.origin)
 
 
 def _sentences(text: str, cells: int) -> list[str]:
@@ -509,6 +555,10 @@ class TourBanner(NamedTuple):
 
 def banner_lines(banner: TourBanner, cells: int) -> list[Line]:
     """Return a line with the place and the keys, then the text."""
-    left = (Span(f" {banner.place}  ", "accent"), Span(banner.title, "strong"))
-    keys = (*banner.keys, Span(" ")) if banner.keys else ()
+    place, title = Span(f" {banner.place} ", "accent"), Span(banner.title, "strong")
+    keys = (Span("  "), *banner.keys) if banner.keys else ()
+    brief = tuple(span for span in keys if span.role == "accent" or not span.text.strip())
+    # next to the title the key of the next stop would be its full stop
+    several = (((place, Span(" "), title), (*keys, Span(" "))), ((place, title), keys), ((place, title), brief))
+    left, keys = next((one for one in several if sum(map(width, one)) + ends(cells) <= cells), several[-1])
     return [_sides(left, keys, cells), *paragraph(banner.text, cells)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,6 +22,19 @@ from latmon.views.scale import LatencyScale, rows_of
 
 Counts = dict[int, int]
 _MAX_GAP_COLUMNS = 10_000
+_LATE = 6
+"""A map's range shrinks so many parts of a window late."""
+
+
+def _columns_of(window_us: int, column_us: int, slots: int) -> int:
+    """Return the columns of a window; 0 us: all of them."""
+    return min(-(-window_us // column_us), slots) if window_us else slots
+
+
+def reach_us(column_us: int, slots: int, window_us: int) -> int:
+    """Return the time of which a timeline needs frames."""
+    size = _columns_of(window_us, column_us, slots)
+    return column_us * (max(slots, size + size // _LATE) + 1)
 
 
 class KernelCounts(NamedTuple):
@@ -160,6 +173,10 @@ class Timeline:
         self.ops = frozenset(ops)
         self.columns: deque[TimeColumn] = deque(maxlen=max(slots - sweep, 1))
         """Oldest first, without holes in their numbers; in a sweep one slot has the marker instead."""
+        self._size = _columns_of(window_us, column_us, slots)
+        late = max(self._size + self._size // _LATE - slots, 0) + sweep
+        self._gone: deque[TimeColumn] = deque(maxlen=late)
+        """Columns before those, which `earlier` reads."""
         self.begin = Begin()
         self.window_us = window_us
         """The time up to the newest column that regions may be of; columns before it are only drawn. 0: all columns."""
@@ -172,6 +189,7 @@ class Timeline:
         if self._end_us is not None:
             if frame.mono_us < self._end_us:
                 self.columns.clear()
+                self._gone.clear()
                 self._before = None
             else:
                 self._skip(frame.mono_us - frame.dt_us - self._end_us, frame)
@@ -199,14 +217,32 @@ class Timeline:
                 sums[index] = sums.get(index, 0) + n
         return sums
 
-    def highest(self, device: str) -> int | None:
-        """Return the bucket of the slowest I/O of any column, completed or in flight; None where there is none."""
-        found = (max((*one.counts(device), *one.waiting(device)), default=-1) for one in self.columns)
+    def earlier(self, device: str, counts: Counts) -> Iterator[Counts]:
+        """Yield a device's I/Os per bucket in windows that ended a column, two columns ... ago, up to a sixth of one.
+
+        `counts`: those of the window that ends now. Windows that began before the first column are left out.
+        """
+        every, size, now = [*self._gone, *self.columns], self._size, dict(counts)
+        for back in range(1, min(size // _LATE, len(every) - size) + 1):
+            for index, n in every[-back].counts(device).items():
+                now[index] = now.get(index, 0) - n
+            for index, n in every[-back - size].counts(device).items():
+                now[index] = now.get(index, 0) + n
+            yield {index: n for index, n in now.items() if n > 0}
+
+    def highest(self, device: str, *, in_flight: bool = True) -> int | None:
+        """Return the bucket of the slowest I/O of any column; None where there is none.
+
+        `in_flight`: with the ages of those that have not completed.
+        """
+        waiting = (one.waiting(device) if in_flight else () for one in self.columns)
+        each = zip(self.columns, waiting, strict=True)
+        found = (max((*one.counts(device), *ages), default=-1) for one, ages in each)
         return max((bucket for bucket in found if bucket >= 0), default=None)
 
-    def has_waiting(self, device: str) -> bool:
-        """Return whether a column has an I/O in flight."""
-        return any(column.waiting(device) for column in self.columns)
+    def ages(self, device: str) -> set[int]:
+        """Return the buckets of the ages of a device's I/Os in flight, of all columns."""
+        return {bucket for column in self.columns for bucket in column.waiting(device)}
 
     @property
     def first(self) -> int:
@@ -262,6 +298,8 @@ class Timeline:
 
     def _open(self, wall: float, mono_us: int, gap: str = "", number: int | None = None) -> TimeColumn:
         column = TimeColumn(self.newest() + 1 if number is None else number, wall, mono_us, gap=gap, ops=self.ops)
+        if len(self.columns) == self.columns.maxlen:
+            self._gone.append(self.columns[0])
         self.columns.append(column)
         return column
 

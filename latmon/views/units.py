@@ -20,13 +20,6 @@ from latmon.support.units import (
 )
 
 
-def mean(us: float | None) -> str:
-    """Return a mean in at most six cells; below 1 us with one decimal."""
-    if us is None or us == 0 or us >= 1:
-        return duration(us)
-    return f"{us:.1f}us" if us >= 0.1 else "<0.1us"  # noqa: PLR2004  one decimal
-
-
 def quantile(histogram: Histogram, q: float) -> str:
     """Return a quantile in the digits of its bucket: two at 12.5 %, `~` and one for an octave; a max is exact."""
     value = histogram.quantile(q)

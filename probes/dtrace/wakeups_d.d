@@ -17,6 +17,8 @@ BEGIN
 	wakeups_d_woken[(uint64_t)0] = 0;
 	wakeups_d_told[(uint64_t)0] = (int64_t)1;
 	wakeups_d_told[(uint64_t)0] = 0;
+	wakeups_d_on[(uint64_t)0] = (uint64_t)1;
+	wakeups_d_on[(uint64_t)0] = 0;
 	printf("@@ ready wakeups_d %d\n", timestamp);
 }
 
@@ -28,7 +30,7 @@ sched:::wakeup
 
 /*
  * Without a predicate and without anything that can fault, so what it sets is always this switch's. A thread that was woken before it had left
- * its CPU waits for nothing: its stamp is dropped when it leaves.
+ * its CPU waits for nothing: its stamp is dropped when it leaves. Of a wait only the last thread's turn is known.
  */
 sched:::off-cpu
 {
@@ -36,6 +38,10 @@ sched:::off-cpu
 	this->wakeups_d_woken = wakeups_d_woken[(uint64_t)arg0];
 	this->wakeups_d_us = this->wakeups_d_woken != 0 && this->wakeups_d_woken < timestamp ?
 	    (timestamp - this->wakeups_d_woken) / 1000 : 0;
+	this->wakeups_d_on = wakeups_d_on[(uint64_t)cpu];
+	wakeups_d_on[(uint64_t)cpu] = (uint64_t)timestamp;
+	this->wakeups_d_ran = this->wakeups_d_on == 0 ? 0 : this->wakeups_d_on <= this->wakeups_d_woken ?
+	    this->wakeups_d_us : (timestamp - this->wakeups_d_on) / 1000;
 }
 
 /* A thread's priority is printed when it changes, and again every 64 ticks: a line can be lost. */
@@ -51,6 +57,8 @@ sched:::off-cpu
 /this->wakeups_d_us >= 1000/
 {
 	@wakeups_d_instead[{{thread}}, {{other}}] = count();
+	@wakeups_d_ran[{{thread}}, {{other}}] = sum(this->wakeups_d_ran);
+	@wakeups_d_rest[{{thread}}] = sum(this->wakeups_d_us - this->wakeups_d_ran);
 }
 
 sched:::off-cpu
@@ -92,6 +100,8 @@ profile-{{step_ms}}ms
 	printa("@@Q wakeups_d_delay\t{{form}}\t%@d@@E\n", @wakeups_d_delay);
 	printa("@@S wakeups_d_sum\t{{form}}\t%@d\n", @wakeups_d_sum);
 	printa("@@S wakeups_d_instead\t{{form}}\t{{form}}\t%@d\n", @wakeups_d_instead);
+	printa("@@S wakeups_d_ran\t{{form}}\t{{form}}\t%@d\n", @wakeups_d_ran);
+	printa("@@S wakeups_d_ran\t{{form}}\tidle or not known\t%@d\n", @wakeups_d_rest);
 	printf("@@ done wakeups_d\n");
 	wakeups_d_n++;
 }
@@ -103,5 +113,7 @@ END
 	printa("@@Q wakeups_d_delay\t{{form}}\t%@d@@E\n", @wakeups_d_delay);
 	printa("@@S wakeups_d_sum\t{{form}}\t%@d\n", @wakeups_d_sum);
 	printa("@@S wakeups_d_instead\t{{form}}\t{{form}}\t%@d\n", @wakeups_d_instead);
+	printa("@@S wakeups_d_ran\t{{form}}\t{{form}}\t%@d\n", @wakeups_d_ran);
+	printa("@@S wakeups_d_ran\t{{form}}\tidle or not known\t%@d\n", @wakeups_d_rest);
 	printf("@@ done wakeups_d\n");
 }

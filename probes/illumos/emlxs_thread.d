@@ -20,6 +20,7 @@ BEGIN
 	emlxs_thread_woken[(uint64_t)0] = (uint64_t)0;
 	emlxs_thread_instead_pri[(uint64_t)0] = 0;
 	emlxs_thread_said[(uint64_t)0] = 0;
+	emlxs_thread_on[(uint64_t)0] = (uint64_t)0;
 	printf("@@ ready emlxs_thread %d\n", timestamp);
 }
 
@@ -39,14 +40,21 @@ sched:::wakeup
 }
 
 /*
- * (the next thread), in the thread that leaves the CPU: what ran where the completion thread should have. Threads of
- * the kernel's own process are all called sched, so they are known by their start function.
+ * (the next thread), in the thread that leaves the CPU: what ran where the completion thread should have, and for how
+ * long since it was switched to. Threads of the kernel's own process are all called sched, so they are known by their
+ * start function.
  */
 sched:::off-cpu
 /(uint64_t)((kthread_t *)arg0)->t_startpc == (uint64_t)&emlxs`emlxs_thread && emlxs_thread_woken[(uint64_t)arg0] &&
     timestamp - emlxs_thread_woken[(uint64_t)arg0] >= 1000000/
 {
 	emlxs_thread_instead_pri[(uint64_t)arg0] = (int)((kthread_t *)curthread)->t_pri;
+	this->thread = strjoin(strjoin("emlxs", lltostr(emlxs_thread_port[(uint64_t)arg0] - 1)),
+	    strjoin("_channel", lltostr(emlxs_thread_channel[(uint64_t)arg0])));
+	this->woken = emlxs_thread_woken[(uint64_t)arg0];
+	this->on = emlxs_thread_on[(uint64_t)cpu];
+	this->begin = this->on == 0 ? (uint64_t)timestamp : this->on > this->woken ? this->on : this->woken;
+	@emlxs_thread_rest[this->thread] = sum((this->begin - this->woken) / 1000);
 }
 
 sched:::off-cpu
@@ -55,7 +63,11 @@ sched:::off-cpu
 {
 	this->thread = strjoin(strjoin("emlxs", lltostr(emlxs_thread_port[(uint64_t)arg0] - 1)),
 	    strjoin("_channel", lltostr(emlxs_thread_channel[(uint64_t)arg0])));
+	this->woken = emlxs_thread_woken[(uint64_t)arg0];
+	this->on = emlxs_thread_on[(uint64_t)cpu];
+	this->begin = this->on == 0 ? (uint64_t)timestamp : this->on > this->woken ? this->on : this->woken;
 	@emlxs_thread_instead[this->thread, execname] = count();
+	@emlxs_thread_ran[this->thread, execname] = sum((timestamp - this->begin) / 1000);
 }
 
 sched:::off-cpu
@@ -64,7 +76,18 @@ sched:::off-cpu
 {
 	this->thread = strjoin(strjoin("emlxs", lltostr(emlxs_thread_port[(uint64_t)arg0] - 1)),
 	    strjoin("_channel", lltostr(emlxs_thread_channel[(uint64_t)arg0])));
+	this->woken = emlxs_thread_woken[(uint64_t)arg0];
+	this->on = emlxs_thread_on[(uint64_t)cpu];
+	this->begin = this->on == 0 ? (uint64_t)timestamp : this->on > this->woken ? this->on : this->woken;
 	@emlxs_thread_instead_kernel[this->thread, (uint64_t)((kthread_t *)curthread)->t_startpc] = count();
+	@emlxs_thread_ran_kernel[this->thread, (uint64_t)((kthread_t *)curthread)->t_startpc] =
+	    sum((timestamp - this->begin) / 1000);
+}
+
+/* Each thread's switch, after what reads the one before. */
+sched:::off-cpu
+{
+	emlxs_thread_on[(uint64_t)cpu] = (uint64_t)timestamp;
 }
 
 /* Again now and then: a line can be lost, and the priority can be changed (priocntl, dispadmin). */
@@ -125,6 +148,9 @@ tick-{{step_ms}}ms
 	printa("@@S emlxs_thread_sum\t%s\t%@d\n", @emlxs_thread_sum);
 	printa("@@S emlxs_thread_instead\t%s\t%s\t%@d\n", @emlxs_thread_instead);
 	printa("@@S emlxs_thread_instead_kernel\t%s\t%a\t%@d\n", @emlxs_thread_instead_kernel);
+	printa("@@S emlxs_thread_ran\t%s\t%s\t%@d\n", @emlxs_thread_ran);
+	printa("@@S emlxs_thread_ran\t%s\tidle or not known\t%@d\n", @emlxs_thread_rest);
+	printa("@@S emlxs_thread_ran_kernel\t%s\t%a\t%@d\n", @emlxs_thread_ran_kernel);
 	printf("@@ done emlxs_thread\n");
 	emlxs_thread_n++;
 }
@@ -137,5 +163,8 @@ END
 	printa("@@S emlxs_thread_sum\t%s\t%@d\n", @emlxs_thread_sum);
 	printa("@@S emlxs_thread_instead\t%s\t%s\t%@d\n", @emlxs_thread_instead);
 	printa("@@S emlxs_thread_instead_kernel\t%s\t%a\t%@d\n", @emlxs_thread_instead_kernel);
+	printa("@@S emlxs_thread_ran\t%s\t%s\t%@d\n", @emlxs_thread_ran);
+	printa("@@S emlxs_thread_ran\t%s\tidle or not known\t%@d\n", @emlxs_thread_rest);
+	printa("@@S emlxs_thread_ran_kernel\t%s\t%a\t%@d\n", @emlxs_thread_ran_kernel);
 	printf("@@ done emlxs_thread\n");
 }

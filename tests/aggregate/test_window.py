@@ -7,11 +7,12 @@ import weakref
 from dataclasses import replace
 
 import pytest
+from depth_sums import merge_depths
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from on_demand_frames import ON_DEMAND_FRAMES, outlier, traced_disk
 
-from latmon.aggregate.depth_sum import DepthSum, merge_depths, packed
+from latmon.aggregate.depth_sum import DepthSum, packed
 from latmon.aggregate.histogram_sum import TableSum
 from latmon.aggregate.history import OnDemandLog, Store
 from latmon.aggregate.on_demand_sum import OnDemandSums
@@ -59,6 +60,25 @@ def test_running_sums_equal_a_fresh_merge(frames, length):
     fresh = OnDemandSums(kept)
     assert values(window) == values(fresh) == values(OnDemandWindow(length * SECOND, log))
     assert window.outliers == tuple(one for frame in kept for one in frame.outliers)
+
+
+def test_a_new_window_merges_nothing_and_an_old_one_what_the_log_has_merged(monkeypatch):
+    """A merge of ten frames takes 20 ms: a new window of five minutes took 0.17 s, of ten minutes twice that."""
+    log, merged = OnDemandLog(), []
+    monkeypatch.setattr(log, "combine", lambda parts, combine=log.combine: merged.append(parts) or combine(parts))
+    for second in range(1, 131):
+        log.append(at(second, traced=traced_disk()))
+    merged.clear()
+    window = OnDemandWindow(300 * SECOND, log)
+    assert window.copy(log).traced == window.traced
+    assert not merged
+    before = window.traced.histograms[next(iter(window.traced.histograms))].count
+    for second in range(131, 261):
+        log.append(at(second, traced=traced_disk()))
+        window.advance(second * SECOND)
+        assert len(window._sums.entries) <= 100, "one by one for a minute at most"
+    assert window.traced.histograms[next(iter(window.traced.histograms))].count == before * 2
+    assert values(window) == values(OnDemandWindow(300 * SECOND, log))
 
 
 def test_the_always_on_stages_are_summed_beside_the_total():

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from depth_sums import merge_depths
 
-from latmon.aggregate.depth_sum import DepthSum, merge_depths, packed
+from latmon.aggregate.depth_sum import DepthSum, packed
 from latmon.analysis.limits import at_limit, ceiling, ceilings, wall
 from latmon.model.frame import Device, Limit
 from latmon.model.inflight import Depths

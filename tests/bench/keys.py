@@ -58,8 +58,9 @@ _BYTES = {
     "shift+down": b"\x1b[1;2B",
     "shift+right": b"\x1b[1;2C",
     "shift+left": b"\x1b[1;2D",
+    "ctrl+l": b"\x0c",
 }
-_DEVICE = re.compile(r"^ *▸? *((?:nvme|loop|sd|vd)\w+) ")
+_DEVICE = re.compile(r"^│? *▸? *((?:nvme|loop|sd|vd)\w+) ")
 Answers = dict[str, list[tuple[float, float]]]
 """Action -> (ms until the screen shows its effect, ms of CPU until then) of each time."""
 
@@ -219,9 +220,9 @@ def _device(lines: list[str], number: int) -> tuple[int, int]:
 
 
 def _cell(lines: list[str]) -> tuple[int, int]:
-    """Return a cell of the heat map with data, also where the history is shorter than the window."""
+    """Return a cell of the heat map near its right end, where it has data also if the history is short."""
     y, line = next((y, line) for y, line in enumerate(lines) if "└" in line)
-    return line.index("└") + 100, y - 3
+    return lines[y - 3].index("│", line.index("└") + 1) - 2, y - 3
 
 
 def _answer(

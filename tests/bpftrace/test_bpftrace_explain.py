@@ -26,7 +26,8 @@ def reported(origin, **refused):
 
 def test_every_stage_is_in_it():
     found = reported(ORIGIN)
-    assert tuple(found) == STAGES
+    assert tuple(found) == ("admission", *STAGES)
+    assert found["admission"].traced["C"].startswith("no: ")
     assert found["hba"].always == "yes as hba+ (hba with its interrupt), with irq, softirq in it"
     assert found["total"].always == "yes"
     assert found["queue"].always == "no: needs stamps"

@@ -15,15 +15,14 @@ READY = """echo '{"type": "printf", "data": "ready block_c 1"}'"""
 TICK = """echo '{"type": "printf", "data": "tick block_c 0 1"}'"""
 LAST = """echo '{"type": "printf", "data": "last block_c 1 2"}'"""
 ATTACHED = """echo '{"type": "attached_probes", "data": {"probes": 3}}'"""
-LIVES = (
-    f"trap '{LAST.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}; exit 0' TERM; while :; do sleep 0.02; done"
-)
+ENDS = f"trap '{LAST.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}; exit 0' TERM"
+LIVES = "while :; do sleep 0.02; done"
 
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Starts a variant on a tool that is these lines of shell."""
-    monkeypatch.setattr(BpftraceProbe, "ready_s", 10.0)
+    monkeypatch.setattr(BpftraceProbe, "ready_s", 60.0)
     (variant,) = [v for v in variants(100, 0, tmp_path) if v.manifest.tier == "C"]
 
     async def started(*lines):
@@ -44,7 +43,7 @@ async def texts(probe):
 
 
 async def test_a_probe_is_ready_when_its_line_came_and_it_lives(start):
-    probe = await start(ATTACHED, READY, TICK, LIVES)
+    probe = await start(ENDS, ATTACHED, READY, TICK, LIVES)
     assert await probe.next() == Printed("tick block_c 0 1")
     probe.end()
     assert await texts(probe) == ["last block_c 1 2"]

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from synthetic_btf import kernel
 
-from latmon_backends.bpftrace.program import Variant, has_kprobes, pointers, variants
+from latmon_backends.bpftrace.kernel_hooks import has_kprobes
+from latmon_backends.bpftrace.program import Variant, pointers, variants
 from latmon_backends.tracer.programs import pace
 
 ALWAYS = ["block_a q->disk", "block_a rq_disk"]

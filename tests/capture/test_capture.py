@@ -601,7 +601,7 @@ def stopped(capture, *, at_once):
 
 
 ENDS = {
-    "a duration": (Request(duration_us=400_000), lambda _: None),
+    "a duration": (Request(duration_us=1_000_000), lambda _: None),
     "Ctrl-C": (Request(), lambda capture: stopped(capture, at_once=False)),
     "SIGTERM": (Request(), lambda capture: stopped(capture, at_once=True)),
     "a part that is full": (Request(max_size=1 << 21), lambda capture: stopped(capture, at_once=True)),
@@ -628,8 +628,8 @@ def impatient(monkeypatch):
 async def test_a_hole_at_the_end_is_in_the_file_whatever_ends_it(tmp_path, probe, end):
     request, ends = ENDS[end]
     stub = probe(frame(0), *([] if end == "a duration" else [frame(1)]), origin=FAST)
-    capture, _ = capturing(stub, replace(request, record=tmp_path / "x"))
-    ends(capture)
+    capture, watcher = capturing(stub, replace(request, record=tmp_path / "x"))
+    watcher.then = lambda: ends(capture) if len(watcher.frames) == len(stub.given) else None
     outcome = await asyncio.wait_for(capture.run(), 30)
     assert outcome.exit == EXIT_INCOMPLETE
     window, gap, end_line = list(open_recording(tmp_path / "x"))[-3:]

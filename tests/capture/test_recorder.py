@@ -13,7 +13,7 @@ from recorded import DISK, ORIGIN, frame
 
 from latmon.capture import recorder as module
 from latmon.capture.recorder import Recorder
-from latmon.model.frame import Frame
+from latmon.model.frame import Frame, Health
 from latmon.recording import rotation
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import open_recording
@@ -88,6 +88,7 @@ async def test_a_refusal_of_the_key_is_only_reported(recorder, monkeypatch, tmp_
     await recorder.toggle()
     assert not recorder.active
     assert "never overwritten" in recorder.state
+    assert not Health(recording=recorder.state).records
     assert (tmp_path / "taken").read_text() == "precious"
 
 
@@ -110,6 +111,7 @@ async def test_a_disk_that_gets_full_ends_the_recording_and_says_so(tmp_path):
     recorder.put(frame(0))
     await until(lambda: not recorder.active)
     assert recorder.state == "recording to x stopped: only 3 MB are free beside x"
+    assert not Health(recording=recorder.state).records
     assert not recorder.complete
     recorder.put(frame(1))
     await recorder.stop()

@@ -93,6 +93,13 @@ def test_other_commands():
         ("demo emulex --list", "--list lists all scenarios: it takes no SCENARIO"),
         ("demo --list --record f", "--list and --record are different outputs"),
         ("demo --record f --device sda", "--record writes all devices of the demo"),
+        ("--record f --filter sda", "--filter needs a screen: --record FILE records everything"),
+        ("--record f --theme nope", "--theme needs a screen"),
+        ("--record - --no-mouse", "--no-mouse needs a screen"),
+        ("demo --record f --sort p99", "--sort needs a screen: --record writes all of the demo"),
+        ("demo --list --ramp mono", "--ramp needs a screen"),
+        ("--inline --screen maps", "--inline shows the first devices and a finding: it goes without --screen"),
+        ("replay a --inline --screen 3", "goes without --screen"),
         ("replay a --once --speed 2", "--speed plays a recording, and --once prints its end"),
         ("replay a --once --speed 0", "--speed plays a recording, and --once prints its end"),
         ("report a --ramp mono", "--ramp needs --html OUT"),
@@ -110,7 +117,9 @@ def test_mistakes(line, why):
     assert refusal.value.exit_code == EXIT_USAGE
 
 
-@pytest.mark.parametrize("argv", [["--device", ""], ["--record", ""], ["--record", "a\0b"]])
+@pytest.mark.parametrize(
+    "argv", [["--device", ""], ["--device", "[" * 100_000], ["--record", ""], ["--record", "a\0b"]]
+)
 def test_empty_values(argv):
     with pytest.raises(UsageError, match=f"^{argv[0]}: expected"):
         arguments.parse(argv)

@@ -1,5 +1,6 @@
 """The user's defaults; a mistake names file and key."""
 
+import errno
 import os
 
 import pytest
@@ -102,6 +103,15 @@ def test_a_directory_in_its_place(home):
         load(home)
 
 
+def test_another_users_file_is_refused_with_a_remedy(home, monkeypatch):
+    """The state is that after `su -m`; root may read any file."""
+    (home / "cfg/latmon/config.yaml").write_text("")
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    monkeypatch.setattr(config.paths, "regular", lambda *_: (_ for _ in ()).throw(denied))
+    with pytest.raises(UsageError, match="Permission denied; XDG_CONFIG_HOME names another directory"):
+        load(home)
+
+
 def test_a_pipe_in_its_place_is_not_waited_for(home):
     os.mkfifo(home / "cfg/latmon/config.yaml")
     with pytest.raises(UsageError, match="not a regular file"):
@@ -157,7 +167,7 @@ def test_saved_views(home):
         ("window: 1h\n", "window: '1h' is not a window from 15s"),
         ("columns: [IOPS, q]\n", "columns: 'q' is not one of device, label"),
         ("screen: 7\n", "screen: '7' is not one of overview, maps"),
-        ("filter: " + "a" * 41 + "\n", "is not a filter of at most 40 characters"),
+        ("filter: " + "a" * 41 + "\n", "is not a filter of at most 40 printable characters"),
         ("views: slow\n", "views: expected a section"),
         ("views: {'': {sort: max}}\n", "views: a view needs a name"),
         ("views: {' ': {sort: max}}\n", "views: a view needs a name"),

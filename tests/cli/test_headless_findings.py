@@ -14,7 +14,7 @@ from latmon.model.frame import Frame, Origin
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
 SICK = Finding("starved-io", WARNING, "sda", "sda: one waits", (), Where("outstanding"), (), "nothing")
 
-NOT_ALL = "; ".join(evaluated_by(11, by_kind(NEEDS), {}))
+NOT_ALL = "; ".join(evaluated_by(12, by_kind(NEEDS), {}))
 
 
 def frames(n, begin=0):
@@ -67,9 +67,10 @@ def test_none_is_reported_of_what_was_long_enough():
     assert list(one.all_reported()) == []
     assert lines(one, 5) == []
     (last,) = one.all_reported()
-    assert last.startswith("no finding; 0 of 11 rules evaluated; not evaluated: tick-quantum, ")
+    assert last.startswith("no finding; 0 of 12 rules evaluated; not evaluated: tick-quantum, ")
     assert last.endswith(
-        "(outstanding I/Os were not counted), queue-depth-misconfigured (no device reported a limit of its driver)"
+        "(outstanding I/Os were not counted), queue-depth-misconfigured (no device reported a limit of its driver), "
+        "io-throttled (limits of cgroups were not read)"
     )
 
 

@@ -28,7 +28,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become som
 as_anyone = pytest.mark.skipif(
     not Path(SYSTEM_PYTHON).exists()
     or subprocess.run([SYSTEM_PYTHON, "-c", "import enum; enum.StrEnum"], capture_output=True, check=False).returncode
-    or not ROOT.stat().st_mode & 0o005,
+    or not all(path.stat().st_mode & 0o005 == 0o005 for path in (ROOT, *ROOT.parents)),
     reason="needs a Python 3.11 and a checkout that every user can read",
 )
 
@@ -53,6 +53,22 @@ def latmon(tmp_path):
             timeout=60,
             check=False,
         )
+
+    return run
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, capfd):
+    """The command line in this process, with neither a terminal nor input."""
+
+    def run(*words, **environ):
+        monkeypatch.chdir(tmp_path)
+        homes = {"HOME": tmp_path, "XDG_CONFIG_HOME": tmp_path / "cfg", "XDG_STATE_HOME": tmp_path / "st"}
+        for name, value in {"PATH": os.environ["PATH"], "TERM": "xterm", **homes, **environ}.items():
+            monkeypatch.setenv(name, str(value))
+        capfd.readouterr()
+        code = main.main(list(words))
+        return subprocess.CompletedProcess(words, code, *capfd.readouterr())
 
     return run
 
@@ -98,12 +114,18 @@ def is_one_sentence(done):
         ("demo --svg no/such/dir/f --duration 1s", 3, "can't write"),
     ],
 )
-def test_refusals(latmon, words, code, text, tmp_path):
-    done = latmon(*words.split(), LATMON_BPFTRACE="/nonexistent/bpftrace")
+def test_refusals(here, words, code, text, tmp_path):
+    done = here(*words.split(), LATMON_BPFTRACE="/nonexistent/bpftrace")
     assert done.returncode == code, done.stderr
     assert text in done.stderr
     assert is_one_sentence(done), done
     assert not (tmp_path / "f").exists()
+
+
+def test_a_refusal_of_a_process_is_the_same(latmon):
+    done = latmon("demo", "nope")
+    assert done.returncode == 2
+    assert is_one_sentence(done), done
 
 
 @pytest.mark.parametrize("term", ["dumb", "", "unknown"])

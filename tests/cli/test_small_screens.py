@@ -4,6 +4,7 @@ import io
 import os
 import re
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -126,6 +127,9 @@ def test_a_terminal_that_knows_ascii_alone_gets_no_error(recorded):
     done = run("replay", str(recorded), "--once", PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii()
+    terminal = Terminal("replay", str(recorded), "--inline", "--speed", "0", PYTHONIOENCODING="ascii")
+    assert terminal.end() == 0, terminal.screen()
+    assert terminal.seen.isascii()
 
 
 @pytest.mark.parametrize("option", ["--theme", "--ramp"])
@@ -210,7 +214,7 @@ def test_the_strip_is_redrawn_in_place_and_stays_behind():
     assert b"\x1b[?1049h" not in terminal.seen
 
 
-@pytest.mark.parametrize(("keys", "code"), [(b"\x03", 0), (b"Q", 0)])
+@pytest.mark.parametrize(("keys", "code"), [(b"\x03", 0), (b"Q", 0), (b"\x1c", 131)])
 def test_keys_leave_the_strip(keys, code):
     terminal = Terminal("demo", "--inline", NO_COLOR="1")
     assert terminal.read(b"device")
@@ -274,6 +278,19 @@ def test_pictures_of_a_demo_are_the_same_bytes_each_time(tmp_path, capsys):
     assert "latmon demo emulex" in names[0].read_text()
     assert {one.stat().st_mode & 0o777 for one in names} == {0o600}
     assert f"latmon: 8 windows of emulex, seed 1, as svg in {names[0]}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_demo_that_is_ended_leaves_neither_half_a_picture_nor_a_recording(tmp_path, number):
+    words = command("demo", "--svg", str(tmp_path / "x.svg"), "--duration", "10h")
+    (tmp_path / "tmp").mkdir()
+    with subprocess.Popen(words, env=environment(TMPDIR=str(tmp_path / "tmp")), cwd=tmp_path) as made:
+        until = time.monotonic() + PATIENCE_S
+        while not any((tmp_path / "tmp").rglob("latmon demo*")) and time.monotonic() < until:
+            time.sleep(0.05)
+        made.send_signal(number)
+        assert made.wait(PATIENCE_S) == 128 + number
+    assert [*tmp_path.rglob("*")] == [tmp_path / "tmp"]
 
 
 def test_a_name_that_is_taken_leaves_no_picture(tmp_path, capsys):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import NAMED, MapSpec
@@ -157,12 +157,21 @@ def _of_maps(manifest: Manifest, found: list[Clause]) -> Iterator[str]:
                 yield f"line {clause.line}: {target.name}: not llquantize(us * 8, 2, 3, 34, 16)"
     printed = _printed(found)
     for name in sorted(set(specs) | set(aggregations)):
+        forms = [form for form, of in printed if of == name]
         if name not in specs:
-            yield f"@{name} is not in the manifest"
+            if not _adds_rows(specs, forms):
+                yield f"@{name} is not in the manifest"
         elif name not in aggregations:
             yield f"@{name} is never set"
         else:
-            yield from _of_map(specs[name], *aggregations[name], [form for form, of in printed if of == name])
+            yield from _of_map(specs[name], *aggregations[name], forms)
+
+
+def _adds_rows(specs: Mapping[str, MapSpec], forms: list[str]) -> bool:
+    """Return whether an aggregation is printed twice as rows of a map of the manifest, with a label in one column."""
+    found = [re.fullmatch(r"@@S (\w+)((?:\\t%[sdua])*)\\t[a-z ]+\\t%@d\\n", form) for form in forms]
+    names = {one[1] for one in found if one and len(_CONVERSION.findall(one[2])) + 1 == len(specs[one[1]].columns)}
+    return len(forms) == 2 and len(set(forms)) == 1 and len(names) == 1
 
 
 def _of_map(spec: MapSpec, keys: int, function: str, forms: list[str]) -> Iterator[str]:

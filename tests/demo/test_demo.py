@@ -12,8 +12,6 @@ from latmon.support.text import is_clean
 from latmon_backends.demo import host
 from latmon_backends.demo.backend import BACKFILL, SCENARIOS, DemoBackend
 
-pytestmark = pytest.mark.xdist_group("demo")  # a whole period of it takes seconds
-
 
 async def take(backend: Backend) -> list[Frame]:
     async with backend as opened:

@@ -17,7 +17,6 @@ from latmon_backends.demo.backend import DemoBackend
 from latmon_backends.demo.host_window import COMPLETER, HOG
 from latmon_backends.demo.scenario import ROWS
 
-pytestmark = pytest.mark.xdist_group("demo-deep")  # its frames are made once
 QUIET = 40
 """Windows before the backup begins."""
 

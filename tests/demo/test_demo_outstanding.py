@@ -6,8 +6,8 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from depth_sums import merge_depths
 
-from latmon.aggregate.depth_sum import merge_depths
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.limits import ceiling
 from latmon.model.frame import Frame

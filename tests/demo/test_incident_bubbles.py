@@ -7,8 +7,8 @@ from itertools import islice
 from random import Random
 
 import pytest
+from depth_sums import merge_depths
 
-from latmon.aggregate.depth_sum import merge_depths
 from latmon.analysis.issue_order import lba_order
 from latmon.model.histogram import bucket_bounds, merge
 from latmon_backends.demo.incidents import bubbles

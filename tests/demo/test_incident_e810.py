@@ -12,8 +12,6 @@ from latmon.model.histogram import Histogram, merge
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.incidents.e810 import CPU, LOCAL, PER_WINDOW, REMOTE, THRESHOLD_US, VECTOR, one_by_one
 
-pytestmark = pytest.mark.xdist_group("incident-e810")  # its frames are made once
-
 
 def taken(name: str, windows: int) -> list[Frame]:
     return list(islice(INCIDENTS[name].frames(Random(1)), windows))

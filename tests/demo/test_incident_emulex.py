@@ -20,8 +20,6 @@ from latmon_backends.demo.incidents.emulex import (
     plan,
 )
 
-pytestmark = pytest.mark.xdist_group("incident-emulex")  # its frames are made once
-
 
 @pytest.fixture(scope="module")
 def sick() -> list[Frame]:

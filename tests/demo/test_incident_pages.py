@@ -83,7 +83,7 @@ SEEN = {
 """What each stop's text speaks of, on a screen of 80x24."""
 CAUSE = {
     "emulex": "late completion thread: >99% of the time of I/Os above 524 ms is a wait for the completion thread "
-    "emlxs_thread (prio 97), which was woken and ran up to 1.24 s later while zpool-data (prio 99) had its CPU",
+    "emlxs_thread (prio 97), which was woken and ran up to 1.24 s later while mostly zpool-data (prio 99) had its CPU",
     "e810": "waiting for the softirq IRQ_POLL: it is raised outside of interrupts and runs only when the timer's "
     "interrupt ends",
     "serialised": "driver limit reached: its driver is limited to 3 I/Os in flight while",

@@ -6,8 +6,8 @@ from itertools import islice
 from random import Random
 
 import pytest
+from depth_sums import merge_depths
 
-from latmon.aggregate.depth_sum import merge_depths
 from latmon.analysis.limits import audit, ceiling, wall
 from latmon.model.histogram import merge
 from latmon_backends.demo.incidents.serialised import DATA, SERIALISED, SERIALISED_HEALTHY

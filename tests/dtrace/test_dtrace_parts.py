@@ -11,9 +11,10 @@ from fake_host import FakeHost
 from latmon.decode.framer import ProbeInterval
 from latmon.decode.tables import Record, thread_label
 from latmon.manifest.schema import Parameter
-from latmon.model.frame import NAMED_FROM, Device, Flow, Frame, Limit, Missing, Outstanding, Thread, pid_of
+from latmon.model.frame import NAMED_FROM, NOT_KNOWN, Device, Flow, Frame, Limit, Missing, Outstanding, Thread, pid_of
 from latmon.model.histogram import TOP, bucket_index
 from latmon.support.errors import UnavailableError, UsageError
+from latmon.support.paths import data_dir
 from latmon_backends import probe_backend
 from latmon_backends.dtrace import probe as dtrace_decoder
 from latmon_backends.dtrace import program
@@ -154,6 +155,15 @@ def test_a_thread_that_is_a_name_has_no_pid(events, names):
         thread_label(lambda pid: Thread(pid, names.name(pid - NAMED_FROM), "", 60), parts["other"])
         == "oracle (prio 60)"
     )
+
+
+@pytest.mark.parametrize("script", ["dtrace/wakeups_d.d", "illumos/emlxs_thread.d"])
+def test_the_rest_of_the_waits_is_no_thread_s(events, names, script):
+    text = (data_dir("probes") / script).read_text()
+    assert text.count(f"\\t{NOT_KNOWN}\\t%@d") == 2  # at each tick, and at the end
+    (found,) = events(scalar("emlxs_thread_ran", ("emlxs0_channel4", NOT_KNOWN), 3))
+    other = read("emlxs_thread_ran", next(iter(found.values)))["other"]
+    assert thread_label(lambda pid: Thread(pid, names.name(pid - NAMED_FROM), "", -1), other) == NOT_KNOWN
 
 
 # ---- devices

@@ -157,7 +157,7 @@ def test_every_format_says_as_many_windows_gaps_and_damages(tmp_path, headless):
 
     path = tmp_path / "odd.latmon.jsonl.gz"
     header = b"" if headless else recording_encode.to_bytes(recording_encode.encode_origin(ORIGIN))
-    gap = recording_encode.to_bytes(recording_encode.encode_gap(Gap("enospc", 2.0)))
+    gap = recording_encode.to_bytes(recording_encode.encode_note(Gap("enospc", 2.0)))
     texts = [
         header + window(0),
         window(1, h="odd"),  # no reader takes it

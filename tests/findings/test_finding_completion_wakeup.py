@@ -1,11 +1,12 @@
 """completion-wakeup: a completion thread that is woken late, and waits that look like it and aren't."""
 
+import re
 from dataclasses import replace
 
 import pytest
 from finding_cases import BEGIN_S, S, disk, found, frame, hist, lasting, timed, together, traced
 
-from latmon.model.frame import Handler, HandlerRuns, Outlier, Thread, Wait, Wakeups
+from latmon.model.frame import NOT_KNOWN, Handler, HandlerRuns, Outlier, Thread, Wait, Wakeups
 
 RULE = "completion-wakeup"
 FAST = (1000, {"hba": 90, "irq": 5, "completion": 20})
@@ -34,7 +35,7 @@ def once(us, n, *, thread=THREAD, outliers=True, woken=True, threshold=None, ker
         BEGIN_S + 5 * blocks,
         traced=traced("sda", (FAST, held(us, n))),
         outliers=reported(us, n, at_s=BEGIN_S + 5 * blocks, thread=thread) if outliers else (),
-        wakeups=(Wakeups(thread, hist({20: 1000, us: 1}), {HOG: 1}),) if woken else (),
+        wakeups=(Wakeups(thread, hist({20: 1000, us: 1}), {HOG: 1}, {HOG: us}),) if woken else (),
         **values,
     )
     return found(RULE, [*quiet, bad], kernel=kernel)
@@ -65,13 +66,71 @@ def test_a_drain_of_a_second_is_critical_and_named():
 )
 def test_the_waits_for_each_thread_are_added_up(labels):
     """172 waits of 146 ms behind one thread (25.1 s), then two of 700 ms (1.4 s) behind another."""
+    one = behind_two(labels)
+    assert "ran up to 700 ms later, after busy (prio 98); the device" in one.summary
+    assert "busy (prio 98) ran last before it" in [fact.text for fact in one.facts]
+    assert "| grep -w busy" in one.steps[0].text
+
+
+def behind_two(labels, **ran_us):
     rows = [row for label in labels for row in reported(146_000, 1, instead=label)]
     rows += reported(700_000, 2, instead="chronyd (prio 120)")
-    load = (FAST, held(146_000, 172), held(700_000, 2))
-    (one,) = found(RULE, [frame(traced=traced("sda", load), outliers=tuple(rows), thresholds_us={"sda": 100_000})])
-    assert "ran up to 700 ms later while mostly busy (prio 98) had its CPU" in one.summary
-    assert "busy (prio 98) ran on its CPU for 25.1 s of 26.5 s" in [fact.text for fact in one.facts]
+    load = (FAST, held(146_000, len(labels)), held(700_000, 2))
+    waits = hist({20: 10_000, 146_000: len(labels), 700_000: 2})
+    (one,) = found(
+        RULE,
+        [
+            frame(
+                traced=traced("sda", load),
+                outliers=tuple(rows),
+                thresholds_us={"sda": 100_000},
+                wakeups=(Wakeups(THREAD, waits, {"chronyd (prio 120)": len(labels) + 2}, ran_us),),
+            )
+        ],
+    )
+    return one
+
+
+@pytest.mark.parametrize(
+    ("ran_us", "who", "text"),
+    [
+        pytest.param(
+            {"busy (prio 98)": 25_000_000, "chronyd (prio 120)": 1_512_000},
+            "mostly busy (prio 98)",
+            "busy (prio 98) ran on its CPU for 25 s of 26.5 s",
+            id="most of the time",
+        ),
+        pytest.param(
+            {"busy (prio 98)": 26_000_000, NOT_KNOWN: 512_000},
+            "busy (prio 98)",
+            "busy (prio 98) ran on its CPU for 26 s of 26.5 s",
+            id="nearly all of it",
+        ),
+        pytest.param(
+            {f"busy (prio {prio})": 2_000_000 for prio in range(90, 99)} | {"chronyd (prio 120)": 8_512_000},
+            "mostly busy (prio 98)",
+            "busy (prio 98) ran on its CPU for 18 s of 26.5 s",
+            id="its priority moves",
+        ),
+        pytest.param(
+            {"busy (prio 98)": 6_000_000, "chronyd (prio 120)": 5_000_000, NOT_KNOWN: 15_512_000},
+            "busy (prio 98), among others,",
+            "busy (prio 98) ran on its CPU for 6 s of 26.5 s",
+            id="most is not known",
+        ),
+    ],
+)
+def test_the_thread_that_ran_longest_is_named_not_the_last_one(ran_us, who, text):
+    """In all waits another thread was the last one."""
+    one = behind_two(["chronyd (prio 120)"] * 172, **ran_us)
+    assert f"ran up to 700 ms later while {who} had its CPU; the device" in one.summary
+    assert text in [fact.text for fact in one.facts]
     assert "| grep -w busy" in one.steps[0].text
+
+
+def test_where_no_thread_s_time_is_known_the_last_one_is_named():
+    one = behind_two(["chronyd (prio 120)"] * 172, **{NOT_KNOWN: 26_512_000})
+    assert "ran up to 700 ms later, after chronyd (prio 120); the device" in one.summary
 
 
 def test_on_linux_a_lower_number_goes_first():
@@ -84,6 +143,7 @@ def test_on_linux_a_lower_number_goes_first():
 def test_a_thread_of_unknown_name_and_priority():
     (one,) = once(200_000, 4, thread=replace(THREAD, comm="", priority=-1), threshold=50_000)
     assert " a wait for the completion thread, which was woken and ran up to" in one.summary
+    assert re.search(" a wait for the completion thread, woken but not run( while .* had its CPU)?$", one.brief)
     assert not {"thread", "priority"} & {fact.name for fact in one.facts}
 
 

@@ -1,5 +1,7 @@
 """softirq-delay: slow I/Os that wait for their softirq, and busy hosts on which some do."""
 
+from dataclasses import replace
+
 import pytest
 from finding_cases import BEGIN_S, S, found, frame, hist, lasting, traced
 
@@ -23,7 +25,9 @@ def delayed(us=20_000, n=2, hba=90, blocks=12, **values):
 
 
 def test_vector_cpu_and_who_ran_instead():
-    (one,) = delayed(wakeups=(Wakeups(Thread(17, "ksoftirqd/1", "other", 120), hist({20_000: 2}), {HOG: 2}),))
+    (one,) = delayed(
+        wakeups=(Wakeups(Thread(17, "ksoftirqd/1", "other", 120), hist({20_000: 2}), {HOG: 2}, {HOG: 40_000}),)
+    )
     assert (one.severity, one.device, one.where.low_us) == ("warning", "sda", 2048)
     assert one.summary == (
         "sda: >99% of the time of I/Os above 2.05 ms is a wait for the softirq BLOCK, 20 ms in the mean, the longest "
@@ -39,7 +43,16 @@ def test_an_outlier_s_own_wait_names_the_hog():
     wait = Wait("softirq", "ksoftirqd/1", 17, 120, BEGIN_S * S, 19_000, "other (prio 10)")
     row = Outlier(1.0, BEGIN_S * S, "sda", "read", 20_100, {"softirq": 20_000}, waits=(wait,))
     (one,) = delayed(outliers=(row,))
-    assert one.summary.endswith("on CPU 1: other (prio 10) ran there instead of ksoftirqd")
+    assert one.summary.endswith("on CPU 1: ksoftirqd ran after other (prio 10)")
+
+
+def test_the_thread_that_ran_longest_is_named_not_the_last_one():
+    wait = Wait("softirq", "ksoftirqd/1", 17, 120, BEGIN_S * S, 19_000, "other (prio 10)")
+    row = Outlier(1.0, BEGIN_S * S, "sda", "read", 20_100, {"softirq": 20_000}, waits=(wait,))
+    late = Wakeups(Thread(17, "ksoftirqd/1", "other", 120), hist({20_000: 2}), {"other (prio 10)": 2})
+    (one,) = delayed(outliers=(row,), wakeups=(replace(late, ran_us={HOG: 24_000, "other (prio 10)": 16_000}),))
+    assert one.summary.endswith("on CPU 1: mostly hog (prio 49) ran there instead of ksoftirqd")
+    assert "hog (prio 49) ran on its CPU for 288 ms of 480 ms" in [fact.text for fact in one.facts]
 
 
 def test_waits_on_that_cpu_are_added_up_by_thread():
@@ -52,7 +65,7 @@ def test_waits_on_that_cpu_are_added_up_by_thread():
         for wait in (Wait("softirq", f"ksoftirqd/{cpu}", 16 + cpu, 120, BEGIN_S * S, us, instead),)
     )
     (one,) = delayed(outliers=rows)
-    assert one.summary.endswith("on CPU 1: busy (prio 39) ran there instead of ksoftirqd")
+    assert one.summary.endswith("on CPU 1: ksoftirqd ran after busy (prio 39)")
 
 
 def test_half_a_second_is_critical():

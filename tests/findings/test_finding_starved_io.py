@@ -1,5 +1,6 @@
 """starved-io: overtaken I/Os, the layer that delays them, devices that complete nothing, and slow ones."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -76,6 +77,9 @@ def test_held_in_the_block_layer_by_a_scheduler_that_sorts():
     assert one.summary.endswith("where mq-deadline decides which I/O is next")
     (one,) = found(RULE, waiting(20, issued=False), [disk()])
     assert one.summary.endswith("it waits above the driver")
+    assert re.fullmatch(r"sda: a \w+( of \S+)? stuck for 20 s above the driver", one.brief)
+    (one,) = found(RULE, waiting(20, issued=True), [disk()])
+    assert one.brief.endswith(" stuck for 20 s in the driver or below")
 
 
 def test_disksort_of_solaris():
@@ -85,6 +89,7 @@ def test_disksort_of_solaris():
         "sda: a write waited for 8:50 min while 5,000 that came later were completed; "
         "it waited above the driver, where disksort decides which I/O is next"
     )
+    assert one.brief == "sda: a write was stuck for 8:50 min above the driver, where disksort decides which I/O is next"
     assert "disksort:false" in one.steps[0].text
     assert one.where.screen == "outliers"
 

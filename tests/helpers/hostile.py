@@ -10,7 +10,7 @@ from pathlib import Path
 
 from recorded import ORIGIN, frame
 
-from latmon.recording.codec import End, encode_end, encode_frame, encode_origin, to_bytes
+from latmon.recording.codec import End, encode_frame, encode_note, encode_origin, to_bytes
 from latmon.recording.members import MAX_TEXT, pack
 
 GOOD = 10**6
@@ -107,6 +107,6 @@ def write(path: Path, name: str) -> None:
         member(to_bytes(header), 0),
         HOSTILE[name](),
         _good(),
-        member(to_bytes(encode_end(End("closed", WINDOWS.get(name, 1)))), 0),
+        member(to_bytes(encode_note(End("closed", WINDOWS.get(name, 1)))), 0),
     )
     path.write_bytes(b"".join(parts))

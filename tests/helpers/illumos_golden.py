@@ -219,8 +219,11 @@ def counted(ios: list[Io], weight: Callable[[Io], int] = lambda _: 1) -> dict[tu
 
 def by_disk(silent: list[Io], slow: list[Io]) -> dict[tuple[Key, ...], int]:
     """A disk whose outliers were all reported has a 0."""
-    names = {one.disk.name for one in slow}
-    return {(name,): sum(one in silent for one in slow if one.disk.name == name) for name in names}
+    left_out = {id(one) for one in silent}
+    found: dict[tuple[Key, ...], int] = defaultdict(int)
+    for one in slow:
+        found[(one.disk.name,)] += id(one) in left_out
+    return found
 
 
 def sd_depth(host: Host) -> str:

@@ -32,10 +32,11 @@ def traced(ios, device="sdc", op="write", **rest):
     for stages in ios:
         total = sum(us for stage, us in stages.items() if stage != "resume")
         values.setdefault("total", []).append(total)
+        bucket = bucket_index(total)
         for stage, us in stages.items():
             values.setdefault(stage, []).append(us)
             of = by_total.setdefault(Series(device, op, stage), {})
-            of[bucket_index(total)] = of.get(bucket_index(total), 0) + us
+            of[bucket] = of.get(bucket, 0) + us
     histograms = {Series(device, op, stage): Histogram.record(v) for stage, v in values.items()}
     return Traced(histograms=histograms, by_total=by_total, one_in=rest.pop("one_in", 1), **rest)
 
@@ -89,7 +90,7 @@ NVME = traced(
 def outlier(number=0, **changes):
     """One of seed 0's: the completion thread was woken and did not run."""
     mono_us = MONO + number * 137_000
-    wait = Wait("completion", "emlxs_thread", 812, 97, mono_us + 94, 1_238_738, "zpool-data (prio 99)")
+    wait = Wait("completion", "emlxs_thread", 812, 97, mono_us + 94, 1_238_738, "zpool-data (prio 99)", 1_238_738)
     given = {"wall": WALL + number * 0.137, "overtaken_by": 12, "waits": (wait,)}
     return on_demand_frames.outlier(mono_us, **(given | changes))
 

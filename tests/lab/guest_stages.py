@@ -39,6 +39,7 @@ HOG, OTHER = "hog", "archiver"
 HOG_PRIORITY = 60
 """Above the interrupt threads (50) and below the measurement."""
 TURNS = 8
+IOPS, THROTTLED_S = 50, 30
 Told = dict[str, Any]
 
 
@@ -46,13 +47,14 @@ def run(*words: str) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
-def traced(*words: str, **load: dict[str, object]) -> Told:
-    """The report of a capture around these fio jobs (job name -> options), all at once."""
+def traced(*words: str, begin: Callable[[], object] = int, seconds: float = SECONDS, **load: dict[str, object]) -> Told:
+    """The report of a capture around these fio jobs (job name -> options), all at once, after a call of `begin`."""
     with Capture(WORK, "--backend", "bpftrace", "--stages", "all", *words) as capture:
         if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), ON_DEMAND_S, 2.0):
             sys.exit(f"no stages were traced within {ON_DEMAND_S:.0f} s: {capture.stop()} {capture.stderr}")
         before = Path("/proc/interrupts").read_text()
-        issued = fio(WORK, SECONDS, *({"name": name, "rw": "randread", **job} for name, job in load.items()))
+        begin()
+        issued = fio(WORK, seconds, *({"name": name, "rw": "randread", **job} for name, job in load.items()))
         time.sleep(SETTLED_S if len(os.sched_getaffinity(0)) > 1 else BEHIND_S)
         after = Path("/proc/interrupts").read_text()
         exit_code = capture.stop()
@@ -63,6 +65,7 @@ def traced(*words: str, **load: dict[str, object]) -> Told:
             "stderr": capture.stderr,
             "report": capture.report(),
             "issued": {name: ops["read"].count for name, ops in issued.items()},
+            "fio": {name: ops["read"]._asdict() for name, ops in issued.items()},
             "interrupts": [before, after],
         }
 
@@ -209,6 +212,21 @@ def shared() -> Told:
     return traced(**load) | {"irq": int(irq), "us": HANDLER_US}
 
 
+def throttled() -> Told:
+    """A disk that a cgroup may read IOPS times a second."""
+    name = disks()[0]
+    group = Path("/sys/fs/cgroup/slow.slice")
+    Path("/sys/fs/cgroup/cgroup.subtree_control").write_text("+io")
+    group.mkdir()
+    (group / "io.max").write_text(f"{Path(f'/sys/block/{name}/dev').read_text().strip()} riops={IOPS}")
+
+    def enter() -> None:
+        (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    load: dict[str, object] = {"filename": f"/dev/{name}", "size": "64M", "iodepth": 16}
+    return traced("--device", name, begin=enter, seconds=THROTTLED_S, **{name: load}) | {"device": name}
+
+
 def irq_poll() -> Told:
     """nvme over RDMA, emulated on a dummy network card: it completes in the IRQ_POLL softirq."""
     for module in ("dummy", "ib_core", "rdma_rxe", "rdma_cm", "nvmet", "nvmet-rdma", "nvme-rdma", "null_blk"):
@@ -238,7 +256,7 @@ def irq_poll() -> Told:
 
 
 INCIDENTS: dict[str, Callable[[], Told]] = {
-    one.__name__: one for one in (drivers, debug_delay, dm_delay, threads, pressed, shared, irq_poll)
+    one.__name__: one for one in (drivers, debug_delay, dm_delay, threads, pressed, shared, throttled, irq_poll)
 }
 
 

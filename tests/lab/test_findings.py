@@ -252,7 +252,7 @@ def assert_many_are_refused(found):
 def assert_only_fio_waits_for_hogs(found):
     """Its wake-ups come after the completion."""
     print(found.known, reads(found.sick, found.devices[0])["stages"])
-    assert found.known["hog"] > 15
+    assert found.known["hog"] > 30
 
 
 def assert_the_handler_runs_behind(found):
@@ -293,8 +293,10 @@ def test_the_program_with_most_of_the_waits_is_named(parts):
     assert "while mostly hog (prio 39) had its CPU" in finding["summary"]
     spans = re.search(r" for (\S+ \S+) of (\S+ \S+)$", finding["evidence"]["instead"]["text"])
     own, whole = (duration_us(span.replace(" ", "")) for span in spans.groups())
-    assert own / whole == pytest.approx(found.known["hog"] / sum(found.known.values()), abs=0.1)
-    assert "hog (prio 39) ran there instead of ksoftirqd" in found.finding("softirq-delay")["summary"]
+    # The finding is of the minute in which the hogs began, so of some 25 turns.
+    assert own / whole == pytest.approx(found.known["hog"] / sum(found.known.values()), abs=0.15)
+    named = r"hog \(prio 39\)(, among others,)? ran there instead of ksoftirqd"  # fio delays it before the hogs begin
+    assert re.search(named, found.finding("softirq-delay")["summary"])
 
 
 def test_the_handler_is_named_with_the_time_that_it_takes(parts):
@@ -307,7 +309,11 @@ def test_the_handler_is_named_with_the_time_that_it_takes(parts):
     assert values["not_its_own"] == 1
     assert 2000 <= values["run_mean"] < 4000
     assert values["before_each"] == pytest.approx(values["run_mean"], rel=0.3)
-    assert values["time_share"] == pytest.approx(found.added, abs=0.1)
+    # The finding is of its worst minute, and the host's clock, not the guest's, times an emulated disk.
+    read = reads(found.sick, found.devices[0])
+    waited = read["stages"]["irq"]["mean"] / read["latency_us"]["mean"]
+    assert values["time_share"] == pytest.approx(waited, abs=0.1)
+    assert waited == pytest.approx(found.added, abs=0.1)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,10 @@ from itertools import takewhile
 
 import pytest
 from guests import HANDLERS, build_slow_handler, run
+from workload import buckets_apart
 
 DELAY_MS = 25
+IOPS = 50
 TRACED = ("queue", "requeue", "hba", "irq", "softirq", "completion", "unaccounted")
 """What adds up to a traced request's total."""
 DISKS = ("nvme", "ahci", "mptsas1068", "megasas", "virtio-scsi", "virtio-blk")
@@ -26,8 +28,8 @@ pytestmark = [
 ]
 
 
-def incident(directory, name, *words, release="trixie"):
-    reported = run(directory, release, ("guest_stages.py", name), *words)
+def incident(directory, name, *words, release="trixie", **options):
+    reported = run(directory, release, ("guest_stages.py", name), *words, **options)
     print(reported["report"]["health"], reported["stderr"][-2000:])
     return reported
 
@@ -219,3 +221,28 @@ def test_the_oldest_tools(tmp_path):
     assert "hard interrupt" in reads(reported, found["nvme"])["stages_absent"]["softirq"]
     stages = reads(reported, found["megaraid_sas"])["stages"]
     assert stages["softirq"]["count"] >= 0.9 * stages["hba"]["count"]
+
+
+@pytest.mark.parametrize("release", ["trixie"])
+def test_the_wait_for_a_cgroup_s_limit_is_admission_and_names_the_cgroup(tmp_path, release):
+    reported = incident(
+        tmp_path,
+        "throttled",
+        *("--disk", "virtio-blk"),
+        release=release,
+        on_demand=("stages_a", "admission_a"),
+        packed=True,
+    )
+    device = reported["device"]
+    read, fio = reads(reported, device), reported["fio"][device]
+    assert read["admission_us"]["includes"] == ["throttling"]
+    whole = read["latency_whole_us"]
+    assert whole["count"] >= 0.9 * fio["count"]
+    assert buckets_apart(whole["p50"], fio["p50"]) <= 2
+    assert buckets_apart(whole["p99"], fio["p99"]) <= 2
+    # The rest is what fio would see without the limit.
+    assert read["admission_us"]["sum"] >= 0.9 * whole["sum"]
+    found = {one["id"]: one for one in reported["report"]["findings"]}
+    assert "cgroup /slow.slice (fio" in found["io-throttled"]["summary"]
+    assert f"throttled at {IOPS} reads/s" in found["io-throttled"]["summary"]
+    assert not [one for one in found.values() if one["severity"] == "warning" and one["id"] != "io-throttled"]

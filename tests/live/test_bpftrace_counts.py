@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from bpftraces import each_bpftrace, tool
+from terminal import wait_for
 from workload import CROWDED, OPS, Capture, Done, LoopDevice, buckets_apart, crowded, fio, now_us
 
 from latmon.capture.backend import Options
@@ -27,8 +28,6 @@ BESIDE_OTHERS = 0.05
 """What it may lose more while another bpftrace runs here: 5.5 % were seen with three (docs/COVERAGE.md)."""
 LOOPS = 8
 ROUNDS = 3
-IDLE_US = 1_100_000
-"""More than an interval lies between the load on the real disk and the others."""
 
 pytestmark = [
     pytest.mark.live,
@@ -65,9 +64,9 @@ class Measured:
         return self.report["devices"][device]["ops"]
 
     def compared(self, begin_us=0, end_us=2**63):
-        """Frames with the kernel's counts beside the probe's, and the kernel's counts as we read them meanwhile."""
-        within = [frame for frame in self.capture.frames() if begin_us <= frame.mono_us - frame.dt_us]
-        frames = [frame for frame in within if frame.mono_us <= end_us and frame.kernel]
+        """Frames of a time with the kernel's counts beside the probe's, and those counts as we read them meanwhile."""
+        since = [frame for frame in self.capture.frames() if frame.mono_us > begin_us]
+        frames = [frame for frame in since if frame.mono_us - frame.dt_us < end_us and frame.kernel]
         return frames, partial(self.capture.watch.between, frames[0].mono_us - frames[0].dt_us, frames[-1].mono_us)
 
 
@@ -104,8 +103,10 @@ def measure(directory, seconds, environ):
         with Capture(directory, "--backend", "bpftrace", *watched, **environ) as capture:
             job = {"name": "file", "filename": "file", "size": "32M", "rw": "randrw", "iodepth": 4, "fsync": 16}
             begin_us = now_us()
-            file = fio(directory, seconds, job)["file"] | {"span": (begin_us - IDLE_US, now_us() + IDLE_US)}
-            time.sleep(IDLE_US / 1e6)
+            file = fio(directory, seconds, job)["file"]
+            file["span"] = begin_us, (end_us := now_us())
+            # The other loads begin in a frame of their own: no I/O is near the ends of what is compared.
+            assert wait_for(lambda: any(one.mono_us - one.dt_us >= end_us for one in capture.frames()), every=0.2)
             jobs = fio(
                 directory,
                 2.5,

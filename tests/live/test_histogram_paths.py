@@ -20,8 +20,8 @@ from latmon_backends.probe.process import Child
 
 MANIFESTS = load_all(Path(__file__).resolve().parents[2] / "probes/linux")
 SORTING = re.compile(
-    r"if \(\$(?P<value>\w) > 4294967295\) \{ \$(?P=value) = 4294967295; \}\s*"
-    r"\$v = \$(?P=value); \$e = \(uint64\)0;.*?"
+    r"(?P<clamp>if \(\$\w > 4294967295\) \{ \$\w = 4294967295; \}\s*)?"
+    r"\$v = \$(?P<value>\w); \$e = \(uint64\)0;.*?"
     r"\$(?P<index>\w) = \$(?P=value);\s*"
     r"if \(\$e >= 3\) \{ \$(?P=index) = [^}]*\}",
     re.DOTALL,
@@ -52,7 +52,7 @@ def sortings(manifest):
 
 def found_in(script):
     """Each place where a value is sorted, and what makes the value one that it sorts."""
-    yield from ((found, "") for found in SORTING.finditer(script))
+    yield from ((found, "" if found["clamp"] else CLAMP) for found in SORTING.finditer(script))
     yield from ((found, CLAMP) for found in SHIFTING.finditer(script))
 
 

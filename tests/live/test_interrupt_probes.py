@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -38,6 +39,34 @@ while True:
         pass
     time.sleep(0.005)
 """
+
+TURNS = """
+import os, time
+def use(seconds):
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+os.sched_setaffinity(0, {0})
+os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+ours, theirs = os.pipe(), os.pipe()
+other = os.fork()
+if other == 0:
+    os.close(theirs[1])
+    while os.read(theirs[0], 1):
+        use(0.005)
+        time.sleep(0.005)
+        os.write(ours[1], b".")
+    os._exit(0)
+print(other, flush=True)
+for turn in range(1_000_000):
+    if turn == 10:
+        open("/proc/self/comm", "w").write("renamed")
+    use(0.015)
+    os.write(theirs[1], b".")
+    os.read(ours[0], 1)
+"""
+REFRESH = Path("/proc/sys/vm/stat_refresh")
+"""Reading it wakes a kworker on each CPU and waits for all of them."""
 
 
 def tier(suite):
@@ -128,13 +157,14 @@ def test_softirqs_run_as_often_as_the_kernel_counts_them(suite, loop, tmp_path):
 
 
 @contextmanager
-def hog():
-    """Holds CPU 0 for 20 ms of every 25, above everybody else; answers with its pid."""
-    process = subprocess.Popen([sys.executable, "-c", HOG], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+def hog(program=HOG):
+    """Holds CPU 0 for 20 ms of every 25, above everybody else; answers with its pid, and its child's if it has one."""
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
-        if not process.stdout.readline():
+        line = process.stdout.readline()
+        if not line:
             pytest.skip("no real-time priority to be had here")
-        yield process.pid
+        yield (process.pid, *map(int, line.split()))
     finally:
         process.kill()
         process.wait()
@@ -147,7 +177,7 @@ def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
     with Run(suite, tmp_path, "wakeups", any_dev=0, dev0=number(loop.path)) as run:
         try:
             os.sched_setaffinity(0, {0})
-            with hog() as pid:
+            with hog() as (pid,):
                 writes = write(loop.path, 0.3)
         finally:
             os.sched_setaffinity(0, before)
@@ -169,6 +199,38 @@ def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
     assert late
     assert {one.get("instead_priority") for one in late} == {49}
     assert all(1_000 <= one.get("delay_us") < 10_000_000 for one in late)
+
+
+@pytest.mark.skipif(not REFRESH.exists(), reason="this kernel has no stat_refresh")
+@each_bpftrace
+def test_the_time_of_each_thread_that_a_kernel_thread_waits_for(suite, tmp_path):
+    """One thread runs for 15 ms, then another for 5: it is always the last one."""
+    before = os.sched_getaffinity(0)
+    if before == {0}:
+        pytest.skip("needs a second CPU")
+    with Run(suite, tmp_path, "wakeups") as run:
+        try:
+            os.sched_setaffinity(0, before - {0})
+            with hog(TURNS) as (most, last):
+                until = time.monotonic() + 1.0
+                while time.monotonic() < until:
+                    REFRESH.read_bytes()
+        finally:
+            os.sched_setaffinity(0, before)
+    interval = run.interval()
+    assert interval.undecoded == 0
+    waited = [one for one in interval.wakeups if f"pid {most}" in one.ran_us]
+    ran = Counter[str]()
+    for one in waited:
+        assert sum(one.ran_us.values()) <= one.delay.sum
+        ran.update(one.ran_us)
+    # Other load may take part of the 5 ms between the turns, and wakes the thread at other times.
+    assert ran[f"pid {most}"] > ran[f"pid {last}"] > 0
+    assert [one.text for one in run.reported("thread") if one.get("thread") == most][-1] == "renamed"
+    late = [one for one in run.reported("late") if one.get("instead") == most]
+    assert 49 in {one.get("instead_priority") for one in late}  # another before it had its priority
+    assert all(one.get("ran_us") <= one.get("delay_us") for one in late)
+    assert any(one.get("ran_us") > 5_000 for one in late)
 
 
 @pytest.fixture

@@ -9,13 +9,15 @@ import shutil
 import subprocess
 import threading
 import time
+from functools import cache
+from typing import Any, NamedTuple
 
 import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from workload import Capture, LoopDevice, fio, wait_for
 
 from latmon.capture.backend import Options
-from latmon.model.frame import UNACCOUNTED, Flow
+from latmon.model.frame import UNACCOUNTED, Flow, Frame
 from latmon_backends.bpftrace.backend import BpftraceBackend
 from latmon_backends.probe.launcher import totals
 
@@ -49,15 +51,40 @@ def counts(frames, name):
     return found
 
 
-def traced_reads(directory):
-    """The device's name, the reads that fio issued, and the frames of a capture of all stages."""
-    with LoopDevice(directory / "image") as device:
-        words = ("--backend", "bpftrace", "--stages", "all", "--threshold", "0", "--device", device.name)
-        with Capture(directory, *words) as capture:
-            wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 0.3)
-            done = load(device, directory, 2.5)
-            assert capture.stop() == 0, capture.stderr
-            return device.name, done["read"].count, capture.frames()
+class Recorded(NamedTuple):
+    """A capture of all stages: fio's reads of one disk, `dd` of another, which the tool itself reads as well."""
+
+    name: str
+    both: set[str]
+    issued: int
+    other: int
+    frames: list[Frame]
+    report: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Records once with each bpftrace."""
+
+    @cache
+    def record(suite):
+        directory = tmp_path_factory.mktemp("traced")
+        with LoopDevice(directory / "image") as disk, LoopDevice(directory / "cold", 256 << 10) as cold:
+            words = ("--backend", "bpftrace", "--stages", "all", "--threshold", "0")
+            words += ("--device", disk.name, "--device", cold.name)
+            with Capture(directory, *words, LATMON_BPFTRACE=reading_tool(suite, directory, cold)) as capture:
+                wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 0.3)
+                done = load(disk, directory, 2.5)
+                words = ("dd", f"if={cold.path}", "of=/dev/null", "iflag=direct", "bs=4096")
+                with subprocess.Popen(words, stderr=subprocess.DEVNULL) as other:
+                    assert other.wait() == 0
+                reads_on(directory).unlink()
+                time.sleep(4)  # an outlier waits for two frames
+                assert capture.stop() == 0, capture.stderr
+            both = {disk.name, cold.name}
+            return Recorded(disk.name, both, done["read"].count, other.pid, capture.frames(), capture.report())
+
+    return record
 
 
 def seen(frames, name):
@@ -66,15 +93,15 @@ def seen(frames, name):
     return sum(frame.seen[flow].count for frame in frames if flow in frame.seen)
 
 
-def test_every_request_is_traced_and_its_stages_add_up(tmp_path):
-    name, issued, frames = traced_reads(tmp_path)
+def test_every_request_is_traced_and_its_stages_add_up(recorded):
+    name, both, issued, _, frames, _ = recorded("host")
     passed = counts(frames, name)
     assert passed["total"] >= 0.9 * issued, passed
     assert passed["queue"] >= 0.99 * passed["total"]
     assert passed["hba"] + passed.get(UNACCOUNTED, 0) >= 0.99 * passed["total"]
     traced = [frame for frame in frames if frame.traced.one_in]
     assert {frame.traced.one_in for frame in traced} == {1}
-    assert {frame.traced.devices for frame in traced} == {(name,)}
+    assert [set(frame.traced.devices) for frame in traced] == [both] * len(traced)
     notices = [frame.health.notice for frame in frames if frame.health.notice]
     assert any("tracing stages" in notice for notice in notices), notices
     assert not any("lost" in notice or "ended" in notice for notice in notices), notices
@@ -90,12 +117,18 @@ def test_every_request_is_traced_and_its_stages_add_up(tmp_path):
     assert not [frame.gap for frame in frames if frame.gap]
 
 
+def reads_on(directory):
+    """A file; while it is there, the tool reads its disk."""
+    return directory / "reads-on"
+
+
 def reading_tool(suite, directory, device):
     """A bpftrace beside whose process a child of it reads a cold disk, as it does itself where memory is short."""
+    reads_on(directory).touch()
     wrapper = directory / "reading-bpftrace"
     wrapper.write_text(
         f"""#!/bin/sh
-while [ "$1" != --version ] && kill -0 $$; do
+while [ "$1" != --version ] && [ -e {reads_on(directory)} ] && kill -0 $$; do
     blockdev --flushbufs {device.path}; read -r _ < {device.path}; sleep 0.3
 done </dev/null >/dev/null 2>&1 &
 exec {tool(suite, directory).path} "$@"
@@ -106,21 +139,12 @@ exec {tool(suite, directory).path} "$@"
 
 
 @each_bpftrace
-def test_what_latmon_and_its_tool_read_is_marked(suite, tmp_path):
-    with LoopDevice(tmp_path / "image", 256 << 10) as device:
-        words = ("--backend", "bpftrace", "--stages", "all", "--threshold", "0", "--device", device.name)
-        with Capture(tmp_path, *words, LATMON_BPFTRACE=reading_tool(suite, tmp_path, device)) as capture:
-            wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 0.3)
-            words = ("dd", f"if={device.path}", "of=/dev/null", "iflag=direct", "bs=4096")
-            with subprocess.Popen(words, stderr=subprocess.DEVNULL) as other:
-                assert other.wait() == 0
-            time.sleep(4)  # an outlier waits for two frames
-            assert capture.stop() == 0, capture.stderr
-        found = [one for frame in capture.frames() for one in frame.outliers if one.pid is not None]
-        in_report = capture.report()["outliers"]
-    assert {one.own for one in found if one.pid == other.pid} == {False}
+def test_what_latmon_and_its_tool_read_is_marked(recorded, suite):
+    _, _, _, other, frames, report = recorded(suite)
+    found = [one for frame in frames for one in frame.outliers if one.pid is not None]
+    assert {one.own for one in found if one.pid == other} == {False}
     assert {one.own for one in found if one.comm == "reading-bpftrac"} == {True}
-    assert {one["comm"] for one in in_report if one.get("own")} == {"reading-bpftrac"}
+    assert {one["comm"] for one in report["outliers"] if one.get("own")} == {"reading-bpftrac"}
 
 
 @pytest.mark.slow

@@ -196,22 +196,36 @@ def state(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP])
-@pytest.mark.parametrize("keys", [["fg"], ["bg", "fg"], ["stty sane", "bg", "bg", "fg"]], ids=" ".join)
-def test_a_job_of_a_shell_stops_and_goes_on(tmp_path, number, keys):
+CTRL_Z = None
+"""The key instead of a signal."""
+
+
+def stop_and_go_on(terminal, screen, number, keys):
+    """Stop the screen as a job and type the shell's commands."""
+    if number is CTRL_Z:
+        terminal.type(b"/x\x1a")  # also while a line is typed
+    else:
+        os.kill(screen, number)
+    if number == signal.SIGTSTP:  # twice at once is once
+        os.kill(screen, number)
+    assert wait_for(lambda: state(screen) == "T")
+    for key in keys:
+        written = len(terminal.output)
+        terminal.type(key.encode() + b"\n")
+        if key == "bg":
+            time.sleep(0.5)
+            assert wait_for(lambda: state(screen) == "T"), "in the background it stops again"
+    assert wait_for(lambda: b"DEMO" in terminal.output[written:]), "the whole screen is painted again"
+    if number is CTRL_Z:
+        terminal.type(b"\r")
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP, CTRL_Z])
+def test_a_job_of_a_shell_stops_and_goes_on(tmp_path, number):
     with Terminal(["bash", "--norc", "--noprofile", "-i"], tmp_path, job_control=False) as terminal:
         screen = jobs_of(terminal)
-        os.kill(screen, number)
-        if number == signal.SIGTSTP:  # twice at once is once
-            os.kill(screen, number)
-        assert wait_for(lambda: state(screen) == "T")
-        for key in keys:
-            written = len(terminal.output)
-            terminal.type(key.encode() + b"\n")
-            if key == "bg":
-                time.sleep(0.5)
-                assert wait_for(lambda: state(screen) == "T"), "in the background it stops again"
-        assert wait_for(lambda since=written: b"DEMO" in terminal.output[since:]), "the whole screen is painted again"
+        for keys in (["fg"], ["bg", "fg"], ["stty sane", "bg", "bg", "fg"]):
+            stop_and_go_on(terminal, screen, number, keys)
         terminal.type(b"q")
         assert wait_for(lambda: not Path(f"/proc/{screen}").exists())
         assert terminal.modes() in ({}, {2004: "h"}), "bash switches its own paste mode on"

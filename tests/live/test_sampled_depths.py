@@ -172,7 +172,7 @@ def test_a_disk_that_is_unplugged_leaves_no_file_open(tmp_path):
     before = len(list(Path("/proc/self/fd").iterdir()))
     with looking(disk) as sampler:
         fio(tmp_path, 0.3, reads(disk, 4) | {"size": 1 << 20})
-        until(lambda: disk.name in sampler._depths._passes.open, 5)
+        until(lambda: disk.name in sampler._depths._passes.open)
         disk.detach()
         until(lambda: disk.name in sampler.sample().removed)
         until(lambda: not sampler._depths._passes.open - {"vda"})

@@ -119,9 +119,8 @@ def test_one_that_is_torn_is_counted(ticks):
 def test_what_a_process_reported_to_its_end_is_not_lost(ticks):
     ticks.take(Printed(f"issue order_c 9 {SDA} 0 800 4096 1500000 32"))
     earlier = ticks.taken()
-    assert controller.merged(earlier, controller.EMPTY_WINDOW).issues == earlier.issues
     later = tick_protocol.TracerWindow(ticks=1, issues={"sdb": earlier.issues["sda"]})
-    assert controller.merged(earlier, later).issues.keys() == {"sda", "sdb"}
+    assert controller.with_records_of(earlier, later).issues.keys() == {"sda", "sdb"}
 
 
 def test_the_scripts_have_the_same_window():

@@ -36,6 +36,7 @@ case "$*" in
 "-m virtualenv"*) exit 1 ;;
 *"import psutil, textual, yaml") [ ! -e "$HOST/noexec" ] || { printf 'Traceback\nfailed to map\n' >&2; exit 1; } ;;
 "-m ruff check"*) [ ! -e "$HOST/lint-fails" ] ;;
+"-m mypy") [ ! -e "$HOST/types-fails" ] ;;
 "-P -m latmon"*) shift 3; echo "latmon in $PWD:"; for a; do echo "<$a>"; done ;;
 "-m pytest"*) echo "1 passed"; exit "$(cat "$HOST/pytest-exit" 2>/dev/null || echo 0)" ;;
 esac
@@ -480,8 +481,8 @@ class TestTest:
         result = debian.bootstrap("test", "-k", "one thing")
         assert result.returncode == 0, result.stderr
         assert result.stdout.splitlines()[-1] == "1 passed"
-        words = [call.split()[2] for call in debian.calls[-5:]]
-        assert words == ["ruff", "ruff", "mypy", "from", "pytest"]
+        words = sorted(call.split()[2] for call in debian.calls[-6:-1])
+        assert words == ["from", "mypy", "pytest", "ruff", "ruff"]
         assert debian.calls[-1].startswith("python -m pytest -n logical ")
         assert debian.calls[-1].endswith(" -k one thing")
         assert any(call.endswith("--editable .[dev]") for call in debian.calls)
@@ -490,12 +491,20 @@ class TestTest:
         (debian.directory / "pytest-exit").write_text("1")
         assert debian.bootstrap("test").returncode == 1
 
-    def test_failed_lint_is_named_and_stops_before_the_tests(self, debian):
-        debian.mark("lint-fails")
+    @pytest.mark.parametrize(("check", "named"), [("lint", "ruff-check"), ("types", "mypy")])
+    def test_failed_lint_is_named_and_stops_before_the_tests(self, debian, check, named):
+        debian.mark(f"{check}-fails")
         result = debian.bootstrap("test")
         assert result.returncode == 1
-        assert "these checks failed: ruff-check" in result.stderr
-        assert not any("-m pytest" in call for call in debian.calls)
+        assert f"these checks failed: {named}\n" in result.stderr
+        assert not any("-m pytest -n" in call for call in debian.calls)
+
+    def test_a_new_checkout_is_compiled_once_for_all_workers(self, debian):
+        debian.bootstrap("test")
+        (debian.checkout / "tests/__pycache__").mkdir(parents=True)
+        assert "python -m pytest --collect-only -qq" in debian.calls
+        debian.bootstrap("test")
+        assert "python -m pytest --collect-only -qq" not in debian.calls
 
     def test_root_installs_what_the_live_tests_need_one_by_one(self, debian):
         debian.bootstrap("test")

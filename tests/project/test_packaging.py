@@ -1,6 +1,7 @@
 """Installations have all of the tree: the wheel, the sdist and an editable install, built without a network."""
 
 import ast
+import os
 import subprocess
 import sys
 import tarfile
@@ -86,7 +87,9 @@ def install(python: Path, *what: str) -> None:
 
 
 def run(python: Path, *args: str, cwd: Path | str = "/") -> str:
-    done = subprocess.run([str(python), *args], cwd=cwd, capture_output=True, text=True, check=False)
+    """Without a PYTHONPATH, which may name a checkout."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([str(python), *args], cwd=cwd, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

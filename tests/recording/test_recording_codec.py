@@ -15,13 +15,12 @@ from recorded import FRAMES, ORIGIN, ORIGINS, frame
 from latmon.model.frame import Health, Origin, Series
 from latmon.recording.codec import (
     decode_frame,
-    decode_gap,
-    decode_mark,
     decode_origin,
     encode_frame,
     encode_origin,
     to_bytes,
 )
+from latmon.recording.records import GAP, MARK
 from latmon.recording.validate import MAX_ITEMS, parse
 from latmon.support.errors import EXIT_UNREADABLE, RecordingError
 from latmon.support.text import is_clean
@@ -226,8 +225,8 @@ def test_any_time_that_is_read_can_be_shown(stamp):
     for decode, line in (
         (decode_frame, WINDOW | {"t": stamp}),
         (decode_origin, encode_origin(ORIGIN) | {"clock": {"wall": stamp}}),
-        (decode_gap, {"t": stamp}),
-        (decode_mark, {"t": stamp}),
+        (GAP.decode, {"t": stamp}),
+        (MARK.decode, {"t": stamp}),
     ):
         with contextlib.suppress(RecordingError):
             wall = _wall(decode(line))

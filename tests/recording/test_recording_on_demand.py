@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from on_demand_frames import KERNEL, ON_DEMAND, ON_DEMAND_FRAMES, PROGRAM, of, outlier
 from recorded import ORIGIN, frame
 
-from latmon.model.frame import Frame, Handler, HandlerRuns, Wait, Wakeups
+from latmon.model.frame import NOT_KNOWN, Frame, Handler, HandlerRuns, Wait, Wakeups
 from latmon.model.packed import Packed
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
@@ -214,10 +214,21 @@ def redacted(path, one):
     return found
 
 
+def test_how_long_other_threads_ran_is_recorded_where_it_is_known():
+    """The golden recording, of an earlier version, has none of it."""
+    known = Wakeups(PROGRAM, of(60), {"hog (prio 49)": 1}, {"hog (prio 49)": 50, NOT_KNOWN: 10})
+    wait = Wait("completion", "irq/24-nvme0", 24, 49, 1, 60, "hog (prio 49)", 50)
+    one = replace(frame(0), wakeups=(Wakeups(KERNEL, of(5)), known), outliers=(replace(outlier(), waits=(wait,)),))
+    line = parse(to_bytes(encode_frame(one)))
+    assert [len(row) for row in line["wakeups"]["rows"]] == [6, 7]
+    (row,) = line["outliers"]
+    assert row["waits"][0]["ran_us"] == 50
+    assert decode_frame(line) == one
+
+
 def test_redacting_hides_programs_and_keeps_what_diagnoses(tmp_path):
-    one = replace(
-        ON_DEMAND, wakeups=(*ON_DEMAND.wakeups, Wakeups(replace(PROGRAM, pid=5), of(60), {"emlxs_thread": 1}))
-    )
+    late = Wakeups(replace(PROGRAM, pid=5), of(60), {"emlxs_thread": 1}, {"emlxs_thread": 40, NOT_KNOWN: 5})
+    one = replace(ON_DEMAND, wakeups=(*ON_DEMAND.wakeups, late))
     waiter = Wait("resume", "ora_lgwr", 4211, 120, 1, 2, "emlxs_thread (prio 97)")
     one = replace(one, outliers=(replace(outlier(), waits=(*outlier().waits, waiter)),))
     kept = redacted(tmp_path / "r", one)
@@ -229,6 +240,7 @@ def test_redacting_hides_programs_and_keeps_what_diagnoses(tmp_path):
     assert kept.wakeups[0].thread == KERNEL
     assert (kept.wakeups[1].thread.comm, kept.wakeups[1].delay.count) == ("redacted", 2)
     assert kept.wakeups[1].instead == {"emlxs_thread": 1}
+    assert kept.wakeups[1].ran_us == {"emlxs_thread": 40, NOT_KNOWN: 5}
     assert kept.handlers == one.handlers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import random
@@ -191,6 +192,24 @@ def test_what_is_no_file_is_refused_and_does_not_hang(tmp_path, kind):
     {"directory": path.mkdir, "fifo": lambda: os.mkfifo(path)}.get(kind, lambda: None)()
     with pytest.raises(RecordingError, match=str(path)):
         open_recording(path)
+
+
+@pytest.mark.parametrize("reads", range(4))
+def test_a_disk_that_fails_is_a_sentence(tmp_path, monkeypatch, whole, reads):
+    """It may fail at any read; /proc/self/mem fails at the first one."""
+    path, left, real = tmp_path / "r", [reads], os.pread
+    path.write_bytes(whole if reads else b"text")
+
+    def failing(*args):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(*args)
+
+    monkeypatch.setattr(os, "pread", failing)
+    for one in (path, Path("/proc/self/mem")):
+        with pytest.raises(RecordingError, match=r"can't be read: Input/output error$"):
+            list(open_recording(one))
 
 
 def test_time_does_not_go_backwards(read):

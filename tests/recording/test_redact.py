@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon.model.frame import Frame, Mark, Outlier, Thread, Wait, Wakeups
+from latmon.model.frame import CgroupLimit, Frame, Mark, Outlier, Thread, Wait, Wakeups
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.recording.reader import open_recording
@@ -28,7 +28,7 @@ def everything() -> Frame:
     waits = (Wait("resume", "sekretlgwr", 4211777, 120, 1, 2, "sekretbkup (prio 99)"),)
     outlier = Outlier(1.0, 1, "sda", "read", 70_000, pid=4211777, comm="sekretdb", waits=waits)
     thread = Thread(4211777, "sekretdb", "fifo", 10, kernel=False)
-    wakeups = Wakeups(thread, Histogram.record([5]), {"sekretbkup": 2})
+    wakeups = Wakeups(thread, Histogram.record([5]), {"sekretbkup": 2}, {"sekretbkup (prio 99)": 5})
     held = InFlight(device="sda", op="read", began_us=5, pid=4211777, comm="sekretdb")
     return frame(
         0,
@@ -36,6 +36,10 @@ def everything() -> Frame:
         outliers=(outlier,),
         wakeups=(wakeups,),
         in_flight=InFlightList((held,)),
+        cgroup_limits=tuple(
+            CgroupLimit(f"/sekret{n}", "sda", "read", 50, None, 50, 4096, 1, ("sekretdb",), root="/sekretmount")
+            for n in range(2)
+        ),
         marks=(Mark("scheduler changed", 6_000_000, 1.0, {"device sda": {"scheduler": "kyber"}}),),
     )
 
@@ -72,4 +76,5 @@ def test_what_diagnoses_stays(redacted):
     (one, *_) = [one for one in recording if isinstance(one, Frame)]
     assert one.outliers[0].total_us == 70_000
     assert one.outliers[0].waits[0].instead == "redacted (prio 99)"
+    assert len({limit.cgroup for limit in one.cgroup_limits}) == 2
     assert one.devices[1].controller == "nvme0 nvme-tcp traddr=redacted,trsvcid=4420,host_traddr=redacted"

@@ -317,7 +317,16 @@ def test_a_mean_that_is_not_known_says_why(summary_of, known):
 def test_a_device_without_requests_says_where_its_time_is(summary_of):
     volume = Device("dm-0", 253, 0, "dm", members=("sda",), timed=False)
     one = frame(0, kernel={Flow("dm-0", "read"): Completed(5, 1)}, devices=(DISK, volume))
-    assert "its I/O is timed at the devices below it" in render_text(summary_of(one))
+    text = render_text(summary_of(one))
+    assert "its I/O is timed at the devices below it" in text
+    assert text.count("p99.99") == 1  # the titles of sda: those of dm-0 would have no row below them
+
+
+def test_a_mean_below_a_microsecond_does_not_touch_the_count(summary_of):
+    values = Histogram.record([0] * 99_999 + [1] * 20_000)
+    text = render_text(summary_of(frame(0, histograms={Series("sda", "read", "total"): values})))
+    [row] = [line for line in text.splitlines() if line.startswith("    total")]
+    assert row.split()[:3] == ["total", "119,999", "0.2us"]
 
 
 def test_a_capture_without_ios_says_so(summary_of):

@@ -28,6 +28,7 @@ SILENT = {
     "traced": ["starved-io", "completion-wakeup", "softirq-delay", "slow-shared-handler", "requeue-storm"],
     "depths": ["outstanding-ceiling", "bottleneck-above-device"],
     "limits": ["queue-depth-misconfigured"],
+    "cgroups": ["io-throttled"],
 }
 SICK = Finding(
     "completion-wakeup",
@@ -76,7 +77,7 @@ def test_json(monkeypatch):
     assert one["view"] == {"screen": "stages", "device": "sdc", "low_us": 100_000}
     assert (one["begin"], one["end"], one["episodes"]) == ("2001-09-09T01:46:44.000Z", "2001-09-09T01:46:54.000Z", 1)
     assert summary["findings_by"] == {
-        "rules": 10,
+        "rules": 11,
         "judged": 0,
         "judged_by": "windows",
         "not_judged": SILENT,
@@ -98,7 +99,7 @@ def test_a_command_keeps_its_blanks_and_has_a_line_of_its_own(monkeypatch):
     ]
     assert {f"        {line} (not run here)", "        dmesg | tail -n 50"} <= set(as_text(summary))
     page = as_html(summary)
-    assert f'<code class="command">{html.escape(line)}</code> (not run here)' in page
+    assert f'<code class="command">{html.escape(line)}</code><span class="risk"> (not run here)</span>' in page
     assert ".command{white-space:pre-wrap}" in style_sheet(look())
 
 
@@ -107,14 +108,15 @@ def test_none_is_reported_where_rules_were_asked(monkeypatch):
     assert evaluated(monkeypatch, (), n=0) == {}
     text = " ".join(" ".join(as_text(evaluated(monkeypatch, (), minutes=True))).split()).replace("- ", "-")
     assert text == (
-        "findings: none (0 of 10 rules evaluated, minute by minute; not evaluated: tick-quantum, peer-outlier (no "
+        "findings: none (0 of 11 rules evaluated, minute by minute; not evaluated: tick-quantum, peer-outlier (no "
         "latencies were timed), starved-io, completion-wakeup, softirq-delay, slow-shared-handler, requeue-storm "
         "(stages were not traced), outstanding-ceiling, bottleneck-above-device (outstanding I/Os were not counted), "
-        "queue-depth-misconfigured (no device reported a limit of its driver); off by the config: bimodal-tail)"
+        "queue-depth-misconfigured (no device reported a limit of its driver), io-throttled (limits of cgroups were "
+        "not read); off by the config: bimodal-tail)"
     )
     assert as_text({}) == []
     assert as_html({}) == ""
-    assert "None, by 0 of 10 rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
+    assert "None, by 0 of 11 rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
 
 
 def test_what_failed_or_was_left_out_is_reported():
@@ -147,7 +149,7 @@ def test_the_text_fits_a_ticket(monkeypatch):
     lines = as_text(evaluated(monkeypatch, (SICK,)))
     assert all(len(line) <= 79 for line in lines)
     text = " ".join(" ".join(lines).split())
-    assert "WARNING completion-wakeup sdc 2001-09-09T01:46:44.000Z to 2001-09-09T01:46:54.000Z" in text
+    assert "WARNING sdc late completion thread (completion-wakeup) 2001-09-09T01:46:44.000Z to" in text
     for fact in SICK.facts:
         assert f"- {fact.text}" in text
     assert "- it took long (of 1,234)" in text

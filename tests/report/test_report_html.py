@@ -195,10 +195,12 @@ def test_every_number_is_that_of_the_json_and_a_quantile_has_the_text_s_digits(r
     busy = [one for one in summary["devices"].values() if one["ops"]]
     assert len(tables) == len(busy) == 2
     for table, device in zip(tables, busy, strict=True):
-        reported = {row[0].strip(): row[1:] for row in table[1:]}
-        for op, one in device["ops"].items():
-            (head,) = [key for key in reported if key.startswith(op) and "traced" not in key]
-            rows = {head: one.get("latency_us") or one["of"]["latency_us"]}
+        heads = [at for at, row in enumerate(table) if len(row) == 1]
+        assert [table[at][0].split()[0] for at in heads] == [*device["ops"]]
+        for (at, end), one in zip(pairwise([*heads, len(table)]), device["ops"].values(), strict=True):
+            reported = {row[0].strip(): row[1:] for row in table[at + 1 : end]}
+            total = {"total": one["latency_us"]} if "latency_us" in one else {}
+            rows = total | ({"of traced": one["of"]["latency_us"]} if "of traced" in reported else {})
             rows |= {called(stage, q["includes"]).column: q for stage, q in one["stages"].items()}
             for name, q in rows.items():
                 expected = [
@@ -272,9 +274,21 @@ def test_a_single_io_among_millions_is_a_cell_of_its_own(tmp_path):
     path = record(tmp_path / "r", *frames)
     for whole, column in ((True, "M175"), (False, "M11")):  # of 4 s, and by the recording's roll-ups of 60 s
         (drawn,) = svgs(page_of(path, whole=whole), "Latency heat map of sda")
-        alone = [one for one in drawn.iter(f"{SVG}g") if one.get("class") == "h1"]
+        alone = [one for one in drawn.iter(f"{SVG}g") if one.get("class") == "tail"]
         assert [[path.get("d").split()[0] for path in group] for group in alone] == [[column]]
         assert alone[0][0][0].text.endswith(": 1")
+        assert "above p99.9" in "".join(drawn.itertext())
+
+
+def test_each_map_has_steps_of_its_own_counts(tmp_path):
+    few, many = Series("sda", "read", "total"), Series("sdb", "read", "total")
+    seen = {Flow(one.device, one.op): Completed(5, 0) for one in (few, many)}
+    frames = [frame(0, histograms={few: Histogram.of({60: 5}), many: Histogram.of({60: 10**6})}, seen=seen)]
+    page = page_of(record(tmp_path / "r", *frames))
+    legends = ["".join(one.itertext()) for name in ("sda", "sdb") for one in svgs(page, f"Latency heat map of {name}")]
+    assert "1,000,000" not in legends[0]
+    assert "5+" in legends[0]
+    assert "above p99" not in legends[0]  # of fewer than 100 I/Os no quantile is known
 
 
 def test_columns_are_few_and_hold_everything_however_long_it_was():

@@ -23,6 +23,7 @@ from latmon.model.frame import (
     Traced,
     Wakeups,
 )
+from latmon.model.histogram import Histogram
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import interrupts
@@ -54,6 +55,27 @@ def test_unmeasured_values_are_absent(summary_of):
     assert not {"suppressed", "untraced_share", "traced", "probe_cpu_percent"} & set(summary["health"])
     assert not {"tail", "traced", "above", "threshold_us"} & set(summary["devices"]["sda"])
     assert not {"of", "tail", "unaccounted"} & set(summary["devices"]["sda"]["ops"]["read"])
+
+
+def test_latency_from_submission_is_a_series_of_its_own(summary_of, tmp_path):
+    waits = {
+        Series("sdc", "write", "whole"): Histogram.record([400] * 5),
+        Series("sdc", "write", "admission"): Histogram.record([300] * 5),
+    }
+    traced = replace(ON_DEMAND.traced, histograms={**ON_DEMAND.traced.histograms, **waits})
+    plain = summary_of(ON_DEMAND)
+    (tmp_path / "r").unlink()
+    summary = summary_of(replace(ON_DEMAND, traced=traced))
+    op = summary["devices"]["sdc"]["ops"]["write"]
+    assert (op["latency_whole_us"]["count"], op["latency_whole_us"]["sum"]) == (5, 2000)
+    assert op["admission_us"]["sum"] == 1500
+    before = plain["devices"]["sdc"]["ops"]["write"]
+    assert {key: op[key] for key in before} == before, "nothing else has it"
+    shown = render_text(summary)
+    rows = [shown.index(f"\n    {name} ") for name in ("whole", "admission", "of traced")]
+    assert rows == sorted(rows)
+    assert "whole: traced I/Os from submission" in shown
+    assert "    whole " not in render_text(plain)
 
 
 def test_stages_are_those_of_the_traced_requests(summary_of):

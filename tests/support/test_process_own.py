@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.support.process import Family
+from latmon.support.process import Family, descendants
 
 TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -126,3 +126,20 @@ def test_what_ended_is_forgotten_in_the_end(tmp_path):
     family.refresh()
     assert family.has(999, "bpftrace", 500_000)
     assert not family.has(100, "bpftrace", 500_000)
+
+
+def test_a_process_that_ends_while_its_threads_are_listed_is_left_out(sleeper, monkeypatch):
+    """It raised FileNotFoundError, which ended the capture."""
+    scandir = os.scandir
+
+    def ended(path="."):
+        if str(sleeper) in str(path):
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return scandir(path)
+
+    family = Family(os.getpid())
+    assert sleeper in descendants(os.getpid())
+    monkeypatch.setattr(os, "scandir", ended)
+    family.refresh()
+    assert sleeper in descendants(os.getpid())
+    assert list(descendants(sleeper)) == []

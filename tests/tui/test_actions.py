@@ -20,7 +20,15 @@ def test_the_help_of_a_screen_fits_on_its_first_page(context):
     assert all(len(title) <= _ROOM + 1 and len(keys) <= 9 for keys, title in (*here, *everywhere))
     own = {a.title for a in ACTIONS if context in a.on and a.does}
     assert own, context
-    assert all(any(title.startswith(one.split(",")[0]) for one in own) for _, title in here[: len(here) - 10])
+    assert all(any(title.startswith(one.split(",")[0]) for one in own) for _, title in here[: len(here) - 11])
+
+
+def test_a_wide_help_has_the_whole_sentence_of_a_key_where_it_fits():
+    for cells in (28, 47, 98):
+        rows = dict(brief_keys("overview", cells)[1])
+        sentence = next(a.does for a in ACTIONS if a.name == "picture")
+        assert rows["P"] == (sentence if len(sentence) <= cells else "picture")
+    assert max(len(text) for rows in brief_keys("overview", 47) for _, text in rows) <= 47
 
 
 async def test_the_help_begins_with_the_keys_of_its_screen_and_is_searched():

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from frames import PROCFS, Commands, Source, disks, frame, host
+from textual._compositor import LayoutUpdate
+from textual.events import Key, MouseUp, Paste
 
 from latmon.support.errors import RecordingError
 from latmon.support.paths import data_dir
@@ -50,6 +52,19 @@ async def painted(pilot):
         while pilot.app._pace.coming:
             await pilot.pause(0.02)
     await pilot.pause(0.02)
+
+
+async def pressed(pilot, keys):
+    await settled(pilot)
+    await pilot.press(*keys)
+    await painted(pilot)
+
+
+def whole(app):
+    """An app that draws no frame before it has all: later pictures keep the ranges and the order of earlier ones."""
+    due = app._pace.due
+    app._pace.due = lambda *when: due(*when) if app.scene.store.arrived == len(app._source._frames) else None
+    return app
 
 
 async def test_it_starts_before_its_source_does():
@@ -196,6 +211,27 @@ async def test_a_filter_is_typed_seen_kept_and_cleared():
         assert "nvme2n1" in screen(app)
 
 
+async def test_pasted_text_is_typed_where_a_line_is_typed():
+    app = make(Source(host(12, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        app.post_message(Paste("q/nvme"))
+        await pilot.pause()
+        assert app.scene.selection.pattern == ""
+        await pilot.press("slash")
+        app.post_message(Paste(" nvme1q\x1b\x07\n\n"))
+        await pilot.pause()
+        await pilot.press("backspace")
+        assert "/ nvme1█  3 of 12 devices" in screen(app)
+        app.post_message(Paste("x" * 100_000))
+        await pilot.pause()
+        assert len(app.scene.selection.pattern) == 40
+        await pilot.press("escape", "colon")
+        app.post_message(Paste("save\n"))
+        await pilot.pause()
+        assert "search: save█" in screen(app)
+
+
 async def test_pausing_counts_what_it_misses():
     app = make(Source(host(2, 120), pace=0.01))
     async with app.run_test(size=(80, 24)) as pilot:
@@ -317,6 +353,33 @@ async def test_help_reports_keys_and_numbers_and_closes():
         assert app.is_running
 
 
+async def test_keys_and_clicks_behind_the_one_that_closes_a_page_are_those_of_the_screen_below():
+    """Two of them may come before the first one is handled: a double click, or Esc on a slow host."""
+    app = make(Source(host(4, 5)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        for opening, keys in (("question_mark", ("escape", "escape")), ("colon", ("enter", "enter", "escape"))):
+            await pilot.press("2", opening)
+            assert app.screen is not app._main
+            for key in (*keys, "3"):
+                app.post_message(Key(key, "3" if key == "3" else None))
+            await until(pilot, lambda: app.scene.selection.screen == "outstanding")
+            assert app.screen is app._main
+        await pilot.press("colon")
+        page, click = app.screen, (app.screen, 5, 3, 0, 0, 1, False, False, False)
+        for _ in range(2):
+            page.post_message(MouseUp(*click))
+        await until(pilot, lambda: app.screen is app._main)
+        await pilot.press("4")
+        assert app.scene.selection.screen == "outliers"
+
+
+async def until(pilot, done):
+    async with asyncio.timeout(PATIENCE_S):
+        while not done():
+            await pilot.pause(0.02)
+
+
 @pytest.mark.parametrize("key", ["q", "ctrl+c"])
 async def test_leaving_is_done(key):
     source = Source(host(1, 2))
@@ -370,6 +433,28 @@ async def test_resizing_keeps_up():
             assert canvas.size == size
             assert len(screen(app).splitlines()) == size[1]
         assert "nvme0n1" in screen(app)
+
+
+async def test_a_resize_draws_no_picture_but_that_of_the_new_size(monkeypatch):
+    """The first picture of another size has its lines: those of the size before would be sent for nothing."""
+    pictures = []
+
+    def display(_app, _screen, update):
+        if isinstance(update, LayoutUpdate):
+            pictures.append("\n".join("".join(strip.text for strip in strips) for strips in update.strips))
+
+    app = make(Source(host(3, 5, ios=10)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        monkeypatch.setattr(LatmonApp, "_display", display)
+        for key in ("1", "question_mark"):
+            await pilot.press(key)
+            for size in ((100, 30), (80, 24)):
+                pictures.clear()
+                await pilot.resize_terminal(*size)
+                await painted(pilot)
+                assert pictures
+                assert set(pictures) == {screen(app)}
 
 
 async def test_hot_plug_while_running():
@@ -453,7 +538,7 @@ SIZES = ((80, 24), (160, 50))
 )
 def test_pictures(snap_compare, size, keys):
     app = make(Source(host(8, 57, odd="nvme5n1", ios=60)), selection=Selection(threshold_us=100_000))
-    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: _press(pilot, keys))
+    assert snap_compare(whole(app), terminal_size=size, run_before=lambda pilot: pressed(pilot, keys))
 
 
 @pytest.mark.parametrize(
@@ -463,17 +548,11 @@ def test_pictures_of_themes(snap_compare, theme, depth):
     app = make(
         Source(host(8, 57, odd="nvme5n1", ios=60)), theme=theme, depth=depth, selection=Selection(threshold_us=100_000)
     )
-    assert snap_compare(app, terminal_size=(80, 24), run_before=lambda pilot: _press(pilot, ()))
+    assert snap_compare(whole(app), terminal_size=(80, 24), run_before=lambda pilot: pressed(pilot, ()))
 
 
 def test_picture_without_distributions(snap_compare):
     frames = [frame(i, devices=disks(2) if i == 1 else ()) for i in range(1, 5)]
     assert snap_compare(
-        make(Source(frames, origin=PROCFS)), terminal_size=(80, 24), run_before=lambda pilot: _press(pilot, ())
+        whole(make(Source(frames, origin=PROCFS))), terminal_size=(80, 24), run_before=lambda pilot: pressed(pilot, ())
     )
-
-
-async def _press(pilot, keys):
-    await settled(pilot)
-    await pilot.press(*keys)
-    await painted(pilot)

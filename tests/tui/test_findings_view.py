@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from frames import ODD, ORIGIN, START_MONO, START_WALL, Source, host, on_demand_host
-from test_app import make, painted, screen, settled
+from test_app import make, painted, screen, settled, whole
 from test_screens import press, text
 
 from latmon.findings import engine
@@ -140,6 +140,17 @@ def test_that_of_the_selected_device_follows_whole_or_not_at_all():
     assert len(urgent((WAKE_UP, CEILING), 80, 9, selected=ODD)[0]) == 3
 
 
+def test_the_brief_text_of_the_first_one_makes_room_for_that_of_the_selected_device():
+    first = replace(WAKE_UP, brief=f"{ODD}: woken late")
+    lines, named = urgent((first, CEILING), 80, 5, selected="nvme1n1")
+    assert named == [first, CEILING]
+    assert plain(lines[0]).startswith("!! nvme5n1 late completion thread: woken late")
+    assert CEILING.summary.removeprefix("nvme1n1: ") in flat(lines)
+    whole, _ = urgent((first, CEILING), 80, 9, selected="nvme1n1")
+    assert WAKE_UP.summary.removeprefix(f"{ODD}: ") in flat(whole), "only where there are not enough lines"
+    assert urgent((first, CEILING), 80, 1, selected="nvme1n1")[1] == [first]
+
+
 def test_numbers_older_than_two_evaluations_have_their_time(ruled):
     """Rules are asked at the ends of blocks; the lines beside it show the newest frame."""
     ruled(lambda *_: (WAKE_UP,))
@@ -182,7 +193,7 @@ def test_an_empty_list_says_what_could_not_be_evaluated(ruled):
     shown = " ".join(press(made, "screen:5").split())
     assert "none now" in shown
     assert "No finding in the last 20 s, all that was captured by now." in shown
-    assert "3 of 11 rules evaluated for 3 devices." in shown
+    assert "3 of 12 rules evaluated for 3 devices." in shown
     assert "Not evaluated: starved-io, completion-wakeup, softirq-delay" in shown
     assert "stages are not traced: press S, or --stages all." in shown
     assert "outstanding I/Os are not counted here" in shown
@@ -207,10 +218,14 @@ def test_the_list_fits_and_the_selected_one_is_whole(cells, rows, at):
 
 def test_a_severity_is_a_sign_and_a_word_and_what_is_over_has_both_times():
     shown = text_of(listed(current(WAKE_UP, CEILING, SEEN, over=[lasting(CEILING, 5, 9)]), 0, 160, 46))
-    assert "▸!! nvme5n1 late completion thread  critical since " in shown
-    assert "critical" in shown
-    assert "  ! nvme1n1 driver limit reached  warning since " in shown
+    since = shown.splitlines()
+    assert "▸!! nvme5n1 late completion thread   critical since " in shown
+    assert "  ! nvme1n1 driver limit reached     warning since " in shown
     assert "  · nvme2n1 two groups of latencies  notice since " in shown
+    assert [line.rstrip().rsplit(" ", 1)[-1] for line in since if " since " in line] == [
+        "completion-wakeup", "outstanding-ceiling", "bimodal-tail"
+    ]  # fmt: skip
+    assert len({line.rstrip() and len(line.rstrip()) for line in since if " since " in line}) == 1
     assert f"warning {clock(START_WALL + 5)} to {clock(START_WALL + 9)}  outstanding-ceiling" in shown
 
 
@@ -228,7 +243,8 @@ def test_a_command_keeps_its_blanks_and_has_lines_of_its_own(cells):
     step = Step("set it in ssd.conf", "it needs a reboot", (line, "iostat -En"))
     shown = [plain(one) for one in evidence(replace(WAKE_UP, steps=(step,)), cells)]
     at = next(i for i, one in enumerate(shown) if line[:20] in one)
-    assert "".join(one[9:] for one in shown[at:]).startswith(f"{line} (not run here)iostat -En (not run here)")
+    joined = "".join(one[9:] for one in shown[at:]).replace(" (not run", "(not run")
+    assert joined.startswith(f"{line}(not run here)iostat -En(not run here)")
     assert all(len(one) <= cells for one in shown[at:] if one.startswith(" " * 9))
     assert "it needs a reboot)" in " ".join(" ".join(shown[:at]).split())
 
@@ -245,6 +261,7 @@ def test_a_finding_at_the_first_evaluation_may_have_begun_before():
         (lasting(WAKE_UP, begin=5),), evaluated=True, span_us=60 * S, firsts=frozenset({START_MONO + 5 * S})
     )
     assert f"since {clock(START_WALL + 5)} or before" in text_of(listed(found, 0, 160, 46))
+    assert f"since ≤{clock(START_WALL + 5)}" in text_of(listed(found, 0, 80, 20))
     assert found.moments == []
 
 
@@ -488,12 +505,12 @@ def test_only_what_was_found_first_after_a_hole_may_have_begun_before(ruled):
         made.append(one)
     made.findings_state.finish()
     assert made.findings_state._begun.mono_us > START_MONO + 70 * S
-    assert "or before" not in text(made)
+    assert "since ≤" not in text(made)
     assert f"since {clock(START_WALL + 55)}" in text(made)
     assert [one.mono_us for one in made.findings_state.current.moments] == [START_MONO + 55 * S]
     unseen = later(TIME[:100])
     unseen.findings_state.finish()
-    assert " or before" in text(unseen)
+    assert "critical since ≤" in text(unseen)
 
 
 def test_another_boot_is_another_time(ruled):
@@ -636,7 +653,7 @@ async def _evaluated(pilot, keys):
 def test_pictures_of_findings(snap_compare, ruled, keys, size, depth):
     ruled(lambda *_: (WAKE_UP, replace(CEILING, id="completion-wakeup")))
     app = make(Source(FRAMES, origin=BEGUN), depth=depth, findings=DEFAULT)
-    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: _evaluated(pilot, keys))
+    assert snap_compare(whole(app), terminal_size=size, run_before=lambda pilot: _evaluated(pilot, keys))
 
 
 async def test_the_app_judges_between_pictures(ruled):

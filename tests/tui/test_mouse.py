@@ -122,6 +122,19 @@ async def test_a_click_on_a_map_of_one_op_lists_the_outliers_of_that_op():
             assert app.scene.selection.splits
 
 
+async def test_a_button_that_is_released_on_another_line_does_nothing():
+    """Moving away before the release takes a click back; the last line has the key that ends latmon."""
+    app = make(Source(host(4, 5)))
+    async with app.run_test(size=(200, 24)) as pilot:
+        await settled(pilot)
+        before = app.scene.selection
+        for key in ("4 outliers", "? help"):
+            await drag(pilot, (5, 3), (screen(app).splitlines()[-1].index(key), 23))
+        await drag(pilot, (5, 3), (5, 4))
+        assert app.scene.selection == before
+        assert app.screen is app._main
+
+
 async def test_the_wheel_moves_the_selection():
     app = make(Source(host(4, 20)))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -14,7 +14,8 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
-from latmon.tui.painter import PLAIN, Movement, Painter, cells_of
+from latmon.tui.painter import Movement, Painter
+from latmon.views.cells import PLAIN, cells_of
 
 WIDTH, HEIGHT = 24, 4
 STYLES = [

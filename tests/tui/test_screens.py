@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from frames import ODD, ORIGIN, PROCFS, SECOND, Commands, Source, frame, host, on_demand_host
 from panels import inside
-from test_app import make, painted, screen, settled
+from test_app import make, pressed, screen, settled, whole
 
 from latmon.capture.backend import Options
-from latmon.model.frame import Flow, Health, Outstanding, Traced
+from latmon.model.frame import Flow, Health, Missing, Outstanding, Traced
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.tui.app import SourceEnded, traced_devices
 from latmon.tui.commands import STEPS
@@ -82,6 +82,17 @@ def test_what_procfs_cannot_measure_has_a_reason_and_no_count(mode, steps):
     assert "no I/O" not in output
     output = " ".join(press(made, "screen:4").split())
     assert "interrupts are not measured by procfs: they need a probe" in output
+
+
+def test_why_procfs_measures_is_reported_once():
+    """The overview has the reason in place of the map, the other screens in the line above the health."""
+    counted = [replace(one, histograms={}, seen={}, traced=Traced()) for one in FRAMES]
+    for name in ("overview", "outstanding", "findings"):
+        output = " ".join(text(scene(counted, Selection(screen=name), PROCFS)).split())
+        assert output.count("apt-get install bpftrace") == 1, name
+    apart = replace(PROCFS, absent=(*PROCFS.absent, Missing("queue", "counters don't separate stages")))
+    output = " ".join(text(scene(counted, Selection(screen="stages"), apart)).split())
+    assert "stages are not measured by procfs: counters don't separate stages" in output
     assert "no distributions" not in output
 
 
@@ -158,17 +169,16 @@ def test_the_health_line_reports_what_is_traced_and_how_well(one_in, devices, ou
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
-@pytest.mark.parametrize(
-    "keys",
-    [
+def test_no_duration_has_a_bare_unit(size):
+    begin = Selection(threshold_us=2_000)
+    base = scene(FRAMES, begin)
+    for keys in (
         *(("screen:0",), ("zoom",), ("next_panel",), ("fold",), ("mark",), ("details",)),
         *(("screen:1",), ("screen:1", "enter"), ("screen:2",), ("screen:2", "aside:0"), ("screen:3",)),
         *(("screen:3", "read"), ("screen:4",), ("screen:4", "delays"), ("screen:5",)),
-    ],
-)
-def test_no_duration_has_a_bare_unit(keys, size):
-    shown = press(scene(FRAMES, Selection(threshold_us=2_000)), *keys, size=size)
-    assert not re.findall(r"(?<![\w/.-])\d[\d.,]*[mu]\b", shown)
+    ):
+        base.choose(begin)
+        assert not re.findall(r"(?<![\w/.-])\d[\d.,]*[mu]\b", press(base, *keys, size=size)), keys
 
 
 # ---- outliers
@@ -332,7 +342,8 @@ def test_the_outliers_of_a_region_are_about_its_device_alone():
     made = scene(frames, Selection(selected=other))
     output = " ".join(press(made, "zoom", "mark", *["grow_up:1"] * 40, "gather").split())
     assert "1 logged" in output
-    assert "rate limit" not in output
+    assert "left out by the rate limit" not in output
+    assert "waterfall to scale" in output  # a short list leaves room for its selected row
 
 
 def test_an_opened_outlier_keeps_its_neighbours_when_the_window_has_moved_on():
@@ -578,21 +589,15 @@ PICTURES = {
 }
 
 
-async def _press(pilot, keys):
-    await settled(pilot)
-    await pilot.press(*keys)
-    await painted(pilot)
-
-
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=["80x24", "160x50"])
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures(snap_compare, name, size):
     app = make(Source(FRAMES))
-    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: _press(pilot, PICTURES[name]))
+    assert snap_compare(whole(app), terminal_size=size, run_before=lambda pilot: pressed(pilot, PICTURES[name]))
 
 
 @pytest.mark.parametrize(("theme", "depth"), [("dark", "16"), ("dark", "none"), ("light", "256")])
 @pytest.mark.parametrize("name", ["stages", "cursor"])
 def test_pictures_of_themes(snap_compare, name, theme, depth):
     app = make(Source(FRAMES), theme=theme, depth=depth)
-    assert snap_compare(app, terminal_size=(80, 24), run_before=lambda pilot: _press(pilot, PICTURES[name]))
+    assert snap_compare(whole(app), terminal_size=(80, 24), run_before=lambda pilot: pressed(pilot, PICTURES[name]))

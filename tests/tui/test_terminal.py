@@ -1,9 +1,12 @@
 """The colour depth by the environment, the pace of pictures by the link, and the sizes that a terminal reports."""
 
-import pytest
-from textual.events import MouseDown, Resize
+import signal
 
-from latmon.tui.terminal import Link, SizedParser, colour_depth, moves_cells
+import pytest
+from textual.drivers.linux_driver import LinuxDriver
+from textual.events import Key, MouseDown, Resize
+
+from latmon.tui.terminal import InputParser, Link, TerminalDriver, colour_depth, moves_cells
 
 TERMINFO = {
     "screen": 8,
@@ -199,7 +202,47 @@ CLICK = "\x1b[<0;41;13M"
     ],
 )
 def test_a_size_that_no_terminal_has_changes_nothing(reports, sizes, x):
-    parser = SizedParser()
+    parser = InputParser()
     found = [one for report in reports.split() for one in parser.feed(f"\x1b[{report}")]
     assert [tuple(one.size) for one in found if isinstance(one, Resize)] == sizes
     assert [one.x for one in parser.feed(CLICK) if isinstance(one, MouseDown)] == [x]
+
+
+@pytest.mark.parametrize(
+    "keys", ["\x1b[1114112u", "\x1b[99999999999u", "\x1b[97;5:1u", "\x1b[97:65;2u", "\x1b[97;;1114112u"]
+)
+def test_a_key_code_that_no_terminal_has_is_passed_over(keys):
+    """An error would end the thread that reads keys, and the screen without a word."""
+    parser = InputParser()
+    assert [one.key for one in parser.feed(f"{keys}x")] == ["x"]
+
+
+def test_a_paste_whose_end_got_lost_ends_with_the_input(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("latmon.tui.terminal.time.monotonic", lambda: now[0])
+    parser = InputParser()
+
+    def after(seconds, data=""):
+        now[0] += seconds
+        return [*(parser.feed(data) if data else ()), *parser.tick()]
+
+    assert after(0, "\x1b[200~some") == after(1.9, "text") == after(1.9, "\x03") == []
+    (paste,) = after(2.1)
+    assert paste.text == "sometext\x03"
+    assert [one.key for one in after(0, "\x03")] == ["ctrl+c"]
+    assert after(2.1) == after(2.1) == []
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_keys_before_it(monkeypatch):
+    """A file pasted into a terminal without a paste mode is 100,000 keys, a minute of pictures; SIGINT ends them."""
+    passed, killed = [], []
+    monkeypatch.setattr(LinuxDriver, "process_message", lambda _, message: passed.append(message.key))
+    monkeypatch.setattr("latmon.tui.terminal.os.kill", lambda _, number: killed.append(number))
+    driver = object.__new__(TerminalDriver)
+    driver._is_leaving = False
+    for key in ("a", "ctrl+c", "a"):
+        driver.process_message(Key(key, None))
+    assert killed == []
+    driver.process_message(Key("ctrl+c", None))
+    assert killed == [signal.SIGINT]
+    assert passed == ["a", "ctrl+c", "a", "ctrl+c"]

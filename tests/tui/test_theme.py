@@ -292,15 +292,17 @@ def test_an_unknown_name_lists_the_known(tmp_path):
 
 
 def test_what_is_no_readable_file_is_passed_over(tmp_path):
-    """A directory that can't be examined (this name is too long, which holds for root, too), and a FIFO."""
+    """A directory that can't be examined (this name is too long, also for root), a FIFO and a link to itself."""
     closed, fifos = tmp_path / ("x" * 300), tmp_path / "fifos"
     fifos.mkdir()
     os.mkfifo(fifos / "evil.yaml")
+    (fifos / "loop.yaml").symlink_to("loop.yaml")
+    write(fifos, GOOD, "mine.yaml")
     dirs = (closed, fifos, theme_dirs()[-1])
     assert load_theme("dark", dirs).name == "dark"
     with pytest.raises(
         ThemeError,
-        match=f"no theme 'evil'; there are {', '.join(OUR_THEMES)}$",
+        match=f"no theme 'evil'; there are {', '.join(OUR_THEMES)}, mine$",
     ):
         load_theme("evil", dirs)
 
@@ -324,7 +326,7 @@ def test_a_missing_file_and_a_directory_are_sentences(tmp_path):
 @pytest.mark.parametrize("name", THEMES)
 def test_a_face_has_a_style_for_every_role(name, ramp, depth):
     made = face(load_theme(name, (OURS,), ramp=ramp), depth)
-    heat = {made.ink.cell(i)[1] for i in range(1, made.ink.levels + 1)} | {made.ink.tail(1)[1]}
+    heat = {made.ink.cell(i)[1] for i in range(1, made.ink.levels + 1)} | {made.ink.tail()[1]}
     roles = {"text", "dim", "strong", "accent", "bad", "gap", "limit", "area", "frame"} | heat
     roles |= {letter_role(stage, made.ink) for stage in COLUMNS}
     roles |= {ODD, *(f"{one}/sel" for one in roles)}

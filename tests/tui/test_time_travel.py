@@ -8,13 +8,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from frames import ORIGIN, START_MONO, START_WALL, Commands, Source, host, on_demand_host
+from frames import ORIGIN, SECOND, START_MONO, START_WALL, Commands, Source, host, on_demand_host
 
 from latmon.capture.backend import Options
 from latmon.capture.registry import Request
 from latmon.capture.session import Session
 from latmon.findings.rule import Settings
-from latmon.model.frame import Frame, Health, Mark
+from latmon.model.frame import STAGES, UNACCOUNTED, Frame, Health, Mark
 from latmon.model.histogram import Histogram
 from latmon.recording.archive import Archive, Stamps, TimelineEvent
 from latmon.recording.reader import open_recording
@@ -31,7 +31,7 @@ from latmon.views.heatmap import LABEL, RAMP
 from latmon.views.lines import plain
 from latmon.views.past_view import strip
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import ScreenOptions, Selection
+from latmon.views.selection import SCREENS, ScreenOptions, Selection
 from latmon.views.units import clock
 from latmon_backends.replay import Recorded, ReplayBackend, open_several
 
@@ -216,24 +216,35 @@ def going_on(frames, selection):
 ON_DEMAND = on_demand_host(6, 140, ios=6)
 
 
-@pytest.mark.parametrize("screen_name", ["overview", "stages", "outstanding", "outliers", "interrupts", "findings"])
-def test_space_freezes_what_is_shown_without_a_read(screen_name):
-    selection = Selection(screen=screen_name)
-    made = going_on(ON_DEMAND[:70], selection)
-    before = drawn(made, (80, 24))
+def all_screens(made, names=SCREENS):
+    """Each screen's lines, drawn one after the other."""
+    found = {}
+    for name in names:
+        made.choose(Selection(screen=name))
+        found[name] = drawn(made, (80, 24))
+    return found
+
+
+def below_the_title(screens):
+    return {name: lines[1:] for name, lines in screens.items()}
+
+
+def test_space_freezes_all_screens_without_a_read():
+    made = going_on(ON_DEMAND[:70], Selection())
+    before = all_screens(made)
     made.pause()
-    frozen = drawn(made, (80, 24))
+    frozen = all_screens(made)
     assert made.towards is None
-    assert "PAUSED 03:01:10" in frozen[0]
-    assert frozen[1:] == before[1:]
+    assert all("PAUSED 03:01:10" in lines[0] for lines in frozen.values())
+    assert below_the_title(frozen) == below_the_title(before)
     for one in ON_DEMAND[70:]:
         made.append(one)
-    assert drawn(made, (80, 24))[1:] == before[1:]
+    assert below_the_title(all_screens(made)) == below_the_title(before)
     assert made.archive.reads == 0
     made.resume()
     while made.findings_state.is_pending:
         made.findings_state.proceed()
-    assert drawn(made, (80, 24)) == drawn(going_on(ON_DEMAND, selection), (80, 24))
+    assert all_screens(made) == all_screens(going_on(ON_DEMAND, Selection()))
 
 
 def test_other_ops_and_another_window_of_a_frozen_screen_need_no_read():
@@ -241,11 +252,60 @@ def test_other_ops_and_another_window_of_a_frozen_screen_need_no_read():
     made.pause()
     for one in ON_DEMAND[70:80]:
         made.append(one)
-    wanted = Selection(op="write", window_us=30_000_000)
+    wanted = Selection(op="write", window_us=30_000_000, sort="name")
     made.choose(wanted)
+    summed(made)
     other = going_on(ON_DEMAND[:70], wanted)
     assert drawn(made, (80, 24))[1:-1] == drawn(other, (80, 24))[1:-1]
     assert made.archive.reads == 0
+    made.resume()
+    summed(made)
+    while made.findings_state.is_pending:
+        made.findings_state.proceed()
+    assert drawn(made, (80, 24))[1:-1] == drawn(going_on(ON_DEMAND[:80], wanted), (80, 24))[1:-1]
+
+
+def summed(made):
+    """Sum another window, as the app does after a picture."""
+    assert made.is_reading
+    while made.is_reading:
+        made.proceed()
+
+
+@pytest.mark.parametrize("screen_name", ["overview", "stages", "interrupts"])
+def test_another_window_is_shown_before_its_traced_values_are_summed(screen_name):
+    before, after = (Selection(screen=screen_name, window_us=us, sort="name") for us in (60 * SECOND, 30 * SECOND))
+    made, other = going_on(ON_DEMAND[:70], before), going_on(ON_DEMAND[:70], after)
+    assert drawn(made, (160, 50))
+    groups = made.history.on_demand.groups
+    made.choose(after)
+    at_once = drawn(made, (160, 50))
+    assert "last 30 s" in at_once[0]
+    assert any("summing …" in line for line in at_once) == (screen_name != "overview")
+    assert not made.history.on_demand.groups, "nothing was summed for that"
+    made.append(ON_DEMAND[70])
+    other.append(ON_DEMAND[70])
+    assert not made.is_reading, "a frame is added to whole sums"
+    assert set(made.history.on_demand.groups) == set(groups)
+    assert drawn(made, (160, 50)) == drawn(other, (160, 50))
+    made.choose(before)
+    summed(made)
+    other.choose(before)
+    summed(other)
+    assert drawn(made, (160, 50)) == drawn(other, (160, 50))
+
+
+def test_other_ops_need_no_sum_and_the_overview_none_of_stages():
+    before, after = Selection(sort="name"), Selection(sort="name", op="write")
+    made = going_on(ON_DEMAND[:70], before)
+    assert drawn(made, (160, 50))
+    window, traced = made.history.window, made.history.on_demand
+    made.choose(after)
+    assert drawn(made, (160, 50)) == drawn(going_on(ON_DEMAND[:70], after), (160, 50))
+    assert (made.history.window, made.history.on_demand) == (window, traced)
+    assert "hba" in traced.traced_stages <= {"total", *STAGES, UNACCOUNTED}
+    assert made.known is not None
+    assert set(traced.groups) == {"totals", "tails"}
 
 
 def test_a_step_shows_the_neighbouring_window_before_anything_is_read():
@@ -261,20 +321,21 @@ def test_a_step_shows_the_neighbouring_window_before_anything_is_read():
     assert at_once[1:-3] == read[1:-3]
 
 
-@pytest.mark.parametrize("screen_name", ["stages", "outstanding", "outliers", "interrupts"])
-def test_what_is_still_being_read_is_not_shown_as_known(screen_name):
-    made = going_on(ON_DEMAND[:70], Selection(screen=screen_name))
+def test_what_is_still_being_read_is_not_shown_as_known():
+    names = ("stages", "outstanding", "outliers", "interrupts")
+    made = going_on(ON_DEMAND[:70], Selection())
     made.travel(made.archive.stamps[60])
-    at_once = drawn(made, (80, 24))
-    assert "reading 03:01:01" in at_once[2]
-    assert not any("nvme" in line or "off" in line for line in at_once)
+    for at_once in all_screens(made, names).values():
+        assert "reading 03:01:01" in at_once[2]
+        assert not any("nvme" in line or "off" in line for line in at_once)
     while made.towards is not None:
         made.proceed()
-    read = drawn(made, (80, 24))
-    fresh = going_on(ON_DEMAND[:70], Selection(screen=screen_name))
+    fresh = going_on(ON_DEMAND[:70], Selection())
     fresh.at_once = True
     fresh.travel(fresh.archive.stamps[60])
-    assert read[1:-1] == drawn(fresh, (80, 24))[1:-1]
+    assert {name: lines[1:-1] for name, lines in all_screens(made, names).items()} == {
+        name: lines[1:-1] for name, lines in all_screens(fresh, names).items()
+    }
 
 
 def test_a_moment_that_is_not_in_memory_is_read_before_it_is_shown():
@@ -717,5 +778,5 @@ def test_the_window_is_at_its_share_of_an_hours_strip(cells, share):
     assert drawn.index("┃") == min(int(share * cells), cells - 1)
     assert drawn.index("M") == cells // 2
     assert "!" not in drawn
-    white = sum(len(span.text) for span in line if span.role == "strong")
-    assert abs(white - min(share, 1 / 6) * cells) <= 2
+    shown = sum(len(span.text) for span in line if span.role == "text")
+    assert abs(shown - min(share, 1 / 6) * cells) <= 2

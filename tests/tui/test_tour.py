@@ -126,3 +126,13 @@ async def test_without_a_tour_its_keys_are_unbound():
         before = screen(app)
         await pilot.press("full_stop", "comma")
         assert screen(app) == before
+
+
+def test_the_key_of_the_next_stop_is_no_full_stop_of_the_title():
+    keys = tour_keys()
+    for title in ("a log writer waits for a thread that does not run", "x" * 50, "x" * 60):
+        for cells in (78, 80, 118):
+            line = plain(banner_lines(TourBanner("2/5", title, "text", keys), cells)[0])
+            assert len(line) == cells
+            assert f"{title}." not in line
+            assert "  ." in line

@@ -236,6 +236,25 @@ def test_sizes_that_no_terminal_has_are_left_out():
     assert terminal.end()[0] == 0
 
 
+def test_the_screen_has_the_terminals_size_and_not_that_of_the_environment():
+    """A container that was started with COLUMNS and LINES would keep them after each resize."""
+    terminal = Terminal(COLUMNS="99999", LINES="3")
+    assert terminal.read(60, until=b"nvme5n1")
+    terminal.resize(30, 100, done=lambda: "findings" in terminal.screen()[29])
+    assert "LIVE" in terminal.screen()[0][80:]
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0
+
+
+def test_the_first_program_of_a_terminal_is_not_suspended():
+    terminal = Terminal()
+    assert terminal.read(60, until=b"nvme5n1")
+    terminal.write(b"\x1a")
+    assert terminal.read(60, until=b"no shell to go back to")
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0
+
+
 def read_all(terminals, seconds):
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -252,6 +271,25 @@ def shows_the_outliers(env, terminal, lines):
     if env.get("TERM") in ("linux", "screen"):
         assert b"38;5" not in terminal.seen
         assert b"38;2" not in terminal.seen
+
+
+def test_a_resize_sends_one_picture():
+    """It was three: that of the size before, its lines at the new size, and those that belong there."""
+    terminal = Terminal(PACE="600", COLORTERM="truecolor")
+    assert terminal.read(60, until=b"nvme5n1")
+    read_until_quiet(terminal)
+    terminal.size, terminal.seen = (100, 30), b""
+    fcntl.ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    assert terminal.read(60, until=b"\x1b[30;")
+    read_until_quiet(terminal)
+    resized = len(terminal.seen)
+    terminal.seen = b""
+    terminal.write(b"\x0c")
+    assert terminal.read(60, until=b"\x1b[30;")
+    read_until_quiet(terminal)
+    assert resized < 1.5 * len(terminal.seen)
+    terminal.write(b"q")
+    assert terminal.end()[0] == 0
 
 
 @pytest.mark.slow
@@ -334,6 +372,7 @@ def test_on_a_link_of_9600_baud_a_key_comes_before_the_pictures_that_wait():
         pytest.param(b"\x03", 0, id="ctrl-c", marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, 0, id="INT", marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, 129, id="HUP", marks=pytest.mark.slow),
+        pytest.param(signal.SIGQUIT, 131, id="QUIT", marks=pytest.mark.slow),
     ],
 )
 def test_every_way_out_leaves_a_sane_terminal(way, code):

@@ -6,19 +6,19 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from frames import ORIGIN, SECOND, START_MONO, disks, frame, host
+from frames import ORIGIN, PROCFS, SECOND, START_MONO, disks, frame, host
 from hypothesis import given
 from hypothesis import strategies as st
 from panels import inside
 
-from latmon.model.frame import OPS, Outstanding, Series
+from latmon.model.frame import OPS, Completed, Device, Flow, Outstanding, Series
 from latmon.model.histogram import MAX_US, Histogram
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.tui.commands import STEPS
-from latmon.views.heatmap import MapStyle, SideMark, body, label, labelled, legends, map_cells
-from latmon.views.heatmap_state import shape
+from latmon.views.heatmap import RAMP, TAIL, Ink, MapStyle, SideMark, body, label, labelled, legends, map_cells
+from latmon.views.heatmap_state import HeatmapState, filled, shape
 from latmon.views.lines import Span, plain
-from latmon.views.scale import LatencyScale, extent, latency_scale, level, rows_of, thresholds
+from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, level, rows_of, thresholds
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection, times
 from latmon.views.timeline import Timeline
@@ -27,9 +27,9 @@ READ = Series("nvme0n1", "read", "total")
 STYLE = MapStyle(LatencyScale(0, 16, 10), 4096)
 
 
-def scene(frames, selection=Selection()):  # noqa: B008  frozen
+def scene(frames, selection=Selection(), origin=ORIGIN):  # noqa: B008  frozen
     made = Scene(selection)
-    made.store.origin = ORIGIN
+    made.store.origin = origin
     for one in frames:
         made.append(one)
     return made
@@ -93,6 +93,15 @@ def test_columns_fill_the_width_and_hold_the_window(room, window_s, sweep):
     without = shape(room, window_s * SECOND, SECOND, sweep=sweep)
     assert without.column_us == got.column_us
     assert without.slots <= got.slots
+
+
+@given(st.integers(2, 240), st.sampled_from([15, 30, 60, 120, 300, 600]), st.booleans())
+def test_a_map_of_the_window_alone_fills_its_room(room, window_s, sweep):
+    one, got = (of(room, window_s * SECOND, SECOND, sweep=sweep) for of in (shape, filled))
+    assert one.cells <= got.cells <= room
+    assert got.column_us * (got.slots - sweep) >= window_s * SECOND or room == 2
+    if window_s == 60 and room >= 60:
+        assert got.cells >= 0.75 * room
 
 
 @given(st.integers(1, 10**6), st.integers(4, 12), st.lists(st.integers(1, 10**7), max_size=30))
@@ -237,16 +246,31 @@ def test_the_map_fills_its_panel(size, panel):
 
 def test_the_shorter_legend_still_names_the_colours_outside_the_ramp():
     style = replace(STYLE, tail=90)
-    assert [plain(one) for one in legends(style, waiting=True)] == [
-        "▫ in flight  █ slowest  I/Os 1 █████████ 4.1k ",
-        "▫ in flight  █ slowest  █████████ 4.1k ",
-        "▫ in flight  █ slowest  ",
-        "█ slowest  ",
+    assert [plain(one) for one in legends(style, ages={80})] == [
+        "▫ in flight  ■ slowest  I/Os 1 █████████ 4.1k+ ",
+        "▫ in flight  ■ slowest  █████████ 4.1k+ ",
+        "▫ in flight  ■ slowest  ",
+        "■ slowest  ",
         "",
     ]
-    assert [plain(one) for one in legends(STYLE, waiting=False)] == ["I/Os 1 █████████ 4.1k ", "█████████ 4.1k ", ""]
+    assert [plain(one) for one in legends(STYLE, ages=())] == ["I/Os 1 █████████ 4.1k+ ", "█████████ 4.1k+ ", ""]
+    frames = host(8, 70, odd="nvme5n1", ios=40)
+    odd = Series("nvme5n1", "write", "total")
     for size in ((80, 24), (120, 40)):
-        assert "█ slowest" in text(scene(host(8, 70, odd="nvme5n1", ios=40)), size)
+        assert "slowest" not in text(scene(frames), size), "no cell of the map is above p99.9"
+    for at in (40, 50):
+        frames[at] = replace(frames[at], histograms=frames[at].histograms | {odd: Histogram.record([9_000_000])})
+    for size in ((80, 24), (120, 40)):
+        assert "■ slowest" in text(scene(frames), size)
+
+
+@pytest.mark.parametrize("ink", [RAMP, Ink(glyphs="▒▒▒▒▓█", halves=False)])
+def test_with_few_colours_the_tail_has_the_glyph_of_its_legend(ink):
+    """The glyph of the level would be that of a step of the ramp, in another grey than the legend's."""
+    style = replace(STYLE, ink=ink, tail=90)
+    (glyph, _, _) = plain(next(iter(legends(style, ages=())))).partition(" ")
+    assert glyph not in ink.glyphs
+    assert {style.drawn(ink.levels + step, ink.levels + step)[0] for step in range(1, ink.levels + 1)} == {glyph}
 
 
 def marked(marks, width=80, scale=LatencyScale(16, 16, 6)):  # noqa: B008  frozen
@@ -309,17 +333,32 @@ def test_the_range_ends_a_row_above_the_maximum(size, values):
     assert len(filled) > len(lines) * 0.6 or is_narrow
 
 
-def test_the_range_shrinks_once_an_outlier_is_gone():
+def test_the_range_shrinks_a_sixth_of_a_window_after_an_outlier_is_gone():
     made = serial([100, 300])
-    made.append(frame(70, {READ: Histogram.record([3_000])}))
-    text(made)
-    before = made.view.latency_map.drawn.scale
-    for second in range(71, 140):
-        made.append(frame(second, {READ: Histogram.record([100, 300])}))
-    text(made)
-    after = made.view.latency_map.drawn.scale
-    assert before.reaches(3_000)
-    assert not after.reaches(1_000)
+    reached = {}
+    for second in range(70, 150):
+        made.append(frame(second, {READ: Histogram.record([3_000] if second == 70 else [100, 300])}))
+        if second in (70, 138, 149):
+            text(made)
+            reached[second] = made.view.latency_map.drawn.scale.reaches(1_000)
+    assert reached == {70: True, 138: True, 149: False}
+
+
+@pytest.mark.parametrize(("panel", "size"), [("overview", (80, 24)), ("maps", (120, 40)), ("zoom", (160, 50))])
+def test_a_map_is_the_same_whichever_pictures_were_drawn_before(panel, size):
+    """A busy host skips pictures; the range and the colours depend on the frames."""
+    frames = host(3, 100, odd="nvme1n1", ios=8)
+    chosen = Selection(panel=panel, sort="name", window_us=30 * SECOND)
+    every, some = scene([], chosen), scene([], chosen)
+    differ = []
+    for one in frames:
+        every.append(one)
+        some.append(one)
+        drawn = text(every, size)
+        text(every, (100, 30))
+        if one.seq % 17 == 0 and text(some, size) != drawn:
+            differ.append(one.seq)
+    assert differ == []
 
 
 def test_labels_end_at_the_axis_and_nothing_covers_them():
@@ -351,3 +390,85 @@ def test_the_line_of_the_threshold_has_its_count_where_the_probe_counts_by_anoth
     assert re.search(r" ◂ \d+ >106ms$", line.rstrip())
     head = next(line for line in text(made, (120, 40)).splitlines() if "above 106ms" in line)
     assert re.search(r"(\d+) above 106ms", head)[1] == re.search(r"(\d+) >106ms", line)[1]
+
+
+# ---- small maps beside each other
+
+
+def stuck_host(age_s=400):
+    """Like drives, one with a write in flight for so long, and a volume on two of them."""
+    frames = host(4, 70, odd="nvme2n1", ios=40)
+    last = frames[-1]
+    waiting = InFlightList((InFlight("nvme1n1", "write", last.mono_us - age_s * SECOND),), at_us=last.mono_us)
+    volume = Device("dm-0", 253, 0, "dm", timed=False, members=("nvme0n1", "nvme1n1"))
+    return [replace(frames[0], devices=(*frames[0].devices, volume)), *frames[1:-1], replace(last, in_flight=waiting)]
+
+
+def test_an_io_that_is_stuck_for_minutes_leaves_small_maps_their_shape():
+    made = scene(stuck_host(), Selection(panel="maps"))
+    screen = text(made, (120, 40))
+    assert not re.search(r"\d+(min|h)┤", screen)
+    assert "^ in flight, above " in screen
+    assert "▫" not in screen
+    marks = [line for line in screen.splitlines() if "^" in line and "above" not in line]
+    (top,) = marks
+    assert top.index("^") > screen.splitlines()[1].index("maps")
+    made.choose(Selection(panel="zoom", selected="nvme1n1"))
+    assert re.search(r"\dmin┤", text(made, (120, 40))), "alone it is at its age"
+
+
+def test_the_colour_of_the_tail_begins_at_the_same_latency_on_all_small_maps():
+    """With a tail of its own every healthy drive would have as much of it as the sick one."""
+    frames = stuck_host()
+    sick = Series("nvme2n1", "write", "total")
+    for at in range(20, 60, 8):
+        frames[at] = replace(frames[at], histograms=frames[at].histograms | {sick: Histogram.record([5_000_000])})
+    made = scene(frames, Selection(panel="maps"))
+    lines = screen_lines(made, (), 160, 50)
+    assert re.search(r"■ >[0-9.]+[mu]?s ", text(made, (160, 50)))
+    cells = {}
+    for line in lines:
+        x = 0
+        for span in line:
+            if TAIL in span.role.split("/"):
+                cells[x] = cells.get(x, 0) + len(span.text)
+            x += len(span.text)
+    title = next(plain(line) for line in lines if "nvme2n1" in plain(line))
+    begin = title.index("nvme2n1")
+    own = sum(n for x, n in cells.items() if begin - 2 <= x < begin + 70)
+    assert own == sum(cells.values()) - 1 >= 5, "and the legend"
+
+
+def test_devices_without_a_map_are_the_last_of_the_small_ones():
+    screen = text(scene(stuck_host(), Selection(panel="maps")), (160, 50))
+    names = re.findall(r"(nvme\dn1|dm-0) +(?:p99|mean)", screen)
+    assert names == ["nvme0n1", "nvme1n1", "nvme2n1", "nvme3n1", "dm-0"]
+
+
+def test_a_burst_leaves_the_colours_of_the_time_around_it():
+    """Its cells have the last step, as those of the usual fullest cells have."""
+    quiet = [frame(i, {READ: Histogram.record([100] * 20)}) for i in range(50)]
+    burst = [frame(i, {READ: Histogram.record([100] * 4000)}) for i in range(50, 55)]
+    state, timeline = HeatmapState(), Timeline(SECOND, 55, OPS, [*quiet, *burst])
+    assert state.style(timeline, {"nvme0n1": {}}, (55, 10), Ink(), None).top == 24
+    longer = Timeline(SECOND, 15, OPS, [*quiet[-10:], *burst])
+    assert HeatmapState().style(longer, {"nvme0n1": {}}, (15, 10), Ink(), None).top >= 4000
+
+
+def test_half_a_row_is_enough_above_the_slowest_io():
+    """Else this range, 31 to 146 in nine rows, would have rows of three octaves, and a third of them empty."""
+    assert latency_scale(Extent(31, 146), 9, cells=2).step == 16
+    assert latency_scale(Extent(31, 146), 9, cells=1).step == 24
+
+
+def test_without_distributions_small_maps_are_bars_of_means():
+    done = {Flow("nvme0n1", "read"): Completed(50, 50 * 4096, 50 * 2_000)}
+    frames = [replace(one, histograms={}, seen={}, kernel=done) for one in host(2, 20)]
+    made = scene(frames, Selection(panel="maps"), PROCFS)
+    screen = text(made)
+    assert re.search(r"nvme0n1 .* mean 2ms ", screen)
+    assert "2ms┤" in screen
+    assert "    0┤" in screen
+    assert "bars: mean latency from 0" in screen
+    assert not re.search("nvme0n1 .* p99 ", screen.partition("nvme1n1")[0])
+    assert "procfs has no distributions" in " ".join(screen.split()), "the drive without I/O has a reason"

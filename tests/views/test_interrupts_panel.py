@@ -70,6 +70,23 @@ def test_many_cpus_are_glyphs_that_scroll(first):
     assert len(seen) == 18
 
 
+def test_each_of_several_cpus_has_a_title_above_its_cells():
+    some = softirqs_view.vectors(softirqs(8, 3), 60)
+    for cells, title in ((80, "c0 c1 c2 c3"), (120, "c0  c1  c2  c3")):
+        heads, row, *_ = text(softirqs_view.matrix(some, 0, (cells, 8), RAMP)).splitlines()
+        assert title in heads
+        begin, each = heads.index("c0"), title.index("c1")
+        assert [row[begin + each * cpu + each - 1] for cpu in range(8)] == [" "] * 8
+        assert " " not in [row[begin + each * cpu] for cpu in range(8)]
+
+
+def test_names_are_near_their_numbers_and_reasons_are_whole():
+    lines = text(table(wakeups_view.WAKEUP_FIELDS, SHOWN.threads, 0, (220, 8), why="")).splitlines()
+    assert lines[0].index(" pid") < 40
+    why = "wake-ups are not traced: " + "no numbers were published for it, and none are made up " * 2
+    assert text(table(wakeups_view.WAKEUP_FIELDS, (), 0, (80, 3), why=why)).split() == why.split()
+
+
 def test_cpus_without_a_delay_are_blank_and_few_waits_have_their_longest():
     quiet = {
         SoftirqCpu("BLOCK", 0): SoftirqRuns(runs(5, 4000), runs(1, 2)),
@@ -129,6 +146,12 @@ def test_who_waited_longest_and_who_ran_instead():
     assert lines[1].startswith("▸emlxs_thread ")
     assert "zpool-data (prio 99) x8, swapper/3 x1" in lines[1]
     assert lines[1].split()[2:6] == ["other", "97", "502", "32us"]
+
+
+def test_threads_whose_times_are_known_are_shown_with_them():
+    late = Wakeups(Thread(7, "x", "other", 120), runs(9), {"b": 8}, {"a (prio 99)": 2_500_000, "b": 400_000})
+    (line,) = text(table(wakeups_view.WAKEUP_FIELDS, [late], 0, (120, 2), why="")).splitlines()[1:]
+    assert line.rstrip().endswith("a (prio 99) 2.50s, b 400ms")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +261,7 @@ def test_where_nothing_is_traced_the_reason_is_reported_once():
         "",
         WHY,
         "",
-        "task queues  waiting: no thread began them; run: a task's mean, no wait in it",
+        "task queues",
         "no task queue was busy",
     ]
 

@@ -1,19 +1,21 @@
 """The layout of a screen: panels with frames, headings, the selected row, and strips on the columns of their map."""
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
-from frames import host
+from frames import ORIGIN, host
 from test_panels import scene
 
 from latmon.findings.rule import Settings
 from latmon.support.paths import data_dir
 from latmon.support.theme import load_theme
-from latmon.tui.keys import key_line
+from latmon.tui.commands import STEPS
+from latmon.tui.keys import foot, key_line
 from latmon.tui.style import face
 from latmon.views.lines import BLANK, Span, dashed, heading, highlighted, is_heading, plain, ruled, width
-from latmon.views.screen import screen_lines
+from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import SCREENS, Selection
 
 FRAMED = ((120, 36), (120, 40), (160, 50), (220, 60))
@@ -131,6 +133,45 @@ def test_a_heading_drops_what_does_not_fit_and_never_touches_its_ends():
         assert cells < 118 or re.fullmatch("├─ sdd  [^─]* ─*(( I/Os 1 to)? 129 )?─┤", framed)
     assert plain(ruled(heading(BLANK, 118), "╰╯")) == f"╰{'─' * 118}╯"
     assert highlighted(highlighted(left)) == highlighted(left)
+
+
+def test_help_and_the_way_back_are_on_the_last_line_wherever_there_is_one():
+    made = Scene(Selection())
+    for steps, leads_back in ((), False), (("zoom",), True), (("zoom", "leave"), False), (("next_panel",), True):
+        made.choose(Selection())
+        for step in steps:
+            made.choose(STEPS[step](made.view, 0))
+        assert "? help" in plain(foot(made.view, None, 80))
+        assert ("Esc back" in plain(foot(made.view, None, 200))) == leads_back
+    assert "Esc back" in plain(foot(Scene(Selection(pattern="sd")).view, None, 200))
+    line = plain(foot(Scene(Selection()).view, None, 200))
+    assert all(key in line for key in ("s sort", "o op", "Space pause")), "what a key changes, not its present value"
+
+
+@pytest.mark.parametrize(
+    ("how", "name"),
+    [({}, "overview"), ({"panel": "maps"}, "maps"), ({"panel": "zoom"}, "zoom"), ({"details": True}, "capture")],
+)
+def test_the_title_names_what_is_shown(how, name):
+    made = scene(host(2, 5), Selection(**how))
+    assert drawn(made, (80, 24))[0].startswith(f" latmon {name}  ")
+    assert drawn(made, (39, 9))[1].startswith("40x10 needed, this is 39x9")
+
+
+def test_what_lasts_is_on_the_health_line_where_that_has_room():
+    made = scene(
+        host(2, 5), origin=replace(ORIGIN, backend="demo", reason="synthetic: nothing of this host is measured")
+    )
+    wide, usual, low = (drawn(made, size) for size in ((160, 50), (80, 24), (46, 14)))
+    assert re.search(r"coverage .*  synthetic: nothing of this host is measured ", wide[-2])
+    assert re.search(r"coverage .*  synthetic: nothing of this host is measured +not recording", usual[-2])
+    assert "synthetic" not in "".join(low[1:-1]) or "synthetic" in low[-2], "not instead of a row of the map"
+    assert sum("synthetic" in line for line in usual) == 1
+    long = scene(
+        host(2, 5),
+        origin=replace(ORIGIN, reason="tier C, because tier A needs bpftrace 0.19 or newer, and this is 0.17.0"),
+    )
+    assert [line.strip() for line in drawn(long, (80, 24))][-3] == long.store.origin.reason
 
 
 def test_keys_of_the_last_line_are_dropped_from_the_right():

@@ -132,7 +132,7 @@ def test_short_windows_have_as_many_rows_as_there_are_of_them(of, output):
     assert output in " ".join(text.split())
     if of == "second":
         assert "banded" not in text
-        assert len(re.findall(r"│.*█", text)) == 10
+        assert len(re.findall(r"[│┤].*█", text)) == 10
 
 
 def test_a_key_goes_round():
@@ -185,6 +185,27 @@ def test_the_offsets_have_the_newest_second_at_the_right_edge_and_say_since_when
     lines = [plain(line) for line in screen_lines(made, (), 80, 24)]
     assert any(" no data before 03:00:00 (started)" in line for line in lines)
     axis = next(line for line in lines if "└" in line)
-    assert axis.rstrip().endswith("─03:00:20")
-    row = next(line for line in lines if "█" in line)
-    assert row.rfind("█") == len(axis.rstrip()) - 1
+    assert axis.rstrip().endswith("─03:00:20 per row")
+    row = next(line for line in lines if re.search("[│┤].*█", line))
+    assert row.rfind("█") == axis.index(" per row") - 1
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)])
+@pytest.mark.parametrize(
+    ("fold_", "labels"), [("second", "200ms 400ms 600ms 800ms"), ("tick", "800us 1.6ms 2.4ms 3.2ms")]
+)
+def test_rows_are_labelled_in_fifths_and_bars_show_the_events_of_each(size, fold_, labels):
+    made = Scene(Selection(fold=fold_))
+    made.store.origin = ORIGIN
+    disk = Series("nvme0n1", "read", "total")
+    outlier = Outlier(0, 0, "nvme0n1", "read", 100)
+    for n in range(1, 61):
+        slow = replace(outlier, mono_us=START_MONO + n * SECOND - 700_000 + n * 100)
+        some = disks(1) if n == 1 else ()
+        made.append(replace(frame(n, {disk: Histogram.record([100])}, devices=some), outliers=(slow,)))
+    lines = [plain(line).strip("│") for line in screen_lines(made, (), *size)]
+    found = [match[1] for line in lines if (match := re.match(r" *([0-9.]+[um]s)┤", line))]
+    assert found[::-1] == labels.split()
+    rows = [line for line in lines if re.search(r"│▆+ +\d+ *$", line)]
+    assert sum(int(re.search(r"(\d+) *$", line)[1]) for line in rows) == 60
+    assert all(len(line) <= size[0] for line in rows)

@@ -186,6 +186,34 @@ def test_one_device_at_80():
     assert lines[2].startswith("   admission   not measured here: ")
 
 
+def submitted(waits, total=100):
+    """Return SDC with reads from submission on, which waited so long before their requests."""
+    histograms = {
+        Series("sdc", "read", "whole"): Histogram.record([wait + total for wait in waits]),
+        Series("sdc", "read", "admission"): Histogram.record(waits),
+    }
+    return replace(SDC, histograms={**SDC.histograms, **histograms})
+
+
+def test_what_begins_at_submission_leads_and_is_no_part_of_the_total():
+    one = of("sdc", submitted([300] * 50))
+    assert [row.stage for row in one.rows] == ["whole", "admission", *PARTS]
+    assert (one.whole, one.bands, one.total) == (SLOW.whole, SLOW.bands, SLOW.total)
+    lines = text(device(one, 120, 34, Ink())).splitlines()
+    whole = next(line for line in lines if line.startswith("   whole"))
+    assert {"400us", "50"} <= set(whole.split())
+    assert "sdc: 75 % of the time from submission is admission" in "\n".join(lines)
+    assert "a cgroup's limit holds it back before that: not measured here" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(("wait", "warns"), [(12, True), (10, False), (0, False)])
+def test_a_large_admission_is_a_warning(wait, warns):
+    one = of("sdc", submitted([wait] * 50))
+    lines = text(device(one, 120, 34, Ink()))
+    assert ("of the time from submission is admission" in lines) is warns
+    assert "not measured here: throttling" not in lines
+
+
 def test_at_40_the_tail_is_what_stays():
     lines = text(device(SLOW, 40, 10, RAMP)).splitlines()
     assert lines[1].split() == ["stage", "p50", "p99", ">22.5", "ms"]
@@ -236,7 +264,8 @@ def test_counts_by_octave_are_on_the_screen_of_one_device(size):
     lines = text(device(SLOW, *size, Ink())).splitlines()
     assert "I/Os by time in each stage" in "\n".join(lines)
     hba = next(i for i, line in enumerate(lines) if line.startswith(" h hba "))
-    assert set("▁▂▃▄▅▆▇█") & set(lines[hba - 1]), "beside distributions of two lines"
+    assert not set("▁▂▃▄▅▇█┊") & set("".join(lines[hba - 1 : hba + 2])), "a distribution is shown once"
+    assert set("▁▂▃▄▅▇█┊") & set(text(device(SLOW, size[0], 20, Ink()))), "in its row where the counts don't fit"
 
 
 def test_the_stage_with_most_of_the_slow_time_is_bold():
@@ -395,7 +424,7 @@ def test_bars_say_that_they_are_logarithmic():
     output = next(i for i, line in enumerate(lines) if "bars are logarithmic" in line)
     assert lines[output + 1].split()[:2] == ["queue", "hba"]
     assert "bars are logarithmic" not in text(device(SLOW, 100, 14, RAMP))
-    assert "logarithmic counts" in lines[0]
+    assert "logarithmic counts" in text(device(SLOW, 100, 14, RAMP)).splitlines()[0]
 
 
 def test_a_legend_takes_the_lines_it_needs():
@@ -438,3 +467,18 @@ def test_lines_that_are_left_out_are_counted():
     assert text(cut(lines, 4, 6)) == "6\n7\n8\n9"
     assert text(cut(lines, 20)) == text(lines)
     assert cut(lines, 0) == []
+
+
+def test_a_finding_is_whole_where_the_stages_fit():
+    found = [(Span(f"finding line {n}"),) for n in range(3)]
+    alone = len(device_bars([SLOW, QUICK], "sdc", 80, 60, RAMP, found=found)) - 2  # without sentences on the tail
+    for height in range(alone, 40):
+        shown = text(device_bars([SLOW, QUICK], "sdc", 80, height, RAMP, found=found)).splitlines()[:height]
+        assert [line.strip() for line in shown if "finding line" in line] == [f"finding line {n}" for n in range(3)]
+
+
+def test_the_title_has_the_rows_that_are_shown():
+    many = [replace(QUICK, device=f"sd{n}") for n in range(40)]
+    title, heads, *rows = map(plain, device_bars(many, "sd0", 120, 30, RAMP, title=lambda at: (Span(f"rows {at}"),)))
+    assert title == f"rows (1, {rows.index('')})"
+    assert heads.startswith(" device")

@@ -17,6 +17,7 @@ from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer
 from latmon.manifest.loader import Manifest
 from latmon.model.frame import STAGES, Origin
+from latmon.model.stages import ADMISSION
 from latmon.support import host
 from latmon.support.errors import UnavailableError
 from latmon_backends.bpftrace import program as bpftrace_program
@@ -300,7 +301,7 @@ def stages(origin: Origin | None, choices: Mapping[str, ChosenScripts]) -> tuple
     """Return the coverage of every stage; `origin` None where no always-on probe runs."""
     return tuple(
         StageCoverage(stage, always(stage, origin), {tier: _traced(stage, one) for tier, one in choices.items()})
-        for stage in STAGES
+        for stage in (ADMISSION, *STAGES)
     )
 
 
@@ -325,4 +326,4 @@ def _why_not(stage: str, manifests: tuple[Manifest, ...]) -> str:
 
 
 def _refusals(choice: ChosenScripts) -> list[str]:
-    return [f"{one.name}: {one.reason}" for one in choice.missing if one.name in ("stages", "wakeups")]
+    return [f"{one.name}: {one.reason}" for one in choice.missing if one.name in (ADMISSION, "stages", "wakeups")]

@@ -111,6 +111,11 @@ def _kind(info: int) -> int:
     return (info >> 24) & 0x1F
 
 
+def has_kprobes(sys: Path = Path("/sys")) -> bool:
+    """Return False where the kernel was built without kprobes: perf has no such event source then."""
+    return (sys / "bus/event_source/devices/kprobe").exists() or (sys / "kernel/kprobes").exists()
+
+
 _EVENTS = ("kernel/tracing/events", "kernel/debug/tracing/events")
 
 
@@ -121,8 +126,13 @@ class Tracepoints:
         self._sys = sys
 
     def has(self, hook: str) -> bool | None:
-        """Return whether `tracepoint:CATEGORY:NAME` or `rawtracepoint:NAME` exists; None where that is not known."""
+        """Return whether `tracepoint:CATEGORY:NAME` or `rawtracepoint:NAME` exists; None where that is not known.
+
+        A kernel without kprobes has none of them.
+        """
         kind, _, name = hook.partition(":")
+        if kind == "kprobe" and not has_kprobes(self._sys):
+            return False
         if kind not in ("tracepoint", "rawtracepoint"):
             return None
         event = name.rpartition(":")[2]

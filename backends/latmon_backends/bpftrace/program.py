@@ -226,7 +226,7 @@ def variants(
     yield variant_of(stamps, base | {"disk": "q->disk"})
     yield variant_of(stamps, base | {"disk": "rq_disk"}, _MEMBER)
     yield from pointers(interval_ms, sys, probes, _STAMP, threshold_us)
-    if has_kprobes(sys):
+    if kernel_hooks.has_kprobes(sys):
         kernel = load(directory / "block_b.yaml")
         for disk in ("q->disk", "rq_disk"):
             for hooks, batch in _KPROBES:
@@ -255,8 +255,3 @@ def pointers(
 def variant_of(manifest: Manifest, values: Values, only_after: re.Pattern[str] | None = None) -> Variant:
     """Return the script with those of the values that it takes."""
     return replace(Variant.fitted(manifest, values), only_after=only_after)
-
-
-def has_kprobes(sys: Path = Path("/sys")) -> bool:
-    """Return False where the kernel was built without kprobes: perf has no such event source then."""
-    return (sys / "bus/event_source/devices/kprobe").exists() or (sys / "kernel/kprobes").exists()

@@ -164,7 +164,7 @@ def _outlier(rng: Random, ios: FlowIos, group: IoGroup, end_us: int) -> Outlier:
     if group.completion is not None:
         woken_us = begun_us + group.queue + (group.hba or 0) + (group.irq or 0)
         delay_us = max(0, group.completion - _WAKING_US)
-        waits.append(Wait("completion", COMPLETER, COMPLETER_PID, 120, woken_us, delay_us, HOG))
+        waits.append(Wait("completion", COMPLETER, COMPLETER_PID, 120, woken_us, delay_us, HOG, delay_us))
     resume = _resume(rng, ios)
     if resume:
         stages["resume"] = resume
@@ -256,7 +256,8 @@ def _wakeups(loads: Iterable[FlowIos]) -> tuple[Wakeups, ...]:
         Wakeups(Thread(pid, comm, "other", 120, kernel=False), merge(parts)) for (comm, pid), parts in resumed.items()
     )
     thread = Thread(COMPLETER_PID, COMPLETER, "other", 120)
-    completer = (Wakeups(thread, histogram(late), {HOG: sum(one.size for one in late)}),) if late else ()
+    count, us = sum(one.size for one in late), sum(one.size * one.us for one in late)
+    completer = (Wakeups(thread, histogram(late), {HOG: count}, {HOG: us}),) if late else ()
     return (*completer, *programs)
 
 

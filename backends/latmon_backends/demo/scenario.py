@@ -138,7 +138,6 @@ class FlowIos:
 
     @cached_property
     def totals(self) -> tuple[int, ...]:
-        """Total, by group."""
         return tuple(one.queue + (one.requeue or 0) + us for one, us in zip(self.groups, self.below, strict=True))
 
     @cached_property
@@ -177,7 +176,6 @@ class FlowIos:
         return found
 
     def _column(self, name: str) -> tuple[Any, ...]:
-        """Return one field of all groups."""
         return tuple(map(attrgetter(name), self.groups))
 
     @cached_property
@@ -362,6 +360,7 @@ def window(
             skipped=sum(one.missed for one in counted),
             suppressed=sum(above.values()) - len(outliers),
         ),
+        cgroup_limits=None if host.origin.kernel.startswith("SunOS") else (),
         **tables,
     )
 

@@ -62,7 +62,6 @@ class Shape:
         return tuple(accumulate(p for _, p in self.odds))
 
     def _below(self, us: int) -> float:
-        """Return the probability of a latency below `us`."""
         if us <= 0:
             return 0.0
         total = sum(m.weight for m in self.modes)

@@ -111,7 +111,7 @@ class InFlightGauge:
 
 
 def _is_unknown(gauge: Outstanding | None) -> bool:
-    return gauge is None or (gauge.in_driver is None and gauge.queued is None)
+    return gauge is None or not gauge.is_known
 
 
 class DtraceAlwaysOn(AlwaysOn):

@@ -255,7 +255,6 @@ class NamedDevices:
 
     @property
     def known(self) -> Mapping[str, Device]:
-        """All devices."""
         return {**self._seen, **self._known}
 
     def start(self) -> None:
@@ -357,7 +356,6 @@ class Maps:
                 yield event
 
     def close(self) -> Iterator[Event]:
-        """Yield the open maps."""
         for name, values in self._open.items():
             yield CountedMap(name, values)
         self._open = {}

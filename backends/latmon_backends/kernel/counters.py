@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from latmon.model.frame import Completed, Device, Flow, Outstanding
+from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Outstanding
 from latmon.model.inflight import Depths
 from latmon.support.errors import UnavailableError
-from latmon_backends.kernel import block_devices, depth_sampler, diskstats
+from latmon_backends.kernel import block_devices, cgroups, depth_sampler, diskstats
 from latmon_backends.kernel.block_devices import BlockDevices
+from latmon_backends.kernel.cgroups import CgroupReader
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import Counters, Diskstats
 
@@ -54,6 +55,8 @@ class Sample:
     undecoded: int = 0
     spent: Mapping[str, Spent] = field(default_factory=dict)
     """Time by depth of the devices that are sampled between the frames."""
+    cgroup_limits: tuple[CgroupLimit, ...] | None = None
+    """With absolute counters; None where limits of cgroups are not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class CounterInterval:
     removed: tuple[str, ...]
     undecoded: int = 0
     depths: Mapping[str, Depths] = field(default_factory=dict)
+    cgroup_limits: tuple[CgroupLimit, ...] | None = None
 
 
 class CounterSampler:
@@ -116,6 +120,7 @@ class KernelSampler(CounterSampler):
         super().__init__(devices, clock)
         self.block = BlockDevices(proc, sys)
         self._proc, self._sys = proc, sys
+        self._cgroups = CgroupReader(proc)
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._depths: DepthSampler | None = None
         self._gauges = (0, dict[str, Watched](), dict[str, Outstanding]())
@@ -159,6 +164,7 @@ class KernelSampler(CounterSampler):
             removed=tuple(device.name for device in change.removed if self.selects(device)),
             undecoded=reading.undecoded,
             spent=self._spent(mono_us, generations, outstanding),
+            cgroup_limits=self._cgroups.sample(mono_us, {f"{d.major}:{d.minor}": d.name for d in chosen.values()}),
         )
 
     @property
@@ -228,6 +234,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
         after.removed,
         after.undecoded,
         _depths(before.spent, after.spent),
+        cgroups.difference(before.cgroup_limits, after.cgroup_limits),
     )
 
 

@@ -21,6 +21,7 @@ from latmon.manifest.loader import Manifest
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Series
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
+from latmon.support.paths import matching
 from latmon_backends.kernel import counters as kernel_counters
 from latmon_backends.kernel.counters import Sample
 from latmon_backends.probe.events import Event
@@ -94,6 +95,7 @@ class FrameBuilder:
             thresholds_us=self._of_selected(window.interval.thresholds_us),
             outstanding=end.sample.outstanding,
             depths=interval.depths,
+            cgroup_limits=interval.cgroup_limits,
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
             health=replace(health, notice=self.notice),
@@ -135,7 +137,7 @@ class FrameBuilder:
 
     def has_several_queues(self, name: str) -> bool:
         """Return whether flushes can't be separated by device: each hardware queue has a flush queue."""
-        return sum(1 for _ in (self._sys / "block" / name / "mq").glob("[0-9]*")) > 1
+        return len(matching(self._sys / "block" / name / "mq", "[0-9]*")) > 1
 
     def _why_gap(self) -> str:
         slept, self._slept_us = self._slept_us, self._suspended_us()

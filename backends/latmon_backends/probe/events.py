@@ -55,7 +55,6 @@ class CountedMap:
     values: dict[int, int]
 
     def integers(self) -> dict[int, int]:
-        """Return the rows."""
         return self.values
 
 

@@ -1,16 +1,10 @@
-"""Outliers: the records of one slow I/O, from both probes, merged into one Outlier.
-
-    outliers = Outliers(manifests, device_name, threads, flag_bits)
-    outliers.take(records)                            # of both probes, in any order
-    ready = outliers.take_ready(wall, mono_us, hold)     # once a tick; hold: HOLD while the tracer runs, else 0
+"""Outliers: the records of one slow I/O, from both probes, merged into one Outlier; request flags; known threads.
 
 The two probes print the records of one request up to a tick apart: a record waits up to `hold` ticks for the others.
 The always-on probe decides what is an outlier: a traced request without a record of that probe was below the threshold,
 or its rate limit left the record out and counted it. For devices that it doesn't time, the tracer's scripts that count
 I/Os above the threshold decide. In a flood the two rate limits let different requests through: a traced request then
 replaces one without stages. Where both probes have stages of a request, the tracer's are taken.
-
-The module also decodes request flags and remembers threads, both bounded. It knows neither events nor frames.
 """
 
 from __future__ import annotations
@@ -299,6 +293,7 @@ def _wait(stage: str, late: Record, at: tuple[int, int, int], threads: Threads) 
         woken,
         delay,
         "" if instead is None else thread_label(threads.of, instead, late.get("instead_priority")),
+        late.get("ran_us") or 0,
     )
 
 

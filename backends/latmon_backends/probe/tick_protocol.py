@@ -1,16 +1,8 @@
-"""The tick protocol of the scripts, for bpftrace and DTrace: events in, one window per interval out.
+"""The tick protocol of the scripts (CONTRIBUTING.md): events in, one window per interval out. Sans I/O.
 
-A script prints `ready PROBE NS`, each tick `tick PROBE NUMBER NS`, its maps, `done PROBE`; when it ends, `last PROBE
-NUMBER NS` and all maps once more. Record lines, as `slow` for an I/O above the threshold, come at any time. Maps count
-once their `done` came; the first `done` of a script is where its counting begins. Sans I/O: clocks and the kernel's
-counters are given.
-
-Ticks decodes the always-on probe: each of its ticks makes a window. OnDemandTicks decodes the tracer: each of its
-scripts has ticks of its own.
-
-    ticks = OnDemandTicks(manifests, device_name, threads, around)
-    ticks.take(event)         # each event of the process, in their order
-    window = ticks.taken()    # at each tick of the always-on probe: all that was completed since the last call
+Maps count once their `done` came; the first `done` of a script is where its counting begins. Ticks decodes the
+always-on probe: each of its ticks makes a window. OnDemandTicks decodes the tracer: each of its scripts has ticks of
+its own, and `taken`, called at each tick of the always-on probe, returns all that was completed since the last call.
 """
 
 from __future__ import annotations
@@ -457,7 +449,6 @@ class OnDemandTicks(_Lines):
         self._ended = False
 
     def take(self, event: Event) -> None:
-        """Take one event."""
         match event:
             case MapPrinted() | CountedMap():
                 self._map(event)

@@ -14,13 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from latmon.aggregate.depth_sum import merge_depths
-from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.capture.backend import Options
-from latmon.decode.framer import TracerInterval
 from latmon.decode.tables import followed
 from latmon.model.frame import TRACER_STARTING, Frame, Health, Missing, Traced
-from latmon.model.inflight import AGES_S, Depths, InFlightList
+from latmon.model.inflight import AGES_S, InFlightList
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon_backends.probe.launcher import Launcher, Skipped
 from latmon_backends.probe.process import LOOK_S, RefusedError, RunningProbe, Silence
@@ -139,71 +136,13 @@ class TracerRun:
         on_end()
 
 
-EMPTY_WINDOW = TracerWindow()
-
-
-def merged(earlier: TracerWindow, later: TracerWindow) -> TracerWindow:
-    """Merge two windows: counts are added; devices and sampling are the later one's, where it has traced."""
-    if EMPTY_WINDOW in (earlier, later):
-        return later if earlier == EMPTY_WINDOW else earlier
-    begun = [one.begun_us for one in (earlier, later) if one.begun_us]
-    return TracerWindow(
-        _sum(earlier.interval, later.interval),
-        (*earlier.records, *later.records),
-        earlier.losses + later.losses,
-        earlier.ticks + later.ticks,
-        min(begun, default=0),
-        {**earlier.issues, **later.issues},
-    )
-
-
-def _sum(earlier: TracerInterval, later: TracerInterval) -> TracerInterval:
-    sums = OnDemandSums(_frame(one) for one in (earlier, later))
-    newest = later.traced if later.traced.one_in else earlier.traced
-    traced = replace(
-        sums.traced,
-        histograms=sums.raw,
-        by_total=dict(sums.traced.by_total),
-        one_in=newest.one_in,
-        devices=newest.devices,
-        includes=newest.includes,
-        bio_includes=newest.bio_includes,
-        absent=newest.absent,
-    )
-    return TracerInterval(
-        traced,
-        sums.handlers,
-        sums.softirqs,
-        sums.wakeups,
-        sums.suppressed,
-        earlier.undecoded + later.undecoded,
-        sums.above,
-        {**earlier.thresholds_us, **later.thresholds_us},
-        _depths(earlier.depths, later.depths),
-        later.in_flight or earlier.in_flight,
-        later.ages_of if later.in_flight else earlier.ages_of,
-    )
-
-
-def _depths(earlier: Mapping[str, Depths], later: Mapping[str, Depths]) -> dict[str, Depths]:
-    each = {
-        name: [reported[name] for reported in (earlier, later) if name in reported] for name in {**earlier, **later}
-    }
-    return {name: merge_depths(parts) for name, parts in each.items()}
-
-
-def _frame(one: TracerInterval) -> Frame:
-    return Frame(
-        seq=0,
-        wall=0.0,
-        mono_us=0,
-        dt_us=1,
-        above=one.above,
-        traced=one.traced,
-        handlers=one.handlers,
-        softirqs=one.softirqs,
-        wakeups=one.wakeups,
-        health=Health(suppressed=one.suppressed),
+def with_records_of(earlier: TracerWindow, later: TracerWindow) -> TracerWindow:
+    """Return the later window with the records and losses of an earlier one without ticks."""
+    return replace(
+        later,
+        records=(*earlier.records, *later.records),
+        losses=earlier.losses + later.losses,
+        issues={**earlier.issues, **later.issues},
     )
 
 
@@ -214,8 +153,7 @@ class TracerProcess:
         self.run: TracerRun | None = None
         """From `begin` until the process has ended."""
         self._ending: asyncio.Task[None] | None = None
-        self._left = EMPTY_WINDOW
-        self._finished = False
+        self._left: deque[TracerWindow] = deque()
 
     def begin(self, run: TracerRun, on_end: Callable[[], None]) -> None:
         """Take the process over; `on_end` is called when it ends by itself."""
@@ -223,19 +161,18 @@ class TracerProcess:
         run.begin(on_end)
 
     def taken(self) -> TracerWindow:
-        """Return the data since the last call.
+        """Return the data since the last call, of one process.
 
-        A frame has one list of devices and one sampling: data that follows a restart waits for the next frame, if there
-        is one.
+        A frame has one list of devices and one sampling: data that follows a restart waits for the next frame. The last
+        frame has none of it.
         """
-        left, self._left = self._left, EMPTY_WINDOW
-        if self.run is None or (left.ticks and not self._finished):
+        left = self._left.popleft() if self._left else TracerWindow()
+        if left.ticks or self._left or self.run is None:
             return left
-        return merged(left, self.run.taken())
+        return with_records_of(left, self.run.taken())
 
     async def finish(self, *, patient: bool = False) -> None:
         """Ask it to end, and read all its output for the last frame; `patient`: however long that takes."""
-        self._finished = True
         if self._ending is not None:
             await asyncio.shield(self._ending)
         elif self.run is not None:
@@ -252,7 +189,7 @@ class TracerProcess:
         try:
             await run.stop()
         finally:
-            self._left = merged(self._left, run.taken())
+            self._left.append(run.taken())
             self.run = self._ending = None
 
 
@@ -441,7 +378,6 @@ class OnDemand:
         return window
 
     def add_to(self, frame: Frame, window: TracerWindow) -> Frame:
-        """Return the frame with the tracer's data."""
         self._note_failure()
         on_demand = window.interval
         in_flight = on_demand.in_flight and followed(on_demand.in_flight, on_demand.ages_of, self._programs.timed)

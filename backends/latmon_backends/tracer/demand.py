@@ -1,7 +1,7 @@
 """The demand for tracing, and the budget that limits it. Pure but for `measure`.
 
 The demand follows the mode, the screen that is open, and suspicious devices: those with I/Os above their threshold in
-several of the last intervals, a p99 far above that of their peers, or I/Os that don't complete. The clock is an
+several of the last intervals, a tail far above that of their peers, or I/Os that don't complete. The clock is an
 argument, in seconds.
 
 The cost is the time in the tracer's programs, in percent of one CPU. Above the budget the sample becomes coarser.
@@ -17,10 +17,10 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.device_order import Order, Rank, in_flight_us, is_on_another, shares
+from latmon.analysis.peers import unlike
 from latmon.model.frame import Device, Frame
 from latmon.model.histogram import Histogram, merge
 from latmon_backends.probe.launcher import Launcher
@@ -29,14 +29,11 @@ INTERVALS, ABOVE_IN = 10, 3
 """I/Os above the threshold in so many of the last intervals; one bad second is no sign."""
 STAYS_US = 60_000_000
 """Time after its last sign: an intermittent problem doesn't start the tracer each time."""
-FAR = 4
-"""Times the peers' p99: two buckets of an octave are half of that."""
 COMPARED_EVERY = 5
 """Frames: peers are compared less often than frames come, which costs 500 devices some 50 ms each time."""
-PEERS, ENOUGH = 2, 100
-"""So many others of its kind must be there, and so many I/Os of each, before one is called different."""
 WORTH_US = 1_000
-"""A p99 below this is no sign, however fast the peers are."""
+"""A tail below this is no sign, however fast the peers are."""
+_COMPARED = ("read", "write")
 IN_FLIGHT_US = 2_000_000
 """An I/O in flight for so long is a sign."""
 
@@ -68,6 +65,7 @@ class Suspicion:
     """Signs of devices, from frames in their order."""
 
     def __init__(self) -> None:
+        self._frames: deque[Frame] = deque(maxlen=INTERVALS)
         self._above: deque[dict[str, int]] = deque(maxlen=INTERVALS)
         self._totals: deque[dict[str, Histogram]] = deque(maxlen=INTERVALS)
         self._devices: dict[str, Device] = {}
@@ -76,12 +74,12 @@ class Suspicion:
         self._seen = 0
 
     def note(self, frame: Frame) -> None:
-        """Add a frame."""
         self._seen += 1
         for name in frame.removed:
             self._devices.pop(name, None)
             self._signs.pop(name, None)
         self._devices |= {device.name: device for device in frame.devices}
+        self._frames.append(frame)
         self._above.append(_by_device(frame))
         self._totals.append(_totals(frame))
         self._waiting.add(frame)
@@ -121,40 +119,14 @@ class Suspicion:
     def _unlike_peers(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         if self._seen % COMPARED_EVERY:
             return
-        wholes = dict(self._wholes())
-        tails = {name: tail for name, one in wholes.items() if (tail := one.quantile(0.99)) is not None}
-        for name, tail in tails.items():
-            peers = [tails[peer] for peer in self._like(name) if peer in tails]
-            if len(peers) >= PEERS and tail >= WORTH_US and tail >= FAR * median(peers):
-                why = f"p99 of {_duration_text(tail)} where its peers have {_duration_text(round(median(peers)))}"
-                yield _Sign(frame.mono_us, why, tail / max(median(peers), 1)), name
+        window_us = sum(one.dt_us for one in self._frames)
+        for name, times in unlike(self._frames, window_us, self._devices, _COMPARED).items():
+            if max(one[name].max_bound or 0 for one in self._totals if name in one) >= WORTH_US:
+                yield _Sign(frame.mono_us, f"a tail {times:.0f} times as long as its peers'", times), name
 
     def _long_in_flight(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         for device in {one.device for one in self._waiting.ages.oldest if one.age_us >= IN_FLIGHT_US}:
             yield _Sign(frame.mono_us, f"I/Os in flight for more than {IN_FLIGHT_US // 1_000_000} s"), device
-
-    def _wholes(self) -> Iterator[tuple[str, Histogram]]:
-        """Yield each device's latencies over the last intervals, where there are enough."""
-        parts: defaultdict[str, list[Histogram]] = defaultdict(list)
-        for totals in self._totals:
-            for name, one in totals.items():
-                parts[name].append(one)
-        for name, found in parts.items():
-            whole = merge(found)
-            if whole.count >= ENOUGH:
-                yield name, whole
-
-    def _like(self, name: str) -> tuple[str, ...]:
-        """Return other devices of the same model and driver."""
-        own = self._devices.get(name)
-        if own is None:
-            return ()
-        like = (own.kind, own.driver, own.model)
-        return tuple(
-            other.name
-            for other in self._devices.values()
-            if other.name != name and (other.kind, other.driver, other.model) == like
-        )
 
 
 def _beside(signs: Mapping[str, _Sign], busy_us: Mapping[str, int]) -> dict[str, _Sign]:
@@ -175,7 +147,7 @@ def _by_device(frame: Frame) -> dict[str, int]:
 def _totals(frame: Frame) -> dict[str, Histogram]:
     parts: defaultdict[str, list[Histogram]] = defaultdict(list)
     for series, histogram in frame.histograms.items():
-        if series.stage == "total" and series.op in ("read", "write"):
+        if series.stage == "total" and series.op in _COMPARED:
             parts[series.device].append(histogram)
     return {name: merge(found) for name, found in parts.items()}
 

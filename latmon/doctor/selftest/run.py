@@ -135,7 +135,6 @@ def _counts(seen: _Replayed) -> Iterator[PanelCheck]:
 
 
 def _map(seen: _Replayed) -> Iterator[PanelCheck]:
-    """Check the columns of the heat map."""
     if no_distribution(seen.origin):
         yield _unmeasured("latency map", seen)
         return

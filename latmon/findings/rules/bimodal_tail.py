@@ -1,10 +1,8 @@
 """bimodal-tail: a few I/Os take far longer than all others, with hardly any in between.
 
-Reads and writes are evaluated separately. Something delays the slow I/Os that doesn't delay others at all: a tail that
-thins out evenly is no second mode. Nor is a pause of the whole device, which is over after a block or two, nor a mix of
-two loads with more than a few slow I/Os, nor flushes and discards, which take as long on slow media. The finding shows
-an effect without its cause: so it is a notice, unless the I/Os take very long. However large their share of the time,
-they may be larger I/Os or another program's: a write-back beside commits looks like that.
+A tail that thins out evenly is no second mode. Nor is a pause of the whole device, which is over after a block or two,
+nor a mix of two loads with more than a few slow I/Os, nor flushes and discards, which take as long on slow media. It
+shows an effect without its cause: so it is a notice, unless the I/Os take very long.
 """
 
 from __future__ import annotations

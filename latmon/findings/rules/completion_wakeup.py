@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from latmon.findings.evidence import SlowIos, blocks_with, count_from, dominant, serves, slow_ios
+from latmon.findings.evidence import Instead, SlowIos, blocks_with, count_from, ran_instead, serves, slow_ios
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     CRITICAL,
@@ -47,18 +47,9 @@ class CompletionThread(NamedTuple):
     name: str
     priority: int | None
     longest_us: int
-    instead: str
-    """The thread that had its CPU for most of that time, as comm (prio N); empty where it is not known."""
+    instead: Instead
+    """The thread that had its CPU meanwhile."""
     wakeups: Wakeups | None
-    instead_us: int = 0
-    """Time that `instead` had the CPU during the outliers' waits; 0 without outliers."""
-    waits_us: int = 0
-    """The sum of the outliers' waits."""
-
-    @property
-    def is_mixed(self) -> bool:
-        """Return whether other threads had the CPU in some of the waits."""
-        return 0 < self.instead_us < self.waits_us
 
     @property
     def text(self) -> str:
@@ -88,29 +79,16 @@ def by_name(facts: Facts, device: str, delay_us: float) -> CompletionThread | No
         return None
     thread = one.thread
     priority = thread.priority if thread.priority >= 0 else None
-    longest_us, instead = one.delay.max_bound or 0, dominant(one.instead).label
-    return CompletionThread(thread.pid, thread.comm, priority, longest_us, instead, one)
+    return CompletionThread(thread.pid, thread.comm, priority, one.delay.max_bound or 0, ran_instead([one], ()), one)
 
 
 def _of_waits(waits: list[Wait], facts: Facts) -> CompletionThread:
     longest = max(waits, key=lambda wait: wait.delay_us)
     wakeups = next((one for one in facts.wakeups if one.thread.pid == longest.pid), None)
-    labels = Counter[str]()
-    for wait in waits:
-        labels[wait.instead] += wait.delay_us
-    by = dominant({label: us for label, us in labels.items() if label})
     known = (longest.priority, wakeups.thread.priority if wakeups else -1)
     priority = next((one for one in known if one >= 0), None)
-    return CompletionThread(
-        longest.pid,
-        longest.thread,
-        priority,
-        longest.delay_us,
-        by.label or (dominant(wakeups.instead).label if wakeups else ""),
-        wakeups,
-        by.weight,
-        labels.total(),
-    )
+    instead = ran_instead([wakeups] if wakeups else [], waits)
+    return CompletionThread(longest.pid, longest.thread, priority, longest.delay_us, instead, wakeups)
 
 
 ID = "completion-wakeup"
@@ -192,6 +170,7 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | N
         _REFUTED,
         delayed.slow.share(STAGE),
         tuple(one.device for one in group[1:]),
+        _brief(delayed, woken),
     )
 
 
@@ -202,13 +181,26 @@ def _summary(delayed: _DelayedIos, woken: CompletionThread | None) -> str:
             f"{begin} passes between their interrupt and the thread that completes them, {spelled(delayed.mean_us)} in "
             "the mean; whether it was woken late is not known here"
         )
-    instead = f" while {'mostly ' if woken.is_mixed else ''}{woken.instead} had its CPU" if woken.instead else ""
     device = _device_us(delayed)
     itself = f"; the device itself took {spelled(device)}" if device is not None else ""
     return (
         f"{begin} is a wait for {woken.text}, which was woken and ran "
-        f"up to {spelled(woken.longest_us)} later{instead}{itself}"
+        f"up to {spelled(woken.longest_us)} later{_meanwhile(woken.instead)}{itself}"
     )
+
+
+def _meanwhile(instead: Instead) -> str:
+    if instead.us:
+        return f" while {instead.who} had its CPU"
+    return f", after {instead.label}" if instead.label else ""
+
+
+def _brief(delayed: _DelayedIos, woken: CompletionThread | None) -> str:
+    """Return the summary without times of single waits; empty where the thread is not known."""
+    if woken is None:
+        return ""
+    begin = f"{delayed.device}: {delayed.slow.share_text(STAGE)}"
+    return f"{begin} is a wait for {woken.text}, woken but not run{_meanwhile(woken.instead)}"
 
 
 def _facts(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | None) -> Iterator[Fact]:
@@ -235,9 +227,8 @@ def _thread_facts(facts: Facts, woken: CompletionThread) -> Iterator[Fact]:
         yield Fact("thread", woken.name, f"{woken.name} completes them")
     if woken.priority is not None:
         yield Fact("priority", woken.priority, f"its priority is {priority_text(woken.priority, facts.origin.kernel)}")
-    if woken.instead:
-        shared = f" for {spelled(woken.instead_us)} of {spelled(woken.waits_us)}" if woken.is_mixed else " meanwhile"
-        yield Fact("instead", woken.instead, f"{woken.instead} ran on its CPU{shared}")
+    if woken.instead.label:
+        yield woken.instead.fact
     if woken.wakeups is not None:
         delay = woken.wakeups.delay
         yield from duration_facts(
@@ -250,9 +241,10 @@ def _steps(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None) -
     if woken is None:
         yield Step("look at the wake-ups of kernel threads on screen 5: which thread is woken, and when does it run?")
         return
+    by = woken.instead.label
     yield Step(
-        f"find out why {woken.instead or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
-        commands=(threads(woken.instead, is_sun=facts.is_sun),),
+        f"find out why {by or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
+        commands=(threads(by, is_sun=facts.is_sun),),
     )
     yield from _sun(facts, delayed) if facts.is_sun else _linux(woken)
 

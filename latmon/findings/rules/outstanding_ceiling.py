@@ -1,14 +1,8 @@
 """outstanding-ceiling: a driver never has more than a few I/Os of a device in flight while more wait above it.
 
-The depth is a wall (limits.wall): for half of the busy time or more the driver has just so many, for 1% at most more,
-and for half others wait, in 1 s and 5% of the time with any I/O at least. A scheduler has twice the driver's tags, so
-that one waits above a limit of 1, and two above 2. It is critical where the setting is below the driver's own minimum
-or far above what the driver sends, but never while a scheduler may be the cause: bfq idles for a program's next I/O by
-design.
-No finding: a limit of 32 or 256, which is a busy device; a driver above which nothing waits, because the application
-sends no more; devices that take one command at a time by design (ATA without tags, USB storage, SD cards, CD-ROMs,
-zoned ones). Where the kernel doesn't count waiting I/Os, a driver that is full at such a low limit is a notice: whether
-anything waits is unknown.
+The depth is a wall (limits.wall). A scheduler has twice the driver's tags, so that one waits above a limit of 1, and
+two above 2. No finding: a limit of 32 or 256, which is a busy device; a driver above which nothing waits, because the
+application sends no more. docs/FINDINGS.md has the severities and the exempt devices.
 """
 
 from __future__ import annotations
@@ -79,7 +73,6 @@ class _LimitedDevice(NamedTuple):
 
     @property
     def reached(self) -> bool:
-        """Return whether its own limit is the cause."""
         return self.bound is not None and int(self.bound.value) <= self.n
 
     @property

@@ -1,13 +1,10 @@
 """peer-outlier: one of several like devices is persistently far slower than the others.
 
-Like devices are those of one kind, driver and model that do the same op with I/Os about as large. They are compared at
-the median, the slowest 10%, 1%, 0.1% and the third slowest, then by the frequency of times that are slow for all (the
-slowest 1%, 0.5%, 0.2%, 0.1% of theirs). Three I/Os are the fewest: of few I/Os they are a larger share, and that share
-is named. It must last for more blocks than chance gives to one of equal devices.
-A single bad moment, a slow moment of all, a mean that is a little higher and a heavy tail that all have are no finding.
-Nor is a device with far more I/Os than its peers, which has a reason to be slower, nor one with far fewer in flight,
-which has another load: a device that is slow under a load like theirs has as many in flight or more, and completes
-fewer. A finding on a shared handler doesn't hide this one: that gives the cause, this one the device.
+Like devices are those of one kind, driver and model that do the same op with I/Os about as large, compared at LEVELS.
+Of few I/Os the third slowest is a larger share, which is named. A single bad moment, a slow moment of all, a mean that
+is a little higher and a heavy tail that all have are no finding. Nor is a device with far more I/Os than its peers,
+which has a reason to be slower, nor one with far fewer in flight, which has another load. A finding on a shared handler
+doesn't hide this one: that gives the cause, this one the device.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """queue-depth-misconfigured: a setting limits a device to too few I/Os, or to the wrong ones.
 
-The audit of a device's limits (analysis/limits.py) marks the settings: a depth below the driver's own minimum or too
-low for a device to order by itself, tagged queueing that is off, requests or a host's can_queue that can't fill the
-drivers' queues, a low parameter that applies to all of a driver's devices. A default that a kernel chooses for every
-such device is never wrong. Devices without I/O in the last minute have no finding. It is a warning where I/Os wait and
-the driver is at its bound: then the setting costs time now. It is left out where outstanding-ceiling reports its cost.
-The same on many devices, idle or not, is one finding of the host, without those of outstanding-ceiling: then one
-setting applies to all of them.
+The audit (analysis/limits.py) marks the settings of devices with I/O in the last minute. It is a warning where I/Os
+wait and the driver is at its bound, and left out where outstanding-ceiling reports its cost. The same on many devices,
+idle or not, is one finding of the host, without those of outstanding-ceiling.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """slow-shared-handler: another driver's slow interrupt handler runs before a disk's on the same vector.
 
-More than half of the other handler's runs must be not handled (IRQ_NONE): a handler that serves its own device is no
-finding. Only interrupts that can have completed an I/O count: where the disk's handler ran more often than there were
-I/Os, as many of its runs as I/Os. The worst of several such vectors is reported. The other handler may be a disk
-controller's; then its disks are named. peer-outlier shows the same effect as one drive that differs from its peers;
-this rule gives the cause.
+A handler that serves its own device is no finding. Only interrupts that can have completed an I/O count: where the
+disk's handler ran more often than there were I/Os, as many of its runs as I/Os. The other handler may be a disk
+controller's; then its disks are named.
 """
 
 from __future__ import annotations

@@ -7,12 +7,11 @@ explains this one. A device that completes in the hard interrupt has no such sta
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from latmon.findings import evidence
-from latmon.findings.evidence import SlowIos, blocks_with, slow_ios
+from latmon.findings.evidence import Instead, SlowIos, blocks_with, ran_instead, slow_ios
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     CRITICAL,
@@ -47,8 +46,8 @@ class _SlowVector(NamedTuple):
     name: str
     runs: SoftirqRuns
     cpu: int | None
-    instead: str
-    """The thread that ran instead of ksoftirqd, as comm (prio N); empty where it is not known."""
+    instead: Instead
+    """The thread that ran instead of ksoftirqd."""
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -75,17 +74,13 @@ def _vector(facts: Facts, device: str) -> _SlowVector | None:
     return _SlowVector(name, runs, cpu, _instead(facts, device, cpu))
 
 
-def _instead(facts: Facts, device: str, cpu: int | None) -> str:
-    """Return the thread that ran instead of that CPU's ksoftirqd for most of the outliers' waits, else most often."""
+def _instead(facts: Facts, device: str, cpu: int | None) -> Instead:
+    """Return the thread that ran instead of that CPU's ksoftirqd."""
     thread = f"{_KSOFTIRQD}{cpu}"
-    waits, late = Counter[str](), Counter[str]()
-    for wait in (wait for one in facts.outliers(device) for wait in one.waits):
-        if wait.thread == thread and wait.instead:
-            waits[wait.instead] += wait.delay_us
-    for one in facts.wakeups:
-        if one.thread.comm == thread:
-            late.update(one.instead)
-    return evidence.dominant(waits or late).label
+    return ran_instead(
+        (one for one in facts.wakeups if one.thread.comm == thread),
+        (wait for one in facts.outliers(device) for wait in one.waits if wait.thread == thread),
+    )
 
 
 def _finding(facts: Facts, found: SlowIos, limits: Thresholds) -> Finding:
@@ -114,8 +109,10 @@ def _how(vector: _SlowVector | None) -> str:
     if vector is None:
         return ""
     cpu = f", the longest on CPU {vector.cpu}" if vector.cpu is not None else ""
-    if vector.instead:
-        return f"{cpu}: {vector.instead} ran there instead of ksoftirqd"
+    if vector.instead.us:
+        return f"{cpu}: {vector.instead.who} ran there instead of ksoftirqd"
+    if vector.instead.label:
+        return f"{cpu}: ksoftirqd ran after {vector.instead.label}"
     by = evidence.ran_by(vector.runs)
     return f"{cpu}; it runs mostly in {by}" if by == "ksoftirqd" else cpu
 
@@ -139,17 +136,17 @@ def _facts(facts: Facts, found: SlowIos, vector: _SlowVector | None) -> Iterator
         if where:
             of = sum(counts.values())
             yield Fact(name, where, f"it is mostly {verb} {where}: {max(counts.values()):,} of {of:,}", of=of)
-    if vector.instead:
-        yield Fact("instead", vector.instead, f"{vector.instead} ran instead of ksoftirqd")
+    if vector.instead.label:
+        yield vector.instead.fact
 
 
 def _steps(vector: _SlowVector | None) -> Iterator[Step]:
     cpu = "" if vector is None or vector.cpu is None else f" of CPU {vector.cpu}"
-    if vector and vector.instead:
+    if vector and (by := vector.instead.label):
         yield Step(
-            f"see where {vector.instead} runs, and move it to CPUs without interrupts of disks, or lower its priority",
+            f"see where {by} runs, and move it to CPUs without interrupts of disks, or lower its priority",
             "its own work gets slower, which may be real-time work",
-            (threads(vector.instead, is_sun=False), "taskset -cp CPUS TID"),
+            (threads(by, is_sun=False), "taskset -cp CPUS TID"),
         )
     else:
         yield Step(f"see on screen 5 what delays the softirqs{cpu}: another vector's long runs, or a busy thread")

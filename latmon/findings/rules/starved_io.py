@@ -1,14 +1,8 @@
-"""starved-io: an I/O waits while many later ones are completed.
+"""starved-io: an I/O waits while many later ones are completed, or nothing completes while I/Os wait.
 
-A probe counts the I/Os that overtook it; without one, the completions since its arrival are counted. Discards and
-commands of the drive itself don't starve. The finding names the layer of the wait where that is known: the block layer,
-where a sorting scheduler or disksort prefers other I/Os, or the driver and everything below it. It doesn't fire for a
-load so slow that everything waits (the p99 is as long).
-It also fires where a device completes nothing at all while I/Os wait: nothing is overtaken then, the device hangs, is
-frozen or suspended. Where the waiting operations are not known, that is a notice: a format takes hours. Without a probe
-that follows requests an age is only known while nothing completes.
-Only the oldest and slowest I/Os are recorded one by one. All are counted by the ages of I/Os in flight and by latency
-histograms; where neither is exact, the finding has "at least".
+A probe counts the I/Os that overtook it; without one, the completions since its arrival are counted. It doesn't fire
+for a load so slow that everything waits (the p99 is as long). Only the oldest and slowest I/Os are recorded one by one:
+all are counted by the ages of I/Os in flight and by histograms; where neither is exact, the finding has "at least".
 """
 
 from __future__ import annotations
@@ -122,7 +116,6 @@ class StarvedCount(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the number for a sentence."""
         return f"{'at least ' if self.at_least else ''}{self.ios:,}"
 
 
@@ -302,16 +295,34 @@ def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest]
         tuple(_steps(facts, device, worst)),
         _REFUTED + (_IDLE if worst.above is not False and classes(device) else ""),
         1.0,
+        brief=f"{name}: {_brief_text(worst, count)}{_place_text(facts, device, worst)}",
     )
 
 
 def _starved_text(worst: StarvedRequest, count: StarvedCount) -> str:
     """Return the begin of the sentence: `at least 64 I/Os have waited for up to 1:56 min`."""
-    one = count.ios == 1 and not count.at_least
-    by = f" of {worst.comm}" if one and worst.comm else ""
-    some = f"a {worst.op}{by}" if one else f"{count.text} I/O{'' if count.ios == 1 else 's'}"
     have = ("has " if count.ios == 1 else "have ") if count.waiting else ""
-    return f"{some} {have}waited for {'' if one else 'up to '}{spelled(worst.age_us)}"
+    return f"{_ios_text(worst, count)} {have}waited for {_time_text(worst, count)}"
+
+
+def _brief_text(worst: StarvedRequest, count: StarvedCount) -> str:
+    """Return the begin of the brief sentence: `at least 64 I/Os stuck for up to 1:56 min`."""
+    were = "" if count.waiting else "was " if count.ios == 1 else "were "
+    return f"{_ios_text(worst, count)} {were}stuck for {_time_text(worst, count)}"
+
+
+def _ios_text(worst: StarvedRequest, count: StarvedCount) -> str:
+    if not _is_one(count):
+        return f"{count.text} I/O{'' if count.ios == 1 else 's'}"
+    return f"a {worst.op}{f' of {worst.comm}' if worst.comm else ''}"
+
+
+def _time_text(worst: StarvedRequest, count: StarvedCount) -> str:
+    return f"{'' if _is_one(count) else 'up to '}{spelled(worst.age_us)}"
+
+
+def _is_one(count: StarvedCount) -> bool:
+    return count.ios == 1 and not count.at_least
 
 
 def _overtaken_text(worst: StarvedRequest, *, is_single: bool) -> str:
@@ -322,16 +333,24 @@ def _overtaken_text(worst: StarvedRequest, *, is_single: bool) -> str:
 
 
 def _layer_text(facts: Facts, device: Device, worst: StarvedRequest, *, is_single: bool) -> str:
-    it, order = "it" if is_single else "the oldest", facts.order(device.name)
+    it = "it" if is_single else "the oldest"
     if worst.above is None:
         return f"in which layer {it} waited is not known"
     waits = "waits" if worst.waits else "waited"
     if not worst.above:
         return f"{it} {waits} in the driver, its adapter or the device"
+    return f"{it} {waits}{_place_text(facts, device, worst)}"
+
+
+def _place_text(facts: Facts, device: Device, worst: StarvedRequest) -> str:
+    """Return the place of the wait in a few words; empty where it is not known."""
+    if not worst.above:
+        return "" if worst.above is None else " in the driver or below"
     if (name := sorter(device)) is None:
-        return f"{it} {waits} above the driver"
+        return " above the driver"
+    order = facts.order(device.name)
     does = "sorts by LBA" if order is not None and order.is_sorted else "decides which I/O is next"
-    return f"{it} {waits} above the driver, where {name} {does}"
+    return f" above the driver, where {name} {does}"
 
 
 def _facts(facts: Facts, device: Device, starved: list[StarvedRequest], count: StarvedCount) -> Iterator[Fact]:

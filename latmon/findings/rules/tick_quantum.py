@@ -1,13 +1,10 @@
 """tick-quantum: I/Os take just below one or two timer ticks, and nothing in between.
 
-A device's latency, or its wait for the softirq that completes it, has a narrow mode in the band that ends at 1 or 2
-ticks of 1/CONFIG_HZ. A bucket is wider than the band: where exact times are known, their mean must lie in it.
-It is a warning only if the softirq confirms it: it was raised outside of interrupts, the timer's interrupt ran it, and
-its own wait ends there too: in the band, or below it by the time that the device and all else takes. Such a raise wakes
-no thread (__raise_softirq_irqoff in a thread), so most of those raised there wait so long; or, where others are raised
-there and run at once, most of the long waits end just below a tick. On a busy host some softirqs wait for the tick by
-chance, and for any part of it. Without traced softirqs it is a notice: an SSD may take 4 ms by chance.
-A kernel of 1000 Hz has ticks of 1 ms, so 3.97 ms is not one or two of its ticks.
+A bucket is wider than the band below a tick: where exact times are known, their mean must lie in it. It is a warning
+only if the softirq confirms it: raised outside of interrupts, run by the timer's interrupt, its own wait in the band,
+or below it by the time of the device and all else. Such a raise wakes no thread (__raise_softirq_irqoff), so most of
+those raised there wait so long; or, where others are raised there and run at once, most of the long waits end just
+below a tick. On a busy host some softirqs wait for the tick by chance, and an SSD may take 4 ms by chance.
 """
 
 from __future__ import annotations
@@ -248,7 +245,7 @@ def _steps(device: Device, vector: str) -> Iterator[Step]:
     )
     yield Step(
         "leave CONFIG_HZ as it is: with more ticks the wait is shorter, but still a wait for the tick",
-        "none: it changes nothing",
+        "none, it changes nothing",
         ("grep CONFIG_HZ= /boot/config-$(uname -r) || zgrep CONFIG_HZ= /proc/config.gz",),
     )
 

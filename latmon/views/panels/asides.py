@@ -171,7 +171,7 @@ def _range(issues: Sequence[Issue]) -> tuple[int, int]:
     return min(one.sector for one in issues), max(one.sector for one in issues)
 
 
-_NAME, _VALUE, _SOURCE = 16, 12, 22
+_NAME, _LONG_NAME, _VALUE, _SOURCE = 16, 28, 13, 22
 _BOUNDS = frozenset(
     {
         *("queue_depth", "can_queue", "cmd_per_lun", "nr_tags", "hardware queues", "nr_requests", "sqsize"),
@@ -205,8 +205,9 @@ def _settings(one: Audited, width: int) -> list[Line]:
     lines: list[Line] = [heading((Span(f" {one.device} settings", "strong"),), width)]
     for remark in one.remarks:
         lines += _remark(remark, width, 1)
+    cells = max((len(setting.limit.name) for setting in one.settings), default=0)
     for setting in sorted(one.settings, key=_rank):
-        lines += _setting(setting, width)
+        lines += _setting(setting, width, min(max(cells, _NAME), _LONG_NAME))
     return lines
 
 
@@ -216,10 +217,11 @@ def _rank(setting: Setting) -> int:
     return least if least == 0 else 1 if setting.limit.name in _BOUNDS else 1 + least
 
 
-def _setting(setting: Setting, width: int) -> list[Line]:
+def _setting(setting: Setting, width: int, name: int) -> list[Line]:
+    """Return a setting with its remarks; `name`: the cells of its name."""
     limit = setting.limit
     value = count(limit.value) if isinstance(limit.value, int) else limit.value
-    head = f" {limit.name:<{_NAME}} {value:<{_VALUE}} {limit.source:<{_SOURCE}} "
+    head = f" {cell(limit.name, name)} {value:<{_VALUE}} {limit.source:<{_SOURCE}} "
     off = any(not remark.note for remark in setting.remarks)
     line: Line = (Span(head, "strong" if off else "text"),)
     if not setting.remarks:
@@ -248,10 +250,12 @@ def _value(name: str) -> Field[Audited]:
     return Field(_TITLES.get(name, name), max(len(_TITLES.get(name, name)), 5), make, rank=2)
 
 
-def _off(one: Audited, _cells: int) -> Line:
+def _off(one: Audited, cells: int) -> Line:
     notes = sum(remark.note for s in one.settings for remark in s.remarks)
     if one.off:
-        return (Span("! " + ", ".join(remark.id for remark in one.off), "bad"),)
+        words = [*dict.fromkeys(remark.id.replace("ceiling", "limit").replace("-", " ") for remark in one.off)]
+        text = f"! {', '.join(words)}"
+        return (Span(text if len(text) <= cells else f"! {words[0]} +{len(words) - 1}", "bad"),)
     return (Span(f"{notes} note{'s' * (notes != 1)}" if notes else "nothing off", "dim"),)
 
 
@@ -259,14 +263,14 @@ _TITLES = {"nr_requests": "requests", "queue_type": "tags"}
 _FIELDS: tuple[Field[Audited], ...] = (
     Field("device", 8, lambda one, _: one.device, right=False, most=9),
     Field("limit", 5, lambda one, _: _number(int(one.bound.value)) if one.bound else UNKNOWN),
-    Field("limit's name", 12, lambda one, _: one.bound.name if one.bound else "", rank=1, right=False, role="dim"),
+    Field("its name", 11, lambda one, _: one.bound.name if one.bound else "", rank=1, right=False, role="dim"),
     Field("max", 5, lambda one, _: _number(one.most)),
     Field("usual", 5, lambda one, _: _number(one.usual)),
     Field("queue", 5, lambda one, _: _number(one.queued)),
     Field("limited", 7, lambda one, _: "" if one.limited_to is None else whole(one.limited_to), role="strong"),
     _value("nr_requests"),
-    Field("scheduler", 11, lambda one, c: str(_value("scheduler").make(one, c)), rank=1, right=False, role="dim"),
-    Field("off", 11, _off, right=False, most=60),
+    Field("scheduler", 11, lambda one, c: str(_value("scheduler").make(one, c)), rank=2, right=False, role="dim"),
+    Field("what is off", 22, _off, right=False, most=60),
 )
 
 

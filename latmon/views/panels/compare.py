@@ -13,9 +13,8 @@ from latmon.diff.comparison import Comparison, SeriesChange
 from latmon.diff.conditions import differing, unlike
 from latmon.diff.output import loads, settings, warnings
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
-from latmon.support.units import with_unit
 from latmon.views.bars import fine
-from latmon.views.heatmap import Ink
+from latmon.views.heatmap import Ink, nominal
 from latmon.views.lines import BLANK, Line, Span, cut, fit, heading, paragraph, runs
 from latmon.views.scale import level
 from latmon.views.units import clock, count
@@ -104,7 +103,7 @@ def _titles(ends: tuple[int, int], cells: int) -> Line:
     taken = 0
     for index in range(ends[0], ends[1], _OCTAVE):
         at = (index - ends[0]) * cells // (ends[1] - ends[0])
-        name = with_unit(bucket_bounds(index)[0], 2)
+        name = nominal(bucket_bounds(index)[0])
         if at >= taken and at + len(name) <= cells:
             text[at : at + len(name)] = name
             taken = at + len(name) + 2

@@ -10,7 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from latmon.findings.engine import Episode
-from latmon.findings.rule import CRITICAL, DEPTHS, LATENCIES, LIMITS, NOTICE, TRACED, WARNING, Finding, marked, sized
+from latmon.findings.rule import (
+    CGROUPS,
+    CRITICAL,
+    DEPTHS,
+    LATENCIES,
+    LIMITS,
+    NOT_RUN,
+    NOTICE,
+    TRACED,
+    WARNING,
+    Finding,
+    ran,
+    sized,
+)
 from latmon.findings.rules import title_of
 from latmon.support.units import duration
 from latmon.views.context import ViewState, no_distribution, no_rows, not_traced
@@ -21,6 +34,7 @@ from latmon.views.lines import (
     Span,
     around,
     cell,
+    cell_len,
     chop_cells,
     cut,
     empty_panel,
@@ -55,17 +69,22 @@ def urgent(
 ) -> tuple[list[Line], list[Finding]]:
     """Return the most urgent finding and that of the selected device in lines, and the findings that are in them.
 
-    Only a first finding that is longer than `lines` is cut; the second one is whole or left out. `as_of`: the time of
-    the numbers, where the screen shows a later one; `keys`: the key of the list works; `others`: other findings follow
-    where they fit.
+    Where both do not fit, the brief text of the first one is used, then those of both. Only a first finding that is
+    longer than `lines` is cut; the second one is whole or left out. `as_of`: the time of the numbers, where the screen
+    shows a later one; `keys`: the key of the list works; `others`: other findings follow where they fit.
     """
     if not found:
         return [], []
-    drawn, named = _in_lines(found[0], width, as_of), [found[0]]
-    if len(drawn) > lines:
-        return [*drawn[: lines - 1], _cut_off(found[0], width, lines, as_of, keys=keys)], named
-    of_device = [one for one in found if selected and selected in (one.device, *one.also)]
-    for one in (*of_device[:1], *(found if others else ())):
+    both = [found[0], *[one for one in found[1:] if selected and selected in (one.device, *one.also)][:1]]
+    if selected in (found[0].device, *found[0].also):
+        both = both[:1]
+    for named, briefs in ((both, 0), (both, 1), (both, 2), (both[:1], 0), (both[:1], 1)):
+        drawn = [line for at, one in enumerate(named) for line in _in_lines(one, width, as_of, is_brief=at < briefs)]
+        if len(drawn) <= lines:
+            break
+    else:
+        return [*drawn[: lines - 1], _cut_off(found[0], width, lines, as_of, keys=keys)], both[:1]
+    for one in found if others else ():
         more = _in_lines(one, width, as_of)
         if one not in named and len(drawn) + len(more) <= lines:
             drawn, named = [*drawn, *more], [*named, one]
@@ -78,11 +97,11 @@ def of_device(view: ViewState, device: str, width: int) -> list[Line]:
     return urgent(found[:1], width, _OF_DEVICE)[0]
 
 
-def _in_lines(one: Finding, width: int, as_of: str) -> list[Line]:
+def _in_lines(one: Finding, width: int, as_of: str, *, is_brief: bool = False) -> list[Line]:
     """Return a finding in as many lines as it needs: its device and title first, then its sentence."""
     name = _named(one, as_of)
-    first, *rest = wrap(f"{name}: {_summary(one)}", width - 4)
-    head = (Span(f"{SIGNS[one.severity]} ", _ROLES[one.severity]),)
+    first, *rest = wrap(f"{name}: {_summary(one, is_brief=is_brief)}", width - 4)
+    head = _sign(one)
     if not first.startswith(f"{name}:"):
         return [(*head, Span(first)), *((Span(f"   {part}"),) for part in rest)]
     return [(*head, Span(name, "strong"), Span(first[len(name) :])), *((Span(f"   {part}"),) for part in rest)]
@@ -90,10 +109,15 @@ def _in_lines(one: Finding, width: int, as_of: str) -> list[Line]:
 
 def _cut_off(one: Finding, width: int, lines: int, as_of: str, *, keys: bool) -> Line:
     """Return the last line of a finding that is longer than `lines`, with the key that shows the rest."""
-    caption = wrap(f"{_named(one, as_of)}: {_summary(one)}", width - 4)
+    caption = wrap(f"{_named(one, as_of)}: {_summary(one, is_brief=True)}", width - 4)
     tail = (Span("  6", "accent"), Span(": all ", "dim")) if keys else ()
     text = cell(" ".join(caption[lines - 1 :]), width - 3 - line_width(tail))
-    return ((Span("   ") if lines > 1 else Span(f"{SIGNS[one.severity]} ", _ROLES[one.severity])), Span(text), *tail)
+    return (*((Span("   "),) if lines > 1 else _sign(one)), Span(text), *tail)
+
+
+def _sign(one: Finding) -> Line:
+    """Return the sign of the severity; the blank after it has no role, which may be underlined."""
+    return Span(SIGNS[one.severity], _ROLES[one.severity]), Span(" ")
 
 
 def _named(one: Finding, as_of: str = "") -> str:
@@ -122,7 +146,7 @@ def listed(
 
 def evidence(one: Finding, width: int) -> list[Line]:
     """Return next steps, the evidence with its sample sizes, and what would refute the finding."""
-    name = (Span(f" {_named(one)}", "strong"), Span(f"  {one.id}{'  next' if one.steps else ''}", "dim"))
+    name = (Span(f" {_named(one)}", "strong"), Span(f"  {one.id}{'  next steps' if one.steps else ''}", "dim"))
     is_copied = any(step.commands for step in one.steps)
     copies = (Span("c", "accent"), Span(" copy a command ", "dim")) if is_copied else ()
     lines: list[Line] = [heading(name, width, copies)]
@@ -158,7 +182,7 @@ def _head(found: CurrentFindings, width: int) -> Line:
 
 
 def _evaluated(found: CurrentFindings) -> str:
-    """Return the number of rules that have their inputs, of all: "3 of 11 rules"."""
+    """Return the number of rules that have their inputs, of all: "3 of 12 rules"."""
     lacking = len({*found.broken, *(rule for some in found.not_evaluated.values() for rule in some)})
     return f"{found.rules - lacking} of {found.rules} rules" if lacking else f"{found.rules} rules"
 
@@ -184,19 +208,46 @@ def _rows(found: CurrentFindings, at: int, width: int, room: int) -> list[Line]:
 def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole: bool) -> list[Line]:
     """Return sign, device, title, severity, time and id; the sentence below, or beside it where there is no room."""
     one, lasts = found.all[i], i < len(found.lasting)
-    now = one.last if lasts else one.worst
+    now, role = one.last if lasts else one.worst, "text" if lasts else "dim"
     mark = Span("▸" if selected else " ", "accent")
     sign = Span(f"{SIGNS[now.severity]} ", _ROLES[now.severity] if lasts else "dim")
-    when = f"  {now.severity} {_since(found, one) if lasts else _from_to(found, one)}"
-    names = Span(_named(now), "strong" if lasts else "dim")
-    head: Line = (mark, sign, names, Span(when, "text" if lasts else "dim"), Span(f"  {now.id}", "dim"))
+    name = Span(_named(now), "strong" if lasts else "dim")
+    if not lasts and not selected:
+        return [(mark, sign, name, Span(f"  {now.severity} {_from_to(found, one)}  {now.id}  {_summary(now)}", "dim"))]
+    when, rule = _times_and_ids(found, width)[i] if lasts else (_from_to(found, one), "")
+    gap = " " * max(_name_cells(found) - cell_len(name.text), 0) * lasts
+    head: Line = (mark, sign, name, Span(f"{gap}  {now.severity} {when}", role))
+    head = (*head, Span(f"{rule:>{width - line_width(head) - 1}}" if rule else "", "dim"))
     head = highlighted(head) if selected else head
-    if not lasts and not (selected and whole):
-        caption = f"  {_summary(now)}"
-        return [(*head, Span(caption, "dim"))] if not selected else [head]
     if not whole:
         return [head]
-    return [head, *((Span(f"{_INDENT}{text}", "text" if lasts else "dim"),) for text in wrap(now.summary, width - 6))]
+    return [head, *((Span(f"{_INDENT}{text}", role),) for text in wrap(_summary(now), width - 6))]
+
+
+def _name_cells(found: CurrentFindings) -> int:
+    """Return the cells of the longest device and title of the findings of now."""
+    return max((cell_len(_named(one.last)) for one in found.lasting), default=0)
+
+
+def _times_and_ids(found: CurrentFindings, width: int) -> list[tuple[str, str]]:
+    """Return when each finding of now began, and its id: in the longest form that fits for all.
+
+    The id is left out first, since it is also in the heading of the evidence.
+    """
+    long = [_since(found, one) for one in found.lasting]
+    brief = [_brief(found, one) for one in found.lasting]
+    ids = [one.last.id for one in found.lasting]
+    room = width - len(_INDENT) - _name_cells(found) - 3
+    for whens, rules in ((long, ids), (brief, ids), (long, [""] * len(ids))):
+        some = zip(found.lasting, whens, rules, strict=True)
+        if all(len(f"{one.last.severity} {when}") + (2 + len(rule)) * bool(rule) <= room for one, when, rule in some):
+            return list(zip(whens, rules, strict=True))
+    return [(when, "") for when in brief]
+
+
+def _brief(found: CurrentFindings, one: Episode) -> str:
+    """Return since when a finding lasts, in few cells."""
+    return f"since {'≤' if found.before(one) else ''}{clock(one.begin_wall)}"
 
 
 def _since(found: CurrentFindings, one: Episode) -> str:
@@ -208,9 +259,10 @@ def _from_to(found: CurrentFindings, one: Episode) -> str:
     return f"{before}{clock(one.begin_wall)} to {clock(one.end_wall)}"
 
 
-def _summary(one: Finding) -> str:
-    """Return the sentence without its device."""
-    return one.summary.removeprefix(f"{one.device}: ") if one.device else one.summary
+def _summary(one: Finding, *, is_brief: bool = False) -> str:
+    """Return the sentence without its device; `is_brief`: the shorter one, where there is one."""
+    text = one.brief if is_brief and one.brief else one.summary
+    return text.removeprefix(f"{one.device}: ") if one.device else text
 
 
 def _item(sign: str, text: str, width: int) -> list[Line]:
@@ -218,10 +270,16 @@ def _item(sign: str, text: str, width: int) -> list[Line]:
     return [(Span(f"   {sign if i == 0 else ' ' * len(sign)}", "dim"), Span(part)) for i, part in enumerate(parts)]
 
 
-def _command(line: str, width: int) -> list[Line]:
+def _command(command: str, width: int) -> list[Line]:
     """Return a command on lines of its own, every blank kept; a long one is broken at the edge alone."""
-    parts = chop_cells(marked(line), max(width - 10, 2))
-    return [(Span(f"{'':9}"), Span(part, "strong")) for part in parts]
+    cells = max(width - 10, 2)
+    *parts, last = chop_cells(command, cells) or [""]
+    note = "" if ran(command) else NOT_RUN
+    fits = cell_len(last) + len(note) <= cells
+    lines: list[Line] = [(Span(f"{'':9}"), Span(part, "strong")) for part in (*parts, last)]
+    if note and fits:
+        lines[-1] = (*lines[-1], Span(note, "dim"))
+    return lines if fits else [*lines, (Span(f"{'':9}"), Span(note.strip(), "dim"))]
 
 
 _WHOLE_US = 55_000_000
@@ -281,4 +339,5 @@ def _missing(view: ViewState, kind: str) -> str:
         LATENCIES: no_distribution(view.origin),
         DEPTHS: "outstanding I/Os are not counted here",
         LIMITS: "no device reports a limit of I/Os in its driver",
+        CGROUPS: "limits of cgroups are not read here",
     }[kind]

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from latmon.model.frame import STARTING
 from latmon.model.inflight import Aged, Ages
-from latmon.support.units import UNKNOWN, duration
+from latmon.support.units import UNKNOWN, duration, with_unit
 from latmon.views.context import MEASURING, OFF, ViewState
 from latmon.views.lines import TIME, Field, Line, Placed, Span, cell, fit, heading, heads, layout, paragraph, row
 from latmon.views.panels.outliers import OWN, letters
@@ -48,6 +48,8 @@ def in_flight_lines(
     if height < 1:
         return []
     title: Line = (Span(" in flight", "strong"), Span(f"  {_title(ages)}"))
+    if not some and not counted(ages):
+        title = title[:1]  # the reason below it has the numbers
     if not some:
         reason = paragraph(why, width, "dim", margin=2)
         return [fit(line, width) for line in ([heading(title, width)] if height > 1 else []) + reason][:height]
@@ -115,8 +117,15 @@ def _least(placed: Placed[Aged], one: Aged, why: str) -> Line:
 
 
 def counted(ages: Ages) -> str:
-    """Return the numbers by age, `> 1 s: 3, > 10 s: 1`; empty where no I/O is as old."""
-    parts = [f"{words}: {count(ages.older[s])}" for s, words in _ABOVE.items() if ages.older.get(s)]
+    """Return the numbers by age, `> 1 s: 3, > 10 s: 1`; empty where no I/O is as old.
+
+    An age that as many I/Os have as the next one is left out.
+    """
+    bounds = [s for s in _ABOVE if ages.older.get(s)]
+    numbers = [*(ages.older[s] for s in bounds[1:]), 0]
+    parts = [
+        f"{_ABOVE[s]}: {count(n)}" for s, after in zip(bounds, numbers, strict=False) if (n := ages.older[s]) != after
+    ]
     return ", ".join(parts) + (" or more" if parts and ages.at_least else "")
 
 
@@ -132,7 +141,7 @@ def in_words(ages: Ages) -> tuple[str, ...]:
     """Return the oldest age and the numbers for the health line, longest text first; empty where no age is known."""
     if ages.oldest_us is None:
         return ()
-    age = f"{'≥' if ages.oldest[0].at_least else ''}{duration(ages.oldest_us, 2)}"
+    age = f"{'≥' if ages.oldest[0].at_least else ''}{with_unit(ages.oldest_us)}"
     several, alone = counted(ages), f"oldest in flight {age}"
     named = f"{age} on {ages.oldest[0].device}"
     if not several:
@@ -191,7 +200,7 @@ def _fields(width: int) -> tuple[Field[Aged], ...]:
         Field("device", 8, lambda one, _: one.device, right=False, most=9),
         Field("op", 4, _op, right=False),
         Field("size", 5, lambda one, _: size(one.request.bytes if one.request else None)),
-        Field("waits in", 10, _where, right=False, most=32),
+        Field("waits in", 10, _where, right=False, most=14),
         Field(f"overtaken{by}", 9 + len(by), _overtaken),
         Field("sector", 15, lambda one, _: _sector(one), rank=1),
         Field("process", 13, _issuer, rank=1, right=False, most=20, role="dim"),

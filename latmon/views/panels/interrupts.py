@@ -36,12 +36,13 @@ from latmon.views.lines import (
     heads,
     highlighted,
     layout,
+    paragraph,
     row,
     table,
     width,
 )
-from latmon.views.scale import level
-from latmon.views.units import maximum, mean, quantile
+from latmon.views.scale import level, tail_bucket
+from latmon.views.units import maximum, quantile
 
 CONTEXTS = (("irq_exit", "irq"), ("timer", "tick"), ("ksoftirqd", "ksd"), ("other", "other"))
 """Contexts in which a softirq runs, and the titles of their shares."""
@@ -50,6 +51,8 @@ _TOP_US = 1_000_000
 _WIDE = 80
 _NUMBERED, _GLYPHS = 4, 24
 """Number of CPUs up to which each has a number on every screen; least cells of the glyphs of more CPUs."""
+_NUMBER, _MOST_GLYPHS = _CELL + 1, 4
+"""Cells of a CPU with a number, and at most with a glyph; a blank is the last one of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +83,18 @@ def matrix(
     """Return titles and a row per vector; at the right a number per CPU from `first_cpu` on, or a glyph where many."""
     cells, height = size
     if not some:
-        return [fit((Span(f"  {why}"),), cells)][:height]
+        return paragraph(why, cells, "dim", margin=2)[:height]
     cpus = sorted({cpu for v in some for cpu in v.p99_us})
     numbered = len(cpus) <= _NUMBERED
     beside = len(cpus) * (_CELL + 1) if numbered else _GLYPHS
     placed: Placed[Vector] = layout(_fields(numbered=numbered), cells - beside if cells >= _WIDE else cells)
     used = width(heads(placed))
     room = cells - used
-    shown, wide = _cpus(cpus, first_cpu, room)
+    shown, each = _cpus(cpus, first_cpu, room)
     seen = around(len(some), selected, height - 1)
-    lines = [(*heads(placed, above=seen.start), *_titles(shown, cpus, wide))]
+    lines = [(*heads(placed, above=seen.start), *_titles(shown, cpus, each))]
     for i in seen:
-        line = (*row(placed, some[i], selected=i == selected), *_softirq_row(some[i], shown, wide, ink))
+        line = (*row(placed, some[i], selected=i == selected), *_softirq_row(some[i], shown, each, ink))
         lines.append(highlighted(line) if i == selected else line)
     return [fit(line, cells) for line in lines][:height]
 
@@ -126,8 +129,8 @@ def _fields(*, numbered: bool) -> list[Field[Vector]]:
         Field("max", _CELL, lambda v, _: maximum(v.delay)),
         *([] if numbered else [worst]),
         Field("run p99", 7, lambda v, _: quantile(v.run, 0.99), rank=2),
-        *(_share(context, title) for context, title in CONTEXTS[:3]),
         Field("run max", 7, lambda v, _: maximum(v.run), rank=2),
+        *(_share(context, title) for context, title in CONTEXTS[:3]),
         Field("other", 5, lambda v, _: part_text(v.ran_in.get("other", 0.0) if v.ran_in else None), rank=2),
     ]
 
@@ -136,34 +139,42 @@ def _share(context: str, title: str) -> Field[Vector]:
     return Field(title, 4, lambda v, _: part_text(v.ran_in.get(context, 0.0) if v.ran_in else None), rank=1)
 
 
-def _cpus(cpus: Sequence[int], first: int, room: int) -> tuple[list[int], bool]:
-    """Return the CPUs to show, and whether as numbers; numbers are shown where all CPUs fit."""
-    if len(cpus) * (_CELL + 1) <= room:
-        return list(cpus), True
+def _cpus(cpus: Sequence[int], first: int, room: int) -> tuple[list[int], int]:
+    """Return the CPUs to show, and the cells of each: of a number where all CPUs have room for one, else of a glyph."""
+    if len(cpus) * _NUMBER <= room:
+        return list(cpus), _NUMBER
+    if len(cpus) * 2 <= room:
+        return list(cpus), min(room // len(cpus), _MOST_GLYPHS)
     begin = max(0, min(first, len(cpus) - 1))
     count = max(room - _CELL, 0)
     begin = max(0, min(begin, len(cpus) - count))
-    return list(cpus[begin : begin + count]), False
+    return list(cpus[begin : begin + count]), 1
 
 
-def _titles(shown: Sequence[int], cpus: Sequence[int], wide: bool) -> Line:
-    if wide:
+def _titles(shown: Sequence[int], cpus: Sequence[int], each: int) -> Line:
+    if each == _NUMBER:
         return tuple(Span(f"{f'cpu{cpu}':>{_CELL}} ", "dim") for cpu in shown)
     if not shown:
         return ()
+    names = [f"c{cpu}" for cpu in shown]
+    if max(map(len, names)) < each:
+        return (Span("".join(f"{name:<{each}}" for name in names), "dim"),)
     more = f"cpu {shown[0]}-{shown[-1]}" + (f" of {len(cpus)}" if len(shown) < len(cpus) else "")
-    return (Span(more if len(more) <= len(shown) + _CELL else f"{shown[0]}-{shown[-1]}", "dim"),)
+    return (Span(more if len(more) <= len(shown) * each + _CELL else f"{shown[0]}-{shown[-1]}", "dim"),)
 
 
-def _softirq_row(one: Vector, shown: Sequence[int], wide: bool, ink: Ink) -> Line:
-    if wide:
+def _softirq_row(one: Vector, shown: Sequence[int], each: int, ink: Ink) -> Line:
+    """Return the p99 of each CPU, in a number or a glyph of `each` cells."""
+    if each == _NUMBER:
         longest = max(one.p99_us.values(), default=0)
         worst = longest if longest > min(one.p99_us.values(), default=0) else -1
         return tuple(
             Span(f"{bound(us, one.delay.max) if us is not None else '':>{_CELL}} ", "strong" if us == worst else "text")
             for us in (one.p99_us.get(cpu) for cpu in shown)
         )
-    return tuple(Span(*_glyph(one.p99_us.get(cpu), ink)) for cpu in shown)
+    gap = (Span(" "),) if each > 1 else ()
+    glyphs = (_glyph(one.p99_us.get(cpu), ink) for cpu in shown)
+    return tuple(span for glyph, role in glyphs for span in (Span(glyph * max(each - 1, 1), role), *gap))
 
 
 def _glyph(us: int | None, ink: Ink) -> tuple[str, str]:
@@ -224,10 +235,15 @@ def _not_handled(one: HandlerRow, cells: int) -> Line:
     return (Span(f"{part_text(one.not_handled):>{cells}}", "bad" if one.is_mostly_not_handled else "text"),)
 
 
+def _device(one: HandlerRow, _cells: int) -> str:
+    """Return a PCI address without the domain that hosts with one domain have; then it has seven cells."""
+    return one.runs.device.removeprefix("0000:") or UNKNOWN
+
+
 HANDLER_FIELDS: tuple[Field[HandlerRow], ...] = (
     Field("irq", 4, lambda r, _: UNKNOWN if r.handler.irq == UNKNOWN_IRQ else str(r.handler.irq)),
     Field("handler", 11, lambda r, _: r.handler.name, right=False, most=20),
-    Field("device", 8, lambda r, _: r.runs.device or UNKNOWN, rank=1, right=False, most=14, role="dim"),
+    Field("device", 8, _device, rank=1, right=False, most=14, role="dim"),
     Field("/s", 5, lambda r, _: rate(r.per_second)),
     Field("p50", TIME, lambda r, _: quantile(r.runs.run, 0.5), rank=1),
     Field("p99", TIME, lambda r, _: quantile(r.runs.run, 0.99)),
@@ -259,8 +275,10 @@ def policy(one: Wakeups) -> str:
     return f"{name} {nice}" if thread.priority >= _REAL_TIME else f"{thread.policy}"
 
 
-def _instead(who: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} x{whole(n)}" for name, n in sorted(who.items(), key=lambda item: -item[1]))
+def _instead(one: Wakeups) -> str:
+    """Return the threads that ran instead with their times; where those are not known, how often."""
+    most_first = sorted(one.weights.items(), key=lambda item: -item[1])
+    return ", ".join(f"{name} {duration(n) if one.ran_us else f'x{whole(n)}'}" for name, n in most_first)
 
 
 WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
@@ -272,7 +290,7 @@ WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
     Field("p50", TIME, lambda w, _: quantile(w.delay, 0.5), rank=2),
     Field("p99", TIME, lambda w, _: quantile(w.delay, 0.99)),
     Field("max", TIME, lambda w, _: maximum(w.delay)),
-    Field("ran instead", 15, lambda w, _: _instead(w.instead), rank=1, right=False, most=80, role="dim"),
+    Field("ran instead", 15, lambda w, _: _instead(w), rank=1, right=False, most=80, role="dim"),
 )
 
 
@@ -286,7 +304,7 @@ def _rate(one: TaskqSum) -> str:
 
 
 def _mean(one: TaskqSum) -> str:
-    return UNKNOWN if one.last.loops else mean(one.mean_us)
+    return UNKNOWN if one.last.loops else duration(one.mean_us)
 
 
 _TASKQ_FIELDS: tuple[Field[TaskqSum], ...] = (
@@ -308,7 +326,11 @@ TASKQS = "task queues"
 """Another table, where the kernel has task queues: illumos and Solaris."""
 _WOKEN = "woken to running; "
 _ABOUT = {
-    "softirqs": ("delay from raise to entry; irq, tick, ksd: where it ran", "irq, tick, ksd: where it ran"),
+    "softirqs": (
+        "delay from raise to entry, its p99 on each cpu; irq, tick, ksd: where it ran",
+        "delay from raise to entry; irq, tick, ksd: where it ran",
+        "irq, tick, ksd: where it ran",
+    ),
     "handlers": ("wait/s: time per second that other handlers ran before it", "wait/s: others ran before it"),
     TASKQS: (
         "waiting: no thread began them; run: a task's mean, no wait in it; a higher prio runs first",
@@ -386,7 +408,8 @@ def interrupts(
     focus = focus if focus in shown.parts else shown.parts[0]
     for part, rows in shares(shown, focus, max(height - len(lines), 1)).items():
         at, size = (selected if part == focus else -1), (width, rows - 1)
-        lines.append(_title(part, shown.rows(part), rows - 2, width, _about(part, kernel), focused=part == focus))
+        about = _about(part, kernel) if shown.rows(part) else ()
+        lines.append(_title(part, shown.rows(part), rows - 2, width, about, focused=part == focus))
         if part == "softirqs":
             lines += matrix(
                 shown.vectors, at, size, ink, first_cpu=first_cpu, why=no_softirqs or reasons.get(part, why)
@@ -539,7 +562,14 @@ def _delays(view: ViewState, vector: str, width: int, room: int) -> list[Line]:
     for frame in delay_frames([one for one in history.on_demand.delays if one[0] > seen_us], last):
         sweep.advance(frame)
     timeline.note(history.moments())
+    delay = next((v.delay for v in tables(view).vectors if v.name == vector), EMPTY)
     style = sweep.style(
-        timeline, {vector: timeline.counts(vector)}, (cells_of(width), room - 2), view.ink, tick_us(origin.hz)
+        timeline,
+        {vector: timeline.counts(vector)},
+        (cells_of(width), room - 2),
+        view.ink,
+        tick_us(origin.hz),
+        tail=tail_bucket(delay),
     )
-    return delay_map(timeline, vector, style, width, hz=origin.hz, over_us=view.selection.window_us)
+    over_us = view.selection.window_us
+    return delay_map(timeline, vector, style, width, hz=origin.hz, over_us=over_us, delay=delay)

@@ -48,8 +48,8 @@ from latmon.views.units import count, exact, moment, off_total, percent, size, s
 
 ORDERS = ("newest", "longest")
 _LETTERS = {"sync": "S", "fua": "F", "meta": "M", "preflush": "P", "readahead": "A", "background": "B"}
-_WORDS = 15
-"""Cells from which on an op and its flags are words."""
+_WORDS, _ALL_WORDS = 15, 20
+"""Cells from which on an op and its flags are words, and the most of them."""
 _SHORT = 15
 """Cells up to which stage names are short."""
 _SORTED = {"newest": "time", "longest": "total"}
@@ -232,13 +232,18 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
     """Cells that the issuer loses to a long device name."""
     repeats: Field[Folded] = Field("", 4, lambda f, _: f"x{whole(f.repeats)}" if f.repeats > 1 else "", role="accent")
 
+    words = min(max(len(_in_words(one)) for one in rows), _ALL_WORDS)
+
+    def op(f: Folded, cells: int) -> str:
+        return _in_words(f) if cells >= min(words, _WORDS) else op_letters(f.outlier)
+
     def ribbon(f: Folded, cells: int) -> Line:
         return stacked(parts_of(f.outlier), cells, ink)
 
     return [
         Field("time", 15, lambda f, _: moment(f.outlier.wall), right=False),
         Field("device", 7 + taken, lambda f, _: f.outlier.device, right=False, most=name),
-        Field("op", 4, _op, rank=1, right=False, most=_WORDS),
+        Field("op", 4, op, rank=1, right=False, most=words),
         Field("size", 5, lambda f, _: size(f.outlier.bytes), rank=1),
         Field("total", TIME, lambda f, _: duration(f.outlier.total_us)),
         Field("stages", 7, ribbon, right=False, most=60),
@@ -253,8 +258,8 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
     ]
 
 
-def _op(f: Folded, cells: int) -> str:
-    return " ".join((f.outlier.op, *f.outlier.flags)) if cells >= _WORDS else op_letters(f.outlier)
+def _in_words(f: Folded) -> str:
+    return " ".join((f.outlier.op, *f.outlier.flags))
 
 
 def _issuer_cell(f: Folded, cells: int) -> str:
@@ -277,7 +282,7 @@ def _cpu_cell(f: Folded, _cells: int) -> str:
 
 
 def _known(value: int | None) -> str:
-    return UNKNOWN if value is None else str(value)
+    return "?" if value is None else str(value)  # "->" would be an arrow
 
 
 def _whole(value: int | None) -> str:
@@ -296,6 +301,8 @@ _MIN_BAR = 8
 _ROOMY = 100
 """Cells from which on the facts are in two columns, and threads that waited have bars."""
 _LABEL = 13
+_WITH_DETAIL = 16
+"""Lines from which on the selected outlier is below a list that leaves them."""
 _WITH_FINDING = 30
 """Lines from which on the finding of its device is below an outlier."""
 _NEAR = 64
@@ -434,7 +441,7 @@ def _waiting_threads(one: Outlier, whole_time: Section, ink: Ink) -> list[Line]:
     lines: list[Line] = []
     for wait in one.waits:
         lines.append((Span(f"{cell(f' {_thread(wait)}', before)} "), *_wait_bar(one, wait, whole_time, ink)))
-        had = "had its CPU until then" if wait.instead else ""
+        had = f"had its CPU{_turn(wait) or ' until then'}" if wait.instead else ""
         lines.append(
             (Span(f"{cell(f' {wait.instead}', before)} "), Span(had, "bad"), Span(f"  {_woken(one, wait)}", "dim"))
         )
@@ -563,7 +570,8 @@ def _cause(one: Outlier, width: int) -> list[Line]:
     late = next((w for w in one.waits if w.instead and w.delay_us * 2 >= one.total_us), None)
     if late is None:
         return []
-    text = f"{_thread(late)} was woken and did not run: {late.instead} had its CPU"
+    until = "" if late.ran_us else " until then"
+    text = f"{_thread(late)} was woken and did not run: {late.instead} had its CPU{_turn(late) or until}"
     first, *rest = wrap(text, width - _LABEL - 2)
     return [
         (Span(f" {'cause':<{_LABEL}}", "dim"), Span(first, "strong")),
@@ -614,7 +622,7 @@ def _stage(one: Outlier, piece: Piece, section: Section, ink: Ink, *, brief: boo
 
 
 def _percent(share: float) -> str:
-    return "<0.01%" if 0 < share < 5e-5 else percent(share)  # noqa: PLR2004  what rounds away
+    return "0%" if not share else "<0.01%" if share < 5e-5 else percent(share)  # noqa: PLR2004  what rounds away
 
 
 def _bar(piece: Piece, section: Section, ink: Ink) -> Line:
@@ -641,14 +649,21 @@ def _fill(ink: Ink) -> str:
 
 
 def _wait(one: Outlier, wait: Wait, width: int) -> list[Line]:
-    instead = f": {wait.instead} ran instead" if wait.instead else ""
-    return [(Span(f"   {t}", "accent"),) for t in wrap(f"{_thread(wait)} {_woken(one, wait)}{instead}", width - 4)]
+    instead = f": {wait.instead} ran instead{_turn(wait)}" if wait.instead else ""
+    several = [wrap(f"{_thread(wait)} {_woken(one, wait, brief=brief)}{instead}", width - 4) for brief in (False, True)]
+    return [(Span(f"   {t}", "accent"),) for t in min(several, key=len)]
 
 
-def _woken(one: Outlier, wait: Wait) -> str:
-    """Return when a thread was woken and when it ran."""
+def _turn(wait: Wait) -> str:
+    """Return how long the other thread ran where that is a part of the wait."""
+    return f" for {exact(wait.part_us)}" if wait.part_us else ""
+
+
+def _woken(one: Outlier, wait: Wait, *, brief: bool = False) -> str:
+    """Return when a thread was woken, and when it ran or how much later."""
     woken = one.wall + (wait.woken_us - one.mono_us) / 1e6
-    return f"woken {moment(woken)}, ran {moment(woken + wait.delay_us / 1e6)}, {exact(wait.delay_us)} later"
+    ran = "" if brief else f"{moment(woken + wait.delay_us / 1e6)}, "
+    return f"woken {moment(woken)}, ran {ran}{exact(wait.delay_us)} later"
 
 
 def _thread(wait: Wait) -> str:
@@ -700,9 +715,9 @@ def _near_words(one: Outlier, near: Sequence[Outlier]) -> str:
     if elsewhere and here:
         parts.append(f"{here:,} on {one.device} and {len(near) - here:,} on {named}")
     threads, cpus = (sum(same(one, o) for o in near) for same in (_same_thread, _same_cpu))
-    parts += [f"{threads:,} of them waited for the same thread"] if threads else []
+    parts += [f"{threads:,} waited for the same thread"] if threads else []
     if cpus and elsewhere:
-        parts.append(f"{cpus:,} of them completed on CPU {one.cpu_complete} too")
+        parts.append(f"{cpus:,} completed on CPU {one.cpu_complete} too")
     return ", ".join(parts)
 
 
@@ -718,7 +733,7 @@ def _near_axis(from_us: int, to_us: int, room: int) -> Line:
 
 
 def _near_name(other: Outlier, who: str) -> Line:
-    return (Span(f" {cell(other.op, 5)} {cell(who, 17)}", "dim"), Span(f"{duration(other.total_us):>{TIME}} "))
+    return (Span(f" {cell(other.op, 5)} {cell(who, 17)} ", "dim"), Span(f"{duration(other.total_us):>{TIME}} "))
 
 
 def _near_bar(other: Outlier, ends: tuple[int, int], room: int, ink: Ink, role: str) -> Line:
@@ -789,7 +804,9 @@ def outliers_panel(view: ViewState, width: int, room: int) -> list[Line]:
         by_moment=rows.by_moment,
         waiting=_waiting(view),
     )
-    return outliers(rows, at, width, room, view.ink, why=why)
+    lines = outliers(rows, at, width, room, view.ink, why=why)
+    left = room - len(lines)
+    return [*lines, *_opened(view, rows, at, width, left)] if rows.rows and left >= _WITH_DETAIL else lines
 
 
 def _waiting(view: ViewState) -> list[Aged]:

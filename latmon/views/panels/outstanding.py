@@ -21,7 +21,7 @@ from latmon.views.bars import share_bar
 from latmon.views.context import ViewState, no_rows, selected
 from latmon.views.device_table import Subject
 from latmon.views.heatmap import BAND_LABEL, DepthBand, Ink
-from latmon.views.heatmap_state import shape
+from latmon.views.heatmap_state import filled
 from latmon.views.lines import (
     Field,
     Line,
@@ -47,7 +47,7 @@ _PERCENT, _SMALL, _LARGE = 4, 6, 30
 _NARROW, _NARROWEST = 60, 48
 """Widths in cells: below the first the bars of the queue are left out, below the second those at issue as well."""
 _MARK = 5
-_LATENCY = (("latency by all outstanding", 130), ("latency by all", 76), ("latency", 0))
+_LATENCY = (("mean latency by outstanding", 130), ("mean latency", 76), ("latency", 0))
 """Titles of the latency column, each with the least width of the screen for it."""
 _INDENT = "  "
 """Before the bars of the queue, since the latency beside them is not about the queue."""
@@ -129,7 +129,7 @@ def depth_bars(
     rows = height - 1 - walled
     if rows < 1:
         return []
-    cut = heatmap.exact(highest, rows, (limit - 1, limit) if limit is not None and walled else ())
+    cut = _bands(shown, highest, rows, (limit - 1, limit) if limit is not None and walled else ())
     if cut[0] == DepthBand(0, 0) and shown.busy and not shown.queued.counts.get(0):
         cut = cut[1:] or cut
     columns = _bar_columns(shown, cut, width, most=most, over=over)
@@ -139,6 +139,21 @@ def depth_bars(
             lines.append(_ceiling(limit, columns, width, ink))
         lines.append(_at_edge(row(columns, i)))
     return [fit(line, width) for line in lines[:height]]
+
+
+def _bands(shown: DepthColumns, highest: int, rows: int, ends: Sequence[int]) -> list[DepthBand]:
+    """Return at most `rows` bands: fine ones up to the largest number in the driver, and above it one per doubling.
+
+    A queue of 90 I/Os above a driver of 3 would else take most of the rows.
+    """
+    each = max(shown.in_driver.highest, shown.at_issue.highest, *ends, 1)
+    above = [DepthBand(each + 1, 2 * each)]
+    while above[-1].high < highest:
+        above.append(DepthBand(above[-1].high + 1, 2 * above[-1].high))
+    if each >= highest or rows - len(above) < min(each + 1, _FINE_ROWS):
+        return heatmap.exact(highest, rows, ends)
+    above[-1] = DepthBand(above[-1].low, highest)
+    return [*heatmap.exact(each, rows - len(above), ends), *above]
 
 
 def _at_edge(line: Line) -> Line:
@@ -191,7 +206,7 @@ def _driver_field(shown: DepthColumns, cut: Sequence[DepthBand], width: int, *, 
     def make(i: int, cells: int) -> Line:
         is_mode, is_max = _is_mode(shown, cut[i]), cut[i].low <= highest <= cut[i].high and highest > 0
         mark = " mode" if is_mode else " max" if is_max else ""
-        bar = _bar(counts, i, cells - _MARK, "accent" if is_mode else "text")
+        bar = _bar(counts, i, cells - _MARK, "accent" if is_mode else "depth")
         return (*bar, Span(f"{mark:<{_MARK}}", "accent" if is_mode else "strong"))
 
     return Field(title, width, make, right=False)
@@ -211,7 +226,7 @@ def _bar_field(title: str, width: int, counts: Sequence[int], indent: str = "") 
     return Field(title, width, make, right=False)
 
 
-def _bar(counts: Sequence[int], i: int, cells: int, role: str = "text") -> Line:
+def _bar(counts: Sequence[int], i: int, cells: int, role: str = "depth") -> Line:
     """Return the share as a number, then as a bar in proportion to the largest; both are blank for 0."""
     n = counts[i]
     figure = part(n / sum(counts)) if n else ""
@@ -224,7 +239,7 @@ def _ceiling(limit: int, columns: Placed[int], width: int, ink: Ink) -> Line:
     more = columns[2][1] + 1 if len(columns) > 2 and columns[2][0].title == "at issue" else 0  # noqa: PLR2004  the third
     text = cell(f" limit {limit} ", min(len(str(limit)) + 8, cells))
     line = ink.line * min(cells + more - len(text), width - BAND_LABEL - 2)
-    return (Span(" " * (BAND_LABEL + 2)), Span(f"{line[:2]}{text}{line[2:]}", "accent"))
+    return (Span(" " * (BAND_LABEL + 2)), Span(f"{line[:2]}{text}{line[2:]}", "limit"))
 
 
 _SOURCES = {
@@ -238,6 +253,8 @@ _GAUGE = 20
 _MAP_FROM, _MAP_MOST = 6, 18
 _BARS_FROM, _BARS_MOST = 6, 12
 """Lines of the bars, least and most, where the age list is shown too."""
+_FINE_ROWS = 8
+"""Rows for the numbers in the driver, from which on those above it have one per doubling."""
 _AGES_FROM, _AGES_MANY = 3, 6
 """Lines of the age list with one row, and with one page of rows and the line that counts the others."""
 Draw = Callable[[int, int], list[Line]]
@@ -292,8 +309,9 @@ def outstanding(
         return [*head, *text, *([()] if below else []), *below][:height]
     most = shown.depths.highest if shown.depths else 0
     listed, chart, map_ = _line_shares(left, age_lines, _rows(found, most, shown.bound), _least(found, shown.bound))
-    lines = [*head, *depth_bars(found, shown.bound, cells, chart, ink, most=most, over=shown.over)]
-    lines += ages(cells, listed)
+    bars = depth_bars(found, shown.bound, cells, chart, ink, most=most, over=shown.over)
+    map_ += (chart - len(bars)) * (map_ > 0)
+    lines = [*head, *bars, *ages(cells, listed)]
     return [*lines, *(over_time(cells, map_) if map_ else [])][:height]
 
 
@@ -307,8 +325,14 @@ def gauge_lines(shown: DepthView, cells: int) -> list[Line]:
 
 
 def _law_lines(law: str, cells: int) -> list[str]:
-    """Return two lines at most: the whole sentence, else its first part, since a truncated number misleads."""
+    """Return two lines at most: the whole sentence, else its first part, since a truncated number misleads.
+
+    The place of what was counted is left out where it would take a line of its own.
+    """
     whole_law, brief = wrap(law, cells), wrap(law.partition("; at ")[0], cells)
+    place = " counted in driver and queue"
+    if len(whole_law) > 1 and law.endswith(place) and len(short := wrap(law.removesuffix(place), cells)) == 1:
+        return [f"{short[0]} counted" if len(short[0]) + len(" counted") <= cells else short[0]]
     return (whole_law if len(whole_law) <= 2 else brief)[:2]  # noqa: PLR2004 - lines
 
 
@@ -402,7 +426,7 @@ def _line_shares(left: int, age_lines: tuple[int, int], wanted: int, least: int)
     wanted_ages, left = max(ages, min(each, folded)), left - ages
     if left < _BARS_FROM + _MAP_FROM:
         return ages, min(left, wanted), 0
-    map_ = min(max(left // 3, _MAP_FROM), _MAP_MOST)
+    map_ = min(max(left // 2, _MAP_FROM), _MAP_MOST)
     bars = min(left - map_, wanted)
     left -= bars + map_
     more = min(left, max(wanted_ages - ages, 0))
@@ -497,7 +521,7 @@ def _map(view: ViewState, shown: DepthView, width: int, room: int) -> list[Line]
         return (f for f in heatmap.depth_frames(some, name, last, history.interval_us) if f.mono_us > after_us)
 
     timeline = sweep.slots(
-        shape(cells, view.selection.window_us, history.interval_us, sweep=view.selection.sweep),
+        filled(cells, view.selection.window_us, history.interval_us, sweep=view.selection.sweep),
         heatmap.ops(name),
         frames,
         interval_us=history.interval_us,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.aggregate.history import KEEP_US
@@ -19,7 +20,7 @@ from latmon.model.frame import OPS, Flow, Frame, Outlier, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Issue
 from latmon.model.stages import by_column
-from latmon.support.units import UNKNOWN, attached, part, rate, significant, spelled, whole, with_unit
+from latmon.support.units import UNKNOWN, part, rate, significant, spelled, whole, with_unit
 from latmon.views import status
 from latmon.views.bars import bar_lines, role, share_bar, short
 from latmon.views.context import ViewState, means_only, no_distribution, no_map, no_rows, selected
@@ -51,8 +52,9 @@ from latmon.views.heatmap import (
     legends,
     limit,
     map_cells,
+    max_mark,
     newest_label,
-    tail_bucket,
+    quantile_marks,
     time_axis,
     times,
 )
@@ -76,14 +78,18 @@ from latmon.views.lines import (
 )
 from latmon.views.lines import width as line_width
 from latmon.views.past_view import strip
-from latmon.views.scale import level
+from latmon.views.scale import level, tail_bucket
 from latmon.views.selection import APART, SORT_WORDS, SORTS, across, framed, headline, picked
 from latmon.views.timeline import Begin, TimeColumn, Timeline, by_bucket
-from latmon.views.units import at_least, count, maximum, quantile
+from latmon.views.units import at_least, count, quantile
 
 SECOND_US = 1_000_000
 OFFSET_LABEL = 7
 _RIGHT = 6
+_MOST_BAR = 36
+"""Cells of the number of a row's events, at the right, and the most cells of its bar before it."""
+_FIFTHS = 5
+"""Rows are a multiple of this: they are labelled in fifths of the second or of the tick."""
 _TITLE, _AXIS = 1, 1
 _NAME = 16
 NO_DATA = Begin()
@@ -242,8 +248,8 @@ def offset_map(
 
 
 def rows_of(window_us: int, room: int, fold_us: int, *, fine: bool) -> int:
-    """Return the number of rows: those that fit; with windows only, at most the number of windows in a second."""
-    return room if fine else max(min(room, fold_us // max(window_us, 1)), 1)
+    """Return the number of rows that fit; with windows only, at most the number of windows in a second."""
+    return max(room // _FIFTHS * _FIFTHS, 1) if fine else max(min(room, fold_us // max(window_us, 1)), 1)
 
 
 def draw(
@@ -264,10 +270,14 @@ def draw(
     seen = " banded" if found.is_banded else ""
     text = some.between(found.begin_us, found.end_us).words or "nothing in this time"
     next_kind = (Span("  f", "accent"), Span(f": {also}", "dim")) if also else ()
-    lines = [fit((Span(f"  offset in the {every}: {text}"), Span(seen, "strong"), *next_kind), width)]
     top = max(found.cells.values(), default=1)
+    steps = (*(Span(*ink.cell(i + 1)) for i in range(ink.levels)), Span(f" {count(top)} ", "dim"))
+    head = (Span(f"  offset in the {every}: {text}"), Span(seen, "strong"), *next_kind)
+    legend = (Span("1 ", "dim"), *steps) if line_width((*head, *steps)) + _RIGHT <= width else ()
+    lines = [(*fit(head, width - line_width(legend)), *legend)]
     cell_width = max((width - OFFSET_LABEL - _RIGHT) // max(found.columns, 1), 1)
-    sums = found.per_row
+    sums, right = found.per_row, width - OFFSET_LABEL - found.columns * cell_width
+    bar, most = min(right - _RIGHT - 1, _MOST_BAR), max(found.per_row, default=0)
     before_us = 0 if math.isnan(begin.wall) else (begin.wall - wall_less_mono) * 1e6 - found.begin_us
     empty = max(int(before_us // found.column_us), 0)
     written = empty_words(begin, empty * cell_width, found.rows)
@@ -276,8 +286,9 @@ def draw(
         words = Span(cell(f" {written[row]}", empty * cell_width), "dim") if first else Span("")
         cells = [_cell(found.cells.get((x, row), 0), top, cell_width, ink) for x in range(first, found.columns)]
         total = Span(f"{count(sums[row]) if sums[row] else '':>{_RIGHT}}", "dim")
-        lines.append((_label(found, row), words, *runs(cells), total))
-    return [*lines, _axis(found, cell_width, wall_less_mono)]
+        side = (Span("│", "frame"), *share_bar(sums[row] / max(most, 1), bar, "area")) if bar > 0 else ()
+        lines.append((_label(found, row), words, *runs(cells), *side, total))
+    return [*lines, fit((*_axis(found, cell_width, wall_less_mono), Span(" per row", "dim")), width)]
 
 
 def why_none(some: OffsetEvents, *, recorded: bool, members: Sequence[str] | None = None) -> str:
@@ -302,10 +313,10 @@ def _cell(n: int, top: int, cells: int, ink: Ink) -> tuple[str, str]:
 
 
 def _label(found: OffsetMap, row: int) -> Span:
-    step = max(found.rows // 5, 1)
-    edge = found.fold_us * row // found.rows
-    text = f"{edge / 1000:.3g}ms" if row % step == 0 else ""
-    return Span(f"{text:>{OFFSET_LABEL - 1}}│", "dim")
+    is_labelled = row % max(found.rows // _FIFTHS, 1) == 0
+    edge_us = found.fold_us * row // found.rows
+    text = (with_unit(edge_us) if edge_us else "0") if is_labelled else ""
+    return Span(f"{text:>{OFFSET_LABEL - 1}}{'┤' if is_labelled else '│'}", "dim")
 
 
 def _axis(found: OffsetMap, cell_width: int, wall_less_mono: float) -> Line:
@@ -377,8 +388,8 @@ _BY_OP_FROM = 32
 """Lines from which on a map twice as wide has maps of single ops below it, in a third of the lines."""
 _MAP_ROWS = 10
 """Rows of a map above which a smaller one has a strip of the depth."""
-_STRIPS, _STRIP_PART = 2, 8
-"""Strips of one line each; where the map has lines to spare, a strip has another eighth of the lines at most."""
+_STRIPS, _STRIP_PART = 2, 16
+"""Strips of one line each; where the map has lines to spare, a strip has another sixteenth of the lines at most."""
 
 
 def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains: bool = True) -> list[Line]:
@@ -425,7 +436,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
     waiting = bool(timeline.columns) and bool(timeline.columns[-1].waiting(name))
     marks = _side_marks(view, chosen, style, waiting=waiting)
     lines = labelled(timeline, name, style, width, marks, counts=counts)
-    legend = legends(style, waiting=timeline.has_waiting(name))
+    legend = legends(style, ages=timeline.ages(name))
     head = status.headline(chosen, width, _counted(view, name), legend, column_us=timeline.column_us)
     cursor = selection.cursor or (across(selection.band, timeline, style.scale) if selection.band else None)
     if cursor is not None:
@@ -483,7 +494,7 @@ def _op_map(view: ViewState, chosen: Subject, op: str, width: int, room: int) ->
     limit_us = view.selection.threshold_us
     style = state.style(timeline, {name: counts}, (cells, room - 2), view.ink, limit_us, tail=tail)
     head = (Span(f" {op}", "strong"), Span(f"  {count(histogram.count)} I/Os"))
-    marks = [*_quantile_marks(histogram), *_max_mark(histogram)]
+    marks = [*quantile_marks(histogram), *max_mark(histogram)]
     return [head, *labelled(timeline, name, style, width, marks, counts=counts), axis(timeline, style)]
 
 
@@ -556,11 +567,10 @@ def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str, width: int) -> 
 
     `wide`: cells of a column, as in the map above; `width`: cells of the screen.
     """
-    each, top = len(glyphs) - 1, max(n or 0 for n in strip.values)
-    steps = [max(1, round(n / top * (tall * each - 1))) if n else 0 for n in strip.values]
     lines: list[Line] = []
-    room = width - LABEL - len(steps) * wide - 1
-    for row, bars in zip(reversed(range(tall)), bar_lines(steps, tall, glyphs), strict=True):
+    room = width - LABEL - len(strip.values) * wide - 1
+    each_row = _bar_rows(strip.values, max(n or 0 for n in strip.values), tall, glyphs)
+    for row, bars in zip(reversed(range(tall)), each_row, strict=True):
         cells = "".join(glyph * wide for glyph in bars)
         label = f"{'' if row else strip.title:>{LABEL - 1}} "
         now, apart = ("", "") if row else (f" {strip.now}", ",")
@@ -570,6 +580,12 @@ def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str, width: int) -> 
     return lines
 
 
+def _bar_rows(values: Sequence[float | None], top: float, tall: int, glyphs: str) -> Iterator[list[str]]:
+    """Return the glyphs of bars from 0 to `top` in `tall` lines, the highest line first; they leave a gap above."""
+    most = tall * (len(glyphs) - 1) - 1
+    return bar_lines([max(1, round(n / top * most)) if n else 0 for n in values], tall, glyphs)
+
+
 def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: bool) -> list[SideMark]:
     """Return the marks of the side histogram: the maximum, I/Os above a threshold that is drawn, p99.9, p99 and p50.
 
@@ -577,32 +593,14 @@ def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: b
     """
     device = chosen.device.name
     histogram = chosen.window.latency(device, view.selection.ops)
-    found = _quantile_marks(histogram)
+    found = quantile_marks(histogram)
     if style.threshold_us is not None and style.limit_row >= 0 and histogram:
         slow, bound = status.slower(histogram, style.threshold_us, _counted(view, device))
         above = "above" if bound == style.threshold_us else f">{with_unit(bound)}"
         found.append(SideMark(style.threshold_us, f"{whole(slow)} {above}", "limit"))
     if waiting and chosen.oldest_us > (histogram.max_bound or 0):
         return [SideMark(chosen.oldest_us, f"max {at_least(chosen.oldest_us)}", "bad"), *found]
-    return [*_max_mark(histogram), *found]  # the highest of equal ones first
-
-
-def _quantile_marks(histogram: Histogram) -> list[SideMark]:
-    return [
-        SideMark(_below(us, histogram), f"{name} {attached(quantile(histogram, q))}")
-        for name, q in (("p99.9", 0.999), ("p99", 0.99), ("p50", 0.5))
-        if (us := histogram.quantile(q)) is not None
-    ]
-
-
-def _below(us: int, histogram: Histogram) -> int:
-    """Return a latency in the bucket whose upper bound a quantile is; the maximum itself is in its bucket."""
-    return us if us == histogram.max else us - 1
-
-
-def _max_mark(histogram: Histogram) -> list[SideMark]:
-    us = histogram.max_bound
-    return [] if us is None else [SideMark(us, f"max {attached(maximum(histogram))}", "strong")]
+    return [*max_mark(histogram), *found]  # the highest of equal ones first
 
 
 def _counted(view: ViewState, device: str) -> int | None:
@@ -660,6 +658,8 @@ MIN_HEIGHT = 8
 MAX_HEIGHT = 20
 _AXIS_FROM = 4
 """Lines above which small maps have a time axis."""
+_LEGEND_FROM = 18
+"""Lines from which on small maps have a legend, whose line may take a row of each of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -681,7 +681,7 @@ class Grid:
 
 
 def grid(width: int, height: int, devices: int, columns: Callable[[int], int]) -> Grid:
-    """Return the grid that shows the most devices, then the most cells; `columns`: width -> cells that a map fills.
+    """Return the grid that shows the most devices, then the most of each; `columns`: width -> columns in the window.
 
     The devices that don't fit are on further pages.
     """
@@ -712,22 +712,49 @@ def page(subjects: list[Subject], selected: str, tiles: int) -> list[Subject]:
     return subjects[begin : begin + tiles]
 
 
-def tiles(shown: list[Subject], timeline: Timeline, style: MapStyle, where: Grid, why: dict[str, str]) -> list[Line]:
-    """Return all tiles, latency labels at the left of each row of tiles. `why`: device -> why its map is empty."""
+def tiles(
+    shown: list[Subject],
+    timeline: Timeline,
+    style: MapStyle,
+    where: Grid,
+    why: dict[str, str],
+    *,
+    means: Mapping[str, Sequence[float | None]] = MappingProxyType({}),
+) -> list[Line]:
+    """Return all tiles, latency labels at the left of each row of tiles. `why`: device -> why its map is empty.
+
+    `means`: device -> mean latency of each column in us, drawn as bars where latencies of single I/Os are not known.
+    """
     time = _beside(Span(f"{limit(style):<{LABEL}}", "limit"), [times(timeline, style)] * where.across, where.tile_width)
-    lines: list[Line] = []
+    top = max((us for some in means.values() for us in some if us), default=0.0)
+    rows, lines = range(style.scale.rows - 1, -1, -1), list[Line]()
+    labels = [_mean_label(top, row, style.scale.rows) if means else label(style, row) for row in rows]
     for begin in range(0, len(shown), where.across):
         some = shown[begin : begin + where.across]
         titles = [_title(one, where.tile_width) for one in some]
         lines.append(_beside(Span(" " * LABEL), titles, where.tile_width))
-        bodies = [_body(one, timeline, style, where.tile_width, why.get(one.device.name, "")) for one in some]
-        lines += [
-            _beside(label(style, row), [b[style.scale.rows - 1 - row] for b in bodies], where.tile_width)
-            for row in reversed(range(style.scale.rows))
+        bodies = [
+            _mean_body(means[one.device.name], top, style)
+            if means.get(one.device.name)
+            else _body(one, timeline, style, where.tile_width, why.get(one.device.name, ""))
+            for one in some
         ]
+        lines += [_beside(labels[y], [b[y] for b in bodies], where.tile_width) for y in range(style.scale.rows)]
         if where.times == "each" or (where.times == "last" and begin + where.across >= len(shown)):
             lines.append(time)
     return lines
+
+
+def _mean_label(top: float, row: int, rows: int) -> Span:
+    """Return the axis of means, which begins at 0: the greatest one at the highest row."""
+    text = with_unit(top, 2) if row == rows - 1 and top else "" if row else "0"
+    return Span(f"{text:>{LABEL - 1}}{'┤' if text else '│'}", "dim")
+
+
+def _mean_body(values: Sequence[float | None], top: float, style: MapStyle) -> list[Line]:
+    """Return means as bars from 0 to `top`, in the rows of a map."""
+    lines = _bar_rows(values, top, style.scale.rows, SPARKS if style.ink.coloured else RAMP_SPARKS)
+    return [(Span("".join(glyph * style.cell_width for glyph in bars), "area"),) for bars in lines]
 
 
 def _beside(first: Span, parts: list[Line], width: int) -> Line:
@@ -736,10 +763,9 @@ def _beside(first: Span, parts: list[Line], width: int) -> Line:
 
 def _body(subject: Subject, timeline: Timeline, style: MapStyle, width: int, why: str) -> list[Line]:
     if why:
-        words = [Span(text, "dim") for text in wrap(why, width - 2)][: style.scale.rows]
+        words = [Span(f" {text}", "dim") for text in wrap(why, width - 3)][: style.scale.rows]
         return [*((word,) for word in words), *[()] * (style.scale.rows - len(words))]
-    histogram = subject.window.latency(subject.device.name, subject.selection.ops)
-    return body(timeline, subject.device.name, replace(style, tail=tail_bucket(histogram)))
+    return body(timeline, subject.device.name, style)
 
 
 def _title(subject: Subject, cells: int) -> Line:
@@ -756,16 +782,20 @@ def _title(subject: Subject, cells: int) -> Line:
     )
     times = subject.times_peers
     more = Span(f" {iops}/s" if times is None else f" {significant(times, 2)}x", "dim")
-    p99 = Span(f" p99 {quantile(histogram, 0.99)}", "dim")
-    several = ((p99, Span(" max ", "dim"), largest(subject, "dim"), more), (p99, more), (p99,), ())
+    if not histogram and subject.mean_us is not None:
+        several: tuple[Line, ...] = ((mean := Span(f" mean {with_unit(subject.mean_us)}", "dim"), more), (mean,), ())
+    else:
+        p99 = Span(f" p99 {quantile(histogram, 0.99)}", "dim")
+        several = ((p99, Span(" max ", "dim"), largest(subject, "dim"), more), (p99, more), (p99,), ())
     right = next(one for one in several if line_width(name) + line_width(one) < cells or not one)
     line = (*fit(name, cells - 1 - line_width(right)), *right)
-    return line if times is None else (Span(plain(line), ODD),)
+    return (*(highlighted(line) if times is None else (Span(plain(line), ODD),)), Span(" "))
 
 
 LEAST = 15
-_MOST = 24
-_STAGE, _PERCENT = 7, 4
+_WHOLE_FROM, _MOST = 20, 36
+"""Cells of the tail column from which on it has the whole name of a stage, and its most cells."""
+_STAGE, _WHOLE_STAGE, _PERCENT = 7, 11, 4
 
 
 def split(room: int) -> tuple[int, int]:
@@ -775,8 +805,9 @@ def split(room: int) -> tuple[int, int]:
     left = room - LEAST - 1
     if left < TREND_MIN:
         return room, 0
-    more = min((left - TREND_MIN + 1) // 2, _MOST - LEAST)
-    return LEAST + more, left - more
+    more = max((left - TREND_MIN + 1) // 2, min(left - TREND_MIN, _WHOLE_FROM - LEAST))
+    tail_cells = min(LEAST + more, _MOST)
+    return tail_cells, room - 1 - tail_cells
 
 
 def title(cells: int, some: str) -> str:
@@ -796,8 +827,9 @@ def tail_cell(found: tuple[str, float] | None, cells: int, ink: Ink) -> Line:
     if found is None:
         return (Span(" " * cells),)
     stage, share = found
-    bar = share_bar(share, cells - _STAGE - _PERCENT - 2, role(stage, ink))
-    return (*bar, Span(f" {short(stage):<{_STAGE}}"), Span(f" {part(share):>{_PERCENT}}"))
+    size, name = (_WHOLE_STAGE, stage) if cells >= _WHOLE_FROM else (_STAGE, short(stage))
+    bar = share_bar(share, cells - size - _PERCENT - 2, role(stage, ink))
+    return (*bar, Span(f" {name:<{size}}"), Span(f" {part(share):>{_PERCENT}}"))
 
 
 _MIN_MAP = 11
@@ -866,16 +898,30 @@ def device_rows(
         if view.selection.splits and is_selected:
             for op in APART:
                 of_op = replace(view, selection=replace(view.selection, op=op))
-                lines.append((*op_row(s, op, columns, trend), *gap, *_tail(of_op, s, tail_cells)))
+                of_row = (*op_row(s, op, columns, trend), *gap, *_tail(of_op, s, tail_cells))
+                lines.append(fit(highlighted(of_row), width))
     return lines
 
 
 def _tail(view: ViewState, subject: Subject, cells: int) -> Line:
     if not cells:
         return ()
+    if view.history.is_partial:
+        return tail_cell(None, cells, view.ink)
     wanted_key = (subject.device.name, view.selection.ops, view.selection.threshold_us)
     found = view.history.made(("tail", *wanted_key), lambda: worst(view.history.on_demand.traced, *wanted_key))
     return tail_cell(found, cells, view.ink)
+
+
+def _means(some: Sequence[Subject], timeline: Timeline) -> dict[str, list[float | None]]:
+    """Return device -> the mean latency of its I/Os in each column, by the kernel's counters."""
+    columns, found = timeline.by_slot(), dict[str, list[float | None]]()
+    for one in some:
+        name, ops = one.device.name, one.selection.ops
+        means = [None if column is None else column.kernel(name, ops).mean_us for column in columns]
+        if any(means):
+            found[name] = means
+    return found
 
 
 def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, titled: bool) -> list[Line]:
@@ -887,9 +933,9 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     room -= titled
 
     def cut(cells: int) -> int:
-        return shape(cells - 1, selection.window_us, history.interval_us, sweep=selection.sweep, kept_us=KEEP_US).cells
+        return shape(cells - 1, selection.window_us, history.interval_us, sweep=selection.sweep).slots
 
-    where = grid(width, room, len(subjects), cut)
+    where = grid(width, room - (room >= _LEGEND_FROM), len(subjects), cut)
     paged = where.tiles < len(subjects)
     if paged:
         where = grid(width, room - 1, len(subjects), cut)
@@ -901,9 +947,12 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     timeline = _timeline(view, view.latency_map, selection.ops, cells)
     some = page(subjects, subjects[0].selection.selected, where.tiles)
     counts = {s.device.name: by_bucket(s.window.latency(s.device.name, selection.ops)) for s in subjects}
-    style = view.latency_map.style(timeline, counts, (cells, where.tile_height - 1), view.ink, selection.threshold_us)
+    size, limit_us = (cells, where.tile_height - 1), selection.threshold_us
+    every = Histogram.of(dict(sum(map(Counter, counts.values()), Counter())))
+    style = view.latency_map.style(timeline, counts, size, view.ink, limit_us, tail=tail_bucket(every))
     why = {s.device.name: no_map(s, origin) for s in some} if origin else {}
-    lines, begin = tiles(some, timeline, style, where, why), subjects.index(some[0])
+    means = _means(some, timeline) if origin and no_distribution(origin) else {}
+    lines, begin = tiles(some, timeline, style, where, why, means=means), subjects.index(some[0])
     order = SORT_WORDS[selection.sort] if paged or selection.sort != SORTS[0] else "by name"
     which = f"{begin + 1}-{begin + len(some)} of {len(subjects)}" if paged else f"{len(subjects)}"
     rows = (begin + 1, begin + len(some))
@@ -911,9 +960,11 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     above = [title] if titled else []
     if len(lines) >= room:
         return [*above, *lines]
-    keys = (Span("  PgDn PgUp", "accent"), Span(" for the others", "dim")) if paged else ()
-    words = () if titled else (Span(f" maps {which}"), Span(f" {order}, one scale", "dim"))
+    keys = (Span("  PgDn PgUp", "accent"), Span(" more ", "dim")) if paged else ()
+    words = () if titled else (Span(f" maps {which}"), Span(f" {order}", "dim"))
     left: Line = (*words, *keys)
-    several = legends(replace(style, tail=0), waiting=any(timeline.has_waiting(s.device.name) for s in some))
+    ages = {bucket for s in some for bucket in timeline.ages(s.device.name)}
+    several = legends(style, ages=ages, shared=True)
+    several = ((Span("bars: mean latency from 0 ", "dim"),), BLANK) if means else several
     right = next((one for one in several if line_width(left) + line_width(one) <= width), BLANK)
     return [*above, *lines, (*fit(left, width - line_width(right)), *right)]

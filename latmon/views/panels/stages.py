@@ -6,15 +6,26 @@ It draws `anatomy.Anatomy` values and computes nothing from frames.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from latmon.analysis.attribution import total_of
 from latmon.model.frame import STAGES, UNACCOUNTED
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
-from latmon.model.stages import LETTERS, explained
+from latmon.model.stages import ADMISSION, LETTERS, explained
 from latmon.support.units import UNKNOWN, duration, part, spelled, whole, with_unit
-from latmon.views.anatomy import ALL_OPS, Anatomy, Parts, StageRow, anatomy, largest, share, tail_sentence
+from latmon.views.anatomy import (
+    ALL_OPS,
+    BEGINS,
+    Anatomy,
+    Parts,
+    StageRow,
+    admission_sentence,
+    anatomy,
+    largest,
+    share,
+    tail_sentence,
+)
 from latmon.views.bars import TimeAxis, distribution, legend, letter_role, role, share_bar, stacked
 from latmon.views.context import ViewState, no_distribution, no_rows, not_traced
 from latmon.views.device_table import Subject, is_titled, table_title
@@ -43,7 +54,7 @@ from latmon.views.lines import (
 )
 from latmon.views.lines import width as line_width
 from latmon.views.panels.findings import of_device
-from latmon.views.units import count, maximum, mean, quantile
+from latmon.views.units import count, maximum, quantile
 
 _LABEL = 7
 _COUNT = 5
@@ -128,6 +139,10 @@ _OCTAVES = 24
 """Least octaves of the time axis: from 1 us to 17 s, so that it changes rarely."""
 
 
+Title = Callable[[tuple[int, int]], Line]
+"""Makes the line above a table from its first and its last row."""
+
+
 def device_bars(
     anatomies: Sequence[Anatomy],
     selected: str,
@@ -137,11 +152,13 @@ def device_bars(
     *,
     why: str = "",
     found: Sequence[Line] = (),
+    title: Title | None = None,
 ) -> list[Line]:
     """Return a row per device with bars up to p50, up to p99 and above; the selected device below where it fits.
 
-    `why`: the reason for missing traces; `found`: the finding of the selected device.
+    `why`: the reason for missing traces; `found`: the finding of the selected device; `title`: makes a line above.
     """
+    height -= title is not None
     if not anatomies:
         return empty_panel(why, width, height)
     one = next((a for a in anatomies if a.device == selected), anatomies[0])
@@ -150,15 +167,19 @@ def device_bars(
     if width >= _ROOMY:  # rows that leave the distributions their lines
         rows = min(len(anatomies) + 1, max(height - 1 - _needed(one, _LINES + 1) - len(below), _ROWS))
     if height - rows - 1 >= _MIN_DEVICE:
-        table = _table(anatomies, selected, width, rows, ink)
+        table = _table(anatomies, selected, width, rows, ink, title=title)
         named = {stage.column for stage in one.rows} if width >= _ROOMY else set()
         below += _legend(anatomies if named else [one], width, ink, named)
-        return [*table, BLANK, *_stages(one, width, height - rows - 1, ink, below)]
+        room = height - rows - 1
+        lines = _stages(one, width, room, ink, below)
+        if len(lines) > room:  # the finding has the cause, and is whole
+            lines = _stages(one, width, room, ink, found or below)
+        return [*table, BLANK, *lines]
     below = [*_below(one, width, why, found), *_legend(anatomies, width, ink)]
     least = min(len(anatomies), _MIN_ROWS) + 1
     below = cut([BLANK, *below] if len(below) + least < height else below, max(height - least, 1))
-    table = _table(anatomies, selected, width, height - len(below), ink)
-    return [fit(line, width) for line in (*table, *below)][:height]
+    table = _table(anatomies, selected, width, height - len(below), ink, title=title)
+    return [fit(line, width) for line in (*table, *below)][: height + (title is not None)]
 
 
 def _needed(one: Anatomy, each: int) -> int:
@@ -172,7 +193,13 @@ def _has_lines(stage: StageRow) -> bool:
     return bool(stage.histogram) and (stage.stage != UNACCOUNTED or matters)
 
 
-def _table(anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink) -> list[Line]:
+def _table(
+    anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink, *, title: Title | None
+) -> list[Line]:
+    """Return column titles and rows in `height` lines; which rows they are stands in the title, else in the first one.
+
+    The line of the title comes on top.
+    """
     at = next((i for i, a in enumerate(anatomies) if a.device == selected), 0)
     if any(a.on_demand for a in anatomies):
         placed = layout(_on_demand_fields(anatomies, ink, roomy=width >= _ROOMY), width)
@@ -180,6 +207,8 @@ def _table(anatomies: Sequence[Anatomy], selected: str, width: int, height: int,
         placed = layout(_basic_fields(ink), width)
     shown = around(len(anatomies), at, max(height - 1, 1))
     lines = [heads(placed, above=shown.start), *(row(placed, anatomies[i], selected=i == at) for i in shown)]
+    if title is not None:
+        return [title((shown.start + 1, shown.stop)), *lines]
     if len(shown) < len(anatomies):
         mark = "↑" if shown.start else " "
         head = Span(cell(f"{mark}{len(shown)} of {len(anatomies)}", placed[0][1] + 2), "dim")
@@ -197,36 +226,44 @@ def device(
     top: int = 0,
     found: Sequence[Line] = (),
 ) -> list[Line]:
-    """Return a row per stage with distribution and shares of all and of slow I/Os; counts by octave where they fit.
+    """Return a row per stage with its shares of all and of slow I/Os, and the distributions below as counts by octave.
 
-    `found`: the finding of the device.
+    Where the counts don't fit, the distributions are in the rows. `found`: the finding of the device.
     """
     below = _below(one, width, why, found, headed=True)
-    counts = _MIN_SPREAD + 2
-    fit_both = width >= _ROOMY and _needed(one, _LINES) + len(below) + counts <= height
-    lines = _stages(one, width, height - counts if fit_both else height, ink, below, most=_LINES)
-    room = height - len(lines) - 2
-    if room >= _MIN_SPREAD:
-        lines += [BLANK, *_side_by_side(one, width, room, ink)]
+    lines = _stages(one, width, height, ink, below, times=False)
+    counts = _side_by_side(one, width, height - len(lines) - 2, ink)
+    lines = [*lines, BLANK, *counts] if counts else _stages(one, width, height, ink, below)
     return cut([fit(line, width) for line in lines], height, top)
 
 
 def _side_by_side(one: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
-    drawn = spread([(r.column, r.histogram) for r in one.rows if r.histogram], width, room, ink)
+    """Return the I/Os of each stage by octave in `room` lines and a title; none where they are too few."""
+    some = [(r.column, r.histogram) for r in one.rows if r.histogram]
+    drawn = spread(some, width, room, ink) if room >= _MIN_SPREAD else []
     title = heading((Span(" I/Os by time in each stage; bars are logarithmic", "dim"),), width)
     return [title, *drawn] if drawn else []
 
 
 def _stages(
-    one: Anatomy, width: int, height: int, ink: Ink, below: Sequence[Line], *, most: int = _MOST_LINES
+    one: Anatomy, width: int, height: int, ink: Ink, below: Sequence[Line], *, times: bool = True
 ) -> list[Line]:
     """Return headline, titles and the stages of a device, then `below`; all lines, also where they don't fit.
 
-    A measured stage has as many lines as fit, but at most `most` and a blank one; another stage has its reason.
+    A measured stage has as many lines as fit, but at most _MOST_LINES and a blank one, and without `times`, which are
+    the distributions, one line. Another stage has its reason.
     """
-    below = [*(line for stage in one.rows if stage.includes for line in _includes(stage, width)), BLANK, *below]
+    later = any(stage.stage == ADMISSION and stage.histogram and not stage.includes for stage in one.rows)
+    begins = paragraph(BEGINS, width, "dim") if later else []
+    below = [
+        *begins,
+        *(line for stage in one.rows if stage.includes for line in _includes(stage, width)),
+        BLANK,
+        *below,
+    ]
     measured = [stage for stage in one.rows if stage.histogram]
-    placed = layout(_stage_fields(one, ink, roomy=width >= _ROOMY), width)
+    fields = _stage_fields(one, ink, roomy=width >= _ROOMY)
+    placed = layout([field for field in fields if times or field.title != _TIMES], width)
     reasons, reason = {}, ""
     for stage in one.rows:
         if not stage.histogram:
@@ -234,10 +271,10 @@ def _stages(
         reason = stage.reason
     many = sum(map(_has_lines, measured))
     room = height - 2 - len(below) - sum(map(len, reasons.values())) - (len(measured) - many)
-    each = room // max(many, 1) if width >= _ROOMY else 1
-    tall = max(min(each if each <= _LINES else each - 1, most), 1)
+    each = room // max(many, 1) if times and width >= _ROOMY else 1
+    tall = max(min(each if each <= _LINES else each - 1, _MOST_LINES), 1)
     placed, drawn = _with_times(placed, measured, tall, ink)
-    lines: list[Line] = [_headline(one, width), heads(placed)]
+    lines: list[Line] = [_headline(one, width, times=times), heads(placed)]
     for stage in one.rows:
         if stage.stage in reasons:
             lines += reasons[stage.stage]
@@ -363,7 +400,7 @@ def _stage_fields(one: Anatomy, ink: Ink, *, roomy: bool) -> list[Field[StageRow
     def named(stage: StageRow, cells: int) -> Line:
         is_main = main is not None and main == (stage.tail if slowest else stage.share)
         name = Span(stage.column, "strong" if is_main else "text")
-        letter = Span(f"{LETTERS[stage.column]} ", letter_role(stage.column, ink))
+        letter = Span(f"{LETTERS.get(stage.column, ' ')} ", letter_role(stage.column, ink))
         return (letter, name) if cells >= _LETTERED else (name,)
 
     def all_io(stage: StageRow, cells: int) -> Line:
@@ -375,7 +412,7 @@ def _stage_fields(one: Anatomy, ink: Ink, *, roomy: bool) -> list[Field[StageRow
     bars = 40 if not roomy else 120  # distributions grow before the bars of shares
     fields: list[Field[StageRow]] = [
         Field("stage", _NAME, named, right=False, most=_LETTERED),
-        Field("mean", _VALUE, lambda s, _: mean(s.histogram.mean), rank=3, role="dim"),
+        Field("mean", _VALUE, lambda s, _: duration(s.histogram.mean), rank=3, role="dim"),
         Field("p50", _VALUE, lambda s, _: quantile(s.histogram, 0.5)),
         Field("p90", _VALUE, lambda s, _: quantile(s.histogram, 0.9), rank=3),
         Field("p99", _VALUE, lambda s, _: quantile(s.histogram, 0.99)),
@@ -424,32 +461,33 @@ def _share(stage: StageRow, of: float | None, most: float | None, cells: int, in
     return (*bar, Span(f" {part(of):>{_PERCENT}}", "strong" if of and of == most else "text"))
 
 
-def _headline(one: Anatomy, width: int) -> Line:
-    """Return the headline of a device's stages, with the population at the right where both fit."""
+def _headline(one: Anatomy, width: int, *, times: bool = True) -> Line:
+    """Return the headline of a device's stages, with the population at the right where both fit.
+
+    `times`: their distributions are below.
+    """
     left = (Span(f" {one.device}", "strong"), Span(" stages", "dim"), Span(f"  {one.op_label}"))
+    several = ("  time in each stage, logarithmic counts", "  logarithmic counts", "") if times else ("",)
     if not one.on_demand or width < _ROOMY:
-        return heading((*left, Span(f"  {_COUNTS}", "dim")), width)
+        return heading((*left, Span(several[0], "dim")), width)
     right = Span(f"{population(one)} ", "dim")
-    several = (f"  {_COUNTS}", "  logarithmic counts", "")
     room = width - ends(width) - line_width(left) - cell_len(right.text)
     caption = next((c for c in several if len(c) <= room), several[0])
     return heading((*left, Span(caption, "dim")), width, (right,))
 
 
-_COUNTS = "time in each stage, logarithmic counts"
-
-
 def _below(one: Anatomy, width: int, why: str, found: Sequence[Line], *, headed: bool = False) -> list[Line]:
     """Return the device's finding, the sentence on the tail and the population, or the reason for missing traces.
 
-    `headed`: the headline is above, which may have the population; on a wide screen a finding replaces the sentence.
+    `headed`: the headline is above, which may have the population; a finding replaces the sentence.
     """
     if not one.on_demand:
         return [*paragraph(one.why or why, width), *found]
     is_wide = headed and width >= _ROOMY
-    sentence = [] if is_wide and found else paragraph(tail_sentence(one), width, "strong")
+    sentence = [] if found else paragraph(tail_sentence(one), width, "strong")
     is_above = is_wide and population(one) in plain(_headline(one, width))
-    return [*sentence, *([] if is_above else paragraph(population(one), width, "dim")), *found]
+    counted = [] if is_above else paragraph(population(one), width, "dim")
+    return [*paragraph(admission_sentence(one), width, "bad"), *sentence, *found, *counted]
 
 
 def _unmeasured(stage: StageRow, cells: int, width: int, before: str) -> list[Line]:
@@ -494,9 +532,9 @@ def stages_panel(view: ViewState, width: int, room: int) -> list[Line]:
         several = [_anatomy(view, s, detailed=s.device.name == chosen) for s in subjects]
         number = len(several)
         titled = view.framed or is_titled(view.selection, room)
-        above = [table_title(view.selection, (1, number), number, width)] if titled else []
+        title = (lambda rows: table_title(view.selection, rows, number, width)) if titled else None
         found = of_device(view, chosen, width)
-        return [*above, *device_bars(several, chosen, width, room - len(above), view.ink, why=why, found=found)]
+        return device_bars(several, chosen, width, room, view.ink, why=why, found=found, title=title)
     one = _anatomy(view, next(s for s in subjects if s.device.name == chosen))
     found = of_device(view, chosen, width)
     return device(one, width, room, view.ink, why=why, top=view.selection.top, found=found)

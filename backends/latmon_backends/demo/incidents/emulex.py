@@ -352,10 +352,11 @@ def _packet(rng: Random, size: int, hba: int, completion: int, path: str) -> IoG
 
 
 def _completer(rng: Random, thread: Thread, waits: Sequence[EqualIos]) -> Wakeups:
-    late = sum(one.size for one in waits if one.us >= _LATE_US)
-    few = int(late * 0.2 + rng.random())
-    instead = {hog: n for hog, n in zip(HOGS, (late - few, few), strict=True) if n}
-    return Wakeups(thread, histogram(waits), instead)
+    late = sorted(one.us for one in waits for _ in range(one.size) if one.us >= _LATE_US)
+    few = int(len(late) * 0.2 + rng.random())
+    turns = {hog: some for hog, some in zip(HOGS, (late[few:], late[:few]), strict=True) if some}
+    instead, ran_us = ({hog: count(some) for hog, some in turns.items()} for count in (len, sum))
+    return Wakeups(thread, histogram(waits), instead, ran_us)
 
 
 def _zio(rng: Random) -> Wakeups:
@@ -368,7 +369,8 @@ def _outliers(rng: Random, seq: int, loads: Sequence[FlowIos], drain: Drain) -> 
     packet = drain.packet
     begun_us = begin_us(seq) + drain.ends_us - packet.total
     woken_us = begun_us + packet.queue + (packet.hba or 0) + (packet.irq or 0)
-    wait = Wait("completion", COMPLETER.comm, COMPLETER.pid, COMPLETER.priority, woken_us, drain.waited_us, HOGS[0])
+    us = drain.waited_us
+    wait = Wait("completion", COMPLETER.comm, COMPLETER.pid, COMPLETER.priority, woken_us, us, HOGS[0], us)
     for one in loads:
         for number in range(PACKETS.get(one.flow.device, 0) if one.flow.op == "write" else 0):
             yield outlier(

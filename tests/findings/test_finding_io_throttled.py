@@ -1,0 +1,140 @@
+"""io-throttled: a cgroup at its limit, one far below it, and one that reached it for a moment."""
+
+import pytest
+from finding_cases import S, disk, facts_of, found, frame, hist, lasting, timed
+
+from latmon.findings.engine import not_evaluated
+from latmon.model.frame import CgroupLimit, Series, Traced
+from latmon.model.inflight import Depths
+
+RULE = "io-throttled"
+LOOP = disk("loop0", major=7, minor=0, driver="")
+ROOT = "/sys/fs/cgroup/blkio"
+
+
+def limited(ios=250, size=4096, **changed):
+    """Return reads of a block of 5 s under a limit of 50 per second, version 1."""
+    values = {"ios_per_s": 50, "bytes_per_s": None, "processes": 2, "names": ("fio",), "root": ROOT, "version": 1}
+    return CgroupLimit(
+        **{"cgroup": "/slow", "device": "loop0", "op": "read"} | values | changed, ios=ios, bytes=ios * size
+    )
+
+
+def blocks(*counts, **changed):
+    """Return a frame of 5 s for each count of I/Os; None for a block without any."""
+    rows = [() if n is None else (limited(n, **changed),) for n in counts]
+    return [frame(100 + 5 * at, cgroup_limits=row) for at, row in enumerate(rows)]
+
+
+def test_cgroup_limit_rate_processes_and_lifting_are_named():
+    histograms = timed("loop0", ((250, {"hba": 600}),))
+    depths = {"loop0": Depths({0: 4850, 1: 150})}
+    (one,) = found(RULE, lasting(cgroup_limits=(limited(),), histograms=histograms, depths=depths), [LOOP])
+    assert (one.severity, one.device, one.share) == ("warning", "loop0", 1.0)
+    assert one.summary == "loop0: cgroup /slow (fio) is throttled at 50 reads/s, which it reached for 1:00 min"
+    assert [fact.text for fact in one.facts] == [
+        "cgroup: /slow (version 1)",
+        "configured: at most 50 reads/s (blkio.throttle.read_iops_device)",
+        "it did 50.0 reads/s in that time",
+        "processes in it: 2: fio",
+        "loop0 takes 600 us in the mean for a read after the wait for the limit, which no total contains",
+        "loop0 had nothing to do 97% of the time",
+    ]
+    assert [step.commands for step in one.steps] == [
+        (f"cat {ROOT}/slow/blkio.throttle.read_iops_device",),
+        (f"echo '7:0 0' > {ROOT}/slow/blkio.throttle.read_iops_device",),
+    ]
+
+
+@pytest.mark.parametrize("includes", [(), ("throttling",)])
+def test_the_wait_is_named_where_it_is_traced(includes):
+    waits = {
+        Series("loop0", "read", stage): hist({us: 9}) for stage, us in (("whole", 320_000), ("admission", 319_000))
+    }
+    trace = Traced(waits, one_in=1, includes={"admission": includes})
+    (one,) = found(RULE, lasting(cgroup_limits=(limited(),), traced=trace), [LOOP])
+    texts = [fact.text for fact in one.facts]
+    assert ("a read on loop0 waits 319 ms in the mean before its request exists" in texts) is bool(includes)
+
+
+def test_version_2_has_one_file_and_the_time_that_tasks_waited():
+    row = limited(100, size=1 << 20, ios_per_s=None, bytes_per_s=20 << 20, version=2, root="/sys/fs/cgroup", op="write")
+    (one,) = found(RULE, lasting(cgroup_limits=(row,)), [LOOP])
+    assert one.summary == "loop0: cgroup /slow (fio) is throttled at 21.0MB/s of writes, which it reached for 1:00 min"
+    assert one.steps[1].commands == ("echo '7:0 wbps=max' > /sys/fs/cgroup/slow/io.max",)
+    assert not any("io.pressure" in fact.text for fact in one.facts)
+    (one,) = found(RULE, lasting(cgroup_limits=(limited(stalled_us=4_900_000, version=2),)), [LOOP])
+    assert "one of its tasks or more waited for I/O 98% of that time (io.pressure)" in [f.text for f in one.facts]
+
+
+@pytest.mark.parametrize(
+    ("counts", "fires"),
+    [
+        pytest.param([250] * 12, True, id="at the limit"),
+        pytest.param([237] * 12, True, id="95 %, less one I/O"),
+        pytest.param([236] * 12, False, id="less"),
+        pytest.param([25] * 12, False, id="far below"),
+        pytest.param([25, 250, 250, 25, 25], False, id="10 s: a moment"),
+        pytest.param([25, 250, 250, 250, 25], True, id="15 s"),
+        pytest.param([250], False, id="the first block"),
+        pytest.param([1000, None, None, None], True, id="counted when submitted, done in 20 s"),
+        pytest.param([500, None, None, None], False, id="done in 10 s"),
+        pytest.param([], False, id="no I/O"),
+    ],
+)
+def test_thresholds(counts, fires):
+    assert bool(found(RULE, blocks(*counts) or lasting(cgroup_limits=()), [LOOP])) is fires
+
+
+def test_a_low_limit_is_reached_in_spite_of_whole_ios():
+    assert found(RULE, blocks(*[4, 5, 6, 5], ios_per_s=1), [LOOP])
+    megabytes = {"size": 1 << 20, "ios_per_s": None, "bytes_per_s": 1 << 20}
+    assert found(RULE, blocks(*[4, 5, 6, 5], **megabytes), [LOOP])
+    assert not found(RULE, blocks(*[3, 3, 3, 3], **megabytes), [LOOP])
+
+
+def test_of_two_limits_the_one_that_is_reached_is_named():
+    (one,) = found(RULE, blocks(*[250] * 12, bytes_per_s=10**9), [LOOP])
+    assert "throttled at 50 reads/s" in one.summary
+    (one,) = found(RULE, blocks(*[250] * 12, ios_per_s=10**6, bytes_per_s=50 * 4096), [LOOP])
+    assert "throttled at 205kB/s of reads" in one.summary
+
+
+def test_one_finding_per_device_names_the_others():
+    rows = tuple(limited(cgroup=f"/c{n}", device=device) for device in ("sda", "sdb") for n in range(6))
+    some = found(RULE, lasting(cgroup_limits=rows), [disk("sda"), disk("sdb")])
+    assert [one.device for one in some] == ["sda", "sdb"]
+    assert some[0].summary.endswith("; 5 more limits reached")
+    assert sum(fact.name.startswith("other_") for fact in some[0].facts) == 3
+
+
+@pytest.mark.parametrize("name", ["/a;reboot", "/$(id)", "/x y", "/…tail", "/a'b"])
+def test_an_odd_name_is_in_no_command(name):
+    (one,) = found(RULE, lasting(cgroup_limits=(limited(cgroup=name),)), [LOOP])
+    commands = [line for step in one.steps for line in step.commands]
+    assert all("/sys/fs/cgroup/blkio/CGROUP/" in line for line in commands)
+    assert not any(name in line for line in commands)
+
+
+def test_a_redacted_recording_has_no_path_in_commands():
+    (one,) = found(RULE, lasting(cgroup_limits=(limited(cgroup="/redacted-1a2b", root=""),)), [LOOP])
+    assert one.steps[0].commands == ("cat /CGROUPS/CGROUP/blkio.throttle.read_iops_device",)
+
+
+def test_a_long_path_is_short_in_the_sentence():
+    path = f"/kubepods.slice/{'x' * 80}/cri-7.scope"
+    (one,) = found(RULE, lasting(cgroup_limits=(limited(cgroup=path),)), [LOOP])
+    assert "cgroup .../cri-7.scope (fio)" in one.summary
+    assert one.facts[0].value == path
+
+
+def test_where_limits_are_not_read_the_rule_is_not_evaluated():
+    assert not_evaluated(facts_of(lasting()))["cgroups"] == (RULE,)
+    assert "cgroups" not in not_evaluated(facts_of(lasting(cgroup_limits=())))
+    assert "cgroups" not in not_evaluated(facts_of(lasting(), kernel="SunOS 5.11"))
+
+
+def test_frames_of_one_second_make_the_same_blocks():
+    frames = [frame(100 + n, dt_us=S, cgroup_limits=(limited(50),)) for n in range(30)]
+    (one,) = found(RULE, frames, [LOOP])
+    assert one.summary.endswith("reached for 30 s")
