@@ -486,6 +486,19 @@ class TerminalDriver(LinuxDriver):
                 self._loop.remove_signal_handler(number)
         super().stop_application_mode()
 
+    def suspend(self) -> bool:
+        """Stop this process and the others of its job, such as sudo, as a shell's Ctrl-Z does; return whether it can.
+
+        The first program of a terminal has no shell that could let it go on.
+        """
+        try:
+            is_job = os.getsid(0) != os.getpgrp() == os.tcgetpgrp(self.fileno)
+        except OSError:  # not our controlling terminal
+            is_job = False
+        if is_job:
+            os.killpg(0, signal.SIGTSTP)
+        return is_job
+
     def _stop(self) -> None:
         if not self._suspended and self._key_thread is not None:
             self._suspended = True
@@ -527,17 +540,6 @@ def forget_size() -> None:
         if all(os.get_terminal_size(0)):
             for name in ("COLUMNS", "LINES"):
                 os.environ.pop(name, None)
-
-
-def suspend() -> bool:
-    """Stop this process and the others of its job, such as sudo, as a shell's Ctrl-Z does; return whether it can.
-
-    The first program of a terminal has no shell that could let it go on.
-    """
-    if os.getpgrp() == os.getsid(0):
-        return False
-    os.killpg(0, signal.SIGTSTP)
-    return True
 
 
 def _in_foreground(fileno: int) -> bool:

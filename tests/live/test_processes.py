@@ -188,7 +188,8 @@ def jobs_of(terminal):
     """The screen, started as a job of an interactive shell."""
     terminal.type(shlex.join([*latmon("demo"), "--seed", "1"]).encode() + b"\n")
     screen = terminal.pid("-m latmon demo")
-    assert wait_for(lambda: b"[?2004h" in terminal.output and b"DEMO" in terminal.output), terminal.output[-2000:]
+    drawn = wait_for(lambda: b"[?2004h" in terminal.output and "DEMO" in terminal.shown(), STARTING_S, 0.2)
+    assert drawn, terminal.shown()  # the output has only the cells that differ from the picture before
     return screen
 
 
@@ -241,7 +242,8 @@ def test_sigcont_at_any_time_changes_nothing(started):
             os.kill(screen, signal.SIGCONT)
         time.sleep(0.002)
     terminal.type(b"q")
-    while terminal.processes("-m latmon "):
+    until = time.monotonic() + STARTING_S
+    while terminal.processes("-m latmon ") and time.monotonic() < until:
         for pid, _ in terminal.processes("-m latmon "):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)

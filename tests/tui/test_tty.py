@@ -7,15 +7,15 @@ import re
 import select
 import signal
 import struct
+import subprocess
 import sys
 import termios
 import time
 from pathlib import Path
 from random import Random
 
-import pyte
 import pytest
-from emulated import seen_cells
+from emulated import emulated, seen_cells
 
 import latmon
 from latmon.tui.terminal import missing_glyphs
@@ -81,12 +81,7 @@ class Terminal:
         return self.emulator().display
 
     def emulator(self):
-        emulator = pyte.Screen(*self.size)
-        # pyte takes kitty's and Textual's private modes for text or for SGR; a real terminal ignores them
-        pyte.ByteStream(emulator).feed(
-            re.sub(rb"\x1b\[[<>=?][0-9;]*[a-zA-Z$]+p?|\x1b\][^\x1b\x07]*(?:\x07|\x1b\\)", b"", self.seen)
-        )
-        return emulator
+        return emulated(self.seen, *self.size)
 
     def end(self, seconds=60):
         """The exit status, and how long it took."""
@@ -253,6 +248,33 @@ def test_the_first_program_of_a_terminal_is_not_suspended():
     assert terminal.read(60, until=b"no shell to go back to")
     terminal.write(b"q")
     assert terminal.end()[0] == 0
+
+
+PILOTED = """
+import asyncio
+from frames import Source, host
+from latmon.support.theme import load_theme
+from latmon.tui.app import LatmonApp
+from latmon.views.selection import ScreenOptions
+
+async def main():
+    app = LatmonApp(Source(host(2, 3)), ScreenOptions(theme=load_theme("dark")), depth="256")
+    async with app.run_test() as pilot:
+        await pilot.press("ctrl+z")
+
+asyncio.run(main())
+"""
+
+
+def test_under_another_driver_the_job_is_not_suspended():
+    """Ctrl-Z in a test stopped all that ran in its process group, pytest and the script around it too."""
+    roots = os.pathsep.join(str(PROGRAMS.parent / one) for one in (".", "backends", "tests/helpers"))
+    job = subprocess.Popen([sys.executable, "-c", PILOTED], process_group=0, env={**os.environ, "PYTHONPATH": roots})
+    try:
+        assert job.wait(60) == 0
+    finally:
+        job.kill()
+        job.wait()
 
 
 def read_all(terminals, seconds):
