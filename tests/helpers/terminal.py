@@ -17,8 +17,6 @@ import time
 import uuid
 from pathlib import Path
 
-from emulated import emulated
-
 from latmon.model.frame import Frame
 from latmon.recording.reader import open_recording
 from latmon.support.errors import RecordingError
@@ -98,10 +96,6 @@ class Terminal:
                 self.output += data
         except OSError:
             pass
-
-    def shown(self):
-        """The text of the terminal's screen."""
-        return "\n".join(emulated(self.output).display)
 
     def type(self, keys):
         os.write(self.master, keys)

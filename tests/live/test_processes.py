@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 from dtraces import CACHE, DTRACE, needs_dtrace, tools
+from emulated import emulated
 from terminal import Terminal, environment, holds_frames, latmon, wait_for
 
 from latmon.model.frame import Frame
@@ -184,12 +185,17 @@ def test_a_screen_goes_on_after_a_shell_had_its_terminal(started):
     assert terminal.modes() == {}
 
 
+def shown(terminal):
+    """The text of its screen; the output has only the cells that differ from the picture before."""
+    return "\n".join(emulated(terminal.output).display)
+
+
 def jobs_of(terminal):
     """The screen, started as a job of an interactive shell."""
     terminal.type(shlex.join([*latmon("demo"), "--seed", "1"]).encode() + b"\n")
     screen = terminal.pid("-m latmon demo")
-    drawn = wait_for(lambda: b"[?2004h" in terminal.output and "DEMO" in terminal.shown(), STARTING_S, 0.2)
-    assert drawn, terminal.shown()  # the output has only the cells that differ from the picture before
+    drawn = wait_for(lambda: b"[?2004h" in terminal.output and "DEMO" in shown(terminal), STARTING_S, 0.2)
+    assert drawn, shown(terminal)
     return screen
 
 
