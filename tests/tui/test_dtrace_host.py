@@ -33,6 +33,8 @@ ON_DEMAND = (
 )
 TASKQS = GOLDEN.parent / "kstat/solaris-taskq-1-synthetic.txt"
 SIZES = [(80, 24), (160, 50)]
+LAST_US = 1_238_999
+"""Total of an outlier that only the last output has."""
 NUMBER = re.compile(str(NAMED_FROM)[:4] + r"\d{3}")
 """What a name's number looks like, should it be shown."""
 
@@ -60,13 +62,14 @@ class Until:
             self.capture.stop("enough")
 
 
-def captured(directory, system, scripts, options, *, busy, pace, slowest_us=0, last_us=0):
-    """A recording as `latmon --record` makes it; `last_us` is the total of an outlier that only the last output has.
+def captured(directory, system, scripts, options, *, busy, pace, slowest_us=0, holds=bool):
+    """A recording as `latmon --record` makes it; `holds` says whether its frames are what the tests read.
 
-    A host that stalls for a moment leaves a gap (exit 4), the slowest I/O comes before the first window, or the last
-    output comes after the capture's patience: all are tested elsewhere, and the recording is made again.
+    A host that stalls for a moment leaves a gap (exit 4), the slowest I/O comes before the first window, the tracer
+    begins when the always-on script is nearly at its end, or the last output comes after the capture's patience: all
+    are tested elsewhere, and the recording is made again.
     """
-    for attempt in range(4):
+    for attempt in range(6):
         goldens = {name: f"{system}-{name}.txt" for name in scripts}
         fresh = directory / f"attempt{attempt}"
         fresh.mkdir()
@@ -78,14 +81,20 @@ def captured(directory, system, scripts, options, *, busy, pace, slowest_us=0, l
             outcome = asyncio.run(asyncio.wait_for(sink.capture.run(), 60))
         except TimeoutError:  # the slowest I/O belonged to the time before the capture began
             continue
-        if outcome.exit != EXIT_INCOMPLETE and (not last_us or last_us in totals_us(path)):
+        if outcome.exit != EXIT_INCOMPLETE and holds([one for one in open_recording(path) if isinstance(one, Frame)]):
             break
     assert (outcome.reason, outcome.exit) == ("enough", EXIT_DONE)
     return path
 
 
-def totals_us(path):
-    return {one.total_us for frame in open_recording(path) if isinstance(frame, Frame) for one in frame.outliers}
+def holds_illumos(frames):
+    """Whether outliers of all devices are in it, that of the last output too, and a second of sd2's queue."""
+    outliers = [one for frame in frames for one in frame.outliers]
+    queued = sum(sum(frame.depths["sd2"].queued.values()) for frame in frames if "sd2" in frame.depths)
+    devices = {"sd0", "sd2", "emlxs0", "mpt0", "zfs:redo"}
+    return (
+        devices <= {one.device for one in outliers} and LAST_US in {one.total_us for one in outliers} and queued > 900
+    )
 
 
 def opened(fake, options, system, scripts):
@@ -118,8 +127,8 @@ def illumos(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LATMON_KSTAT", str(kstat))
         patch.setattr(dtrace_backend, "_counters", lambda _: (NoCounters(), "kstat"))
-        scripts, limits = ("sd", *ON_DEMAND), {"slowest_us": 2_000_000, "last_us": 1_238_999}
-        return captured(directory, "illumos", scripts, options, busy=3, pace=0.5, **limits)
+        scripts, until = ("sd", *ON_DEMAND), {"slowest_us": 2_000_000, "holds": holds_illumos}
+        return captured(directory, "illumos", scripts, options, busy=3, pace=0.5, **until)
 
 
 @pytest.fixture(scope="module")
