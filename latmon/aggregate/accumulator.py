@@ -20,6 +20,7 @@ from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.analysis.issue_order import LbaOrder, lba_order, merge_orders
 from latmon.model.devices import NONE, Coverage, by_device
 from latmon.model.frame import (
+    MAX_LIMITS,
     CgroupLimit,
     Completed,
     Flow,
@@ -34,8 +35,6 @@ from latmon.model.histogram import Histogram
 from latmon.model.inflight import AgedAt
 from latmon.model.packed import Flat, flatten
 
-MAX_LIMITS = 4000
-"""Limits of cgroups with a sum of their own: cgroups are created and destroyed as long as a recording lasts."""
 MAX_QUEUES = 1000
 """Queues with a sum of their own: queues are created and destroyed as long as a recording lasts."""
 
@@ -59,17 +58,12 @@ class CgroupSums:
             if had is None and len(self._found) >= MAX_LIMITS:
                 self.left_out += 1
                 continue
-            self._found[one.key] = one if had is None else _both_intervals(had, one)
+            self._found[one.key] = one if had is None else had.plus(one)
 
     @property
     def rows(self) -> tuple[CgroupLimit, ...] | None:
         """Return the sums; None where there was no reading."""
         return tuple(self._found.values()) if self.read else None
-
-
-def _both_intervals(had: CgroupLimit, now: CgroupLimit) -> CgroupLimit:
-    stalled_us = _plus(had.stalled_us, now.stalled_us)
-    return replace(now, ios=had.ios + now.ios, bytes=had.bytes + now.bytes, stalled_us=stalled_us)
 
 
 class TaskqSum(NamedTuple):

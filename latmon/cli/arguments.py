@@ -148,8 +148,9 @@ def _check_alone(args: argparse.Namespace, names: tuple[str, ...]) -> None:
         raise UsageError(f"{given[0]} and {given[1]} are different outputs: choose one")
 
 
-_SHOWN = ("view", *VIEW, "theme", "ramp", "no_mouse")
-"""Options of what is on a screen."""
+_DRAWN = ("theme", "ramp", "no_mouse")
+_SHOWN = ("view", *VIEW, *_DRAWN)
+"""Options of what is on a screen; plain text has none of _DRAWN."""
 
 
 def _check_shown(args: argparse.Namespace, *, shows: bool, instead: str = "") -> None:
@@ -160,6 +161,9 @@ def _check_shown(args: argparse.Namespace, *, shows: bool, instead: str = "") ->
     given = [name for name in _SHOWN if getattr(args, name) not in (None, False)]
     if given and not shows:
         raise UsageError(f"{_option(given[0])} needs a screen: {instead}")
+    drawn = [name for name in _DRAWN if getattr(args, name)]
+    if drawn and args.once:
+        raise UsageError(f"--once prints plain text: it goes without {_option(drawn[0])}")
     if args.inline and args.screen is not None:
         raise UsageError("--inline shows the first devices and a finding: it goes without --screen")
 

@@ -128,9 +128,9 @@ def _noted(recording: Recording, path: Path, note: str) -> str:
     fitting = [note] if note in texts else [one for one in texts if one.startswith(note)]
     if len(fitting) == 1:
         return fitting[0]
-    known = ", ".join(repr(clean(one)) for one in (fitting or list(texts))[-_SHOWN:]) or "there is none"
+    known = ", ".join(repr(clean(one)) for one in (fitting or list(texts))[-_SHOWN:])
     several = f"{path} has several marks that begin with {clean(note)!r}: {known}."
-    raise UsageError(several if fitting else f"{path} has no mark {clean(note)!r}; its marks: {known}.")
+    raise UsageError(several if fitting else f"{path} has no mark {clean(note)!r}{known and f'; its marks: {known}'}.")
 
 
 def _parted(argument: str) -> tuple[Path, str]:

@@ -14,7 +14,7 @@ characters.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -383,6 +383,10 @@ STOPPED, REFUSED = " stopped: ", "not recording: "
 """Parts of Health.recording before the reason: of a recording that stopped by itself, and of one that didn't begin."""
 
 
+MAX_LIMITS = 4000
+"""Limits of cgroups in a reading, and with a sum: cgroups are created and destroyed as long as a recording lasts."""
+
+
 @dataclass(frozen=True, slots=True)
 class CgroupLimit:
     """A limit of blk-throttle on a cgroup's reads or writes of one device, and the I/Os that count towards it.
@@ -415,6 +419,20 @@ class CgroupLimit:
     def key(self) -> tuple[str, str, str, str]:
         """Return what identifies the limit across intervals."""
         return self.root, self.cgroup, self.device, self.op
+
+    def plus(self, later: CgroupLimit) -> CgroupLimit:
+        """Return the sum of two intervals, with the limit and the processes of the later one."""
+        return self._with(later, 1)
+
+    def until(self, later: CgroupLimit) -> CgroupLimit:
+        """Return the interval between two readings of absolute counters."""
+        return self._with(later, -1)
+
+    def _with(self, later: CgroupLimit, sign: int) -> CgroupLimit:
+        known = self.stalled_us is not None and later.stalled_us is not None
+        stalled_us = max(0, (later.stalled_us or 0) + sign * (self.stalled_us or 0)) if known else None
+        ios, size = later.ios + sign * self.ios, later.bytes + sign * self.bytes
+        return replace(later, ios=ios, bytes=size, stalled_us=stalled_us)
 
 
 @dataclass(frozen=True, slots=True)

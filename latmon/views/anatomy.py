@@ -204,19 +204,18 @@ def admission_sentence(one: Anatomy) -> str:
     """Return the sentence on a large admission; empty where it is small or not measured."""
     if one.admission <= MUCH:
         return ""
-    percent = part(one.admission).replace("%", " %")
-    return f"{one.device}: {percent} of the time from submission is admission; total, shares and other screens lack it"
+    share_of_all = f"{part(one.admission)} of the time from submission is admission"
+    return f"{one.device}: {share_of_all}; total, shares and other screens lack it"
 
 
 def tail_sentence(one: Anatomy) -> str:
-    """Return `sdc above 20 ms: 97 % softirq (31 I/Os)`, or the reason for a missing tail."""
+    """Return `sdc above 20 ms: 97% softirq (31 I/Os)`, or the reason for a missing tail."""
     tail = one.tail
     if tail is None or not (top := largest(tail.parts)):
         return f"{one.device}: {one.why}" if one.why else ""
-    percent = part(share(tail.parts, top)).replace("%", " %")
     ios = "1 I/O" if tail.count == 1 else f"{tail.count:,} I/Os"
     name = called(top, one.includes.get(top, ())).sentence
-    return f"{one.device} above {spelled(tail.low_us)}: {percent} {name} ({ios})"
+    return f"{one.device} above {spelled(tail.low_us)}: {part(share(tail.parts, top))} {name} ({ios})"
 
 
 def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Histogram], op_label: str) -> Anatomy:

@@ -226,7 +226,7 @@ def health(
 def not_shown(found: int, shown: int) -> str:
     """Return the number of findings that no line above shows, with the key of their screen; empty for none."""
     left = found - shown
-    return f"{count(left)} {'more ' * bool(shown)}finding{'s' * (left > 1)}: 6" if left else ""
+    return f"6: {count(left)} {'more ' * bool(shown)}finding{'s' * (left > 1)}" if left else ""
 
 
 def details(view: ViewState, tracing: Tracing, cells: int, room: int) -> list[Line]:
@@ -303,7 +303,7 @@ def health_facts(
     facts.append(HealthWord(text, attached < wanted, matters=not wanted, name="probes"))
     facts.append(HealthWord(f"lost {count(state.lost_events)}", state.lost_events > 0))
     facts += tracing.facts
-    facts.append(HealthWord(f"left out {count(state.suppressed)}", matters=state.suppressed > 0))
+    facts.append(HealthWord(f"rate limit left out {count(state.suppressed)}", matters=state.suppressed > 0))
     facts.append(HealthWord(f"unmatched {count(state.unmatched)}"))
     rare = (
         ("map full", state.map_full),

@@ -133,7 +133,7 @@ def test_a_terminal_that_knows_ascii_alone_gets_no_error(recorded):
 
 
 @pytest.mark.parametrize("option", ["--theme", "--ramp"])
-@pytest.mark.parametrize("words", [("--once",), ("--inline",), ("demo", "--once"), ("demo", "--inline"), ("demo",)])
+@pytest.mark.parametrize("words", [("--inline",), ("demo", "--inline"), ("demo",)])
 def test_an_unknown_theme_or_ramp_is_refused_before_anything_starts(words, option, capsys):
     assert main([*words, option, "nope"]) == 2
     printed = capsys.readouterr()

@@ -161,7 +161,7 @@ def test_numbers_older_than_two_evaluations_have_their_time(ruled):
         made.append(one)
     assert f"late completion thread as of {clock(START_WALL + 20)}:" in press(made)
     assert "1 finding" not in press(made)
-    assert "1 finding: 6" in press(made, "screen:3")
+    assert "6: 1 finding" in press(made, "screen:3")
 
 
 def test_a_short_one_has_one_line():
@@ -626,7 +626,7 @@ def test_no_rule_is_asked_where_none_is_wanted():
 def test_the_health_line_counts_them_where_there_is_room(ruled):
     ruled(lambda *_: (WAKE_UP, replace(CEILING, id="completion-wakeup"), replace(SEEN, id="completion-wakeup")))
     made = scene(FRAMES, Selection(screen="outliers"))
-    assert "2 findings: 6" in text(made, (160, 50))
+    assert "6: 2 findings" in text(made, (160, 50))
 
 
 # ---- pictures

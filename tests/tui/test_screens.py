@@ -160,11 +160,11 @@ def test_the_health_line_reports_what_is_traced_and_how_well(one_in, devices, ou
     last = FRAMES[-1]
     made = scene([*FRAMES[:-1], replace(last, traced=replace(last.traced, one_in=one_in, devices=devices))])
     line = text(made, (160, 50)).splitlines()[-2]
-    assert "left out 57" in line
+    assert "rate limit left out 57" in line
     assert (output in line) == (output != "tracing all"), "only what limits the numbers"
     made.choose(STEPS["details"](made.view, 0))
     page = text(made, (160, 50))
-    for part in (output, "not followed <1%", "left out 57", "tracing cpu 1.2%"):
+    for part in (output, "not followed <1%", "rate limit left out 57", "tracing cpu 1.2%"):
         assert part in page
 
 

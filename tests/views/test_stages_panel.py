@@ -50,7 +50,7 @@ SLOW, QUICK, UNTRACED = of("sdc", SDC), of("nvme0n1", NVME), of("sda", together(
 
 
 def test_the_tail_is_what_is_slow_not_what_is_usual():
-    assert tail_sentence(SLOW) == "sdc above 22.5 ms: 99 % softirq (30 I/Os)"
+    assert tail_sentence(SLOW) == "sdc above 22.5 ms: 99% softirq (30 I/Os)"
     assert largest(SLOW.bands[0].parts) == "hba"
     assert SLOW.tail.count + SLOW.bands[0].count + SLOW.bands[1].count == SLOW.total.count == 3031
 
@@ -58,13 +58,13 @@ def test_the_tail_is_what_is_slow_not_what_is_usual():
 def test_the_users_threshold_is_the_cut():
     one = of("sdc", SDC, cut_us=102_400)
     assert one.tail.low_us == 106_496
-    assert tail_sentence(one).startswith("sdc above 106 ms: 99 % softirq (23 I/Os)")
+    assert tail_sentence(one).startswith("sdc above 106 ms: 99% softirq (23 I/Os)")
     assert of("sdc", SDC, cut_us=10_000_000).why == "no I/O above the threshold"
 
 
 def test_one_in_a_million_is_the_whole_tail():
     ios = [{"queue": 1, "hba": 90}] * 1000 + [{"queue": 1, "hba": 90, "softirq": 900_000}]
-    assert tail_sentence(of("sdc", traced(ios), cut_us=100_000)) == "sdc above 106 ms: >99 % softirq (1 I/O)"
+    assert tail_sentence(of("sdc", traced(ios), cut_us=100_000)) == "sdc above 106 ms: >99% softirq (1 I/O)"
 
 
 def test_too_few_have_no_tail_and_say_so():
@@ -171,7 +171,7 @@ def test_all_devices_at_80():
         " nvme0n1    120us h░░░░░░░░   135us h░░░░░░░░  h░░░░░░░░  1.00k  95% hba        ",
         " sda                                           not traced     -                 ",
         " " * 80,
-        " sdc above 22.5 ms: 99 % softirq (30 I/Os)                                      ",
+        " sdc above 22.5 ms: 99% softirq (30 I/Os)                                       ",
         " 3,031 I/Os traced, 1 in 4, <1% not followed: polled 12, batched completion 3   ",
         " q· queue  h░ hba  d░ D2C  i▒ irq  s▓ softirq  w= resume  ?? unaccounted        ",
     ]
@@ -202,7 +202,7 @@ def test_what_begins_at_submission_leads_and_is_no_part_of_the_total():
     lines = text(device(one, 120, 34, Ink())).splitlines()
     whole = next(line for line in lines if line.startswith("   whole"))
     assert {"400us", "50"} <= set(whole.split())
-    assert "sdc: 75 % of the time from submission is admission" in "\n".join(lines)
+    assert "sdc: 75% of the time from submission is admission" in "\n".join(lines)
     assert "a cgroup's limit holds it back before that: not measured here" in "\n".join(lines)
 
 

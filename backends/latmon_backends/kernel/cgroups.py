@@ -12,11 +12,11 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.model.frame import CgroupLimit
+from latmon.model.frame import MAX_LIMITS, CgroupLimit
 from latmon.support.paths import content, text
 from latmon.support.process import SideThread
 from latmon.support.text import clean
@@ -27,8 +27,6 @@ MAX_CGROUPS = 20_000
 """Cgroups that a walk visits; 1,000 of version 1 take 80 ms of CPU."""
 MAX_LIMITED = 500
 """Cgroups with a limit that a sample reads."""
-MAX_ROWS = 4000
-"""Limits in a sample."""
 _MAX_NAME = 256
 _LOOK_US = 5_000_000
 """Time between two looks at the processes of a cgroup with I/O."""
@@ -107,7 +105,7 @@ class CgroupReader:
         if self._limited is None:
             return None
         rows = tuple(row for one in self._limited for row in self._read(one, mono_us, devices))
-        return rows if len(rows) <= MAX_ROWS else None
+        return rows if len(rows) <= MAX_LIMITS else None
 
     def _read(self, one: LimitedCgroup, mono_us: int, devices: Mapping[str, str]) -> Iterator[CgroupLimit]:
         limits, counted = _version_2(one.path) if one.version == 2 else _version_1(one.path)  # noqa: PLR2004
@@ -151,14 +149,8 @@ def difference(
     if after is None:
         return None
     known = {one.key: one for one in before or ()}
-    found = (_between(known[one.key], one) for one in after if one.key in known)
+    found = (known[one.key].until(one) for one in after if one.key in known)
     return tuple(one for one in found if one.ios >= 0 and one.bytes >= 0 and (one.ios or one.bytes))
-
-
-def _between(before: CgroupLimit, after: CgroupLimit) -> CgroupLimit:
-    known = before.stalled_us is not None and after.stalled_us is not None
-    stalled_us = max(0, (after.stalled_us or 0) - (before.stalled_us or 0)) if known else None
-    return replace(after, ios=after.ios - before.ios, bytes=after.bytes - before.bytes, stalled_us=stalled_us)
 
 
 def walk(proc: Path) -> Walked:
