@@ -1,7 +1,9 @@
 """queue-depth-misconfigured: settings that are off, whether that is felt, and ordinary ones."""
 
 import pytest
-from finding_cases import depths, disk, done, found, lasting
+from finding_cases import depths, disk, done, found, hist, lasting
+
+from latmon.model.frame import Series, Traced
 
 RULE = "queue-depth-misconfigured"
 LOW = {"queue_depth": 3, "cmd_per_lun": 7}
@@ -120,3 +122,27 @@ def test_idle_ones_have_the_same_setting():
     """Else the first of them to do something would be reported by itself, and the host's once four have."""
     (one,) = found(RULE, lasting(**used()), [disk(f"sd{letter}", LOW) for letter in "abcd"])
     assert (one.device, one.summary.partition(":")[0]) == ("", "sda")
+
+
+@pytest.mark.parametrize(
+    ("admission_us", "full_ms", "severity"),
+    [
+        pytest.param(36_000, 5000, "warning", id="they wait for one of its requests"),
+        pytest.param(36_000, 200, "notice", id="they wait for something else: the driver has room"),
+        pytest.param(20, 5000, "notice", id="they hardly wait"),
+    ],
+)
+def test_i_os_that_wait_for_a_request(admission_us, full_ms, severity):
+    waits = {
+        Series("sda", "read", stage): hist({us: 90})
+        for stage, us in (("whole", 1000 + admission_us), ("admission", admission_us))
+    }
+    limits = {"nr_tags": 128, "nr_requests": 4, "scheduler": "none"}
+    blocks = lasting(**used(0, full_ms, depth=4), traced=Traced(waits, one_in=1))
+    (one,) = found(RULE, blocks, [disk(limits=limits)])
+    assert one.severity == severity
+    assert one.summary.startswith("sda: nr_requests of 4 can't fill the 128 that the driver takes")
+    felt = "97% of the time of its I/Os passes before they have a request"
+    assert (felt in one.summary) is (severity == "warning")
+    wait = next(fact for fact in one.facts if fact.name == "wait_us")
+    assert wait.text.startswith("an I/O waits")

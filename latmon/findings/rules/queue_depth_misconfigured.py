@@ -1,8 +1,9 @@
 """queue-depth-misconfigured: a setting limits a device to too few I/Os, or to the wrong ones.
 
 The audit (analysis/limits.py) marks the settings of devices with I/O in the last minute. It is a warning where I/Os
-wait and the driver is at its bound, and left out where outstanding-ceiling reports its cost. The same on many devices,
-idle or not, is one finding of the host, without those of outstanding-ceiling.
+wait and the driver is at its bound, and left out where outstanding-ceiling reports its cost. Without a scheduler no I/O
+waits with a request: they wait for one, which is `admission`. The same on many devices, idle or not, is one finding of
+the host, without those of outstanding-ceiling.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from latmon.analysis.attribution import Submission, submission_of
 from latmon.analysis.limits import FEW, Advice, Audited, audit
 from latmon.findings.evidence import busy_share, raise_limit
 from latmon.findings.facts import Facts
 from latmon.findings.rule import LIMITS, NOTICE, WARNING, Fact, Finding, Rule, Step, Threshold, Thresholds, Where
 from latmon.model.frame import Device, Limit
-from latmon.support.units import part
+from latmon.support.units import part, spelled
 
 ID = "queue-depth-misconfigured"
 _ABOUT = (
@@ -37,6 +39,8 @@ class _WrongSetting(NamedTuple):
     remark: Advice
     queued: float
     full: float
+    submission: Submission
+    """Traced I/Os from their submission on; empty where that isn't traced."""
     span_us: int
     walled: bool
     """Whether it is limited to a few I/Os, which outstanding-ceiling reports with its cost."""
@@ -45,8 +49,8 @@ class _WrongSetting(NamedTuple):
 
     @property
     def effect(self) -> float:
-        """Return the share of the time in which it may delay I/Os."""
-        return min(self.queued, self.full)
+        """Return the share of the time in which it may delay I/Os, or of the I/Os' time that it may take."""
+        return min(max(self.queued, self.submission.share), self.full)
 
     def costs(self, limits: Thresholds) -> bool:
         """Return whether I/Os wait for it now, and not only in a first burst."""
@@ -83,9 +87,12 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
     bound = None if audited.bound is None else int(audited.bound.value)
     full = 0.0 if bound is None else busy_share(depths.in_driver, bound)
     walled = audited.limited_to is not None and audited.limited_to <= FEW and facts.span_us >= lasting_us
+    submission = submission_of(facts.traced, device.name)
     used = bool(done and done.count) or device.name in busy
     found = [
-        _WrongSetting(device, setting.limit, remark, busy_share(depths.queued), full, facts.span_us, walled, used)
+        _WrongSetting(
+            device, setting.limit, remark, busy_share(depths.queued), full, submission, facts.span_us, walled, used
+        )
         for setting in audited.settings
         for remark in setting.remarks
         if remark.id in _ABOUT and not remark.note
@@ -105,7 +112,11 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
     """Return the finding on the wrong settings of a device; for the host those of its worst one, then the others'."""
     first = wrong[0]
     costs, name = first.costs(limits), first.device.name
-    now = f": I/Os wait for it {part(first.queued)} of the time" if costs else ""
+    submission = first.submission
+    if costs and submission.share > first.queued:
+        now = f": {part(submission.share)} of the time of its I/Os passes before they have a request"
+    else:
+        now = f": I/Os wait for it {part(first.queued)} of the time" if costs else ""
     now = now if device or not costs else f"{now} on {name}"
     short = "is short: " if first.remark.id == "host-limit-shared" else "of "
     more = f"; {len(wrong) - 1} more settings are wrong" if len(wrong) > 2 else "; one more setting is wrong"  # noqa: PLR2004
@@ -131,6 +142,7 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
             Fact(
                 "full", round(first.full, 3), f"{on}the driver is at its limit {part(first.full)} of the time", "share"
             ),
+            *_admission(submission, on),
         ),
         Where("outstanding", device or name),
         (
@@ -138,9 +150,17 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
             Step("look at the limits audit on the screen of outstanding I/O"),
         ),
         "a load that never sends as many, or an array whose maker asks for this value",
-        first.queued if costs else 0.0,
+        max(first.queued, submission.share) if costs else 0.0,
         also=names,
     )
+
+
+def _admission(submission: Submission, on: str) -> Iterable[Fact]:
+    """Yield how long the I/Os of a device wait for a request, where that is traced."""
+    waits = submission.admission
+    if waits.mean is not None:
+        text = f"{on}an I/O waits {spelled(waits.mean)} in the mean before it has a request"
+        yield Fact("wait_us", round(waits.mean), text, "us", waits.count)
 
 
 def _list(names: tuple[str, ...]) -> str:
@@ -155,7 +175,9 @@ RULE = Rule(
     evaluate,
     needs=LIMITS,
     thresholds={
-        "queued": Threshold(0.1, "share", "of the time something waits above a driver at its bound: a warning"),
+        "queued": Threshold(
+            0.1, "share", "of the time, or of the I/Os' time, is a wait above a full driver: a warning"
+        ),
         "lasting_us": Threshold(12_000_000, "us", "must be measured for a warning: longer than a first burst"),
         "devices": Threshold(3, "devices", "with the same wrong setting have a finding each; more have one together"),
     },
