@@ -39,21 +39,36 @@ _COMMENT = {
 }
 _SUFFIX = {"bpftrace": ".bt", "dtrace": ".d"}
 _EVERY_FUNCTION = re.compile(r"fbt:[^:]*:[^:]*[*?\[][^:]*:|fbt:[^:]*::")
-_BUCKET = re.compile(r"^(\t*)\$(\w+) = bucket\(\$(\w+)\);$", re.MULTILINE)
-_BUCKET_INDEX = r"""
-\1$v = $\3; $e = (uint64)0;
-\1if ($v >= 65536) { $e = 16; $v = $v >> 16; }
-\1if ($v >= 256) { $e = $e + 8; $v = $v >> 8; }
-\1if ($v >= 16) { $e = $e + 4; $v = $v >> 4; }
-\1if ($v >= 4) { $e = $e + 2; $v = $v >> 2; }
-\1if ($v >= 2) { $e = $e + 1; }
-\1$\2 = $\3;
-\1if ($e >= 3) { $\2 = (($e - 2) << 3) + (($\3 >> ($e - 3)) & 7); }
-""".strip("\n")
-"""The macro `$i = bucket($u);` of bpftrace's scripts: model.histogram.bucket_index of $u below 2^32, which the verifier
-accepts without a loop. It uses $v and $e (the exponent of two)."""
+_MACRO = re.compile(r"^(?P<indent>\t*)\$(?P<index>\w+) = (?P<name>\w*bucket)\(\$(?P<value>\w+)\);$", re.MULTILINE)
+_BUCKETS = {
+    "bucket": r"""
+\g<indent>$v = $\g<value>; $e = (uint64)0;
+\g<indent>if ($v >= 65536) { $e = 16; $v = $v >> 16; }
+\g<indent>if ($v >= 256) { $e = $e + 8; $v = $v >> 8; }
+\g<indent>if ($v >= 16) { $e = $e + 4; $v = $v >> 4; }
+\g<indent>if ($v >= 4) { $e = $e + 2; $v = $v >> 2; }
+\g<indent>if ($v >= 2) { $e = $e + 1; }
+\g<indent>$\g<index> = $\g<value>;
+\g<indent>if ($e >= 3) { $\g<index> = (($e - 2) << 3) + (($\g<value> >> ($e - 3)) & 7); }
+""".strip("\n"),
+    "branchless_bucket": r"""
+\g<indent>$v = ($\g<value> >> 3) | 1;
+\g<indent>$e = (((uint64)65535 - $v) >> 63) << 4; $v = $v >> $e;
+\g<indent>$a = (((uint64)255 - $v) >> 63) << 3; $v = $v >> $a; $e = $e + $a;
+\g<indent>$a = (((uint64)15 - $v) >> 63) << 2; $v = $v >> $a; $e = $e + $a;
+\g<indent>$a = (((uint64)3 - $v) >> 63) << 1; $v = $v >> $a; $e = $e + $a + ($v >> 1);
+\g<indent>$\g<index> = ($e << 3) + ($\g<value> >> $e);
+""".strip("\n"),
+}
+"""Macros such as `$i = bucket($u);` of bpftrace's scripts: model.histogram.bucket_index of $u below 2^32, which the
+verifier accepts without a loop. They use $v, $e (the exponent of two) and $a. A program with several values needs the
+one without branches, because the verifier follows each path."""
 _KEY_BITS = 63
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
+
+
+def _expanded(found: re.Match[str]) -> str:
+    return found.expand(_BUCKETS[found["name"]]) if found["name"] in _BUCKETS else found[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +147,7 @@ class Manifest:
     def source(self) -> str:
         """The script's text without comment lines, with macros expanded."""
         text = _COMMENT[self.tool].sub("", self.text)
-        return _BUCKET.sub(_BUCKET_INDEX, text) if self.tool == "bpftrace" else text
+        return _MACRO.sub(_expanded, text) if self.tool == "bpftrace" else text
 
     def program(self, values: Mapping[str, int | str]) -> str:
         """Return the source with every `{{parameter}}` replaced by its checked value."""

@@ -34,7 +34,11 @@ MINIMAL = {
     },
     "maps": {"tiny_all": {"role": "histogram", "stages": ["total"]}},
 }
-SHIPPED_BUCKET = next(manifest for manifest in SHIPPED if manifest.name == "irqs_a")
+MACROS = {
+    "irqs_a": r"^\t\t\$v = \$(u);(?:.*\n)+?.*\$e >= 3.*$",
+    "stages_a": r"^\t*\$v = \(\$(t) >> 3\)(?:.*\n)+?.*\$e << 3.*$",
+}
+"""A script, and the macro in it that computes the bucket of a value."""
 each_shipped = pytest.mark.parametrize("manifest", SHIPPED, ids=lambda manifest: manifest.name)
 ALWAYS = [manifest for manifest in SHIPPED if manifest.group == "always"]
 each_always_on = pytest.mark.parametrize("manifest", ALWAYS, ids=lambda manifest: manifest.name)
@@ -467,21 +471,24 @@ def variant(directory, **keys):
     return path
 
 
-def evaluated(program, value):
+def evaluated(program, name, value):
     """The bucket that the program's expanded macro computes, by Python."""
     lines = [line.strip().replace("$", "") for line in program.splitlines() if "$" in line]
     text = "\n".join(line.replace("(uint64)", "") for line in lines)
     text = re.sub(r"if \((.+?)\) \{ (.+) \}", r"if \1: \2", text)
-    known = {"u": value}
+    text = re.sub(r"\((\d+ - v)\)", r"(\1 & 0xffffffffffffffff)", text)
+    known = {name: value}
     exec(text, {}, known)
-    return known["i"]
+    return known["i" if "i" in known else "b"]
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_the_bucket_macro_is_latmons_bucket_index(value):
-    program = SHIPPED_BUCKET.program({p.name: p.words[0] if p.words else p.low for p in SHIPPED_BUCKET.parameters})
-    (macro,) = re.findall(r"^\t\t\$v = \$u;(?:.*\n)+?.*\$e >= 3.*$", program, re.MULTILINE)
-    assert evaluated(macro, value) == bucket_index(value)
+@pytest.mark.parametrize("script", MACROS)
+@given(value=st.integers(0, 2**32 - 1))
+def test_the_bucket_macros_are_latmons_bucket_index(script, value):
+    shipped = next(manifest for manifest in SHIPPED if manifest.name == script)
+    program = shipped.program({p.name: p.words[0] if p.words else p.low for p in shipped.parameters})
+    macro = re.search(MACROS[script], program, re.MULTILINE)
+    assert evaluated(macro[0], macro[1], value) == bucket_index(value)
     assert "bucket(" not in program
 
 
