@@ -76,7 +76,8 @@ class FindingReporter:
         for one in self._watch.current:
             if one.severity != NOTICE and one.key not in self._reported and len(self._reported) < MAX_FINDINGS:
                 self._reported.add(one.key)
-                yield f"finding after {show_duration(frame.mono_us - self._begun_us)}: {_named(one)}"
+                after_s = max(1, round((frame.mono_us - self._begun_us) / 1e6))
+                yield f"finding after {show_duration(after_s * 1_000_000)}: {_named(one)}"
 
     def all_reported(self) -> Iterator[str]:
         """Yield all findings, the most urgent first, and which rules were evaluated unless none was."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from latmon.analysis import attribution
 from latmon.analysis.attribution import by_vector
+from latmon.analysis.limits import elevator, number
 from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, merged
@@ -375,7 +376,9 @@ def raise_limit(device: Device, name: str) -> Iterator[Step]:
         )
     elif name == "nr_requests":
         risk = "more memory, and a longer queue for all of its users; undone by the old value"
-        yield Step("raise nr_requests", risk, (setting(f"{at}/queue/nr_requests", 256),))
+        # Without a scheduler the kernel refuses more requests than there are tags (blk_mq_update_nr_requests).
+        tags = number(limit_values(device).get("nr_tags", "")) if elevator(device.limits) in (None, "none") else None
+        yield Step("raise nr_requests", risk, (setting(f"{at}/queue/nr_requests", min(tags or 256, 256)),))
     elif name == "queue_type":
         yield Step(
             "turn tagged queueing on",

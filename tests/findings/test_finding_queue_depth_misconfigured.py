@@ -146,3 +146,10 @@ def test_i_os_that_wait_for_a_request(admission_us, full_ms, severity):
     assert (felt in one.summary) is (severity == "warning")
     wait = next(fact for fact in one.facts if fact.name == "wait_us")
     assert wait.text.startswith("an I/O waits")
+
+
+@pytest.mark.parametrize(("scheduler", "requests"), [("none", 128), ("mq-deadline", 256)])
+def test_the_kernel_takes_the_number_of_requests_that_the_step_sets(scheduler, requests):
+    limits = {"nr_tags": 128, "nr_requests": 4, "scheduler": scheduler}
+    (one,) = found(RULE, lasting(**used(5000, 5000, depth=4)), [disk(limits=limits)])
+    assert f"echo {requests} > /sys/block/sda/queue/nr_requests" in one.steps[0].text
