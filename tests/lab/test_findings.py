@@ -299,6 +299,10 @@ def test_the_program_with_most_of_the_waits_is_named(parts):
     assert re.search(named, found.finding("softirq-delay")["summary"])
 
 
+HANDLER_US = 2000
+"""How long the module's handler runs in each interrupt (HANDLER_MS of the guest's script)."""
+
+
 def test_the_handler_is_named_with_the_time_that_it_takes(parts):
     found = parts("vector", "shared")
     values, finding = found.values("slow-shared-handler"), found.finding("slow-shared-handler")
@@ -307,13 +311,14 @@ def test_the_handler_is_named_with_the_time_that_it_takes(parts):
     )
     assert values["handler"] == "slow_handler"
     assert values["not_its_own"] == 1
-    assert 2000 <= values["run_mean"] < 4000
+    assert HANDLER_US <= values["run_mean"] < 2 * HANDLER_US
     assert values["before_each"] == pytest.approx(values["run_mean"], rel=0.3)
     # The finding is of its worst minute, and the host's clock, not the guest's, times an emulated disk.
     read = reads(found.sick, found.devices[0])
     waited = read["stages"]["irq"]["mean"] / read["latency_us"]["mean"]
     assert values["time_share"] == pytest.approx(waited, abs=0.1)
-    assert waited == pytest.approx(found.added, abs=0.1)
+    # The disk takes longer or shorter in the calm time: what is known is how long the handler was told to run.
+    assert waited == pytest.approx(HANDLER_US / read["latency_us"]["mean"], abs=0.05)
 
 
 @pytest.mark.parametrize(
