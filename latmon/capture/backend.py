@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 from latmon.model.frame import Frame, Origin, Settings
-from latmon.recording.archive import Past
+
+if TYPE_CHECKING:  # each command imports this module
+    from latmon.recording.archive import Past
 
 STAGES_MODES = ("auto", "basic", "all")
 """auto: on demand, or while a device looks suspicious; basic: never; all: always, for every device."""

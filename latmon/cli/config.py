@@ -14,7 +14,6 @@ from typing import Any
 
 from latmon.capture.backend import STAGES_MODES
 from latmon.findings.rule import DEFAULT, Settings, settings_of
-from latmon.findings.rules import RULES
 from latmon.model.frame import OPS
 from latmon.support import paths
 from latmon.support.errors import UsageError
@@ -307,6 +306,8 @@ def _rules(path: Path, value: object, known: Settings) -> Settings:
         raise UsageError(
             f"{path}: {_FINDINGS}: expected a section of rules: `peer-outlier: {{octaves: 3}}` or `NAME: off`"
         )
+    from latmon.findings.rules import RULES  # noqa: PLC0415  few users set a rule, and each command imports this module
+
     try:
         return settings_of(value, RULES, known)
     except ValueError as error:

@@ -11,11 +11,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from latmon.findings.facts import Facts
-from latmon.model.frame import Device
 from latmon.support.units import spelled
+
+if TYPE_CHECKING:  # the command line reads the settings of rules and has no facts
+    from latmon.findings.facts import Facts
+    from latmon.model.frame import Device
 
 FIO = "fio --name=t --readonly --rw=randread --bs=4k --direct=1 --time_based --runtime=10"
 RAN = (
