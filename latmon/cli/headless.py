@@ -76,8 +76,8 @@ class FindingReporter:
         for one in self._watch.current:
             if one.severity != NOTICE and one.key not in self._reported and len(self._reported) < MAX_FINDINGS:
                 self._reported.add(one.key)
-                after_s = max(1, round((frame.mono_us - self._begun_us) / 1e6))
-                yield f"finding after {show_duration(after_s * 1_000_000)}: {_named(one)}"
+                after = _in_seconds(max(1.0, (frame.mono_us - self._begun_us) / 1e6))
+                yield f"finding after {after}: {_named(one)}"
 
     def all_reported(self) -> Iterator[str]:
         """Yield all findings, the most urgent first, and which rules were evaluated unless none was."""
@@ -113,9 +113,13 @@ def _named(one: Finding) -> str:
     return f"{one.severity}, {one.id}: {one.summary}"
 
 
+def _in_seconds(seconds: float) -> str:
+    return show_duration(round(seconds) * 1_000_000)
+
+
 def _long(one: FindingSummary) -> str:
     seconds = round(one.end_wall - one.begin_wall)
-    lasted = f"for {show_duration(seconds * 1_000_000)}" if seconds else "once"
+    lasted = f"for {_in_seconds(seconds)}" if seconds else "once"
     return lasted if one.episodes == 1 else f"{one.episodes:,} times"
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pyte
 import pytest
+from emulated import emulated
 
 from latmon import __version__
 from latmon.cli import headless
@@ -194,9 +195,7 @@ class Terminal:
         return code
 
     def screen(self):
-        emulator = pyte.Screen(100, 30)
-        pyte.ByteStream(emulator).feed(self.seen)
-        return [line.rstrip() for line in emulator.display]
+        return [line.rstrip() for line in emulated(self.seen, 100, 30).display]
 
 
 def test_the_strip_is_redrawn_in_place_and_stays_behind():

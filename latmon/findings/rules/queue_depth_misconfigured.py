@@ -48,9 +48,14 @@ class _WrongSetting(NamedTuple):
     """Whether it did an I/O in the last minute."""
 
     @property
+    def waits(self) -> float:
+        """Return the share of the time in which I/Os wait with a request, or of their time that passes without one."""
+        return max(self.queued, self.submission.share)
+
+    @property
     def effect(self) -> float:
         """Return the share of the time in which it may delay I/Os, or of the I/Os' time that it may take."""
-        return min(max(self.queued, self.submission.share), self.full)
+        return min(self.waits, self.full)
 
     def costs(self, limits: Thresholds) -> bool:
         """Return whether I/Os wait for it now, and not only in a first burst."""
@@ -150,7 +155,7 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
             Step("look at the limits audit on the screen of outstanding I/O"),
         ),
         "a load that never sends as many, or an array whose maker asks for this value",
-        max(first.queued, submission.share) if costs else 0.0,
+        first.waits if costs else 0.0,
         also=names,
     )
 
