@@ -495,17 +495,3 @@ class Accumulator(CompletionSums):
 def on_demand_of(frame: Frame) -> Flat:
     """Return a frame's on-demand values alone."""
     return flatten(replace(frame, histograms=MappingProxyType({})))
-
-
-def add_completed(one: Completed, other: Completed) -> Completed:
-    """Return the sum; a time that is unknown in one of them is unknown."""
-    return Completed(
-        one.count + other.count,
-        one.bytes + other.bytes,
-        _plus(one.time_us, other.time_us),
-        _plus(one.queue_us, other.queue_us),
-    )
-
-
-def _plus(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from operator import add
 from types import MappingProxyType
 
 from latmon.aggregate.accumulator import (
@@ -17,7 +18,6 @@ from latmon.aggregate.accumulator import (
     Accumulator,
     FlowSums,
     Minute,
-    add_completed,
     on_demand_of,
 )
 from latmon.aggregate.depth_sum import DepthTimes
@@ -217,7 +217,7 @@ class Facts:
         for table in (self._kernel, self._seen):
             found = [table[flow] for op in ops or OPS if (flow := Flow(device, op)) in table]
             if found:
-                return reduce(add_completed, found)
+                return reduce(add, found)
         return None
 
     @cached_property

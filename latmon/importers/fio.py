@@ -55,9 +55,8 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             if kind == "clat_ns":
                 yield Remark(where, f"{device} {op}: clat, without the submission (slat)")
             histograms.setdefault(Series(*flow, options.stage or "total"), []).append(reported)
-            had = seen.get(flow, Completed(0, 0))
-            count = had.count + (total or reported.count)
-            seen[flow] = Completed(count, had.bytes + (whole(side.get("io_bytes")) or 0))
+            done = Completed(total or reported.count, whole(side.get("io_bytes")) or 0)
+            seen[flow] = seen[flow] + done if flow in seen else done
     wall_ms = whole(value.get("timestamp_ms"), 253_402_300_799_000)
     if not histograms:
         raise RecordingError("this output of fio has no latency bins: use --output-format=json+")

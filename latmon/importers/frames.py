@@ -254,9 +254,7 @@ def _add_times(now: ImportedWindow, one: Times) -> None:
     for series, histogram in one.histograms.items():
         now.times.setdefault(series, []).append(histogram)
     for flow, done in one.seen.items():
-        had = now.seen.get(flow, Completed(0, 0, 0))
-        time = None if had.time_us is None or done.time_us is None else had.time_us + done.time_us
-        now.seen[flow] = Completed(had.count + done.count, had.bytes + done.bytes, time)
+        now.seen[flow] = now.seen[flow] + done if flow in now.seen else done
     room = MAX_OUTLIERS - len(now.outliers)
     now.outliers += one.outliers[:room]
     now.suppressed += max(0, len(one.outliers) - room)

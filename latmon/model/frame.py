@@ -71,6 +71,19 @@ class Completed:
     queue_us: int | None = None
     """Part of `time_us` before the device had them (Solaris: wsvc_t); None where the source reports no split."""
 
+    def __add__(self, other: Completed) -> Completed:
+        """Return the sum; a time that is unknown in one of them is unknown."""
+        return Completed(
+            self.count + other.count,
+            self.bytes + other.bytes,
+            _sum_known(self.time_us, other.time_us),
+            _sum_known(self.queue_us, other.queue_us),
+        )
+
+
+def _sum_known(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
 
 @dataclass(frozen=True, slots=True)
 class Outstanding:

@@ -6,7 +6,6 @@ import pytest
 import test_imports
 from test_imports import BLKPARSE, EMLXS, HEAD, PAIR, SAMPLES, SCSI, SOLARIS, VSCSI, frames, only, read, table
 
-from latmon.aggregate.accumulator import add_completed
 from latmon.exporters import csv as exporters_csv
 from latmon.exporters import jsonl
 from latmon.exporters.registry import ExportOptions, Source
@@ -205,8 +204,8 @@ def test_a_stuck_device_of_solaris_keeps_what_waits():
 
 
 def test_a_sum_with_an_unknown_part_is_unknown():
-    assert add_completed(Completed(1, 2, 30, 20), Completed(1, 2, 50, 10)) == Completed(2, 4, 80, 30)
-    assert add_completed(Completed(1, 2, 30, 20), Completed(1, 2, 50)).queue_us is None
+    assert Completed(1, 2, 30, 20) + Completed(1, 2, 50, 10) == Completed(2, 4, 80, 30)
+    assert (Completed(1, 2, 30, 20) + Completed(1, 2, 50)).queue_us is None
 
 
 # exact values, negative rows

@@ -1,7 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon_backends.kernel.diskstats import Counters, DeviceNumber, OpTotals, difference, parse
+from latmon.model.frame import Completed
+from latmon_backends.kernel.diskstats import Counters, DeviceNumber, difference, parse
 
 LINE_6_18 = (
     b" 254 0 vda 1436870 12207 17533770 634211 1496406 71637 33117968 632104 3 113044 1302165"
@@ -11,8 +12,12 @@ LINE_4_18 = b"   8 0 sda 10 0 80 20 30 0 240 60 2 5 80 7 0 56 14\n"
 LINE_4_4 = b"   8 0 sda 10 0 80 20 30 0 240 60 2 5 80\n"
 
 
+def totals(count, size, ms):
+    return Completed(count, size, 1000 * ms)
+
+
 def counters(reads=0, sectors=0, ms=0, name="sda", **ops):
-    return Counters(name, {"read": OpTotals(reads, sectors * 512, ms), **ops})
+    return Counters(name, {"read": totals(reads, sectors * 512, ms), **ops})
 
 
 def test_a_line_of_today_has_four_ops_and_bytes():
@@ -20,10 +25,10 @@ def test_a_line_of_today_has_four_ops_and_bytes():
     assert line == Counters(
         "vda",
         {
-            "read": OpTotals(1436870, 17533770 * 512, 634211),
-            "write": OpTotals(1496406, 33117968 * 512, 632104),
-            "discard": OpTotals(36911, 4471136 * 512, 29546),
-            "flush": OpTotals(95118, 0, 6302),
+            "read": totals(1436870, 17533770 * 512, 634211),
+            "write": totals(1496406, 33117968 * 512, 632104),
+            "discard": totals(36911, 4471136 * 512, 29546),
+            "flush": totals(95118, 0, 6302),
         },
         in_flight=3,
     )
@@ -55,38 +60,38 @@ def test_no_bytes_break_the_parser(raw):
 
 
 def test_the_difference_is_what_completed_between():
-    assert difference(counters(5, 80, 9), counters(8, 104, 19)) == {"read": OpTotals(3, 24 * 512, 10)}
+    assert difference(counters(5, 80, 9), counters(8, 104, 19)) == {"read": totals(3, 24 * 512, 10)}
 
 
 def test_a_device_not_seen_before_counts_from_its_beginning():
-    assert difference(None, counters(8, 64, 16)) == {"read": OpTotals(8, 64 * 512, 16)}
+    assert difference(None, counters(8, 64, 16)) == {"read": totals(8, 64 * 512, 16)}
 
 
 def test_another_name_at_the_same_place_is_another_device():
-    assert difference(counters(5, name="sdb"), counters(8)) == {"read": OpTotals(8, 0, 0)}
+    assert difference(counters(5, name="sdb"), counters(8)) == {"read": totals(8, 0, 0)}
 
 
 def test_a_counter_that_fell_is_a_reset_of_the_whole_device():
-    before = counters(1000, 8000, 500, write=OpTotals(3, 30, 3))
-    after = counters(4, 32, 8, write=OpTotals(5, 50, 5))
-    assert difference(before, after) == {"read": OpTotals(4, 32 * 512, 8), "write": OpTotals(5, 50, 5)}
+    before = counters(1000, 8000, 500, write=totals(3, 30, 3))
+    after = counters(4, 32, 8, write=totals(5, 50, 5))
+    assert difference(before, after) == {"read": totals(4, 32 * 512, 8), "write": totals(5, 50, 5)}
 
 
 def test_a_large_disk_that_was_replugged_is_no_wrap():
-    assert difference(counters(2**31 + 9, 2**32 - 1), counters(2, 16)) == {"read": OpTotals(2, 16 * 512, 0)}
+    assert difference(counters(2**31 + 9, 2**32 - 1), counters(2, 16)) == {"read": totals(2, 16 * 512, 0)}
 
 
 def test_the_time_wraps_at_32_bits_of_milliseconds_everywhere():
-    assert difference(counters(5, 8, 2**32 - 10), counters(6, 16, 5)) == {"read": OpTotals(1, 8 * 512, 15)}
+    assert difference(counters(5, 8, 2**32 - 10), counters(6, 16, 5)) == {"read": totals(1, 8 * 512, 15)}
 
 
 def test_a_time_that_fell_a_little_is_no_reset():
-    assert difference(counters(5, 8, 100), counters(6, 16, 99)) == {"read": OpTotals(1, 8 * 512, 0)}
+    assert difference(counters(5, 8, 100), counters(6, 16, 99)) == {"read": totals(1, 8 * 512, 0)}
 
 
 def test_counts_wrap_at_32_bits_on_a_32_bit_kernel():
     before, after = counters(2**32 - 2, 2**32 - 16), counters(3, 24)
-    assert difference(before, after, word=2**32) == {"read": OpTotals(5, 40 * 512, 0)}
+    assert difference(before, after, word=2**32) == {"read": totals(5, 40 * 512, 0)}
 
 
 BEFORE = st.tuples(st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 2**32 - 1))
@@ -96,5 +101,5 @@ MORE = st.tuples(*[st.integers(0, 2**31 - 1)] * 3)
 @given(BEFORE, MORE)
 def test_whatever_was_added_is_what_comes_out(before, more):
     count, sectors, ms = (a + b for a, b in zip(before, more, strict=True))
-    expected = {"read": OpTotals(more[0], more[1] * 512, more[2])}
+    expected = {"read": totals(more[0], more[1] * 512, more[2])}
     assert difference(counters(*before), counters(count, sectors, ms % 2**32)) == expected

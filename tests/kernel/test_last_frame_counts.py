@@ -8,7 +8,7 @@ import pytest
 from latmon.decode.framer import ProbeInterval
 from latmon.model.frame import Completed, Flow, Health
 from latmon_backends.kernel.counters import Sample
-from latmon_backends.kernel.diskstats import Counters, OpTotals
+from latmon_backends.kernel.diskstats import Counters
 from latmon_backends.probe.always_on import FrameBuilder
 from latmon_backends.probe.tick_protocol import LastWindow, ProbeWindow, Tick
 
@@ -17,8 +17,8 @@ LAG_US = S // 2
 
 
 def sample(mono_us, sda_writes):
-    ops = {"read": OpTotals(7, 0, 0), "write": OpTotals(sda_writes, 0, 0)}
-    still = {"read": OpTotals(3, 0, 0), "write": OpTotals(9, 0, 0)}
+    ops = {"read": Completed(7, 0, 0), "write": Completed(sda_writes, 0, 0)}
+    still = {"read": Completed(3, 0, 0), "write": Completed(9, 0, 0)}
     counters = {"sda": Counters("sda", ops, 0), "loop3": Counters("loop3", still, 2)}
     return Sample(mono_us, 0.0, counters, shown=frozenset(counters))
 

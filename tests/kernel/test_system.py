@@ -14,7 +14,7 @@ from latmon.model.frame import Completed, Device, Flow, Outstanding, Taskq
 from latmon.support.errors import UnavailableError
 from latmon_backends.kernel import system
 from latmon_backends.kernel.counters import FrameClock, Sample, difference
-from latmon_backends.kernel.diskstats import Counters, OpTotals
+from latmon_backends.kernel.diskstats import Counters
 from latmon_backends.kernel.kstat import EVERY_US, TaskqSampler
 from latmon_backends.kernel.system import Aside, TaskQueues, sampler_of
 
@@ -42,7 +42,7 @@ class Slow:
         if self.fails:
             raise UnavailableError("kstat can't be run.")
         self.count += 1
-        counters = {"sd2": Counters("sd2", {"read": OpTotals(self.count, 0, None)})}
+        counters = {"sd2": Counters("sd2", {"read": Completed(self.count, 0, None)})}
         self.ended.set()
         gauges = {"sd2": Outstanding(self.count, 0)}
         return Sample(0, 0.0, counters, {"sd2": 7}, frozenset({"sd2"}), outstanding=gauges)

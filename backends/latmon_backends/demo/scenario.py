@@ -377,9 +377,8 @@ def _volumes(devices: Iterable[Device], kernel: Mapping[Flow, Completed]) -> dic
     for volume in devices:
         for flow, more in kernel.items():
             if flow.device in volume.members:
-                have = sums.get(Flow(volume.name, flow.op), Completed(0, 0, 0))
-                time_us = (have.time_us or 0) + (more.time_us or 0)
-                sums[Flow(volume.name, flow.op)] = Completed(have.count + more.count, have.bytes + more.bytes, time_us)
+                whole = Flow(volume.name, flow.op)
+                sums[whole] = sums[whole] + more if whole in sums else more
     return sums
 
 

@@ -222,10 +222,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
         counters = None if _replugged(name, before, after) else before.counters.get(name)
         spans = diskstats.difference(counters, after.counters[name])
         if name in after.shown or any(span.count for span in spans.values()):
-            kernel |= {
-                Flow(name, op): Completed(span.count, span.bytes, None if span.time_ms is None else span.time_ms * 1000)
-                for op, span in spans.items()
-            }
+            kernel |= {Flow(name, op): span for op, span in spans.items()}
     return CounterInterval(
         after.mono_us - before.mono_us,
         kernel,

@@ -1,8 +1,9 @@
 """Parser of /proc/diskstats, the difference of two readings, and the I/Os outstanding now.
 
-Times are the kernel's sums of (completed - queued) per op; bytes are sectors of 512 bytes whatever the device's own
-sector size. Up to Linux 6.9 the in-flight column has the I/Os in the driver, as sysfs; later it also counts requests
-that wait in the block layer, and the difference is the queue.
+Totals are those since the counters began. Times are the kernel's sums of (completed - queued) per op; bytes are
+sectors of 512 bytes whatever the device's own sector size. Up to Linux 6.9 the in-flight column has the
+I/Os in the driver, as sysfs; later it also counts requests that wait in the block layer, and the difference is the
+queue.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.model.frame import Outstanding
+from latmon.model.frame import Completed, Outstanding
 from latmon.support.paths import content
 from latmon.support.text import clean
 
 SECTOR = 512
 WORD = 2 * (sys.maxsize + 1)
-_TIME_WORD = 2**32
+_MS = 1000
+_TIME_WORD = 2**32 * _MS
 """Times are printed as 32 bits of ms on every kernel: they wrap after 49 days of summed I/O time."""
 _IN_FLIGHT = 11
 _COLUMNS = 14
@@ -34,17 +36,7 @@ class DeviceNumber(NamedTuple):
     minor: int
 
 
-@dataclass(frozen=True, slots=True)
-class OpTotals:
-    """I/Os completed since the counters began."""
-
-    count: int
-    bytes: int
-    time_ms: int | None
-    """None where it isn't counted by op, as in kstat."""
-
-
-_NONE = OpTotals(0, 0, 0)
+_NONE = Completed(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +44,7 @@ class Counters:
     """One line: a device's or partition's totals by op (flush and discard only where the kernel counts them)."""
 
     name: str
-    ops: Mapping[str, OpTotals]
+    ops: Mapping[str, Completed]
     in_flight: int = 0
     """Requests in the driver up to about 6.9, queued ones too from then on (see column_has_queued)."""
 
@@ -85,18 +77,18 @@ def _counters(columns: list[bytes]) -> Counters:
         ops["discard"] = _tally(numbers, _DISCARD - 3)
     if len(columns) >= _FLUSH + 2:
         count, time_ms = numbers[_FLUSH - 3 : _FLUSH - 1]
-        ops["flush"] = OpTotals(count, 0, time_ms)
+        ops["flush"] = Completed(count, 0, time_ms * _MS)
     if len(columns) < _COLUMNS:
         raise ValueError("fewer columns than any supported kernel prints")
     return Counters(clean(columns[2]), ops, numbers[_IN_FLIGHT - 3])
 
 
-def _tally(numbers: list[int], at: int) -> OpTotals:
+def _tally(numbers: list[int], at: int) -> Completed:
     count, _merged, sectors, time_ms = numbers[at : at + 4]
-    return OpTotals(count, sectors * SECTOR, time_ms)
+    return Completed(count, sectors * SECTOR, time_ms * _MS)
 
 
-def difference(before: Counters | None, after: Counters, word: int = WORD) -> dict[str, OpTotals]:
+def difference(before: Counters | None, after: Counters, word: int = WORD) -> dict[str, Completed]:
     """Return the I/Os completed between two readings of one device, by op.
 
     A device that wasn't there before, has another name or counts backwards has restarted: all of `after` is new.
@@ -109,14 +101,14 @@ def difference(before: Counters | None, after: Counters, word: int = WORD) -> di
     return known if len(known) == len(spans) else dict(after.ops)
 
 
-def _span(before: OpTotals, after: OpTotals, word: int) -> OpTotals | None:
+def _span(before: Completed, after: Completed, word: int) -> Completed | None:
     count = _forward(before.count, after.count, word)
     moved = _forward(before.bytes, after.bytes, word * SECTOR)
     if count is None or moved is None:
         return None
-    if after.time_ms is None:
-        return OpTotals(count, moved, None)
-    return OpTotals(count, moved, _forward(before.time_ms or 0, after.time_ms, _TIME_WORD) or 0)
+    if after.time_us is None:
+        return Completed(count, moved)
+    return Completed(count, moved, _forward(before.time_us or 0, after.time_us, _TIME_WORD) or 0)
 
 
 def _forward(before: int, after: int, wrap: int) -> int | None:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.model.frame import Device, Outstanding, Taskq
+from latmon.model.frame import Completed, Device, Outstanding, Taskq
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
 from latmon.support.trust import environment, find_tool, require
 from latmon_backends.kernel.counters import CLOCK, CounterSampler, FrameClock, Sample
-from latmon_backends.kernel.diskstats import Counters, OpTotals
+from latmon_backends.kernel.diskstats import Counters
 
 MAX_BYTES = 16 * 1024 * 1024
 """Bound of one output: all kstats of a machine with 64 CPUs are 3 MB."""
@@ -254,7 +254,7 @@ class KstatSampler(CounterSampler):
                 gained = (count - before.ops[op][0]) % _WORD
                 self._counts[name][op] += gained if gained < _WORD // 2 else 0
         counts = self._counts[name]
-        return Counters(name, {op: OpTotals(counts[op], moved, None) for op, (_, moved) in io.ops.items()})
+        return Counters(name, {op: Completed(counts[op], moved) for op, (_, moved) in io.ops.items()})
 
 
 def _disks(reported: Kstats) -> tuple[dict[Id, _Io], int]:

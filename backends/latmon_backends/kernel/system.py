@@ -14,12 +14,12 @@ from typing import Any, NamedTuple, Protocol
 import psutil
 
 from latmon.capture.backend import Options
-from latmon.model.frame import Device, Taskq
+from latmon.model.frame import Completed, Device, Taskq
 from latmon.support.errors import UnavailableError
 from latmon.support.process import SideThread
 from latmon.support.text import clean
 from latmon_backends.kernel.counters import CLOCK, CounterSampler, FrameClock, KernelSampler, Sample
-from latmon_backends.kernel.diskstats import Counters, OpTotals
+from latmon_backends.kernel.diskstats import Counters
 from latmon_backends.kernel.kstat import KstatSampler, TaskqSampler
 
 _EARLY_S = 0.2
@@ -96,12 +96,17 @@ class PsutilSampler(CounterSampler):
 
 
 def _counters(name: str, io: Any) -> Counters:
-    read_ms, write_ms = getattr(io, "read_time", 0), getattr(io, "write_time", 0)
     ops = {
-        "read": OpTotals(io.read_count, io.read_bytes, read_ms),
-        "write": OpTotals(io.write_count, io.write_bytes, write_ms),
+        "read": Completed(io.read_count, io.read_bytes, _time_us(io, "read_time")),
+        "write": Completed(io.write_count, io.write_bytes, _time_us(io, "write_time")),
     }
     return Counters(name, ops)
+
+
+def _time_us(io: Any, name: str) -> int | None:
+    """Return a time that psutil has in ms; None where the system counts none (NetBSD, OpenBSD)."""
+    ms = getattr(io, name, None)
+    return None if ms is None else 1000 * int(ms)
 
 
 class _Read(NamedTuple):
