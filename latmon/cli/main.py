@@ -40,6 +40,7 @@ def main(argv: list[str]) -> int:
         try:
             args = arguments.parse(argv)
             _guard_root()
+            _drop_settings_of_textual()
             return _RUN[args.command](args)
         finally:
             sys.stdout.flush()
@@ -58,6 +59,12 @@ def _guard_root() -> None:
     if os.geteuid() == 0:
         trust.require_installation()
         os.environ["PATH"] = trust.search_path(os.environ)
+
+
+def _drop_settings_of_textual() -> None:
+    """Remove Textual's own variables: they press keys, write a log as root under `sudo -E`, or end the program."""
+    for name in [name for name in os.environ if name.startswith("TEXTUAL")]:
+        del os.environ[name]
 
 
 def _refused(error: LatmonError) -> int:

@@ -262,6 +262,17 @@ def test_the_strip_rings_for_a_critical_finding():
     assert terminal.end() == 0
 
 
+@pytest.mark.parametrize("name", ["TEXTUAL_COLOR_SYSTEM", "TEXTUAL_LOG", "TEXTUAL_PRESS"])
+def test_textuals_own_variables_have_no_effect(name, tmp_path):
+    """They end the program with a traceback, write a file, as root under `sudo -E`, or press keys."""
+    value = {"TEXTUAL_LOG": str(tmp_path / "log"), "TEXTUAL_PRESS": "question_mark"}.get(name, "nonsense")
+    terminal = Terminal("demo", **{name: value})
+    assert terminal.read(b"sda"), terminal.screen()
+    os.write(terminal.fd, b"q")
+    assert terminal.end() == 0
+    assert not list(tmp_path.iterdir())
+
+
 # ---- pictures of a demo
 
 
