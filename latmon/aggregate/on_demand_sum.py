@@ -12,6 +12,7 @@ from typing import Any
 
 from latmon.aggregate.histogram_sum import HistogramSum, TableSum
 from latmon.model.frame import (
+    UNKNOWN_IRQ,
     Flow,
     Frame,
     Handler,
@@ -107,7 +108,7 @@ class OnDemandSums:
         self.tables = {name: _sum_of(name) for group in groups for name in GROUPS[group]}
         self._counts: dict[Key, int] = {}
         self._threads: dict[int, Thread] = {}
-        self._handlers: dict[Handler, tuple[str, tuple[str, ...]]] = {}
+        self._handlers: dict[Handler, tuple[str, tuple[str, ...], int]] = {}
         self._facts = OnDemandFacts()
         for frame in frames:
             self.add(flatten(frame))
@@ -198,7 +199,7 @@ class OnDemandSums:
                 run,
                 returned.get(handler, {}),
                 self._counts.get(Key("before", handler), 0),
-                *self._handlers.get(handler, ("", ())),
+                *self._handlers.get(handler, ("", (), UNKNOWN_IRQ)),
             )
             for handler, run in self.tables["handler"].items()
         }

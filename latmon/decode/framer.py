@@ -331,6 +331,7 @@ class TracerFramer:
         self._bits = next((p.bits for spec in self._specs for p in spec.key if p.name == "handler"), 64)
         self._reported_by_total = {stage for spec in manifest.maps if spec.role == "by_total" for stage in spec.stages}
         self._handlers: dict[int, Handler] = {}
+        self._callers: dict[Handler, int] = {}
         self._left_out = 0
 
     def printed(self, name: str, values: Counts) -> None:
@@ -338,13 +339,15 @@ class TracerFramer:
         (self._maps if name in self._own else self._framer).printed(name, values)
 
     def handler(self, record: Record) -> None:
-        """Take a `handler` record: the name of a handler's number."""
-        number, irq = record.get("handler"), record.get("irq")
+        """Take a `handler` record: the name of a handler's number, and the irq whose handler calls it, or its own."""
+        number, irq, caller = record.get("handler"), record.get("irq"), record.get("caller")
         if number is None:
             return
         key = number & ((1 << self._bits) - 1)
         if key in self._handlers or len(self._handlers) < _MAX_HANDLERS:
-            self._handlers[key] = Handler(UNKNOWN_IRQ if irq is None else irq, record.text)
+            self._handlers[key] = found = Handler(UNKNOWN_IRQ if irq is None else irq, record.text)
+            if caller is not None and caller != irq:
+                self._callers[found] = caller
         else:
             self._left_out += 1
 
@@ -362,7 +365,7 @@ class TracerFramer:
         in_flight = self._ages.taken()
         return TracerInterval(
             self._traced(series, gains),
-            handlers(gains, lambda number: self._handlers.get(number, UNKNOWN)),
+            handlers(gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers),
             softirqs(gains),
             wakeups(gains, thread),
             series.suppressed,

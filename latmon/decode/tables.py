@@ -14,7 +14,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from latmon.manifest.schema import KeyPart, MapSpec, RecordSpec, op_name
-from latmon.model.frame import IDLE, NOT_KNOWN, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Thread, Wakeups
+from latmon.model.frame import (
+    IDLE,
+    NOT_KNOWN,
+    UNKNOWN_IRQ,
+    Handler,
+    HandlerRuns,
+    SoftirqCpu,
+    SoftirqRuns,
+    Thread,
+    Wakeups,
+)
 from latmon.model.histogram import MAX_COUNT, TOP, Histogram, within
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.support.text import clean
@@ -80,8 +90,10 @@ RETURNED = ("none", "handled", "wake", "wake")
 """IRQ_NONE, IRQ_HANDLED, IRQ_WAKE_THREAD; the last is both of them."""
 
 
-def handlers(gains: Gains, named: Callable[[int], Handler]) -> dict[Handler, HandlerRuns]:
-    """Return the runs by handler, for all return values."""
+def handlers(
+    gains: Gains, named: Callable[[int], Handler], callers: Mapping[Handler, int]
+) -> dict[Handler, HandlerRuns]:
+    """Return the runs by handler, for all return values. `callers`: handler -> irq whose handler calls it."""
     runs: defaultdict[Handler, Counts] = defaultdict(Counter)
     returned: defaultdict[Handler, Counter[str]] = defaultdict(Counter)
     sums: Counter[Handler] = Counter()
@@ -97,7 +109,12 @@ def handlers(gains: Gains, named: Callable[[int], Handler]) -> dict[Handler, Han
             runs[handler][spec.part("bucket").read(key)] += n
             returned[handler][RETURNED[code] if code < len(RETURNED) else "none"] += n
     return {
-        handler: HandlerRuns(_histogram(counts, sums[handler]), dict(returned[handler]), before[handler])
+        handler: HandlerRuns(
+            _histogram(counts, sums[handler]),
+            dict(returned[handler]),
+            before[handler],
+            caller=callers.get(handler, UNKNOWN_IRQ),
+        )
         for handler, counts in runs.items()
     }
 

@@ -77,7 +77,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "resumed": ("request", "dev", "sector", "done_ns", "resume_us", "thread", "priority"),
     "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority", "ran_us"),
     "waiting": ("request", "dev", "op", "flags", "sector", "bytes", "begun_ns", "pid", "issued", "overtaken"),
-    "handler": ("handler", "irq"),
+    "handler": ("handler", "irq", "caller"),
     "issue": ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us"),
     "thread": ("thread", "priority", "policy", "flags"),
     "limit": ("dev", "value"),

@@ -300,11 +300,16 @@ class HandlerRuns:
     returned: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Return value: none (IRQ_NONE, not handled), handled, wake (its thread) -> runs."""
     before_us: int = 0
-    """Victim time: time of the handlers called earlier on the same vector, before runs that this one handled."""
+    """Victim time: time of the handlers called earlier on the same vector, before runs that this one handled.
+
+    Where another handler calls this one, the time since the entry of that one.
+    """
     device: str = ""
     """PCI address of the controller, or its block devices; empty when not known."""
     shared_with: tuple[str, ...] = ()
-    """The other handlers on the vector, in the order in which the kernel calls them."""
+    """The other handlers on the vector, in the order in which the kernel calls them, then those that `caller` calls."""
+    caller: int = UNKNOWN_IRQ
+    """Irq whose handler calls this one (VMD, MSI demultiplexers); UNKNOWN_IRQ where none does."""
 
 
 class SoftirqCpu(NamedTuple):

@@ -201,8 +201,8 @@ class OnDemandFacts:
     traced: Traced = field(default_factory=Traced)
     """State of the tracer, without its tables."""
     threads: Mapping[int, Thread] = field(default_factory=dict)
-    handlers: Mapping[Handler, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Handler -> device and shared_with."""
+    handlers: Mapping[Handler, tuple[str, tuple[str, ...], int]] = field(default_factory=dict)
+    """Handler -> device, shared_with and caller."""
     thresholds_us: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -241,7 +241,7 @@ def flatten(frame: Frame) -> Flat:
             absent=frame.traced.absent,
         ),
         {one.thread.pid: one.thread for one in frame.wakeups},
-        {handler: (runs.device, runs.shared_with) for handler, runs in frame.handlers.items()},
+        {handler: (runs.device, runs.shared_with, runs.caller) for handler, runs in frame.handlers.items()},
         frame.thresholds_us,
     )
     tables: dict[str, Packed[Any]] = {

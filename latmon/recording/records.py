@@ -267,12 +267,17 @@ _HANDLER_ROW = RowDecoder(
     ("device", text),
     ("shared_with", _FEW_LABELS),
     ("returned", _COUNTS),
+    ("caller", within(UNKNOWN_IRQ, MAX_IRQ)),
+    optional=1,
 )
 
 
 def _encode_handlers(handlers: Mapping[Handler, HandlerRuns]) -> Line:
     rows = [
-        [*handler, runs.before_us, runs.device, list(runs.shared_with), dict(runs.returned)]
+        [
+            *(*handler, runs.before_us, runs.device, list(runs.shared_with), dict(runs.returned)),
+            *([] if runs.caller == UNKNOWN_IRQ else [runs.caller]),
+        ]
         for handler, runs in handlers.items()
     ]
     return _rows(rows) | encode_table(Packed.of({handler: runs.run for handler, runs in handlers.items()}))
@@ -284,8 +289,8 @@ def _handlers(value: Any, key: str) -> Mapping[Handler, HandlerRuns]:
     runs = table(line, [Handler(irq, name) for irq, name, *_ in rows]).values_in_order()
     return once(
         [
-            (Handler(irq, name), HandlerRuns(run, returned, before_us, device, shared_with))
-            for (irq, name, before_us, device, shared_with, returned), run in zip(rows, runs, strict=True)
+            (Handler(irq, name), HandlerRuns(run, returned, before_us, device, shared_with, *caller))
+            for (irq, name, before_us, device, shared_with, returned, *caller), run in zip(rows, runs, strict=True)
         ]
     )
 

@@ -22,7 +22,10 @@ def softirqs(found: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, Any]:
 
 
 def irqs(found: Mapping[Handler, HandlerRuns]) -> dict[str, Any]:
-    """Return a row per handler; `before_us`: time in earlier handlers of its vector before runs it handled."""
+    """Return a row per handler.
+
+    `before_us`: time in earlier handlers of its vector, or since the entry of its caller, before runs that it handled.
+    """
     rows = [
         {
             "irq": None if handler.irq == UNKNOWN_IRQ else handler.irq,
@@ -33,6 +36,7 @@ def irqs(found: Mapping[Handler, HandlerRuns]) -> dict[str, Any]:
             "returned": dict(runs.returned),
             "before_us": runs.before_us,
             "shared_with": list(runs.shared_with),
+            "caller_irq": None if runs.caller == UNKNOWN_IRQ else runs.caller,
         }
         for handler, runs in sorted(found.items())
     ]
@@ -149,7 +153,8 @@ def _not_handled(row: _Json) -> float | None:
 
 def _sharers(row: _Json) -> str:
     shared = f", shared with {', '.join(row['shared_with'])}" if row["shared_with"] else ""
-    return f"{row['device'] or UNKNOWN}{shared}"
+    called = f", called by irq {row['caller_irq']}" if row["caller_irq"] is not None else ""
+    return f"{row['device'] or UNKNOWN}{shared}{called}"
 
 
 IRQS = (

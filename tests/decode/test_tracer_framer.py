@@ -12,7 +12,7 @@ from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.decode.framer import UNKNOWN, TracerFramer, TracerInterval, joined
 from latmon.decode.tables import Record
 from latmon.manifest.loader import load
-from latmon.model.frame import Flow, Frame, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
+from latmon.model.frame import UNKNOWN_IRQ, Flow, Frame, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 
 VDA, SDB, GONE = 254 << 20, 8 << 20 | 16, 7 << 20
@@ -193,6 +193,13 @@ def test_a_handler_is_all_its_runs_and_what_they_returned(framer):
             4000,
         )
     }
+
+
+def test_a_handler_that_another_one_calls_names_the_irq_of_that_one(framer):
+    framer.handler(Record("handler", "tiny", {"handler": 7, "irq": 40, "caller": 24}, text="nvme0q1"))
+    framer.handler(Record("handler", "tiny", {"handler": 8, "irq": 24, "caller": 24}, text="vmd0"))
+    found = interval(framer, run={run(7, us=5): 1, run(8, us=9): 1}).handlers
+    assert {handler.name: runs.caller for handler, runs in found.items()} == {"nvme0q1": 24, "vmd0": UNKNOWN_IRQ}
 
 
 def test_a_handlers_pointer_is_known_by_the_bits_that_a_key_holds(framer):

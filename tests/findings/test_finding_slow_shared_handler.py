@@ -1,5 +1,7 @@
 """slow-shared-handler: a switch's handler before a drive's, and neighbours on a vector that do no harm."""
 
+from dataclasses import replace
+
 import pytest
 from finding_cases import disk, found, hist, lasting, timed, traced
 
@@ -65,6 +67,25 @@ def test_by_the_share_of_the_time(hba, severities):
 )
 def test_handlers_that_do_no_harm(handlers):
     assert not evaluated(handlers)
+
+
+def called(*callers):
+    """The handlers of `shared` on irqs of their own, as behind VMD; `callers`: whose handlers call them."""
+    (_, stranger), (_, mine) = shared().items()
+    pair = zip((Handler(110, STRANGER.name), MINE), (stranger, mine), callers, strict=True)
+    return {handler: replace(runs, caller=caller) for handler, runs, caller in pair}
+
+
+def test_handlers_that_another_handler_calls_share_its_interrupt():
+    (one,) = evaluated(called(24, 24))
+    assert (one.severity, one.device) == ("critical", "nvme13n1")
+    assert one.facts[0].text == "irq 24 calls switchtec0 and nvme13q1 one after the other"
+    assert "grep '^ *24:' /proc/interrupts" in one.steps[-1].text
+
+
+@pytest.mark.parametrize("callers", [(24, 25), (24, -1), (-1, -1)])
+def test_handlers_of_other_irqs_with_other_callers_are_no_neighbours(callers):
+    assert not evaluated(called(*callers))
 
 
 def idle(ios, us=44, interrupts=12_000):

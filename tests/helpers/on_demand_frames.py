@@ -82,7 +82,7 @@ OUTLIERS = st.builds(
 )
 HANDLERS = maps(
     st.builds(Handler, st.integers(UNKNOWN_IRQ, 4096), NAMES),
-    st.builds(HandlerRuns, histograms(), _NAMED, COUNTS, NAMES, _FEW),
+    st.builds(HandlerRuns, histograms(), _NAMED, COUNTS, NAMES, _FEW, st.integers(-1, 4096)),
 )
 SOFTIRQS = maps(
     st.builds(SoftirqCpu, st.sampled_from(("BLOCK", "NET_RX", "TIMER")), st.integers(0, 255)),

@@ -1,8 +1,10 @@
 """The device of a handler and the others on its vector, in a made-up sysfs."""
 
+from dataclasses import replace
+
 import pytest
 
-from latmon.model.frame import Device, Handler, HandlerRuns
+from latmon.model.frame import UNKNOWN_IRQ, Device, Handler, HandlerRuns
 from latmon.model.histogram import Histogram
 from latmon_backends.kernel import interrupts
 from latmon_backends.kernel.interrupts import Interrupts, actions, functions, listed
@@ -58,6 +60,19 @@ def test_a_vector_of_ones_own(host):
     ]
 
 
+def test_a_controller_that_is_no_pci_function_is_known_by_its_name(host):
+    vda, vdb = (
+        Device(f"vd{letter}", 254, 0, controller=f"virtio{n} virtio_blk") for letter, n in (("a", 1), ("b", 10))
+    )
+    for irq, name in ((5, "virtio1"), (6, "virtio10"), (7, "eth0")):
+        host.irq(irq, name)
+    assert host.shown((5, "virtio1"), (6, "virtio10"), (7, "eth0"), devices=[vda, vdb]) == [
+        ("vda", ()),
+        ("vdb", ()),
+        ("", ()),
+    ]
+
+
 def test_several_disks_behind_a_controller_are_all_named_and_none_is_its_address(host):
     host.function("0000:03:00.0", "mptsas", irq=16)
     host.irq(16, "ioc0")
@@ -73,6 +88,32 @@ def test_the_disks_of_a_large_hba_are_as_many_names_as_fit(host):
     ((device, _),) = host.shown((42, "mpt3sas0-msix0"), devices=[*many, disk("sdz", "0000:03:00.0")])
     assert device == "sdz, sdaa, sdab, sdac, sdad, sdae, sdaf, sdag, sdah and 52 more"
     assert len(device) <= 64
+
+
+def test_handlers_that_one_handler_calls_share_its_interrupt(host):
+    """Behind VMD each has an irq of its own; one that has not run in this interval is known from before."""
+    for irq, name in ((24, "vmd0"), (40, "nvme0q1"), (41, "switchtec0"), (42, "nvme1q1")):
+        host.irq(irq, name)
+    caller = {40: 24, 41: 24, 42: 25}
+    reader = Interrupts(host.sys)
+
+    def shared_with(*handlers):
+        table = {one: replace(RUNS, caller=caller.get(one.irq, UNKNOWN_IRQ)) for one in handlers}
+        return {one.name: runs.shared_with for one, runs in reader.reported(table, {}).items()}
+
+    vmd, drive, switch, other = (
+        Handler(24, "vmd0"),
+        Handler(40, "nvme0q1"),
+        Handler(41, "switchtec0"),
+        Handler(42, "nvme1q1"),
+    )
+    assert shared_with(vmd, drive, switch, other) == {
+        "vmd0": (),
+        "nvme0q1": ("switchtec0",),
+        "switchtec0": ("nvme0q1",),
+        "nvme1q1": (),
+    }
+    assert shared_with(drive) == {"nvme0q1": ("switchtec0",)}
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_a_handlers_record_names_it(run):
     spec = next(spec for spec in MANIFESTS[2].maps if spec.role == "handler_run")
     number = 11 << 28 | 77
     key = str(number << spec.part("handler").shift | 1 << spec.part("returned").shift | bucket_index(20))
-    for tick, line in enumerate(("", f"handler irqs_c {number} 11 nvme0q1"), 1):
+    for tick, line in enumerate(("", f"handler irqs_c {number} 11 11 nvme0q1"), 1):
         run.begin("irqs_c", tick)
         run.line(line)
         run.ticks.take(MapPrinted(spec.name, {key: 30 * tick}))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from on_demand_frames import KERNEL, ON_DEMAND, ON_DEMAND_FRAMES, PROGRAM, of, outlier
 from recorded import ORIGIN, frame
 
-from latmon.model.frame import NOT_KNOWN, Frame, Handler, HandlerRuns, Wait, Wakeups
+from latmon.model.frame import NOT_KNOWN, UNKNOWN_IRQ, Frame, Handler, HandlerRuns, Wait, Wakeups
 from latmon.model.packed import Packed
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
@@ -166,7 +166,7 @@ def test_what_a_later_version_adds_is_ignored():
     line["outliers"][0]["mood"] = "bad"
     line["traced"]["histograms"]["median"] = "?"
     line["traced"]["seen_from"] = [1]
-    line["irqs"]["rows"][0].append("storm")
+    line["irqs"]["rows"][0] += [UNKNOWN_IRQ, "storm"]
     line["wakeups"]["storm"] = True
     assert decode_frame(line) == ON_DEMAND
 

@@ -1,7 +1,8 @@
 """Interrupt handlers: the device each serves, and which handlers share a vector.
 
 /proc/interrupts is not used: it counts every irq on every CPU, and its names have no separator. A handler's device is
-shown as the block devices of the controller, else as its PCI address.
+shown as the block devices of the controller, else as its PCI address. A controller that is no PCI function
+(virtio-mmio, a platform device) is known by its name, which its handler has.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from latmon.model.frame import Device, Handler, HandlerRuns
+from latmon.model.frame import UNKNOWN_IRQ, Device, Handler, HandlerRuns
 from latmon.support.paths import content
 from latmon.support.text import MAX_CELLS, clean
 from latmon_backends.kernel.block_devices import link, names, number
@@ -22,6 +23,8 @@ _AGAIN = 60
 _MOST_SHARED = 32
 """Handlers of a vector that are named, further ones are counted: a recording refuses 65 names."""
 _INSTANCE = re.compile(r"[a-z][a-z_]*\d+")
+_ADDRESS = re.compile(r"[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+"""Of a PCI function."""
 _CALLED = {
     **dict.fromkeys(("mptsas", "mptspi", "mptfc"), "ioc"),
     "megaraid_sas": "megasas",
@@ -50,6 +53,8 @@ class Interrupts:
         self._vectors = Vectors()
         self._words: dict[str, tuple[Words, Words]] = {}
         self._known: set[Handler] = set()
+        self._called: dict[int, dict[Handler, None]] = {}
+        """Irq -> the handlers that its handler calls."""
         self._left = 0
 
     def reported(
@@ -58,11 +63,23 @@ class Interrupts:
         """Add devices, and the handlers that share the vector. `devices`: the block devices by name."""
         if handlers:
             self._refresh(set(handlers))
+        for handler, runs in handlers.items():
+            if runs.caller != UNKNOWN_IRQ:
+                self._called.setdefault(runs.caller, {})[handler] = None
         behind = _behind(devices.values())
         return {
-            handler: replace(runs, device=self._device(handler, behind), shared_with=_first(self._others(handler)))
+            handler: replace(
+                runs,
+                device=self._device(handler, behind),
+                shared_with=_first((*self._others(handler), *self._siblings(handler, runs))),
+            )
             for handler, runs in handlers.items()
         }
+
+    def _siblings(self, handler: Handler, runs: HandlerRuns) -> tuple[str, ...]:
+        """Return the handlers on other irqs that the same handler calls."""
+        called = self._called.get(runs.caller, {})
+        return tuple(one.name for one in called if one.irq != handler.irq)
 
     def _refresh(self, handlers: set[Handler]) -> None:
         self._left -= 1
@@ -71,6 +88,8 @@ class Interrupts:
             irqs = {handler.irq for handler in self._known}
             self._vectors = Vectors({irq: actions(self._sys, irq) for irq in irqs}, functions(self._sys))
             self._words.clear()
+            if self._left <= 0:
+                self._called.clear()
             self._left = _AGAIN
 
     def _others(self, handler: Handler) -> tuple[str, ...]:
@@ -82,7 +101,8 @@ class Interrupts:
 
     def _device(self, handler: Handler, behind: Mapping[str, list[str]]) -> str:
         address = self._function(handler)
-        return listed(behind.get(address, ())) or address
+        named = (found for name, found in behind.items() if not address and _begins(handler.name, frozenset({name})))
+        return listed(behind.get(address) or next(named, ())) or address
 
     def _function(self, handler: Handler) -> str:
         """Return the PCI function on the vector that matches the handler's name, or the only one if nothing is shared.
@@ -152,9 +172,10 @@ def _first(handlers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _behind(devices: Iterable[Device]) -> dict[str, list[str]]:
-    """Return PCI address -> block devices, by the last word of the controllers' texts."""
+    """Return PCI address, or name of another controller -> block devices, by the last or first word of its text."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for device in devices:
         if device.controller:
-            found[device.controller.split()[-1]].append(device.name)
+            words = device.controller.split()
+            found[words[-1] if _ADDRESS.fullmatch(words[-1]) else words[0]].append(device.name)
     return {address: sorted(several, key=lambda name: (len(name), name)) for address, several in found.items()}

@@ -28,7 +28,7 @@ from latmon.findings.rule import (
     duration_facts,
     plain,
 )
-from latmon.model.frame import Handler, HandlerRuns
+from latmon.model.frame import UNKNOWN_IRQ, Handler, HandlerRuns
 from latmon.support.units import part, spelled, whole
 
 ID = "slow-shared-handler"
@@ -57,6 +57,16 @@ class _SharedVector(NamedTuple):
     """Disks that the other handler serves; empty where it is not a disk controller's."""
     tail: SlowIos | None
     """The slow I/Os of the first device."""
+
+    @property
+    def called(self) -> bool:
+        """Return whether the handler of another irq calls both."""
+        return self.other.irq != self.victim.irq
+
+    @property
+    def irq(self) -> int:
+        """Return the irq that both share."""
+        return self.waited.caller if self.called else self.victim.irq
 
     @property
     def tail_share(self) -> float:
@@ -89,7 +99,7 @@ def _slowest_other(
     found = [
         (handler, runs)
         for handler, runs in facts.handlers.items()
-        if handler.irq == victim.irq
+        if _on_one_vector((handler, runs), (victim, waited))
         and handler.name in waited.shared_with
         and not set(devices_of(facts, runs.device)) & set(devices_of(facts, waited.device))
         and runs.run.count >= max(1, limits["runs"])
@@ -97,6 +107,12 @@ def _slowest_other(
         and runs.returned.get("none", 0) > runs.run.count / 2
     ]
     return max(found, key=lambda one: (one[1].run.sum or 0, one[0]), default=None)
+
+
+def _on_one_vector(one: tuple[Handler, HandlerRuns], other: tuple[Handler, HandlerRuns]) -> bool:
+    """Return whether two handlers run one after the other in one interrupt."""
+    caller = one[1].caller
+    return one[0].irq == other[0].irq or (caller != UNKNOWN_IRQ and caller == other[1].caller)
 
 
 def _shared_vector(
@@ -157,9 +173,10 @@ def _summary(shared: _SharedVector) -> str:
 
 def _facts(shared: _SharedVector) -> Iterator[Fact]:
     runs, none = shared.runs.run, shared.runs.returned.get("none", 0)
-    yield Fact(
-        "handler", shared.other.name, f"{shared.other.name} shares irq {shared.victim.irq} with {shared.victim.name}"
-    )
+    text = f"{shared.other.name} shares irq {shared.irq} with {shared.victim.name}"
+    if shared.called:
+        text = f"irq {shared.irq} calls {shared.other.name} and {shared.victim.name} one after the other"
+    yield Fact("handler", shared.other.name, text)
     if shared.of:
         yield Fact("handler_of", ", ".join(shared.of), f"{shared.other.name} is the handler of {', '.join(shared.of)}")
     yield from duration_facts(
@@ -197,9 +214,9 @@ def _steps(shared: _SharedVector, *, is_sun: bool) -> Iterator[Step]:
         "devices share a pool of them" + ("" if is_sun else " (vmd's max_vec)"),
         "while its module reloads, its disks are gone; or a reboot",
     )
-    proc = f"grep '^ *{shared.victim.irq}:' /proc/interrupts"
+    proc = f"grep '^ *{shared.irq}:' /proc/interrupts"
     who = "echo ::interrupts -d | mdb -k" if is_sun else proc
-    yield Step(f"look on screen 5 at the run time and name of each handler on irq {shared.victim.irq}", commands=(who,))
+    yield Step(f"look on screen 5 at the run time and name of each handler on irq {shared.irq}", commands=(who,))
 
 
 RULE = Rule(
