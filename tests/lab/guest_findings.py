@@ -73,6 +73,8 @@ EVERY = {"requeues": 2, "some_requeues": 4, "few_requeues": 16}
 """Of scsi_debug's commands the host takes every so many only at the next try."""
 RING_IODEPTH = 32
 """Its ring has 32 descriptors, and no indirect ones: 16 tags, and room for ten reads, which need three each."""
+SERVICE_US = 10_000
+STRANGER_MS = 4
 HANDLER_MS = 2
 """The slow handler's; the disk takes 4 ms."""
 IDLE_READS = 3
@@ -92,7 +94,8 @@ Switch = Callable[[], contextlib.AbstractContextManager[Told | None]]
 class Load:
     """fio on these devices, and what makes the effect beside it."""
 
-    def __init__(self, *names: str, iodepth: int, fifo: int = 0) -> None:
+    def __init__(self, *names: str, iodepth: int, fifo: int = 0, beside: str = "") -> None:
+        """`beside`: options of another fio job on each device."""
         self.names, self.fifo, self.sick = names, fifo, names
         self.effects: dict[str, Switch] = {}
         """One after the other."""
@@ -101,6 +104,7 @@ class Load:
         words = ["fio", "--thread", *(f"--{name}={value}" for name, value in options.items())]
         for name in names:
             words += [f"--name={name}", f"--filename=/dev/{name}"]
+            words += [f"--name={name}-beside", f"--filename=/dev/{name}", *beside.split()] if beside else []
         urgent = ("taskset", "--cpu-list", str(LOADED_CPU), "chrt", "--fifo", str(fifo)) if fifo else ()
         self._words = [*urgent, *words]
 
@@ -378,8 +382,66 @@ def threads() -> Load:
     return load
 
 
+MECHANISMS = ("chained", "softirq", "single", "plain")
+"""Of sick_disk's disks, two of each: the second one is the healthy twin."""
+
+
+@functools.cache
+def sick_disks() -> None:
+    mechanisms = [one for one in MECHANISMS for _ in range(2)]
+    each = (f"us={','.join([str(SERVICE_US)] * len(mechanisms))}", f"mechanism={','.join(mechanisms)}")
+    run("insmod", "/host/sick_disk.ko", f"disks={len(mechanisms)}", *each)
+
+
+def of_pair(mechanism: str, effect: str, iodepth: int = 1, beside: str = "", **values: int) -> Load:
+    """Two disks of a mechanism under the same load; the effect sets these parameters of the first."""
+    sick_disks()
+    number = 2 * MECHANISMS.index(mechanism)
+    load = Load(f"sick{number}", f"sick{number + 1}", iodepth=iodepth, beside=beside)
+    load.sick = load.names[:1]
+
+    def put(name: str, value: int) -> None:
+        file = Path("/sys/module/sick_disk/parameters", name)
+        every = file.read_text().strip().split(",")
+        every[number] = str(value)
+        file.write_text(",".join(every))
+
+    @contextlib.contextmanager
+    def sick() -> Iterator[None]:
+        for name, value in values.items():
+            put(name, value)
+        yield
+        for name in values:
+            put(name, 0)
+
+    load.effects[effect] = sick
+    return load
+
+
+def chained() -> Load:
+    """Two handlers that a third one calls, one after the other: the stranger's is slow."""
+    return of_pair("chained", "chained", stranger=1000 * STRANGER_MS)
+
+
+def late() -> Load:
+    """A softirq that a thread raises: it waits for the next interrupt, mostly the tick."""
+    return of_pair("softirq", "late", late=1)
+
+
+def rare() -> Load:
+    """One I/O in a hundred takes 20 times as long."""
+    return of_pair("plain", "rare", rare=100, times=20)
+
+
+def lba_sorted() -> Load:
+    """A disk that serves by LBA, and reads far below those of a stream."""
+    stream = "--rw=read --offset=100M --size=900M --iodepth=4"
+    return of_pair("single", "lba_sorted", beside=stream, sorted=1)
+
+
 LOADS: dict[str, Callable[[], Load]] = {
-    one.__name__: one for one in (ceiling, depth, disk, peers, refusals, ring, threads, vector)
+    one.__name__: one
+    for one in (ceiling, chained, depth, disk, late, lba_sorted, peers, rare, refusals, ring, threads, vector)
 }
 
 

@@ -36,9 +36,9 @@ HANDLERS = (
 """A disk controller 4 slots behind that of the first `--disk`, so on its line where there are no MSIs."""
 
 
-def build_slow_handler(directory):
-    """Build slow_handler.ko there, which the guest sees as /host; return the error, empty if there is none."""
-    words = ["sh", CHECKOUT / "tests/lab/build-module", "trixie", CHECKOUT / "tests/lab/slow_handler", directory]
+def build_module(name, directory):
+    """Build NAME.ko there, which the guest sees as /host; return the error, empty if there is none."""
+    words = ["sh", CHECKOUT / "tests/lab/build-module", "trixie", CHECKOUT / "tests/lab" / name, directory]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.stderr[-300:] if done.returncode else ""
 

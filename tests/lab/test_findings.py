@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from guests import CHECKOUT, HANDLERS, build_slow_handler, run
+from guests import CHECKOUT, HANDLERS, build_module, run
 
 from latmon.model.devices import Inventory
 from latmon.model.frame import Frame
@@ -46,6 +46,8 @@ class Guest(NamedTuple):
     on_demand: tuple[str, ...]
     words: tuple[str, ...] = ()
     """Of vm-run."""
+    module: str = ""
+    """Built for it."""
 
 
 RING = (
@@ -69,7 +71,10 @@ GUESTS = {
         ("vector",),
         ("stages_a", "irqs_a"),
         ("--disk", "nvme,latency-ms=4", "--append", "pci=nomsi", "--qemu", HANDLERS),
+        "slow_handler",
     ),
+    "sick": Guest(("chained", "late", "rare"), ("stages_a", "irqs_a", "softirqs_a"), module="sick_disk"),
+    "sorted": Guest(("lba_sorted",), ("stages_a", "inflight_a", "order_a"), module="sick_disk"),
 }
 
 
@@ -91,6 +96,10 @@ EFFECTS = (
     Effect("threads", "hogs", "completion-wakeup", 0),
     Effect("threads", "hogs", "softirq-delay", 1),
     Effect("vector", "shared", "slow-shared-handler"),
+    Effect("sick", "chained", "slow-shared-handler"),
+    Effect("sick", "late", "tick-quantum"),
+    Effect("sick", "rare", "bimodal-tail"),
+    Effect("sorted", "lba_sorted", "starved-io"),
 )
 TWINS = (
     Effect("peers", "rare_on_all", "peer-outlier"),
@@ -179,7 +188,7 @@ def guests(tmp_path_factory):
     @functools.cache
     def booted(name: str):
         directory, guest = tmp_path_factory.mktemp(name), GUESTS[name]
-        if "vector" in guest.loads and (error := build_slow_handler(directory)):
+        if guest.module and (error := build_module(guest.module, directory)):
             pytest.skip(f"the module can't be built: {error}")
         reported = run(
             directory,

@@ -8,7 +8,7 @@ import shutil
 from itertools import takewhile
 
 import pytest
-from guests import HANDLERS, build_slow_handler, run
+from guests import HANDLERS, build_module, run
 from workload import buckets_apart
 
 DELAY_MS = 25
@@ -158,7 +158,7 @@ def test_hogs_keep_threads_from_their_cpus(tmp_path):
 
 
 def test_a_stranger_on_the_vector_is_named(tmp_path):
-    if error := build_slow_handler(tmp_path):
+    if error := build_module("slow_handler", tmp_path):
         pytest.skip(f"the module can't be built: {error}")
     # One CPU: with so many interrupts two emulated ones sooner or later run into code that the other is patching.
     words = ("--smp", "1", "--disk", "nvme", "--append", "pci=nomsi", "--qemu", HANDLERS)

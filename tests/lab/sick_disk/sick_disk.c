@@ -1,0 +1,487 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * sick_disk: blk-mq disks without data, sick0, sick1, ..., each with a mechanism by which real disks lost time.
+ *
+ * A disk serves a read or write for `us` microseconds by a timer of the CPU that issued it, then raises its interrupt.
+ * What its handler, sick_disk.N, does is its mechanism:
+ *   plain    it completes the request
+ *   thread   a kernel thread, sick_disk/N, completes it: its scheduling class and priority are set from outside
+ *   softirq  NET_RX completes it; raised by the handler, or, where `late` is 1, by the thread without waking ksoftirqd, so
+ *            that it runs at the next interrupt's exit
+ *   chained  it completes the request, but the handler of another interrupt (sick_mux/N) calls it, after that of a
+ *            stranger (sick_stranger/N), which takes `stranger` microseconds and returns IRQ_NONE
+ *   single   it completes the request; the disk serves one at a time, the oldest one, or, where `sorted` is 1, the next one
+ *            by LBA: an old one at a lower address waits
+ * Further parameters, of each disk as well:
+ *   depth    requests that the disk says it takes
+ *   most     requests that it takes, the others are refused with BLK_STS_RESOURCE; 0: all
+ *   refuse   one of so many requests is refused at its first try; 0: none
+ *   rare     one of so many requests takes `times` times as long; 0: none
+ *   lost     so many requests never complete, the first ones that are sent after lost is written
+ * All but `mechanism` and `depth` can be changed while it runs; with 0 in `late`, `stranger`, `sorted` and the others, the
+ * disk is its own healthy twin.
+ */
+#include <linux/blk-mq.h>
+#include <linux/hrtimer.h>
+#include <linux/interrupt.h>
+#include <linux/irq.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+#include <linux/netdevice.h>
+#include <linux/platform_device.h>
+#include <linux/version.h>
+
+#define MOST 8
+#define SECTORS (1024 * 2048)
+
+static int disks = 1;
+module_param(disks, int, 0444);
+static char *mechanism[MOST];
+module_param_array(mechanism, charp, NULL, 0444);
+static int depth[MOST];
+module_param_array(depth, int, NULL, 0444);
+static int us[MOST];
+module_param_array(us, int, NULL, 0644);
+static int stranger[MOST];
+module_param_array(stranger, int, NULL, 0644);
+static int late[MOST];
+module_param_array(late, int, NULL, 0644);
+static int sorted[MOST];
+module_param_array(sorted, int, NULL, 0644);
+static int most[MOST];
+module_param_array(most, int, NULL, 0644);
+static int refuse[MOST];
+module_param_array(refuse, int, NULL, 0644);
+static int rare[MOST];
+module_param_array(rare, int, NULL, 0644);
+static int times[MOST];
+module_param_array(times, int, NULL, 0644);
+static int lost[MOST];
+module_param_array(lost, int, NULL, 0644);
+
+struct command {
+	struct hrtimer timer;
+	struct sick *of;
+	struct list_head entry;
+	bool refused;
+};
+
+struct sick {
+	int number;
+	const char *how;
+	struct platform_device *parent;
+	struct blk_mq_tag_set set;
+	struct gendisk *disk;
+	spinlock_t lock;
+	struct list_head due;		/* served, to be completed */
+	struct list_head waiting;	/* of `single`: to be served, the oldest first */
+	struct command *served;
+	sector_t at;
+	atomic_t inside;
+	unsigned int count;
+	struct task_struct *thread;
+	wait_queue_head_t work;
+	struct net_device *net;
+	struct napi_struct napi;
+	int mux, mine, strange;
+	char names[3][24];
+};
+
+static struct sick *all[MOST];
+
+static bool is(const struct sick *one, const char *how)
+{
+	return !strcmp(one->how, how);
+}
+
+/* Complete what is due; returns how many. */
+static int complete_due(struct sick *one)
+{
+	struct command *command;
+	unsigned long flags;
+	int done = 0;
+
+	for (;;) {
+		spin_lock_irqsave(&one->lock, flags);
+		command = list_first_entry_or_null(&one->due, struct command, entry);
+		if (command)
+			list_del_init(&command->entry);
+		spin_unlock_irqrestore(&one->lock, flags);
+		if (!command)
+			return done;
+		atomic_dec(&one->inside);
+		blk_mq_end_request(blk_mq_rq_from_pdu(command), BLK_STS_OK);
+		done++;
+	}
+}
+
+static bool is_any_due(struct sick *one)
+{
+	return !list_empty_careful(&one->due);
+}
+
+static bool is_to_run(struct sick *one)
+{
+	return is_any_due(one) && (is(one, "thread") || READ_ONCE(late[one->number]));
+}
+
+static int completing(void *data)
+{
+	struct sick *one = data;
+
+	while (!kthread_should_stop()) {
+		wait_event_interruptible(one->work, is_to_run(one) || kthread_should_stop());
+		if (is(one, "thread")) {
+			complete_due(one);
+			continue;
+		}
+		if (!is_to_run(one))
+			break;
+		/* As a driver that raises its softirq in a thread: nothing runs it before the next interrupt's exit. */
+		local_irq_disable();
+		if (napi_schedule_prep(&one->napi))
+			__napi_schedule_irqoff(&one->napi);
+		local_irq_enable();
+		wait_event_interruptible(one->work, !is_any_due(one) || kthread_should_stop());
+	}
+	return 0;
+}
+
+static int polled(struct napi_struct *napi, int budget)
+{
+	struct sick *one = container_of(napi, struct sick, napi);
+
+	napi_complete_done(napi, 0);
+	complete_due(one);
+	wake_up(&one->work);
+	return 0;
+}
+
+static irqreturn_t handle_mux(int irq, void *cookie)
+{
+	struct sick *one = cookie;
+
+	generic_handle_irq(one->strange);
+	generic_handle_irq(one->mine);
+	return IRQ_HANDLED;
+}
+
+static irqreturn_t handle_stranger(int irq, void *cookie)
+{
+	struct sick *one = cookie;
+	const u64 end = ktime_get_ns() + READ_ONCE(stranger[one->number]) * 1000ULL;
+
+	/* Not udelay(): it pauses, and an emulated CPU leaves its loop at each pause. */
+	while (ktime_get_ns() < end)
+		;
+	return IRQ_NONE;
+}
+
+static irqreturn_t handle_mine(int irq, void *cookie)
+{
+	struct sick *one = cookie;
+
+	if (!is_any_due(one))
+		return IRQ_NONE;
+	if (is(one, "thread") || READ_ONCE(late[one->number]))
+		wake_up(&one->work);
+	else if (one->net)
+		napi_schedule(&one->napi);
+	else
+		complete_due(one);
+	return IRQ_HANDLED;
+}
+
+static void serve_next(struct sick *one);
+
+/* The device is done with a request. */
+static enum hrtimer_restart served(struct hrtimer *timer)
+{
+	struct command *command = container_of(timer, struct command, timer);
+	struct sick *one = command->of;
+	unsigned long flags;
+
+	spin_lock_irqsave(&one->lock, flags);
+	list_add_tail(&command->entry, &one->due);
+	if (one->served == command)
+		one->served = NULL;
+	spin_unlock_irqrestore(&one->lock, flags);
+	generic_handle_irq(one->mux ?: one->mine);
+	if (is(one, "single"))
+		serve_next(one);
+	return HRTIMER_NORESTART;
+}
+
+static void serve(struct command *command)
+{
+	struct sick *one = command->of;
+	const int each = READ_ONCE(rare[one->number]);
+	u64 ns = READ_ONCE(us[one->number]) * 1000ULL;
+
+	if (each && one->count++ % each == 0)
+		ns *= READ_ONCE(times[one->number]);
+	hrtimer_start(&command->timer, ns_to_ktime(ns), HRTIMER_MODE_REL_HARD);
+}
+
+/* Serve the oldest request; sorted: the next one by LBA from where the last one was, else the lowest. */
+static void serve_next(struct sick *one)
+{
+	struct command *command, *next = NULL, *lowest = NULL;
+	unsigned long flags;
+
+	spin_lock_irqsave(&one->lock, flags);
+	if (!one->served) {
+		list_for_each_entry(command, &one->waiting, entry) {
+			sector_t at = blk_rq_pos(blk_mq_rq_from_pdu(command));
+
+			if (at >= one->at && (!next || at < blk_rq_pos(blk_mq_rq_from_pdu(next))))
+				next = command;
+			if (!lowest || at < blk_rq_pos(blk_mq_rq_from_pdu(lowest)))
+				lowest = command;
+		}
+		next = next ?: lowest;
+		if (!READ_ONCE(sorted[one->number]))
+			next = list_first_entry_or_null(&one->waiting, struct command, entry);
+		if (next) {
+			list_del_init(&next->entry);
+			one->served = next;
+			one->at = blk_rq_pos(blk_mq_rq_from_pdu(next));
+		}
+	} else {
+		next = NULL;
+	}
+	spin_unlock_irqrestore(&one->lock, flags);
+	if (next)
+		serve(next);
+}
+
+static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *data)
+{
+	struct request *rq = data->rq;
+	struct command *command = blk_mq_rq_to_pdu(rq);
+	struct sick *one = hctx->queue->queuedata;
+	const int room = READ_ONCE(most[one->number]), each = READ_ONCE(refuse[one->number]);
+	unsigned long flags;
+
+	if (room && atomic_read(&one->inside) >= room)
+		return BLK_STS_RESOURCE;
+	if (each && !command->refused && one->count++ % each == 0) {
+		command->refused = true;
+		return BLK_STS_RESOURCE;
+	}
+	command->refused = false;
+	command->of = one;
+	INIT_LIST_HEAD(&command->entry);
+	atomic_inc(&one->inside);
+	blk_mq_start_request(rq);
+	if (READ_ONCE(lost[one->number]) > 0) {
+		lost[one->number]--;
+		return BLK_STS_OK;
+	}
+	if (!is(one, "single")) {
+		serve(command);
+		return BLK_STS_OK;
+	}
+	spin_lock_irqsave(&one->lock, flags);
+	list_add_tail(&command->entry, &one->waiting);
+	spin_unlock_irqrestore(&one->lock, flags);
+	serve_next(one);
+	return BLK_STS_OK;
+}
+
+static int init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int queue, unsigned int node)
+{
+	struct command *command = blk_mq_rq_to_pdu(rq);
+
+	command->refused = false;
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+	hrtimer_setup(&command->timer, served, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
+#else
+	hrtimer_init(&command->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
+	command->timer.function = served;
+#endif
+	return 0;
+}
+
+/* A request that was lost has no end but this: its disk is waited for only by who reads it. */
+static enum blk_eh_timer_return timed_out(struct request *rq)
+{
+	return BLK_EH_RESET_TIMER;
+}
+
+static const struct blk_mq_ops operations = {
+	.queue_rq = queue_rq,
+	.init_request = init_request,
+	.timeout = timed_out,
+};
+static const struct block_device_operations methods = { .owner = THIS_MODULE };
+
+static int interrupt(struct sick *one, int which, const char *name, irq_handler_t handler)
+{
+	int irq = irq_alloc_desc(NUMA_NO_NODE), error;
+
+	if (irq < 0)
+		return irq;
+	snprintf(one->names[which], sizeof(one->names[which]), name, one->number);
+	irq_set_chip_and_handler(irq, &dummy_irq_chip, handle_simple_irq);
+	error = request_irq(irq, handler, 0, one->names[which], one);
+	if (error) {
+		irq_free_desc(irq);
+		return error;
+	}
+	return irq;
+}
+
+static void without_interrupt(struct sick *one, int irq)
+{
+	if (irq > 0) {
+		free_irq(irq, one);
+		irq_free_desc(irq);
+	}
+}
+
+static int begin_completion(struct sick *one)
+{
+	if (is(one, "softirq")) {
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+		one->net = alloc_netdev_dummy(0);
+#else
+		one->net = kzalloc(sizeof(*one->net), GFP_KERNEL);
+		if (one->net)
+			init_dummy_netdev(one->net);
+#endif
+		if (!one->net)
+			return -ENOMEM;
+		netif_napi_add(one->net, &one->napi, polled);
+		napi_enable(&one->napi);
+	}
+	if (is(one, "softirq") || is(one, "thread")) {
+		one->thread = kthread_run(completing, one, "sick_disk/%d", one->number);
+		if (IS_ERR(one->thread))
+			return PTR_ERR(one->thread);
+	}
+	if (is(one, "chained")) {
+		one->strange = interrupt(one, 1, "sick_stranger/%d", handle_stranger);
+		one->mux = interrupt(one, 2, "sick_mux/%d", handle_mux);
+		if (one->strange < 0 || one->mux < 0)
+			return -ENOSPC;
+	}
+	one->mine = interrupt(one, 0, "sick_disk.%d", handle_mine);
+	return one->mine < 0 ? one->mine : 0;
+}
+
+static void end_completion(struct sick *one)
+{
+	if (!IS_ERR_OR_NULL(one->thread))
+		kthread_stop(one->thread);
+	if (one->net) {
+		napi_disable(&one->napi);
+		netif_napi_del(&one->napi);
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+		free_netdev(one->net);
+#else
+		kfree(one->net);
+#endif
+	}
+	without_interrupt(one, one->mux);
+	without_interrupt(one, one->mine);
+	without_interrupt(one, one->strange);
+}
+
+static struct gendisk *allocated(struct sick *one)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 9, 0)
+	struct queue_limits limits = { .logical_block_size = 512 };
+
+	return blk_mq_alloc_disk(&one->set, &limits, one);
+#else
+	return blk_mq_alloc_disk(&one->set, one);
+#endif
+}
+
+static int add(int number)
+{
+	struct sick *one = kzalloc(sizeof(*one), GFP_KERNEL);
+	int error;
+
+	if (!one)
+		return -ENOMEM;
+	all[number] = one;
+	one->number = number;
+	one->how = mechanism[number] ?: "plain";
+	spin_lock_init(&one->lock);
+	INIT_LIST_HEAD(&one->due);
+	INIT_LIST_HEAD(&one->waiting);
+	init_waitqueue_head(&one->work);
+	one->parent = platform_device_register_simple("sick_disk", number, NULL, 0);
+	if (IS_ERR(one->parent))
+		return PTR_ERR(one->parent);
+	one->set.ops = &operations;
+	one->set.nr_hw_queues = 1;
+	one->set.queue_depth = depth[number] ?: 64;
+	one->set.numa_node = NUMA_NO_NODE;
+	one->set.cmd_size = sizeof(struct command);
+	error = blk_mq_alloc_tag_set(&one->set);
+	if (error)
+		return error;
+	error = begin_completion(one);
+	if (error)
+		return error;
+	one->disk = allocated(one);
+	if (IS_ERR(one->disk))
+		return PTR_ERR(one->disk);
+	one->disk->fops = &methods;
+	one->disk->private_data = one;
+	snprintf(one->disk->disk_name, DISK_NAME_LEN, "sick%d", number);
+	set_capacity(one->disk, SECTORS);
+	return device_add_disk(&one->parent->dev, one->disk, NULL);
+}
+
+static void drop(int number)
+{
+	struct sick *one = all[number];
+
+	if (!one)
+		return;
+	if (!IS_ERR_OR_NULL(one->disk)) {
+		del_gendisk(one->disk);
+		put_disk(one->disk);
+	}
+	end_completion(one);
+	if (one->set.tags)
+		blk_mq_free_tag_set(&one->set);
+	if (!IS_ERR_OR_NULL(one->parent))
+		platform_device_unregister(one->parent);
+	kfree(one);
+	all[number] = NULL;
+}
+
+static int __init begin(void)
+{
+	int number, error;
+
+	if (disks < 1 || disks > MOST)
+		return -EINVAL;
+	for (number = 0; number < disks; number++) {
+		error = add(number);
+		if (error) {
+			for (; number >= 0; number--)
+				drop(number);
+			return error;
+		}
+	}
+	return 0;
+}
+
+static void __exit end(void)
+{
+	int number;
+
+	for (number = 0; number < disks; number++)
+		drop(number);
+}
+
+module_init(begin);
+module_exit(end);
+MODULE_DESCRIPTION("Disks without data that lose time as real ones did");
+MODULE_LICENSE("GPL");
