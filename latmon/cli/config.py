@@ -246,7 +246,17 @@ def _read(path: Path, findings: Settings) -> dict[str, Any]:
     values = _parse(path, raw)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: expected lines of `key: value` with the keys {_ALL}")
-    return {key: _checked(path, key, value, findings) for key, value in values.items()}
+    found: dict[str, Any] = {}
+    wrong: list[str] = []
+    for key, value in values.items():
+        try:
+            found[key] = _checked(path, key, value, findings)
+        except UsageError as error:
+            wrong.append(str(error))
+    if wrong:
+        more = f"; and {len(wrong) - 1} more: {'; '.join(one.removeprefix(f'{path}: ') for one in wrong[1:])}"
+        raise UsageError(wrong[0] + (more if wrong[1:] else ""))
+    return found
 
 
 def _parse(path: Path, raw: bytes) -> Any:
@@ -259,6 +269,8 @@ def _parse(path: Path, raw: bytes) -> Any:
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UsageError(f"{path}{line}: not valid YAML: {error.problem}") from None
+    except yaml.reader.ReaderError as error:
+        raise UsageError(f"{path}: not valid YAML: byte {error.position + 1} is no text in UTF-8") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"{path}: not valid YAML: {type(error).__name__}") from None
     return {} if values is None else values

@@ -106,7 +106,7 @@ class FindingReporter:
 
     def _evaluated(self, watch: RuleEngine) -> tuple[str, str]:
         off = self._settings.off
-        return evaluated_by(len(RULES) - len(off), by_kind(watch.silent - off), watch.failed)
+        return evaluated_by(len(RULES) - len(off), by_kind(watch.silent - off), watch.failed, watch.partly)
 
 
 def _named(one: Finding) -> str:

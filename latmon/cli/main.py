@@ -203,8 +203,9 @@ def _replay(args: argparse.Namespace) -> int:
         return _replay_once(args, screen)
     if STANDARD in args.files:
         streams.keys_from_terminal()
+    files = _readable(args.files)
     _need_terminal(f"latmon report {args.files[0]}", inline=args.inline)
-    source = registry.load("replay")(_readable(args.files), speed=1.0 if args.speed is None else args.speed)
+    source = registry.load("replay")(files, speed=1.0 if args.speed is None else args.speed)
     if args.inline:
         from latmon.tui import strip
 
@@ -247,7 +248,7 @@ def _demo(args: argparse.Namespace) -> int:
             return headless.export_demo(args, _screen(args, defaults, "REPLAY"))
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
     screen = _screen(args, defaults, "DEMO", user, request)
-    return _watch(request, screen, user, inline=args.inline, instead="latmon demo --record FILE", tour=tour)
+    return _watch(request, screen, user, inline=args.inline, instead=f"latmon demo {args.scenario} --once", tour=tour)
 
 
 def _screen(
@@ -445,8 +446,10 @@ def _need_terminal(instead: str, *, inline: bool) -> None:
     if inline:
         return
     if not sys.stderr.isatty():
-        raise UnavailableError(f"stderr is no terminal, and the screen is drawn there; without one use: {instead}")
+        raise UnavailableError(
+            f"stderr is no terminal, and the screen is drawn there; without a terminal use: {instead}"
+        )
     if not sys.stdin.isatty():
-        raise UnavailableError(f"stdin is no terminal, and keys are read there; without one use: {instead}")
+        raise UnavailableError(f"stdin is no terminal, and keys are read there; without a terminal use: {instead}")
     if term in _NO_CURSOR:
-        raise UnavailableError(f"the terminal can't be drawn on (TERM={term}); without one use: {instead}")
+        raise UnavailableError(f"the terminal can't be drawn on (TERM={term}); without a terminal use: {instead}")

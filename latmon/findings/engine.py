@@ -5,7 +5,7 @@ Owns the blocks that are kept and when rules are evaluated. Knows no rule by nam
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -31,6 +31,7 @@ from latmon.findings.rule import (
 from latmon.findings.rules import RULES
 from latmon.model.frame import Device, Frame, Origin
 from latmon.model.inflight import MEANS
+from latmon.support.units import part
 
 _MAX_ERROR = 200
 """Characters of the error of a rule that failed."""
@@ -91,18 +92,27 @@ def by_kind(rules: Collection[str]) -> dict[str, tuple[str, ...]]:
     return {kind: some for kind, some in found.items() if some}
 
 
-def evaluated_by(rules: int, missing: Mapping[str, Sequence[str]], failed: Mapping[str, str]) -> tuple[str, str]:
+def evaluated_by(
+    rules: int,
+    missing: Mapping[str, Sequence[str]],
+    failed: Mapping[str, str],
+    partly: Mapping[str, float] = MappingProxyType({}),
+) -> tuple[str, str]:
     """Return how many of the `rules` rules that are on were evaluated, and which were not and why, as two texts.
 
     `12 rules` and an empty text, or `10 of 12 rules evaluated` and
-    `not evaluated: starved-io, requeue-storm (stages were not traced)`.
+    `not evaluated: starved-io, requeue-storm (stages were not traced)`. `partly`: rule -> share of the evaluations
+    that had its input.
     """
     without = {*failed, *(rule for some in missing.values() for rule in some)}
     why = [f"{', '.join(some)} ({MISSING[kind]})" for kind, some in missing.items()]
     why += [f"{rule} (it failed: {error})" for rule, error in failed.items()]
-    if not without:
-        return f"{rules} rules", ""
-    return f"{rules - len(without)} of {rules} rules evaluated", f"not evaluated: {', '.join(why)}"
+    texts = [f"not evaluated: {', '.join(why)}"] if why else []
+    for kind, some in by_kind(partly.keys()).items():
+        share = part(partly[some[0]])
+        texts.append(f"only in {share} of the evaluations: {', '.join(some)} (in the others {MISSING[kind]})")
+    who = f"{rules - len(without)} of {rules} rules evaluated" if without else f"{rules} rules"
+    return who, "; ".join(texts)
 
 
 KEEP = 6
@@ -153,6 +163,8 @@ class RuleEngine:
         """Rule -> its first error; the other rules are still evaluated."""
         self.silent: frozenset[str] = frozenset(NEEDS)
         """Rules that were not evaluated so far, because an input is missing."""
+        self.lacked: Counter[str] = Counter()
+        """Input -> blocks after which it was missing."""
         self.evaluated = 0
         """Blocks after which rules were evaluated."""
         self.quiet = False
@@ -238,6 +250,13 @@ class RuleEngine:
             yield
             yield from self._evaluate(block)
 
+    @property
+    def partly(self) -> dict[str, float]:
+        """Return rule -> share of the evaluations that had its input, where that is less than half of them."""
+        some = {kind: n for kind, n in self.lacked.items() if n < self.evaluated < 2 * n}
+        kinds = by_kind(NEEDS.keys() - self._settings.off)
+        return {rule: 1 - n / self.evaluated for kind, n in some.items() for rule in kinds.get(kind, ())}
+
     def _evaluate(self, block: Block) -> Iterator[None]:
         self._blocks.append(block)
         while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
@@ -252,6 +271,7 @@ class RuleEngine:
             yield
         missing = not_evaluated(facts)
         self.silent &= frozenset(rule for rules in missing.values() for rule in rules)
+        self.lacked.update(missing.keys())
         self.facts, self.current = facts, in_order(unexplained(found))
         self.evaluated += 1
         self._note(block)

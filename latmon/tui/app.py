@@ -35,7 +35,7 @@ from latmon.support.theme import Theme, load_theme, ramp_names, theme_names
 from latmon.tui import mouse
 from latmon.tui.canvas import HelpScreen, MainScreen, PaletteScreen
 from latmon.tui.commands import STEPS, next_commands
-from latmon.tui.keys import Action, Command, bindings, commands, foot, tour_keys, works
+from latmon.tui.keys import COMPARED, Action, Command, bindings, commands, foot, tour_keys, works
 from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt, one_line
 from latmon.tui.style import DEPTHS, face
 from latmon.tui.terminal import TerminalDriver, colour_depth, forget_size, leaving, missing_glyphs
@@ -457,7 +457,8 @@ class LatmonApp(App[int]):
         if self._reading is None and self._travel.reads:
             self._reading = self.set_timer(_BEFORE_S, self._read_more)
         began = time.monotonic()
-        line = foot(self.scene.view, self._asked, self.size.width, switched=self._switches_stages)
+        comparing = self.scene.comparison is not None
+        line = foot(self.scene.view, self._asked, self.size.width, switched=self._switches_stages, comparing=comparing)
         self._main.repaint(line, self._face)
         self._pace.painted(began, time.monotonic())
         self._evaluating.wake()
@@ -568,6 +569,11 @@ class LatmonApp(App[int]):
         self._repaint()
 
     def action_choose(self, step: str, by: int) -> None:
+        if self.scene.comparison is not None and step != "move":
+            self._comparing.leave()
+            if step == "leave":
+                self._repaint()
+                return
         self._guide.stay()
         self._choose(STEPS[step](self.scene.view, by))
         if step == "evidence":
@@ -618,6 +624,7 @@ class LatmonApp(App[int]):
         selection = self.scene.selection
         mode = after(STAGES_MODES, selection.stages)
         self._session.set_stages(mode)
+        self.scene.forget_notices()  # they are about the mode before
         self._choose(replace(selection, stages=mode))
         self.show_message(STAGES_TEXTS[mode] + (STAGES_START if self.scene.starting(mode) else ""))
 
@@ -796,6 +803,8 @@ class LatmonApp(App[int]):
         if action == "setting":
             return True
         name, by = parameters if action in ("choose", "travel") else (action, 0)
+        if action == "choose" and self.scene.comparison is not None:  # the panel that other keys change isn't shown
+            return name in COMPARED
         return works(str(name), int(str(by)), self.scene.selection.context)
 
     def _print_error_renderables(self) -> None:

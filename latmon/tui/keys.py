@@ -420,8 +420,22 @@ _SEEN = 60
 """Characters of a typed line that are shown."""
 
 
-def foot(view: ViewState, open_prompt: Prompt | Choice | None, cells: int, *, switched: bool = True) -> Line:
-    """Return the last line. `switched`: the stages mode can be changed from here."""
+COMPARED = ("leave", "screen", "move")
+"""Actions that change the selection while a comparison is shown: the others change what it hides."""
+
+
+def foot(
+    view: ViewState,
+    open_prompt: Prompt | Choice | None,
+    cells: int,
+    *,
+    switched: bool = True,
+    comparing: bool = False,
+) -> Line:
+    """Return the last line.
+
+    `switched`: the stages mode can be changed from here; `comparing`: a comparison is shown.
+    """
     if isinstance(open_prompt, Choice):
         return choosing(open_prompt, cells)
     if open_prompt is not None:
@@ -440,7 +454,10 @@ def foot(view: ViewState, open_prompt: Prompt | Choice | None, cells: int, *, sw
         "hold": "go on" if view.away else "pause",
         "stages": f"stages {selection.stages}" if switched else "",
     }
-    if selection.pattern:
+    if comparing:
+        hidden = (a.name for a in ACTIONS if a.call.startswith("choose") and a.name not in COMPARED)
+        states |= dict.fromkeys((*hidden, "filter"), "") | {"leave": "back"}
+    elif selection.pattern:
         states["filter"] = cell(selection.pattern, min(len(selection.pattern), _FILTER))
     return key_line(selection.context, states, cells, SCREENS.index(selection.screen))
 

@@ -489,21 +489,35 @@ class TerminalDriver(LinuxDriver):
     def suspend(self) -> bool:
         """Stop this process and the others of its job, such as sudo, as a shell's Ctrl-Z does; return whether it can.
 
-        The first program of a terminal has no shell that could let it go on.
+        The first program of a terminal has no shell that could let it go on. The terminal is left before the others are
+        stopped: their shell takes it back when the first one is, such as make, and then it is no longer ours.
         """
         try:
             is_job = os.getsid(0) != os.getpgrp() == os.tcgetpgrp(self.fileno)
         except OSError:  # not our controlling terminal
             is_job = False
-        if is_job:
+        if is_job and self._leave():
             os.killpg(0, signal.SIGTSTP)
+            os.kill(os.getpid(), signal.SIGSTOP)
         return is_job
 
     def _stop(self) -> None:
-        if not self._suspended and self._key_thread is not None:
-            self._suspended = True
-            self.suspend_application_mode()
+        if self._leave():
             os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _leave(self) -> bool:
+        """Leave the terminal to its shell; return False where that was done, or nothing was drawn yet."""
+        if self._suspended or self._key_thread is None:
+            return False
+        self._suspended = True
+        # Of a job that something else stopped, the terminal may be the shell's by now: to be stopped by that signal in
+        # the middle of this would end in a stopped program in the foreground.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+        try:
+            self.suspend_application_mode()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return True
 
     def _go_on(self) -> None:
         if self._key_thread is None:  # not started yet

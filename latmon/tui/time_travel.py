@@ -388,11 +388,15 @@ class Comparing:
                 "nothing to compare yet: the probes are starting, and their windows are what is compared"
             )
         elif self._scene.comparison is not None:
-            self._scene.comparison = self._a = self._b = None
+            self.leave()
         elif self._a is None:
             self._begin()
         else:
             self._end(self._a)
+
+    def leave(self) -> None:
+        """Show the panel again that the comparison replaced."""
+        self._scene.comparison = self._a = self._b = None
 
     def arrived(self) -> None:
         """Read the marks, which arrive after their keys, with the settings of their sides."""
@@ -414,9 +418,8 @@ class Comparing:
             return
         self._a = self._side("A", origin, frames)
         a = self._a.period
-        self._show_message(
-            f"A is {clock(a.start_wall)} to {clock(a.end_wall)}: change a setting, wait, then press D again for B"
-        )
+        more = "change a setting, wait" if self._scene.ended is None else "go to another time, as with [ or {"
+        self._show_message(f"A is {clock(a.start_wall)} to {clock(a.end_wall)}: {more}, then press D again for B")
 
     def _end(self, one: _Side) -> None:
         a = one.period
@@ -424,7 +427,8 @@ class Comparing:
         origin = self._scene.store.origin
         if origin is None or len(frames) < _FEWEST:
             many = f"{len(frames)} window{'s' * (len(frames) != 1)}"
-            self._show_message(f"only {many} since A, and a comparison needs {_FEWEST}: wait, then press D again")
+            more = "wait" if self._scene.ended is None else "go to another time, as with ["
+            self._show_message(f"only {many} since A, and a comparison needs {_FEWEST}: {more}, then press D again")
             return
         self._b = self._side("B", origin, frames)
         _settle(one, self._b)

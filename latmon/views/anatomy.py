@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from latmon.analysis.attribution import PARTS, stages_of, submission_of, tail_cut, total_of, untraced_share
-from latmon.model.frame import Origin, Series, Traced
+from latmon.model.frame import STARTING, Origin, Series, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.stages import ADMISSION, FACTS_OF, WHOLE, by_column, called, why_unmeasured
 from latmon.support.units import part, spelled
@@ -166,7 +166,8 @@ def _rows(
     device: str, traced: Traced, stages: Mapping[str, Histogram], whole: Parts, tail: LatencyBand | None
 ) -> tuple[StageRow, ...]:
     paths, includes = traced.paths.get(device, {}), traced.includes_of(device)
-    reasons = {one.name: one.reason for one in traced.absent}
+    # where the tracer starts again, the window has what it traced before
+    reasons = {one.name: one.reason for one in traced.absent if not (stages and one.reason.startswith(STARTING))}
     return tuple(
         StageRow(
             stage,

@@ -89,7 +89,7 @@ def is_one_sentence(done):
     ("words", "code", "text"),
     [
         ("", 3, "latmon --record FILE --duration 60s"),
-        ("demo", 3, "latmon demo --record FILE"),
+        ("demo", 3, "latmon demo host --once"),
         ("replay f", 3, "latmon report f"),
         ("--record f --tui --backend demo", 3, "no terminal"),
         ("--interval 1y", 2, "--interval: '1y'"),

@@ -428,9 +428,9 @@ def late() -> Load:
     return of_pair("softirq", "late", late=1)
 
 
-def rare() -> Load:
-    """One I/O in a hundred takes 20 times as long."""
-    return of_pair("plain", "rare", rare=100, times=20)
+def rarely_slow() -> Load:
+    """One I/O in two hundred takes 50 times as long."""
+    return of_pair("plain", "rarely_slow", rare=200, times=50)
 
 
 def lba_sorted() -> Load:
@@ -441,7 +441,7 @@ def lba_sorted() -> Load:
 
 LOADS: dict[str, Callable[[], Load]] = {
     one.__name__: one
-    for one in (ceiling, chained, depth, disk, late, lba_sorted, peers, rare, refusals, ring, threads, vector)
+    for one in (ceiling, chained, depth, disk, late, lba_sorted, peers, rarely_slow, refusals, ring, threads, vector)
 }
 
 

@@ -73,7 +73,7 @@ GUESTS = {
         ("--disk", "nvme,latency-ms=4", "--append", "pci=nomsi", "--qemu", HANDLERS),
         "slow_handler",
     ),
-    "sick": Guest(("chained", "late", "rare"), ("stages_a", "irqs_a", "softirqs_a"), module="sick_disk"),
+    "sick": Guest(("chained", "late", "rarely_slow"), ("stages_a", "irqs_a", "softirqs_a"), module="sick_disk"),
     "sorted": Guest(("lba_sorted",), ("stages_a", "inflight_a", "order_a"), module="sick_disk"),
 }
 
@@ -98,7 +98,6 @@ EFFECTS = (
     Effect("vector", "shared", "slow-shared-handler"),
     Effect("sick", "chained", "slow-shared-handler"),
     Effect("sick", "late", "tick-quantum"),
-    Effect("sick", "rare", "bimodal-tail"),
     Effect("sorted", "lba_sorted", "starved-io"),
 )
 TWINS = (
@@ -308,6 +307,8 @@ def test_the_program_with_most_of_the_waits_is_named(parts):
     assert re.search(named, found.finding("softirq-delay")["summary"])
 
 
+STRANGER_US = 4000
+"""The called stranger's (STRANGER_MS of the guest's script)."""
 HANDLER_US = 2000
 """How long the module's handler runs in each interrupt (HANDLER_MS of the guest's script)."""
 
@@ -328,6 +329,27 @@ def test_the_handler_is_named_with_the_time_that_it_takes(parts):
     assert values["time_share"] == pytest.approx(waited, abs=0.1)
     # The disk takes longer or shorter in the calm time: what is known is how long the handler was told to run.
     assert waited == pytest.approx(HANDLER_US / read["latency_us"]["mean"], abs=0.05)
+
+
+def test_the_stranger_that_another_handler_calls_is_named_with_its_time(parts):
+    """The drive's own handler has an irq of its own, on which the stranger is not."""
+    found = parts("sick", "chained")
+    values, finding = found.values("slow-shared-handler"), found.finding("slow-shared-handler")
+    assert values["handler"] == "sick_stranger/0"
+    assert re.match(r"irq \d+ calls sick_stranger/0 and sick_disk.0 ", finding["evidence"]["handler"]["text"])
+    read = reads(found.sick, found.devices[0])
+    slow_us = values["run_max"]
+    assert slow_us == pytest.approx(STRANGER_US, rel=0.1)
+    assert read["stages"]["irq"]["max_bound"] == pytest.approx(STRANGER_US, rel=0.2)
+    # The twin's handler is called like it, by a handler of its own.
+    rows = {one["handler"]: one for one in found.sick["irqs"]}
+    assert rows["sick_disk.0"]["caller_irq"] == rows["sick_mux/0"]["irq"]
+    assert rows["sick_disk.1"]["caller_irq"] == rows["sick_mux/1"]["irq"]
+
+
+def test_a_few_far_slower_ios_are_noticed(parts):
+    finding = parts("sick", "rarely_slow").finding("bimodal-tail")
+    assert (finding["severity"], finding["device"]) == ("notice", "sick6")
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,17 @@
 from dataclasses import replace
 
 import pytest
-from frames import ORIGIN, PROCFS, host
+from frames import ORIGIN, PROCFS, Source, host
 
 from latmon.diff.conditions import differing
 from latmon.model.frame import Mark
+from latmon.support.theme import load_theme
+from latmon.tui.app import LatmonApp
 from latmon.tui.time_travel import Comparing
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain, width
 from latmon.views.screen import Scene
-from latmon.views.selection import Selection
+from latmon.views.selection import ScreenOptions, Selection
 
 SECONDS = 36
 
@@ -156,3 +158,20 @@ def test_marks_that_are_not_on_the_screen_any_more_count_too():
     comparing.step()
     assert scene.comparison.a.settings == CHANGED
     assert scene.comparison.b.settings == CHANGED
+
+
+async def test_esc_and_another_screen_leave_the_comparison_and_no_key_changes_what_it_hides(both):
+    app = LatmonApp(Source(host(2, 3)), ScreenOptions(theme=load_theme("dark")), depth="256")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        for key, screen in (("escape", "overview"), ("2", "stages"), ("D", "stages")):
+            app.scene.comparison, before = both[0].comparison, app.scene.selection
+            await pilot.press("tab", "r", "s")
+            assert app.scene.selection == before
+            await pilot.press("x")  # a key that draws again
+            shown = plain(app._main.lines[-1])
+            assert "Esc back" in shown
+            assert "zoom" not in shown
+            await pilot.press(key)
+            assert app.scene.comparison is None
+            assert app.scene.selection.screen == screen

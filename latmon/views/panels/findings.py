@@ -334,6 +334,8 @@ def _missing(view: ViewState, kind: str) -> str:
     """Return why an input of rules is missing."""
     assert view.origin is not None  # noqa: S101  asked only once there is a frame
     if kind == TRACED:
+        if view.history.any_traced:
+            return "stages were traced before, but not at the end of this time"
         return not_traced("stages", view.origin, mode=view.selection.stages, recorded=view.recorded, state=view.tracing)
     return {
         LATENCIES: no_distribution(view.origin),

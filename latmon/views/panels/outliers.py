@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from latmon.analysis.attribution import PARTS, Folded
 from latmon.model.frame import OPS, UNACCOUNTED, Outlier, Wait, pid_of
+from latmon.model.histogram import bucket_bounds
 from latmon.model.inflight import AGES_S, Aged
 from latmon.model.stages import LETTERS, StageSum, called, explained, stage_sum
 from latmon.support.units import UNKNOWN, duration, part, spelled, whole, with_unit
@@ -758,7 +759,7 @@ def log(view: ViewState) -> Listing:
     if region is not None:  # of its device; the rate limit is one for all
         is_logged = _wanted(replace(view, selection=replace(selection, region=None)), names)
         logged = sum(one.repeats for one in view.history.folded if is_logged(one.outlier))
-        suppressed = min(suppressed, max(above - logged, 0))
+        suppressed = 0 if _limit_above(view) else min(suppressed, max(above - logged, 0))
     return listing(
         view.history.folded,
         order=selection.order,
@@ -768,6 +769,14 @@ def log(view: ViewState) -> Listing:
         by_moment=region is not None,
         wanted=_wanted(view, names),
     )
+
+
+def _limit_above(view: ViewState) -> int:
+    """Return the threshold of the region's device in us where all of the region is below it, else 0."""
+    region = view.selection.region
+    limit = 0 if region is None else view.history.on_demand.thresholds_us.get(region.device, 0)
+    is_below = region is not None and not region.region.open_above and bucket_bounds(region.region.high)[1] <= limit
+    return limit if is_below else 0
 
 
 def _devices(view: ViewState) -> set[str]:
@@ -804,6 +813,8 @@ def outliers_panel(view: ViewState, width: int, room: int) -> list[Line]:
         by_moment=rows.by_moment,
         waiting=_waiting(view),
     )
+    if limit := _limit_above(view):
+        why = f"no I/O of {rows.where} is logged: the threshold is {spelled(limit)}"
     lines = outliers(rows, at, width, room, view.ink, why=why)
     left = room - len(lines)
     return [*lines, *_opened(view, rows, at, width, left)] if rows.rows and left >= _WITH_DETAIL else lines

@@ -139,8 +139,9 @@ static int completing(void *data)
 			break;
 		/* As a driver that raises its softirq in a thread: nothing runs it before the next interrupt's exit. */
 		local_irq_disable();
-		if (napi_schedule_prep(&one->napi))
-			__napi_schedule_irqoff(&one->napi);
+		local_bh_disable();	/* where a raise wakes no thread, because the section's end runs the softirq */
+		napi_schedule(&one->napi);
+		_local_bh_enable();	/* does not */
 		local_irq_enable();
 		wait_event_interruptible(one->work, !is_any_due(one) || kthread_should_stop());
 	}
