@@ -73,7 +73,8 @@ GUESTS = {
         ("--disk", "nvme,latency-ms=4", "--append", "pci=nomsi", "--qemu", HANDLERS),
         "slow_handler",
     ),
-    "sick": Guest(("chained", "late", "rarely_slow"), ("stages_a", "irqs_a", "softirqs_a"), module="sick_disk"),
+    "sick": Guest(("chained", "rarely_slow"), ("stages_a", "irqs_a"), module="sick_disk"),
+    "late": Guest(("late",), ("stages_a", "softirqs_a"), module="sick_disk"),
     "sorted": Guest(("lba_sorted",), ("stages_a", "inflight_a", "order_a"), module="sick_disk"),
 }
 
@@ -97,7 +98,7 @@ EFFECTS = (
     Effect("threads", "hogs", "softirq-delay", 1),
     Effect("vector", "shared", "slow-shared-handler"),
     Effect("sick", "chained", "slow-shared-handler"),
-    Effect("sick", "late", "tick-quantum"),
+    Effect("late", "late", "tick-quantum"),
     Effect("sorted", "lba_sorted", "starved-io"),
 )
 TWINS = (
