@@ -221,7 +221,8 @@ def _steps(shared: _SharedVector, *, is_sun: bool) -> Iterator[Step]:
 
 RULE = Rule(
     ID,
-    "the slow interrupt handler of another device runs before a disk's on the same vector",
+    "the slow interrupt handler of another device runs before a disk's on the same vector, or a third one (VMD's) "
+    "calls both",
     evaluate,
     needs=TRACED,
     thresholds={
