@@ -270,7 +270,8 @@ def _parse(path: Path, raw: bytes) -> Any:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UsageError(f"{path}{line}: not valid YAML: {error.problem}") from None
     except yaml.reader.ReaderError as error:
-        raise UsageError(f"{path}: not valid YAML: byte {error.position + 1} is no text in UTF-8") from None
+        what = f"character {error.position + 1}" if error.encoding == "unicode" else f"byte {error.position + 1}"
+        raise UsageError(f"{path}: not valid YAML: {what} is no text: {error.reason}") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"{path}: not valid YAML: {type(error).__name__}") from None
     return {} if values is None else values

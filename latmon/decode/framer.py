@@ -346,8 +346,7 @@ class TracerFramer:
         key = number & ((1 << self._bits) - 1)
         if key in self._handlers or len(self._handlers) < _MAX_HANDLERS:
             self._handlers[key] = found = Handler(UNKNOWN_IRQ if irq is None else irq, record.text)
-            if caller is not None and caller != irq:
-                self._callers[found] = caller
+            self._callers[found] = UNKNOWN_IRQ if caller is None or caller == irq else caller
         else:
             self._left_out += 1
 

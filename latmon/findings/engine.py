@@ -255,7 +255,7 @@ class RuleEngine:
         """Return rule -> share of the evaluations that had its input, where that is less than half of them."""
         some = {kind: n for kind, n in self.lacked.items() if n < self.evaluated < 2 * n}
         kinds = by_kind(NEEDS.keys() - self._settings.off)
-        return {rule: 1 - n / self.evaluated for kind, n in some.items() for rule in kinds.get(kind, ())}
+        return {rule: round(1 - n / self.evaluated, 6) for kind, n in some.items() for rule in kinds.get(kind, ())}
 
     def _evaluate(self, block: Block) -> Iterator[None]:
         self._blocks.append(block)

@@ -109,7 +109,7 @@ def host_tables(summary: _Json) -> Iterator[ReportTable]:
     found = [{"vector": vector, **one} for vector, one in summary.get("softirqs", {}).items()]
     yield ReportTable("Softirqs", SOFTIRQS, found, "delay: from the raise to the entry; ran in: the most frequent")
     handlers = sorted(summary.get("irqs", []), key=lambda one: -(one["run_us"]["sum"] or 0))
-    note = "IRQ_NONE: share of runs that returned it (not handled); waited: for handlers before it on its vector"
+    note = "IRQ_NONE: share of runs that returned it (not handled); waited: for handlers before it in its interrupt"
     yield ReportTable("Interrupt handlers", IRQS, handlers, note, first="handler")
     left = summary.get("wakeups_left_out", 0)
     scale = priority_scales(summary["host"]["kernel"])[0]

@@ -286,7 +286,7 @@ def changes(changed: Mapping[str, Mapping[str, str]] | None) -> list[str]:
 def evaluated(summary: _Json) -> str:
     """Return how rules were evaluated: `12 rules, minute by minute`, and which of them lacked inputs."""
     by = summary["findings_by"]
-    who, why = evaluated_by(by["rules"], by["not_judged"], by.get("failed", {}), by.get("partly_judged", {}))
+    who, why = evaluated_by(by["rules"], by["not_judged"], by.get("failed", {}), by.get("partly_evaluated", {}))
     how = "every 5 s over the last minute" if by["judged_by"] == "windows" else "minute by minute"
     off = f"off by the config: {', '.join(by['rules_off'])}" if "rules_off" in by else ""
     left = f"{counted(by['episodes_left_out'], 'episode')} left out" if "episodes_left_out" in by else ""

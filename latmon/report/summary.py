@@ -219,7 +219,7 @@ class Evaluated:
             "judged": rules - len(silent | watch.failed.keys()),
             "judged_by": "minutes" if self._of_minutes else "windows",
             "not_judged": {kind: list(some) for kind, some in by_kind(silent).items()},
-            **({"partly_judged": watch.partly} if watch.partly else {}),
+            **({"partly_evaluated": watch.partly} if watch.partly else {}),
             **{name: value for name, value in reported_of.items() if value},
         }
 

@@ -556,7 +556,8 @@ class LatmonApp(App[int]):
         self.show_message(f"view {name}")
 
     def action_setting(self, key: str, value: str | int) -> None:
-        """Change one of ViewSettings; what else is on the screen stays."""
+        """Change one of ViewSettings; what else is on the screen stays, but for a comparison."""
+        self._comparing.leave()
         self._choose(ViewSettings(**{key: value}).over(self.scene.selection))  # type: ignore[arg-type]  # as the key wants
 
     async def _run_command(self, command: Command) -> None:
@@ -624,7 +625,6 @@ class LatmonApp(App[int]):
         selection = self.scene.selection
         mode = after(STAGES_MODES, selection.stages)
         self._session.set_stages(mode)
-        self.scene.forget_notices()  # they are about the mode before
         self._choose(replace(selection, stages=mode))
         self.show_message(STAGES_TEXTS[mode] + (STAGES_START if self.scene.starting(mode) else ""))
 
@@ -717,7 +717,7 @@ class LatmonApp(App[int]):
 
     @property
     def _takes_mouse(self) -> bool:
-        return self._asked is None and self.screen is self._main
+        return self._asked is None and self.screen is self._main and self.scene.comparison is None
 
     def on_mouse_down(self, event: MouseDown) -> None:
         """Begin a region on the heat map."""
@@ -803,8 +803,8 @@ class LatmonApp(App[int]):
         if action == "setting":
             return True
         name, by = parameters if action in ("choose", "travel") else (action, 0)
-        if action == "choose" and self.scene.comparison is not None:  # the panel that other keys change isn't shown
-            return name in COMPARED
+        if self.scene.comparison is not None and action in ("choose", "filter", "view"):
+            return name in COMPARED  # the panel that the others change isn't shown
         return works(str(name), int(str(by)), self.scene.selection.context)
 
     def _print_error_renderables(self) -> None:

@@ -489,8 +489,8 @@ class TerminalDriver(LinuxDriver):
     def suspend(self) -> bool:
         """Stop this process and the others of its job, such as sudo, as a shell's Ctrl-Z does; return whether it can.
 
-        The first program of a terminal has no shell that could let it go on. The terminal is left before the others are
-        stopped: their shell takes it back when the first one is, such as make, and then it is no longer ours.
+        The first program of a terminal has no shell that could let it go on. The terminal is restored before the others
+        are stopped: once the first process of the job, such as make, is stopped, the shell uses the terminal.
         """
         try:
             is_job = os.getsid(0) != os.getpgrp() == os.tcgetpgrp(self.fileno)
@@ -510,8 +510,8 @@ class TerminalDriver(LinuxDriver):
         if self._suspended or self._key_thread is None:
             return False
         self._suspended = True
-        # Of a job that something else stopped, the terminal may be the shell's by now: to be stopped by that signal in
-        # the middle of this would end in a stopped program in the foreground.
+        # Where another process has stopped the job, the shell may use the terminal already. tcsetattr would then stop
+        # this process by SIGTTOU before the terminal is restored.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
         try:
             self.suspend_application_mode()
@@ -523,6 +523,10 @@ class TerminalDriver(LinuxDriver):
         if self._key_thread is None:  # not started yet
             return
         if not _in_foreground(self.fileno):
+            # The others of the job too: `fg` continues only a job whose first process is stopped.
+            before = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+            os.killpg(0, signal.SIGTTOU)
+            signal.signal(signal.SIGTTOU, before)
             os.kill(os.getpid(), signal.SIGSTOP)
             return
         if self._suspended:

@@ -168,10 +168,6 @@ class Scene:
         """Name the directory of the next recording in its notices."""
         self._reported.directory = clean(str(directory), _MAX_PATH)
 
-    def forget_notices(self) -> None:
-        """Show no older notice of the live edge."""
-        self._reported.forget()
-
     @property
     def store(self) -> Store:
         return self.history.store

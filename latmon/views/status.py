@@ -413,10 +413,6 @@ class Notices:
         other.directory, other._where = self.directory, self._where
         return other
 
-    def forget(self) -> None:
-        """Drop the notices so far."""
-        self._notices = []
-
     def add(self, frame: Frame) -> None:
         """Add the next frame."""
         since = frame.mono_us - NOTICE_US

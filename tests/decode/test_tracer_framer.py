@@ -198,8 +198,16 @@ def test_a_handler_is_all_its_runs_and_what_they_returned(framer):
 def test_a_handler_that_another_one_calls_names_the_irq_of_that_one(framer):
     framer.handler(Record("handler", "tiny", {"handler": 7, "irq": 40, "caller": 24}, text="nvme0q1"))
     framer.handler(Record("handler", "tiny", {"handler": 8, "irq": 24, "caller": 24}, text="vmd0"))
-    found = interval(framer, run={run(7, us=5): 1, run(8, us=9): 1}).handlers
-    assert {handler.name: runs.caller for handler, runs in found.items()} == {"nvme0q1": 24, "vmd0": UNKNOWN_IRQ}
+    framer.handler(Record("handler", "tiny", {"handler": 9, "irq": 41, "caller": 24}, text="eth0"))
+    framer.handler(
+        Record("handler", "tiny", {"handler": 9, "irq": 41, "caller": 41}, text="eth0")
+    )  # the newer one holds
+    found = interval(framer, run={run(7, us=5): 1, run(8, us=9): 1, run(9, us=9): 1}).handlers
+    assert {handler.name: runs.caller for handler, runs in found.items()} == {
+        "nvme0q1": 24,
+        "vmd0": UNKNOWN_IRQ,
+        "eth0": UNKNOWN_IRQ,
+    }
 
 
 def test_a_handlers_pointer_is_known_by_the_bits_that_a_key_holds(framer):

@@ -1,15 +1,17 @@
 """The rule engine over time: minutes, gaps, another boot, jitter, many episodes; and a rule that fails."""
 
+import re
+
 import pytest
 from finding_cases import BEGIN_S, facts_of, frame, lasting, timed, traced
 
 from latmon.aggregate.accumulator import Minute
 from latmon.findings import engine
-from latmon.findings.engine import RuleEngine, evaluate_rules, unexplained
+from latmon.findings.engine import NEEDS, RuleEngine, evaluate_rules, evaluated_by, unexplained
 from latmon.findings.facts import Facts
-from latmon.findings.rule import CRITICAL, DEFAULT, NOTICE, WARNING, Finding, Where
+from latmon.findings.rule import CRITICAL, DEFAULT, NOTICE, TRACED, WARNING, Finding, Where
 from latmon.findings.rules import RULES
-from latmon.model.frame import Origin, Series
+from latmon.model.frame import Origin, Series, Traced
 
 S = 1_000_000
 ORIGIN = Origin("demo", "host", "6.1", "0", interval_us=S, start_mono_us=BEGIN_S * S)
@@ -149,3 +151,17 @@ def test_parts_of_what_only_on_demand_probes_time_are_theirs():
     assert [one.count for one in facts_of(on_demand).parts("sda", "read")] == [3, 3, 3]
     both = lasting(2, histograms=timed("sda", ((5, {"hba": 90}),)), traced=traced("sda", ((3, {"hba": 90}),)))
     assert [one.count for one in facts_of(both).parts("sda", "read")] == [5, 5]
+
+
+def test_rules_that_had_their_input_in_less_than_half_of_the_evaluations_are_named():
+    watch = fed(
+        [frame(n, dt_us=S, traced=traced("sda", ((9, {"hba": 60}),)) if n <= 5 else Traced()) for n in range(1, 41)]
+    )
+    assert watch.lacked[TRACED] == watch.evaluated - 1
+    partly = watch.partly
+    assert set(partly) == {rule for rule, need in NEEDS.items() if need == TRACED}
+    who, why = evaluated_by(len(RULES), {}, {}, partly)
+    assert who == f"{len(RULES)} rules"
+    assert re.fullmatch(r"only in 1[0-9]% of the evaluations: \S.*, \S.* \(in the others stages were not traced\)", why)
+    watch.lacked[TRACED] = watch.evaluated // 2
+    assert watch.partly == {}

@@ -79,6 +79,7 @@ def called(*callers):
 def test_handlers_that_another_handler_calls_share_its_interrupt():
     (one,) = evaluated(called(24, 24))
     assert (one.severity, one.device) == ("critical", "nvme13n1")
+    assert "handler switchtec0, which irq 24 calls before theirs and runs 13 us in the mean" in one.summary
     assert one.facts[0].text == "irq 24 calls switchtec0 and nvme13q1 one after the other"
     assert "grep '^ *24:' /proc/interrupts" in one.steps[-1].text
 
@@ -86,6 +87,15 @@ def test_handlers_that_another_handler_calls_share_its_interrupt():
 @pytest.mark.parametrize("callers", [(24, 25), (24, -1), (-1, -1)])
 def test_handlers_of_other_irqs_with_other_callers_are_no_neighbours(callers):
     assert not evaluated(called(*callers))
+
+
+def test_the_work_of_the_calling_handler_is_no_time_of_a_quick_neighbour():
+    """Since the entry of the caller 50 us pass in each interrupt, of which the neighbour takes 3."""
+    quick = {handler: replace(runs, caller=24) for handler, runs in shared(run_us=3, before=50_000).items()}
+    own_irq = {
+        (Handler(110, STRANGER.name) if handler == STRANGER else handler): runs for handler, runs in quick.items()
+    }
+    assert not evaluated(own_irq, slow_irq=15, hba=100)
 
 
 def idle(ios, us=44, interrupts=12_000):

@@ -73,8 +73,7 @@ EVERY = {"requeues": 2, "some_requeues": 4, "few_requeues": 16}
 """Of scsi_debug's commands the host takes every so many only at the next try."""
 RING_IODEPTH = 32
 """Its ring has 32 descriptors, and no indirect ones: 16 tags, and room for ten reads, which need three each."""
-SERVICE_US, QUICK_US = 10_000, 1_500
-"""The second is less than half a tick: most of the time is the wait for it."""
+SERVICE_US = 10_000
 STRANGER_MS = 4
 HANDLER_MS = 2
 """The slow handler's; the disk takes 4 ms."""
@@ -383,23 +382,22 @@ def threads() -> Load:
     return load
 
 
-MECHANISMS = ("chained", "softirq", "single", "plain")
+MECHANISMS = ("chained", "single", "plain")
 """Of sick_disk's disks, two of each: the second one is the healthy twin."""
 
 
 @functools.cache
 def sick_disks() -> None:
     mechanisms = [one for one in MECHANISMS for _ in range(2)]
-    times = (str(QUICK_US if one == "softirq" else SERVICE_US) for one in mechanisms)
-    each = (f"us={','.join(times)}", f"mechanism={','.join(mechanisms)}")
+    each = (f"us={','.join([str(SERVICE_US)] * len(mechanisms))}", f"mechanism={','.join(mechanisms)}")
     run("insmod", "/host/sick_disk.ko", f"disks={len(mechanisms)}", *each)
 
 
-def of_pair(mechanism: str, effect: str, *, twin: bool = True, beside: str = "", **values: int) -> Load:
-    """Two disks of a mechanism under the same load, or one; the effect sets these parameters of the first."""
+def of_pair(mechanism: str, effect: str, *, beside: str = "", **values: int) -> Load:
+    """Two disks of a mechanism under the same load; the effect sets these parameters of the first."""
     sick_disks()
     number = 2 * MECHANISMS.index(mechanism)
-    load = Load(*(f"sick{number + one}" for one in range(1 + twin)), iodepth=1, beside=beside)
+    load = Load(f"sick{number}", f"sick{number + 1}", iodepth=1, beside=beside)
     load.sick = load.names[:1]
 
     def put(name: str, value: int) -> None:
@@ -425,11 +423,6 @@ def chained() -> Load:
     return of_pair("chained", "chained", stranger=1000 * STRANGER_MS)
 
 
-def late() -> Load:
-    """A softirq that a thread raises: it waits for the next interrupt, the tick unless another disk has one."""
-    return of_pair("softirq", "late", twin=False, late=1)
-
-
 def rarely_slow() -> Load:
     """One I/O in two hundred takes 50 times as long."""
     return of_pair("plain", "rarely_slow", rare=200, times=50)
@@ -443,7 +436,7 @@ def lba_sorted() -> Load:
 
 LOADS: dict[str, Callable[[], Load]] = {
     one.__name__: one
-    for one in (ceiling, chained, depth, disk, late, lba_sorted, peers, rarely_slow, refusals, ring, threads, vector)
+    for one in (ceiling, chained, depth, disk, lba_sorted, peers, rarely_slow, refusals, ring, threads, vector)
 }
 
 

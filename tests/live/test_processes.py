@@ -190,9 +190,10 @@ def shown(terminal):
     return "\n".join(emulated(terminal.output).display)
 
 
-def jobs_of(terminal):
-    """The screen, started as a job of an interactive shell."""
-    terminal.type(shlex.join([*latmon("demo"), "--seed", "1"]).encode() + b"\n")
+def jobs_of(terminal, parent=""):
+    """The screen, started as a job of an interactive shell; the job's first process may be its `parent`, as make is."""
+    command = shlex.join([*latmon("demo"), "--seed", "1"])
+    terminal.type((shlex.join([parent, "-c", f"{command}; exit"]) if parent else command).encode() + b"\n")
     screen = terminal.pid("-m latmon demo")
     drawn = wait_for(lambda: b"[?2004h" in terminal.output and "DEMO" in shown(terminal), STARTING_S, 0.2)
     assert drawn, shown(terminal)
@@ -227,10 +228,12 @@ def stop_and_go_on(terminal, screen, number, keys):
         terminal.type(b"\r")
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGTSTP, CTRL_Z])
-def test_a_job_of_a_shell_stops_and_goes_on(tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "parent"), [(signal.SIGSTOP, ""), (signal.SIGTSTP, ""), (CTRL_Z, ""), (CTRL_Z, "sh")]
+)
+def test_a_job_of_a_shell_stops_and_goes_on(tmp_path, number, parent):
     with Terminal(["bash", "--norc", "--noprofile", "-i"], tmp_path, job_control=False) as terminal:
-        screen = jobs_of(terminal)
+        screen = jobs_of(terminal, parent)
         for keys in (["fg"], ["bg", "fg"], ["stty sane", "bg", "bg", "fg"]):
             stop_and_go_on(terminal, screen, number, keys)
         terminal.type(b"q")

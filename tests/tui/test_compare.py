@@ -166,7 +166,7 @@ async def test_esc_and_another_screen_leave_the_comparison_and_no_key_changes_wh
         await pilot.pause()
         for key, screen in (("escape", "overview"), ("2", "stages"), ("D", "stages")):
             app.scene.comparison, before = both[0].comparison, app.scene.selection
-            await pilot.press("tab", "r", "s")
+            await pilot.press("tab", "r", "s", "slash", "V")
             assert app.scene.selection == before
             await pilot.press("x")  # a key that draws again
             shown = plain(app._main.lines[-1])

@@ -1,5 +1,6 @@
 """slow-shared-handler: another driver's slow interrupt handler runs before a disk's on the same vector.
 
+So do handlers that a third one calls one after the other (VMD, MSI demultiplexers), each with an irq of its own.
 A handler that serves its own device is no finding. Only interrupts that can have completed an I/O count: where the
 disk's handler ran more often than there were I/Os, as many of its runs as I/Os. The other handler may be a disk
 controller's; then its disks are named.
@@ -125,15 +126,18 @@ def _shared_vector(
     tails = {name: _tail(facts, name) for name in timed}
     hit = sorted(timed, key=lambda name: (-(one.share(_STAGE) if (one := tails[name]) else 0.0), name))
     ios = sum(one.count for one in timed.values())
-    lost_us = _lost_us(mine[1], ios)
+    waited_us = mine[1].before_us
+    if slowest[0].irq != mine[0].irq:  # since the entry of the handler that calls both, whose own work is in it
+        waited_us = min(waited_us, slowest[1].run.sum or 0)
+    lost_us = _lost_us(mine[1], waited_us, ios)
     of = devices_of(facts, slowest[1].device)
     return _SharedVector(*slowest, *mine, tuple(hit), ios, lost_us, min(1.0, lost_us / whole_us), of, tails[hit[0]])
 
 
-def _lost_us(victim: HandlerRuns, ios: int) -> float:
-    """Return the time that its interrupts waited for other handlers, counting at most one interrupt per I/O."""
+def _lost_us(victim: HandlerRuns, waited_us: int, ios: int) -> float:
+    """Return the part of the wait of its interrupts that is of at most one interrupt per I/O."""
     own = sum(n for returned, n in victim.returned.items() if returned != "none")
-    return victim.before_us * min(1.0, ios / own) if own else float(victim.before_us)
+    return waited_us * min(1.0, ios / own) if own else float(waited_us)
 
 
 def _tail(facts: Facts, device: str) -> SlowIos | None:
@@ -162,7 +166,8 @@ def _summary(shared: _SharedVector) -> str:
     device, tail = shared.devices[0], shared.tail
     others = f" (and {len(shared.devices) - 1} more disks of its handler)" if len(shared.devices) > 1 else ""
     of = f" (of {', '.join(shared.of)})" if shared.of else ""
-    begin = f"{device}{others}: its interrupts wait for the handler {shared.other.name}{of}, which shares their vector"
+    how = f"which irq {shared.irq} calls before theirs" if shared.called else "which shares their vector"
+    begin = f"{device}{others}: its interrupts wait for the handler {shared.other.name}{of}, {how}"
     runs = f"and runs {spelled(shared.runs.run.mean or 0)} in the mean, up to {spelled(shared.runs.run.max_bound or 0)}"
     if tail and shared.tail_share > shared.lost:
         cost = f"{tail.share_text(_STAGE)} passes in interrupts"
@@ -226,7 +231,7 @@ RULE = Rule(
     evaluate,
     needs=TRACED,
     thresholds={
-        "run_us": Threshold(2, "us", "another device's handler takes in the mean, on the vector of a disk's"),
+        "run_us": Threshold(2, "us", "another device's handler takes in the mean, in the interrupt of a disk's"),
         "runs": Threshold(100, "runs", "of that handler at least"),
         "ios": Threshold(100, "ios", "of the victim in the minute at least; an idle disk has none worth a finding"),
         "time_us": Threshold(10_000, "us", "of the victim's I/O time in the minute passed in that wait, at least"),

@@ -2,32 +2,22 @@
 /*
  * sick_disk: blk-mq disks without data, sick0, sick1, ..., each with a mechanism by which real disks lost time.
  *
- * A disk serves a read or write for `us` microseconds by a timer of the CPU that issued it, then raises its interrupt.
- * What its handler, sick_disk.N, does is its mechanism:
- *   plain    it completes the request
- *   thread   a kernel thread, sick_disk/N, completes it: its scheduling class and priority are set from outside
- *   softirq  NET_RX completes it; raised by the handler, or, where `late` is 1, by the thread without waking ksoftirqd, so
- *            that it runs at the next interrupt's exit
- *   chained  it completes the request, but the handler of another interrupt (sick_mux/N) calls it, after that of a
- *            stranger (sick_stranger/N), which takes `stranger` microseconds and returns IRQ_NONE
- *   single   it completes the request; the disk serves one at a time, the oldest one, or, where `sorted` is 1, the next one
- *            by LBA: an old one at a lower address waits
- * Further parameters, of each disk as well:
- *   depth    requests that the disk says it takes
- *   most     requests that it takes, the others are refused with BLK_STS_RESOURCE; 0: all
- *   refuse   one of so many requests is refused at its first try; 0: none
- *   rare     one of so many requests takes `times` times as long; 0: none
- *   lost     so many requests never complete, the first ones that are sent after lost is written
- * All but `mechanism` and `depth` can be changed while it runs; with 0 in `late`, `stranger`, `sorted` and the others, the
- * disk is its own healthy twin.
+ * A disk serves a read or write for `us` microseconds by a timer of the CPU that issued it, then raises its interrupt,
+ * whose handler, sick_disk.N, completes it. The mechanisms:
+ *   plain    no more than that
+ *   chained  the handler of another interrupt (sick_mux/N) calls that handler, after that of a stranger
+ *            (sick_stranger/N), which takes `stranger` microseconds and returns IRQ_NONE
+ *   single   the disk serves one request at a time, the oldest one, or, where `sorted` is 1, the next one by LBA: an old
+ *            one at a lower address waits
+ * With any mechanism one of `rare` requests takes `times` times as long; 0: none.
+ * All but `mechanism` can be changed while it runs; with 0 in `stranger`, `sorted` and `rare` a disk is its own healthy
+ * twin. For one CPU: an interrupt that came while the handler runs on another one would be lost.
  */
 #include <linux/blk-mq.h>
 #include <linux/hrtimer.h>
 #include <linux/interrupt.h>
 #include <linux/irq.h>
-#include <linux/kthread.h>
 #include <linux/module.h>
-#include <linux/netdevice.h>
 #include <linux/platform_device.h>
 #include <linux/version.h>
 
@@ -38,32 +28,21 @@ static int disks = 1;
 module_param(disks, int, 0444);
 static char *mechanism[MOST];
 module_param_array(mechanism, charp, NULL, 0444);
-static int depth[MOST];
-module_param_array(depth, int, NULL, 0444);
 static int us[MOST];
 module_param_array(us, int, NULL, 0644);
 static int stranger[MOST];
 module_param_array(stranger, int, NULL, 0644);
-static int late[MOST];
-module_param_array(late, int, NULL, 0644);
 static int sorted[MOST];
 module_param_array(sorted, int, NULL, 0644);
-static int most[MOST];
-module_param_array(most, int, NULL, 0644);
-static int refuse[MOST];
-module_param_array(refuse, int, NULL, 0644);
 static int rare[MOST];
 module_param_array(rare, int, NULL, 0644);
 static int times[MOST];
 module_param_array(times, int, NULL, 0644);
-static int lost[MOST];
-module_param_array(lost, int, NULL, 0644);
 
 struct command {
 	struct hrtimer timer;
 	struct sick *of;
 	struct list_head entry;
-	bool refused;
 };
 
 struct sick {
@@ -77,12 +56,7 @@ struct sick {
 	struct list_head waiting;	/* of `single`: to be served, the oldest first */
 	struct command *served;
 	sector_t at;
-	atomic_t inside;
 	unsigned int count;
-	struct task_struct *thread;
-	wait_queue_head_t work;
-	struct net_device *net;
-	struct napi_struct napi;
 	int mux, mine, strange;
 	char names[3][24];
 };
@@ -94,12 +68,11 @@ static bool is(const struct sick *one, const char *how)
 	return !strcmp(one->how, how);
 }
 
-/* Complete what is due; returns how many. */
-static int complete_due(struct sick *one)
+/* Complete what is due. */
+static void complete_due(struct sick *one)
 {
 	struct command *command;
 	unsigned long flags;
-	int done = 0;
 
 	for (;;) {
 		spin_lock_irqsave(&one->lock, flags);
@@ -108,54 +81,14 @@ static int complete_due(struct sick *one)
 			list_del_init(&command->entry);
 		spin_unlock_irqrestore(&one->lock, flags);
 		if (!command)
-			return done;
-		atomic_dec(&one->inside);
+			return;
 		blk_mq_end_request(blk_mq_rq_from_pdu(command), BLK_STS_OK);
-		done++;
 	}
 }
 
 static bool is_any_due(struct sick *one)
 {
 	return !list_empty_careful(&one->due);
-}
-
-static bool is_to_run(struct sick *one)
-{
-	return is_any_due(one) && (is(one, "thread") || READ_ONCE(late[one->number]));
-}
-
-static int completing(void *data)
-{
-	struct sick *one = data;
-
-	while (!kthread_should_stop()) {
-		wait_event_interruptible(one->work, is_to_run(one) || kthread_should_stop());
-		if (is(one, "thread")) {
-			complete_due(one);
-			continue;
-		}
-		if (!is_to_run(one))
-			break;
-		/* As a driver that raises its softirq in a thread: nothing runs it before the next interrupt's exit. */
-		local_irq_disable();
-		local_bh_disable();	/* where a raise wakes no thread, because the section's end runs the softirq */
-		napi_schedule(&one->napi);
-		_local_bh_enable();	/* does not */
-		local_irq_enable();
-		wait_event_interruptible(one->work, !is_any_due(one) || kthread_should_stop());
-	}
-	return 0;
-}
-
-static int polled(struct napi_struct *napi, int budget)
-{
-	struct sick *one = container_of(napi, struct sick, napi);
-
-	napi_complete_done(napi, 0);
-	complete_due(one);
-	wake_up(&one->work);
-	return 0;
 }
 
 static irqreturn_t handle_mux(int irq, void *cookie)
@@ -184,12 +117,7 @@ static irqreturn_t handle_mine(int irq, void *cookie)
 
 	if (!is_any_due(one))
 		return IRQ_NONE;
-	if (is(one, "thread") || READ_ONCE(late[one->number]))
-		wake_up(&one->work);
-	else if (one->net)
-		napi_schedule(&one->napi);
-	else
-		complete_due(one);
+	complete_due(one);
 	return IRQ_HANDLED;
 }
 
@@ -261,24 +189,11 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 	struct request *rq = data->rq;
 	struct command *command = blk_mq_rq_to_pdu(rq);
 	struct sick *one = hctx->queue->queuedata;
-	const int room = READ_ONCE(most[one->number]), each = READ_ONCE(refuse[one->number]);
 	unsigned long flags;
 
-	if (room && atomic_read(&one->inside) >= room)
-		return BLK_STS_RESOURCE;
-	if (each && !command->refused && one->count++ % each == 0) {
-		command->refused = true;
-		return BLK_STS_RESOURCE;
-	}
-	command->refused = false;
 	command->of = one;
 	INIT_LIST_HEAD(&command->entry);
-	atomic_inc(&one->inside);
 	blk_mq_start_request(rq);
-	if (READ_ONCE(lost[one->number]) > 0) {
-		lost[one->number]--;
-		return BLK_STS_OK;
-	}
 	if (!is(one, "single")) {
 		serve(command);
 		return BLK_STS_OK;
@@ -294,7 +209,6 @@ static int init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned
 {
 	struct command *command = blk_mq_rq_to_pdu(rq);
 
-	command->refused = false;
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
 	hrtimer_setup(&command->timer, served, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
 #else
@@ -304,16 +218,9 @@ static int init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned
 	return 0;
 }
 
-/* A request that was lost has no end but this: its disk is waited for only by who reads it. */
-static enum blk_eh_timer_return timed_out(struct request *rq)
-{
-	return BLK_EH_RESET_TIMER;
-}
-
 static const struct blk_mq_ops operations = {
 	.queue_rq = queue_rq,
 	.init_request = init_request,
-	.timeout = timed_out,
 };
 static const struct block_device_operations methods = { .owner = THIS_MODULE };
 
@@ -343,24 +250,6 @@ static void without_interrupt(struct sick *one, int irq)
 
 static int begin_completion(struct sick *one)
 {
-	if (is(one, "softirq")) {
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
-		one->net = alloc_netdev_dummy(0);
-#else
-		one->net = kzalloc(sizeof(*one->net), GFP_KERNEL);
-		if (one->net)
-			init_dummy_netdev(one->net);
-#endif
-		if (!one->net)
-			return -ENOMEM;
-		netif_napi_add(one->net, &one->napi, polled);
-		napi_enable(&one->napi);
-	}
-	if (is(one, "softirq") || is(one, "thread")) {
-		one->thread = kthread_run(completing, one, "sick_disk/%d", one->number);
-		if (IS_ERR(one->thread))
-			return PTR_ERR(one->thread);
-	}
 	if (is(one, "chained")) {
 		one->strange = interrupt(one, 1, "sick_stranger/%d", handle_stranger);
 		one->mux = interrupt(one, 2, "sick_mux/%d", handle_mux);
@@ -373,17 +262,6 @@ static int begin_completion(struct sick *one)
 
 static void end_completion(struct sick *one)
 {
-	if (!IS_ERR_OR_NULL(one->thread))
-		kthread_stop(one->thread);
-	if (one->net) {
-		napi_disable(&one->napi);
-		netif_napi_del(&one->napi);
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
-		free_netdev(one->net);
-#else
-		kfree(one->net);
-#endif
-	}
 	without_interrupt(one, one->mux);
 	without_interrupt(one, one->mine);
 	without_interrupt(one, one->strange);
@@ -413,13 +291,12 @@ static int add(int number)
 	spin_lock_init(&one->lock);
 	INIT_LIST_HEAD(&one->due);
 	INIT_LIST_HEAD(&one->waiting);
-	init_waitqueue_head(&one->work);
 	one->parent = platform_device_register_simple("sick_disk", number, NULL, 0);
 	if (IS_ERR(one->parent))
 		return PTR_ERR(one->parent);
 	one->set.ops = &operations;
 	one->set.nr_hw_queues = 1;
-	one->set.queue_depth = depth[number] ?: 64;
+	one->set.queue_depth = 64;
 	one->set.numa_node = NUMA_NO_NODE;
 	one->set.cmd_size = sizeof(struct command);
 	error = blk_mq_alloc_tag_set(&one->set);
