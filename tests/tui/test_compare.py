@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from frames import ORIGIN, PROCFS, Source, host
+from frames import ORIGIN, PROCFS, Source, disks, frame, host
 
 from latmon.diff.conditions import differing
-from latmon.model.frame import Mark
+from latmon.model.frame import Mark, Series
+from latmon.model.histogram import Histogram
 from latmon.support.theme import load_theme
 from latmon.tui.app import LatmonApp
 from latmon.tui.time_travel import Comparing
@@ -175,3 +176,21 @@ async def test_esc_and_another_screen_leave_the_comparison_and_no_key_changes_wh
             await pilot.press(key)
             assert app.scene.comparison is None
             assert app.scene.selection.screen == screen
+
+
+def test_an_op_whose_long_ios_alone_differ_has_no_other_difference():
+    """The sentence on long I/Os came first, and `no difference found` below it."""
+    read, write = (Series("nvme0n1", op, "total") for op in ("read", "write"))
+    quick = {one: Histogram.record([100, 120, 140] * 400) for one in (read, write)}
+    scene = Scene(Selection(), ink=RAMP)
+    scene.opened(ORIGIN)
+    comparing = Comparing(scene, [].append)
+    for number in range(80):
+        slow = {read: Histogram.record([*[100, 120, 140] * 400, 900_000])} if number in range(4, 12) else {}
+        scene.append(frame(number, {**quick, **slow}, devices=disks(1) if number == 0 else ()))
+        if number in (35, 79):
+            comparing.step()
+    text = "\n".join(map(plain, scene.draw(120, 40).body))
+    assert "nvme0n1 read  the long I/Os alone differ" in text
+    assert "nvme0n1 write  no difference found" in text
+    assert "no other difference found: " in text

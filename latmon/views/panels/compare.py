@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from latmon.diff import verdict
 from latmon.diff.blocks import CaptureSpan
+from latmon.diff.cause import FEWEST
 from latmon.diff.comparison import Comparison, SeriesChange
 from latmon.diff.conditions import differing, unlike
 from latmon.diff.output import loads, settings, warnings
@@ -66,12 +67,14 @@ def _span(one: CaptureSpan) -> str:
 def _sentences(comparison: Comparison, width: int) -> Iterable[Line]:
     a, b = comparison.a, comparison.b
     changed = [one for one in comparison.changes if one.changed] if comparison.tested else list(comparison.changes)
-    sentences = [(text, "strong") for text in verdict.lead(comparison)]
+    lead = verdict.lead(comparison)
+    sentences = [(text, "strong") for text in lead]
     sentences += [(text, "bad") for text in (*loads(unlike(a, b)), *warnings(comparison))]
     sentences += [(verdict.sentence(one, comparison), "strong") for one in changed]
     if not changed:
         same = next((one for one in comparison.changes if one.where == "none"), None)
-        text = f"no difference found: {verdict.seen(same)}" if same else "not enough I/Os for a verdict"
+        other = "other " if lead else ""  # than that of the long I/Os
+        text = f"no {other}difference found: {verdict.seen(same)}" if same else "not enough I/Os for a verdict"
         sentences.append((text, "text"))
     return cut([line for text, role in sentences for line in paragraph(text, width, role)], _SENTENCES)
 
@@ -114,6 +117,8 @@ def _titles(ends: tuple[int, int], cells: int) -> Line:
 def _pair(one: SeriesChange, comparison: Comparison, ends: tuple[int, int], ink: Ink, cells: int) -> list[Line]:
     reported = {"whole": "changed", "opposed": "body and tail changed", "none": "no difference found"}
     word = reported.get(one.where, f"{one.where} changed") if comparison.tested else "not tested"
+    longer = one.extreme is not None and one.extreme.count[one.extreme.slower] >= FEWEST
+    word = "the long I/Os alone differ" if comparison.tested and one.where == "none" and longer else word
     word = "not enough I/Os" if comparison.tested and one.where == "unknown" else word
     head: Line = (
         Span(f" {verdict.subject(one)}  ", "accent"),
