@@ -213,13 +213,17 @@ class Evaluated:
     def _by(self, watch: RuleEngine) -> dict[str, Any]:
         """Return how many rules there were and how many had their inputs; `not_judged` is never left out."""
         rules, silent = len(RULES) - len(self._off), watch.silent - self._off
-        reported_of = {"rules_off": sorted(self._off), "failed": watch.failed, "episodes_left_out": watch.left_out}
+        reported_of = {
+            "partly_evaluated": watch.partly,
+            "rules_off": sorted(self._off),
+            "failed": watch.failed,
+            "episodes_left_out": watch.left_out,
+        }
         return {
             "rules": rules,
             "judged": rules - len(silent | watch.failed.keys()),
             "judged_by": "minutes" if self._of_minutes else "windows",
             "not_judged": {kind: list(some) for kind, some in by_kind(silent).items()},
-            **({"partly_evaluated": watch.partly} if watch.partly else {}),
             **{name: value for name, value in reported_of.items() if value},
         }
 

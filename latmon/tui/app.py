@@ -35,7 +35,7 @@ from latmon.support.theme import Theme, load_theme, ramp_names, theme_names
 from latmon.tui import mouse
 from latmon.tui.canvas import HelpScreen, MainScreen, PaletteScreen
 from latmon.tui.commands import STEPS, next_commands
-from latmon.tui.keys import COMPARED, Action, Command, bindings, commands, foot, tour_keys, works
+from latmon.tui.keys import Action, Command, bindings, commands, foot, is_hidden, tour_keys, works
 from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt, one_line
 from latmon.tui.style import DEPTHS, face
 from latmon.tui.terminal import TerminalDriver, colour_depth, forget_size, leaving, missing_glyphs
@@ -803,8 +803,8 @@ class LatmonApp(App[int]):
         if action == "setting":
             return True
         name, by = parameters if action in ("choose", "travel") else (action, 0)
-        if self.scene.comparison is not None and action in ("choose", "filter", "view"):
-            return name in COMPARED  # the panel that the others change isn't shown
+        if self.scene.comparison is not None and is_hidden(action, str(name)):
+            return False
         return works(str(name), int(str(by)), self.scene.selection.context)
 
     def _print_error_renderables(self) -> None:

@@ -420,8 +420,13 @@ _SEEN = 60
 """Characters of a typed line that are shown."""
 
 
-COMPARED = ("leave", "screen", "move")
-"""Actions that change the selection while a comparison is shown: the others change what it hides."""
+_COMPARED = ("leave", "screen", "move")
+"""Actions that change the selection while a comparison is shown."""
+
+
+def is_hidden(action: str, name: str) -> bool:
+    """Return whether an action, with the name of its first argument or its own, changes what a comparison hides."""
+    return action in ("choose", "filter", "view") and name not in _COMPARED
 
 
 def foot(
@@ -455,8 +460,8 @@ def foot(
         "stages": f"stages {selection.stages}" if switched else "",
     }
     if comparing:
-        hidden = (a.name for a in ACTIONS if a.call.startswith("choose") and a.name not in COMPARED)
-        states |= dict.fromkeys((*hidden, "filter"), "") | {"leave": "back"}
+        hidden = (a.name for a in ACTIONS if is_hidden(a.call.partition("(")[0], a.name))
+        states |= dict.fromkeys(hidden, "") | {"leave": "back"}
     elif selection.pattern:
         states["filter"] = cell(selection.pattern, min(len(selection.pattern), _FILTER))
     return key_line(selection.context, states, cells, SCREENS.index(selection.screen))

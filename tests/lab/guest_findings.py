@@ -383,7 +383,7 @@ def threads() -> Load:
 
 
 MECHANISMS = ("chained", "single", "plain")
-"""Of sick_disk's disks, two of each: the second one is the healthy twin."""
+"""sick_disk has two disks of each mechanism: the second one is the healthy twin."""
 
 
 @functools.cache

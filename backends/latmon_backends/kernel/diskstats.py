@@ -1,9 +1,8 @@
 """Parser of /proc/diskstats, the difference of two readings, and the I/Os outstanding now.
 
 Totals are those since the counters began. Times are the kernel's sums of (completed - queued) per op; bytes are
-sectors of 512 bytes whatever the device's own sector size. Up to Linux 6.9 the in-flight column has the
-I/Os in the driver, as sysfs; later it also counts requests that wait in the block layer, and the difference is the
-queue.
+sectors of 512 bytes whatever the device's own sector size. Up to Linux 6.9 the in-flight column has the I/Os in the
+driver, as sysfs; later it also counts requests that wait in the block layer, and the difference is the queue.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _MOST_SHARED = 32
 """Handlers of a vector that are named, further ones are counted: a recording refuses 65 names."""
 _INSTANCE = re.compile(r"[a-z][a-z_]*\d+")
 _ADDRESS = re.compile(r"[0-9a-f]+:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
-"""Of a PCI function."""
+"""It matches the address of a PCI function."""
 _CALLED = {
     **dict.fromkeys(("mptsas", "mptspi", "mptfc"), "ioc"),
     "megaraid_sas": "megasas",
