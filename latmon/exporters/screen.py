@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from types import MappingProxyType
 from typing import Any, BinaryIO
-from xml.sax.saxutils import escape
 
 from latmon.exporters.registry import ExportOptions, Source, is_redacted, moment_us
 from latmon.findings.facts import WINDOW_US
@@ -306,7 +306,7 @@ def picture(lines: list[Line], size: tuple[int, int], colours: Palette) -> Itera
     width, height = size[0] * _WIDE + 2 * _WIDE, (size[1] + 1) * _HIGH
     box = f'viewBox="0 0 {width:.1f} {height}" width="{width:.1f}" height="{height}"'
     yield f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
-    yield f"<title>{escape(plain(lines[0]).strip()) if lines else 'latmon'}</title>"
+    yield f"<title>{escape(plain(lines[0]).strip(), quote=False) if lines else 'latmon'}</title>"
     yield "<style>"
     yield f"text {{ font: 14px {_FONT}; white-space: pre; fill: {colours.text} }}"
     yield from (f".{role} {{ fill: {colour} }}" for role, colour in colours.rgb.items())
@@ -339,4 +339,4 @@ def _span(span: Span, x: int, y: int) -> Iterator[str]:
             yield f'<rect class="{upper}" x="{left}" y="{y * _HIGH + top}" width="{wide}" height="{high}"/>'
         else:
             where = f'x="{left}" y="{y * _HIGH + _BASE}" textLength="{wide}" lengthAdjust="spacingAndGlyphs"'
-            yield f'<text class="{upper}" {where}>{escape(text)}</text>'
+            yield f'<text class="{upper}" {where}>{escape(text, quote=False)}</text>'

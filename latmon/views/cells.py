@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import NamedTuple
 
 from latmon.views.lines import cell_len
@@ -62,22 +63,23 @@ def _blank(pen: Pen) -> Pen:
     return pen if seen else Pen("", pen.background)
 
 
-@lru_cache(4096)
+@lru_cache(8192)
+def _cell(char: str, pen: Pen) -> Cell:
+    """Return the one cell of a character: the same in all texts, which keeps them small and quickly compared."""
+    return Cell(" ", _blank(pen)) if char == " " else Cell(char, pen)
+
+
+@lru_cache(1024)
 def cells_of(text: str, pen: Pen) -> tuple[Cell, ...]:
     """Return the cells of a text. One whose characters join (such as emoji) is drawn as a whole, in its first cell."""
-    blank, blanks = Cell(" ", _blank(pen)), " " in text
-    sizes = [1] * len(text) if text.isascii() else [cell_len(char) for char in text]
-    size = len(text) if text.isascii() else cell_len(text)
-    if size == len(text) and all(one == 1 for one in sizes):
-        cells = [Cell(char, pen) for char in text]
-        return tuple(blank if cell.text == " " else cell for cell in cells) if blanks else tuple(cells)
-    rest = Cell("", pen)
+    if text.isascii():
+        return tuple(map(_cell, text, repeat(pen)))
+    sizes, size = [cell_len(char) for char in text], cell_len(text)
+    rest = _cell("", pen)
     if sum(sizes) != size or 0 in sizes:
         return (Cell(text, pen), *[rest] * (size - 1)) if size else ()
     return tuple(
-        cell
-        for char, one in zip(text, sizes, strict=True)
-        for cell in (blank if char == " " else Cell(char, pen), *[rest] * (one - 1))
+        cell for char, one in zip(text, sizes, strict=True) for cell in (_cell(char, pen), *[rest] * (one - 1))
     )
 
 
