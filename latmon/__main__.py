@@ -66,6 +66,7 @@ def _run() -> int:
     _open_standard_files()
     streams.install()
     install()
+    _drop_settings_of_textual()
     for number in (signal.SIGTERM, signal.SIGHUP):  # temporary files and half an output are removed
         if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
             signal.signal(number, _leave)
@@ -73,6 +74,12 @@ def _run() -> int:
         return cli.main(sys.argv[1:])
     except KeyboardInterrupt:
         return 130
+
+
+def _drop_settings_of_textual() -> None:
+    """Remove Textual's own variables: they press keys, write a log as root under `sudo -E`, or end the program."""
+    for name in [name for name in os.environ if name.startswith("TEXTUAL")]:
+        del os.environ[name]
 
 
 def _leave(number: int, _frame: FrameType | None) -> NoReturn:

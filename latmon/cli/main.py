@@ -40,7 +40,6 @@ def main(argv: list[str]) -> int:
         try:
             args = arguments.parse(argv)
             _guard_root()
-            _drop_settings_of_textual()
             return _RUN[args.command](args)
         finally:
             sys.stdout.flush()
@@ -59,12 +58,6 @@ def _guard_root() -> None:
     if os.geteuid() == 0:
         trust.require_installation()
         os.environ["PATH"] = trust.search_path(os.environ)
-
-
-def _drop_settings_of_textual() -> None:
-    """Remove Textual's own variables: they press keys, write a log as root under `sudo -E`, or end the program."""
-    for name in [name for name in os.environ if name.startswith("TEXTUAL")]:
-        del os.environ[name]
 
 
 def _refused(error: LatmonError) -> int:
@@ -197,6 +190,8 @@ def _preview(request: Request) -> Backend | None:
 
 
 def _replay(args: argparse.Namespace) -> int:
+    from latmon.recording.reader import opened
+
     _settle()
     screen = _screen(args, config.load(os.environ), "REPLAY")
     if args.once:
@@ -204,6 +199,9 @@ def _replay(args: argparse.Namespace) -> int:
     if STANDARD in args.files:
         streams.keys_from_terminal()
     files = _readable(args.files)
+    for path in files:
+        with opened(path):  # a wrong name is reported before a missing terminal
+            pass
     _need_terminal(f"latmon report {args.files[0]}", inline=args.inline)
     source = registry.load("replay")(files, speed=1.0 if args.speed is None else args.speed)
     if args.inline:

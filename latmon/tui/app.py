@@ -691,8 +691,11 @@ class LatmonApp(App[int]):
         self._ask(FILTER, self.scene.selection.pattern)
 
     def on_key(self, event: Key) -> None:
-        """Pass every key to the line that is typed; apply a filter at once."""
+        """Pass every key to the line that is typed; apply a filter at once. A key without an action has a message."""
         if self._asked is None:
+            context = self.scene.selection.context
+            if event.is_printable and self.screen is self._main and mouse.action_of(event.key, context) is None:
+                self.show_message(f"{event.character} is no key of this screen; ? lists its keys")
             return
         event.stop()
         event.prevent_default()

@@ -90,7 +90,7 @@ def is_one_sentence(done):
     [
         ("", 3, "latmon --record FILE --duration 60s"),
         ("demo", 3, "latmon demo host --once"),
-        ("replay f", 3, "latmon report f"),
+        ("replay /etc/passwd", 3, "latmon report /etc/passwd"),
         ("--record f --tui --backend demo", 3, "no terminal"),
         ("--interval 1y", 2, "--interval: '1y'"),
         ("--backend nope", 2, "--backend: there is no 'nope'"),
@@ -109,7 +109,7 @@ def is_one_sentence(done):
         ("--backend bpftrace --once", 3, "bpftrace"),
         ("--inline", 3, "--inline is drawn on stdout, and that is no terminal: use --once"),
         ("demo --inline", 3, "use --once"),
-        ("replay f --inline", 3, "use --once"),
+        ("replay /etc/passwd --inline", 3, "use --once"),
         ("replay nope --once", 5, "nope"),
         ("demo --svg no/such/dir/f --duration 1s", 3, "can't write"),
     ],
@@ -138,6 +138,12 @@ def test_a_terminal_that_cannot_be_drawn_on(term, tmp_path):
     )
     assert done.returncode == 3
     assert "can't be drawn on" in done.stdout
+
+
+def test_a_missing_recording_is_reported_before_a_missing_terminal(latmon):
+    done = latmon("replay", "missing.latmon.jsonl.gz")
+    assert done.returncode == 5
+    assert "missing.latmon.jsonl.gz can't be read: No such file" in done.stderr
 
 
 @pytest.mark.parametrize(("make", "why"), [(os.mkfifo, "FIFO"), (os.mkdir, "directory"), (Path.touch, "exists")])
@@ -466,6 +472,7 @@ sys.exit(main.main(sys.argv[1:]))
 @as_root
 @as_anyone
 def test_under_sudo_a_replay_is_drawn_by_the_user(latmon, nobodys):
+    (nobodys / "f").touch()
     done = latmon("replay", "f", cwd=nobodys, code=SCREEN, python=SYSTEM_PYTHON, **NOBODY)
     assert (done.returncode, done.stdout) == (0, "(65534, 65534, 65534)\n"), done.stderr
 

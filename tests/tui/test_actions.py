@@ -125,6 +125,18 @@ async def test_saved_views_go_round_and_begin_from_the_start():
         assert app.scene.selection.sort == "name"
 
 
+async def test_a_key_without_an_action_has_a_message():
+    app = make(Source(host(1, 2)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("z")
+        assert "z is no key of this screen; ? lists its keys" in screen(app)
+        await pilot.press("comma")
+        assert ", is no key of this screen" in screen(app)
+        await pilot.press("slash", "f")
+        assert app.scene.selection.pattern == "f"
+
+
 async def test_without_saved_views_the_key_says_where_they_are_described():
     app = make(Source(host(1, 2)))
     async with app.run_test(size=(80, 24)) as pilot:
