@@ -217,7 +217,7 @@ def seen(change: SeriesChange) -> str:
         f"the slowest 0.1 % x{factor(tail)}" if tail else "",
     ]
     reported = " or ".join(part for part in parts if part)
-    return f"{reported} would have been found (80 %)" if reported else "only more than x16 would have been found"
+    return f"{reported} would have been found (80 %)" if reported else "only changes above x16 would have been found"
 
 
 def percent(share: float) -> str:
@@ -269,7 +269,7 @@ def _still(change: SeriesChange, name: str) -> str:
     if other.direction is None:
         return f"there is not enough data on the {name} ({other.why})"
     least = change.seen.body if name == "body" else change.seen.tail
-    limit = f" (x{factor(least)} would have been found)" if least else " that these data could show"
+    limit = f" (a change of x{factor(least)} would have been found)" if least else " that these data could show"
     return f"the {name} did not change{limit}"
 
 
