@@ -234,7 +234,9 @@ def test_ops_and_filter_hold_for_outliers():
     assert "171 of 228" in press(made, "screen:3")
     assert "171 of 228" in press(made, "ops", "ops")
     assert made.selection.op == "write"
-    assert "above its device's threshold" in " ".join(press(made, "ops").split()) or "no I/O above" in text(made)
+    empty = " ".join(press(made, "ops").split())
+    assert "above its device's threshold" in empty or "no I/O above" in empty
+    assert re.search(r"; \d+ of other ops: o", empty)
     made.choose(replace(made.selection, op="all", pattern="nvme0"))
     assert "▸" not in text(made)
 

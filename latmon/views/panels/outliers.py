@@ -815,6 +815,9 @@ def outliers_panel(view: ViewState, width: int, room: int) -> list[Line]:
     )
     if limit := _limit_above(view):
         why = f"no I/O of {rows.where} is logged: the threshold is {spelled(limit)}"
+    if not rows.rows and selection.op != "all":
+        others = log(replace(view, selection=replace(selection, op="all"))).rows
+        why += f"; {len(others)} of other ops: o" if others else ""
     lines = outliers(rows, at, width, room, view.ink, why=why)
     left = room - len(lines)
     return [*lines, *_opened(view, rows, at, width, left)] if rows.rows and left >= _WITH_DETAIL else lines

@@ -62,24 +62,29 @@ _MIN_COLUMN = 8
 
 
 def spread(parts: Sequence[tuple[str, Histogram]], width: int, height: int, ink: Ink) -> list[Line]:
-    """Return histograms side by side: titles, then a row per octave (or several, to fit), slowest first."""
+    """Return histograms side by side: titles, then rows, slowest first.
+
+    An octave has a row, in a higher panel two or four, and in a lower one a row has several octaves.
+    """
     fitting = max((width - _LABEL) // _MIN_COLUMN, 1)
     some = parts[:fitting]
-    rows = [_octaves(h) for _, h in some]
-    used = sorted({o for of in rows for o in of})
+    used = {index >> h.bits for _, h in some for index, _ in h.buckets}
     if not used or height < 2:  # noqa: PLR2004  a title and a row
         return []
-    step = max(1, math.ceil((used[-1] - used[0] + 1) / (height - 1)))
+    octaves = max(used) - min(used) + 1
+    halvings = next((n for n in (2, 1) if octaves << n < height and all(h.bits >= n for _, h in some)), 0)
+    step = max(1, math.ceil(octaves / (height - 1)))
+    rows = [_counted(h, halvings, step) for _, h in some]
     cells = (width - _LABEL) // len(some)
-    most = max(n for of in rows for n in _folded(of, step).values())
+    most = max(n for of in rows for n in of.values())
     left_out = f" +{len(parts) - len(some)} more" if len(parts) > len(some) else ""
     lines: list[Line] = [
         (Span(" " * _LABEL), *(Span(cell(name, cells), "strong") for name, _ in some), Span(left_out, "dim"))
     ]
-    for at in range(used[-1] // step, used[0] // step - 1, -1):
-        spans = [Span(f"{_edge(at, step):>{_LABEL - 1}}│", "dim")]
+    for at in range(max(max(of) for of in rows if of), min(min(of) for of in rows if of) - 1, -1):
+        spans = [Span(f"{_edge(at, halvings, step):>{_LABEL - 1}}│", "dim")]
         for (name, _), of in zip(some, rows, strict=True):
-            spans += _cell(name, _folded(of, step).get(at, 0), most, cells, ink)
+            spans += _cell(name, of.get(at, 0), most, cells, ink)
         lines.append(tuple(spans))
     return lines
 
@@ -96,25 +101,19 @@ def _cell(name: str, n: int, most: int, cells: int, ink: Ink) -> Line:
     )
 
 
-def _edge(at: int, step: int) -> str:
-    """Return the nominal lower edge of a row; `<` and the upper edge for the lowest row, which begins at 0."""
+def _edge(at: int, halvings: int, step: int) -> str:
+    """Return the nominal lower edge of a row that begins an octave, for the row from 0 on `<` and its upper edge."""
     if at == 0:
-        return f"<{nominal(bucket_bounds(step << BITS)[0])}"
-    return nominal(bucket_bounds(at * step << BITS)[0])
+        return f"<{nominal(bucket_bounds(step << BITS >> halvings)[0])}"
+    return "" if at % (1 << halvings) else nominal(bucket_bounds((at >> halvings) * step << BITS)[0])
 
 
-def _octaves(histogram: Histogram) -> dict[int, int]:
+def _counted(histogram: Histogram, halvings: int, step: int) -> dict[int, int]:
+    """Return the I/Os by row: an octave is halved so many times, or `step` octaves are one row."""
     found: dict[int, int] = {}
     for index, n in histogram.buckets:
-        octave = index >> histogram.bits
-        found[octave] = found.get(octave, 0) + n
-    return found
-
-
-def _folded(octaves: dict[int, int], step: int) -> dict[int, int]:
-    found: dict[int, int] = {}
-    for octave, n in octaves.items():
-        found[octave // step] = found.get(octave // step, 0) + n
+        at = (index >> (histogram.bits - halvings)) // step
+        found[at] = found.get(at, 0) + n
     return found
 
 
