@@ -43,6 +43,7 @@ from latmon.tui.time_travel import STAYING, TRAVEL, Comparing, Travel
 from latmon.tui.tour import Guide, Tour
 from latmon.views.context import ViewState, selected
 from latmon.views.findings_state import Alarm, FindingsState
+from latmon.views.lines import Line
 from latmon.views.screen import Scene
 from latmon.views.selection import SCREENS, ScreenOptions, Selection, ViewSettings, after
 
@@ -340,7 +341,7 @@ class LatmonApp(App[int]):
         """The progress of the scan that is shown."""
         self._source, self._preview, self._session = source, preview, session
         self._switches_stages = session is not None and options.mode != "DEMO"  # the demo measures nothing
-        self._main = MainScreen(self.scene, self._face)
+        self._main = MainScreen(self.scene, self._face, self._foot)
         self._asked: Prompt | Choice | None = None
         self._pace = RepaintPace()
         mark = None if session is None else session.mark
@@ -457,11 +458,13 @@ class LatmonApp(App[int]):
         if self._reading is None and self._travel.reads:
             self._reading = self.set_timer(_BEFORE_S, self._read_more)
         began = time.monotonic()
-        comparing = self.scene.comparison is not None
-        line = foot(self.scene.view, self._asked, self.size.width, switched=self._switches_stages, comparing=comparing)
-        self._main.repaint(line, self._face)
+        self._main.repaint(self._face)
         self._pace.painted(began, time.monotonic())
         self._evaluating.wake()
+
+    def _foot(self, cells: int) -> Line:
+        comparing = self.scene.comparison is not None
+        return foot(self.scene.view, self._asked, cells, switched=self._switches_stages, comparing=comparing)
 
     def _choose(self, selection: Selection) -> None:
         before, screen, sort = self._traced_devices(), self.scene.selection.screen, self.scene.selection.sort

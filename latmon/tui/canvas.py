@@ -101,11 +101,11 @@ class Canvas(Widget):
 class MainScreen(Screen[None]):
     """The main screen: the lines of the scene on a canvas."""
 
-    def __init__(self, scene: Scene, face: Face) -> None:
+    def __init__(self, scene: Scene, face: Face, foot: Callable[[int], Line]) -> None:
+        """`foot` returns the last line for a width, which a resize changes without another picture."""
         super().__init__()
-        self.scene = scene
+        self.scene, self._foot = scene, foot
         self._canvas = Canvas(face, self.repaint)
-        self._foot: Line = ()
 
     def compose(self) -> ComposeResult:
         yield self._canvas
@@ -115,13 +115,11 @@ class MainScreen(Screen[None]):
         """Return the lines that are shown."""
         return self._canvas.lines
 
-    def repaint(self, foot: Line | None = None, face: Face | None = None) -> None:
+    def repaint(self, face: Face | None = None) -> None:
         """Draw the scene."""
-        if foot is not None:
-            self._foot = foot
         width, height = self._canvas.size
         if width and height:
-            self._canvas.show(screen_lines(self.scene, self._foot, width, height), face)
+            self._canvas.show(screen_lines(self.scene, self._foot(width), width, height), face)
 
 
 class SearchScreen(ModalScreen[None]):
