@@ -393,26 +393,32 @@ def sick_disks() -> None:
     run("insmod", "/host/sick_disk.ko", f"disks={len(mechanisms)}", *each)
 
 
-def of_pair(mechanism: str, effect: str, *, beside: str = "", **values: int) -> Load:
-    """Two disks of a mechanism under the same load; the effect sets these parameters of the first."""
+def put(disk: str, name: str, value: int) -> None:
+    """Set a parameter of one of sick_disk's disks."""
+    file = Path("/sys/module/sick_disk/parameters", name)
+    every = file.read_text().strip().split(",")
+    every[int(disk.removeprefix("sick"))] = str(value)
+    file.write_text(",".join(every))
+
+
+def of_pair(
+    mechanism: str, effect: str, *, beside: str = "", iodepth: int = 1, us: int = SERVICE_US, **values: int
+) -> Load:
+    """Two disks of a mechanism under the same load, each I/O takes `us`; the effect sets parameters of the first."""
     sick_disks()
     number = 2 * MECHANISMS.index(mechanism)
-    load = Load(f"sick{number}", f"sick{number + 1}", iodepth=1, beside=beside)
+    load = Load(f"sick{number}", f"sick{number + 1}", iodepth=iodepth, beside=beside)
     load.sick = load.names[:1]
-
-    def put(name: str, value: int) -> None:
-        file = Path("/sys/module/sick_disk/parameters", name)
-        every = file.read_text().strip().split(",")
-        every[number] = str(value)
-        file.write_text(",".join(every))
+    for one in load.names:
+        put(one, "us", us)
 
     @contextlib.contextmanager
     def sick() -> Iterator[None]:
         for name, value in values.items():
-            put(name, value)
+            put(*load.sick, name, value)
         yield
         for name in values:
-            put(name, 0)
+            put(*load.sick, name, 0)
 
     load.effects[effect] = sick
     return load
@@ -428,16 +434,20 @@ def rarely_slow() -> Load:
     return of_pair("plain", "rarely_slow", rare=200, times=50)
 
 
+def refusing() -> Load:
+    """A driver that takes three of sixteen requests, of the 64 that it says."""
+    return of_pair("plain", "refusing", iodepth=16, us=1000 * DELAY_MS, most=3)
+
+
 def lba_sorted() -> Load:
     """A disk that serves by LBA, and reads far below those of a stream."""
     stream = "--rw=read --offset=100M --size=900M --iodepth=4"
     return of_pair("single", "lba_sorted", beside=stream, sorted=1)
 
 
-LOADS: dict[str, Callable[[], Load]] = {
-    one.__name__: one
-    for one in (ceiling, chained, depth, disk, lba_sorted, peers, rarely_slow, refusals, ring, threads, vector)
-}
+_SCSI = (ceiling, depth, disk, refusals)
+_SICK = (chained, lba_sorted, rarely_slow, refusing)
+LOADS: dict[str, Callable[[], Load]] = {one.__name__: one for one in (*_SCSI, *_SICK, peers, ring, threads, vector)}
 
 
 def main(*words: str) -> None:

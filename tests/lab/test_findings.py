@@ -74,6 +74,7 @@ GUESTS = {
         "slow_handler",
     ),
     "sick": Guest(("chained", "rarely_slow"), ("stages_a", "irqs_a"), module="sick_disk"),
+    "refusing": Guest(("refusing",), ("stages_a", "inflight_a"), module="sick_disk"),
     "sorted": Guest(("lba_sorted",), ("stages_a", "inflight_a", "order_a"), module="sick_disk"),
 }
 
@@ -97,6 +98,7 @@ EFFECTS = (
     Effect("threads", "hogs", "softirq-delay", 1),
     Effect("vector", "shared", "slow-shared-handler"),
     Effect("sick", "chained", "slow-shared-handler"),
+    Effect("refusing", "refusing", "outstanding-ceiling"),
     Effect("sorted", "lba_sorted", "starved-io"),
 )
 TWINS = (

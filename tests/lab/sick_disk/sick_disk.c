@@ -9,9 +9,10 @@
  *            (sick_stranger/N), which takes `stranger` microseconds and returns IRQ_NONE
  *   single   the disk serves one request at a time, the oldest one, or, where `sorted` is 1, the next one by LBA: an old
  *            one at a lower address waits
- * With any mechanism one of `rare` requests takes `times` times as long; 0: none.
- * All but `mechanism` can be changed while it runs; with 0 in `stranger`, `sorted` and `rare` a disk is its own healthy
- * twin. For one CPU: an interrupt that came while the handler runs on another one would be lost.
+ * With any mechanism one of `rare` requests takes `times` times as long, and the driver refuses a request while it has
+ * `most` of them; 0: none.
+ * All but `mechanism` can be changed while it runs; with 0 in `stranger`, `sorted`, `rare` and `most` a disk is its own
+ * healthy twin. For one CPU: an interrupt that came while the handler runs on another one would be lost.
  */
 #include <linux/blk-mq.h>
 #include <linux/hrtimer.h>
@@ -38,6 +39,8 @@ static int rare[MOST];
 module_param_array(rare, int, NULL, 0644);
 static int times[MOST];
 module_param_array(times, int, NULL, 0644);
+static int most[MOST];
+module_param_array(most, int, NULL, 0644);
 
 struct command {
 	struct hrtimer timer;
@@ -57,6 +60,7 @@ struct sick {
 	struct command *served;
 	sector_t at;
 	unsigned int count;
+	atomic_t taken;			/* requests that it has */
 	int mux, mine, strange;
 	char names[3][24];
 };
@@ -82,6 +86,7 @@ static void complete_due(struct sick *one)
 		spin_unlock_irqrestore(&one->lock, flags);
 		if (!command)
 			return;
+		atomic_dec(&one->taken);	/* first: the end of a request sends refused ones again */
 		blk_mq_end_request(blk_mq_rq_from_pdu(command), BLK_STS_OK);
 	}
 }
@@ -189,8 +194,13 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 	struct request *rq = data->rq;
 	struct command *command = blk_mq_rq_to_pdu(rq);
 	struct sick *one = hctx->queue->queuedata;
+	const int room = READ_ONCE(most[one->number]);
 	unsigned long flags;
 
+	if (atomic_inc_return(&one->taken) > room && room) {
+		atomic_dec(&one->taken);
+		return BLK_STS_DEV_RESOURCE;
+	}
 	command->of = one;
 	INIT_LIST_HEAD(&command->entry);
 	blk_mq_start_request(rq);
