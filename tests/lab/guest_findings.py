@@ -382,7 +382,7 @@ def threads() -> Load:
     return load
 
 
-MECHANISMS = ("chained", "single", "plain")
+MECHANISMS = ("chained", "single", "plain", "threaded")
 """sick_disk has two disks of each mechanism: the second one is the healthy twin."""
 
 
@@ -402,12 +402,19 @@ def put(disk: str, name: str, value: int) -> None:
 
 
 def of_pair(
-    mechanism: str, effect: str, *, beside: str = "", iodepth: int = 1, us: int = SERVICE_US, **values: int
+    mechanism: str,
+    effect: str,
+    *,
+    beside: str = "",
+    iodepth: int = 1,
+    fifo: int = 0,
+    us: int = SERVICE_US,
+    **values: int,
 ) -> Load:
     """Two disks of a mechanism under the same load, each I/O takes `us`; the effect sets parameters of the first."""
     sick_disks()
     number = 2 * MECHANISMS.index(mechanism)
-    load = Load(f"sick{number}", f"sick{number + 1}", iodepth=iodepth, beside=beside)
+    load = Load(f"sick{number}", f"sick{number + 1}", iodepth=iodepth, fifo=fifo, beside=beside)
     load.sick = load.names[:1]
     for one in load.names:
         put(one, "us", us)
@@ -439,6 +446,15 @@ def refusing() -> Load:
     return of_pair("plain", "refusing", iodepth=16, us=1000 * DELAY_MS, most=3)
 
 
+def late_thread() -> Load:
+    """A completion thread that runs below hogs, and one above them; fio runs above all."""
+    load = of_pair("threaded", "late_thread", fifo=ABOVE_HOGS)
+    (twin,) = (one.pid for one in psutil.process_iter() if one.name() == "sick_done/7")
+    run("chrt", "--fifo", "--pid", str(ABOVE_HOGS), str(twin))
+    load.effects["late_thread"] = functools.partial(hogs, BUSY_S, FREE_S, cpus={LOADED_CPU})
+    return load
+
+
 def lba_sorted() -> Load:
     """A disk that serves by LBA, and reads far below those of a stream."""
     stream = "--rw=read --offset=100M --size=900M --iodepth=4"
@@ -446,7 +462,7 @@ def lba_sorted() -> Load:
 
 
 _SCSI = (ceiling, depth, disk, refusals)
-_SICK = (chained, lba_sorted, rarely_slow, refusing)
+_SICK = (chained, late_thread, lba_sorted, rarely_slow, refusing)
 LOADS: dict[str, Callable[[], Load]] = {one.__name__: one for one in (*_SCSI, *_SICK, peers, ring, threads, vector)}
 
 

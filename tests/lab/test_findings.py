@@ -75,6 +75,7 @@ GUESTS = {
     ),
     "sick": Guest(("chained", "rarely_slow"), ("stages_a", "irqs_a"), module="sick_disk"),
     "refusing": Guest(("refusing",), ("stages_a", "inflight_a"), module="sick_disk"),
+    "threaded": Guest(("late_thread",), ("stages_a", "wakeups_a", "workers_a"), ("--smp", 2), module="sick_disk"),
     "sorted": Guest(("lba_sorted",), ("stages_a", "inflight_a", "order_a"), module="sick_disk"),
 }
 
@@ -100,6 +101,7 @@ EFFECTS = (
     Effect("sick", "chained", "slow-shared-handler"),
     Effect("refusing", "refusing", "outstanding-ceiling"),
     Effect("sorted", "lba_sorted", "starved-io"),
+    Effect("threaded", "late_thread", "completion-wakeup"),
 )
 TWINS = (
     Effect("peers", "rare_on_all", "peer-outlier"),

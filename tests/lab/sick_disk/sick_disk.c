@@ -7,6 +7,7 @@
  *   plain    no more than that
  *   chained  the handler of another interrupt (sick_mux/N) calls that handler, after that of a stranger
  *            (sick_stranger/N), which takes `stranger` microseconds and returns IRQ_NONE
+ *   threaded the handler wakes a thread, sick_done/N, which completes it on the first CPU
  *   single   the disk serves one request at a time, the oldest one, or, where `sorted` is 1, the next one by LBA: an old
  *            one at a lower address waits
  * With any mechanism one of `rare` requests takes `times` times as long, and the driver refuses a request while it has
@@ -18,6 +19,7 @@
 #include <linux/hrtimer.h>
 #include <linux/interrupt.h>
 #include <linux/irq.h>
+#include <linux/kthread.h>
 #include <linux/module.h>
 #include <linux/platform_device.h>
 #include <linux/version.h>
@@ -61,6 +63,8 @@ struct sick {
 	sector_t at;
 	unsigned int count;
 	atomic_t taken;			/* requests that it has */
+	struct task_struct *thread;
+	wait_queue_head_t wake;
 	int mux, mine, strange;
 	char names[3][24];
 };
@@ -122,8 +126,22 @@ static irqreturn_t handle_mine(int irq, void *cookie)
 
 	if (!is_any_due(one))
 		return IRQ_NONE;
-	complete_due(one);
+	if (one->thread)
+		wake_up(&one->wake);
+	else
+		complete_due(one);
 	return IRQ_HANDLED;
+}
+
+static int complete_in_thread(void *cookie)
+{
+	struct sick *one = cookie;
+
+	while (!kthread_should_stop()) {
+		wait_event_interruptible(one->wake, is_any_due(one) || kthread_should_stop());
+		complete_due(one);
+	}
+	return 0;
 }
 
 static void serve_next(struct sick *one);
@@ -266,6 +284,15 @@ static int begin_completion(struct sick *one)
 		if (one->strange < 0 || one->mux < 0)
 			return -ENOSPC;
 	}
+	if (is(one, "threaded")) {
+		struct task_struct *thread = kthread_create(complete_in_thread, one, "sick_done/%d", one->number);
+
+		if (IS_ERR(thread))
+			return PTR_ERR(thread);
+		kthread_bind(thread, 0);
+		one->thread = thread;
+		wake_up_process(thread);
+	}
 	one->mine = interrupt(one, 0, "sick_disk.%d", handle_mine);
 	return one->mine < 0 ? one->mine : 0;
 }
@@ -274,6 +301,8 @@ static void end_completion(struct sick *one)
 {
 	without_interrupt(one, one->mux);
 	without_interrupt(one, one->mine);
+	if (one->thread)
+		kthread_stop(one->thread);
 	without_interrupt(one, one->strange);
 }
 
@@ -301,6 +330,7 @@ static int add(int number)
 	spin_lock_init(&one->lock);
 	INIT_LIST_HEAD(&one->due);
 	INIT_LIST_HEAD(&one->waiting);
+	init_waitqueue_head(&one->wake);
 	one->parent = platform_device_register_simple("sick_disk", number, NULL, 0);
 	if (IS_ERR(one->parent))
 		return PTR_ERR(one->parent);
