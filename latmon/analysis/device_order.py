@@ -59,7 +59,7 @@ class Order:
         """
         if keep and self._last:
             place = {name: at for at, name in enumerate(self._last)}
-            return sorted((one.name for one in some), key=lambda name: (place.get(name, len(place)), natural(name)))
+            return sorted((one.name for one in some), key=lambda name: (place.get(name, len(place)), by_name(name)))
         busiest_us = max((one.busy_us for one in some), default=0.0)
         self._steps = {one.name: self._step(one, busiest_us) for one in some}
         self._small = {one.name for one in some if self._is_small(one)}
@@ -76,7 +76,7 @@ class Order:
             not one.is_timed,
             self._steps[one.name] - one.is_traced,
             not one.is_traced,
-            natural(one.name),
+            by_name(one.name),
         )
 
     def _step(self, one: Rank, busiest_us: float) -> int:

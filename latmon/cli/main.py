@@ -19,7 +19,7 @@ from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
 from latmon.cli import arguments, config
 from latmon.support import paths, privileges, streams, trust
-from latmon.support.errors import EXIT_DONE, LatmonError, UnavailableError, UsageError
+from latmon.support.errors import EXIT_DONE, LatmonError, RecordingError, UnavailableError, UsageError
 from latmon.support.streams import STANDARD
 from latmon.support.text import clean
 
@@ -190,7 +190,8 @@ def _preview(request: Request) -> Backend | None:
 
 
 def _replay(args: argparse.Namespace) -> int:
-    from latmon.recording.reader import opened
+    from latmon.model.frame import Frame
+    from latmon.recording.reader import open_recording
 
     _settle()
     screen = _screen(args, config.load(os.environ), "REPLAY")
@@ -199,9 +200,10 @@ def _replay(args: argparse.Namespace) -> int:
     if STANDARD in args.files:
         streams.keys_from_terminal()
     files = _readable(args.files)
-    for path in files:
-        with opened(path):  # a wrong name is reported before a missing terminal
-            pass
+    # What no screen can show is reported before a missing terminal, and before a screen is drawn.
+    if not any(isinstance(item, Frame) for recording in map(open_recording, files) for item in recording):
+        names = " and ".join(map(str, files))
+        raise RecordingError(f"{names} contains no window to draw; `latmon check` names the damage")
     _need_terminal(f"latmon report {args.files[0]}", inline=args.inline)
     source = registry.load("replay")(files, speed=1.0 if args.speed is None else args.speed)
     if args.inline:

@@ -102,7 +102,7 @@ class Place:
 _PYTHON = (3, 11)
 _TESTED = (0, 17)
 _PACKAGES = ("textual", "PyYAML", "psutil")
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
+_VERSION = re.compile(r"(?<=bpftrace )v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
 def python(_place: Place) -> Check:
@@ -146,8 +146,10 @@ def bpftrace(place: Place) -> Check:
     code, text = place.run([str(path), "--version"])
     found = _VERSION.search(text)
     if code != 0 or found is None:
-        reason = clean(text.strip(), 80) or f"exit code {code}"
-        return Check("bpftrace", Status.MISSING, f"{path} doesn't run: {reason}", place.install("bpftrace"))
+        printed = clean(text.strip().partition("\n")[0], 80)
+        what = "doesn't run" if code or not printed else "is not bpftrace"
+        remedy = "unset LATMON_BPFTRACE" if place.environ.get("LATMON_BPFTRACE") else place.install("bpftrace")
+        return Check("bpftrace", Status.MISSING, f"{path} {what}: {printed or f'exit code {code}'}", remedy)
     if tuple(map(int, found.groups()[:2])) < _TESTED:
         what = f"{found.group()} ({path}) is older than 0.17, the oldest that latmon is tested with"
         return Check("bpftrace", Status.DEGRADED, what, "install a newer one and name it in LATMON_BPFTRACE")

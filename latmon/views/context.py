@@ -76,7 +76,8 @@ def no_map(subject: Subject, origin: Origin) -> str:
     done, more = (
         ("completed ", f"; {count(in_flight)} {'of any op ' if what else ''}in flight") if in_flight else ("", "")
     )
-    return f"no {what}I/O {done}on {device.name} in the last {span(window.length_us)}{more}"
+    seen_us = min(window.length_us, max(round(window.covered_us, -6), 1_000_000))
+    return f"no {what}I/O {done}on {device.name} in the last {span(seen_us)}{more}"
 
 
 def not_traced(

@@ -54,7 +54,16 @@ def test_coverage_is_of_what_the_probe_can_see():
 
 @pytest.mark.parametrize(
     ("seen", "kernel", "ratio"),
-    [(6, 1, 1.0), (4, 5, None), (0, 20, 0.0), (25, 20, 1.0), (10, 20, 0.5), (31, 20, 1.55), (1020, 1000, 1.02)],
+    [
+        (6, 1, 1.0),
+        (4, 5, None),
+        (0, 20, 0.0),
+        (25, 20, 1.0),
+        (10, 20, 0.5),
+        (31, 20, 1.0),
+        (71, 20, 3.55),
+        (1060, 1000, 1.06),
+    ],
 )
 def test_a_few_ios_at_a_windows_ends_are_not_counted_twice(seen, kernel, ratio):
     flow = Flow("nvme0n1", "read")

@@ -26,6 +26,16 @@ def test_devices_in_memory_and_on_files_come_last_unless_a_finding_names_them(na
     assert Order().sort([Rank(name, 1.0, 0.0, is_named=True), Rank("vda", 9.0, 0.1)]) == [name, "vda"]
 
 
+def test_an_idle_disk_is_above_idle_devices_on_files():
+    order = Order()
+    idle = [Rank("loop0", share=0.0), Rank("vda", share=0.0)]
+    assert order.sort(idle) == ["vda", "loop0"]
+    assert order.sort([*idle, Rank("vdb", share=0.0), Rank("loop1", share=0.0)], keep=True) == [
+        *("vda", "loop0"),
+        *("vdb", "loop1"),
+    ]
+
+
 def test_below_one_percent_of_the_hosts_io_comes_last_unless_it_is_unlike_its_peers():
     vda = Rank("vdb", 1.0, 0.5)
     assert Order().sort([Rank("sda", 9.0, 0.009), vda]) == ["vdb", "sda"]

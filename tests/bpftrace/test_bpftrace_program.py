@@ -107,7 +107,8 @@ def test_what_to_type_to_get_it(proc, monkeypatch, command, says):
     [
         ("bpftrace v0.17.0", "0.17.0"),
         ("bpftrace v0.24", "0.24"),
-        ("0.27.1-dirty", "0.27.1"),
+        ("bpftrace 0.27.1-dirty", "0.27.1"),
+        ("false (GNU coreutils) 9.1", ""),
         ("who knows", ""),
         ("", ""),
     ],

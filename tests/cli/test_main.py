@@ -22,6 +22,7 @@ NOBODY = {"SUDO_UID": "65534", "SUDO_GID": "65534"}
 EVE = {"SUDO_UID": "64123", "SUDO_GID": "64123"}
 """A user that this host doesn't list, so its home is known from the environment only."""
 ROOT = Path(__file__).resolve().parents[2]
+RECORDING = ROOT / "tests/golden/recording-1.0.latmon.jsonl.gz"
 SYSTEM_PYTHON = "/usr/bin/python3"
 """One that every user may read, unlike the tests' own."""
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone else")
@@ -90,7 +91,7 @@ def is_one_sentence(done):
     [
         ("", 3, "latmon --record FILE --duration 60s"),
         ("demo", 3, "latmon demo host --once"),
-        ("replay /etc/passwd", 3, "latmon report /etc/passwd"),
+        (f"replay {RECORDING}", 3, f"latmon report {RECORDING}"),
         ("--record f --tui --backend demo", 3, "no terminal"),
         ("--interval 1y", 2, "--interval: '1y'"),
         ("--backend nope", 2, "--backend: there is no 'nope'"),
@@ -109,7 +110,7 @@ def is_one_sentence(done):
         ("--backend bpftrace --once", 3, "bpftrace"),
         ("--inline", 3, "--inline is drawn on stdout, and that is no terminal: use --once"),
         ("demo --inline", 3, "use --once"),
-        ("replay /etc/passwd --inline", 3, "use --once"),
+        (f"replay {RECORDING} --inline", 3, "use --once"),
         ("replay nope --once", 5, "nope"),
         ("demo --svg no/such/dir/f --duration 1s", 3, "can't write"),
     ],
@@ -140,10 +141,21 @@ def test_a_terminal_that_cannot_be_drawn_on(term, tmp_path):
     assert "can't be drawn on" in done.stdout
 
 
-def test_a_missing_recording_is_reported_before_a_missing_terminal(latmon):
-    done = latmon("replay", "missing.latmon.jsonl.gz")
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "can't be read: No such file"),
+        (b"garbage", "is not a latmon recording"),
+        (RECORDING.read_bytes()[:600], "contains no window to draw; `latmon check` names the damage"),
+    ],
+)
+def test_what_cannot_be_replayed_is_reported_before_a_missing_terminal(latmon, tmp_path, content, why):
+    if content is not None:
+        (tmp_path / "f").write_bytes(content)
+    done = latmon("replay", "f")
     assert done.returncode == 5
-    assert "missing.latmon.jsonl.gz can't be read: No such file" in done.stderr
+    assert f"f {why}" in done.stderr
+    assert is_one_sentence(done)
 
 
 @pytest.mark.parametrize(("make", "why"), [(os.mkfifo, "FIFO"), (os.mkdir, "directory"), (Path.touch, "exists")])
@@ -472,7 +484,7 @@ sys.exit(main.main(sys.argv[1:]))
 @as_root
 @as_anyone
 def test_under_sudo_a_replay_is_drawn_by_the_user(latmon, nobodys):
-    (nobodys / "f").touch()
+    (nobodys / "f").write_bytes(RECORDING.read_bytes())
     done = latmon("replay", "f", cwd=nobodys, code=SCREEN, python=SYSTEM_PYTHON, **NOBODY)
     assert (done.returncode, done.stdout) == (0, "(65534, 65534, 65534)\n"), done.stderr
 

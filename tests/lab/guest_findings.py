@@ -41,6 +41,7 @@ REST_S = 10.0
 SICK_S = 66.0
 """A rule has 60 s to see it; bpftrace is some seconds behind in an emulated guest."""
 BEHIND_S = 3.0
+"""What the probes print of a moment may come so much later."""
 INTERVAL = "2s"
 """Fewer frames are less work for an emulated CPU."""
 POLL_S = 3.0
@@ -74,6 +75,8 @@ EVERY = {"requeues": 2, "some_requeues": 4, "few_requeues": 16}
 RING_IODEPTH = 32
 """Its ring has 32 descriptors, and no indirect ones: 16 tags, and room for ten reads, which need three each."""
 SERVICE_US = 10_000
+SHORT_US = 1_500
+"""Less than a tick of the kernel."""
 STRANGER_MS = 4
 HANDLER_MS = 2
 """The slow handler's; the disk takes 4 ms."""
@@ -154,9 +157,9 @@ def made(load: Load) -> dict[str, Told]:
         calm = [begun_us, now_us()]
         for name, effect in load.effects.items():
             time.sleep(REST_S)
-            effect_us = now_us()
             say(f"{name} begins")
             with effect() as known:
+                effect_us = now_us()
                 time.sleep(SICK_S)
                 reported[name] = {"devices": load.sick, "calm_us": calm, "sick_us": [effect_us, now_us()]}
             reported[name]["known"] = known
@@ -382,7 +385,7 @@ def threads() -> Load:
     return load
 
 
-MECHANISMS = ("chained", "single", "plain", "threaded")
+MECHANISMS = ("chained", "single", "plain", "threaded", "softirq")
 """sick_disk has two disks of each mechanism: the second one is the healthy twin."""
 
 
@@ -405,16 +408,20 @@ def of_pair(
     mechanism: str,
     effect: str,
     *,
+    alone: bool = False,
     beside: str = "",
     iodepth: int = 1,
     fifo: int = 0,
     us: int = SERVICE_US,
     **values: int,
 ) -> Load:
-    """Two disks of a mechanism under the same load, each I/O takes `us`; the effect sets parameters of the first."""
+    """Two disks of a mechanism under the same load, each I/O takes `us`; the effect sets parameters of the first.
+
+    `alone`: the second one has no load.
+    """
     sick_disks()
     number = 2 * MECHANISMS.index(mechanism)
-    load = Load(f"sick{number}", f"sick{number + 1}", iodepth=iodepth, fifo=fifo, beside=beside)
+    load = Load(*(f"sick{one}" for one in (number, number + 1)[: 2 - alone]), iodepth=iodepth, fifo=fifo, beside=beside)
     load.sick = load.names[:1]
     for one in load.names:
         put(one, "us", us)
@@ -423,6 +430,7 @@ def of_pair(
     def sick() -> Iterator[None]:
         for name, value in values.items():
             put(*load.sick, name, value)
+        time.sleep(2 * BEHIND_S)  # of what is in flight, and of the time before
         yield
         for name in values:
             put(*load.sick, name, 0)
@@ -446,6 +454,11 @@ def refusing() -> Load:
     return of_pair("plain", "refusing", iodepth=16, us=1000 * DELAY_MS, most=3)
 
 
+def late_softirq() -> Load:
+    """A softirq that is raised in a thread, without a wake-up of ksoftirqd; interrupts of another disk would run it."""
+    return of_pair("softirq", "late_softirq", alone=True, fifo=ABOVE_HOGS, us=SHORT_US, late=1)
+
+
 def late_thread() -> Load:
     """A completion thread that runs below hogs, and one above them; fio runs above all."""
     load = of_pair("threaded", "late_thread", fifo=ABOVE_HOGS)
@@ -462,7 +475,7 @@ def lba_sorted() -> Load:
 
 
 _SCSI = (ceiling, depth, disk, refusals)
-_SICK = (chained, late_thread, lba_sorted, rarely_slow, refusing)
+_SICK = (chained, late_softirq, late_thread, lba_sorted, rarely_slow, refusing)
 LOADS: dict[str, Callable[[], Load]] = {one.__name__: one for one in (*_SCSI, *_SICK, peers, ring, threads, vector)}
 
 

@@ -76,6 +76,10 @@ GUESTS = {
     "sick": Guest(("chained", "rarely_slow"), ("stages_a", "irqs_a"), module="sick_disk"),
     "refusing": Guest(("refusing",), ("stages_a", "inflight_a"), module="sick_disk"),
     "threaded": Guest(("late_thread",), ("stages_a", "wakeups_a", "workers_a"), ("--smp", 2), module="sick_disk"),
+    # With nohz an idle CPU stops the tick although a softirq is pending.
+    "softirq": Guest(
+        ("late_softirq",), ("stages_a", "softirqs_a"), ("--smp", 2, "--append", "nohz=off"), module="sick_disk"
+    ),
     "sorted": Guest(("lba_sorted",), ("stages_a", "inflight_a", "order_a"), module="sick_disk"),
 }
 
@@ -100,6 +104,7 @@ EFFECTS = (
     Effect("vector", "shared", "slow-shared-handler"),
     Effect("sick", "chained", "slow-shared-handler"),
     Effect("refusing", "refusing", "outstanding-ceiling"),
+    Effect("softirq", "late_softirq", "softirq-delay"),
     Effect("sorted", "lba_sorted", "starved-io"),
     Effect("threaded", "late_thread", "completion-wakeup"),
 )
@@ -114,14 +119,14 @@ TWINS = (
 
 
 def cut(recording: Path, begin_us: int, end_us: int, into: Path) -> Path:
-    """The windows that end in that span, as a recording of their own."""
+    """The windows that lie in that span, as a recording of their own."""
     source = open_recording(recording)
     inventory, target = Inventory(), Rotation.create(into, source.origin, Limits())
     first = True
     for one in source:
         if isinstance(one, Frame):
             inventory.note(one)
-            if begin_us < one.mono_us <= end_us:
+            if begin_us <= one.mono_us - one.dt_us and one.mono_us <= end_us:
                 target.append(inventory.complete(one) if first else one)
                 first = False
     target.close("closed")

@@ -350,7 +350,7 @@ def test_the_map_of_a_held_device_says_that_nothing_completed():
         for one in FRAMES
     ]
     output = words(shown("screen:2", "screen:0", frames=held, selection=Selection(), size=(160, 50)))
-    assert "no I/O completed on nvme1n1 in the last 60 s; 30 in flight" in output
+    assert re.search(r"no I/O completed on nvme1n1 in the last \d+ s; 30 in flight", output)
     assert "no I/O on nvme2n1" in words(shown("move:1", "move:1", frames=held, selection=Selection(), size=(160, 50)))
 
 

@@ -31,7 +31,7 @@ from latmon_backends.tracer.programs import outliers, pace
 
 VARIABLE = "LATMON_BPFTRACE"
 _CAPABILITIES_SINCE = (0, 25)
-_VERSION = re.compile(r"v?(\d+\.\d+(?:\.\d+)?)")
+_VERSION = re.compile(r"bpftrace v?(\d+\.\d+(?:\.\d+)?)")
 _ERRORS = (re.compile(r"(?:ERROR|FATAL|error):\s*(.+)"), re.compile(r"WARNING:\s*(.+)"))
 _NOISE = ("RLIMIT_MEMLOCK", "available_filter_functions", "Addrspace is not set", "Return value discarded")
 _PRIVILEGE = ("root user", "CAP_", "Operation not permitted", "a password is required", "not allowed to execute")

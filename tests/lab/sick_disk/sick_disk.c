@@ -8,12 +8,14 @@
  *   chained  the handler of another interrupt (sick_mux/N) calls that handler, after that of a stranger
  *            (sick_stranger/N), which takes `stranger` microseconds and returns IRQ_NONE
  *   threaded the handler wakes a thread, sick_done/N, which completes it on the first CPU
+ *   softirq  the handler raises the softirq NET_RX, which completes it; where `late` is 1, the thread raises it and
+ *            doesn't wake ksoftirqd, so it runs after the next interrupt
  *   single   the disk serves one request at a time, the oldest one, or, where `sorted` is 1, the next one by LBA: an old
  *            one at a lower address waits
  * With any mechanism one of `rare` requests takes `times` times as long, and the driver refuses a request while it has
  * `most` of them; 0: none.
- * All but `mechanism` can be changed while it runs; with 0 in `stranger`, `sorted`, `rare` and `most` a disk is its own
- * healthy twin. For one CPU: an interrupt that came while the handler runs on another one would be lost.
+ * All but `mechanism` can be changed while it runs; with 0 in `stranger`, `late`, `sorted`, `rare` and `most` a disk is
+ * its own healthy twin. For one CPU: an interrupt that came while the handler runs on another one would be lost.
  */
 #include <linux/blk-mq.h>
 #include <linux/hrtimer.h>
@@ -21,10 +23,11 @@
 #include <linux/irq.h>
 #include <linux/kthread.h>
 #include <linux/module.h>
+#include <linux/netdevice.h>
 #include <linux/platform_device.h>
 #include <linux/version.h>
 
-#define MOST 8
+#define MOST 16
 #define SECTORS (1024 * 2048)
 
 static int disks = 1;
@@ -37,6 +40,8 @@ static int stranger[MOST];
 module_param_array(stranger, int, NULL, 0644);
 static int sorted[MOST];
 module_param_array(sorted, int, NULL, 0644);
+static int late[MOST];
+module_param_array(late, int, NULL, 0644);
 static int rare[MOST];
 module_param_array(rare, int, NULL, 0644);
 static int times[MOST];
@@ -63,6 +68,8 @@ struct sick {
 	sector_t at;
 	unsigned int count;
 	atomic_t taken;			/* requests that it has */
+	struct net_device *net;		/* of `softirq` */
+	struct napi_struct napi;
 	struct task_struct *thread;
 	wait_queue_head_t wake;
 	int mux, mine, strange;
@@ -126,11 +133,36 @@ static irqreturn_t handle_mine(int irq, void *cookie)
 
 	if (!is_any_due(one))
 		return IRQ_NONE;
-	if (one->thread)
+	if (one->net && !READ_ONCE(late[one->number]))
+		napi_schedule(&one->napi);
+	else if (one->thread)
 		wake_up(&one->wake);
 	else
 		complete_due(one);
 	return IRQ_HANDLED;
+}
+
+static int poll(struct napi_struct *napi, int budget)
+{
+	napi_complete_done(napi, 0);
+	complete_due(container_of(napi, struct sick, napi));
+	return 0;
+}
+
+/* Raise the softirq as drivers did that forgot to enable bottom halves: neither it nor ksoftirqd runs. */
+static void raise_late(struct sick *one)
+{
+	local_bh_disable();
+	napi_schedule(&one->napi);
+	local_irq_disable();
+	_local_bh_enable();
+	local_irq_enable();
+}
+
+/* A request is due, and no softirq is raised for it. */
+static bool is_to_do(struct sick *one)
+{
+	return is_any_due(one) && !(one->net && test_bit(NAPI_STATE_SCHED, &one->napi.state));
 }
 
 static int complete_in_thread(void *cookie)
@@ -138,8 +170,11 @@ static int complete_in_thread(void *cookie)
 	struct sick *one = cookie;
 
 	while (!kthread_should_stop()) {
-		wait_event_interruptible(one->wake, is_any_due(one) || kthread_should_stop());
-		complete_due(one);
+		wait_event_interruptible(one->wake, is_to_do(one) || kthread_should_stop());
+		if (one->net)
+			raise_late(one);
+		else
+			complete_due(one);
 	}
 	return 0;
 }
@@ -284,7 +319,20 @@ static int begin_completion(struct sick *one)
 		if (one->strange < 0 || one->mux < 0)
 			return -ENOSPC;
 	}
-	if (is(one, "threaded")) {
+	if (is(one, "softirq")) {
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+		one->net = alloc_netdev_dummy(0);
+#else
+		one->net = kzalloc(sizeof(*one->net), GFP_KERNEL);
+		if (one->net)
+			init_dummy_netdev(one->net);
+#endif
+		if (!one->net)
+			return -ENOMEM;
+		netif_napi_add(one->net, &one->napi, poll);
+		napi_enable(&one->napi);
+	}
+	if (is(one, "threaded") || one->net) {
 		struct task_struct *thread = kthread_create(complete_in_thread, one, "sick_done/%d", one->number);
 
 		if (IS_ERR(thread))
@@ -303,6 +351,15 @@ static void end_completion(struct sick *one)
 	without_interrupt(one, one->mine);
 	if (one->thread)
 		kthread_stop(one->thread);
+	if (one->net) {
+		napi_disable(&one->napi);
+		netif_napi_del(&one->napi);
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+		free_netdev(one->net);
+#else
+		kfree(one->net);
+#endif
+	}
 	without_interrupt(one, one->strange);
 }
 
