@@ -97,9 +97,10 @@ Switch = Callable[[], contextlib.AbstractContextManager[Told | None]]
 class Load:
     """fio on these devices, and what makes the effect beside it."""
 
-    def __init__(self, *names: str, iodepth: int, fifo: int = 0, beside: str = "") -> None:
-        """`beside`: options of another fio job on each device."""
+    def __init__(self, *names: str, iodepth: int, fifo: int = 0, pinned: bool = False, beside: str = "") -> None:
+        """`beside`: options of another fio job on each device; `pinned`: on another CPU than the measurement."""
         self.names, self.fifo, self.sick = names, fifo, names
+        self.pinned = pinned or fifo > 0
         self.effects: dict[str, Switch] = {}
         """One after the other."""
         options = {"direct": 1, "ioengine": "libaio", "bs": "4k", "time_based": 1, "runtime": LOAD_S, "randrepeat": 0}
@@ -108,8 +109,8 @@ class Load:
         for name in names:
             words += [f"--name={name}", f"--filename=/dev/{name}"]
             words += [f"--name={name}-beside", f"--filename=/dev/{name}", *beside.split()] if beside else []
-        urgent = ("taskset", "--cpu-list", str(LOADED_CPU), "chrt", "--fifo", str(fifo)) if fifo else ()
-        self._words = [*urgent, *words]
+        place = ("taskset", "--cpu-list", str(LOADED_CPU)) if self.pinned else ()
+        self._words = [*place, *(("chrt", "--fifo", str(fifo)) if fifo else ()), *words]
 
     @contextlib.contextmanager
     def on(self) -> Iterator[None]:
@@ -417,11 +418,17 @@ def of_pair(
 ) -> Load:
     """Two disks of a mechanism under the same load, each I/O takes `us`; the effect sets parameters of the first.
 
-    `alone`: the second one has no load.
+    `alone`: the second one has no load, and the measurement another CPU.
     """
     sick_disks()
     number = 2 * MECHANISMS.index(mechanism)
-    load = Load(*(f"sick{one}" for one in (number, number + 1)[: 2 - alone]), iodepth=iodepth, fifo=fifo, beside=beside)
+    load = Load(
+        *(f"sick{one}" for one in (number, number + 1)[: 2 - alone]),
+        iodepth=iodepth,
+        fifo=fifo,
+        pinned=alone,
+        beside=beside,
+    )
     load.sick = load.names[:1]
     for one in load.names:
         put(one, "us", us)
@@ -456,7 +463,7 @@ def refusing() -> Load:
 
 def late_softirq() -> Load:
     """A softirq that is raised in a thread, without a wake-up of ksoftirqd; interrupts of another disk would run it."""
-    return of_pair("softirq", "late_softirq", alone=True, fifo=ABOVE_HOGS, us=SHORT_US, late=1)
+    return of_pair("softirq", "late_softirq", alone=True, us=SHORT_US, late=1)
 
 
 def late_thread() -> Load:
@@ -491,7 +498,7 @@ def main(*words: str) -> None:
         if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), ON_DEMAND_S, POLL_S):
             sys.exit(f"no stages were traced within {ON_DEMAND_S:.0f} s: {capture.stop()} {capture.stderr}")
         say("stages are traced")
-        if any(load.fifo for load in loads):
+        if any(load.pinned for load in loads):
             apart()
         reported = {effect: one for load in loads for effect, one in made(load).items()}
         time.sleep(BEHIND_S)
