@@ -136,19 +136,18 @@ def _requirement(name: str) -> str:
 
 def bpftrace(place: Place) -> Check:
     """Check bpftrace: its path and version."""
+    # for a path that the user named the remedy is another path, else an installation
+    named = place.environ.get("LATMON_BPFTRACE")
+    remedy = "set LATMON_BPFTRACE to a bpftrace that runs, or unset it" if named else place.install("bpftrace")
     try:
         path = find_tool("bpftrace", "LATMON_BPFTRACE", place.environ)
     except UnavailableError as error:
-        # for a path that the user named the remedy is another path, else an installation
-        named = place.environ.get("LATMON_BPFTRACE")
-        remedy = "set LATMON_BPFTRACE to a bpftrace that runs, or unset it" if named else place.install("bpftrace")
         return Check("bpftrace", Status.MISSING, str(error), remedy)
     code, text = place.run([str(path), "--version"])
     found = _VERSION.search(text)
     if code != 0 or found is None:
         printed = clean(text.strip().partition("\n")[0], 80)
         what = "doesn't run" if code or not printed else "is not bpftrace"
-        remedy = "unset LATMON_BPFTRACE" if place.environ.get("LATMON_BPFTRACE") else place.install("bpftrace")
         return Check("bpftrace", Status.MISSING, f"{path} {what}: {printed or f'exit code {code}'}", remedy)
     if tuple(map(int, found.groups()[:2])) < _TESTED:
         what = f"{found.group()} ({path}) is older than 0.17, the oldest that latmon is tested with"

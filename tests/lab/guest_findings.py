@@ -41,7 +41,7 @@ REST_S = 10.0
 SICK_S = 66.0
 """A rule has 60 s to see it; bpftrace is some seconds behind in an emulated guest."""
 BEHIND_S = 3.0
-"""What the probes print of a moment may come so much later."""
+"""The probes print what belongs to a moment up to so much later."""
 INTERVAL = "2s"
 """Fewer frames are less work for an emulated CPU."""
 POLL_S = 3.0
