@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -76,11 +77,16 @@ async def test_a_probe_started_by_it_is_a_probe_like_any_other(launcher):
 
 async def test_an_answer_that_came_while_we_were_stopped_is_one(launcher, monkeypatch):
     """Longer than it may take: the process that kept root is not given up."""
-    monkeypatch.setattr(probe_launcher, "_ANSWER_S", 2.0)
     one = launcher()
-    await one.totals(1)  # of whatever else the host runs, too
-    asyncio.get_running_loop().call_soon(time.sleep, 3.0)
-    await one.totals(1)
+    await one.totals(os.getpid())
+    monkeypatch.setattr(probe_launcher, "_ANSWER_S", 0.2)
+
+    def stopped():
+        assert select.select([one._socket], [], [], 60)[0], "no answer within 60 s"
+        time.sleep(1)
+
+    asyncio.get_running_loop().call_soon(stopped)
+    await one.totals(os.getpid())
     assert not one._gone
 
 
