@@ -576,6 +576,14 @@ def test_lines_that_were_packed_again_are_imported(tmp_path, short, packed):
     assert main.main(["check", str(copy)]) == 0
 
 
+def test_lines_that_were_cut_are_imported_as_far_as_they_go(tmp_path, short, capsys):
+    lines, copy = tmp_path / "lines", tmp_path / "copy"
+    lines.write_bytes(gzip.decompress(short)[:-400])
+    assert main.main(["import", str(lines), "-o", str(copy)]) == 4
+    assert "a line is not JSON" in capsys.readouterr().err
+    assert 0 < sum(isinstance(one, Frame) for one in open_recording(copy)) < FEW
+
+
 def test_lines_of_others_and_bombs_are_refused(tmp_path):
     path = tmp_path / "r"
     for text in (b"", b"{}\n", b'{"type":"window"}\n', b" " * 20_000_000, b'{"type":"header","format":[2,0]}\n'):
