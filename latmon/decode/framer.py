@@ -8,7 +8,7 @@ without a name are counted as unnamed by Framer and left out of the tracer's tab
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from latmon.decode.tables import (
@@ -45,6 +45,8 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram, bucket_bounds, merge, within
 from latmon.model.inflight import Depths, InFlightList
 
+_US = 2**32 - 1
+"""Mask of the time in a maximum's value."""
 _ROLES = ("histogram", "sum", "bytes", "untimed", "unmatched", "above", "started")
 
 
@@ -79,7 +81,7 @@ class _IntervalSums:
 
     buckets: defaultdict[Series, Counts] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
     sums: defaultdict[Series, int] = field(default_factory=lambda: defaultdict(int))
-    maxima: dict[Series, int] = field(default_factory=dict)
+    maxima: defaultdict[Series, list[int]] = field(default_factory=lambda: defaultdict(list))
     bytes: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
     untimed: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
     above: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
@@ -118,13 +120,13 @@ class Framer:
         self._owed: dict[Series, int] = {}
 
     def printed(self, name: str, values: Counts) -> None:
-        """Take one map as the tool printed it: cumulative, or one slot of a maximum."""
+        """Take one map as the tool printed it."""
         self._maps.printed(name, values)
 
-    def interval(self, slot: int | None) -> ProbeInterval:
+    def interval(self, tick: int | None) -> ProbeInterval:
         """Close an interval: return what the maps printed since the last call added.
 
-        `slot` is the tick number modulo 4, None where ticks were missed: then no slot has the interval's maximum.
+        `tick` is the number of the tick that ends it; None where ticks were missed, then its maximum is not known.
         """
         sums = _IntervalSums()
         suppressed = 0
@@ -135,12 +137,14 @@ class Framer:
                 suppressed += self._named(spec, self._maps.gained(spec.name))
             elif spec.role == "level":
                 self._level(spec, self._maps.latest(spec.name))
-            elif spec.role == "max" and spec.slot == slot:
-                self._maxima(spec, self._maps.latest(spec.name), sums)
+            elif spec.role == "max" and tick is not None:
+                self._maxima(spec, _of_ticks(self._maps.latest(spec.name), tick), sums)
             elif spec.role == "peak":
                 # The largest ever: of the interval only where it grew, else the interval's is not known.
                 grown = self._maps.gained(spec.name)
-                self._maxima(spec, {key: us for key, us in self._maps.latest(spec.name).items() if key in grown}, sums)
+                self._maxima(
+                    spec, ((key, us) for key, us in self._maps.latest(spec.name).items() if key in grown), sums
+                )
         self._fill_rest(sums)
         self._flows.clear()
         totals_us = {Flow(s.device, s.op): us for s, us in sums.sums.items() if s.stage == "total"}
@@ -214,13 +218,12 @@ class Framer:
         else:
             sums.buckets[series][self._parts[spec.name]["bucket"].read(key)] += n
 
-    def _maxima(self, spec: MapSpec, slot: Counts, sums: _IntervalSums) -> None:
-        for key, us in slot.items():
+    def _maxima(self, spec: MapSpec, values: Iterable[tuple[int, int]], sums: _IntervalSums) -> None:
+        for key, us in values:
             flow = self._flow(spec, key)
             if flow is not None:
                 for stage in spec.stages:
-                    series = Series(*flow, stage)
-                    sums.maxima[series] = max(us, sums.maxima.get(series, 0))
+                    sums.maxima[Series(*flow, stage)].append(us)
 
     def _fill_rest(self, sums: _IntervalSums) -> None:
         """Fill bucket 0 of histograms without it from the stage that counted every I/O.
@@ -253,18 +256,17 @@ class Framer:
         return {series: self._histogram(series, counts, sums) for series, counts in counted.items()}
 
     def _histogram(self, series: Series, counts: Counts, sums: _IntervalSums) -> Histogram:
-        """Make a histogram, with its maximum only if that lies in the highest bucket.
+        """Make a histogram, with the greatest maximum that lies in its highest bucket.
 
-        The maximum is of the tick, the counts are of the moment they were printed, a little later: elsewhere the two
-        saw different I/Os, and the maximum is not known.
+        The counts are of the moment they were printed, which is a little after the tick. So the interval's maximum is
+        the tick's or that of the next tick so far. One in another bucket is of an I/O that another interval counts.
         """
         total = sums.sums[series] if series.stage in self._has_sum else None
         histogram = Histogram.of(counts, total)
-        maximum = sums.maxima.get(series)
-        if maximum is None or not histogram:
+        if not histogram or series not in sums.maxima:
             return histogram
         low, high = bucket_bounds(histogram.buckets[-1][0])
-        return replace(histogram, max=maximum) if low <= maximum < high else histogram
+        return replace(histogram, max=max((us for us in sums.maxima[series] if low <= us < high), default=None))
 
     def _seen(self, sums: _IntervalSums) -> dict[Flow, Completed]:
         timed: defaultdict[Flow, int] = defaultdict(int)
@@ -273,6 +275,11 @@ class Framer:
                 timed[Flow(series.device, series.op)] += sum(counts.values())
         flows = timed.keys() | sums.untimed.keys() | sums.bytes.keys()
         return {flow: Completed(timed[flow] + sums.untimed[flow], sums.bytes[flow]) for flow in flows}
+
+
+def _of_ticks(values: Counts, tick: int) -> Iterator[tuple[int, int]]:
+    """Yield key and maximum in us of a tick and of the next one so far, from values tick << 32 | us."""
+    return ((key, value & _US) for key, value in values.items() if value >> 32 in (tick, tick + 1))
 
 
 def _counts_each_once(spec: MapSpec) -> bool:
@@ -354,9 +361,9 @@ class TracerFramer:
         """Take the I/Os that had not completed at the tick whose maps were printed."""
         self._ages.reported(records, [(one, self._maps.latest(one.name)) for one in self._specs], at_ns)
 
-    def interval(self, slot: int | None, thread: Callable[[int], Thread]) -> TracerInterval:
-        """Close an interval; `slot` as Framer.interval takes it."""
-        series = self._framer.interval(slot)
+    def interval(self, tick: int | None, thread: Callable[[int], Thread]) -> TracerInterval:
+        """Close an interval; `tick` as Framer.interval takes it."""
+        series = self._framer.interval(tick)
         most = [(one, self._maps.latest(one.name)) for one in self._specs if one.role == "depth_most"]
         gains = [(one, self._maps.gained(one.name)) for one in self._specs if one.role not in AS_IS]
         undecoded = series.undecoded + self._maps.close() + self._left_out
@@ -371,7 +378,7 @@ class TracerFramer:
             undecoded,
             {flow: n for flow, n in series.above.items() if self._alone(flow.device)},
             series.thresholds_us,
-            depths(gains, most_of(most, slot), self._device_name),
+            depths(gains, most_of(most, tick), self._device_name),
             in_flight,
             () if in_flight is None else (self._manifest.group,),
         )

@@ -274,6 +274,8 @@ def _is_sane_field(name: str, value: int) -> bool:
 
 AS_IS = ("depth_most", "depth_older", "depth_since")
 """Roles of maps whose values are of the tick that printed them, not cumulative."""
+SLOTS = 4
+"""A largest depth is kept for each of so many ticks."""
 MOST_REPORTED = 64
 _OCTAVE = 8
 Name = Callable[[int], str | None]
@@ -331,13 +333,13 @@ def _latency(ios: Mapping[int, int], times: Mapping[int, int]) -> dict[int, Took
     return found
 
 
-def most_of(maps: Maps, slot: int | None) -> dict[int, int]:
-    """Return dev_t -> the largest depth of the tick with this slot; empty without a slot."""
+def most_of(maps: Maps, tick: int | None) -> dict[int, int]:
+    """Return dev_t -> the largest depth of a tick, from the slot with its number modulo SLOTS; empty without a tick."""
     return {
         spec.part("dev").read(key): n
         for spec, values in maps
         for key, n in values.items()
-        if slot is not None and spec.part("slot").read(key) == slot and n
+        if tick is not None and spec.part("slot").read(key) == tick % SLOTS and n
     }
 
 

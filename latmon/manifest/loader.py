@@ -363,19 +363,16 @@ class _ManifestReader(Checks):
         where = f"maps.{name}"
         if not str(name).startswith(probe + "_"):
             raise self.fail(where, f"a map's name begins with {probe}_")
-        fields = self.table(tree, where, ("role",), ("stages", "rest_of", "slot", "key", "contexts"))
+        fields = self.table(tree, where, ("role",), ("stages", "rest_of", "key", "contexts"))
         # YAML 1.1 reads a plain off as false.
         role = self.word("off" if fields["role"] is False else fields["role"], where, schema.ROLES)
         stages = self.words(fields.get("stages", []), where, (*STAGES, UNACCOUNTED, *FROM_SUBMISSION))
         if bool(stages) != (role in schema.FEED_STAGES):
             raise self.fail(where, "histogram, sum, max, peak, by_total feed stages, the others don't")
         rest_of = self.word(fields["rest_of"], where, (*STAGES, WHOLE)) if "rest_of" in fields else ""
-        slot = self.integer(fields.get("slot", -1), where)
-        if (role == "max") != (0 <= slot <= 3):  # noqa: PLR2004 - four slots, in the scripts and here
-            raise self.fail(where, "a max has a slot from 0 to 3, nothing else has")
         key = self.layout_of(fields.get("key"), role, where, keys)
         own = self.texts(fields["contexts"], where) if "contexts" in fields else contexts
-        return MapSpec(name, role, stages, rest_of, slot, key, own)
+        return MapSpec(name, role, stages, rest_of, key, own)
 
     def layout_of(
         self, name: Any, role: str, where: str, keys: Mapping[str, tuple[KeyPart, ...]]

@@ -117,7 +117,7 @@ class KeyPart:
 
 @dataclass(frozen=True, slots=True)
 class MapSpec:
-    """Content of one cumulative map (for `max`: one slot; for `level`: the value itself), by its role."""
+    """Content of one cumulative map (for `level`: the value itself), by its role."""
 
     name: str
     role: str
@@ -125,8 +125,6 @@ class MapSpec:
     """The series that it feeds."""
     rest_of: str = ""
     """The stage whose other I/Os, not counted by this histogram, are in its bucket 0."""
-    slot: int = -1
-    """For `max`: the tick number modulo 4 whose maximum it has."""
     key: tuple[KeyPart, ...] = ()
     contexts: tuple[str, ...] = ()
     """The names of a `context` part's codes."""

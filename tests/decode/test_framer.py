@@ -33,11 +33,16 @@ def series(stage, device="vda", op="read"):
     return Series(device, op, stage)
 
 
-def interval(one, slot=None, probe="block_a", **maps):
+def of(tick, us):
+    """Return what a script keeps as the maximum of a tick."""
+    return tick << 32 | us
+
+
+def interval(one, tick=None, probe="block_a", **maps):
     """Prints maps by their short names, then closes."""
     for name, values in maps.items():
         one.printed(f"{probe}_{name}", values)
-    return one.interval(slot)
+    return one.interval(tick)
 
 
 # Differences
@@ -127,8 +132,8 @@ def test_devices_without_a_name_are_counted_once_per_request():
         bytes={key(**ghost): 4096},
         untimed={key(**ghost): 1},
         unmatched={key(**ghost): 1},
-        max0={key(**ghost): 50},
-        slot=0,
+        max={key(**ghost): of(0, 50)},
+        tick=0,
     )
     assert (found.histograms, found.seen, found.unmatched, found.unnamed) == ({}, {}, 0, 7)
 
@@ -156,11 +161,11 @@ def test_flushes_of_several_queues_are_seen_and_not_timed_in_tier_c():
     one = framer(C, several=lambda name: name == "vda")
     found = interval(
         one,
-        slot=0,
+        tick=0,
         probe="block_c",
         hba={key(2000, op=FLUSH): 5, key(100, op=WRITE): 2, key(300, dev=SDB, op=FLUSH): 1},
         unmatched={key(op=FLUSH): 1},
-        max0={key(op=FLUSH): 2000},
+        max={key(op=FLUSH): of(0, 2000)},
     )
     assert found.seen == {
         Flow("vda", "flush"): Completed(6, 0),
@@ -186,23 +191,33 @@ def test_where_there_is_no_sum_the_mean_is_not_known():
 # Maxima
 
 
-@pytest.mark.parametrize("slot", range(4))
-def test_the_maximum_is_that_of_the_ticks_slot(slot):
-    slots = {f"max{n}": {key(): 1000 + n} for n in range(4)}
-    found = interval(framer(), slot=slot, same={key(5): 9, key(1000): 1}, **slots).histograms
-    assert found[series("total")].max == 1000 + slot
-    assert found[series("hba")].max is None
+@pytest.mark.parametrize("tick", [0, 1, 2, 2**31 - 2])
+def test_the_maximum_is_that_of_the_tick_or_of_the_next_so_far(tick):
+    def maximum(*values):
+        most = {key() | n: value for n, value in enumerate(values)}
+        found = interval(framer(), tick=tick, same={key(5): 9, key(1000): 1}, max=most).histograms
+        assert found[series("hba")].max is None
+        return found[series("total")].max
+
+    assert maximum(of(tick, 1001)) == 1001
+    # The tick was on its way to be printed: counted in this interval, by a stamp of the next.
+    assert maximum(of(tick, 5), of(tick + 1, 1002)) == 1002
+    assert maximum(of(tick, 1003), of(tick + 1, 1002)) == 1003
+    # Only the next interval counts it.
+    assert maximum(of(tick, 1001), of(tick + 1, 9000)) == 1001
+    assert maximum(of(tick + 2, 1001)) is None
+    assert not tick or maximum(of(tick - 1, 1001)) is None
 
 
-def test_without_a_slot_there_is_no_maximum():
-    found = interval(framer(), slot=None, same={key(1000): 1}, max0={key(): 1000}, max3={key(): 1000})
+def test_where_ticks_were_missed_there_is_no_maximum():
+    found = interval(framer(), tick=None, same={key(1000): 1}, max={key(): of(0, 1000), key() | 1: of(1, 1000)})
     assert found.histograms[series("total")].max is None
 
 
-def test_a_slot_that_was_not_printed_is_not_remembered():
+def test_a_maximum_that_was_not_printed_is_not_remembered():
     one = framer()
-    interval(one, slot=0, same={key(1000): 1}, max0={key(): 1000})
-    assert interval(one, slot=0, same={key(1000): 2}).histograms[series("total")].max is None
+    interval(one, tick=0, same={key(1000): 1}, max={key(): of(0, 1000)})
+    assert interval(one, tick=0, same={key(1000): 2}).histograms[series("total")].max is None
 
 
 @pytest.mark.parametrize(
@@ -217,20 +232,20 @@ def test_a_slot_that_was_not_printed_is_not_remembered():
     ],
 )
 def test_a_maximum_outside_the_highest_bucket_is_of_other_requests(counted, maximum, shown):
-    found = interval(framer(), slot=1, same={key(counted): 1}, max1={key(): maximum})
+    found = interval(framer(), tick=1, same={key(counted): 1}, max={key() | 1: of(1, maximum)})
     assert found.histograms[series("total")].max == shown
 
 
 def test_a_maximum_without_a_count_is_dropped():
-    assert interval(framer(), slot=1, max1={key(): 1000}).histograms == {}
+    assert interval(framer(), tick=1, max={key() | 1: of(1, 1000)}).histograms == {}
 
 
 def test_of_ops_that_have_one_name_the_larger_maximum_counts():
     found = interval(
         framer(),
-        slot=2,
+        tick=2,
         same={key(1000, op=WRITE): 1, key(9000, op=7): 1},
-        max2={key(op=WRITE): 1000, key(op=7): 9000},
+        max={key(op=WRITE): of(2, 1000), key(op=7): of(2, 9000)},
     )
     assert found.histograms[series("total", op="write")].max == 9000
 

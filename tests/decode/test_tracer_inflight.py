@@ -17,8 +17,8 @@ def framer():
     return TracerFramer(MANIFEST, {SDA: "sda"}.get, lambda flags: ("sync",) if flags >> 11 & 1 else ())
 
 
-def reported(one, slot=None):
-    return one.interval(slot, lambda pid: Thread(pid, "", "", -1))
+def reported(one, tick=None):
+    return one.interval(tick, lambda pid: Thread(pid, "", "", -1))
 
 
 def key(index, device=SDA):
@@ -54,7 +54,7 @@ def test_what_an_interval_gained_by_device():
     one.printed("inflight_a_most", {key(1): 260, key(2): 300})
     one.printed("inflight_a_corrected", {SDA: 2})
     one.printed("inflight_a_again", {SDA: 1})
-    found = reported(one, slot=1).depths
+    found = reported(one, tick=1).depths
     assert found.keys() == {"sda"}
     sda = found["sda"]
     assert (sda.in_driver, sda.queued, sda.at_issue) == ({2: 10}, {0: 10}, {2: 4, 288: 1})

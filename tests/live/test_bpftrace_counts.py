@@ -168,6 +168,14 @@ def test_every_op_is_counted_and_timed(measured):
         assert measured.share * sent - 1 <= timed <= sent, op
 
 
+def test_windows_have_their_maximum(measured):
+    """Absent only where the slowest I/O ended while the tick before was printed: 0.1 to 2 %, by the host's load."""
+    windows = [frame for frame in measured.capture.frames() if not frame.late]
+    found = [one.max for frame in windows for series, one in frame.histograms.items() if series.stage == "total"]
+    print(f"{found.count(None)} of {len(found)} have none")
+    assert found.count(None) <= 0.15 * len(found)
+
+
 def test_bytes_are_those_of_the_ios(measured):
     ops, issued = measured.ops(measured.mixed), expected(measured)
     for op in ("read", "write", "discard"):

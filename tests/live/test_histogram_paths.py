@@ -90,7 +90,7 @@ interval:us:500
 		{lines}
 		@block_a_same[$k | $index] = count();
 		@block_a_hba_sum[$k] = sum($value);
-		@block_a_max0[$k] = max($value);
+		@block_a_max[$k] = max($value);
 		@next++;
 	}} else {{
 		exit();

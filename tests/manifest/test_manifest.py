@@ -151,12 +151,12 @@ def test_every_map_that_the_script_prints_is_declared_and_the_other_way_round(ma
 
 
 @each_always_on
-def test_the_maximum_has_four_slots_and_each_is_emptied_two_ticks_later(manifest):
-    slots = {spec.slot: spec.name for spec in manifest.maps if spec.role == "max"}
-    assert sorted(slots) == [0, 1, 2, 3]
-    script = manifest.text
-    for slot, name in slots.items():
-        assert f"if ($slot == {slot}) {{ print(@{name}); clear(@{slots[(slot + 2) % 4]}); }}" in script
+def test_the_maximum_is_of_a_tick_beside_that_of_the_tick_before(manifest):
+    name = f"{manifest.name}_max"
+    assert [spec.name for spec in manifest.maps if spec.role == "max"] == [name]
+    kept = re.escape(f"@{name}[$k | ($tick & 1)] = max(($tick << 32) | $") + "[tu]" + re.escape(");")
+    assert len(re.findall(kept, manifest.text)) == 1
+    assert len(re.findall(rf"@{name}\b", manifest.text)) == 2, "kept once, printed once, never cleared"
 
 
 @each_always_on
@@ -382,7 +382,6 @@ def test_ops(number, op):
 def test_the_smallest_manifest(write):
     manifest = load(write(MINIMAL))
     assert (manifest.name, manifest.parameters, manifest.notes, manifest.absent) == ("tiny", (), (), {})
-    assert manifest.maps[0].slot == -1
 
 
 @pytest.mark.parametrize("key", list(MINIMAL))
@@ -419,9 +418,7 @@ def test_a_missing_key(write, key):
         (("maps", "tiny_all", "role"), "bytes", "histogram, sum, max, peak, by_total feed stages"),
         (("maps", "tiny_all", "stages"), ["nirvana"], "maps.tiny_all: must be one of queue"),
         (("maps", "tiny_all", "rest_of"), "nirvana", "maps.tiny_all: must be one of queue"),
-        (("maps", "tiny_all", "slot"), 0, "a max has a slot from 0 to 3, nothing else has"),
-        (("maps", "tiny_max"), {"role": "max", "stages": ["total"]}, "a max has a slot from 0 to 3"),
-        (("maps", "tiny_max"), {"role": "max", "stages": ["total"], "slot": 4}, "a max has a slot from 0 to 3"),
+        (("maps", "tiny_all", "slot"), 0, "maps.tiny_all: unknown key 'slot'"),
         (("absent",), {"nirvana": "why"}, "absent: unknown key 'nirvana'"),
         (("absent",), {"irq": ""}, "absent.irq: must be text"),
         (("includes",), {"hba": ["nirvana"]}, "includes.hba: must be one of"),

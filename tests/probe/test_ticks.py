@@ -58,7 +58,7 @@ class Run:
         if count is not None:
             self.count(count)
         if maximum is not None:
-            self.ticks.take(MapPrinted(f"{self.name}_max{(number + 1) % 4}", {str(FLOW): maximum}))
+            self.ticks.take(MapPrinted(f"{self.name}_max", {str(FLOW): (number + 1) << 32 | maximum}))
         return self.line(f"done {self.name}")
 
     def last(self, number, us, count):

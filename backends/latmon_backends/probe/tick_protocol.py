@@ -32,8 +32,6 @@ from latmon_backends.probe.events import (
 )
 from latmon_backends.probe.outliers import Threads
 
-SLOTS = 4
-"""A maximum is kept for each of so many ticks."""
 MAX_RECORDS = 10_000
 """Kept for one interval."""
 _MAP_FULL = -7
@@ -265,9 +263,10 @@ class Ticks(_Lines):
     def _close(self, begin: Tick, tick: Tick) -> ProbeWindow:
         late = self._late_until_us > 0
         in_order = tick.number == begin.number + 1 and not late
-        slot = tick.number % SLOTS if in_order else None
         records, self._records = tuple(self._records), []
-        window = ProbeWindow(begin, tick, self._framer.interval(slot), self._losses, late, records)
+        window = ProbeWindow(
+            begin, tick, self._framer.interval(tick.number if in_order else None), self._losses, late, records
+        )
         self._begin, self._losses, self._late_until_us = tick, Losses(), 0
         return window
 
@@ -419,9 +418,9 @@ class _Script:
         self.numbers.clear()
         self.since_ns = self.mono_ns
 
-    def slot(self) -> int | None:
-        """Return the slot of the maxima; None unless the window is one tick."""
-        return self.numbers[0] % SLOTS if len(self.numbers) == 1 else None
+    def tick(self) -> int | None:
+        """Return the number of the window's tick; None unless it is one tick."""
+        return self.numbers[0] if len(self.numbers) == 1 else None
 
 
 class OnDemandTicks(_Lines):
@@ -476,7 +475,7 @@ class OnDemandTicks(_Lines):
             if script.last:
                 self._complete(script)
         interval = joined(
-            [one.framer.interval(one.slot(), self._threads.of) for one in scripts if one.begun],
+            [one.framer.interval(one.tick(), self._threads.of) for one in scripts if one.begun],
             [one.manifest for one in scripts],
         )
         window = TracerWindow(
