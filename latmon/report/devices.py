@@ -333,7 +333,10 @@ def stages_without(ops: _Row) -> dict[str, list[str]]:
 
 
 def volume(op: _Row, seconds: float) -> str:
-    """Return the op's I/Os, its rates over `seconds`, and how far the kernel's own counters differ."""
+    """Return the op's I/Os, its rates over `seconds`, how far the kernel's own counters differ, and a mean of theirs.
+
+    The kernel's mean includes the queue, so it stands apart from latencies that begin at the issue.
+    """
     text = f"{op['count']:,} I/Os"
     if seconds:
         text += f", {rate(op['count'] / seconds)}/s"
@@ -343,8 +346,9 @@ def volume(op: _Row, seconds: float) -> str:
         text += f"; {op['untimed']:,} of them not timed"
     if kernel and kernel["count"] != op["count"]:
         text += f"; the kernel counted {kernel['count']:,}"
-    if kernel and "latency_us" not in op and "mean_us" in kernel:
+    if kernel and op.get("latency_us", {}).get("mean") is None and "mean_us" in kernel:
         text += f"; mean {spelled(kernel['mean_us'])} by the kernel's own clock"
+        text += ", which includes the queue" if "latency_us" in op else ""
         if "queue_mean_us" in kernel:
             queue, driver = (spelled(kernel[f"{part}_mean_us"]) for part in ("queue", "driver"))
             text += f": {queue} queued above the driver + {driver} in it"

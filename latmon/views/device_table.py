@@ -70,8 +70,11 @@ class Subject:
     def mean_us(self) -> float | None:
         """Return the mean from the histograms where there are any, else from the kernel's sums."""
         histogram = self.window.latency(self.device.name, self.selection.ops)
-        if histogram:
-            return histogram.mean
+        return histogram.mean if histogram else self.kernel_mean_us
+
+    @property
+    def kernel_mean_us(self) -> float | None:
+        """Return the mean by the kernel's counters: from a request's begin to its completion."""
         found = [c for op in self.selection.ops if (c := self.window.completed(self.device.name, op)) and c.count]
         times = [c.time_us for c in found]
         known = [t for t in times if t is not None]
@@ -124,6 +127,10 @@ def _mean(subject: Subject, _cells: int) -> str:
     return duration(subject.mean_us)
 
 
+def _kernel_mean(subject: Subject, _cells: int) -> str:
+    return duration(subject.kernel_mean_us)
+
+
 def _out(subject: Subject, cells: int) -> Line:
     text = of_limit(subject.outstanding.in_driver, subject.limit)
     return _at_right(Span(text, "bad" if subject.at_limit else "text"), cells)
@@ -169,6 +176,11 @@ _LATENCIES: tuple[Field[Subject], ...] = (
     Field("p99.99", TIME, _latency(0.9999), rank=3),
     Field("max", TIME, _max),
 )
+_WITHOUT_SUMS: tuple[Field[Subject], ...] = (
+    Field("kmean", TIME, _kernel_mean, rank=3, role="dim"),
+    *_LATENCIES[1:],
+)
+"""Instead of them where the probe counts latencies and doesn't add them up (tier C)."""
 _MEAN_ONLY: tuple[Field[Subject], ...] = (Field("mean", TIME, _mean),)
 """Instead of the quantiles, where the source has no distribution."""
 _AFTER: tuple[Field[Subject], ...] = (
@@ -176,7 +188,7 @@ _AFTER: tuple[Field[Subject], ...] = (
     Field("queue", 5, lambda s, _: _number(s.outstanding.queued), rank=2),
     Field("peers", 5, _peers, role="accent"),
 )
-COLUMNS = (*_BEFORE, *_LATENCIES, *_MEAN_ONLY, *_AFTER)
+COLUMNS = (*_BEFORE, *_WITHOUT_SUMS, *_LATENCIES, *_MEAN_ONLY, *_AFTER)
 _PATTERN = 24
 """Cells of a filter in the title, at most."""
 _ROOMY = 30
@@ -203,12 +215,16 @@ def mix(counts: Mapping[str, int]) -> str:
     return "".join(op[0] * sizes[op] for op in present)
 
 
-def fitting(width: int, *, distribution: bool, titles: Sequence[str] = ()) -> tuple[Placed[Subject], int]:
+def fitting(
+    width: int, *, distribution: bool, sums: bool = True, titles: Sequence[str] = ()
+) -> tuple[Placed[Subject], int]:
     """Return the columns that fit, more the wider it is, and the cells left for the trend.
 
-    `titles`: of the columns that the user asked for, in this order; the device's name is always the first one.
+    `sums`: whether a distribution has the sum of its latencies. `titles`: of the columns that the user asked for, in
+    this order; the device's name is always the first one.
     """
-    wanted = (*_BEFORE, *(_LATENCIES if distribution else _MEAN_ONLY), *_AFTER)
+    latencies = (_LATENCIES if sums else _WITHOUT_SUMS) if distribution else _MEAN_ONLY
+    wanted = (*_BEFORE, *latencies, *_AFTER)
     if titles:
         by_title = {field.title: replace(field, rank=0) for field in COLUMNS}
         wanted = tuple(by_title[title] for title in dict.fromkeys((wanted[0].title, *titles)))

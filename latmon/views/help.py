@@ -111,6 +111,7 @@ _NUMBERS = (
     ("digits", "a bucket is at most 12.5 % wide, so a quantile has two; `~` where a bucket is an octave"),
     ("-", "not known: no distribution here, or too few I/Os (p99 needs 100, p99.9 needs 1,000)"),
     ("max", "exact; with ≤ in front the bound of the highest bucket, where the source had no exact maximum"),
+    ("kmean", "tier C: mean by the kernel's counters, from the request's begin; the quantiles begin at the issue"),
     (
         "depth",
         "I/Os in the driver now, of its limit (by sysfs or a probe); queue: I/Os above it",

@@ -110,6 +110,14 @@ def test_one_unknown_sum_makes_the_mean_null(summary_of):
     assert summary_of(frame(0), blind)["devices"]["sda"]["ops"]["read"]["latency_us"]["mean"] is None
 
 
+@pytest.mark.parametrize(("us", "shown"), [(None, True), (10_000, False)])
+def test_where_the_probe_has_no_sums_the_text_has_the_kernel_s_mean(summary_of, us, shown):
+    kernel = {Flow("sda", "read"): Completed(10, 40_960, 15_000)}
+    one = frame(0, histograms={Series("sda", "read", "total"): Histogram.of({80: 10}, us, 1100)}, kernel=kernel)
+    text = " ".join(render_text(summary_of(one)).split())
+    assert ("mean 1.5 ms by the kernel's own clock, which includes the queue" in text) == shown
+
+
 def test_coarse_and_fine_windows_are_summed_coarsely(summary_of):
     series = Series("sda", "read", "total")
     coarse = frame(1, histograms={series: Histogram.of({11: 100}, 100_000, 1000, bits=0)})

@@ -403,6 +403,24 @@ def test_80_columns_hold_what_was_promised():
     assert trend >= 10
 
 
+def test_without_sums_the_mean_is_the_kernel_s_and_called_so():
+    def row(**origin):
+        of_kernel = {Flow("nvme0n1", "read"): Completed(10, 4096, 25_000)}
+        one = replace(frame(1, {READ: Histogram.of({80: 10}, None, 1100)}, devices=disks(1)), kernel=of_kernel)
+        lines = text(scene([one], origin=replace(ORIGIN, **origin)), (160, 40)).splitlines()
+        at = next(n for n, line in enumerate(lines) if " IOPS " in line)
+        return lines[at], lines[at + 1]
+
+    titles, cells = row(tier="C", latency_from="issue")
+    assert " kmean " in titles
+    assert cells[: titles.index("kmean") + 5].endswith("2.50ms")
+    # Elsewhere a mean is the probe's or not known.
+    titles, cells = row()
+    assert " mean " in titles
+    assert "kmean" not in titles
+    assert "2.50ms" not in cells
+
+
 def test_the_title_of_the_table_has_order_filter_and_op():
     made = scene(host(8, 5))
     title = text(made, (120, 40)).splitlines()[1]

@@ -877,7 +877,8 @@ def device_rows(
     """Return the header and some rows of the device table; `titled`: with its order and filter above."""
     origin, trends = view.origin, view.history.trends
     distribution = origin is None or not no_distribution(origin)
-    columns, room = fitting(width, distribution=distribution, titles=view.selection.columns)
+    sums = origin is None or origin.latency_from != "issue"
+    columns, room = fitting(width, distribution=distribution, sums=sums, titles=view.selection.columns)
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
     glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
     bounds = trends.bounds()
