@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from latmon.decode.tables import (
     AS_IS,
@@ -20,6 +21,8 @@ from latmon.decode.tables import (
     NewestAges,
     Record,
     all_waiting,
+    by_bucket,
+    by_key,
     depths,
     handlers,
     most_of,
@@ -79,7 +82,7 @@ class ProbeInterval:
 class _IntervalSums:
     """The working state of one interval."""
 
-    buckets: defaultdict[Series, Counts] = field(default_factory=lambda: defaultdict(lambda: defaultdict(int)))
+    buckets: defaultdict[Series, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     sums: defaultdict[Series, int] = field(default_factory=lambda: defaultdict(int))
     maxima: defaultdict[Series, list[int]] = field(default_factory=lambda: defaultdict(list))
     bytes: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
@@ -192,10 +195,13 @@ class Framer:
         return self._flows[device, op]
 
     def _add(self, spec: MapSpec, gained: Counts, sums: _IntervalSums) -> None:
+        if spec.role == "histogram":
+            self._add_buckets(spec, gained, sums)
+            return
         for key, n in gained.items():
             flow = self._flow(spec, key)
             if flow is None:
-                sums.unnamed += n if spec.role in ("untimed", "unmatched") or _counts_each_once(spec) else 0
+                sums.unnamed += n if spec.role in ("untimed", "unmatched") else 0
             elif spec.role == "bytes":
                 sums.bytes[flow] += n
             elif spec.role == "started":
@@ -210,13 +216,18 @@ class Framer:
                 sums.unmatched += n
             else:
                 for stage in spec.stages:
-                    self._count(spec, Series(*flow, stage), key, n, sums)
+                    sums.sums[Series(*flow, stage)] += n
 
-    def _count(self, spec: MapSpec, series: Series, key: int, n: int, sums: _IntervalSums) -> None:
-        if spec.role == "sum":
-            sums.sums[series] += n
-        else:
-            sums.buckets[series][self._parts[spec.name]["bucket"].read(key)] += n
+    def _add_buckets(self, spec: MapSpec, gained: Counts, sums: _IntervalSums) -> None:
+        for key, counts in by_bucket(spec, gained).items():
+            flow = self._flow(spec, key)
+            if flow is None:
+                sums.unnamed += sum(counts.values()) if "total" in spec.stages else 0
+            elif not self.times(flow):
+                sums.untimed[flow] += sum(counts.values())
+            else:
+                for stage in spec.stages:
+                    sums.buckets[Series(*flow, stage)].update(counts)
 
     def _maxima(self, spec: MapSpec, values: Iterable[tuple[int, int]], sums: _IntervalSums) -> None:
         for key, us in values:
@@ -280,10 +291,6 @@ class Framer:
 def _of_ticks(values: Counts, tick: int) -> Iterator[tuple[int, int]]:
     """Yield key and maximum in us of a tick and of the next one so far, from values tick << 32 | us."""
     return ((key, value & _US) for key, value in values.items() if value >> 32 in (tick, tick + 1))
-
-
-def _counts_each_once(spec: MapSpec) -> bool:
-    return spec.role == "histogram" and "total" in spec.stages
 
 
 _OWN = ("by_total", "path", "off")
@@ -388,22 +395,21 @@ class TracerFramer:
         paths: dict[str, Counter[str]] = {}
         unfollowed: dict[str, Counter[str]] = {}
         off = 0
-        for spec, counts in gains:
-            for key, n in counts.items() if spec.role in _OWN else ():
-                device = self._device_name(spec.part("dev").read(key))
-                if spec.role == "off":
-                    off += n
-                elif device is None:
-                    continue
-                elif spec.role == "path":
-                    code = spec.part("path").read(key)
-                    table = paths if code < UNFOLLOWED_FROM else unfollowed
-                    name = self._manifest.path_name(code) or f"unknown code {code}"
-                    table.setdefault(device, Counter())[name] += n
-                else:
-                    op, bucket = op_name(spec.part("op").read(key)), spec.part("bucket").read(key)
-                    for stage in spec.stages:
-                        by_total[Series(device, op, stage)][bucket] += n
+        for spec, key, counts in chain.from_iterable(by_key(gains, role) for role in _OWN):
+            device = self._device_name(spec.part("dev").read(key))
+            if spec.role == "off":
+                off += sum(counts.values())
+            elif device is None:
+                continue
+            elif spec.role == "path":
+                code = spec.part("path").read(key)
+                table = paths if code < UNFOLLOWED_FROM else unfollowed
+                name = self._manifest.path_name(code) or f"unknown code {code}"
+                table.setdefault(device, Counter())[name] += sum(counts.values())
+            else:
+                op = op_name(spec.part("op").read(key))
+                for stage in spec.stages:
+                    by_total[Series(device, op, stage)].update(counts)
         totals = reported.totals_us.items() if self._reported_by_total else ()
         return Traced(
             self._with_sums(reported.histograms, by_total),

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from latmon.manifest.schema import KeyPart, MapSpec, RecordSpec, op_name
 from latmon.model.frame import (
@@ -48,8 +49,7 @@ class Differences:
         if name not in self._buckets:
             self._undecoded += 1
             return
-        bucket = self._buckets[name]
-        sane = {key: value for key, value in values.items() if _is_sane(bucket, key, value)}
+        sane = self._sane(name, values)
         self._undecoded += len(values) - len(sane)
         self._printed[name] = sane
 
@@ -62,8 +62,8 @@ class Differences:
             return {}
         now, before = self._printed[name], self._before.get(name, {})
         self._before[name] = now
-        gained = {key: value - before.get(key, 0) for key, value in now.items()}
-        return {key: value if value > 0 else now[key] for key, value in gained.items() if value}
+        changed = {key: value for key, value in now.items() if before.get(key, 0) != value}
+        return {key: value if (gain := value - before.get(key, 0)) < 0 else gain for key, value in changed.items()}
 
     def latest(self, name: str) -> Counts:
         """Return the map itself if it was printed since the last `close`; else an empty one."""
@@ -75,10 +75,30 @@ class Differences:
         undecoded, self._undecoded = self._undecoded, 0
         return undecoded
 
+    def _sane(self, name: str, values: Counts) -> Counts:
+        """Return the values that are possible; of keys that were there before only the values are checked."""
+        bucket = self._buckets[name]
+        if values and min(values.values()) >= 0 and max(values.values()) <= MAX_COUNT:
+            new = values.keys() - self._before.get(name, {}).keys()
+            if all(_is_sane(bucket, key, values[key]) for key in new):
+                return values
+        return {key: value for key, value in values.items() if _is_sane(bucket, key, value)}
+
 
 def _is_sane(bucket: KeyPart | None, key: int, value: int) -> bool:
     """Return whether a kernel can count this value; others would falsify every later sum."""
     return 0 <= value <= MAX_COUNT and 0 <= key <= MAX_COUNT and (bucket is None or bucket.read(key) <= TOP)
+
+
+def by_bucket(spec: MapSpec, gained: Counts) -> dict[int, Counts]:
+    """Return the gains by bucket of each key, whose own bucket is 0: what a key means is looked up once for all."""
+    bucket = spec.part("bucket")
+    shift, mask = bucket.shift, (1 << bucket.bits) - 1
+    others = ~(mask << shift)
+    found: defaultdict[int, Counts] = defaultdict(dict)
+    for key, n in gained.items():
+        found[key & others][key >> shift & mask] = n
+    return found
 
 
 Maps = Iterable[tuple[MapSpec, Counts]]
@@ -94,19 +114,19 @@ def handlers(
     gains: Gains, named: Callable[[int], Handler], callers: Mapping[Handler, int]
 ) -> dict[Handler, HandlerRuns]:
     """Return the runs by handler, for all return values. `callers`: handler -> irq whose handler calls it."""
-    runs: defaultdict[Handler, Counts] = defaultdict(Counter)
+    runs: defaultdict[Handler, Counter[int]] = defaultdict(Counter)
     returned: defaultdict[Handler, Counter[str]] = defaultdict(Counter)
     sums: Counter[Handler] = Counter()
     before: Counter[Handler] = Counter()
-    for spec, key, n in _rows(gains, "handler"):
-        handler = named(spec.part("handler").read(key))
+    for spec, key, counts in by_key(gains, "handler"):
+        handler, n = named(spec.part("handler").read(key)), sum(counts.values())
         if spec.role == "handler_before":
             before[handler] += n
         elif spec.role == "handler_sum":
             sums[handler] += n
         else:
             code = spec.part("returned").read(key)
-            runs[handler][spec.part("bucket").read(key)] += n
+            runs[handler].update(counts)
             returned[handler][RETURNED[code] if code < len(RETURNED) else "none"] += n
     return {
         handler: HandlerRuns(
@@ -121,20 +141,20 @@ def handlers(
 
 def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:
     """Return the runs by vector and CPU; a vector that was raised and hasn't run yet has only delays or raises."""
-    counts: defaultdict[tuple[str, SoftirqCpu], Counts] = defaultdict(Counter)
+    counts: defaultdict[tuple[str, SoftirqCpu], Counter[int]] = defaultdict(Counter)
     sums: Counter[tuple[str, SoftirqCpu]] = Counter()
     where: defaultdict[tuple[str, SoftirqCpu], Counter[str]] = defaultdict(Counter)
-    for spec, key, n in _rows(gains, "softirq_"):
+    for spec, key, gained in by_key(gains, "softirq_"):
         at = spec.role, SoftirqCpu(_vector(spec.part("vec").read(key)), spec.part("cpu").read(key))
         if spec.role.endswith("_sum"):
-            sums[at] += n
+            sums[at] += sum(gained.values())
         elif spec.role.endswith("_in"):
-            where[at][_context(spec, key)] += n
+            where[at][_context(spec, key)] += sum(gained.values())
         else:
-            counts[at][spec.part("bucket").read(key)] += n
+            counts[at].update(gained)
 
     def histogram(role: str, at: SoftirqCpu) -> Histogram:
-        found = counts.get((role, at), {})
+        found = counts.get((role, at))
         return _histogram(found, sums[f"{role}_sum", at]) if found else Histogram()
 
     return {
@@ -150,20 +170,24 @@ def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:
 
 def wakeups(gains: Gains, thread: Callable[[int], Thread]) -> tuple[Wakeups, ...]:
     """Return the wake-ups by thread, in the order of their pids."""
-    delays: defaultdict[int, Counts] = defaultdict(Counter)
+    delays: defaultdict[int, Counter[int]] = defaultdict(Counter)
     sums: Counter[int] = Counter()
     others: dict[str, defaultdict[int, Counter[str]]] = {
         role: defaultdict(Counter) for role in ("wakeup_instead", "wakeup_ran")
     }
-    for spec, key, n in _rows(gains, "wakeup"):
+    labels: dict[int, str] = {}
+    for spec, key, counts in by_key(gains, "wakeup"):
         pid = spec.part("thread").read(key)
         if spec.role == "wakeup_sum":
-            sums[pid] += n
+            sums[pid] += sum(counts.values())
         elif spec.role in others:
+            other = spec.part("other").read(key)
+            if other not in labels:
+                labels[other] = thread_label(thread, other)
             none = IDLE if spec.role == "wakeup_instead" else NOT_KNOWN
-            others[spec.role][pid][thread_label(thread, spec.part("other").read(key)) or none] += n
+            others[spec.role][pid][labels[other] or none] += sum(counts.values())
         else:
-            delays[pid][spec.part("bucket").read(key)] += n
+            delays[pid].update(counts)
     return tuple(
         Wakeups(thread(pid), _histogram(counts, sums[pid]), *(dict(one.get(pid, {})) for one in others.values()))
         for pid, counts in sorted(delays.items())
@@ -179,8 +203,15 @@ def thread_label(thread: Callable[[int], Thread], pid: int, priority: int | None
     return f"{found.comm or f'pid {pid}'} (prio {prio})" if prio >= 0 else found.comm or f"pid {pid}"
 
 
-def _rows(gains: Gains, role: str) -> Iterable[tuple[MapSpec, int, int]]:
-    return ((spec, key, n) for spec, counts in gains if spec.role.startswith(role) for key, n in counts.items())
+def by_key(gains: Gains, role: str) -> Iterator[tuple[MapSpec, int, Counts]]:
+    """Yield the gains of each key of the maps with such roles, by bucket; by 0 where the key has no bucket."""
+    for spec, gained in gains:
+        if not spec.role.startswith(role):
+            continue
+        if any(part.name == "bucket" for part in spec.key):
+            yield from ((spec, key, counts) for key, counts in by_bucket(spec, gained).items())
+        else:
+            yield from ((spec, key, {0: n}) for key, n in gained.items())
 
 
 def _histogram(counts: Counts, us: int) -> Histogram:
@@ -212,6 +243,8 @@ _MOST_OF = {
     "policy": 0xFF,
     "issued": 1,
 }
+_UNKNOWN = (-1, _ALL_BITS)
+"""-1, and how an unsigned conversion prints it."""
 _MOST_US = 2**40
 """12 days. A longer time of a request is a wrong stamp."""
 _STAMPS = ("begun_ns", "done_ns", "woken_ns", "issued_ns")
@@ -245,8 +278,11 @@ def record(line: str, spec: RecordSpec) -> Record | None:
             rwbs = word
         elif name == "rwbs" or not _INTEGER.fullmatch(word):
             return None
-        elif (value := _known(name, int(word))) is not None:
-            if not _is_sane_field(name, value):
+        elif (value := int(word)) not in _UNKNOWN:
+            most = _most_of(name)
+            if most == _ALL_BITS and -_MOST <= value < 0:  # a pointer may be signed
+                value &= _ALL_BITS
+            if not 0 <= value <= most:
                 return None
             fields[name] = value
     return Record(spec.kind, clean(words[1]), fields, rwbs, clean(words[-1]))
@@ -260,16 +296,10 @@ def shifted(one: Record, ahead_ns: int) -> Record:
     return replace(one, fields={**one.fields, **moved})
 
 
-def _known(name: str, value: int) -> int | None:
-    """Return the value; None for -1, which an unsigned conversion prints as 2^64 - 1. A pointer may be signed."""
-    if value in (-1, _ALL_BITS):
-        return None
-    return value & _ALL_BITS if _MOST_OF.get(name) == _ALL_BITS and value >= -_MOST else value
-
-
-def _is_sane_field(name: str, value: int) -> bool:
-    most = _MOST_US if name.endswith("_us") else _MOST_OF.get(name, _MOST)
-    return 0 <= value <= most
+@cache
+def _most_of(name: str) -> int:
+    """Return the greatest possible value of a manifest's field."""
+    return _MOST_US if name.endswith("_us") else _MOST_OF.get(name, _MOST)
 
 
 AS_IS = ("depth_most", "depth_older", "depth_since")
@@ -314,12 +344,15 @@ def depths(gains: Maps, most: Mapping[int, int], device_name: Name) -> dict[str,
     """Return the depths of each device that had I/O. `most`: dev_t -> the largest depth, where it was above EXACT."""
     found: defaultdict[int, _DepthCounts] = defaultdict(_DepthCounts)
     for spec, counts in gains:
-        for key, n in counts.items() if spec.role.startswith("depth_") else ():
-            one = found[spec.part("dev").read(key)]
-            if spec.role == "depth_corrected":
+        if not spec.role.startswith("depth_"):
+            continue
+        dev, depth = spec.part("dev"), None if spec.role == "depth_corrected" else spec.part("depth")
+        for key, n in counts.items():
+            one = found[dev.read(key)]
+            if depth is None:
                 one.corrected += n
             else:
-                one.counts[spec.role][depth_of(spec.part("depth").read(key))] += n
+                one.counts[spec.role][depth_of(depth.read(key))] += n
     named = {number: name for number in found if (name := device_name(number)) is not None}
     return {name: found[number].depths(most.get(number)) for number, name in named.items()}
 

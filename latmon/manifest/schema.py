@@ -136,7 +136,10 @@ class MapSpec:
 
     def part(self, name: str) -> KeyPart:
         """Return a part by name. KeyError where the key lacks it; it always has its role's parts."""
-        return {part.name: part for part in self.key}[name]
+        for part in self.key:
+            if part.name == name:
+                return part
+        raise KeyError(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ def _events(tree: Any) -> Iterator[Event]:
 
 def _table(kind: str, value: Any) -> Mapping[str, Value]:
     """Return the rows of a map; a map of plain integers, as our scripts print each tick, is taken as it is."""
-    if kind == "map" and isinstance(value, dict) and all(type(row) is int for row in value.values()):
+    if kind == "map" and isinstance(value, dict) and {*map(type, value.values())} <= {int}:
         return value
     return dict(_rows(kind, value))
 

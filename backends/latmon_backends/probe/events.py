@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
+_NO_DIGIT = re.compile(r"[^-0-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,10 @@ class MapPrinted:
 
     def integers(self) -> dict[int, int]:
         """Return key -> value of the rows with integer keys and values."""
+        values = self.values.values()
+        if {*map(type, values)} <= {int} and not _NO_DIGIT.search("".join(self.values)):
+            with contextlib.suppress(ValueError):
+                return dict(zip(map(int, self.values), cast("Iterable[int]", values), strict=True))
         return {int(k): v for k, v in self.values.items() if isinstance(v, int) and _INTEGER.fullmatch(k)}
 
 
