@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from latmon.aggregate.accumulator import Accumulator, Minute
-from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.request_age import Waiting
-from latmon.findings.facts import BLOCK_US, Block, Facts, block_of, in_window, of_minute
+from latmon.findings.facts import BLOCK_US, Block, Facts, WindowSums, block_of, in_window, of_minute
 from latmon.findings.rule import (
     CGROUPS,
     DEFAULT,
@@ -170,13 +169,12 @@ class RuleEngine:
         self.quiet = False
         """Whether blocks are kept without evaluating rules."""
         self.facts: Facts | None = None
-        """Input of the last evaluation; its on-demand sums, when first read later, may include newer blocks."""
+        """Input of the last evaluation; its sums, when first read later, may include newer blocks."""
         self._devices = {one.name: one for one in devices}
         self._settings = settings
         self._blocks: deque[Block] = deque()
         self._sums = Accumulator()
-        self._on_demand, self._added = OnDemandSums(), deque[Block]()
-        """Running sums over the window, and the blocks that they contain."""
+        self._window_sums = WindowSums()
         self._waiting = waiting or Waiting()
         self._open: dict[tuple[str, str], Episode] = {}
         self._closed: list[Episode] = []
@@ -237,7 +235,7 @@ class RuleEngine:
         yield from self._end_block()
         self._slot = None
         self._blocks.clear()
-        self._on_demand, self._added = OnDemandSums(), deque()
+        self._window_sums = WindowSums()
         self.current = ()
         self._close(tuple(self._open))
         if other_boot:
@@ -263,8 +261,7 @@ class RuleEngine:
             self._blocks.popleft()
         if self.quiet:
             return
-        facts = Facts(tuple(self._blocks), self.origin, dict(self._devices), self._on_demand)
-        self._update_sums(facts.window)
+        facts = Facts(tuple(self._blocks), self.origin, dict(self._devices), self._window_sums)
         found: list[Finding] = []
         for some in evaluate_rules(facts, self._settings, self.failed):
             found += some
@@ -275,16 +272,6 @@ class RuleEngine:
         self.facts, self.current = facts, in_order(unexplained(found))
         self.evaluated += 1
         self._note(block)
-
-    def _update_sums(self, window: tuple[Block, ...]) -> None:
-        """Subtract the blocks that left the window from the running sums, and add the new ones."""
-        while self._added and self._added[0].end_us < window[0].end_us:
-            gone = self._added.popleft()
-            self._on_demand.remove(gone.on_demand, gone.end_us)
-        for one in window:
-            if not self._added or one.end_us > self._added[-1].end_us:
-                self._on_demand.add(one.on_demand, one.end_us)
-                self._added.append(one)
 
     def _note(self, block: Block) -> None:
         found = {one.key: one for one in self.current}

@@ -7,6 +7,7 @@ threshold.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
@@ -21,6 +22,7 @@ from latmon.aggregate.accumulator import (
     on_demand_of,
 )
 from latmon.aggregate.depth_sum import DepthTimes
+from latmon.aggregate.histogram_sum import TableSum
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.issue_order import LbaOrder, merge_orders
@@ -141,6 +143,35 @@ _TRACED = "traced"
 """Name of the table of traced stages."""
 
 
+class WindowSums:
+    """Running sums over consecutive blocks: only those that enter or leave the window are added or subtracted."""
+
+    def __init__(self, window: Iterable[Block] = ()) -> None:
+        self.histograms: TableSum[Series] = TableSum()
+        self.kernel, self.seen = FlowSums(), FlowSums()
+        self.on_demand = OnDemandSums()
+        self._blocks: deque[Block] = deque()
+        self.move(tuple(window))
+
+    def move(self, window: tuple[Block, ...]) -> None:
+        """Subtract the blocks before the window, and add those at its end."""
+        while self._blocks and self._blocks[0].end_us < window[0].end_us:
+            gone = self._blocks.popleft()
+            self.histograms.remove(gone.histograms, gone.end_us)
+            self.on_demand.remove(gone.on_demand, gone.end_us)
+            self._count(gone, -1)
+        for one in window:
+            if not self._blocks or one.end_us > self._blocks[-1].end_us:
+                self.histograms.add(one.histograms, one.end_us)
+                self.on_demand.add(one.on_demand, one.end_us)
+                self._count(one, 1)
+                self._blocks.append(one)
+
+    def _count(self, block: Block, sign: int) -> None:
+        self.kernel.add(block.kernel, sign)
+        self.seen.add(block.seen, sign)
+
+
 class Facts:
     """Input of rules: consecutive `blocks` without a gap up to now, oldest first and at least one, and sums of them."""
 
@@ -149,15 +180,17 @@ class Facts:
         blocks: tuple[Block, ...],
         origin: Origin,
         devices: Mapping[str, Device],
-        on_demand: OnDemandSums | None = None,
+        sums: WindowSums | None = None,
     ) -> None:
-        """Take the blocks, and running sums of the window's tracer where a caller keeps them."""
+        """Take the blocks, and running sums where a caller keeps them."""
         self.blocks = blocks
         self.origin = origin
         self.devices = devices
         self.window = _window(blocks, origin)
         """The blocks of the last minute, or one block that is as long."""
-        self._running = on_demand
+        if sums is not None:
+            sums.move(self.window)
+        self._running = sums
         self._parts: dict[tuple[str, tuple[str, ...]], list[Histogram]] = {}
         self._made: dict[tuple[str, str, tuple[str, ...]], Histogram] = {}
 
@@ -182,7 +215,7 @@ class Facts:
     @cached_property
     def busy(self) -> tuple[str, ...]:
         """Return the devices with an I/O in the window that the always-on probe timed or the tracer traced."""
-        found = {series.device for one in self.window for series in one.histograms}
+        found = {series.device for series in self._sums.histograms}
         found |= {series.device for series in self.traced.histograms}
         return tuple(sorted(found))
 
@@ -195,7 +228,7 @@ class Facts:
         """Return a stage by the always-on probe; hba may include irq, softirq and completion (Origin.measured)."""
         key = (stage, device, ops)
         if key not in self._made:
-            self._made[key] = merged((one.histograms for one in self.window), stage, device, ops)
+            self._made[key] = merged((self._sums.histograms,), stage, device, ops)
         return self._made[key]
 
     def traced_stage(self, stage: str, device: str, *ops: str) -> Histogram:
@@ -214,28 +247,19 @@ class Facts:
 
     def completed(self, device: str, *ops: str) -> Completed | None:
         """Return the completions by the kernel's counters, else by the probe's; None where neither counted."""
-        for table in (self._kernel, self._seen):
+        for table in (self._sums.kernel, self._sums.seen):
             found = [table[flow] for op in ops or OPS if (flow := Flow(device, op)) in table]
             if found:
                 return reduce(add, found)
         return None
 
     @cached_property
-    def _kernel(self) -> FlowSums:
-        return FlowSums(one.kernel for one in self.window)
+    def _sums(self) -> WindowSums:
+        return WindowSums(self.window) if self._running is None else self._running
 
-    @cached_property
-    def _seen(self) -> FlowSums:
-        return FlowSums(one.seen for one in self.window)
-
-    @cached_property
+    @property
     def _on_demand(self) -> OnDemandSums:
-        if self._running is not None:
-            return self._running
-        sums = OnDemandSums()
-        for one in self.window:
-            sums.add(one.on_demand, one.end_us)
-        return sums
+        return self._sums.on_demand
 
     @cached_property
     def traced(self) -> Traced:
