@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.model.frame import Device, Limit
@@ -25,6 +26,18 @@ _COUNTED_ABOVE = ("queue_depth", "un_throttle")
 """I/Os that wait because of one of these limits have a request, and are counted as queued."""
 _SD = "un_throttle (sd)"
 """Source of un_throttle where none is given, because it is not read from a file."""
+_BOUNDS = MappingProxyType(
+    {
+        "can_queue": "nr_hw_queues",
+        "nr_tags": "hardware queues",
+        "queue_depth": "",
+        "un_throttle": "",
+        "nr_requests": "hardware queues",
+    }
+)
+"""Limit of the I/Os in a driver -> the number of queues that have so many each."""
+_OF_CEILING = frozenset({*_BOUNDS, *_BOUNDS.values(), "host_tagset"})
+_POLLED = ".poll_queues"
 _HEX = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 
 
@@ -39,17 +52,12 @@ def ceiling(limits: Iterable[Limit]) -> Limit | None:
     (a driver's parameter poll_queues) get no ordinary I/O. `cmd_per_lun` is the initial queue_depth. On Solaris
     `un_throttle` limits the commands that sd has in transport (sd.c, sd_start_cmds); others wait in sd's queue.
     """
-    known = {one.name: one._replace(value=n) for one in limits if (n := number(one.value)) is not None}
+    some = (one for one in limits if one.name in _OF_CEILING or one.name.endswith(_POLLED))
+    known = {one.name: one._replace(value=n) for one in some if (n := number(one.value)) is not None}
     shared = known["host_tagset"].value == 1 if "host_tagset" in known else False
-    polled = sum(int(one.value) for name, one in known.items() if name.endswith(".poll_queues"))
+    polled = sum(int(one.value) for name, one in known.items() if name.endswith(_POLLED))
     bounds = []
-    for name, queues in (
-        ("can_queue", "nr_hw_queues"),
-        ("nr_tags", "hardware queues"),
-        ("queue_depth", ""),
-        ("un_throttle", ""),
-        ("nr_requests", "hardware queues"),
-    ):
+    for name, queues in _BOUNDS.items():
         if name in known and (name != "nr_requests" or "nr_tags" in known):  # a dm of bios has one without meaning
             bounds.append(_of_all(known[name], None if shared else known.get(queues), polled))
     least = min(bounds, key=lambda one: int(one.value), default=None)
@@ -326,9 +334,12 @@ def _scheduler(seen: Tuning) -> Advice | None:
 
 def _nr_requests(seen: Tuning) -> Advice | None:
     """Check nr_requests, which applies per hardware queue unless the host shares its tags: see `ceiling`."""
-    requests, whole = seen.number("nr_requests"), ceiling(seen.device.limits)
+    requests = seen.number("nr_requests")
+    if requests is None or requests >= _DEFAULT_REQUESTS:
+        return None
+    whole = ceiling(seen.device.limits)
     others = ceiling(one for one in seen.device.limits if one.name != "nr_requests")
-    if requests is None or whole is None or others is None or requests >= _DEFAULT_REQUESTS:
+    if whole is None or others is None:
         return None
     bound = int(others.value)
     if int(whole.value) >= bound:

@@ -95,10 +95,10 @@ def time_in(facts: Facts, device: str, stage: str, buckets: range) -> int:
 
 
 def _traced_above(facts: Facts, device: str, cut_us: int) -> SlowIos:
-    tail = attribution.tail(facts.traced, device, cut_us=cut_us)
+    count = count_from(attribution.total_of(facts.traced, device), cut_us)
     buckets = range(bucket_index(cut_us), _END)
     sums = {stage: time_in(facts, device, stage, buckets) for stage in attribution.PARTS if stage != "resume"}
-    return SlowIos(device, cut_us, tail.count, {stage: us for stage, us in sums.items() if us})
+    return SlowIos(device, cut_us, count, {stage: us for stage, us in sums.items() if us})
 
 
 def _longest(block: Block, device: str, stage: str) -> int:

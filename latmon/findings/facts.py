@@ -26,6 +26,7 @@ from latmon.aggregate.histogram_sum import TableSum
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.issue_order import LbaOrder, merge_orders
+from latmon.analysis.limits import Audited, audit
 from latmon.model.frame import (
     OPS,
     CgroupLimit,
@@ -297,8 +298,16 @@ class Facts:
 
     def depths(self, device: str) -> Depths:
         """Return a device's depth histograms in ms; empty where depths were not sampled."""
-        found = self.depth_sums.get(device)
-        return found.depths if found else Depths()
+        return self._depths.get(device, Depths())
+
+    @cached_property
+    def audited(self) -> tuple[Audited, ...]:
+        """Return an audit of each device with limits, by name."""
+        return audit(self.devices.values(), self._depths)
+
+    @cached_property
+    def _depths(self) -> dict[str, Depths]:
+        return {name: one.depths for name, one in self.depth_sums.items()}
 
     def outliers(self, device: str = "") -> tuple[Outlier, ...]:
         """Return the recorded outliers without latmon's own: a sample of the slow I/Os. No device: all devices."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from latmon.analysis.limits import Advice, Audited, Tuning, at_limit, audit, elevator, number, wall
+from latmon.analysis.limits import Advice, Audited, Tuning, at_limit, elevator, number, wall
 from latmon.findings.evidence import (
     AboveDriver,
     above_driver,
@@ -95,17 +95,16 @@ class _LimitedDevice(NamedTuple):
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device that is limited to a few I/Os."""
-    depths = {name: facts.depths(name) for name in facts.depth_sums}
-    known = [one for one in facts.devices.values() if one.name in depths and not _is_serial(facts, one)]
-    audited = {one.device: one for one in audit(facts.devices.values(), depths)}
+    known = [one for one in facts.devices.values() if one.name in facts.depth_sums and not _is_serial(facts, one)]
+    audited = {one.device: one for one in facts.audited}
     for device in sorted(known, key=lambda one: one.name):
-        name = device.name
-        found = audited.get(name) or Audited(name, (), limited_to=wall(depths[name]))
+        name, depths = device.name, facts.depths(device.name)
+        found = audited.get(name) or Audited(name, (), limited_to=wall(depths))
         n = int(found.bound.value) if found.at_limit and found.bound else found.limited_to
         if n is None or n > limits["depth"]:
             continue
         low = tuple(_LowSetting(s.limit, r) for s in found.settings for r in s.remarks if r.id in _ABOUT)
-        limited = _LimitedDevice(device, n, found.bound, depths[name], low)
+        limited = _LimitedDevice(device, n, found.bound, depths, low)
         yield from _full(facts, limited, limits) if found.at_limit else _walled(facts, limited, limits)
 
 

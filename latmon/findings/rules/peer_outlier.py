@@ -10,8 +10,10 @@ doesn't hide this one: that gives the cause, this one the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
 
@@ -25,6 +27,7 @@ from latmon.analysis.peers import (
     chance,
     counts_of,
     like,
+    octaves,
     slowest_of,
     tail_of,
     time_of,
@@ -43,6 +46,7 @@ from latmon.findings.rule import (
     Where,
     duration_facts,
 )
+from latmon.model.histogram import Histogram
 from latmon.support.units import part, spelled
 
 
@@ -64,7 +68,7 @@ LEVELS = (
 class Drive:
     """The latencies of one op of one device, by block and in total."""
 
-    parts: tuple[Counts, ...]
+    parts: Sequence[Histogram]
     whole: Counts
     ios: int
     size: float
@@ -72,7 +76,14 @@ class Drive:
 
     def tail(self, share: float) -> float | None:
         """Return log2 of the least time that its slowest `share` of I/Os take; None without I/Os."""
-        return tail_of(self.whole, self.rank(share))
+        rank = self.rank(share)
+        return next((octaves(index) for index, n in self._slower if n >= rank), None)
+
+    @cached_property
+    def _slower(self) -> list[tuple[int, int]]:
+        """Return (bucket, I/Os in it and in slower ones), the slowest first."""
+        falling = sorted(self.whole, reverse=True)
+        return list(zip(falling, accumulate(self.whole[index] for index in falling), strict=True))
 
     def rank(self, share: float) -> int:
         """Return the number of I/Os in the slowest `share`, at least RANK."""
@@ -85,7 +96,8 @@ class Drive:
 
     def blocks_above(self, share: float, bar: float) -> int:
         """Return the number of blocks in which this share of the I/Os, and at least one, is above the bar."""
-        return sum(above(one, bar) >= max(1.0, share * sum(one.values())) for one in self.parts if one)
+        some = (one for one in self.parts if one)
+        return sum(above(counts_of((one,)), bar) >= max(1.0, share * one.count) for one in some)
 
 
 @dataclass(frozen=True)
@@ -134,8 +146,7 @@ def drives_of(facts: Facts, names: list[str], op: str, limits: Thresholds) -> di
         parts = facts.parts(name, op)
         ios = sum(one.count for one in parts)
         if ios >= max(limits["ios"], RANK):
-            blocks, size = tuple(counts_of((one,)) for one in parts), mean_bytes(facts, name, op)
-            found[name] = Drive(blocks, counts_of(parts), ios, size)
+            found[name] = Drive(parts, counts_of(parts), ios, mean_bytes(facts, name, op))
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from latmon.analysis.attribution import Submission, submission_of
-from latmon.analysis.limits import FEW, Advice, Audited, audit
+from latmon.analysis.limits import FEW, Advice, Audited
 from latmon.findings.evidence import busy_share, raise_limit
 from latmon.findings.facts import Facts
 from latmon.findings.rule import LIMITS, NOTICE, WARNING, Fact, Finding, Rule, Step, Threshold, Thresholds, Where
@@ -64,12 +64,8 @@ class _WrongSetting(NamedTuple):
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device, and one of the host for settings that many devices share."""
-    depths, busy = {name: facts.depths(name) for name in facts.depth_sums}, frozenset(facts.busy)
-    each = [
-        found
-        for one in audit(facts.devices.values(), depths)
-        if (found := _wrong_settings(facts, one, busy, limits["lasting_us"]))
-    ]
+    busy = frozenset(facts.busy)
+    each = [found for one in facts.audited if (found := _wrong_settings(facts, one, busy, limits["lasting_us"]))]
     alike: dict[tuple[str, str], list[list[_WrongSetting]]] = {}
     for found in each:
         alike.setdefault((found[0].limit.name, found[0].remark.text), []).append(found)
