@@ -236,6 +236,11 @@ class Facts:
         """Return a stage, `total` or `unaccounted` of the traced requests. No op: all ops."""
         return merged((self.traced.histograms,), stage, device, ops)
 
+    def whole(self, device: str, *ops: str) -> Histogram:
+        """Return `latency` over all blocks, which may be longer than the window."""
+        is_window = len(self.blocks) == len(self.window)
+        return self.latency(device, *ops) if is_window else merge(self.parts(device, *ops))
+
     def parts(self, device: str, *ops: str) -> list[Histogram]:
         """Return `latency` block by block over all blocks, oldest first."""
         key = (device, ops)

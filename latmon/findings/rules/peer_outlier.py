@@ -10,9 +10,9 @@ doesn't hide this one: that gives the cause, this one the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 from statistics import median
 from typing import NamedTuple
@@ -68,7 +68,7 @@ LEVELS = (
 class Drive:
     """The latencies of one op of one device, by block and in total."""
 
-    parts: Sequence[Histogram]
+    parts: Callable[[], Sequence[Histogram]]
     whole: Counts
     ios: int
     size: float
@@ -96,7 +96,7 @@ class Drive:
 
     def blocks_above(self, share: float, bar: float) -> int:
         """Return the number of blocks in which this share of the I/Os, and at least one, is above the bar."""
-        some = (one for one in self.parts if one)
+        some = (one for one in self.parts() if one)
         return sum(above(counts_of((one,)), bar) >= max(1.0, share * one.count) for one in some)
 
 
@@ -143,10 +143,10 @@ def drives_of(facts: Facts, names: list[str], op: str, limits: Thresholds) -> di
     """Return the devices with enough I/Os of the op to be compared."""
     found: dict[str, Drive] = {}
     for name in names:
-        parts = facts.parts(name, op)
-        ios = sum(one.count for one in parts)
-        if ios >= max(limits["ios"], RANK):
-            found[name] = Drive(parts, counts_of(parts), ios, mean_bytes(facts, name, op))
+        whole = facts.whole(name, op)
+        if whole.count >= max(limits["ios"], RANK):
+            parts = partial(facts.parts, name, op)
+            found[name] = Drive(parts, counts_of((whole,)), whole.count, mean_bytes(facts, name, op))
     return found
 
 
@@ -285,8 +285,8 @@ def _evidence(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
     slow, others = above(own.whole, drive.bar), sum(above(one.whole, drive.bar) for one in peers)
     text = f"{slow:,} of its {own.ios:,} {drive.op}s took longer than {bar}, {others:,} of its peers' {n:,}"
     yield Fact("slow_ios", slow, text, "ios", own.ios)
-    text = f"it differed from its peers in {drive.blocks:,} of {len(own.parts):,} blocks"
-    yield Fact("blocks", drive.blocks, text, "", len(own.parts))
+    text = f"it differed from its peers in {drive.blocks:,} of {len(facts.blocks):,} blocks"
+    yield Fact("blocks", drive.blocks, text, "", len(facts.blocks))
     mean, means = time_of(own.whole) / own.ios, median(time_of(one.whole) / one.ios for one in peers)
     text = f"the means differ less: {spelled(round(mean))} against {spelled(round(means))}"
     yield Fact("mean_us", round(mean), text, "us", own.ios)
