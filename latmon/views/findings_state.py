@@ -290,7 +290,7 @@ class FindingsState:
         edge = self._edge
         if edge is None or not (self._queue or self._coming):
             return self._proceed_survey()
-        before = edge.evaluated
+        before, found = edge.evaluated, edge.current
         if self._coming is None:
             frame = self._queue.popleft()
             edge.quiet = self._is_late(frame)
@@ -302,7 +302,7 @@ class FindingsState:
         if edge.evaluated == before:
             return False
         self._blocks.update(edge)
-        return True
+        return not before or edge.current != found
 
     def _proceed_survey(self) -> bool:
         if self._survey is None:
