@@ -6,11 +6,11 @@ Nothing here knows frames; time is the stamp that the caller gives.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.packed import Packed
 
 Pairs = Iterable[tuple[int, int]]
@@ -95,14 +95,19 @@ class Peak:
 
     def maximum(self) -> int | None:
         """Return the exact maximum in us; None where a histogram without one may have a greater value."""
-        known = self.known[0][1] if self.known else -1
-        bound = self.bounds[0][1] if self.bounds else -1
-        return known if known >= max(bound, 0) else None
+        return maximum_of((self,))
 
     @property
     def is_mixed(self) -> bool:
         """Whether some histograms had an exact maximum and some had none."""
         return bool(self.known and self.bounds)
+
+
+def maximum_of(peaks: Sequence[Peak]) -> int | None:
+    """Return the exact maximum of several peaks in us; None as of `Peak.maximum`."""
+    known = max((one.known[0][1] for one in peaks if one.known), default=-1)
+    bound = max((one.bounds[0][1] for one in peaks if one.bounds), default=-1)
+    return known if known >= max(bound, 0) else None
 
 
 def _push(falling: deque[tuple[int, int]], stamp: int, value: int) -> None:
@@ -185,6 +190,19 @@ class TableSum(Mapping[K, Histogram]):
             peak = self._peaks[key].maximum() if self._peaks is not None else None
             made = self._made[key] = self.sums[key].histogram(peak)
         return made
+
+    def merged(self, keys: Iterable[K], maximum: int | None = None) -> Histogram:
+        """Return the sum of several rows; `maximum`: known from elsewhere, where no peaks are kept."""
+        present = [key for key in keys if key in self.sums]
+        if not present:
+            return EMPTY
+        if self._peaks is not None:
+            maximum = maximum_of([self._peaks[key] for key in present])
+        first, *others = [self.sums[key] for key in present]
+        both = HistogramSum(first.counts.copy(), first.sum, first.unknown_sums, first.bits) if others else first
+        for one in others:
+            both.add(one.counts.items(), None if one.unknown_sums else one.sum, one.bits)
+        return both.histogram(maximum)
 
     def __contains__(self, key: object) -> bool:
         return key in self.sums

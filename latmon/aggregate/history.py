@@ -18,10 +18,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from latmon.aggregate.accumulator import COUNTERS, CompletionSums
 from latmon.aggregate.depth_sum import DepthSum, PackedDepths, packed
+from latmon.aggregate.histogram_sum import Peak, maximum_of
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.model.devices import total
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, Series, Traced
-from latmon.model.histogram import EMPTY, Histogram, merge, merged_max
+from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList, Issue
 from latmon.model.packed import Flat, KeyedCounts, Pressed, flatten
 
@@ -394,6 +395,8 @@ class Window:
         self.length_us = length_us
         self.frames: deque[Frame] = deque()
         self._sums = CompletionSums(lambda series: series.stage == "total", peaks=False)
+        self._peaks: dict[Series, Peak] = {}
+        """Sliding maxima of the series that were read."""
         self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
         self._completed: dict[Flow, Completed | None] = {}
         self._covered_us: int | None = None
@@ -422,9 +425,13 @@ class Window:
         if self.frames and frame.mono_us < self.frames[-1].mono_us:
             while self.frames:
                 self._sums.subtract(self.frames.popleft())
+            self._peaks.clear()
         self.frames.append(frame)
         self._sums.add(frame)
         begin = frame.mono_us - self.length_us
+        for series, peak in self._peaks.items():
+            _see(peak, frame, series)
+            peak.forget(begin)
         while self.frames[0].mono_us <= begin:
             self._sums.subtract(self.frames.popleft())
         self._forget()
@@ -448,6 +455,7 @@ class Window:
             if us not in here:
                 self._sums.add(one)
         self.frames = deque(wanted.values())
+        self._peaks.clear()
         self._forget()
 
     def resized(self, length_us: int, frames: Iterable[Frame]) -> Window:
@@ -510,14 +518,19 @@ class Window:
 
     def _merged(self, device: str, ops: tuple[str, ...]) -> Histogram:
         table = self._sums.histograms
-        parts = [
-            replace(table[series], max=self._max(series))
-            for series in (Series(device, op, "total") for op in ops)
-            if series in table
-        ]
-        return parts[0] if len(parts) == 1 else merge(parts) if parts else EMPTY
+        every = [series for op in ops if (series := Series(device, op, "total")) in table]
+        return table.merged(every, maximum_of([self._peak(one) for one in every]))
 
-    def _max(self, series: Series) -> int | None:
-        every = [one for frame in self.frames if (one := frame.histograms.get(series)) is not None]
-        known = [one.max for one in every if one.max is not None]
-        return max(known) if known and len(known) == len(every) else merged_max(every)
+    def _peak(self, series: Series) -> Peak:
+        peak = self._peaks.get(series)
+        if peak is None:
+            peak = self._peaks[series] = Peak()
+            for frame in self.frames:
+                _see(peak, frame, series)
+        return peak
+
+
+def _see(peak: Peak, frame: Frame, series: Series) -> None:
+    histogram = frame.histograms.get(series)
+    if histogram is not None:
+        peak.add(frame.mono_us, histogram)

@@ -229,7 +229,7 @@ class Facts:
         """Return a stage by the always-on probe; hba may include irq, softirq and completion (Origin.measured)."""
         key = (stage, device, ops)
         if key not in self._made:
-            self._made[key] = merged((self._sums.histograms,), stage, device, ops)
+            self._made[key] = self._sums.histograms.merged(Series(device, op, stage) for op in ops or OPS)
         return self._made[key]
 
     def traced_stage(self, stage: str, device: str, *ops: str) -> Histogram:

@@ -21,7 +21,7 @@ from latmon.tui.keys import Command, brief_keys, matching, sections
 from latmon.tui.prompt import InputLine, one_line
 from latmon.tui.style import Face
 from latmon.views.help import brief_cells, pages
-from latmon.views.lines import BLANK, Line, Span, around, cell, fit, heading, highlighted, is_framed, panelled
+from latmon.views.lines import BLANK, Line, Span, around, cell, fit, heading, highlighted, is_framed, panelled, plain
 from latmon.views.screen import Scene, screen_lines
 
 _FAR = 1_000_000
@@ -89,7 +89,7 @@ class Canvas(Widget):
             fitted = self._fitted[y]
         else:  # nothing was drawn for this size
             fitted = fit(self._lines[y] if y < len(self._lines) else BLANK, width)
-        assert all(is_clean(span.text) for span in fitted), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
+        assert is_clean(plain(fitted)), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
         return Strip([Segment(self._face.text(span.text), styles[span.role]) for span in fitted], width)
 
     @property

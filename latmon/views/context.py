@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from latmon.aggregate.history import Window
 from latmon.analysis.attribution import total_of
@@ -135,7 +136,7 @@ def _untimed(device: Device) -> str:
 OFF = "off"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ViewState:
     """Everything that a picture of the screen depends on."""
 
@@ -193,6 +194,10 @@ class ViewState:
 
     def subjects(self) -> list[Subject]:
         """Return the devices in the order of their rows, without trends; each knows the selected device."""
+        return list(self._subjects)
+
+    @cached_property
+    def _subjects(self) -> list[Subject]:
         history, gone = self.history, self.history.store.removed
         devices = shown(history.devices(), self.selection)
         oldest_us = self._oldest_us()

@@ -9,13 +9,15 @@ panels with frame lines, where each heading is the frame line above its part; on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
-from rich.cells import cell_len as cell_len  # noqa: PLC0414 - re-exported: the one place that knows Rich
-from rich.cells import chop_cells as chop_cells  # noqa: PLC0414
+from rich.cells import cell_len as rich_cell_len
+from rich.cells import chop_cells as chop_cells  # noqa: PLC0414 - re-exported: the one place that knows Rich
 from rich.cells import set_cell_size
 
 
@@ -40,9 +42,18 @@ _FRAMED_FROM = (120, 36)
 """Least size, in cells and lines, of a screen whose panels have frames."""
 
 
+_are_narrow = re.compile("[ -~\u00a0-\u00ac\u00ae-\u02ff\u2190-\u2193\u2264\u2265\u2500-\u25fc…]*").fullmatch
+"""Whether each character of a text is one cell wide, as all are that latmon itself draws."""
+
+
+def cell_len(text: str) -> int:
+    """Return the width of a text; fast, since each picture measures a whole screen several times."""
+    return len(text) if _are_narrow(text) else rich_cell_len(text)
+
+
 def width(line: Line) -> int:
     """Return the width of a line in cells."""
-    return sum(_size(span.text) for span in line)
+    return cell_len(plain(line))
 
 
 def plain(line: Line) -> str:
@@ -52,35 +63,32 @@ def plain(line: Line) -> str:
 
 def runs(cells: Iterable[tuple[str, str]]) -> Line:
     """Return cells (glyph, role) joined into the fewest spans."""
-    spans: list[Span] = []
-    text: list[str] = []
-    role = ""
-    for glyph, this in cells:
-        if this != role and text:
-            spans.append(Span("".join(text), role))
-            text.clear()
-        role = this
-        text.append(glyph)
-    if text:
-        spans.append(Span("".join(text), role))
-    return tuple(spans)
+    same_role = groupby(cells, key=itemgetter(1))
+    return tuple(Span("".join(map(itemgetter(0), some)), role) for role, some in same_role)
 
 
 def fit(line: Line, cells: int) -> Line:
     """Return a line of exactly `cells`: truncated with an ellipsis or padded with blanks."""
+    left = cells - width(line)
+    if left < 0:
+        return _truncated(line, cells)
+    if not left:
+        return line
+    is_selected = bool(line) and line[-1].role.endswith(_SELECTED)
+    return (*line, Span(" " * left, f"text{_SELECTED}" if is_selected else "text"))
+
+
+def _truncated(line: Line, cells: int) -> Line:
     spans: list[Span] = []
     left = cells
     for span in line:
-        size = _size(span.text)
+        size = cell_len(span.text)
         if size > left:
             cut = set_cell_size(span.text, max(left - 1, 0)) + ("…" if left else "")
             return (*spans, Span(cut, span.role)) if cut else tuple(spans)
         spans.append(span)
         left -= size
-    if not left:
-        return tuple(spans)
-    is_selected = bool(spans) and spans[-1].role.endswith(_SELECTED)
-    return (*spans, Span(" " * left, f"text{_SELECTED}" if is_selected else "text"))
+    return tuple(spans)
 
 
 def highlighted(line: Line) -> Line:
@@ -162,7 +170,7 @@ def panelled(lines: Sequence[Line], cells: int, height: int, corners: str) -> li
 
 def cell(text: str, cells: int, *, right: bool = False) -> str:
     """Return a text of exactly `cells`: truncated with an ellipsis or padded, so that columns don't move."""
-    size = _size(text)
+    size = cell_len(text)
     if size > cells:
         return set_cell_size(text, max(cells - 1, 0)) + ("…" if cells else "")
     return " " * (cells - size) + text if right else text + " " * (cells - size)
@@ -208,15 +216,6 @@ def paragraph(text: str, cells: int, role: str = "text", *, margin: int = 1) -> 
 def empty_panel(why: str, cells: int, height: int) -> list[Line]:
     """Return the lines of a panel that has nothing to show but the reason for it."""
     return [BLANK, *paragraph(why, cells, margin=2)][: max(height, 0)]
-
-
-_wide = lru_cache(4096)(cell_len)
-"""The width of a text that has other characters than ASCII."""
-
-
-def _size(text: str) -> int:
-    """Return the width of a text; fast, since each frame measures a whole screen several times."""
-    return len(text) if text.isascii() else _wide(text)
 
 
 T = TypeVar("T")
@@ -301,7 +300,7 @@ def _as_long(field: Field[T], some: Sequence[T]) -> Field[T]:
     if field.right or not field.most:
         return field
     made = [field.make(one, field.most) for one in some[:_MEASURED]]
-    longest = max((_size(text) for text in made if isinstance(text, str)), default=field.most)
+    longest = max((cell_len(text) for text in made if isinstance(text, str)), default=field.most)
     return replace(field, most=min(max(longest, field.width), field.most))
 
 

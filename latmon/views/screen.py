@@ -439,7 +439,7 @@ class Scene:
             notes += banner_lines(self.banner, cells)
         return Panels(
             title=self._title(width, self._name),
-            body=self._body(cells, height - 3 - len(notes)),
+            body=self._body(view, cells, height - 3 - len(notes)),
             notice=notes,
             health=health,
             framed=self._framed,
@@ -501,16 +501,16 @@ class Scene:
             return False
         return state.startswith(STARTING) or (stages == "all" and not state)
 
-    def _body(self, width: int, room: int) -> list[Line]:
+    def _body(self, view: ViewState, width: int, room: int) -> list[Line]:
         """Return the panel; it is drawn again when its map got another timeline and a cursor moves to that."""
         if self.comparison is not None:
             return panel(self.comparison, self.selection.selected, self.ink, width, room)
         if self.history.is_partial and not (self.selection.screen in _OF_FRAMES and not self.selection.fold):
             return empty_panel(f"reading {clock(self.at.wall)} …" if self.at else "summing …", width, room)
         if self.selection.details:
-            return status.details(self.view, self._tracing(), width, room)
+            return status.details(view, self._tracing(), width, room)
         draw, before = SCREENS[self.selection.screen], self._latency_map.drawn
-        lines = draw(self.view, width, room)
+        lines = draw(view, width, room)
         cursor, after = self.selection.cursor, self._latency_map.drawn
         if cursor is None or before is None or after is None or before.timeline is after.timeline:
             return lines

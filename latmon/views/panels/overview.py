@@ -942,7 +942,7 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
         where = grid(width, room - 1, len(subjects), cut)
     if (where.tiles < len(subjects)) != (view.latency_map.page < len(subjects)):
         view.latency_map.page = where.tiles
-        subjects = view.subjects()  # all fit, or no longer: they have another order
+        subjects = replace(view).subjects()  # all fit, or no longer: they have another order
     view.latency_map.page = where.tiles
     cells = where.tile_width - 1
     timeline = _timeline(view, view.latency_map, selection.ops, cells)
