@@ -137,7 +137,7 @@ def anatomy(
         unfollowed=traced.unfollowed.get(device, {}),
         paths=traced.paths.get(device, {}),
         includes=traced.includes_of(device),
-        why="" if tail else "no tail yet: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
+        why="" if tail else "no tail: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
         threshold_us=cut_us,
         admission=submission_of(traced, device, ops).share,
     )

@@ -269,13 +269,13 @@ def table_title(
     return heading((Span(f" {name}", "strong"), Span(f" {rows}", "dim")), cells, *rights)
 
 
-def header(columns: Placed[Subject], trend: int, selection: Selection, some: str = "", *, above: bool = False) -> Line:
+def header(columns: Placed[Subject], trend: int, selection: Selection, *, above: bool = False) -> Line:
     """Return the titles; the title of the sort column is highlighted.
 
-    `some`: words that replace the trend's title; `above`: rows above the first one are scrolled away.
+    `above`: rows above the first one are scrolled away.
     """
     titles = heads(columns, _sorted_column(selection), above=above)
-    return (*titles, Span(cell(some or "trend", trend), "dim")) if trend else titles
+    return (*titles, Span(cell("trend", trend), "dim")) if trend else titles
 
 
 def row(subject: Subject, columns: Placed[Subject], trend: int) -> Line:

@@ -22,7 +22,8 @@ from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.recording.archive import letter
 from latmon.support.units import attached, duration, part, with_unit
 from latmon.views.lines import BLANK, Line, Span, cell_len, fit, heading, paragraph, runs, wrap
-from latmon.views.scale import LatencyScale, rows_of, thresholds
+from latmon.views.lines import width as line_width
+from latmon.views.scale import LatencyScale, level, rows_of, thresholds
 from latmon.views.timeline import Begin, TimeColumn, Timeline
 from latmon.views.units import clock, count, maximum, quantile, rounded, span
 
@@ -125,9 +126,15 @@ class MapStyle:
         return bucket > self.scale.last(self.scale.rows - 1)
 
     def steps(self, rows: Sequence[int]) -> list[int]:
-        """Return the step of each row with so many I/Os, 0 without any; steps of the tail follow those of the ramp."""
+        """Return the step of each row with so many I/Os, 0 without any; steps of the tail follow those of the ramp.
+
+        A step of the ramp that is easily seen stays in the tail: it has the count, and one slow device among others
+        has many I/Os above the p99.9 of all.
+        """
         least, levels, first = thresholds(self.top, self.ink.levels), self.ink.levels, self._tail_row
-        return [n and bisect_right(least, n) + (levels if row >= first else 0) for row, n in enumerate(rows)]
+        steps = [n and bisect_right(least, n) for n in rows]
+        few = max(levels // 3, level(1, self.top, levels))
+        return [step + levels if row >= first and 0 < step <= few else step for row, step in enumerate(steps)]
 
     def drawn(self, upper: int, lower: int) -> tuple[str, str]:
         """Return (glyphs, role) of a cell from the steps of its halves; they are equal where it has none."""
@@ -247,7 +254,9 @@ def labelled(
     texts = _marked(marks, scale, room - bar, _WIDE_TIES if is_wide else _Ties())
     lines = []
     for row, cells in zip(reversed(range(scale.rows)), body(timeline, device, style), strict=True):
-        lines.append((label(style, row), *cells, line, *_side(sums, row, bar, style, most), *texts.get(row, ())))
+        words = texts.get(row, ())
+        gap = () if is_wide or not words else (Span(" " * (room - bar - line_width(words))),)  # apart from a bar
+        lines.append((label(style, row), *cells, line, *_side(sums, row, bar, style, most), *gap, *words))
     return lines
 
 

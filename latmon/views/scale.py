@@ -43,7 +43,7 @@ _LEAST_RANGE = _OCTAVE
 """Least range of a scale, in buckets: a device whose I/Os all take the same time has rows below it, too."""
 _LABELLED = 2
 """Labels that show the scale of an axis; with one it is not known how much a row is."""
-_MARGIN_FROM = 4
+_MARGIN_FROM = 6
 """Rows from which on a scale has an empty cell above the slowest I/O."""
 
 

@@ -86,8 +86,8 @@ _APART_US = 250_000
 _ALL = 0.99
 """Counts of the same I/Os by two probes differ at a window's ends."""
 _MIN_RECORDING = 12
-_QUIET = ("not recording ", "no rec ", "○ ")
-"""Texts without a recording, longest first: the recording state is never cut."""
+_QUIET = "not recording "
+"""Text without a recording; it is left out where other words need its cells, unless a recording has stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +211,11 @@ def health(
     facts = [one for one in health_facts(origin, window, devices, tracing) if one.bad or one.matters]
     facts.sort(key=lambda fact: not fact.bad)
     recording = state.recording if state.records and not ended else ""
-    room = cells - ends(cells) - (_MIN_RECORDING + 3 if recording else len(_QUIET[-1]) + 1)
-    facts += [HealthWord(found)] if found else []
-    facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in facts) - 1), *facts]
+    stopped = bool(state.recording) and not state.records and not ended
+    room = cells - ends(cells) - (_MIN_RECORDING + 3 if recording else len(_QUIET) + 1 if stopped else 0)
+    kept = [fact for fact in facts if fact.bad] or facts[:1]  # else the coverage
+    facts[len(kept) : len(kept)] = [HealthWord(found)] if found else []
+    facts = [*_waiting(ages, room - sum(len(fact.text) + 2 for fact in kept) - 1), *facts]
     spans: list[Span] = []
     for fact in _fitting(facts, room):
         spans += [Span("  " if spans else " "), Span(fact.text, "bad" if fact.bad else "dim")]
@@ -221,8 +223,9 @@ def health(
     if recording:
         name = cell(recording, min(max(room - 3, _MIN_RECORDING), cell_len(recording)))
         return _sides(tuple(spans), (Span(f"● {name} ", "accent"),), cells)
-    quiet = next((text for text in _QUIET if len(text) <= room), _QUIET[-1])
-    return _sides(tuple(spans), (Span(quiet, "bad" if state.recording and not ended else "dim"),), cells)
+    if len(_QUIET) > room and not stopped:
+        return heading(tuple(spans), cells)
+    return _sides(tuple(spans), (Span(_QUIET, "bad" if stopped else "dim"),), cells)
 
 
 def not_shown(found: int, shown: int) -> str:

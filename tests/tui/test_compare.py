@@ -1,6 +1,8 @@
 """A and B side by side: what the key does, and what is drawn, without an app."""
 
+import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from frames import ORIGIN, PROCFS, Source, disks, frame, host
@@ -52,6 +54,14 @@ def test_side_by_side_fits_and_names_what_changed(both):
     text = "\n".join(map(plain, scene.draw(80, 40).body))
     assert "nvme1n1 write: the tail grew" in text
     assert text.index(" nvme1n1 write  ") < text.index(" nvme0n1 read  ")
+
+
+def test_labels_above_the_strips_are_equally_far_apart(both):
+    for cells in (80, 120, 160):
+        titles = next(plain(line) for line in both[0].draw(cells, 40).body if " p99.9 " in plain(line))
+        at = [label.start() for label in re.finditer(r"\d+[um]?s", titles)]
+        assert len(at) >= 3
+        assert len({round((b - a) / 3) for a, b in pairwise(at)}) == 1
 
 
 def test_a_setting_from_a_mark_is_named(both):

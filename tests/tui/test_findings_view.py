@@ -214,6 +214,8 @@ def test_the_list_fits_and_the_selected_one_is_whole(cells, rows, at):
     assert len(lines) <= rows
     assert all(width(line) <= cells for line in lines)
     assert sum(plain(line).startswith("▸") for line in lines) == 1
+    shown = text_of(lines)
+    assert ("outstanding-ceil" in shown) == ("outstanding-ceiling" in shown), "an id is whole or left out"
 
 
 def test_a_severity_is_a_sign_and_a_word_and_what_is_over_has_both_times():

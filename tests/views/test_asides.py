@@ -48,6 +48,7 @@ def test_its_axis_and_its_caption_are_in_sectors():
     shown = text(MIXED)
     assert "  1.6k│" in shown
     assert "up: LBA in sectors, 0 to 1,600" in shown
+    assert "…" not in text([one._replace(sector=one.sector + 10**10) for one in MIXED])
 
 
 def test_what_is_sorted_climbs():

@@ -273,6 +273,13 @@ def test_with_few_colours_the_tail_has_the_glyph_of_its_legend(ink):
     assert {style.drawn(ink.levels + step, ink.levels + step)[0] for step in range(1, ink.levels + 1)} == {glyph}
 
 
+def test_many_ios_in_the_tail_keep_the_colour_of_their_number():
+    """In `latmon demo qumulo` one of 24 drives has many I/Os above the p99.9 of all."""
+    style = MapStyle(LatencyScale(0, 8, 4), 1000, tail=16)
+    steps = style.steps([0, 3, 0, 400, 0, 2, 400, 0])
+    assert steps[1] < steps[3] == steps[6] <= style.ink.levels < steps[5]
+
+
 def marked(marks, width=80, scale=LatencyScale(16, 16, 6)):  # noqa: B008  frozen
     """The text beside each row of a map, by the row's lower edge; rows without any are left out."""
     timeline = Timeline(SECOND, map_cells(width), OPS, [frame(1, {READ: Histogram.record([100] * 5)})])
@@ -280,7 +287,11 @@ def marked(marks, width=80, scale=LatencyScale(16, 16, 6)):  # noqa: B008  froze
     lines = [plain(line) for line in labelled(timeline, "nvme0n1", style, width, marks)]
     cells = width - (11 if width < 100 else 17)
     edges = (scale.edge_us(row) for row in reversed(range(scale.rows)))
-    return {edge: line[cells:].rstrip() for edge, line in zip(edges, lines, strict=True) if line[cells:].strip()}
+    texts = {edge: line[cells:].rstrip() for edge, line in zip(edges, lines, strict=True) if line[cells:].strip()}
+    if width >= 100:
+        return texts
+    assert {len(text) for text in texts.values()} == {11}, "labels end at the right edge, apart from the bars"
+    return {edge: text.lstrip() for edge, text in texts.items()}
 
 
 EQUAL = [SideMark(4000, "max 4ms", "strong"), SideMark(3999, "p99.9 4ms"), SideMark(3998, "p99 4ms")]

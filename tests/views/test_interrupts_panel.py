@@ -64,7 +64,7 @@ def test_few_cpus_are_numbers():
 def test_many_cpus_are_glyphs_that_scroll(first):
     many = softirqs_view.vectors(softirqs(128, 77), 60)
     lines = text(softirqs_view.matrix(many, 0, (80, 8), RAMP, first_cpu=first)).splitlines()
-    assert f"cpu {min(first, 110)}-{min(first, 110) + 17} of 128" in lines[0]
+    assert f"CPU {min(first, 110)}-{min(first, 110) + 17} of 128" in lines[0]
     seen = lines[1].split()[-1]
     assert len(set(seen)) == (2 if first == 60 else 1)
     assert len(seen) == 18
@@ -237,7 +237,7 @@ QUEUES = replace(SHOWN, taskqs=summed([(LOOPS, ZIO)]))
 def test_what_waits_for_a_thread_and_what_is_no_queue(cells):
     lines = text(interrupts(QUEUES, cells, 22, RAMP, focus=TASKQS, selected=1)).splitlines()
     assert lines[15].split()[:2] == ["task", "queues"]
-    inst = (["inst"], ["3"], ["0"]) if cells == 160 else ([], [], [])
+    inst = (["instance"], ["3"], ["0"]) if cells == 160 else ([], [], [])
     assert lines[16].split() == ["task", "queue", *inst[0], "prio", "thr", "active", "waiting", "max", "done/s", "run"]
     assert lines[17].split() == ["zio_write_intr", *inst[1], "99", "8", "8", "322", "300", "120", "20us"]
     assert lines[18].split() == ["▸qlc_0_comp_thd", *inst[2], "99", "8", "8", "0", "8", "-", "-", "permanent", "loops"]

@@ -190,11 +190,16 @@ def test_the_offsets_have_the_newest_second_at_the_right_edge_and_say_since_when
     assert row.rfind("█") == axis.index(" per row") - 1
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)])
 @pytest.mark.parametrize(
-    ("fold_", "labels"), [("second", "200ms 400ms 600ms 800ms"), ("tick", "800us 1.6ms 2.4ms 3.2ms")]
+    ("size", "fold_", "labels"),
+    [
+        ((80, 24), "second", "250ms 500ms 750ms"),
+        ((80, 24), "tick", "1ms 2ms 3ms"),
+        ((120, 40), "second", "200ms 400ms 600ms 800ms"),
+        ((160, 50), "tick", "800us 1.6ms 2.4ms 3.2ms"),
+    ],
 )
-def test_rows_are_labelled_in_fifths_and_bars_show_the_events_of_each(size, fold_, labels):
+def test_rows_are_labelled_evenly_and_bars_show_the_events_of_each(size, fold_, labels):
     made = Scene(Selection(fold=fold_))
     made.store.origin = ORIGIN
     disk = Series("nvme0n1", "read", "total")

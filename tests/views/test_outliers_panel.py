@@ -176,9 +176,9 @@ def test_flags_are_letters_and_the_issuer_is_as_far_as_known():
 def test_one_outlier_at_80():
     near = neighbours(outlier(0), [outlier(i) for i in range(3)])
     assert text(waterfall(outlier(), 80, 24, RAMP, repeats=8, near=near)).splitlines() == [
-        f" {moment(WALL)}  sdc  write sync  2 KiB  sector 81,920,448  ora_lgwr/4211  x8  ",
+        f" {moment(WALL)}  sdc  write sync  2 KiB  ora_lgwr/4211  x8                     ",
         " total 1.238999 s to completion  issued on CPU 3, completed on CPU 11           ",
-        " 3 in flight at issue  overtaken by 12  path: irq thread                        ",
+        " sector 81,920,448  3 in flight at issue  overtaken by 12  path: irq thread     ",
         " " * 80,
         " waterfall to scale          ┬0               ┬500ms            ┬1s             ",
         " q queue                3 us |                                           <0.01% ",
@@ -191,10 +191,10 @@ def test_one_outlier_at_80():
         " sum              1.238999 s  = total: 3 + 85 + 6 + 1,238,903 + 2 = 1,238,999 us",
         " " * 80,
         " 2 others on sdc at the same time, 2 waited for the same thread                 ",
-        " since this one began           0                                         +1.51s",
-        " write this one           1.24s ---------------------------------------         ",
-        " write ora_lgwr/4211      1.24s     ---------------------------------------     ",
-        " write ora_lgwr/4211      1.24s         --------------------------------------- ",
+        " since this one began           0                                        +1.51s ",
+        " write this one           1.24s --------------------------------------          ",
+        " write ora_lgwr/4211      1.24s     --------------------------------------      ",
+        " write ora_lgwr/4211      1.24s         --------------------------------------  ",
     ]
 
 
@@ -276,6 +276,13 @@ def test_what_all_of_an_i_o_includes_is_wrapped_and_not_cut(columns):
     log = outliers(listing(rows(one), above=1), 0, columns, 16, RAMP)
     for lines in (waterfall(one, columns, 24, RAMP), log):
         assert sentence in " ".join(text(lines).split())
+
+
+def test_flags_without_room_are_counted():
+    one = outlier(op="flush", flags=("sync", "preflush"))
+    shown = text(outliers(listing(rows(one, outlier()), above=2), 0, 120, 16, RAMP))
+    assert "flush sync +1 " in shown
+    assert "flush sync preflush " in text(outliers(listing(rows(one), above=1), 0, 220, 16, RAMP))
 
 
 def test_a_flush_without_an_issuer_names_the_block_layer():

@@ -133,8 +133,9 @@ def _axis(issues: Sequence[Issue], width: int, *, by_time: bool) -> Line:
     low, high = _range(issues)
     took = spelled(issues[-1].mono_us - issues[0].mono_us)
     what = "time of issue" if by_time else "order of issue"
-    lba = f"up: LBA in sectors, {low:,} to {high:,}"
-    return (Span(cell(f"{'':{LABEL}}{what}: {whole(len(issues))} in {took} →   {lba}", width), "dim"),)
+    across = f"{'':{LABEL}}{what}: {whole(len(issues))} in {took} →"
+    several = (f"   up: LBA in sectors, {low:,} to {high:,}", f"   up: LBA, {low:,} to {high:,}", "   up: LBA", "")
+    return (Span(across + next((text for text in several if len(across + text) <= width), ""), "dim"),)
 
 
 def _legend(ink: Ink, ops: set[str], any_overtaken: bool) -> Line:
@@ -197,7 +198,7 @@ def limits_table(
     devices = min(len(rows) + 1, max(height - 2 - len(settings), _LEAST))
     lines = [title, *table(_FIELDS, rows, at, (width, devices), why=why)]
     left = height - len(lines) - 1
-    return [fit(line, width) for line in (*lines, BLANK, *cut(settings, left, top))][:height]
+    return [fit(line, width) for line in (*lines, BLANK, *cut(settings, left, top, key="PgDn: "))][:height]
 
 
 def _settings(one: Audited, width: int) -> list[Line]:
@@ -226,9 +227,8 @@ def _setting(setting: Setting, width: int, name: int) -> list[Line]:
     line: Line = (Span(head, "strong" if off else "text"),)
     if not setting.remarks:
         return [line]
-    beside = width - len(head) - 1
-    if len(setting.remarks) == 1 and len(setting.remarks[0].text) <= beside:
-        return [(*line, *_remark(setting.remarks[0], width, 0)[0])]
+    if len(setting.remarks) == 1 and len(beside := _remark(setting.remarks[0], width - len(head), 0)) == 1:
+        return [(*line, *beside[0])]
     return [line, *(part for remark in setting.remarks for part in _remark(remark, width, 3))]
 
 
@@ -263,14 +263,14 @@ _TITLES = {"nr_requests": "requests", "queue_type": "tags"}
 _FIELDS: tuple[Field[Audited], ...] = (
     Field("device", 8, lambda one, _: one.device, right=False, most=9),
     Field("limit", 5, lambda one, _: _number(int(one.bound.value)) if one.bound else UNKNOWN),
-    Field("its name", 11, lambda one, _: one.bound.name if one.bound else "", rank=1, right=False, role="dim"),
+    Field("setting", 11, lambda one, _: one.bound.name if one.bound else "", rank=1, right=False, role="dim"),
     Field("max", 5, lambda one, _: _number(one.most)),
     Field("usual", 5, lambda one, _: _number(one.usual)),
     Field("queue", 5, lambda one, _: _number(one.queued)),
     Field("limited", 7, lambda one, _: "" if one.limited_to is None else whole(one.limited_to), role="strong"),
     _value("nr_requests"),
     Field("scheduler", 11, lambda one, c: str(_value("scheduler").make(one, c)), rank=2, right=False, role="dim"),
-    Field("what is off", 22, _off, right=False, most=60),
+    Field("remarks", 22, _off, right=False, most=60),
 )
 
 

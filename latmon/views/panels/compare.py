@@ -5,6 +5,7 @@ All strips share one scale, latency across; A is above B. Pure.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from latmon.diff import verdict
@@ -29,6 +30,8 @@ _SENTENCES = 6
 """Most lines of verdicts, so that strips have room."""
 _SETTINGS = 4
 _OCTAVE = 1 << BITS
+_LABEL = 7
+"""Cells from one label above the strips to the next: 512us and two blanks."""
 _LEAVE = (Span("D", "accent"), Span(" leaves ", "dim"))
 
 
@@ -101,15 +104,14 @@ def _ends(changes: Sequence[SeriesChange]) -> tuple[int, int]:
 
 
 def _titles(ends: tuple[int, int], cells: int) -> Line:
-    """Return column titles, and powers of two above the strips where they fit."""
+    """Return column titles, and powers of two above the strips, equally far apart."""
     text = [" "] * cells
-    taken = 0
-    for index in range(ends[0], ends[1], _OCTAVE):
+    wide = cells * _OCTAVE / (ends[1] - ends[0])
+    for index in range(ends[0], ends[1], _OCTAVE * math.ceil(_LABEL / wide)):
         at = (index - ends[0]) * cells // (ends[1] - ends[0])
         name = nominal(bucket_bounds(index)[0])
-        if at >= taken and at + len(name) <= cells:
+        if at + len(name) <= cells:
             text[at : at + len(name)] = name
-            taken = at + len(name) + 2
     names = "".join(f"{name:>{_CELL}} " for name in _QUANTILES)
     return (Span(f"{'':<{_BEFORE}}{'I/Os':>{_COUNT}} {names}", "dim"), Span("".join(text), "dim"))
 

@@ -149,16 +149,28 @@ def evidence(one: Finding, width: int) -> list[Line]:
     name = (Span(f" {_named(one)}", "strong"), Span(f"  {one.id}{'  next steps' if one.steps else ''}", "dim"))
     is_copied = any(step.commands for step in one.steps)
     copies = (Span("c", "accent"), Span(" copy a command ", "dim")) if is_copied else ()
-    lines: list[Line] = [heading(name, width, copies)]
-    for number, step in enumerate(one.steps, 1):
-        lines += _item(f"{number} ", f"{step.what} (risk: {step.risk})", width)
-        lines += [line for command in step.commands for line in _command(command, width)]
-    lines += [(Span(" evidence", "strong"),)]
+    lines: list[Line] = [heading(name, width, copies), *_steps(one, width), (Span(" evidence", "strong"),)]
     for fact in one.facts:
         lines += _item("- ", sized(fact.text, fact.of), width)
     lines += [(Span(f" Enter shows it: {where(one)}", "dim"),)]
     lines += [(Span(" refuted by", "strong"),), *_item("", one.refuted_by, width)]
     return lines
+
+
+def _steps(one: Finding, width: int) -> list[Line]:
+    lines: list[Line] = []
+    for number, step in enumerate(one.steps, 1):
+        lines += _item(f"{number} ", f"{step.what} (risk: {step.risk})", width)
+        lines += [line for command in step.commands for line in _command(command, width)]
+    return lines
+
+
+def next_steps(view: ViewState, device: str, width: int) -> list[Line]:
+    """Return the next steps of the most urgent finding of a device below a title; none without a finding."""
+    one = next((one for one in view.found.urgent if device in (one.device, *one.also)), None)
+    steps = _steps(one, width) if one is not None else []
+    keys = (Span("6", "accent"), Span(" evidence ", "dim"))
+    return [heading((Span(" next steps", "strong"),), width, keys), *steps] if steps else []
 
 
 def where(one: Finding) -> str:
@@ -192,7 +204,7 @@ def _rows(found: CurrentFindings, at: int, width: int, room: int) -> list[Line]:
     entries = [_entry(found, i, width, selected=i == at, whole=True) for i in range(len(found.all))]
     if sum(map(len, entries)) > room:
         entries = [
-            one[:room] if i == at else _entry(found, i, width, selected=False, whole=False)
+            _cut(one, room) if i == at else _entry(found, i, width, selected=False, whole=False)
             for i, one in enumerate(entries)
         ]
     shown = around(len(entries), at, len(entries))
@@ -205,6 +217,11 @@ def _rows(found: CurrentFindings, at: int, width: int, room: int) -> list[Line]:
     return lines
 
 
+def _cut(entry: list[Line], room: int) -> list[Line]:
+    """Return an entry in at most so many lines, with a mark where its sentence goes on."""
+    return entry if len(entry) <= room else [*entry[: room - 1], (*entry[room - 1], Span(" …", "dim"))]
+
+
 def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole: bool) -> list[Line]:
     """Return sign, device, title, severity, time and id; the sentence below, or beside it where there is no room."""
     one, lasts = found.all[i], i < len(found.lasting)
@@ -213,7 +230,9 @@ def _entry(found: CurrentFindings, i: int, width: int, *, selected: bool, whole:
     sign = Span(f"{SIGNS[now.severity]} ", _ROLES[now.severity] if lasts else "dim")
     name = Span(_named(now), "strong" if lasts else "dim")
     if not lasts and not selected:
-        return [(mark, sign, name, Span(f"  {now.severity} {_from_to(found, one)}  {now.id}  {_summary(now)}", "dim"))]
+        line: Line = (mark, sign, name, Span(f"  {now.severity} {_from_to(found, one)}", "dim"))
+        fits = line_width(line) + 2 + len(now.id) <= width
+        return [(*line, Span(f"  {now.id}  {_summary(now)}", "dim"))] if fits else [line]
     when, rule = _times_and_ids(found, width)[i] if lasts else (_from_to(found, one), "")
     gap = " " * max(_name_cells(found) - cell_len(name.text), 0) * lasts
     head: Line = (mark, sign, name, Span(f"{gap}  {now.severity} {when}", role))

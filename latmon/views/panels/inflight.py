@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from latmon.model.frame import STARTING
 from latmon.model.inflight import Aged, Ages
-from latmon.support.units import UNKNOWN, duration, with_unit
+from latmon.support.units import UNKNOWN, duration, spelled
 from latmon.views.context import MEASURING, OFF, ViewState
 from latmon.views.lines import TIME, Field, Line, Placed, Span, cell, fit, heading, heads, layout, paragraph, row
 from latmon.views.panels.outliers import OWN, letters
@@ -27,7 +27,6 @@ _HEADS = 2
 _SHORT = 3
 """At most this height, rows have precedence over the column titles."""
 _ABOVE = {1: "> 1 s", 10: "> 10 s", 60: "> 1 min"}
-_BRIEF = {1: "1s", 10: "10s", 60: "1min"}
 
 
 def in_flight_lines(
@@ -141,17 +140,14 @@ def in_words(ages: Ages) -> tuple[str, ...]:
     """Return the oldest age and the numbers for the health line, longest text first; empty where no age is known."""
     if ages.oldest_us is None:
         return ()
-    age = f"{'≥' if ages.oldest[0].at_least else ''}{with_unit(ages.oldest_us)}"
-    several, alone = counted(ages), f"oldest in flight {age}"
-    named = f"{age} on {ages.oldest[0].device}"
+    age = f"{'≥' if ages.oldest[0].at_least else ''}{spelled(ages.oldest_us)}"
+    several, named = counted(ages), f"{age} on {ages.oldest[0].device}"
     if not several:
-        return (alone,)
-    least = "+" if ages.at_least else ""
-    brief = " ".join(f"{count(ages.older[s])}{least}>{words}" for s, words in _BRIEF.items() if ages.older.get(s))
+        return (f"oldest in flight {age}",)
     return (
         f"in flight {several}, oldest {named}",
-        f"oldest in flight {named} {brief}",
-        f"in flight {age} {brief}",
+        f"oldest in flight {age}, {several}",
+        f"oldest in flight {named}",
         f"in flight {age}",
     )
 

@@ -120,7 +120,7 @@ def _p99(delay: Histogram) -> int:
 
 def _fields(*, numbered: bool) -> list[Field[Vector]]:
     """Return the columns before those of CPUs. `numbered`: each CPU has a number, and the worst one is highlighted."""
-    worst: Field[Vector] = Field("cpu", 3, lambda v, _: str(v.worst) if v.worst >= 0 else "-", role="dim")
+    worst: Field[Vector] = Field("CPU", 3, lambda v, _: str(v.worst) if v.worst >= 0 else "-", role="dim")
     return [
         Field("softirq", 8, lambda v, _: v.name, right=False),
         Field("/s", 5, lambda v, _: rate(v.per_second)),
@@ -159,7 +159,7 @@ def _titles(shown: Sequence[int], cpus: Sequence[int], each: int) -> Line:
     names = [f"c{cpu}" for cpu in shown]
     if max(map(len, names)) < each:
         return (Span("".join(f"{name:<{each}}" for name in names), "dim"),)
-    more = f"cpu {shown[0]}-{shown[-1]}" + (f" of {len(cpus)}" if len(shown) < len(cpus) else "")
+    more = f"CPU {shown[0]}-{shown[-1]}" + (f" of {len(cpus)}" if len(shown) < len(cpus) else "")
     return (Span(more if len(more) <= len(shown) * each + _CELL else f"{shown[0]}-{shown[-1]}", "dim"),)
 
 
@@ -245,7 +245,7 @@ HANDLER_FIELDS: tuple[Field[HandlerRow], ...] = (
     Field("handler", 11, lambda r, _: r.handler.name, right=False, most=20),
     Field("device", 8, _device, rank=1, right=False, most=14, role="dim"),
     Field("/s", 5, lambda r, _: rate(r.per_second)),
-    Field("p50", TIME, lambda r, _: quantile(r.runs.run, 0.5), rank=1),
+    Field("p50", TIME, lambda r, _: quantile(r.runs.run, 0.5), rank=2),
     Field("p99", TIME, lambda r, _: quantile(r.runs.run, 0.99)),
     Field("max", TIME, lambda r, _: maximum(r.runs.run), rank=2),
     Field("not handled", 11, _not_handled),
@@ -275,10 +275,16 @@ def policy(one: Wakeups) -> str:
     return f"{name} {nice}" if thread.priority >= _REAL_TIME else f"{thread.policy}"
 
 
-def _instead(one: Wakeups) -> str:
-    """Return the threads that ran instead with their times; where those are not known, how often."""
+def _instead(one: Wakeups, cells: int) -> str:
+    """Return the threads that ran instead with their times; where those are not known, how often.
+
+    Those that don't fit are counted.
+    """
     most_first = sorted(one.weights.items(), key=lambda item: -item[1])
-    return ", ".join(f"{name} {duration(n) if one.ran_us else f'x{whole(n)}'}" for name, n in most_first)
+    words = [f"{name} {duration(n) if one.ran_us else f'x{whole(n)}'}" for name, n in most_first]
+    several = (", ".join(words[:many]) for many in range(len(words), 0, -1))
+    counted = (text if not left else f"{text} +{left}" for left, text in enumerate(several))
+    return next((text for text in counted if len(text) <= cells), words[0] if words else "")
 
 
 WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
@@ -290,7 +296,7 @@ WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
     Field("p50", TIME, lambda w, _: quantile(w.delay, 0.5), rank=2),
     Field("p99", TIME, lambda w, _: quantile(w.delay, 0.99)),
     Field("max", TIME, lambda w, _: maximum(w.delay)),
-    Field("ran instead", 15, lambda w, _: _instead(w), rank=1, right=False, most=80, role="dim"),
+    Field("ran instead", 15, _instead, rank=1, right=False, most=80, role="dim"),
 )
 
 
@@ -309,7 +315,7 @@ def _mean(one: TaskqSum) -> str:
 
 _TASKQ_FIELDS: tuple[Field[TaskqSum], ...] = (
     Field("task queue", 15, lambda s, _: s.last.name, right=False, most=32),
-    Field("inst", 4, lambda s, _: str(s.last.instance), rank=2, role="dim"),
+    Field("instance", 8, lambda s, _: str(s.last.instance), rank=2, role="dim"),
     Field("prio", 4, lambda s, _: whole(s.last.priority)),
     Field("thr", 4, lambda s, _: whole(s.last.threads)),
     Field("active", 6, lambda s, _: whole(s.active)),
@@ -327,7 +333,7 @@ TASKQS = "task queues"
 _WOKEN = "woken to running; "
 _ABOUT = {
     "softirqs": (
-        "delay from raise to entry, its p99 on each cpu; irq, tick, ksd: where it ran",
+        "delay from raise to entry, its p99 on each CPU; irq, tick, ksd: where it ran",
         "delay from raise to entry; irq, tick, ksd: where it ran",
         "irq, tick, ksd: where it ran",
     ),

@@ -43,7 +43,7 @@ from latmon.views.lines import (
     wrap,
 )
 from latmon.views.lines import width as line_width
-from latmon.views.panels.findings import of_device
+from latmon.views.panels.findings import next_steps, of_device
 from latmon.views.selection import shown
 from latmon.views.units import count, exact, moment, off_total, percent, size, span, until
 
@@ -236,7 +236,7 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
     words = min(max(len(_in_words(one)) for one in rows), _ALL_WORDS)
 
     def op(f: Folded, cells: int) -> str:
-        return _in_words(f) if cells >= min(words, _WORDS) else op_letters(f.outlier)
+        return _op_in(f, cells) if cells >= min(words, _WORDS) else op_letters(f.outlier)
 
     def ribbon(f: Folded, cells: int) -> Line:
         return stacked(parts_of(f.outlier), cells, ink)
@@ -261,6 +261,14 @@ def _fields(rows: Sequence[Folded], ink: Ink) -> list[Field[Folded]]:
 
 def _in_words(f: Folded) -> str:
     return " ".join((f.outlier.op, *f.outlier.flags))
+
+
+def _op_in(f: Folded, cells: int) -> str:
+    """Return an op with as many of its flags as fit, and the number of the others: `flush sync +1`."""
+    words = (f.outlier.op, *f.outlier.flags)
+    several = (" ".join(words[:many]) for many in range(len(words), 0, -1))
+    numbered = (text if not left else f"{text} +{left}" for left, text in enumerate(several))
+    return next((text for text in numbered if len(text) <= cells), op_letters(f.outlier))
 
 
 def _issuer_cell(f: Folded, cells: int) -> str:
@@ -302,13 +310,13 @@ _MIN_BAR = 8
 _ROOMY = 100
 """Cells from which on the facts are in two columns, and threads that waited have bars."""
 _LABEL = 13
-_WITH_DETAIL = 16
+_WITH_DETAIL = 13
 """Lines from which on the selected outlier is below a list that leaves them."""
 _WITH_FINDING = 30
 """Lines from which on the finding of its device is below an outlier."""
 _NEAR = 64
-_NEAR_LEFT = 32
-"""Cells before a neighbour's bar."""
+_WHO, _WIDE_WHO = 17, 29
+"""Cells of a neighbour's device and process, below _ROOMY and from there on."""
 _NEAR_LINES = 6
 """Lines of the neighbours that must fit below the enlarged stages."""
 _LONGER, _LEAST_FACTOR = 1.25, 4
@@ -365,7 +373,7 @@ def waterfall(
     room = max(height - len(above) - min(len(beside), _NEAR_LINES), 0)
     several = _drawn(one, width, ink, recorded=recorded)
     drawn = next((lines for lines in several if len(lines) <= room), several[-1])
-    return cut([fit(line, width) for line in (*above, *drawn, *beside)], height, top)
+    return cut([fit(line, width) for line in (*above, *drawn, *beside)], height, top, key="PgDn: ")
 
 
 def _drawn(one: Outlier, width: int, ink: Ink, *, recorded: bool) -> list[list[Line]]:
@@ -514,9 +522,9 @@ def _headlines(one: Outlier, repeats: int, width: int, p50_us: int | None = None
     if width >= _ROOMY:
         head = heading((Span("  ".join([f" {moment(one.wall)}", *what, *many]), "strong"),), width)
         return [head, *_two_columns(_facts(one, total, times), _others(one, process), width), *_cause(one, width)]
-    what += [f"sector {one.sector:,}"] if one.sector is not None else []
     what += [process, *many]
     facts = [f"total {total}", *([times] if times else []), *_cpus(one)]
+    facts += [f"sector {one.sector:,}"] if one.sector is not None else []
     facts += [f"{one.outstanding_at_issue:,} in flight at issue"] if one.outstanding_at_issue is not None else []
     facts += [f"overtaken by {one.overtaken_by:,}"] if one.overtaken_by is not None else []
     facts += [f"path: {one.path}"] if one.path else []
@@ -698,12 +706,16 @@ def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink, unk
         return paragraph("; ".join(text for text in sentences if text), width, "dim")
     lines = paragraph(_near_words(one, near), width)
     begin, end = min(o.mono_us for o in (one, *near)), max(o.mono_us + o.total_us for o in (one, *near))
-    room = width - _NEAR_LEFT
+    names = _WHO if width < _ROOMY else _WIDE_WHO
+    left = line_width(_near_name(one, "", names))
+    room = width - left - 1
     if room < _MIN_BAR:
-        return lines + [_near_name(o, _who(one, o)) for o in near]
-    lines.append(_near_axis(begin - one.mono_us, end - one.mono_us, room))
+        return lines + [_near_name(o, _who(one, o), names) for o in near]
+    lines.append(_near_axis(begin - one.mono_us, end - one.mono_us, left, room))
     drawn = [("this one", one, "text"), *((_who(one, o), o, "dim") for o in near)]
-    return lines + [(*_near_name(o, who), *_near_bar(o, (begin, end), room, ink, role)) for who, o, role in drawn]
+    return lines + [
+        (*_near_name(o, who, names), *_near_bar(o, (begin, end), room, ink, role)) for who, o, role in drawn
+    ]
 
 
 def _near_words(one: Outlier, near: Sequence[Outlier]) -> str:
@@ -727,14 +739,14 @@ def _who(one: Outlier, other: Outlier) -> str:
     return issuer(other) if other.device == one.device else f"{other.device} {issuer(other)}"
 
 
-def _near_axis(from_us: int, to_us: int, room: int) -> Line:
-    """Return the axis of the bars below, in time since this I/O began."""
+def _near_axis(from_us: int, to_us: int, left: int, room: int) -> Line:
+    """Return the axis of the bars below, in time since this I/O began; `left`: the cells before it."""
     begin, end = f"-{duration(-from_us)}" if from_us else "0", f"+{duration(to_us)}"
-    return (Span(f"{' since this one began':<{_NEAR_LEFT}}{begin}{end:>{max(room - len(begin), 0)}}", "dim"),)
+    return (Span(f"{' since this one began':<{left}}{begin}{end:>{max(room - len(begin), 0)}}", "dim"),)
 
 
-def _near_name(other: Outlier, who: str) -> Line:
-    return (Span(f" {cell(other.op, 5)} {cell(who, 17)} ", "dim"), Span(f"{duration(other.total_us):>{TIME}} "))
+def _near_name(other: Outlier, who: str, cells: int) -> Line:
+    return (Span(f" {cell(other.op, 5)} {cell(who, cells)} ", "dim"), Span(f"{duration(other.total_us):>{TIME}} "))
 
 
 def _near_bar(other: Outlier, ends: tuple[int, int], room: int, ink: Ink, role: str) -> Line:
@@ -851,7 +863,11 @@ def _opened(view: ViewState, rows: Listing, at: int, width: int, room: int) -> l
         recorded=view.recorded,
         p50_us=history.window.latency(one.device, OPS).quantile(0.5),
     )
-    return [*lines, BLANK, *found] if found else lines
+    if not found:
+        return lines
+    steps = next_steps(view, one.device, width)
+    lines = [*lines, BLANK, *found]
+    return [*lines, BLANK, *steps] if steps and len(lines) + 1 + len(steps) <= room else lines
 
 
 def _unknown_neighbours(one: Outlier, history: History) -> str:

@@ -78,7 +78,7 @@ from latmon.views.lines import (
 )
 from latmon.views.lines import width as line_width
 from latmon.views.past_view import strip
-from latmon.views.scale import level, tail_bucket
+from latmon.views.scale import begins, level, tail_bucket
 from latmon.views.selection import APART, SORT_WORDS, SORTS, across, framed, headline, picked
 from latmon.views.timeline import Begin, TimeColumn, Timeline, by_bucket
 from latmon.views.units import at_least, count, quantile
@@ -88,8 +88,8 @@ OFFSET_LABEL = 7
 _RIGHT = 6
 _MOST_BAR = 36
 """Cells of the number of a row's events, at the right, and the most cells of its bar before it."""
-_FIFTHS = 5
-"""Rows are a multiple of this: they are labelled in fifths of the second or of the tick."""
+_LABELLED = (5, 4)
+"""Rows are a multiple of one of these: they are labelled in fifths or fourths of the second or of the tick."""
 _TITLE, _AXIS = 1, 1
 _NAME = 16
 NO_DATA = Begin()
@@ -249,7 +249,8 @@ def offset_map(
 
 def rows_of(window_us: int, room: int, fold_us: int, *, fine: bool) -> int:
     """Return the number of rows that fit; with windows only, at most the number of windows in a second."""
-    return max(room // _FIFTHS * _FIFTHS, 1) if fine else max(min(room, fold_us // max(window_us, 1)), 1)
+    most = max(room // parts * parts for parts in _LABELLED)
+    return max(most, 1) if fine else max(min(room, fold_us // max(window_us, 1)), 1)
 
 
 def draw(
@@ -271,9 +272,11 @@ def draw(
     text = some.between(found.begin_us, found.end_us).words or "nothing in this time"
     next_kind = (Span("  f", "accent"), Span(f": {also}", "dim")) if also else ()
     top = max(found.cells.values(), default=1)
-    steps = (*(Span(*ink.cell(i + 1)) for i in range(ink.levels)), Span(f" {count(top)} ", "dim"))
+    shown = [step for step in begins(top, ink.levels) if step >= level(1, top, ink.levels)]
+    last = f" {count(top)} " if top > 1 else " "
+    steps = (Span("events 1 ", "dim"), *(Span(*ink.cell(step)) for step in shown), Span(last, "dim"))
     head = (Span(f"  offset in the {every}: {text}"), Span(seen, "strong"), *next_kind)
-    legend = (Span("1 ", "dim"), *steps) if line_width((*head, *steps)) + _RIGHT <= width else ()
+    legend = steps if line_width((*head, *steps)) + 1 <= width else ()
     lines = [(*fit(head, width - line_width(legend)), *legend)]
     cell_width = max((width - OFFSET_LABEL - _RIGHT) // max(found.columns, 1), 1)
     sums, right = found.per_row, width - OFFSET_LABEL - found.columns * cell_width
@@ -313,7 +316,8 @@ def _cell(n: int, top: int, cells: int, ink: Ink) -> tuple[str, str]:
 
 
 def _label(found: OffsetMap, row: int) -> Span:
-    is_labelled = row % max(found.rows // _FIFTHS, 1) == 0
+    parts = next((parts for parts in _LABELLED if found.rows % parts == 0), _LABELLED[0])
+    is_labelled = row % max(found.rows // parts, 1) == 0
     edge_us = found.fold_us * row // found.rows
     text = (with_unit(edge_us) if edge_us else "0") if is_labelled else ""
     return Span(f"{text:>{OFFSET_LABEL - 1}}{'┤' if is_labelled else '│'}", "dim")
@@ -810,9 +814,9 @@ def split(room: int) -> tuple[int, int]:
     return tail_cells, room - 1 - tail_cells
 
 
-def title(cells: int, some: str) -> str:
-    """Return the title of the tail column; `some`: the number of rows shown."""
-    return next((t for t in (f"slow part  {some}".rstrip(), "slow part") if len(t) <= cells), "")
+def title(cells: int) -> str:
+    """Return the title of the tail column."""
+    return "slow part" if cells else ""
 
 
 def worst(traced: Traced, device: str, ops: tuple[str, ...], threshold_us: int | None) -> tuple[str, float] | None:
@@ -880,17 +884,16 @@ def device_rows(
     sums = origin is None or origin.latency_from != "issue"
     columns, room = fitting(width, distribution=distribution, sums=sums, titles=view.selection.columns)
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
-    glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
+    glyphs = SPARKS[:-1] if view.ink.coloured else RAMP_SPARKS  # a whole cell would touch the row above
     bounds = trends.bounds()
     some = f"{len(rows)} of {len(every)}" if len(rows) < len(every) and not titled else ""
     gap = (Span(" "),) if trend else ()
-    in_trend = some if not tail_cells else ""
-    head = header(columns, trend, view.selection, in_trend, above=len(rows) > 1 and rows[0] is not every[0])
-    if some and tail_cells and not title(tail_cells, some).endswith(some):
+    head = header(columns, trend, view.selection, above=len(rows) > 1 and rows[0] is not every[0])
+    if some:
         head = (head[0], Span(f"{cell(some, columns[0][1])} ", "dim"), *head[2:])
     first = every.index(rows[0]) + 1
     above = [table_title(view.selection, (first, first + len(rows) - 1), len(every), width)] if titled else []
-    lines: list[Line] = [*above, (*head, *gap, Span(title(tail_cells, some), "dim"))]
+    lines: list[Line] = [*above, (*head, *gap, Span(title(tail_cells), "dim"))]
     for s in rows:
         line = table_row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)
         whole_row = (*line, *gap, *_tail(view, s, tail_cells))

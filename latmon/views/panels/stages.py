@@ -171,8 +171,9 @@ def device_bars(
         below += _legend(anatomies if named else [one], width, ink, named)
         room = height - rows - 1
         lines = _stages(one, width, room, ink, below)
-        if len(lines) > room:  # the finding has the cause, and is whole
-            lines = _stages(one, width, room, ink, found or below)
+        if len(lines) > room and found:  # it has the cause, and is whole
+            rest = _stages(one, width, room, ink, ())[:-1]
+            lines = [*cut(rest, room - len(found) - 1, key="Enter: "), BLANK, *found]
         return [*table, BLANK, *lines]
     below = [*_below(one, width, why, found), *_legend(anatomies, width, ink)]
     least = min(len(anatomies), _MIN_ROWS) + 1
@@ -233,14 +234,15 @@ def device(
     lines = _stages(one, width, height, ink, below, times=False)
     counts = _side_by_side(one, width, height - len(lines) - 2, ink)
     lines = [*lines, BLANK, *counts] if counts else _stages(one, width, height, ink, below)
-    return cut([fit(line, width) for line in lines], height, top)
+    return cut([fit(line, width) for line in lines], height, top, key="PgDn: ")
 
 
 def _side_by_side(one: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
     """Return the I/Os of each stage by octave in `room` lines and a title; none where they are too few."""
     some = [(r.column, r.histogram) for r in one.rows if r.histogram]
     drawn = spread(some, width, room, ink) if room >= _MIN_SPREAD else []
-    title = heading((Span(" I/Os by time in each stage; bars are logarithmic", "dim"),), width)
+    name = (Span(" I/Os by time in each stage", "strong"), Span("  bars are logarithmic", "dim"))
+    title = heading(name, width)
     return [title, *drawn] if drawn else []
 
 
