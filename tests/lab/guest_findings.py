@@ -20,9 +20,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import psutil
 
@@ -75,8 +77,13 @@ EVERY = {"requeues": 2, "some_requeues": 4, "few_requeues": 16}
 RING_IODEPTH = 32
 """Its ring has 32 descriptors, and no indirect ones: 16 tags, and room for ten reads, which need three each."""
 SERVICE_US = 10_000
-SHORT_US = 1_500
-"""Less than a tick of the kernel."""
+SHORT_US = 100
+"""Far less than a tick of the kernel, which is nearly all of the time of an I/O that waits for it."""
+GATED_MS, GATE_MS = 50, 500
+"""A read takes so long, and the queue runs once in so long: it waits for the rest."""
+LOST_MS, DRAWN_MS = 40, 20
+FEW_TAGS = 4
+"""The least that the kernel allows."""
 STRANGER_MS = 4
 HANDLER_MS = 2
 """The slow handler's; the disk takes 4 ms."""
@@ -97,14 +104,19 @@ Switch = Callable[[], contextlib.AbstractContextManager[Told | None]]
 class Load:
     """fio on these devices, and what makes the effect beside it."""
 
-    def __init__(self, *names: str, iodepth: int, fifo: int = 0, pinned: bool = False, beside: str = "") -> None:
-        """`beside`: options of another fio job on each device; `pinned`: on another CPU than the measurement."""
+    def __init__(
+        self, *names: str, iodepth: int, fifo: int = 0, pinned: bool = False, beside: str = "", **more: object
+    ) -> None:
+        """`beside`: options of another fio job on each device; `pinned`: on another CPU than the measurement; `more`:
+        options of all jobs."""
         self.names, self.fifo, self.sick = names, fifo, names
         self.pinned = pinned or fifo > 0
         self.effects: dict[str, Switch] = {}
         """One after the other."""
+        self.prepare: Callable[[], object] = int
+        """Called before it begins: loads that follow each other use the same disks."""
         options = {"direct": 1, "ioengine": "libaio", "bs": "4k", "time_based": 1, "runtime": LOAD_S, "randrepeat": 0}
-        options |= {"rw": "randread", "iodepth": iodepth, "size": "48M", "group_reporting": 1}
+        options |= {"rw": "randread", "iodepth": iodepth, "size": "48M", "group_reporting": 1, **more}
         words = ["fio", "--thread", *(f"--{name}={value}" for name, value in options.items())]
         for name in names:
             words += [f"--name={name}", f"--filename=/dev/{name}"]
@@ -151,6 +163,7 @@ def say(what: str) -> None:
 def made(load: Load) -> dict[str, Told]:
     """When the load ran alone, and when with each of its effects."""
     reported = {}
+    load.prepare()
     with load.on():
         time.sleep(REST_S)  # to begin takes fio a while, in which it is urgent itself
         begun_us = now_us()
@@ -162,7 +175,8 @@ def made(load: Load) -> dict[str, Told]:
             with effect() as known:
                 effect_us = now_us()
                 time.sleep(SICK_S)
-                reported[name] = {"devices": load.sick, "calm_us": calm, "sick_us": [effect_us, now_us()]}
+                reported[name] = {"devices": load.sick, "names": load.names, "calm_us": calm}
+                reported[name]["sick_us"] = [effect_us, now_us()]
             reported[name]["known"] = known
     return reported
 
@@ -386,90 +400,143 @@ def threads() -> Load:
     return load
 
 
-MECHANISMS = ("chained", "single", "plain", "threaded", "softirq")
+PAIRS = ("chained", "single", "plain", "threaded", "softirq", "polled")
 """sick_disk has two disks of each mechanism: the second one is the healthy twin."""
+LIKE = 4
+"""Plain disks behind them, one of which gets another distribution of latencies."""
+MECHANISMS = (*(one for one in PAIRS for _ in range(2)), *("plain",) * LIKE)
 
 
 @functools.cache
 def sick_disks() -> None:
-    mechanisms = [one for one in MECHANISMS for _ in range(2)]
-    each = (f"us={','.join([str(SERVICE_US)] * len(mechanisms))}", f"mechanism={','.join(mechanisms)}")
-    run("insmod", "/host/sick_disk.ko", f"disks={len(mechanisms)}", *each)
+    each = (f"us={','.join([str(SERVICE_US)] * len(MECHANISMS))}", f"mechanism={','.join(MECHANISMS)}")
+    run("insmod", "/host/sick_disk.ko", f"disks={len(MECHANISMS)}", *each)
 
 
-def put(disk: str, name: str, value: int) -> None:
-    """Set a parameter of one of sick_disk's disks."""
+def put(disk: str, name: str, value: int) -> int:
+    """Set a parameter of one of sick_disk's disks; return its last value."""
     file = Path("/sys/module/sick_disk/parameters", name)
-    every = file.read_text().strip().split(",")
-    every[int(disk.removeprefix("sick"))] = str(value)
+    every, number = file.read_text().strip().split(","), int(disk.removeprefix("sick"))
+    before, every[number] = int(every[number]), str(value)
     file.write_text(",".join(every))
+    return before
 
 
 def of_pair(
     mechanism: str,
     effect: str,
     *,
-    alone: bool = False,
-    beside: str = "",
-    iodepth: int = 1,
-    fifo: int = 0,
     us: int = SERVICE_US,
-    **values: int,
+    values: Mapping[str, int] = MappingProxyType({}),
+    alone: bool = False,
+    iodepth: int = 1,
+    **options: Any,
 ) -> Load:
     """Two disks of a mechanism under the same load, each I/O takes `us`; the effect sets parameters of the first.
 
-    `alone`: the second one has no load, and the measurement another CPU.
+    `alone`: the second one has no load. `options`: of the load.
     """
     sick_disks()
-    number = 2 * MECHANISMS.index(mechanism)
-    load = Load(
-        *(f"sick{one}" for one in (number, number + 1)[: 2 - alone]),
-        iodepth=iodepth,
-        fifo=fifo,
-        pinned=alone,
-        beside=beside,
-    )
+    number = MECHANISMS.index(mechanism)
+    load = Load(*(f"sick{one}" for one in (number, number + 1)[: 2 - alone]), iodepth=iodepth, **options)
     load.sick = load.names[:1]
-    for one in load.names:
-        put(one, "us", us)
+    return changing(load, effect, us, values)
+
+
+def changing(load: Load, effect: str, us: int, values: Mapping[str, int]) -> Load:
+    """Let the effect set parameters of the load's sick disk; each of its I/Os takes `us`."""
 
     @contextlib.contextmanager
     def sick() -> Iterator[None]:
-        for name, value in values.items():
-            put(*load.sick, name, value)
+        before = {name: put(*load.sick, name, value) for name, value in values.items()}
         time.sleep(2 * BEHIND_S)  # of what is in flight, and of the time before
         yield
-        for name in values:
-            put(*load.sick, name, 0)
+        for name, value in before.items():
+            put(*load.sick, name, value)
 
+    def prepare() -> None:
+        for one in load.names:
+            put(one, "us", us)
+
+    load.prepare = prepare
     load.effects[effect] = sick
     return load
 
 
 def chained() -> Load:
     """Two handlers that a third one calls, one after the other: the stranger's is slow."""
-    return of_pair("chained", "chained", stranger=1000 * STRANGER_MS)
+    return of_pair("chained", "chained", values={"stranger": 1000 * STRANGER_MS})
 
 
 def rarely_slow() -> Load:
     """One I/O in two hundred takes 50 times as long."""
-    return of_pair("plain", "rarely_slow", rare=200, times=50)
+    return of_pair("plain", "rarely_slow", values={"rare": 200, "times": 50})
 
 
 def refusing() -> Load:
     """A driver that takes three of sixteen requests, of the 64 that it says."""
-    return of_pair("plain", "refusing", iodepth=16, us=1000 * DELAY_MS, most=3)
+    return of_pair("plain", "refusing", iodepth=16, us=1000 * DELAY_MS, values={"most": 3})
+
+
+def gated() -> Load:
+    """A driver that has room and stops its queue, as at a reset or a failover."""
+    return of_pair("plain", "gated", iodepth=8, us=1000 * GATED_MS, values={"gate": GATE_MS})
+
+
+def sent_back() -> Load:
+    """A driver that sends every second request back, which is sent again AGAIN_MS later."""
+    return of_pair("plain", "sent_back", values={"again": 2})
+
+
+def never_completed() -> Load:
+    """A read that isn't completed, while others are; the last load of a guest: fio waits for it."""
+    return of_pair("plain", "never_completed", iodepth=4, us=1000 * LOST_MS, values={"lost": 1})
+
+
+def few_tags() -> Load:
+    """A queue depth of four: other reads wait for a tag."""
+    load = of_pair("plain", "few_tags", iodepth=16, us=1000 * DELAY_MS)
+
+    @contextlib.contextmanager
+    def few() -> Iterator[None]:
+        was = Path("/sys/block", *load.sick, "queue/nr_requests").read_text()
+        attribute(*load.sick, "queue/nr_requests", FEW_TAGS)
+        time.sleep(2 * BEHIND_S)
+        yield
+        attribute(*load.sick, "queue/nr_requests", was)
+
+    load.effects["few_tags"] = few
+    return load
+
+
+def distributed() -> Load:
+    """Four like disks with 50 reads a second each, one of which draws its times: one in a hundred takes 20 times as
+    long."""
+    sick_disks()
+    load = Load(*(f"sick{number}" for number in range(len(MECHANISMS) - LIKE, len(MECHANISMS))), iodepth=1)
+    load.sick = load.names[:1]
+    drawn = [DRAWN_MS] * 99 + [20 * DRAWN_MS]
+    Path("/sys/module/sick_disk/parameters/drawn").write_text(",".join(str(1000 * ms) for ms in drawn))
+    return changing(load, "distributed", 1000 * DRAWN_MS, {"random": 1})
+
+
+def polled() -> Load:
+    """Completion without an interrupt, in fio's poll: nothing is wrong with it."""
+    return of_pair("polled", "polled", ioengine="io_uring", hipri=1)
 
 
 def late_softirq() -> Load:
-    """A softirq that is raised in a thread, without a wake-up of ksoftirqd; interrupts of another disk would run it."""
-    return of_pair("softirq", "late_softirq", alone=True, us=SHORT_US, late=1)
+    """A softirq that is raised in a thread, without a wake-up of ksoftirqd: the timer's interrupt runs it. Those of
+    another disk would."""
+    return of_pair("softirq", "late_softirq", alone=True, values={"us": SHORT_US, "late": 1})
 
 
 def late_thread() -> Load:
     """A completion thread that runs below hogs, and one above them; fio runs above all."""
     load = of_pair("threaded", "late_thread", fifo=ABOVE_HOGS)
-    (twin,) = (one.pid for one in psutil.process_iter() if one.name() == "sick_done/7")
+    (twin,) = (
+        one.pid for one in psutil.process_iter() if one.name() == f"sick_done/{MECHANISMS.index('threaded') + 1}"
+    )
     run("chrt", "--fifo", "--pid", str(ABOVE_HOGS), str(twin))
     load.effects["late_thread"] = functools.partial(hogs, BUSY_S, FREE_S, cpus={LOADED_CPU})
     return load
@@ -478,12 +545,15 @@ def late_thread() -> Load:
 def lba_sorted() -> Load:
     """A disk that serves by LBA, and reads far below those of a stream."""
     stream = "--rw=read --offset=100M --size=900M --iodepth=4"
-    return of_pair("single", "lba_sorted", beside=stream, sorted=1)
+    return of_pair("single", "lba_sorted", beside=stream, values={"sorted": 1})
 
 
 _SCSI = (ceiling, depth, disk, refusals)
 _SICK = (chained, late_softirq, late_thread, lba_sorted, rarely_slow, refusing)
-LOADS: dict[str, Callable[[], Load]] = {one.__name__: one for one in (*_SCSI, *_SICK, peers, ring, threads, vector)}
+_MORE = (distributed, few_tags, gated, never_completed, polled, sent_back)
+LOADS: dict[str, Callable[[], Load]] = {
+    one.__name__: one for one in (*_SCSI, *_SICK, *_MORE, peers, ring, threads, vector)
+}
 
 
 def main(*words: str) -> None:

@@ -12,10 +12,16 @@
  *            doesn't wake ksoftirqd, so it runs after the next interrupt
  *   single   the disk serves one request at a time, the oldest one, or, where `sorted` is 1, the next one by LBA: an old
  *            one at a lower address waits
- * With any mechanism one of `rare` requests takes `times` times as long, and the driver refuses a request while it has
- * `most` of them; 0: none.
- * All but `mechanism` can be changed while it runs; with 0 in `stranger`, `late`, `sorted`, `rare` and `most` a disk is
- * its own healthy twin. For one CPU: an interrupt that came while the handler runs on another one would be lost.
+ *   polled   requests that are polled complete without an interrupt, in the poll of the program that waits for them
+ * With any mechanism, where the parameter isn't 0:
+ *   rare     one of so many requests takes `times` times as long
+ *   random   a request takes as many microseconds as one of `drawn`, each of them as likely: a distribution
+ *   most     the driver refuses a request while it has so many
+ *   gate     the driver stops its queue, and runs it once in so many milliseconds
+ *   again    one of so many requests is sent back, and again after AGAIN_MS
+ *   lost     so many requests are not completed (within an hour)
+ * All but `mechanism` can be changed while it runs; with 0 in all but `us` a disk is its own healthy twin. For one CPU:
+ * an interrupt that came while the handler runs on another one would be lost.
  */
 #include <linux/blk-mq.h>
 #include <linux/hrtimer.h>
@@ -25,9 +31,12 @@
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/platform_device.h>
+#include <linux/random.h>
 #include <linux/version.h>
 
 #define MOST 16
+#define AGAIN_MS 50
+#define LOST_NS (3600ULL * NSEC_PER_SEC)
 #define SECTORS (1024 * 2048)
 
 static int disks = 1;
@@ -48,11 +57,23 @@ static int times[MOST];
 module_param_array(times, int, NULL, 0644);
 static int most[MOST];
 module_param_array(most, int, NULL, 0644);
+static int random[MOST];
+module_param_array(random, int, NULL, 0644);
+static int drawn[100];
+static int draws;
+module_param_array(drawn, int, &draws, 0644);
+static int gate[MOST];
+module_param_array(gate, int, NULL, 0644);
+static int again[MOST];
+module_param_array(again, int, NULL, 0644);
+static int lost[MOST];
+module_param_array(lost, int, NULL, 0644);
 
 struct command {
 	struct hrtimer timer;
 	struct sick *of;
 	struct list_head entry;
+	bool sent_back;
 };
 
 struct sick {
@@ -66,8 +87,10 @@ struct sick {
 	struct list_head waiting;	/* of `single`: to be served, the oldest first */
 	struct command *served;
 	sector_t at;
-	unsigned int count;
+	unsigned int count, seen;
 	atomic_t taken;			/* requests that it has */
+	struct hrtimer gate_timer;
+	struct work_struct gating;
 	struct net_device *net;		/* of `softirq` */
 	struct napi_struct napi;
 	struct task_struct *thread;
@@ -181,19 +204,25 @@ static int complete_in_thread(void *cookie)
 
 static void serve_next(struct sick *one);
 
-/* The device is done with a request. */
+/* The device is done with a request, or it is time to send one again. */
 static enum hrtimer_restart served(struct hrtimer *timer)
 {
 	struct command *command = container_of(timer, struct command, timer);
+	struct request *rq = blk_mq_rq_from_pdu(command);
 	struct sick *one = command->of;
 	unsigned long flags;
 
+	if (command->sent_back) {
+		blk_mq_kick_requeue_list(rq->q);
+		return HRTIMER_NORESTART;
+	}
 	spin_lock_irqsave(&one->lock, flags);
 	list_add_tail(&command->entry, &one->due);
 	if (one->served == command)
 		one->served = NULL;
 	spin_unlock_irqrestore(&one->lock, flags);
-	generic_handle_irq(one->mux ?: one->mine);
+	if (!(rq->cmd_flags & REQ_POLLED))
+		generic_handle_irq(one->mux ?: one->mine);
 	if (is(one, "single"))
 		serve_next(one);
 	return HRTIMER_NORESTART;
@@ -202,11 +231,17 @@ static enum hrtimer_restart served(struct hrtimer *timer)
 static void serve(struct command *command)
 {
 	struct sick *one = command->of;
-	const int each = READ_ONCE(rare[one->number]);
-	u64 ns = READ_ONCE(us[one->number]) * 1000ULL;
+	const int number = one->number, each = READ_ONCE(rare[number]);
+	u64 ns = READ_ONCE(us[number]) * 1000ULL;
 
+	if (READ_ONCE(random[number]) && draws)
+		ns = READ_ONCE(drawn[get_random_u32() % draws]) * 1000ULL;
 	if (each && one->count++ % each == 0)
-		ns *= READ_ONCE(times[one->number]);
+		ns *= READ_ONCE(times[number]);
+	if (READ_ONCE(lost[number]) > 0) {
+		WRITE_ONCE(lost[number], lost[number] - 1);
+		ns = LOST_NS;
+	}
 	hrtimer_start(&command->timer, ns_to_ktime(ns), HRTIMER_MODE_REL_HARD);
 }
 
@@ -242,6 +277,44 @@ static void serve_next(struct sick *one)
 		serve(next);
 }
 
+/* Send one of `again` requests back, once; return whether. */
+static bool is_sent_back(struct sick *one, struct request *rq)
+{
+	struct command *command = blk_mq_rq_to_pdu(rq);
+	const int each = READ_ONCE(again[one->number]);
+
+	if (command->sent_back || !each || one->seen++ % each) {
+		command->sent_back = false;
+		return false;
+	}
+	command->sent_back = true;
+	blk_mq_requeue_request(rq, false);
+	hrtimer_start(&command->timer, ms_to_ktime(AGAIN_MS), HRTIMER_MODE_REL_HARD);
+	return true;
+}
+
+/* Run the stopped queue once. */
+static void run_once(struct work_struct *work)
+{
+	struct sick *one = container_of(work, struct sick, gating);
+
+	blk_mq_start_stopped_hw_queues(one->disk->queue, false);
+	if (READ_ONCE(gate[one->number]))
+		blk_mq_stop_hw_queues(one->disk->queue);
+}
+
+static enum hrtimer_restart open_gate(struct hrtimer *timer)
+{
+	struct sick *one = container_of(timer, struct sick, gate_timer);
+	const int ms = READ_ONCE(gate[one->number]);
+
+	schedule_work(&one->gating);
+	if (!ms)
+		return HRTIMER_NORESTART;
+	hrtimer_forward_now(timer, ms_to_ktime(ms));
+	return HRTIMER_RESTART;
+}
+
 static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_queue_data *data)
 {
 	struct request *rq = data->rq;
@@ -257,6 +330,12 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 	command->of = one;
 	INIT_LIST_HEAD(&command->entry);
 	blk_mq_start_request(rq);
+	if (is_sent_back(one, rq)) {
+		atomic_dec(&one->taken);
+		return BLK_STS_OK;
+	}
+	if (READ_ONCE(gate[one->number]) && !hrtimer_active(&one->gate_timer))
+		hrtimer_start(&one->gate_timer, 0, HRTIMER_MODE_REL_HARD);
 	if (!is(one, "single")) {
 		serve(command);
 		return BLK_STS_OK;
@@ -268,22 +347,56 @@ static blk_status_t queue_rq(struct blk_mq_hw_ctx *hctx, const struct blk_mq_que
 	return BLK_STS_OK;
 }
 
-static int init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int queue, unsigned int node)
+static void prepare(struct hrtimer *timer, enum hrtimer_restart (*function)(struct hrtimer *timer))
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+	hrtimer_setup(timer, function, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
+#else
+	hrtimer_init(timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
+	timer->function = function;
+#endif
+}
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(7, 0, 0)
+typedef int node_t;
+#else
+typedef unsigned int node_t;
+#endif
+
+static int init_request(struct blk_mq_tag_set *set, struct request *rq, unsigned int queue, node_t node)
 {
 	struct command *command = blk_mq_rq_to_pdu(rq);
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
-	hrtimer_setup(&command->timer, served, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
-#else
-	hrtimer_init(&command->timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
-	command->timer.function = served;
-#endif
+	prepare(&command->timer, served);
 	return 0;
+}
+
+static int poll_queue(struct blk_mq_hw_ctx *hctx, struct io_comp_batch *batch)
+{
+	struct sick *one = hctx->queue->queuedata;
+	const bool found = is_any_due(one);
+
+	complete_due(one);
+	return found;
+}
+
+/* Queue 0 is for all requests; of `polled` queue 1 is for polled ones. */
+static void map_queues(struct blk_mq_tag_set *set)
+{
+	set->map[HCTX_TYPE_DEFAULT].nr_queues = 1;
+	blk_mq_map_queues(&set->map[HCTX_TYPE_DEFAULT]);
+	if (set->nr_maps > HCTX_TYPE_POLL) {
+		set->map[HCTX_TYPE_POLL].nr_queues = 1;
+		set->map[HCTX_TYPE_POLL].queue_offset = 1;
+		blk_mq_map_queues(&set->map[HCTX_TYPE_POLL]);
+	}
 }
 
 static const struct blk_mq_ops operations = {
 	.queue_rq = queue_rq,
 	.init_request = init_request,
+	.map_queues = map_queues,
+	.poll = poll_queue,
 };
 static const struct block_device_operations methods = { .owner = THIS_MODULE };
 
@@ -388,11 +501,14 @@ static int add(int number)
 	INIT_LIST_HEAD(&one->due);
 	INIT_LIST_HEAD(&one->waiting);
 	init_waitqueue_head(&one->wake);
+	prepare(&one->gate_timer, open_gate);
+	INIT_WORK(&one->gating, run_once);
 	one->parent = platform_device_register_simple("sick_disk", number, NULL, 0);
 	if (IS_ERR(one->parent))
 		return PTR_ERR(one->parent);
 	one->set.ops = &operations;
-	one->set.nr_hw_queues = 1;
+	one->set.nr_hw_queues = is(one, "polled") ? 2 : 1;
+	one->set.nr_maps = is(one, "polled") ? HCTX_MAX_TYPES : 1;
 	one->set.queue_depth = 64;
 	one->set.numa_node = NUMA_NO_NODE;
 	one->set.cmd_size = sizeof(struct command);
@@ -418,7 +534,11 @@ static void drop(int number)
 
 	if (!one)
 		return;
+	gate[number] = 0;	/* its timer runs once more at most */
+	hrtimer_cancel(&one->gate_timer);
 	if (!IS_ERR_OR_NULL(one->disk)) {
+		cancel_work_sync(&one->gating);
+		blk_mq_start_stopped_hw_queues(one->disk->queue, true);
 		del_gendisk(one->disk);
 		put_disk(one->disk);
 	}
