@@ -10,6 +10,7 @@ import psutil
 import yaml
 
 from latmon.manifest.loader import load
+from latmon_backends.bpftrace.tracer import stem
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SHARED = (
@@ -36,9 +37,9 @@ HANDLERS = (
 """A disk controller 4 slots behind that of the first `--disk`, so on its line where there are no MSIs."""
 
 
-def build_module(name, directory):
+def build_module(name, directory, release="trixie"):
     """Build NAME.ko there, which the guest sees as /host; return the error, empty if there is none."""
-    words = ["sh", CHECKOUT / "tests/lab/build-module", "trixie", CHECKOUT / "tests/lab" / name, directory]
+    words = ["sh", CHECKOUT / "tests/lab/build-module", release, CHECKOUT / "tests/lab" / name, directory]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.stderr[-300:] if done.returncode else ""
 
@@ -60,9 +61,9 @@ def stage(directory):
 
 
 def keep(directory, on_demand):
-    """Select these on-demand probes only: an emulated guest takes minutes to compile and attach all of them."""
+    """Select these on-demand probes only, in all variants: an emulated guest takes minutes to compile all of them."""
     found = list((directory / "probes/linux").glob("*.yaml"))
-    kept = {file for one in found if one.stem in on_demand or one.stem.startswith("block_") for file in load(one).files}
+    kept = {file for one in found if stem(one.stem) in ("block", *on_demand) for file in load(one).files}
     for manifest in found:
         if manifest not in kept:
             manifest.unlink()
@@ -75,11 +76,12 @@ def pack(directory):
             archive.add(directory / name, name)
 
 
-def run(directory, release, script, *words, on_demand=None, kernel=None, packed=False):
+def run(directory, release, script, *words, on_demand=None, kernel=None, packed=False, tier=None):
     """The result of `script` (words, relative to tests/lab) in a guest with these options of vm-run.
 
-    `deep`: its on-demand probes; None: all of them. `kernel`: of which release; None: the same.
-    `packed`: the guest copies us to its memory first.
+    `on_demand`: its on-demand probes, without their variant's letter; None: all of them. `kernel`: of which release;
+    None: the same. `packed`: the guest copies us to its memory first. `tier`: "B" where it could do better.
+    The directory keeps the guest's output (`log`).
     """
     stage(directory)
     if on_demand is not None:
@@ -89,20 +91,23 @@ def run(directory, release, script, *words, on_demand=None, kernel=None, packed=
     if packed:
         pack(directory)
         root = "/tmp/checkout"
-    script = ["env", f"PYTHONPATH={root}:{root}/backends", "python3", f"{root}/tests/lab/{name}"]
+    lesser = (f"LATMON_BPFTRACE={root}/tests/lab/bpftrace-b",) if tier == "B" else ()
+    script = ["env", f"PYTHONPATH={root}:{root}/backends", *lesser, "python3", f"{root}/tests/lab/{name}"]
     inside = [*(("sh", "-c", UNPACK, "sh") if packed else ()), *script, *arguments, "/host/result"]
     console = directory / "console"
     guest = ["bash", CHECKOUT / "tests/lab/vm-run", "--suite", release, "--kernel", kernel or release]
     guest += ["--console", console, "--timeout", TIMEOUT_S, "--share", directory]
+    log = directory / "log"
     for _ in range(ATTEMPTS):
-        done = subprocess.run(
-            [str(word) for word in (*guest, *words, "--", *inside)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        with log.open("w") as written:
+            done = subprocess.run(
+                [str(word) for word in (*guest, *words, "--", *inside)],
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
         if EMULATORS_FAULT not in console.read_text(errors="replace"):
             break
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    assert done.returncode == 0, log.read_text(errors="replace")[-4000:]
     return json.loads((directory / "result").read_text())

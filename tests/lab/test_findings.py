@@ -1,7 +1,8 @@
 """A real kernel in each trouble that a rule names: it is named first, within a minute; the same load without it is not.
 
 Nor are harmless twins: what looks like the trouble and costs little. Everything is emulated, slowly: names, counts,
-shares and ratios are asserted, never microseconds.
+shares, ratios and milliseconds are asserted, never microseconds. A cell is a trouble in a guest of a release with the
+probes of a tier; cells.py keeps recordings and results.
 """
 
 import functools
@@ -11,10 +12,14 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import cells
 import pytest
+from cells import PLACES, Place
 from guests import CHECKOUT, HANDLERS, build_module, run
 
 from latmon.model.devices import Inventory
@@ -57,30 +62,39 @@ RING = (
 """A virtio disk whose ring is full of ten reads."""
 
 GUESTS = {
-    "ceiling": Guest(("ceiling",), ("inflight_a", "stages_a", "scsi_a")),
-    "disks": Guest(("depth", "disk"), ("inflight_a", "stages_a", "scsi_a")),
-    "peers": Guest(("peers",), ("stages_a",)),
-    "refusals": Guest(("refusals", "ring"), ("stages_a",), ("--qemu", RING)),
+    "ceiling": Guest(("ceiling",), ("inflight", "stages", "scsi")),
+    "disks": Guest(("depth", "disk"), ("inflight", "stages", "scsi")),
+    "peers": Guest(("peers",), ("stages",)),
+    "refusals": Guest(("refusals", "ring"), ("stages",), ("--qemu", RING)),
     "threads": Guest(
         ("threads",),
-        ("stages_a", "softirqs_a", "wakeups_a"),
+        ("stages", "softirqs", "wakeups"),
         # Two: on one CPU scsi_debug's timer completes what it has without a softirq.
         ("--smp", 2, "--disk", "nvme,latency-ms=10", "--append", "threadirqs"),
     ),
     "vector": Guest(
         ("vector",),
-        ("stages_a", "irqs_a"),
+        ("stages", "irqs"),
         ("--disk", "nvme,latency-ms=4", "--append", "pci=nomsi", "--qemu", HANDLERS),
         "slow_handler",
     ),
-    "sick": Guest(("chained", "rarely_slow"), ("stages_a", "irqs_a"), module="sick_disk"),
-    "refusing": Guest(("refusing",), ("stages_a", "inflight_a"), module="sick_disk"),
-    "threaded": Guest(("late_thread",), ("stages_a", "wakeups_a", "workers_a"), ("--smp", 2), module="sick_disk"),
+    "sick": Guest(("chained", "rarely_slow"), ("stages", "irqs"), module="sick_disk"),
+    "queue": Guest(
+        ("gated", "few_tags", "refusing", "sent_back"), ("stages", "inflight", "admission"), module="sick_disk"
+    ),
+    "service": Guest(
+        ("distributed", "lba_sorted", "never_completed"), ("stages", "inflight", "order"), module="sick_disk"
+    ),
+    "threaded": Guest(("late_thread",), ("stages", "wakeups", "workers"), ("--smp", 2), module="sick_disk"),
     # With nohz an idle CPU stops the tick although a softirq is pending.
     "softirq": Guest(
-        ("late_softirq",), ("stages_a", "softirqs_a"), ("--smp", 2, "--append", "nohz=off"), module="sick_disk"
+        ("late_softirq",),
+        ("stages", "softirqs"),
+        # So fast that the next I/O is sent right behind the tick.
+        ("--accel", "icount=0", "--append", "nohz=off"),
+        "sick_disk",
     ),
-    "sorted": Guest(("lba_sorted",), ("stages_a", "inflight_a", "order_a"), module="sick_disk"),
+    "polled": Guest(("polled",), ("stages", "irqs"), module="sick_disk"),
 }
 
 
@@ -90,23 +104,42 @@ class Effect(NamedTuple):
     rule: str
     device: int = 0
     """Of those that it makes sick."""
+    stage: str = ""
+    """The stage that gets most of the added time; empty where none of a completed I/O does."""
+    ms: float | None = None
+    """The added time in the mean of all I/Os, where it is known."""
+    severities: frozenset[str] = frozenset({"warning", "critical"})
+    at_b: str | None = ""
+    """The rule that is due with the probes of tier B: empty for the same, None where it isn't measured there."""
+
+    def due(self, tier: str) -> str | None:
+        return self.at_b if tier == "B" and self.at_b != "" else self.rule
 
 
+NOTICED = frozenset({"notice"})
 EFFECTS = (
-    Effect("ceiling", "ceiling", "outstanding-ceiling"),
-    Effect("disks", "depth", "outstanding-ceiling"),
+    Effect("ceiling", "ceiling", "outstanding-ceiling", stage="queue"),
+    Effect("disks", "depth", "outstanding-ceiling", stage="queue"),
     Effect("disks", "starved", "starved-io"),
     Effect("peers", "peers", "peer-outlier"),
     Effect("peers", "rare", "peer-outlier"),
-    Effect("refusals", "requeues", "requeue-storm"),
-    Effect("threads", "hogs", "completion-wakeup", 0),
-    Effect("threads", "hogs", "softirq-delay", 1),
-    Effect("vector", "shared", "slow-shared-handler"),
-    Effect("sick", "chained", "slow-shared-handler"),
-    Effect("refusing", "refusing", "outstanding-ceiling"),
-    Effect("softirq", "late_softirq", "softirq-delay"),
-    Effect("sorted", "lba_sorted", "starved-io"),
-    Effect("threaded", "late_thread", "completion-wakeup"),
+    Effect("refusals", "requeues", "requeue-storm", stage="requeue"),
+    Effect("threads", "hogs", "completion-wakeup", 0, "irq"),
+    Effect("threads", "hogs", "softirq-delay", 1, "softirq"),
+    Effect("vector", "shared", "slow-shared-handler", stage="irq"),
+    Effect("sick", "chained", "slow-shared-handler", stage="irq", ms=4),
+    # One of 200 takes 50 times 10 ms.
+    Effect("sick", "rarely_slow", "bimodal-tail", stage="hba", ms=2.45, severities=NOTICED),
+    # 16 reads take turns at 3 places of 100 ms, or at 4.
+    Effect("queue", "refusing", "outstanding-ceiling", stage="queue", ms=433.3),
+    Effect("queue", "few_tags", "queue-depth-misconfigured", stage="admission", ms=300),
+    Effect("queue", "gated", "bottleneck-above-device", stage="queue", ms=450),
+    Effect("queue", "sent_back", "requeue-storm", stage="requeue", ms=25),
+    Effect("service", "distributed", "peer-outlier", stage="hba"),
+    Effect("service", "lba_sorted", "starved-io", stage="hba"),
+    Effect("service", "never_completed", "starved-io"),
+    Effect("softirq", "late_softirq", "tick-quantum", stage="softirq"),
+    Effect("threaded", "late_thread", "completion-wakeup", stage="completion"),
 )
 TWINS = (
     Effect("peers", "rare_on_all", "peer-outlier"),
@@ -161,6 +194,7 @@ class Parts(NamedTuple):
     sick: dict
     devices: list[str]
     known: dict
+    recorded: Path
 
     def finding(self, rule: str) -> dict:
         """The only finding of the rule."""
@@ -177,6 +211,25 @@ class Parts(NamedTuple):
         return 1 - calm / sick
 
 
+def added_ms(found: Parts, device: str) -> dict[str, float]:
+    """Return what the effect added to each stage of the device's reads, in the mean of all."""
+    calm, sick = (means_ms(reads(one, device)) for one in (found.calm, found.sick))
+    return {stage: round(ms - calm.get(stage, 0), 3) for stage, ms in sick.items()}
+
+
+def means_ms(read: dict) -> dict[str, float]:
+    """Return the mean time of all reads in each stage: those that didn't pass it were no time in it."""
+    found = {"admission": read["admission_us"]} if "admission_us" in read else {}
+    found |= read["stages"]
+    return {name: one["sum"] / read["of"]["latency_us"]["count"] / 1000 for name, one in found.items() if one["sum"]}
+
+
+def seconds_until(found: dict, finding: dict) -> float:
+    """Return the time from a recording's begin to a finding's."""
+    begin, first = (datetime.fromisoformat(one) for one in (found["start"], finding["begin"]))
+    return (first - begin).total_seconds()
+
+
 def reads(found: dict, device: str) -> dict:
     return found["devices"][device]["ops"]["read"]
 
@@ -189,43 +242,49 @@ def refused(found: dict, device: str) -> tuple[int, float]:
 
 
 @pytest.fixture(scope="module")
-def guests(tmp_path_factory):
-    """Each is booted when it is first asked for."""
+def recordings(tmp_path_factory, request):
+    """Directories of recordings; a guest without a valid one is booted when it is first asked for."""
 
     @functools.cache
-    def booted(name: str):
-        directory, guest = tmp_path_factory.mktemp(name), GUESTS[name]
-        if guest.module and (error := build_module(guest.module, directory)):
+    def recorded(name: str, place: Place) -> Path:
+        again = request.config.getoption("--lab-again", default=False)
+        kept = None if again else cells.newest(name, place)
+        if kept is not None:
+            return kept
+        directory, guest, begin = tmp_path_factory.mktemp(name), GUESTS[name], time.time()
+        if guest.module and (error := build_module(guest.module, directory, place.release)):
             pytest.skip(f"the module can't be built: {error}")
-        reported = run(
+        run(
             directory,
-            "trixie",
+            place.release,
             ("guest_findings.py", *guest.loads),
             *ROOMY,
             *guest.words,
             on_demand=guest.on_demand,
             packed=True,
+            tier=place.tier,
         )
-        print(reported["stderr"][-2000:])
-        return directory, reported["effects"]
+        return cells.keep(directory, name, place, begin)
 
-    return booted
+    return recorded
 
 
 @pytest.fixture(scope="module")
-def parts(guests, tmp_path_factory):
+def parts(recordings, tmp_path_factory):
     """The reports of one effect."""
 
     @functools.cache
-    def made(guest: str, name: str) -> Parts:
-        directory, effects = guests(guest)
-        whole, one = directory / "all.latmon.jsonl.gz", effects[name]
-        work, begin_us = tmp_path_factory.mktemp(name), one["sick_us"][0]
+    def made(guest: str, name: str, place: Place = PLACES[0]) -> Parts:
+        directory = recordings(guest, place)
+        whole, work = directory / "all.latmon.jsonl.gz", tmp_path_factory.mktemp(name)
+        reported = json.loads((directory / "result").read_text())
+        one = reported["effects"][name]
+        begin_us = one["sick_us"][0]
         end_us = min(begin_us + WITHIN_US + BEHIND_US, one["sick_us"][1])
         calm = cut(whole, *one["calm_us"], work / "calm.latmon.jsonl.gz")
         sick = cut(whole, begin_us, end_us, work / f"{name}.latmon.jsonl.gz")
-        print(name, one["devices"], one["known"])
-        return Parts(report(calm), report(sick), one["devices"], one["known"])
+        print(directory.name, name, one["devices"], one["known"], reported["stderr"][-2000:])
+        return Parts(report(calm), report(sick), one["devices"], one["known"], directory)
 
     return made
 
@@ -234,12 +293,49 @@ def ids(some):
     return [f"{one.name}: {one.rule}" for one in some]
 
 
-@pytest.mark.parametrize("effect", EFFECTS, ids=ids(EFFECTS))
-def test_it_is_named_first_and_calm_is_calm(parts, effect):
-    found = parts(effect.guest, effect.name)
-    assert urgent(found.calm) == []
-    assert [rule for rule, where in urgent(found.sick) if where == found.devices[effect.device]][:1] == [effect.rule]
-    assert {where for _, where in urgent(found.sick)} <= set(found.devices)
+ROWS = {
+    f"{one.name}: {one.rule}": f"{one.rule}{f', {one.stage}' if one.stage else ''}{f' {one.ms:g} ms' if one.ms else ''}"
+    for one in EFFECTS
+}
+"""The rows of the lab's table: cell -> rule, stage and added time."""
+
+
+@pytest.mark.parametrize("effect", EFFECTS, ids=ROWS)
+@pytest.mark.parametrize("place", PLACES, ids=map(str, PLACES))
+def test_cell(parts, effect, place):
+    found = parts(effect.guest, effect.name, place)
+    device, due = found.devices[effect.device], effect.due(place.tier)
+    with cells.noted(f"{effect.name}: {effect.rule}", found.recorded) as facts:
+        mine = [one for one in found.sick["findings"] if one["id"] == due and one["device"] == device]
+        facts["found_s"] = seconds_until(found.sick, mine[0]) if mine else None
+        facts["severity"] = mine[0]["severity"] if mine else None
+        facts["added_ms"] = added_ms(found, device) if effect.stage else {}
+        facts["injected_ms"] = effect.ms
+        facts["calm"] = urgent(found.calm)
+        facts["others"] = [
+            {name: one[name] for name in ("id", "device", "severity")}
+            for one in found.sick["findings"]
+            if one not in mine and one["device"] not in set(found.devices) - {device}
+        ]
+        print(json.dumps(facts))
+        assert found.sick["health"]["tier"] == place.tier
+        assert facts["calm"] == []
+        assert bool(mine) is (due is not None)
+        assert facts["severity"] in effect.severities | ({None} if due is None else set())
+        assert {where for _, where in urgent(found.sick)} <= set(found.devices)
+        on_device = [rule for rule, where in urgent(found.sick) if where == device]
+        assert on_device == [due] * (effect.severities != NOTICED and due is not None)
+        if effect.stage:
+            assert_time_is_in(effect, facts["added_ms"], found.sick["devices"][device])
+
+
+def assert_time_is_in(effect, added, device):
+    """The stage, or the one that includes it in what the probes can measure, got most of the time that was added."""
+    most = max(added, key=added.get)
+    includes = device["ops"]["read"]["stages"].get(most, {}).get("includes", [])
+    assert effect.stage in (most, *includes)
+    if effect.ms is not None:
+        assert added[most] == pytest.approx(effect.ms, rel=0.05)
 
 
 @pytest.mark.parametrize("twin", TWINS, ids=ids(TWINS))
@@ -315,6 +411,7 @@ def test_the_program_with_most_of_the_waits_is_named(parts):
     assert re.search(named, found.finding("softirq-delay")["summary"])
 
 
+SERVICE_US = 10_000
 STRANGER_US = 4000
 """The called stranger's (STRANGER_MS of the guest's script)."""
 HANDLER_US = 2000
@@ -355,9 +452,13 @@ def test_the_stranger_that_another_handler_calls_is_named_with_its_time(parts):
     assert rows["sick_disk.1"]["caller_irq"] == rows["sick_mux/1"]["irq"]
 
 
-def test_a_few_far_slower_ios_are_noticed(parts):
-    finding = parts("sick", "rarely_slow").finding("bimodal-tail")
-    assert (finding["severity"], finding["device"]) == ("notice", "sick4")
+def test_polled_completions_have_their_time_in_the_device(parts):
+    found = parts("polled", "polled")
+    assert found.sick["findings"] == []
+    for name in ("sick10", "sick11"):
+        read = reads(found.sick, name)
+        assert "irq" not in read["stages"]
+        assert read["stages"]["hba"]["p50"] == pytest.approx(SERVICE_US, rel=0.15)
 
 
 @pytest.mark.parametrize(

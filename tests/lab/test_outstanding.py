@@ -50,11 +50,11 @@ pytestmark = [
 
 
 ON_DEMAND = {
-    "ceilings": ("inflight_a", "stages_a"),
+    "ceilings": ("inflight", "stages"),
     "controllers": (),
-    "held": ("inflight_a", "bios_a", "bio_ages_a"),
-    "created": ("inflight_a", "bios_a", "bio_ages_a"),
-    "overtaken": ("inflight_a", "stages_a", "order_a"),
+    "held": ("inflight", "bios", "bio_ages"),
+    "created": ("inflight", "bios", "bio_ages"),
+    "overtaken": ("inflight", "stages", "order"),
 }
 """Incident -> the on-demand probes that show it."""
 

@@ -230,7 +230,7 @@ def test_the_wait_for_a_cgroup_s_limit_is_admission_and_names_the_cgroup(tmp_pat
         "throttled",
         *("--disk", "virtio-blk"),
         release=release,
-        on_demand=("stages_a", "admission_a"),
+        on_demand=("stages", "admission"),
         packed=True,
     )
     device = reported["device"]
