@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -14,7 +13,7 @@ from typing import NoReturn
 
 from latmon import __version__
 from latmon.cli import main as cli
-from latmon.support import paths, privileges, streams
+from latmon.support import paths, streams
 from latmon.support.text import clean
 
 MAX_BYTES = 256 * 1024
@@ -31,6 +30,10 @@ def log_path(environ: Mapping[str, str]) -> Path:
 
 
 def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    import traceback  # noqa: PLC0415 - only a crash needs it, and privileges
+
+    from latmon.support import privileges  # noqa: PLC0415
+
     details = "".join(traceback.format_exception(kind, error, trace))
     sentence = f"latmon failed: {kind.__name__}: {clean(str(error), 200)}"
     try:  # under sudo the log is below the user's home, where a name may be a link

@@ -15,9 +15,6 @@ from latmon.model.frame import Frame, Origin, Settings
 if TYPE_CHECKING:  # each command imports this module
     from latmon.recording.archive import Past
 
-STAGES_MODES = ("auto", "basic", "all")
-"""auto: on demand, or while a device looks suspicious; basic: never; all: always, for every device."""
-
 
 @dataclass(frozen=True, slots=True)
 class Options:

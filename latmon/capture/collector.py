@@ -15,10 +15,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from latmon.capture.backend import STAGES_MODES
 from latmon.capture.capture import Capture, Outcome
 from latmon.capture.registry import Request, opened
 from latmon.capture.session import MAX_BACKLOG, Lines, Outlet
+from latmon.model.stages import STAGES_MODES
 from latmon.support.errors import EXIT_FAILED, LatmonError
 from latmon.support.process import Family
 from latmon.support.text import clean

@@ -6,30 +6,20 @@ key. Under sudo the user's file is read as that user, and its keys that name a t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from latmon.capture.backend import STAGES_MODES
+from latmon.cli.arguments import VIEW, budget_percent, history_us, interval_us, stages_mode, threshold_us
 from latmon.findings.rule import DEFAULT, Settings, settings_of
-from latmon.model.frame import OPS
 from latmon.support import paths
 from latmon.support.errors import UsageError
 from latmon.support.privileges import Invoker, acting_as
 from latmon.support.text import clean
-from latmon.support.units import duration_us, show_duration
 
 SYSTEM = Path("/etc/xdg/latmon/config.yaml")
 MAX_BYTES = 64 * 1024
-MIN_INTERVAL_US = 100_000
-MAX_INTERVAL_US = 60_000_000
-MIN_HISTORY_US = 60_000_000
-MAX_HISTORY_US = 86_400_000_000
-MAX_BUDGET = 100.0
-MAX_FILTER = 40
-"""Characters of a filter, as on the screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,92 +64,6 @@ class Config:
     """The sentence on keys of the user's file that are ignored as root; empty without."""
 
 
-def interval_us(text: str) -> int:
-    """Parse a duration from 100ms to 60s. Raises ValueError with that range."""
-    return _within(text, "an interval", MIN_INTERVAL_US, MAX_INTERVAL_US)
-
-
-def threshold_us(text: str) -> int:
-    """Parse a duration; 0 makes every I/O an outlier."""
-    return duration_us(text)
-
-
-def history_us(text: str) -> int:
-    """Parse a duration from 1min to 24h. Raises ValueError with that range."""
-    return _within(text, "a history", MIN_HISTORY_US, MAX_HISTORY_US)
-
-
-def stages_mode(text: str) -> str:
-    """Return one of STAGES_MODES. Raises ValueError for another text."""
-    return _one_of(text, STAGES_MODES)
-
-
-def budget_percent(text: str) -> float:
-    """Parse a percentage from 0 (no budget) to 100. Raises ValueError for another."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= MAX_BUDGET:
-        raise ValueError(f"{text!r} is not a share of one CPU from 0 (no budget) to {MAX_BUDGET:g} percent")
-    return value
-
-
-def sort_name(text: str) -> str:
-    """Return a sort order of the device table. Raises ValueError for another text."""
-    from latmon.views.selection import SORTS  # noqa: PLC0415  only who names one pays for the screen's modules
-
-    return _one_of(text, SORTS)
-
-
-def filter_words(text: str) -> str:
-    """Return a filter. Raises ValueError for one that could not be typed on the screen."""
-    if not text.isprintable() or len(text) > MAX_FILTER:
-        raise ValueError(f"{text[:MAX_FILTER]!r} is not a filter of at most {MAX_FILTER} printable characters")
-    return text.strip()
-
-
-def window_us(text: str) -> int:
-    """Parse the length of the window on the screen. Raises ValueError with its range."""
-    from latmon.views.selection import WINDOWS_US  # noqa: PLC0415
-
-    return _within(text, "a window", WINDOWS_US[0], WINDOWS_US[-1])
-
-
-def column_titles(text: str) -> tuple[str, ...]:
-    """Return titles of the device table's columns: `IOPS,p99,max`. Raises ValueError for an unknown one."""
-    from latmon.views.device_table import TITLES  # noqa: PLC0415
-
-    return tuple(_one_of(one.strip(), TITLES) for one in text.split(","))
-
-
-def screen_name(text: str) -> str:
-    """Return a screen by its name or its number. Raises ValueError for another text."""
-    from latmon.views.selection import PANELS, SCREENS  # noqa: PLC0415
-
-    by_number = {str(at): name for at, name in enumerate(SCREENS, 1)}
-    return _one_of(by_number.get(text, text), tuple(dict.fromkeys((*PANELS, *SCREENS))))
-
-
-def op_name(text: str) -> str:
-    """Return an op, or all. Raises ValueError for another text."""
-    return _one_of(text, ("all", *OPS))
-
-
-def _within(text: str, what: str, shortest: int, longest: int) -> int:
-    value = duration_us(text)
-    if not shortest <= value <= longest:
-        raise ValueError(f"{text!r} is not {what} from {show_duration(shortest)} to {show_duration(longest)}")
-    return value
-
-
-def _one_of(text: str, known: Sequence[str]) -> str:
-    found = next((one for one in known if one.lower() == text.lower()), None)
-    if found is None:
-        raise ValueError(f"{text!r} is not one of {', '.join(known)}")
-    return found
-
-
 def _text(value: str) -> str:
     if not value or not value.isprintable():
         raise ValueError(f"{value!r} is not a name")
@@ -172,15 +76,6 @@ def _flag(text: str) -> bool:
     return text.lower() == "true"
 
 
-VIEW: Mapping[str, Callable[[str], Any]] = {
-    "sort": sort_name,
-    "filter": filter_words,
-    "window": window_us,
-    "columns": column_titles,
-    "screen": screen_name,
-    "op": op_name,
-}
-"""Keys of a view, which are options and keys of the config too."""
 _KEYS: Mapping[str, Callable[[str], Any]] = {
     "theme": _text,
     "ramp": _text,

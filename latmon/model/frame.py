@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.model.stages import MEASURED_STAGES
-from latmon.model.stages import STAGES as STAGES  # noqa: PLC0414 - part of the frame's vocabulary
+from latmon.model.stages import OPS as OPS  # noqa: PLC0414 - part of the frame's vocabulary
+from latmon.model.stages import STAGES as STAGES  # noqa: PLC0414
 from latmon.model.stages import UNACCOUNTED as UNACCOUNTED  # noqa: PLC0414
 
 Settings = Mapping[str, Mapping[str, str]]
@@ -41,7 +42,6 @@ class Mark:
     """Settings that differ from the origin's, with an empty value where one was removed; None where none were read."""
 
 
-OPS = ("read", "write", "flush", "discard", "other")
 TABLES = ("softirqs", "handlers", "wake-ups", "issues")
 """Tables that tracers of a host may report in addition to stages."""
 

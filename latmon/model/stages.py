@@ -127,6 +127,9 @@ FACTS = (
 )
 FACTS_OF: Mapping[str, StageFacts] = MappingProxyType({one.name: one for one in FACTS})
 _PARTS = tuple(one.name for one in FACTS if one.name not in (ADMISSION, UNACCOUNTED))
+OPS = ("read", "write", "flush", "discard", "other")
+STAGES_MODES = ("auto", "basic", "all")
+"""auto: on demand, or while a device looks suspicious; basic: never; all: always, for every device."""
 STAGES = (*_PARTS, "total")
 """Keys of histograms: the stages, and `total` for the latency itself."""
 MEASURED_STAGES = _PARTS

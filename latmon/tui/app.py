@@ -25,8 +25,9 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 
-from latmon.capture.backend import STAGES_MODES, Backend, Lined, Seekable
+from latmon.capture.backend import Backend, Lined, Seekable
 from latmon.capture.session import Session
+from latmon.model.stages import STAGES_MODES
 from latmon.recording.archive import Archive
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, LatmonError
 from latmon.support.process import SideThread

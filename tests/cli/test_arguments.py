@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.cli import arguments, config
-from latmon.cli.main import _request, _screen
+from latmon.cli.commands import _request, _screen
 from latmon.support.errors import EXIT_USAGE, UsageError
 
 

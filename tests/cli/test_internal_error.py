@@ -54,7 +54,7 @@ def test_without_xdg_it_is_below_home(tmp_path):
 
 
 def test_root_that_can_not_be_given_up_keeps_nothing(tmp_path):
-    refuses = "from latmon import __main__ as main; main.privileges.drop_root = lambda _user: open('/none/at/all'); "
+    refuses = "from latmon.support import privileges; privileges.drop_root = lambda _user: open('/none/at/all'); "
     done = crash({"XDG_STATE_HOME": str(tmp_path)}, refuses + CRASH)
     assert "could not be kept" in done.stderr
     assert not list(tmp_path.iterdir())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.cli import headless, main
+from latmon.cli import commands, headless, main
 from latmon.cli.config import Config
 from latmon.model.frame import Frame
 from latmon.recording.codec import End
@@ -474,9 +474,9 @@ import os, sys, types
 app = types.ModuleType("latmon.tui.app")
 app.run = lambda *_args, **_more: print(os.getresuid()) or 0
 sys.modules["latmon.tui.app"], sys.modules["latmon.tui.app"] = types.ModuleType("latmon.tui.app"), app
-from latmon.cli import main
-main._need_terminal = lambda _instead, **_how: None
-main._screen = lambda *_args: None  # this Python may lack the packages that draw
+from latmon.cli import commands, main
+commands._need_terminal = lambda _instead, **_how: None
+commands._screen = lambda *_args: None  # this Python may lack the packages that draw
 sys.exit(main.main(sys.argv[1:]))
 """
 
@@ -492,8 +492,8 @@ def test_under_sudo_a_replay_is_drawn_by_the_user(latmon, nobodys):
 def test_a_tool_of_the_config_is_meant_by_its_key(monkeypatch):
     for name in ("LATMON_DTRACE", "LATMON_BPFTRACE"):
         monkeypatch.setenv(name, "")
-    main._name_tools(Config(dtrace="/bin/sh"))
+    commands._name_tools(Config(dtrace="/bin/sh"))
     assert os.environ["LATMON_DTRACE"] == "/bin/sh"
-    main._name_tools(Config(dtrace="/nowhere/dtrace"))  # the environment beats the file
+    commands._name_tools(Config(dtrace="/nowhere/dtrace"))  # the environment beats the file
     with pytest.raises(UnavailableError, match="bpftrace: /nowhere in the config"):
-        main._name_tools(Config(bpftrace="/nowhere"))
+        commands._name_tools(Config(bpftrace="/nowhere"))

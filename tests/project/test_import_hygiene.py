@@ -62,8 +62,10 @@ def test_a_command_without_a_screen_never_loads_textual(args, tmp_path):
     assert "latmon_backends" not in loaded or args[0] in {"demo", "probes"}
 
 
-def test_version_loads_next_to_nothing(tmp_path):
-    assert not {"yaml", "psutil", "asyncio"} & loaded_after(MAIN, "--version", cwd=tmp_path)
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_version_and_help_load_next_to_nothing(option, tmp_path):
+    slow = {"yaml", "psutil", "asyncio", "dataclasses", "inspect", "ctypes", "json", "traceback"}
+    assert not slow & loaded_after(MAIN, option, cwd=tmp_path)
 
 
 def test_a_headless_capture_and_its_report_never_load_textual(tmp_path):

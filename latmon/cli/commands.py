@@ -1,0 +1,431 @@
+"""The commands. Each loads only what it needs, so a headless capture never imports Textual."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from latmon.capture import registry, target
+from latmon.capture.backend import Backend, Options
+from latmon.capture.registry import Request
+from latmon.cli import arguments, config
+from latmon.support import paths, privileges, streams, trust
+from latmon.support.errors import EXIT_DONE, RecordingError, UnavailableError, UsageError
+from latmon.support.streams import STANDARD
+from latmon.support.text import clean
+
+if TYPE_CHECKING:
+    from latmon.tui.tour import Tour
+    from latmon.views.selection import ScreenOptions
+
+MAX_IGNORED = 1000
+_NO_CURSOR = ("", "dumb", "unknown")
+"""Values of TERM for a terminal whose cursor can't be moved."""
+_ONE_FILE = "- is standard input, which is one file: name it once"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command of a command line and return its exit code."""
+    _guard_root()
+    return _RUN[args.command](args)
+
+
+def _guard_root() -> None:
+    """Refuse to run as root if another user can change latmon; remove such directories from PATH."""
+    if os.geteuid() == 0:
+        trust.require_installation()
+        os.environ["PATH"] = trust.search_path(os.environ)
+
+
+def _live(args: argparse.Namespace) -> int:
+    user = _user()
+    defaults = config.load(os.environ, user=user)
+    if args.record is not None:
+        with privileges.acting_as(user):
+            target.refuse(args.record)
+    if defaults.ignored:
+        print(f"latmon: {clean(defaults.ignored, MAX_IGNORED)}", file=sys.stderr)
+    _name_tools(defaults)
+    request = _request(args, defaults)
+    if request.record is not None and not (args.tui or args.inline):
+        from latmon.cli import headless
+
+        return headless.record(request, request.record, defaults.findings)
+    screen = _screen(args, defaults, "LIVE", user, request)
+    if args.once:
+        from latmon.cli import headless
+
+        return headless.once(request, screen)
+    return _watch(request, screen, user, inline=args.inline, instead="latmon --record FILE --duration 60s")
+
+
+def _name_tools(defaults: config.Config) -> None:
+    """Set the variables of the tools that the config names.
+
+    Raises UnavailableError with the key of a tool that can't be run, UntrustedError where latmon is root and others can
+    change a tool or the file that names it.
+    """
+    trust.require_named(os.environ)
+    for name in config.TOOLS:
+        path, variable = getattr(defaults, name), f"LATMON_{name.upper()}"
+        if not path or os.environ.get(variable):
+            continue
+        _check_named(name, Path(path), defaults.named_in.get(name))
+        os.environ[variable] = path
+
+
+def _check_named(name: str, path: Path, file: Path | None) -> None:
+    where = f" in {file}" if file else " in the config"
+    if os.geteuid() == 0 and file is not None:
+        remedy = "remove the key" if file == config.SYSTEM else f"name the tool in {config.SYSTEM} instead"
+        trust.require_path(file, f"{name}: {path}{where}", remedy)
+    if path.is_absolute():
+        trust.require(path, f"{name}: {path}{where}")
+    if not (path.is_absolute() and os.access(path, os.X_OK) and path.is_file()):
+        raise UnavailableError(f"{name}: {path}{where} must be the absolute path of a program that runs.")
+
+
+def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
+    backend = args.backend or defaults.backend or registry.AUTO
+    registry.check(backend)
+    paths.data_dir("probes")  # refuse an installation without probes, which would silently use the kernel's counters
+    options = Options(
+        interval_us=args.interval or defaults.interval or Options().interval_us,
+        devices=tuple(args.device),
+        threshold_us=defaults.threshold if args.threshold is None else args.threshold,
+        stages=args.stages or defaults.stages or Options().stages,
+        invasive=tuple(args.invasive),
+        budget_percent=Options().budget_percent if defaults.budget_percent is None else defaults.budget_percent,
+    )
+    return Request(
+        backend=backend,
+        options=options,
+        record=args.record,
+        duration_us=args.duration,
+        max_size=args.max_size,
+        keep_us=args.keep,
+        redact=args.redact,
+    )
+
+
+def _watch(
+    request: Request,
+    screen: ScreenOptions,
+    user: privileges.Invoker | None,
+    *,
+    inline: bool,
+    instead: str,
+    tour: Tour | None = None,
+) -> int:
+    """Run the TUI or the strip of `--inline` on a collector of its own; return the exit code.
+
+    The collector opens its probes while Textual loads. `instead`: the command for a host without a terminal.
+    """
+    _need_terminal(instead, inline=inline)
+    from latmon.capture.session import Session
+
+    session = Session(request)
+    code: int | None
+    try:
+        privileges.drop_root(user)
+        if inline:
+            from latmon.tui import strip
+
+            code = strip.run(session.feed, screen)
+        else:
+            preview = _preview(request)
+            from latmon.tui.app import run
+
+            code = run(session.feed, screen, session=session, preview=preview, tour=tour)
+    finally:
+        captured = session.close()
+    return captured if code is None or (code == EXIT_DONE and request.record is not None) else code
+
+
+_STARTING = "the probes that time each I/O are starting"
+_PREVIEW_US = 300_000
+"""The first frame of the kernel's counters comes after this time."""
+
+
+def _preview(request: Request) -> Backend | None:
+    """Return a backend of the kernel's counters, to be shown while probes compile; None where none do.
+
+    Its first interval begins now, so that it is over when the screen is there.
+    """
+    if not registry.compiling(request.backend) or request.backend == "demo":
+        return None
+    interval_us = min(request.options.interval_us, _PREVIEW_US)
+    preview = registry.load("procfs")(Options(interval_us=interval_us, devices=request.options.devices), _STARTING)
+    preview.begin()
+    return preview  # type: ignore[no-any-return]  # classes of the registry are not known
+
+
+def _replay(args: argparse.Namespace) -> int:
+    from latmon.model.frame import Frame
+    from latmon.recording.reader import open_recording
+
+    _settle()
+    screen = _screen(args, config.load(os.environ), "REPLAY")
+    if args.once:
+        return _replay_once(args, screen)
+    if STANDARD in args.files:
+        streams.keys_from_terminal()
+    files = _readable(args.files)
+    # What no screen can show is reported before a missing terminal, and before a screen is drawn.
+    if not any(isinstance(item, Frame) for recording in map(open_recording, files) for item in recording):
+        names = " and ".join(map(str, files))
+        raise RecordingError(f"{names} contains no window to draw; `latmon check` names the damage")
+    _need_terminal(f"latmon report {args.files[0]}", inline=args.inline)
+    source = registry.load("replay")(files, speed=1.0 if args.speed is None else args.speed)
+    if args.inline:
+        from latmon.tui import strip
+
+        code = strip.run(source, screen)
+        return EXIT_DONE if code is None else code
+    from latmon.tui.app import run
+
+    return run(source, screen)
+
+
+def _replay_once(args: argparse.Namespace, screen: ScreenOptions) -> int:
+    from latmon.cli import headless
+    from latmon.exporters.registry import ExportOptions, Source
+    from latmon.exporters.screen import screen_at
+    from latmon.recording.reader import open_recording
+
+    (path,) = _readable(args.files)
+    options = ExportOptions(size=headless.screen_size(os.environ), shown=screen)
+    source = Source(open_recording(path), tuple(args.device))
+    with streams.Progress(f"reading {streams.named(path)}") as source.recording.progress:
+        lines = screen_at(source, options)
+    headless.show(lines)
+    return EXIT_DONE
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from latmon.cli import headless
+
+    if args.list:
+        return headless.list_scenarios()
+    headless.check_scenario(args.scenario)
+    tour = _tour(args.scenario) if args.tour else None
+    user = _user()
+    if args.record is not None:
+        with privileges.acting_as(user):
+            return headless.record_demo(args.scenario, args.seed, args.record, args.duration)
+    defaults = config.load(os.environ, user=user)
+    if args.svg or args.cast or args.once:
+        with privileges.acting_as(user):
+            return headless.export_demo(args, _screen(args, defaults, "REPLAY"))
+    request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
+    screen = _screen(args, defaults, "DEMO", user, request)
+    return _watch(request, screen, user, inline=args.inline, instead=f"latmon demo {args.scenario} --once", tour=tour)
+
+
+def _screen(
+    args: argparse.Namespace,
+    defaults: config.Config,
+    mode: str,
+    user: privileges.Invoker | None = None,
+    request: Request | None = None,
+) -> ScreenOptions:
+    """Return the options of a screen, of the strip and of pictures. `request`: of the capture that is shown.
+
+    An option overrides the saved view, the view the config's own keys. Raises UsageError for a view that is not saved,
+    ThemeError for a theme or a ramp that can't be used; the user's own are read as the user.
+    """
+    from latmon.support.theme import AUTO, DEFAULT_THEME, load_theme
+    from latmon.views.selection import ScreenOptions, Selection, ViewSettings
+
+    saved = _saved_view(args, defaults)
+    first = {key: _first(getattr(args, key), saved.get(key), getattr(defaults, key)) for key in arguments.VIEW}
+    theme, ramp = _first(args.theme, defaults.theme, DEFAULT_THEME), _first(args.ramp, defaults.ramp, AUTO)
+    with privileges.acting_as(user):
+        colours = load_theme(theme, ramp=ramp)
+    request = request or Request(options=Options(devices=tuple(args.device)))
+    selection = Selection(
+        globs=request.options.devices,
+        threshold_us=request.options.threshold_us,
+        backend=request.backend,
+        stages=request.options.stages,
+        sweep=bool(defaults.sweep),
+    )
+    return ScreenOptions(
+        selection=ViewSettings(**first).over(selection),
+        mode=mode,
+        theme=colours,
+        ramp=ramp,
+        findings=defaults.findings,
+        views={name: ViewSettings(**one) for name, one in defaults.views.items()},
+        history_us=None if mode == "REPLAY" else defaults.history,
+        record=request.record,
+        redact=request.redact,
+        bell=mode != "REPLAY" and (args.bell or bool(defaults.bell)),
+        takes_mouse=defaults.mouse is not False and not args.no_mouse,
+        to_worst=mode == "REPLAY" and args.speed is None,
+    )
+
+
+def _first(*values: Any) -> Any:
+    """Return the first value that is set; None where none is."""
+    return next((one for one in values if one is not None), None)
+
+
+def _saved_view(args: argparse.Namespace, defaults: config.Config) -> Mapping[str, Any]:
+    """Return the saved view that an option or the config names; empty where none does."""
+    name = _first(args.view, defaults.view)
+    if name is None or name in defaults.views:
+        return {} if name is None else defaults.views[name]
+    where = f"{defaults.named_in.get('view', 'config')}: view" if args.view is None else "--view"
+    known = ", ".join(defaults.views) or "none"
+    raise UsageError(f"{where}: {name!r} is no saved view of the config, which has {known} (docs/CONFIG.md)")
+
+
+def _tour(scenario: str) -> Tour:
+    from latmon.tui.tour import load_tour
+
+    return load_tour(scenario)
+
+
+def _report(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.report.command import report_command
+
+    defaults = config.load(os.environ)
+    ramp = _first(args.ramp, defaults.ramp, "auto")
+    files = _readable(args.files)
+    return report_command(files, as_json=args.json, html=args.html, settings=defaults.findings, ramp=ramp)
+
+
+def _check(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.cli.check import check_command
+
+    return check_command(streams.readable(args.file), args.out)
+
+
+def _export(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.exporters.registry import export_command
+
+    args.file = streams.readable(args.file)
+    return export_command(args)
+
+
+def _diff(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.diff.command import diff_command
+
+    if [args.first, *args.others].count(str(STANDARD)) > 1:
+        raise UsageError(_ONE_FILE)
+    return diff_command([args.first, *args.others], as_json=args.json)
+
+
+def _import(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.importers.registry import import_command
+    from latmon.importers.values import ImportOptions
+
+    options = ImportOptions(
+        unit=args.unit or "",
+        device=clean(args.device or ""),
+        op=args.op or "",
+        stage=args.stage or "",
+        events=args.events,
+        key=args.key,
+        threshold_us=args.threshold,
+        interval_us=args.interval,
+        start=args.start,
+        host=args.host,
+        first_report=args.first_report,
+    )
+    return import_command(streams.readable(args.file), args.out, options, args.from_format or "")
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from latmon.doctor.command import doctor_command
+
+    paths.data_dir("probes")
+    defaults = config.load(os.environ, user=_user())
+    _name_tools(defaults)
+    backend = args.backend or defaults.backend or ""
+    if not args.self_test:
+        return doctor_command(args.json, backend, ignored=defaults.ignored)
+    from latmon.doctor.command import print_progress
+    from latmon.doctor.selftest.run import check_backend, self_test
+
+    check_backend(backend or registry.AUTO)
+    test = partial(self_test, backend or registry.AUTO, print_progress)
+    return doctor_command(args.json, backend, test, ignored=defaults.ignored)
+
+
+def _probes(args: argparse.Namespace) -> int:
+    from latmon.cli import listings
+
+    return listings.show_probe(args.name) if args.action == "show" else listings.list_probes()
+
+
+def _rules(args: argparse.Namespace) -> int:
+    _settle()
+    from latmon.cli import listings
+
+    settings = config.load(os.environ).findings
+    return listings.show_rule(args.name, settings) if args.action == "show" else listings.list_rules(settings)
+
+
+_RUN: dict[str, Callable[[argparse.Namespace], int]] = {
+    "live": _live,
+    "replay": _replay,
+    "demo": _demo,
+    "report": _report,
+    "diff": _diff,
+    "check": _check,
+    "export": _export,
+    "import": _import,
+    "doctor": _doctor,
+    "probes": _probes,
+    "rules": _rules,
+}
+
+
+def _user() -> privileges.Invoker | None:
+    """Return the user who called sudo, and use that user's home and settings from now on."""
+    user = privileges.invoker(os.environ, os.geteuid())
+    privileges.adopt_home(user, os.environ)
+    privileges.need_readable(user, (Path(os.__file__), Path(arguments.__file__)))
+    return user
+
+
+def _readable(files: list[Path]) -> list[Path]:
+    if files.count(STANDARD) > 1:
+        raise UsageError(_ONE_FILE)
+    return [streams.readable(one) for one in files]
+
+
+def _settle() -> None:
+    """Drop root before a command that starts no probe opens a file, which may belong to another user."""
+    privileges.drop_root(_user())
+
+
+def _need_terminal(instead: str, *, inline: bool) -> None:
+    """Raise UnavailableError where no screen, or no strip, can be drawn; it names the command that needs none."""
+    term = os.environ.get("TERM", "")
+    if inline and not sys.stdout.isatty():
+        raise UnavailableError("--inline is drawn on stdout, and that is no terminal: use --once")
+    if inline and term in _NO_CURSOR:
+        raise UnavailableError(f"--inline can't be redrawn on this terminal (TERM={term}): use --once")
+    if inline:
+        return
+    if not sys.stderr.isatty():
+        raise UnavailableError(
+            f"stderr is no terminal, and the screen is drawn there; without a terminal use: {instead}"
+        )
+    if not sys.stdin.isatty():
+        raise UnavailableError(f"stdin is no terminal, and keys are read there; without a terminal use: {instead}")
+    if term in _NO_CURSOR:
+        raise UnavailableError(f"the terminal can't be drawn on (TERM={term}); without a terminal use: {instead}")
