@@ -245,7 +245,7 @@ def test_without_sysfs_names_come_from_diskstats(tmp_path):
     ):
         host.count(name, columns(), number)
     looking = Looking(host)
-    looking.block.sys = tmp_path / "nowhere"
+    looking.block = BlockDevices(host.proc, tmp_path / "nowhere")
     looking.refresh()
     assert {device.name: device.timed for device in looking.block.devices.values()} == {
         "sda": True,

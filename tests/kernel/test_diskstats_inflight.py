@@ -57,14 +57,14 @@ def test_without_any_symbols_the_queue_stays_unknown(host):
 
 def test_in_driver_is_reads_and_writes(tmp_path):
     (tmp_path / "inflight").write_text("       3       13\n")
-    assert in_driver(tmp_path) == 16
+    assert in_driver(tmp_path / "inflight") == 16
 
 
 @pytest.mark.parametrize("text", ["", "3\n", "a b\n"])
 def test_an_unreadable_gauge_is_unknown(tmp_path, text):
     (tmp_path / "inflight").write_text(text)
-    assert in_driver(tmp_path) is None
-    assert in_driver(tmp_path / "gone") is None
+    assert in_driver(tmp_path / "inflight") is None
+    assert in_driver(tmp_path / "gone/inflight") is None
 
 
 def test_what_is_not_in_the_driver_is_queued():

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,6 +62,12 @@ _SERIAL_PAGE = 4
 def directory(block: Path, name: str) -> Path:
     """Return a device's directory under /sys/block: `cciss/c0d0` is stored as `cciss!c0d0`."""
     return block / name.replace("/", "!")
+
+
+@lru_cache(maxsize=1 << 16)
+def below(block: Path, name: str, file: str) -> Path:
+    """Return a path below a device's directory. Each refresh needs it, and to join it anew costs as much as a stat."""
+    return directory(block, name) / file
 
 
 def device_kind(path: Path) -> str:
@@ -149,7 +156,7 @@ def serial(path: Path) -> str | None:
     page = content(path / "device/vpd_pg80")
     if text := page[_SERIAL_PAGE : _SERIAL_PAGE + int.from_bytes(page[2:4], "big")].strip(b" \0"):
         return clean(text)
-    if link(path / "device/subsystem") == "virtio" and in_driver(path):
+    if link(path / "device/subsystem") == "virtio" and in_driver(path / "inflight"):
         return None
     places = ("serial", "device/serial", "wwid", "device/wwid")
     return next((found for place in places if (found := attribute(path / place))), "")
@@ -313,6 +320,10 @@ class BlockDevices:
     _serials: dict[tuple[str, int], str] = field(default_factory=dict)
     _limits: dict[str, tuple[Limit, ...]] = field(default_factory=dict)
     _until_limits: int = 0
+    _block: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._block = self.sys / "block"
 
     @property
     def devices(self) -> Mapping[str, Device]:
@@ -341,22 +352,25 @@ class BlockDevices:
 
     def counts(self, name: str) -> bool | None:
         """Return whether the kernel counts this device's I/O: queue/iostats. None where that can't be read."""
-        flag = number(self._directory(name) / "queue/iostats")
+        flag = number(self._below(name, "queue/iostats"))
         return None if flag is None else flag != 0
 
     def generation(self, name: str) -> int:
         """Return a number that differs for another device with the same name: the inode of its sysfs directory."""
         try:
-            return self._directory(name).stat().st_ino
+            return self._below(name, "").stat().st_ino
         except OSError:
             return 0
 
     def _directory(self, name: str) -> Path:
-        return directory(self.sys / "block", name)
+        return directory(self._block, name)
+
+    def _below(self, name: str, file: str) -> Path:
+        return below(self._block, name, file)
 
     @property
     def _has_sysfs(self) -> bool:
-        return (self.sys / "block").is_dir()
+        return self._block.is_dir()
 
     def _know_names(self, known: set[str]) -> None:
         new = known - self._whole.keys()
@@ -368,12 +382,14 @@ class BlockDevices:
 
     def _is_there(self, name: str, line: Counters) -> bool:
         """Return False for a loop without a file, a zram or nbd without a size; a disk that lost its size is there."""
-        path = self._directory(name)
-        if not path.is_dir():
+        if name.startswith("loop") and self._below(name, "loop").is_dir():
+            return True
+        if not self._below(name, "").is_dir():
             return not self._has_sysfs  # with sysfs: unplugged since diskstats was read
         if name.startswith("loop"):
-            return (path / "loop").is_dir()
-        return number(path / "size") != 0 or (path / "device").exists() or line.in_flight > 0
+            return False
+        has_size = number(self._below(name, "size")) != 0
+        return has_size or self._below(name, "device").exists() or line.in_flight > 0
 
     def _read_limits(self, names: Iterable[str]) -> None:
         """Read the limits of new devices at once, of the others every LIMITS_EVERY refreshes."""
@@ -389,12 +405,15 @@ class BlockDevices:
 
     def _behind(self, name: str) -> tuple[object, ...]:
         """Return the hardware of a name, a dm or md table, or a loop's file."""
-        path = self._directory(name)
         if name.startswith("loop"):
-            return (attribute(path / "loop/backing_file"),)
-        if (path / "device").exists():
+            return (content(self._below(name, "loop/backing_file")),)
+        if self._below(name, "device").exists():
             return (self.generation(name), self._serial(name))
-        return (self.generation(name), attribute(path / "dm/name"), names(path / "slaves"))
+        return (
+            self.generation(name),
+            attribute(self._below(name, "dm/name")),
+            names(self._below(name, "slaves")),
+        )
 
     def _serial(self, name: str) -> str:
         """Return the serial number, read once per device; at the next refresh again where reading would wait."""

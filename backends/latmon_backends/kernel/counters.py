@@ -119,7 +119,8 @@ class KernelSampler(CounterSampler):
     def __init__(self, proc: Path, sys: Path, devices: tuple[str, ...] = (), clock: FrameClock = CLOCK) -> None:
         super().__init__(devices, clock)
         self.block = BlockDevices(proc, sys)
-        self._proc, self._sys = proc, sys
+        self._proc, self._sys, self._block = proc, sys, sys / "block"
+        self._reading: Diskstats | None = None
         self._cgroups = CgroupReader(proc)
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._depths: DepthSampler | None = None
@@ -187,12 +188,13 @@ class KernelSampler(CounterSampler):
 
     def _read(self) -> Diskstats:
         try:
-            return diskstats.parse((self._proc / "diskstats").read_bytes())
+            self._reading = diskstats.parse((self._proc / "diskstats").read_bytes(), self._reading)
         except OSError as error:
             raise UnavailableError(f"The kernel's I/O counters can't be read: {error}.") from error
+        return self._reading
 
     def _in_driver(self, name: str) -> int | None:
-        return diskstats.in_driver(block_devices.directory(self._sys / "block", name))
+        return diskstats.in_driver(block_devices.below(self._block, name, "inflight"))
 
     def _outstanding(
         self, device: Device, line: Counters, gauges: Mapping[str, int | None], *, counted: bool

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,19 +54,28 @@ class Diskstats:
 
     counters: Mapping[DeviceNumber, Counters]
     undecoded: int = 0
+    lines: Mapping[bytes, tuple[DeviceNumber, Counters]] = field(default_factory=dict, compare=False)
+    """The lines that were understood, for the next reading."""
 
 
-def parse(raw: bytes) -> Diskstats:
-    """Parse /proc/diskstats. Columns after the known ones are ignored, missing newer ones are absent ops."""
-    counters: dict[DeviceNumber, Counters] = {}
+def parse(raw: bytes, before: Diskstats | None = None) -> Diskstats:
+    """Parse /proc/diskstats. Columns after the known ones are ignored, missing newer ones are absent ops.
+
+    Lines of idle devices are as they were `before`: their counters are the same objects.
+    """
+    known = before.lines if before is not None else {}
+    lines: dict[bytes, tuple[DeviceNumber, Counters]] = {}
     undecoded = 0
     for line in raw.splitlines():
-        columns = line.split()
         try:
-            counters[DeviceNumber(int(columns[0]), int(columns[1]))] = _counters(columns)
+            lines[line] = known.get(line) or _line(line.split())
         except (ValueError, IndexError):
-            undecoded += bool(columns)
-    return Diskstats(counters, undecoded)
+            undecoded += bool(line.strip())
+    return Diskstats(dict(lines.values()), undecoded, lines)
+
+
+def _line(columns: list[bytes]) -> tuple[DeviceNumber, Counters]:
+    return DeviceNumber(int(columns[0]), int(columns[1])), _counters(columns)
 
 
 def _counters(columns: list[bytes]) -> Counters:
@@ -145,12 +154,12 @@ def _release(proc: Path) -> tuple[int, int]:
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
-def in_driver(block: Path) -> int | None:
-    """Return the requests in the driver (reads + writes) from a device's sysfs directory; None if unreadable."""
+def in_driver(inflight: Path) -> int | None:
+    """Return the requests in the driver (reads + writes) from a device's file `inflight`; None if unreadable."""
     try:
-        reads, writes = (block / "inflight").read_bytes().split()
+        reads, writes = content(inflight).split()
         return int(reads) + int(writes)
-    except (OSError, ValueError):
+    except ValueError:
         return None
 
 
