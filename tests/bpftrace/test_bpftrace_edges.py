@@ -46,6 +46,9 @@ class Telling:
     def end(self):
         self._asked = True
 
+    def decoded(self):
+        return None
+
     async def next(self):
         await asyncio.sleep(0.01)
         if self._asked:

@@ -18,6 +18,9 @@ class Probe:
     def __init__(self, text, after_s):
         self.text, self.after_s, self.stopped = text, after_s, False
 
+    def decoded(self):
+        return None
+
     async def next(self):
         await asyncio.sleep(self.after_s)
         return self.text

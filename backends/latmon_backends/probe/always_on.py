@@ -195,7 +195,8 @@ class ProbeSupervisor:
     async def next(self, probe: RunningProbe) -> Event | None:
         """Return the next event; None where the probe ended, or was ended because it was silent."""
         try:
-            event = await self._listened(probe)
+            # A time limit costs more than an event, of which a portion of the output has hundreds.
+            event = probe.decoded() or await self._listened(probe)
         except TimeoutError:
             self._why_ended, self._is_down = f"it printed nothing for {self._silent_s:.0f} s", True
             await probe.stop()

@@ -337,6 +337,10 @@ class RunningProbe(ABC):
         """Hooks that the tool reports as attached."""
         return self.wanted
 
+    def decoded(self) -> Event | None:
+        """Return the next event where one is decoded already."""
+        return self._events.popleft() if self._events else None
+
     async def next(self) -> Event | None:
         """Return the next event; None at the end of the output."""
         while not self._events:

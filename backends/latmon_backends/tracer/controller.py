@@ -19,6 +19,7 @@ from latmon.decode.tables import followed
 from latmon.model.frame import TRACER_STARTING, Frame, Health, Missing, Traced
 from latmon.model.inflight import AGES_S, InFlightList
 from latmon.support.errors import UnavailableError, UntrustedError
+from latmon_backends.probe.events import Printed
 from latmon_backends.probe.launcher import Launcher, Skipped
 from latmon_backends.probe.process import LOOK_S, RefusedError, RunningProbe, Silence
 from latmon_backends.probe.tick_protocol import OnDemandTicks, TracerWindow
@@ -130,7 +131,8 @@ class TracerRun:
             self._silence.reset()
             if not self._whole.is_set() and self._ticks.whole():
                 self._whole.set()
-            await asyncio.sleep(0)  # other tasks run between two events
+            if not isinstance(event, Printed):
+                await asyncio.sleep(0)  # other tasks run between two maps, which take the longest
         why = await self.probe.complaint()
         self.ended = self.ended or why  # an end for silence keeps its own reason
         on_end()
