@@ -398,7 +398,7 @@ class Window:
         self._peaks: dict[Series, Peak] = {}
         """Sliding maxima of the series that were read."""
         self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
-        self._completed: dict[Flow, Completed | None] = {}
+        self._completed: dict[tuple[str, str], Completed | None] = {}
         self._covered_us: int | None = None
         for frame in frames:
             self.advance(frame)
@@ -474,11 +474,11 @@ class Window:
 
     def completed(self, device: str, op: str) -> Completed | None:
         """Return completions as the kernel counts them, else as the probe does; None without a count."""
-        flow = Flow(device, op)
-        if flow not in self._completed:  # each is read some 20 times for a picture
-            kernel, seen = self._sums.kernel.get(flow), self._sums.seen.get(flow)
-            self._completed[flow] = kernel if kernel and kernel.count else seen or kernel
-        return self._completed[flow]
+        key = device, op
+        if key not in self._completed:  # each is read some 10 times for a picture
+            kernel, seen = (sums.get(Flow(device, op)) for sums in (self._sums.kernel, self._sums.seen))
+            self._completed[key] = kernel if kernel and kernel.count else seen or kernel
+        return self._completed[key]
 
     def seen(self, device: str, op: str) -> Completed | None:
         return self._sums.seen.get(Flow(device, op))

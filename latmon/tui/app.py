@@ -184,12 +184,12 @@ _YOUNG_ONLY = 1_000_000
 _COLLECT_S = 5.0
 _QUIET_S = 0.5
 """Time without a key before a full garbage collection, which stops the event loop for 0.02 to 0.1 s."""
-_ALL = 30
-"""One full collection in 30 examines all objects, for some 0.3 s; the others those made since the last one."""
+_ALL = 120
+"""One full collection in 120 examines all objects, for some 0.3 s; the others those made since the last one."""
 
 
 class GarbageCollection:
-    """Full garbage collections between keys: Textual's strips refer to themselves.
+    """Full garbage collections between keys: Textual's screens refer to themselves.
 
     Frames have no reference cycles, but reading an earlier time allocates so many of them that the interpreter would
     start a full collection at every second key. `release` drops what the next picture doesn't need.

@@ -5,7 +5,7 @@ Every text is asserted to be clean here; nothing parses markup.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from rich.segment import Segment
 from textual.app import ComposeResult
@@ -32,6 +32,15 @@ _HEAD = 2
 _CLOSE_HELP = ("question_mark", "f1")
 _KEYS = 11
 """Cells of the keys in the palette."""
+
+
+class WholeStrip(Strip):
+    """A strip that is not cut; Textual's own refers to itself then, and is not freed before a garbage collection."""
+
+    def divide(self, cuts: Iterable[int]) -> Sequence[Strip]:
+        """Return the parts between these cells."""
+        ends = list(cuts)
+        return [self] if ends == [self.cell_length] else super().divide(ends)
 
 
 class Canvas(Widget):
@@ -90,7 +99,7 @@ class Canvas(Widget):
         else:  # nothing was drawn for this size
             fitted = fit(self._lines[y] if y < len(self._lines) else BLANK, width)
         assert is_clean(plain(fitted)), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
-        return Strip([Segment(self._face.text(span.text), styles[span.role]) for span in fitted], width)
+        return WholeStrip([Segment(self._face.text(span.text), styles[span.role]) for span in fitted], width)
 
     @property
     def lines(self) -> Sequence[Line]:

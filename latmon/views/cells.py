@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import repeat
 from typing import NamedTuple
 
-from latmon.views.lines import cell_len
+from latmon.views.lines import are_narrow, cell_len
 
 _NEAR = 6
 """Unchanged cells that are sent again where they need no other style: moving the cursor costs as much."""
@@ -72,7 +72,7 @@ def _cell(char: str, pen: Pen) -> Cell:
 @lru_cache(1024)
 def cells_of(text: str, pen: Pen) -> tuple[Cell, ...]:
     """Return the cells of a text. One whose characters join (such as emoji) is drawn as a whole, in its first cell."""
-    if text.isascii():
+    if are_narrow(text):
         return tuple(map(_cell, text, repeat(pen)))
     sizes, size = [cell_len(char) for char in text], cell_len(text)
     rest = _cell("", pen)

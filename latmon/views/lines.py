@@ -42,13 +42,13 @@ _FRAMED_FROM = (120, 36)
 """Least size, in cells and lines, of a screen whose panels have frames."""
 
 
-_are_narrow = re.compile("[ -~\u00a0-\u00ac\u00ae-\u02ff\u2190-\u2193\u2264\u2265\u2500-\u25fc…]*").fullmatch
+are_narrow = re.compile("[ -~\u00a0-\u00ac\u00ae-\u02ff\u2190-\u2193\u2264\u2265\u2500-\u25fc…]*").fullmatch
 """Whether each character of a text is one cell wide, as all are that latmon itself draws."""
 
 
 def cell_len(text: str) -> int:
     """Return the width of a text; fast, since each picture measures a whole screen several times."""
-    return len(text) if _are_narrow(text) else rich_cell_len(text)
+    return len(text) if are_narrow(text) else rich_cell_len(text)
 
 
 def width(line: Line) -> int:
