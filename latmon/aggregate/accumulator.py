@@ -426,6 +426,7 @@ class Accumulator(CompletionSums):
                 unfollowed=summed.unfollowed,
                 paths=summed.paths,
                 off=summed.off,
+                admission_causes=summed.admission_causes,
                 rates=summed.rates,
             )
         return self._traced

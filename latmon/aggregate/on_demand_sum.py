@@ -185,6 +185,7 @@ class OnDemandSums:
             unfollowed=self._by_device("unfollowed"),
             paths=self._by_device("path"),
             off=self._counts.get(Key("off", ""), 0),
+            admission_causes=self._by_device("cause"),
         )
 
     @property

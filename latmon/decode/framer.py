@@ -23,6 +23,7 @@ from latmon.decode.tables import (
     all_waiting,
     by_bucket,
     by_key,
+    context_name,
     depths,
     handlers,
     most_of,
@@ -293,7 +294,7 @@ def _of_ticks(values: Counts, tick: int) -> Iterator[tuple[int, int]]:
     return ((key, value & _US) for key, value in values.items() if value >> 32 in (tick, tick + 1))
 
 
-_OWN = ("by_total", "path", "off")
+_OWN = ("by_total", "path", "cause", "off")
 _TABLES = ("handler", "softirq", "wakeup", "depth")
 _MAX_HANDLERS = 4096
 UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
@@ -394,6 +395,7 @@ class TracerFramer:
         by_total: defaultdict[Series, Counter[int]] = defaultdict(Counter)
         paths: dict[str, Counter[str]] = {}
         unfollowed: dict[str, Counter[str]] = {}
+        causes: dict[str, Counter[str]] = {}
         off = 0
         for spec, key, counts in chain.from_iterable(by_key(gains, role) for role in _OWN):
             device = self._device_name(spec.part("dev").read(key))
@@ -401,6 +403,8 @@ class TracerFramer:
                 off += sum(counts.values())
             elif device is None:
                 continue
+            elif spec.role == "cause":
+                causes.setdefault(device, Counter())[context_name(spec, key)] += sum(counts.values())
             elif spec.role == "path":
                 code = spec.part("path").read(key)
                 table = paths if code < UNFOLLOWED_FROM else unfollowed
@@ -418,6 +422,7 @@ class TracerFramer:
             _plain(unfollowed),
             _plain(paths),
             off,
+            admission_causes=_plain(causes),
         )
 
     def _with_sums(
@@ -493,6 +498,7 @@ def _merge_traced(parts: list[Traced]) -> Traced:
         _added(part.unfollowed for part in parts),
         _added(part.paths for part in parts),
         sum(part.off for part in parts),
+        admission_causes=_added(part.admission_causes for part in parts),
     )
 
 

@@ -31,6 +31,7 @@ from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlig
 from latmon.support.text import clean
 
 Counts = dict[int, int]
+_DEV_DIGITS = 11
 
 
 class Differences:
@@ -88,6 +89,22 @@ class Differences:
 def _is_sane(bucket: KeyPart | None, key: int, value: int) -> bool:
     """Return whether a kernel can count this value; others would falsify every later sum."""
     return 0 <= value <= MAX_COUNT and 0 <= key <= MAX_COUNT and (bucket is None or bucket.read(key) <= TOP)
+
+
+_FUNCTION = re.compile(r"(\w+)[\w.]*\+")
+_UNKNOWN_CONTEXT = 255
+
+
+def by_cause(spec: MapSpec, values: Mapping[str, object]) -> Counts:
+    """Return a map whose keys are `DEV,STACK`, with the code of the stack's innermost function that has a name."""
+    codes = {function: spec.contexts.index(name) for function, name in spec.functions.items()}
+    found: Counter[int] = Counter()
+    for key, n in values.items():
+        number, _, stack = key.partition(",")
+        if isinstance(n, int) and number.isdecimal() and len(number) < _DEV_DIGITS:
+            named = (codes[one] for one in _FUNCTION.findall(stack) if one in codes)
+            found[int(number) << spec.part("dev").shift | next(named, _UNKNOWN_CONTEXT)] += n
+    return dict(found)
 
 
 def by_bucket(spec: MapSpec, gained: Counts) -> dict[int, Counts]:
@@ -149,7 +166,7 @@ def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:
         if spec.role.endswith("_sum"):
             sums[at] += sum(gained.values())
         elif spec.role.endswith("_in"):
-            where[at][_context(spec, key)] += sum(gained.values())
+            where[at][context_name(spec, key)] += sum(gained.values())
         else:
             counts[at].update(gained)
 
@@ -223,7 +240,8 @@ def _vector(number: int) -> str:
     return VECTORS[number] if number < len(VECTORS) else f"vector {number}"
 
 
-def _context(spec: MapSpec, key: int) -> str:
+def context_name(spec: MapSpec, key: int) -> str:
+    """Return the name of a key's context; `other` for a code without one."""
     code = spec.part("context").read(key)
     return spec.contexts[code] if code < len(spec.contexts) else "other"
 

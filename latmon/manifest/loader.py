@@ -363,7 +363,7 @@ class _ManifestReader(Checks):
         where = f"maps.{name}"
         if not str(name).startswith(probe + "_"):
             raise self.fail(where, f"a map's name begins with {probe}_")
-        fields = self.table(tree, where, ("role",), ("stages", "rest_of", "key", "contexts"))
+        fields = self.table(tree, where, ("role",), ("stages", "rest_of", "key", "contexts", "functions"))
         # YAML 1.1 reads a plain off as false.
         role = self.word("off" if fields["role"] is False else fields["role"], where, schema.ROLES)
         stages = self.words(fields.get("stages", []), where, (*STAGES, UNACCOUNTED, *FROM_SUBMISSION))
@@ -372,7 +372,15 @@ class _ManifestReader(Checks):
         rest_of = self.word(fields["rest_of"], where, (*STAGES, WHOLE)) if "rest_of" in fields else ""
         key = self.layout_of(fields.get("key"), role, where, keys)
         own = self.texts(fields["contexts"], where) if "contexts" in fields else contexts
-        return MapSpec(name, role, stages, rest_of, key, own)
+        functions = self.functions(fields, where)
+        if bool(functions) != (role == "cause"):
+            raise self.fail(where, "a cause has functions, nothing else has")
+        return MapSpec(name, role, stages, rest_of, key, (*functions.values(),) if functions else own, functions)
+
+    def functions(self, fields: dict[str, Any], where: str) -> dict[str, str]:
+        """Return the names by the functions of a kernel stack."""
+        found = self.table(fields.get("functions", {}), f"{where}.functions", (), None)
+        return {str(name): self.text(value, f"{where}.functions.{name}") for name, value in found.items()}
 
     def layout_of(
         self, name: Any, role: str, where: str, keys: Mapping[str, tuple[KeyPart, ...]]

@@ -5,8 +5,8 @@ The words that a manifest may use are listed here; loader.py applies the checks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from latmon.model.frame import OPS
@@ -32,6 +32,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "peak": ("dev", "op"),
     "by_total": ("dev", "op", "bucket"),
     "path": ("dev", "path"),
+    "cause": ("dev", "context"),
     "off": ("dev", "op"),
     "above": ("dev", "op"),
     "started": ("dev", "op"),
@@ -128,6 +129,8 @@ class MapSpec:
     key: tuple[KeyPart, ...] = ()
     contexts: tuple[str, ...] = ()
     """The names of a `context` part's codes."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """Kernel function -> name in `contexts`, where the script's own key has a kernel stack in place of the code."""
 
     @property
     def columns(self) -> tuple[KeyPart, ...]:

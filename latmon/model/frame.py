@@ -194,6 +194,8 @@ class Traced:
     """`includes` for devices without requests (dm, md, zram), whose bios are timed."""
     absent: tuple[Missing, ...] = ()
     """Stages that the tracer can't measure here, and why: `TRACER_STARTING` while it starts."""
+    admission_causes: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> what tasks waited for before their I/Os had a request (wbt, iocost, a tag) -> us."""
 
     @property
     def sampled(self) -> tuple[int, int]:

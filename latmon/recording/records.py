@@ -251,7 +251,10 @@ TRACED = RecordCodec(
         write=lambda some: _encode_series(Sums.of(some).packed),
         default=NOTHING,
     ),
-    *(RecordField(key, _DEVICE_COUNTS, write=by_name(dict), default=NOTHING) for key in ("unfollowed", "paths")),
+    *(
+        RecordField(key, _DEVICE_COUNTS, write=by_name(dict), default=NOTHING)
+        for key in ("unfollowed", "paths", "admission_causes")
+    ),
     RecordField("off", count),
     RecordField("one_in", within(0, MAX_ONE_IN)),
     RecordField("devices", labels, default=()),

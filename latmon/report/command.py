@@ -194,8 +194,9 @@ def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[s
     for why, stages in stages_without(device["ops"]).items():
         if why.startswith(NOT_PASSED):
             yield from wrapped(f"n/a: {', '.join(stages)} ({why.removeprefix(NOT_PASSED)})", "  ")
-    if sentence := sections.tail_sentence(name, device):
-        yield from wrapped(sentence, "  ")
+    for sentence in (sections.tail_sentence(name, device), sections.admission_sentence(name, device)):
+        if sentence:
+            yield from wrapped(sentence, "  ")
     yield from outstanding.lines(device)
 
 

@@ -88,8 +88,12 @@ def includes_of(ops: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def followed(device: str, traced: Traced) -> dict[str, Any]:
-    """Return how the device's traced requests completed, and why some could not be followed."""
-    reported = {"paths": traced.paths.get(device, {}), "unfollowed": traced.unfollowed.get(device, {})}
+    """Return how traced requests completed, why some weren't followed, and what tasks waited for before (us)."""
+    reported = {
+        "paths": traced.paths.get(device, {}),
+        "unfollowed": traced.unfollowed.get(device, {}),
+        "admission_causes": traced.admission_causes.get(device, {}),
+    }
     return {"traced": {key: dict(value) for key, value in reported.items() if value}} if any(reported.values()) else {}
 
 

@@ -21,6 +21,7 @@ from latmon.report import outstanding
 from latmon.report.devices import NOT_PASSED, includes_of
 from latmon.report.summary import incomplete
 from latmon.support.units import UNKNOWN, counted, part, spelled
+from latmon.views.anatomy import causes_text
 from latmon.views.units import percent, sampled_as
 
 _FROM = {
@@ -72,6 +73,12 @@ def tail_sentence(name: str, device: _Json) -> str:
     if not reported:
         return f"{name} above {spelled(tail['cut_us'])}: {ios}"
     return f"{name} above {spelled(tail['cut_us'])}: {', '.join(reported)} ({ios})"
+
+
+def admission_sentence(name: str, device: _Json) -> str:
+    """Return `sdc before its I/Os had a request: 94% no tag free, 6% iocost`; empty where no cause is known."""
+    causes = causes_text(device.get("traced", {}).get("admission_causes", {}))
+    return f"{name} before its I/Os had a request: {causes}" if causes else ""
 
 
 def tracing_trust(health: _Json) -> list[str]:

@@ -84,6 +84,8 @@ class Anatomy:
     """The user's threshold; None: the threshold is p99."""
     admission: float = 0.0
     """Share of the time from submission to completion that passes before the requests exist."""
+    causes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """What tasks waited for meanwhile -> us, of all ops."""
 
     @property
     def tail(self) -> LatencyBand | None:
@@ -140,6 +142,7 @@ def anatomy(
         why="" if tail else "no tail: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
         threshold_us=cut_us,
         admission=submission_of(traced, device, ops).share,
+        causes=traced.admission_causes.get(device, {}),
     )
 
 
@@ -197,6 +200,8 @@ def largest(parts: Parts) -> str:
     return max(parts, key=lambda stage: parts[stage]) if parts else ""
 
 
+_NAMED_CAUSE = 0.05
+"""Least share of a cause that is named."""
 MUCH = 0.1
 """Share of admission from which on latencies that begin with the request mislead."""
 
@@ -205,8 +210,16 @@ def admission_sentence(one: Anatomy) -> str:
     """Return the sentence on a large admission; empty where it is small or not measured."""
     if one.admission <= MUCH:
         return ""
-    share_of_all = f"{part(one.admission)} of the time from submission is admission"
+    causes = causes_text(one.causes)
+    share_of_all = f"{part(one.admission)} of the time from submission is admission{causes and f' ({causes})'}"
     return f"{one.device}: {share_of_all}; total, shares and other screens lack it"
+
+
+def causes_text(causes: Mapping[str, int]) -> str:
+    """Return `94% no tag free, 6% iocost`, the parts of the waits; empty where no cause is known."""
+    waits = sum(causes.values())
+    some = sorted(causes.items(), key=lambda one: -one[1])
+    return ", ".join(f"{part(us / waits)} {name}" for name, us in some if us >= _NAMED_CAUSE * waits) if waits else ""
 
 
 def tail_sentence(one: Anatomy) -> str:

@@ -51,6 +51,7 @@ TRACED = st.builds(
     by_total=maps(_SERIES, _SUMS),
     unfollowed=_DEVICE_COUNTS,
     paths=_DEVICE_COUNTS,
+    admission_causes=_DEVICE_COUNTS,
     off=COUNTS,
     one_in=st.integers(0, 1024),
     devices=_FEW,

@@ -1,4 +1,4 @@
-"""admission_ap on a disk of our own: fio's latency is the whole one, and a wait for a tag is admission.
+"""Admission on a disk of our own: fio's latency is the whole one, and a wait for a tag is admission.
 
 The host's bpftrace by default, 0.23 and 0.27 under the marker `versions`; raw tracepoints came with 0.18.
 """
@@ -14,6 +14,7 @@ from bpftraces import each_bpftrace, tool
 from test_stages_c import loop, number  # noqa: F401 - a fixture is found by its name
 
 from latmon.analysis.attribution import submission_of
+from latmon.decode.tables import by_cause, context_name
 
 MANIFEST = manifest("admission_ap")
 READS, SECTORS = 100, (4 << 20) // 512
@@ -60,6 +61,23 @@ def test_a_wait_for_a_tag_is_admission(suite, loop, tmp_path, jobs):  # noqa: F8
     assert found.share > 0.5 if jobs > 1 else found.share < 0.2
     if jobs > 1:
         assert found.whole.mean >= 0.4 * mean_us
+
+
+@each_bpftrace
+def test_the_cause_of_the_wait_is_named(suite, loop, tmp_path):  # noqa: F811
+    if shutil.which("fio") is None:
+        pytest.skip("needs fio")
+    if tool(suite, tmp_path).version < "0.19":
+        pytest.skip("this bpftrace has no raw tracepoints with a clock")
+    Path(f"/sys/block/{loop.name}/queue/nr_requests").write_text("4")
+    waits = manifest("admission_waits_a")
+    (spec,) = waits.maps
+    with Attached(suite, tmp_path, waits, disk="bi_bdev->bd_disk", bio="arg0", dev0=number(loop)) as run:
+        mean_us = fio(loop, 32)
+    (us,) = by_cause(spec, run.maps[spec.name]).items()
+    assert context_name(spec, us[0]) == "no tag free"
+    # The rest is the service of the I/O, and fio's wait for a CPU.
+    assert 0.4 * mean_us <= us[1] / (READS * 32) <= mean_us
 
 
 @each_bpftrace

@@ -144,6 +144,14 @@ def test_what_was_not_followed_is_reported_with_its_reasons(summary_of):
     assert "not followed: 10 polled" in render_text(summary)
 
 
+def test_what_admission_waited_for_is_added_up(summary_of):
+    waited = [replace(traced_disk(), admission_causes={"sdc": {"no tag free": us}}) for us in (700, 200)]
+    waited.append(replace(traced_disk(), admission_causes={"sdc": {"iocost": 100}}))
+    summary = summary_of(*(frame(n, traced=one) for n, one in enumerate(waited)))
+    assert summary["devices"]["sdc"]["traced"]["admission_causes"] == {"no tag free": 900, "iocost": 100}
+    assert "sdc before its I/Os had a request: 90% no tag free, 10% iocost" in " ".join(render_text(summary).split())
+
+
 def test_a_rate_that_changed_is_reported_as_a_range(summary_of):
     rates = (1, 8, 8, 0)
     summary = summary_of(*(frame(n, traced=replace(traced_disk(), one_in=one)) for n, one in enumerate(rates)))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined
-from latmon.decode.tables import Counts, Flags, Record, record, shifted
+from latmon.decode.tables import Counts, Flags, Record, by_cause, record, shifted
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import op_name
 from latmon.model.frame import Thread
@@ -442,6 +442,7 @@ class OnDemandTicks(_Lines):
         names = {True: untimed_name, False: device_name}
         self._scripts = {one.name: _Script(one, names[one.group == _BIOS], around) for one in manifests}
         self._of_map = {spec.name: self._scripts[one.name] for one in manifests for spec in one.maps}
+        self._by_stack = {spec.name: spec for one in manifests for spec in one.maps if spec.functions}
         self._threads = threads
         self._records: deque[Record] = deque()
         self._issues = IssueWindows(device_name)
@@ -492,8 +493,8 @@ class OnDemandTicks(_Lines):
         return window
 
     def _map(self, event: MapPrinted | CountedMap) -> None:
-        script = self._of_map.get(event.name)
-        values = self._values(event)
+        script, spec = self._of_map.get(event.name), self._by_stack.get(event.name)
+        values = by_cause(spec, event.values) if spec and isinstance(event, MapPrinted) else self._values(event)
         if script is not None:
             script.arriving[event.name] = values
         elif not any(one.last for one in self._scripts.values()):
