@@ -117,7 +117,7 @@ MAX_MARKS = 20
 MAX_SECTIONS = 40
 MAX_NAMES = 12
 """Settings of a section."""
-_MAIN = ("kernel", "tool", "clock", "module ", "device ")
+_MAIN = ("kernel", "tool", "clock", "module ", "device ", "network ")
 """Prefixes of the sections in the text report, in this order; probes and their hashes are in the JSON."""
 MAX_FINDINGS = 20
 _Json = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Host settings that make two captures comparable: kernel, drivers with parameters, queues, clocks.
+"""Host settings that make two captures comparable: kernel, drivers with parameters, queues, network cards, clocks.
 
 They are read from small files of /proc and /sys, whose roots are arguments. A missing or unreadable file is no
 setting; where a read hangs, `bounded` returns what was read before it.
@@ -20,7 +20,7 @@ from latmon.support import host
 from latmon.support.paths import text
 from latmon.support.process import SideThread
 from latmon.support.text import clean
-from latmon_backends.kernel import block_devices
+from latmon_backends.kernel import block_devices, network
 
 Sections = dict[str, dict[str, str]]
 PATIENCE_S = 3.0
@@ -74,6 +74,10 @@ def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> N
         into[f"module {name}"] = module(name, options.sys)
     for device in devices:
         into[f"device {device.name}"] = dict(queue(device.name, options.sys))
+    for name, card in network.cards(options.proc, options.sys).items():
+        into[f"network {name}"] = {key: value[:MAX_VALUE] for key, value in card.items()}
+        if driver := card.get("driver", "").replace("-", "_"):
+            into[f"module {driver}"] = module(driver, options.sys)
 
 
 def clocks() -> dict[str, str]:
