@@ -1,26 +1,35 @@
 """A file written by any release is read by that and every later release: the goldens are never written again.
 
+golden/recordings has a recording of each kind that the code wrote before it was restructured: of each backend, tier,
+demo and importer, with roll-ups, in parts, redacted. `reports.json.gz` has the numbers of `report --json` of then.
+
 `python tests/recording/test_recording_golden.py FILE` writes one, for a new minor version.
 """
 
 from __future__ import annotations
 
 import gzip
+import json
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Missing, Origin, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.recording.codec import End, Gap
+from latmon.recording.parts import open_parts
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.summary import summarise
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0.latmon.jsonl.gz"
+KINDS = GOLDEN.parent / "recordings"
+REPORTS: dict[str, Any] = json.loads(gzip.decompress((KINDS / "reports.json.gz").read_bytes()))
 ORIGIN = Origin(
     backend="bpftrace",
     host="db-07",
@@ -108,6 +117,37 @@ def test_every_release_s_recording_is_read_whole(path):
     recording = open_recording(path)
     assert [type(item) for item in recording][-1] is End
     assert recording.damage == []
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """Yield the places where a number, true, false or null of the old report is another one; a new key is none."""
+    if isinstance(old, dict):
+        found = new if isinstance(new, dict) else {}
+        for key, value in old.items():
+            yield from differences(value, found.get(key, "nothing"), f"{path}/{key}")
+    elif isinstance(old, list):
+        found = [one for one in new if not isinstance(one, str)] if isinstance(new, list) else []
+        if len(found) != len(old):
+            yield f"{path}: {len(old)} entries were in it, now {len(found)}"
+        for number, (one, other) in enumerate(zip(old, found, strict=False)):
+            yield from differences(one, other, f"{path}/{number}")
+    elif type(old) is not type(new) or old != new:
+        yield f"{path}: {old} was in it, now {new}"
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_a_report_of_each_kind_has_the_numbers_that_it_had(kind):
+    paths = [*KINDS.glob(f"{kind}.*latmon.jsonl.gz"), *GOLDEN.parent.glob(f"{kind}.latmon.jsonl.gz")]
+    report = json.loads(json.dumps(summarise(open_parts(paths))))
+    assert list(differences(REPORTS[kind], report)) == []
+
+
+def test_a_changed_number_is_a_difference():
+    old = REPORTS["demo-host"]
+    changed = json.loads(json.dumps(old))
+    changed["devices"]["sda"]["ops"]["read"]["count"] += 1
+    assert len(list(differences(old, changed))) == 1
+    assert list(differences(old, old | {"added": 1})) == []
 
 
 if __name__ == "__main__":
