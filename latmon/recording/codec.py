@@ -15,7 +15,6 @@ from typing import Any
 from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.model.histogram import MAX_US
 from latmon.recording import validate
-from latmon.recording.fields import Line, RecordCodec
 from latmon.recording.packed_tables import decode_histograms, encode_histogram
 from latmon.recording.records import (
     DEVICE,
@@ -29,7 +28,7 @@ from latmon.recording.records import (
     End,
     Gap,
 )
-from latmon.recording.validate import Json
+from latmon.recording.validate import Json, Line, RecordCodec
 from latmon.support.errors import RecordingError
 
 _HEADER_KEYS = HEADER.keys | {"type", "format", "devices"}

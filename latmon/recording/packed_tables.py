@@ -20,8 +20,18 @@ from latmon.model.frame import Completed, Flow, Series
 from latmon.model.histogram import BITS, MAX_COUNT, MAX_US, TOP, Histogram, bucket_bounds, bucket_index
 from latmon.model.packed import UNKNOWN, Packed, numbers
 from latmon.recording import validate
-from latmon.recording.fields import Line, RecordCodec, RecordField, count, flat, optional
-from latmon.recording.validate import MAX_ITEMS, Json, label, once
+from latmon.recording.validate import (
+    MAX_ITEMS,
+    Json,
+    Line,
+    RecordCodec,
+    RecordField,
+    count,
+    flat,
+    label,
+    once,
+    optional,
+)
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 

@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import Device, Frame, Origin
 from latmon.recording.codec import End, Gap
-from latmon.recording.fields import RecordCodec, RecordField, within
 from latmon.recording.reader import MAX_NOTES, UNCLOSED, Item, Recording, open_recording
-from latmon.recording.validate import MAX_SERIES, UNKNOWN, label, text
+from latmon.recording.validate import MAX_SERIES, UNKNOWN, RecordCodec, RecordField, label, text, within
 from latmon.support.errors import RecordingError, TooManyError
 
 

@@ -43,8 +43,10 @@ from latmon.model.histogram import BITS, MAX_COUNT
 from latmon.model.inflight import SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.model.packed import Packed, Sums
 from latmon.recording import validate
-from latmon.recording.fields import (
+from latmon.recording.packed_tables import decode_completed, encode_completed, encode_table, flow, table
+from latmon.recording.validate import (
     NOTHING,
+    Json,
     Line,
     RecordCodec,
     RecordField,
@@ -52,15 +54,18 @@ from latmon.recording.fields import (
     count,
     few_labels,
     fields,
+    flag,
     flat,
+    label,
+    labels,
     listed,
     mapped,
     number_rows,
+    once,
     optional,
+    text,
     within,
 )
-from latmon.recording.packed_tables import decode_completed, encode_completed, encode_table, flow, table
-from latmon.recording.validate import Json, flag, label, labels, once, text
 from latmon.support.errors import RecordingError
 
 FORMAT = (1, 0)

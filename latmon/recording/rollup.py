@@ -22,9 +22,11 @@ from latmon.model.inflight import Aged, AgedAt, Took
 from latmon.model.packed import Flat
 from latmon.recording import codec, validate
 from latmon.recording.codec import encode_frame, to_bytes
-from latmon.recording.fields import (
+from latmon.recording.records import REQUEST, by_name
+from latmon.recording.validate import (
     NOTHING,
     OWN,
+    Json,
     Line,
     Read,
     RecordCodec,
@@ -38,8 +40,6 @@ from latmon.recording.fields import (
     number_rows,
     within,
 )
-from latmon.recording.records import REQUEST, by_name
-from latmon.recording.validate import Json
 from latmon.support.errors import RecordingError
 
 MAX_LONGEST = 1024
