@@ -161,15 +161,17 @@ def silent(seconds, begin=3, in_flight=4, **changed):
     return frames
 
 
-@pytest.mark.parametrize(("seconds", "fires"), [(9, False), (12, True)])
-def test_a_device_that_completes_nothing_is_reported_to(seconds, fires):
+@pytest.mark.parametrize(("seconds", "fires"), [(9, False), (12, True), (70, True)])
+def test_a_device_that_completes_nothing_is_a_warning_by_gauges_alone(seconds, fires):
+    """They don't show the op: it is never critical."""
     some = found(RULE, silent(seconds), [DEADLINE])
     assert bool(some) is fires
     if some:
+        age = {12: "12 s", 70: "1:10 min"}[seconds]
         assert some[0].summary == (
-            "sda: nothing has completed for 12 s though 4 I/Os wait; which operations they are is not known here"
+            f"sda: nothing has completed for {age} though 4 I/Os wait; which operations they are is not known here"
         )
-        assert some[0].severity == "notice"
+        assert some[0].severity == "warning"
 
 
 @pytest.mark.parametrize(("seconds", "op", "severities"), [(12, "read", ["warning"]), (70, "read", ["critical"])])

@@ -16,7 +16,6 @@ from latmon.findings.evidence import sd_config
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     CRITICAL,
-    NOTICE,
     TRACED,
     WARNING,
     Fact,
@@ -381,11 +380,12 @@ def _silent_finding(facts: Facts, device: Device, silent: SilentDevice, limits: 
     look = Step("look at its layers", commands=("dmsetup info", "multipath -ll", f"cat {sysfs(name)}/device/state"))
     if facts.is_sun:
         look = Step("look at its paths and errors", commands=("iostat -En", "fmadm faulty", "mpathadm list lu"))
-    severity = CRITICAL if silent.us >= limits["critical_us"] else WARNING
+    # Gauges give a lower bound of the age, and don't show the op: a discard of a whole device may take a minute.
+    severity = CRITICAL if silent.known and silent.us >= limits["critical_us"] else WARNING
     unknown = "" if silent.known else "; which operations they are is not known here"
     return Finding(
         ID,
-        severity if silent.known else NOTICE,
+        severity,
         name,
         f"{name}: nothing has completed for {spelled(silent.us)} though {ios}{where}{unknown}",
         (
