@@ -62,7 +62,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "depth_since": (),
 }
 """A map's role -> the parts that its key must have."""
-NAMED = ("dev", "handler", "thread", "other")
+NAMED = ("dev", "handler", "thread", "other", "instead")
 """Parts, and fields of records, that DTrace's scripts print as names."""
 WIDTHS = {"bucket": 8, "dev": 32, "handler": 31, "thread": 31, "other": 31, "depth": 16, "cpu": 16, "priority": 16}
 """Bits of a part where the reader packs the key; 8 of all others."""

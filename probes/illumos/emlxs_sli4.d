@@ -10,8 +10,8 @@
  *
  * An array that answers at once and a total of a second with nearly all of it in completion is a completion thread
  * that doesn't get a CPU; emlxs_thread shows it from the scheduler's side. Read by latmon through emlxs_sli4.yaml; keys
- * are printed as columns: HBA port, op (0 read, 1 write, 2 flush, 3 discard, 9 other), histograms are of eight times
- * the microseconds.
+ * are printed as columns: disk, else HBA port, op (0 read, 1 write, 2 flush, 3 discard, 9 other), histograms are of eight
+ * times the microseconds.
  *
  * Every packet of a batch is timed from its own stamps, keyed by its address, and every this-> is set in the clause
  * that uses it: a script that clears one stamp per run of the thread sees the first packet only and repeats its
@@ -26,7 +26,20 @@ BEGIN
 	emlxs_sli4_sent[(uint64_t)0] = (uint64_t)0;
 	emlxs_sli4_intr[(uint64_t)0] = (uint64_t)0;
 	emlxs_sli4_put[(uint64_t)0] = (uint64_t)0;
+	emlxs_sli4_buf[(uint64_t)0] = (uint64_t)0;
 	printf("@@ ready emlxs_sli4 %d\n", timestamp);
+}
+
+/*
+ * What sd or ssd sends, on the thread that calls the HBA's driver with it a moment later, also through multipathing: the
+ * packet is this buf's, and its disk and issuer are known to sd. A driver that is called later, for a packet that waited in
+ * fcp, has no buf: such a packet counts for its port.
+ */
+sdt:::scsi-transport-dispatch
+/arg0 != 0 && ((struct buf *)arg0)->b_dip != 0/
+{
+	self->emlxs_sli4_disk = (uint64_t)arg0;
+	self->emlxs_sli4_since_disk = (uint64_t)timestamp;
 }
 
 /*
@@ -41,7 +54,10 @@ fbt:emlxs:emlxs_fca_transport:entry
 	emlxs_sli4_sent[(uint64_t)arg1] = 0;
 	emlxs_sli4_intr[(uint64_t)arg1] = 0;
 	emlxs_sli4_put[(uint64_t)arg1] = 0;
+	emlxs_sli4_buf[(uint64_t)arg1] = self->emlxs_sli4_disk && timestamp - self->emlxs_sli4_since_disk < 1000000 ?
+	    self->emlxs_sli4_disk : (uint64_t)0;
 	emlxs_sli4_begun[(uint64_t)arg1] = (uint64_t)timestamp;
+	self->emlxs_sli4_disk = 0;
 	self->emlxs_sli4_sending = (uint64_t)arg1;
 	self->emlxs_sli4_since = (uint64_t)timestamp;
 }
@@ -102,6 +118,8 @@ fbt:emlxs:emlxs_sli4_process_wqe_cmpl:return
 fbt:emlxs:emlxs_proc_channel:entry
 {
 	self->emlxs_sli4_drain = (uint64_t)timestamp;
+	self->emlxs_sli4_thread = strjoin(strjoin("emlxs", lltostr(((emlxs_hba_t *)arg0)->ddiinst)),
+	    strjoin("_channel", lltostr(((CHANNEL *)arg1)->channelno)));
 }
 
 /* No interrupt brought it: timed out, aborted or flushed by the driver. */
@@ -110,7 +128,9 @@ fbt:fcp:fcp_cmd_callback:entry
 {
 	this->pkt = (fc_packet_t *)arg0;
 	this->sbp = (emlxs_buf_t *)this->pkt->pkt_fca_private;
-	this->dev = strjoin("emlxs", lltostr(this->sbp->port->hba->ddiinst));
+	this->dev = emlxs_sli4_buf[(uint64_t)arg0] ?
+	    xlate <devinfo_t> ((struct buf *)emlxs_sli4_buf[(uint64_t)arg0]).dev_statname :
+	    strjoin("emlxs", lltostr(this->sbp->port->hba->ddiinst));
 	@emlxs_sli4_path[this->dev, 64] = count();
 }
 
@@ -124,7 +144,9 @@ fbt:fcp:fcp_cmd_callback:entry
 {
 	this->pkt = (fc_packet_t *)arg0;
 	this->sbp = (emlxs_buf_t *)this->pkt->pkt_fca_private;
-	this->dev = strjoin("emlxs", lltostr(this->sbp->port->hba->ddiinst));
+	this->dev = emlxs_sli4_buf[(uint64_t)arg0] ?
+	    xlate <devinfo_t> ((struct buf *)emlxs_sli4_buf[(uint64_t)arg0]).dev_statname :
+	    strjoin("emlxs", lltostr(this->sbp->port->hba->ddiinst));
 	this->code = ((uint8_t *)this->pkt->pkt_cmd)[12];
 	this->op = this->code == 0x35 || this->code == 0x91 ? 2 : this->code == 0x42 ? 3 :
 	    this->pkt->pkt_tran_type == 4 ? 0 : this->pkt->pkt_tran_type == 5 ? 1 : 9;
@@ -138,7 +160,9 @@ fbt:fcp:fcp_cmd_callback:entry
 {
 	this->pkt = (fc_packet_t *)arg0;
 	this->sbp = (emlxs_buf_t *)this->pkt->pkt_fca_private;
-	this->dev = strjoin("emlxs", lltostr(this->sbp->port->hba->ddiinst));
+	this->dev = emlxs_sli4_buf[(uint64_t)arg0] ?
+	    xlate <devinfo_t> ((struct buf *)emlxs_sli4_buf[(uint64_t)arg0]).dev_statname :
+	    strjoin("emlxs", lltostr(this->sbp->port->hba->ddiinst));
 	this->code = ((uint8_t *)this->pkt->pkt_cmd)[12];
 	this->op = this->code == 0x35 || this->code == 0x91 ? 2 : this->code == 0x42 ? 3 :
 	    this->pkt->pkt_tran_type == 4 ? 0 : this->pkt->pkt_tran_type == 5 ? 1 : 9;
@@ -161,9 +185,10 @@ fbt:fcp:fcp_cmd_callback:entry
 	this->completion = (this->now - this->put) / 1000;
 	this->rest = this->us - this->queue - this->hba - this->irq - this->completion;
 	emlxs_sli4_tokens--;
-	printf("@@ slow emlxs_sli4 %u %s %d %d %d %d %d %d %d %d %d %d %d %d\n", (uint64_t)arg0, this->dev, this->op,
+	printf("@@ slow emlxs_sli4 %u %s %d %d %d %d %d %d %d %d %d %d %d %d %s\n",
+	    emlxs_sli4_buf[(uint64_t)arg0] ? emlxs_sli4_buf[(uint64_t)arg0] : (uint64_t)arg0, this->dev, this->op,
 	    this->pkt->pkt_datalen, this->begun, this->now, this->us, this->queue, this->hba, this->irq, this->completion,
-	    this->rest, cpu, this->path);
+	    this->rest, cpu, this->path, this->path < 2 ? self->emlxs_sli4_thread : "-1");
 }
 
 /*
@@ -174,7 +199,9 @@ fbt:fcp:fcp_cmd_callback:entry
 {
 	this->pkt = (fc_packet_t *)arg0;
 	this->sbp = (emlxs_buf_t *)this->pkt->pkt_fca_private;
-	this->dev = strjoin("emlxs", lltostr(this->sbp->port->hba->ddiinst));
+	this->dev = emlxs_sli4_buf[(uint64_t)arg0] ?
+	    xlate <devinfo_t> ((struct buf *)emlxs_sli4_buf[(uint64_t)arg0]).dev_statname :
+	    strjoin("emlxs", lltostr(this->sbp->port->hba->ddiinst));
 	this->code = ((uint8_t *)this->pkt->pkt_cmd)[12];
 	this->op = this->code == 0x35 || this->code == 0x91 ? 2 : this->code == 0x42 ? 3 :
 	    this->pkt->pkt_tran_type == 4 ? 0 : this->pkt->pkt_tran_type == 5 ? 1 : 9;
@@ -220,6 +247,7 @@ fbt:fcp:fcp_cmd_callback:entry
 	emlxs_sli4_sent[(uint64_t)arg0] = 0;
 	emlxs_sli4_intr[(uint64_t)arg0] = 0;
 	emlxs_sli4_put[(uint64_t)arg0] = 0;
+	emlxs_sli4_buf[(uint64_t)arg0] = 0;
 }
 
 /* Records: 40 at once, 80 a second. */

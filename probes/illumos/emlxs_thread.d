@@ -19,6 +19,7 @@ BEGIN
 	emlxs_thread_channel[(uint64_t)0] = 0;
 	emlxs_thread_woken[(uint64_t)0] = (uint64_t)0;
 	emlxs_thread_instead_pri[(uint64_t)0] = 0;
+	emlxs_thread_who[(uint64_t)0] = "-1";
 	emlxs_thread_said[(uint64_t)0] = 0;
 	emlxs_thread_on[(uint64_t)0] = (uint64_t)0;
 	printf("@@ ready emlxs_thread %d\n", timestamp);
@@ -49,6 +50,7 @@ sched:::off-cpu
     timestamp - emlxs_thread_woken[(uint64_t)arg0] >= 1000000/
 {
 	emlxs_thread_instead_pri[(uint64_t)arg0] = (int)((kthread_t *)curthread)->t_pri;
+	emlxs_thread_who[(uint64_t)arg0] = pid != 0 ? execname : "-1";
 	this->thread = strjoin(strjoin("emlxs", lltostr(emlxs_thread_port[(uint64_t)arg0] - 1)),
 	    strjoin("_channel", lltostr(emlxs_thread_channel[(uint64_t)arg0])));
 	this->woken = emlxs_thread_woken[(uint64_t)arg0];
@@ -68,6 +70,14 @@ sched:::off-cpu
 	this->begin = this->on == 0 ? (uint64_t)timestamp : this->on > this->woken ? this->on : this->woken;
 	@emlxs_thread_instead[this->thread, execname] = count();
 	@emlxs_thread_ran[this->thread, execname] = sum((timestamp - this->begin) / 1000);
+}
+
+/* The priority of the process that had the CPU. */
+sched:::off-cpu
+/emlxs_thread_tokens > 0 && (uint64_t)((kthread_t *)arg0)->t_startpc == (uint64_t)&emlxs`emlxs_thread &&
+    emlxs_thread_woken[(uint64_t)arg0] && timestamp - emlxs_thread_woken[(uint64_t)arg0] >= 1000000 && pid != 0/
+{
+	printf("@@ thread emlxs_thread %s\t%d\t%s\n", execname, (int)((kthread_t *)curthread)->t_pri, execname);
 }
 
 sched:::off-cpu
@@ -99,7 +109,7 @@ sched:::on-cpu
 	this->thread = strjoin(strjoin("emlxs", lltostr(emlxs_thread_port[(uint64_t)curthread] - 1)),
 	    strjoin("_channel", lltostr(emlxs_thread_channel[(uint64_t)curthread])));
 	emlxs_thread_said[(uint64_t)curthread] = (int)((kthread_t *)curthread)->t_pri + 1000 * emlxs_thread_period;
-	printf("@@ thread emlxs_thread %s %d %s\n", this->thread, (int)((kthread_t *)curthread)->t_pri, this->thread);
+	printf("@@ thread emlxs_thread %s\t%d\t%s\n", this->thread, (int)((kthread_t *)curthread)->t_pri, this->thread);
 }
 
 sched:::on-cpu
@@ -109,9 +119,9 @@ sched:::on-cpu
 	this->thread = strjoin(strjoin("emlxs", lltostr(emlxs_thread_port[(uint64_t)curthread] - 1)),
 	    strjoin("_channel", lltostr(emlxs_thread_channel[(uint64_t)curthread])));
 	emlxs_thread_tokens--;
-	printf("@@ late emlxs_thread %s %d %d %d %d %s\n", this->thread, (int)((kthread_t *)curthread)->t_pri,
+	printf("@@ late emlxs_thread %s\t%d\t%d\t%d\t%s\t%d\t%s\n", this->thread, (int)((kthread_t *)curthread)->t_pri,
 	    emlxs_thread_woken[(uint64_t)curthread], (timestamp - emlxs_thread_woken[(uint64_t)curthread]) / 1000,
-	    emlxs_thread_instead_pri[(uint64_t)curthread], this->thread);
+	    emlxs_thread_who[(uint64_t)curthread], emlxs_thread_instead_pri[(uint64_t)curthread], this->thread);
 }
 
 sched:::on-cpu
@@ -125,6 +135,7 @@ sched:::on-cpu
 	@emlxs_thread_sum[this->thread] = sum(this->us);
 	emlxs_thread_woken[(uint64_t)curthread] = 0;
 	emlxs_thread_instead_pri[(uint64_t)curthread] = 0;
+	emlxs_thread_who[(uint64_t)curthread] = 0;
 }
 
 /* Records: 40 at once, 80 a second. */

@@ -8,8 +8,10 @@ import pytest
 from fake_dtrace import HEADER, manifests
 from fake_host import FakeHost
 
+from latmon.capture.backend import Options
 from latmon.decode.framer import ProbeInterval
 from latmon.decode.tables import Record, thread_label
+from latmon.decode.tables import record as decoded
 from latmon.manifest.schema import Parameter
 from latmon.model.frame import NAMED_FROM, NOT_KNOWN, Device, Flow, Frame, Limit, Missing, Outstanding, Thread, pid_of
 from latmon.model.histogram import TOP, bucket_index
@@ -19,11 +21,12 @@ from latmon_backends import probe_backend
 from latmon_backends.dtrace import probe as dtrace_decoder
 from latmon_backends.dtrace import program
 from latmon_backends.dtrace import tool as dtrace_tool
-from latmon_backends.dtrace.backend import InFlightGauge
+from latmon_backends.dtrace.backend import InFlightGauge, NamedThreads
 from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NamedDevices, NoCounters, NumberedNames
 from latmon_backends.dtrace.tool import DtraceTool, find, is_listed, with_version
 from latmon_backends.kernel.counters import KernelSampler
 from latmon_backends.probe.events import CountedMap, HandlerNamed, Printed, UndecodedLine
+from latmon_backends.probe.outliers import Outliers
 from latmon_backends.probe.process import answer, shimmed
 from latmon_backends.probe_backend import ReportedLimits
 from tests.helpers.dtrace_text_writer import record, scalar, table
@@ -135,12 +138,12 @@ def test_handlers_are_named_once(events):
 def test_records_have_numbers_for_names(events, names):
     first, late, none = events(
         record("slow", "sd", -35, "266338304", 0, 8, 8192, 1, 2, 10, 5, 0, 5, 4711, text="oracle db")
-        + record("late", "emlxs_thread", "emlxs0_channel4", 97, 5, 1900, 99, text="emlxs0_channel4")
+        + "@@ late emlxs_thread emlxs0_channel4\t97\t5\t1900\toracle db\t99\temlxs0_channel4\n"
         + record("other", "sd", "sd2")
     )
     assert first.text == f"slow sd -35 {names.number('266338304')} 0 8 8192 1 2 10 5 0 5 4711 oracle db"
-    number = NAMED_FROM + names.number("emlxs0_channel4")
-    assert late.text == f"late emlxs_thread {number} 97 5 1900 99 emlxs0_channel4"
+    number, other = (NAMED_FROM + names.number(one) for one in ("emlxs0_channel4", "oracle db"))
+    assert late.text == f"late emlxs_thread {number} 97 5 1900 {other} 99 emlxs0_channel4"
     assert none.text == "other sd sd2"
     assert events(record("slow", "sd", 1, -1, 0))[0].text == "slow sd 1 -1 0"
 
@@ -408,3 +411,32 @@ def test_the_tool_of_each_system(tmp_path, monkeypatch):
 
 def _none(*_):
     raise UnavailableError("not there")
+
+
+def test_an_hbas_packet_is_its_disks_io_with_issuer_and_stages(names):
+    """sd and emlxs_sli4 print the buf of one I/O: both records are one outlier, with the thread that it waited for."""
+    stages = (1_238_999, 3, 85, 6, 1_238_903, 2)
+    text = (
+        record(
+            "slow", "sd", -35, "sd0", 1, 4096, 2048, 1_000, 1_239_018_000, 1_239_017, 3, 0, 1_239_014, 5102, text="lgwr"
+        )
+        + record(
+            "slow", "emlxs_sli4", 2**64 - 35, "sd0", 1, 2048, 9_000, 1_239_008_000, *stages, 11, 0, "emlxs0_channel3"
+        )
+        + "@@ thread emlxs_thread zpool-data\t99\tzpool-data\n"
+        + "@@ late emlxs_thread emlxs0_channel3\t97\t103000\t1238738\tzpool-data\t99\temlxs0_channel3\n"
+    )
+    scripts = {one.name: one for one in manifests() if one.name in ("sd", "emlxs_sli4", "emlxs_thread")}
+    maps, decoder = Maps(scripts.values(), names), DtraceDecoder()
+    lines = [event.text for one in decoder.feed(text.encode()) for event in maps.take(one)]
+    records = [decoded(line, scripts[line.split()[1]].records[line.split()[0]]) for line in lines]
+    threads = NamedThreads(Options(), names)
+    threads.learn(records[2])
+    joined = Outliers(scripts.values(), names.name, threads)
+    joined.take(records)
+    (one,) = joined.take_ready(100.0, 2_000_000, hold=0).outliers
+    assert (one.device, one.op, one.sector, one.bytes, one.pid, one.comm) == ("sd0", "write", 4096, 2048, 5102, "lgwr")
+    assert (one.total_us, one.unaccounted_us) == (1_238_999, 2)
+    assert one.stages_us == {"queue": 3, "hba": 85, "irq": 6, "completion": 1_238_903}
+    (wait,) = one.waits
+    assert (wait.thread, wait.delay_us, wait.instead) == ("emlxs0_channel3", 1_238_738, "zpool-data (prio 99)")

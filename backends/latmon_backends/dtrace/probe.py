@@ -187,7 +187,7 @@ llquantize(us, ...) would put all below 16 us into one."""
 MAX_NAMES = 1 << 16
 _MAX_NAME = 120
 _DIGITS = 20
-_THREADS = ("thread", "other")
+_THREADS = ("thread", "other", "instead")
 _NOT_KNOWN = ("-1", str(2**64 - 1))
 """Unknown values in a record; other numbers (a dev_t) are names, as in a map's column."""
 
