@@ -249,6 +249,18 @@ def sd_depth(host: Host) -> str:
     return story("sd_depth", [], maps)
 
 
+def sd_order(host: Host) -> str:
+    """The first 128 of a disk after each tick, those that began while the script ran."""
+    lines: list[tuple[int, str]] = []
+    for begin, end in zip([0, *TICKS], [*TICKS, END], strict=True):
+        for name in ("sd2", "sd0"):
+            sent = (one for one in host.ios if one.disk.name == name and one.begun >= 0 and begin <= one.sent < end)
+            for one in sorted(sent, key=lambda one: one.sent)[:128]:
+                what = (clock(begin), name, one.op, one.sector, one.bytes, clock(one.sent), one.sent - one.begun)
+                lines.append((one.sent, record("issue", "sd_order", *what)))
+    return story("sd_order", lines, lambda _: "")
+
+
 LIMITS = {
     "sd2": (3, 3, 0, 8, 0, 0, 1, 1, 0, 1, 0, 0, 0),
     "sd0": (2, 2, 0, 8, 0, 16384, 0, 1, 0, 0, 1, 0, 0),
@@ -335,7 +347,7 @@ def scsi_pkt(host: Host) -> str:
     return story("scsi_pkt", slow, maps)
 
 
-SCRIPTS = (sd, sd_depth, sd_limits, scsi_pkt, mpt_flags)
+SCRIPTS = (sd, sd_depth, sd_order, sd_limits, scsi_pkt, mpt_flags)
 
 
 def texts() -> dict[str, str]:
