@@ -112,6 +112,8 @@ _VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "
 """Softirq vectors by the kernel's numbers (include/linux/interrupt.h)."""
 _CAN_COMPLETE = ("BLOCK", "IRQ_POLL", "TASKLET", "HI")
 """Vectors in which drivers of disks complete requests, or pass completions on."""
+_UNNAMED = {"softirq raised outside of a handler", "irq thread, then softirq"}
+"""Paths of tier C through a softirq whose vector they don't name."""
 _RUNNERS = {
     "irq_exit": "the end of an interrupt",
     "timer": "the end of the timer's interrupt",
@@ -122,11 +124,11 @@ _RAISERS = {"irq": "an interrupt", "softirq": "another softirq", "other": "a thr
 
 
 def completing_softirqs(facts: Facts, device: str) -> Iterator[tuple[str, SoftirqRuns]]:
-    """Yield the vectors that completed the device's requests; all possible ones where no path was traced."""
+    """Yield the vectors that completed the device's requests; all possible ones where no path names the vector."""
     paths = facts.traced.paths.get(device, {})
     named = [path.removesuffix(_PATH) for path in paths if path.endswith(_PATH)]
     found = by_vector(facts.softirqs)
-    for vector in named if paths else _CAN_COMPLETE:
+    for vector in dict.fromkeys((*named, *(() if paths and not _UNNAMED & paths.keys() else _CAN_COMPLETE))):
         if vector in found:
             yield vector, found[vector]
 

@@ -161,3 +161,10 @@ def test_without_on_demand_probes_it_is_a_notice_at_most(load, severities):
 
 def test_a_device_that_completes_in_the_hard_interrupt_takes_4_ms_by_itself():
     assert not tick(((300, {"hba": 3_966}),), path="hard interrupt")
+
+
+def test_a_softirq_that_a_path_of_tier_c_does_not_name():
+    """Its script knows that the softirq was raised outside of a handler, not which one it was."""
+    load = ((300, {"hba": 80, "softirq": 3_886}),)
+    (one,) = tick(load, path="softirq raised outside of a handler")
+    assert "waiting for the softirq IRQ_POLL" in one.summary
