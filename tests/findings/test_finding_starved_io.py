@@ -4,10 +4,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from finding_cases import BEGIN_S, WALL, S, disk, done, found, frame, timed
+from finding_cases import BEGIN_S, WALL, S, depths, disk, done, found, frame, timed
 
 from latmon.model.frame import Completed, Flow, Outlier, Outstanding
-from latmon.model.inflight import InFlight, InFlightList, Issue
+from latmon.model.inflight import PROBE, InFlight, InFlightList, Issue
 
 RULE = "starved-io"
 LOAD = ((1000, {"queue": 1_000, "hba": 9_000}),)
@@ -257,3 +257,57 @@ def test_idle_and_a_device_that_is_slow_to_begin_are_none():
     assert not found(RULE, silent(30, in_flight=0), [DEADLINE])
     assert not found(RULE, completed(), [DEADLINE])
     assert not found(RULE, waiting(1.5), [DEADLINE])
+
+
+SUN = {"kernel": "SunOS 5.11"}
+SORTED = disk("sd1", limits={"un_f_disksort_disabled": 0, "un_throttle": 32})
+
+
+def unexplained(queued, *, blocks=12, source=PROBE, count=3_000, us=190_000):
+    """Frames of a disk whose completed I/Os explain 114 in flight; `queued` wait besides 32 in the driver."""
+    load = ((count, {"queue": us - 50_000, "hba": 50_000}),)
+    counts = depths({32: 5_000}, {queued: 5_000}, source=source)
+    values = {
+        "histograms": timed("sd1", load, "write"),
+        "kernel": done("sd1", count, "write"),
+        "depths": {"sd1": counts},
+        "outstanding": {"sd1": Outstanding(32, queued)},
+    }
+    return [frame(BEGIN_S + 5 * n, **values) for n in range(blocks)]
+
+
+def test_what_littles_law_leaves_over_has_waited():
+    """32 + 400 in flight, 600 a second of 190 ms are 114: 318 more are of no I/O that completed."""
+    (one,) = found(RULE, unexplained(384), [SORTED], **SUN)
+    assert (one.severity, one.where.screen) == ("warning", "outstanding")
+    assert re.fullmatch(
+        r"sd1: at least 2[0-9]{2} I/Os have waited for 5 s or longer while 3,000 others were completed; "
+        r"they wait above the driver, where disksort decides which I/O is next",
+        one.summary,
+    )
+    assert one.steps[0].text.startswith("turn disksort off for this product")
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param(unexplained(82), id="as many as Little's law says"),
+        pytest.param(unexplained(100), id="fewer than young I/Os may explain"),
+        pytest.param(unexplained(384, source="sysfs"), id="depths that were sampled"),
+        pytest.param(unexplained(384, blocks=1), id="for less than twice the age"),
+        pytest.param(unexplained(384, count=20, us=400_000), id="too few others complete"),
+        pytest.param(unexplained(384, us=640_000), id="a slow load with a deep queue"),
+    ],
+)
+def test_what_it_does_not_prove(frames):
+    assert not found(RULE, frames, [SORTED], **SUN)
+
+
+def test_where_a_script_follows_requests_the_law_is_not_asked():
+    assert not found(RULE, unexplained(384), [SORTED])
+
+
+def test_one_that_completed_is_starved_though_no_script_counts_what_passed_it():
+    slow = replace(late(9, overtaken=None), mono_us=(BEGIN_S + 10) * S)
+    (one,) = found(RULE, completed(slow), [DEADLINE])
+    assert "1,000 were completed meanwhile" in one.summary

@@ -1,13 +1,14 @@
 """starved-io: an I/O waits while many later ones are completed, or nothing completes while I/Os wait.
 
-A probe counts the I/Os that overtook it; without one, the completions since its arrival are counted. It doesn't fire
-for a load so slow that everything waits (the p99 is as long). Only the oldest and slowest I/Os are recorded one by one:
-all are counted by the ages of I/Os in flight and by histograms; where neither is exact, the finding has "at least".
+A probe counts the I/Os that overtook it; without one, the completions since its arrival are counted. Where none follows
+I/Os, Little's law gives a lower bound: what the depths count and no completed I/O explains. It doesn't fire for a load
+so slow that everything waits (the p99 is as long). Only the oldest and slowest I/Os are recorded one by one: all are
+counted by the ages of I/Os in flight and by histograms; where neither is exact, the finding has "at least".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from latmon.analysis.issue_order import summary
@@ -32,7 +33,7 @@ from latmon.findings.rule import (
 )
 from latmon.model.frame import Device, Outlier
 from latmon.model.histogram import bucket_bounds
-from latmon.model.inflight import Aged
+from latmon.model.inflight import PROBE, Aged, bucket_middle
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.units import spelled
 
@@ -157,11 +158,15 @@ def _waiting(facts: Facts, name: str) -> Iterator[StarvedRequest]:
 
 def _completed(facts: Facts, name: str, limits: Thresholds) -> Iterator[StarvedRequest]:
     for one in facts.outliers(name):
-        if one.overtaken_by is not None and _waited_before_completion(one, limits):
+        if _waited_before_completion(one, limits):
             age_us = one.total_us - one.stages_us.get("resume", 0)
+            later = one.overtaken_by is not None
+            overtaken = (
+                _completed_between(facts, name, one.mono_us, age_us) if one.overtaken_by is None else one.overtaken_by
+            )
             queue = sum(one.stages_us.get(stage, 0) for stage in ABOVE_DRIVER)
             above = queue >= one.stages_us.get("hba", 0) if one.stages_us else None
-            yield StarvedRequest(age_us, one.op, one.overtaken_by, False, above, one.comm, one.pid, one.sector)
+            yield StarvedRequest(age_us, one.op, overtaken, False, above, one.comm, one.pid, one.sector, later)
 
 
 def _waited_before_completion(one: Outlier, limits: Thresholds) -> bool:
@@ -172,11 +177,15 @@ def _waited_before_completion(one: Outlier, limits: Thresholds) -> bool:
 
 def _completed_since(facts: Facts, name: str, age_us: int) -> int:
     """Return all completions in the blocks that began since then; a few may have been in flight before."""
-    began = facts.end_us - age_us
+    return _completed_between(facts, name, facts.end_us - age_us, age_us)
+
+
+def _completed_between(facts: Facts, name: str, began_us: int, age_us: int) -> int:
+    """Return all completions in the blocks that lie in a wait of `age_us`."""
     return sum(
         done.count
         for b in facts.blocks
-        if b.begin_us >= began
+        if b.begin_us >= began_us and b.end_us <= began_us + age_us
         for flow, done in b.kernel.items()
         if flow.device == name
     )
@@ -201,7 +210,7 @@ def _count_completed(facts: Facts, name: str, listed: int, limits: Thresholds, u
     Histograms count all I/Os, but not how many overtook them.
     """
     all_starved = all(
-        one.overtaken_by is not None and _waited_before_completion(one, limits)
+        _waited_before_completion(one, limits)
         for one in facts.outliers(name)
         if one.op in OPS and one.total_us >= _shortest(one.op, usual, limits)
     )
@@ -213,6 +222,50 @@ def _count_completed(facts: Facts, name: str, listed: int, limits: Thresholds, u
             certain += n if low >= _shortest(op, usual, limits) else 0
     n = max(certain, listed) if all_starved else listed
     return n, possible > n
+
+
+class StarvedBound(NamedTuple):
+    """At least `ios` I/Os in flight are older than `age_us`, of those that no probe follows."""
+
+    ios: int
+    age_us: int
+    completed: int
+    """I/Os completed in the last `age_us`."""
+    above: bool
+    """Whether more wait above the driver than there are."""
+
+
+_COUNTED = 0.9
+"""Least share of the window whose depths a probe timed."""
+_PART = 0.1
+"""Least share of the I/Os in flight: a smaller one may be an error of the depths."""
+
+
+def bound_of(facts: Facts, name: str, limits: Thresholds) -> StarvedBound | None:
+    """Return how many I/Os have waited too long, by Little's law; None where none certainly has.
+
+    The sum of depths times their time is the time that all I/Os spent in the window. What the completed ones don't
+    explain is of those in flight: each spent the whole window in it at most, or the age from which it is too old.
+    """
+    latency, depths, done = facts.latency(name), facts.depths(name), facts.completed(name)
+    now, usual = facts.blocks[-1].in_flight.get(name, 0), latency.quantile(0.99)
+    if not facts.is_sun or depths.source != PROBE or usual is None or latency.sum is None or done is None:
+        return None
+    age_us, span_us = int(_shortest("read", usual, limits)), facts.span_us
+    if 2 * age_us > span_us or sum(depths.in_driver.values()) * 1000 < _COUNTED * span_us:
+        return None
+    spent_us = [_least(counts) * 1000 for counts in (depths.in_driver, depths.queued)]
+    explained_us = latency.sum * max(1.0, done.count / latency.count)
+    ios = int((sum(spent_us) - explained_us - now * age_us) / (span_us - age_us))
+    completed = _completed_since(facts, name, age_us)
+    if ios < max(2, _PART * now) or completed < limits["overtaken"]:
+        return None
+    return StarvedBound(ios, age_us, completed, spent_us[1] >= ios * span_us)
+
+
+def _least(counts: Mapping[int, int]) -> float:
+    """Return the sum of depths times their milliseconds; a depth above 256 is the least of its bucket."""
+    return sum((2 * bucket_middle(end) - end) * ms for end, ms in counts.items())
 
 
 _SORTING = ("mq-deadline", "bfq", "deadline", "cfq")
@@ -265,7 +318,7 @@ _IDLE = "; or a program of the idle class, which is meant to wait (ionice)"
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device."""
-    names = {one.device for one in facts.waiting} | {one.device for one in facts.outliers()}
+    names = {one.device for one in facts.waiting} | {one.device for one in facts.outliers()} | {*facts.depth_sums}
     for name in sorted(names):
         device = facts.device(name)
         silent = silent_of(facts, name, limits)
@@ -273,6 +326,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             yield _silent_finding(facts, device, silent, limits)
         elif starved := starved_of(facts, name, limits):
             yield _starved_finding(facts, device, starved, limits)
+        elif bound := bound_of(facts, name, limits):
+            yield _bound_finding(facts, device, bound)
 
 
 def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest], limits: Thresholds) -> Finding:
@@ -295,6 +350,35 @@ def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest]
         _REFUTED + (_IDLE if worst.above is not False and classes(device) else ""),
         1.0,
         brief=f"{name}: {_brief_text(worst, count)}{_place_text(facts, device, worst)}",
+    )
+
+
+def _bound_finding(facts: Facts, device: Device, bound: StarvedBound) -> Finding:
+    name = device.name
+    worst = StarvedRequest(bound.age_us, "", bound.completed, True, True if bound.above else None)
+    place = _place_text(facts, device, worst) if bound.above else ", in which layer is not known"
+    waited = f"at least {bound.ios:,} I/Os have waited for {spelled(bound.age_us)} or longer"
+    order = facts.order(name)
+    facts_of = [
+        Fact("waiting", bound.ios, f"by Little's law {bound.ios:,} in flight are of no I/O that completed", "ios"),
+        Fact("completed", bound.completed, f"completed in {spelled(bound.age_us)}: {bound.completed:,}", "ios"),
+    ]
+    if order is not None and order.ascending_share is not None:
+        text = summary(order).partition(";")[0]
+        facts_of.append(
+            Fact("ascending", round(order.ascending_share, 3), f"order of issue: {text}", "share", order.pairs)
+        )
+    return Finding(
+        ID,
+        WARNING,
+        name,
+        f"{name}: {waited} while {bound.completed:,} others were completed; they wait{place}",
+        tuple(facts_of),
+        Where("outstanding", name),
+        tuple(_steps(facts, device, worst)),
+        _REFUTED,
+        1.0,
+        brief=f"{name}: at least {bound.ios:,} I/Os stuck for {spelled(bound.age_us)} or longer{place}",
     )
 
 
