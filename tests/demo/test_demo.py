@@ -82,7 +82,7 @@ def test_stages_add_up_to_the_total(period):
             queue, hba = (frame.histograms[series._replace(stage=stage)] for stage in ("queue", "hba"))
             assert queue.count == hba.count == total.count == frame.seen[Flow(*series[:2])].count
             assert queue.sum + hba.sum == total.sum
-            assert max(queue.max, hba.max) <= total.max <= queue.max + hba.max
+            assert total.max is None or total.max < queue.max_bound + hba.max_bound
 
 
 def test_coverage_is_slightly_below_one(period):
@@ -112,7 +112,7 @@ def test_there_are_flushes_discards_a_burst_and_a_pause(period):
     assert over(period, "nvme0n1", "discard").count > 100
     writes = [f.seen[Flow("sda", "write")].count for f in period if Flow("sda", "write") in f.seen]
     assert max(writes) > 3 * sorted(writes)[len(writes) // 2]
-    idle = [f for f in period if Flow("nvme1n1", "read") not in f.kernel]
+    idle = [f for f in period if not f.kernel[Flow("nvme1n1", "read")].count]
     assert len(idle) >= 10
     assert all(f.outstanding["nvme1n1"].in_driver == 0 for f in idle)
 

@@ -78,16 +78,13 @@ def test_two_wait_for_more_than_8_minutes_and_300_for_more_than_9(seed):
     assert all(one.total_us >= 524_288_000 for one in bubbles.drawn(Random(seed)))
 
 
-def test_those_that_wait_are_reported_by_age_and_by_who_passed_them(sick):
-    still = sick[-1].in_flight
-    assert still.older[1] == 300
-    assert 0 < still.older[10] < 300
-    assert len(still.oldest) == 64
-    assert not any(one.issued for one in still.oldest)
-    passed = [f.in_flight.oldest[0].overtaken_by for f in sick[2:]]
-    assert passed == sorted(passed)
-    assert passed[-1] > 6_000
+def test_those_that_wait_are_in_flight_and_in_no_latency(sick):
+    assert not any(f.in_flight for f in sick), "no script follows them one by one"
     assert sick[-1].outstanding[DISK].queued > 300
+    in_flight = sum(
+        d * ms for counts in (sick[-1].depths[DISK].in_driver, sick[-1].depths[DISK].queued) for d, ms in counts.items()
+    )
+    assert in_flight / 1_000 - whole(sick[-1:]).sum / 1e6 == pytest.approx(300, rel=0.1)
 
 
 def test_sorting_is_seen_in_the_order_of_issue(sick, healthy):
@@ -105,9 +102,8 @@ def test_the_throttle_is_full_and_no_wall_of_few(sick):
 
 def test_health_is_slower_and_bounded(sick, healthy):
     assert whole(healthy).quantile(0.5) > 2 * whole(sick).quantile(0.5)
-    assert whole(healthy).max < 1_024_000
+    assert max(rows(whole(healthy))) == 512
     assert not any(f.above for f in (*sick, *healthy))
-    assert not any(f.in_flight.oldest for f in healthy)
 
 
 @pytest.mark.slow
@@ -116,11 +112,10 @@ def test_the_whole_test_has_both_tables(seed):
     frames = list(BUBBLES.frames(Random(seed)))
     assert len(frames) == WINDOWS
     assert rows(whole(frames)) == {**SORTED, 524_288: 302}
-    assert whole(frames[:-1]).max < THRESHOLD_US
+    assert whole(frames[:-1]).max_bound < THRESHOLD_US
     last = frames[-1]
     assert sum(last.above.values()) == 302 == len(last.outliers) + last.health.suppressed
     assert all(sum(one.stages_us.values()) == one.total_us for one in last.outliers)
-    assert not last.in_flight.oldest
     assert last.outstanding[DISK].known == 0
-    assert frames[-2].in_flight.older == {1: 302, 10: 302, 60: 302}
+    assert frames[-2].outstanding[DISK].queued > 302
     assert rows(whole(BUBBLES_HEALTHY.frames(Random(seed)))) == UNSORTED

@@ -47,15 +47,16 @@ def test_one_at_a_time_is_250_a_second(sick):
     every = stage(sick, REMOTE, "total")
     assert every.count / len(sick) == pytest.approx(255, abs=2)
     assert every.sum < len(sick) * 1_000_000
-    assert all(frame.depths[REMOTE].at_issue == {1: sum(frame.depths[REMOTE].at_issue.values())} for frame in sick)
+    assert not any(frame.depths[REMOTE].at_issue or frame.in_flight for frame in sick), "4.19 has no script for it"
     assert max(depth for frame in sick for depth in frame.depths[REMOTE].in_driver) == 1
 
 
 def test_the_time_is_the_softirq_s_and_the_fabric_is_quick(sick):
     total, softirq, hba = (stage(sick, REMOTE, name) for name in ("total", "softirq", "hba"))
     assert softirq.sum > 0.97 * total.sum
-    assert hba.max <= 95
-    assert softirq.quantile(0.5) == pytest.approx(3_890, abs=60)
+    assert hba.max_bound <= 96
+    assert not stage(sick, REMOTE, "irq"), "it is raised outside of a handler"
+    assert softirq.mean == pytest.approx(3_820, abs=60)
     assert stage(sick, LOCAL, "total").quantile(0.99) < 500
     assert not stage(sick, LOCAL, "softirq")
 
@@ -66,7 +67,7 @@ def test_the_softirq_is_raised_in_a_thread_and_run_by_the_timer(sick):
         assert runs.raised_in == {"other": runs.delay.count}
         assert runs.ran_in["timer"] > 0.93 * runs.run.count
         assert sum(runs.ran_in.values()) == runs.run.count == runs.delay.count
-        assert runs.run.max < 10
+        assert runs.run.max_bound < 10
 
 
 def test_a_few_outliers_are_reported_and_all_are_counted(sick):
@@ -83,12 +84,14 @@ def test_the_other_card_takes_a_tenth_of_a_millisecond(healthy):
     every = stage(healthy, REMOTE, "total")
     assert every.mean == pytest.approx(93, abs=4)
     assert every.count / len(healthy) == pytest.approx(9_550, rel=0.01)
-    assert every.max < 500
+    assert every.max_bound <= 512
     assert all(frame.softirqs[SoftirqCpu(VECTOR, CPU)].raised_in.keys() == {"irq"} for frame in healthy)
     assert not any(frame.outliers for frame in healthy)
 
 
-def test_card_and_driver_are_what_differs():
-    sick, healthy = (INCIDENTS[name].origin for name in ("e810", "e810-healthy"))
-    assert (sick.hz, sick.settings["kernel"]["hz"], sick.settings["module irdma"]["version"]) == (250, "250", "1.15.11")
-    assert sick.settings.keys() ^ healthy.settings.keys() == {"module irdma", "module mlx5_core"}
+def test_the_cards_handler_is_what_differs(sick, healthy):
+    origin = INCIDENTS["e810"].origin
+    assert (origin.hz, origin.settings["kernel"]["hz"], origin.tier, origin.latency_from) == (250, "250", "C", "issue")
+    assert origin.settings == INCIDENTS["e810-healthy"].origin.settings
+    names = [{one.name for one in frames[0].handlers} for frames in (sick, healthy)]
+    assert names[0] ^ names[1] == {"irdma-ceq-3", "mlx5_comp3@pci:0000:5e:00.0"}

@@ -13,6 +13,7 @@ from latmon.model.frame import Frame
 from latmon.model.histogram import Histogram, bucket_bounds, merge
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.incidents.emulex import (
+    COMPLETER,
     TABLE_MS,
     TABLE_WINDOWS,
     THRESHOLD_US,
@@ -42,13 +43,13 @@ def test_the_first_drain_is_the_case_s_own_row_eight_times(sick):
         stages = {"queue": 3, "hba": 85, "irq": 6, "completion": 1_238_738 + 165}
         assert (one.total_us, one.stages_us, one.unaccounted_us) == (1_238_999, stages, 2)
         (wait,) = one.waits
-        assert (wait.stage, wait.thread, wait.priority) == ("completion", "emlxs_thread", 97)
+        assert (wait.stage, wait.thread, wait.priority) == ("completion", COMPLETER.comm, 97)
         assert (wait.delay_us, wait.instead) == (1_238_738, "zpool-data (prio 99)")
         assert wait.woken_us == one.mono_us + 3 + 85 + 6
     assert len({(one.mono_us, one.wall) for one in rows}) == 1
     assert sorted({one.device for one in rows}) == ["sd0", "sd1", "sd3", "sd4"]
     written = [one for one in rows if one.comm == "ora_lgwr"]
-    assert {(one.op, one.bytes, one.flags) for one in written} == {("write", 2048, ("sync",))}
+    assert {(one.op, one.bytes) for one in written} == {("write", 2048)}
     assert len(written) == 6
     ended = {frame.wall for frame in sick if frame.outliers}
     assert ended == {INCIDENTS["emulex"].origin.start_wall + 25}, "it was printed at 12:13:04"
@@ -64,7 +65,7 @@ def test_one_io_in_100_000_is_above_500_ms(sick):
 
 
 def test_wake_ups_are_the_table_of_the_case(sick):
-    completer = [one for frame in sick for one in frame.wakeups if one.thread.comm == "emlxs_thread"]
+    completer = [one for frame in sick for one in frame.wakeups if one.thread.comm == COMPLETER.comm]
     waits = merge(one.delay for one in completer)
     assert waits.count == sum(TABLE_MS.values()) == 15_230
     late = sum(count for index, count in waits.buckets if bucket_bounds(index)[1] > 64_000)
@@ -99,7 +100,7 @@ def test_the_tail_is_the_thread_s_and_the_san_is_quick(sick):
     assert max(slow.share, key=slow.share.get) == "completion"
     hba = merge(h for series, h in traced.histograms.items() if (series.device, series.stage) == ("sd0", "hba"))
     assert hba.quantile(0.5) < 100
-    assert hba.max < 5_000
+    assert hba.max_bound < 5_000
 
 
 def test_packets_that_are_held_are_in_flight_meanwhile(sick):
@@ -112,16 +113,14 @@ def test_packets_that_are_held_are_in_flight_meanwhile(sick):
 
 def test_without_the_illness_nothing_takes_100_ms(healthy):
     every = latency(healthy)
-    assert every.max < 100_000
+    assert every.max_bound < 100_000
     assert every.count / len(healthy) == pytest.approx(20_000, rel=0.02)
     assert not any(frame.outliers or frame.above for frame in healthy)
-    thread = healthy[0].wakeups[0].thread
-    assert (thread.comm, thread.priority) == ("qlc_completion_thread", 99)
+    assert not healthy[0].traced.histograms, "no script measures qlc's stages"
     (loops,) = [one for one in healthy[0].taskqs if one.name == "qlc_0_comp_thd"]
     assert (loops.ever, loops.active, loops.threads, loops.priority, loops.loops) == (0, 8, 8, 99, True)
 
 
-def test_the_hba_is_what_differs():
-    sick, healthy = (INCIDENTS[name].origin.settings for name in ("emulex", "emulex-healthy"))
-    assert (sick["device sd0"]["hba"], healthy["device sd0"]["hba"]) == ("emlxs", "qlc")
-    assert sick.keys() ^ healthy.keys() == {"module emlxs", "module qlc"}
+def test_the_hba_is_what_differs(sick, healthy):
+    assert INCIDENTS["emulex"].origin.settings == INCIDENTS["emulex-healthy"].origin.settings
+    assert [{one.name for one in frames[0].handlers} for frames in (sick, healthy)] == [{"emlxs0"}, {"qlc0"}]

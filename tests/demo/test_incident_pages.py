@@ -48,7 +48,7 @@ SEEN = {
         ("1s┤", "1.24s"),
         ("x2", "x4", "compl"),
         ("hba ", "completion ", ">99%", "sd0 above 524 ms: >99 % completion"),
-        ("emlxs_thread", " 97 ", "prio 99"),
+        ("emlxs0_channel3", " 97 ", "prio 99"),
         ("completion-wakeup",),
     ),
     "e810": (
@@ -74,7 +74,7 @@ SEEN = {
     ),
     "bubbles": (
         ("64ms┤", "256ms┤"),
-        ("> 10 s: 300", "queue"),
+        ("120 in flight by Little's law", "queue"),
         ("sorted by LBA",),
         ("starved-io",),
         ("▸sd1",),
@@ -83,12 +83,13 @@ SEEN = {
 """What each stop's text speaks of, on a screen of 80x24."""
 CAUSE = {
     "emulex": "late completion thread: >99% of the time of I/Os above 524 ms is a wait for the completion thread "
-    "emlxs_thread (prio 97), which was woken and ran up to 1.24 s later while mostly zpool-data (prio 99) had its CPU",
+    "emlxs0_channel3 (prio 97), which was woken and ran up to 1.24 s later while mostly zpool-data (prio 99) had its "
+    "CPU",
     "e810": "waiting for the softirq IRQ_POLL: it is raised outside of interrupts and runs only when the timer's "
     "interrupt ends",
     "serialised": "driver limit reached: its driver is limited to 3 I/Os in flight while",
-    "qumulo": "slow handler on a shared interrupt: its interrupts wait for the handler switchtec0, which shares their "
-    "vector",
+    "qumulo": "slow handler on a shared interrupt: its interrupts wait for the handler switchtec0, which irq 53 calls "
+    "before theirs",
     "bubbles": "starved I/O: ",
 }
 """The text that names the cause of each incident."""

@@ -63,8 +63,7 @@ def test_depths_are_what_littles_law_makes_of_rate_and_time(frames, request):
     reported = request.getfixturevalue(frames)
     depths = merge_depths(f.depths[DATA] for f in reported)
     assert mean(depths.in_driver) == pytest.approx(stage(reported, "hba").sum / 1e6 / WINDOWS, rel=0.02)
-    assert sum(took.ios for took in depths.latency.values()) == stage(reported, "total").count
-    assert sum(took.time_us for took in depths.latency.values()) == stage(reported, "total").sum
+    assert sum(depths.at_issue.values()) == stage(reported, "total").count
 
 
 def test_what_is_off_is_the_throttle_and_the_tags(sick, healthy):

@@ -64,7 +64,7 @@ class DemoBackend:
         self._seed = seed
         self._speed = speed
         self._limit = limit
-        origin = self._incident.origin if self._incident else host_window.HOST.origin
+        origin = (self._incident.host if self._incident else host_window.host)().origin
         self._origin = replace(origin, tool=f"{scenario}, seed {seed}")
 
     @property

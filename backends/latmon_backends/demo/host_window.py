@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from random import Random
 
@@ -20,7 +21,6 @@ from latmon.model.frame import (
     Handler,
     HandlerRuns,
     Limit,
-    Missing,
     Outlier,
     Outstanding,
     SoftirqCpu,
@@ -46,10 +46,12 @@ from latmon_backends.demo.inflight import (
     shifted,
     sum_of,
 )
+from latmon_backends.demo.probed_host import HostVectors, ProbedHost
 from latmon_backends.demo.scenario import (
     BACKGROUND_SOFTIRQS,
     INTERVAL_US,
     START_MONO_US,
+    UNFOLLOWED,
     FlowIos,
     HostFacts,
     IoGroup,
@@ -57,10 +59,11 @@ from latmon_backends.demo.scenario import (
     handled,
     origin,
     outlier,
-    probe_cost,
-    window,
+    scripts,
 )
+from latmon_backends.demo.script_output import label
 from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, histogram, poisson
+from latmon_backends.kernel.interrupts import Vectors
 
 TICK_US = 4000
 SHARED_US = 20
@@ -77,40 +80,54 @@ _PROGRAMS = dict.fromkeys((one.name for one in DEVICES if one.timed), _BACKUP) |
     "sdd": ("ora_lgwr", 5102),
     "sdf": ("oracle", 5140),
 }
-COMPLETER = "mpt3sas_cmpl"
-COMPLETER_PID = 388
-HOG = "rt-logger (prio 49)"
+COMPLETER = Thread(388, "mpt3sas_cmpl", "other", 120)
+HOG = Thread(702, "rt-logger", "fifo", 49, kernel=False)
 _SHARED_IRQ = 16
 _NVME_IRQ = 64
 _RUN_US = 5
 _WAKING_US = 15
 _LATE_US = 1000
 _SLOW, _OURS = "uhci_hcd:usb3", "mpt3sas0"
-
-HOST = HostFacts(
-    replace(
-        origin("demo-db-07", "6.12.0-demo", settings=SETTINGS, hz=250),
-        reason="synthetic: nothing of this host is measured",
+_USB = "0000:00:1d.0"
+_SSDS = tuple(one for one in DEVICES if one.driver == "nvme")
+_VECTORS = HostVectors(
+    Vectors(
+        {_SHARED_IRQ: (_SLOW, _OURS)},
+        {_SHARED_IRQ: (_USB, HBA), **{_NVME_IRQ + at: (one.controller,) for at, one in enumerate(_SSDS)}},
     ),
-    DEVICES,
-    {one.name: 2_000 if one.driver == "nvme" else 40_000 for one in DEVICES if one.timed},
-    _PROGRAMS,
-    absent=(Missing("requeue", "the demo's drivers refuse no request"),),
-    flags={"write": ("sync",), "flush": ("sync", "preflush"), "discard": ("background",)},
+    {HBA: frozenset({_OURS}), _USB: frozenset({_SLOW})},
 )
+
+
+@cache
+def host() -> HostFacts:
+    """Return the facts of the host, with the scripts that run on Linux 6.12."""
+    probes = scripts("block_a", "stages_a", "irqs_a", "softirqs_a", "wakeups_a", "inflight_a", "order_a")
+    programs = (Thread(pid, comm, "other", 120, kernel=False) for comm, pid in dict.fromkeys(_PROGRAMS.values()))
+    return HostFacts(
+        replace(
+            origin("demo-db-07", "6.12.0-demo", probes, settings=SETTINGS, hz=250),
+            reason="synthetic: nothing of this host is measured",
+        ),
+        DEVICES,
+        {one.name: 2_000 if one.driver == "nvme" else 40_000 for one in DEVICES if one.timed},
+        _PROGRAMS,
+        probes,
+        threads=(COMPLETER, HOG, *programs),
+        flags={"write": ("sync",), "flush": ("sync", "preflush"), "discard": ("background",)},
+    )
 
 
 def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
     """Yield the host's windows without end. `on_demand` draws what tracing shows, so that it changes no I/O."""
+    probed = ProbedHost(host(), _VECTORS)
     for seq in count():
         loads = [_traced(on_demand, one) for one in drawn(rng, seq)]
         times = device_times(loads)
         gauges = _gauges(rng, times)
-        ns_per_io = rng.gauss(560, 12)
         mono_us = START_MONO_US + (seq + 1) * INTERVAL_US
         stuck = _stuck(mono_us)
-        frame = window(
-            HOST,
+        yield probed.window(
             seq,
             loads,
             _outliers(on_demand, loads, mono_us),
@@ -124,7 +141,6 @@ def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
             ),
             issues={STARVED: _sorted_burst(seq, mono_us - INTERVAL_US)},
         )
-        yield probe_cost(frame, ns_per_io, on_demand.gauss(1.4, 0.1))
 
 
 def _traced(rng: Random, ios: FlowIos) -> FlowIos:
@@ -137,7 +153,7 @@ def _traced(rng: Random, ios: FlowIos) -> FlowIos:
 def _split(rng: Random, flow: Flow, size: int, queue: int, us: int) -> IoGroup:
     if flow.device.startswith("nvme"):
         if flow.device == "nvme1n1" and rng.random() < _LOST:
-            return IoGroup(size, queue, None, unaccounted=us, path="")
+            return IoGroup(size, queue, None, unaccounted=us, path=UNFOLLOWED)
         irq = min(2 + int(rng.random() * 4), us // 4)
         return IoGroup(size, queue, us - irq, irq)
     unknown = int(rng.random() < 0.3)  # noqa: PLR2004 - a microsecond is lost to rounding now and then
@@ -153,7 +169,7 @@ def _split(rng: Random, flow: Flow, size: int, queue: int, us: int) -> IoGroup:
 
 
 def _outliers(rng: Random, loads: Iterable[FlowIos], end_us: int) -> tuple[Outlier, ...]:
-    found = [_outlier(rng, *one, end_us) for one in draw_slow(rng, HOST, loads)]
+    found = [_outlier(rng, *one, end_us) for one in draw_slow(rng, host(), loads)]
     return tuple(sorted(found, key=lambda one: one.mono_us))
 
 
@@ -164,13 +180,14 @@ def _outlier(rng: Random, ios: FlowIos, group: IoGroup, end_us: int) -> Outlier:
     if group.completion is not None:
         woken_us = begun_us + group.queue + (group.hba or 0) + (group.irq or 0)
         delay_us = max(0, group.completion - _WAKING_US)
-        waits.append(Wait("completion", COMPLETER, COMPLETER_PID, 120, woken_us, delay_us, HOG, delay_us))
+        thread = COMPLETER
+        waits.append(Wait("completion", thread.comm, thread.pid, 120, woken_us, delay_us, label(HOG), delay_us))
     resume = _resume(rng, ios)
     if resume:
         stages["resume"] = resume
         waits.append(Wait("resume", *_PROGRAMS[ios.flow.device], 120, done_us, resume))
     return outlier(
-        HOST,
+        host(),
         ios,
         group,
         begun_us,
@@ -178,8 +195,8 @@ def _outlier(rng: Random, ios: FlowIos, group: IoGroup, end_us: int) -> Outlier:
         stages_us=stages,
         sector=8 * int(rng.random() * 2**31),
         bytes=ios.bytes_large if rng.random() < LARGE_SHARE else ios.bytes_each,
-        cpu_issue=int(rng.random() * HOST.cpus),
-        cpu_complete=1 + ord(ios.flow.device[-1]) % (HOST.cpus - 1),
+        cpu_issue=int(rng.random() * host().cpus),
+        cpu_complete=1 + ord(ios.flow.device[-1]) % (host().cpus - 1),
         outstanding_at_issue=int(rng.random() * (2 + ios.count / 200)),
         overtaken_by=int(group.total * ios.count / INTERVAL_US * rng.random()),
         waits=tuple(waits),
@@ -209,17 +226,17 @@ def _handlers(loads: Iterable[FlowIos]) -> dict[Handler, HandlerRuns]:
             disks += ios.times("irq")
         elif ios.groups:
             drives.setdefault(device, []).extend(ios.times("irq"))
-    found = {_nvme(device): handled(times, device) for device, times in drives.items()}
+    found = {_nvme(device): handled(times) for device, times in drives.items()}
     return found | (_shared(disks) if disks else {})
 
 
 def _shared(times: list[EqualIos]) -> dict[Handler, HandlerRuns]:
     runs = sum(one.size for one in times)
     own = handled([EqualIos(one.size, max(0, one.us - SHARED_US)) for one in times])
-    slow = HandlerRuns(histogram([EqualIos(runs, SHARED_US)]), {"none": runs}, 0, "0000:00:1d.0", (_OURS,))
+    slow = HandlerRuns(histogram([EqualIos(runs, SHARED_US)]), {"none": runs})
     return {
         Handler(_SHARED_IRQ, _SLOW): slow,
-        Handler(_SHARED_IRQ, _OURS): replace(own, before_us=runs * SHARED_US, device=HBA, shared_with=(_SLOW,)),
+        Handler(_SHARED_IRQ, _OURS): replace(own, before_us=runs * SHARED_US),
     }
 
 
@@ -229,7 +246,7 @@ def _softirqs(loads: Iterable[FlowIos]) -> dict[SoftirqCpu, SoftirqRuns]:
     for ios in loads:
         times = _times(ios, "softirq", _RUN_US)
         if times:
-            waits.setdefault(_number(ios.flow.device) % HOST.cpus, []).extend(times)
+            waits.setdefault(_number(ios.flow.device) % host().cpus, []).extend(times)
     return {**BACKGROUND_SOFTIRQS, **{SoftirqCpu("BLOCK", cpu): _block(times) for cpu, times in sorted(waits.items())}}
 
 
@@ -255,9 +272,8 @@ def _wakeups(loads: Iterable[FlowIos]) -> tuple[Wakeups, ...]:
     programs = (
         Wakeups(Thread(pid, comm, "other", 120, kernel=False), merge(parts)) for (comm, pid), parts in resumed.items()
     )
-    thread = Thread(COMPLETER_PID, COMPLETER, "other", 120)
     count, us = sum(one.size for one in late), sum(one.size * one.us for one in late)
-    completer = (Wakeups(thread, histogram(late), {HOG: count}, {HOG: us}),) if late else ()
+    completer = (Wakeups(COMPLETER, histogram(late), {label(HOG): count}, {label(HOG): us}),) if late else ()
     return (*completer, *programs)
 
 

@@ -14,8 +14,9 @@ from random import Random
 from typing import Any, NamedTuple
 
 from latmon.model.frame import Device, Frame, Outstanding
-from latmon.model.inflight import AGES_S, PROBE, Depths, InFlightList, Took, bucket_end, bucket_middle, coarse_end
-from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, HostFacts, drawn_outliers, probe_cost, window
+from latmon.model.inflight import PROBE, Depths, Took, bucket_end, bucket_middle, coarse_end
+from latmon_backends.demo.probed_host import ProbedHost
+from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, drawn_outliers
 from latmon_backends.demo.synthesis import poisson
 
 Shares = Mapping[int, float]
@@ -249,20 +250,14 @@ def _sampled(rng: Random, counts: Mapping[int, int]) -> int:
 
 
 def probed_window(
-    rng: Random, seq: int, host: HostFacts, loads: Sequence[FlowIos], reported: Mapping[str, Depths], **tables: Any
+    rng: Random,
+    seq: int,
+    probed: ProbedHost,
+    loads: Sequence[FlowIos],
+    reported: Mapping[str, Depths],
+    **tables: Any,
 ) -> Frame:
-    """Return window `seq` with drawn outliers and gauges, and no request in flight for longer than a second."""
-    mono_us = host.origin.start_mono_us + (seq + 1) * INTERVAL_US
-    outliers = drawn_outliers(rng, host, loads, mono_us)
-    cost = rng.gauss(560, 12), rng.gauss(1.1, 0.1)
-    frame = window(
-        host,
-        seq,
-        loads,
-        outliers,
-        outstanding=gauges(rng, reported),
-        depths=reported,
-        in_flight=InFlightList((), dict.fromkeys(AGES_S, 0), at_us=mono_us),
-        **tables,
-    )
-    return probe_cost(frame, *cost)
+    """Return window `seq` with drawn outliers and gauges."""
+    mono_us = probed.host.origin.start_mono_us + (seq + 1) * INTERVAL_US
+    outliers = drawn_outliers(rng, probed.host, loads, mono_us)
+    return probed.window(seq, loads, outliers, outstanding=gauges(rng, reported), depths=reported, **tables)

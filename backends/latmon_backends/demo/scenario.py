@@ -6,37 +6,40 @@ these groups, so no two tables of a frame can disagree. What differs between sce
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from operator import attrgetter
 from random import Random
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from latmon import __version__
+from latmon.manifest.loader import Manifest, load
 from latmon.model.frame import (
+    STAGES,
+    TABLES,
     UNACCOUNTED,
     Completed,
     Device,
     Flow,
     Frame,
     HandlerRuns,
-    Health,
     Limit,
     Missing,
     Origin,
     Outlier,
-    Series,
     Settings,
     SoftirqCpu,
     SoftirqRuns,
-    Traced,
+    Thread,
     missing_stages,
 )
 from latmon.model.histogram import EMPTY, Histogram
-from latmon_backends.demo.synthesis import EqualIos, Shape, bucket, combine_stages, histogram, poisson
+from latmon.support.paths import data_dir
+from latmon_backends.demo.synthesis import EqualIos, Shape, combine_stages, histogram, poisson
 
 WINDOWS = 180
 """Three minutes: enough for a tail of a few I/Os in a million, short enough to be watched to its end."""
@@ -48,8 +51,8 @@ class Scenario:
 
     purpose: str
     """One sentence, for `latmon demo --list`."""
-    origin: Origin
-    """Without `tool`, which the backend sets to scenario and seed."""
+    host: Callable[[], HostFacts]
+    """Its manifests are read when it is needed: the list of demos needs none."""
     windows: int | None
     """Its length; None: endless. `frames` may yield more."""
     frames: Callable[[Random], Iterator[Frame]]
@@ -57,21 +60,34 @@ class Scenario:
     healthy: str = ""
     """The name of the same host without the problem; empty for that one."""
 
+    @property
+    def origin(self) -> Origin:
+        """Return the host's origin, without `tool`, which the backend sets to scenario and seed."""
+        return self.host().origin
+
 
 REASON = "synthetic, from the numbers of a published case: no host is measured"
 INTERVAL_US = 1_000_000
 START_WALL = 1_767_582_000.0
 """2026-01-05 03:00:00 UTC: fixed, because the wall clock would make two recordings differ."""
 START_MONO_US = 86_400_000_000
-BEHIND_HBA = ("irq", "softirq", "completion")
 ROWS = 40
 """Outliers of a window that the rate limit lets through."""
-WITHOUT = "no numbers were published for it, and none are made up"
-_ON_DEMAND = "measured for traced requests only: request stamps don't contain it"
-_STAGES = ("queue", "requeue", "hba", *BEHIND_HBA)
-_APART = "sd's own probes don't separate it, its time is in D2C (issue to completion)"
-_SOLARIS_ABSENT = tuple(Missing(stage, _APART) for stage in BEHIND_HBA)
-_UNFOLLOWED = "a user's thread, or an interrupt without a handler"
+_STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
+UNFOLLOWED = "a user's thread, or an interrupt without a handler"
+_NONE_THERE = "no D script for this system measures it"
+_ROLES = {"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup", "issues": "issue"}
+"""Table -> the beginning of the roles of its maps, or of its record's name."""
+
+
+@cache
+def _manifest(name: str) -> Manifest:
+    return load(next(data_dir("probes").glob(f"*/{name}.yaml")))
+
+
+def scripts(*names: str) -> tuple[Manifest, ...]:
+    """Return the scripts of a host by name: the always-on one, then those of the tracer."""
+    return tuple(map(_manifest, names))
 
 
 class IoGroup(NamedTuple):
@@ -86,7 +102,7 @@ class IoGroup(NamedTuple):
     requeue: int | None = None
     unaccounted: int = 0
     path: str = "hard interrupt"
-    """Empty: its completion could not be followed."""
+    """Of the paths of the host's script, or a reason why it could not follow the completion."""
 
     @property
     def below(self) -> int:
@@ -103,15 +119,6 @@ class IoGroup(NamedTuple):
         return {name: us for name, us in zip(_STAGES, times, strict=True) if us is not None}
 
 
-class StageTimes(NamedTuple):
-    """The I/Os that passed one stage."""
-
-    ios: dict[int, int]
-    """Time in the stage, in us -> I/Os."""
-    by_total: dict[int, int]
-    """Bucket of the total -> their time in the stage."""
-
-
 @dataclass(frozen=True)
 class FlowIos:
     """The I/Os of one op on one device in one window."""
@@ -126,6 +133,9 @@ class FlowIos:
     """I/Os that only the kernel's counters have."""
     resume: Histogram = EMPTY
     """Time until their issuers ran again."""
+    tables: dict[str, Any] = field(init=False, default_factory=dict, compare=False)
+    """Their counts by script, kept by script_output.py."""
+    columns: dict[str, tuple[Any, ...]] = field(init=False, default_factory=dict, compare=False)
 
     @cached_property
     def count(self) -> int:
@@ -142,7 +152,7 @@ class FlowIos:
 
     @cached_property
     def total(self) -> Histogram:
-        return histogram(zip(self._column("size"), self.totals, strict=True))
+        return histogram(zip(self.column("size"), self.totals, strict=True))
 
     @cached_property
     def seen(self) -> Completed:
@@ -159,41 +169,19 @@ class FlowIos:
         time_us = (self.total.sum or 0) + self.missed * mean_us
         return Completed(self.count + self.missed, self.seen.bytes + self.missed * self.bytes_each, time_us)
 
-    @cached_property
-    def stages(self) -> Mapping[str, StageTimes]:
-        """Stages that any I/O passed, and `unaccounted`."""
-        sizes, ends = self._column("size"), [bucket(us) for us in self.totals]
-        found: dict[str, StageTimes] = {}
-        for stage in (*_STAGES, UNACCOUNTED):
-            ios: dict[int, int] = {}
-            by_total: dict[int, int] = {}
-            for size, us, end in zip(sizes, self._column(stage), ends, strict=True):
-                if us is not None:
-                    ios[us] = ios.get(us, 0) + size
-                    by_total[end] = by_total.get(end, 0) + size * us
-            if ios:
-                found[stage] = StageTimes(ios, by_total)
-        return found
+    def column(self, name: str) -> tuple[Any, ...]:
+        """Return one field of all groups."""
+        if name not in self.columns:
+            self.columns[name] = tuple(map(attrgetter(name), self.groups))
+        return self.columns[name]
 
-    def _column(self, name: str) -> tuple[Any, ...]:
-        return tuple(map(attrgetter(name), self.groups))
-
-    @cached_property
-    def always_on(self) -> Mapping[str, Histogram]:
-        """Histograms by stage, as the always-on probe reports them."""
-        below: dict[int, int] = {}
-        queue: dict[int, int] = {}
-        for group, us, total in zip(self.groups, self.below, self.totals, strict=True):
-            below[us] = below.get(us, 0) + group.size
-            queue[total - us] = queue.get(total - us, 0) + group.size
-        above = histogram((size, us) for us, size in queue.items())
-        return {"queue": above, "hba": histogram((size, us) for us, size in below.items()), "total": self.total}
-
-    @cached_property
-    def traced(self) -> Mapping[str, Histogram]:
-        """Histograms by stage, as the on-demand probes report them."""
-        found = {name: histogram((size, us) for us, size in one.ios.items()) for name, one in self.stages.items()}
-        return found | {"total": self.total} | ({"resume": self.resume} if self.resume else {})
+    def sum_of(self, stages: Sequence[str]) -> tuple[int | None, ...]:
+        """Return each group's time in these stages together; None where it passed none of them."""
+        columns = [self.column(one) for one in stages if one in (*_STAGES, UNACCOUNTED)]
+        if len(columns) == 1:
+            return columns[0]
+        each = ([us for us in some if us is not None] for some in zip(*columns, strict=True))
+        return tuple(sum(some) if some else None for some in each)
 
     @cached_property
     def paths(self) -> Mapping[str, int]:
@@ -205,14 +193,18 @@ class FlowIos:
 
     def on(self, device: str) -> FlowIos:
         """Return the same I/Os on another device, sharing the tables, so that equal devices cost one computation."""
-        _ = self.always_on, self.traced, self.paths, self.kernel  # computed here, the copy has them too
+        _ = self.paths, self.kernel  # computed here, the copy has them too
         found = copy(self)
         object.__setattr__(found, "flow", Flow(device, self.flow.op))
         return found
 
     def times(self, stage: str) -> list[EqualIos]:
         """Return the I/Os that passed the stage, by their time in it."""
-        return [EqualIos(size, us) for us, size in self.stages[stage].ios.items()] if stage in self.stages else []
+        sizes: dict[int, int] = {}
+        for size, us in zip(self.column("size"), self.column(stage), strict=True):
+            if us is not None:
+                sizes[us] = sizes.get(us, 0) + size
+        return [EqualIos(size, us) for us, size in sizes.items()]
 
     def slow(self, threshold_us: int) -> list[IoGroup]:
         """Return the groups that took longer than the threshold."""
@@ -230,15 +222,21 @@ class HostFacts:
     thresholds_us: Mapping[str, int]
     programs: Mapping[str, tuple[str, int]]
     """Device -> name and pid of the program that issues its I/Os."""
+    scripts: tuple[Manifest, ...]
+    """The always-on script, then those of the tracer."""
     cpus: int = 8
-    absent: tuple[Missing, ...] = ()
+    threads: tuple[Thread, ...] = ()
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """By op."""
 
     @property
-    def includes(self) -> dict[str, tuple[str, ...]]:
-        """Stages that hba includes, where none after it is traced."""
-        return {"hba": BEHIND_HBA} if {*BEHIND_HBA} <= {one.name for one in self.absent} else {}
+    def is_sun(self) -> bool:
+        return self.origin.kernel.startswith("SunOS")
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """Return the kernel's release, major and minor."""
+        return tuple(map(int, re.findall(r"\d+", self.origin.kernel)[:2]))
 
     def wall_of(self, mono_us: int) -> float:
         """Return CLOCK_MONOTONIC as seconds since 1970."""
@@ -280,122 +278,76 @@ def begin_us(seq: int) -> int:
 def origin(
     host: str,
     kernel: str,
+    probes: Sequence[Manifest],
     *,
     settings: Mapping[str, Mapping[str, str]],
     hz: int | None = None,
     start_wall: float = START_WALL,
     threshold_us: int | None = None,
 ) -> Origin:
-    """Return the origin of a host with a tier A probe; stages below `hba` are only traced on demand."""
+    """Return the origin of a host that these scripts measure."""
     reported: Settings = MappingProxyType({name: MappingProxyType(dict(section)) for name, section in settings.items()})
+    always = probes[0]
     return Origin(
         backend="demo",
         host=host,
         kernel=kernel,
         latmon=__version__,
-        tier="A",
+        tier=always.tier,
         interval_us=INTERVAL_US,
         start_wall=start_wall,
         start_mono_us=START_MONO_US,
         hz=hz,
-        measured=MappingProxyType({"queue": ("requeue",), "hba": BEHIND_HBA, "total": ()}),
-        absent=missing_stages(("queue", "hba"), dict.fromkeys(("requeue", *BEHIND_HBA, "resume"), _ON_DEMAND)),
-        latency_from="queued",
+        measured=MappingProxyType({stage: always.includes.get(stage, ()) for stage in always.stages}),
+        absent=missing_stages(always.stages, always.absent, always.includes),
+        untraced=_untraced(probes[1:]) if always.tool == "dtrace" else (),
+        latency_from=always.latency_from,
         reason=REASON,
         settings=reported,
         extra=MappingProxyType({} if threshold_us is None else {"threshold_us": threshold_us}),
     )
 
 
-def solaris(
+def _untraced(probes: Sequence[Manifest]) -> tuple[Missing, ...]:
+    """Return what no script of the tracer measures, as the backend of DTrace reports it."""
+    measured = {stage for one in probes for stage in one.stages}
+    measured |= {inner for one in probes for stages in one.includes.values() for inner in stages}
+    printed = {name for one in probes for name in (*(spec.role for spec in one.maps), *one.records)}
+    reasons = {stage: why for one in probes for stage, why in one.absent.items()}
+    tables = (name for name in TABLES if not any(one.startswith(_ROLES[name]) for one in printed))
+    stages = (stage for stage in STAGES if stage != "total" and stage not in measured)
+    return tuple(Missing(name, reasons.get(name, _NONE_THERE)) for name in (*stages, *tables))
+
+
+def sun(
     host: str,
-    settings: Settings,
+    version: str,
+    *more: str,
     devices: tuple[Device, ...],
-    thresholds_us: Mapping[str, int],
+    threshold_us: int,
     programs: Mapping[str, tuple[str, int]],
+    start_wall: float = START_WALL,
+    threads: tuple[Thread, ...] = (),
 ) -> HostFacts:
-    """Return the facts of a Solaris host, where the stages behind the HBA are not separated."""
-    requeue = Missing("requeue", "measured for traced requests only: sd sends none again here")
-    resume = Missing("resume", "none of these scripts follows the waiting thread")
-    tables = (Missing(table, WITHOUT) for table in ("softirqs", "handlers", "wake-ups"))
-    made = replace(
-        origin(host, f"SunOS {settings['kernel']['release']}-demo", settings=settings, hz=100),
-        absent=(requeue, *_SOLARIS_ABSENT, resume),
-        untraced=(*_SOLARIS_ABSENT, resume, *tables),
-    )
-    return HostFacts(made, devices, thresholds_us, programs, absent=_SOLARIS_ABSENT)
+    """Return the facts of a host of Solaris or illumos with the scripts for sd, and `more`.
+
+    Of its settings only the kernel's version can be read; D scripts have one threshold for all devices.
+    """
+    probes = scripts("sd", "sd_depth", "sd_limits", *more)
+    settings = {
+        "tool": {"latmon": __version__},
+        "kernel": {"system": "SunOS", "release": "5.11", "version": version, "machine": "i86pc"},
+    }
+    known = origin(host, "SunOS 5.11-demo", probes, settings=settings, start_wall=start_wall, threshold_us=threshold_us)
+    thresholds = {one.name: threshold_us for one in devices}
+    return HostFacts(known, devices, thresholds, programs, probes, threads=threads)
 
 
-def ordinary(rng: Random, load: Load, path: str) -> FlowIos:
-    """Draw one second of a load; `path`: how its I/Os complete."""
+def ordinary(rng: Random, load: Load) -> FlowIos:
+    """Draw one second of a load."""
     n = poisson(rng, load.rate)
     met = combine_stages(rng, load.queue.draw(rng, n), load.hba.draw(rng, n))
-    return FlowIos(load.flow, tuple(IoGroup(*one, path=path) for one in met), load.bytes_each)
-
-
-def window(
-    host: HostFacts, seq: int, loads: Iterable[FlowIos], outliers: tuple[Outlier, ...] = (), **tables: Any
-) -> Frame:
-    """Return window `seq` (from 0) as the probes and the kernel report it. `tables`: further fields of the frame."""
-    counted = [one for one in loads if one.kernel.count]
-    kernel = {one.flow: one.kernel for one in counted}
-    above = {one.flow: sum(g.size for g in one.slow(host.thresholds_us[one.flow.device])) for one in counted}
-    mono_us = host.origin.start_mono_us + (seq + 1) * INTERVAL_US
-    return Frame(
-        seq=seq,
-        wall=host.wall_of(mono_us),
-        mono_us=mono_us,
-        dt_us=INTERVAL_US,
-        histograms={Series(*one.flow, stage): h for one in counted if one.groups for stage, h in one.always_on.items()},
-        seen={one.flow: one.seen for one in counted},
-        kernel=kernel | _volumes(host.devices, kernel),
-        traced=_traced([one for one in counted if one.groups], host),
-        devices=host.devices if seq == 0 else (),
-        above={flow: n for flow, n in above.items() if n},
-        outliers=outliers,
-        thresholds_us=host.thresholds_us,
-        health=Health(
-            probes_attached=1,
-            probes_wanted=1,
-            skipped=sum(one.missed for one in counted),
-            suppressed=sum(above.values()) - len(outliers),
-        ),
-        cgroup_limits=None if host.origin.kernel.startswith("SunOS") else (),
-        **tables,
-    )
-
-
-def probe_cost(frame: Frame, ns_per_io: float, cpu_percent: float) -> Frame:
-    """Return the frame with the cost of its probes."""
-    health = replace(frame.health, probe_ns_per_io=round(ns_per_io, 1), probe_cpu_percent=round(cpu_percent, 2))
-    return replace(frame, health=health)
-
-
-def _volumes(devices: Iterable[Device], kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:
-    """Return the kernel's counts of volumes: the sum of their members, because each I/O goes to one of them."""
-    sums: dict[Flow, Completed] = {}
-    for volume in devices:
-        for flow, more in kernel.items():
-            if flow.device in volume.members:
-                whole = Flow(volume.name, flow.op)
-                sums[whole] = sums[whole] + more if whole in sums else more
-    return sums
-
-
-def _traced(loads: Iterable[FlowIos], host: HostFacts) -> Traced:
-    histograms: dict[Series, Histogram] = {}
-    by_total: dict[Series, dict[int, int]] = {}
-    paths: dict[str, dict[str, int]] = {}
-    unfollowed: dict[str, dict[str, int]] = {}
-    for one in loads:
-        histograms |= {Series(*one.flow, stage): found for stage, found in one.traced.items()}
-        by_total |= {Series(*one.flow, stage): passed.by_total for stage, passed in one.stages.items()}
-        for path, size in one.paths.items():
-            table = (paths if path else unfollowed).setdefault(one.flow.device, {})
-            table[path or _UNFOLLOWED] = table.get(path or _UNFOLLOWED, 0) + size
-    reasons = {one.name: one.reason for one in host.absent}
-    absent = missing_stages([one for one in (*_STAGES, "resume") if one not in reasons], reasons, host.includes)
-    return Traced(histograms, by_total, unfollowed, paths, one_in=1, includes=host.includes, absent=absent)
+    return FlowIos(load.flow, tuple(IoGroup(*one) for one in met), load.bytes_each)
 
 
 def draw_slow(rng: Random, host: HostFacts, loads: Iterable[FlowIos]) -> list[tuple[FlowIos, IoGroup]]:
@@ -425,7 +377,6 @@ def outlier(host: HostFacts, ios: FlowIos, group: IoGroup, began_us: int, **fact
         "pid": pid,
         "comm": comm,
         "path": group.path,
-        "includes": host.includes,
     }
     return Outlier(**{**known, **facts})
 
@@ -466,7 +417,6 @@ BACKGROUND_SOFTIRQS: Mapping[SoftirqCpu, SoftirqRuns] = {
 """Softirqs that run on any host: the same in every window, and one object for all of them."""
 
 
-def handled(times: Sequence[EqualIos], device: str = "") -> HandlerRuns:
+def handled(times: Sequence[EqualIos]) -> HandlerRuns:
     """Return the runs of an interrupt handler that handled every interrupt."""
-    run = histogram(times) if times else EMPTY
-    return HandlerRuns(run, {"handled": sum(one.size for one in times)}, device=device)
+    return HandlerRuns(histogram(times) if times else EMPTY, {"handled": sum(one.size for one in times)})

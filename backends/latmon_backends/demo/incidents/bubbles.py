@@ -2,9 +2,9 @@
 
 The numbers are of a published case, a pathological test of ten minutes: both its tables in milliseconds, with disksort
 and without, are exact in the whole recording, whatever the seed. The rest follows by Little's law: 629 a second of
-191 ms are 120 in flight, of which un_throttle lets 32 into the driver. Made up are that throttle, the sectors and the
-program. The test writes block after block, and the 302 I/Os at far lower sectors: sorted by LBA these are never next,
-until nothing else arrives.
+191 ms are 120 in flight, of which un_throttle lets 32 into the driver. Made up are that throttle, the sectors, the
+program, and the release of the system, which is one with llquantize(). The test writes block after block, and the 302
+I/Os at far lower sectors: sorted by LBA these are never next, until nothing else arrives.
 
 A row is the millisecond at which a bucket of DTrace's quantize() begins, and its count. latmon's own buckets are finer
 and have other edges: a latency is only taken from buckets that lie wholly in one row, so that the rows can be read from
@@ -23,13 +23,12 @@ from random import Random
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon import __version__
-from latmon.decode.tables import MOST_REPORTED
-from latmon.model.frame import Device, Flow, Frame, Outlier, Outstanding, Settings
+from latmon.model.frame import Device, Flow, Frame, Outlier, Outstanding
 from latmon.model.histogram import TOP, bucket_bounds
-from latmon.model.inflight import AGES_S, Depths, InFlight, InFlightList, Issue
+from latmon.model.inflight import Depths, Issue
 from latmon_backends.demo import inflight, scenario
 from latmon_backends.demo.inflight import apportioned, device_times
+from latmon_backends.demo.probed_host import ProbedHost
 from latmon_backends.demo.scenario import INTERVAL_US, START_MONO_US, FlowIos, HostFacts, IoGroup, Load, Scenario
 from latmon_backends.demo.synthesis import EqualIos, Mode, Shape
 
@@ -93,10 +92,7 @@ _LATE = (int(60.3 * _SECOND), int(61.2 * _SECOND))
 _BELOW = 2_000_000
 """Sectors of the starved I/Os, far below all others."""
 _DRAIN_US = 470_000
-_WORTH_US = 500_000
 _HBA_US = 45_000
-_MOVING = 120
-"""I/Os in flight and ahead of a starved one when it arrives."""
 
 
 class DisksortedIo(NamedTuple):
@@ -125,7 +121,7 @@ def drawn(rng: Random) -> tuple[DisksortedIo, ...]:
 
 def _groups(stuck: Sequence[DisksortedIo]) -> tuple[IoGroup, ...]:
     """Return them as I/Os of the last window; the disk takes as long for them as for the others."""
-    return tuple(IoGroup(1, one.total_us - _HBA_US, _HBA_US, path=_PATH) for one in stuck)
+    return tuple(IoGroup(1, one.total_us - _HBA_US, _HBA_US) for one in stuck)
 
 
 def _issued(stuck: Sequence[DisksortedIo]) -> tuple[Issue, ...]:
@@ -134,58 +130,14 @@ def _issued(stuck: Sequence[DisksortedIo]) -> tuple[Issue, ...]:
     return tuple(Issue(one.done_us - _HBA_US, one.sector, BLOCK, OP, one.total_us - _HBA_US) for one in order)
 
 
-def _with_starved(rng: Random, frame: Frame, stuck: Sequence[DisksortedIo], done: Sequence[int]) -> Frame:
-    """Add the I/Os that still wait, or in the last window the rows of those done; `done`: other I/Os by window."""
-    if frame.seq == WINDOWS - 1:
-        chosen = sorted(sorted(stuck, key=lambda _: rng.random())[: len(frame.outliers)])
-        return replace(frame, outliers=tuple(_row(*pair, done) for pair in zip(chosen, _groups(chosen), strict=True)))
-    began = [one.began_us for one in stuck]
-    worth = bisect_left(began, frame.mono_us - _WORTH_US)
-    rows = tuple(_in_flight(one, frame, done) for one in stuck[: min(worth, MOST_REPORTED)])
-    older = {s: bisect_left(began, frame.mono_us - s * _SECOND) for s in AGES_S}
-    return replace(frame, in_flight=InFlightList(rows, older, at_us=frame.mono_us))
-
-
-def _in_flight(one: DisksortedIo, frame: Frame, done: Sequence[int]) -> InFlight:
-    comm, pid = BELONGS_TO
-    return InFlight(
-        DISK,
-        OP,
-        one.began_us,
-        sector=one.sector,
-        bytes=BLOCK,
-        pid=pid,
-        comm=comm,
-        issued=False,
-        overtaken_by=_overtaken_by(one, frame.mono_us, done),
+def _rows(rng: Random, stuck: Sequence[DisksortedIo]) -> tuple[Outlier, ...]:
+    """Return the rows of some of the starved I/Os, as many as the rate limit lets through."""
+    chosen = sorted(sorted(stuck, key=lambda _: rng.random())[: scenario.ROWS])
+    each = zip(chosen, _groups(chosen), strict=True)
+    return tuple(
+        scenario.outlier(_sick_host(), FlowIos(Flow(DISK, OP), (group,), BLOCK), group, one.began_us, sector=one.sector)
+        for one, group in each
     )
-
-
-def _row(one: DisksortedIo, group: IoGroup, done: Sequence[int]) -> Outlier:
-    return scenario.outlier(
-        _SICK,
-        FlowIos(Flow(DISK, OP), (group,), BLOCK),
-        group,
-        one.began_us,
-        sector=one.sector,
-        cpu_issue=one.sector // 16 % 4,
-        cpu_complete=1,
-        outstanding_at_issue=_MOVING,
-        overtaken_by=_overtaken_by(one, one.done_us, done),
-    )
-
-
-def _overtaken_by(one: DisksortedIo, until_us: int, done: Sequence[int]) -> int:
-    """Return the I/Os done since it arrived, less those ahead of it."""
-    return max(0, _done_by(until_us, done) - _done_by(one.began_us, done) - _MOVING)
-
-
-def _done_by(mono_us: int, done: Sequence[int]) -> int:
-    """Return the I/Os done by a moment, as if a window's I/Os were done evenly."""
-    seq, part = divmod(mono_us - START_MONO_US, INTERVAL_US)
-    if seq >= WINDOWS:
-        return done[WINDOWS]
-    return done[seq] + (done[seq + 1] - done[seq]) * part // INTERVAL_US
 
 
 THROTTLE = 32
@@ -201,7 +153,6 @@ _BURST = 64
 _FIRST_SECTOR = 20_000_000
 _SECTORS = BLOCK // 512
 _OTHER = "sd2"
-_PATH = "HBA interrupt"
 _NEIGHBOURS = tuple(
     Load(Flow(_OTHER, op), rate, Shape((Mode(1, 5, 0.5),)), Shape((Mode(0.3, 400, 0.3), Mode(0.7, 6_200, 0.4))))
     for op, rate in (("read", 7), ("write", 3))
@@ -211,54 +162,62 @@ _NEIGHBOURS = tuple(
 def _disk(name: str, instance: int, throttle: int, *, sorts: bool) -> Device:
     flags = {"un_f_opt_queueing": 0, "un_f_disksort_disabled": 0 if sorts else 1, "un_f_write_cache_enabled": 0}
     limits = scenario.sd_limits(throttle, **flags)
-    return Device(
-        name, 0, instance, driver="ssd", controller="qlc0", model="FC disk 73G 10000rpm", serial=name, limits=limits
-    )
+    return Device(name, 0, instance, driver="sd", model="FC disk 73G 10000rpm", serial=name, limits=limits)
 
 
 def _host(*, sorts: bool) -> HostFacts:
-    settings: Settings = {
-        "tool": {"latmon": __version__},
-        "kernel": {"system": "SunOS", "release": "5.10", "version": "10", "machine": "sun4u"},
-        "module ssd": {"ssd.conf disable disksort": "unset" if sorts else DISK},
-    }
-    return scenario.solaris(
-        "demo-sparc",
-        settings,
-        (_disk(DISK, 1, THROTTLE, sorts=sorts), _disk(_OTHER, 2, 256, sorts=True)),
-        {DISK: THRESHOLD_US, _OTHER: THRESHOLD_US},
-        {DISK: BELONGS_TO, _OTHER: ("nfsd", 611)},
+    return scenario.sun(
+        "demo-sun",
+        "illumos",
+        "sd_order",
+        devices=(_disk(DISK, 1, THROTTLE, sorts=sorts), _disk(_OTHER, 2, 256, sorts=True)),
+        threshold_us=THRESHOLD_US,
+        programs={DISK: BELONGS_TO, _OTHER: ("nfsd", 611)},
     )
 
 
-_SICK, _HEALTHY = _host(sorts=True), _host(sorts=False)
+@cache
+def _sick_host() -> HostFacts:
+    return _host(sorts=True)
+
+
+@cache
+def _healthy_host() -> HostFacts:
+    return _host(sorts=False)
 
 
 def _sick(rng: Random) -> Iterator[Frame]:
     tables = by_window(rng, SORTED, last=0.5)
     stuck = drawn(rng)
     done = [0, *accumulate(sum(rows.values()) for rows in tables)]
+    probed = ProbedHost(_sick_host())
     for seq, rows in enumerate(tables):
         moving = _writes(rng, latencies(rng, rows, _MEAN_US, _SPREAD_US))
-        last = seq == WINDOWS - 1
-        waiting = bisect_left(stuck, (scenario.begin_us(seq + 1),))
-        reported = _depths(moving, 0 if last else waiting)
-        whole = FlowIos(moving.flow, (*moving.groups, *_groups(stuck)), BLOCK) if last else moving
-        frame = _frame(rng, seq, _SICK, whole, _draining(reported, waiting, whole.count) if last else reported)
-        frame = _with_starved(rng, frame, stuck, done)
-        issues = _sorted_issues(rng, frame, moving, done[seq])
-        if last:
-            issues = (*issues[: _BURST // 2], *_issued(stuck)[: _BURST // 2])
-            frame = replace(frame, outstanding={**frame.outstanding, DISK: Outstanding(0, 0)})
-        yield replace(frame, issues={DISK: issues})
+        issues = _sorted_issues(rng, seq, moving, done[seq])
+        if seq < WINDOWS - 1:
+            waiting = bisect_left(stuck, (scenario.begin_us(seq + 1),))
+            yield _frame(rng, seq, probed, moving, _depths(moving, waiting), issues=issues)
+        else:
+            yield _last(rng, probed, moving, stuck, issues)
+
+
+def _last(
+    rng: Random, probed: ProbedHost, moving: FlowIos, stuck: Sequence[DisksortedIo], issues: tuple[Issue, ...]
+) -> Frame:
+    """Return the last window, in which nothing arrives and the starved I/Os complete."""
+    whole = FlowIos(moving.flow, (*moving.groups, *_groups(stuck)), BLOCK)
+    reported = _draining(_depths(moving, 0), len(stuck), whole.count)
+    order = (*issues[: _BURST // 2], *_issued(stuck)[: _BURST // 2])
+    rows, none = _rows(rng, stuck), Outstanding(0, 0)
+    return _frame(rng, WINDOWS - 1, probed, whole, reported, issues=order, outliers=rows, now=none)
 
 
 def _healthy(rng: Random) -> Iterator[Frame]:
     done = 0
+    probed = ProbedHost(_healthy_host())
     for seq, rows in enumerate(by_window(rng, UNSORTED, last=1.0)):
         drawn = _writes(rng, latencies(rng, rows, _HEALTHY_MEAN_US, _HEALTHY_SPREAD_US))
-        frame = _frame(rng, seq, _HEALTHY, drawn, _depths(drawn, 0))
-        yield replace(frame, issues={DISK: _issues_as_they_came(frame, drawn, done)})
+        yield _frame(rng, seq, probed, drawn, _depths(drawn, 0), issues=_issues_as_they_came(seq, drawn, done))
         done += drawn.count
 
 
@@ -269,14 +228,26 @@ def _writes(rng: Random, groups: Sequence[tuple[int, int]]) -> FlowIos:
     for size, total in groups:
         for at, some in apportioned(_SHARES, size).items():
             hba = int(min(_SERVED[at] * mean_us * (0.97 + 0.06 * rng.random()), 0.9 * total))
-            found.append(IoGroup(some, total - hba, hba, path=_PATH))
+            found.append(IoGroup(some, total - hba, hba))
     return FlowIos(Flow(DISK, OP), tuple(found), BLOCK)
 
 
-def _frame(rng: Random, seq: int, host: HostFacts, drawn: FlowIos, reported: Depths) -> Frame:
-    others = [scenario.ordinary(rng, load, _PATH) for load in _NEIGHBOURS]
-    loads, depths = (drawn, *others), {DISK: reported, _OTHER: inflight.ordinary(others, 256)}
-    return inflight.probed_window(rng, seq, host, loads, depths)
+def _frame(
+    rng: Random,
+    seq: int,
+    probed: ProbedHost,
+    drawn: FlowIos,
+    reported: Depths,
+    *,
+    issues: tuple[Issue, ...],
+    outliers: tuple[Outlier, ...] = (),
+    now: Outstanding | None = None,
+) -> Frame:
+    """Return a window; `now`: the disk's I/Os in flight at its end, where that is no moment as any other."""
+    others = [scenario.ordinary(rng, load) for load in _NEIGHBOURS]
+    depths = {DISK: reported, _OTHER: inflight.ordinary(others, 256)}
+    outstanding = inflight.gauges(rng, depths) | ({} if now is None else {DISK: now})
+    return probed.window(seq, (drawn, *others), outliers, depths=depths, outstanding=outstanding, issues={DISK: issues})
 
 
 def _depths(drawn: FlowIos, stuck: int) -> Depths:
@@ -293,22 +264,22 @@ def _draining(reported: Depths, waiting: int, issued: int) -> Depths:
     )
 
 
-def _sorted_issues(rng: Random, frame: Frame, drawn: FlowIos, before: int) -> tuple[Issue, ...]:
+def _sorted_issues(rng: Random, seq: int, drawn: FlowIos, before: int) -> tuple[Issue, ...]:
     """Return issues by ascending sector, whatever the order of arrival."""
     gap_us = INTERVAL_US // (2 * drawn.count)
     mean_us = sum(one.size * one.queue for one in drawn.groups) // drawn.count
-    begin_us = frame.mono_us - frame.dt_us
+    begin_us = scenario.begin_us(seq)
     return tuple(
         Issue(begin_us + 2 * i * gap_us, _sector(before + i), BLOCK, OP, int(mean_us * (0.7 + 0.6 * rng.random())))
         for i in range(_BURST)
     )
 
 
-def _issues_as_they_came(frame: Frame, drawn: FlowIos, before: int) -> tuple[Issue, ...]:
+def _issues_as_they_came(seq: int, drawn: FlowIos, before: int) -> tuple[Issue, ...]:
     """Return issues in the order of arrival, whatever their sectors."""
     gap_us = INTERVAL_US // drawn.count
     mean_us = sum(one.size * one.queue for one in drawn.groups) // drawn.count
-    begin_us = frame.mono_us - frame.dt_us
+    begin_us = scenario.begin_us(seq)
     places = (before + i * 37 % _BURST for i in range(_BURST))
     return tuple(Issue(begin_us + i * gap_us, _sector(at), BLOCK, OP, mean_us) for i, at in enumerate(places))
 
@@ -319,14 +290,14 @@ def _sector(block: int) -> int:
 
 BUBBLES = Scenario(
     "disksort on a slow spindle: 302 of 377,506 writes wait for nine minutes while all others pass them.",
-    _SICK.origin,
+    _sick_host,
     WINDOWS,
     _sick,
     "bubbles-healthy",
 )
 BUBBLES_HEALTHY = Scenario(
     "the same test with disksort off: every write takes longer, and none as much as a second.",
-    _HEALTHY.origin,
+    _healthy_host,
     WINDOWS,
     _healthy,
 )

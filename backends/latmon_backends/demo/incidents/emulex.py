@@ -7,25 +7,26 @@ its 8 packets is that 0.001 %. It is a busy hour's load: one table per 40 s, and
 slow I/Os a day.
 
 The delays are dealt out of the case's own table: each table of 15,230 wake-ups is spread over 40 windows. The healthy
-host differs in its HBA's driver alone.
+host differs in its HBA's driver alone; no script measures what that one does, so its I/Os have sd's stages. Made up is
+that all wake-ups are of one channel's thread.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from random import Random
 from typing import Any, NamedTuple
 
-from latmon import __version__
 from latmon.model.frame import (
     NAMED_FROM,
+    UNKNOWN_IRQ,
     Device,
     Flow,
     Frame,
     Handler,
-    Missing,
     Outlier,
     Taskq,
     Thread,
@@ -34,6 +35,7 @@ from latmon.model.frame import (
 )
 from latmon_backends.demo import scenario
 from latmon_backends.demo.inflight import InDriver, depth_tables
+from latmon_backends.demo.probed_host import ProbedHost
 from latmon_backends.demo.scenario import (
     INTERVAL_US,
     WINDOWS,
@@ -44,8 +46,8 @@ from latmon_backends.demo.scenario import (
     begin_us,
     handled,
     outlier,
-    window,
 )
+from latmon_backends.demo.script_output import label
 from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, bucket, combine_stages, histogram, poisson
 
 TABLE_MS: Mapping[int, int] = {
@@ -155,11 +157,6 @@ START_WALL = 1_460_031_160.0
 THRESHOLD_US = 500_000
 """The log writer warns from here on."""
 EMLXS, QLC = "emlxs", "qlc"
-ABSENT = (
-    Missing("requeue", "a packet that the driver refuses starts again"),
-    Missing("softirq", "the completion threads do this work, and their time is in completion"),
-    Missing("resume", "no probe here measures when a waiting thread runs again"),
-)
 _SPAN_US = 10_000_000
 """Between two samples of the task queues."""
 
@@ -192,53 +189,40 @@ _LIMITS = scenario.sd_limits(
     un_f_disksort_disabled=1,
     un_f_write_cache_enabled=0,
 )
-_MODULE: Mapping[str, Mapping[str, str]] = {
-    EMLXS: {"version": "2.90.15.0", "adapter": "LPe16002B", "completion threads": "8", "thread priority": "97"},
-    QLC: {"version": "5.3.1", "adapter": "QLE2672", "completion threads": "8", "thread priority": "99"},
-}
+COMPLETER = Thread(NAMED_FROM + 1, "emlxs0_channel3", "", 97)
+_ZIO = Thread(NAMED_FROM + 2, "taskq:zio_write_issue.0", "", 99)
+HOGS = (Thread(NAMED_FROM + 3, "zpool-data", "", 99), Thread(NAMED_FROM + 4, "zpool-redo", "", 99))
+"""Threads that run instead: on Solaris the higher number is the higher priority."""
 
 
-def _devices(driver: str) -> tuple[Device, ...]:
-    """Return the LUNs behind the HBA's only port."""
-    return tuple(
-        Device(
-            name,
-            83,
-            64 * number,
-            driver=driver,
-            controller=f"{driver}0",
-            model="SAN LUN 1T",
-            serial=f"DEMO-LUN-{number}",
-            limits=_LIMITS,
-        )
+def _host(*more: str) -> HostFacts:
+    """Return the facts of the host with the scripts of this HBA."""
+    devices = tuple(
+        Device(name, 0, number, driver="sd", model="SAN LUN 1T", serial=f"DEMO-LUN-{number}", limits=_LIMITS)
         for number, name in enumerate((*_LOGS, *_FILES))
     )
-
-
-def _host(driver: str) -> HostFacts:
-    """Return the facts of the host with this HBA."""
-    devices = _devices(driver)
-    origin = scenario.origin(
+    return scenario.sun(
         "demo-ora-01",
-        "SunOS 5.11-demo",
-        settings={
-            "tool": {"latmon": __version__},
-            "kernel": {
-                "system": "SunOS",
-                "release": "5.11-demo",
-                "version": "11.3 SRU 7",
-                "machine": "i86pc",
-                "cpus": "32",
-            },
-            f"module {driver}": _MODULE[driver],
-            "module zfs": {"user_reserve_hint_pct": "60"},
-            **{f"device {one.name}": {"hba": driver, "un_throttle": "256"} for one in devices},
-        },
-        start_wall=START_WALL,
+        "11.3",
+        *more,
+        "intr",
+        "taskqs",
+        devices=devices,
         threshold_us=THRESHOLD_US,
+        programs=_WRITERS,
+        start_wall=START_WALL,
+        threads=(COMPLETER, _ZIO, *HOGS),
     )
-    thresholds = {one.name: THRESHOLD_US for one in devices}
-    return HostFacts(origin, devices, thresholds, _WRITERS, absent=ABSENT, flags={"write": ("sync",)})
+
+
+@cache
+def _sick_host() -> HostFacts:
+    return _host("emlxs_sli4", "emlxs_thread")
+
+
+@cache
+def _healthy_host() -> HostFacts:
+    return _host()
 
 
 def taskqs(driver: str, seq: int) -> tuple[Taskq, ...] | None:
@@ -265,21 +249,14 @@ def taskqs(driver: str, seq: int) -> tuple[Taskq, ...] | None:
     return (loops, busy) if driver == QLC else (busy,)
 
 
-COMPLETER = Thread(NAMED_FROM + 1, "emlxs_thread", "", 97)
-TASKQ = Thread(NAMED_FROM + 2, "qlc_completion_thread", "", 99)
-_ZIO = Thread(NAMED_FROM + 3, "zio_taskq_thread", "", 99)
-HOGS = ("zpool-data (prio 99)", "zpool-redo (prio 99)")
-"""Threads that run instead: on Solaris the higher number is the higher priority."""
-_IN_TASKQ = "task queue"
 _LATE_US = 1_000
-_IRQ = 60
 _BEHIND = Shape((Mode(1, 14, 0.5),), bits=1)
 _WOKEN = Shape((Mode(0.996, 6, 0.6), Mode(0.004, 300, 0.7)))
-_WAKEUPS = 381
 _SHARES = tuple(accumulate(one.rate for one in LOADS))
 
 
 def _sick(rng: Random) -> Iterator[Frame]:
+    probed = ProbedHost(_sick_host())
     planned = plan(rng, WINDOWS)
     drains = [one.drain for one in planned if one.drain]
     for seq, now in enumerate(planned):
@@ -290,27 +267,32 @@ def _sick(rng: Random) -> Iterator[Frame]:
         for drain in drains:
             stuck |= drain.in_driver(seq)
         waits = [EqualIos(1, us) for us in woken] + ([EqualIos(1, now.drain.waited_us)] if now.drain else [])
-        tables = depth_tables(rng, loads, _SICK.devices, stuck)
-        tables["wakeups"] = (_completer(rng, COMPLETER, waits), _zio(rng))
+        tables = depth_tables(rng, loads, probed.host.devices, stuck)
+        tables["wakeups"] = (_completer(rng, waits), _zio(rng))
         rows = tuple(_outliers(rng, seq, loads, now.drain)) if now.drain else ()
-        yield _frame(_SICK, seq, loads, rows, tables)
+        yield _frame(probed, seq, loads, EMLXS, tables, rows=rows)
 
 
 def _healthy(rng: Random) -> Iterator[Frame]:
+    probed = ProbedHost(_healthy_host())
     for seq in range(WINDOWS):
-        loads = [_drawn(rng, load, {}, None, _IN_TASKQ) for load in LOADS]
-        wakeups = (_completer(rng, TASKQ, _WOKEN.draw(rng, _WAKEUPS)), _zio(rng))
-        tables = depth_tables(rng, loads, _HEALTHY.devices)
-        yield _frame(_HEALTHY, seq, loads, (), tables | {"wakeups": wakeups})
+        loads = [_drawn(rng, load, {}, None) for load in LOADS]
+        tables = depth_tables(rng, loads, probed.host.devices)
+        yield _frame(probed, seq, loads, QLC, tables | {"wakeups": (_zio(rng),)})
 
 
 def _frame(
-    host: HostFacts, seq: int, loads: Sequence[FlowIos], outliers: tuple[Outlier, ...], tables: Mapping[str, Any]
+    probed: ProbedHost,
+    seq: int,
+    loads: Sequence[FlowIos],
+    driver: str,
+    tables: Mapping[str, Any],
+    *,
+    rows: tuple[Outlier, ...] = (),
 ) -> Frame:
-    driver = QLC if host is _HEALTHY else EMLXS
-    runs = handled([group for one in loads for group in one.times("irq")], f"{driver}0")
-    handlers = {Handler(_IRQ, f"{driver}0"): runs}
-    return window(host, seq, loads, outliers, handlers=handlers, taskqs=taskqs(driver, seq), **tables)
+    runs = handled([group for one in loads for group in one.times("irq")])
+    handlers = {Handler(UNKNOWN_IRQ, f"{driver}0"): runs}
+    return probed.window(seq, loads, rows, handlers=handlers, taskqs=taskqs(driver, seq), **tables)
 
 
 def _by_load(rng: Random, woken: list[int]) -> dict[Flow, dict[int, int]]:
@@ -323,15 +305,13 @@ def _by_load(rng: Random, woken: list[int]) -> dict[Flow, dict[int, int]]:
     return found
 
 
-def _drawn(
-    rng: Random, load: LunLoad, late: Mapping[int, int], drain: Drain | None, path: str = BEHIND_OTHERS
-) -> FlowIos:
+def _drawn(rng: Random, load: LunLoad, late: Mapping[int, int], drain: Drain | None) -> FlowIos:
     """Draw one load's I/Os: those that find the thread awake, those that wake it, and those of a drain."""
     waiting = sum(late.values())
     ordinary = max(0, poisson(rng, load.rate) - waiting)
     awake = combine_stages(rng, load.hba.draw(rng, ordinary), _BEHIND.draw(rng, ordinary))
     asleep = combine_stages(rng, load.hba.draw(rng, waiting), [EqualIos(size, us) for us, size in sorted(late.items())])
-    groups = [_packet(rng, size, hba, us, path) for size, hba, us in awake]
+    groups = [_packet(rng, size, hba, us, BEHIND_OTHERS) for size, hba, us in awake]
     groups += [_packet(rng, size, hba, us + 12 + int(rng.random() * 8), UNTIL_IT_RAN) for size, hba, us in asleep]
     if drain and load.flow.op == "write" and load.flow.device in PACKETS:
         groups.append(drain.packet._replace(size=PACKETS[load.flow.device]))
@@ -351,12 +331,12 @@ def _packet(rng: Random, size: int, hba: int, completion: int, path: str) -> IoG
     )
 
 
-def _completer(rng: Random, thread: Thread, waits: Sequence[EqualIos]) -> Wakeups:
+def _completer(rng: Random, waits: Sequence[EqualIos]) -> Wakeups:
     late = sorted(one.us for one in waits for _ in range(one.size) if one.us >= _LATE_US)
     few = int(len(late) * 0.2 + rng.random())
-    turns = {hog: some for hog, some in zip(HOGS, (late[few:], late[:few]), strict=True) if some}
+    turns = {label(hog): some for hog, some in zip(HOGS, (late[few:], late[:few]), strict=True) if some}
     instead, ran_us = ({hog: count(some) for hog, some in turns.items()} for count in (len, sum))
-    return Wakeups(thread, histogram(waits), instead, ran_us)
+    return Wakeups(COMPLETER, histogram(waits), instead, ran_us)
 
 
 def _zio(rng: Random) -> Wakeups:
@@ -370,34 +350,31 @@ def _outliers(rng: Random, seq: int, loads: Sequence[FlowIos], drain: Drain) -> 
     begun_us = begin_us(seq) + drain.ends_us - packet.total
     woken_us = begun_us + packet.queue + (packet.hba or 0) + (packet.irq or 0)
     us = drain.waited_us
-    wait = Wait("completion", COMPLETER.comm, COMPLETER.pid, COMPLETER.priority, woken_us, us, HOGS[0], us)
+    wait = Wait("completion", COMPLETER.comm, COMPLETER.pid, COMPLETER.priority, woken_us, us, label(HOGS[0]), us)
     for one in loads:
-        for number in range(PACKETS.get(one.flow.device, 0) if one.flow.op == "write" else 0):
+        for _ in range(PACKETS.get(one.flow.device, 0) if one.flow.op == "write" else 0):
             yield outlier(
-                _SICK,
+                _sick_host(),
                 one,
                 packet,
                 begun_us,
                 sector=8 * int(rng.random() * 2**28),
                 cpu_complete=11,
-                outstanding_at_issue=number,
-                overtaken_by=int(one.count * packet.total / INTERVAL_US),
                 waits=(wait,),
             )
 
 
-_SICK, _HEALTHY = _host(EMLXS), _host(QLC)
 EMULEX = Scenario(
     "Solaris 11, Oracle log writer: 1 I/O in 100,000 takes 0.5 to 2 s, 85 us of it in the SAN; an Emulex HBA's "
     "completion threads (priority 97) wait for ZFS's (99).",
-    _SICK.origin,
+    _sick_host,
     WINDOWS,
     _sick,
     healthy="emulex-healthy",
 )
 EMULEX_HEALTHY = Scenario(
     "the same load on a QLogic HBA, which completes in a task queue of priority 99: no I/O takes 100 ms.",
-    _HEALTHY.origin,
+    _healthy_host,
     WINDOWS,
     _healthy,
 )

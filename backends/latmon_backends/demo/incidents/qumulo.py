@@ -13,24 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import count
 from random import Random
 from types import MappingProxyType
 
 from latmon import __version__
-from latmon.model.frame import (
-    Device,
-    Flow,
-    Frame,
-    Handler,
-    HandlerRuns,
-    Mark,
-    Missing,
-    Settings,
-)
+from latmon.model.frame import Device, Flow, Frame, Handler, HandlerRuns, Mark, Settings
 from latmon_backends.demo import inflight, scenario
+from latmon_backends.demo.probed_host import HostVectors, ProbedHost
 from latmon_backends.demo.scenario import BACKGROUND_SOFTIRQS, WINDOWS, FlowIos, HostFacts, IoGroup, Scenario
 from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, combine_stages, histogram, poisson
+from latmon_backends.kernel.interrupts import Vectors
 
 DRIVES = 24
 VICTIM = "nvme13n1"
@@ -52,9 +46,11 @@ _SWITCH_RUN: Mapping[int, Shape] = MappingProxyType(
 _UNLIKE = 5
 """Different drives drawn in a window: each drive copies one of them, and in the next window another."""
 _DEPTH = 1023
-_FIRST_IRQ = 96
+_VMD_IRQ, _SWITCH_IRQ, _FIRST_IRQ = 40, 95, 96
+_VMD_US = 1
+"""What VMD's handler does before the first one that it calls."""
 _CPUS = 32
-_SWITCH_ADDRESS = "0000:b3:00.1"
+_SWITCH_ADDRESS = "10001:00:00.1"
 _DOMAINS = ("10000", "10001")
 _THRESHOLD_US = 600
 
@@ -79,54 +75,63 @@ def _drive(at: int) -> Device:
 
 
 DEVICES = tuple(_drive(at) for at in range(DRIVES))
-_HOST = HostFacts(
-    replace(
-        scenario.origin("demo-nvme-24", "5.3.0-demo", settings={}, hz=250),
-        untraced=(Missing("wake-ups", scenario.WITHOUT),),
-    ),
-    DEVICES,
-    {one.name: _THRESHOLD_US for one in DEVICES},
-    {one.name: ("fsd", 3120) for one in DEVICES},
-    _CPUS,
-)
+_FUNCTIONS = {_FIRST_IRQ + at: (one.controller,) for at, one in enumerate(DEVICES)}
+_VECTORS = HostVectors(Vectors({}, {**_FUNCTIONS, _SWITCH_IRQ: (_SWITCH_ADDRESS,)}))
 
 
-def _settings(max_vec: int, *, switch: bool) -> Settings:
+@cache
+def host() -> HostFacts:
+    """Return the facts of the host, with the switch's module or without it."""
+    probes = scenario.scripts("block_a", "stages_a", "who_ap", "irqs_a", "softirqs_a")
+    origin = scenario.origin(
+        "demo-nvme-24", "5.3.0-demo", probes, settings=_settings(), hz=250, threshold_us=_THRESHOLD_US
+    )
+    thresholds = {one.name: _THRESHOLD_US for one in DEVICES}
+    return HostFacts(origin, DEVICES, thresholds, {one.name: ("fsd", 3120) for one in DEVICES}, probes, _CPUS)
+
+
+def _settings() -> Settings:
     return MappingProxyType(
         {
             "tool": MappingProxyType({"latmon": __version__}),
             "kernel": MappingProxyType({"system": "Linux", "release": "5.3.0-demo", "machine": "x86_64", "hz": "250"}),
             "module nvme": MappingProxyType({"poll_queues": "0", "write_queues": "0"}),
-            **({"module switchtec": MappingProxyType({"max_devices": "16"})} if switch else {}),
-            "module vmd": MappingProxyType({"max_vec": str(max_vec)}),
+            "module vmd": MappingProxyType({"max_vec": str(next(iter(MB_S)))}),
         }
     )
 
 
-def window(rng: Random, seq: int) -> Frame:
+def window(rng: Random, seq: int, probed: ProbedHost) -> Frame:
     """Return a window of the three phases; after them the last one goes on."""
     phase = min(seq // PHASE, len(MB_S) - 1)
     max_vec = list(MB_S)[phase]
-    frame = _frame(rng, seq, MB_S[max_vec], _SWITCH_RUN[max_vec])
+    frame = _frame(rng, seq, probed, MB_S[max_vec], _SWITCH_RUN[max_vec])
     return replace(frame, marks=(_mark(seq, max_vec, phase),)) if seq == phase * PHASE else frame
 
 
+def probed_host() -> ProbedHost:
+    """Return the host before its first window."""
+    return ProbedHost(host(), _VECTORS)
+
+
 def _sick(rng: Random) -> Iterator[Frame]:
-    return (window(rng, seq) for seq in count())
+    probed = probed_host()
+    return (window(rng, seq, probed) for seq in count())
 
 
 def _healthy(rng: Random) -> Iterator[Frame]:
-    return (_frame(rng, seq, HEALTHY_MB_S, None) for seq in count())
+    probed = probed_host()
+    return (_frame(rng, seq, probed, HEALTHY_MB_S, None) for seq in count())
 
 
 def _mark(seq: int, max_vec: int, phase: int) -> Mark:
     """Return the mark at the start of a phase; the first phase's setting is in the header already."""
     began_us = scenario.begin_us(seq)
     changed = {"module vmd": {"max_vec": str(max_vec)}} if phase else {}
-    return Mark(f"max_vec={max_vec}", began_us, _HOST.wall_of(began_us), changed)
+    return Mark(f"max_vec={max_vec}", began_us, host().wall_of(began_us), changed)
 
 
-def _frame(rng: Random, seq: int, mb_s: int, switch: Shape | None) -> Frame:
+def _frame(rng: Random, seq: int, probed: ProbedHost, mb_s: int, switch: Shape | None) -> Frame:
     """Return a window; `switch`: run times of the switch's handler, None: its module isn't loaded."""
     each = rng.gauss(mb_s * 1e6 / _WRITE / DRIVES, mb_s / 1_000)
     alike = [_draw_drive(rng, each) for _ in range(_UNLIKE)]
@@ -137,8 +142,8 @@ def _frame(rng: Random, seq: int, mb_s: int, switch: Shape | None) -> Frame:
     depth_tables = {id(one): inflight.ordinary([one], _DEPTH) for one in picked.values()}
     reported = {name: depth_tables[id(one)] for name, one in picked.items()}
     drawn = [one.on(name) for name, one in picked.items()]
-    frame = inflight.probed_window(rng, seq, _HOST, drawn, reported)
-    return replace(frame, handlers=_handlers(rng, drawn, before), softirqs=BACKGROUND_SOFTIRQS)
+    handlers = _handlers(rng, drawn, before)
+    return inflight.probed_window(rng, seq, probed, drawn, reported, handlers=handlers, softirqs=BACKGROUND_SOFTIRQS)
 
 
 def _draw_drive(rng: Random, each: float) -> FlowIos:
@@ -147,8 +152,8 @@ def _draw_drive(rng: Random, each: float) -> FlowIos:
 
 
 def _writes(rng: Random, n: int, before: Sequence[EqualIos]) -> tuple[IoGroup, ...]:
-    """Draw writes; the interrupt of each takes the runs of the handler before the drive's, and then its own."""
-    irqs = [EqualIos(size, us + 2) for size, us in before] or [EqualIos(n, 2)]
+    """Draw writes; the interrupt of each is VMD's handler, what it calls before the drive's handler, and that one."""
+    irqs = [EqualIos(size, _VMD_US + us + 2) for size, us in before] or [EqualIos(n, _VMD_US + 2)]
     behind = combine_stages(rng, _DEVICE.draw(rng, n), irqs)
     places = [EqualIos(one[0], at) for at, one in enumerate(behind)]
     met = combine_stages(rng, _QUEUE.draw(rng, n), places)
@@ -156,32 +161,33 @@ def _writes(rng: Random, n: int, before: Sequence[EqualIos]) -> tuple[IoGroup, .
 
 
 def _handlers(rng: Random, drawn: Sequence[FlowIos], before: Sequence[EqualIos]) -> dict[Handler, HandlerRuns]:
-    """Return the handlers: a vector per drive, one interrupt per write."""
+    """Return the handlers: a vector of VMD per drive, one interrupt per write."""
     found: dict[Handler, HandlerRuns] = {}
     for at, one in enumerate(drawn):
-        n, drive = one.count, f"nvme{at}q1"
-        run = histogram([EqualIos(n // 2, 1), EqualIos(n - n // 2, 2)])
-        mine = HandlerRuns(run, {"handled": n}, device=one.flow.device)
-        if before and one.flow.device == VICTIM:
+        n, vmd = one.count, _VMD_IRQ + at
+        slow = before if one.flow.device == VICTIM else ()
+        if slow:
             own = min(poisson(rng, 2), n)
-            returned = {"none": n - own} | ({"handled": own} if own else {})
-            slow = histogram(before)
-            found[Handler(_FIRST_IRQ + at, SWITCH)] = HandlerRuns(slow, returned, 0, _SWITCH_ADDRESS, (drive,))
-            mine = replace(mine, before_us=slow.sum or 0, shared_with=(SWITCH,))
-        found[Handler(_FIRST_IRQ + at, drive)] = mine
+            returned = {"none": n - own, "handled": own}
+            found[Handler(_SWITCH_IRQ, SWITCH)] = HandlerRuns(histogram(slow), returned, n * _VMD_US, caller=vmd)
+        run = histogram([EqualIos(n // 2, 1), EqualIos(n - n // 2, 2)])
+        waited = n * _VMD_US + sum(size * us for size, us in slow)
+        found[Handler(_FIRST_IRQ + at, f"nvme{at}q1")] = HandlerRuns(run, {"handled": n}, waited, caller=vmd)
+        whole = [EqualIos(size, _VMD_US + us + 2) for size, us in slow] or [EqualIos(n, _VMD_US + 2)]
+        found[Handler(vmd, "vmd")] = HandlerRuns(histogram(whole), {"handled": n})
     return found
 
 
 QUMULO = Scenario(
     "one of 24 NVMe drives waits behind a PCIe switch's interrupt handler: averages barely move, writes fall by half.",
-    replace(_HOST.origin, settings=_settings(2, switch=True)),
+    host,
     WINDOWS,
     _sick,
     "qumulo-healthy",
 )
 QUMULO_HEALTHY = Scenario(
     "the same 24 drives without the module switchtec: all alike, 15 GB/s of writes.",
-    replace(_HOST.origin, settings=_settings(2, switch=False)),
+    host,
     WINDOWS,
     _healthy,
 )

@@ -1,24 +1,25 @@
 """Incident serialised: Solaris 11.2 on ESX; its driver lets 3 I/Os of a disk through at a time.
 
-The numbers are of a published case: un_throttle 3 below un_min_throttle 8, un_f_opt_queueing 1 and m_notag 0xffff where
-Solaris 10 has 256, 0 and 0xffc0; 1,000 reads a second against 140,000. The array is idle: its time for one I/O does not
-depend on how many it has. That time follows by Little's law from the published rates: 3 in flight / 1,000 are 3 ms, and
-247 / 140,000 are 1.8 ms. Made up are the time in the queue (48 asynchronous reads are under way in the mean), the size
-of the array and the load of the other disks. m_notag is a setting of the HBA, reported for each of its disks here.
+The numbers are of a published case: un_throttle 3 below un_min_throttle 8 and un_f_opt_queueing 1, where Solaris 10 had
+256 and 0 with the same emulated adapter; 1,000 reads a second, and 140,000 with the patch, in Solaris 11.3.17.5.0. The
+array is idle: its time for one I/O does not depend on how many it has. That time follows by Little's law from the
+published rates: 3 in flight / 1,000 are 3 ms, and 247 / 140,000 are 1.8 ms. Made up are the time in the queue (48
+asynchronous reads are under way in the mean), the size of the array, the load of the other disks, and that the patched
+host has Solaris 10's settings. m_notag, which the case also has, is mpt_sas's own; no script reads it there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 from random import Random
-from types import MappingProxyType
 
-from latmon import __version__
-from latmon.model.frame import Device, Flow, Frame, Limit, Settings
+from latmon.model.frame import Device, Flow, Frame
 from latmon.model.inflight import Depths
 from latmon_backends.demo import inflight, scenario
 from latmon_backends.demo.inflight import device_times
+from latmon_backends.demo.probed_host import ProbedHost
 from latmon_backends.demo.scenario import INTERVAL_US, WINDOWS, FlowIos, HostFacts, IoGroup, Load, Scenario, sd_limits
 from latmon_backends.demo.synthesis import Mode, Shape, combine_stages
 
@@ -28,7 +29,6 @@ OFFERED = 48
 THROTTLE, HEALTHY_THROTTLE = 3, 256
 RATE, HEALTHY_RATE = 1_000, 140_000
 _PAGE = 8192
-_PATH = "HBA interrupt"
 _HEALTHY_IN_DRIVER, _SCATTER = 247.0, 3.0
 _HBA = Shape((Mode(1, 2_840, 0.22),))
 """2.91 ms in the mean: a thousand a second keep the three busy."""
@@ -47,55 +47,42 @@ _NEIGHBOURS = (
 _PROGRAMS = {"sd0": ("zpool-rpool", 312), DATA: ("oracle", 2817), "sd2": ("ora_lgwr_PERF", 2790), "sd3": ("rman", 3304)}
 
 
-def _disks(throttle: int, opt_queueing: int, notag: int) -> tuple[Device, ...]:
-    limits = (
-        *sd_limits(throttle, un_f_arq_enabled=1, un_f_opt_queueing=opt_queueing, un_f_use_adaptive_throttle=0),
-        Limit("m_notag", notag, "mpt_flags"),
-    )
+def _disks(throttle: int, opt_queueing: int) -> tuple[Device, ...]:
+    limits = sd_limits(throttle, un_f_arq_enabled=1, un_f_opt_queueing=opt_queueing, un_f_use_adaptive_throttle=0)
     sizes = {"sd0": 60, DATA: 400, "sd2": 20, "sd3": 800}
     return tuple(
-        Device(name, 0, at, driver="mpt_sas", controller="mpt_sas0", model=f"virtual disk {size}G", limits=limits)
+        Device(name, 0, at, driver="sd", model=f"VMware Virtual disk {size}G", limits=limits)
         for at, (name, size) in enumerate(sizes.items())
     )
 
 
-def _settings(release: str, version: str, nowide: str) -> Settings:
-    return MappingProxyType(
-        {
-            "tool": MappingProxyType({"latmon": __version__}),
-            "kernel": MappingProxyType({"system": "SunOS", "release": release, "version": version, "machine": "i86pc"}),
-            "module mpt_sas": MappingProxyType(
-                {"adapter": "LSI Logic SAS", "m_nowide": nowide, "m_props_update": "0"},
-            ),
-        }
-    )
-
-
 def _sick(rng: Random) -> Iterator[Frame]:
+    probed = ProbedHost(_sick_host())
     for seq in count():
         n = round(rng.gauss(RATE, 6))
-        yield _frame(rng, seq, _SICK, _reads(rng, n, _QUEUE, _HBA), THROTTLE)
+        yield _frame(rng, seq, probed, _reads(rng, n, _QUEUE, _HBA), THROTTLE)
 
 
 def _healthy(rng: Random) -> Iterator[Frame]:
+    probed = ProbedHost(_healthy_host())
     for seq in count():
         n = round(rng.gauss(HEALTHY_RATE, 300))
-        yield _frame(rng, seq, _HEALTHY, _reads(rng, n, _HEALTHY_QUEUE, _HEALTHY_HBA), HEALTHY_THROTTLE)
+        yield _frame(rng, seq, probed, _reads(rng, n, _HEALTHY_QUEUE, _HEALTHY_HBA), HEALTHY_THROTTLE)
 
 
 def _reads(rng: Random, n: int, queue: Shape, hba: Shape) -> FlowIos:
-    groups = tuple(IoGroup(*met, path=_PATH) for met in combine_stages(rng, queue.draw(rng, n), hba.draw(rng, n)))
+    groups = tuple(IoGroup(*met) for met in combine_stages(rng, queue.draw(rng, n), hba.draw(rng, n)))
     return FlowIos(Flow(DATA, "read"), groups, _PAGE)
 
 
-def _frame(rng: Random, seq: int, host: HostFacts, data: FlowIos, throttle: int) -> Frame:
-    drawn = (data, *(scenario.ordinary(rng, load, _PATH) for load in _NEIGHBOURS))
+def _frame(rng: Random, seq: int, probed: ProbedHost, data: FlowIos, throttle: int) -> Frame:
+    drawn = (data, *(scenario.ordinary(rng, load) for load in _NEIGHBOURS))
     reported = {
         name: inflight.ordinary([one for one in drawn if one.flow.device == name], throttle)
         for name in _PROGRAMS
         if name != DATA
     }
-    return inflight.probed_window(rng, seq, host, drawn, {DATA: _data_depths(data, throttle)} | reported)
+    return inflight.probed_window(rng, seq, probed, drawn, {DATA: _data_depths(data, throttle)} | reported)
 
 
 def _data_depths(data: FlowIos, throttle: int) -> Depths:
@@ -107,31 +94,33 @@ def _data_depths(data: FlowIos, throttle: int) -> Depths:
     return inflight.depths(inflight.bell(in_driver, _SCATTER, throttle), inflight.waiting(queued), throttle, times)
 
 
-_THRESHOLDS_US = {"sd0": 20_000, DATA: 59_000, "sd2": 20_000, "sd3": 20_000}
-_SICK = scenario.solaris(
-    "demo-sol11",
-    _settings("5.11", "11.2", "0xe080"),
-    _disks(THROTTLE, 1, 0xFFFF),
-    _THRESHOLDS_US,
-    _PROGRAMS,
-)
-_HEALTHY = scenario.solaris(
-    "demo-sol10",
-    _settings("5.10", "10", "0xffc0"),
-    _disks(HEALTHY_THROTTLE, 0, 0xFFC0),
-    _THRESHOLDS_US,
-    _PROGRAMS,
-)
+_THRESHOLD_US = 59_000
+
+
+def _host(version: str, disks: tuple[Device, ...]) -> HostFacts:
+    return scenario.sun("demo-sol11", version, devices=disks, threshold_us=_THRESHOLD_US, programs=_PROGRAMS)
+
+
+@cache
+def _sick_host() -> HostFacts:
+    return _host("11.2", _disks(THROTTLE, 1))
+
+
+@cache
+def _healthy_host() -> HostFacts:
+    return _host("11.3.17.5.0", _disks(HEALTHY_THROTTLE, 0))
+
+
 SERIALISED = Scenario(
     "a Solaris 11 guest gives its virtual disk 3 reads at a time while 45 wait above the driver: 1,000 a second.",
-    _SICK.origin,
+    _sick_host,
     WINDOWS,
     _sick,
     "serialised-healthy",
 )
 SERIALISED_HEALTHY = Scenario(
-    "the same host with Solaris 10, whose driver is given up to 256 reads at a time: 140,000 a second.",
-    _HEALTHY.origin,
+    "the same host with the patch, whose driver is given up to 256 reads at a time: 140,000 a second.",
+    _healthy_host,
     WINDOWS,
     _healthy,
 )

@@ -1,0 +1,298 @@
+"""A synthetic host under its platform's scripts: what they print of a window, decoded as a capture decodes it.
+
+The kernel's counters are those that the platform has: before 6.10 Linux does not count what waits above the driver, and
+kstat has no times. So a demo shows nothing that a capture of such a host can't.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from latmon.decode.framer import Framer
+from latmon.decode.tables import Record, followed
+from latmon.model.frame import Completed, Device, Flow, Frame, Handler, Health, Outlier, Outstanding, Thread, Traced
+from latmon.model.inflight import Depths
+from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, HostFacts
+from latmon_backends.demo.script_output import Numbers, ScriptOutput
+from latmon_backends.kernel.counters import Sample
+from latmon_backends.kernel.depth_sampler import Spent
+from latmon_backends.kernel.diskstats import Counters
+from latmon_backends.kernel.interrupts import Interrupts, Vectors, Words
+from latmon_backends.probe.always_on import FrameBuilder
+from latmon_backends.probe.events import Event
+from latmon_backends.probe.outliers import UNKNOWN_PRIORITY, USUAL, Outliers, Threads, of_bits
+from latmon_backends.probe.tick_protocol import (
+    OnDemandSurroundings,
+    OnDemandTicks,
+    ProbeWindow,
+    Surroundings,
+    Ticks,
+    TracerWindow,
+)
+from latmon_backends.probe_backend import ReportedLimits, with_probe
+
+_MAP_KEYS = 1 << 20
+_MS = 1_000
+_SECTOR = 512
+_QUEUED_SINCE, _FLUSHES_SINCE = (6, 10), (5, 5)
+"""Releases of Linux from which /proc/diskstats counts queued requests, and flushes."""
+
+
+class HostCounters:
+    """The kernel's counters of a synthetic host, cumulative; the `DeviceCounters` of its frames."""
+
+    def __init__(self, host: HostFacts) -> None:
+        self._host = host
+        self.mono_us = host.origin.start_mono_us
+        printed = {one.name for one in host.scripts}
+        own = [replace(one, limits=tuple(x for x in one.limits if x.source not in printed)) for one in host.devices]
+        self.devices = tuple(own)
+        self.known: Mapping[str, Device] = {one.name: one for one in own}
+        self._names = dict(enumerate(self.known, 1))
+        self._ios: dict[Flow, Completed] = {}
+        self._outstanding: Mapping[str, Outstanding] = {}
+        self._spent: dict[str, tuple[Counter[int], Counter[int]]] = {}
+
+    def numbered(self, number: int) -> Device | None:
+        return self.known.get(self._names.get(number, ""))
+
+    def selects(self, _device: Device) -> bool:
+        return True
+
+    def advance(
+        self,
+        mono_us: int,
+        completed: Mapping[Flow, Completed],
+        outstanding: Mapping[str, Outstanding],
+        depths: Mapping[str, Depths],
+    ) -> None:
+        """Count until the end of a window."""
+        self.mono_us = mono_us
+        for flow, done in completed.items():
+            self._ios[flow] = self._ios[flow] + done if flow in self._ios else done
+        self._outstanding = {name: self._gauge(now) for name, now in outstanding.items()}
+        for name, one in depths.items() if not self._host.is_sun else ():
+            driver, queued = self._spent.setdefault(name, (Counter(), Counter()))
+            driver.update(one.in_driver)
+            queued.update(one.queued if self._host.release >= _QUEUED_SINCE else {})
+
+    def sample(self) -> Sample:
+        names = frozenset(self.known)
+        return Sample(
+            self.mono_us,
+            self._host.wall_of(self.mono_us),
+            counters={name: Counters(name, self._ops(name)) for name in names},
+            generations=dict.fromkeys(names, 1),
+            shown=names,
+            outstanding=self._outstanding,
+            spent={name: Spent(dict(driver), dict(queued), 1) for name, (driver, queued) in self._spent.items()},
+            cgroup_limits=None if self._host.is_sun else (),
+        )
+
+    def _gauge(self, now: Outstanding) -> Outstanding:
+        known = self._host.is_sun or self._host.release >= _QUEUED_SINCE
+        return now if known else Outstanding(now.in_driver, None)
+
+    def _ops(self, name: str) -> dict[str, Completed]:
+        if self._host.is_sun:
+            ops: tuple[str, ...] = ("read", "write")
+        else:
+            ops = ("read", "write", "discard", *(("flush",) if self._host.release >= _FLUSHES_SINCE else ()))
+        every = {op: self._ios.get(Flow(name, op), Completed(0, 0, 0)) for op in ops}
+        return {op: self._printed(one) for op, one in every.items()}
+
+    def _printed(self, one: Completed) -> Completed:
+        """Return the counters as they are printed: kstat's without times, those of diskstats in sectors and ms."""
+        if self._host.is_sun:
+            return Completed(one.count, one.bytes)
+        return Completed(one.count, one.bytes // _SECTOR * _SECTOR, (one.time_us or 0) // _MS * _MS)
+
+
+class HostThreads(Threads):
+    """Threads of a synthetic host: as /proc has them, else by the names and priorities that scripts print."""
+
+    def __init__(self, host: HostFacts) -> None:
+        super().__init__(Path())
+        self._host, self._priorities = host, dict[int, int]()
+        self._every = {one.pid: one for one in host.threads}
+
+    def learn(self, record: Record) -> None:
+        number, priority = record.get("thread"), record.get("priority")
+        if number is not None and priority is not None:
+            self._priorities[number] = priority
+
+    def of(self, pid: int) -> Thread:
+        found = self._every[pid]
+        if not self._host.is_sun:
+            return found
+        return replace(found, policy="", priority=self._priorities.get(pid, UNKNOWN_PRIORITY), kernel=True)
+
+
+class HostVectors(NamedTuple):
+    """Interrupt vectors of a synthetic host, as its sysfs has them, and words in the names of a function's handlers."""
+
+    vectors: Vectors = Vectors()
+    words: Mapping[str, Words] = MappingProxyType({})
+
+
+class _Interrupts(Interrupts):
+    """`Interrupts` of a synthetic host."""
+
+    def __init__(self, here: HostVectors) -> None:
+        super().__init__(Path())
+        self._vectors, self._here = here.vectors, here
+
+    def _refresh(self, handlers: set[Handler]) -> None:
+        """Leave the vectors as they are."""
+
+    def _words_of(self, address: str) -> tuple[Words, Words]:
+        return self._here.words.get(address, frozenset()), frozenset()
+
+
+_NO_VECTORS = HostVectors()
+_NOT_FOLLOWED: Mapping[str, Any] = {"outstanding_at_issue": None, "overtaken_by": None}
+
+
+class ProbedHost:
+    """The scripts of a synthetic host and the decoder of their output; windows are taken in their order."""
+
+    def __init__(self, host: HostFacts, vectors: HostVectors = _NO_VECTORS) -> None:
+        always, *traced = host.scripts
+        self.host, self._counters = host, HostCounters(host)
+        self._numbers = Numbers((one.name for one in host.devices), host.threads)
+        self._always = ScriptOutput(always, self._numbers)
+        self._traced = [ScriptOutput(one, self._numbers) for one in traced]
+        self._frames = FrameBuilder(self._counters, Path(), lambda: 0)
+        name, threads = self._frames.device_name, HostThreads(host)
+        around = Surroundings(lambda: self._counters.mono_us, lambda: 0, self._counters.sample, _MAP_KEYS, INTERVAL_US)
+        self._ticks = Ticks(always, Framer(always, name), around)
+        self._timed = {one.name: one.timed for one in host.devices}
+        tracer = OnDemandSurroundings(_MAP_KEYS, timed=lambda name: self._timed[name], flags=partial(of_bits, at=USUAL))
+        self._tracer = OnDemandTicks(traced, name, threads, tracer)
+        self._outliers = Outliers(host.scripts, name, threads)
+        self._limits = ReportedLimits(name)
+        self._interrupts = _Interrupts(vectors)
+        self._depths_in_us = any(one.clock == "monotonic" and one.tool == "dtrace" for one in host.scripts)
+        self._counts_overtaking = any("waiting" in one.records for one in host.scripts)
+        self._request = 0
+        self._begun = False
+
+    def window(self, seq: int, loads: Iterable[FlowIos], outliers: Sequence[Outlier] = (), **tables: Any) -> Frame:
+        """Return window `seq` (from 0) as a capture of this host has it.
+
+        `tables`: `handlers`, `softirqs`, `wakeups`, `depths`, `outstanding`, `in_flight` and `issues` as a frame has
+        them; further fields of the frame are left as they are.
+        """
+        begin_us = self.host.origin.start_mono_us + seq * INTERVAL_US
+        counted = [one for one in loads if one.kernel.count]
+        depths, outstanding = tables.pop("depths", {}), tables.pop("outstanding", {})
+        if not self._begun:
+            self._begin(begin_us)
+        self._count(counted, outliers)
+        self._print(tables, depths)
+        completed = {one.flow: one.kernel for one in counted}
+        volumes = _volumes(self.host.devices, completed)
+        self._counters.advance(begin_us + INTERVAL_US, completed | volumes, outstanding, depths)
+        window, tracer = self._tick(begin_us + INTERVAL_US)
+        skipped = None if self.host.is_sun else sum(one.missed for one in counted)
+        return replace(self._frame(window, tracer, skipped), seq=seq, **tables)
+
+    def _begin(self, mono_us: int) -> None:
+        """Print the ticks from which the scripts count, and the limits that they report."""
+        self._counters.mono_us = mono_us
+        for one in (self._always, *self._traced):
+            one.thresholds(self.host.thresholds_us)
+        self._tick(mono_us)
+        for device in self.host.devices:
+            for limit in device.limits:
+                fields = {"dev": self._numbers.devices[device.name], "value": limit.value}
+                for one in self._traced:
+                    if one.manifest.name == limit.source:
+                        one.record("limit", fields, limit.name)
+        self._begun = True
+
+    def _count(self, loads: Sequence[FlowIos], outliers: Sequence[Outlier]) -> None:
+        rows = Counter(Flow(one.device, one.op) for one in outliers)
+        for output in (self._always, *self._traced):
+            for one in loads:
+                output.ios(one, self.host.thresholds_us[one.flow.device], rows[one.flow])
+            output.thresholds(self.host.thresholds_us)
+            for at, slow in enumerate(outliers, self._request + 1):
+                # The scripts of stages print what the one finds that follows requests in flight.
+                known = slow if self._counts_overtaking else replace(slow, **_NOT_FOLLOWED)
+                output.slow(known, at)
+        self._request += len(outliers)
+
+    def _print(self, tables: dict[str, Any], depths: Mapping[str, Depths]) -> None:
+        """Print the tables of a window; take them out of `tables`."""
+        handlers, softirqs, wakeups = (tables.pop(one, ()) or {} for one in ("handlers", "softirqs", "wakeups"))
+        in_flight, issues = tables.pop("in_flight", None), tables.pop("issues", {})
+        for output in self._traced:
+            output.handlers(handlers)
+            output.softirqs(softirqs)
+            output.wakeups(wakeups)
+            for name, one in depths.items():
+                if self._timed[name]:
+                    output.depths(name, one, _MS if self._depths_in_us else 1)
+            for name, some in issues.items():
+                output.issued(name, some)
+            if in_flight is not None:
+                output.waiting(in_flight)
+
+    def _tick(self, mono_us: int) -> tuple[ProbeWindow | None, TracerWindow]:
+        window = None
+        for event in self._always.tick(mono_us):
+            window = self._ticks.take(event) or window
+        for event in self._events(mono_us):
+            self._tracer.take(event)
+        return window, self._tracer.taken()
+
+    def _events(self, mono_us: int) -> Iterable[Event]:
+        return (event for output in self._traced for event in output.tick(mono_us))
+
+    def _frame(self, window: ProbeWindow | None, tracer: TracerWindow, skipped: int | None) -> Frame:
+        assert window is not None  # noqa: S101 - each tick but the first ends a window
+        lines = window.losses.undecoded + tracer.losses.undecoded
+        health = Health(
+            probes_attached=1,
+            probes_wanted=1,
+            undecoded_lines=lines + window.interval.undecoded + tracer.interval.undecoded,
+            suppressed=window.interval.suppressed,
+            skipped=skipped,
+        )
+        counts_bytes = any(spec.role == "bytes" for spec in self._always.manifest.maps)
+        frame = self._frames.make(window, health, counts_bytes=counts_bytes, keeps_time_asleep=False)
+        found, records = tracer.interval, (*window.records, *tracer.records)
+        self._outliers.take(records)
+        self._limits.take(records)
+        in_flight = found.in_flight and followed(found.in_flight, found.ages_of, self._timed)
+        sample_us = 1 if self._depths_in_us else _MS
+        return replace(
+            frame,
+            outliers=self._outliers.take_ready(frame.wall, frame.mono_us, hold=0).outliers,
+            traced=replace(found.traced, one_in=1) if self._traced else Traced(),
+            handlers=self._interrupts.reported(found.handlers, self._counters.known),
+            softirqs=found.softirqs,
+            wakeups=found.wakeups,
+            depths=with_probe(frame.depths, found.depths, frame.dt_us, sample_us),
+            in_flight=in_flight,
+            issues=tracer.issues,
+            devices=self._limits.put(frame.devices, self._counters.known),
+        )
+
+
+def _volumes(devices: Iterable[Device], kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:
+    """Return the kernel's counts of volumes: the sum of their members, because each I/O goes to one of them."""
+    sums: dict[Flow, Completed] = {}
+    for volume in devices:
+        for flow, more in kernel.items():
+            if flow.device in volume.members:
+                whole = Flow(volume.name, flow.op)
+                sums[whole] = sums[whole] + more if whole in sums else more
+    return sums

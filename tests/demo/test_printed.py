@@ -1,0 +1,199 @@
+"""No frame of a demo holds what the scripts of its platform don't print, or what its kernel's counters don't have.
+
+What they can is taken from the manifests, from the scripts' texts and from the lists of the readers of /proc and sysfs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from random import Random
+
+import pytest
+
+from latmon.model.frame import UNACCOUNTED, Completed, Flow, Frame, HandlerRuns, Outlier, Outstanding, Taskq
+from latmon.model.histogram import Histogram
+from latmon.model.inflight import PROBE, SYSFS
+from latmon_backends.demo import host_window
+from latmon_backends.demo.backend import INCIDENTS
+from latmon_backends.demo.scenario import HostFacts
+from latmon_backends.kernel import block_devices, settings
+
+FEW = 30
+"""Windows, with the first drain of `emulex`."""
+HOSTS = {"host": host_window.host, **{name: one.host for name, one in INCIDENTS.items()}}
+KERNEL = ("system", "release", "version", "machine", "hz", "preemption", "clocksource", "cpus", "smt", "governor")
+SYSFS_LIMITS = {*block_devices._QUEUE, *block_devices._SCSI, *block_devices._HOST, *block_devices._NVME_LIMIT}
+
+
+def frames(name: str, windows: int) -> list[Frame]:
+    if name == "host":
+        return list(islice(host_window.frames(Random(1), Random(2)), windows))
+    return list(islice(INCIDENTS[name].frames(Random(1)), windows))
+
+
+class Printable:
+    """What the scripts of a host can print, by their manifests."""
+
+    def __init__(self, host: HostFacts) -> None:
+        always, *traced = host.scripts
+        self.host, self.always = host, set(always.stages)
+        self.traced = {s for one in traced for spec in one.maps if spec.role == "histogram" for s in spec.stages}
+        self.by_total = {s for one in traced for spec in one.maps if spec.role == "by_total" for s in spec.stages}
+        self.paths = {path for one in traced for path in (*one.paths, *one.unfollowed)}
+        self.roles = {spec.role for one in traced for spec in one.maps}
+        self.fields = {
+            kind: {f for one in host.scripts if kind in one.records for f in one.records[kind].fields}
+            for kind in ("slow", "resumed", "late", "waiting", "issue", "limit", "handler")
+        }
+        self.texts = {one.name: one.text for one in traced}
+        self.follows = bool(self.fields["waiting"])
+
+    def beyond(self, frame: Frame) -> Iterator[str]:
+        """Yield what a frame has in addition."""
+        yield from (f"histogram {s}" for s in frame.histograms if s.stage not in self.always)
+        traced = frame.traced
+        yield from (f"traced {s}" for s in traced.histograms if s.stage not in self.traced)
+        by_total = self.by_total | ({"total"} if self.by_total else set())
+        yield from (f"by total {s}" for s in traced.by_total if s.stage not in by_total)
+        for paths in (*traced.paths.values(), *traced.unfollowed.values()):
+            yield from (f"path {path}" for path in paths if path not in self.paths)
+        for one in frame.outliers:
+            yield from self._of_outlier(one)
+        yield from self._of_tables(frame)
+        yield from self._of_counters(frame)
+
+    def _of_outlier(self, one: Outlier) -> Iterator[str]:
+        slow, late = self.fields["slow"], self.fields["late"]
+        known = {f"{stage}_us" for stage in one.stages_us} - {"resume_us"}
+        yield from (f"outlier {name}" for name in known - slow)
+        values = {
+            "sector": one.sector, "bytes": one.bytes, "pid": one.pid, "cpu_issue": one.cpu_issue,
+            "cpu_complete": one.cpu_complete, "path": one.path or None,
+        }  # fmt: skip
+        yield from (f"outlier {name}" for name, value in values.items() if value is not None and name not in slow)
+        if one.flags and not slow & {"flags", "rwbs"}:
+            yield "outlier flags"
+        if (one.outstanding_at_issue, one.overtaken_by) != (None, None) and not (self.follows and "overtaken" in slow):
+            yield "outlier overtaken"
+        if "resume" in one.stages_us and not self.fields["resumed"]:
+            yield "outlier resume"
+        if one.waits and not (late and slow & {"thread"}):
+            yield "outlier waits"
+        if any(wait.instead for wait in one.waits) and "instead" not in late:
+            yield "outlier wait instead"
+
+    def _of_tables(self, frame: Frame) -> Iterator[str]:
+        has = {
+            "handler_run": frame.handlers,
+            "handler_before": [one for one in frame.handlers.values() if one.before_us],
+            "softirq_delay": frame.softirqs,
+            "wakeup": frame.wakeups,
+            "wakeup_instead": [one for one in frame.wakeups if one.instead],
+            "wakeup_ran": [one for one in frame.wakeups if one.ran_us],
+            "depth_driver": [one for one in frame.depths.values() if one.source == PROBE],
+            "depth_issue": [one for one in frame.depths.values() if one.at_issue],
+            "depth_ios": [one for one in frame.depths.values() if one.latency],
+            "depth_since": frame.in_flight,
+        }
+        yield from (role for role, table in has.items() if table and role not in self.roles)
+        if frame.issues and not self.fields["issue"]:
+            yield "issues"
+        if "caller" not in self.fields["handler"] and any(one.caller >= 0 for one in frame.handlers.values()):
+            yield "handlers called by others"
+
+    def _of_counters(self, frame: Frame) -> Iterator[str]:
+        sun, release = self.host.is_sun, self.host.release
+        health = frame.health
+        yield from ("cost" for one in (health.probe_ns_per_io, health.probe_cpu_percent) if one is not None)
+        if sun and (frame.cgroup_limits is not None or health.skipped is not None):
+            yield "counters of Linux"
+        if not sun and frame.taskqs is not None:
+            yield "task queues"
+        yield from (f"time of {f}" for f, one in frame.kernel.items() if sun and one.time_us is not None)
+        ops = {"read", "write"} if sun else {"read", "write", "discard", *(["flush"] if release >= (5, 5) else [])}
+        yield from (f"kernel {f}" for f in frame.kernel if f.op not in ops)
+        if not sun and release < (6, 10):
+            yield from (f"queued of {n}" for n, one in frame.outstanding.items() if one.queued is not None)
+            yield from (f"queued of {n}" for n, one in frame.depths.items() if one.source == SYSFS and one.queued)
+        for device in frame.devices:
+            yield from (f"{device.name} {field}" for field in ("controller",) if sun and device.controller)
+            for limit in device.limits:
+                script = self.texts.get(limit.source)
+                known = limit.name in SYSFS_LIMITS | {"nr_tags", "hardware queues"} if script is None else True
+                if (sun and script is None) or not known or (script and not re.search(rf"\b{limit.name}\b", script)):
+                    yield f"{device.name} limit {limit.name}"
+
+
+def of_settings(host: HostFacts) -> Iterator[str]:
+    """Yield the settings that no reader of this platform returns."""
+    drivers = {name for one in host.devices for name in settings._variants(one.driver)}
+    for section, values in host.origin.settings.items():
+        kind, _, name = section.partition(" ")
+        known = {
+            "tool": {"latmon"},
+            "kernel": {key for key in values if key in KERNEL or key.startswith("boot ")},
+            "module": set(values) if name in {*drivers, *settings._ALWAYS, "vmd"} else set(),
+            "device": {*settings._QUEUE, *settings._DEVICE, "scheduler", "hba version_fw"},
+        }.get(kind, set())
+        if host.is_sun:
+            known = known - {"hz", "cpus"} if kind in ("tool", "kernel") else set()
+        yield from (f"{section} {key}" for key in values if key not in known)
+    if host.is_sun and host.origin.hz is not None:
+        yield "hz"
+
+
+@pytest.mark.parametrize("name", HOSTS)
+def test_a_demo_shows_what_its_scripts_print_and_no_more(name):
+    host = HOSTS[name]()
+    printable = Printable(host)
+    assert list(of_settings(host)) == []
+    for frame in frames(name, FEW):
+        assert list(printable.beyond(frame)) == []
+        assert frame.health.undecoded_lines == 0
+        assert frame.health.map_full == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bubbles", "qumulo", "host"])
+def test_so_it_is_when_something_happens(name):
+    printable = Printable(HOSTS[name]())
+    assert [what for frame in frames(name, 600 if name == "bubbles" else 130) for what in printable.beyond(frame)] == []
+
+
+SLOW = Outlier(1.0, 1, "sd1", "write", 100, {"hba": 100})
+PLANTED = {
+    "histogram": lambda f: replace(f, histograms={s._replace(stage="irq"): one for s, one in f.histograms.items()}),
+    "outlier overtaken": lambda f: replace(f, outliers=(replace(SLOW, overtaken_by=3),)),
+    "outlier irq_us": lambda f: replace(f, outliers=(replace(SLOW, stages_us={"irq": 3}),)),
+    "outlier cpu_complete": lambda f: replace(f, outliers=(replace(SLOW, cpu_complete=0),)),
+    "outlier flags": lambda f: replace(f, outliers=(replace(SLOW, flags=("sync",)),)),
+    "outlier path": lambda f: replace(f, outliers=(replace(SLOW, path="HBA interrupt"),)),
+    "handler_run": lambda f: replace(f, handlers={next(iter(f.kernel)): HandlerRuns(Histogram())}),
+    "depth_ios": lambda f: replace(f, depths={"sd1": replace(f.depths["sd1"], latency={1: (1, 1)})}),
+    "depth_since": lambda f: replace(f, in_flight=True),
+    "time of": lambda f: replace(f, kernel={Flow("sd1", "read"): Completed(1, 1, 1)}),
+    "cost": lambda f: replace(f, health=replace(f.health, probe_ns_per_io=560.0)),
+    "sd1 limit m_notag": lambda f: replace(f, devices=(_with_limit(f),)),
+}  # fmt: skip
+
+
+def _with_limit(frame):
+    device = next(one for one in frame.devices if one.name == "sd1")
+    return replace(device, limits=(device.limits[0]._replace(name="m_notag"),))
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_what_is_planted_is_found(what):
+    (frame,) = frames("serialised", 1)
+    printable = Printable(HOSTS["serialised"]())
+    found = list(printable.beyond(PLANTED[what](frame)))
+    assert [one for one in found if one.startswith(what)]
+    assert UNACCOUNTED not in printable.traced
+    assert not [
+        *printable.beyond(
+            replace(frame, outstanding={"sd1": Outstanding(1, 2)}, taskqs=(Taskq("q", 0, 1, 1, 1, 1, 1, 1),))
+        )
+    ]
