@@ -60,16 +60,19 @@ def inputs() -> str:
     return found.hexdigest()[:12]
 
 
-def keep(directory: Path, guest: str, place: Place, begin: float) -> Path:
-    """Keep a guest's recording and log; `begin`: when it was started."""
-    started = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(begin))
-    kept = CACHE / f"{guest}-{place}-{started.replace(':', '')}"
+def begun(guest: str, place: Place) -> dict[str, Any]:
+    """Return what identifies the recording of a guest that is started now."""
+    return {"guest": guest, "place": str(place), "commit": commit(), "inputs": inputs(), "begin": time.time()}
+
+
+def keep(directory: Path, run: dict[str, Any]) -> Path:
+    """Keep the recording and log of a guest that was begun as `run`."""
+    begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(run["begin"]))
+    kept = CACHE / f"{run['guest']}-{run['place']}-{begin.replace(':', '')}"
     kept.mkdir(parents=True)
     for name in KEPT:
         shutil.copy(directory / name, kept)
-    run = {"guest": guest, "place": str(place), "commit": commit(), "inputs": inputs()}
-    run |= {"begin": started, "seconds": round(time.time() - begin)}
-    (kept / "run.json").write_text(json.dumps(run))
+    (kept / "run.json").write_text(json.dumps(run | {"begin": begin, "seconds": round(time.time() - run["begin"])}))
     return kept
 
 

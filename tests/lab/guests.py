@@ -22,7 +22,7 @@ SHARED = (
     "tests/helpers/workload.py",
     "tests/lab",
 )
-TIMEOUT_S = 3600
+TIMEOUT_S = 4 * 3600
 ATTEMPTS = 3
 PACKED = "latmon.tar"
 UNPACK = f'mkdir /tmp/checkout && tar -xf /host/{PACKED} -C /tmp/checkout && exec "$@"'

@@ -1,7 +1,5 @@
 """The results of lab cells, without a guest."""
 
-import time
-
 import cells
 import pytest
 from cells import PLACES, RESULTS, Place
@@ -29,7 +27,7 @@ def row(cell: str) -> list[str]:
 
 def test_a_recording_is_valid_until_what_it_depends_on_changes(checkout):
     assert cells.newest("queue", HERE) is None
-    kept = cells.keep(checkout, "queue", HERE, time.time())
+    kept = cells.keep(checkout, cells.begun("queue", HERE))
     assert cells.newest("queue", HERE) == kept
     assert cells.newest("queue", Place("trixie", "B")) is None
     (checkout / cells.RECORDED[-1]).write_text("changed")
@@ -38,7 +36,7 @@ def test_a_recording_is_valid_until_what_it_depends_on_changes(checkout):
 
 def test_the_table_shows_what_passed_how_often_and_what_was_not_run(checkout):
     for begin in (1_000.0, 2_000.0):
-        recorded = cells.keep(checkout, "queue", HERE, begin)
+        recorded = cells.keep(checkout, cells.begun("queue", HERE) | {"begin": begin})
         for _ in range(2):  # an evaluation again is no other pass
             with cells.noted("gated: bottleneck", recorded) as facts:
                 facts |= {"added_ms": {"queue": 448.12, "hba": 0.2}, "injected_ms": 450, "found_s": 15.0}
@@ -55,7 +53,7 @@ def failing(recorded):
 
 def test_a_failed_cell_keeps_its_facts_and_error(checkout):
     with pytest.raises(pytest.fail.Exception):
-        failing(cells.keep(checkout, "queue", HERE, 1_000.0))
+        failing(cells.keep(checkout, cells.begun("queue", HERE)))
     assert row("chained: handler")[2 + PLACES.index(HERE)] == "failed; also sick1 starved-io"
     (lines,) = cells.results().values()
     assert "another finding" in lines[0]["error"]

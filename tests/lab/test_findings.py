@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -130,9 +129,10 @@ EFFECTS = (
     Effect("sick", "chained", "slow-shared-handler", stage="irq", ms=4),
     # One of 200 takes 50 times 10 ms.
     Effect("sick", "rarely_slow", "bimodal-tail", stage="hba", ms=2.45, severities=NOTICED),
-    # 16 reads take turns at 3 places of 100 ms, or at 4.
+    # 16 reads take turns at 3 places of 100 ms.
     Effect("queue", "refusing", "outstanding-ceiling", stage="queue", ms=433.3),
-    Effect("queue", "few_tags", "queue-depth-misconfigured", stage="admission", ms=300),
+    # One of 4 tags is free each 25 ms, and fio's io_submit() waits for one at a time.
+    Effect("queue", "few_tags", "queue-depth-misconfigured", stage="admission", ms=25),
     Effect("queue", "gated", "bottleneck-above-device", stage="queue", ms=450),
     Effect("queue", "sent_back", "requeue-storm", stage="requeue", ms=25),
     Effect("service", "distributed", "peer-outlier", stage="hba"),
@@ -251,7 +251,7 @@ def recordings(tmp_path_factory, request):
         kept = None if again else cells.newest(name, place)
         if kept is not None:
             return kept
-        directory, guest, begin = tmp_path_factory.mktemp(name), GUESTS[name], time.time()
+        directory, guest, begun = tmp_path_factory.mktemp(name), GUESTS[name], cells.begun(name, place)
         if guest.module and (error := build_module(guest.module, directory, place.release)):
             pytest.skip(f"the module can't be built: {error}")
         run(
@@ -264,7 +264,7 @@ def recordings(tmp_path_factory, request):
             packed=True,
             tier=place.tier,
         )
-        return cells.keep(directory, name, place, begin)
+        return cells.keep(directory, begun)
 
     return recorded
 
@@ -277,13 +277,12 @@ def parts(recordings, tmp_path_factory):
     def made(guest: str, name: str, place: Place = PLACES[0]) -> Parts:
         directory = recordings(guest, place)
         whole, work = directory / "all.latmon.jsonl.gz", tmp_path_factory.mktemp(name)
-        reported = json.loads((directory / "result").read_text())
-        one = reported["effects"][name]
+        one = json.loads((directory / "result").read_text())["effects"][name]
         begin_us = one["sick_us"][0]
         end_us = min(begin_us + WITHIN_US + BEHIND_US, one["sick_us"][1])
         calm = cut(whole, *one["calm_us"], work / "calm.latmon.jsonl.gz")
         sick = cut(whole, begin_us, end_us, work / f"{name}.latmon.jsonl.gz")
-        print(directory.name, name, one["devices"], one["known"], reported["stderr"][-2000:])
+        print(directory.name, name, one["devices"], one["known"])
         return Parts(report(calm), report(sick), one["devices"], one["known"], directory)
 
     return made
