@@ -22,6 +22,7 @@ from latmon.tui.prompt import InputLine, one_line
 from latmon.tui.style import Face
 from latmon.views.help import brief_cells, pages
 from latmon.views.lines import BLANK, Line, Span, around, cell, fit, heading, highlighted, is_framed, panelled, plain
+from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
 
 _FAR = 1_000_000
@@ -228,13 +229,11 @@ class HelpScreen(SearchScreen):
         self._moved = max(0, min(self._moved, len(lines) - room))
         shown = lines[self._moved : self._moved + room]
         more = f"  {self._moved + len(shown)} of {len(lines)} lines" if len(lines) > room else ""
-        foot = self._search(
-            Span("type to search  ", "dim") if not self._typed else Span(""),
-            Span("↑ ↓", "accent"),
-            Span(" scroll  ", "dim"),
-            Span("Esc", "accent"),
-            Span(f" {'clear' if self._typed else 'back'}{more}", "dim"),
-        )
+        does = "clear" if self._typed else "back"
+        keys = (Span("↑ ↓", "accent"), Span(" scroll  ", "dim"), Span("Esc", "accent"), Span(f" {does}", "dim"))
+        hint, place = () if self._typed else (Span("type to search  ", "dim"),), Span(more, "dim")
+        several = [self._search(*some) for some in ((*hint, *keys, place), (*keys, place), keys)]
+        foot = next((line for line in several if line_width(line) <= width), several[-1])
         return [*shown, *[()] * (room - len(shown)), foot]
 
 

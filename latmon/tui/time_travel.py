@@ -127,9 +127,10 @@ class Travel:
             return
         here = self._here_us()
         there = stamps.beside(here, by)
-        if self._scene.goal is not None and there.mono_us == here:
-            self._show_message("this is the oldest that is kept" if by < 0 else "this is the newest")
+        is_end = self._scene.goal is not None and there.mono_us == here
         self._go(there)
+        if is_end:
+            self._show_message("this is the oldest that is kept" if by < 0 else "this is the newest")
 
     def oldest(self, _by: int) -> None:
         """Go to the oldest stored frame."""
@@ -319,6 +320,7 @@ class Travel:
 
     def _go(self, there: Stamp) -> None:
         self._stay()
+        self._scene.message = ""  # it is about the time that is left
         self._scene.travel(there)
 
     def _stay(self) -> None:

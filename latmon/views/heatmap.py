@@ -493,7 +493,7 @@ def _cells(column: TimeColumn | None, device: str, style: MapStyle) -> list[tupl
         drawn[style.limit_row] = (ink.line * wide, "limit")
     if column is None:
         return drawn
-    for bucket in column.waiting(device):
+    for bucket in sorted(column.waiting(device)):  # the oldest one is on top
         glyph = ink.older if style.is_older(bucket) else ink.waiting
         drawn[style.scale.row(bucket)] = (glyph * wide, WAIT)
     steps = style.steps(column.rows(device, style.cells))

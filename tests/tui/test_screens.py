@@ -278,9 +278,9 @@ def test_rows_that_are_scrolled_away_above_are_marked():
     assert press(made, "screen:3").splitlines()[head].startswith(" time")
     assert press(made, *["pick:10"] * 3).splitlines()[head].startswith("↑time")
     devices = scene(host(30, 3))
-    assert text(devices).splitlines()[1].startswith(" device")
-    assert press(devices, "move:1000").splitlines()[1].startswith("↑device")
-    assert press(devices, "zoom").splitlines()[1].startswith(" device")
+    assert text(devices).splitlines()[1].startswith(" 5 of 30 ")
+    assert press(devices, "move:1000").splitlines()[1].startswith("↑5 of 30 ")
+    assert press(devices, "zoom").splitlines()[1].startswith(" 1 of 30 ")
 
 
 def test_each_key_is_reported_once_for_a_screen():

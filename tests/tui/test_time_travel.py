@@ -639,6 +639,8 @@ async def test_a_replay_opens_on_its_worst_minute_and_goes_from_event_to_event(w
         await pilot.press("left_parenthesis")
         await shown(pilot, "outliers of up to 40 s (1 of 2)")
         assert app.scene.at.mono_us == frames[WORST].mono_us
+        await pilot.press("left_square_bracket")
+        assert not app.scene.message, "it is about the time that was left"
         async with asyncio.timeout(60):
             while app.scene.findings_state._survey is not None:
                 await pilot.pause(0.02)

@@ -149,6 +149,15 @@ def test_an_io_in_flight_rises_column_by_column_at_its_age():
     assert "▫" not in text(scene([waits(one, op="read") for one in host(1, 55, ios=5)], Selection(op="write")))
 
 
+def test_of_two_ios_in_flight_in_the_highest_row_the_one_above_the_range_is_shown():
+    style = replace(STYLE, scale=LatencyScale(0, 8, 4))
+    for ages in ((30, 400 * SECOND), (400 * SECOND, 30)):
+        one = frame(1)
+        waiting = tuple(InFlight("nvme0n1", "read", one.mono_us - age) for age in ages)
+        timeline = Timeline(SECOND, 4, OPS, [replace(one, in_flight=InFlightList(waiting, at_us=one.mono_us))])
+        assert plain(body(timeline, "nvme0n1", style)[0]).strip() == "^"
+
+
 def test_an_io_in_flight_covers_no_completed_one():
     fast, slow = Histogram.record([100] * 50), Histogram.record([100, 30_000_000])
     frames = [waits(frame(i, {READ: slow if i == 40 else fast}, devices=disks(1))) for i in range(1, 46)]

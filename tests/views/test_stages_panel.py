@@ -477,6 +477,8 @@ def test_a_finding_is_whole_where_the_stages_fit():
         shown = text(device_bars([SLOW, QUICK], "sdc", 80, height, RAMP, found=found)).splitlines()
         assert len(shown) <= height
         assert [line.strip() for line in shown if "finding line" in line] == [f"finding line {n}" for n in range(3)]
+        alone = text(device_bars([SLOW, QUICK], "sdc", 80, height, RAMP)).splitlines()
+        assert len(alone) <= height
 
 
 def test_the_title_has_the_rows_that_are_shown():

@@ -296,7 +296,7 @@ WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
     Field("p50", TIME, lambda w, _: quantile(w.delay, 0.5), rank=2),
     Field("p99", TIME, lambda w, _: quantile(w.delay, 0.99)),
     Field("max", TIME, lambda w, _: maximum(w.delay)),
-    Field("ran instead", 15, _instead, rank=1, right=False, most=80, role="dim"),
+    Field("ran instead", 17, _instead, rank=1, right=False, most=80, role="dim"),
 )
 
 

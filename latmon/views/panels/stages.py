@@ -171,9 +171,10 @@ def device_bars(
         below += _legend(anatomies if named else [one], width, ink, named)
         room = height - rows - 1
         lines = _stages(one, width, room, ink, below)
-        if len(lines) > room and found:  # it has the cause, and is whole
+        if len(lines) > room:  # the finding has the cause, and is whole
             rest = _stages(one, width, room, ink, ())[:-1]
-            lines = [*cut(rest, room - len(found) - 1, key="Enter: "), BLANK, *found]
+            kept = found or below[: room // 2]
+            lines = [*cut(rest, room - len(kept) - 1, key="Enter: "), BLANK, *kept]
         return [*table, BLANK, *lines]
     below = [*_below(one, width, why, found), *_legend(anatomies, width, ink)]
     least = min(len(anatomies), _MIN_ROWS) + 1
