@@ -551,11 +551,19 @@ async def test_its_keys_without_a_mouse():
         assert (app.scene.selection.selected, app.scene.selection.context) == (CROWDED, "overview")
 
 
-PICTURES = {"depths": ("3", "home"), "audit": ("3", "home", "a")}
+PICTURES = {"depths": ("3", "home"), "audit": ("3", "home", "a"), "order": ("3", "home", "i")}
 
 
 @pytest.mark.parametrize(
-    ("name", "size", "depth"), [("depths", (80, 24), "256"), ("depths", (160, 50), "16"), ("audit", (80, 24), "none")]
+    ("name", "size", "depth"),
+    [
+        ("depths", (80, 24), "256"),
+        ("depths", (160, 50), "16"),
+        ("audit", (80, 24), "none"),
+        ("audit", (160, 50), "truecolor"),
+        ("order", (80, 24), "256"),
+        ("order", (160, 50), "truecolor"),
+    ],
 )
 def test_outstanding_pictures(snap_compare, name, size, depth):
     app = make(Source(FRAMES), depth=depth)

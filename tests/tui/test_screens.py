@@ -592,6 +592,12 @@ PICTURES = {
     "delays": ("5", "enter"),
     "cursor": ("enter", "v", "left", "left", "v", "left", "left", "left", "left", "down", "down"),
     "region": ("v", "left", "left", "v", "left", "left", "left", "left", "down", "down", "enter"),
+    "apart": ("r",),
+    "offsets": ("f",),
+    "capture": ("I",),
+    "palette": ("colon",),
+    "past": ("space", "left_curly_bracket"),
+    "compare": ("left_curly_bracket", "left_curly_bracket", "left_curly_bracket", "D", "G", "D"),
 }
 
 
