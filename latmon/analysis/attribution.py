@@ -6,7 +6,7 @@ It also folds identical neighbours among outliers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -111,6 +111,17 @@ def untraced_share(traced: Traced, device: str = "") -> float | None:
     followed = sum(n for name in devices for n in traced.paths.get(name, {}).values())
     lost = sum(n for name in devices for n in traced.unfollowed.get(name, {}).values())
     return lost / (followed + lost) if followed + lost else None
+
+
+_NET_RX, _IRQ_POLL = "NET_RX", "IRQ_POLL"
+_AFTER_NET_RX = frozenset(("nvme-tcp", "iscsi_tcp"))
+"""Drivers whose thread completes what this softirq received."""
+
+
+def vectors_of(driver: str, paths: Collection[str]) -> tuple[str, ...]:
+    """Return the shared softirq vectors that a device's completions wait for, by its driver and how they complete."""
+    received = (_NET_RX,) if driver in _AFTER_NET_RX else ()
+    return tuple(dict.fromkeys((*received, *(one for one in (_NET_RX, _IRQ_POLL) if f"{one} softirq" in paths))))
 
 
 def by_vector(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, SoftirqRuns]:

@@ -6,16 +6,25 @@ the tracer runs, else of the always-on stages, never of both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from latmon.analysis.attribution import PARTS, stages_of, submission_of, tail_cut, total_of, untraced_share
-from latmon.model.frame import STARTING, Origin, Series, Traced
+from latmon.analysis.attribution import (
+    PARTS,
+    by_vector,
+    stages_of,
+    submission_of,
+    tail_cut,
+    total_of,
+    untraced_share,
+    vectors_of,
+)
+from latmon.model.frame import STARTING, Device, Origin, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.stages import ADMISSION, FACTS_OF, WHOLE, by_column, called, why_unmeasured
 from latmon.support.units import part, spelled
-from latmon.views.units import sampled_as
+from latmon.views.units import count, maximum, quantile, sampled_as
 
 ALL_OPS = "all ops"
 Parts = Mapping[str, float]
@@ -86,6 +95,8 @@ class Anatomy:
     """Share of the time from submission to completion that passes before the requests exist."""
     causes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """What tasks waited for meanwhile -> us, of all ops."""
+    softirqs: tuple[str, ...] = ()
+    """Sentences on softirqs that others use, too, and that completions wait for."""
 
     @property
     def tail(self) -> LatencyBand | None:
@@ -220,6 +231,20 @@ def causes_text(causes: Mapping[str, int]) -> str:
     waits = sum(causes.values())
     some = sorted(causes.items(), key=lambda one: -one[1])
     return ", ".join(f"{part(us / waits)} {name}" for name, us in some if us >= _NAMED_CAUSE * waits) if waits else ""
+
+
+def softirq_sentences(
+    device: Device, paths: Collection[str], softirqs: Mapping[SoftirqCpu, SoftirqRuns]
+) -> tuple[str, ...]:
+    """Return the delay of each shared softirq that the device's completions wait for, on all CPUs."""
+    found = by_vector(softirqs)
+    delays = [(name, found[name].delay) for name in vectors_of(device.driver, paths) if name in found]
+    return tuple(
+        f"{device.name} completes after softirq {name}: it ran {quantile(one, 0.99)} (p99), {maximum(one)} (max) after"
+        f" its raise, in {count(one.count)} runs for all its users"
+        for name, one in delays
+        if one
+    )
 
 
 def tail_sentence(one: Anatomy) -> str:

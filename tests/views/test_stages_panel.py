@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from traced import HOSTILE, NVME, SDC, softirq_ios, together, traced
 
 from latmon.analysis.attribution import PARTS
-from latmon.model.frame import OPS, UNACCOUNTED, Missing, Series, Traced
+from latmon.model.frame import OPS, UNACCOUNTED, Device, Missing, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.stages import COLUMNS, FACTS, LETTERS
 from latmon.support.text import is_clean
-from latmon.views.anatomy import Anatomy, anatomy, largest, share, tail_sentence
+from latmon.views.anatomy import Anatomy, anatomy, largest, share, softirq_sentences, tail_sentence
 from latmon.views.bars import TimeAxis, apportion, distribution, legend, role, share_bar, stacked
 from latmon.views.context import MEASURING, not_traced
 from latmon.views.heatmap import RAMP, Ink
@@ -206,6 +206,29 @@ def test_what_begins_at_submission_leads_and_is_no_part_of_the_total():
     assert "a cgroup's limit holds it back before that: not measured here" in "\n".join(lines)
     named = replace(submitted([300] * 50), admission_causes={"sdc": {"iocost": 10, "no tag free": 989, "other": 1}})
     assert "is admission (99% no tag free); total" in text(device(of("sdc", named), 120, 34, Ink()))
+
+
+@pytest.mark.parametrize(
+    ("driver", "paths", "vectors"),
+    [
+        ("nvme-tcp", {"worker thread": 5}, ["NET_RX"]),
+        ("nvme-rdma", {"IRQ_POLL softirq": 5}, ["IRQ_POLL"]),
+        ("sd", {"BLOCK softirq": 5}, []),
+        ("sd", {}, []),
+    ],
+)
+def test_the_delay_of_a_shared_softirq_is_beside_the_devices_that_wait_for_it(driver, paths, vectors):
+    runs = SoftirqRuns(Histogram.record([3000] * 1000), Histogram.record([5] * 1000))
+    softirqs = {SoftirqCpu(name, cpu): runs for name in ("NET_RX", "IRQ_POLL", "BLOCK") for cpu in (0, 3)}
+    found = softirq_sentences(Device("d0", 1, 0, driver=driver), paths, softirqs)
+    assert found == tuple(
+        f"d0 completes after softirq {name}: it ran 3.00ms (p99), 3.00ms (max) after its raise,"
+        " in 2,000 runs for all its users"
+        for name in vectors
+    )
+    assert softirq_sentences(Device("d0", 1, 0, driver=driver), paths, {}) == ()
+    drawn = " ".join(text(device(replace(SLOW, softirqs=found), 120, 34, Ink())).split())
+    assert all(one in drawn for one in found)
 
 
 @pytest.mark.parametrize(("wait", "warns"), [(12, True), (10, False), (0, False)])

@@ -24,6 +24,7 @@ from latmon.views.anatomy import (
     anatomy,
     largest,
     share,
+    softirq_sentences,
     tail_sentence,
 )
 from latmon.views.bars import TimeAxis, distribution, legend, letter_role, role, share_bar, stacked
@@ -489,7 +490,8 @@ def _below(one: Anatomy, width: int, why: str, found: Sequence[Line], *, headed:
     sentence = [] if found else paragraph(tail_sentence(one), width, "strong")
     is_above = is_wide and population(one) in plain(_headline(one, width))
     counted = [] if is_above else paragraph(population(one), width, "dim")
-    return [*paragraph(admission_sentence(one), width, "bad"), *sentence, *found, *counted]
+    after = [line for text in one.softirqs for line in paragraph(text, width)]
+    return [*paragraph(admission_sentence(one), width, "bad"), *sentence, *found, *after, *counted]
 
 
 def _unmeasured(stage: StageRow, cells: int, width: int, before: str) -> list[Line]:
@@ -537,7 +539,9 @@ def stages_panel(view: ViewState, width: int, room: int) -> list[Line]:
         title = (lambda rows: table_title(view.selection, rows, number, width)) if titled else None
         found = of_device(view, chosen, width)
         return device_bars(several, chosen, width, room, view.ink, why=why, found=found, title=title)
-    one = _anatomy(view, next(s for s in subjects if s.device.name == chosen))
+    subject = next(s for s in subjects if s.device.name == chosen)
+    one = _anatomy(view, subject)
+    one = replace(one, softirqs=softirq_sentences(subject.device, one.paths, view.history.on_demand.softirqs))
     found = of_device(view, chosen, width)
     return device(one, width, room, view.ink, why=why, top=view.selection.top, found=found)
 
