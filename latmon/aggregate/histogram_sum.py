@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.packed import Packed
@@ -121,14 +121,8 @@ def _push(falling: deque[tuple[int, int]], stamp: int, value: int) -> None:
 K = TypeVar("K")
 
 
-class _TableRow(NamedTuple):
-    """One histogram of a table; `last` is its highest bucket."""
-
-    pairs: Pairs
-    sum: int | None
-    max: int | None
-    last: int
-    bits: int
+TableRow = tuple[K, Pairs, int | None, int | None, int, int]
+"""Key, buckets, sum, maximum, highest bucket and scale (bits) of one histogram of a table."""
 
 
 class TableSum(Mapping[K, Histogram]):
@@ -150,23 +144,23 @@ class TableSum(Mapping[K, Histogram]):
 
     def add(self, table: Mapping[K, Histogram], stamp: int = 0) -> None:
         """Add a table; `stamp` grows from one to the next."""
-        for key, row in self._rows(table):
+        for key, pairs, total, maximum, last, bits in self._rows(table):
             one = self.sums.get(key)
             if one is None:
-                one = self.sums[key] = HistogramSum(bits=row.bits)
-            one.add(row.pairs, row.sum, row.bits)
+                one = self.sums[key] = HistogramSum(bits=bits)
+            one.add(pairs, total, bits)
             if self._peaks is not None:
                 peak = self._peaks.get(key) or self._peaks.setdefault(key, Peak())
-                peak.see(stamp, row.max, row.last, row.bits)
+                peak.see(stamp, maximum, last, bits)
 
     def remove(self, table: Mapping[K, Histogram], stamp: int = 0) -> list[K]:
         """Subtract a table that was added with `stamp`, and return the keys of which nothing is left."""
         gone = []
-        for key, row in self._rows(table):
+        for key, pairs, total, _, _, bits in self._rows(table):
             one = self.sums.get(key)
             if one is None:  # sums of 0 leave with the first of them
                 continue
-            one.remove(row.pairs, row.sum, row.bits)
+            one.remove(pairs, total, bits)
             if not one.counts:
                 del self.sums[key]
                 gone.append(key)
@@ -213,25 +207,27 @@ class TableSum(Mapping[K, Histogram]):
     def __len__(self) -> int:
         return len(self.sums)
 
-    def _rows(self, table: Mapping[K, Histogram]) -> Iterator[tuple[K, _TableRow]]:
+    def _rows(self, table: Mapping[K, Histogram]) -> Iterator[TableRow[K]]:
         """Return the table's rows that are wanted and not empty; they change the sum, so its histograms are dropped."""
-        self._made = {}
-        wanted = self._wanted
-        rows = _packed_rows(table) if isinstance(table, Packed) else _plain_rows(table)
-        return rows if wanted is None else ((key, row) for key, row in rows if wanted(key))
+        self._made, wanted = {}, self._wanted or _every
+        return _packed_rows(table, wanted) if isinstance(table, Packed) else _plain_rows(table, wanted)
 
 
-def _packed_rows(table: Packed[K]) -> Iterator[tuple[K, _TableRow]]:
+def _every(_key: object) -> bool:
+    return True
+
+
+def _packed_rows(table: Packed[K], wanted: Callable[[K], bool]) -> Iterator[TableRow[K]]:
     """Yield rows without making their histograms."""
-    indices, counts = table.indices, table.counts
-    for key, (row, begin, end) in table.parts():
-        if begin < end:
+    indices, counts, known, begin = table.indices, table.counts, table.known, 0
+    for row, (key, end) in enumerate(zip(table.rows, table.ends, strict=True)):
+        if begin < end and wanted(key):
             pairs = zip(indices[begin:end], counts[begin:end], strict=True)
-            total, maximum = table.known(table.sums, row), table.known(table.maxima, row)
-            yield key, _TableRow(pairs, total, maximum, indices[end - 1], BITS)
+            yield key, pairs, known(table.sums, row), known(table.maxima, row), indices[end - 1], BITS
+        begin = end
 
 
-def _plain_rows(table: Mapping[K, Histogram]) -> Iterator[tuple[K, _TableRow]]:
+def _plain_rows(table: Mapping[K, Histogram], wanted: Callable[[K], bool]) -> Iterator[TableRow[K]]:
     for key, one in table.items():
-        if one.buckets:
-            yield key, _TableRow(one.buckets, one.sum, one.max, one.buckets[-1][0], one.bits)
+        if one.buckets and wanted(key):
+            yield key, one.buckets, one.sum, one.max, one.buckets[-1][0], one.bits
