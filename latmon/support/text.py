@@ -45,5 +45,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and the number of the others."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
 def _escape(char: str) -> str:
     return char.encode("unicode_escape", "backslashreplace").decode("ascii")

@@ -23,6 +23,7 @@ from latmon.analysis.attribution import (
 from latmon.model.frame import STARTING, Device, Origin, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.stages import ADMISSION, FACTS_OF, WHOLE, by_column, called, why_unmeasured
+from latmon.support.text import listed
 from latmon.support.units import part, spelled
 from latmon.views.units import count, maximum, quantile, sampled_as
 
@@ -283,7 +284,7 @@ def _basic(device: str, traced: Traced, origin: Origin, basic: Mapping[str, Hist
         )
     verb = "is" if len(traced.devices) == 1 else "are"
     beside = traced.devices and device not in traced.devices
-    only = f"only {', '.join(traced.devices)} {verb} traced" if beside else ""
+    only = f"only {listed(traced.devices)} {verb} traced" if beside else ""
     return Anatomy(device, op_label, basic.get("total", EMPTY), tuple(rows), whole, includes=origin.measured, why=only)
 
 

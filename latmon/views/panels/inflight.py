@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from latmon.model.frame import STARTING
 from latmon.model.inflight import Aged, Ages
+from latmon.support.text import listed
 from latmon.support.units import UNKNOWN, duration, spelled
 from latmon.views.context import MEASURING, OFF, ViewState
 from latmon.views.lines import TIME, Field, Line, Placed, Span, cell, fit, heading, heads, layout, paragraph, row
@@ -234,7 +235,7 @@ def _uncounted(view: ViewState, names: Collection[str]) -> str:
     blind = sorted(name for name in bare if not known.is_followed(name))
     if not blind:
         return ""
-    return f"; no probe follows {_first(blind)}, and I/Os that a suspended volume defers are not counted"
+    return f"; no probe follows {listed(blind)}, and I/Os that a suspended volume defers are not counted"
 
 
 def _of_no_age(view: ViewState, now: Mapping[str, int]) -> str:
@@ -250,7 +251,7 @@ def _of_no_age(view: ViewState, now: Mapping[str, int]) -> str:
     blind = [name for name in unknown if not ages.is_followed(name)]
     why = _no_probe(view) if ages.probe is None else f"no probe follows {'it' if len(blind) == 1 else 'them'}"
     least = "A device that completes nothing has a least age"
-    return f"{rest} of unknown age on {_first(blind)}: {why}. {least}"
+    return f"{rest} of unknown age on {listed(blind)}: {why}. {least}"
 
 
 def no_more(view: ViewState, device: str) -> str:
@@ -274,11 +275,6 @@ def _no_probe(view: ViewState) -> str:
     if view.tracing == MEASURING:
         return "this source's tracer measures no ages"
     return f"no probe follows requests{': stages are off' if view.tracing.startswith(OFF) else ' here'}"
-
-
-def _first(names: Sequence[str]) -> str:
-    """Return the first three names and the number of the others."""
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004  three fit
 
 
 def age_list(view: ViewState) -> tuple[Callable[[int, int], list[Line]], tuple[int, int]]:
