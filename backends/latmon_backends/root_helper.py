@@ -1,9 +1,9 @@
 """The root helper under `sudo latmon`: starts only named probes, and reads what only root can read of them.
 
 It is started before root is given up, with a socket to the collector as its only input; it ends with that socket, so
-it never outlives latmon. It takes three requests, one datagram each: names of latmon's manifests with checked values,
-the counters of a child that it started, the counting of run times. Nothing in a request is run or opened; a malformed
-one ends it.
+it never outlives latmon. It takes four requests, one datagram each: names of latmon's manifests with checked
+values, the counters of a child that it started, the devices that such a child traces, the counting of run times.
+Nothing in a request is run or opened; a malformed one ends it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from latmon_backends.bpftrace.program import BpftraceProgram
 from latmon_backends.dtrace import tool as dtrace_tool
 from latmon_backends.dtrace.program import DtraceProgram
 from latmon_backends.probe import launcher
-from latmon_backends.probe.launcher import MAX_MESSAGE, AnyProgram, ProgramTotals, Script, totals, trusted
+from latmon_backends.probe.launcher import MAX_CHANGES, MAX_MESSAGE, AnyProgram, ProgramTotals, Script, totals, trusted
 
 MAX_CHILDREN = 4
 """Always-on and on demand, and each once more while its predecessor is being ended."""
@@ -69,6 +69,7 @@ class Starter:
             "start": self._start,
             "totals": self._totals,
             "stats": self._count,
+            "trace": self._trace,
         }
         if kind not in answers:
             raise MalformedError
@@ -141,6 +142,21 @@ class Starter:
             os.close(self._stats)
             self._stats = -1
         return {"stats": self._stats >= 0}, ()
+
+    def _trace(self, value: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
+        match value:
+            case [int(pid), [*changes]] if not isinstance(pid, bool) and len(changes) <= MAX_CHANGES:
+                pass
+            case _:
+                raise MalformedError
+        traced: dict[int, bool] = {}
+        for one in changes:
+            match one:
+                case [int(number), bool(on)] if not isinstance(number, bool) and 0 <= number < 1 << 32:
+                    traced[number] = on
+                case _:
+                    raise MalformedError
+        return {"traced": pid in self._readable and launcher.trace_devices(pid, traced, self._proc)}, ()
 
     def ended(self, pid: int) -> dict[str, Any]:
         """Return the message about a child that ended; its pid may be another process's from now on."""

@@ -36,7 +36,7 @@ class Config:
     history: int | None = None
     """Length of the history on the screen in us."""
     budget_percent: float | None = None
-    """CPU budget of the tracer in percent of one CPU; 0: no budget."""
+    """Budget of the tracer in percent of one CPU; 0: no budget."""
     sweep: bool | None = None
     """Whether heat maps overwrite their oldest column instead of scrolling, for very slow links."""
     ramp: str | None = None

@@ -63,6 +63,10 @@ _BUCKETS = {
 """Macros such as `$i = bucket($u);` of bpftrace's scripts: model.histogram.bucket_index of $u below 2^32, which the
 verifier accepts without a loop. They use $v, $e (the exponent of two) and $a. A program with several values needs the
 one without branches, because the verifier follows each path."""
+_TRACED = re.compile(r"\btraced\(([$>\w-]+)\)")
+_FILTER = r"({{any_dev}} == 1 || @traced[(uint64)\1] != 0 || @traced[(uint64)0] != 0)"
+"""Macro `traced($dev)` of bpftrace's scripts: whether the device is traced, by a map that latmon writes while they
+run (`trace_devices` in latmon_backends/probe/launcher.py). Its key 0 stands for all devices."""
 _KEY_BITS = 63
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
@@ -147,7 +151,7 @@ class Manifest:
     def source(self) -> str:
         """The script's text without comment lines, with macros expanded."""
         text = _COMMENT[self.tool].sub("", self.text)
-        return _MACRO.sub(_expanded, text) if self.tool == "bpftrace" else text
+        return _TRACED.sub(_FILTER, _MACRO.sub(_expanded, text)) if self.tool == "bpftrace" else text
 
     def program(self, values: Mapping[str, int | str]) -> str:
         """Return the source with every `{{parameter}}` replaced by its checked value."""

@@ -61,6 +61,12 @@ def descendants(pid: int, proc: Path = Path("/proc")) -> Iterator[int]:
         todo += children
 
 
+def cpu_ns(pid: int, proc: Path = Path("/proc")) -> int:
+    """Return the CPU time of a process and its descendants so far, of threads that still run."""
+    files = (one for process in (pid, *descendants(pid, proc)) for one in matching(proc, f"{process}/task/*/schedstat"))
+    return sum(int(first) for one in files if (first := text(one).partition(" ")[0]).isdigit())
+
+
 @dataclass(slots=True)
 class _Life:
     """Lifetime of a process: its start, and when it was first missing; None while it exists."""

@@ -96,7 +96,7 @@ _HEALTH = (
     ("skipped", "probe runs that the kernel skipped, because programs nested; coverage shows their effect"),
     ("records dropped", "details of outliers without room: which thread was woken late; no count is wrong"),
     ("cpu", "of one CPU: the collector and its probe; the process that draws this screen is not in it"),
-    ("tracing cpu", "of one CPU: the time in the tracer's programs, which the budget limits"),
+    ("tracing cpu", "of one CPU: the time of the tracer's programs and process, which the budget limits"),
     ("● ○", "recording, with the file's name; not recording, and why it stopped"),
 )
 """Facts of the page of details; those that limit the numbers are on the health line."""

@@ -116,6 +116,25 @@ async def test_dtrace_is_started_with_d_scripts_alone(tmp_path):
     await one.close()
 
 
+async def test_devices_are_traced_by_its_own_children_alone(launcher, monkeypatch):
+    """It asks in parts, because a message has an end."""
+    monkeypatch.setattr(probe_launcher, "MAX_CHANGES", 2)
+    one = launcher(known=os.getpid())
+    asked = []
+    monkeypatch.setattr(one, "_ask", ask := record_of(one._ask, asked))
+    assert not await one.trace_devices(1, {8: True, 9: False, 10: True})  # a process that isn't its child
+    assert asked == [{"trace": [1, [[8, True], [9, False]]]}, {"trace": [1, [[10, True]]]}]
+    assert (await ask({"stats": False}))[0] == {"stats": False}, "it has answered and goes on"
+
+
+def record_of(ask, asked):
+    async def record(request):
+        asked.append(request)
+        return await ask(request)
+
+    return record
+
+
 async def test_counters_of_its_own_children_and_of_nobody_else(launcher):
     one = launcher(known=os.getpid())
     assert (await one.totals(os.getpid())).skipped is None  # readable, and no tool of ours
@@ -213,6 +232,10 @@ WRONG = {
     "something more": {"start": {"keys": 4096, "scripts": [["block_c", VALUES]], "path": "/bin/sh"}},
     "no number": {"totals": "1"},
     "no bool": {"stats": "yes"},
+    "no device": {"trace": [1, [["sda", True]]]},
+    "a device out of range": {"trace": [1, [[1 << 32, True]]]},
+    "no word on a device": {"trace": [1, [[8388608, 2]]]},
+    "too many devices": {"trace": [1, [[8388608, True]] * 10_000]},
     "too long": b'{"stats":true' + b" " * MAX_MESSAGE + b"}",
 }
 

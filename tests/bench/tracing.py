@@ -98,8 +98,7 @@ def on_demand(tier: str, tool: BpftraceTool, groups: tuple[str, ...]) -> Script:
     words = tracer.words(tracepoints, sys)
     wanted = [one for one in found if one.group in groups]
     choice = tracer.choose(wanted, tier, tracepoints.has, words)
-    zeroes = {f"{name}{at}": 0 for name in ("dev", "major") for at in range(4)}
-    values = tracer_programs.pace(1000) | tracer_programs.outliers(None) | zeroes | {"one_in": 1, "any_dev": 1}
+    values = tracer_programs.pace(1000) | tracer_programs.outliers(None) | {"one_in": 1, "any_dev": 1}
     values |= tracer.sampling(1)
     scripts = tuple(tracer.script(one, tracepoints.has, words, values) for one in choice.manifests)
     program = BpftraceProgram(scripts, tool.map_keys)

@@ -24,7 +24,6 @@ FOUND = on_demand_manifests()
 NAMES = {one.name for one in FOUND}
 VALUES = {
     **dict.fromkeys(("any_dev", "one_in"), 1),
-    **{f"dev{n}": n for n in range(4)},
     **{f"skip{n}": n for n in range(8)},
     "step_ms": 200,
     "sample_us": 1000,

@@ -16,7 +16,7 @@ from latmon.manifest.loader import load
 from latmon.model.frame import Thread
 from latmon.support.paths import data_dir
 from latmon_backends.bpftrace.program import BpftraceProgram
-from latmon_backends.probe.launcher import Script
+from latmon_backends.probe.launcher import Script, trace_devices
 
 EVENTS = Path("/sys/kernel/tracing/events")
 _SETTLED_S = 0.3
@@ -42,14 +42,20 @@ def values(of, **given):
     return {p.name: known.get(p.name, words.get(p.name, p.low)) for p in of.parameters}
 
 
+def trace_only(process, number):
+    """Have the program that runs trace one device, as latmon does."""
+    assert trace_devices(process.pid, {number: True}), "the map of traced devices can't be written"
+
+
 class Attached:
     """Some scripts as one program; `maps` are the last that they printed, `records` those of the whole run.
 
-    No tick comes after the second: the maps come when it ends. `changed` makes of the program's text what is run.
+    No tick comes after the second: the maps come when it ends. `changed` makes of the program's text what is run;
+    `device`: the number of the one that is traced.
     """
 
-    def __init__(self, suite, directory, *manifests, changed=str, **given):
-        self.manifests = manifests
+    def __init__(self, suite, directory, *manifests, changed=str, device=None, **given):
+        self.manifests, self._device = manifests, device
         text = BpftraceProgram(tuple(Script(m, values(m, **given)) for m in manifests), 8192).text()
         command = dataclasses.replace(tool(suite, directory), map_keys=8192).command(changed(text))
         self._process = subprocess.Popen(
@@ -68,6 +74,8 @@ class Attached:
                 assert ready.select(deadline - time.monotonic()), f"it didn't start: {self._said[-500:]!r}"
                 self._said += os.read(self._process.stdout.fileno(), 65536)
                 assert self._process.poll() is None, "it ended"
+        if self._device is not None:
+            trace_only(self._process, self._device)
         return self
 
     def __exit__(self, *_exc):

@@ -50,7 +50,7 @@ def test_a_wait_for_a_tag_is_admission(suite, loop, tmp_path, jobs):  # noqa: F8
     if tool(suite, tmp_path).version < "0.19":
         pytest.skip("this bpftrace has no raw tracepoints with a clock")
     Path(f"/sys/block/{loop.name}/queue/nr_requests").write_text("4")
-    with Attached(suite, tmp_path, MANIFEST, changed=keeping, disk="q->disk", bio="arg0", dev0=number(loop)) as run:
+    with Attached(suite, tmp_path, MANIFEST, changed=keeping, disk="q->disk", bio="arg0", device=number(loop)) as run:
         mean_us = fio(loop, jobs)
     # Of a bio that has completed nothing is kept. Other disks may have some in flight, beyond the sectors of this one.
     assert [sector for _, sector in run.maps.get(QUEUED, {}).values() if sector < SECTORS] == []
@@ -72,7 +72,7 @@ def test_the_cause_of_the_wait_is_named(suite, loop, tmp_path):  # noqa: F811
     Path(f"/sys/block/{loop.name}/queue/nr_requests").write_text("4")
     waits = manifest("admission_waits_a")
     (spec,) = waits.maps
-    with Attached(suite, tmp_path, waits, disk="bi_bdev->bd_disk", bio="arg0", dev0=number(loop)) as run:
+    with Attached(suite, tmp_path, waits, disk="bi_bdev->bd_disk", bio="arg0", device=number(loop)) as run:
         mean_us = fio(loop, 32)
     (us,) = by_cause(spec, run.maps[spec.name]).items()
     assert context_name(spec, us[0]) == "no tag free"
@@ -86,7 +86,7 @@ def test_one_bio_in_so_many_is_noted(suite, loop, tmp_path):  # noqa: F811
         pytest.skip("needs fio")
     if tool(suite, tmp_path).version < "0.19":
         pytest.skip("this bpftrace has no raw tracepoints with a clock")
-    with Attached(suite, tmp_path, MANIFEST, disk="q->disk", bio="arg0", dev0=number(loop), one_in=8) as run:
+    with Attached(suite, tmp_path, MANIFEST, disk="q->disk", bio="arg0", device=number(loop), one_in=8) as run:
         fio(loop, 16)
     found = submission_of(run.interval({number(loop): "disk"}.get).traced, "disk", ("read",))
     # 1,600 reads: 200 on average, and 13 is their standard deviation.

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import test_stages_a
+from attached import trace_only
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from test_stages_a import DIRECTORY, Run, program, refused
 from test_stages_c import loop, number  # noqa: F401 - a fixture is found by its name
@@ -122,7 +123,7 @@ def test_the_arithmetic(suite, tmp_path):
 def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F811
     """The kernel may have skipped any program: what it counted is right all the same."""
     able(suite, tmp_path)
-    shown = re.sub(r"clear\(@inflight_a_\w+\);", "", program(SCRIPTS, dev0=0, threshold_us=0, any_dev=1).text())
+    shown = re.sub(r"clear\(@inflight_a_\w+\);", "", program(SCRIPTS, threshold_us=0, any_dev=1).text())
     with (tmp_path / "said").open("w") as output, (tmp_path / "errors").open("w") as errors:
         process = subprocess.Popen(
             tool(suite, tmp_path).command(shown), stdin=subprocess.PIPE, stdout=output, stderr=errors,
@@ -170,8 +171,8 @@ class Followed:
 
     def __init__(self, suite, directory, device):
         found = able(suite, directory)
-        values = {"dev0": number(device), "threshold_us": 0, "gate_ns": 200_000_000}
-        text = program(("inflight_a", "stages_a"), **values).text()
+        self._device = number(device)
+        text = program(("inflight_a", "stages_a"), threshold_us=0, gate_ns=200_000_000).text()
         self._output, self._errors = directory / "said", directory / "errors"
         with self._output.open("w") as output, self._errors.open("w") as errors:
             self._process = subprocess.Popen(
@@ -180,6 +181,7 @@ class Followed:
 
     def __enter__(self):
         self.until(lambda: "@inflight_a_since" in self.maps())
+        trace_only(self._process, self._device)
         return self
 
     def __exit__(self, *_exc):

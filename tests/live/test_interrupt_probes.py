@@ -174,7 +174,7 @@ def hog(program=HOG):
 @each_bpftrace
 def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
     before = os.sched_getaffinity(0)
-    with Run(suite, tmp_path, "wakeups", any_dev=0, dev0=number(loop.path)) as run:
+    with Run(suite, tmp_path, "wakeups", any_dev=0, device=number(loop.path)) as run:
         try:
             os.sched_setaffinity(0, {0})
             with hog() as (pid,):
@@ -259,7 +259,7 @@ def new_zram():
 @each_bpftrace
 @pytest.mark.parametrize(("one_in", "some"), [(1, (0.95, 1.0)), pytest.param(4, (0.15, 0.4), marks=pytest.mark.slow)])
 def test_bios_of_a_device_without_requests(suite, zram, tmp_path, one_in, some):
-    ours = {"any_dev": 0, "dev0": number(zram), "one_in": one_in, "threshold_us": 1}
+    ours = {"any_dev": 0, "device": number(zram), "one_in": one_in, "threshold_us": 1}
     with Run(suite, tmp_path, "bios", **ours) as run:
         write(zram)
     interval = run.interval({number(zram): "zram"}.get)

@@ -12,6 +12,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 
 import pytest
+from attached import trace_only
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from test_stages_a import program, refused
 from test_stages_c import number
@@ -79,7 +80,7 @@ def attached(suite, directory, device, scripts):
     text, errors = directory / "said", directory / "errors"
     with text.open("w") as output, errors.open("w") as complaints:
         process = subprocess.Popen(
-            found.command(program(scripts, dev0=number(device), **VALUES).text()),
+            found.command(program(scripts, **VALUES).text()),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=complaints,
@@ -93,6 +94,7 @@ def attached(suite, directory, device, scripts):
                 refused(errors)
             assert time.monotonic() < deadline, "it didn't start"
             time.sleep(0.05)
+        trace_only(process, number(device))
         yield text
     finally:
         process.stdin.close()

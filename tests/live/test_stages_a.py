@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from attached import trace_only
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from test_stages_c import FLUSHES, WRITES, loop, number, write  # noqa: F401 - a fixture is found by its name
 
@@ -20,7 +21,7 @@ from latmon.manifest.loader import load
 from latmon.model.frame import UNACCOUNTED, Series
 from latmon.support.paths import data_dir
 from latmon_backends.bpftrace.program import BpftraceProgram
-from latmon_backends.probe.launcher import Script
+from latmon_backends.probe.launcher import Script, trace_devices
 
 DIRECTORY = data_dir("probes") / "linux"
 MANIFEST = load(DIRECTORY / "stages_a.yaml")
@@ -42,7 +43,7 @@ IO_START = Path("/sys/kernel/tracing/events/block/block_io_start")
 
 def program(names, **values):
     manifests = [load(DIRECTORY / f"{name}.yaml") for name in names]
-    given = {**VALUES, **dict.fromkeys(("dev1", "dev2", "dev3", "threshold_us"), 0), **values}
+    given = {**VALUES, "threshold_us": 0, **values}
     return BpftraceProgram(
         tuple(Script(one, {p.name: given[p.name] for p in one.parameters}) for one in manifests), 8192
     )
@@ -66,7 +67,7 @@ class Run:
         found = tool(suite, directory)
         if found.version < "0.19":
             pytest.skip(f"bpftrace {found.version} has no raw tracepoints with a clock")
-        text = program(SCRIPTS, dev0=self._device, **values).text()
+        text = program(SCRIPTS, **values).text()
         self._output, self._errors = directory / "said", directory / "errors"
         with self._output.open("w") as output, self._errors.open("w") as errors:
             self._process = subprocess.Popen(
@@ -86,6 +87,7 @@ class Run:
                 refused(self._errors)
             assert time.monotonic() < deadline, "it didn't start"
             time.sleep(0.05)
+        trace_only(self._process, self._device)
         return self
 
     def __exit__(self, *_exc):
@@ -154,6 +156,18 @@ def test_one_request_in_so_many_is_traced(suite, loop, tmp_path):  # noqa: F811
 
 
 @each_bpftrace
+def test_the_traced_devices_change_while_it_runs(suite, loop, tmp_path):  # noqa: F811
+    with Run(suite, tmp_path, loop) as run:
+        write(loop.path)
+        assert trace_devices(run._process.pid, {number(loop): False, 1: True})
+        write(loop.path)
+        assert trace_devices(run._process.pid, {number(loop): True})
+        write(loop.path)
+    assert writes(run.traced, "total") == 2 * WRITES
+    assert not trace_devices(os.getpid(), {1: True}), "no map of traced devices"
+
+
+@each_bpftrace
 def test_a_device_that_is_not_asked_for_is_not_traced(suite, loop, tmp_path):  # noqa: F811
     with Run(suite, tmp_path, loop) as run:
         os.sync()
@@ -161,7 +175,7 @@ def test_a_device_that_is_not_asked_for_is_not_traced(suite, loop, tmp_path):  #
 
 
 def test_the_scripts_for_drivers_make_one_program():
-    text = program((*SCRIPTS, "scsi_a", "nvme_a"), dev0=0).text()
+    text = program((*SCRIPTS, "scsi_a", "nvme_a")).text()
     assert text.count("BEGIN") == 1
     assert text.count("rawtracepoint:") == len([line for line in text.splitlines() if line.startswith("rawtrace")])
     assert "{{" not in text

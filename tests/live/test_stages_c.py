@@ -57,7 +57,7 @@ def write(path):
 @each_bpftrace
 def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
     # From 1 us on every I/O is slow: as many records as there are tokens.
-    with Attached(suite, tmp_path, MANIFEST, dev0=number(loop), threshold_us=1) as run:
+    with Attached(suite, tmp_path, MANIFEST, device=number(loop), threshold_us=1) as run:
         longest = write(loop.path)
     whole = run.interval({number(loop): "disk"}.get)
     traced = whole.traced
@@ -94,7 +94,7 @@ def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
 @pytest.mark.slow
 @each_bpftrace
 def test_a_sampled_request_is_traced_at_all_its_hooks(suite, loop, tmp_path):
-    with Attached(suite, tmp_path, MANIFEST, dev0=number(loop), one_in=4) as run:
+    with Attached(suite, tmp_path, MANIFEST, device=number(loop), one_in=4) as run:
         write(loop.path)
     traced = run.interval({number(loop): "disk"}.get).traced
     assert WRITES / 8 <= traced.histograms[Series("disk", "write", "total")].count <= WRITES / 2
@@ -116,7 +116,7 @@ def test_leftover_starts_in_either_map_are_not_used(suite, loop, tmp_path, turn)
         own_turn = re.sub(r"\((\$\w+|nsecs) >> 36\) & 1", str(turn), text)
         return own_turn.replace("BEGIN\n{\n", f"BEGIN\n{{\n$left = (uint64)({left});\n{seeds}", 1)
 
-    with Attached(suite, tmp_path, MANIFEST, changed=seeded, dev0=number(loop)) as run:
+    with Attached(suite, tmp_path, MANIFEST, changed=seeded, device=number(loop)) as run:
         longest = write(loop.path)
     traced = run.interval({number(loop): "disk"}.get).traced
     for stage in ("queue", "total"):

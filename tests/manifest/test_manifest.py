@@ -140,7 +140,7 @@ def test_the_tiers_have_their_probes():
 
 @each_shipped
 def test_every_parameter_of_the_script_is_declared_and_used(manifest):
-    places = set(re.findall(r"\{\{\s*(\w+)\s*\}\}", manifest.text))
+    places = set(re.findall(r"\{\{\s*(\w+)\s*\}\}", manifest.source))
     assert places == {parameter.name for parameter in manifest.parameters}
 
 

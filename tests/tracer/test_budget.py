@@ -3,45 +3,57 @@
 import pytest
 
 from latmon_backends.tracer.demand import COARSEST, Budget, BudgetVerdict
+from latmon_backends.tracer.programs import Sample
+
+ALL = Sample()
+
+
+def spent(budget, percent, sample=ALL, iops=1_000.0):
+    """Return the verdict of two measurements."""
+    assert budget.evaluate(percent, sample, iops) is None
+    return budget.evaluate(percent, sample, iops)
 
 
 def test_within_the_budget_nothing_is_done():
     budget = Budget(5.0)
-    assert [budget.evaluate(percent, 1) for percent in (4.9, 0.0, 5.0) * 3] == [None] * 9
+    assert [budget.evaluate(percent, ALL, 1e4) for percent in (4.9, 0.0, 5.0) * 3] == [None] * 9
 
 
 def test_one_measurement_above_is_a_burst():
     budget = Budget(5.0)
-    assert [budget.evaluate(percent, 1) for percent in (50.0, 1.0, 50.0, 1.0)] == [None] * 4
+    assert [budget.evaluate(percent, ALL, 1e4) for percent in (50.0, 1.0, 50.0, 1.0)] == [None] * 4
 
 
-@pytest.mark.parametrize(("percent", "one_in"), [(6.0, 4), (19.0, 4), (30.0, 16), (1000.0, 256), (9000.0, 256)])
-def test_the_sample_gets_as_coarse_as_the_excess_asks(percent, one_in):
-    budget = Budget(5.0)
-    assert budget.evaluate(percent, 1) is None
-    assert budget.evaluate(percent, 1) == BudgetVerdict(one_in, percent)
+@pytest.mark.parametrize(
+    ("iops", "percent", "one_in"), [(9_000, 6.0, 4), (20_000, 19.0, 16), (100_000, 70.0, 64), (5e6, 1000.0, 256)]
+)
+def test_the_sample_gets_as_coarse_as_the_requests_ask(iops, percent, one_in):
+    assert spent(Budget(5.0), percent, iops=iops) == BudgetVerdict(Sample(one_in), percent)
 
 
 def test_the_lesser_of_two_measurements_counts():
     budget = Budget(5.0)
-    budget.evaluate(90.0, 1)
-    assert budget.evaluate(8.0, 1) == BudgetVerdict(4, 8.0)
+    budget.evaluate(90.0, ALL, 5_000)
+    assert budget.evaluate(8.0, ALL, 5_000) == BudgetVerdict(Sample(4), 8.0)
 
 
-def test_a_sample_that_does_not_help_is_the_end():
+def test_where_few_requests_cost_much_interrupts_and_wake_ups_go_then_what_counts_every_request_then_all():
     budget = Budget(5.0)
-    assert [budget.evaluate(30.0, 1) for _ in range(2)][1].one_in == 16
-    assert [budget.evaluate(29.0, 16) for _ in range(2)][1] == BudgetVerdict(0, 29.0)
+    lean = Sample(lean=True)
+    assert spent(budget, 12.0) == BudgetVerdict(lean, 12.0)
+    assert spent(budget, 9.0, lean) == BudgetVerdict(Sample(4, lean=True), 9.0)
+    assert spent(budget, 7.0, Sample(4, lean=True)) == BudgetVerdict(None, 7.0)
 
 
-def test_beyond_the_coarsest_is_the_end():
+def test_beyond_the_coarsest_requests_alone_then_nothing():
     budget = Budget(5.0)
-    assert [budget.evaluate(6.0, COARSEST) for _ in range(2)][1].one_in == 0
+    assert spent(budget, 6.0, Sample(COARSEST), 5e6).sample == Sample(COARSEST, lean=True)
+    assert spent(budget, 6.0, Sample(COARSEST, lean=True), 5e6).sample is None
 
 
 def test_without_a_budget_they_may_take_what_they_take():
     budget = Budget(0.0)
-    assert [budget.evaluate(100.0, 1) for _ in range(5)] == [None] * 5
+    assert [budget.evaluate(100.0, ALL, 1e5) for _ in range(5)] == [None] * 5
     assert budget.first(1e9) == 1
     assert not budget.exceeded(100.0)
 
@@ -53,6 +65,6 @@ def test_what_to_begin_with(iops, one_in):
 
 def test_what_it_cost_before_a_stop_says_nothing_about_the_next_time():
     budget = Budget(5.0)
-    budget.evaluate(30.0, 1)
+    budget.evaluate(30.0, ALL, 1e5)
     budget.forget()
-    assert budget.evaluate(30.0, 1) is None
+    assert budget.evaluate(30.0, ALL, 1e5) is None

@@ -14,16 +14,22 @@ from latmon_backends.tracer.demand import Measured
 TOOL = BpftraceTool("/bin/false", sudo=False, mount_tracefs=False, map_keys=1)
 
 
-class Told:
-    """A launcher whose programs have run for so long at each reading."""
+@pytest.fixture(autouse=True)
+def idle(monkeypatch):
+    monkeypatch.setattr(demand, "cpu_ns", lambda _pid: 0)
 
-    def __init__(self, *readings, counts=True):
+
+class Told:
+    """A launcher whose programs have run for so long, and so often, at each reading."""
+
+    def __init__(self, *readings, counts=True, runs=()):
         self.readings, self.counts, self.switched = list(readings), counts, []
-        self.skipped = 0
+        self.runs, self.skipped = list(runs), 0
 
     async def totals(self, _pid):
         self.skipped += 3
-        return ProgramTotals(run_ns=self.readings.pop(0), skipped=self.skipped)
+        runs = self.runs.pop(0) if self.runs else None
+        return ProgramTotals(run_ns=self.readings.pop(0), runs=runs, skipped=self.skipped)
 
     async def count_time(self, *, on):
         self.switched.append(on)
@@ -36,6 +42,14 @@ async def test_percent_of_one_cpu_and_the_counting_is_given_back():
     assert 2 < found.percent <= 10
     assert found.skipped == 6
     assert reported.switched == [True, False]
+
+
+async def test_calls_of_programs_and_the_process_cost_too(monkeypatch):
+    process_ns = iter((7_000_000, 9_000_000))
+    monkeypatch.setattr(demand, "cpu_ns", lambda _pid: next(process_ns))
+    # 5 ms of run time, 3 ms for 60,000 calls, 2 ms of the process.
+    (found,) = await demand.measure(Told(0, 5_000_000, runs=(40_000, 100_000)), [7], 0.05)
+    assert 5 < found.percent <= 20
 
 
 async def test_what_cannot_be_read_is_not_known():

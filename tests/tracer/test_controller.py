@@ -42,12 +42,27 @@ LIVES = TICKS + "n=1; trap 'exit 0' TERM; while :; do n=$((n + 1)); tick $n; sle
 @pytest.fixture(autouse=True)
 def in_no_time(monkeypatch):
     monkeypatch.setattr(controller, "LOOK_S", 0.02)
-    monkeypatch.setattr(controller, "REMIX_S", 0.0)
     monkeypatch.setattr(tracer_budget, "FIRST_AFTER_S", 1e9)
     monkeypatch.setattr(tracer_budget, "PHASE_S", 0.01)
 
 
-class Measured(Direct):
+class Filtered(Direct):
+    """A process whose filter of devices can be written, which that of a shell script can't: what was written."""
+
+    def __init__(self, tool):
+        super().__init__(tool)
+        self.written = {}
+
+    async def trace_devices(self, _pid, traced):
+        self.written |= traced
+        return True
+
+    @property
+    def traced(self):
+        return {number for number, on in self.written.items() if on}
+
+
+class Measured(Filtered):
     """A process whose programs take these percents of a CPU, one after the other, which a real one can't be made to."""
 
     def __init__(self, tool, *percents, skipped=None):
@@ -59,7 +74,7 @@ class Measured(Direct):
         if self._ns % 2:
             self._ns += 2 * int(1e12 * self.percents[0])  # in 10 ms, or a little more
         self._ns += 1
-        return ProgramTotals(run_ns=self._ns, skipped=self._skipped)
+        return ProgramTotals(run_ns=self._ns, runs=0, skipped=self._skipped)
 
     async def count_time(self, *, on):
         self.counting.append(on)
@@ -71,7 +86,9 @@ async def on_demand(tmp_path):
     """Makes a Deep whose tool is these lines of shell; each program that is run is kept."""
     made = []
 
-    def make(lines=LIVES, *, mode="auto", launcher=Direct, devices=DEVICES, globs=(), budget=5.0, clock=time.monotonic):
+    def make(
+        lines=LIVES, *, mode="auto", launcher=Filtered, devices=DEVICES, globs=(), budget=5.0, clock=time.monotonic
+    ):
         path = tmp_path / "bpftrace"
         keep = f'for word; do :; done; printf "%s\\0" "$word" >> {tmp_path}/programs\n'
         path.write_text(f"#!/bin/sh\n{keep}{lines}\n")
@@ -157,7 +174,8 @@ async def test_who_looks_is_served_and_the_kernel_filters(on_demand, programs):
     seen = await until(one, traced)
     assert seen[-1].traced.devices == ("sdb",)
     assert seen.notice == "tracing stages of sdb while this screen is open"
-    assert str(8 << 20 | 16) in programs()[0]
+    assert one._launcher.traced == {8 << 20 | 16}
+    assert "@traced[(uint64)4294967296] = (uint64)0;" in programs()[0]
 
 
 async def test_a_device_without_requests_is_traced_at_its_members(on_demand):
@@ -166,13 +184,26 @@ async def test_a_device_without_requests_is_traced_at_its_members(on_demand):
     assert (await until(one, traced))[-1].traced.devices == ("dm-0", "sda", "sdb")
 
 
-async def test_bios_are_traced_unless_the_filter_has_only_devices_with_requests(on_demand, programs):
-    await until(on_demand(mode="all", devices={"sda": DEVICES["sda"]}), traced)
-    for name in ("dm-0", "sda"):
-        one = on_demand()
-        one.request_tracing((name,))
+async def test_bios_are_traced_unless_all_devices_have_requests_and_some_are_wanted(on_demand, programs):
+    only = {"sda": DEVICES["sda"]}
+    await until(on_demand(mode="all", devices=only), traced)
+    for devices in (DEVICES, only):
+        one = on_demand(devices=devices)
+        one.request_tracing(("sda",))
         await until(one, traced)
     assert ["@bios_c_" in program for program in programs()] == [True, True, False]
+
+
+async def test_the_first_device_without_requests_takes_the_scripts_for_bios_in(on_demand, programs):
+    devices = {"sda": DEVICES["sda"]}
+    one = on_demand(devices=devices)
+    one.request_tracing(("sda",))
+    await until(one, traced)
+    devices["dm-0"] = DEVICES["dm-0"]
+    one.request_tracing(("dm-0",))
+    seen = await until(one, lambda frame: "dm-0" in frame.traced.devices)
+    assert "s: the tracer was restarted for a device without requests" in seen.notice
+    assert ["@bios_c_" in program for program in programs()] == [False, True]
 
 
 def created(name, major, minor=0, **others):
@@ -211,11 +242,11 @@ async def test_a_device_that_the_kernels_filter_lacks_is_taken_in(on_demand, pro
     one = on_demand(mode="all", devices=devices, globs=("sda", "sdb"))
     await until(one, traced)
     devices["sdb"] = DEVICES["sdb"]
-    seen = await until(one, lambda frame: "sdb" in frame.traced.devices)
-    assert re.search(r"no stage was traced for \d\.\d s: the tracer was restarted for a new device", seen.notice)
+    await until(one, lambda frame: "sdb" in frame.traced.devices)
     del devices["sda"]
-    await asyncio.sleep(0.2)
-    assert len(programs()) == 2
+    await until(one, lambda frame: frame.traced.devices == ("sdb",))
+    assert one._launcher.traced == {8 << 20 | 16}
+    assert len(programs()) == 1
 
 
 async def test_the_users_globs_are_a_filter_as_well(on_demand):
@@ -225,22 +256,17 @@ async def test_the_users_globs_are_a_filter_as_well(on_demand):
 MANY = {f"sd{n}": Device(f"sd{n}", 8, 16 * n) for n in range(6)}
 
 
-async def test_what_does_not_fit_the_kernels_filter_is_reported(on_demand):
-    one = on_demand(devices=MANY)
-    for name in MANY:
-        one.request_tracing((name,))
+async def test_all_are_traced_where_the_filter_can_not_be_written_and_it_is_reported(on_demand, programs):
+    one = on_demand(devices=MANY, launcher=Direct)
+    one.request_tracing(("sd0",))
     seen = await until(one, traced)
-    assert len(seen[-1].traced.devices) == 4
-    (text,) = re.findall(r"stages of ([\w, ]+) are not traced: the kernel's filter has room for 4 devices", seen.notice)
-    assert set(text.split(", ")) == MANY.keys() - set(seen[-1].traced.devices)
-
-
-async def test_all_are_traced_where_more_are_wanted_than_fit_and_it_is_reported(on_demand):
-    seen = await until(on_demand(mode="all", devices=MANY, globs=tuple(MANY)), traced)
+    why = "while this screen is open (the tracer's filter can't be written here)"
+    assert seen.notice == f"tracing stages of all devices {why}"
     assert seen[-1].traced.devices == ()
-    assert (
-        "tracing stages of all devices: --stages all (6 are wanted, the kernel's filter has room for 4)" in seen.notice
-    )
+    one.request_tracing(("sd1",))
+    await asyncio.sleep(0.2)
+    assert (await until(one, traced))[-1].traced.devices == ()
+    assert ["1 == 1 || @traced[" in program for program in programs()] == [False, True]
 
 
 async def test_a_device_that_is_not_there_is_reported(on_demand):
@@ -304,8 +330,25 @@ async def test_other_devices_are_taken_in(on_demand, programs):
     await until(one, traced)
     one.request_tracing(("sdb",))
     seen = await until(one, lambda frame: frame.traced.devices == ("sda", "sdb"))
-    assert re.search(r"no stage was traced for \d\.\d s: the tracer was restarted for other devices", seen.notice)
-    assert len(programs()) == 2
+    assert seen.notice == "tracing stages of sda, sdb while this screen is open"
+    one.request_tracing(())
+    seen = await until(one, lambda frame: frame.traced.devices == ())
+    assert "tracing stages of all devices while this screen is open" in seen.notice
+    assert all(frame.traced.one_in == 1 for frame in seen if not frame.traced.absent)
+    assert one._launcher.traced == {0}
+    assert len(programs()) == 1
+
+
+async def test_a_window_names_the_devices_that_were_traced_in_a_part_of_it(on_demand):
+    one = on_demand()
+    one.request_tracing(("sda",))
+    await until(one, traced)
+    run = one._process.run
+    run.retarget(run.want, replace(run.target, devices=("sdb",), numbers=(8 << 20 | 16,)))
+    assert run._devices == ("sda", "sdb")
+    run.retarget(run.want, replace(run.target, devices=(), numbers=()))
+    run.retarget(run.want, replace(run.target, devices=("sdb",), numbers=(8 << 20 | 16,)))
+    assert run._devices == ()
 
 
 async def test_tracing_stops_when_no_screen_shows_stages(on_demand):
@@ -431,13 +474,18 @@ def measuring(monkeypatch):
 
 
 @pytest.mark.usefixtures("measuring")
-async def test_above_the_budget_a_sample_then_nothing(on_demand):
+async def test_above_the_budget_requests_alone_then_a_sample_then_nothing(on_demand, programs):
     one = on_demand(launcher=lambda tool: Measured(tool, 1.0))
     one.request_tracing(())
     seen = await until(one, lambda frame: "has no budget" in frame.health.notice)
     assert "the budget is 5 %" in seen.notice
-    assert {frame.traced.one_in for frame in seen} <= {0, 1, 256}
-    assert re.search(r"one I/O in 256", seen.notice)
+    assert {frame.traced.one_in for frame in seen} <= {0, 1, 4}
+    assert "tracing stages of all devices, without interrupts and wake-ups while" in seen.notice
+    assert "tracing stages of all devices, one I/O in 4, without interrupts and wake-ups while" in seen.notice
+    lean = [{one.name for one in frame.traced.absent} for frame in seen if frame.traced.one_in]
+    assert lean[0] == set()
+    assert {"resume", "handlers"} < lean[-1]
+    assert ["@irqs_c_" in program for program in programs()] == [True, False, False]
     assert any(frame.health.probe_cpu_percent for frame in seen)
     after = (await until(one, lambda _: True))[-1]
     assert "budget" in after.traced.absent[0].reason
@@ -602,8 +650,8 @@ async def test_whatever_begins_again_says_how_long_nothing_was_traced(on_demand)
     hole = r"no stage was traced for \d\.\d s: the tracer was restarted "
     dear = on_demand(launcher=lambda tool: Measured(tool, 1.0))
     dear.request_tracing(())
-    seen = await until(dear, lambda frame: "one I/O in" in frame.health.notice)
-    assert re.search(hole + "for a coarser sample", seen.notice)
+    seen = await until(dear, lambda frame: "to cost less" in frame.health.notice)
+    assert re.search(hole + "to cost less", seen.notice)
     dies = on_demand(TICKS + "sleep 0.4; exit 1", mode="all")
     seen = await until(dies, lambda frame: "no stage was" in frame.health.notice)
     assert re.search(hole + "after its end", seen.notice)
@@ -615,16 +663,12 @@ VOLUME = {
 }
 
 
-async def test_with_all_devices_traced_a_new_device_needs_no_restart(on_demand, programs):
+async def test_many_devices_fit_the_filter(on_demand, programs):
     one = on_demand(devices=VOLUME)
     for name in ("a1", "sdw", "sdx", "sdy", "md0"):
         one.request_tracing((name,))
-    seen = await until(one, traced)
-    one.request_tracing(("a2",))
-    await asyncio.sleep(0.2)
-    seen += await until(one, traced)
-    assert any("tracing stages of all devices" in frame.health.notice for frame in seen)
-    assert not any("not traced" in frame.health.notice for frame in seen)
+    seen = await until(one, lambda frame: set(frame.traced.devices) == VOLUME.keys())
+    assert "tracing stages of a1, md0, sdw, sdx, sdy while this screen is open" in seen.notice
     assert len(programs()) == 1
 
 

@@ -25,7 +25,7 @@ from latmon.support.host import install_command
 from latmon.support.paths import data_dir
 from latmon.support.trust import environment, find_tool
 from latmon_backends.bpftrace import kernel_hooks
-from latmon_backends.probe.launcher import AnyProgram, Script, Values
+from latmon_backends.probe.launcher import TRACED, AnyProgram, Script, Values
 from latmon_backends.probe.process import is_mounted, shimmed
 from latmon_backends.tracer.programs import outliers, pace
 
@@ -140,6 +140,20 @@ def hooks_of(script: Script) -> tuple[str, ...]:
     return tuple(hook for found in _HOOKS.findall(script.text()) for hook in _COMMA.split(found.strip()))
 
 
+_FILTER = f"""\
+interval:s:3600
+{{
+	@{TRACED}[(uint64)4294967296] = (uint64)0;
+}}
+
+END
+{{
+	clear(@{TRACED});
+}}
+"""
+"""Declares the map of traced devices, which only latmon writes: no device has this number. BEGIN has no room for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class BpftraceProgram:
     """The scripts that one bpftrace process runs, and how many keys each of its maps may have."""
@@ -160,6 +174,8 @@ class BpftraceProgram:
     def text(self) -> str:
         """Return the scripts with the bodies of BEGIN and of END joined: up to 0.23 a program has one of each."""
         texts = [script.text() for script in self.scripts]
+        if any(f"@{TRACED}[" in text for text in texts):
+            texts = [_FILTER, *texts]
         if len(texts) == 1:
             return texts[0]
         found = [(match[1], match[2]) for text in texts for match in _BLOCK.finditer(text)]

@@ -29,13 +29,21 @@ from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.process import RefusedError, RunningProbe
 from latmon_backends.probe.tick_protocol import OnDemandSurroundings, OnDemandTicks
 from latmon_backends.tracer import programs
-from latmon_backends.tracer.demand import AT_MOST
-from latmon_backends.tracer.programs import ChosenScripts, Programs, Target, stages_of
+from latmon_backends.tracer.programs import ChosenScripts, Programs, Sample, Target, stages_of
 
 GROUPS = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order")
 """In the order of their text: I/Os in flight are counted before a completion's stages are recorded."""
 _VARIANTS = {"A": ("A", "C"), "A'": ("A", "C")}
 """Always-on tier -> tiers of the tracer's scripts, the better one first. Tier A adds raw tracepoints."""
+_OF_EVENTS = {
+    "wakeups": "resume",
+    "irqs": "handlers",
+    "softirqs": "softirqs",
+    "order": "issues",
+    "admission_waits": "admission_causes",
+}
+"""Script, without its variant's letter, whose cost no sample of requests reduces -> what is lacking without it."""
+_LEAN = "left out because tracing cost more than its budget"
 _CPUS_EACH = 16
 """CPUs up to which sums are read at each request, at some 0.1 us for a CPU and a request."""
 _LOOK_US = 3719
@@ -270,15 +278,17 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         tier, has = self._here.tier, self._tracepoints.has
         return choose(self.manifests, tier, has, self._words, refused, cpus=self._cpus)
 
-    def _affordable(self, one_in: int) -> ChosenScripts:
-        """Return the choice without scripts that count every request, where requests are sampled."""
-        if one_in == 1:
+    def left_out(self, sample: Sample) -> tuple[Missing, ...]:
+        return tuple(Missing(name, _LEAN) for name in _OF_EVENTS.values()) if sample.lean else ()
+
+    def _affordable(self, sample: Sample) -> ChosenScripts:
+        """Return the choice without scripts that count every request of which a sample is traced, or events."""
+        if sample == Sample():
             return self.choice()
-        dear = {
-            one.name: "counts every request, but only a sample is traced"
-            for one in self.manifests
-            if one.group == "inflight" or (one.group == "order" and one.needs)
-        }
+        every = [one for one in self.manifests if one.group == "inflight" or (one.group == "order" and one.needs)]
+        dear = {one.name: "counts every request, but only a sample is traced" for one in every if sample.one_in > 1}
+        if sample.lean:
+            dear |= {one.name: _LEAN for one in self.manifests if stem(one.name) in _OF_EVENTS}
         return self._choose({**dear, **self._refused})
 
     def refuse(self, name: str, why: str) -> None:
@@ -294,14 +304,14 @@ class BpftracePrograms(Programs[BpftraceProgram]):
     def sample_us(self) -> int:  # type: ignore[override]  # decided by the number of CPUs
         return self._sampling["sample_us"]
 
-    def target(self, devices: tuple[str, ...]) -> Target:
+    def target(self, devices: tuple[str, ...], *, forced: bool) -> Target:
         """Return the devices and their members; a device without requests is traced by its bios too."""
         numbers = self._numbers(devices)
-        if len(numbers) > AT_MOST:
-            return Target(why_all=f"{len(numbers)} are wanted, the kernel's filter has room for {AT_MOST}")
-        if devices and not numbers:
-            return Target(why_all=f"{', '.join(devices)} not found")
-        return Target(tuple(numbers), tuple(numbers.values()))
+        filtered = not self.unfiltered and (not forced or bool(self._options.devices))
+        why_all = self.unfiltered if numbers else f"{', '.join(devices)} not found" if devices else ""
+        if why_all or not numbers:
+            return Target(why_all=why_all, filtered=filtered)
+        return Target(tuple(numbers), tuple(numbers.values()), filtered=filtered)
 
     def _numbers(self, devices: tuple[str, ...]) -> dict[str, int]:
         """Return name -> dev_t of the wanted devices and their members; empty: all, or none exists."""
@@ -311,9 +321,10 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         names = dict.fromkeys(name for one in chosen for name in (one.name, *one.members) if name in known)
         return {name: known[name].major << _MAJOR | known[name].minor for name in names}
 
-    def outgrown(self, target: Target, devices: tuple[str, ...]) -> bool:
-        """Return whether the filter of a program for `target` lacks one of these devices: it was created later."""
-        return bool(target.numbers) and not set(self._numbers(devices).values()) <= set(target.numbers)
+    def has_scripts(self, target: Target) -> bool:
+        """Return whether the running program has the scripts for bios, if they run here and are needed."""
+        has_bios = "bios" in self._running or all(one.group != "bios" for one in self.choice().manifests)
+        return has_bios or all(map(self._times, target.devices))
 
     async def _launch(self, launcher: Launcher, program: BpftraceProgram) -> RunningProbe:
         probe = await BpftraceProbe.start(launcher, program)
@@ -361,14 +372,14 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         device = self._here.devices().get(name)
         return device is not None and device.timed
 
-    def program(self, target: Target, one_in: int) -> BpftraceProgram:
+    def program(self, target: Target, sample: Sample) -> BpftraceProgram:
         """Return the scripts that run here, put together.
 
-        Those for bios are left out only where the filter's devices all have requests: a volume may be created later.
+        Those for bios are left out only where all devices of a host have requests and some are wanted.
         """
-        values = self._values(target, one_in)
-        has_bios = not target.numbers or not all(map(self._times, target.devices))
-        wanted = (one for one in self._affordable(one_in).manifests if one.group != "bios" or has_bios)
+        values = self._values(target, sample.one_in)
+        has_bios = not target.numbers or not all(self.timed.values())
+        wanted = (one for one in self._affordable(sample).manifests if one.group != "bios" or has_bios)
         scripts = [script for one in wanted if (script := self._script(one, values)) is not None]
         return BpftraceProgram(tuple(scripts), map_keys(os.cpu_count() or 1))
 
@@ -381,14 +392,12 @@ class BpftracePrograms(Programs[BpftraceProgram]):
 
     def _values(self, target: Target, one_in: int) -> dict[str, int | str]:
         interval_ms = self._options.interval_us // 1000
-        numbers = [*target.numbers, *(0,) * AT_MOST][:AT_MOST]
         return {
             **programs.pace(interval_ms),
             **programs.outliers(self._options.threshold_us),
             "one_in": one_in,
             **self._sampling,
-            "any_dev": int(not target.numbers),
-            **{f"dev{at}": number for at, number in enumerate(numbers)},
+            "any_dev": int(not target.filtered),
             **dict(zip(_SKIPS, (*self._skipped_majors(), *(0,) * len(_SKIPS)), strict=False)),
         }
 

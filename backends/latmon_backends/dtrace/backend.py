@@ -44,7 +44,7 @@ from latmon_backends.probe.tick_protocol import (
 )
 from latmon_backends.probe_backend import ProbeBackend, always, following, traced
 from latmon_backends.tracer import programs
-from latmon_backends.tracer.programs import ChosenScripts, Programs, Target, stages_of
+from latmon_backends.tracer.programs import ChosenScripts, Programs, Sample, Target, stages_of
 
 _SILENT_S = 15.0
 """Oracle's DTrace loses ticks, for up to 13 s in a row: only one that prints nothing for longer is stuck."""
@@ -441,10 +441,10 @@ class DtracePrograms(Programs[DtraceProgram]):
     def timed(self) -> Mapping[str, bool]:
         return {name: device.timed for name, device in self._here.devices.known.items()}
 
-    def target(self, devices: tuple[str, ...]) -> Target:
+    def target(self, devices: tuple[str, ...], *, forced: bool) -> Target:  # noqa: ARG002 - there is no filter
         return Target(why_all="D scripts trace all devices" if devices else "")
 
-    def program(self, target: Target, one_in: int) -> DtraceProgram:  # noqa: ARG002 - D scripts trace every I/O of all devices
+    def program(self, target: Target, sample: Sample) -> DtraceProgram:  # noqa: ARG002 - D scripts trace every I/O of all devices
         return DtraceProgram(tuple(self._script(one) for one in self.choice().manifests))
 
     def _script(self, manifest: Manifest) -> Script:

@@ -15,10 +15,12 @@ import asyncio
 import contextlib
 import ctypes
 import errno
+import itertools
 import json
 import os
 import platform
 import socket
+import struct
 import subprocess
 import sys
 from collections import deque
@@ -107,6 +109,10 @@ class Launcher(Protocol):
         """Switch the kernel's counting of run times; return whether it counts."""
         ...
 
+    async def trace_devices(self, pid: int, traced: Mapping[int, bool]) -> bool:
+        """Have a child's program trace these devices (dev_t) or no longer; return whether it could be written."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -134,12 +140,17 @@ class Direct:
             self._stats = -1
         return on
 
+    async def trace_devices(self, pid: int, traced: Mapping[int, bool]) -> bool:
+        return trace_devices(pid, traced, self._proc)
+
     async def close(self) -> None:
         await self.count_time(on=False)
 
 
 MAX_MESSAGE = 16 * 1024
 """Bytes of a request or an answer."""
+MAX_CHANGES = 512
+"""Devices in one request: their numbers fit into a message."""
 _ANSWER_S = 5.0
 """Silence after which an answer is given up."""
 _PIPES = 3
@@ -197,6 +208,13 @@ class RootLauncher:
     async def count_time(self, *, on: bool) -> bool:
         reply, _ = await self._ask({"stats": on})
         return bool(reply.get("stats", False))
+
+    async def trace_devices(self, pid: int, traced: Mapping[int, bool]) -> bool:
+        changes, done = [[number, on] for number, on in traced.items()], True
+        for at in range(0, len(changes), MAX_CHANGES):
+            reply, _ = await self._ask({"trace": [pid, changes[at : at + MAX_CHANGES]]})
+            done = done and bool(reply.get("traced", False))
+        return done
 
     async def close(self) -> None:
         """End the helper, which ends with its socket."""
@@ -356,19 +374,82 @@ def _fdinfo(pid: int, proc: Path) -> Iterator[str]:
     yield from (text(file) for file in files)
 
 
-_ENABLE_STATS, _RUN_TIME = 32, 0
+TRACED = "traced"
+"""A bpftrace program's map of traced devices: dev_t -> 1 or 0, written while it runs."""
+ALL_DEVICES = 0
+"""The key of that map which stands for all devices."""
+_KIND = {"map_type": "1", "key_size": "8", "value_size": "8"}
+"""A hash of integers, as fdinfo has it."""
+
+
+def trace_devices(pid: int, traced: Mapping[int, bool], proc: Path = Path("/proc")) -> bool:
+    """Write which devices the program of a process or a descendant traces; return whether that was possible.
+
+    An entry is never removed, because bpftrace up to 0.18 can't clear a map that loses keys meanwhile.
+    """
+    try:
+        with contextlib.ExitStack() as opened:
+            maps = [opened.enter_context(_opened(number)) for number in _integer_maps(pid, proc)]
+            filters = [one for one in maps if _map_name(one) == f"AT_{TRACED}"]
+            for one, (device, on) in itertools.product(filters, traced.items()):
+                key, value = (ctypes.c_uint64(number) for number in (device, on))
+                attributes = struct.pack("=IIQQQ", one, 0, ctypes.addressof(key), ctypes.addressof(value), 0)
+                _bpf(_UPDATE, attributes)
+    except OSError:  # no privilege, or the process has ended
+        return False
+    return bool(filters)
+
+
+def _integer_maps(pid: int, proc: Path) -> set[int]:
+    """Return the numbers of a process's maps that could be the one of traced devices."""
+    found = set()
+    for one in (pid, *descendants(pid, proc)):
+        for info in _fdinfo(one, proc):
+            fields = dict(line.split(":\t", 1) for line in info.splitlines() if ":\t" in line)
+            if _KIND.items() <= fields.items() and fields.get("map_id", "").isdigit():
+                found.add(int(fields["map_id"]))
+    return found
+
+
+@contextlib.contextmanager
+def _opened(number: int) -> Iterator[int]:
+    """Open a map by its number."""
+    fd = _bpf(_MAP_BY_ID, struct.pack("=I", number))
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _map_name(fd: int) -> str:
+    """Return a map's name: the kernel keeps 15 characters."""
+    info = ctypes.create_string_buffer(_INFO_BYTES)
+    _bpf(_INFO, struct.pack("=IIQ", fd, _INFO_BYTES, ctypes.addressof(info)))
+    return info.raw[_NAME_AT].rstrip(b"\0").decode("ascii", "replace")
+
+
+_UPDATE, _MAP_BY_ID, _INFO, _ENABLE_STATS = 2, 14, 15, 32
+_RUN_TIME = 0
+_INFO_BYTES, _NAME_AT = 64, slice(24, 40)
+"""struct bpf_map_info: six words, then the name."""
 _SYSCALL = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _ATTRIBUTES = 128
 
 
 def open_stats() -> int:
     """Open a file that has run times counted until it is closed. OSError without the privilege or kernel support."""
+    fd = _bpf(_ENABLE_STATS, _RUN_TIME.to_bytes(4, "little"))
+    os.set_inheritable(fd, False)  # else every program that we start would count on
+    return fd
+
+
+def _bpf(command: int, attributes: bytes) -> int:
+    """Call bpf(2); OSError where it fails."""
     number = _SYSCALL.get(platform.machine())
     if number is None:
         raise OSError(f"bpf(2) has no known number on {platform.machine()}")
-    attributes = ctypes.create_string_buffer(_RUN_TIME.to_bytes(4, "little"), _ATTRIBUTES)
-    fd = int(ctypes.CDLL(None, use_errno=True).syscall(number, _ENABLE_STATS, attributes, _ATTRIBUTES))
-    if fd < 0:
+    buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES)
+    result = int(ctypes.CDLL(None, use_errno=True).syscall(number, command, buffer, _ATTRIBUTES))
+    if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    os.set_inheritable(fd, False)  # else every program that we start would count on
-    return fd
+    return result

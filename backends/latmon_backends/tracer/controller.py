@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,23 +19,23 @@ from latmon.decode.tables import followed
 from latmon.model.frame import TRACER_STARTING, Frame, Health, Missing, Traced
 from latmon.model.inflight import AGES_S, InFlightList
 from latmon.support.errors import UnavailableError, UntrustedError
+from latmon.support.text import listed
 from latmon_backends.probe.events import Printed
-from latmon_backends.probe.launcher import Launcher, Skipped
+from latmon_backends.probe.launcher import ALL_DEVICES, Launcher, Skipped
 from latmon_backends.probe.process import LOOK_S, RefusedError, RunningProbe, Silence
 from latmon_backends.probe.tick_protocol import OnDemandTicks, TracerWindow
 from latmon_backends.tracer import demand
 from latmon_backends.tracer.demand import (
-    AT_MOST,
+    DEAR_S,
     LOOKED_AT,
     PAUSE_S,
-    REMIX_S,
     Budget,
     BudgetVerdict,
     Demand,
     Suspicion,
     Want,
 )
-from latmon_backends.tracer.programs import Programs, Target
+from latmon_backends.tracer.programs import Programs, Sample, Target
 
 _LAST_S = 1.5
 """A tool that doesn't end is killed 1.4 s after the request."""
@@ -54,11 +54,17 @@ class TracerRun:
         want: Want,
         target: Target,
         *,
-        one_in: int,
+        sample: Sample,
+        left_out: tuple[Missing, ...],
         clock: Callable[[], float],
     ) -> None:
-        self.probe, self.want, self.target, self.one_in = probe, want, target, one_in
+        self.probe, self.want, self.target, self.sample = probe, want, target, sample
+        self._left_out = left_out
+        self.read_ns = 0
+        """CPU time for reading its output."""
         self._ticks, self._clock = ticks, clock
+        self._devices = target.devices
+        """Devices that were traced since the last window; empty: all."""
         self.begun = self.last_output = self.measured = clock()
         self._silence = Silence(clock)
         self.percent: float | None = None
@@ -89,15 +95,17 @@ class TracerRun:
         self.windows += bool(window.ticks)
         if not window.ticks:
             return window
-        interval, devices = window.interval, self.target.devices
-        traced = replace(interval.traced, one_in=self.one_in, devices=devices)
+        interval, devices = window.interval, self._devices
+        self._devices = self.target.devices
+        traced = replace(interval.traced, one_in=self.sample.one_in, devices=devices, absent=self._left_out)
         waiting = None if interval.in_flight is None else replace(interval.in_flight, devices=devices)
         return replace(window, interval=replace(interval, traced=traced, in_flight=waiting))
 
-    def covers(self, want: Want) -> bool:
-        """Return whether this process measures everything in `want`."""
-        all_devices = not self.target.numbers and self.want.forced == want.forced
-        return all_devices or self.want.covers(want)
+    def retarget(self, want: Want, target: Target) -> None:
+        """Note the devices that it traces from now on. The window at hand has the data of those before, too."""
+        self.want, self.target = want, target
+        both = self._devices and target.devices
+        self._devices = tuple(sorted({*self._devices, *target.devices})) if both else ()
 
     def is_dead(self, silent_s: float) -> bool:
         """Return whether it ended or was silent for too long. To be called once in LOOK_S."""
@@ -126,7 +134,9 @@ class TracerRun:
 
     async def _read(self, on_end: Callable[[], None]) -> None:
         while (event := await self.probe.next()) is not None:
+            begun = time.thread_time_ns()
             self._ticks.take(event)
+            self.read_ns += time.thread_time_ns() - begun
             self.last_output = self._clock()
             self._silence.reset()
             if not self._whole.is_set() and self._ticks.whole():
@@ -201,17 +211,10 @@ class TracerNotices:
 
     _notices: list[str] = field(default_factory=list)
     _skipped: int | None = None
-    _left: tuple[str, ...] = ()
     _unfollowed: Mapping[str, str] = field(default_factory=dict)
 
     def add(self, what: str) -> None:
         self._notices.append(what)
-
-    def add_left(self, left: tuple[str, ...]) -> None:
-        """Report devices for which the kernel's filter has no room, once as long as it has none for them."""
-        if fresh := [name for name in left if name not in self._left]:
-            self.add(f"stages of {', '.join(fresh)} are not traced: the kernel's filter has room for {AT_MOST} devices")
-        self._left = left
 
     def add_unfollowed(self, unfollowed: Mapping[str, str]) -> None:
         """Report devices that can't be followed, by their reason, once as long as the reason stays."""
@@ -235,6 +238,8 @@ class TracerNotices:
         return sum(reported) if reported else None
 
 
+_NAMED = 8
+"""A notice names so many devices."""
 _RESTARTS, _WITHIN_S = 3, 60.0
 _SILENT_TICKS, _SILENT_S = 3, 10.0
 """A process that prints nothing for so long is stuck: each of its scripts prints at least its tick."""
@@ -330,8 +335,9 @@ class OnDemand:
         """Why nothing is traced although it is wanted."""
         self._paused_until = 0.0
         self._hole: _Hole | None = None
-        self._iops = 0.0
-        self._coarse = 1
+        self._iops: Mapping[str, float] = {}
+        self._sample = Sample()
+        """The one that fitted the budget."""
         self._changed = asyncio.Event()
         self._tried = asyncio.Event()
         self._steering: asyncio.Task[None] | None = None
@@ -360,7 +366,7 @@ class OnDemand:
         self._demand.set_mode(mode)
         if self._paused_until:
             self._paused_until, self._why_not = 0.0, ""
-        self._coarse = 1
+        self._sample = Sample()
         self._budget.forget()
         self._changed.set()
 
@@ -372,7 +378,7 @@ class OnDemand:
     def taken(self, frame: Frame) -> TracerWindow:
         """Return the data since the frame before this one; the frame decides which devices are traced from now on."""
         window = self._process.taken()
-        self._iops = sum(done.count for done in frame.seen.values()) / (frame.dt_us / 1e6)
+        self._iops = _iops(frame)
         self._suspicion.note(replace(frame, in_flight=window.interval.in_flight))
         late_us = frame.mono_us - frame.dt_us - window.begun_us
         if window.begun_us and late_us > max(frame.dt_us, _LATE_US):
@@ -461,15 +467,11 @@ class OnDemand:
             self._changed.clear()
 
     async def _step(self) -> None:
-        """Do what is due, and report the devices that are left out then."""
+        """Do what is due, and report the devices that can't be followed then."""
         run = self._process.run
-        want = self._demand.wanted(self._suspicion.suspects(), self._clock(), () if run is None else run.want.devices)
-        await self._follow(want, run)
+        await self._follow(self._demand.wanted(self._suspicion.suspects(), self._clock()), run)
         if self._process.run is not None:
-            traced = self._process.run.target
-            left = want.left if want is not None and traced.numbers else ()
-            self._notices.add_left(tuple(name for name in left if name not in traced.devices))
-            self._notices.add_unfollowed(self._programs.unfollowed(traced))
+            self._notices.add_unfollowed(self._programs.unfollowed(self._process.run.target))
 
     async def _follow(self, want: Want | None, run: TracerRun | None) -> None:
         """Do one thing: bury, end, begin, change, or measure."""
@@ -481,15 +483,35 @@ class OnDemand:
         elif run is None:
             if now >= self._paused_until:
                 await self._start(want)
-        elif not run.covers(want):
-            if want.forced or now - run.begun >= REMIX_S:
-                await self._stop("the tracer was restarted for other devices")
-                await self._start(want)
-        elif self._programs.outgrown(run.target, want.devices) and now - run.begun >= REMIX_S:
-            await self._stop("the tracer was restarted for a new device")
-            await self._start(want)
+        elif run.want.forced != want.forced:
+            await self._restart(want, "the tracer was restarted for another mode")
+        elif (target := self._programs.target(want.devices, forced=want.forced)) != run.target:
+            await self._retarget(run, want, target)
         elif now >= run.measured:
             await self._measure(run)
+
+    async def _retarget(self, run: TracerRun, want: Want, target: Target) -> None:
+        """Have the process trace other devices, by its filter."""
+        if not self._programs.has_scripts(target):
+            await self._restart(want, "the tracer was restarted for a device without requests")
+        elif not target.filtered or await self._filter(run.probe, target, run.target):
+            before = run.want.devices
+            run.retarget(want, target)
+            if before and (not want.devices or not {*want.devices} <= {*before}):
+                self._note_devices(run)
+                run.measured = min(run.measured, self._clock() + demand.FIRST_AFTER_S)
+        else:
+            await self._restart(want, "the tracer was restarted for other devices")
+
+    async def _filter(self, probe: RunningProbe, target: Target, before: Target | None = None) -> bool:
+        """Write the devices into the filter of a program; return False where that isn't possible here."""
+        changes = dict.fromkeys(before.numbers or (ALL_DEVICES,), False) if before else {}
+        changes |= dict.fromkeys(target.numbers or (ALL_DEVICES,), True)
+        return await self._launcher.trace_devices(probe.pid, changes)
+
+    async def _restart(self, want: Want, why: str) -> None:
+        await self._stop(why)
+        await self._start(want)
 
     async def _restart_ended(self, run: TracerRun, now: float) -> None:
         """Restart it after an end that was not requested, at most three times a minute."""
@@ -503,80 +525,103 @@ class OnDemand:
         self._changed.set()
 
     async def _end_unwanted(self) -> None:
-        self._why_not, self._coarse = "", 1
+        self._why_not, self._sample = "", Sample()
         if self._process.run is not None:
             await self._process.stop()
             self._budget.forget()
             why = "" if self._demand.mode == "basic" else ": no open screen shows them and no device is slow"
             self._notices.add(f"stages are no longer traced{why}")
         self._hole = None
-        self._notices.add_left(())
         self._notices.add_unfollowed({})
 
     async def _start(self, want: Want) -> None:
-        one_in = 1 if want.forced else max(self._coarse, self._budget.first(self._iops))
-        target = self._programs.target(want.devices)
+        target = self._programs.target(want.devices, forced=want.forced)
+        first = max(self._sample.one_in, self._budget.first(self._iops_of(target)))
+        sample = Sample() if want.forced else replace(self._sample, one_in=first)
         self._paused_until, self._why_not = 0.0, TRACER_STARTING
         try:
-            probe, ticks = await self._programs.start(self._launcher, target, one_in)
+            probe, ticks = await self._programs.start(self._launcher, target, sample)
         except (RefusedError, UnavailableError, UntrustedError) as refusal:
             self._pause(str(refusal))
             return
         finally:
             self._tried.set()
-        run = TracerRun(probe, ticks, want, target, one_in=one_in, clock=self._clock)
+        if target.filtered and not await self._filter(probe, target):
+            await probe.stop()
+            self._programs.unfiltered = "the tracer's filter can't be written here"
+            await self._start(want)
+            return
+        left_out = self._programs.left_out(sample)
+        run = TracerRun(probe, ticks, want, target, sample=sample, left_out=left_out, clock=self._clock)
         run.measured = run.begun + demand.FIRST_AFTER_S
         self._process.begin(run, self._changed.set)
         self._note_start(run)
 
     def _note_start(self, run: TracerRun) -> None:
-        want, target = run.want, run.target
-        whom = "all devices" if target.why_all else ", ".join(want.devices) or "all devices"
-        because = f"{want.why} ({target.why_all})" if target.why_all else want.why
-        colon = "" if want.why == LOOKED_AT else ":"
-        self._notices.add(f"tracing stages of {whom}{_sampled(run.one_in)}{colon} {because}")
+        self._note_devices(run)
         hole, self._hole = self._hole, None
         if hole is not None:
             self._notices.add(f"no stage was traced for {run.begun - hole.since:.1f} s: {hole.why}")
         for missing in self._programs.news():
             self._notices.add(f"tracing without {missing.name}: {missing.reason}")
 
+    def _iops_of(self, target: Target) -> float:
+        return sum(self._iops.get(name, 0.0) for name in target.devices or self._iops)
+
+    def _note_devices(self, run: TracerRun) -> None:
+        want, target = run.want, run.target
+        whom = "all devices" if target.why_all else listed(want.devices, _NAMED) or "all devices"
+        because = f"{want.why} ({target.why_all})" if target.why_all else want.why
+        colon = "" if want.why == LOOKED_AT else ":"
+        self._notices.add(f"tracing stages of {whom}{_sampled(run.sample)}{colon} {because}")
+
     async def _stop(self, why: str, since: float | None = None) -> None:
         """Stop it for a restart: I/Os in flight meanwhile aren't traced, which the next start reports."""
         self._hole = _Hole(self._clock() if since is None else since, why)
         await self._process.stop()
 
-    def _pause(self, why: str) -> None:
-        self._paused_until, self._why_not = self._clock() + PAUSE_S, why
-        self._notices.add(f"stages are not traced for {PAUSE_S / 60:.0f} min: {why}")
+    def _pause(self, why: str, seconds: float = PAUSE_S) -> None:
+        self._paused_until, self._why_not = self._clock() + seconds, why
+        self._notices.add(f"stages are not traced for {seconds / 60:.0f} min: {why}")
 
     # The budget
 
     async def _measure(self, run: TracerRun) -> None:
+        begun, read_ns = self._clock(), run.read_ns
         (found,) = await demand.measure(self._launcher, [run.probe.pid])
         percent = found.percent
+        if percent is not None:
+            percent += (run.read_ns - read_ns) / 1e7 / max(self._clock() - begun, demand.PHASE_S)
         run.percent, run.measured = percent, self._clock() + demand.EVERY_S
         self._notices.add_skipped(run.skipped.since_last(found.skipped))
         if percent is None or run.want.forced:
             return
-        verdict = self._budget.evaluate(percent, run.one_in)
+        verdict = self._budget.evaluate(percent, run.sample, self._iops_of(run.target))
         if verdict is not None:
             await self._enforce(verdict, run)
         elif self._budget.exceeded(percent):
             run.measured = self._clock()
 
     async def _enforce(self, verdict: BudgetVerdict, run: TracerRun) -> None:
-        cost = f"the tracer took {verdict.percent:.1f} % of a CPU, the budget is {self._budget.percent:g} %"
-        if not verdict.one_in:
+        cost = f"tracing took {verdict.percent:.1f} % of a CPU, the budget is {self._budget.percent:g} %"
+        if verdict.sample is None:
             await self._stop("the tracer was off")
             self._budget.forget()
-            self._pause(f"{cost} (--stages all has no budget)")
+            self._pause(f"{cost} (--stages all has no budget)", DEAR_S)
             return
-        await self._stop("the tracer was restarted for a coarser sample")
-        self._coarse = verdict.one_in
+        self._sample = verdict.sample
         self._notices.add(cost)
-        await self._start(run.want)
+        await self._restart(run.want, "the tracer was restarted to cost less")
 
 
-def _sampled(one_in: int) -> str:
-    return f", one I/O in {one_in}" if one_in > 1 else ""
+def _iops(frame: Frame) -> dict[str, float]:
+    """Return the completed I/Os per second of each device."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for flow, done in frame.seen.items():
+        found[flow.device] += done.count * 1e6 / frame.dt_us
+    return found
+
+
+def _sampled(sample: Sample) -> str:
+    one_in = f", one I/O in {sample.one_in}" if sample.one_in > 1 else ""
+    return f"{one_in}, without interrupts and wake-ups" if sample.lean else one_in

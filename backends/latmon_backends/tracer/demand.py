@@ -4,10 +4,10 @@ The demand follows the mode, the screen that is open, and suspicious devices: th
 several of the last intervals, a tail far above that of their peers, or I/Os that don't complete. The clock is an
 argument, in seconds.
 
-The cost is the time in the tracer's programs, in percent of one CPU. Above the budget the sample becomes coarser.
-Sampling thins out requests only: where it no longer helps, interrupts and the scheduler cause the cost, and the tracer
-is stopped. While counting is on, the kernel counts all BPF programs of the host, at some 20 ns each run; so it is
-switched on for a short time only.
+The cost is the time in the tracer's programs and their calls, in its process and in reading its output, in percent of
+one CPU. Above the budget the sample becomes coarser, or, where interrupts, switches and the output cause the cost, only
+requests are traced; if that is too much, too, the tracer is stopped. While counting is on, the kernel counts all BPF
+programs of the host, at some 20 ns each run; so it is switched on for a short time only.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from latmon.aggregate.request_age import Waiting
-from latmon.analysis.device_order import Order, Rank, in_flight_us, is_on_another, shares
+from latmon.analysis.device_order import in_flight_us, is_on_another
 from latmon.analysis.peers import unlike
 from latmon.model.frame import Device, Frame
 from latmon.model.histogram import Histogram, merge
-from latmon_backends.probe.launcher import Launcher
+from latmon.support.process import cpu_ns
+from latmon_backends.probe.launcher import Launcher, ProgramTotals
+from latmon_backends.tracer.programs import Sample
 
 INTERVALS, ABOVE_IN = 10, 3
 """I/Os above the threshold in so many of the last intervals; one bad second is no sign."""
@@ -40,25 +42,18 @@ IN_FLIGHT_US = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A device, why as the end of a sentence, and what its place depends on: see device_order.Rank.
-
-    `busy_us` is of the last intervals.
-    """
+    """A device, and why as the end of a sentence."""
 
     device: str
     why: str
-    busy_us: float = 0.0
-    share: float = 1.0
-    unlike: float = 0.0
 
 
 @dataclass(slots=True)
 class _Sign:
-    """The last sign of a device: when, which, and how many times slower than its peers it is."""
+    """The last sign of a device: when, and which."""
 
     at_us: int
     why: str
-    unlike: float = 0.0
 
 
 class Suspicion:
@@ -89,24 +84,16 @@ class Suspicion:
 
     def suspects(self) -> tuple[Suspect, ...]:
         """Return the devices with signs, and the disk that may be below one of them, by name."""
-        if not self._signs:
-            return ()
-        ios, busy = self._loads()
-        share = shares(ios.items(), busy.items())
-        signs = {**_beside(self._signs, busy), **self._signs}
-        return tuple(
-            Suspect(name, sign.why, busy[name], share.get(name, 0.0), sign.unlike)
-            for name, sign in sorted(signs.items())
-        )
+        signs = {**_beside(self._signs, self._busy_us()), **self._signs} if self._signs else {}
+        return tuple(Suspect(name, sign.why) for name, sign in sorted(signs.items()))
 
-    def _loads(self) -> tuple[Counter[str], Counter[str]]:
-        """Return the I/Os of each device in the last intervals, and their time in us, completed and in flight."""
-        ios, busy = Counter[str](), Counter[str]()
+    def _busy_us(self) -> Counter[str]:
+        """Return the time of each device's I/Os in the last intervals, completed and in flight."""
+        busy = Counter[str]()
         for name, one in ((name, one) for totals in self._totals for name, one in totals.items()):
-            ios[name] += one.count
             busy[name] += one.sum or 0
         busy.update(in_flight_us(self._waiting.ages.oldest, STAYS_US))
-        return ios, busy
+        return busy
 
     def _often_above(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         for device in self._above[-1]:
@@ -122,7 +109,7 @@ class Suspicion:
         window_us = sum(one.dt_us for one in self._frames)
         for name, times in unlike(self._frames, window_us, self._devices, _COMPARED).items():
             if max(one[name].max_bound or 0 for one in self._totals if name in one) >= WORTH_US:
-                yield _Sign(frame.mono_us, f"a tail {times:.0f} times as long as its peers'", times), name
+                yield _Sign(frame.mono_us, f"a tail {times:.0f} times as long as its peers'"), name
 
     def _long_in_flight(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:
         for device in {one.device for one in self._waiting.ages.oldest if one.age_us >= IN_FLIGHT_US}:
@@ -133,7 +120,7 @@ def _beside(signs: Mapping[str, _Sign], busy_us: Mapping[str, int]) -> dict[str,
     """Return the busiest disk with the sign of a device on a file, since the I/O of that may be the disk's."""
     own = [one for name, one in signs.items() if is_on_another(name)]
     disks = {name: us for name, us in busy_us.items() if us and not is_on_another(name)}
-    return {max(disks, key=lambda name: disks[name]): replace(own[0], unlike=0.0)} if own and disks else {}
+    return {max(disks, key=lambda name: disks[name]): own[0]} if own and disks else {}
 
 
 def _by_device(frame: Frame) -> dict[str, int]:
@@ -156,13 +143,11 @@ def _duration_text(us: int) -> str:
     return f"{us / 1000:.4g} ms" if us >= WORTH_US else f"{us} us"
 
 
-AT_MOST = 4
-"""The kernel's filter compares with so many devices: dev0 to dev3."""
 LOOKED_S = 60.0
 """The tracer runs for so long after the last screen that shows its numbers."""
 LOOKED_AT = "while this screen is open"
-REMIX_S = 10.0
-"""Other devices are taken in at most so often: it takes a restart, and what is in flight then isn't traced."""
+_REASONS = 3
+"""A notice names so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +158,6 @@ class Want:
     why: str = ""
     forced: bool = False
     """Requested by the user: no budget stops it."""
-    left: tuple[str, ...] = ()
-    """Other devices, for which the kernel's filter has no room."""
-
-    def covers(self, other: Want) -> bool:
-        """Return whether a tracer that runs for this one also covers the other."""
-        fewer = bool(other.devices) and set(other.devices) <= set(self.devices)
-        return self.forced == other.forced and (not self.devices or fewer)
 
 
 class Demand:
@@ -189,7 +167,6 @@ class Demand:
         self.mode = mode
         self._looked: dict[str, float] = {}
         self._looked_at_all = -LOOKED_S
-        self._order = Order()
 
     def set_mode(self, mode: str) -> None:
         """Set one of STAGES_MODES, and forget the requests under the mode before."""
@@ -203,12 +180,8 @@ class Demand:
             self._looked_at_all = now
         self._looked |= dict.fromkeys(devices, now)
 
-    def wanted(self, suspects: tuple[Suspect, ...], now: float, traced: tuple[str, ...] = ()) -> Want | None:
-        """Return the devices to trace; None: none.
-
-        Where there are more suspects than room, those traced already stay unless another one is a step of the devices'
-        order worse: each change leaves a gap.
-        """
+    def wanted(self, suspects: tuple[Suspect, ...], now: float) -> Want | None:
+        """Return the devices to trace; None: none."""
         if self.mode == "basic":
             return None
         if self.mode == "all":
@@ -216,38 +189,29 @@ class Demand:
         self._looked = {name: at for name, at in self._looked.items() if now - at < LOOKED_S}
         if now - self._looked_at_all < LOOKED_S:
             return Want(why=LOOKED_AT)
-        newest = sorted(self._looked, key=lambda name: -self._looked[name])
-        every = tuple(dict.fromkeys((*newest, *_ranked(suspects, traced, self._order))))
-        chosen = every[:AT_MOST]
-        if not chosen:
-            return None
-        reasons = dict.fromkeys(one.why for one in suspects if one.device in chosen)
-        return Want(tuple(sorted(chosen)), "; ".join(reasons) or LOOKED_AT, left=every[AT_MOST:])
-
-
-def _ranked(suspects: tuple[Suspect, ...], traced: tuple[str, ...], order: Order) -> list[str]:
-    """Return the suspects in the screen's order of devices."""
-    return order.sort(
-        [Rank(n, one.busy_us, one.share, one.unlike, is_traced=n in traced) for one in suspects if (n := one.device)]
-    )
+        chosen = {*self._looked, *(one.device for one in suspects)}
+        reasons = dict.fromkeys(one.why for one in suspects)
+        return Want(tuple(sorted(chosen)), "; ".join([*reasons][:_REASONS]) or LOOKED_AT) if chosen else None
 
 
 FACTOR, COARSEST = 4, 256
 IN_A_ROW = 2
 """Measurements above the budget before anything is done: each is a second, and a burst is no load."""
-HELPS = 0.8
-"""A coarser sample that still costs more than this share of what it cost before doesn't help."""
+WORTH = 0.25
+"""A coarser sample is worth it where requests cause at least this share of the cost."""
 PAUSE_S = 300.0
 """Switched off for so long, then tried again."""
+DEAR_S = 60.0
+"""The same where the load was too much for the budget, which may be a burst: a try of 10 s costs little of a minute."""
 GUESSED_NS = 5_000.0
-"""Per traced request, before it was measured: 3.8 us for the full split, and some for its interrupts and wake-ups."""
+"""Per traced request: 3.8 us for the full split, and some for its interrupts and wake-ups."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetVerdict:
-    """A decision: trace one request in `one_in`, or stop (0), because of the measured `percent` of a CPU."""
+    """A decision: trace only this sample, None: stop, because of the measured `percent` of a CPU."""
 
-    one_in: int
+    sample: Sample | None
     percent: float
 
 
@@ -257,7 +221,6 @@ class Budget:
     def __init__(self, percent: float) -> None:
         self.percent = percent
         self._above: list[float] = []
-        self._before: float | None = None
 
     def first(self, iops: float) -> int:
         """Return the sampling to begin with, by the requests per second."""
@@ -270,25 +233,37 @@ class Budget:
         """Return whether a cost is above the budget, if there is one."""
         return 0 < self.percent < percent
 
-    def evaluate(self, percent: float, one_in: int) -> BudgetVerdict | None:
-        """Evaluate a measurement; None: no change."""
-        self._above = [*self._above, percent] if self.exceeded(percent) else []
+    def evaluate(self, percent: float, sample: Sample, iops: float) -> BudgetVerdict | None:
+        """Evaluate a measurement at this rate of requests; None: no change."""
+        if not self.exceeded(percent):
+            self.forget()
+            return None
+        self._above.append(percent)
         if len(self._above) < IN_A_ROW:
             return None
-        spent, self._above = min(self._above), []
-        coarser = min(COARSEST, one_in * FACTOR)
-        while coarser < COARSEST and spent * one_in / coarser > self.percent:
-            coarser *= FACTOR
-        helps = self._before is None or spent < self._before * HELPS
-        if one_in >= COARSEST or not helps:
-            self._before = None
-            return BudgetVerdict(0, spent)
-        self._before = spent
-        return BudgetVerdict(coarser, spent)
+        spent = min(self._above)
+        self.forget()
+        return BudgetVerdict(self._cheaper(spent, sample, iops), spent)
+
+    def _cheaper(self, spent: float, sample: Sample, iops: float) -> Sample | None:
+        """Return a sample that costs less; None: there is none.
+
+        A coarser one saves the time of requests. Where that is a small part, interrupts, switches and the output cost
+        more: then only requests are traced. The first sample also leaves out what counts every request.
+        """
+        requests = iops * GUESSED_NS / 1e7
+        if sample.one_in < COARSEST and requests / sample.one_in >= WORTH * spent:
+            coarser = sample.one_in * FACTOR
+            while coarser < COARSEST and requests / coarser > WORTH * self.percent:
+                coarser *= FACTOR
+            return replace(sample, one_in=coarser)
+        if not sample.lean:
+            return replace(sample, lean=True)
+        return replace(sample, one_in=FACTOR) if sample.one_in == 1 else None
 
     def forget(self) -> None:
-        """Forget the measurements: after a stop they don't predict the next cost."""
-        self._above, self._before = [], None
+        """Forget the measurements: after a stop, and once it fitted the budget, they don't predict the next cost."""
+        self._above = []
 
 
 PHASE_S, EVERY_S, FIRST_AFTER_S = 1.0, 10.0, 2.0
@@ -305,20 +280,30 @@ class Measured:
     """Runs that the kernel skipped since the programs were loaded."""
 
 
+CALL_NS = 50
+"""Time to call a program, which the kernel doesn't count as its run time: an empty raw tracepoint program takes 48 to
+60 ns of a system call, a `tracepoint:` program 105 ns and 20 for each other one (prctl(PR_SET_NAME), Linux 6.18)."""
+
+
 async def measure(launcher: Launcher, pids: Sequence[int], seconds: float = PHASE_S) -> tuple[Measured, ...]:
-    """Measure the cost of each process's programs."""
+    """Measure the cost of each process: its programs, their calls, and its own CPU time."""
     if not await launcher.count_time(on=True):
         return tuple([Measured(None, (await launcher.totals(pid)).skipped) for pid in pids])
     try:
         begun = time.monotonic_ns()
-        before = [await launcher.totals(pid) for pid in pids]
+        before = [(await launcher.totals(pid), cpu_ns(pid)) for pid in pids]
         await asyncio.sleep(seconds)
-        after = [await launcher.totals(pid) for pid in pids]
+        after = [(await launcher.totals(pid), cpu_ns(pid)) for pid in pids]
         passed = time.monotonic_ns() - begun
     finally:
         await launcher.count_time(on=False)
     each = zip(before, after, strict=True)
-    return tuple(Measured(_percent(was.run_ns, now.run_ns, passed), now.skipped) for was, now in each)
+    return tuple(Measured(_percent(_ns(*was), _ns(*now), passed), now[0].skipped) for was, now in each)
+
+
+def _ns(totals: ProgramTotals, process_ns: int) -> int | None:
+    """Return the time that a process and its programs took so far; None where that of the programs is not known."""
+    return None if totals.run_ns is None else totals.run_ns + CALL_NS * (totals.runs or 0) + process_ns
 
 
 def _percent(before: int | None, after: int | None, passed_ns: int) -> float | None:

@@ -24,6 +24,16 @@ class Target:
     numbers: tuple[int, ...] = ()
     why_all: str = ""
     """Why all devices are traced though only some are wanted."""
+    filtered: bool = False
+    """Whether the program takes its devices from a map, which is written while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """How much is traced: one request in `one_in`; `lean`: no events but those of requests."""
+
+    one_in: int = 1
+    lean: bool = False
 
 
 OneProgram = TypeVar("OneProgram", bound=AnyProgram)
@@ -45,6 +55,8 @@ class Programs(ABC, Generic[OneProgram]):
 
     def __init__(self, manifests: Sequence[Manifest], threads: Threads) -> None:
         self.manifests, self.threads = tuple(manifests), threads
+        self.unfiltered = ""
+        """Why a program can't be given its devices while it runs; empty where it can, as far as is known."""
         self._refused: dict[str, str] = {}
         self._reported: set[str] = set()
 
@@ -73,27 +85,31 @@ class Programs(ABC, Generic[OneProgram]):
         return fresh
 
     @abstractmethod
-    def target(self, devices: tuple[str, ...]) -> Target:
-        """Return what a program for these devices traces."""
+    def target(self, devices: tuple[str, ...], *, forced: bool) -> Target:
+        """Return what a program for these devices traces; `forced`: they don't change while it runs."""
 
-    def outgrown(self, target: Target, devices: tuple[str, ...]) -> bool:  # noqa: ARG002 - a tool without a filter
-        """Return whether the kernel's filter for `target` lacks one of the devices, which was created later."""
-        return False
+    def has_scripts(self, target: Target) -> bool:  # noqa: ARG002 - a tool without a filter
+        """Return whether the program that runs has the scripts for these devices."""
+        return True
 
     def unfollowed(self, target: Target) -> Mapping[str, str]:  # noqa: ARG002 - a tool without a filter
         """Return devices that the program for `target` can't follow in all or in part -> why, a sentence's end."""
         return {}
 
+    def left_out(self, sample: Sample) -> tuple[Missing, ...]:  # noqa: ARG002 - a tool without a budget
+        """Return the stages and tables that the program for this sample doesn't measure, and others do."""
+        return ()
+
     @abstractmethod
-    def program(self, target: Target, one_in: int) -> OneProgram:
+    def program(self, target: Target, sample: Sample) -> OneProgram:
         """Return the scripts that would run now, put together."""
 
-    async def start(self, launcher: Launcher, target: Target, one_in: int) -> tuple[RunningProbe, OnDemandTicks]:
+    async def start(self, launcher: Launcher, target: Target, sample: Sample) -> tuple[RunningProbe, OnDemandTicks]:
         """Start the program, again without a script or with its lesser variant after each refusal.
 
         RefusedError where no script is left, and where the tool lacks privileges.
         """
-        while (program := self.program(target, one_in)).scripts:
+        while (program := self.program(target, sample)).scripts:
             try:
                 return await self._launch(launcher, program), self._ticks(program)
             except RefusedError as refusal:
