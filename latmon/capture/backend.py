@@ -28,7 +28,7 @@ class Options:
     sys: Path = Path("/sys")
     stages: str = "auto"
     """One of STAGES_MODES: when the tracer runs."""
-    budget_percent: float = 5.0
+    budget_percent: float = 10.0
     """Limit of the tracer's CPU time in percent of one CPU; 0: no limit."""
     invasive: tuple[str, ...] = ()
     """Names of the invasive probes that the user permits in spite of their overhead."""
