@@ -170,7 +170,8 @@ class RunningWindow(ABC, Generic[K, S, V]):
         for entry in self._log.between(max(self._until_us, begin_us), until_us):
             self._sums.add(entry)
         self._sums.remove(begin_us)
-        self._sums.save_memory(until_us)
+        if self._until_us >= 0:  # the picture of a new window comes first
+            self._sums.save_memory(until_us)
         self._until_us = until_us
 
     def _reset(self) -> None:
