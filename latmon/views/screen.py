@@ -54,7 +54,9 @@ from latmon.views.units import clock
 MIN_SIZE = (40, 10)
 _MAX_PATH = 200
 STRIP_ROWS = 3
-"""Devices of the strip."""
+"""Devices of the strip, where the finding leaves them their lines."""
+_STRIP, _STRIP_REST = 8, 3
+"""Lines of the strip; those of its title, its column titles and its health."""
 _PREVIEW = "the probes are starting"
 _OF_FRAMES = frozenset({"overview", "findings"})
 """Screens that need only the frames in memory, except for a map of offsets."""
@@ -451,12 +453,13 @@ class Scene:
         view = self.view
         # no row is marked as selected, because no key selects one
         every = [replace(one, selection=replace(one.selection, selected="")) for one in view.subjects()]
-        rows = device_rows(view, every[:STRIP_ROWS], every, width) if every else paragraph(no_rows(view), width)
         notes, named = ([], []) if self.message else findings(view, width, 0, toured=False, strip=True)
         lasts = status.lasting(view, self.reported, toured=False)
         notes = notes or notices(view, self.reported, width, reading="", message=self.message, lasts=lasts)[:2]
+        most = min(STRIP_ROWS, _STRIP - _STRIP_REST - len(notes))
+        rows = device_rows(view, every[:most], every, width) if every else paragraph(no_rows(view), width)
         more = status.not_shown(len(view.found.urgent), len(named)).removesuffix(": 6")  # no key shows them
-        lines = (self._title(width), *rows[: 1 + STRIP_ROWS], *notes, self._health(width, named, more))
+        lines = (self._title(width), *rows[: 1 + most], *notes, self._health(width, named, more))
         return [fit(line, width) for line in lines]
 
     @property

@@ -463,8 +463,8 @@ def findings(
 ) -> tuple[list[Line], list[Finding]]:
     """Return the lines of findings, on the overview only, and the findings in them.
 
-    `toured`: a tour's text takes the room; `strip`: there are two lines, and no keys. Panels with frames have a heading
-    with the number of findings.
+    `toured`: a tour's text takes the room; `strip`: there are three lines, and no keys. Panels with frames have a
+    heading with the number of findings.
     """
     if view.selection.screen != "overview":
         return [], []
@@ -474,7 +474,7 @@ def findings(
     as_of = clock(evaluated) if last is not None and last.wall - evaluated >= _STALE_S else ""
     found, first = view.found.urgent, selected(view.subjects())
     device = first.device.name if first is not None else ""
-    most = 2 if strip else height // 4 - 1 if height >= TALL and not toured else 1
+    most = 3 if strip else height // 4 - 1 if height >= TALL and not toured else 1
     if height >= TALL and (view.selection.panel == "maps" or view.selection.splits):
         most = min(most, max(height - _MAPS_LINES, 2))
     others = view.framed and height >= _ALL_FROM

@@ -131,6 +131,18 @@ def test_the_most_urgent_one_is_whole_where_there_is_room(cells, lines):
     assert ("6: all" in flat(found)) == (lines < {40: 6, 80: 3, 160: 2}[cells])
 
 
+def test_the_strip_has_the_finding_whole_in_eight_lines(ruled):
+    sentence = f"{SICK}: {'a wait for the completion thread that was woken and not run ' * 3}.".replace(" .", ".")
+    ruled(lambda *_: [replace(WAKE_UP, device=SICK, summary=sentence)])
+    made = scene(host(8, 70, odd=SICK, ios=20))
+    made.findings_state.finish()
+    lines = made.draw_strip(80)
+    assert len(lines) == 8
+    assert sentence.partition(": ")[2] in flat(lines)
+    assert "…" not in flat(lines)
+    assert sum(plain(line).startswith((" nvme", "▸nvme")) for line in lines) == 2
+
+
 def test_that_of_the_selected_device_follows_whole_or_not_at_all():
     for lines, second in ((6, True), (5, False)):
         found, named = urgent((WAKE_UP, replace(SEEN, severity=WARNING), CEILING), 80, lines, selected="nvme1n1")

@@ -786,9 +786,10 @@ def _title(subject: Subject, cells: int) -> Line:
     )
     times = subject.times_peers
     more = Span(f" {iops}/s" if times is None else f" {significant(times, 2)}x", "dim")
+    several: tuple[Line, ...] = ((more,), ()) if subject.is_counted else ((),)
     if not histogram and subject.mean_us is not None:
-        several: tuple[Line, ...] = ((mean := Span(f" mean {with_unit(subject.mean_us)}", "dim"), more), (mean,), ())
-    else:
+        several = ((mean := Span(f" mean {with_unit(subject.mean_us)}", "dim"), more), (mean,), ())
+    elif histogram:
         p99 = Span(f" p99 {quantile(histogram, 0.99)}", "dim")
         several = ((p99, Span(" max ", "dim"), largest(subject, "dim"), more), (p99, more), (p99,), ())
     right = next(one for one in several if line_width(name) + line_width(one) < cells or not one)
@@ -956,6 +957,8 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     style = view.latency_map.style(timeline, counts, size, view.ink, limit_us, tail=tail_bucket(every))
     why = {s.device.name: no_map(s, origin) for s in some} if origin else {}
     means = _means(some, timeline) if origin and no_distribution(origin) else {}
+    if means:  # the reason for bars stands once, in the legend
+        why = dict.fromkeys(why, "no I/O in this time")
     lines, begin = tiles(some, timeline, style, where, why, means=means), subjects.index(some[0])
     order = SORT_WORDS[selection.sort] if paged or selection.sort != SORTS[0] else "by name"
     which = f"{begin + 1}-{begin + len(some)} of {len(subjects)}" if paged else f"{len(subjects)}"
