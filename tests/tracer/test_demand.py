@@ -31,7 +31,7 @@ def test_a_few_reasons_are_named():
     some = tuple(Suspect(f"sd{n}", f"I/Os above {n} ms") for n in range(6))
     want = Demand("auto").wanted(some, 0.0)
     assert want.devices == tuple(one.device for one in some)
-    assert want.why == "I/Os above 0 ms; I/Os above 1 ms; I/Os above 2 ms"
+    assert want.why == "I/Os above 0 ms (sd0); I/Os above 1 ms (sd1); I/Os above 2 ms (sd2)"
 
 
 def test_looking_at_all_devices():

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from latmon.aggregate.request_age import Waiting
@@ -24,6 +24,7 @@ from latmon.analysis.peers import unlike
 from latmon.model.frame import Device, Frame
 from latmon.model.histogram import Histogram, merge
 from latmon.support.process import cpu_ns
+from latmon.support.text import listed
 from latmon_backends.probe.launcher import Launcher, ProgramTotals
 from latmon_backends.tracer.programs import Sample
 
@@ -190,8 +191,17 @@ class Demand:
         if now - self._looked_at_all < LOOKED_S:
             return Want(why=LOOKED_AT)
         chosen = {*self._looked, *(one.device for one in suspects)}
-        reasons = dict.fromkeys(one.why for one in suspects)
-        return Want(tuple(sorted(chosen)), "; ".join([*reasons][:_REASONS]) or LOOKED_AT) if chosen else None
+        return Want(tuple(sorted(chosen)), _reasons(suspects) or LOOKED_AT) if chosen else None
+
+
+def _reasons(suspects: Iterable[Suspect]) -> str:
+    """Return why devices are suspicious; several reasons, such as a threshold of each, with their devices."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for one in suspects:
+        found[one.why].append(one.device)
+    if len(found) == 1:
+        return next(iter(found))
+    return "; ".join([f"{why} ({listed(names)})" for why, names in found.items()][:_REASONS])
 
 
 FACTOR, COARSEST = 4, 256
