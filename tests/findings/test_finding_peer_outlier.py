@@ -70,8 +70,8 @@ def test_two_doublings_are_the_least(us, n):
     assert len(evaluated({100: 1000}, {us: 1000})) == n
 
 
-@pytest.mark.parametrize(("blocks", "n"), [(3, 0), (4, 1)])
-def test_four_blocks_of_six_drives_are_no_chance(blocks, n):
+@pytest.mark.parametrize(("blocks", "n"), [(4, 0), (5, 1)])
+def test_five_blocks_of_six_drives_are_no_chance(blocks, n):
     assert len(evaluated(USUAL, {2_000: 1000}, blocks)) == n
 
 

@@ -358,7 +358,7 @@ RULE = Rule(
         "in_flight": Threshold(
             0.5, "times", "what its peers' median has in flight at least: with less it has another load"
         ),
-        "chance": Threshold(0.01, "share", "of findings among equal devices, per group and op, that chance gives"),
+        "chance": Threshold(0.002, "share", "of findings among equal devices, per group and op, that chance gives"),
         "size": Threshold(
             1.15, "times", "as large as the smallest I/Os of its group: else it is a load of another kind"
         ),
