@@ -230,7 +230,7 @@ class StarvedBound(NamedTuple):
     ios: int
     age_us: int
     completed: int
-    """I/Os completed in the last `age_us`."""
+    """I/Os completed in the mean of `age_us`."""
     above: bool
     """Whether more wait above the driver than there are."""
 
@@ -238,17 +238,18 @@ class StarvedBound(NamedTuple):
 _COUNTED = 0.9
 """Least share of the window whose depths a probe timed."""
 _PART = 0.1
-"""Least share of the I/Os in flight: a smaller one may be an error of the depths."""
+"""Least share of the most I/Os in flight: a smaller one may be an error of the depths."""
 
 
 def bound_of(facts: Facts, name: str, limits: Thresholds) -> StarvedBound | None:
     """Return how many I/Os have waited too long, by Little's law; None where none certainly has.
 
     The sum of depths times their time is the time that all I/Os spent in the window. What the completed ones don't
-    explain is of those in flight: each spent the whole window in it at most, or the age from which it is too old.
+    explain is of those in flight: each spent the whole window in it at most, or the age from which it is too old. In
+    flight are at most as many as there ever were.
     """
     latency, depths, done = facts.latency(name), facts.depths(name), facts.completed(name)
-    now, usual = facts.blocks[-1].in_flight.get(name, 0), latency.quantile(0.99)
+    usual = latency.quantile(0.99)
     if not facts.is_sun or depths.source != PROBE or usual is None or latency.sum is None or done is None:
         return None
     age_us, span_us = int(_shortest("read", usual, limits)), facts.span_us
@@ -256,9 +257,10 @@ def bound_of(facts: Facts, name: str, limits: Thresholds) -> StarvedBound | None
         return None
     spent_us = [_least(counts) * 1000 for counts in (depths.in_driver, depths.queued)]
     explained_us = latency.sum * max(1.0, done.count / latency.count)
-    ios = int((sum(spent_us) - explained_us - now * age_us) / (span_us - age_us))
-    completed = _completed_since(facts, name, age_us)
-    if ios < max(2, _PART * now) or completed < limits["overtaken"]:
+    most = max(depths.in_driver, default=0) + max(depths.queued, default=0)
+    ios = int((sum(spent_us) - explained_us - most * age_us) / (span_us - age_us))
+    completed = done.count * age_us // span_us
+    if ios < max(2, _PART * most) or completed < limits["overtaken"]:
         return None
     return StarvedBound(ios, age_us, completed, spent_us[1] >= ios * span_us)
 
@@ -411,7 +413,7 @@ def _is_one(count: StarvedCount) -> bool:
 def _overtaken_text(worst: StarvedRequest, *, is_single: bool) -> str:
     """Return how many overtook the I/O that waited longest, the number that the facts report."""
     if not worst.later:
-        return f"{worst.overtaken:,} were completed meanwhile"
+        return f"at least {worst.overtaken:,} were completed meanwhile"  # the blocks reach back a few minutes
     return f"{worst.overtaken:,} that came later{'' if is_single else ' than the oldest'} were completed"
 
 
