@@ -137,9 +137,11 @@ class Story:
             elif words[1] == kind:
                 lines.append(f"@@ {kind} {self.name} {number} {now_ns}\n")
             elif news:
-                for field in self.stamps.get(words[1], ()):
-                    words[3 + field] = str(int(words[3 + field]) + ahead)
-                lines.append(" ".join(words))
+                between = "\t" if "\t" in line else " "  # names may have blanks
+                fields = line.split(" ", 3)[3].split(between)
+                for at in self.stamps.get(words[1], ()):
+                    fields[at] = str(int(fields[at]) + ahead)
+                lines.append(" ".join(words[:3]) + " " + between.join(fields))
         return "".join(lines)
 
 
