@@ -153,12 +153,12 @@ def trimming(seq: int) -> LoadPhase:
     return LoadPhase(1.0 if seq % 30 == 17 else 0.0)  # noqa: PLR2004 - see above
 
 
-_BITS = 2
-"""Resolution of the draws: half of the groups of 3 bits."""
-_SSD_QUEUE = Shape((Mode(0.98, 2, 0.6), Mode(0.02, 9, 0.5)), _BITS)
-_DISK_QUEUE = Shape((Mode(0.97, 6, 0.6), Mode(0.03, 300, 0.8)), _BITS)
-_CONGESTED_QUEUE = Shape((Mode(0.35, 40, 1.0), Mode(0.65, 9_000, 0.7)), _BITS)
-_LUN_QUEUE = Shape((Mode(0.1, 40, 0.8), Mode(0.9, 4_000, 0.5)), _BITS)
+_BITS, _QUEUE_BITS = 2, 1
+"""Resolutions of the draws: each bit less halves the groups of I/Os, and what a window costs."""
+_SSD_QUEUE = Shape((Mode(0.98, 2, 0.6), Mode(0.02, 9, 0.5)), _QUEUE_BITS)
+_DISK_QUEUE = Shape((Mode(0.97, 6, 0.6), Mode(0.03, 300, 0.8)), _QUEUE_BITS)
+_CONGESTED_QUEUE = Shape((Mode(0.35, 40, 1.0), Mode(0.65, 9_000, 0.7)), _QUEUE_BITS)
+_LUN_QUEUE = Shape((Mode(0.1, 40, 0.8), Mode(0.9, 4_000, 0.5)), _QUEUE_BITS)
 _LUN_HBA = Shape((Mode(0.8, 900, 0.3), Mode(0.2, 1_900, 0.4)), _BITS)
 
 
