@@ -21,7 +21,7 @@ from latmon.report import outstanding
 from latmon.report.devices import NOT_PASSED, includes_of
 from latmon.report.summary import incomplete
 from latmon.support.units import UNKNOWN, counted, part, spelled
-from latmon.views.anatomy import causes_text
+from latmon.views.anatomy import MUCH, admission_text, causes_text
 from latmon.views.units import percent, sampled_as
 
 _FROM = {
@@ -76,9 +76,11 @@ def tail_sentence(name: str, device: _Json) -> str:
 
 
 def admission_sentence(name: str, device: _Json) -> str:
-    """Return `sdc before its I/Os had a request: 94% no tag free, 6% iocost`; empty where no cause is known."""
-    causes = causes_text(device.get("traced", {}).get("admission_causes", {}))
-    return f"{name} before its I/Os had a request: {causes}" if causes else ""
+    """Return the sentence on a large admission with known causes; empty without."""
+    ops = [op for op in device["ops"].values() if "admission_us" in op]
+    admission_us, whole_us = (sum(op[key]["sum"] or 0 for op in ops) for key in ("admission_us", "latency_whole_us"))
+    causes = causes_text(device.get("traced", {}).get("admission_causes", {}), admission_us)
+    return admission_text(name, admission_us / whole_us, causes) if causes and admission_us > MUCH * whole_us else ""
 
 
 def tracing_trust(health: _Json) -> list[str]:

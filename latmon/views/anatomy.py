@@ -94,8 +94,8 @@ class Anatomy:
     """The user's threshold; None: the threshold is p99."""
     admission: float = 0.0
     """Share of the time from submission to completion that passes before the requests exist."""
-    causes: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    """What tasks waited for meanwhile -> us, of all ops."""
+    causes: str = ""
+    """The parts of that time by what tasks waited for, of all ops."""
     softirqs: tuple[str, ...] = ()
     """Sentences on softirqs that others use, too, and that completions wait for."""
 
@@ -154,7 +154,7 @@ def anatomy(
         why="" if tail else "no tail: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
         threshold_us=cut_us,
         admission=submission_of(traced, device, ops).share,
-        causes=traced.admission_causes.get(device, {}),
+        causes=causes_text(traced.admission_causes.get(device, {}), submission_of(traced, device).admission.sum or 0),
     )
 
 
@@ -222,16 +222,22 @@ def admission_sentence(one: Anatomy) -> str:
     """Return the sentence on a large admission; empty where it is small or not measured."""
     if one.admission <= MUCH:
         return ""
-    causes = causes_text(one.causes)
-    share_of_all = f"{part(one.admission)} of the time from submission is admission{causes and f' ({causes})'}"
-    return f"{one.device}: {share_of_all}; total, shares and other screens lack it"
+    return f"{admission_text(one.device, one.admission, one.causes)}; total, shares and other screens lack it"
 
 
-def causes_text(causes: Mapping[str, int]) -> str:
-    """Return `94% no tag free, 6% iocost`, the parts of the waits; empty where no cause is known."""
-    waits = sum(causes.values())
+def admission_text(device: str, of_whole: float, causes: str) -> str:
+    """Return `sdc: 75% of the time from submission is admission (94% no tag free)`."""
+    return f"{device}: {part(of_whole)} of the time from submission is admission{causes and f' ({causes})'}"
+
+
+def causes_text(causes: Mapping[str, int], admission_us: int) -> str:
+    """Return `94% no tag free, 6% iocost`, the parts of the admission's time; empty where no large cause is known.
+
+    The causes are less than that time where no task waits: a cgroup's limit holds the bios back.
+    """
+    whole = max(admission_us, sum(causes.values()))
     some = sorted(causes.items(), key=lambda one: -one[1])
-    return ", ".join(f"{part(us / waits)} {name}" for name, us in some if us >= _NAMED_CAUSE * waits) if waits else ""
+    return ", ".join(f"{part(us / whole)} {name}" for name, us in some if us and us >= _NAMED_CAUSE * whole)
 
 
 def softirq_sentences(

@@ -54,8 +54,10 @@ def test_a_wait_has_the_name_of_the_innermost_known_function():
     framer.printed(US.name, by_cause(US, printed))
     found = framer.interval(None, lambda _: None)
     assert found.traced.admission_causes == {"sda": {"no tag free": 750, "writeback throttling": 200, "other": 50}}
-    assert causes_text(found.traced.admission_causes["sda"]) == "75% no tag free, 20% writeback throttling, 5% other"
-    assert causes_text({}) == ""
+    causes = found.traced.admission_causes["sda"]
+    assert causes_text(causes, 990) == "75% no tag free, 20% writeback throttling, 5% other"
+    assert causes_text(causes, 10_000) == "8% no tag free", "most of the time is of no task's wait"
+    assert causes_text({}, 0) == causes_text({}, 10) == causes_text({"iocost": 0}, 0) == ""
 
 
 def test_neither_is_a_stage_of_the_total():

@@ -204,7 +204,9 @@ def test_what_begins_at_submission_leads_and_is_no_part_of_the_total():
     assert {"400us", "50"} <= set(whole.split())
     assert "sdc: 75% of the time from submission is admission" in "\n".join(lines)
     assert "a cgroup's limit holds it back before that: not measured here" in "\n".join(lines)
-    named = replace(submitted([300] * 50), admission_causes={"sdc": {"iocost": 10, "no tag free": 989, "other": 1}})
+    named = replace(
+        submitted([300] * 50), admission_causes={"sdc": {"iocost": 150, "no tag free": 14_835, "other": 15}}
+    )
     assert "is admission (99% no tag free); total" in text(device(of("sdc", named), 120, 34, Ink()))
 
 
