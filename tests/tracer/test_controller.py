@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from synthetic_btf import ENUM, Btf
 
@@ -83,7 +84,7 @@ class Measured(Filtered):
 
 @pytest.fixture
 async def on_demand(tmp_path):
-    """Makes a Deep whose tool is these lines of shell; each program that is run is kept."""
+    """Make an OnDemand whose tool is these lines of shell; each program that is run is kept."""
     made = []
 
     def make(
@@ -267,6 +268,28 @@ async def test_all_are_traced_where_the_filter_can_not_be_written_and_it_is_repo
     await asyncio.sleep(0.2)
     assert (await until(one, traced))[-1].traced.devices == ()
     assert ["1 == 1 || @traced[" in program for program in programs()] == [False, True]
+
+
+class Unanswered(Direct):
+    """A process whose filter takes long to be written."""
+
+    def __init__(self, tool):
+        super().__init__(tool)
+        self.asked, self.pid = asyncio.Event(), 0
+
+    async def trace_devices(self, pid, _traced):
+        self.pid = pid
+        self.asked.set()
+        await asyncio.sleep(3600)
+
+
+async def test_a_process_whose_filter_is_being_written_is_ended_with_the_capture(on_demand):
+    one = on_demand(launcher=Unanswered)
+    one.request_tracing(("sda",))
+    async with asyncio.timeout(60):
+        await one._launcher.asked.wait()
+    await one.close()
+    assert not psutil.pid_exists(one._launcher.pid)
 
 
 async def test_a_device_that_is_not_there_is_reported(on_demand):

@@ -546,8 +546,13 @@ class OnDemand:
             return
         finally:
             self._tried.set()
-        if target.filtered and not await self._filter(probe, target):
-            await probe.stop()
+        is_filtered = False
+        try:
+            is_filtered = not target.filtered or await self._filter(probe, target)
+        finally:
+            if not is_filtered:  # also where this step is cancelled: nothing else stops the process yet
+                await probe.stop()
+        if not is_filtered:
             self._programs.unfiltered = "the tracer's filter can't be written here"
             await self._start(want)
             return
