@@ -66,7 +66,7 @@ one without branches, because the verifier follows each path."""
 _TRACED = re.compile(r"\btraced\(([$>\w-]+)\)")
 _FILTER = r"({{any_dev}} == 1 || @traced[(uint64)\1] != 0 || @traced[(uint64)0] != 0)"
 """Macro `traced($dev)` of bpftrace's scripts: whether the device is traced, by a map that latmon writes while they
-run (`trace_devices` in latmon_backends/probe/launcher.py). Its key 0 stands for all devices."""
+run (`trace_devices` in latmon_backends/probe/launcher.py). Its key 0 means all devices."""
 _KEY_BITS = 63
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 

@@ -339,7 +339,7 @@ def stages_without(ops: _Row) -> dict[str, list[str]]:
 def volume(op: _Row, seconds: float) -> str:
     """Return the op's I/Os, its rates over `seconds`, how far the kernel's own counters differ, and a mean of theirs.
 
-    The kernel's mean includes the queue, so it stands apart from latencies that begin at the issue.
+    The kernel's mean includes the queue, so it is apart from latencies that begin at the issue.
     """
     text = f"{op['count']:,} I/Os"
     if seconds:

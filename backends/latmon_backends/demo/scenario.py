@@ -52,7 +52,7 @@ class Scenario:
     purpose: str
     """One sentence, for `latmon demo --list`."""
     host: Callable[[], HostFacts]
-    """Its manifests are read when it is needed: the list of demos needs none."""
+    """Reader of the host's manifests, which the list of demos doesn't need."""
     windows: int | None
     """Its length; None: endless. `frames` may yield more."""
     frames: Callable[[Random], Iterator[Frame]]
@@ -102,7 +102,7 @@ class IoGroup(NamedTuple):
     requeue: int | None = None
     unaccounted: int = 0
     path: str = "hard interrupt"
-    """Of the paths of the host's script, or a reason why it could not follow the completion."""
+    """One of the paths of the host's script, or a reason why it could not follow the completion."""
 
     @property
     def below(self) -> int:
@@ -134,7 +134,7 @@ class FlowIos:
     resume: Histogram = EMPTY
     """Time until their issuers ran again."""
     tables: dict[str, Any] = field(init=False, default_factory=dict, compare=False)
-    """Their counts by script, kept by script_output.py."""
+    """Counts of the I/Os by script, which script_output.py computes."""
     columns: dict[str, tuple[Any, ...]] = field(init=False, default_factory=dict, compare=False)
 
     @cached_property

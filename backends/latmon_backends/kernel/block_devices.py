@@ -66,7 +66,7 @@ def directory(block: Path, name: str) -> Path:
 
 @lru_cache(maxsize=1 << 16)
 def below(block: Path, name: str, file: str) -> Path:
-    """Return a path below a device's directory. Each refresh needs it, and to join it anew costs as much as a stat."""
+    """Return a path below a device's directory. Each refresh needs it, and joining it costs as much as a stat."""
     return directory(block, name) / file
 
 

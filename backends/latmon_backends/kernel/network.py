@@ -33,7 +33,7 @@ _DEPTH = 4
 
 
 class DriverInfo(NamedTuple):
-    """What a card's driver says of itself and of the card, as `ethtool -i` shows it."""
+    """Versions of a card's driver and firmware, and its bus address, as `ethtool -i` shows them."""
 
     version: str
     firmware: str

@@ -377,7 +377,7 @@ def _fdinfo(pid: int, proc: Path) -> Iterator[str]:
 TRACED = "traced"
 """A bpftrace program's map of traced devices: dev_t -> 1 or 0, written while it runs."""
 ALL_DEVICES = 0
-"""The key of that map which stands for all devices."""
+"""Key of that map for all devices."""
 _KIND = {"map_type": "1", "key_size": "8", "value_size": "8"}
 """A hash of integers, as fdinfo has it."""
 

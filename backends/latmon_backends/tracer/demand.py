@@ -43,7 +43,7 @@ IN_FLIGHT_US = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A device, and why as the end of a sentence."""
+    """A suspicious device, and the reason as the end of a sentence."""
 
     device: str
     why: str
@@ -51,7 +51,7 @@ class Suspect:
 
 @dataclass(slots=True)
 class _Sign:
-    """The last sign of a device: when, and which."""
+    """Time and reason of a device's last sign."""
 
     at_us: int
     why: str

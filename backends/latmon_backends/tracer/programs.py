@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How much is traced: one request in `one_in`; `lean`: no events but those of requests."""
+    """Extent of tracing: one request in `one_in`; `lean`: no events but those of requests."""
 
     one_in: int = 1
     lean: bool = False

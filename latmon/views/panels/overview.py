@@ -957,7 +957,7 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     style = view.latency_map.style(timeline, counts, size, view.ink, limit_us, tail=tail_bucket(every))
     why = {s.device.name: no_map(s, origin) for s in some} if origin else {}
     means = _means(some, timeline) if origin and no_distribution(origin) else {}
-    if means:  # the reason for bars stands once, in the legend
+    if means:  # the legend gives the reason for bars once
         why = dict.fromkeys(why, "no I/O in this time")
     lines, begin = tiles(some, timeline, style, where, why, means=means), subjects.index(some[0])
     order = SORT_WORDS[selection.sort] if paged or selection.sort != SORTS[0] else "by name"

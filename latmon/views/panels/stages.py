@@ -198,9 +198,9 @@ def _has_lines(stage: StageRow) -> bool:
 def _table(
     anatomies: Sequence[Anatomy], selected: str, width: int, height: int, ink: Ink, *, title: Title | None
 ) -> list[Line]:
-    """Return column titles and rows in `height` lines; which rows they are stands in the title, else in the first one.
+    """Return column titles and rows in `height` lines, below the title if there is one.
 
-    The line of the title comes on top.
+    The title, else the first line, has the range of the rows.
     """
     at = next((i for i, a in enumerate(anatomies) if a.device == selected), 0)
     if any(a.on_demand for a in anatomies):

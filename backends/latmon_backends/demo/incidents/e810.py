@@ -61,7 +61,7 @@ class Card(NamedTuple):
     vector: str
     """The driver's name for the interrupt of a completion queue."""
     path: str
-    """How I/Os over it complete."""
+    """Path of the completions of I/Os over it."""
 
 
 E810 = Card("irdma-ceq-3", "softirq raised outside of a handler")

@@ -48,7 +48,7 @@ _UNLIKE = 5
 _DEPTH = 1023
 _VMD_IRQ, _SWITCH_IRQ, _FIRST_IRQ = 40, 95, 96
 _VMD_US = 1
-"""What VMD's handler does before the first one that it calls."""
+"""Run time of VMD's handler before the first one that it calls."""
 _CPUS = 32
 _SWITCH_ADDRESS = "10001:00:00.1"
 _DOMAINS = ("10000", "10001")
