@@ -156,7 +156,8 @@ class Starter:
                     traced[number] = on
                 case _:
                     raise MalformedError
-        return {"traced": pid in self._readable and launcher.trace_devices(pid, traced, self._proc)}, ()
+        # Not of the process that latmon started as root: that has no such map, and its number may be another's by now.
+        return {"traced": pid in self.children and launcher.trace_devices(pid, traced, self._proc)}, ()
 
     def ended(self, pid: int) -> dict[str, Any]:
         """Return the message about a child that ended; its pid may be another process's from now on."""

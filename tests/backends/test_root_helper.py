@@ -127,6 +127,15 @@ async def test_devices_are_traced_by_its_own_children_alone(launcher, monkeypatc
     assert (await ask({"stats": False}))[0] == {"stats": False}, "it has answered and goes on"
 
 
+def test_a_process_that_it_did_not_start_is_not_written_to(tmp_path, monkeypatch):
+    written = []
+    monkeypatch.setattr(probe_launcher, "trace_devices", lambda pid, *_: not written.append(pid))
+    one = Starter(tool(tmp_path, LIVES), 4711, {"block_c": BLOCK_C})
+    one.children[4712] = None
+    found = [one.answer({"trace": [pid, [[8, True]]]})[0] for pid in (1, 4711, 4712)]
+    assert (found, written) == ([{"traced": False}, {"traced": False}, {"traced": True}], [4712])
+
+
 def record_of(ask, asked):
     async def record(request):
         asked.append(request)
