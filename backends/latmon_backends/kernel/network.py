@@ -9,6 +9,7 @@ from __future__ import annotations
 import array
 import fcntl
 import ipaddress
+import os
 import socket
 import struct
 import sys as python
@@ -60,7 +61,7 @@ def driver_info(interface: str) -> DriverInfo | None:
     struct.pack_into("=I", info, 0, _GDRVINFO)
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-            request = _IFREQ.pack(interface.encode()[:_NAME], info.buffer_info()[0])
+            request = _IFREQ.pack(os.fsencode(interface)[:_NAME], info.buffer_info()[0])
             fcntl.ioctl(any_socket, _SIOCETHTOOL, request)
     except OSError:
         return None

@@ -75,7 +75,7 @@ def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> N
     for device in devices:
         into[f"device {device.name}"] = dict(queue(device.name, options.sys))
     for name, card in network.cards(options.proc, options.sys).items():
-        into[f"network {name}"] = {key: value[:MAX_VALUE] for key, value in card.items()}
+        into[f"network {clean(name)}"] = {key: value[:MAX_VALUE] for key, value in card.items()}
         if driver := card.get("driver", "").replace("-", "_"):
             into[f"module {driver}"] = module(driver, options.sys)
 
