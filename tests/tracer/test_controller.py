@@ -515,6 +515,13 @@ async def test_above_the_budget_requests_alone_then_a_sample_then_nothing(on_dem
     assert one._launcher.counting[-1] is False
 
 
+async def test_decoding_is_part_of_the_time_for_reading(on_demand):
+    one = on_demand(mode="all")
+    await until(one, traced)
+    run = one._process.run
+    assert run.read_ns > run.probe.decode_ns > 0
+
+
 @pytest.mark.usefixtures("measuring")
 async def test_without_a_budget_it_is_measured_no_more_often(on_demand, monkeypatch):
     monkeypatch.setattr(tracer_budget, "EVERY_S", 1e9)

@@ -326,6 +326,8 @@ class RunningProbe(ABC):
         """`wanted`: hooks that the program has."""
         self._child, self.wanted = child, wanted
         self._events: deque[Event] = deque()
+        self.decode_ns = 0
+        """CPU time for decoding its output."""
 
     @property
     def pid(self) -> int:
@@ -345,7 +347,9 @@ class RunningProbe(ABC):
         """Return the next event; None at the end of the output."""
         while not self._events:
             portion = await self._portion()
+            begun = time.thread_time_ns()
             self._events.extend(self._decoded(portion))
+            self.decode_ns += time.thread_time_ns() - begun
             if not portion:
                 break
         return self._events.popleft() if self._events else None

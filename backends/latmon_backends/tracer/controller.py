@@ -60,8 +60,7 @@ class TracerRun:
     ) -> None:
         self.probe, self.want, self.target, self.sample = probe, want, target, sample
         self._left_out = left_out
-        self.read_ns = 0
-        """CPU time for reading its output."""
+        self._take_ns = 0
         self._ticks, self._clock = ticks, clock
         self._devices = target.devices
         """Devices that were traced since the last window; empty: all."""
@@ -76,6 +75,11 @@ class TracerRun:
         """Windows in which a script completed a tick."""
         self._reading: asyncio.Task[None] | None = None
         self._whole = asyncio.Event()
+
+    @property
+    def read_ns(self) -> int:
+        """CPU time for reading its output."""
+        return self.probe.decode_ns + self._take_ns
 
     def begin(self, on_end: Callable[[], None]) -> None:
         """Read its output from now on; `on_end` is called when it ends by itself."""
@@ -136,7 +140,7 @@ class TracerRun:
         while (event := await self.probe.next()) is not None:
             begun = time.thread_time_ns()
             self._ticks.take(event)
-            self.read_ns += time.thread_time_ns() - begun
+            self._take_ns += time.thread_time_ns() - begun
             self.last_output = self._clock()
             self._silence.reset()
             if not self._whole.is_set() and self._ticks.whole():
