@@ -22,7 +22,9 @@ from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.tick_protocol import TracerWindow
 from latmon_backends.tracer import controller
 from latmon_backends.tracer import demand as tracer_budget
-from latmon_backends.tracer.controller import OnDemand
+from latmon_backends.tracer.controller import OnDemand, TracerRun
+from latmon_backends.tracer.demand import Want
+from latmon_backends.tracer.programs import Sample, Target
 
 DEVICES = {
     "sda": Device("sda", 8, 0),
@@ -248,6 +250,26 @@ async def test_a_device_that_the_kernels_filter_lacks_is_taken_in(on_demand, pro
     await until(one, lambda frame: frame.traced.devices == ("sdb",))
     assert one._launcher.traced == {8 << 20 | 16}
     assert len(programs()) == 1
+
+
+def test_what_was_in_flight_when_a_device_was_added_is_not_known():
+    """Of all devices: a list has one begin."""
+    now = [1.0]
+
+    class Listed:
+        def taken(self):
+            return TracerWindow(TracerInterval(in_flight=InFlightList(since_us=500_000)), ticks=1)
+
+    def target(*numbers):
+        return Target(tuple(f"sd{n}" for n in numbers), numbers, filtered=True)
+
+    def since(*numbers):
+        now[0] += 1
+        run.retarget(Want(), target(*numbers))
+        return run.taken().interval.in_flight.since_us
+
+    run = TracerRun(None, Listed(), Want(), target(1, 2), sample=Sample(), left_out=(), clock=lambda: now[0])
+    assert [since(1), since(1, 3), since(3), since(), since(2)] == [500_000, 3_000_000, 3_000_000, 5_000_000, 5_000_000]
 
 
 async def test_the_users_globs_are_a_filter_as_well(on_demand):

@@ -64,6 +64,8 @@ class TracerRun:
         self._ticks, self._clock = ticks, clock
         self._devices = target.devices
         """Devices that were traced since the last window; empty: all."""
+        self._since_us = 0
+        """When devices were added: I/Os that were in flight then are not known. CLOCK_MONOTONIC; 0: never."""
         self.begun = self.last_output = self.measured = clock()
         self._silence = Silence(clock)
         self.percent: float | None = None
@@ -102,11 +104,17 @@ class TracerRun:
         interval, devices = window.interval, self._devices
         self._devices = self.target.devices
         traced = replace(interval.traced, one_in=self.sample.one_in, devices=devices, absent=self._left_out)
-        waiting = None if interval.in_flight is None else replace(interval.in_flight, devices=devices)
+        waiting = interval.in_flight
+        if waiting is not None:
+            since_us = max(waiting.since_us, self._since_us)
+            waiting = replace(waiting, devices=devices, since_us=since_us)
         return replace(window, interval=replace(interval, traced=traced, in_flight=waiting))
 
     def retarget(self, want: Want, target: Target) -> None:
         """Note the devices that it traces from now on. The window at hand has the data of those before, too."""
+        before = self.target.numbers
+        if before and not (target.numbers and {*target.numbers} <= {*before}):
+            self._since_us = int(self._clock() * 1e6)
         self.want, self.target = want, target
         both = self._devices and target.devices
         self._devices = tuple(sorted({*self._devices, *target.devices})) if both else ()
