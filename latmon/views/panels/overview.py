@@ -882,7 +882,8 @@ def device_rows(
     """Return the header and some rows of the device table; `titled`: with its order and filter above."""
     origin, trends = view.origin, view.history.trends
     distribution = origin is None or not no_distribution(origin)
-    sums = origin is None or origin.latency_from != "issue"
+    counted = (one.window.latency(one.device.name, one.selection.ops) for one in every)
+    sums = origin is None or origin.latency_from != "issue" or any(one.mean is not None for one in counted)
     columns, room = fitting(width, distribution=distribution, sums=sums, titles=view.selection.columns)
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
     glyphs = SPARKS[:-1] if view.ink.coloured else RAMP_SPARKS  # a whole cell would touch the row above
