@@ -103,7 +103,9 @@ class TracerRun:
             return window
         interval, devices = window.interval, self._devices
         self._devices = self.target.devices
-        traced = replace(interval.traced, one_in=self.sample.one_in, devices=devices, absent=self._left_out)
+        left = {one.name for one in self._left_out}
+        absent = (*self._left_out, *(one for one in interval.traced.absent if one.name not in left))
+        traced = replace(interval.traced, one_in=self.sample.one_in, devices=devices, absent=absent)
         waiting = interval.in_flight
         if waiting is not None:
             since_us = max(waiting.since_us, self._since_us)
