@@ -94,7 +94,7 @@ ADMIN_S = 0.02
 """Between two commands of a program that monitors the disk's controller."""
 ABOVE_HOGS = 70
 """The hogs have 60: the load doesn't wait for them, only what completes I/Os does."""
-LOADED_CPU, MEASURING_CPU = 0, 1
+LOADED_CPU, OTHER_CPU = 0, 1
 """An emulated CPU that measures is busy for half a second at a time, which would delay interrupt threads, too."""
 
 Switch = Callable[[], contextlib.AbstractContextManager[Told | None]]
@@ -105,23 +105,24 @@ class Load:
     """fio on these devices, and what makes the effect beside it."""
 
     def __init__(
-        self, *names: str, iodepth: int, fifo: int = 0, pinned: bool = False, beside: str = "", **more: object
+        self, *names: str, iodepth: int, fifo: int = 0, cpu: int | None = None, beside: str = "", **more: object
     ) -> None:
-        """`beside`: options of another fio job on each device; `pinned`: on another CPU than the measurement; `more`:
-        options of all jobs."""
+        """`beside`: options of another fio job on each device; `cpu`: of the jobs, the measurement is on the other one;
+        `more`: options of all jobs. fio itself, which sleeps for 10 ms again and again, is on LOADED_CPU then."""
         self.names, self.fifo, self.sick = names, fifo, names
-        self.pinned = pinned or fifo > 0
+        self.cpu = LOADED_CPU if fifo else cpu
         self.effects: dict[str, Switch] = {}
         """One after the other."""
         self.prepare: Callable[[], object] = int
         """Called before it begins: loads that follow each other use the same disks."""
+        more |= {} if self.cpu is None else {"cpus_allowed": self.cpu}
         options = {"direct": 1, "ioengine": "libaio", "bs": "4k", "time_based": 1, "runtime": LOAD_S, "randrepeat": 0}
         options |= {"rw": "randread", "iodepth": iodepth, "size": "48M", "group_reporting": 1, **more}
         words = ["fio", "--thread", *(f"--{name}={value}" for name, value in options.items())]
         for name in names:
             words += [f"--name={name}", f"--filename=/dev/{name}"]
             words += [f"--name={name}-beside", f"--filename=/dev/{name}", *beside.split()] if beside else []
-        place = ("taskset", "--cpu-list", str(LOADED_CPU)) if self.pinned else ()
+        place = () if self.cpu is None else ("taskset", "--cpu-list", str(LOADED_CPU))
         self._words = [*place, *(("chrt", "--fifo", str(fifo)) if fifo else ()), *words]
 
     @contextlib.contextmanager
@@ -147,12 +148,12 @@ class Load:
         run("chrt", "--all-tasks", "--fifo", "--pid", str(fifo), str(self._process.pid))
 
 
-def apart() -> None:
-    """Move the measurement to a CPU of its own, where it neither waits for hogs nor delays what the load waits for."""
+def apart(cpu: int) -> None:
+    """Move the measurement to that CPU, where it neither waits for hogs nor delays what the load waits for."""
     mine = psutil.Process(os.getpid())
     for process in (mine, *mine.children(recursive=True)):
         for thread in process.threads():
-            os.sched_setaffinity(thread.id, {MEASURING_CPU})
+            os.sched_setaffinity(thread.id, {cpu})
 
 
 def say(what: str) -> None:
@@ -408,9 +409,9 @@ MECHANISMS = (*(one for one in PAIRS for _ in range(2)), *("plain",) * LIKE)
 
 
 @functools.cache
-def sick_disks() -> None:
+def sick_disks(cpu: int) -> None:
     each = (f"us={','.join([str(SERVICE_US)] * len(MECHANISMS))}", f"mechanism={','.join(MECHANISMS)}")
-    run("insmod", "/host/sick_disk.ko", f"disks={len(MECHANISMS)}", *each)
+    run("insmod", "/host/sick_disk.ko", f"disks={len(MECHANISMS)}", f"cpu={cpu}", *each)
 
 
 def put(disk: str, name: str, value: int) -> int:
@@ -430,15 +431,16 @@ def of_pair(
     values: Mapping[str, int] = MappingProxyType({}),
     alone: bool = False,
     iodepth: int = 1,
+    cpu: int | None = None,
     **options: Any,
 ) -> Load:
     """Two disks of a mechanism under the same load, each I/O takes `us`; the effect sets parameters of the first.
 
     `alone`: the second one has no load. `options`: of the load.
     """
-    sick_disks()
+    sick_disks(LOADED_CPU if cpu is None else cpu)
     number = MECHANISMS.index(mechanism)
-    load = Load(*(f"sick{one}" for one in (number, number + 1)[: 2 - alone]), iodepth=iodepth, **options)
+    load = Load(*(f"sick{one}" for one in (number, number + 1)[: 2 - alone]), iodepth=iodepth, cpu=cpu, **options)
     load.sick = load.names[:1]
     return changing(load, effect, us, values)
 
@@ -512,7 +514,7 @@ def few_tags() -> Load:
 def distributed() -> Load:
     """Four like disks with 50 reads a second each, one of which draws its times: one in a hundred takes 20 times as
     long."""
-    sick_disks()
+    sick_disks(LOADED_CPU)
     load = Load(*(f"sick{number}" for number in range(len(MECHANISMS) - LIKE, len(MECHANISMS))), iodepth=1)
     load.sick = load.names[:1]
     drawn = [DRAWN_MS] * 99 + [20 * DRAWN_MS]
@@ -527,8 +529,8 @@ def polled() -> Load:
 
 def late_softirq() -> Load:
     """A softirq that is raised in a thread, without a wake-up of ksoftirqd: the timer's interrupt runs it. Those of
-    another disk would."""
-    return of_pair("softirq", "late_softirq", alone=True, values={"us": SHORT_US, "late": 1})
+    another disk would, and so do those of other timers."""
+    return of_pair("softirq", "late_softirq", alone=True, cpu=OTHER_CPU, values={"us": SHORT_US, "late": 1})
 
 
 def late_thread() -> Load:
@@ -568,8 +570,8 @@ def main(*words: str) -> None:
         if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), ON_DEMAND_S, POLL_S):
             sys.exit(f"no stages were traced within {ON_DEMAND_S:.0f} s: {capture.stop()} {capture.stderr}")
         say("stages are traced")
-        if any(load.pinned for load in loads):
-            apart()
+        for cpu in {load.cpu for load in loads} - {None}:
+            apart(LOADED_CPU + OTHER_CPU - cpu)
         reported = {effect: one for load in loads for effect, one in made(load).items()}
         time.sleep(BEHIND_S)
         code, stderr = capture.stop(), capture.stderr

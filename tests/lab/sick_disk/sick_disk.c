@@ -7,7 +7,7 @@
  *   plain    no more than that
  *   chained  the handler of another interrupt (sick_mux/N) calls that handler, after that of a stranger
  *            (sick_stranger/N), which takes `stranger` microseconds and returns IRQ_NONE
- *   threaded the handler wakes a thread, sick_done/N, which completes it on the first CPU
+ *   threaded the handler wakes a thread, sick_done/N, which completes it on the CPU `cpu`
  *   softirq  the handler raises the softirq NET_RX, which completes it; where `late` is 1, the thread raises it and
  *            doesn't wake ksoftirqd, so it runs after the next interrupt
  *   single   the disk serves one request at a time, the oldest one, or, where `sorted` is 1, the next one by LBA: an old
@@ -20,7 +20,7 @@
  *   gate     the driver stops its queue, and runs it once in so many milliseconds
  *   again    one of so many requests is sent back, and again after AGAIN_MS
  *   lost     so many requests are not completed (within an hour)
- * All but `mechanism` can be changed while it runs; with 0 in all but `us` a disk is its own healthy twin. For one CPU:
+ * All but `mechanism` and `cpu` can be changed while it runs; with 0 in all but `us` a disk is its own healthy twin. For one CPU:
  * an interrupt that came while the handler runs on another one would be lost.
  */
 #include <linux/blk-mq.h>
@@ -39,6 +39,8 @@
 #define LOST_NS (3600ULL * NSEC_PER_SEC)
 #define SECTORS (1024 * 2048)
 
+static int cpu;			/* of the threads */
+module_param(cpu, int, 0444);
 static int disks = 1;
 module_param(disks, int, 0444);
 static char *mechanism[MOST];
@@ -450,7 +452,7 @@ static int begin_completion(struct sick *one)
 
 		if (IS_ERR(thread))
 			return PTR_ERR(thread);
-		kthread_bind(thread, 0);
+		kthread_bind(thread, cpu);
 		one->thread = thread;
 		wake_up_process(thread);
 	}
