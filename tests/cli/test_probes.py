@@ -47,7 +47,11 @@ def test_mistakes_name_the_probes(name, why):
 
 @pytest.mark.parametrize(
     ("group", "scripts"),
-    [("inflight", ["devdepth", "inflight_a", "sd_depth"]), ("order", ["order_a", "order_c", "sd_order"]), ("csd", ["csd_a"])],
+    [
+        ("inflight", ["devdepth", "inflight_a", "sd_depth"]),
+        ("order", ["order_a", "order_c", "sd_order"]),
+        ("csd", ["csd_a"]),
+    ],
 )
 def test_a_group_s_name_shows_its_scripts(group, scripts, capsys):
     """It is what a report calls missing."""

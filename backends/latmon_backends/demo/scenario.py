@@ -180,6 +180,8 @@ class FlowIos:
         columns = [self.column(one) for one in stages if one in (*_STAGES, UNACCOUNTED)]
         if len(columns) == 1:
             return columns[0]
+        if not columns:  # a stage that no demo has
+            return (None,) * len(self.groups)
         each = ([us for us in some if us is not None] for some in zip(*columns, strict=True))
         return tuple(sum(some) if some else None for some in each)
 

@@ -46,7 +46,7 @@ from latmon.findings.rule import (
     Where,
     duration_facts,
 )
-from latmon.model.histogram import Histogram
+from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.support.units import part, spelled
 
 
@@ -244,8 +244,9 @@ def _sentence(drive: OutlierDrive) -> str:
     if drive.level.often:
         reported = f"{part(own)} of its {drive.op}s take {spelled(round(2**drive.bar))} or longer"
         return f"{reported}, {times:.0f} times as many as of its {drive.far.peers} peers'"
+    least = bucket_bounds(bucket_index(max(round(own) - 1, 0)))[0]  # a tail is the end of its bucket
     return (
-        f"{_slowest(drive)} {spelled(round(own))} or longer, {times:.0f} times what its {drive.far.peers} peers' take "
+        f"{_slowest(drive)} {spelled(least)} or longer, {times:.0f} times what its {drive.far.peers} peers' take "
         f"({spelled(round(usual))})"
     )
 
