@@ -415,7 +415,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
         return [status.headline(chosen, width), *lines]
     reason = paragraph(why, width) if why else []
     room -= len(reason)
-    selection, history, cells = view.selection, view.history, map_cells(width)
+    selection, cells = view.selection, map_cells(width)
     ops = _shown_apart(chosen, width, room)
     by_op = room // 3 if ops else 0
     room -= by_op
@@ -425,9 +425,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
     room -= len(whole_time)
     histogram = chosen.window.latency(name, selection.ops)
     counts = by_bucket(histogram)
-    few = room < _STRIPS_FROM or width < _WIDE
-    has_depth = selection.op == "all" and chosen.outstanding.in_driver is not None
-    strips = int(room - 2 > _MAP_ROWS and has_depth) if few else _STRIPS
+    strips = _strips_beside(chosen, selection.op, width, room)
     style = view.latency_map.style(
         timeline,
         {name: counts},
@@ -435,20 +433,14 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
         view.ink,
         selection.threshold_us,
         tail=tail_bucket(histogram),
-        spare=0 if few else strips * (room // _STRIP_PART),
+        spare=strips * (room // _STRIP_PART) if strips == _STRIPS else 0,
     )
     waiting = bool(timeline.columns) and bool(timeline.columns[-1].waiting(name))
     marks = _side_marks(view, chosen, style, waiting=waiting)
     lines = labelled(timeline, name, style, width, marks, counts=counts)
     legend = legends(style, ages=timeline.ages(name))
     head = status.headline(chosen, width, _counted(view, name), legend, column_us=timeline.column_us)
-    cursor = selection.cursor or (across(selection.band, timeline, style.scale) if selection.band else None)
-    if cursor is not None:
-        region = cursor.region(style.scale)
-        holds = picked(cursor, timeline, name, style.scale, selection.op).holds
-        reported = None if history.is_partial else sum(map(holds, history.on_demand.outliers))
-        head = heading(headline(region, timeline, name, reported), width)
-        lines = framed(lines, region, timeline, style)
+    head, lines = _with_region(view, name, timeline, style, (head, lines), width=width)
     below = axis(timeline, style)
     room_right = width - line_width(below) - 1
     scale_of = next((text for text in ("I/Os, log scale", "log scale") if len(text) <= room_right), "")
@@ -457,6 +449,29 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
         found += _strips(chosen, timeline, style, (width, room + len(reason) - len(found)), strips)
     found += whole_time
     return [*found, *_op_maps(view, chosen, ops, width, by_op)] if ops else found
+
+
+def _strips_beside(chosen: Subject, op: str, width: int, room: int) -> int:
+    """Return the number of strips on a map's time axis: of the depth alone where the screen is small."""
+    if room >= _STRIPS_FROM and width >= _WIDE:
+        return _STRIPS
+    has_depth = op == "all" and chosen.outstanding.in_driver is not None
+    return int(room - 2 > _MAP_ROWS and has_depth)
+
+
+def _with_region(
+    view: ViewState, name: str, timeline: Timeline, style: MapStyle, drawn: tuple[Line, list[Line]], *, width: int
+) -> tuple[Line, list[Line]]:
+    """Return the headline and the rows of a map with the frame and the counts of the region, if there is one."""
+    selection, history = view.selection, view.history
+    cursor = selection.cursor or (across(selection.band, timeline, style.scale) if selection.band else None)
+    if cursor is None:
+        return drawn
+    region = cursor.region(style.scale)
+    holds = picked(cursor, timeline, name, style.scale, selection.op).holds
+    reported = None if history.is_partial else sum(map(holds, history.on_demand.outliers))
+    head = heading(headline(region, timeline, name, reported), width)
+    return head, framed(drawn[1], region, timeline, style)
 
 
 def _strip(view: ViewState, width: int, cells: int, room: int) -> list[Line]:
