@@ -285,7 +285,7 @@ class Framer:
         for series, counts in sums.buckets.items():
             if series.stage == "total":
                 timed[Flow(series.device, series.op)] += sum(counts.values())
-        flows = timed.keys() | sums.untimed.keys() | sums.bytes.keys()
+        flows = dict.fromkeys(chain(timed, sums.untimed, sums.bytes))
         return {flow: Completed(timed[flow] + sums.untimed[flow], sums.bytes[flow]) for flow in flows}
 
 

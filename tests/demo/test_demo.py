@@ -1,4 +1,8 @@
 import asyncio
+import gzip
+import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -172,3 +176,14 @@ def test_a_list_fits_its_terminal_and_is_a_line_each_in_a_pipe(monkeypatch, caps
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) < 60
     assert lines[0].startswith("host ")
+
+
+@pytest.mark.parametrize("name", ["host", "qumulo"])
+def test_a_demo_is_the_same_whatever_the_order_of_sets_is(name, tmp_path):
+    def recorded(seed):
+        path = tmp_path / f"{seed}.latmon.jsonl.gz"
+        command = [sys.executable, "-P", "-m", "latmon", "demo", name, "--record", str(path), "--duration", "3s"]
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True)
+        return gzip.decompress(path.read_bytes())
+
+    assert recorded("1") == recorded("2")

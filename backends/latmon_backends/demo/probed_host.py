@@ -87,8 +87,8 @@ class HostCounters:
         return Sample(
             self.mono_us,
             self._host.wall_of(self.mono_us),
-            counters={name: Counters(name, self._ops(name)) for name in names},
-            generations=dict.fromkeys(names, 1),
+            counters={name: Counters(name, self._ops(name)) for name in self.known},
+            generations=dict.fromkeys(self.known, 1),
             shown=names,
             outstanding=self._outstanding,
             spent={name: Spent(dict(driver), dict(queued), 1) for name, (driver, queued) in self._spent.items()},
