@@ -697,8 +697,9 @@ class LatmonApp(App[int]):
     def on_key(self, event: Key) -> None:
         """Pass every key to the line that is typed; apply a filter at once. A key without an action has a message."""
         if self._asked is None:
-            context = self.scene.selection.context
-            if event.is_printable and self.screen is self._main and mouse.action_of(event.key, context) is None:
+            contexts = [self.scene.selection.context, *(["tour"] if self._guide.leads else [])]
+            acts = any(mouse.action_of(event.key, one) for one in contexts)
+            if event.is_printable and self.screen is self._main and not acts:
                 self.show_message(f"{event.character} is no key of this screen; ? lists its keys")
             return
         event.stop()

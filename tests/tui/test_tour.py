@@ -89,6 +89,7 @@ async def test_a_tour_is_walked_with_keys_and_other_keys_work():
         assert "▸nvme1n1" in screen(app)
         await pilot.press("full_stop")
         assert "2/5" in screen(app)
+        assert "is no key of this screen" not in screen(app)
         assert app.scene.selection.band == (2048, 8192)
         await pilot.press("greater_than_sign")
         assert "nvme1n1 stages" in screen(app)
