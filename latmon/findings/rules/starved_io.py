@@ -158,7 +158,7 @@ def _waiting(facts: Facts, name: str) -> Iterator[StarvedRequest]:
 
 def _completed(facts: Facts, name: str, limits: Thresholds) -> Iterator[StarvedRequest]:
     for one in facts.outliers(name):
-        if _waited_before_completion(one, limits):
+        if _is_followed(facts, one) and _waited_before_completion(one, limits):
             age_us = one.total_us - one.stages_us.get("resume", 0)
             later = one.overtaken_by is not None
             overtaken = (
@@ -167,6 +167,14 @@ def _completed(facts: Facts, name: str, limits: Thresholds) -> Iterator[StarvedR
             queue = sum(one.stages_us.get(stage, 0) for stage in ABOVE_DRIVER)
             above = queue >= one.stages_us.get("hba", 0) if one.stages_us else None
             yield StarvedRequest(age_us, one.op, overtaken, False, above, one.comm, one.pid, one.sector, later)
+
+
+def _is_followed(facts: Facts, one: Outlier) -> bool:
+    """Return whether an outlier is certainly one I/O.
+
+    A script that finds requests by sector (tier C) can take the start of another one, and counts no overtaking.
+    """
+    return one.overtaken_by is not None or facts.is_sun
 
 
 def _waited_before_completion(one: Outlier, limits: Thresholds) -> bool:
@@ -210,7 +218,7 @@ def _count_completed(facts: Facts, name: str, listed: int, limits: Thresholds, u
     Histograms count all I/Os, but not how many overtook them.
     """
     all_starved = all(
-        _waited_before_completion(one, limits)
+        _is_followed(facts, one) and _waited_before_completion(one, limits)
         for one in facts.outliers(name)
         if one.op in OPS and one.total_us >= _shortest(one.op, usual, limits)
     )
