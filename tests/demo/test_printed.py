@@ -35,7 +35,7 @@ def frames(name: str, windows: int) -> list[Frame]:
 
 
 class Printable:
-    """What the scripts of a host can print, by their manifests."""
+    """Outputs that the scripts of a host have, by their manifests."""
 
     def __init__(self, host: HostFacts) -> None:
         always, *traced = host.scripts

@@ -358,7 +358,7 @@ def test_the_traced_stage_that_explains_a_change_leads(slow_softirq, sick, way):
 
 
 def without_tracing(name):
-    """As tier A counts the incident: its totals begin before the issue, so that hba is a series of its own."""
+    """Return the incident as tier A counts it: totals begin before the issue, so that hba is a series of its own."""
     frames = (replace(one, traced=Traced()) for one in islice(INCIDENTS[name].frames(Random(1)), 24))
     return period_of(name, replace(INCIDENTS[name].origin, latency_from="queued"), (), frames)
 

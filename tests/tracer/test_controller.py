@@ -253,7 +253,7 @@ async def test_a_device_that_the_kernels_filter_lacks_is_taken_in(on_demand, pro
 
 
 def test_what_was_in_flight_when_a_device_was_added_is_not_known():
-    """Of all devices: a list has one begin."""
+    """The list of all devices has one begin."""
     now = [1.0]
 
     class Listed:

@@ -83,13 +83,12 @@ class HostCounters:
             queued.update(one.queued if self._host.release >= _QUEUED_SINCE else {})
 
     def sample(self) -> Sample:
-        names = frozenset(self.known)
         return Sample(
             self.mono_us,
             self._host.wall_of(self.mono_us),
             counters={name: Counters(name, self._ops(name)) for name in self.known},
             generations=dict.fromkeys(self.known, 1),
-            shown=names,
+            shown=frozenset(self.known),
             outstanding=self._outstanding,
             spent={name: Spent(dict(driver), dict(queued), 1) for name, (driver, queued) in self._spent.items()},
             cgroup_limits=None if self._host.is_sun else (),

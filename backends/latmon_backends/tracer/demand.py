@@ -212,7 +212,7 @@ WORTH = 0.25
 PAUSE_S = 300.0
 """Switched off for so long, then tried again."""
 DEAR_S = 60.0
-"""The same where the load was too much for the budget, which may be a burst: a try of 10 s costs little of a minute."""
+"""Pause after a load that was too much for the budget, which may be a burst: a try of 10 s costs little of a minute."""
 GUESSED_NS = 5_000.0
 """Per traced request: 3.8 us for the full split, and some for its interrupts and wake-ups."""
 
