@@ -131,6 +131,8 @@ async def follow(
 _AT_ONCE_S = 0.01
 _BEFORE_S = 0.15
 """From a picture to the first part of deferred work: by then the terminal shows the picture."""
+_PAINTED_S = 0.03
+"""Time until a picture is on the terminal: Textual sends one sixty times a second."""
 _EVALUATING_REST_S = 0.02
 """Least pause between two parts; a longer part pauses longer, so that evaluation takes a third of the time at most."""
 _SHARE = 2
@@ -153,15 +155,20 @@ class FindingsEvaluation:
             show_message,
         )
         self._coming = False
+        self._painted = 0.0
 
     def wake(self) -> None:
-        """Start the evaluation, where frames are queued."""
+        """Start the evaluation after a picture, where frames are queued."""
+        self._painted = time.monotonic()
         if not self._coming and self._findings_state.is_pending:
             self._coming = True
             self._later(_BEFORE_S, self._some)
 
     def _some(self) -> None:
         began = time.monotonic()
+        if began < self._painted + _PAINTED_S:  # the picture isn't on the terminal yet
+            self._later(_PAINTED_S, self._some)
+            return
         changed = False
         try:
             while self._findings_state.is_pending and not changed and time.monotonic() - began < _AT_ONCE_S:
@@ -297,8 +304,6 @@ _DEVICE_ROWS = ("move", "audit_row")
 _ALWAYS = ("stop_now", "redraw", "suspend")
 """Actions that are allowed while a line is typed or a page is open."""
 _MESSAGE_S = 8.0
-_PAINTED_S = 0.03
-"""Time until a first picture is on the terminal: Textual sends one sixty times a second."""
 _SEEK_S = 0.1
 """Period of the question whether a recording is scanned."""
 _REST_S = 0.005

@@ -191,7 +191,7 @@ def _others() -> Iterator[Case]:
     yield "click: key of the last line", [], lambda lines: _click(lines[-1].index(" stages") + 2, len(lines) - 1)
     yield "click: cell of the heat map", [b"\r"], lambda lines: _click(*_cell(lines))
     yield "drag: region of the heat map", [b"\r"], _drag
-    yield "click: strip of the whole time", [], _strip
+    yield "click: strip of the whole time", [b"-"] * 3, _strip
     yield "wheel down", [_BYTES["home"]], lambda lines: _mouse(65, *_device(lines, 0))
     yield "wheel up", [_BYTES["end"]], lambda lines: _mouse(64, *_device(lines, 0))
 
@@ -220,9 +220,10 @@ def _device(lines: list[str], number: int) -> tuple[int, int]:
 
 
 def _cell(lines: list[str]) -> tuple[int, int]:
-    """Return a cell of the heat map near its right end, where it has data also if the history is short."""
-    y, line = next((y, line) for y, line in enumerate(lines) if "└" in line)
-    return lines[y - 3].index("│", line.index("└") + 1) - 2, y - 3
+    """Return a cell of the heat map with I/Os near its right end, where it has data also if the history is short."""
+    bottom, line = next((y, line) for y, line in enumerate(lines) if "└" in line)
+    x = lines[bottom - 3].index("│", line.index("└") + 1) - 2
+    return x, next(y for y in range(bottom - 1, 0, -1) if lines[y][x] in "▀▄█")
 
 
 def _answer(

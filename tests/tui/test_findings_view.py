@@ -576,7 +576,8 @@ def test_a_time_that_cannot_be_evaluated_has_no_finding_of_now(ruled):
     assert SICK not in text(made).split("findings", 1)[1].splitlines()[2]
 
 
-def test_what_a_rule_does_not_catch_does_not_end_judging():
+def test_what_a_rule_does_not_catch_does_not_end_judging(monkeypatch):
+    monkeypatch.setattr("latmon.tui.app._PAINTED_S", 0.0)
     made = later(TIME[:6])
     waits = []
     evaluating = FindingsEvaluation(made.findings_state, lambda _, call: waits.append(call), str, str)
