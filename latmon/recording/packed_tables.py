@@ -65,6 +65,15 @@ def remember(found: Collection[Series | Flow]) -> None:
             _room(_flows)[tuple(one)] = one
 
 
+def known_series(rows: Sequence[Any]) -> list[Series] | None:
+    """Return the series of rows of a device, an op and a list of stages; None if not all passed every check before."""
+    try:
+        found = [_series[device, op, stage] for device, op, stages in rows for stage in stages]
+    except _UNUSUAL:
+        return None
+    return found if _are((stages for *_, stages in rows), list) else None
+
+
 def totals_alone(line: bytes) -> bytes:
     """Return a window's line without its histograms of stages, undecoded; any other line as it is.
 

@@ -43,7 +43,15 @@ from latmon.model.histogram import BITS, MAX_COUNT
 from latmon.model.inflight import SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.model.packed import Packed, Sums
 from latmon.recording import validate
-from latmon.recording.packed_tables import decode_completed, encode_completed, encode_table, flow, table
+from latmon.recording.packed_tables import (
+    decode_completed,
+    encode_completed,
+    encode_table,
+    flow,
+    known_series,
+    remember,
+    table,
+)
 from latmon.recording.validate import (
     NOTHING,
     Json,
@@ -238,8 +246,13 @@ def _encode_series(packed: Packed[Series]) -> Line:
 
 
 def _series_table(line: Json, low: int = 1) -> Packed[Series]:
-    rows = _read_rows(line, _STAGES_ROW)
-    return table(line, [Series(device, op, stage) for device, op, stages in rows for stage in stages], low)
+    rows = validate.items(line.get("rows", []), "rows")
+    series = known_series(rows)
+    if series is None:
+        read = (_STAGES_ROW.read(row, "rows") for row in rows)
+        series = [Series(device, op, stage) for device, op, stages in read for stage in stages]
+        remember(series)
+    return table(line, series, low)
 
 
 TRACED = RecordCodec(
