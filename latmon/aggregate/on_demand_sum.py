@@ -186,6 +186,8 @@ class OnDemandSums:
             paths=self._by_device("path"),
             off=self._counts.get(Key("off", ""), 0),
             admission_causes=self._by_device("cause"),
+            completers=self._by_device("completer"),
+            raisers=self._by_device("raiser"),
         )
 
     @property

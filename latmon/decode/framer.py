@@ -23,15 +23,17 @@ from latmon.decode.tables import (
     all_waiting,
     by_bucket,
     by_key,
+    by_stack,
     context_name,
     depths,
     handlers,
     most_of,
     softirqs,
+    vector,
     wakeups,
 )
 from latmon.manifest.loader import Manifest
-from latmon.manifest.schema import UNFOLLOWED_FROM, MapSpec, op_name
+from latmon.manifest.schema import STACKS, UNFOLLOWED_FROM, MapSpec, op_name
 from latmon.model.frame import (
     UNKNOWN_IRQ,
     Completed,
@@ -294,7 +296,7 @@ def _of_ticks(values: Counts, tick: int) -> Iterator[tuple[int, int]]:
     return ((key, value & _US) for key, value in values.items() if value >> 32 in (tick, tick + 1))
 
 
-_OWN = ("by_total", "path", "cause", "off")
+_OWN = ("by_total", "path", "off", *STACKS)
 _TABLES = ("handler", "softirq", "wakeup", "depth")
 _MAX_HANDLERS = 4096
 UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
@@ -348,6 +350,11 @@ class TracerFramer:
         self._handlers: dict[int, Handler] = {}
         self._callers: dict[Handler, int] = {}
         self._left_out = 0
+        self._chains: dict[str, list[str]] = {spec.name: [] for spec in self._specs if spec.skips}
+
+    def by_stack(self, spec: MapSpec, values: Mapping[str, object]) -> Counts:
+        """Return a map of kernel stacks as `printed` takes it."""
+        return by_stack(spec, values, self._chains.get(spec.name, []))
 
     def printed(self, name: str, values: Counts) -> None:
         """Take one map as the tool printed it."""
@@ -395,16 +402,18 @@ class TracerFramer:
         by_total: defaultdict[Series, Counter[int]] = defaultdict(Counter)
         paths: dict[str, Counter[str]] = {}
         unfollowed: dict[str, Counter[str]] = {}
-        causes: dict[str, Counter[str]] = {}
+        stacks: dict[str, dict[str, Counter[str]]] = {role: {} for role in STACKS}
         off = 0
         for spec, key, counts in chain.from_iterable(by_key(gains, role) for role in _OWN):
-            device = self._device_name(spec.part("dev").read(key))
+            is_raiser = spec.role == "raiser"
+            device = vector(spec.part("vec").read(key)) if is_raiser else self._device_name(spec.part("dev").read(key))
             if spec.role == "off":
                 off += sum(counts.values())
             elif device is None:
                 continue
-            elif spec.role == "cause":
-                causes.setdefault(device, Counter())[context_name(spec, key)] += sum(counts.values())
+            elif spec.role in STACKS:
+                name = context_name(spec, key, self._chains.get(spec.name, ()))
+                stacks[spec.role].setdefault(device, Counter())[name] += sum(counts.values())
             elif spec.role == "path":
                 code = spec.part("path").read(key)
                 table = paths if code < UNFOLLOWED_FROM else unfollowed
@@ -422,7 +431,9 @@ class TracerFramer:
             _plain(unfollowed),
             _plain(paths),
             off,
-            admission_causes=_plain(causes),
+            admission_causes=_plain(stacks["cause"]),
+            completers=_plain(stacks["completer"]),
+            raisers=_plain(stacks["raiser"]),
         )
 
     def _with_sums(
@@ -499,6 +510,8 @@ def _merge_traced(parts: list[Traced]) -> Traced:
         _added(part.paths for part in parts),
         sum(part.off for part in parts),
         admission_causes=_added(part.admission_causes for part in parts),
+        completers=_added(part.completers for part in parts),
+        raisers=_added(part.raisers for part in parts),
     )
 
 

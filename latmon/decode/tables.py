@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -93,18 +93,46 @@ def _is_sane(bucket: KeyPart | None, key: int, value: int) -> bool:
 
 _FUNCTION = re.compile(r"(\w+)[\w.]*\+")
 _UNKNOWN_CONTEXT = 255
+_TRACING = re.compile(r"bpf_prog_|bpf_trace_|__traceiter_|__bpf_trace_|perf_trace_|trace_call_bpf")
+"""Functions of the tracing itself, which a stack of a raw tracepoint begins with."""
+_CALLERS = 3
+"""Functions in the name of a stack."""
 
 
-def by_cause(spec: MapSpec, values: Mapping[str, object]) -> Counts:
-    """Return a map whose keys are `DEV,STACK`, with the code of the stack's innermost function that has a name."""
+def by_stack(spec: MapSpec, values: Mapping[str, object], chains: list[str]) -> Counts:
+    """Return a map whose keys are `NUMBER,STACK`, with a code in place of each stack.
+
+    It is that of the innermost function with a name, where the map has such; else the place of the stack's innermost
+    functions in `chains`, which gets the new ones.
+    """
     codes = {function: spec.contexts.index(name) for function, name in spec.functions.items()}
+    number_at = next(part.shift for part in spec.key if part.name != "context")
     found: Counter[int] = Counter()
     for key, n in values.items():
         number, _, stack = key.partition(",")
         if isinstance(n, int) and number.isdecimal() and len(number) < _DEV_DIGITS:
-            named = (codes[one] for one in _FUNCTION.findall(stack) if one in codes)
-            found[int(number) << spec.part("dev").shift | next(named, _UNKNOWN_CONTEXT)] += n
+            functions = _FUNCTION.findall(stack)
+            named = next((codes[one] for one in functions if one in codes), _UNKNOWN_CONTEXT)
+            code = named if spec.functions else _place(_chain(functions, spec.skips), chains)
+            found[int(number) << number_at | code] += n
     return dict(found)
+
+
+def _chain(functions: Sequence[str], skips: Collection[str]) -> str:
+    """Return `function < caller < its caller`; empty where no function has a name."""
+    own = [one for one in functions if not _TRACING.match(one)]
+    first = next((at for at, one in enumerate(own) if one not in skips), 0)
+    return " < ".join(own[first : first + _CALLERS])
+
+
+def _place(chain: str, chains: list[str]) -> int:
+    """Return the chain's place in the list, which it is added to; _UNKNOWN_CONTEXT without a chain, or without room."""
+    if chain in chains:
+        return chains.index(chain)
+    if not chain or len(chains) >= _UNKNOWN_CONTEXT:
+        return _UNKNOWN_CONTEXT
+    chains.append(chain)
+    return len(chains) - 1
 
 
 def by_bucket(spec: MapSpec, gained: Counts) -> dict[int, Counts]:
@@ -162,7 +190,7 @@ def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:
     sums: Counter[tuple[str, SoftirqCpu]] = Counter()
     where: defaultdict[tuple[str, SoftirqCpu], Counter[str]] = defaultdict(Counter)
     for spec, key, gained in by_key(gains, "softirq_"):
-        at = spec.role, SoftirqCpu(_vector(spec.part("vec").read(key)), spec.part("cpu").read(key))
+        at = spec.role, SoftirqCpu(vector(spec.part("vec").read(key)), spec.part("cpu").read(key))
         if spec.role.endswith("_sum"):
             sums[at] += sum(gained.values())
         elif spec.role.endswith("_in"):
@@ -236,14 +264,15 @@ def _histogram(counts: Counts, us: int) -> Histogram:
     return Histogram.of(counts, within(counts, us))
 
 
-def _vector(number: int) -> str:
+def vector(number: int) -> str:
+    """Return the name of a softirq vector."""
     return VECTORS[number] if number < len(VECTORS) else f"vector {number}"
 
 
-def context_name(spec: MapSpec, key: int) -> str:
-    """Return the name of a key's context; `other` for a code without one."""
-    code = spec.part("context").read(key)
-    return spec.contexts[code] if code < len(spec.contexts) else "other"
+def context_name(spec: MapSpec, key: int, chains: Sequence[str] = ()) -> str:
+    """Return the name of a key's context, of `chains` where there are any; `other` for a code without one."""
+    code, names = spec.part("context").read(key), chains or spec.contexts
+    return names[code] if code < len(names) else "other"
 
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)

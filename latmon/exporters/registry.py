@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MAX_NAMED = 20
 _BY_DEVICE = ("histograms", "seen", "kernel", "above", "thresholds_us", "outstanding", "depths", "issues")
-_TRACED_BY_DEVICE = ("histograms", "by_total", "unfollowed", "paths", "admission_causes")
+_TRACED_BY_DEVICE = ("histograms", "by_total", "unfollowed", "paths", "admission_causes", "completers")
 Item = Frame | Gap | Mark | End
 
 

@@ -367,7 +367,7 @@ class _ManifestReader(Checks):
         where = f"maps.{name}"
         if not str(name).startswith(probe + "_"):
             raise self.fail(where, f"a map's name begins with {probe}_")
-        fields = self.table(tree, where, ("role",), ("stages", "rest_of", "key", "contexts", "functions"))
+        fields = self.table(tree, where, ("role",), ("stages", "rest_of", "key", "contexts", "functions", "skips"))
         # YAML 1.1 reads a plain off as false.
         role = self.word("off" if fields["role"] is False else fields["role"], where, schema.ROLES)
         stages = self.words(fields.get("stages", []), where, (*STAGES, UNACCOUNTED, *FROM_SUBMISSION))
@@ -379,7 +379,10 @@ class _ManifestReader(Checks):
         functions = self.functions(fields, where)
         if bool(functions) != (role == "cause"):
             raise self.fail(where, "a cause has functions, nothing else has")
-        return MapSpec(name, role, stages, rest_of, key, (*functions.values(),) if functions else own, functions)
+        skips = self.texts(fields.get("skips", []), where)
+        if bool(skips) != (role in schema.STACKS and not functions):
+            raise self.fail(where, "a completer and a raiser have skips, nothing else has")
+        return MapSpec(name, role, stages, rest_of, key, (*functions.values(),) if functions else own, functions, skips)
 
     def functions(self, fields: dict[str, Any], where: str) -> dict[str, str]:
         """Return the names by the functions of a kernel stack."""

@@ -33,6 +33,8 @@ ROLES: dict[str, tuple[str, ...]] = {
     "by_total": ("dev", "op", "bucket"),
     "path": ("dev", "path"),
     "cause": ("dev", "context"),
+    "completer": ("dev", "context"),
+    "raiser": ("vec", "context"),
     "off": ("dev", "op"),
     "above": ("dev", "op"),
     "started": ("dev", "op"),
@@ -66,6 +68,8 @@ NAMED = ("dev", "handler", "thread", "other", "instead")
 """Parts, and fields of records, that DTrace's scripts print as names."""
 WIDTHS = {"bucket": 8, "dev": 32, "handler": 31, "thread": 31, "other": 31, "depth": 16, "cpu": 16, "priority": 16}
 """Bits of a part where the reader packs the key; 8 of all others."""
+STACKS = ("cause", "completer", "raiser")
+"""Roles whose script has a kernel stack in place of the code in `context`."""
 FEED_STAGES = ("histogram", "sum", "max", "peak", "by_total")
 PARTS = tuple(dict.fromkeys(part for parts in ROLES.values() for part in parts))
 TIMES = ("total_us", *(f"{stage}_us" for stage in MEASURED_STAGES if stage != "resume"), f"{UNACCOUNTED}_us")
@@ -130,7 +134,9 @@ class MapSpec:
     contexts: tuple[str, ...] = ()
     """The names of a `context` part's codes."""
     functions: Mapping[str, str] = field(default_factory=dict)
-    """Kernel function -> name in `contexts`, where the script's own key has a kernel stack in place of the code."""
+    """Kernel function -> name in `contexts`, for the stacks of a `cause`."""
+    skips: tuple[str, ...] = ()
+    """Innermost functions that the name of another stack leaves out, because all such stacks have them."""
 
     @property
     def columns(self) -> tuple[KeyPart, ...]:

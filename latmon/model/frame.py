@@ -196,6 +196,10 @@ class Traced:
     """Stages that the tracer can't measure here, and why: `TRACER_STARTING` while it starts."""
     admission_causes: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> what tasks waited for before their I/Os had a request (wbt, iocost, a tag) -> us."""
+    completers: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> kernel functions that completed its requests, `function < caller` -> completions, one in 16."""
+    raisers: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    """Softirq vector -> kernel functions that raised it outside of interrupts and softirqs -> raises."""
 
     @property
     def sampled(self) -> tuple[int, int]:

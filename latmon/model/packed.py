@@ -180,7 +180,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Group -> its sums of tables; `total` and `stage` are both of the table `traced`."""
 _GROUP_OF = {
     **dict.fromkeys(("above", "suppressed"), "always"),
-    **dict.fromkeys(("unfollowed", "path", "cause", "off", "one_in"), "totals"),
+    **dict.fromkeys(("unfollowed", "path", "cause", "completer", "raiser", "off", "one_in"), "totals"),
     **dict.fromkeys(("before", "returned", "ran_in", "raised_in"), "interrupts"),
     **dict.fromkeys(("instead", "ran_us"), "wakeups"),
 }
@@ -297,7 +297,13 @@ def _paths(traced: Traced) -> Iterator[tuple[Key, int]]:
     yield Key("off", ""), traced.off
     if traced.one_in:
         yield Key("one_in", traced.one_in), 1
-    tables = {"unfollowed": traced.unfollowed, "path": traced.paths, "cause": traced.admission_causes}
+    tables = {
+        "unfollowed": traced.unfollowed,
+        "path": traced.paths,
+        "cause": traced.admission_causes,
+        "completer": traced.completers,
+        "raiser": traced.raisers,
+    }
     for kind, devices in tables.items():
         for device, named in devices.items():
             yield from _named(kind, device, named)

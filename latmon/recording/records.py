@@ -271,7 +271,7 @@ TRACED = RecordCodec(
     ),
     *(
         RecordField(key, _DEVICE_COUNTS, write=by_name(dict), default=NOTHING)
-        for key in ("unfollowed", "paths", "admission_causes")
+        for key in ("unfollowed", "paths", "admission_causes", "completers", "raisers")
     ),
     RecordField("off", count),
     RecordField("one_in", within(0, MAX_ONE_IN)),

@@ -1,7 +1,6 @@
 """admission_ap's maps: the wait for a request and the latency with it are series of their own, with their own count."""
 
 from latmon.decode.framer import TracerFramer
-from latmon.decode.tables import by_cause
 from latmon.manifest.loader import load
 from latmon.model.frame import STAGES, Series
 from latmon.model.histogram import bucket_index
@@ -51,7 +50,7 @@ def test_a_wait_has_the_name_of_the_innermost_known_function():
         "no device": 1000,
     }
     framer = TracerFramer(WAITS, {SDA: "sda"}.get)
-    framer.printed(US.name, by_cause(US, printed))
+    framer.printed(US.name, framer.by_stack(US, printed))
     found = framer.interval(None, lambda _: None)
     assert found.traced.admission_causes == {"sda": {"no tag free": 750, "writeback throttling": 200, "other": 50}}
     causes = found.traced.admission_causes["sda"]

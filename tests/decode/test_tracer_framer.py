@@ -14,6 +14,7 @@ from latmon.decode.tables import Record
 from latmon.manifest.loader import load
 from latmon.model.frame import UNKNOWN_IRQ, Flow, Frame, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.support.paths import data_dir
 
 VDA, SDB, GONE = 254 << 20, 8 << 20 | 16, 7 << 20
 NAMES = {VDA: "vda", SDB: "sdb"}
@@ -383,3 +384,38 @@ def test_a_stage_holds_what_it_holds_in_each_script(manifest):
 
 def test_of_no_script_there_is_nothing():
     assert joined([], []) == TracerInterval()
+
+
+RAISED = "\n    bpf_prog_7_softirq_raise+1\n    bpf_trace_run1+2\n    __traceiter_x+3\n    raise_softirq+141"
+
+
+def test_a_raiser_is_named_by_the_functions_below_those_that_all_raisers_have():
+    manifest = load(data_dir("probes") / "linux/softirqs_a.yaml")
+    spec = next(one for one in manifest.maps if one.role == "raiser")
+    framer = TracerFramer(manifest, NAMES.get)
+    stacks = {
+        f"4,{RAISED}\n    blk_mq_complete_request+14\n    lo_rw_aio.isra.0+622\n    loop_work+7\n    kthread+1\n": 5,
+        f"4,{RAISED}\n    blk_mq_complete_request+14\n    lo_rw_aio.isra.0+9\n    loop_work+7\n": 2,
+        f"5,{RAISED}\n    irq_poll_sched+1\n    ib_cq_completion+1\n": 1,
+        f"4,{RAISED}": 1,
+        "4,\n    0xffffffff81000000\n": 1,
+        "no vector": 9,
+    }
+    framer.printed(spec.name, framer.by_stack(spec, dict(list(stacks.items())[:1])))
+    framer.interval(None, thread)
+    framer.printed(spec.name, framer.by_stack(spec, stacks))
+    assert framer.interval(None, thread).traced.raisers == {
+        "BLOCK": {"blk_mq_complete_request < lo_rw_aio < loop_work": 2, "raise_softirq": 1, "other": 1},
+        "IRQ_POLL": {"ib_cq_completion": 1},
+    }
+
+
+def test_completers_without_room_for_their_names_are_others():
+    manifest = load(data_dir("probes") / "linux/stages_a.yaml")
+    spec = next(one for one in manifest.maps if one.role == "completer")
+    framer = TracerFramer(manifest, NAMES.get)
+    stacks = {f"{dev},\n    f{number}+1\n": 1 for number in range(300) for dev in (VDA, GONE)}
+    framer.printed(spec.name, framer.by_stack(spec, stacks))
+    completers = framer.interval(None, thread).traced.completers
+    assert {name: sum(counts.values()) for name, counts in completers.items()} == {"vda": 300}
+    assert completers["vda"]["other"] == 300 - 255

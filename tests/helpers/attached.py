@@ -13,6 +13,7 @@ from bpftraces import TIMEOUT_S, tool
 from latmon.decode.framer import TracerFramer
 from latmon.decode.tables import record
 from latmon.manifest.loader import load
+from latmon.manifest.schema import STACKS
 from latmon.model.frame import Thread
 from latmon.support.paths import data_dir
 from latmon_backends.bpftrace.program import BpftraceProgram
@@ -40,6 +41,11 @@ def values(of, **given):
     words = {p.name: p.words[at.get(p.name, 0)] for p in of.parameters if p.words}
     words["begin"] = "block_io_start" if has_event("block/block_io_start") else "block_getrq"
     return {p.name: known.get(p.name, words.get(p.name, p.low)) for p in of.parameters}
+
+
+def counts(framer, spec, printed):
+    """Return a map as its framer takes it."""
+    return framer.by_stack(spec, printed) if spec.role in STACKS else {int(key): n for key, n in printed.items()}
 
 
 def trace_only(process, number):
@@ -109,5 +115,5 @@ class Attached:
         for handler in self.reported("handler"):
             framer.handler(handler)
         for spec in one.maps:
-            framer.printed(spec.name, {int(key): n for key, n in self.maps.get(spec.name, {}).items()})
+            framer.printed(spec.name, counts(framer, spec, self.maps.get(spec.name, {})))
         return framer.interval(None, lambda pid: Thread(pid, "", "", -1))

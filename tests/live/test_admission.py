@@ -14,7 +14,7 @@ from bpftraces import each_bpftrace, tool
 from test_stages_c import loop, number  # noqa: F401 - a fixture is found by its name
 
 from latmon.analysis.attribution import submission_of
-from latmon.decode.tables import by_cause, context_name
+from latmon.decode.tables import by_stack, context_name
 
 MANIFEST = manifest("admission_ap")
 READS, SECTORS = 100, (4 << 20) // 512
@@ -74,7 +74,7 @@ def test_the_cause_of_the_wait_is_named(suite, loop, tmp_path):  # noqa: F811
     (spec,) = waits.maps
     with Attached(suite, tmp_path, waits, disk="bi_bdev->bd_disk", bio="arg0", device=number(loop)) as run:
         mean_us = fio(loop, 32)
-    (us,) = by_cause(spec, run.maps[spec.name]).items()
+    (us,) = by_stack(spec, run.maps[spec.name], []).items()
     assert context_name(spec, us[0]) == "no tag free"
     # The rest is the service of the I/O, and fio's wait for a CPU.
     assert 0.4 * mean_us <= us[1] / (READS * 32) <= mean_us

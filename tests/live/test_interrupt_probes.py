@@ -154,6 +154,10 @@ def test_softirqs_run_as_often_as_the_kernel_counts_them(suite, loop, tmp_path):
             assert SKIPPED * runs.run.count <= sum(runs.ran_in.values()) <= runs.run.count + OFTEN
             # A raise during a run may find its vector due already.
             assert runs.delay.count <= sum(runs.raised_in.values()) + 1 <= runs.run.count * 1.1 + OFTEN
+    # A loop device's worker completes its requests.
+    raised = interval.traced.raisers["BLOCK"]
+    assert sum(raised.values()) >= SKIPPED * WRITES
+    assert max(raised, key=raised.get).startswith("blk_mq_complete_request < ")
 
 
 @contextmanager

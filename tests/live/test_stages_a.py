@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from attached import trace_only
+from attached import counts, trace_only
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from test_stages_c import FLUSHES, WRITES, loop, number, write  # noqa: F401 - a fixture is found by its name
 
@@ -101,8 +101,8 @@ class Run:
                 maps.update({name.removeprefix("@"): values for name, values in reported["data"].items()})
             elif str(reported.get("data")).startswith("slow "):
                 self.slow.append(record(reported["data"].removesuffix("\n"), MANIFEST.records["slow"]))
-        for name in (spec.name for spec in MANIFEST.maps):
-            framer.printed(name, {int(key): n for key, n in maps.get(name, {}).items()})
+        for spec in MANIFEST.maps:
+            framer.printed(spec.name, counts(framer, spec, maps.get(spec.name, {})))
         self.traced = framer.interval(None, lambda _: pytest.fail("no thread is in its maps")).traced
 
 
@@ -136,6 +136,8 @@ def test_every_request_is_followed_and_its_stages_add_up(suite, loop, tmp_path):
     assert set(run.traced.paths) == {"disk"}
     assert max(run.traced.paths["disk"], key=run.traced.paths["disk"].get) == "BLOCK softirq"
     assert run.traced.histograms[Series("disk", "flush", "total")].count >= FLUSHES * 0.8
+    assert 0 < sum(run.traced.completers["disk"].values()) < done
+    assert all("blk_done_softirq" in chain for chain in run.traced.completers["disk"])
     assert run.slow
     for one in run.slow:
         reported = one.fields

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined
-from latmon.decode.tables import Counts, Flags, Record, by_cause, record, shifted
+from latmon.decode.tables import Counts, Flags, Record, record, shifted
 from latmon.manifest.loader import Manifest
-from latmon.manifest.schema import op_name
+from latmon.manifest.schema import STACKS, op_name
 from latmon.model.frame import Thread
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.inflight import Issue
@@ -442,7 +442,7 @@ class OnDemandTicks(_Lines):
         names = {True: untimed_name, False: device_name}
         self._scripts = {one.name: _Script(one, names[one.group == _BIOS], around) for one in manifests}
         self._of_map = {spec.name: self._scripts[one.name] for one in manifests for spec in one.maps}
-        self._by_stack = {spec.name: spec for one in manifests for spec in one.maps if spec.functions}
+        self._by_stack = {spec.name: spec for one in manifests for spec in one.maps if spec.role in STACKS}
         self._threads = threads
         self._records: deque[Record] = deque()
         self._issues = IssueWindows(device_name)
@@ -494,9 +494,12 @@ class OnDemandTicks(_Lines):
 
     def _map(self, event: MapPrinted | CountedMap) -> None:
         script, spec = self._of_map.get(event.name), self._by_stack.get(event.name)
-        values = by_cause(spec, event.values) if spec and isinstance(event, MapPrinted) else self._values(event)
         if script is not None:
-            script.arriving[event.name] = values
+            script.arriving[event.name] = (
+                script.framer.by_stack(spec, event.values)
+                if spec is not None and isinstance(event, MapPrinted)
+                else self._values(event)
+            )
         elif not any(one.last for one in self._scripts.values()):
             # Maps for a script's own use are printed too when it ends.
             self._losses.undecoded += 1
