@@ -66,7 +66,8 @@ one without branches, because the verifier follows each path."""
 _TRACED = re.compile(r"\btraced\(([$>\w-]+)\)")
 _FILTER = r"({{any_dev}} == 1 || @traced[(uint64)\1] != 0 || @traced[(uint64)0] != 0)"
 """Macro `traced($dev)` of bpftrace's scripts: whether the device is traced, by a map that latmon writes while they
-run (`trace_devices` in latmon_backends/probe/launcher.py). Its key 0 means all devices."""
+run (`trace_devices` in latmon_backends/probe/launcher.py). Its key 0 means all devices; its values are when they were
+added, in ns of CLOCK_BOOTTIME, else 0."""
 _KEY_BITS = 63
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 

@@ -119,13 +119,37 @@ def test_leftover_starts_in_either_map_are_not_used(suite, loop, tmp_path, turn)
         own_turn = re.sub(r"\((\$\w+|nsecs) >> 36\) & 1", str(turn), text)
         return own_turn.replace("BEGIN\n{\n", f"BEGIN\n{{\n$left = (uint64)({left});\n{seeds}", 1)
 
-    with Attached(suite, tmp_path, MANIFEST, changed=seeded, device=number(loop)) as run:
+    # Without a filter, which ignores starts from before it was written.
+    with Attached(suite, tmp_path, MANIFEST, changed=seeded, any_dev=1) as run:
         longest = write(loop.path)
     traced = run.interval({number(loop): "disk"}.get).traced
     for stage in ("queue", "total"):
         buckets = traced.histograms[Series("disk", "write", stage)].buckets
         assert bucket_bounds(buckets[-1][0])[0] <= longest
     assert traced.histograms[Series("disk", "write", "total")].count >= WRITES * 0.95
+
+
+@each_bpftrace
+def test_a_start_from_before_the_device_was_traced_is_not_used(suite, loop, tmp_path):
+    """A request that began 2 s ago at each sector, as if its end had not been traced."""
+
+    def seeded(text):
+        left = f"((((nsecs / 1000) - 2000000) & 2147483647) << 32) | {8 << 16}"
+        seeds = "".join(
+            f"@stages_c_start{turn}[(uint64){number(loop)}, (uint64){at * 8}] = ($left, $left, (uint64)0, comm);\n"
+            for at in range(SEEDED)
+            for turn in (0, 1)
+        )
+        # Begins are not seen, as of requests in flight when the device is added.
+        unseen = text.replace("/args->nr_sector > 0 &&", "/args->nr_sector == 1 &&")
+        assert unseen != text
+        return unseen.replace("BEGIN\n{\n", f"BEGIN\n{{\n$left = (uint64)({left});\n{seeds}", 1)
+
+    with Attached(suite, tmp_path, MANIFEST, changed=seeded, device=number(loop)) as run:
+        write(loop.path)
+    traced = run.interval({number(loop): "disk"}.get).traced
+    assert Series("disk", "write", "total") not in traced.histograms
+    assert traced.unfollowed["disk"]["start not seen"] >= SEEDED
 
 
 @each_bpftrace

@@ -55,9 +55,11 @@ class Filtered(Direct):
     def __init__(self, tool):
         super().__init__(tool)
         self.written = {}
+        self.changes = []
 
     async def trace_devices(self, _pid, traced):
         self.written |= traced
+        self.changes.append(traced)
         return True
 
     @property
@@ -248,7 +250,10 @@ async def test_a_device_that_the_kernels_filter_lacks_is_taken_in(on_demand, pro
     await until(one, lambda frame: "sdb" in frame.traced.devices)
     del devices["sda"]
     await until(one, lambda frame: frame.traced.devices == ("sdb",))
-    assert one._launcher.traced == {8 << 20 | 16}
+    sda, sdb = 8 << 20, 8 << 20 | 16
+    assert one._launcher.traced == {sdb}
+    # An entry that stays keeps its time: starts from before it are not used.
+    assert one._launcher.changes == [{sda: True}, {sdb: True}, {sda: False}]
     assert len(programs()) == 1
 
 

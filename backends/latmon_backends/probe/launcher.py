@@ -23,6 +23,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -375,7 +376,7 @@ def _fdinfo(pid: int, proc: Path) -> Iterator[str]:
 
 
 TRACED = "traced"
-"""A bpftrace program's map of traced devices: dev_t -> 1 or 0, written while it runs."""
+"""A bpftrace program's map of traced devices: dev_t -> since when (CLOCK_BOOTTIME, ns) or 0, written while it runs."""
 ALL_DEVICES = 0
 """Key of that map for all devices."""
 _KIND = {"map_type": "1", "key_size": "8", "value_size": "8"}
@@ -391,8 +392,9 @@ def trace_devices(pid: int, traced: Mapping[int, bool], proc: Path = Path("/proc
         with contextlib.ExitStack() as opened:
             maps = [opened.enter_context(_opened(number)) for number in _integer_maps(pid, proc)]
             filters = [one for one in maps if _map_name(one) == f"AT_{TRACED}"]
+            now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) if any(traced.values()) else 0
             for one, (device, on) in itertools.product(filters, traced.items()):
-                key, value = (ctypes.c_uint64(number) for number in (device, on))
+                key, value = (ctypes.c_uint64(number) for number in (device, now_ns if on else 0))
                 attributes = struct.pack("=IIQQQ", one, 0, ctypes.addressof(key), ctypes.addressof(value), 0)
                 _bpf(_UPDATE, attributes)
     except OSError:  # no privilege, or the process has ended

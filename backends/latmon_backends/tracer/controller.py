@@ -518,9 +518,10 @@ class OnDemand:
             await self._restart(want, "the tracer was restarted for other devices")
 
     async def _filter(self, probe: RunningProbe, target: Target, before: Target | None = None) -> bool:
-        """Write the devices into the filter of a program; return False where that isn't possible here."""
-        changes = dict.fromkeys(before.numbers or (ALL_DEVICES,), False) if before else {}
-        changes |= dict.fromkeys(target.numbers or (ALL_DEVICES,), True)
+        """Write what changed into the filter of a program; return False where that isn't possible here."""
+        had = dict.fromkeys(before.numbers or (ALL_DEVICES,), False) if before else {}
+        wanted = dict.fromkeys(target.numbers or (ALL_DEVICES,), True)
+        changes = {number: on for number, on in (had | wanted).items() if not (number in had and number in wanted)}
         return await self._launcher.trace_devices(probe.pid, changes)
 
     async def _restart(self, want: Want, why: str) -> None:
