@@ -261,6 +261,21 @@ def new_zram():
 
 
 @each_bpftrace
+def test_no_wait_for_a_request_is_counted_where_there_are_none(suite, zram, tmp_path):
+    if tool(suite, tmp_path).version < "0.19":
+        pytest.skip("this bpftrace has no raw tracepoints with a clock")
+    with Attached(suite, tmp_path, manifest("admission_waits_a"), bio="arg0", device=number(zram)) as run:
+        fd = os.open(zram, os.O_RDWR | os.O_DIRECT)
+        with mmap.mmap(-1, 64 * PAGE) as pages:
+            for _ in range(20):
+                os.pwrite(fd, pages, 0)
+                time.sleep(0.01)
+                time.sleep(0.01)
+        os.close(fd)
+    assert run.maps.get("admission_waits_a_us", {}) == {}
+
+
+@each_bpftrace
 @pytest.mark.parametrize(("one_in", "some"), [(1, (0.95, 1.0)), pytest.param(4, (0.15, 0.4), marks=pytest.mark.slow)])
 def test_bios_of_a_device_without_requests(suite, zram, tmp_path, one_in, some):
     ours = {"any_dev": 0, "device": number(zram), "one_in": one_in, "threshold_us": 1}
