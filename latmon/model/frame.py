@@ -197,7 +197,7 @@ class Traced:
     admission_causes: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> what tasks waited for before their I/Os had a request (wbt, iocost, a tag) -> us."""
     completers: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
-    """Device -> kernel functions that completed its requests, `function < caller` -> completions, one in 16."""
+    """Device -> kernel functions that completed its requests, `function < caller` -> completions, one in 64."""
     raisers: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     """Softirq vector -> kernel functions that raised it outside of interrupts and softirqs -> raises."""
 

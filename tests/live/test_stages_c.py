@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from attached import Attached, manifest
+from attached import Attached, every_stack, manifest
 from bpftraces import ROOT, each_bpftrace
 from workload import LoopDevice
 
@@ -20,6 +20,7 @@ from latmon.model.histogram import bucket_bounds
 
 MANIFEST = manifest("stages_c")
 WRITES, FLUSHES = 400, 10
+UNSEEN = "start not seen"
 SEEDED = 40
 STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion", UNACCOUNTED)
 
@@ -57,7 +58,7 @@ def write(path):
 @each_bpftrace
 def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
     # From 1 us on every I/O is slow: as many records as there are tokens.
-    with Attached(suite, tmp_path, MANIFEST, device=number(loop), threshold_us=1) as run:
+    with Attached(suite, tmp_path, MANIFEST, changed=every_stack, device=number(loop), threshold_us=1) as run:
         longest = write(loop.path)
     whole = run.interval({number(loop): "disk"}.get)
     traced = whole.traced
@@ -79,7 +80,7 @@ def test_stages_add_up_and_the_path_has_a_name(suite, loop, tmp_path):
     assert abs(written["total"].sum - parts) <= written["total"].count
     maps = [run.maps.get(spec.name, {}) for spec in MANIFEST.maps if spec.role != "completer"]
     assert {int(key) >> 16 for printed in maps for key in printed} == {number(loop)}
-    assert 0 < sum(traced.completers["disk"].values()) < written["total"].count
+    assert sum(traced.completers["disk"].values()) == followed + lost - traced.unfollowed.get("disk", {}).get(UNSEEN, 0)
     assert all("blk_done_softirq" in chain for chain in traced.completers["disk"])
     assert run.reported("slow")
     for one in run.reported("slow"):
@@ -101,7 +102,7 @@ def test_a_sampled_request_is_traced_at_all_its_hooks(suite, loop, tmp_path):
         write(loop.path)
     traced = run.interval({number(loop): "disk"}.get).traced
     assert WRITES / 8 <= traced.histograms[Series("disk", "write", "total")].count <= WRITES / 2
-    assert traced.unfollowed.get("disk", {}).get("start not seen", 0) <= FLUSHES
+    assert traced.unfollowed.get("disk", {}).get(UNSEEN, 0) <= FLUSHES
 
 
 @pytest.mark.slow
@@ -149,7 +150,7 @@ def test_a_start_from_before_the_device_was_traced_is_not_used(suite, loop, tmp_
         write(loop.path)
     traced = run.interval({number(loop): "disk"}.get).traced
     assert Series("disk", "write", "total") not in traced.histograms
-    assert traced.unfollowed["disk"]["start not seen"] >= SEEDED
+    assert traced.unfollowed["disk"][UNSEEN] >= SEEDED
 
 
 @each_bpftrace
