@@ -184,10 +184,13 @@ class _FlowSum:
     queue_us: int = 0
     unsplit: int = 0
     """Frames that don't report which part of the time was queueing."""
+    merged: int = 0
+    unmerged: int = 0
+    """Frames that don't report merges."""
 
 
 class FlowSums(Mapping[Flow, Completed]):
-    """Running sums of completions per flow, read as a mapping; a time that some frame doesn't report is None."""
+    """Running sums of completions per flow, read as a mapping; what some frame doesn't report is None."""
 
     def __init__(self, tables: Iterable[Mapping[Flow, Completed]] = ()) -> None:
         self._sums: dict[Flow, _FlowSum] = {}
@@ -212,13 +215,19 @@ class FlowSums(Mapping[Flow, Completed]):
             one.untimed += sign * (done.time_us is None)
             one.queue_us += sign * (done.queue_us or 0)
             one.unsplit += sign * (done.queue_us is None)
+            one.merged += sign * (done.merged or 0)
+            one.unmerged += sign * (done.merged is None)
             if not one.frames:
                 del self._sums[flow]
 
     def __getitem__(self, flow: Flow) -> Completed:
         one = self._sums[flow]
         return Completed(
-            one.count, one.bytes, None if one.untimed else one.time_us, None if one.unsplit else one.queue_us
+            one.count,
+            one.bytes,
+            None if one.untimed else one.time_us,
+            None if one.unsplit else one.queue_us,
+            None if one.unmerged else one.merged,
         )
 
     def __iter__(self) -> Iterator[Flow]:

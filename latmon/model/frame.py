@@ -70,6 +70,8 @@ class Completed:
     time_us: int | None = None
     queue_us: int | None = None
     """Part of `time_us` before the device had them (Solaris: wsvc_t); None where the source reports no split."""
+    merged: int | None = None
+    """Neighbours that were merged into one of them, and are not counted otherwise; None where the source has none."""
 
     def __add__(self, other: Completed) -> Completed:
         """Return the sum; a time that is unknown in one of them is unknown."""
@@ -78,6 +80,7 @@ class Completed:
             self.bytes + other.bytes,
             _sum_known(self.time_us, other.time_us),
             _sum_known(self.queue_us, other.queue_us),
+            _sum_known(self.merged, other.merged),
         )
 
 

@@ -140,12 +140,12 @@ def completed(found: Any) -> Mapping[Flow, Completed] | None:
 
 def _completed(found: list[Json]) -> Mapping[Flow, Completed]:
     labels, counts, sizes = ([one[name] for one in found] for name in ("l", "n", "bytes"))
-    times, queues = ([one.get(name) for one in found] for name in ("us", "queue"))
-    every = [*counts, *sizes, *(n for n in (*times, *queues) if n is not None)]
+    times, queues, merged = ([one.get(name) for one in found] for name in ("us", "queue", "merged"))
+    every = [*counts, *sizes, *(n for n in (*times, *queues, *merged) if n is not None)]
     _require(_are(labels, list) and _are(every, int))
     _require(min(every, default=0) >= 0 and max(every, default=0) <= MAX_COUNT)
     flows = [_flows[tuple(one)] for one in labels]
-    made = dict(zip(flows, map(Completed, counts, sizes, times, queues), strict=True))
+    made = dict(zip(flows, map(Completed, counts, sizes, times, queues, merged), strict=True))
     _require(len(made) == len(found))
     return MappingProxyType(made)
 
@@ -260,6 +260,7 @@ _COMPLETED = RecordCodec(
     RecordField("bytes", count),
     RecordField("us", optional(count), "time_us", default=None),
     RecordField("queue", optional(count), "queue_us", default=None),
+    RecordField("merged", optional(count), default=None),
 )
 
 
@@ -272,6 +273,8 @@ def encode_completed(counts: Mapping[Flow, Completed]) -> list[Line]:
             line["us"] = one.time_us
         if one.queue_us is not None:
             line["queue"] = one.queue_us
+        if one.merged is not None:
+            line["merged"] = one.merged
         found.append(line)
     return found
 

@@ -227,7 +227,8 @@ def _kernel(done: Completed) -> dict[str, Any]:
             "queue_mean_us": round(done.queue_us / done.count, 1),
             "driver_mean_us": round(driver_us / done.count, 1),
         }
-    return {"count": done.count, "bytes": done.bytes} | timed | mean | split
+    merged = {} if done.merged is None else {"merged": done.merged}
+    return {"count": done.count, "bytes": done.bytes} | timed | mean | split | merged
 
 
 def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[str, Any]:
@@ -350,6 +351,8 @@ def volume(op: _Row, seconds: float) -> str:
         text += f"; {op['untimed']:,} of them not timed"
     if kernel and kernel["count"] != op["count"]:
         text += f"; the kernel counted {kernel['count']:,}"
+    if kernel and kernel.get("merged"):
+        text += f"; {kernel['merged']:,} more were merged into them"
     if kernel and op.get("latency_us", {}).get("mean") is None and "mean_us" in kernel:
         text += f"; mean {spelled(kernel['mean_us'])} by the kernel's own clock"
         text += ", which includes the queue" if "latency_us" in op else ""

@@ -67,6 +67,13 @@ class Subject:
         return sum(c.bytes for c in found if c) * self.per_second
 
     @property
+    def merged(self) -> int | None:
+        """Return the merges that the kernel counted; None where an op's are not known."""
+        found = [c.merged for op in self.selection.ops if (c := self.window.completed(self.device.name, op))]
+        known = [merged for merged in found if merged is not None]
+        return sum(known) if known and len(known) == len(found) else None
+
+    @property
     def mean_us(self) -> float | None:
         """Return the mean from the histograms where there are any, else from the kernel's sums."""
         histogram = self.window.latency(self.device.name, self.selection.ops)
@@ -121,6 +128,10 @@ def _latency(q: float) -> Callable[[Subject, int], str]:
 
 def _number(value: int | None) -> str:
     return UNKNOWN if value is None else whole(value)
+
+
+def _merged(subject: Subject, _cells: int) -> str:
+    return UNKNOWN if subject.merged is None else rate(subject.merged * subject.per_second)
 
 
 def _mean(subject: Subject, _cells: int) -> str:
@@ -189,7 +200,8 @@ _AFTER: tuple[Field[Subject], ...] = (
     Field("queue", 5, lambda s, _: _number(s.outstanding.queued), rank=2),
     Field("peers", 5, _peers, role="accent"),
 )
-COLUMNS = (*_BEFORE, *_WITHOUT_SUMS, *_LATENCIES, *_MEAN_ONLY, *_AFTER)
+_ON_REQUEST: tuple[Field[Subject], ...] = (Field("merged", 6, _merged),)
+COLUMNS = (*_BEFORE, *_ON_REQUEST, *_WITHOUT_SUMS, *_LATENCIES, *_MEAN_ONLY, *_AFTER)
 _PATTERN = 24
 """Cells of a filter in the title, at most."""
 _ROOMY = 30

@@ -116,6 +116,7 @@ _NUMBERS = (
         "depth",
         "I/Os in the driver now, of its limit (by sysfs or a probe); queue: I/Os above it",
     ),
+    ("merged", "I/Os per second that were merged into those counted (only with --columns)"),
     ("mix", "r read, w write, f flush, d discard, o other: each op that occurred has a letter"),
     (
         "volumes",

@@ -39,7 +39,7 @@ def histograms(draw, bits=3):
 
 SERIES = st.builds(Series, DEVICE_NAMES, OP_NAMES, st.sampled_from(STAGES))
 FLOWS = st.builds(Flow, DEVICE_NAMES, OP_NAMES)
-COMPLETED = st.builds(Completed, COUNTS, COUNTS, st.none() | COUNTS)
+COMPLETED = st.builds(Completed, COUNTS, COUNTS, *[st.none() | COUNTS] * 3)
 DEVICES = st.builds(
     Device,
     NAMES,

@@ -27,10 +27,10 @@ def test_what_completed_between_two_samples(host):
     interval = difference(before, kernel.sample())
     assert interval.dt_us == 1_000_000
     assert interval.kernel == {
-        Flow("vda", "read"): Completed(3, 3 * 4096, 6000),
-        Flow("vda", "write"): Completed(0, 0, 0),
-        Flow("vda", "discard"): Completed(0, 0, 0),
-        Flow("vda", "flush"): Completed(4, 0, 8000),
+        Flow("vda", "read"): Completed(3, 3 * 4096, 6000, merged=0),
+        Flow("vda", "write"): Completed(0, 0, 0, merged=0),
+        Flow("vda", "discard"): Completed(0, 0, 0, merged=0),
+        Flow("vda", "flush"): Completed(4, 0, 8000, merged=0),
     }
 
 

@@ -12,8 +12,8 @@ LINE_4_18 = b"   8 0 sda 10 0 80 20 30 0 240 60 2 5 80 7 0 56 14\n"
 LINE_4_4 = b"   8 0 sda 10 0 80 20 30 0 240 60 2 5 80\n"
 
 
-def totals(count, size, ms):
-    return Completed(count, size, 1000 * ms)
+def totals(count, size, ms, merged=0):
+    return Completed(count, size, 1000 * ms, merged=merged)
 
 
 def counters(reads=0, sectors=0, ms=0, name="sda", **ops):
@@ -25,9 +25,9 @@ def test_a_line_of_today_has_four_ops_and_bytes():
     assert line == Counters(
         "vda",
         {
-            "read": totals(1436870, 17533770 * 512, 634211),
-            "write": totals(1496406, 33117968 * 512, 632104),
-            "discard": totals(36911, 4471136 * 512, 29546),
+            "read": totals(1436870, 17533770 * 512, 634211, 12207),
+            "write": totals(1496406, 33117968 * 512, 632104, 71637),
+            "discard": totals(36911, 4471136 * 512, 29546, 24),
             "flush": totals(95118, 0, 6302),
         },
         in_flight=3,
@@ -61,6 +61,11 @@ def test_no_bytes_break_the_parser(raw):
 
 def test_the_difference_is_what_completed_between():
     assert difference(counters(5, 80, 9), counters(8, 104, 19)) == {"read": totals(3, 24 * 512, 10)}
+
+
+def test_merges_are_counted_beside_the_requests_that_they_went_into():
+    before, after = (Counters("sda", {"write": totals(n, 0, 0, merged)}) for n, merged in ((5, 40), (7, 55)))
+    assert difference(before, after) == {"write": totals(2, 0, 0, 15)}
 
 
 def test_a_device_not_seen_before_counts_from_its_beginning():

@@ -110,6 +110,19 @@ def test_one_unknown_sum_makes_the_mean_null(summary_of):
     assert summary_of(frame(0), blind)["devices"]["sda"]["ops"]["read"]["latency_us"]["mean"] is None
 
 
+def test_merges_are_beside_the_requests_that_they_went_into(summary_of):
+    some = [frame(n, kernel={Flow("sda", "read"): Completed(100, 0, 1, merged=m)}) for n, m in enumerate((1200, 34))]
+    summary = summary_of(*some)
+    assert summary["devices"]["sda"]["ops"]["read"]["kernel"]["merged"] == 1234
+    assert "1,234 more were merged into them" in " ".join(render_text(summary).split())
+
+
+def test_merges_are_unknown_where_a_window_has_none(summary_of):
+    some = [frame(0, kernel={Flow("sda", "read"): Completed(100, 0, 1, merged=5)})]
+    unknown = summary_of(*some, frame(1, kernel={Flow("sda", "read"): Completed(100, 0, 1)}))
+    assert "merged" not in unknown["devices"]["sda"]["ops"]["read"]["kernel"]
+
+
 @pytest.mark.parametrize(("us", "shown"), [(None, True), (10_000, False)])
 def test_where_the_probe_has_no_sums_the_text_has_the_kernel_s_mean(summary_of, us, shown):
     kernel = {Flow("sda", "read"): Completed(10, 40_960, 15_000)}

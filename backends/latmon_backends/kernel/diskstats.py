@@ -35,7 +35,7 @@ class DeviceNumber(NamedTuple):
     minor: int
 
 
-_NONE = Completed(0, 0, 0)
+_NONE = Completed(0, 0, 0, merged=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +85,15 @@ def _counters(columns: list[bytes]) -> Counters:
         ops["discard"] = _tally(numbers, _DISCARD - 3)
     if len(columns) >= _FLUSH + 2:
         count, time_ms = numbers[_FLUSH - 3 : _FLUSH - 1]
-        ops["flush"] = Completed(count, 0, time_ms * _MS)
+        ops["flush"] = Completed(count, 0, time_ms * _MS, merged=0)
     if len(columns) < _COLUMNS:
         raise ValueError("fewer columns than any supported kernel prints")
     return Counters(clean(columns[2]), ops, numbers[_IN_FLIGHT - 3])
 
 
 def _tally(numbers: list[int], at: int) -> Completed:
-    count, _merged, sectors, time_ms = numbers[at : at + 4]
-    return Completed(count, sectors * SECTOR, time_ms * _MS)
+    count, merged, sectors, time_ms = numbers[at : at + 4]
+    return Completed(count, sectors * SECTOR, time_ms * _MS, merged=merged)
 
 
 def difference(before: Counters | None, after: Counters, word: int = WORD) -> dict[str, Completed]:
@@ -114,9 +114,10 @@ def _span(before: Completed, after: Completed, word: int) -> Completed | None:
     moved = _forward(before.bytes, after.bytes, word * SECTOR)
     if count is None or moved is None:
         return None
+    merged = None if after.merged is None else _forward(before.merged or 0, after.merged, word)
     if after.time_us is None:
-        return Completed(count, moved)
-    return Completed(count, moved, _forward(before.time_us or 0, after.time_us, _TIME_WORD) or 0)
+        return Completed(count, moved, merged=merged)
+    return Completed(count, moved, _forward(before.time_us or 0, after.time_us, _TIME_WORD) or 0, merged=merged)
 
 
 def _forward(before: int, after: int, wrap: int) -> int | None:
