@@ -145,12 +145,6 @@ class Framer:
                 self._level(spec, self._maps.latest(spec.name))
             elif spec.role == "max" and tick is not None:
                 self._maxima(spec, _of_ticks(self._maps.latest(spec.name), tick), sums)
-            elif spec.role == "peak":
-                # The largest ever: of the interval only where it grew, else the interval's is not known.
-                grown = self._maps.gained(spec.name)
-                self._maxima(
-                    spec, ((key, us) for key, us in self._maps.latest(spec.name).items() if key in grown), sums
-                )
         self._fill_rest(sums)
         self._flows.clear()
         totals_us = {Flow(s.device, s.op): us for s, us in sums.sums.items() if s.stage == "total"}

@@ -373,7 +373,7 @@ class _ManifestReader(Checks):
         role = self.word("off" if fields["role"] is False else fields["role"], where, schema.ROLES)
         stages = self.words(fields.get("stages", []), where, (*STAGES, UNACCOUNTED, *FROM_SUBMISSION))
         if bool(stages) != (role in schema.FEED_STAGES):
-            raise self.fail(where, "histogram, sum, max, peak, by_total feed stages, the others don't")
+            raise self.fail(where, "histogram, sum, max, by_total feed stages, the others don't")
         rest_of = self.word(fields["rest_of"], where, (*STAGES, WHOLE)) if "rest_of" in fields else ""
         key = self.layout_of(fields.get("key"), role, where, keys)
         own = self.texts(fields["contexts"], where) if "contexts" in fields else contexts

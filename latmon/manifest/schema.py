@@ -29,7 +29,6 @@ ROLES: dict[str, tuple[str, ...]] = {
     "untimed": ("dev", "op"),
     "unmatched": ("dev", "op"),
     "max": ("dev", "op"),
-    "peak": ("dev", "op"),
     "by_total": ("dev", "op", "bucket"),
     "path": ("dev", "path"),
     "cause": ("dev", "context"),
@@ -70,7 +69,7 @@ WIDTHS = {"bucket": 8, "dev": 32, "handler": 31, "thread": 31, "other": 31, "dep
 """Bits of a part where the reader packs the key; 8 of all others."""
 STACKS = ("cause", "completer", "raiser")
 """Roles whose script has a kernel stack in place of the code in `context`."""
-FEED_STAGES = ("histogram", "sum", "max", "peak", "by_total")
+FEED_STAGES = ("histogram", "sum", "max", "by_total")
 PARTS = tuple(dict.fromkeys(part for parts in ROLES.values() for part in parts))
 TIMES = ("total_us", *(f"{stage}_us" for stage in MEASURED_STAGES if stage != "resume"), f"{UNACCOUNTED}_us")
 """Times of one I/O; `resume` is a record of its own, after the I/O completed."""

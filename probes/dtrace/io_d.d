@@ -108,7 +108,8 @@ io:::done
 {
 	@io_d_total[this->io_d_dev, this->io_d_op] = llquantize(this->io_d_us * 8, 2, 3, 34, 16);
 	@io_d_sum[this->io_d_dev, this->io_d_op] = sum(this->io_d_us);
-	@io_d_most[this->io_d_dev, this->io_d_op] = max(this->io_d_us);
+	@io_d_max[this->io_d_dev, this->io_d_op, io_d_n & 1] = max(((uint64_t)io_d_n << 32) |
+	    (this->io_d_us < 4294967295 ? this->io_d_us : 4294967295));
 	io_d_begun[(uint64_t)arg0] = 0;
 	io_d_pid[(uint64_t)arg0] = 0;
 }
@@ -141,7 +142,7 @@ profile-{{step_ms}}ms
 	printf("@@ tick io_d %d %d\n", io_d_n, timestamp);
 	printa("@@Q io_d_total\t{{form}}\t%d\t%@d@@E\n", @io_d_total);
 	printa("@@S io_d_sum\t{{form}}\t%d\t%@d\n", @io_d_sum);
-	printa("@@S io_d_most\t{{form}}\t%d\t%@d\n", @io_d_most);
+	printa("@@S io_d_max\t{{form}}\t%d\t%d\t%@d\n", @io_d_max);
 	printa("@@S io_d_started\t{{form}}\t%d\t%@d\n", @io_d_started);
 	printa("@@S io_d_bytes\t{{form}}\t%d\t%@d\n", @io_d_bytes);
 	printa("@@S io_d_untimed\t{{form}}\t%d\t%@d\n", @io_d_untimed);
@@ -159,7 +160,7 @@ END
 	printf("@@ last io_d %d %d\n", io_d_n, timestamp);
 	printa("@@Q io_d_total\t{{form}}\t%d\t%@d@@E\n", @io_d_total);
 	printa("@@S io_d_sum\t{{form}}\t%d\t%@d\n", @io_d_sum);
-	printa("@@S io_d_most\t{{form}}\t%d\t%@d\n", @io_d_most);
+	printa("@@S io_d_max\t{{form}}\t%d\t%d\t%@d\n", @io_d_max);
 	printa("@@S io_d_started\t{{form}}\t%d\t%@d\n", @io_d_started);
 	printa("@@S io_d_bytes\t{{form}}\t%d\t%@d\n", @io_d_bytes);
 	printa("@@S io_d_untimed\t{{form}}\t%d\t%@d\n", @io_d_untimed);

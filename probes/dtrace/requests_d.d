@@ -59,7 +59,8 @@ rawtp:block::block_rq_complete
 {
 	@requests_d_same[this->dev, this->op] = llquantize(this->hba * 8, 2, 3, 34, 16);
 	@requests_d_hba_sum[this->dev, this->op] = sum(this->hba);
-	@requests_d_most[this->dev, this->op] = max(this->hba);
+	@requests_d_max[this->dev, this->op, requests_d_n & 1] = max(((uint64_t)requests_d_n << 32) |
+	    (this->hba < 4294967295 ? this->hba : 4294967295));
 }
 
 rawtp:block::block_rq_complete
@@ -70,7 +71,8 @@ rawtp:block::block_rq_complete
 	@requests_d_total[this->dev, this->op] = llquantize((this->hba + this->queue) * 8, 2, 3, 34, 16);
 	@requests_d_hba_sum[this->dev, this->op] = sum(this->hba);
 	@requests_d_queue_sum[this->dev, this->op] = sum(this->queue);
-	@requests_d_most[this->dev, this->op] = max(this->hba + this->queue);
+	@requests_d_max[this->dev, this->op, requests_d_n & 1] = max(((uint64_t)requests_d_n << 32) |
+	    (this->hba + this->queue < 4294967295 ? this->hba + this->queue : 4294967295));
 }
 
 rawtp:block::block_rq_complete
@@ -137,7 +139,7 @@ profile-{{step_ms}}ms
 	printa("@@Q requests_d_total\t%d\t%d\t%@d@@E\n", @requests_d_total);
 	printa("@@S requests_d_hba_sum\t%d\t%d\t%@d\n", @requests_d_hba_sum);
 	printa("@@S requests_d_queue_sum\t%d\t%d\t%@d\n", @requests_d_queue_sum);
-	printa("@@S requests_d_most\t%d\t%d\t%@d\n", @requests_d_most);
+	printa("@@S requests_d_max\t%d\t%d\t%d\t%@d\n", @requests_d_max);
 	printa("@@S requests_d_bytes\t%d\t%d\t%@d\n", @requests_d_bytes);
 	printa("@@S requests_d_untimed\t%d\t%d\t%@d\n", @requests_d_untimed);
 	printa("@@S requests_d_unmatched\t%d\t%d\t%@d\n", @requests_d_unmatched);
@@ -158,7 +160,7 @@ END
 	printa("@@Q requests_d_total\t%d\t%d\t%@d@@E\n", @requests_d_total);
 	printa("@@S requests_d_hba_sum\t%d\t%d\t%@d\n", @requests_d_hba_sum);
 	printa("@@S requests_d_queue_sum\t%d\t%d\t%@d\n", @requests_d_queue_sum);
-	printa("@@S requests_d_most\t%d\t%d\t%@d\n", @requests_d_most);
+	printa("@@S requests_d_max\t%d\t%d\t%d\t%@d\n", @requests_d_max);
 	printa("@@S requests_d_bytes\t%d\t%d\t%@d\n", @requests_d_bytes);
 	printa("@@S requests_d_untimed\t%d\t%d\t%@d\n", @requests_d_untimed);
 	printa("@@S requests_d_unmatched\t%d\t%d\t%@d\n", @requests_d_unmatched);

@@ -36,7 +36,8 @@ io:::done
 	this->us = timestamp > devstat_begun[(uint64_t)arg0] ? (timestamp - devstat_begun[(uint64_t)arg0]) / 1000 : 0;
 	@devstat_total[this->dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16);
 	@devstat_sum[this->dev, this->op] = sum(this->us);
-	@devstat_peak[this->dev, this->op] = max(this->us);
+	@devstat_max[this->dev, this->op, devstat_n & 1] = max(((uint64_t)devstat_n << 32) |
+	    (this->us < 4294967295 ? this->us : 4294967295));
 	@devstat_bytes[this->dev, this->op] = sum(args[0]->bio_bcount - args[0]->bio_resid);
 	@devstat_level[this->dev] = max(({{threshold_us}} ? {{threshold_us}} : 10000));
 }
@@ -103,7 +104,7 @@ tick-{{step_ms}}ms
 	printf("@@ tick devstat %d %d\n", devstat_n, timestamp);
 	printa("@@Q devstat_total\t%s\t%d\t%@d@@E\n", @devstat_total);
 	printa("@@S devstat_sum\t%s\t%d\t%@d\n", @devstat_sum);
-	printa("@@S devstat_peak\t%s\t%d\t%@d\n", @devstat_peak);
+	printa("@@S devstat_max\t%s\t%d\t%d\t%@d\n", @devstat_max);
 	printa("@@S devstat_bytes\t%s\t%d\t%@d\n", @devstat_bytes);
 	printa("@@S devstat_started\t%s\t%d\t%@d\n", @devstat_started);
 	printa("@@S devstat_unmatched\t%s\t%d\t%@d\n", @devstat_unmatched);
@@ -120,7 +121,7 @@ END
 	printf("@@ last devstat %d %d\n", devstat_n, timestamp);
 	printa("@@Q devstat_total\t%s\t%d\t%@d@@E\n", @devstat_total);
 	printa("@@S devstat_sum\t%s\t%d\t%@d\n", @devstat_sum);
-	printa("@@S devstat_peak\t%s\t%d\t%@d\n", @devstat_peak);
+	printa("@@S devstat_max\t%s\t%d\t%d\t%@d\n", @devstat_max);
 	printa("@@S devstat_bytes\t%s\t%d\t%@d\n", @devstat_bytes);
 	printa("@@S devstat_started\t%s\t%d\t%@d\n", @devstat_started);
 	printa("@@S devstat_unmatched\t%s\t%d\t%@d\n", @devstat_unmatched);

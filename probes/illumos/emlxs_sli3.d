@@ -220,7 +220,8 @@ fbt:fcp:fcp_cmd_callback:entry
 	@emlxs_sli3_completion_by[this->dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16, this->completion);
 	@emlxs_sli3_unaccounted_by[this->dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16, this->rest);
 	@emlxs_sli3_sum[this->dev, this->op] = sum(this->us);
-	@emlxs_sli3_peak[this->dev, this->op] = max(this->us);
+	@emlxs_sli3_max[this->dev, this->op, emlxs_sli3_n & 1] = max(((uint64_t)emlxs_sli3_n << 32) |
+	    (this->us < 4294967295 ? this->us : 4294967295));
 	@emlxs_sli3_path[this->dev, this->path] = count();
 	@emlxs_sli3_level[this->dev] = max({{threshold_us}} ? {{threshold_us}} : 10000);
 }
@@ -263,7 +264,7 @@ tick-{{step_ms}}ms
 	printa("@@Q emlxs_sli3_completion_by\t%s\t%d\t%@d@@E\n", @emlxs_sli3_completion_by);
 	printa("@@Q emlxs_sli3_unaccounted_by\t%s\t%d\t%@d@@E\n", @emlxs_sli3_unaccounted_by);
 	printa("@@S emlxs_sli3_sum\t%s\t%d\t%@d\n", @emlxs_sli3_sum);
-	printa("@@S emlxs_sli3_peak\t%s\t%d\t%@d\n", @emlxs_sli3_peak);
+	printa("@@S emlxs_sli3_max\t%s\t%d\t%d\t%@d\n", @emlxs_sli3_max);
 	printa("@@S emlxs_sli3_path\t%s\t%d\t%@d\n", @emlxs_sli3_path);
 	printa("@@S emlxs_sli3_above\t%s\t%d\t%@d\n", @emlxs_sli3_above);
 	printa("@@S emlxs_sli3_suppressed\t%s\t%@d\n", @emlxs_sli3_suppressed);
@@ -288,7 +289,7 @@ END
 	printa("@@Q emlxs_sli3_completion_by\t%s\t%d\t%@d@@E\n", @emlxs_sli3_completion_by);
 	printa("@@Q emlxs_sli3_unaccounted_by\t%s\t%d\t%@d@@E\n", @emlxs_sli3_unaccounted_by);
 	printa("@@S emlxs_sli3_sum\t%s\t%d\t%@d\n", @emlxs_sli3_sum);
-	printa("@@S emlxs_sli3_peak\t%s\t%d\t%@d\n", @emlxs_sli3_peak);
+	printa("@@S emlxs_sli3_max\t%s\t%d\t%d\t%@d\n", @emlxs_sli3_max);
 	printa("@@S emlxs_sli3_path\t%s\t%d\t%@d\n", @emlxs_sli3_path);
 	printa("@@S emlxs_sli3_above\t%s\t%d\t%@d\n", @emlxs_sli3_above);
 	printa("@@S emlxs_sli3_suppressed\t%s\t%@d\n", @emlxs_sli3_suppressed);

@@ -235,7 +235,8 @@ fbt:fcp:fcp_cmd_callback:entry
 	@emlxs_sli4_completion_by[this->dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16, this->completion);
 	@emlxs_sli4_unaccounted_by[this->dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16, this->rest);
 	@emlxs_sli4_sum[this->dev, this->op] = sum(this->us);
-	@emlxs_sli4_peak[this->dev, this->op] = max(this->us);
+	@emlxs_sli4_max[this->dev, this->op, emlxs_sli4_n & 1] = max(((uint64_t)emlxs_sli4_n << 32) |
+	    (this->us < 4294967295 ? this->us : 4294967295));
 	@emlxs_sli4_path[this->dev, this->path] = count();
 	@emlxs_sli4_level[this->dev] = max({{threshold_us}} ? {{threshold_us}} : 10000);
 }
@@ -278,7 +279,7 @@ tick-{{step_ms}}ms
 	printa("@@Q emlxs_sli4_completion_by\t%s\t%d\t%@d@@E\n", @emlxs_sli4_completion_by);
 	printa("@@Q emlxs_sli4_unaccounted_by\t%s\t%d\t%@d@@E\n", @emlxs_sli4_unaccounted_by);
 	printa("@@S emlxs_sli4_sum\t%s\t%d\t%@d\n", @emlxs_sli4_sum);
-	printa("@@S emlxs_sli4_peak\t%s\t%d\t%@d\n", @emlxs_sli4_peak);
+	printa("@@S emlxs_sli4_max\t%s\t%d\t%d\t%@d\n", @emlxs_sli4_max);
 	printa("@@S emlxs_sli4_path\t%s\t%d\t%@d\n", @emlxs_sli4_path);
 	printa("@@S emlxs_sli4_above\t%s\t%d\t%@d\n", @emlxs_sli4_above);
 	printa("@@S emlxs_sli4_suppressed\t%s\t%@d\n", @emlxs_sli4_suppressed);
@@ -303,7 +304,7 @@ END
 	printa("@@Q emlxs_sli4_completion_by\t%s\t%d\t%@d@@E\n", @emlxs_sli4_completion_by);
 	printa("@@Q emlxs_sli4_unaccounted_by\t%s\t%d\t%@d@@E\n", @emlxs_sli4_unaccounted_by);
 	printa("@@S emlxs_sli4_sum\t%s\t%d\t%@d\n", @emlxs_sli4_sum);
-	printa("@@S emlxs_sli4_peak\t%s\t%d\t%@d\n", @emlxs_sli4_peak);
+	printa("@@S emlxs_sli4_max\t%s\t%d\t%d\t%@d\n", @emlxs_sli4_max);
 	printa("@@S emlxs_sli4_path\t%s\t%d\t%@d\n", @emlxs_sli4_path);
 	printa("@@S emlxs_sli4_above\t%s\t%d\t%@d\n", @emlxs_sli4_above);
 	printa("@@S emlxs_sli4_suppressed\t%s\t%@d\n", @emlxs_sli4_suppressed);

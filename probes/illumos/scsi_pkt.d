@@ -64,7 +64,8 @@ fbt::scsi_destroy_pkt:entry
 	this->pkt_hba_us = (this->pkt_done - this->pkt_begun) / 1000;
 	@scsi_pkt_total[this->pkt_name, this->op] = llquantize(this->pkt_us * 8, 2, 3, 34, 16);
 	@scsi_pkt_sum[this->pkt_name, this->op] = sum(this->pkt_us);
-	@scsi_pkt_peak[this->pkt_name, this->op] = max(this->pkt_us);
+	@scsi_pkt_max[this->pkt_name, this->op, scsi_pkt_n & 1] = max(((uint64_t)scsi_pkt_n << 32) |
+	    (this->pkt_us < 4294967295 ? this->pkt_us : 4294967295));
 	@scsi_pkt_hba[this->pkt_name, this->op] = llquantize(this->pkt_hba_us * 8, 2, 3, 34, 16);
 	@scsi_pkt_hba_sum[this->pkt_name, this->op] = sum(this->pkt_hba_us);
 	@scsi_pkt_level[this->pkt_name] = max({{threshold_us}} ? {{threshold_us}} : 10000);
@@ -148,7 +149,7 @@ tick-{{step_ms}}ms
 	printa("@@Q scsi_pkt_hba\t%s\t%d\t%@d@@E\n", @scsi_pkt_hba);
 	printa("@@S scsi_pkt_sum\t%s\t%d\t%@d\n", @scsi_pkt_sum);
 	printa("@@S scsi_pkt_hba_sum\t%s\t%d\t%@d\n", @scsi_pkt_hba_sum);
-	printa("@@S scsi_pkt_peak\t%s\t%d\t%@d\n", @scsi_pkt_peak);
+	printa("@@S scsi_pkt_max\t%s\t%d\t%d\t%@d\n", @scsi_pkt_max);
 	printa("@@S scsi_pkt_above\t%s\t%d\t%@d\n", @scsi_pkt_above);
 	printa("@@S scsi_pkt_suppressed\t%s\t%@d\n", @scsi_pkt_suppressed);
 	printa("@@S scsi_pkt_level\t%s\t%@d\n", @scsi_pkt_level);
@@ -164,7 +165,7 @@ END
 	printa("@@Q scsi_pkt_hba\t%s\t%d\t%@d@@E\n", @scsi_pkt_hba);
 	printa("@@S scsi_pkt_sum\t%s\t%d\t%@d\n", @scsi_pkt_sum);
 	printa("@@S scsi_pkt_hba_sum\t%s\t%d\t%@d\n", @scsi_pkt_hba_sum);
-	printa("@@S scsi_pkt_peak\t%s\t%d\t%@d\n", @scsi_pkt_peak);
+	printa("@@S scsi_pkt_max\t%s\t%d\t%d\t%@d\n", @scsi_pkt_max);
 	printa("@@S scsi_pkt_above\t%s\t%d\t%@d\n", @scsi_pkt_above);
 	printa("@@S scsi_pkt_suppressed\t%s\t%@d\n", @scsi_pkt_suppressed);
 	printa("@@S scsi_pkt_level\t%s\t%@d\n", @scsi_pkt_level);

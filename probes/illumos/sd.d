@@ -119,7 +119,8 @@ fbt::biodone:entry
 	this->us = timestamp > sd_begun[(uint64_t)arg0] ? (timestamp - sd_begun[(uint64_t)arg0]) / 1000 : 0;
 	@sd_total[this->sd_dev, this->op] = llquantize(this->us * 8, 2, 3, 34, 16);
 	@sd_sum[this->sd_dev, this->op] = sum(this->us);
-	@sd_most[this->sd_dev, this->op] = max(this->us);
+	@sd_max[this->sd_dev, this->op, sd_n & 1] = max(((uint64_t)sd_n << 32) |
+	    (this->us < 4294967295 ? this->us : 4294967295));
 	@sd_bytes[this->sd_dev, this->op] = sum(this->sd_buf->b_bcount > this->sd_buf->b_resid ?
 	    this->sd_buf->b_bcount - this->sd_buf->b_resid : 0);
 	@sd_level[this->sd_dev] = max({{threshold_us}} ? {{threshold_us}} : 10000);
@@ -184,7 +185,7 @@ tick-{{step_ms}}ms
 	printa("@@S sd_queue_sum\t%s\t%d\t%@d\n", @sd_queue_sum);
 	printa("@@S sd_requeue_sum\t%s\t%d\t%@d\n", @sd_requeue_sum);
 	printa("@@S sd_hba_sum\t%s\t%d\t%@d\n", @sd_hba_sum);
-	printa("@@S sd_most\t%s\t%d\t%@d\n", @sd_most);
+	printa("@@S sd_max\t%s\t%d\t%d\t%@d\n", @sd_max);
 	printa("@@S sd_bytes\t%s\t%d\t%@d\n", @sd_bytes);
 	printa("@@S sd_started\t%s\t%d\t%@d\n", @sd_started);
 	printa("@@S sd_untimed\t%s\t%d\t%@d\n", @sd_untimed);
@@ -208,7 +209,7 @@ END
 	printa("@@S sd_queue_sum\t%s\t%d\t%@d\n", @sd_queue_sum);
 	printa("@@S sd_requeue_sum\t%s\t%d\t%@d\n", @sd_requeue_sum);
 	printa("@@S sd_hba_sum\t%s\t%d\t%@d\n", @sd_hba_sum);
-	printa("@@S sd_most\t%s\t%d\t%@d\n", @sd_most);
+	printa("@@S sd_max\t%s\t%d\t%d\t%@d\n", @sd_max);
 	printa("@@S sd_bytes\t%s\t%d\t%@d\n", @sd_bytes);
 	printa("@@S sd_started\t%s\t%d\t%@d\n", @sd_started);
 	printa("@@S sd_untimed\t%s\t%d\t%@d\n", @sd_untimed);

@@ -84,7 +84,8 @@ fbt:zfs:zfs_fsync:return
 	@zfs_slow_same[this->dev, self->zfs_slow_op] = llquantize(this->us * 8, 2, 3, 34, 16);
 	@zfs_slow_by[this->dev, self->zfs_slow_op] = llquantize(this->us * 8, 2, 3, 34, 16, this->us);
 	@zfs_slow_sum[this->dev, self->zfs_slow_op] = sum(this->us);
-	@zfs_slow_peak[this->dev, self->zfs_slow_op] = max(this->us);
+	@zfs_slow_max[this->dev, self->zfs_slow_op, zfs_slow_n & 1] = max(((uint64_t)zfs_slow_n << 32) |
+	    (this->us < 4294967295 ? this->us : 4294967295));
 	@zfs_slow_level[this->dev] = max({{threshold_us}} ? {{threshold_us}} : 10000);
 }
 
@@ -122,7 +123,7 @@ tick-{{step_ms}}ms
 	printa("@@Q zfs_slow_same\t%s\t%d\t%@d@@E\n", @zfs_slow_same);
 	printa("@@Q zfs_slow_by\t%s\t%d\t%@d@@E\n", @zfs_slow_by);
 	printa("@@S zfs_slow_sum\t%s\t%d\t%@d\n", @zfs_slow_sum);
-	printa("@@S zfs_slow_peak\t%s\t%d\t%@d\n", @zfs_slow_peak);
+	printa("@@S zfs_slow_max\t%s\t%d\t%d\t%@d\n", @zfs_slow_max);
 	printa("@@S zfs_slow_above\t%s\t%d\t%@d\n", @zfs_slow_above);
 	printa("@@S zfs_slow_suppressed\t%s\t%@d\n", @zfs_slow_suppressed);
 	printa("@@S zfs_slow_level\t%s\t%@d\n", @zfs_slow_level);
@@ -137,7 +138,7 @@ END
 	printa("@@Q zfs_slow_same\t%s\t%d\t%@d@@E\n", @zfs_slow_same);
 	printa("@@Q zfs_slow_by\t%s\t%d\t%@d@@E\n", @zfs_slow_by);
 	printa("@@S zfs_slow_sum\t%s\t%d\t%@d\n", @zfs_slow_sum);
-	printa("@@S zfs_slow_peak\t%s\t%d\t%@d\n", @zfs_slow_peak);
+	printa("@@S zfs_slow_max\t%s\t%d\t%d\t%@d\n", @zfs_slow_max);
 	printa("@@S zfs_slow_above\t%s\t%d\t%@d\n", @zfs_slow_above);
 	printa("@@S zfs_slow_suppressed\t%s\t%@d\n", @zfs_slow_suppressed);
 	printa("@@S zfs_slow_level\t%s\t%@d\n", @zfs_slow_level);

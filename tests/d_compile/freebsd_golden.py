@@ -72,7 +72,7 @@ def devstat() -> str:
             begun(io)
         out.timed("total", key, us)
         out.added("sum", key, us)
-        out.largest("peak", key, us)
+        out.largest("max", (*key, out.ticks & 1), out.ticks << 32 | us)
         out.added("bytes", key, io.size)
         out.largest("level", (io.dev,), THRESHOLD)
         if us >= THRESHOLD:

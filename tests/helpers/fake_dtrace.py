@@ -127,12 +127,16 @@ class Story:
         return line.startswith("@@ ") and line.split(" ")[1] in self.stamps
 
     def moved(self, text, kind, number, now_ns, news=True):
-        found = re.search(rf"^@@ {kind} {self.name} [0-9]+ ([0-9]+)$", text, re.MULTILINE)
-        ahead = now_ns - int(found[1])
+        found = re.search(rf"^@@ {kind} {self.name} ([0-9]+) ([0-9]+)$", text, re.MULTILINE)
+        ahead = now_ns - int(found[2])
+        later = number - int(found[1]) << 32
         lines = []
         for line in text.splitlines(keepends=True):
             words = line.split(" ")
-            if words[0] != "@@" or words[1] == "done":
+            if later and line.startswith(f"@@S {self.name}_max\t"):  # a maximum has its tick's number
+                key, most = line.rsplit("\t", 1)
+                lines.append(f"{key}\t{int(most) + later}\n")
+            elif words[0] != "@@" or words[1] == "done":
                 lines.append(line)
             elif words[1] == kind:
                 lines.append(f"@@ {kind} {self.name} {number} {now_ns}\n")

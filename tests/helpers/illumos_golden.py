@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -187,7 +187,7 @@ def sd(host: Host) -> str:
             + scalars("sd_sum", added(spans["total"]))
             + scalars("sd_queue_sum", added(spans["queue"]))
             + scalars("sd_hba_sum", added(spans["hba"]))
-            + scalars("sd_most", {key: max(found) for key, found in spans["total"].items()})
+            + scalars("sd_max", maxima((one.done, (one.disk.name, one.op), one.done - one.begun) for one in done))
             + scalars("sd_bytes", counted(done, lambda one: one.bytes))
             + scalars("sd_started", counted([one for one in host.ios if 0 <= one.begun <= at]))
             + scalars("sd_unmatched", counted(ever))
@@ -203,6 +203,15 @@ def spread(ios: list[Io], us: Callable[[Io], int]) -> dict[tuple[Key, ...], Coun
     found: dict[tuple[Key, ...], Counter[int]] = defaultdict(Counter)
     for one in ios:
         found[(one.disk.name, one.op)][us(one)] += 1
+    return found
+
+
+def maxima(ended: Iterable[tuple[int, tuple[Key, ...], int]]) -> dict[tuple[Key, ...], int]:
+    """The maxima of the ticks, in the entries of even and odd ones; `ended`: (end, key, time) of I/Os."""
+    found: dict[tuple[Key, ...], int] = {}
+    for end, key, us in ended:
+        tick = sum(one < end for one in TICKS)
+        found[*key, tick & 1] = max(tick << 32 | us, found.get((*key, tick & 1), 0))
     return found
 
 
@@ -327,18 +336,18 @@ def scsi_pkt(host: Host) -> str:
         total: dict[tuple[Key, ...], Counter[int]] = defaultdict(Counter)
         hba: dict[tuple[Key, ...], Counter[int]] = defaultdict(Counter)
         above: Counter[tuple[Key, ...]] = Counter()
-        for one in every:
-            if one.sent >= 0 and one.done <= at:
-                total[("mpt0", one.op)][one.us] += 1
-                hba[("mpt0", one.op)][one.back - one.sent] += 1
-                if one.us >= THRESHOLD:
-                    above[("mpt0", one.op)] += 1
+        ended = [one for one in every if one.sent >= 0 and one.done <= at]
+        for one in ended:
+            total[("mpt0", one.op)][one.us] += 1
+            hba[("mpt0", one.op)][one.back - one.sent] += 1
+            if one.us >= THRESHOLD:
+                above[("mpt0", one.op)] += 1
         return (
             tables("scsi_pkt_total", total)
             + tables("scsi_pkt_hba", hba)
             + scalars("scsi_pkt_sum", added(total))
             + scalars("scsi_pkt_hba_sum", added(hba))
-            + scalars("scsi_pkt_peak", {key: max(found) for key, found in total.items()})
+            + scalars("scsi_pkt_max", maxima((one.done, ("mpt0", one.op), one.us) for one in ended))
             + scalars("scsi_pkt_above", above)
             + scalars("scsi_pkt_suppressed", {("mpt0",): 0} if above else {})
             + scalars("scsi_pkt_level", {("mpt0",): THRESHOLD} if total else {})

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from latmon.decode.framer import Framer
 from latmon.decode.tables import record
 from latmon.manifest.loader import Manifest, load, load_all
+from latmon.model.frame import Series
 from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NumberedNames
 from latmon_backends.probe.events import CountedMap, Printed, UndecodedLine
 from tests.d_compile import d_output, freebsd_golden
@@ -215,6 +217,25 @@ def test_golden_text_is_decoded_whole(golden):
     assert lines[0].startswith(f"ready {manifest.name} ")
     for kind, spec in manifest.records.items():
         assert all(record(line, spec) for line in lines if line.split()[0] == kind)
+
+
+def intervals(golden):
+    """What a framer makes of each tick's maps, and of those behind the last line."""
+    manifest, names, number = of(golden), NumberedNames(), 0
+    decoder, maps, framer = DtraceDecoder(), Maps([manifest], names), Framer(manifest, names.name)
+    for event in (event for one in decoder.feed(kept(golden).encode()) for event in maps.take(one)):
+        if isinstance(event, CountedMap):
+            framer.printed(event.name, event.values)
+        elif event.text.startswith(("tick ", "last ")):
+            number = int(event.text.split()[2])
+        elif event.text.startswith("done "):
+            yield framer.interval(number)
+
+
+def test_the_maximum_of_each_interval_is_exact():
+    """Also of one whose slowest I/O is faster than that of an earlier interval."""
+    reads = Series("sd2", "read", "total")
+    assert [one.histograms[reads].max for one in intervals("illumos-sd")] == [42962, 43931, 44668, 44258, 44236, 45045]
 
 
 @pytest.mark.parametrize(

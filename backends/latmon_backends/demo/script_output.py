@@ -113,10 +113,9 @@ class ScriptOutput:
         tables = tables_of(self.manifest, ios)
         for spec, counts in tables.counts:
             base, into = _packed(spec, {"dev": dev}), self._maps[spec.name]
-            if spec.role in ("max", "peak"):
-                of_tick = self._tick << 32 if spec.role == "max" else 0
+            if spec.role == "max":
                 for key, us in counts.items():
-                    into[base | key] = max(of_tick | us, into.get(base | key, 0))
+                    into[base | key] = max(self._tick << 32 | us, into.get(base | key, 0))
                 continue
             for key, n in counts.items():
                 into[base | key] = into.get(base | key, 0) + n
@@ -369,7 +368,7 @@ def _value(spec: MapSpec, ios: FlowIos, times: Mapping[str, Iterable[int | None]
             return ios.resume.sum or 0
         case "sum":
             return sum(n * us for n, us in zip(ios.column("size"), times.get(stage, ()), strict=False) if us)
-        case "max" | "peak":
+        case "max":
             return max((us or 0 for us in times.get(stage, ())), default=0)
         case "bytes":
             return ios.seen.bytes
