@@ -223,7 +223,7 @@ def _packed_rows(table: Packed[K], wanted: Callable[[K], bool]) -> Iterator[Tabl
     for row, (key, end) in enumerate(zip(table.rows, table.ends, strict=True)):
         if begin < end and wanted(key):
             pairs = zip(indices[begin:end], counts[begin:end], strict=True)
-            yield key, pairs, known(table.sums, row), known(table.maxima, row), indices[end - 1], BITS
+            yield key, pairs, known(table.sums, row), known(table.maxima, row), indices[end - 1], table.bits(row)
         begin = end
 
 

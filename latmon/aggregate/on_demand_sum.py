@@ -24,7 +24,7 @@ from latmon.model.frame import (
     Traced,
     Wakeups,
 )
-from latmon.model.histogram import EMPTY, Histogram, within
+from latmon.model.histogram import EMPTY, Histogram
 from latmon.model.packed import GROUPS, Flat, Key, KeyedCounts, OnDemandFacts, Packed, flatten, group_of
 
 _SOURCE = {"total": "traced", "stage": "traced"}
@@ -66,7 +66,7 @@ class _Traced(Mapping[Series, Histogram]):
         if reported is None:
             return one
         us = sum(reported.counts.values())
-        possible = within(dict(one.buckets), us)
+        possible = one.within(us)
         # A frame whose map of sums was not printed has no sum; a later frame may contain all of it.
         return one if one.sum is None and us != possible else replace(one, sum=possible)
 

@@ -97,7 +97,7 @@ def tail(traced: Traced, device: str, ops: Iterable[str] = OPS, cut_us: int = 0)
     total = total_of(traced, device, wanted)
     first = bucket_index(cut_us, total.bits)
     count = sum(n for index, n in total.buckets if index >= first)
-    sums = {part: _above(traced, device, wanted, part, first) for part in PARTS}
+    sums = {part: _above(traced, device, wanted, part, bucket_index(cut_us)) for part in PARTS}
     whole = sum(sums.values())
     return Tail(cut_us, count, {part: us / whole for part, us in sums.items() if us} if whole else {})
 

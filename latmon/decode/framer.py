@@ -48,7 +48,7 @@ from latmon.model.frame import (
     Wakeups,
     missing_stages,
 )
-from latmon.model.histogram import Histogram, bucket_bounds, merge, within
+from latmon.model.histogram import Histogram, bucket_bounds, merge
 from latmon.model.inflight import Depths, InFlightList
 
 _US = 2**32 - 1
@@ -112,7 +112,7 @@ class Framer:
         several_queues: Callable[[str], bool] = lambda _: False,
         selects: Callable[[str], bool] = lambda _: True,
     ) -> None:
-        self._specs = manifest.maps
+        self._specs, self._bits = manifest.maps, manifest.bits
         self._maps = Differences(manifest.maps)
         self._parts = {spec.name: {part.name: part for part in spec.key} for spec in manifest.maps}
         self._has_sum = {stage for spec in manifest.maps if spec.role == "sum" for stage in spec.stages}
@@ -253,28 +253,30 @@ class Framer:
 
     def _histograms(self, sums: _IntervalSums) -> dict[Series, Histogram]:
         """Make histograms; the part of a sum beyond what its I/Os can take waits for the interval that counts those."""
-        counted = {series: counts for series, counts in sums.buckets.items() if any(counts.values())}
+        counted = {series: one for series, counts in sums.buckets.items() if (one := self._scaled(counts))}
         for series, us in self._owed.items():
             sums.sums[series] += us
         self._owed = {series: us for series, us in sums.sums.items() if us and series not in counted}
-        for series, counts in counted.items():
+        for series, one in counted.items():
             if series.stage in self._has_sum:
-                reported = within(counts, sums.sums[series])
+                reported = one.within(sums.sums[series])
                 self._owed[series], sums.sums[series] = sums.sums[series] - reported, reported
-        return {series: self._histogram(series, counts, sums) for series, counts in counted.items()}
+        return {series: self._histogram(series, one, sums) for series, one in counted.items()}
 
-    def _histogram(self, series: Series, counts: Counts, sums: _IntervalSums) -> Histogram:
-        """Make a histogram, with the greatest maximum that lies in its highest bucket.
+    def _scaled(self, counts: Counts) -> Histogram:
+        """Make a histogram at the scale of the script."""
+        return Histogram.of(counts).coarsen(self._bits)
+
+    def _histogram(self, series: Series, one: Histogram, sums: _IntervalSums) -> Histogram:
+        """Return a histogram with its sum, and with the greatest maximum that lies in its highest bucket.
 
         The counts are of the moment they were printed, which is a little after the tick. So the interval's maximum is
         the tick's or that of the next tick so far. One in another bucket is of an I/O that another interval counts.
         """
         total = sums.sums[series] if series.stage in self._has_sum else None
-        histogram = Histogram.of(counts, total)
-        if not histogram or series not in sums.maxima:
-            return histogram
-        low, high = bucket_bounds(histogram.buckets[-1][0])
-        return replace(histogram, max=max((us for us in sums.maxima[series] if low <= us < high), default=None))
+        low, high = bucket_bounds(one.buckets[-1][0], one.bits)
+        maximum = max((us for us in sums.maxima.get(series, ()) if low <= us < high), default=None)
+        return Histogram(one.buckets, total, maximum, one.bits)
 
     def _seen(self, sums: _IntervalSums) -> dict[Flow, Completed]:
         timed: defaultdict[Flow, int] = defaultdict(int)
@@ -380,9 +382,9 @@ class TracerFramer:
         in_flight = self._ages.taken()
         return TracerInterval(
             self._traced(series, gains),
-            handlers(gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers),
+            handlers(gains, lambda number: self._handlers.get(number, UNKNOWN), self._callers, self._manifest.bits),
             softirqs(gains),
-            wakeups(gains, thread),
+            wakeups(gains, thread, self._manifest.bits),
             series.suppressed,
             undecoded,
             {flow: n for flow, n in series.above.items() if self._alone(flow.device)},
@@ -445,7 +447,7 @@ class TracerFramer:
             return one
         if us is None and any(index for index, _ in one.buckets):
             return one
-        reported = within(dict(one.buckets), us or 0)
+        reported = one.within(us or 0)
         if us is not None and us != reported:
             self._owed[series] = us - reported
         return replace(one, sum=reported)

@@ -26,7 +26,7 @@ from latmon.model.frame import (
     Thread,
     Wakeups,
 )
-from latmon.model.histogram import MAX_COUNT, TOP, Histogram, within
+from latmon.model.histogram import BITS, MAX_COUNT, TOP, Histogram
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.support.text import clean
 
@@ -156,9 +156,12 @@ RETURNED = ("none", "handled", "wake", "wake")
 
 
 def handlers(
-    gains: Gains, named: Callable[[int], Handler], callers: Mapping[Handler, int]
+    gains: Gains, named: Callable[[int], Handler], callers: Mapping[Handler, int], bits: int = BITS
 ) -> dict[Handler, HandlerRuns]:
-    """Return the runs by handler, for all return values. `callers`: handler -> irq whose handler calls it."""
+    """Return the runs by handler, for all return values, at the scale of `bits`.
+
+    `callers`: handler -> irq whose handler calls it.
+    """
     runs: defaultdict[Handler, Counter[int]] = defaultdict(Counter)
     returned: defaultdict[Handler, Counter[str]] = defaultdict(Counter)
     sums: Counter[Handler] = Counter()
@@ -175,7 +178,7 @@ def handlers(
             returned[handler][RETURNED[code] if code < len(RETURNED) else "none"] += n
     return {
         handler: HandlerRuns(
-            _histogram(counts, sums[handler]),
+            _histogram(counts, sums[handler], bits),
             dict(returned[handler]),
             before[handler],
             caller=callers.get(handler, UNKNOWN_IRQ),
@@ -213,8 +216,8 @@ def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:
     }
 
 
-def wakeups(gains: Gains, thread: Callable[[int], Thread]) -> tuple[Wakeups, ...]:
-    """Return the wake-ups by thread, in the order of their pids."""
+def wakeups(gains: Gains, thread: Callable[[int], Thread], bits: int = BITS) -> tuple[Wakeups, ...]:
+    """Return the wake-ups by thread, in the order of their pids, at the scale of `bits`."""
     delays: defaultdict[int, Counter[int]] = defaultdict(Counter)
     sums: Counter[int] = Counter()
     others: dict[str, defaultdict[int, Counter[str]]] = {
@@ -234,7 +237,7 @@ def wakeups(gains: Gains, thread: Callable[[int], Thread]) -> tuple[Wakeups, ...
         else:
             delays[pid].update(counts)
     return tuple(
-        Wakeups(thread(pid), _histogram(counts, sums[pid]), *(dict(one.get(pid, {})) for one in others.values()))
+        Wakeups(thread(pid), _histogram(counts, sums[pid], bits), *(dict(one.get(pid, {})) for one in others.values()))
         for pid, counts in sorted(delays.items())
     )
 
@@ -259,9 +262,10 @@ def by_key(gains: Gains, role: str) -> Iterator[tuple[MapSpec, int, Counts]]:
             yield from ((spec, key, {0: n}) for key, n in gained.items())
 
 
-def _histogram(counts: Counts, us: int) -> Histogram:
+def _histogram(counts: Counts, us: int, bits: int = BITS) -> Histogram:
     """Return a histogram with its sum; a map of sums is printed after that of its runs and may be ahead of them."""
-    return Histogram.of(counts, within(counts, us))
+    found = Histogram.of(counts).coarsen(bits)
+    return replace(found, sum=found.within(us))
 
 
 def vector(number: int) -> str:

@@ -19,6 +19,7 @@ import yaml
 from latmon.manifest import schema
 from latmon.manifest.schema import Checks, KeyPart, MapSpec, Parameter, RecordSpec
 from latmon.model.frame import STAGES, UNACCOUNTED
+from latmon.model.histogram import BITS
 from latmon.model.stages import ADMISSION, FROM_SUBMISSION, THROTTLING, WHOLE
 from latmon.support import strict_yaml
 from latmon.support.errors import ManifestError
@@ -68,6 +69,8 @@ _FILTER = r"({{any_dev}} == 1 || @traced[(uint64)\1] != 0 || @traced[(uint64)0] 
 """Macro `traced($dev)` of bpftrace's scripts: whether the device is traced, by a map that latmon writes while they
 run (`trace_devices` in latmon_backends/probe/launcher.py). Its key 0 means all devices; its values are when they were
 added, in ns of CLOCK_BOOTTIME, else 0."""
+_LLQUANTIZE = re.compile(r"\bllquantize\((?P<value>.+?), 2, 3, 34, 16(?P<weight>(?:, .+)?)\);")
+"""A histogram of eighths of a microsecond in a D script, at BITS."""
 _KEY_BITS = 63
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
@@ -117,6 +120,8 @@ class Manifest:
     """The manifests that this one extends."""
     changes: Mapping[str, str] = field(default_factory=dict)
     """Replacements that make its script of its parent's; empty where it has a script of its own."""
+    bits: int = BITS
+    """The scale of its histograms; 0 for a DTrace without llquantize(), whose quantize() has one bucket per octave."""
 
     @property
     def script(self) -> Path:
@@ -152,6 +157,8 @@ class Manifest:
     def source(self) -> str:
         """The script's text without comment lines, with macros expanded."""
         text = _COMMENT[self.tool].sub("", self.text)
+        if self.tool == "dtrace" and not self.bits:
+            text = _LLQUANTIZE.sub(r"quantize(\g<value>\g<weight>);", text)
         return _TRACED.sub(_FILTER, _MACRO.sub(_expanded, text)) if self.tool == "bpftrace" else text
 
     def program(self, values: Mapping[str, int | str]) -> str:

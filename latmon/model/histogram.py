@@ -50,7 +50,7 @@ TOP = bucket_index(MAX_US)
 def sum_bounds(counts: Iterable[tuple[int, int]], bits: int = BITS, *, coarse: bool = False) -> tuple[int, int]:
     """Return the least and the greatest sum in us that I/Os in these buckets (index, count) can have.
 
-    `coarse`: buckets may come from a scale of whole octaves, each at the begin of its octave (`packed.at_scale`).
+    `coarse`: buckets may come from a scale of whole octaves, each at the begin of its octave (old recordings).
     """
     low = high = 0
     for index, n in counts:
@@ -66,15 +66,6 @@ def _values(index: int, bits: int, *, coarse: bool) -> tuple[int, int]:
     if end > MAX_US:
         return low, MAX_COUNT
     return low, (2 * low or end) - 1 if coarse else end - 1
-
-
-def within(counts: Mapping[int, int], us: int) -> int:
-    """Return the sum in us closest to `us` that I/Os in these buckets (index -> count, at BITS) can have.
-
-    A probe's maps are printed one after another, so a sum may include some I/Os more or less than the buckets.
-    """
-    low, high = sum_bounds(counts.items())
-    return min(max(us, low), high)
 
 
 @dataclass(frozen=True)
@@ -130,10 +121,20 @@ class Histogram:
             return f"a maximum of {self.max} us, and its highest bucket is {low} to {high}"
         return ""
 
+    def within(self, us: int) -> int:
+        """Return the sum in us closest to `us` that I/Os in these buckets can have.
+
+        A probe's maps are printed one after another, so a sum may include some I/Os more or less than the buckets.
+        """
+        low, high = sum_bounds(self.buckets, self.bits)
+        return min(max(us, low), high)
+
     def coarsen(self, bits: int) -> Histogram:
         """Return the histogram with fewer sub-bucket bits; exact, because every coarse edge is a fine edge."""
         if not 0 <= bits <= self.bits:
             raise ValueError(f"can't coarsen {self.bits} bits to {bits}")
+        if bits == self.bits:
+            return self
         counts: dict[int, int] = {}
         for index, n in self.buckets:
             coarse = bucket_index(bucket_bounds(index, self.bits)[0], bits)

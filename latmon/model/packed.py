@@ -1,6 +1,7 @@
 """Packed forms of a frame's tables: many histograms as a few flat arrays, compressed where they are rarely read.
 
-Histograms in packed form have the scale of BITS. On-demand values are in groups, which are summed independently.
+Histograms in packed form have the scale of BITS or a coarser one. On-demand values are in groups, which are summed
+independently.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from latmon.model.frame import Flow, Frame, Handler, SoftirqCpu, Thread, Traced
-from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.model.histogram import BITS, Histogram
 
 UNKNOWN = -1
 _MOST = 2**63 - 1
@@ -32,7 +33,11 @@ class RowSpan(NamedTuple):
 
 
 class Packed(Mapping[K, Histogram]):
-    """Histograms by key in flat arrays; `sums` and `maxima` contain UNKNOWN, or are empty, where they aren't known."""
+    """Histograms by key in flat arrays.
+
+    `sums` and `maxima` contain UNKNOWN, or are empty, where they aren't known; `scales` are the bits of each row, empty
+    where all have BITS.
+    """
 
     def __init__(
         self,
@@ -43,19 +48,21 @@ class Packed(Mapping[K, Histogram]):
         *,
         sums: Iterable[int] = (),
         maxima: Iterable[int] = (),
+        scales: bytes = b"",
     ) -> None:
         self.rows = rows
         self.ends = numbers(ends)
         """End of each row's buckets."""
         self.indices, self.counts = indices, numbers(counts)
         self.sums, self.maxima = numbers(sums), numbers(maxima)
+        self.scales = scales
 
     @classmethod
     def of(cls, histograms: Mapping[K, Histogram]) -> Packed[K]:
         """Pack the values; return packed ones as they are."""
         if isinstance(histograms, Packed):
             return histograms
-        every = [one if one.bits == BITS else at_scale(one) for one in histograms.values()]
+        every = [one if one.bits <= BITS else one.coarsen(BITS) for one in histograms.values()]
         buckets = [bucket for one in every for bucket in one.buckets]
         return cls(
             tuple(histograms),
@@ -64,6 +71,7 @@ class Packed(Mapping[K, Histogram]):
             [n for _, n in buckets],
             sums=[UNKNOWN if one.sum is None else one.sum for one in every],
             maxima=[UNKNOWN if one.max is None else one.max for one in every],
+            scales=bytes([one.bits for one in every]) if any(one.bits != BITS for one in every) else b"",
         )
 
     def parts(self) -> Iterator[tuple[K, RowSpan]]:
@@ -93,10 +101,10 @@ class Packed(Mapping[K, Histogram]):
     def values_in_order(self) -> list[Histogram]:
         """Return the histograms of all rows, in a third of the time of single look-ups."""
         pairs = tuple(zip(self.indices, self.counts, strict=True))
-        known = self.known
+        known, bits = self.known, self.bits
         found, begin = [], 0
         for row, end in enumerate(self.ends):
-            found.append(Histogram(pairs[begin:end], known(self.sums, row), known(self.maxima, row)))
+            found.append(Histogram(pairs[begin:end], known(self.sums, row), known(self.maxima, row), bits(row)))
             begin = end
         return found
 
@@ -104,6 +112,10 @@ class Packed(Mapping[K, Histogram]):
     def known(values: array[int], row: int) -> int | None:
         """Return a row's sum or maximum; None where it isn't known."""
         return None if not values or values[row] == UNKNOWN else values[row]
+
+    def bits(self, row: int) -> int:
+        """Return the scale of a row."""
+        return self.scales[row] if self.scales else BITS
 
     @cached_property
     def _row_of(self) -> dict[K, int]:
@@ -114,6 +126,7 @@ class Packed(Mapping[K, Histogram]):
             tuple(zip(self.indices[part.begin : part.end], self.counts[part.begin : part.end], strict=True)),
             self.known(self.sums, part.row),
             self.known(self.maxima, part.row),
+            self.bits(part.row),
         )
 
 
@@ -141,16 +154,6 @@ class Sums(Mapping[K, Mapping[int, int]]):
 
     def __len__(self) -> int:
         return len(self.packed)
-
-
-def at_scale(one: Histogram) -> Histogram:
-    """Return the histogram with BITS; a coarser bucket becomes the one at its lower bound."""
-    if one.bits == BITS:
-        return one
-    if one.bits > BITS:
-        return one.coarsen(BITS)
-    moved = {bucket_index(bucket_bounds(index, one.bits)[0]): n for index, n in one.buckets}
-    return Histogram.of(moved, one.sum, one.max)
 
 
 def numbers(values: Iterable[int]) -> array[int]:
@@ -332,7 +335,10 @@ class Pressed:
         arrays = [
             one
             for table in tables
-            for one in (table.ends, array("B", table.indices), table.counts, table.sums, table.maxima)
+            for one in (
+                *(table.ends, array("B", table.indices), table.counts, table.sums, table.maxima),
+                array("B", table.scales),
+            )
         ]
         arrays += [some.counts for some in flat.counted.values()]
         self._rows = {name: table.rows for name, table in flat.tables.items()}
@@ -351,8 +357,10 @@ class Pressed:
         arrays = self._arrays()
         tables: dict[str, Packed[Any]] = {}
         for name, rows in self._rows.items():
-            ends, indices, counts, sums, maxima = islice(arrays, 5)
-            tables[name] = Packed(rows, ends, indices.tobytes(), counts, sums=sums, maxima=maxima)
+            ends, indices, counts, sums, maxima, scales = islice(arrays, 6)
+            tables[name] = Packed(
+                rows, ends, indices.tobytes(), counts, sums=sums, maxima=maxima, scales=scales.tobytes()
+            )
         counted = {group: KeyedCounts(keys, next(arrays)) for group, keys in self._keys.items()}
         return Flat(tables, counted, self.facts)
 

@@ -298,12 +298,14 @@ MAX_IN_TABLE = 1 << 52
 
 
 def encode_table(packed: Packed[Any]) -> Line:
-    """Return `b` and `n` of a table, and `sum` and `max` where one is known."""
+    """Return `b` and `n` of a table, `sum` and `max` where one is known, and `k` where a scale isn't that of BITS."""
     slots = [WIDTH * part.row + index for _, part in packed.parts() for index in packed.indices[part.begin : part.end]]
     line: Line = {"b": [*slots[:1], *map(sub, slots[1:], slots)], "n": packed.counts.tolist()} if slots else {}
     for name, values in (("sum", packed.sums), ("max", packed.maxima)):
         if any(value != UNKNOWN for value in values):
             line[name] = values.tolist()
+    if packed.scales:
+        line["k"] = list(packed.scales)
     return line
 
 
@@ -322,7 +324,19 @@ def table(line: Json, keys: Sequence[Key], low: int = 1) -> Packed[Key]:
         raise RecordingError("'b' has a bucket beyond the last")
     ends = [bisect_left(slots, end) for end in range(WIDTH, WIDTH * len(keys) + 1, WIDTH)]
     sums, maxima = (_each(line, name, len(keys)) for name in ("sum", "max"))
-    return Packed(tuple(keys), ends, indices, counts, sums=sums, maxima=maxima)
+    return Packed(tuple(keys), ends, indices, counts, sums=sums, maxima=maxima, scales=_scales(line, ends, indices))
+
+
+def _scales(line: Json, ends: list[int], indices: bytes) -> bytes:
+    """Return each row's bits, or nothing where all have BITS."""
+    found = _numbers(line, "k", validate.MAX_ITEMS)
+    if not found:
+        return b""
+    if len(found) != len(ends) or min(found) < 0 or max(found) > BITS:
+        raise RecordingError(f"'k' is not a number up to {BITS} for each row")
+    if any(end > begin and indices[end - 1] > _TOPS[k] for begin, end, k in zip([0, *ends], ends, found, strict=False)):
+        raise RecordingError("'b' has a bucket beyond the last of its scale")
+    return bytes(found)
 
 
 def _low_bytes(slots: list[int]) -> bytes:

@@ -304,11 +304,11 @@ def _no_number(stage: str, why: str, paths: Mapping[str, int]) -> str:
 
 
 def _part_bounds(total: Histogram, cut_us: int | None) -> tuple[int, int] | None:
-    """Return the first bucket above p50, and the first above the threshold; None without a threshold."""
+    """Return the first bucket of BITS above p50, and the first above the threshold; None without a threshold."""
     if cut_us is None:
         return None
     first = bucket_index(cut_us)
-    return min(_rank(total, 0.5) + 1, first), first
+    return min(bucket_index(bucket_bounds(_rank(total, 0.5), total.bits)[1]), first), first
 
 
 def _times(
@@ -338,16 +338,16 @@ def _bands(
 ) -> tuple[LatencyBand, ...]:
     if bounds is None:
         return ()
-    edges = (0, *bounds)
-    ends = (*bounds, None)
+    edges = [bucket_bounds(index)[0] for index in (0, *bounds)]
+    begins = [(bucket_bounds(index, total.bits)[0], n) for index, n in total.buckets]
     return tuple(
         LatencyBand(
-            bucket_bounds(low)[0],
-            None if high is None else total.cap(bucket_bounds(high)[0]),
-            sum(n for index, n in total.buckets if index >= low and (high is None or index < high)),
+            low,
+            None if high is None else total.cap(high),
+            sum(n for us, n in begins if us >= low and (high is None or us < high)),
             {stage: by[number] for stage, by in times.items()},
         )
-        for number, (low, high) in enumerate(zip(edges, ends, strict=True))
+        for number, (low, high) in enumerate(zip(edges, (*edges[1:], None), strict=True))
     )
 
 

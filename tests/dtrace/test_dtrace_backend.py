@@ -12,15 +12,17 @@ from fake_host import FakeHost
 
 from latmon.analysis.limits import audit, ceiling
 from latmon.capture.backend import Options
-from latmon.model.frame import NAMED_FROM, UNACCOUNTED, Flow, Outstanding, pid_of
+from latmon.model.frame import NAMED_FROM, UNACCOUNTED, Flow, Outstanding, Series, pid_of
+from latmon.model.histogram import EMPTY, merge
 from latmon.support.errors import UnavailableError, UsageError
 from latmon_backends.dtrace import backend as dtrace_backend
 from latmon_backends.dtrace import program
 from latmon_backends.dtrace import tool as dtrace_tool
-from latmon_backends.dtrace.backend import DtraceBackend
+from latmon_backends.dtrace.backend import COARSE, DtraceBackend
 from latmon_backends.dtrace.probe import NoCounters
 from latmon_backends.dtrace.tool import DtraceTool
 from latmon_backends.kernel.kstat import KstatSampler
+from tests.helpers.dtrace_text_writer import quantized
 
 ON_DEMAND = {
     "illumos": (
@@ -205,6 +207,27 @@ async def test_what_kstat_knows_of_a_disk_comes_with_it(run, monkeypatch):
     assert {"sd0", "sd2", "sd10", "rpool"} <= reported_of.devices.keys()
     assert reported_of.frames[0].outstanding["sd2"].in_driver is not None
     assert reported_of.frames[0].outstanding["sd0"] == Outstanding(None, 12)
+
+
+async def test_a_dtrace_without_llquantize_counts_by_octaves(run, tmp_path):
+    """Solaris 10. Its sums and maxima are exact, a percentile is the end of its octave."""
+    coarse = {name: tmp_path / f"{name}.txt" for name in ("sd", "intr")}
+    for name, path in coarse.items():
+        path.write_text(quantized((GOLDEN / f"illumos-{name}.txt").read_text()))
+    made = run(
+        goldens={name: str(path) for name, path in coarse.items()}, lacks="llquantize", options={"stages": "all"}
+    )
+    reported = await made.take(lambda frame: bool(frame.histograms and frame.handlers))
+    assert reported.origin.reason == COARSE
+    assert reported.origin.probes_missing == ()
+    runs = [one.run for frame in reported.frames for one in frame.handlers.values()]
+    histograms = [one for frame in reported.frames for one in frame.histograms.values()]
+    assert {one.bits for one in (*runs, *histograms)} == {0}
+    assert all(frame.health.undecoded_lines == 0 for frame in reported.frames)
+    reads = merge(frame.histograms.get(Series("sd2", "read", "total"), EMPTY) for frame in reported.frames)
+    assert 32768 < reads.max < 65536
+    assert reads.quantile(0.5) == reads.max
+    assert reads.count * 8192 < reads.sum < reads.count * reads.max
 
 
 async def test_globs_select(run):
@@ -460,7 +483,7 @@ async def test_invasive_scripts_run_only_by_name(run, monkeypatch):
         await run(options={"invasive": ("emlxs_thread",)}).take(after(1))
     found = program.manifests("illumos")
     costly = tuple(replace(one, cost="invasive") if one.name == "emlxs_thread" else one for one in found)
-    monkeypatch.setattr(program, "manifests", lambda _: costly)
+    monkeypatch.setattr(program, "manifests", lambda _, **__: costly)
     reported = await run(options={"stages": "all"}).take(after(1))
     assert not any("emlxs_thread" in scripts for scripts in reported.fake.runs())
     assert "--invasive" in {one.name: one.reason for one in reported.origin.probes_missing}["emlxs_thread"]

@@ -23,7 +23,7 @@ from latmon_backends.dtrace import program
 from latmon_backends.dtrace import tool as dtrace_tool
 from latmon_backends.dtrace.backend import InFlightGauge, NamedThreads
 from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NamedDevices, NoCounters, NumberedNames
-from latmon_backends.dtrace.tool import DtraceTool, find, is_listed, with_version
+from latmon_backends.dtrace.tool import DtraceTool, examined, find, is_listed
 from latmon_backends.kernel.counters import KernelSampler
 from latmon_backends.probe.events import CountedMap, HandlerNamed, Printed, UndecodedLine
 from latmon_backends.probe.outliers import Outliers
@@ -369,7 +369,7 @@ async def test_which_version_it_is_and_whose(tmp_path):
 
     async def of(text):
         path.write_text(f"#!/bin/sh\n{text}\n")
-        return (await with_version(DtraceTool(str(path), "linux"))).version
+        return (await examined(DtraceTool(str(path), "linux"))).version
 
     assert await of("echo 'dtrace: D 2.0.7'") == "2.0.7"
     assert await of("echo 'dtrace: Sun D 1.13' >&2") == "1.13"

@@ -8,6 +8,7 @@ nor decoder nor latmon's buckets: it is the other side of what it is used to tes
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 Key = str | int
@@ -46,6 +47,35 @@ def tables(name: str, values: Mapping[tuple[Key, ...], Mapping[int, int]], famil
     """All keys in printa()'s order: by the time of all I/Os together."""
     ordered = sorted(values.items(), key=lambda item: sum(us * count for us, count in item[1].items()))
     return "".join(table(name, keys, counts, family) for keys, counts in ordered)
+
+
+def quantized(text: str) -> str:
+    """Return output of llquantize() as quantize() would print it: one row per octave, and one for 0."""
+    lines: list[str] = []
+    counts: Counter[int] = Counter()
+    in_table = False
+    for line in text.splitlines(keepends=True):
+        label, bar, rest = line.partition("|")
+        if line.endswith(" count    \n"):
+            in_table, counts = True, Counter()
+            lines.append(line)
+        elif in_table and bar:
+            low = 0 if "<" in label else int(label.strip(" >="))
+            counts[1 << low.bit_length() - 1 if low else 0] += int(rest.split()[-1])
+        elif in_table:
+            in_table = False
+            lines += [*_octaves(counts), line]
+        else:
+            lines.append(line)
+    return "".join(lines)
+
+
+def _octaves(counts: Mapping[int, int]) -> Iterator[str]:
+    labels = [-1, 0, *(1 << at for at in range(40))]
+    filled = [at for at, label in enumerate(labels) if counts[label]]
+    for label in labels[max(filled[0] - 1, 0) : filled[-1] + 2]:
+        bar = "@" * int(_BAR * counts[label] / sum(counts.values()) + 0.5)
+        yield f"{label:>16} |{bar:<{_BAR}} {counts[label]:<9}\n"
 
 
 def _rows(counts: Mapping[int, int], family: str) -> Iterator[str]:

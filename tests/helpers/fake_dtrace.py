@@ -48,6 +48,8 @@ class Fake:
             "pace": 0.1,
             # Ticks go on without new records until this file exists.
             "go": "",
+            # A function that its D hasn't.
+            "lacks": "",
             # None: every hook that is asked for.
             "hooks": None,
             # How long a listing takes, and how far its clock is ahead.
@@ -216,6 +218,12 @@ def main(arguments):
     config = json.loads(Path(path).read_text(encoding="utf-8"))
     if words == ["-V"]:
         print(config["version"])
+        return 0
+    if (lacks := config["lacks"]) and lacks in words[-1]:
+        told = f"dtrace: invalid probe specifier {words[-1]}: in action list: undefined function name: {lacks}"
+        print(told, file=sys.stderr)
+        return 1
+    if words[0] == "-e":
         return 0
     if words[0] == "-l":
         time.sleep(config["listing_s"])

@@ -20,7 +20,6 @@ from latmon.model.histogram import (
     bucket_index,
     merge,
     sum_bounds,
-    within,
 )
 
 HOUR_US = 3_600_000_000
@@ -220,7 +219,6 @@ def test_a_sum_that_buckets_allow_has_one_rule():
     low, high = sum_bounds(fine.buckets)
     assert (low, high) == (96 * 2 + bucket_bounds(TOP)[0], 103 * 2 + MAX_COUNT)
     assert sum_bounds(fine.buckets[:1], coarse=True) == (192, 191 * 2)
-    counts = dict(fine.buckets)
-    assert [within(counts, us) for us in (0, low, high, high + 1)] == [low, low, high, high]
+    assert [fine.within(us) for us in (0, low, high, high + 1)] == [low, low, high, high]
     allowed = [not Histogram(fine.buckets, us).contradiction() for us in (low - 1, low, high, high + 1)]
     assert allowed == [False, True, True, False]

@@ -10,6 +10,7 @@ from latmon.decode.framer import Framer
 from latmon.decode.tables import record
 from latmon.manifest.loader import Manifest, load, load_all
 from latmon.model.frame import Series
+from latmon.model.histogram import BITS
 from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NumberedNames
 from latmon_backends.probe.events import CountedMap, Printed, UndecodedLine
 from tests.d_compile import d_output, freebsd_golden
@@ -35,6 +36,13 @@ UNREPORTED = {
 @pytest.mark.parametrize("manifest", SCRIPTS, ids=lambda one: one.name)
 def test_script_and_manifest_say_the_same(manifest):
     assert faults(manifest) == []
+
+
+@pytest.mark.parametrize("manifest", SCRIPTS, ids=lambda one: one.name)
+def test_every_histogram_is_by_octaves_where_there_is_no_llquantize(manifest):
+    fine, coarse = (replace(manifest, bits=bits).source for bits in (BITS, 0))
+    assert coarse.count(" quantize(") == fine.count("llquantize(")
+    assert re.sub(r" (?:ll)?quantize\(", "", fine).replace(", 2, 3, 34, 16", "") == coarse.replace(" quantize(", "")
 
 
 def test_every_script_has_a_manifest():

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import FRAMES
 
+from latmon.aggregate.histogram_sum import TableSum
 from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.model.histogram import TOP, Histogram
-from latmon.model.packed import Packed
+from latmon.model.packed import Flat, Packed, Pressed
 from latmon.recording import codec, packed_tables, validate
 from latmon.recording.codec import encode_frame, to_bytes
 from latmon.support.errors import RecordingError
@@ -137,3 +138,27 @@ def test_what_is_remembered_is_bounded(monkeypatch):
         for _ in range(2):
             assert isinstance(_decoded(line), Frame)
     assert max(map(len, (packed_tables._series, packed_tables._flows, packed_tables._rising))) <= 11
+
+
+# Scales
+
+
+def test_a_table_keeps_the_scale_of_each_row():
+    """A DTrace without llquantize() counts by octaves, whose percentiles are ends of octaves."""
+    fine = Histogram.of({40: 3}, 400)
+    rows = {"a": fine.coarsen(0), "b": fine}
+    packed = Packed.of(rows)
+    line = json.loads(json.dumps(packed_tables.encode_table(packed)))
+    again = [packed, packed_tables.table(line, list(rows)), Pressed(Flat({"t": packed}, {})).flat.tables["t"]]
+    assert [dict(one.items()) for one in again] == [rows] * 3
+    assert [one["a"].quantile(0.5) for one in again] == [256] * 3
+    summed: TableSum[str] = TableSum()
+    summed.add(again[1])
+    assert summed["a"] == rows["a"]
+    assert "k" not in packed_tables.encode_table(Packed.of({"b": fine}))
+
+
+@pytest.mark.parametrize("scales", [[0], [0, 4], [-1, 3], [0, 3, 3], [0, "3"], [0, 2]])
+def test_a_scale_that_no_row_can_have_is_damage(scales):
+    with pytest.raises(RecordingError, match=r"'k'|beyond the last of its scale"):
+        packed_tables.table({"b": [8, 248 + 130], "n": [1, 1], "k": scales}, ["a", "b"])

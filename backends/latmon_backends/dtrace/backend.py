@@ -54,6 +54,8 @@ _LAST_S = 0.3
 """The tracer's last output comes within 10 ms."""
 
 
+COARSE = "latencies are counted by octaves (a bucket's end is twice its begin), because this DTrace has no llquantize()"
+
 _LINES = 120
 """Ticks whose stamps are compared: the last minutes."""
 
@@ -236,6 +238,7 @@ class DtraceBackend(ProbeBackend):
     _always: DtraceAlwaysOn
     _devices: NamedDevices
     _programs: DtracePrograms
+    _tool: DtraceTool
 
     def __init__(
         self,
@@ -250,8 +253,8 @@ class DtraceBackend(ProbeBackend):
         self._find_tool, self._only, self._reason = find_tool, only, reason
 
     async def _prepare(self) -> None:
-        tool = self._tool = await dtrace_tool.with_version(self._find_tool())
-        found = dtrace_program.manifests(tool.system)
+        tool = self._tool = await dtrace_tool.examined(self._find_tool())
+        found = dtrace_program.manifests(tool.system, has_llquantize=tool.has_llquantize)
         dtrace_program.check_invasive(self._options.invasive, found)
         names = NumberedNames()
         sampler, source = _counters(self._options)
@@ -276,7 +279,8 @@ class DtraceBackend(ProbeBackend):
 
     def _why(self, refusals: Mapping[str, str]) -> str:
         lesser = [f"{self._probe_name}, because {one} is refused: {why}" for one, why in refusals.items()]
-        return "; ".join(one for one in (self._reason, *lesser[:1]) if one)
+        coarse = "" if self._tool.has_llquantize else COARSE
+        return "; ".join(one for one in (self._reason, *lesser[:1], coarse) if one)
 
     @property
     def _probe_name(self) -> str:

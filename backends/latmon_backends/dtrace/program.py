@@ -12,6 +12,7 @@ from pathlib import Path
 
 from latmon.manifest.loader import Manifest, load_all
 from latmon.model.frame import STAGES, TABLES, Missing
+from latmon.model.histogram import BITS
 from latmon.support.errors import UsageError
 from latmon.support.paths import data_dir
 from latmon_backends.probe.launcher import Script, Values
@@ -80,13 +81,14 @@ NONE_THERE = "no D script for this system measures it"
 INVASIVE = "it is invasive and needs an explicit --invasive"
 
 
-def manifests(system: str, probes: Path | None = None) -> tuple[Manifest, ...]:
+def manifests(system: str, probes: Path | None = None, *, has_llquantize: bool = True) -> tuple[Manifest, ...]:
     """Load all D scripts for a system, its own before the portable ones; ManifestError for a malformed file."""
     found = [one for one in load_all(data_dir("probes") if probes is None else probes) if one.tool == "dtrace"]
     fitting = [one for one in found if one.platform in (system, "portable")]
     fitting.sort(key=lambda one: (one.platform == "portable", one.name))
     # A portable script has the clock of the system that it runs on.
-    return tuple(replace(one, clock="hrtime") if system == "freebsd" else one for one in fitting)
+    bits = BITS if has_llquantize else 0
+    return tuple(replace(one, clock="hrtime" if system == "freebsd" else one.clock, bits=bits) for one in fitting)
 
 
 def always_on(found: Sequence[Manifest]) -> tuple[Manifest, ...]:

@@ -28,6 +28,8 @@ _VERSION = re.compile(r"D (\d{1,6}(?:\.\d{1,6}){1,3})", re.ASCII)
 _OTHERS = "[-h | -G]"
 """Part of the usage text of SystemTap's `dtrace`, which makes headers of probes."""
 _ANSWERS_S = 10.0
+_LOG_LINEAR = "BEGIN { @ = llquantize(8, 2, 3, 34, 16); }"
+"""What doesn't compile is repeated in the complaint."""
 _OPTIONS = {
     # A start for each I/O in flight, and for each that never completes.
     "dynvarsize": "32m",
@@ -59,7 +61,9 @@ class DtraceTool:
     sudo: bool = False
     mount_debugfs: bool = False
     version: str = ""
-    """`2.0.7`; empty before `with_version`, and where the tool doesn't print it."""
+    """`2.0.7`; empty before `examined`, and where the tool doesn't print it."""
+    has_llquantize: bool = True
+    """Whether its histograms have latmon's buckets; Solaris 10 has only quantize(), one bucket per octave."""
 
     def running(self, program: AnyProgram) -> list[str]:
         """Return the words that run a program."""
@@ -75,6 +79,10 @@ class DtraceTool:
     def listing(self, hooks: Sequence[str]) -> list[str]:
         """Return the words that list those of the probes that exist; the others are named on stderr."""
         return self._words(["-l", *(word for hook in hooks for word in ("-n", hook))])
+
+    def compiling(self, program: str) -> list[str]:
+        """Return the words that compile a program and don't run it."""
+        return self._words(["-e", "-q"], program)
 
     def _words(self, options: Sequence[str], program: str | None = None) -> list[str]:
         words = [self.path, *options, *(() if program is None else ("-n", program))]
@@ -109,15 +117,19 @@ def find(
     )
 
 
-async def with_version(tool: DtraceTool) -> DtraceTool:
-    """Return the tool with its version. UnavailableError where it is another program of that name."""
+async def examined(tool: DtraceTool) -> DtraceTool:
+    """Return the tool with its version and abilities. UnavailableError where it is another program of that name."""
     printed = await answer(shimmed([tool.path, "-V"], {"LC_ALL": "C"}, sudo=False), within_s=_ANSWERS_S, most=4096)
     found = _VERSION.search(printed)
     if found is None and _OTHERS in printed:
         raise UnavailableError(
             f"{tool.path} is SystemTap's program of that name, not DTrace: name DTrace's in {VARIABLE}."
         )
-    return replace(tool, version=found[1] if found else "")
+    # Versions of D don't show it: illumos has it since 1.7, Oracle's guides up to Solaris 11.4 don't list it.
+    complaint = (
+        "" if tool.system != "illumos" else await answer(tool.compiling(_LOG_LINEAR), within_s=_ANSWERS_S, most=4096)
+    )
+    return replace(tool, version=found[1] if found else "", has_llquantize="llquantize" not in complaint)
 
 
 def is_listed(hook: str, listed: str) -> bool:

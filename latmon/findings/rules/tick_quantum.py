@@ -123,7 +123,8 @@ def _exact(facts: Facts, device: str, stage: str, found: Histogram, buckets: ran
     """Return the mean of the times in the mode: from traced stages, from outliers, else the mean of all in it."""
     inside = sum(n for index, n in found.buckets if index in buckets)
     if stage == "total" and facts.traced_stage("total", device):
-        return sum(time_in(facts, device, one, buckets) for one in _STAGES) / inside
+        first, last = (bucket_index(bucket_bounds(at, found.bits)[0]) for at in (buckets.start, buckets.stop))
+        return sum(time_in(facts, device, one, range(first, last)) for one in _STAGES) / inside
     times = [
         us
         for one in facts.outliers(device)
