@@ -197,7 +197,8 @@ def test_the_tool_that_the_user_names_is_run(tmp_path):
 
 
 def test_a_tool_that_fails_hangs_or_is_not_there_is_a_sentence(tmp_path, monkeypatch):
-    failing = tool(tmp_path / "a", "import sys; sys.stderr.write('no such class\\n'); sys.exit(2)")
+    (tmp_path / "bin").mkdir()
+    failing = tool(tmp_path / "bin/kstat", "import sys; sys.stderr.write('no such class\\n'); sys.exit(2)")
     with pytest.raises(UnavailableError, match="kstat failed: no such class"):
         kstat.runner(failing)(())
     monkeypatch.setattr(kstat, "_TIMEOUT_S", 0.2)

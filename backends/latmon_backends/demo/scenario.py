@@ -333,7 +333,7 @@ def sun(
 ) -> HostFacts:
     """Return the facts of a host of Solaris or illumos with the scripts for sd, and `more`.
 
-    Of its settings only the kernel's version can be read; D scripts have one threshold for all devices.
+    Its settings have the kernel's version alone; D scripts have one threshold for all devices.
     """
     probes = scripts("sd", "sd_depth", "sd_limits", *more)
     settings = {

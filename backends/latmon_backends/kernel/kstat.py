@@ -133,25 +133,28 @@ def runner(environ: Mapping[str, str] = os.environ) -> Run:
     path = str(usual or find_tool("kstat", VARIABLE, environ))
     require(Path(path), path)
 
-    def run(words: tuple[str, ...]) -> bytes:
-        try:
-            # no kstat needs an input; C for numbers that have a point
-            done = subprocess.run(  # noqa: S603 - an absolute path that is the user's or the system's
-                [path, *words],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_TIMEOUT_S,
-                check=False,
-                env={**environment(environ), "LC_ALL": "C"},
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise UnavailableError(f"kstat can't be run: {error}.") from error
-        if done.returncode not in (0, 1):  # 1: nothing matched
-            text = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise UnavailableError(f"kstat failed: {text[-1] if text else f'exit code {done.returncode}'}.")
-        return done.stdout
+    return lambda words: output((path, *words), environ)
 
-    return run
+
+def output(words: tuple[str, ...], environ: Mapping[str, str] = os.environ, given: bytes = b"") -> bytes:
+    """Return the standard output of a program, which is named by its absolute path; `given`: its standard input."""
+    name = Path(words[0]).name
+    try:
+        # C for numbers that have a point
+        done = subprocess.run(  # noqa: S603 - an absolute path that is the user's or the system's
+            words,
+            input=given,
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+            env={**environment(environ), "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{name} can't be run: {error}.") from error
+    if done.returncode not in (0, 1):  # 1: nothing matched
+        text = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise UnavailableError(f"{name} failed: {text[-1] if text else f'exit code {done.returncode}'}.")
+    return done.stdout
 
 
 _DISKS = ("-p", "-c", "disk")

@@ -1,7 +1,7 @@
 """Host settings that make two captures comparable: kernel, drivers with parameters, queues, network cards, clocks.
 
-They are read from small files of /proc and /sys, whose roots are arguments. A missing or unreadable file is no
-setting; where a read hangs, `bounded` returns what was read before it.
+They are read from small files of /proc and /sys, whose roots are arguments; `solaris` has those of illumos and Solaris.
+A missing or unreadable file is no setting; where a read hangs, `bounded` returns what was read before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from latmon.support import host
 from latmon.support.paths import text
 from latmon.support.process import SideThread
 from latmon.support.text import clean
-from latmon_backends.kernel import block_devices, network
+from latmon_backends.kernel import block_devices, network, solaris
 
 Sections = dict[str, dict[str, str]]
 PATIENCE_S = 3.0
@@ -70,6 +70,9 @@ def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> N
     """Read section by section, so that a read that hangs leaves those before it."""
     into["clock"] = clocks()
     into["kernel"] = dict(kernel(options.proc, options.sys))
+    if platform.system() == "SunOS":
+        solaris.read_all(devices, into)
+        return
     for name in dict.fromkeys((*_ALWAYS, *_drivers(devices, options.sys))):
         into[f"module {name}"] = module(name, options.sys)
     for device in devices:
