@@ -43,16 +43,17 @@ MAX_QUEUES = 1000
 class CgroupSums:
     """Sums of the I/O under the limits of cgroups; a limit's value and processes are those of its latest interval."""
 
-    read: bool = False
-    """Whether there was a reading."""
+    read_us: int = 0
+    """Time in which limits were read."""
     left_out: int = 0
     """Rows of limits beyond MAX_LIMITS."""
     _found: dict[tuple[str, str, str, str], CgroupLimit] = field(default_factory=dict)
 
-    def add(self, reading: Iterable[CgroupLimit] | None) -> None:
+    def add(self, reading: Iterable[CgroupLimit] | None, dt_us: int) -> None:
+        """Add what was read in an interval of `dt_us`; None where nothing was read."""
         if reading is None:
             return
-        self.read = True
+        self.read_us += dt_us
         for one in reading:
             had = self._found.get(one.key)
             if had is None and len(self._found) >= MAX_LIMITS:
@@ -63,7 +64,7 @@ class CgroupSums:
     @property
     def rows(self) -> tuple[CgroupLimit, ...] | None:
         """Return the sums; None where there was no reading."""
-        return tuple(self._found.values()) if self.read else None
+        return tuple(self._found.values()) if self.read_us else None
 
 
 class TaskqSum(NamedTuple):
@@ -476,7 +477,7 @@ class Accumulator(CompletionSums):
         if frame.health.skipped is not None:
             self.skipped = (self.skipped or 0) + frame.health.skipped
         self.on_demand.add(on_demand_of(frame))
-        self.cgroup_limits.add(frame.cgroup_limits)
+        self.cgroup_limits.add(frame.cgroup_limits, frame.dt_us)
         self.thresholds_us.update(frame.thresholds_us)
         if frame.traced.one_in:
             self._tracer = frame.traced

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from latmon.aggregate.accumulator import Accumulator, Minute
 from latmon.aggregate.request_age import Waiting
-from latmon.findings.facts import BLOCK_US, Block, Facts, WindowSums, block_of, in_window, of_minute
+from latmon.findings.facts import Block, Facts, WindowSums, block_end, block_of, in_window, of_minute
 from latmon.findings.rule import (
     CGROUPS,
     DEFAULT,
@@ -142,8 +142,8 @@ class Episode:
 class RuleEngine:
     """Evaluation of all rules over a series of frames, which `take` adds in order.
 
-    `current` are the findings after the last whole block, the most urgent first. Blocks end at multiples of BLOCK_US
-    since the capture began, so that an engine that starts in the middle of a capture has the same blocks.
+    `current` are the findings after the last whole block, the most urgent first. Blocks end at fixed times since the
+    capture began (block_end), so that an engine that starts in the middle of a capture has the same blocks.
     """
 
     def __init__(
@@ -179,8 +179,8 @@ class RuleEngine:
         self._open: dict[tuple[str, str], Episode] = {}
         self._closed: list[Episode] = []
         self._end_us: int | None = None
-        self._slot: int | None = None
-        """Number of the block that is being filled, from the capture's begin; None before its first frame."""
+        self._filling: int | None = None
+        """End of the block that is being filled, since the capture's begin; None before its first frame."""
 
     @property
     def lasting(self) -> tuple[Episode, ...]:
@@ -208,7 +208,7 @@ class RuleEngine:
         self._end_us = item.mono_us
         if isinstance(item, Minute):
             yield from self._end_block()
-            self._slot = None
+            self._filling = None
             yield from self._evaluate(of_minute(item, self._waiting))
             return
         self._devices.update((one.name, one) for one in item.devices)
@@ -216,9 +216,9 @@ class RuleEngine:
             self._devices.pop(name, None)
         self._waiting.add(item)
         self._sums.add(item)
-        now = self._slot_of(begin_us, item) if self._slot is None else self._slot
-        self._slot = self._slot_of(item.mono_us, item)
-        if self._slot > now:
+        now = self._block_end(begin_us, item) if self._filling is None else self._filling
+        self._filling = self._block_end(item.mono_us, item)
+        if self._filling > now:
             yield from self._end_block()
 
     def finish(self) -> None:
@@ -226,14 +226,14 @@ class RuleEngine:
         for _ in self._end_block():
             pass
 
-    def _slot_of(self, mono_us: int, frame: Frame) -> int:
-        """Return the number of the block at this time; half a frame early, because clocks jitter."""
-        return (mono_us + frame.dt_us // 2 - self.origin.start_mono_us) // BLOCK_US
+    def _block_end(self, mono_us: int, frame: Frame) -> int:
+        """Return the end of the block since the capture's begin; half a frame early, because clocks jitter."""
+        return block_end(mono_us + frame.dt_us // 2 - self.origin.start_mono_us)
 
     def _start_over(self, other_boot: bool) -> Iterator[None]:
         """End all episodes and drop the blocks: nothing is known to last across a gap in the frames."""
         yield from self._end_block()
-        self._slot = None
+        self._filling = None
         self._blocks.clear()
         self._window_sums = WindowSums()
         self.current = ()

@@ -1,8 +1,8 @@
 """The input of rules: sums over the last minute and the blocks it consists of.
 
-A block is 5 s, or a minute where it is made of a recording's roll-up. Every sum over the window is computed at its
-first use and cached, so that rules share the work. Times are us. A device without I/O has empty histograms. Owns no
-threshold.
+A block is 5 s (the first two are shorter), or a minute where it is made of a recording's roll-up. Every sum over the
+window is computed at its first use and cached, so that rules share the work. Times are us. A device without I/O has
+empty histograms. Owns no threshold.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ class Block:
     """I/Os in flight at its end that `older` counts and `waiting` doesn't list (Ages.unlisted); empty for a minute."""
     cgroup_limits: tuple[CgroupLimit, ...] | None = None
     """Limits under which there was I/O; None where limits of cgroups were not read."""
+    limits_us: int = 0
+    """The sum of the lengths of its frames in which those were read."""
 
 
 def block_of(sums: Accumulator, waiting: Waiting) -> Block:
@@ -103,6 +105,7 @@ def block_of(sums: Accumulator, waiting: Waiting) -> Block:
         {name: now.known for name, now in last.outstanding.items()},
         ages.unlisted,
         sums.cgroup_limits.rows,
+        sums.cgroup_limits.read_us,
     )
 
 
@@ -124,7 +127,14 @@ def of_minute(minute: Minute, waiting: Waiting) -> Block:
         frame.outliers[:MAX_OUTLIERS],
         tuple(sorted((one.row for one in minute.longest.values()), key=lambda row: (-row.age_us, row.device))),
         cgroup_limits=frame.cgroup_limits,
+        limits_us=0 if frame.cgroup_limits is None else frame.dt_us,
     )
+
+
+def block_end(since_us: int) -> int:
+    """Return the end of the block at a time, both since the capture began; a time before it is negative."""
+    whole = (since_us // BLOCK_US + 1) * BLOCK_US
+    return next((end for end in _FIRST_US if 0 <= since_us < end), whole)
 
 
 def depths_of(blocks: tuple[Block, ...]) -> dict[str, DepthTimes]:
@@ -138,8 +148,12 @@ def depths_of(blocks: tuple[Block, ...]) -> dict[str, DepthTimes]:
 
 WINDOW_US = 60_000_000
 BLOCK_US = 5_000_000
+_FIRST_US = (2_000_000, BLOCK_US)
+"""Ends of the first two blocks: a problem that exists when a capture begins is reported within 10 s of its start."""
 _MOST = 0.75
 """Share of a minute that a window without its preceding roll-up must cover."""
+_SO_FAR = 0.3
+"""Share of the time that a condition must last, which is enough if it has held since the window began: 3.6 s of 12."""
 _TRACED = "traced"
 """Name of the table of traced stages."""
 
@@ -300,6 +314,15 @@ class Facts:
     def lasted_us(self, holds: Callable[[Block], bool]) -> int:
         """Return the measured time of the window's blocks for which a condition holds."""
         return sum(one.measured_us for one in self.window if holds(one))
+
+    def lasts(self, us: float, least_us: float, span_us: int | None = None) -> bool:
+        """Return whether a condition that held for `us` lasted for `least_us`, or for all of `span_us` (the window).
+
+        The capture may have begun in the middle of a burst: what holds in two blocks from its begin on is reported as
+        long as it holds, because nobody waits a quarter of a minute for the cause of a problem that has no end.
+        """
+        so_far = us >= (self.span_us if span_us is None else span_us)
+        return us >= (_SO_FAR * least_us if so_far and len(self.window) > 1 else least_us)
 
     def depths(self, device: str) -> Depths:
         """Return a device's depth histograms in ms; empty where depths were not sampled."""

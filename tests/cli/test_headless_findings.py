@@ -45,17 +45,17 @@ def lines(found, n):
 def test_a_new_one_is_reported_once(evaluated):
     evaluated += [(), (SICK,), (SICK,)]
     one = FindingReporter(Settings())
-    assert lines(one, 15) == ["finding after 10s: warning, starved-io: sda: one waits"]
+    assert lines(one, 10) == ["finding after 5s: warning, starved-io: sda: one waits"]
     assert list(one.all_reported()) == ["finding, for 5s: warning, starved-io: sda: one waits", NOT_ALL]
 
 
 def test_a_notice_waits_for_the_end_and_the_worst_comes_first(evaluated):
     evaluated += [(replace(SICK, severity=NOTICE), replace(SICK, id="requeue-storm", severity=CRITICAL))]
     one = FindingReporter(Settings())
-    assert lines(one, 5) == ["finding after 5s: critical, requeue-storm: sda: one waits"]
+    assert lines(one, 5) == ["finding after 2s: critical, requeue-storm: sda: one waits"]
     assert list(one.all_reported()) == [
-        "finding, once: critical, requeue-storm: sda: one waits",
-        "finding, once: notice, starved-io: sda: one waits",
+        "finding, for 3s: critical, requeue-storm: sda: one waits",
+        "finding, for 3s: notice, starved-io: sda: one waits",
         NOT_ALL,
     ]
 
@@ -63,7 +63,7 @@ def test_a_notice_waits_for_the_end_and_the_worst_comes_first(evaluated):
 @pytest.mark.usefixtures("evaluated")
 def test_none_is_reported_of_what_was_long_enough():
     one = FindingReporter(Settings())
-    assert lines(one, 4) == []
+    assert lines(one, 1) == []
     assert list(one.all_reported()) == []
     assert lines(one, 5) == []
     (last,) = one.all_reported()

@@ -3,8 +3,8 @@
 import pytest
 from finding_cases import S, disk, facts_of, found, frame, hist, lasting, timed
 
-from latmon.findings.engine import not_evaluated
-from latmon.model.frame import CgroupLimit, Series, Traced
+from latmon.findings.engine import RuleEngine, not_evaluated
+from latmon.model.frame import CgroupLimit, Origin, Series, Traced
 from latmon.model.inflight import Depths
 
 RULE = "io-throttled"
@@ -77,6 +77,11 @@ def test_version_2_has_one_file_and_the_time_that_tasks_waited():
         pytest.param([25, 250, 250, 25, 25], False, id="10 s: a moment"),
         pytest.param([25, 250, 250, 250, 25], True, id="15 s"),
         pytest.param([250], False, id="the first block"),
+        pytest.param([250, 250], True, id="all the time since the capture began"),
+        pytest.param([247, 246], False, id="a rate near the limit, for 10 s"),
+        pytest.param([240] * 12, True, id="a rate near the limit, for a minute"),
+        pytest.param([250, 250, 25], False, id="a burst that began before the capture, and ends"),
+        pytest.param([None, 250, 250], False, id="10 s"),
         pytest.param([1000, None, None, None], True, id="counted when submitted, done in 20 s"),
         pytest.param([500, None, None, None], False, id="done in 10 s"),
         pytest.param([], False, id="no I/O"),
@@ -84,6 +89,52 @@ def test_version_2_has_one_file_and_the_time_that_tasks_waited():
 )
 def test_thresholds(counts, fires):
     assert bool(found(RULE, blocks(*counts) or lasting(cgroup_limits=()), [LOOP])) is fires
+
+
+def seconds(n, ios=50, **changed):
+    return [frame(101 + at, dt_us=S, cgroup_limits=(limited(ios, **changed),)) for at in range(n)]
+
+
+def first_found(frames):
+    """Return the number of frames after which the rule engine has the finding; None for none."""
+    engine = RuleEngine(Origin("bpftrace", "h", "6.1", "0", interval_us=S, start_mono_us=100 * S), (LOOP,))
+    for at, one in enumerate(frames, 1):
+        engine.take(one)
+        if any(each.id == RULE for each in engine.current):
+            return at
+    return None
+
+
+def test_a_limit_that_is_reached_from_the_begin_on_is_found_after_five_seconds():
+    assert first_found(seconds(20)) == 5
+    unread, first = frame(101, dt_us=S), frame(101, dt_us=S, cgroup_limits=())
+    assert first_found([unread, *seconds(20)[1:]]) == 5, "limits were not read in the first second"
+    assert first_found([first, *seconds(20)[1:]]) == 15, "no I/O in the first second"
+
+
+@pytest.mark.parametrize(
+    ("ios_of_a_second", "seconds_of_it"),
+    [
+        pytest.param(48, 11, id="a program that does nearly as many by itself"),
+        pytest.param(49, 11, id="one less than the limit"),
+        pytest.param(50, 4, id="a burst of 4 s"),
+        pytest.param(50_000, 0, id="without a limit"),
+    ],
+)
+def test_there_is_no_early_false_alarm(ios_of_a_second, seconds_of_it):
+    burst = seconds(seconds_of_it, ios_of_a_second)
+    after = [frame(101 + at, dt_us=S, cgroup_limits=()) for at in range(seconds_of_it, 20)]
+    assert first_found([*burst, *after]) is None
+
+
+def test_a_burst_that_was_found_early_is_taken_back():
+    """It lasted for 7 s: after 10 s it is known to be a burst."""
+    engine = RuleEngine(Origin("bpftrace", "h", "6.1", "0", interval_us=S, start_mono_us=100 * S), (LOOP,))
+    found_after = []
+    for at, one in enumerate([*seconds(7), *(frame(101 + at, dt_us=S, cgroup_limits=()) for at in range(7, 20))], 1):
+        engine.take(one)
+        found_after += [at] if any(each.id == RULE for each in engine.current) else []
+    assert found_after == [5, 6, 7, 8, 9]
 
 
 def test_a_low_limit_is_reached_in_spite_of_whole_ios():

@@ -75,7 +75,7 @@ def test_json(monkeypatch):
     assert one["evidence"]["thread"] == {"value": "emlxs_thread", "text": "it runs at priority 97"}
     assert one["next_steps"][0] == {"text": "raise its priority", "risk": "starves others of its class"}
     assert one["view"] == {"screen": "stages", "device": "sdc", "low_us": 100_000}
-    assert (one["begin"], one["end"], one["episodes"]) == ("2001-09-09T01:46:44.000Z", "2001-09-09T01:46:54.000Z", 1)
+    assert (one["begin"], one["end"], one["episodes"]) == ("2001-09-09T01:46:41.000Z", "2001-09-09T01:46:54.000Z", 1)
     assert summary["findings_by"] == {
         "rules": 11,
         "judged": 0,
@@ -149,7 +149,7 @@ def test_the_text_fits_a_ticket(monkeypatch):
     lines = as_text(evaluated(monkeypatch, (SICK,)))
     assert all(len(line) <= 79 for line in lines)
     text = " ".join(" ".join(lines).split())
-    assert "WARNING sdc late completion thread (completion-wakeup) 2001-09-09T01:46:44.000Z to" in text
+    assert "WARNING sdc late completion thread (completion-wakeup) 2001-09-09T01:46:41.000Z to" in text
     for fact in SICK.facts:
         assert f"- {fact.text}" in text
     assert "- it took long (of 1,234)" in text

@@ -145,10 +145,10 @@ class CgroupReader:
 def difference(
     before: tuple[CgroupLimit, ...] | None, after: tuple[CgroupLimit, ...] | None
 ) -> tuple[CgroupLimit, ...] | None:
-    """Return the limits under which there was I/O, with the counts of the interval; None where none were read."""
-    if after is None:
+    """Return the limits under which there was I/O, with the counts of the interval; None where one end wasn't read."""
+    if before is None or after is None:
         return None
-    known = {one.key: one for one in before or ()}
+    known = {one.key: one for one in before}
     found = (known[one.key].until(one) for one in after if one.key in known)
     return tuple(one for one in found if one.ios >= 0 and one.bytes >= 0 and (one.ios or one.bytes))
 

@@ -36,6 +36,8 @@ _SHORT = {_IOS: "iops", _BYTES: "bps"}
 """Kind of limit -> its name in the kernel's files."""
 _PLAIN = re.compile(r"/[\w!.:@/-]+", re.ASCII)
 _MAX_NAME = 40
+_EXACT = 0.99
+"""Least share of a limit, less one I/O, that blk-throttle let through in 5 s, for I/Os of 4 kB to 1 MB (6.18)."""
 _STALLED = 0.01
 _MOST_OTHERS = 3
 _REFUTED = (
@@ -54,6 +56,8 @@ class _Throttled(NamedTuple):
     per_s: float
     stalled: float | None
     """Share of the time in which a task waited for I/O; None where it isn't known."""
+    exact: bool
+    """Whether it did all that the limit allows, less one I/O: a program of its own speed hardly does exactly that."""
 
     @property
     def limit(self) -> str:
@@ -72,11 +76,15 @@ _Blocks = list[tuple[CgroupLimit | None, int]]
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device, about the cgroup that was at its limit for the longest time."""
-    tables = [({row.key: row for row in block.cgroup_limits or ()}, block.measured_us) for block in facts.window]
+    tables = [({row.key: row for row in block.cgroup_limits or ()}, block.limits_us) for block in facts.window]
+    span_us = sum(us for _, us in tables)
     by_device: dict[str, list[_Throttled]] = {}
     for key in dict.fromkeys(key for table, _ in tables for key in table):
         found = _throttled([(table.get(key), span_us) for table, span_us in tables], limits["share"])
-        if found is not None and found.lasted_us >= limits["lasting_us"]:
+        if found is None:
+            continue
+        lasts = found.lasted_us >= limits["lasting_us"]
+        if lasts or (found.exact and facts.lasts(found.lasted_us, limits["lasting_us"], span_us)):
             by_device.setdefault(found.row.device, []).append(found)
     for name, some in sorted(by_device.items()):
         some.sort(key=lambda one: (-one.lasted_us, -one.row.bytes, one.row.key))
@@ -101,12 +109,15 @@ def _throttled(blocks: _Blocks, share: float) -> _Throttled | None:
         return None
     known = [row.stalled_us for row in reached if row.stalled_us is not None]
     ios, done_bytes = sum(row.ios for row in reached), sum(row.bytes for row in reached)
+    whole = replace(reached[-1], ios=ios, bytes=done_bytes)
+    needed_us = _needed_us(whole, kind)
     return _Throttled(
-        replace(reached[-1], ios=ios, bytes=done_bytes),
+        whole,
         kind,
         lasted_us,
         (ios if kind == _IOS else done_bytes) * 1e6 / lasted_us,
         min(1.0, sum(known) / lasted_us) if known else None,
+        needed_us * (1 + 1 / max(ios, 1)) >= _EXACT * lasted_us,
     )
 
 
@@ -212,6 +223,8 @@ RULE = Rule(
     needs=CGROUPS,
     thresholds={
         "share": Threshold(0.95, "share", "of the limit is done, less one I/O: the limit is reached"),
-        "lasting_us": Threshold(12_000_000, "us", "of the last minute it was reached: longer than a burst"),
+        "lasting_us": Threshold(
+            12_000_000, "us", "of the last minute it was reached, or 30 % of that all the time from the start: no burst"
+        ),
     },
 )
