@@ -88,9 +88,10 @@ def wall(depths: Depths, bound: Limit | None = None) -> int | None:
     the intervals with any I/O without coinciding; or more are queued than the driver ever has, so these can't be
     completed requests that the kernel has not processed yet. Without queued I/Os the application sends no more. A
     depth above 256 is the end of a bucket, and is returned as `bound` where that lies in the bucket.
+    At nr_requests there is no proof: I/Os that wait for one of these requests aren't counted (at_limit).
     """
     most = _usual(depths)
-    if most is None:
+    if most is None or (bound is not None and bound.name == "nr_requests" and within(most, bound) >= int(bound.value)):
         return None
     whole, busy, at = _with_any(depths), _busy(depths), depths.in_driver[most]
     queued = sum(n for depth, n in depths.queued.items() if depth)
@@ -166,6 +167,10 @@ _OWN_ORDER = ("nvme", "ahci", "sata_", "virtio", "scsi_debug", "uas", "xen", "hv
 """Drivers that are no host adapters of arrays."""
 _DEPTH = re.compile(r"depth|can_queue|cmd_per_lun|max_queue|queue_size")
 """Parameters of a driver that are numbers of commands; others of its limits are switches."""
+
+
+REQUESTS = "requests-below-depth"
+"""Remark on a low nr_requests."""
 
 
 class Advice(NamedTuple):
@@ -344,7 +349,7 @@ def _nr_requests(seen: Tuning) -> Advice | None:
     bound = int(others.value)
     if int(whole.value) >= bound:
         return None
-    return Advice("requests-below-depth", f"{requests} can't fill the {bound:,} that the driver takes")
+    return Advice(REQUESTS, f"{requests} can't fill the {bound:,} that the driver takes")
 
 
 def _can_queue(seen: Tuning) -> Advice | None:
@@ -434,6 +439,14 @@ class Audited:
     """Whether it was at its bound for most of the busy time, while waiting I/Os aren't counted (see `at_limit`)."""
     remarks: tuple[Advice, ...] = ()
     """Remarks on the device as a whole."""
+
+    @property
+    def lacks_requests(self) -> bool:
+        """Return whether it is full at nr_requests, a setting that is too low."""
+        if not self.at_limit or self.bound is None:
+            return False
+        wrong = (one.limit.name for one in self.settings for remark in one.remarks if remark.id == REQUESTS)
+        return self.bound.name in wrong
 
     @property
     def off(self) -> tuple[Advice, ...]:

@@ -121,6 +121,7 @@ def test_time_without_any_io_has_no_queue_either():
     [
         ("nr_requests", "none", {0: 9000}, True),
         ("nr_requests", "mq-deadline", {0: 9000}, True),
+        ("nr_requests", "mq-deadline", {4: 9000}, True),
         ("nr_tags", "none", {0: 9000}, True),
         ("nr_tags", "mq-deadline", {0: 9000}, False),
         ("queue_depth", "none", {0: 9000}, False),

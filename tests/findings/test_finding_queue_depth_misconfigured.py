@@ -1,8 +1,11 @@
 """queue-depth-misconfigured: settings that are off, whether that is felt, and ordinary ones."""
 
+import re
+
 import pytest
 from finding_cases import depths, disk, done, found, hist, lasting
 
+from latmon.findings.engine import unexplained
 from latmon.model.frame import Series, Traced
 
 RULE = "queue-depth-misconfigured"
@@ -85,7 +88,7 @@ def test_a_host_that_its_devices_share():
     )
 
 
-@pytest.mark.parametrize(("blocks", "severity"), [(2, "notice"), (3, "warning")])
+@pytest.mark.parametrize(("blocks", "severity"), [(1, "notice"), (2, "warning")])
 def test_a_first_burst_is_no_warning(blocks, severity):
     assert [one.severity for one in found(RULE, lasting(blocks, **used(5000, 5000)), [disk(limits=LOW)])] == [severity]
 
@@ -109,7 +112,7 @@ def test_the_host_s_is_of_the_one_that_feels_it_most():
         "depths": {name: depths({1: 5000}) for name in names} | some,
         "kernel": {flow: one for name in (*names, "vda") for flow, one in done(name, 9).items()},
     }
-    (one,) = found(RULE, lasting(2, **values), [*(disk(name, LOW) for name in names), *more])
+    (one,) = found(RULE, lasting(1, **values), [*(disk(name, LOW) for name in names), *more])
     reported = {fact.name: fact for fact in one.facts}
     assert one.device == ""
     assert reported["queued"].text == "sdc: I/Os wait above the driver 100% of the time"
@@ -146,6 +149,42 @@ def test_i_os_that_wait_for_a_request(admission_us, full_ms, severity):
     assert (felt in one.summary) is (severity == "warning")
     wait = next(fact for fact in one.facts if fact.name == "wait_us")
     assert wait.text.startswith("an I/O waits")
+
+
+REQUESTS = {"nr_tags": 128, "nr_requests": 4, "scheduler": "mq-deadline"}
+
+
+def both(frames):
+    """Return severity and rule of what is left of both rules on few requests."""
+    every = [
+        *found(RULE, frames, [disk(limits=REQUESTS)]),
+        *found("outstanding-ceiling", frames, [disk(limits=REQUESTS)]),
+    ]
+    return [(one.severity, one.id) for one in unexplained(every)]
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        pytest.param(depths({0: 2788, 4: 2120, 1: 199, 3: 93}, {0: 4638, 4: 362}), id="hardly anything is queued"),
+        pytest.param(depths({0: 2788, 4: 2120, 1: 199, 3: 93}, {0: 4000, 4: 1000}), id="more is"),
+        pytest.param(depths({0: 1000, 4: 3900, 3: 100}, {0: 1000, 4: 4000}), id="as much as is in the driver"),
+    ],
+)
+def test_too_few_requests_are_one_finding_whatever_is_queued(reported):
+    """What waits for a request isn't queued: the gauge shows requests on their way to the driver."""
+    frames = lasting(depths={"sda": reported}, kernel=done("sda", 9))
+    assert both(frames[:1]) == [("notice", RULE)]
+    for n in (2, 3, 12):
+        assert both(frames[:n]) == [("warning", RULE)]
+    (one,) = found(RULE, frames, [disk(limits=REQUESTS)])
+    assert re.search(r"the 128 that the driver takes, and it is full at 4 \d+% of the time$", one.summary)
+    assert "queued" not in [fact.name for fact in one.facts]
+
+
+def test_a_driver_that_hardly_has_all_requests_is_no_warning():
+    frames = lasting(depths={"sda": depths({0: 4700, 4: 300})}, kernel=done("sda", 9))
+    assert both(frames) == [("notice", RULE)]
 
 
 @pytest.mark.parametrize(("scheduler", "requests"), [("none", 128), ("mq-deadline", 256)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from latmon.analysis.limits import Advice, Audited, Tuning, at_limit, elevator, number, wall
+from latmon.analysis.limits import REQUESTS, Advice, Audited, Tuning, at_limit, elevator, number, wall
 from latmon.findings.evidence import (
     AboveDriver,
     above_driver,
@@ -45,7 +45,7 @@ from latmon.model.inflight import MEANS, Depths
 from latmon.support.units import part, spelled
 
 ID = "outstanding-ceiling"
-_ABOUT = ("depth-below-minimum", "depth-low", "tagged-queueing-off", "requests-below-depth", "global-setting")
+_ABOUT = ("depth-below-minimum", "depth-low", "tagged-queueing-off", REQUESTS, "global-setting")
 """Remarks of the audit on settings that keep the depth low."""
 _NEARLY = 0.9
 """Share of a scheduler's requests in use from which on other I/Os wait for a request."""
@@ -105,6 +105,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             continue
         low = tuple(_LowSetting(s.limit, r) for s in found.settings for r in s.remarks if r.id in _ABOUT)
         limited = _LimitedDevice(device, n, found.bound, depths, low)
+        if found.lacks_requests:
+            continue  # queue-depth-misconfigured reports it
         yield from _full(facts, limited, limits) if found.at_limit else _walled(facts, limited, limits)
 
 
@@ -120,7 +122,7 @@ def _walled(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterat
         return
     lasted_us = facts.lasted_us(lambda block: wall(depths_in(block, name), limited.bound) == n)
     few = limited.queued < limits["queued"] and not limited.requests_taken
-    if lasted_us < limits["lasting_us"] or few:
+    if few or not facts.lasts(lasted_us, limits["lasting_us"]):
         return
     yield Finding(
         ID,
@@ -140,7 +142,7 @@ def _full(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterator
     """Yield a notice for a driver that is full at a low limit where the kernel doesn't count waiting I/Os."""
     name, bound, scheduler = limited.device.name, limited.bound, elevator(limited.device.limits)
     full_us = facts.lasted_us(lambda block: at_limit(depths_in(block, name), bound, scheduler))
-    if bound is None or full_us < limits["lasting_us"]:
+    if bound is None or not facts.lasts(full_us, limits["lasting_us"]):
         return
     yield Finding(
         ID,
@@ -254,7 +256,11 @@ RULE = Rule(
         "queued": Threshold(
             2, "ios", "wait above it, in the mean over the time in which some do; fewer if no more can"
         ),
-        "lasting_us": Threshold(12_000_000, "us", "of the last minute it was limited so: longer than a burst"),
+        "lasting_us": Threshold(
+            12_000_000,
+            "us",
+            "of the last minute it was limited so, or 30 % of that all the time from the start: no burst",
+        ),
         "bytes": Threshold(131_072, "bytes", "an I/O has in the mean, or more: few fill a ring or link, no finding"),
         "critical_waiting": Threshold(0.9, "share", "above this nearly all of the time is lost: critical"),
         "critical_times": Threshold(

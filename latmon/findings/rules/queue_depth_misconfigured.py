@@ -2,8 +2,9 @@
 
 The audit (analysis/limits.py) marks the settings of devices with I/O in the last minute. It is a warning where I/Os
 wait and the driver is at its bound, and left out where outstanding-ceiling reports its cost. Without a scheduler no I/O
-waits with a request: they wait for one, which is `admission`. The same on many devices, idle or not, is one finding of
-the host, without those of outstanding-ceiling.
+waits with a request: they wait for one, which is `admission`. I/Os that wait for one of too few requests (nr_requests)
+aren't counted in either case: where they aren't traced, it is a warning that the driver has all of these requests. The
+same on many devices, idle or not, is one finding of the host, without those of outstanding-ceiling.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from latmon.analysis.attribution import Submission, submission_of
-from latmon.analysis.limits import FEW, Advice, Audited
+from latmon.analysis.limits import FEW, REQUESTS, Advice, Audited
 from latmon.findings.evidence import busy_share, raise_limit
 from latmon.findings.facts import Facts
 from latmon.findings.rule import LIMITS, NOTICE, WARNING, Fact, Finding, Rule, Step, Threshold, Thresholds, Where
@@ -24,7 +25,7 @@ _ABOUT = (
     "depth-below-minimum",
     "depth-low",
     "tagged-queueing-off",
-    "requests-below-depth",
+    REQUESTS,
     "host-limit-shared",
     "global-setting",
 )
@@ -41,7 +42,10 @@ class _WrongSetting(NamedTuple):
     full: float
     submission: Submission
     """Traced I/Os from their submission on; empty where that isn't traced."""
-    span_us: int
+    lasts: bool
+    """Whether enough time was measured, and not only a first burst."""
+    uncounted: bool
+    """Whether I/Os wait for a request by this setting, which only the tracer measures."""
     walled: bool
     """Whether it is limited to a few I/Os, which outstanding-ceiling reports with its cost."""
     used: bool
@@ -50,16 +54,21 @@ class _WrongSetting(NamedTuple):
     @property
     def waits(self) -> float:
         """Return the share of the time in which I/Os wait with a request, or of their time that passes without one."""
-        return max(self.queued, self.submission.share)
+        return max(0.0 if self.uncounted else self.queued, self.submission.share)
+
+    @property
+    def untimed(self) -> bool:
+        """Return whether no source measures how long I/Os wait for it."""
+        return self.uncounted and not self.submission.whole.count
 
     @property
     def effect(self) -> float:
         """Return the share of the time in which it may delay I/Os, or of the I/Os' time that it may take."""
-        return min(self.waits, self.full)
+        return self.full if self.untimed else min(self.waits, self.full)
 
     def costs(self, limits: Thresholds) -> bool:
         """Return whether I/Os wait for it now, and not only in a first burst."""
-        return self.span_us >= limits["lasting_us"] and self.effect >= limits["queued"]
+        return self.lasts and self.effect >= limits["queued"]
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -87,12 +96,22 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
     depths = facts.depths(device.name)
     bound = None if audited.bound is None else int(audited.bound.value)
     full = 0.0 if bound is None else busy_share(depths.in_driver, bound)
-    walled = audited.limited_to is not None and audited.limited_to <= FEW and facts.span_us >= lasting_us
+    lasts = facts.lasts(facts.span_us, lasting_us)
+    walled = audited.limited_to is not None and audited.limited_to <= FEW and lasts
     submission = submission_of(facts.traced, device.name)
     used = bool(done and done.count) or device.name in busy
     found = [
         _WrongSetting(
-            device, setting.limit, remark, busy_share(depths.queued), full, submission, facts.span_us, walled, used
+            device,
+            setting.limit,
+            remark,
+            busy_share(depths.queued),
+            full,
+            submission,
+            lasts,
+            audited.lacks_requests and remark.id == REQUESTS,
+            walled,
+            used,
         )
         for setting in audited.settings
         for remark in setting.remarks
@@ -113,11 +132,7 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
     """Return the finding on the wrong settings of a device; for the host those of its worst one, then the others'."""
     first = wrong[0]
     costs, name = first.costs(limits), first.device.name
-    submission = first.submission
-    if costs and submission.share > first.queued:
-        now = f": {part(submission.share)} of the time of its I/Os passes before they have a request"
-    else:
-        now = f": I/Os wait for it {part(first.queued)} of the time" if costs else ""
+    now = _effect(first) if costs else ""
     now = now if device or not costs else f"{now} on {name}"
     short = "is short: " if first.remark.id == "host-limit-shared" else "of "
     more = f"; {len(wrong) - 1} more settings are wrong" if len(wrong) > 2 else "; one more setting is wrong"  # noqa: PLR2004
@@ -134,16 +149,7 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
                 if device
                 else (Fact("devices", len(names), f"on {len(names):,} devices with I/O: {', '.join(names)}"),)
             ),
-            Fact(
-                "queued",
-                round(first.queued, 3),
-                f"{on}I/Os wait above the driver {part(first.queued)} of the time",
-                "share",
-            ),
-            Fact(
-                "full", round(first.full, 3), f"{on}the driver is at its limit {part(first.full)} of the time", "share"
-            ),
-            *_admission(submission, on),
+            *_waits(first, on),
         ),
         Where("outstanding", device or name),
         (
@@ -151,14 +157,28 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
             Step("look at the limits audit on the screen of outstanding I/O"),
         ),
         "a load that never sends as many, or an array whose maker asks for this value",
-        first.waits if costs else 0.0,
+        max(first.waits, first.effect) if costs else 0.0,
         also=names,
     )
 
 
-def _admission(submission: Submission, on: str) -> Iterable[Fact]:
-    """Yield how long the I/Os of a device wait for a request, where that is traced."""
-    waits = submission.admission
+def _effect(wrong: _WrongSetting) -> str:
+    """Return the effect of a setting as the end of a sentence."""
+    if wrong.untimed:
+        return f", and it is full at {wrong.limit.value} {part(wrong.full)} of the time"
+    if wrong.submission.share > wrong.queued or wrong.uncounted:
+        return f": {part(wrong.submission.share)} of the time of its I/Os passes before they have a request"
+    return f": I/Os wait for it {part(wrong.queued)} of the time"
+
+
+def _waits(wrong: _WrongSetting, on: str) -> Iterable[Fact]:
+    """Yield how long the I/Os of a device wait above the driver, and how long for a request where that is traced."""
+    if not wrong.uncounted:
+        text = f"{on}I/Os wait above the driver {part(wrong.queued)} of the time"
+        yield Fact("queued", round(wrong.queued, 3), text, "share")
+    text = f"{on}the driver is at its limit {part(wrong.full)} of the time"
+    yield Fact("full", round(wrong.full, 3), text, "share")
+    waits = wrong.submission.admission
     if waits.mean is not None:
         text = f"{on}an I/O waits {spelled(waits.mean)} in the mean before it has a request"
         yield Fact("wait_us", round(waits.mean), text, "us", waits.count)
@@ -179,7 +199,7 @@ RULE = Rule(
         "queued": Threshold(
             0.1, "share", "of the time, or of the I/Os' time, is a wait above a full driver: a warning"
         ),
-        "lasting_us": Threshold(12_000_000, "us", "must be measured for a warning: longer than a first burst"),
+        "lasting_us": Threshold(12_000_000, "us", "or 30 % of that in two blocks must be measured for a warning"),
         "devices": Threshold(3, "devices", "with the same wrong setting have a finding each; more have one together"),
     },
     explained_by=("outstanding-ceiling",),
