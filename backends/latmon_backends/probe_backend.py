@@ -45,7 +45,7 @@ from latmon_backends.probe.outliers import Outliers
 from latmon_backends.probe.process import RunningProbe
 from latmon_backends.probe.tick_protocol import ProbeWindow, TracerWindow
 from latmon_backends.tracer.controller import OnDemand
-from latmon_backends.tracer.programs import Programs, Sample, Target
+from latmon_backends.tracer.programs import Programs, Target, TracerSample
 
 _TRACED_S = 90.0
 """How long a busy or emulated host may take to compile the tracer's probes before a capture goes on without."""
@@ -158,7 +158,7 @@ class ProbeBackend(ABC):
 
     def _reported(self) -> kernel_settings.Sections:
         """Return latmon's own settings. The tracer's program is that for all devices: its filter is no setting."""
-        on_demand = self._programs.program(Target(), Sample())
+        on_demand = self._programs.program(Target(), TracerSample())
         return {
             "tool": {self.name: self._tool.version, "latmon": __version__},
             "probe always-on": kernel_settings.probe(self._always.program.text(), (self._always.script.name,)),

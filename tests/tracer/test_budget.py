@@ -3,9 +3,9 @@
 import pytest
 
 from latmon_backends.tracer.demand import COARSEST, Budget, BudgetVerdict
-from latmon_backends.tracer.programs import Sample
+from latmon_backends.tracer.programs import TracerSample
 
-ALL = Sample()
+ALL = TracerSample()
 
 
 def spent(budget, percent, sample=ALL, iops=1_000.0):
@@ -28,27 +28,27 @@ def test_one_measurement_above_is_a_burst():
     ("iops", "percent", "one_in"), [(9_000, 6.0, 4), (20_000, 19.0, 16), (100_000, 70.0, 64), (5e6, 1000.0, 256)]
 )
 def test_the_sample_gets_as_coarse_as_the_requests_ask(iops, percent, one_in):
-    assert spent(Budget(5.0), percent, iops=iops) == BudgetVerdict(Sample(one_in), percent)
+    assert spent(Budget(5.0), percent, iops=iops) == BudgetVerdict(TracerSample(one_in), percent)
 
 
 def test_the_lesser_of_two_measurements_counts():
     budget = Budget(5.0)
     budget.evaluate(90.0, ALL, 5_000)
-    assert budget.evaluate(8.0, ALL, 5_000) == BudgetVerdict(Sample(4), 8.0)
+    assert budget.evaluate(8.0, ALL, 5_000) == BudgetVerdict(TracerSample(4), 8.0)
 
 
 def test_where_few_requests_cost_much_interrupts_and_wake_ups_go_then_what_counts_every_request_then_all():
     budget = Budget(5.0)
-    lean = Sample(lean=True)
+    lean = TracerSample(lean=True)
     assert spent(budget, 12.0) == BudgetVerdict(lean, 12.0)
-    assert spent(budget, 9.0, lean) == BudgetVerdict(Sample(4, lean=True), 9.0)
-    assert spent(budget, 7.0, Sample(4, lean=True)) == BudgetVerdict(None, 7.0)
+    assert spent(budget, 9.0, lean) == BudgetVerdict(TracerSample(4, lean=True), 9.0)
+    assert spent(budget, 7.0, TracerSample(4, lean=True)) == BudgetVerdict(None, 7.0)
 
 
 def test_beyond_the_coarsest_requests_alone_then_nothing():
     budget = Budget(5.0)
-    assert spent(budget, 6.0, Sample(COARSEST), 5e6).sample == Sample(COARSEST, lean=True)
-    assert spent(budget, 6.0, Sample(COARSEST, lean=True), 5e6).sample is None
+    assert spent(budget, 6.0, TracerSample(COARSEST), 5e6).sample == TracerSample(COARSEST, lean=True)
+    assert spent(budget, 6.0, TracerSample(COARSEST, lean=True), 5e6).sample is None
 
 
 def test_without_a_budget_they_may_take_what_they_take():

@@ -24,7 +24,7 @@ from latmon_backends.tracer import controller
 from latmon_backends.tracer import demand as tracer_budget
 from latmon_backends.tracer.controller import OnDemand, TracerRun
 from latmon_backends.tracer.demand import Want
-from latmon_backends.tracer.programs import Sample, Target
+from latmon_backends.tracer.programs import Target, TracerSample
 
 DEVICES = {
     "sda": Device("sda", 8, 0),
@@ -273,7 +273,7 @@ def test_what_was_in_flight_when_a_device_was_added_is_not_known():
         run.retarget(Want(), target(*numbers))
         return run.taken().interval.in_flight.since_us
 
-    run = TracerRun(None, Listed(), Want(), target(1, 2), sample=Sample(), left_out=(), clock=lambda: now[0])
+    run = TracerRun(None, Listed(), Want(), target(1, 2), sample=TracerSample(), left_out=(), clock=lambda: now[0])
     assert [since(1), since(1, 3), since(3), since(), since(2)] == [500_000, 3_000_000, 3_000_000, 5_000_000, 5_000_000]
 
 
@@ -295,6 +295,47 @@ async def test_all_are_traced_where_the_filter_can_not_be_written_and_it_is_repo
     await asyncio.sleep(0.2)
     assert (await until(one, traced))[-1].traced.devices == ()
     assert ["1 == 1 || @traced[" in program for program in programs()] == [False, True]
+
+
+class FailsOnce(Filtered):
+    """A process whose filter can't be written the first time."""
+
+    failed = False
+
+    async def trace_devices(self, pid, traced):
+        failed, self.failed = self.failed, True
+        return failed and await super().trace_devices(pid, traced)
+
+
+async def test_a_filter_that_could_not_be_written_is_tried_again_at_the_next_start(on_demand, programs):
+    one = on_demand(devices=MANY, launcher=FailsOnce)
+    one.request_tracing(("sd0",))
+    assert (await until(one, traced))[-1].traced.devices == ()
+    one.set_stages("basic")
+    await until(one, lambda _: not one.runs)
+    one.set_stages("auto")
+    one.request_tracing(("sd1",))
+    assert (await until(one, traced))[-1].traced.devices == ("sd1",)
+    assert ["1 == 1 || @traced[" in program for program in programs()] == [False, True, False]
+
+
+class EndsOnce(FailsOnce):
+    """A process that ends before its filter is written, the first time."""
+
+    async def trace_devices(self, pid, traced):
+        if not self.failed:
+            for one in psutil.Process(pid).children(recursive=True):
+                one.kill()
+        return await super().trace_devices(pid, traced)
+
+
+async def test_the_end_of_a_process_is_no_reason_to_trace_all_devices(on_demand, programs):
+    one = on_demand(launcher=EndsOnce)
+    one.request_tracing(("sda",))
+    seen = await until(one, lambda frame: len(programs()) > 1 and traced(frame))
+    assert seen[-1].traced.devices == ("sda",)
+    assert "the tracer ended and is restarted" in seen.notice
+    assert ["1 == 1 || @traced[" in program for program in programs()] == [False, False]
 
 
 class Unanswered(Direct):

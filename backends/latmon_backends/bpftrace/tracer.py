@@ -29,7 +29,7 @@ from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.process import RefusedError, RunningProbe
 from latmon_backends.probe.tick_protocol import OnDemandSurroundings, OnDemandTicks
 from latmon_backends.tracer import programs
-from latmon_backends.tracer.programs import ChosenScripts, Programs, Sample, Target, stages_of
+from latmon_backends.tracer.programs import ChosenScripts, Programs, Target, TracerSample, stages_of
 
 GROUPS = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order")
 """In the order of their text: I/Os in flight are counted before a completion's stages are recorded."""
@@ -278,12 +278,12 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         tier, has = self._here.tier, self._tracepoints.has
         return choose(self.manifests, tier, has, self._words, refused, cpus=self._cpus)
 
-    def left_out(self, sample: Sample) -> tuple[Missing, ...]:
+    def left_out(self, sample: TracerSample) -> tuple[Missing, ...]:
         return tuple(Missing(name, _LEAN) for name in _OF_EVENTS.values()) if sample.lean else ()
 
-    def _affordable(self, sample: Sample) -> ChosenScripts:
+    def _affordable(self, sample: TracerSample) -> ChosenScripts:
         """Return the choice without scripts that count every request of which a sample is traced, or events."""
-        if sample == Sample():
+        if sample == TracerSample():
             return self.choice()
         every = [one for one in self.manifests if one.group == "inflight" or (one.group == "order" and one.needs)]
         dear = {one.name: "counts every request, but only a sample is traced" for one in every if sample.one_in > 1}
@@ -372,7 +372,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         device = self._here.devices().get(name)
         return device is not None and device.timed
 
-    def program(self, target: Target, sample: Sample) -> BpftraceProgram:
+    def program(self, target: Target, sample: TracerSample) -> BpftraceProgram:
         """Return the scripts that run here, put together.
 
         Those for bios are left out only where all devices of a host have requests and some are wanted.

@@ -44,7 +44,7 @@ from latmon_backends.probe.tick_protocol import (
 )
 from latmon_backends.probe_backend import ProbeBackend, always, following, traced
 from latmon_backends.tracer import programs
-from latmon_backends.tracer.programs import ChosenScripts, Programs, Sample, Target, stages_of
+from latmon_backends.tracer.programs import ChosenScripts, Programs, Target, TracerSample, stages_of
 
 _SILENT_S = 15.0
 """Oracle's DTrace loses ticks, for up to 13 s in a row: only one that prints nothing for longer is stuck."""
@@ -448,7 +448,7 @@ class DtracePrograms(Programs[DtraceProgram]):
     def target(self, devices: tuple[str, ...], *, forced: bool) -> Target:  # noqa: ARG002 - there is no filter
         return Target(why_all="D scripts trace all devices" if devices else "")
 
-    def program(self, target: Target, sample: Sample) -> DtraceProgram:  # noqa: ARG002 - D scripts trace every I/O of all devices
+    def program(self, target: Target, sample: TracerSample) -> DtraceProgram:  # noqa: ARG002 - D scripts trace every I/O of all devices
         return DtraceProgram(tuple(self._script(one) for one in self.choice().manifests))
 
     def _script(self, manifest: Manifest) -> Script:

@@ -369,6 +369,14 @@ class RunningProbe(ABC):
     @abstractmethod
     def _reason(complaints: Sequence[str], status: int) -> str: ...
 
+    async def ends_within(self, seconds: float) -> bool:
+        """Return whether it ends by itself within this time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._child.returncode()
+                return True
+        return False
+
     def end(self, *, patient: bool = False) -> None:
         """Ask it to finish: its last events can still be read. `patient`: it is not killed before `stop`."""
         self._child.end(patient=patient)

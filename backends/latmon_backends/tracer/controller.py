@@ -35,7 +35,7 @@ from latmon_backends.tracer.demand import (
     Suspicion,
     Want,
 )
-from latmon_backends.tracer.programs import Programs, Sample, Target
+from latmon_backends.tracer.programs import Programs, Target, TracerSample
 
 _LAST_S = 1.5
 """A tool that doesn't end is killed 1.4 s after the request."""
@@ -54,7 +54,7 @@ class TracerRun:
         want: Want,
         target: Target,
         *,
-        sample: Sample,
+        sample: TracerSample,
         left_out: tuple[Missing, ...],
         clock: Callable[[], float],
     ) -> None:
@@ -257,6 +257,8 @@ _NAMED = 8
 _RESTARTS, _WITHIN_S = 3, 60.0
 _SILENT_TICKS, _SILENT_S = 3, 10.0
 """A process that prints nothing for so long is stuck: each of its scripts prints at least its tick."""
+_ENDS_S = 0.5
+"""Time in which the end of a process is known, which is why its filter couldn't be written."""
 _LATE_US = 1_000_000
 
 
@@ -350,7 +352,7 @@ class OnDemand:
         self._paused_until = 0.0
         self._hole: _Hole | None = None
         self._iops: Mapping[str, float] = {}
-        self._sample = Sample()
+        self._sample = TracerSample()
         """The one that fitted the budget."""
         self._changed = asyncio.Event()
         self._tried = asyncio.Event()
@@ -380,7 +382,7 @@ class OnDemand:
         self._demand.set_mode(mode)
         if self._paused_until:
             self._paused_until, self._why_not = 0.0, ""
-        self._sample = Sample()
+        self._sample = TracerSample()
         self._budget.forget()
         self._changed.set()
 
@@ -540,7 +542,7 @@ class OnDemand:
         self._changed.set()
 
     async def _end_unwanted(self) -> None:
-        self._why_not, self._sample = "", Sample()
+        self._why_not, self._sample = "", TracerSample()
         if self._process.run is not None:
             await self._process.stop()
             self._budget.forget()
@@ -550,32 +552,39 @@ class OnDemand:
         self._notices.add_unfollowed({})
 
     async def _start(self, want: Want) -> None:
-        target = self._programs.target(want.devices, forced=want.forced)
-        first = max(self._sample.one_in, self._budget.first(self._iops_of(target)))
-        sample = Sample() if want.forced else replace(self._sample, one_in=first)
+        """Start a process, and a second one without a filter of devices where that of the first can't be written."""
         self._paused_until, self._why_not = 0.0, TRACER_STARTING
         try:
-            probe, ticks = await self._programs.start(self._launcher, target, sample)
+            for self._programs.unfiltered in ("", "the tracer's filter can't be written here"):
+                if run := await self._started(want):
+                    self._process.begin(run, self._changed.set)
+                    self._note_start(run)
+                    return
         except (RefusedError, UnavailableError, UntrustedError) as refusal:
             self._pause(str(refusal))
-            return
+
+    async def _started(self, want: Want) -> TracerRun | None:
+        """Return a new process for these devices; None where it lives and its filter can't be written."""
+        target = self._programs.target(want.devices, forced=want.forced)
+        first = max(self._sample.one_in, self._budget.first(self._iops_of(target)))
+        sample = TracerSample() if want.forced else replace(self._sample, one_in=first)
+        try:
+            probe, ticks = await self._programs.start(self._launcher, target, sample)
         finally:
             self._tried.set()
-        is_filtered = False
+        is_started = False
         try:
-            is_filtered = not target.filtered or await self._filter(probe, target)
+            # A process that has ended already is a run of its own, and restarted as any other.
+            is_started = not target.filtered or await self._filter(probe, target) or await probe.ends_within(_ENDS_S)
         finally:
-            if not is_filtered:  # also where this step is cancelled: nothing else stops the process yet
+            if not is_started:  # also where this step is cancelled: nothing else stops the process yet
                 await probe.stop()
-        if not is_filtered:
-            self._programs.unfiltered = "the tracer's filter can't be written here"
-            await self._start(want)
-            return
+        if not is_started:
+            return None
         left_out = self._programs.left_out(sample)
         run = TracerRun(probe, ticks, want, target, sample=sample, left_out=left_out, clock=self._clock)
         run.measured = run.begun + demand.FIRST_AFTER_S
-        self._process.begin(run, self._changed.set)
-        self._note_start(run)
+        return run
 
     def _note_start(self, run: TracerRun) -> None:
         self._note_devices(run)
@@ -642,6 +651,6 @@ def _iops(frame: Frame) -> dict[str, float]:
     return found
 
 
-def _sampled(sample: Sample) -> str:
+def _sampled(sample: TracerSample) -> str:
     one_in = f", one I/O in {sample.one_in}" if sample.one_in > 1 else ""
     return f"{one_in}, without interrupts and wake-ups" if sample.lean else one_in

@@ -26,7 +26,7 @@ from latmon.model.histogram import Histogram, merge
 from latmon.support.process import cpu_ns
 from latmon.support.text import listed
 from latmon_backends.probe.launcher import Launcher, ProgramTotals
-from latmon_backends.tracer.programs import Sample
+from latmon_backends.tracer.programs import TracerSample
 
 INTERVALS, ABOVE_IN = 10, 3
 """I/Os above the threshold in so many of the last intervals; one bad second is no sign."""
@@ -221,7 +221,7 @@ GUESSED_NS = 5_000.0
 class BudgetVerdict:
     """A decision: trace only this sample, None: stop, because of the measured `percent` of a CPU."""
 
-    sample: Sample | None
+    sample: TracerSample | None
     percent: float
 
 
@@ -243,7 +243,7 @@ class Budget:
         """Return whether a cost is above the budget, if there is one."""
         return 0 < self.percent < percent
 
-    def evaluate(self, percent: float, sample: Sample, iops: float) -> BudgetVerdict | None:
+    def evaluate(self, percent: float, sample: TracerSample, iops: float) -> BudgetVerdict | None:
         """Evaluate a measurement at this rate of requests; None: no change."""
         if not self.exceeded(percent):
             self.forget()
@@ -255,7 +255,7 @@ class Budget:
         self.forget()
         return BudgetVerdict(self._cheaper(spent, sample, iops), spent)
 
-    def _cheaper(self, spent: float, sample: Sample, iops: float) -> Sample | None:
+    def _cheaper(self, spent: float, sample: TracerSample, iops: float) -> TracerSample | None:
         """Return a sample that costs less; None: there is none.
 
         A coarser one saves the time of requests. Where that is a small part, interrupts, switches and the output cost

@@ -29,7 +29,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class TracerSample:
     """Extent of tracing: one request in `one_in`; `lean`: no events but those of requests."""
 
     one_in: int = 1
@@ -56,7 +56,7 @@ class Programs(ABC, Generic[OneProgram]):
     def __init__(self, manifests: Sequence[Manifest], threads: Threads) -> None:
         self.manifests, self.threads = tuple(manifests), threads
         self.unfiltered = ""
-        """Why a program can't be given its devices while it runs; empty where it can, as far as is known."""
+        """Why the program of this start can't be given its devices while it runs; empty where it can."""
         self._refused: dict[str, str] = {}
         self._reported: set[str] = set()
 
@@ -96,15 +96,17 @@ class Programs(ABC, Generic[OneProgram]):
         """Return devices that the program for `target` can't follow in all or in part -> why, a sentence's end."""
         return {}
 
-    def left_out(self, sample: Sample) -> tuple[Missing, ...]:  # noqa: ARG002 - a tool without a budget
+    def left_out(self, sample: TracerSample) -> tuple[Missing, ...]:  # noqa: ARG002 - a tool without a budget
         """Return the stages and tables that the program for this sample doesn't measure, and others do."""
         return ()
 
     @abstractmethod
-    def program(self, target: Target, sample: Sample) -> OneProgram:
+    def program(self, target: Target, sample: TracerSample) -> OneProgram:
         """Return the scripts that would run now, put together."""
 
-    async def start(self, launcher: Launcher, target: Target, sample: Sample) -> tuple[RunningProbe, OnDemandTicks]:
+    async def start(
+        self, launcher: Launcher, target: Target, sample: TracerSample
+    ) -> tuple[RunningProbe, OnDemandTicks]:
         """Start the program, again without a script or with its lesser variant after each refusal.
 
         RefusedError where no script is left, and where the tool lacks privileges.
