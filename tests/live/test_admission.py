@@ -27,6 +27,15 @@ def keeping(program):
     return program.replace(f"clear(@{QUEUED});", "")
 
 
+@pytest.fixture
+def raw_tracepoints(suite, tmp_path):
+    """Skip where fio is missing or the suite's bpftrace has no raw tracepoints with a clock."""
+    if shutil.which("fio") is None:
+        pytest.skip("needs fio")
+    if tool(suite, tmp_path).version < "0.19":
+        pytest.skip("this bpftrace has no raw tracepoints with a clock")
+
+
 def fio(device, jobs):
     """Return the mean latency, in us, of READS reads by each of so many threads."""
     done = subprocess.run(
@@ -43,12 +52,9 @@ def fio(device, jobs):
 
 
 @each_bpftrace
+@pytest.mark.usefixtures("raw_tracepoints")
 @pytest.mark.parametrize("jobs", [1, 32])
 def test_a_wait_for_a_tag_is_admission(suite, loop, tmp_path, jobs):  # noqa: F811
-    if shutil.which("fio") is None:
-        pytest.skip("needs fio")
-    if tool(suite, tmp_path).version < "0.19":
-        pytest.skip("this bpftrace has no raw tracepoints with a clock")
     Path(f"/sys/block/{loop.name}/queue/nr_requests").write_text("4")
     with Attached(suite, tmp_path, MANIFEST, changed=keeping, disk="q->disk", bio="arg0", device=number(loop)) as run:
         mean_us = fio(loop, jobs)
@@ -64,11 +70,8 @@ def test_a_wait_for_a_tag_is_admission(suite, loop, tmp_path, jobs):  # noqa: F8
 
 
 @each_bpftrace
+@pytest.mark.usefixtures("raw_tracepoints")
 def test_the_cause_of_the_wait_is_named(suite, loop, tmp_path):  # noqa: F811
-    if shutil.which("fio") is None:
-        pytest.skip("needs fio")
-    if tool(suite, tmp_path).version < "0.19":
-        pytest.skip("this bpftrace has no raw tracepoints with a clock")
     Path(f"/sys/block/{loop.name}/queue/nr_requests").write_text("4")
     waits = manifest("admission_waits_a")
     (spec,) = waits.maps
@@ -81,11 +84,8 @@ def test_the_cause_of_the_wait_is_named(suite, loop, tmp_path):  # noqa: F811
 
 
 @each_bpftrace
+@pytest.mark.usefixtures("raw_tracepoints")
 def test_one_bio_in_so_many_is_noted(suite, loop, tmp_path):  # noqa: F811
-    if shutil.which("fio") is None:
-        pytest.skip("needs fio")
-    if tool(suite, tmp_path).version < "0.19":
-        pytest.skip("this bpftrace has no raw tracepoints with a clock")
     with Attached(suite, tmp_path, MANIFEST, disk="q->disk", bio="arg0", device=number(loop), one_in=8) as run:
         fio(loop, 16)
     found = submission_of(run.interval({number(loop): "disk"}.get).traced, "disk", ("read",))
