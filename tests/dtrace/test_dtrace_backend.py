@@ -399,7 +399,7 @@ async def test_on_demand_scripts_start_with_a_screen_that_shows_them(run):
             reported.frames.append(frame)
             if frame.traced.one_in:
                 break
-    assert "tracing stages of all devices while this screen is open (D scripts trace all devices)" in reported.notices
+    assert "tracing stages of all devices: D scripts trace all devices" in reported.notices
 
 
 async def test_scripts_without_their_hooks_are_left_out_and_named(run):

@@ -288,8 +288,7 @@ async def test_all_are_traced_where_the_filter_can_not_be_written_and_it_is_repo
     one = on_demand(devices=MANY, launcher=Direct)
     one.request_tracing(("sd0",))
     seen = await until(one, traced)
-    why = "while this screen is open (the tracer's filter can't be written here)"
-    assert seen.notice == f"tracing stages of all devices {why}"
+    assert seen.notice == "tracing stages of all devices: the tracer's filter can't be written here"
     assert seen[-1].traced.devices == ()
     one.request_tracing(("sd1",))
     await asyncio.sleep(0.2)
@@ -364,7 +363,7 @@ async def test_a_device_that_is_not_there_is_reported(on_demand):
     one = on_demand()
     one.request_tracing(("sdx",))
     seen = await until(one, traced)
-    assert seen.notice == f"tracing stages of all devices while this screen is open (sdx not found); {NO_AGES}"
+    assert seen.notice == f"tracing stages of all devices: sdx not found; {NO_AGES}"
 
 
 BIOS = (
@@ -421,10 +420,10 @@ async def test_other_devices_are_taken_in(on_demand, programs):
     await until(one, traced)
     one.request_tracing(("sdb",))
     seen = await until(one, lambda frame: frame.traced.devices == ("sda", "sdb"))
-    assert seen.notice == "tracing stages of sda, sdb while this screen is open"
+    assert seen.notice == "", "the screen names the devices that are traced"
     one.request_tracing(())
     seen = await until(one, lambda frame: frame.traced.devices == ())
-    assert "tracing stages of all devices while this screen is open" in seen.notice
+    assert "tracing stages" not in seen.notice
     assert all(frame.traced.one_in == 1 for frame in seen if not frame.traced.absent)
     assert one._launcher.traced == {0}
     assert len(programs()) == 1
@@ -571,8 +570,8 @@ async def test_above_the_budget_requests_alone_then_a_sample_then_nothing(on_dem
     seen = await until(one, lambda frame: "has no budget" in frame.health.notice)
     assert "the budget is 5 %" in seen.notice
     assert {frame.traced.one_in for frame in seen} <= {0, 1, 4}
-    assert "tracing stages of all devices, without interrupts and wake-ups while" in seen.notice
-    assert "tracing stages of all devices, one I/O in 4, without interrupts and wake-ups while" in seen.notice
+    assert "tracing stages of all devices, requests alone while" in seen.notice
+    assert "tracing stages of all devices, one I/O in 4, requests alone" in seen.notice
     lean = [{one.name for one in frame.traced.absent} for frame in seen if frame.traced.one_in]
     assert lean[0] == set()
     assert {"resume", "handlers"} < lean[-1]
@@ -795,6 +794,39 @@ async def test_a_window_of_which_nothing_was_reported_is_not_traced(on_demand, t
     late = replace(FRAME, mono_us=9_000_000)
     seen = await until(one, lambda frame: frame.traced.one_in == 1, late)
     assert "the tracer's output was late: the window includes the 8.0 s before it" in seen.notice
+
+
+async def test_late_output_is_reported_once_and_when_it_is_twice_as_late(on_demand):
+    one, notices = on_demand(), []
+    one.request_tracing(("sda",))
+    await until(one, traced)
+    for late_s in (0.9, 1.1, 1.3, 2.0, 2.3, 1.1, 9.0):
+        window = TracerWindow(begun_us=50_000_000 - int(late_s * 1e6))
+        one._process.taken = lambda window=window: window
+        notices.append(one.add_to(FRAME, one.taken(replace(FRAME, mono_us=51_000_000))).health.notice)
+    assert [notice.rpartition("includes ")[2] for notice in notices] == [
+        *("", "the 1.1 s before it", "", "", "the 2.3 s before it", "", "the 9.0 s before it")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("devices", "why", "text"),
+    [
+        (2, "I/Os above 20 ms", "tracing stages of sd0, sd1: I/Os above 20 ms"),
+        (
+            9,
+            "I/Os above 20 ms",
+            "tracing stages of sd0, sd1 and 7 more: I/Os above 20 ms",
+        ),
+        (99, f"{'a' * 20} (sd0); {'b' * 40} (sd1)", f"tracing stages of sd0, sd1 and 97 more: {'a' * 20} (sd0)"),
+        (9, "c" * 99, "tracing stages of sd0, sd1, sd2, sd3, sd4, sd5, sd6, sd7 and 1 more"),
+    ],
+)
+def test_what_is_traced_and_why_is_one_line(devices, why, text):
+    want = Want(tuple(f"sd{n}" for n in range(devices)), why)
+    run = TracerRun(None, None, want, Target(), sample=TracerSample(), left_out=(), clock=lambda: 0.0)
+    assert controller._traced_text(run) == text
+    assert len(text) <= 78
 
 
 async def test_a_frame_waits_a_little_for_what_is_reported_of_its_interval(on_demand, tmp_path):

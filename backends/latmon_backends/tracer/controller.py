@@ -254,6 +254,8 @@ class TracerNotices:
 
 _NAMED = 8
 """A notice names so many devices."""
+_LINE = 78
+"""Characters of a notice on one line of a screen of 80 cells."""
 _RESTARTS, _WITHIN_S = 3, 60.0
 _SILENT_TICKS, _SILENT_S = 3, 10.0
 """A process that prints nothing for so long is stuck: each of its scripts prints at least its tick."""
@@ -351,6 +353,8 @@ class OnDemand:
         """Why nothing is traced although it is wanted."""
         self._paused_until = 0.0
         self._hole: _Hole | None = None
+        self._late_us = 0
+        """The longest time that was reported as late."""
         self._iops: Mapping[str, float] = {}
         self._sample = TracerSample()
         """The one that fitted the budget."""
@@ -396,10 +400,15 @@ class OnDemand:
         window = self._process.taken()
         self._iops = _iops(frame)
         self._suspicion.note(replace(frame, in_flight=window.interval.in_flight))
-        late_us = frame.mono_us - frame.dt_us - window.begun_us
-        if window.begun_us and late_us > max(frame.dt_us, _LATE_US):
-            self._notices.add(f"the tracer's output was late: the window includes the {late_us / 1e6:.1f} s before it")
+        if window.begun_us:
+            self._note_late(frame, frame.mono_us - frame.dt_us - window.begun_us)
         return window
+
+    def _note_late(self, frame: Frame, late_us: int) -> None:
+        """Report that the tracer's data begin before the frame: once, and again where twice as much is late."""
+        if late_us > max(frame.dt_us, _LATE_US, 2 * self._late_us):
+            self._late_us = late_us
+            self._notices.add(f"the tracer's output was late: the window includes the {late_us / 1e6:.1f} s before it")
 
     def add_to(self, frame: Frame, window: TracerWindow) -> Frame:
         self._note_failure()
@@ -514,7 +523,6 @@ class OnDemand:
             before = run.want.devices
             run.retarget(want, target)
             if before and (not want.devices or not {*want.devices} <= {*before}):
-                self._note_devices(run)
                 run.measured = min(run.measured, self._clock() + demand.FIRST_AFTER_S)
         else:
             await self._restart(want, "the tracer was restarted for other devices")
@@ -587,7 +595,7 @@ class OnDemand:
         return run
 
     def _note_start(self, run: TracerRun) -> None:
-        self._note_devices(run)
+        self._notices.add(_traced_text(run))
         hole, self._hole = self._hole, None
         if hole is not None:
             self._notices.add(f"no stage was traced for {run.begun - hole.since:.1f} s: {hole.why}")
@@ -596,13 +604,6 @@ class OnDemand:
 
     def _iops_of(self, target: Target) -> float:
         return sum(self._iops.get(name, 0.0) for name in target.devices or self._iops)
-
-    def _note_devices(self, run: TracerRun) -> None:
-        want, target = run.want, run.target
-        whom = "all devices" if target.why_all else listed(want.devices, _NAMED) or "all devices"
-        because = f"{want.why} ({target.why_all})" if target.why_all else want.why
-        colon = "" if want.why == LOOKED_AT else ":"
-        self._notices.add(f"tracing stages of {whom}{_sampled(run.sample)}{colon} {because}")
 
     async def _stop(self, why: str, since: float | None = None) -> None:
         """Stop it for a restart: I/Os in flight meanwhile aren't traced, which the next start reports."""
@@ -653,4 +654,17 @@ def _iops(frame: Frame) -> dict[str, float]:
 
 def _sampled(sample: TracerSample) -> str:
     one_in = f", one I/O in {sample.one_in}" if sample.one_in > 1 else ""
-    return f"{one_in}, without interrupts and wake-ups" if sample.lean else one_in
+    return f"{one_in}, requests alone" if sample.lean else one_in
+
+
+def _traced_text(run: TracerRun) -> str:
+    """Return what is traced and why, in one line; devices and reasons without room are left out."""
+    why = run.target.why_all or run.want.why
+    because = f" {why}" if why == LOOKED_AT else f": {why}"
+    names = [] if run.target.why_all else [listed(run.want.devices, most) for most in (_NAMED, 2, 1)]
+    texts = [
+        f"tracing stages of {whom or 'all devices'}{_sampled(run.sample)}{reason}"
+        for reason in (because, because.partition("; ")[0], "")
+        for whom in names or [""]
+    ]
+    return next((one for one in texts if len(one) <= _LINE), texts[-1])
