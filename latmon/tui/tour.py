@@ -65,7 +65,7 @@ def _stop(one: dict[str, Any]) -> Stop:
     return Stop(Where(**where), one["text"])
 
 
-HISTORY = 30
+HISTORY = 90
 """Windows that a demo emits at once, before the first picture."""
 EVERY = 15
 """Windows that a stop is shown: time to read four lines."""

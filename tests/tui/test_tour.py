@@ -33,23 +33,25 @@ def test_stops_come_by_windows_and_not_again():
 
 def test_a_stop_that_was_chosen_is_shown_as_long_as_another():
     touring = Touring(TOUR)
-    touring.go(1, 70)
+    later = HISTORY + 40
+    touring.go(1, later)
     assert touring.banner.place == "2/5"
-    assert not any(map(touring.arrived, range(70 + EVERY)))
-    assert touring.arrived(70 + EVERY)
-    touring.go(-9, 90)
+    assert not any(map(touring.arrived, range(later + EVERY)))
+    assert touring.arrived(later + EVERY)
+    touring.go(-9, later + 20)
     assert touring.stop is STOPS[0]
-    touring.go(9, 90)
+    touring.go(9, later + 20)
     assert touring.stop is None
-    touring.go(-1, 90)
+    touring.go(-1, later + 20)
     assert touring.stop is STOPS[-1]
 
 
 def test_who_looks_around_is_waited_for():
     touring = Touring(TOUR)
-    touring.stay(70)
-    assert not touring.arrived(70 + EVERY - 1)
-    assert touring.arrived(70 + EVERY)
+    later = HISTORY + 40
+    touring.stay(later)
+    assert not touring.arrived(later + EVERY - 1)
+    assert touring.arrived(later + EVERY)
 
 
 def test_windows_that_are_dropped_cost_no_stop():

@@ -48,8 +48,8 @@ SCENARIOS: dict[str, str] = {
 }
 """Name -> one sentence, for `latmon demo --list`."""
 
-BACKFILL = 30
-"""First windows, yielded as fast as they can be drawn so that there is a history: within a second on an idle CPU."""
+BACKFILL = 90
+"""First windows, yielded as fast as they are made: they fill the map of a window of 60 s on most widths of a screen."""
 
 
 class DemoBackend:
