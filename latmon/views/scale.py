@@ -241,19 +241,20 @@ def tail_bucket(histogram: Histogram) -> int | None:
 
 
 def last_step(fullest: int) -> int:
-    """Return the count of the last step: 1, 1.5, 2, 3, 4, 6 ... from the fullest cell on."""
-    power = 1 << max(fullest - 1, 1).bit_length() - 1
-    return max(_LEAST_TOP, next(n for n in (power, power * 3 // 2, power * 2, power * 4) if n >= fullest))
+    """Return the count at which the last step begins: 4, 6, 8, 12 ... up to that of the fullest cell."""
+    power = 1 << max(fullest, 1).bit_length() - 1
+    return max(_LEAST_TOP, power * 3 // 2 if power * 3 // 2 <= fullest else power)
 
 
 def level(n: int, top: int, levels: int) -> int:
-    """Return 0 for no I/O, else an even logarithmic step, 1 to `levels` from `top` on.
+    """Return 0 for no I/O, else an even logarithmic step: 1 from one I/O on, `levels` from `top` on.
 
+    The last step begins at `top`, not a step below it: with six steps most cells of a map would be alike.
     Where few I/Os fill a cell, the steps of single ones are in the middle of the ramp: its first steps are dark.
     """
-    if n <= 0:
-        return 0
-    return min(levels, max(1, math.ceil(levels * math.log(n + 1) / math.log(top + 1) - 1e-9)))
+    if n <= 0 or n >= top:
+        return levels if n > 0 else 0
+    return min(levels - 1, 1 + math.floor((levels - 1) * math.log(n + 1) / math.log(top + 1) + 1e-9))
 
 
 @lru_cache(64)
@@ -261,7 +262,7 @@ def thresholds(top: int, levels: int) -> tuple[int, ...]:
     """Return the least count of each step: `bisect_right(thresholds(top, levels), n)` is `level(n, top, levels)`."""
     found, n = [], 1
     for step in range(1, levels + 1):
-        n = max(n, math.floor((top + 1) ** ((step - 1) / levels)) - 1)
+        n = max(n, math.floor((top + 1) ** ((step - 1) / max(levels - 1, 1))) - 1)
         while level(n, top, levels) < step:
             n += 1
         found.append(n)

@@ -315,7 +315,7 @@ def test_the_tick_is_a_line_with_its_time():
     lines = delays().splitlines()
     assert lines[0].startswith(" BLOCK delay  1,230 waits in 30 s, ┄ tick 4.00ms (CONFIG_HZ=250)")
     tick = next(line for line in lines if line.startswith("  4ms┤"))
-    assert tick[6:13] == "┄┄·:┄·:"
+    assert tick[6:13] == "┄┄··┄··"
     assert lines[-1].lstrip().startswith("└")
 
 
