@@ -67,7 +67,7 @@ def _left_out(groups: Sequence[Sequence[tuple[SeriesChange, Extreme]]]) -> list[
 
 
 def _extreme(group: Sequence[tuple[SeriesChange, Extreme]]) -> str:
-    """Return `I/Os above 500 ms: 40 -> 0 (sd0 write 20 -> 0)`, or `sd1 write: 302 I/Os took 8:57 to 9:59 min in A`."""
+    """Return `I/Os above 500 ms: 40 -> 0 (sd0 write 20 -> 0)`, or `sd1 write: 302 I/Os took 537 s to 10 min in A`."""
     change, one = group[0]
     stages = _stage_clause([each for _, each in group])
     longest = [max(each.max_us[side] for _, each in group) for side in (0, 1)]

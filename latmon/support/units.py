@@ -19,31 +19,27 @@ HOUR_US = 60 * MINUTE_US
 TIME_UNITS = (("us", 1), ("ms", 1_000), ("s", 1_000_000))
 RATE_UNITS = (("", 1), ("k", 10**3), ("M", 10**6), ("G", 10**9), ("T", 10**12))
 KILO = 1000
-_MINUTES_FROM_US = 2 * MINUTE_US - 500_000
-_TENTHS_TO_US = 10 * MINUTE_US - 3_000_000
-_HOURS_FROM_US = KILO * MINUTE_US - MINUTE_US // 2
+_SECONDS_BELOW = 600
+"""From so many seconds on, minutes are short and exact enough; below, `at_least` has seconds too."""
 
 
 def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
-    """Format microseconds in at most six cells: 85us, 1.24ms, 480ms, 1.24s, 72.0s, 2.1min, 12min, 17h.
+    """Format microseconds in at most six cells: 85us, 1.24ms, 480ms, 1.24s, 72.0s, 599s, 12min, 17h.
 
-    `digits` are of values below two minutes; a mean below 1 us has one decimal, at least <0.1us. `up` rounds up, for
+    `digits` are of values below ten minutes; a mean below 1 us has one decimal, at least <0.1us. `up` rounds up, for
     upper bounds.
     """
     if us is None:
         return UNKNOWN
     if 0 < us < 1:
         return f"{us:.1f}us" if us >= 0.1 else "<0.1us"  # noqa: PLR2004  one decimal
-    if us >= _MINUTES_FROM_US:
-        unit, step = ("h", HOUR_US) if us >= _HOURS_FROM_US else ("min", MINUTE_US)
-        tenths = 10 if us < _TENTHS_TO_US else 1
-        number = (math.ceil if up else round)(us / step * tenths) / tenths
-        return f"{number:.{int(tenths > 1 and number < 10)}f}{unit}"  # noqa: PLR2004  two digits
     for unit, factor in TIME_UNITS:
         text = significant(us / factor, digits, up=up, whole=factor == 1 and float(us).is_integer())
-        if float(text) < KILO or unit == "s":
+        if float(text) < (_SECONDS_BELOW if unit == "s" else KILO):
             return text + unit
-    raise AssertionError("unreachable: seconds end the loop")
+    to_whole = math.ceil if up else round
+    minutes = to_whole(us / MINUTE_US)
+    return f"{minutes}min" if minutes < KILO else f"{to_whole(us / HOUR_US)}h"
 
 
 def bound(us: float | None, top_us: int | None) -> str:
@@ -53,7 +49,7 @@ def bound(us: float | None, top_us: int | None) -> str:
 
 
 def with_unit(us: float | None, digits: int = 3) -> str:
-    """Format microseconds for a title: 85us, 1.24ms, 20ms, 1.24s, 72s, 2.1min; without trailing zeros."""
+    """Format microseconds for a title: 85us, 1.24ms, 20ms, 1.24s, 72s, 12min; without trailing zeros."""
     return attached(duration(us, digits))
 
 
@@ -63,10 +59,7 @@ def attached(text: str) -> str:
 
 
 def spelled(us: float) -> str:
-    """Format microseconds for a sentence, without trailing zeros: 85 us, 1.24 ms, 20 ms, 1.2 s, 1:12 min."""
-    if us >= MINUTE_US - 500_000:
-        minutes, seconds = divmod(round(us / 1e6), 60)
-        return f"{minutes}:{seconds:02} min"
+    """Format microseconds for a sentence, without trailing zeros: 85 us, 1.24 ms, 20 ms, 1.2 s, 72 s, 12 min."""
     return in_words(duration(us))
 
 
@@ -130,11 +123,11 @@ def significant(value: float, digits: int, *, up: bool = False, whole: bool = Fa
 
 def _rounded_up(us: float) -> float:
     """Return the value of `duration(us, 2, up=True)` in us."""
-    if us >= _MINUTES_FROM_US:
-        step = HOUR_US if us >= _HOURS_FROM_US else MINUTE_US / 10 if us < _TENTHS_TO_US else MINUTE_US
-    else:
-        step = 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
-    return math.ceil(us / step - 1e-9) * step
+    step = 10.0 ** max(math.floor(math.log10(max(us, 1))) - 1, 0)
+    if (found := math.ceil(us / step - 1e-9) * step) >= _SECONDS_BELOW * 1e6:
+        step = MINUTE_US if us <= (KILO - 1) * MINUTE_US else HOUR_US
+        found = math.ceil(us / step) * step
+    return found
 
 
 _NUMBER = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]*)", re.ASCII)

@@ -31,7 +31,7 @@ def test_cgroup_limit_rate_processes_and_lifting_are_named():
     depths = {"loop0": Depths({0: 4850, 1: 150})}
     (one,) = found(RULE, lasting(cgroup_limits=(limited(),), histograms=histograms, depths=depths), [LOOP])
     assert (one.severity, one.device, one.share) == ("warning", "loop0", 1.0)
-    assert one.summary == "loop0: cgroup /slow (fio) is throttled at 50 reads/s, which it reached for 1:00 min"
+    assert one.summary == "loop0: cgroup /slow (fio) is throttled at 50 reads/s, which it reached for 60 s"
     assert [fact.text for fact in one.facts] == [
         "cgroup: /slow (version 1)",
         "configured: at most 50 reads/s (blkio.throttle.read_iops_device)",
@@ -60,7 +60,7 @@ def test_the_wait_is_named_where_it_is_traced(includes):
 def test_version_2_has_one_file_and_the_time_that_tasks_waited():
     row = limited(100, size=1 << 20, ios_per_s=None, bytes_per_s=20 << 20, version=2, root="/sys/fs/cgroup", op="write")
     (one,) = found(RULE, lasting(cgroup_limits=(row,)), [LOOP])
-    assert one.summary == "loop0: cgroup /slow (fio) is throttled at 21.0MB/s of writes, which it reached for 1:00 min"
+    assert one.summary == "loop0: cgroup /slow (fio) is throttled at 21.0MB/s of writes, which it reached for 60 s"
     assert one.steps[1].commands == ("echo '7:0 wbps=max' > /sys/fs/cgroup/slow/io.max",)
     assert not any("io.pressure" in fact.text for fact in one.facts)
     (one,) = found(RULE, lasting(cgroup_limits=(limited(stalled_us=4_900_000, version=2),)), [LOOP])

@@ -393,13 +393,13 @@ def _bound_finding(facts: Facts, device: Device, bound: StarvedBound) -> Finding
 
 
 def _starved_text(worst: StarvedRequest, count: StarvedCount) -> str:
-    """Return the begin of the sentence: `at least 64 I/Os have waited for up to 1:56 min`."""
+    """Return the begin of the sentence: `at least 64 I/Os have waited for up to 116 s`."""
     have = ("has " if count.ios == 1 else "have ") if count.waiting else ""
     return f"{_ios_text(worst, count)} {have}waited for {_time_text(worst, count)}"
 
 
 def _brief_text(worst: StarvedRequest, count: StarvedCount) -> str:
-    """Return the begin of the brief sentence: `at least 64 I/Os stuck for up to 1:56 min`."""
+    """Return the begin of the brief sentence: `at least 64 I/Os stuck for up to 116 s`."""
     were = "" if count.waiting else "was " if count.ios == 1 else "were "
     return f"{_ios_text(worst, count)} {were}stuck for {_time_text(worst, count)}"
 
