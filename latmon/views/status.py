@@ -452,6 +452,8 @@ _ALL_FROM = 48
 """Rows from which on findings of other devices follow."""
 _MAPS_LINES = 20
 """Rows that a screen with maps below each other keeps: two rows of maps, a legend, title, health and keys."""
+_BRIEF = 3
+"""Lines of the brief text of a finding at 80 columns, which is all of the cause."""
 _STALE_S = 10
 """Rules are evaluated every 5 s; the time of older findings is shown."""
 _MOST, _LONGEST = 2, 4
@@ -463,7 +465,7 @@ def findings(
 ) -> tuple[list[Line], list[Finding]]:
     """Return the lines of findings, on the overview only, and the findings in them.
 
-    `toured`: a tour's text takes the room; `strip`: there are three lines, and no keys. Panels with frames have a
+    `toured`: a tour's text takes the room of all but the cause; `strip`: of the keys too. Panels with frames have a
     heading with the number of findings.
     """
     if view.selection.screen != "overview":
@@ -474,7 +476,7 @@ def findings(
     as_of = clock(evaluated) if last is not None and last.wall - evaluated >= _STALE_S else ""
     found, first = view.found.urgent, selected(view.subjects())
     device = first.device.name if first is not None else ""
-    most = 3 if strip else height // 4 - 1 if height >= TALL and not toured else 1
+    most = _BRIEF if strip or (toured and height >= TALL) else height // 4 - 1 if height >= TALL else 1
     if height >= TALL and (view.selection.panel == "maps" or view.selection.splits):
         most = min(most, max(height - _MAPS_LINES, 2))
     others = view.framed and height >= _ALL_FROM

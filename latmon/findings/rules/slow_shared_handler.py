@@ -159,21 +159,27 @@ def _finding(shared: _SharedVector, limits: Thresholds, *, is_sun: bool) -> Find
         _REFUTED,
         share,
         shared.devices[1:],
+        f"{_cause(shared)} and runs up to {spelled(shared.runs.run.max_bound or 0)}, mostly not handled (IRQ_NONE)",
     )
 
 
-def _summary(shared: _SharedVector) -> str:
-    device, tail = shared.devices[0], shared.tail
+def _cause(shared: _SharedVector) -> str:
+    """Return the begin of the sentence: which disk's interrupts wait, and for which handler."""
+    device = shared.devices[0]
     others = f" (and {len(shared.devices) - 1} more disks of its handler)" if len(shared.devices) > 1 else ""
     of = f" (of {', '.join(shared.of)})" if shared.of else ""
     how = f"which irq {shared.irq} calls before theirs" if shared.called else "which shares their vector"
-    begin = f"{device}{others}: its interrupts wait for the handler {shared.other.name}{of}, {how}"
+    return f"{device}{others}: its interrupts wait for the handler {shared.other.name}{of}, {how}"
+
+
+def _summary(shared: _SharedVector) -> str:
+    tail = shared.tail
     runs = f"and runs {spelled(shared.runs.run.mean or 0)} in the mean, up to {spelled(shared.runs.run.max_bound or 0)}"
     if tail and shared.tail_share > shared.lost:
         cost = f"{tail.share_text(_STAGE)} passes in interrupts"
     else:
         cost = f"{part(shared.lost)} of the I/Os' time is that wait"
-    return f"{begin} {runs}, mostly not handled (IRQ_NONE); {cost}"
+    return f"{_cause(shared)} {runs}, mostly not handled (IRQ_NONE); {cost}"
 
 
 def _facts(shared: _SharedVector) -> Iterator[Fact]:
