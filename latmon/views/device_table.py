@@ -15,13 +15,14 @@ from latmon.aggregate.history import Window
 from latmon.analysis.device_order import Order, Rank, natural, shares
 from latmon.analysis.limits import ceiling
 from latmon.model.frame import OPS, Device, Outstanding
-from latmon.support.units import UNKNOWN, duration, rate, whole
+from latmon.support.units import UNKNOWN, duration, part, rate, whole
 from latmon.views.lines import TIME, Field, Line, Placed, Span, as_wide, cell, heading, heads, left_over
 from latmon.views.lines import row as field_row
 from latmon.views.selection import OP_CHOICES, SORT_WORDS, SORTS, Selection
 from latmon.views.units import at_least, maximum, quantile, rounded
 
-MIX = 6
+MIX = 33
+"""Cells of three ops in words."""
 SPARKS = " ▁▂▃▄▅▆▇█"
 RAMP_SPARKS = " .:░░▒▒▓█"
 _SECOND = 1e6
@@ -170,12 +171,24 @@ def _peers(subject: Subject, _cells: int) -> str:
     return "" if subject.times_peers is None else f"{rounded(round(subject.times_peers))}x"
 
 
+def _model(subject: Subject, _cells: int) -> str:
+    """Return the model; where it isn't known, the driver."""
+    return subject.device.model or subject.device.driver or subject.device.kind
+
+
+def _share(*ops: str) -> Callable[[Subject, int], str]:
+    """Return the cell of the share of some ops among the I/Os that are shown."""
+    return lambda s, _: part(sum(s.counts.get(op, 0) for op in ops) / s.ios) if s.ios else ""
+
+
 _BEFORE: tuple[Field[Subject], ...] = (
     Field("device", 9, lambda s, _: s.device.name, right=False),
     Field("label", 14, lambda s, _: s.device.label, rank=5, right=False, role="dim"),
-    Field("driver", 9, lambda s, _: s.device.driver or s.device.kind, rank=1, right=False, role="dim"),
-    Field("model", 18, lambda s, _: s.device.model, rank=4, right=False, role="dim"),
-    Field("mix", MIX, lambda s, _: mix(s.counts), rank=1, right=False, role="dim"),
+    Field("driver", 9, lambda s, _: s.device.driver or s.device.kind, rank=4, right=False, role="dim"),
+    Field("model", 18, _model, rank=1, right=False, role="dim"),
+    Field("reads", 5, _share("read"), rank=3, role="dim"),
+    Field("writes", 6, _share("write"), rank=3, role="dim"),
+    Field("others", 6, _share(*OPS[2:]), rank=4, role="dim"),
     Field("IOPS", 5, lambda s, _: of_counted(s, s.ios * s.per_second)),
     Field("MB/s", 5, lambda s, _: of_counted(s, s.bytes_per_second / 1e6)),
 )
@@ -195,37 +208,34 @@ _WITHOUT_SUMS: tuple[Field[Subject], ...] = (
 """Instead of them where the probe counts latencies and doesn't add them up (tier C)."""
 _MEAN_ONLY: tuple[Field[Subject], ...] = (Field("mean", TIME, _mean),)
 """Instead of the quantiles, where the source has no distribution."""
+_ASKED: tuple[Field[Subject], ...] = (
+    Field("merged", 6, _merged),
+    Field("mix", MIX, lambda s, _: mix(s.counts), right=False, role="dim"),
+)
+"""Columns that are shown only where the user asks for them."""
 _AFTER: tuple[Field[Subject], ...] = (
     Field(_OUT, _OUT_CELLS, _out),
     Field("queue", 5, lambda s, _: _number(s.outstanding.queued), rank=2),
     Field("peers", 5, _peers, role="accent"),
 )
-_ON_REQUEST: tuple[Field[Subject], ...] = (Field("merged", 6, _merged),)
-COLUMNS = (*_BEFORE, *_ON_REQUEST, *_WITHOUT_SUMS, *_LATENCIES, *_MEAN_ONLY, *_AFTER)
+COLUMNS = (*_BEFORE, *_WITHOUT_SUMS, *_LATENCIES, *_MEAN_ONLY, *_AFTER, *_ASKED)
 _PATTERN = 24
 """Cells of a filter in the title, at most."""
 _ROOMY = 30
 """Lines of a panel from which on the table has a title."""
 TITLES = tuple(dict.fromkeys(field.title for field in COLUMNS))
 """Titles of all columns, as users name them."""
-OF_DEVICE = (_OUT, "queue", "peers")
+OF_DEVICE = (_OUT, "queue", "peers", "reads", "writes", "others", "mix")
 """Titles of columns that are not known per op."""
 TREND_MIN = 6
 TREND_MAX = 60
 
 
 def mix(counts: Mapping[str, int]) -> str:
-    """Return the op mix as letters in proportion, at least one for each op that occurred: rrrwwf."""
+    """Return the shares of the ops that occurred, the greatest first: 50% read, 33% write, 17% flush."""
     total = sum(counts.values())
-    present = [op for op in OPS if counts.get(op)]
-    if not total:
-        return ""
-    sizes = {op: max(1, round(counts[op] * MIX / total)) for op in present}
-    while sum(sizes.values()) != MIX:
-        off = sum(sizes.values()) - MIX
-        largest = max(present, key=lambda op: sizes[op] * 1000 + counts[op] / total)
-        sizes[largest] -= 1 if off > 0 else -1
-    return "".join(op[0] * sizes[op] for op in present)
+    most_first = sorted((op for op in OPS if counts.get(op)), key=lambda op: -counts[op])
+    return ", ".join(f"{part(counts[op] / total)} {op}" for op in most_first)
 
 
 def fitting(

@@ -117,7 +117,10 @@ _NUMBERS = (
         "I/Os in the driver now, of its limit (by sysfs or a probe); queue: I/Os above it",
     ),
     ("merged", "I/Os per second that were merged into those counted (only with --columns)"),
-    ("mix", "r read, w write, f flush, d discard, o other: each op that occurred has a letter"),
+    (
+        "reads writes",
+        "their shares of the I/Os; others: flushes, discards and other ops; column `mix`: each op by name",
+    ),
     (
         "volumes",
         "an I/O of a volume (dm, md, a ZFS pool) is counted again at its disks: don't add up their rows",
