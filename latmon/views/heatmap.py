@@ -366,15 +366,6 @@ def nominal(us: int) -> str:
     return f"{1 << power - begin}{unit}"
 
 
-def limit(style: MapStyle) -> str:
-    """Return the label of the threshold line; empty where there is none."""
-    return (
-        ""
-        if style.threshold_us is None or style.limit_row < 0
-        else f"{style.ink.line}{with_unit(style.threshold_us, 2)}"
-    )
-
-
 def axis(timeline: Timeline, style: MapStyle) -> Line:
     """Return the time axis below a map with labels."""
     return (Span(" " * (LABEL - 1) + "└", "dim"), *times(timeline, style))

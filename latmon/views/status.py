@@ -35,7 +35,7 @@ from latmon.views.lines import (
     width,
     wrap,
 )
-from latmon.views.panels.findings import urgent
+from latmon.views.panels.findings import titled, urgent
 from latmon.views.panels.inflight import NAMED_US, counted, in_words
 from latmon.views.units import clock, count, percent, span, zone
 
@@ -486,8 +486,7 @@ def findings(
     critical = sum(one.severity == CRITICAL for one in found)
     urgently = f"{count(critical)} urgent"
     many = [urgently] if critical == len(found) else [count(len(found)), *([urgently] if critical else [])]
-    more = (Span("6", "accent"), Span(" evidence and next steps ", "dim"))
-    return [heading((Span(" findings", "strong"), Span(f" {', '.join(many)}", "dim")), width, more), *lines], named
+    return [titled("findings", ", ".join(many), width), *lines], named
 
 
 def lasting(view: ViewState, reported: Notices, *, toured: bool) -> str:

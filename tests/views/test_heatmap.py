@@ -206,8 +206,8 @@ def test_strips_have_the_iops_and_the_depth_of_each_column():
     ]
     screen = text(scene(frames), (120, 40)).splitlines()
     iops, depth = (next(line for line in screen if line.startswith(f"{name:>5} ")) for name in ("IOPS", "depth"))
-    assert iops.rstrip().endswith("│ 50.0")
-    assert re.search(r"│ \d$", depth.rstrip())
+    assert iops.rstrip().endswith("│ now 50.0")
+    assert re.search(r"│ now \d$", depth.rstrip())
     assert any(line.rstrip().endswith("│ max 500") for line in screen)
     assert any(line.rstrip().endswith("│ max 31") for line in screen)
     axis_line = next(line for line in screen if "└" in line)

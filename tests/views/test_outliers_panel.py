@@ -210,17 +210,17 @@ def test_short_stages_are_enlarged_and_the_thread_that_waited_is_drawn_where_the
     total = next(line for line in lines if line.startswith(" sum "))
     assert total.rstrip().endswith("= total: 3 + 85 + 6 + 1,238,903 + 2 = 1,238,999 us")
     begin = next(i for i, line in enumerate(lines) if line.startswith(" first 150 us 8,300x larger"))
-    queue, hba, irq, completion = lines[begin + 1 : begin + 5]
+    queue, hba, irq, completion = lines[begin + 2 : begin + 6]
     assert [line.split()[1] for line in (queue, hba, irq, completion)] == ["queue", "hba", "irq", "completion"]
     bars = [(line.index("█"), line.rindex("█")) for line in (queue, hba, irq, completion)]
     assert all(after[0] == before[1] + 1 for before, after in pairwise(bars)), "each begins where the last one ended"
     assert ">" in completion[bars[-1][1] :], "it goes on"
     assert abs((bars[1][1] - bars[1][0] + 1) / (120 - 37) - 85 / 150) < 0.02, "to its own scale"
     meanwhile = next(i for i, line in enumerate(lines) if line.startswith(" CPU meanwhile"))
-    assert "runnable, waits for the CPU" in lines[meanwhile + 1]
-    assert lines[meanwhile + 2].startswith(" zpool-data (prio 99)        had its CPU until then")
-    assert lines[meanwhile + 2].rstrip().endswith("1.238738 s later")
-    assert "1 other on sdc at the same time" in lines[meanwhile + 4]
+    assert "runnable, waits for the CPU" in lines[meanwhile + 2]
+    assert lines[meanwhile + 3].startswith(" zpool-data (prio 99)        had its CPU until then")
+    assert lines[meanwhile + 3].rstrip().endswith("1.238738 s later")
+    assert lines[meanwhile + 4].startswith(" at the same time  1 other on sdc")
 
 
 def test_short_stages_after_the_longest_one_are_enlarged_too():
@@ -229,8 +229,8 @@ def test_short_stages_after_the_longest_one_are_enlarged_too():
     )
     lines = text(waterfall(one, 120, 34, RAMP)).splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith(" last 150 us 6,000x larger"))
-    assert [line.split()[1] for line in lines[begin + 1 : begin + 5]] == ["hba", "irq", "softirq", "unaccounted"]
-    assert "?" in lines[begin + 4][29:]
+    assert [line.split()[1] for line in lines[begin + 2 : begin + 6]] == ["hba", "irq", "softirq", "unaccounted"]
+    assert "?" in lines[begin + 5][29:]
 
 
 def test_nothing_is_enlarged_that_can_be_seen_to_scale():

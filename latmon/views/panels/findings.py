@@ -92,9 +92,19 @@ def urgent(
 
 
 def of_device(view: ViewState, device: str, width: int) -> list[Line]:
-    """Return the most urgent finding of a device in a few lines, for a panel on that device alone."""
+    """Return the most urgent finding of a device in a few lines, for a panel on that device alone.
+
+    It has a heading where panels have frames.
+    """
     found = [one for one in view.found.urgent if device in (one.device, *one.also)]
-    return urgent(found[:1], width, _OF_DEVICE)[0]
+    lines = urgent(found[:1], width, _OF_DEVICE)[0]
+    return [titled("finding", "", width), *lines] if lines and view.framed else lines
+
+
+def titled(name: str, many: str, width: int) -> Line:
+    """Return the heading of findings in a frame, with the key of their screen; `many`: their number."""
+    more = (Span("6", "accent"), Span(" evidence and next steps ", "dim"))
+    return heading((Span(f" {name}", "strong"), Span(f" {many}".rstrip(), "dim")), width, more)
 
 
 def _in_lines(one: Finding, width: int, as_of: str, *, is_brief: bool = False) -> list[Line]:

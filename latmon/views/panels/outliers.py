@@ -368,8 +368,8 @@ def waterfall(
     `repeats`: number of I/Os in the row; `near`: neighbours in time; `unknown`: why some of them may not be known;
     `top`: first line; `recorded`: of a recording; `p50_us`: that of its device.
     """
-    above = [*_headlines(one, repeats, width, p50_us), BLANK]
-    beside = [BLANK, *_near_lines(one, near, width, ink, unknown)]
+    above = _headlines(one, repeats, width, p50_us)
+    beside = _near_lines(one, near, width, ink, unknown)
     room = max(height - len(above) - min(len(beside), _NEAR_LINES), 0)
     several = _drawn(one, width, ink, recorded=recorded)
     drawn = next((lines for lines in several if len(lines) <= room), several[-1])
@@ -381,13 +381,16 @@ def _drawn(one: Outlier, width: int, ink: Ink, *, recorded: bool) -> list[list[L
     some = pieces(one)
     sentences = [(wait.stage, _wait(one, wait, width)) for wait in one.waits]
     if not any(p.stage != UNACCOUNTED for p in some):
-        return [[*paragraph(_untraced(one, recorded=recorded), width), *(t for _, lines in sentences for t in lines)]]
+        return [
+            [BLANK, *paragraph(_untraced(one, recorded=recorded), width), *(t for _, lines in sentences for t in lines)]
+        ]
     whole_time = Section(0, one.total_us, width - _NAME - _TIME - _PERCENT - 5)
     rows = {p.stage: _stage(one, p, whole_time, ink) for p in some}
-    ruler = [_ruler(whole_time, " waterfall", " to scale")] if whole_time.cells >= _MIN_BAR else []
+    is_drawn = whole_time.cells >= _MIN_BAR
+    ruler = _scaled(whole_time, "waterfall", "to scale", width, note=_READ) if is_drawn else [BLANK]
     total = _sum(one, width)
-    enlarged = _enlarged(one, some, whole_time, ink)
-    waits = _waiting_threads(one, whole_time, ink) if width >= _ROOMY else []
+    enlarged = _enlarged(one, some, whole_time, width, ink)
+    waits = _waiting_threads(one, whole_time, width, ink) if width >= _ROOMY else []
     drawn = [line for p in some for line in rows[p.stage]]
     worded = [line for p in some for line in (*rows[p.stage], *_of(p.stage, sentences))]
     rest = [line for stage, lines in sentences if stage not in rows for line in lines]
@@ -400,7 +403,7 @@ def _of(stage: str, sentences: Sequence[tuple[str, list[Line]]]) -> list[Line]:
     return [line for of, lines in sentences if of == stage for line in lines]
 
 
-def _enlarged(one: Outlier, some: Sequence[Piece], whole_time: Section, ink: Ink) -> list[Line]:
+def _enlarged(one: Outlier, some: Sequence[Piece], whole_time: Section, width: int, ink: Ink) -> list[Line]:
     """Return the short stages before or after the longest one, whichever take more time, in a scale of their own."""
     longest = max(some, key=lambda p: p.us)
     before, after = longest.begin_us, one.total_us - longest.begin_us - longest.us
@@ -413,10 +416,10 @@ def _enlarged(one: Outlier, some: Sequence[Piece], whole_time: Section, ink: Ink
     begin_us = 0 if is_first else one.total_us - length
     section = Section(begin_us, begin_us + length, whole_time.cells)
     times = one.total_us / length
-    caption = f" {'first' if is_first else 'last'} {spelled(length)}"
-    ruler = _ruler(section, caption, f" {_rounded(times)}x larger")
+    caption = f"{'first' if is_first else 'last'} {spelled(length)}"
+    ruler = _scaled(section, caption, f"{_rounded(times)}x larger", width)
     drawn = [*shorter, longest] if is_first else [longest, *shorter]
-    return [BLANK, ruler, *(line for p in drawn for line in _stage(one, p, section, ink, brief=True))]
+    return [*ruler, *(line for p in drawn for line in _stage(one, p, section, ink, brief=True))]
 
 
 def _rounded(times: float) -> str:
@@ -430,8 +433,19 @@ def _length(us: float) -> int:
     return math.ceil(next(n for n in _LENGTHS if n * power >= us) * power)
 
 
-def _ruler(section: Section, caption: str, more: str) -> Line:
-    """Return what a section shows, and round times since its begin, at their cells."""
+_READ = "each part begins where the one above ended"
+
+
+def _scaled(section: Section, caption: str, more: str, width: int, *, note: str = "") -> list[Line]:
+    """Return a heading with what a section shows, and its times below it; on a narrow screen both are in one line."""
+    name = (Span(f" {caption}", "strong"), Span(f" {more}", "dim"))
+    if width < _ROOMY:
+        return [BLANK, (*name, *_times_of(section, _NAME + _TIME + 3 - line_width(name)))]
+    return [heading(name, width, (Span(f"{note} ", "dim"),) if note else BLANK), _times_of(section, _NAME + _TIME + 3)]
+
+
+def _times_of(section: Section, before: int) -> Line:
+    """Return round times since the begin of a section at their cells, after so many blanks."""
     length = section.end_us - section.begin_us
     least = length * _TICK_CELLS / section.cells
     power = 10 ** max(math.floor(math.log10(max(least, 1))), 0)
@@ -441,10 +455,10 @@ def _ruler(section: Section, caption: str, more: str) -> Line:
         x, label = section.at(section.begin_us + us), f"┬{with_unit(us) if us else '0'}"
         if x + len(label) <= section.cells:
             text = f"{text:<{x}}{label}"
-    return (Span(caption, "strong"), Span(f"{cell(more, _NAME + _TIME + 3 - len(caption))}{text}", "dim"))
+    return (Span(" " * before + text, "dim"),)
 
 
-def _waiting_threads(one: Outlier, whole_time: Section, ink: Ink) -> list[Line]:
+def _waiting_threads(one: Outlier, whole_time: Section, width: int, ink: Ink) -> list[Line]:
     """Return for each thread that was woken a bar of its wait to scale, the thread that had its CPU, and the times."""
     before = _NAME + _TIME + 2
     lines: list[Line] = []
@@ -452,9 +466,13 @@ def _waiting_threads(one: Outlier, whole_time: Section, ink: Ink) -> list[Line]:
         lines.append((Span(f"{cell(f' {_thread(wait)}', before)} "), *_wait_bar(one, wait, whole_time, ink)))
         had = f"had its CPU{_turn(wait) or ' until then'}" if wait.instead else ""
         lines.append(
-            (Span(f"{cell(f' {wait.instead}', before)} "), Span(had, "bad"), Span(f"  {_woken(one, wait)}", "dim"))
+            (
+                Span(f"{cell(f' {wait.instead}', before)} "),
+                Span(had, "bad"),
+                Span(f"{'  ' if had else ''}{_woken(one, wait)}", "dim"),
+            )
         )
-    return [BLANK, _ruler(whole_time, " CPU meanwhile", " to scale"), *lines] if lines else []
+    return [*_scaled(whole_time, "CPU meanwhile", "to scale", width), *lines] if lines else []
 
 
 def _wait_bar(one: Outlier, wait: Wait, whole_time: Section, ink: Ink) -> Line:
@@ -703,8 +721,11 @@ def _untraced(one: Outlier, *, recorded: bool) -> str:
 def _near_lines(one: Outlier, near: Sequence[Outlier], width: int, ink: Ink, unknown: str) -> list[Line]:
     if not near:
         sentences = ("no other outlier of any device at the same time", unknown)
-        return paragraph("; ".join(text for text in sentences if text), width, "dim")
-    lines = paragraph(_near_words(one, near), width)
+        return [BLANK, *paragraph("; ".join(text for text in sentences if text), width, "dim")]
+    words = _near_words(one, near)
+    name = (Span(" at the same time", "strong"), Span(f"  {words.replace(' at the same time', '')}", "dim"))
+    is_headed = width >= _ROOMY and line_width(name) + ends(width) <= width
+    lines = [heading(name, width)] if is_headed else [BLANK, *paragraph(words, width)]
     begin, end = min(o.mono_us for o in (one, *near)), max(o.mono_us + o.total_us for o in (one, *near))
     names = _WHO if width < _ROOMY else _WIDE_WHO
     left = line_width(_near_name(one, "", names))
@@ -854,7 +875,7 @@ def _opened(view: ViewState, rows: Listing, at: int, width: int, room: int) -> l
     lines = waterfall(
         one,
         width,
-        room - len(found) - bool(found),
+        room - len(found) - (bool(found) and not view.framed),
         view.ink,
         repeats=repeats,
         near=near,
@@ -866,7 +887,7 @@ def _opened(view: ViewState, rows: Listing, at: int, width: int, room: int) -> l
     if not found:
         return lines
     steps = next_steps(view, one.device, width)
-    lines = [*lines, BLANK, *found]
+    lines = [*lines, *([] if view.framed else [BLANK]), *found]
     return [*lines, BLANK, *steps] if steps and len(lines) + 1 + len(steps) <= room else lines
 
 

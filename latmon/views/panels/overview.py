@@ -50,7 +50,6 @@ from latmon.views.heatmap import (
     label,
     labelled,
     legends,
-    limit,
     map_cells,
     max_mark,
     newest_label,
@@ -588,12 +587,13 @@ def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str, width: int) -> 
     """
     lines: list[Line] = []
     room = width - LABEL - len(strip.values) * wide - 1
+    newest = strip.now if strip.now[:1].isalpha() else f"now {strip.now}"  # the mean is called so already
     each_row = _bar_rows(strip.values, max(n or 0 for n in strip.values), tall, glyphs)
     for row, bars in zip(reversed(range(tall)), each_row, strict=True):
         cells = "".join(glyph * wide for glyph in bars)
         label = f"{'' if row else strip.title:>{LABEL - 1}} "
-        now, apart = ("", "") if row else (f" {strip.now}", ",")
-        most = [f"{apart} max {strip.most}{of}" for of in (strip.limit, "")] if row == tall - 1 else []
+        now = "" if row else f" {newest if tall > 1 else strip.now}"
+        most = [f"{',' * bool(now)} max {strip.most}{of}" for of in (strip.limit, "")] if row == tall - 1 else []
         words = next((text for text in (*(now + one for one in most), now) if len(text) <= room), "")
         lines.append((Span(label, "dim"), Span(cells, strip.role), Span("│", "frame"), Span(words, "dim")))
     return lines
@@ -744,7 +744,7 @@ def tiles(
 
     `means`: device -> mean latency of each column in us, drawn as bars where latencies of single I/Os are not known.
     """
-    time = _beside(Span(f"{limit(style):<{LABEL}}", "limit"), [times(timeline, style)] * where.across, where.tile_width)
+    time = _beside(Span(" " * (LABEL - 1) + "└", "dim"), [times(timeline, style)] * where.across, where.tile_width)
     top = max((us for some in means.values() for us in some if us), default=0.0)
     rows, lines = range(style.scale.rows - 1, -1, -1), list[Line]()
     labels = [_mean_label(top, row, style.scale.rows) if means else label(style, row) for row in rows]
