@@ -1,11 +1,14 @@
 """The configuration files: $XDG_CONFIG_HOME/latmon/config.yaml over /etc/xdg/latmon/config.yaml.
 
-An option overrides the environment, the environment overrides these files. An error is a UsageError that names file and
-key. Under sudo the user's file is read as that user, and its keys that name a tool are ignored, as tools run as root.
+An option overrides the environment, the environment overrides these files. An error is a UsageError that names file,
+line and key. Under sudo the user's file is read as that user, and its keys that name a tool are ignored, as tools run
+as root.
 """
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -142,16 +145,32 @@ def _read(path: Path, findings: Settings) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UsageError(f"{path}: expected lines of `key: value` with the keys {_ALL}")
     found: dict[str, Any] = {}
-    wrong: list[str] = []
+    wrong: list[tuple[int, str]] = []
     for key, value in values.items():
         try:
             found[key] = _checked(path, key, value, findings)
         except UsageError as error:
-            wrong.append(str(error))
+            wrong.append((_line_of(raw, key, value, str(error)), str(error).removeprefix(f"{path}: ")))
     if wrong:
-        more = f"; and {len(wrong) - 1} more: {'; '.join(one.removeprefix(f'{path}: ') for one in wrong[1:])}"
-        raise UsageError(wrong[0] + (more if wrong[1:] else ""))
+        (line, first), *others = sorted(wrong)
+        more = f"; and {len(others)} more: {'; '.join(f'line {at}: {one}' for at, one in others)}" if others else ""
+        raise UsageError(f"{path}:{line}: {first}{more}")
     return found
+
+
+def _line_of(raw: bytes, key: Any, value: object, sentence: str) -> int:
+    """Return the line of a wrong value: below `key`, of the key of each section that the sentence names first."""
+    from latmon.support import strict_yaml  # noqa: PLC0415  as in _parse
+
+    keys, left = [key], sentence.partition(f": {key}: ")[2]
+    while isinstance(value, Mapping):
+        named = [(one.start(), inner) for inner in value if (one := re.search(rf"\b{re.escape(str(inner))}\b", left))]
+        if not named:
+            break
+        at, inner = min(named, key=lambda one: (one[0], -len(str(one[1]))))
+        keys.append(inner)
+        value, left = value[inner], left[at + len(str(inner)) :]
+    return strict_yaml.line_of(raw, map(str, keys))
 
 
 def _parse(path: Path, raw: bytes) -> Any:
@@ -160,7 +179,12 @@ def _parse(path: Path, raw: bytes) -> Any:
     from latmon.support import strict_yaml  # noqa: PLC0415
 
     try:
+        if not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # YAML knows these two besides UTF-8
+            raw.decode()
         values = strict_yaml.load(raw)
+    except UnicodeDecodeError as error:
+        at = raw.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}:{at}: not UTF-8: byte 0x{raw[error.start]:02x}; save the file as UTF-8") from None
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise UsageError(f"{path}{line}: not valid YAML: {error.problem}") from None
@@ -191,8 +215,10 @@ def _saved_views(path: Path, value: object) -> dict[str, dict[str, Any]]:
         where = f"{path}: {_VIEWS}: {clean(str(name))}"
         if not clean(str(name)).strip():
             raise UsageError(f"{path}: {_VIEWS}: a view needs a name")
-        if not isinstance(keys, Mapping) or any(key not in VIEW for key in keys):
+        if not isinstance(keys, Mapping):
             raise UsageError(f"{where}: expected a section with the keys {', '.join(VIEW)}")
+        if unknown := [key for key in keys if key not in VIEW]:
+            raise UsageError(f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(VIEW)}")
         found[clean(str(name))] = {key: _value(f"{where}: {key}", key, one, VIEW[key]) for key, one in keys.items()}
     return found
 

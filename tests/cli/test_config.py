@@ -72,22 +72,30 @@ def test_without_xdg_it_is_below_home(tmp_path):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("colour: red", r"config.yaml: unknown key 'colour'; the keys are theme, ramp, interval"),
-        ("1: red", r"config.yaml: unknown key 1"),
-        ("interval: 10ms", r"config.yaml: interval: '10ms' is not an interval from 100ms to 1m"),
-        ("interval: [1s]", r"config.yaml: interval: expected one value, not list"),
-        ("stages: some", r"config.yaml: stages: 'some' is not one of auto, basic, all"),
-        ("budget_percent: 101", r"config.yaml: budget_percent: '101' is not a share of one CPU from 0 \(no budget\)"),
-        ("budget_percent: nan", r"config.yaml: budget_percent: 'nan' is not a share"),
-        ("sweep: 2", r"config.yaml: sweep: '2' is not true or false"),
-        ("sweep: [true]", r"config.yaml: sweep: expected one value, not list"),
-        ("threshold: yes", r"config.yaml: threshold: expected one value, not bool"),
-        ('theme: "a\\x1bb"', r"config.yaml: theme: .* is not a name"),
-        ("theme: ''", r"config.yaml: theme: '' is not a name"),
+        ("colour: red", r"config.yaml:1: unknown key 'colour'; the keys are theme, ramp, interval"),
+        ("1: red", r"config.yaml:1: unknown key 1"),
+        ("interval: 10ms", r"config.yaml:1: interval: '10ms' is not an interval from 100ms to 1m"),
+        ("interval: [1s]", r"config.yaml:1: interval: expected one value, not list"),
+        ("stages: some", r"config.yaml:1: stages: 'some' is not one of auto, basic, all"),
+        ("budget_percent: 101", r"config.yaml:1: budget_percent: '101' is not a share of one CPU from 0 \(no budget\)"),
+        ("budget_percent: nan", r"config.yaml:1: budget_percent: 'nan' is not a share"),
+        ("sweep: 2", r"config.yaml:1: sweep: '2' is not true or false"),
+        ("sweep: [true]", r"config.yaml:1: sweep: expected one value, not list"),
+        ("threshold: yes", r"config.yaml:1: threshold: expected one value, not bool"),
+        ('theme: "a\\x1bb"', r"config.yaml:1: theme: .* is not a name"),
+        ("theme: ''", r"config.yaml:1: theme: '' is not a name"),
         ("- theme", r"config.yaml: expected lines of `key: value`"),
         ("a: b: c", r"config.yaml:1: not valid YAML"),
         ("theme: !!python/object/apply:os.system [true]", r"config.yaml:1: not valid YAML"),
         (b"\xff\xfe\x00", r"config.yaml: not valid YAML"),
+        (
+            "theme: dark\nfilter: gr\xfcn".encode("latin-1"),
+            r"config.yaml:2: not UTF-8: byte 0xfc; save the file as UTF-8",
+        ),
+        ("theme: dark\n\ninterval: 10ms", r"config.yaml:3: interval"),
+        ("views:\n  a:\n    sort: p99\n    windows: 3", r"config.yaml:4: views: a: unknown key 'windows'"),
+        ("findings:\n  starved-io: off\n  peers: off", r"config.yaml:3: findings: there is no rule 'peers'"),
+        ("findings:\n  softirq-delay:\n    tail: 2", r"config.yaml:3: findings: softirq-delay: tail"),
         ("[" * 60_000, r"config.yaml"),
         ("x" * 70_000, r"config.yaml: longer than 65536 bytes"),
     ],
@@ -143,7 +151,7 @@ def test_a_rule_that_is_wrong_is_named(home, text, says):
     with pytest.raises(UsageError) as caught:
         load(home, text)
     assert says in str(caught.value)
-    assert "config.yaml: findings" in str(caught.value)
+    assert "config.yaml:1: findings" in str(caught.value)
 
 
 def test_what_the_screen_shows_first(home):
@@ -172,7 +180,7 @@ def test_saved_views(home):
         ("views: {'': {sort: max}}\n", "views: a view needs a name"),
         ("views: {' ': {sort: max}}\n", "views: a view needs a name"),
         ("views: {slow: p99}\n", "views: slow: expected a section with the keys sort, filter"),
-        ("views: {slow: {theme: dark}}\n", "views: slow: expected a section with the keys sort, filter"),
+        ("views: {slow: {theme: dark}}\n", "views: slow: unknown key 'theme'; the keys are sort, filter"),
         ("views: {slow: {sort: size}}\n", "views: slow: sort: 'size' is not one of"),
     ],
 )

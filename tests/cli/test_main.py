@@ -272,7 +272,7 @@ def test_a_mistake_in_the_config_names_file_and_key(latmon, tmp_path):
     config(tmp_path, "interval: soon\n")
     done = latmon("--record", "f")
     assert done.returncode == 2
-    assert "cfg/latmon/config.yaml: interval: 'soon'" in done.stderr
+    assert "cfg/latmon/config.yaml:1: interval: 'soon'" in done.stderr
     assert is_one_sentence(done)
 
 
