@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -206,7 +207,7 @@ MAX_BEFORE_HEADER = 20
 """Damaged places before the first readable member; a file with more is no recording."""
 MAX_LINES = 100_000
 """Lines of one member; a second of 10 windows and a thousand outliers has a hundredth of it."""
-_GZIP, _BEGIN_OF_TEXT = b"\x1f\x8b", b'{"type":"header"'
+_GZIP, _MOST_OF_HEADER = b"\x1f\x8b", 1024 * 1024
 
 
 class Recording:
@@ -365,12 +366,27 @@ def open_recording(path: Path) -> Recording:
 
 def _not_ours(path: Path, why: str) -> RecordingError:
     with opened(path) as file:
-        begin = read_at(file, 0, len(_BEGIN_OF_TEXT))
-    if begin == _BEGIN_OF_TEXT or (begin.startswith(_GZIP) and not begin.startswith(GZIP_WITH_EXTRA)):
+        header = _header_of_text(read_at(file, 0, _MOST_OF_HEADER))
+    if header is not None:
+        try:
+            codec.check_format(header)
+        except RecordingError as refusal:
+            return RecordingError(f"{path} can't be read: {refusal}")
         why = (
             f"it was unpacked or packed again; `zcat -f {path} | latmon import - -o OUT` makes a recording of its lines"
         )
     return RecordingError(f"{path} is not a latmon recording: {why}")
+
+
+def _header_of_text(begin: bytes) -> dict[str, Any] | None:
+    """Return the header with which a text begins, also one that was packed by hand; None of anything else."""
+    try:
+        if begin.startswith(_GZIP) and not begin.startswith(GZIP_WITH_EXTRA):
+            begin = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(begin, _MOST_OF_HEADER)
+        value = validate.parse(begin.partition(b"\n")[0])
+    except (zlib.error, RecordingError):
+        return None
+    return value if value.get("type") == "header" else None
 
 
 def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] | None:

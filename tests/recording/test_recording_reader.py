@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import json
 import os
 import random
 import resource
@@ -174,6 +175,15 @@ def test_a_newer_major_version_is_refused_in_one_sentence(read):
     newer = raw(to_bytes(encode_origin(ORIGIN) | {"format": [2, 0]}))
     with pytest.raises(RecordingError, match=r"its format is 2\.0 and this latmon reads 1\.x: use a newer latmon"):
         read(newer + member(0))
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress])
+def test_a_newer_header_that_was_packed_or_spaced_by_hand_names_its_version(read, packed):
+    newer = json.dumps(encode_origin(ORIGIN) | {"format": [2, 0]}, separators=(", ", " : ")).encode()
+    with pytest.raises(RecordingError, match=r"its format is 2\.0 and this latmon reads 1\.x: use a newer latmon"):
+        read(packed(newer + b"\n"))
+    with pytest.raises(RecordingError, match="it was unpacked or packed again"):
+        read(packed(newer.replace(b"[2, 0]", b"[1, 0]")))
 
 
 @pytest.mark.parametrize(
