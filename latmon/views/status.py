@@ -278,7 +278,7 @@ def headline(
     several: list[Line] = [(name, model, ios, *column), (name, model, ios), (name, ios, *column), (name, ios)]
 
     def fits(one: Line, legend: Line) -> bool:
-        return width(one) + width(legend) + bool(legend) + ends(cells) <= cells
+        return width(one) + width(legend) + _APART * bool(legend) + ends(cells) <= cells
 
     left = next((one for one in several if fits(one, legends[0])), several[-1])
     return heading(left, cells, *(legend for legend in legends if fits(left, legend)))
