@@ -4,7 +4,8 @@
 
 .cache/lab has a directory per recording (recording, log of the guest, console, `run.json`) and results.jsonl, a line
 per evaluation of a cell. A cell is a load in a guest of a Debian release with the probes of a tier. A recording is
-valid until the probes, the test driver or the loads change; cells are evaluated from it again when rules change.
+valid until its probes, the test driver or the loads change; cells are evaluated from it again when rules change. Each
+guest is recorded PASSES times. One that died has a directory with its log, and is booted again by the next run.
 """
 
 from __future__ import annotations
@@ -16,15 +17,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = CHECKOUT / ".cache/lab"
 RESULTS = CACHE / "results.jsonl"
-RECORDED = ("probes/linux", "tests/lab/sick_disk", "tests/lab/slow_handler", "tests/lab/guest_findings.py")
-"""Files that a recording depends on."""
+PASSES = (1, 2)
 KEPT = ("all.latmon.jsonl.gz", "result", "log", "console")
 COLUMNS = {"trixie": ("A", "B"), "bookworm": ("B",), "sid": ("A", "B")}
 """Release -> tiers. bookworm's bpftrace has no raw tracepoints, which tier A needs; tier C runs where B does not."""
@@ -50,37 +50,51 @@ def commit() -> str:
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
-def inputs() -> str:
-    """Return a hash of all that a recording depends on."""
-    found = hashlib.sha256()
-    for path in (CHECKOUT / one for one in RECORDED):
-        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file():
-                found.update(file.name.encode() + file.read_bytes())
+class Row(NamedTuple):
+    """A row of the table: what is expected of a mechanism, and the inputs of the recordings that are valid now."""
+
+    expected: str
+    inputs: str
+    at_b: str = ""
+    """The expectation for tier B where it differs."""
+    places: tuple[Place, ...] = PLACES
+    """The guests in which it is to run."""
+
+
+def digest(files: Iterable[Path], *words: str) -> str:
+    """Return a hash of all that a recording depends on: these files and options."""
+    found = hashlib.sha256(repr(words).encode())
+    for file in sorted(files):
+        found.update(file.name.encode() + file.read_bytes())
     return found.hexdigest()[:12]
 
 
-def begun(guest: str, place: Place) -> dict[str, Any]:
+def begun(guest: str, place: Place, inputs: str) -> dict[str, Any]:
     """Return what identifies the recording of a guest that is started now."""
-    return {"guest": guest, "place": str(place), "commit": commit(), "inputs": inputs(), "begin": time.time()}
+    return {"guest": guest, "place": str(place), "commit": commit(), "inputs": inputs, "begin": time.time()}
 
 
 def keep(directory: Path, run: dict[str, Any]) -> Path:
-    """Keep the recording and log of a guest that was begun as `run`."""
+    """Keep the recording and log of a guest that was begun as `run`; the log alone where it died."""
     begin = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(run["begin"]))
     kept = CACHE / f"{run['guest']}-{run['place']}-{begin.replace(':', '')}"
     kept.mkdir(parents=True)
     for name in KEPT:
-        shutil.copy(directory / name, kept)
+        if (directory / name).exists():
+            shutil.copy(directory / name, kept)
     (kept / "run.json").write_text(json.dumps(run | {"begin": begin, "seconds": round(time.time() - run["begin"])}))
     return kept
 
 
-def newest(guest: str, place: Place) -> Path | None:
-    """Return the last recording of a guest that is valid now."""
-    runs = sorted(CACHE.glob(f"{guest}-{place}-*/run.json"), reverse=True)
-    now = inputs()
-    return next((run.parent for run in runs if json.loads(run.read_text())["inputs"] == now), None)
+def is_complete(recorded: Path) -> bool:
+    """Return whether a guest ended with its recording."""
+    return all((recorded / name).exists() for name in KEPT)
+
+
+def valid(guest: str, place: Place, inputs: str) -> list[Path]:
+    """Return the complete recordings of a guest that have these inputs, the oldest first."""
+    runs = sorted(CACHE.glob(f"{guest}-{place}-*/run.json"))
+    return [one.parent for one in runs if json.loads(one.read_text())["inputs"] == inputs and is_complete(one.parent)]
 
 
 @contextlib.contextmanager
@@ -112,27 +126,30 @@ def results() -> dict[tuple[str, str], list[dict[str, Any]]]:
     return found
 
 
-def table(cells: Mapping[str, str]) -> str:
-    """Return the table in Markdown; `cells`: the name of each row -> what is expected there."""
+def table(rows: Mapping[str, Row]) -> str:
+    """Return the table in Markdown; `rows`: the mechanism and its rule -> what is expected."""
     found = results()
     head = ["mechanism", "expected", *(f"{NAMES[one.release]}, {one.tier}" for one in PLACES)]
     lines = [head, ["---"] * len(head)]
-    for cell, expected in cells.items():
-        lines.append([cell, expected, *(_cell(found.get((cell, str(place)), [])) for place in PLACES)])
+    for name, row in rows.items():
+        expected = f"{row.expected}; B: {row.at_b}" if row.at_b else row.expected
+        lines.append([name, expected, *(_cell(found.get((name, str(place)), []), row, place) for place in PLACES)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cell(some: list[dict[str, Any]]) -> str:
+def _cell(some: list[dict[str, Any]], row: Row, place: Place) -> str:
     if not some:
-        return "not run"
+        return "not run" if place in row.places else "-"
     last = some[-1]
-    passes = sum(one["outcome"] == "passed" and one["inputs"] == last["inputs"] for one in some)
-    text = f"passed {passes}x" if last["outcome"] == "passed" else last["outcome"]
+    same = [one for one in some if one["inputs"] == last["inputs"]]
+    passes = sum(one["outcome"] == "passed" for one in same)
+    text = f"passed {passes} of {len(same)}" + ("" if last["inputs"] == row.inputs else " (earlier probes)")
     if last.get("added_ms"):
         stage, ms = max(last["added_ms"].items(), key=lambda one: one[1])
         known = f" of {last['injected_ms']:g}" if last.get("injected_ms") else ""
         text += f": {stage} {ms:.4g}{known} ms"
-    text += f", after {last['found_s']:.0f} s" if last.get("found_s") is not None else ""
+    if last.get("due") is not None:
+        text += ", no finding" if last.get("found_s") is None else f", after {last['found_s']:.0f} s"
     beside = [f"{one['device']} {one['id']}" for one in last.get("others", ())]
     return text + (f"; also {', '.join(beside)}" if beside else "")
 

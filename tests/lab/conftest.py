@@ -1,10 +1,6 @@
-"""Option of `make test-lab`, and the table of its cells at the end."""
+"""The table of the lab's cells at the end of `make test-lab`."""
 
 import cells
-
-
-def pytest_addoption(parser):
-    parser.addoption("--lab-again", action="store_true", help="record guests again, also where a recording is valid")
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -82,6 +82,7 @@ SHORT_US = 100
 GATED_MS, GATE_MS = 50, 500
 """A read takes so long, and the queue runs once in so long: it waits for the rest."""
 LOST_MS, DRAWN_MS = 40, 20
+POLLED_PAUSE_US = 40_000
 FEW_TAGS = 4
 """The least that the kernel allows."""
 STRANGER_MS = 4
@@ -401,7 +402,7 @@ def threads() -> Load:
     return load
 
 
-PAIRS = ("chained", "single", "plain", "threaded", "softirq", "polled")
+PAIRS = ("chained", "shared", "single", "plain", "threaded", "softirq", "polled")
 """sick_disk has two disks of each mechanism: the second one is the healthy twin."""
 LIKE = 4
 """Plain disks behind them, one of which gets another distribution of latencies."""
@@ -470,6 +471,11 @@ def chained() -> Load:
     return of_pair("chained", "chained", values={"stranger": 1000 * STRANGER_MS})
 
 
+def shared_line() -> Load:
+    """Two handlers on one interrupt: the stranger's, which comes first, is slow."""
+    return of_pair("shared", "shared_line", values={"stranger": 1000 * STRANGER_MS})
+
+
 def rarely_slow() -> Load:
     """One I/O in two hundred takes 50 times as long."""
     return of_pair("plain", "rarely_slow", values={"rare": 200, "times": 50})
@@ -512,8 +518,8 @@ def few_tags() -> Load:
 
 
 def distributed() -> Load:
-    """Four like disks with 50 reads a second each, one of which draws its times: one in a hundred takes 20 times as
-    long."""
+    """Four like disks with 50 reads a second each, one of which has a distribution of times: one read in a hundred
+    takes 20 times as long."""
     sick_disks(LOADED_CPU)
     load = Load(*(f"sick{number}" for number in range(len(MECHANISMS) - LIKE, len(MECHANISMS))), iodepth=1)
     load.sick = load.names[:1]
@@ -523,8 +529,9 @@ def distributed() -> Load:
 
 
 def polled() -> Load:
-    """Completion without an interrupt, in fio's poll: nothing is wrong with it."""
-    return of_pair("polled", "polled", ioengine="io_uring", hipri=1)
+    """Completion without an interrupt, in fio's poll: nothing is wrong with it. An emulated CPU that polls all of the
+    time makes the guest's clock slow: fio sleeps between two reads."""
+    return of_pair("polled", "polled", ioengine="io_uring", hipri=1, thinktime=POLLED_PAUSE_US)
 
 
 def late_softirq() -> Load:
@@ -551,7 +558,7 @@ def lba_sorted() -> Load:
 
 
 _SCSI = (ceiling, depth, disk, refusals)
-_SICK = (chained, late_softirq, late_thread, lba_sorted, rarely_slow, refusing)
+_SICK = (chained, late_softirq, late_thread, lba_sorted, rarely_slow, refusing, shared_line)
 _MORE = (distributed, few_tags, gated, never_completed, polled, sent_back)
 LOADS: dict[str, Callable[[], Load]] = {
     one.__name__: one for one in (*_SCSI, *_SICK, *_MORE, peers, ring, threads, vector)

@@ -60,11 +60,16 @@ def stage(directory):
     shutil.copytree(Path(psutil.__file__).parent, directory / "psutil", ignore=shutil.ignore_patterns("__pycache__"))
 
 
+def probes(checkout, on_demand):
+    """Return the files of the always-on probes and of these on-demand ones, in all variants."""
+    found = (checkout / "probes/linux").glob("*.yaml")
+    return {file for one in found if stem(one.stem) in ("block", *on_demand) for file in load(one).files}
+
+
 def keep(directory, on_demand):
-    """Select these on-demand probes only, in all variants: an emulated guest takes minutes to compile all of them."""
-    found = list((directory / "probes/linux").glob("*.yaml"))
-    kept = {file for one in found if stem(one.stem) in ("block", *on_demand) for file in load(one).files}
-    for manifest in found:
+    """Select these on-demand probes only: an emulated guest takes minutes to compile all of them."""
+    kept = probes(directory, on_demand)
+    for manifest in (directory / "probes/linux").glob("*.yaml"):
         if manifest not in kept:
             manifest.unlink()
 

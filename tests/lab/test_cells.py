@@ -2,19 +2,20 @@
 
 import cells
 import pytest
-from cells import PLACES, RESULTS, Place
+from cells import PLACES, RESULTS, Place, Row
 
 HERE = Place("trixie", "A")
-ROWS = {"gated: bottleneck": "bottleneck, queue 450 ms", "chained: handler": "handler"}
+NOW = "0a1b2c"
+ROWS = {
+    "gated: bottleneck": Row("bottleneck, queue 450 ms", NOW, "another rule"),
+    "chained: handler": Row("handler", NOW, places=(HERE,)),
+}
 
 
 @pytest.fixture(autouse=True)
 def checkout(tmp_path, monkeypatch):
     for name in ("CHECKOUT", "CACHE", "RESULTS"):
         monkeypatch.setattr(cells, name, tmp_path if name != "RESULTS" else tmp_path / RESULTS.name)
-    for name in cells.RECORDED:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("as it was")
     for name in cells.KEPT:
         (tmp_path / name).write_text("kept")
     return tmp_path
@@ -25,24 +26,47 @@ def row(cell: str) -> list[str]:
     return [word.strip() for word in line.strip("|").split("|")]
 
 
-def test_a_recording_is_valid_until_what_it_depends_on_changes(checkout):
-    assert cells.newest("queue", HERE) is None
-    kept = cells.keep(checkout, cells.begun("queue", HERE))
-    assert cells.newest("queue", HERE) == kept
-    assert cells.newest("queue", Place("trixie", "B")) is None
-    (checkout / cells.RECORDED[-1]).write_text("changed")
-    assert cells.newest("queue", HERE) is None
+def test_a_recording_is_valid_for_its_guest_place_and_inputs(checkout):
+    assert cells.valid("queue", HERE, NOW) == []
+    kept = [cells.keep(checkout, cells.begun("queue", HERE, NOW) | {"begin": begin}) for begin in (1_000.0, 2_000.0)]
+    assert cells.valid("queue", HERE, NOW) == kept
+    assert cells.valid("queue", Place("trixie", "B"), NOW) == []
+    assert cells.valid("queue", HERE, "3d4e5f") == []
+
+
+def test_inputs_differ_by_files_and_options(checkout):
+    script = checkout / "block.bt"
+    script.write_text("as it was")
+    before = [cells.digest([script]), cells.digest([script], "--smp", 2), cells.digest([])]
+    script.write_text("changed")
+    assert len({*before, cells.digest([script])}) == 4
+
+
+def test_a_guest_that_died_keeps_its_log_and_is_booted_again(checkout):
+    (checkout / cells.KEPT[0]).unlink()
+    kept = cells.keep(checkout, cells.begun("queue", HERE, NOW))
+    assert (kept / "log").read_text() == "kept"
+    assert cells.valid("queue", HERE, NOW) == []
 
 
 def test_the_table_shows_what_passed_how_often_and_what_was_not_run(checkout):
     for begin in (1_000.0, 2_000.0):
-        recorded = cells.keep(checkout, cells.begun("queue", HERE) | {"begin": begin})
+        recorded = cells.keep(checkout, cells.begun("queue", HERE, NOW) | {"begin": begin})
         for _ in range(2):  # an evaluation again is no other pass
             with cells.noted("gated: bottleneck", recorded) as facts:
-                facts |= {"added_ms": {"queue": 448.12, "hba": 0.2}, "injected_ms": 450, "found_s": 15.0}
+                facts |= {"added_ms": {"queue": 448.12, "hba": 0.2}, "injected_ms": 450}
+                facts |= {"due": "bottleneck", "found_s": 15.0}
     place = 2 + PLACES.index(HERE)
-    assert row("gated: bottleneck")[place] == "passed 2x: queue 448.1 of 450 ms, after 15 s"
-    assert row("chained: handler")[2:] == ["not run"] * len(PLACES)
+    cells_of = row("gated: bottleneck")
+    assert cells_of[1] == "bottleneck, queue 450 ms; B: another rule"
+    assert cells_of[place] == "passed 2 of 2: queue 448.1 of 450 ms, after 15 s"
+    assert row("chained: handler")[2:] == ["not run" if one == HERE else "-" for one in PLACES]
+
+
+def test_a_result_of_earlier_probes_is_shown_as_such(checkout):
+    with cells.noted("chained: handler", cells.keep(checkout, cells.begun("sick", HERE, "3d4e5f"))):
+        pass
+    assert row("chained: handler")[2 + PLACES.index(HERE)] == "passed 1 of 1 (earlier probes)"
 
 
 def failing(recorded):
@@ -53,7 +77,7 @@ def failing(recorded):
 
 def test_a_failed_cell_keeps_its_facts_and_error(checkout):
     with pytest.raises(pytest.fail.Exception):
-        failing(cells.keep(checkout, cells.begun("queue", HERE)))
-    assert row("chained: handler")[2 + PLACES.index(HERE)] == "failed; also sick1 starved-io"
+        failing(cells.keep(checkout, cells.begun("queue", HERE, NOW)))
+    assert row("chained: handler")[2 + PLACES.index(HERE)] == "passed 0 of 1; also sick1 starved-io"
     (lines,) = cells.results().values()
     assert "another finding" in lines[0]["error"]

@@ -7,6 +7,7 @@
  *   plain    no more than that
  *   chained  the handler of another interrupt (sick_mux/N) calls that handler, after that of a stranger
  *            (sick_stranger/N), which takes `stranger` microseconds and returns IRQ_NONE
+ *   shared   that stranger's handler is on the same interrupt, before the disk's
  *   threaded the handler wakes a thread, sick_done/N, which completes it on the CPU `cpu`
  *   softirq  the handler raises the softirq NET_RX, which completes it; where `late` is 1, the thread raises it and
  *            doesn't wake ksoftirqd, so it runs after the next interrupt
@@ -15,7 +16,8 @@
  *   polled   requests that are polled complete without an interrupt, in the poll of the program that waits for them
  * With any mechanism, where the parameter isn't 0:
  *   rare     one of so many requests takes `times` times as long
- *   random   a request takes as many microseconds as one of `drawn`, each of them as likely: a distribution
+ *   random   a request takes as many microseconds as one of `drawn`, each as often: a distribution; their order is
+ *            mixed, and the same in each round, so that the mean of some rounds is known
  *   most     the driver refuses a request while it has so many
  *   gate     the driver stops its queue, and runs it once in so many milliseconds
  *   again    one of so many requests is sent back, and again after AGAIN_MS
@@ -31,10 +33,10 @@
 #include <linux/module.h>
 #include <linux/netdevice.h>
 #include <linux/platform_device.h>
-#include <linux/random.h>
 #include <linux/version.h>
 
-#define MOST 16
+#define MOST 20
+#define STRIDE 37			/* of the order of `drawn`: prime to their number */
 #define AGAIN_MS 50
 #define LOST_NS (3600ULL * NSEC_PER_SEC)
 #define SECTORS (1024 * 2048)
@@ -237,7 +239,7 @@ static void serve(struct command *command)
 	u64 ns = READ_ONCE(us[number]) * 1000ULL;
 
 	if (READ_ONCE(random[number]) && draws)
-		ns = READ_ONCE(drawn[get_random_u32() % draws]) * 1000ULL;
+		ns = READ_ONCE(drawn[one->count++ * STRIDE % draws]) * 1000ULL;
 	if (each && one->count++ % each == 0)
 		ns *= READ_ONCE(times[number]);
 	if (READ_ONCE(lost[number]) > 0) {
@@ -402,38 +404,42 @@ static const struct blk_mq_ops operations = {
 };
 static const struct block_device_operations methods = { .owner = THIS_MODULE };
 
-static int interrupt(struct sick *one, int which, const char *name, irq_handler_t handler)
+/* Add a handler to an interrupt, a new one for 0; return the interrupt. */
+static int interrupt(struct sick *one, int which, const char *name, irq_handler_t handler, int irq)
 {
-	int irq = irq_alloc_desc(NUMA_NO_NODE), error;
+	const bool is_new = !irq;
+	int error;
 
-	if (irq < 0)
-		return irq;
-	snprintf(one->names[which], sizeof(one->names[which]), name, one->number);
-	irq_set_chip_and_handler(irq, &dummy_irq_chip, handle_simple_irq);
-	error = request_irq(irq, handler, 0, one->names[which], one);
-	if (error) {
-		irq_free_desc(irq);
-		return error;
+	if (is_new) {
+		irq = irq_alloc_desc(NUMA_NO_NODE);
+		if (irq < 0)
+			return irq;
+		irq_set_chip_and_handler(irq, &dummy_irq_chip, handle_simple_irq);
 	}
-	return irq;
+	snprintf(one->names[which], sizeof(one->names[which]), name, one->number);
+	error = request_irq(irq, handler, IRQF_SHARED, one->names[which], one);
+	if (error && is_new)
+		irq_free_desc(irq);
+	return error ?: irq;
 }
 
-static void without_interrupt(struct sick *one, int irq)
+static void without_interrupt(struct sick *one, int irq, bool is_last)
 {
-	if (irq > 0) {
-		free_irq(irq, one);
+	if (irq <= 0)
+		return;
+	free_irq(irq, one);
+	if (is_last)
 		irq_free_desc(irq);
-	}
 }
 
 static int begin_completion(struct sick *one)
 {
-	if (is(one, "chained")) {
-		one->strange = interrupt(one, 1, "sick_stranger/%d", handle_stranger);
-		one->mux = interrupt(one, 2, "sick_mux/%d", handle_mux);
-		if (one->strange < 0 || one->mux < 0)
-			return -ENOSPC;
-	}
+	if (is(one, "chained") || is(one, "shared"))
+		one->strange = interrupt(one, 1, "sick_stranger/%d", handle_stranger, 0);
+	if (is(one, "chained"))
+		one->mux = interrupt(one, 2, "sick_mux/%d", handle_mux, 0);
+	if (one->strange < 0 || one->mux < 0)
+		return -ENOSPC;
 	if (is(one, "softirq")) {
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
 		one->net = alloc_netdev_dummy(0);
@@ -456,14 +462,14 @@ static int begin_completion(struct sick *one)
 		one->thread = thread;
 		wake_up_process(thread);
 	}
-	one->mine = interrupt(one, 0, "sick_disk.%d", handle_mine);
+	one->mine = interrupt(one, 0, "sick_disk.%d", handle_mine, is(one, "shared") ? one->strange : 0);
 	return one->mine < 0 ? one->mine : 0;
 }
 
 static void end_completion(struct sick *one)
 {
-	without_interrupt(one, one->mux);
-	without_interrupt(one, one->mine);
+	without_interrupt(one, one->mux, true);
+	without_interrupt(one, one->mine, one->mine != one->strange);
 	if (one->thread)
 		kthread_stop(one->thread);
 	if (one->net) {
@@ -475,7 +481,7 @@ static void end_completion(struct sick *one)
 		kfree(one->net);
 #endif
 	}
-	without_interrupt(one, one->strange);
+	without_interrupt(one, one->strange, true);
 }
 
 static struct gendisk *allocated(struct sick *one)
