@@ -267,11 +267,19 @@ def is_titled(selection: Selection, room: int) -> bool:
 
 
 def table_title(
-    selection: Selection, shown: tuple[int, int], total: int, cells: int, *, name: str = "devices", order: str = ""
+    selection: Selection,
+    shown: tuple[int, int],
+    total: int,
+    cells: int,
+    *,
+    name: str = "devices",
+    order: str = "",
+    note: str = "",
 ) -> Line:
     """Return the heading of a table of devices: its rows, order, filter and ops, with the keys that change them.
 
-    `shown`: numbers of the first and the last row; `name`: what the rows are; `order`: theirs, if it is another one.
+    `shown`: numbers of the first and the last row; `name`: what the rows are; `order`: theirs, if it is another one;
+    `note`: follows their number.
     """
     first, last = shown
     rows = (
@@ -288,7 +296,7 @@ def table_title(
         (Span("  ops ", "dim"), Span("o", "accent"), Span(f" {selection.op} ")),
     ]
     rights = [tuple(span for state in states[:many] for span in state) for many in range(len(states), 0, -1)]
-    return heading((Span(f" {name}", "strong"), Span(f" {rows}", "dim")), cells, *rights)
+    return heading((Span(f" {name}", "strong"), Span(f" {rows}{note}", "dim")), cells, *rights)
 
 
 def header(columns: Placed[Subject], trend: int, selection: Selection, *, above: bool = False) -> Line:

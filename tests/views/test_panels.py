@@ -810,7 +810,7 @@ def test_small_maps_that_all_fit_keep_their_places_and_the_odd_one_is_named_with
     screen = text(made, (160, 50))
     names = re.findall(r"(nvme\d+n1) +p99", screen)
     assert names == sorted((d.name for d in disks(12)), key=natural)
-    assert re.search("─ maps 12 ─+ sort s by name ", screen)
+    assert re.search("─ maps 12, one scale for all ─+ sort s by name ", screen)
     assert "▸nvme5n1" in screen, "the worst one is selected all the same"
     odd = [span.text for line in screen_lines(made, (), 160, 50) for span in line if span.role == ODD]
     assert len(odd) == 1

@@ -945,6 +945,9 @@ def _means(some: Sequence[Subject], timeline: Timeline) -> dict[str, list[float 
     return found
 
 
+_ONE_SCALE = ", one scale for all"
+
+
 def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, titled: bool) -> list[Line]:
     """Return the small maps of the page with the selected device; the last line has the legend.
 
@@ -979,7 +982,7 @@ def _maps(view: ViewState, subjects: list[Subject], width: int, room: int, *, ti
     order = SORT_WORDS[selection.sort] if paged or selection.sort != SORTS[0] else "by name"
     which = f"{begin + 1}-{begin + len(some)} of {len(subjects)}" if paged else f"{len(subjects)}"
     rows = (begin + 1, begin + len(some))
-    title = table_title(selection, rows, len(subjects), width, name="maps", order=order)
+    title = table_title(selection, rows, len(subjects), width, name="maps", order=order, note=_ONE_SCALE)
     above = [title] if titled else []
     if len(lines) >= room:
         return [*above, *lines]
