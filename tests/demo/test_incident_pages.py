@@ -45,7 +45,7 @@ FIRST = {
 }
 SEEN = {
     "emulex": (
-        ("1s┤", "1.24s"),
+        ("1s┤", "860ms"),
         ("x2", "x4", "compl"),
         ("hba ", "completion ", ">524 ms", ">99%"),
         ("emlxs0_channel3", " 97 ", "prio 99"),
@@ -66,14 +66,14 @@ SEEN = {
         ("▸sd1",),
     ),
     "qumulo": (
-        ("4 of 24", "▸nvme13n1", "irq"),
+        ("2 of 24", "▸nvme13n1", "irq"),
         ("▸nvme13n1",),
         ("i irq", ">640 us", "92%"),
         ("switchtec0", "none"),
         ("slow-shared-handler", "switchtec0"),
     ),
     "bubbles": (
-        ("256ms┤", "starved I/O"),
+        ("128ms┤", "starved I/O"),
         ("by Little's law", "queued"),
         ("sorted by LBA",),
         ("starved-io",),
@@ -83,7 +83,7 @@ SEEN = {
 """What each stop's text speaks of, on a screen of 80x24."""
 CAUSE = {
     "emulex": "late completion thread: >99% of the time of I/Os above 524 ms is a wait for the completion thread "
-    "emlxs0_channel3 (prio 97), which was woken and ran up to 1.24 s later while mostly zpool-data (prio 99) had its "
+    "emlxs0_channel3 (prio 97), which was woken and ran up to 836 ms later while mostly zpool-data (prio 99) had its "
     "CPU",
     "e810": "waiting for the softirq IRQ_POLL: it is raised outside of interrupts and runs only when the timer's "
     "interrupt ends",
