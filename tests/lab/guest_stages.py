@@ -47,14 +47,22 @@ def run(*words: str) -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
-def traced(*words: str, begin: Callable[[], object] = int, seconds: float = SECONDS, **load: dict[str, object]) -> Told:
+def traced(
+    *words: str,
+    begin: Callable[[], object] = int,
+    seconds: float = SECONDS,
+    urgent: bool = False,
+    **load: dict[str, object],
+) -> Told:
     """The report of a capture around these fio jobs (job name -> options), all at once, after a call of `begin`."""
     with Capture(WORK, "--backend", "bpftrace", "--stages", "all", *words) as capture:
         if not wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), ON_DEMAND_S, 2.0):
             sys.exit(f"no stages were traced within {ON_DEMAND_S:.0f} s: {capture.stop()} {capture.stderr}")
         before = Path("/proc/interrupts").read_text()
         begin()
-        issued = fio(WORK, seconds, *({"name": name, "rw": "randread", **job} for name, job in load.items()))
+        issued = fio(
+            WORK, seconds, *({"name": name, "rw": "randread", **job} for name, job in load.items()), urgent=urgent
+        )
         time.sleep(SETTLED_S if len(os.sched_getaffinity(0)) > 1 else BEHIND_S)
         after = Path("/proc/interrupts").read_text()
         exit_code = capture.stop()
@@ -212,19 +220,37 @@ def shared() -> Told:
     return traced(**load) | {"irq": int(irq), "us": HANDLER_US}
 
 
-def throttled() -> Told:
-    """A disk that a cgroup may read IOPS times a second."""
-    name = disks()[0]
+def in_cgroup(name: str, limit: Callable[[Path, str], object], **options: object) -> Told:
+    """A load on a disk in a cgroup, for which `limit` is called with the cgroup and MAJOR:MINOR of the disk."""
     group = Path("/sys/fs/cgroup/slow.slice")
     Path("/sys/fs/cgroup/cgroup.subtree_control").write_text("+io")
     group.mkdir()
-    (group / "io.max").write_text(f"{Path(f'/sys/block/{name}/dev').read_text().strip()} riops={IOPS}")
+    limit(group, Path(f"/sys/block/{name}/dev").read_text().strip())
 
     def enter() -> None:
         (group / "cgroup.procs").write_text(str(os.getpid()))
 
-    load: dict[str, object] = {"filename": f"/dev/{name}", "size": "64M", "iodepth": 16}
-    return traced("--device", name, begin=enter, seconds=THROTTLED_S, **{name: load}) | {"device": name}
+    load: dict[str, object] = {"filename": f"/dev/{name}", "size": "64M", **options}
+    urgent = options.get("ioengine") == "psync"  # what fio waits for a CPU is its latency, too
+    found = traced("--device", name, begin=enter, seconds=THROTTLED_S, urgent=urgent, **{name: load})
+    return found | {"device": name}
+
+
+def throttled() -> Told:
+    """A disk that a cgroup may read IOPS times a second."""
+    return in_cgroup(disks()[0], lambda group, disk: (group / "io.max").write_text(f"{disk} riops={IOPS}"), iodepth=16)
+
+
+def costed() -> Told:
+    """A disk of which iocost believes that it can read IOPS times a second; the submitting task waits for its share."""
+    model = f"ctrl=user model=linear rbps=1000000000 rseqiops={IOPS} rrandiops={IOPS}"
+    model += f" wbps=1000000000 wseqiops={IOPS} wrandiops={IOPS}"
+
+    def limit(_group: Path, disk: str) -> None:
+        Path("/sys/fs/cgroup/io.cost.model").write_text(f"{disk} {model}")
+        Path("/sys/fs/cgroup/io.cost.qos").write_text(f"{disk} enable=1 ctrl=user min=100.00 max=100.00")
+
+    return in_cgroup(disks()[0], limit, ioengine="psync")
 
 
 def irq_poll() -> Told:
@@ -256,7 +282,7 @@ def irq_poll() -> Told:
 
 
 INCIDENTS: dict[str, Callable[[], Told]] = {
-    one.__name__: one for one in (drivers, debug_delay, dm_delay, threads, pressed, shared, throttled, irq_poll)
+    one.__name__: one for one in (drivers, debug_delay, dm_delay, threads, pressed, shared, throttled, costed, irq_poll)
 }
 
 

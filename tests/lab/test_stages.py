@@ -246,3 +246,20 @@ def test_the_wait_for_a_cgroup_s_limit_is_admission_and_names_the_cgroup(tmp_pat
     assert "cgroup /slow.slice (fio" in found["io-throttled"]["summary"]
     assert f"throttled at {IOPS} reads/s" in found["io-throttled"]["summary"]
     assert not [one for one in found.values() if one["severity"] == "warning" and one["id"] != "io-throttled"]
+
+
+def test_the_wait_for_iocost_is_admission(tmp_path):
+    """iocost lets the submitting task sleep, which the stack at sched_switch tells."""
+    reported = incident(
+        tmp_path, "costed", *("--disk", "virtio-blk"), on_demand=("stages", "admission", "admission_waits"), packed=True
+    )
+    device = reported["device"]
+    read, fio = reads(reported, device), reported["fio"][device]
+    print(fio, read["latency_whole_us"], read["admission_us"], reported["report"]["devices"][device]["traced"])
+    whole = read["latency_whole_us"]
+    assert whole["count"] >= 0.9 * fio["count"]
+    assert buckets_apart(whole["p50"], fio["p50"]) <= 2
+    assert buckets_apart(whole["p99"], fio["p99"]) <= 2
+    assert read["admission_us"]["sum"] >= 0.5 * whole["sum"]  # the emulated disk takes some milliseconds, too
+    causes = reported["report"]["devices"][device]["traced"]["admission_causes"]
+    assert causes["iocost"] >= 0.9 * sum(causes.values())
