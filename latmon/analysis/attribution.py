@@ -124,6 +124,37 @@ def vectors_of(driver: str, paths: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*received, *(one for one in (_NET_RX, _IRQ_POLL) if f"{one} softirq" in paths))))
 
 
+_PATH = " softirq"
+_CAN_COMPLETE = ("BLOCK", "IRQ_POLL", "TASKLET", "HI")
+"""Vectors in which drivers of disks complete requests, or pass completions on."""
+_UNNAMED = frozenset(("softirq raised outside of a handler", "irq thread, then softirq"))
+"""Paths of tier C through a softirq whose vector they don't name."""
+
+
+def completing_vectors(paths: Collection[str]) -> tuple[str, ...]:
+    """Return the vectors that completed a device's requests; all possible ones where no path names the vector."""
+    named = [path.removesuffix(_PATH) for path in paths if path.endswith(_PATH)]
+    return tuple(dict.fromkeys((*named, *(() if paths and _UNNAMED.isdisjoint(paths) else _CAN_COMPLETE))))
+
+
+def raisers_of(traced: Traced, device: str) -> dict[str, Mapping[str, int]]:
+    """Return vector -> kernel functions that raised it outside of interrupts, of those that complete the device's."""
+    vectors = completing_vectors(traced.paths.get(device, {}))
+    return {vector: traced.raisers[vector] for vector in vectors if vector in traced.raisers}
+
+
+_MOST_STACKS = 5
+_OTHER = "other"
+
+
+def frequent(stacks: Mapping[str, int]) -> dict[str, int]:
+    """Return the most frequent kernel stacks, and the rest as `other`."""
+    named = {name: n for name, n in stacks.items() if name != _OTHER}
+    found = dict(sorted(named.items(), key=lambda one: (-one[1], one[0]))[:_MOST_STACKS])
+    rest = sum(stacks.values()) - sum(found.values())
+    return found | ({_OTHER: rest} if rest else {})
+
+
 def by_vector(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, SoftirqRuns]:
     """Merge the softirqs of all CPUs by vector."""
     grouped: dict[str, list[SoftirqRuns]] = {}

@@ -107,13 +107,8 @@ def _longest(block: Block, device: str, stage: str) -> int:
     return max((one.max_bound or 0 for op in OPS if (one := traced.get(Series(device, op, stage)))), default=0)
 
 
-_PATH = " softirq"
 _VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")
 """Softirq vectors by the kernel's numbers (include/linux/interrupt.h)."""
-_CAN_COMPLETE = ("BLOCK", "IRQ_POLL", "TASKLET", "HI")
-"""Vectors in which drivers of disks complete requests, or pass completions on."""
-_UNNAMED = {"softirq raised outside of a handler", "irq thread, then softirq"}
-"""Paths of tier C through a softirq whose vector they don't name."""
 _RUNNERS = {
     "irq_exit": "the end of an interrupt",
     "timer": "the end of the timer's interrupt",
@@ -125,10 +120,8 @@ _RAISERS = {"irq": "an interrupt", "softirq": "another softirq", "other": "a thr
 
 def completing_softirqs(facts: Facts, device: str) -> Iterator[tuple[str, SoftirqRuns]]:
     """Yield the vectors that completed the device's requests; all possible ones where no path names the vector."""
-    paths = facts.traced.paths.get(device, {})
-    named = [path.removesuffix(_PATH) for path in paths if path.endswith(_PATH)]
     found = by_vector(facts.softirqs)
-    for vector in dict.fromkeys((*named, *(() if paths and not _UNNAMED & paths.keys() else _CAN_COMPLETE))):
+    for vector in attribution.completing_vectors(facts.traced.paths.get(device, {})):
         if vector in found:
             yield vector, found[vector]
 
@@ -147,6 +140,15 @@ def ran_by(runs: SoftirqRuns) -> str:
 def raised_by(runs: SoftirqRuns) -> str:
     """Return in words where it was raised most often; empty where that is not known."""
     return _RAISERS.get(most_frequent(runs.raised_in.items()), "")
+
+
+def raiser(facts: Facts, vector: str) -> Iterator[Fact]:
+    """Yield the kernel functions that raise a vector most often outside of interrupts; nothing where not traced."""
+    counts = facts.traced.raisers.get(vector, {})
+    if most := most_frequent(counts.items()):
+        of = sum(counts.values())
+        text = f"{counts[most]:,} of {of:,} raises outside of interrupts are by {most}"
+        yield Fact("raiser", most, text, of=of)
 
 
 class Dominant(NamedTuple):

@@ -194,7 +194,8 @@ def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[s
     for why, stages in stages_without(device["ops"]).items():
         if why.startswith(NOT_PASSED):
             yield from wrapped(f"n/a: {', '.join(stages)} ({why.removeprefix(NOT_PASSED)})", "  ")
-    for sentence in (sections.tail_sentence(name, device), sections.admission_sentence(name, device)):
+    tail, admission = sections.tail_sentence(name, device), sections.admission_sentence(name, device)
+    for sentence in (tail, admission, *sections.stack_sentences(name, device)):
         if sentence:
             yield from wrapped(sentence, "  ")
     yield from outstanding.lines(device)

@@ -21,7 +21,7 @@ from latmon.report import outstanding
 from latmon.report.devices import NOT_PASSED, includes_of
 from latmon.report.summary import incomplete
 from latmon.support.units import UNKNOWN, counted, part, spelled
-from latmon.views.anatomy import MUCH, admission_text, causes_text
+from latmon.views.anatomy import MUCH, admission_text, causes_text, stacks_text
 from latmon.views.units import percent, sampled_as
 
 _FROM = {
@@ -81,6 +81,12 @@ def admission_sentence(name: str, device: _Json) -> str:
     admission_us, whole_us = (sum(op[key]["sum"] or 0 for op in ops) for key in ("admission_us", "latency_whole_us"))
     causes = causes_text(device.get("traced", {}).get("admission_causes", {}), admission_us)
     return admission_text(name, admission_us / whole_us, causes) if causes and admission_us > MUCH * whole_us else ""
+
+
+def stack_sentences(name: str, device: _Json) -> tuple[str, ...]:
+    """Return which kernel functions complete a device's requests, and which raise its softirqs."""
+    traced = device.get("traced", {})
+    return stacks_text(name, traced.get("completers", {}), traced.get("raisers", {}))
 
 
 def tracing_trust(health: _Json) -> list[str]:

@@ -13,6 +13,8 @@ from types import MappingProxyType
 from latmon.analysis.attribution import (
     PARTS,
     by_vector,
+    frequent,
+    raisers_of,
     stages_of,
     submission_of,
     tail_cut,
@@ -98,6 +100,8 @@ class Anatomy:
     """The parts of that time by what tasks waited for, of all ops."""
     softirqs: tuple[str, ...] = ()
     """Sentences on softirqs that others use, too, and that completions wait for."""
+    stacks: tuple[str, ...] = ()
+    """Sentences on the kernel functions that complete its requests and raise its softirqs."""
 
     @property
     def tail(self) -> LatencyBand | None:
@@ -154,6 +158,7 @@ def anatomy(
         why="" if tail else "no tail: p99 needs 100 I/Os" if not bands else "no I/O above the threshold",
         threshold_us=cut_us,
         admission=submission_of(traced, device, ops).share,
+        stacks=stacks_text(device, traced.completers.get(device, {}), raisers_of(traced, device)),
         causes=causes_text(traced.admission_causes.get(device, {}), submission_of(traced, device).admission.sum or 0),
     )
 
@@ -238,6 +243,20 @@ def causes_text(causes: Mapping[str, int], admission_us: int) -> str:
     whole = max(admission_us, sum(causes.values()))
     some = sorted(causes.items(), key=lambda one: -one[1])
     return ", ".join(f"{part(us / whole)} {name}" for name, us in some if us and us >= _NAMED_CAUSE * whole)
+
+
+def stacks_text(
+    device: str, completers: Mapping[str, int], raisers: Mapping[str, Mapping[str, int]]
+) -> tuple[str, ...]:
+    """Return `sdc is completed by nvme_irq < __handle_irq (93%)`, and the same of raises outside of interrupts."""
+    named = {f"{device} is completed by": completers}
+    named |= {f"softirq {vector} is raised outside of interrupts by": stacks for vector, stacks in raisers.items()}
+    return tuple(f"{begin} {_stacks(stacks)}" for begin, stacks in named.items() if stacks)
+
+
+def _stacks(stacks: Mapping[str, int]) -> str:
+    whole = sum(stacks.values())
+    return ", ".join(f"{name} ({part(n / whole)})" for name, n in frequent(stacks).items())
 
 
 def softirq_sentences(

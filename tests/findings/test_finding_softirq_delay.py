@@ -14,12 +14,11 @@ SLOW = {"thresholds_us": {"sda": 2_000}}
 HOG = "hog (prio 49)"
 
 
-def delayed(us=20_000, n=2, hba=90, blocks=12, **values):
+def delayed(us=20_000, n=2, hba=90, blocks=12, raisers=None, **values):
     waits = SoftirqRuns(hist({4: 1000, us: n}), hist({5: 1000 + n}), {"irq_exit": 1000, "ksoftirqd": n}, {"irq": 1000})
     load = (FAST, (n, {"hba": hba, "irq": 5, "softirq": us}))
-    bad = lasting(
-        traced=traced("sda", load, path="BLOCK softirq"), softirqs={SoftirqCpu("BLOCK", 1): waits}, **SLOW, **values
-    )
+    traced_disk = replace(traced("sda", load, path="BLOCK softirq"), raisers=raisers or {})
+    bad = lasting(traced=traced_disk, softirqs={SoftirqCpu("BLOCK", 1): waits}, **SLOW, **values)
     quiet = lasting(traced=traced("sda", (FAST,), path="BLOCK softirq"), **SLOW)
     return found(RULE, [*quiet[: 12 - blocks], *bad[12 - blocks :]])
 
@@ -37,6 +36,13 @@ def test_vector_cpu_and_who_ran_instead():
     assert (facts["wait_mean"].of, facts["vector_p99"].of) == (24, 12_024)
     assert facts["ran_in"].text == "it is mostly run by the end of an interrupt: 12,000 of 12,024"
     assert all(step.risk for step in one.steps)
+
+
+def test_the_functions_that_raise_it_outside_of_interrupts_are_named():
+    bad = delayed(raisers={"BLOCK": {"lo_rw_aio < loop_process_work": 3, "f < g": 1}, "TIMER": {"x": 99}})
+    (fact,) = [fact for fact in bad[0].facts if fact.name == "raiser"]
+    assert fact.text == "36 of 48 raises outside of interrupts are by lo_rw_aio < loop_process_work"
+    assert not [fact for fact in delayed()[0].facts if fact.name == "raiser"]
 
 
 def test_an_outlier_s_own_wait_names_the_hog():

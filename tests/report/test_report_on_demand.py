@@ -162,6 +162,20 @@ def test_what_admission_waited_for_is_added_up(summary_of, tmp_path):
     assert "is admission" not in render_text(volume), "a volume's I/Os have no requests"
 
 
+def test_the_functions_that_complete_and_raise_are_the_most_frequent(summary_of):
+    stacks = {f"f{n} < g": 10 - n for n in range(7)}
+    disk = replace(
+        ON_DEMAND.traced, completers={"sdc": stacks}, raisers={"BLOCK": {"lo_rw_aio < f": 3}, "TIMER": {"x": 1}}
+    )
+    summary = summary_of(replace(ON_DEMAND, traced=replace(disk, paths={"sdc": {"BLOCK softirq": 5}})))
+    traced = summary["devices"]["sdc"]["traced"]
+    assert traced["completers"] == {**{f"f{n} < g": 10 - n for n in range(5)}, "other": 9}
+    assert traced["raisers"] == {"BLOCK": {"lo_rw_aio < f": 3}}
+    words = " ".join(render_text(summary).split())
+    assert "sdc is completed by f0 < g (20%), f1 < g (18%)" in words
+    assert "softirq BLOCK is raised outside of interrupts by lo_rw_aio < f (100%)" in words
+
+
 def test_a_rate_that_changed_is_reported_as_a_range(summary_of):
     rates = (1, 8, 8, 0)
     summary = summary_of(*(frame(n, traced=replace(traced_disk(), one_in=one)) for n, one in enumerate(rates)))

@@ -210,6 +210,16 @@ def test_what_begins_at_submission_leads_and_is_no_part_of_the_total():
     assert "is admission (99% no tag free); total" in text(device(of("sdc", named), 120, 34, Ink()))
 
 
+def test_the_functions_that_complete_and_raise_are_below_the_stages():
+    raisers = {"BLOCK": {"lo_rw_aio < f": 3}}
+    traced = replace(
+        SDC, paths={"sdc": {"BLOCK softirq": 9}}, completers={"sdc": {"g < h": 3, "i": 1}}, raisers=raisers
+    )
+    drawn = " ".join(text(device(of("sdc", traced), 120, 40, Ink())).split())
+    assert "sdc is completed by g < h (75%), i (25%)" in drawn
+    assert "softirq BLOCK is raised outside of interrupts by lo_rw_aio < f (100%)" in drawn
+
+
 @pytest.mark.parametrize(
     ("driver", "paths", "vectors"),
     [

@@ -136,6 +136,7 @@ def _facts(facts: Facts, found: SlowIos, vector: _SlowVector | None) -> Iterator
         if where:
             of = sum(counts.values())
             yield Fact(name, where, f"it is mostly {verb} {where}: {max(counts.values()):,} of {of:,}", of=of)
+    yield from evidence.raiser(facts, vector.name)
     if vector.instead.label:
         yield vector.instead.fact
 

@@ -170,7 +170,7 @@ def _proven(facts: Facts, mode: _TickMode, delayed: _DelayedVector, limits: Thre
         mode.device,
         f"{_begin(mode, delayed.vector)}: it is raised outside of interrupts and runs only when the timer's interrupt "
         "ends",
-        tuple(_facts(mode, delayed, share)),
+        (*_facts(mode, delayed, share), *evidence.raiser(facts, delayed.vector)),
         Where("stages", mode.device, low_us=mode.low_us if mode.stage == "total" else None),
         tuple(_steps(facts.device(mode.device), delayed.vector)),
         _REFUTED,

@@ -490,7 +490,7 @@ def _below(one: Anatomy, width: int, why: str, found: Sequence[Line], *, headed:
     sentence = [] if found else paragraph(tail_sentence(one), width, "strong")
     is_above = is_wide and population(one) in plain(_headline(one, width))
     counted = [] if is_above else paragraph(population(one), width, "dim")
-    after = [line for text in one.softirqs for line in paragraph(text, width)]
+    after = [line for text in (*one.softirqs, *one.stacks) for line in paragraph(text, width)]
     return [*paragraph(admission_sentence(one), width, "bad"), *sentence, *found, *after, *counted]
 
 
