@@ -437,6 +437,8 @@ class Accumulator(CompletionSums):
                 paths=summed.paths,
                 off=summed.off,
                 admission_causes=summed.admission_causes,
+                completers=summed.completers,
+                raisers=summed.raisers,
                 rates=summed.rates,
             )
         return self._traced

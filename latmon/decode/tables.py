@@ -95,6 +95,8 @@ _FUNCTION = re.compile(r"(\w+)[\w.]*\+")
 _UNKNOWN_CONTEXT = 255
 _TRACING = re.compile(r"bpf_prog_|bpf_trace_|__traceiter_|__bpf_trace_|perf_trace_|trace_call_bpf")
 """Functions of the tracing itself, which a stack of a raw tracepoint begins with."""
+_HANDLER = frozenset(("handle_irq_event", "__handle_irq_event_percpu", "__common_interrupt", "common_interrupt"))
+"""Functions of an interrupt: a raise below them is not outside of one; the kernel skipped the program that sees it."""
 _CALLERS = 3
 """Functions in the name of a stack."""
 
@@ -112,6 +114,8 @@ def by_stack(spec: MapSpec, values: Mapping[str, object], chains: list[str]) -> 
         number, _, stack = key.partition(",")
         if isinstance(n, int) and number.isdecimal() and len(number) < _DEV_DIGITS:
             functions = _FUNCTION.findall(stack)
+            if spec.role == "raiser" and not _HANDLER.isdisjoint(functions):
+                continue
             named = next((codes[one] for one in functions if one in codes), _UNKNOWN_CONTEXT)
             code = named if spec.functions else _place(_chain(functions, spec.skips), chains)
             found[int(number) << number_at | code] += n

@@ -398,6 +398,7 @@ def test_a_raiser_is_named_by_the_functions_below_those_that_all_raisers_have():
         f"4,{RAISED}\n    blk_mq_complete_request+14\n    lo_rw_aio.isra.0+9\n    loop_work+7\n": 2,
         f"5,{RAISED}\n    irq_poll_sched+1\n    ib_cq_completion+1\n": 1,
         f"4,{RAISED}": 1,
+        f"4,{RAISED}\n    virtblk_done+1\n    vring_interrupt+1\n    __handle_irq_event_percpu+84\n": 7,
         "4,\n    0xffffffff81000000\n": 1,
         "no vector": 9,
     }

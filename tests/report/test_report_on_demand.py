@@ -167,10 +167,11 @@ def test_the_functions_that_complete_and_raise_are_the_most_frequent(summary_of)
     disk = replace(
         ON_DEMAND.traced, completers={"sdc": stacks}, raisers={"BLOCK": {"lo_rw_aio < f": 3}, "TIMER": {"x": 1}}
     )
-    summary = summary_of(replace(ON_DEMAND, traced=replace(disk, paths={"sdc": {"BLOCK softirq": 5}})))
+    traced = replace(disk, paths={"sdc": {"BLOCK softirq": 5}})
+    summary = summary_of(replace(ON_DEMAND, traced=traced), replace(ON_DEMAND, seq=ON_DEMAND.seq + 1, traced=traced))
     traced = summary["devices"]["sdc"]["traced"]
-    assert traced["completers"] == {**{f"f{n} < g": 10 - n for n in range(5)}, "other": 9}
-    assert traced["raisers"] == {"BLOCK": {"lo_rw_aio < f": 3}}
+    assert traced["completers"] == {**{f"f{n} < g": 20 - 2 * n for n in range(5)}, "other": 18}
+    assert traced["raisers"] == {"BLOCK": {"lo_rw_aio < f": 6}}
     words = " ".join(render_text(summary).split())
     assert "sdc is completed by f0 < g (20%), f1 < g (18%)" in words
     assert "softirq BLOCK is raised outside of interrupts by lo_rw_aio < f (100%)" in words
