@@ -399,8 +399,9 @@ def always(stage: str, origin: Origin | None) -> str:
         name = called(stage, inside)
         interval = f" as {name.both}" if name.column != stage else ""
         return f"yes{interval}, with {', '.join(inside)} in it" if inside else "yes"
-    why = next((one.reason for one in origin.absent if one.name == stage), "not measured by this probe")
-    return f"{NO}{why}"
+    holder = next((outer for outer, inside in origin.measured.items() if stage in inside), "")
+    otherwise = f"its time is in {holder}" if holder else "not measured by this probe"
+    return NO + next((one.reason for one in origin.absent if one.name == stage), otherwise)
 
 
 def traced(stage: str, manifests: Sequence[Manifest]) -> str:

@@ -277,6 +277,33 @@ def test_what_was_in_flight_when_a_device_was_added_is_not_known():
     assert [since(1), since(1, 3), since(3), since(), since(2)] == [500_000, 3_000_000, 3_000_000, 5_000_000, 5_000_000]
 
 
+@pytest.mark.parametrize(
+    ("changes", "followed"),
+    [
+        ([(1, 3)], ("sd1",)),
+        ([(1,), (1, 2)], ("sd1",)),
+        ([(1, 2, 3)], ("sd1", "sd2")),
+        ([()], ("sd1", "sd2")),
+        ([(3,)], None),
+        ([(3,), (1, 2)], None),
+    ],
+)
+def test_only_of_devices_that_were_traced_all_the_time_what_is_in_flight_is_known(changes, followed):
+    class Listed:
+        def taken(self):
+            return TracerWindow(TracerInterval(in_flight=InFlightList()), ticks=1)
+
+    def target(*numbers):
+        return Target(tuple(f"sd{n}" for n in numbers), numbers, filtered=True)
+
+    run = TracerRun(None, Listed(), Want(), target(1, 2), sample=TracerSample(), left_out=(), clock=lambda: 1.0)
+    for numbers in changes:
+        run.retarget(Want(), target(*numbers))
+    waiting = run.taken().interval.in_flight
+    assert (waiting and waiting.devices) == followed
+    assert run.taken().interval.in_flight.devices == tuple(f"sd{n}" for n in changes[-1])
+
+
 async def test_the_users_globs_are_a_filter_as_well(on_demand):
     assert (await until(on_demand(mode="all", globs=("sdb",)), traced))[-1].traced.devices == ("sdb",)
 

@@ -64,6 +64,8 @@ class TracerRun:
         self._ticks, self._clock = ticks, clock
         self._devices = target.devices
         """Devices that were traced since the last window; empty: all."""
+        self._steady: tuple[str, ...] | None = target.devices
+        """Those of them that were traced all the time, whose I/Os in flight are known; empty: all; None: no device."""
         self._since_us = 0
         """When devices were added: I/Os that were in flight then are not known. CLOCK_MONOTONIC; 0: never."""
         self.begun = self.last_output = self.measured = clock()
@@ -101,15 +103,15 @@ class TracerRun:
         self.windows += bool(window.ticks)
         if not window.ticks:
             return window
-        interval, devices = window.interval, self._devices
-        self._devices = self.target.devices
+        interval, devices, steady = window.interval, self._devices, self._steady
+        self._devices = self._steady = self.target.devices
         left = {one.name for one in self._left_out}
         absent = (*self._left_out, *(one for one in interval.traced.absent if one.name not in left))
         traced = replace(interval.traced, one_in=self.sample.one_in, devices=devices, absent=absent)
-        waiting = interval.in_flight
+        waiting = interval.in_flight if steady is not None else None
         if waiting is not None:
             since_us = max(waiting.since_us, self._since_us)
-            waiting = replace(waiting, devices=devices, since_us=since_us)
+            waiting = replace(waiting, devices=steady or (), since_us=since_us)
         return replace(window, interval=replace(interval, traced=traced, in_flight=waiting))
 
     def retarget(self, want: Want, target: Target) -> None:
@@ -120,6 +122,9 @@ class TracerRun:
         self.want, self.target = want, target
         both = self._devices and target.devices
         self._devices = tuple(sorted({*self._devices, *target.devices})) if both else ()
+        if self._steady is not None and target.devices:
+            kept = tuple(name for name in target.devices if not self._steady or name in self._steady)
+            self._steady = kept or None
 
     def is_dead(self, silent_s: float) -> bool:
         """Return whether it ended or was silent for too long. To be called once in LOOK_S."""
