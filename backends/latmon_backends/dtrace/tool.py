@@ -125,7 +125,7 @@ async def examined(tool: DtraceTool) -> DtraceTool:
         raise UnavailableError(
             f"{tool.path} is SystemTap's program of that name, not DTrace: name DTrace's in {VARIABLE}."
         )
-    # Versions of D don't show it: illumos has it since 1.7, Oracle's guides up to Solaris 11.4 don't list it.
+    # Versions of D don't show it: illumos has it since 1.7, Oracle's port to Linux since 1.6.4 (dt_open.c of each).
     complaint = (
         "" if tool.system != "illumos" else await answer(tool.compiling(_LOG_LINEAR), within_s=_ANSWERS_S, most=4096)
     )
