@@ -213,7 +213,7 @@ def test_an_empty_list_says_what_could_not_be_evaluated(ruled):
 
 def test_before_the_first_block_nothing_is_known(ruled):
     ruled(lambda *_: ())
-    shown = press(scene(host(3, 3)), "screen:5")
+    shown = press(scene(host(3, 1)), "screen:5")
     assert "nothing is evaluated yet" in shown
     assert "No finding" not in shown
 
@@ -494,20 +494,20 @@ def test_rules_are_evaluated_in_idle_time_from_the_first_minute_on(ruled):
         call()
     assert painted
     assert made.findings_state.is_pending is False
-    assert made.findings_state._edge.evaluated == 14
+    assert made.findings_state._edge.evaluated == 15
     assert made.findings_state.current == scene(TIME[:70]).findings_state.current
 
 
 def test_who_is_late_leaves_out_older_blocks_and_says_how_far_it_got(ruled):
     ruled(slow)
     made = later(TIME[:70])
-    while made.findings_state._edge.evaluated < 2:
+    while made.findings_state._edge.evaluated < 3:
         made.findings_state.proceed()
     assert f"evaluated up to {clock(START_WALL + 10)}, 60 s behind" in text(made)
     for one in TIME[70:]:
         made.append(one)
     made.findings_state.finish()
-    assert made.findings_state._edge.evaluated <= 5
+    assert made.findings_state._edge.evaluated <= 6
     assert "behind" not in text(made)
 
 
