@@ -1,0 +1,118 @@
+"""The first screen at 80x24 names the cause of a live problem, whole: within 10 s of the start on a quiet host."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from emulated import emulated
+from terminal import Terminal, latmon, wait_for
+from test_processes import NO_BPFTRACE
+from workload import LoopDevice
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio"),
+    pytest.mark.skipif(shutil.which("losetup") is None, reason="needs losetup"),
+]
+SOON_S, QUIET = 10.0, 1.0
+"""Time to the cause, and the load up to which that is due; a crowded host takes most of it to compile probes."""
+PATIENT_S = 240.0
+
+
+@pytest.fixture
+def disk(tmp_path):
+    with LoopDevice(tmp_path / "image") as device:
+        yield device
+
+
+@contextlib.contextmanager
+def reading(disk, cgroup=None):
+    """Random reads by fio, in a cgroup where one is named."""
+    job = f"--filename={disk.path} --readonly --rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=32"
+    entered = f"echo 0 > {cgroup}/cgroup.procs && " if cgroup else ""
+    command = f"{entered}exec fio --name=t {job} --thread --time_based --runtime=600 > /dev/null"
+    fio = subprocess.Popen(["sh", "-c", command], start_new_session=True)
+    try:
+        yield
+    finally:
+        os.killpg(fio.pid, signal.SIGKILL)
+        fio.wait()
+
+
+@contextlib.contextmanager
+def limited_cgroup(disk, per_s):
+    """A cgroup of version 1 or 2 that may read the disk so many times per second."""
+    root = Path("/sys/fs/cgroup")
+    one = (root / "blkio").is_dir()
+    path = root / ("blkio" if one else "") / f"latmon-test-{os.getpid()}"
+    file = path / ("blkio.throttle.read_iops_device" if one else "io.max")
+    with contextlib.suppress(OSError):
+        path.mkdir()
+    try:
+        if not file.exists():
+            pytest.skip("no cgroup can limit I/O here")
+        number = Path(f"/sys/block/{disk.name}/dev").read_text().strip()
+        file.write_text(f"{number} {per_s if one else f'riops={per_s}'}")
+        yield path
+    finally:
+        assert wait_for(lambda: _removed(path), 30)  # a killed process is in it for a moment
+
+
+def _removed(path):
+    with contextlib.suppress(OSError):
+        path.rmdir()
+    return not path.exists()
+
+
+@contextlib.contextmanager
+def throttled(disk):
+    with limited_cgroup(disk, 50) as path, reading(disk, path):
+        yield (
+            rf"! {disk.name} throttled by a cgroup limit: cgroup /{path.name} \(fio\) is throttled at 50 reads/s, "
+            r"which it reached for [\d.:]+ (s|min) "
+        )
+
+
+@contextlib.contextmanager
+def short_of_requests(disk):
+    queue = Path(f"/sys/block/{disk.name}/queue")
+    (queue / "scheduler").write_text("mq-deadline")
+    (queue / "nr_requests").write_text("4")
+    with reading(disk):
+        yield (
+            rf"! {disk.name} limit misconfigured: nr_requests of 4 can't fill the \d+ that the driver takes, and it is "
+            r"full at 4 \d+% of the time "
+        )
+
+
+@pytest.mark.parametrize(
+    ("problem", "backend"),
+    [
+        (throttled, "procfs"),
+        pytest.param(throttled, "bpftrace", marks=pytest.mark.skipif(NO_BPFTRACE, reason="needs bpftrace")),
+        (short_of_requests, "procfs"),
+    ],
+)
+def test_the_cause_is_named_whole(disk, tmp_path, problem, backend):
+    with problem(disk) as sentence:
+        quiet = os.getloadavg()[0] < QUIET
+        begun = time.monotonic()
+        argv = latmon("--backend", backend)
+        with Terminal(argv, tmp_path, XDG_STATE_HOME=str(tmp_path / "state")) as terminal:
+            named = wait_for(lambda: re.search(sentence, shown(terminal)), PATIENT_S, 0.5)
+            took_s = time.monotonic() - begun
+            assert named, "\n".join(emulated(terminal.output).display)
+            terminal.type(b"q")
+            assert terminal.status() == 0
+    assert not quiet or took_s <= SOON_S
+
+
+def shown(terminal):
+    return " ".join(" ".join(emulated(terminal.output).display).split())
