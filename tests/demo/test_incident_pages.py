@@ -45,7 +45,7 @@ FIRST = {
 }
 SEEN = {
     "emulex": (
-        ("1s┤", "860ms"),
+        ("1s┤", "836ms"),
         ("x2", "x4", "compl"),
         ("hba ", "completion ", ">524 ms", ">99%"),
         ("emlxs0_channel3", " 97 ", "prio 99"),
