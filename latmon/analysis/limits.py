@@ -80,19 +80,23 @@ def ceilings(device: Device, devices: Mapping[str, Device]) -> dict[str, Limit |
     return {name: limit for one in below for name, limit in ceilings(one, others).items()}
 
 
-def wall(depths: Depths, bound: Limit | None = None) -> int | None:
+def wall(depths: Depths, bound: Limit | None = None, waiting: float | None = None) -> int | None:
     """Return the depth that a driver is limited to while more I/Os wait above it; None where there is none or no proof.
 
     The driver has this depth for most of the busy samples and hardly ever more, while others are queued for as long.
     Depths in the driver and queued are sampled separately, so there are two proofs: the samples of both don't fit into
     the intervals with any I/O without coinciding; or more are queued than the driver ever has, so these can't be
-    completed requests that the kernel has not processed yet. Without queued I/Os the application sends no more. A
-    depth above 256 is the end of a bucket, and is returned as `bound` where that lies in the bucket.
-    At nr_requests there is no proof: I/Os that wait for one of these requests aren't counted (at_limit).
+    completed requests that the kernel has not processed yet. Without queued I/Os the application sends no more. Where
+    these aren't sampled, `waiting` is their mean number, which is the second proof alone: a queue that is stopped and
+    started holds no more than the driver has after it. A depth above 256 is the end of a bucket, and is returned as
+    `bound` where that lies in the bucket. At nr_requests there is no proof: I/Os that wait for one of these requests
+    aren't counted (at_limit).
     """
     most = _usual(depths)
     if most is None or (bound is not None and bound.name == "nr_requests" and within(most, bound) >= int(bound.value)):
         return None
+    if not depths.queued:
+        return within(most, bound) if waiting is not None and waiting > most else None
     whole, busy, at = _with_any(depths), _busy(depths), depths.in_driver[most]
     queued = sum(n for depth, n in depths.queued.items() if depth)
     beyond = sum(n for depth, n in depths.queued.items() if depth > most)

@@ -154,7 +154,7 @@ _MOST = 0.75
 """Share of a minute that a window without its preceding roll-up must cover."""
 _SO_FAR = 0.3
 """Share of the time that a condition must last, which is enough if it has held since the window began: 3.6 s of 12."""
-_TRACED = "traced"
+TRACED = "traced"
 """Name of the table of traced stages."""
 
 
@@ -261,7 +261,7 @@ class Facts:
         if key not in self._parts:
             found = [merged((one.histograms,), "total", device, ops) for one in self.blocks]
             if not any(found):
-                found = [merged((one.on_demand.tables.get(_TRACED, {}),), "total", device, ops) for one in self.blocks]
+                found = [merged((one.on_demand.tables.get(TRACED, {}),), "total", device, ops) for one in self.blocks]
             self._parts[key] = found
         return self._parts[key]
 

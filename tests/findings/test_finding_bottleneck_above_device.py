@@ -1,7 +1,7 @@
 """bottleneck-above-device: I/Os wait where the driver has room, and loads that are simply too much or too short."""
 
 import pytest
-from finding_cases import depths, disk, done, found, frame, lasting, timed
+from finding_cases import depths, disk, done, found, frame, lasting, timed, traced
 
 RULE = "bottleneck-above-device"
 LOAD = ((4000, {"queue": 45_000, "hba": 5_000}),)
@@ -29,6 +29,20 @@ def test_depths_alone_report_it_by_little_s_law():
     (one,) = found(RULE, lasting(**waits(load=None)), [disk(limits=BFQ)])
     assert one.share == pytest.approx(0.9)
     assert next(fact.text for fact in one.facts if fact.name == "wait_us").startswith("by Little's law")
+
+
+@pytest.mark.parametrize(("queue_us", "fires"), [(480_000, False), (520_000, True)])
+def test_where_the_kernel_does_not_count_waiting_ios_their_times_do(queue_us, fires):
+    """4 IOPS: two wait in the mean where each waits for 500 ms."""
+    measured = traced("sda", ((20, {"queue": queue_us, "hba": 50_000}),))
+    frames = lasting(depths={"sda": depths({0: 4000, 4: 1000})}, kernel=done("sda", 20), traced=measured)
+    some = found(RULE, frames, [disk(limits=BFQ)])
+    assert bool(some) is fires
+    for one in some:
+        facts = {fact.name: fact for fact in one.facts}
+        assert facts["queued"].text == "2.1 wait above the driver in the mean by Little's law, from their times"
+        assert facts["wait_us"].text.startswith("half of the waits are above ")
+        assert one.share == pytest.approx(0.91, abs=0.01)
 
 
 def test_a_requeue_is_a_wait_above_the_driver_too():

@@ -1,7 +1,7 @@
 """outstanding-ceiling: a wall of a few I/Os with others above it, and all that looks like one and isn't."""
 
 import pytest
-from finding_cases import depths, disk, done, found, frame, lasting, timed
+from finding_cases import depths, disk, done, found, frame, lasting, timed, traced
 
 from latmon.model.inflight import SYSFS
 
@@ -65,6 +65,36 @@ def test_gauges_alone_are_enough():
     assert one.severity == "critical"
     assert one.share == pytest.approx(41 / 44, abs=0.01)
     assert "by Little's law" in next(fact.text for fact in one.facts if fact.name == "waiting")
+
+
+def uncounted(ios, stages, in_driver):
+    """Five seconds of a kernel that doesn't count waiting I/Os, while the tracer times a tenth of them."""
+    measured = traced("sda", ((ios // 10, stages),), one_in=10)
+    return {"depths": {"sda": depths(in_driver, source=SYSFS)}, "kernel": done("sda", ios), "traced": measured}
+
+
+def test_where_the_kernel_does_not_count_waiting_ios_their_times_do():
+    frames = lasting(**uncounted(150, {"queue": 433_000, "hba": 100_000}, {3: 5000}))
+    (one,) = found(RULE, frames, [disk(limits=FAR)])
+    assert one.summary.startswith(
+        "sda: its driver is limited to 3 I/Os in flight while 13 wait above it, where 81% of "
+    )
+    queued = next(fact for fact in one.facts if fact.name == "queued")
+    assert (queued.value, queued.of) == (pytest.approx(13, abs=0.2), None)
+    assert queued.text == "13 wait above the driver in the mean by Little's law, from their times"
+
+
+@pytest.mark.parametrize(("queue_us", "fires"), [(95_000, False), (105_000, True)])
+def test_by_their_times_more_wait_than_the_driver_has(queue_us, fires):
+    """30 IOPS: so few may wait for a queue that is stopped now and then, after which the driver has as many."""
+    frames = lasting(**uncounted(150, {"queue": queue_us, "hba": 100_000}, {3: 5000}))
+    assert bool(found(RULE, frames, [disk(limits=FAR)])) is fires
+
+
+def test_a_queue_that_runs_now_and_then_is_no_ceiling():
+    """Three reads are sent at once, and wait for 0.9 of each second: the driver has three whenever it has any."""
+    frames = lasting(**uncounted(20, {"queue": 670_000, "hba": 100_000}, {0: 4000, 3: 1000}))
+    assert not found(RULE, frames, [disk(limits=FAR)])
 
 
 def test_the_gain_is_little_s_law_s():

@@ -38,6 +38,12 @@ def test_it_is_a_warning_where_it_is_felt(queued_ms, full_ms, severity):
     assert ("I/Os wait for it" in one.summary) is (severity == "warning")
 
 
+def test_what_the_kernel_does_not_count_is_no_zero():
+    frames = lasting(depths={"sda": depths({3: 5000})}, kernel=done("sda", 10))
+    (one,) = found(RULE, frames, [disk(limits=LOW)])
+    assert {fact.name for fact in one.facts} == {"queue_depth", "full"}
+
+
 @pytest.mark.parametrize(
     "limits",
     [

@@ -23,6 +23,8 @@ from latmon.findings.evidence import (
     mean,
     mean_bytes,
     mean_split,
+    waiting,
+    waiting_in,
     without_scheduler,
 )
 from latmon.findings.facts import Block, Facts
@@ -41,6 +43,7 @@ from latmon.findings.rule import (
     sysfs,
 )
 from latmon.model.frame import Device, Limit
+from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
 from latmon.support.units import part, spelled
 
@@ -68,6 +71,8 @@ class _WaitingAbove(NamedTuple):
     device: Device
     bound: Limit
     depths: Depths
+    queued: float
+    """The mean number of waiting I/Os."""
     above: AboveDriver
     wait_us: int | None
     """The median wait; by Little's law the mean where waits were not timed."""
@@ -93,13 +98,14 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
             continue
         wait_us, depths, nearly = _median_us(facts, name), facts.depths(name), limits["nearly"]
         if wait_us is None or wait_us >= limits["median_us"]:
-            waiting = _WaitingAbove(device, bound, depths, above, wait_us, shared, used(depths, nearly), nearly)
-            yield _finding(facts, waiting)
+            queued = waiting(facts, name) or 0.0
+            found = _WaitingAbove(device, bound, depths, queued, above, wait_us, shared, used(depths, nearly), nearly)
+            yield _finding(facts, found)
 
 
 def _waits_above(block: Block, name: str, bound: Limit, limits: Thresholds) -> bool:
     above, depths = above_in(block, name), depths_in(block, name)
-    if above is None or above.share < limits["waiting"] or mean(depths.queued) < limits["queued"]:
+    if above is None or above.share < limits["waiting"] or (waiting_in(block, name) or 0) < limits["queued"]:
         return False
     return used(depths, limits["nearly"]) <= limits["used"] * int(bound.value)
 
@@ -117,11 +123,15 @@ def used(depths: Depths, share: float) -> int:
 
 def _median_us(facts: Facts, name: str) -> int | None:
     """Return the median wait above the driver; the mean by Little's law where none was timed; None without both."""
-    timed = facts.stage("queue", name)
+    timed = _timed(facts, "queue", name)
     if timed:
         return timed.quantile(0.5)
     done, waits = facts.completed(name), mean(facts.depths(name).queued)
     return round(waits * facts.span_us / done.count) if done and done.count else None
+
+
+def _timed(facts: Facts, stage: str, name: str) -> Histogram:
+    return facts.stage(stage, name) or facts.traced_stage(stage, name)
 
 
 def _hosts(facts: Facts) -> dict[str, tuple[str, ...]]:
@@ -147,9 +157,9 @@ def _shared(
     return _SharedHost(host, most, in_use, peers) if in_use >= limits["host"] * most else None
 
 
-def _finding(facts: Facts, waiting: _WaitingAbove) -> Finding:
-    name, shared, bound = waiting.device.name, waiting.shared, waiting.bound
-    why = f"its driver has room: {waiting.used:,} of {int(bound.value):,} ({bound.name}) are in use"
+def _finding(facts: Facts, found: _WaitingAbove) -> Finding:
+    name, shared, bound = found.device.name, found.shared, found.bound
+    why = f"its driver has room: {found.used:,} of {int(bound.value):,} ({bound.name}) are in use"
     if shared is not None:
         why = (
             f"its driver has room, but {len(shared.devices)} devices fill the {shared.bound:,} of {shared.host} "
@@ -159,32 +169,30 @@ def _finding(facts: Facts, waiting: _WaitingAbove) -> Finding:
         ID,
         WARNING,
         name,
-        f"{name}: {part(waiting.above.share)} of the I/Os' time passes above the driver, where "
-        f"{many(mean(waiting.depths.queued))} wait in the mean, and {why}",
-        tuple(_facts(facts, waiting)),
+        f"{name}: {part(found.above.share)} of the I/Os' time passes above the driver, where "
+        f"{many(found.queued)} wait in the mean, and {why}",
+        tuple(_facts(facts, found)),
         Where("stages", name),
-        tuple(_steps(facts, waiting.device, shared)),
+        tuple(_steps(facts, found.device, shared)),
         _REFUTED,
-        waiting.above.share,
+        found.above.share,
     )
 
 
-def _facts(facts: Facts, waiting: _WaitingAbove) -> Iterator[Fact]:
-    name, depths, bound, shared = waiting.device.name, waiting.depths, waiting.bound, waiting.shared
-    yield waiting.above.fact
-    queued, ms = mean(depths.queued), sum(depths.queued.values())
-    yield Fact(
-        "queued", round(queued, 1), f"{many(queued)} wait above the driver in the mean over all of the time", "ios", ms
-    )
+def _facts(facts: Facts, found: _WaitingAbove) -> Iterator[Fact]:
+    name, depths, bound, shared = found.device.name, found.depths, found.bound, found.shared
+    yield found.above.fact
+    counted = sum(depths.queued.values())
+    how = "over all of the time" if counted else "by Little's law, from their times"
+    text = f"{many(found.queued)} wait above the driver in the mean {how}"
+    yield Fact("queued", round(found.queued, 1), text, "ios", counted or None)
     most = f"{int(bound.value):,} ({bound.source or bound.name})"
-    text = (
-        f"the driver has {waiting.used:,} or fewer for {part(waiting.busy_share)} of the busy time; its limit is {most}"
-    )
-    yield Fact("used", waiting.used, text, "ios", sum(depths.in_driver.values()))
-    timed = facts.stage("queue", name)
+    text = f"the driver has {found.used:,} or fewer for {part(found.busy_share)} of the busy time; its limit is {most}"
+    yield Fact("used", found.used, text, "ios", sum(depths.in_driver.values()))
+    timed = _timed(facts, "queue", name)
     how = "half of the waits are above {}" if timed else "by Little's law the mean wait is {}"
-    yield from duration_facts(("wait_us", waiting.wait_us, how, timed.count or None))
-    driver, split = facts.stage("hba", name), mean_split(facts, name)
+    yield from duration_facts(("wait_us", found.wait_us, how, timed.count or None))
+    driver, split = _timed(facts, "hba", name), mean_split(facts, name)
     driver_us = driver.mean if driver else split.driver_us if split else None
     if driver_us is not None:
         text = f"in driver and device an I/O takes {spelled(driver_us)} in the mean"
@@ -193,7 +201,7 @@ def _facts(facts: Facts, waiting: _WaitingAbove) -> Iterator[Fact]:
         names = ", ".join(shared.devices)
         text = f"{names} have {many(shared.used)} in their drivers together; the limit is {shared.bound:,}"
         yield Fact("host", round(shared.used, 1), text, "ios")
-    if (scheduler := elevator(waiting.device.limits)) is not None:
+    if (scheduler := elevator(found.device.limits)) is not None:
         yield Fact("scheduler", scheduler, f"scheduler: {scheduler}")
 
 

@@ -22,6 +22,8 @@ from latmon.findings.evidence import (
     mean_bytes,
     mean_split,
     raise_limit,
+    waiting,
+    waiting_in,
     without_scheduler,
 )
 from latmon.findings.facts import Facts
@@ -69,6 +71,8 @@ class _LimitedDevice(NamedTuple):
     n: int
     bound: Limit | None
     depths: Depths
+    waiting: float | None
+    """The mean number of waiting I/Os over all of the time; None where they are neither counted nor timed."""
     low: tuple[_LowSetting, ...]
 
     @property
@@ -77,8 +81,9 @@ class _LimitedDevice(NamedTuple):
 
     @property
     def queued(self) -> float:
-        """Return the mean number of waiting I/Os over the time in which some wait."""
-        return mean({depth: ms for depth, ms in self.depths.queued.items() if depth})
+        """Return the mean number of waiting I/Os over the time in which some wait, or over all of it by their times."""
+        counted = mean({depth: ms for depth, ms in self.depths.queued.items() if depth})
+        return counted if self.depths.queued else self.waiting or 0.0
 
     @property
     def requests_taken(self) -> int | None:
@@ -98,16 +103,17 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     known = [one for one in facts.devices.values() if one.name in facts.depth_sums and not _is_serial(facts, one)]
     audited = {one.device: one for one in facts.audited}
     for device in sorted(known, key=lambda one: one.name):
-        name, depths = device.name, facts.depths(device.name)
-        found = audited.get(name) or Audited(name, (), limited_to=wall(depths))
-        n = int(found.bound.value) if found.at_limit and found.bound else found.limited_to
+        name, depths, waits = device.name, facts.depths(device.name), waiting(facts, device.name)
+        found = audited.get(name) or Audited(name, ())
+        walled = wall(depths, found.bound, waits)
+        n = int(found.bound.value) if walled is None and found.at_limit and found.bound else walled
         if n is None or n > limits["depth"]:
             continue
         low = tuple(_LowSetting(s.limit, r) for s in found.settings for r in s.remarks if r.id in _ABOUT)
-        limited = _LimitedDevice(device, n, found.bound, depths, low)
         if found.lacks_requests:
             continue  # queue-depth-misconfigured reports it
-        yield from _full(facts, limited, limits) if found.at_limit else _walled(facts, limited, limits)
+        limited = _LimitedDevice(device, n, found.bound, depths, waits, low)
+        yield from _full(facts, limited, limits) if walled is None else _walled(facts, limited, limits)
 
 
 def _is_serial(facts: Facts, device: Device) -> bool:
@@ -120,7 +126,7 @@ def _walled(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterat
     above = above_driver(facts, name)
     if above is None or above.share < limits["waiting"] or mean_bytes(facts, name) >= limits["bytes"]:
         return
-    lasted_us = facts.lasted_us(lambda block: wall(depths_in(block, name), limited.bound) == n)
+    lasted_us = facts.lasted_us(lambda block: wall(depths_in(block, name), limited.bound, waiting_in(block, name)) == n)
     few = limited.queued < limits["queued"] and not limited.requests_taken
     if few or not facts.lasts(lasted_us, limits["lasting_us"]):
         return
@@ -192,8 +198,10 @@ def _depth_facts(limited: _LimitedDevice) -> Iterator[Fact]:
 
 def _time_facts(facts: Facts, limited: _LimitedDevice, above: AboveDriver) -> Iterator[Fact]:
     name = limited.device.name
-    text = f"{many(limited.queued)} wait above the driver in the mean over the time in which any wait"
-    yield Fact("queued", round(limited.queued, 1), text, "ios", sum(limited.depths.queued.values()))
+    counted = sum(limited.depths.queued.values())
+    how = "over the time in which any wait" if counted else "by Little's law, from their times"
+    text = f"{many(limited.queued)} wait above the driver in the mean {how}"
+    yield Fact("queued", round(limited.queued, 1), text, "ios", counted or None)
     yield above.fact
     if requests := limited.requests_taken:
         text = f"all of its {requests} requests (nr_requests) are taken: I/Os that wait for one aren't counted or timed"

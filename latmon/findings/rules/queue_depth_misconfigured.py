@@ -38,7 +38,8 @@ class _WrongSetting(NamedTuple):
     device: Device
     limit: Limit
     remark: Advice
-    queued: float
+    queued: float | None
+    """None where the kernel doesn't count waiting I/Os."""
     full: float
     submission: Submission
     """Traced I/Os from their submission on; empty where that isn't traced."""
@@ -54,7 +55,7 @@ class _WrongSetting(NamedTuple):
     @property
     def waits(self) -> float:
         """Return the share of the time in which I/Os wait with a request, or of their time that passes without one."""
-        return max(0.0 if self.uncounted else self.queued, self.submission.share)
+        return max(0.0 if self.uncounted else self.queued or 0.0, self.submission.share)
 
     @property
     def untimed(self) -> bool:
@@ -105,7 +106,7 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
             device,
             setting.limit,
             remark,
-            busy_share(depths.queued),
+            busy_share(depths.queued) if depths.queued else None,
             full,
             submission,
             lasts,
@@ -166,14 +167,14 @@ def _effect(wrong: _WrongSetting) -> str:
     """Return the effect of a setting as the end of a sentence."""
     if wrong.untimed:
         return f", and it is full at {wrong.limit.value} {part(wrong.full)} of the time"
-    if wrong.submission.share > wrong.queued or wrong.uncounted:
+    if wrong.submission.share > (wrong.queued or 0) or wrong.uncounted:
         return f": {part(wrong.submission.share)} of the time of its I/Os passes before they have a request"
-    return f": I/Os wait for it {part(wrong.queued)} of the time"
+    return f": I/Os wait for it {part(wrong.queued or 0)} of the time"
 
 
 def _waits(wrong: _WrongSetting, on: str) -> Iterable[Fact]:
     """Yield how long the I/Os of a device wait above the driver, and how long for a request where that is traced."""
-    if not wrong.uncounted:
+    if not wrong.uncounted and wrong.queued is not None:
         text = f"{on}I/Os wait above the driver {part(wrong.queued)} of the time"
         yield Fact("queued", round(wrong.queued, 3), text, "share")
     text = f"{on}the driver is at its limit {part(wrong.full)} of the time"
