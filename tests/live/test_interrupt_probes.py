@@ -76,10 +76,10 @@ def tier(suite):
 class Run(Attached):
     """Return the program of this bpftrace's tier, for every device."""
 
-    def __init__(self, suite, directory, *kinds, **given):
-        super().__init__(
-            suite, directory, *(manifest(f"{kind}_{tier(suite)}") for kind in kinds), **{"any_dev": 1, **given}
-        )
+    def __init__(self, suite, directory, *kinds, of="", **given):
+        """`of`: another tier."""
+        scripts = (manifest(f"{kind}_{of or tier(suite)}") for kind in kinds)
+        super().__init__(suite, directory, *scripts, **{"any_dev": 1, **given})
 
 
 @pytest.fixture
@@ -128,6 +128,7 @@ def test_handlers_run_as_often_as_the_kernel_counts_interrupts(suite, loop, tmp_
     interval = run.interval()
     assert interval.undecoded == 0
     for handler, runs in interval.handlers.items():
+        assert handler.name
         assert handler.name in lines[handler.irq]
         assert sum(runs.returned.values()) == runs.run.count
     for irq, count in after.items():
@@ -135,6 +136,17 @@ def test_handlers_run_as_often_as_the_kernel_counts_interrupts(suite, loop, tmp_
         assert runs >= SKIPPED * (count - before[irq]) - OFTEN
     names = [(one.get("irq"), one.text) for one in run.reported("handler")]
     assert len(names) == len(set(names))
+
+
+@each_bpftrace
+def test_tier_c_names_handlers_with_every_bpftrace(suite, loop, tmp_path):
+    """0.23 adds four times the offset of a string among a tracepoint's arguments."""
+    with Run(suite, tmp_path, "irqs", of="c") as run:
+        write(loop.path, 2.0)
+    _, lines = interrupts()
+    named = [handler for handler in run.interval().handlers if handler.name and handler.name in lines[handler.irq]]
+    assert named == list(run.interval().handlers)
+    assert named
 
 
 @each_bpftrace
