@@ -51,10 +51,11 @@ def commit() -> str:
 
 
 class Row(NamedTuple):
-    """A row of the table: what is expected of a mechanism, and the inputs of the recordings that are valid now."""
+    """A row of the table: what is expected of a mechanism."""
 
     expected: str
-    inputs: str
+    inputs: Mapping[str, str]
+    """Tier -> the inputs of the recordings that are valid now."""
     at_b: str = ""
     """The expectation for tier B where it differs."""
     places: tuple[Place, ...] = PLACES
@@ -143,7 +144,7 @@ def _cell(some: list[dict[str, Any]], row: Row, place: Place) -> str:
     last = some[-1]
     same = [one for one in some if one["inputs"] == last["inputs"]]
     passes = sum(one["outcome"] == "passed" for one in same)
-    text = f"passed {passes} of {len(same)}" + ("" if last["inputs"] == row.inputs else " (earlier probes)")
+    text = f"passed {passes} of {len(same)}" + ("" if last["inputs"] == row.inputs[place.tier] else " (earlier probes)")
     if last.get("added_ms"):
         stage, ms = max(last["added_ms"].items(), key=lambda one: one[1])
         known = f" of {last['injected_ms']:g}" if last.get("injected_ms") else ""

@@ -60,10 +60,12 @@ def stage(directory):
     shutil.copytree(Path(psutil.__file__).parent, directory / "psutil", ignore=shutil.ignore_patterns("__pycache__"))
 
 
-def probes(checkout, on_demand):
-    """Return the files of the always-on probes and of these on-demand ones, in all variants."""
-    found = (checkout / "probes/linux").glob("*.yaml")
-    return {file for one in found if stem(one.stem) in ("block", *on_demand) for file in load(one).files}
+def probes(checkout, on_demand, without=()):
+    """Return the files of the always-on probes and of these on-demand ones, in all variants but those with a letter of
+    `without`."""
+    found = (one.stem for one in (checkout / "probes/linux").glob("*.yaml"))
+    names = [one for one in found if stem(one) in ("block", *on_demand) and not one.endswith(tuple(without))]
+    return {file for name in names for file in load(checkout / f"probes/linux/{name}.yaml").files}
 
 
 def keep(directory, on_demand):

@@ -7,8 +7,8 @@ from cells import PLACES, RESULTS, Place, Row
 HERE = Place("trixie", "A")
 NOW = "0a1b2c"
 ROWS = {
-    "gated: bottleneck": Row("bottleneck, queue 450 ms", NOW, "another rule"),
-    "chained: handler": Row("handler", NOW, places=(HERE,)),
+    "gated: bottleneck": Row("bottleneck, queue 450 ms", {"A": NOW}, "another rule"),
+    "chained: handler": Row("handler", {"A": NOW}, places=(HERE,)),
 }
 
 

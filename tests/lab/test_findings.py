@@ -44,6 +44,9 @@ ROOMY = ("--accel", "icount", "--smp", 1, "--mem", 3072)
 default, and crawls without."""
 ALONE = ("--accel", "icount=2,sleep=off")
 """For disks whose time is the guest's alone: an idle guest doesn't wait, and a busy host delays none of its timers."""
+QUICK = ("--accel", "icount=0,sleep=off")
+"""1 ns an instruction instead of 4: where the time that a kernel or a probe takes matters, for the price of a slower
+guest."""
 
 
 class Guest(NamedTuple):
@@ -55,18 +58,21 @@ class Guest(NamedTuple):
     """Of vm-run."""
     module: str = ""
     """Built for it."""
+    at_b: tuple[str, ...] = ()
+    """More of vm-run with the probes of tier B."""
 
     @property
     def places(self) -> tuple[Place, ...]:
         """Return where it runs: loads on the kernel's own drivers, which the test driver has too, in one place."""
         return PLACES if self.module == "sick_disk" else PLACES[:1]
 
-    @property
-    def inputs(self) -> str:
+    def inputs(self, tier: str) -> str:
         """Return a hash of what its recordings depend on."""
         module = (CHECKOUT / "tests/lab" / self.module).glob("*") if self.module else ()
         loads = CHECKOUT / "tests/lab/guest_findings.py"
-        return cells.digest((*probes(CHECKOUT, self.on_demand), *module, loads), *self.loads, *self.words)
+        others = ("_b", "_c") if tier == "A" else ()
+        words = (*self.loads, *self.words, *(self.at_b if tier == "B" else ()))
+        return cells.digest((*probes(CHECKOUT, self.on_demand, others), *module, loads), *words)
 
 
 RING = (
@@ -92,20 +98,21 @@ GUESTS = {
         ("--disk", "nvme,latency-ms=4", "--append", "pci=nomsi", "--qemu", HANDLERS),
         "slow_handler",
     ),
-    "sick": Guest(("chained", "shared_line", "rarely_slow", "polled"), ("stages", "irqs"), ALONE, "sick_disk"),
+    # Tier B's probes take handlers of one vector for a chain when one begins within 10 us of the end of the one before,
+    # and run themselves meanwhile.
+    "sick": Guest(("chained", "shared_line", "rarely_slow", "polled"), ("stages", "irqs"), ALONE, "sick_disk", QUICK),
     "queue": Guest(
-        ("gated", "few_tags", "refusing", "sent_back"), ("stages", "inflight", "admission"), ALONE, "sick_disk"
-    ),
-    "service": Guest(
-        ("distributed", "lba_sorted", "never_completed"), ("stages", "inflight", "order"), ALONE, "sick_disk"
+        ("gated", "few_tags", "refusing", "sent_back", "distributed", "lba_sorted", "never_completed"),
+        ("stages", "inflight", "admission", "order"),
+        ALONE,
+        "sick_disk",
     ),
     "threaded": Guest(("late_thread",), ("stages", "wakeups", "workers"), (*ALONE, "--smp", 2), "sick_disk"),
-    # With nohz an idle CPU stops the tick although a softirq is pending. At 1 ns an instruction, the next I/O is sent
-    # right behind the tick.
+    # With nohz an idle CPU stops the tick although a softirq is pending. A quick one sends the next I/O right behind.
     "softirq": Guest(
         ("late_softirq",),
         ("stages", "softirqs"),
-        ("--accel", "icount=0,sleep=off", "--smp", 2, "--append", "nohz=off"),
+        (*QUICK, "--smp", 2, "--append", "nohz=off"),
         "sick_disk",
     ),
 }
@@ -134,7 +141,8 @@ class Effect(NamedTuple):
     def row(self) -> Row:
         guest, words = GUESTS[self.guest], (self.rule or "no finding", self.stage, f"{self.ms:g} ms" if self.ms else "")
         at_b = "not measured here" if self.at_b is None else self.at_b
-        return Row(", ".join(filter(None, words)), guest.inputs, at_b, guest.places)
+        inputs = {tier: guest.inputs(tier) for tier in ("A", "B")}
+        return Row(", ".join(filter(None, words)), inputs, at_b, guest.places)
 
     def due(self, tier: str) -> str | None:
         return self.at_b if tier == "B" and self.at_b != "" else self.rule
@@ -163,9 +171,9 @@ EFFECTS = (
     Effect("queue", "gated", "bottleneck-above-device", stage="queue", ms=450),
     Effect("queue", "sent_back", "requeue-storm", stage="requeue", ms=25),
     # One of 100 takes 20 times 20 ms.
-    Effect("service", "distributed", "peer-outlier", stage="hba", ms=3.8),
-    Effect("service", "lba_sorted", "starved-io"),
-    Effect("service", "never_completed", "starved-io"),
+    Effect("queue", "distributed", "peer-outlier", stage="hba", ms=3.8),
+    Effect("queue", "lba_sorted", "starved-io"),
+    Effect("queue", "never_completed", "starved-io"),
     # A tick of 4 ms, without the 100 us that the disk takes.
     Effect("softirq", "late_softirq", "tick-quantum", stage="softirq", ms=3.9),
     Effect("threaded", "late_thread", "completion-wakeup", stage="completion"),
@@ -280,10 +288,10 @@ def recordings(tmp_path_factory):
     @functools.cache
     def recorded(name: str, place: Place, number: int) -> Path:
         guest = GUESTS[name]
-        kept = cells.valid(name, place, guest.inputs)
+        kept = cells.valid(name, place, guest.inputs(place.tier))
         if len(kept) >= number:
             return kept[number - 1]
-        directory, begun = tmp_path_factory.mktemp(name), cells.begun(name, place, guest.inputs)
+        directory, begun = tmp_path_factory.mktemp(name), cells.begun(name, place, guest.inputs(place.tier))
         if guest.module and (error := build_module(guest.module, directory, place.release)):
             pytest.skip(f"the module can't be built: {error}")
         with contextlib.suppress(AssertionError):  # it died: its log is kept, and its cells fail
@@ -293,6 +301,7 @@ def recordings(tmp_path_factory):
                 ("guest_findings.py", *guest.loads),
                 *ROOMY,
                 *guest.words,
+                *(guest.at_b if place.tier == "B" else ()),
                 on_demand=guest.on_demand,
                 packed=True,
                 tier=place.tier,
@@ -328,7 +337,7 @@ def ids(some):
 
 ROWS = {one.cell: one.row for one in EFFECTS}
 CELLS = [
-    pytest.param(effect, place, number, id=f"{place}-{number}-{effect.cell}")
+    pytest.param(effect, place, number, id=f"{place}-{number}-{effect.guest}-{effect.cell}")
     for number in PASSES
     for place in PLACES
     for effect in EFFECTS
