@@ -28,6 +28,9 @@ from latmon_backends.demo.backend import BACKFILL
 PAGES = Path(__file__).parents[2] / "docs" / "incidents"
 RECORDINGS = PAGES / "recordings"
 NAMES = tuple(name for incident in tours() for name in (incident, f"{incident}-healthy"))
+LIVE = sorted((RECORDINGS / "live").glob("*.gz"))
+"""Recordings of real probes with the test driver of tests/lab, named by their first finding."""
+LARGEST_LIVE = 100_000
 LARGEST = 8_000_000
 """Bytes of all recordings: everybody who clones it fetches them."""
 LARGEST_CAST, LONGEST_CAST_S = 300_000, 20
@@ -129,10 +132,25 @@ def test_a_page_has_a_short_and_small_cast_of_its_tour(incident):
 
 
 def test_the_recordings_are_small_and_say_that_they_are_synthetic():
-    made = sorted(RECORDINGS.iterdir())
+    made = sorted(RECORDINGS.glob("*.gz"))
     assert {path.name.partition(".")[0] for path in made} == set(NAMES)
     assert sum(path.stat().st_size for path in made) < LARGEST
     assert all(open_recording(path).origin.reason.startswith("synthetic") for path in made)
+
+
+@pytest.mark.parametrize("path", LIVE, ids=lambda path: path.name.partition(".")[0])
+def test_the_first_finding_of_a_live_recording_is_the_one_that_names_it(path):
+    source = open_recording(path)
+    assert (source.origin.backend, source.origin.host) == ("bpftrace", "latmon-vm")
+    assert path.stat().st_size < LARGEST_LIVE
+    watch, seen = RuleEngine(source.origin), []
+    for frame in frames(path):
+        watch.take(frame)
+        seen += watch.current[:1]
+    watch.finish()
+    first = (seen or watch.current)[0]
+    assert path.name.startswith(f"{first.id}-")
+    assert first.device.startswith("sick")
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The lab's table: kept recordings of guests, a result per cell, and the table of all results.
 
-    ./bootstrap python tests/lab/cells.py        prints the table
+    ./bootstrap python tests/lab/cells.py             prints the table
+    ./bootstrap python tests/lab/cells.py --bundle    puts what was found in the first place into docs/incidents
 
 .cache/lab has a directory per recording (recording, log of the guest, console, `run.json`) and results.jsonl, a line
 per evaluation of a cell. A cell is a load in a guest of a Debian release with the probes of a tier. A recording is
@@ -21,9 +22,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from latmon.model.devices import Inventory
+from latmon.model.frame import Frame
+from latmon.recording.reader import open_recording
+from latmon.recording.rotation import Limits, Rotation
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = CHECKOUT / ".cache/lab"
 RESULTS = CACHE / "results.jsonl"
+BUNDLED = CHECKOUT / "docs/incidents/recordings/live"
 PASSES = (1, 2)
 KEPT = ("all.latmon.jsonl.gz", "result", "log", "console")
 COLUMNS = {"trixie": ("A", "B"), "bookworm": ("B",), "sid": ("A", "B")}
@@ -50,6 +57,10 @@ def commit() -> str:
     return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
+LEAST_US, AFTER_US = 30_000_000, 10_000_000
+"""Least length of a bundled recording, and its length after the finding."""
+
+
 class Row(NamedTuple):
     """A row of the table: what is expected of a mechanism."""
 
@@ -57,7 +68,7 @@ class Row(NamedTuple):
     inputs: Mapping[str, str]
     """Tier -> the inputs of the recordings that are valid now."""
     at_b: str = ""
-    """The expectation for tier B where it differs."""
+    """What is expected with the probes of tier B where that differs."""
     places: tuple[Place, ...] = PLACES
     """The guests in which it is to run."""
 
@@ -127,6 +138,40 @@ def results() -> dict[tuple[str, str], list[dict[str, Any]]]:
     return found
 
 
+def cut(recording: Path, begin_us: int, end_us: int, into: Path) -> Path:
+    """Write the windows that lie in that span as a recording of their own; return its path."""
+    source = open_recording(recording)
+    inventory, target = Inventory(), Rotation.create(into, source.origin, Limits())
+    first = True
+    for one in source:
+        if isinstance(one, Frame):
+            inventory.note(one)
+            if begin_us <= one.mono_us - one.dt_us and one.mono_us <= end_us:
+                target.append(inventory.complete(one) if first else one)
+                first = False
+    target.close("closed")
+    return into
+
+
+def bundle() -> Iterator[Path]:
+    """Bundle the last recording of each effect that was found in the first place, from its begin to the finding.
+
+    Yield the paths: RULE-EFFECT of the first finding.
+    """
+    BUNDLED.mkdir(exist_ok=True)
+    for (cell, place), some in results().items():
+        last, (effect, _, rule) = some[-1], cell.partition(": ")
+        if place != str(PLACES[0]) or last["outcome"] != "passed" or last.get("found_s") is None:
+            continue
+        whole = CACHE / last["recorded"]
+        begin_us, most_us = json.loads((whole / "result").read_text())["effects"][effect]["sick_us"]
+        end_us = begin_us + max(LEAST_US, round(last["found_s"] * 1_000_000) + AFTER_US)
+        into = BUNDLED / f"{rule}-{effect}.latmon.jsonl.gz"
+        into.unlink(missing_ok=True)
+        cut(whole / KEPT[0], begin_us, min(end_us, most_us), into).chmod(0o644)
+        yield into
+
+
 def table(rows: Mapping[str, Row]) -> str:
     """Return the table in Markdown; `rows`: the mechanism and its rule -> what is expected."""
     found = results()
@@ -157,6 +202,10 @@ def _cell(some: list[dict[str, Any]], row: Row, place: Place) -> str:
 
 if __name__ == "__main__":
     sys.path[:0] = [str(CHECKOUT), str(CHECKOUT / "backends"), str(CHECKOUT / "tests/helpers")]
-    from test_findings import ROWS
+    if "--bundle" in sys.argv:
+        for path in bundle():
+            print(path.relative_to(CHECKOUT), path.stat().st_size)
+    else:
+        from test_findings import ROWS
 
-    print(table(ROWS))
+        print(table(ROWS))

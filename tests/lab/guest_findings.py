@@ -44,8 +44,8 @@ SICK_S = 66.0
 """A rule has 60 s to see it; bpftrace is some seconds behind in an emulated guest."""
 BEHIND_S = 3.0
 """The probes print what belongs to a moment up to so much later."""
-INTERVAL = "2s"
-"""Fewer frames are less work for an emulated CPU."""
+INTERVAL = "5s"
+"""The blocks of rules are as long. Fewer frames are less work for an emulated CPU, which does little else."""
 POLL_S = 3.0
 """To read a recording takes an emulated CPU a while, which the probes need."""
 BUSY_S, FREE_S, OTHER_S = 0.4, 0.1, 0.7
