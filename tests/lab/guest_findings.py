@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
@@ -402,17 +402,32 @@ def threads() -> Load:
     return load
 
 
-PAIRS = ("chained", "shared", "single", "plain", "threaded", "softirq", "polled")
-"""sick_disk has two disks of each mechanism: the second one is the healthy twin."""
+MECHANISM = {
+    "chained": "chained",
+    "late_softirq": "softirq",
+    "late_thread": "threaded",
+    "lba_sorted": "single",
+    "polled": "polled",
+    "shared_line": "shared",
+}
+"""Loads whose disks aren't plain. sick_disk has two of each mechanism: the second one is the healthy twin."""
 LIKE = 4
 """Plain disks behind them, one of which gets another distribution of latencies."""
-MECHANISMS = (*(one for one in PAIRS for _ in range(2)), *("plain",) * LIKE)
+DISKS: list[str] = []
+"""The mechanism of each disk: only what the loads of this guest need, since each costs an emulated CPU time."""
+
+
+def needed(names: Sequence[str]) -> Iterator[str]:
+    """Yield the mechanisms of the disks that these loads need."""
+    for one in sorted({MECHANISM.get(name, "plain") for name in names if name != "distributed"}):
+        yield from (one, one)
+    yield from ("plain",) * (LIKE * ("distributed" in names))
 
 
 @functools.cache
 def sick_disks(cpu: int) -> None:
-    each = (f"us={','.join([str(SERVICE_US)] * len(MECHANISMS))}", f"mechanism={','.join(MECHANISMS)}")
-    run("insmod", "/host/sick_disk.ko", f"disks={len(MECHANISMS)}", f"cpu={cpu}", *each)
+    each = (f"us={','.join([str(SERVICE_US)] * len(DISKS))}", f"mechanism={','.join(DISKS)}")
+    run("insmod", "/host/sick_disk.ko", f"disks={len(DISKS)}", f"cpu={cpu}", *each)
 
 
 def put(disk: str, name: str, value: int) -> int:
@@ -440,7 +455,7 @@ def of_pair(
     `alone`: the second one has no load. `options`: of the load.
     """
     sick_disks(LOADED_CPU if cpu is None else cpu)
-    number = MECHANISMS.index(mechanism)
+    number = DISKS.index(mechanism)
     load = Load(*(f"sick{one}" for one in (number, number + 1)[: 2 - alone]), iodepth=iodepth, cpu=cpu, **options)
     load.sick = load.names[:1]
     return changing(load, effect, us, values)
@@ -521,7 +536,7 @@ def distributed() -> Load:
     """Four like disks with 50 reads a second each, one of which has a distribution of times: one read in a hundred
     takes 20 times as long."""
     sick_disks(LOADED_CPU)
-    load = Load(*(f"sick{number}" for number in range(len(MECHANISMS) - LIKE, len(MECHANISMS))), iodepth=1)
+    load = Load(*(f"sick{number}" for number in range(len(DISKS) - LIKE, len(DISKS))), iodepth=1)
     load.sick = load.names[:1]
     drawn = [DRAWN_MS] * 99 + [20 * DRAWN_MS]
     Path("/sys/module/sick_disk/parameters/drawn").write_text(",".join(str(1000 * ms) for ms in drawn))
@@ -543,9 +558,7 @@ def late_softirq() -> Load:
 def late_thread() -> Load:
     """A completion thread that runs below hogs, and one above them; fio runs above all."""
     load = of_pair("threaded", "late_thread", fifo=ABOVE_HOGS)
-    (twin,) = (
-        one.pid for one in psutil.process_iter() if one.name() == f"sick_done/{MECHANISMS.index('threaded') + 1}"
-    )
+    (twin,) = (one.pid for one in psutil.process_iter() if one.name() == f"sick_done/{DISKS.index('threaded') + 1}")
     run("chrt", "--fifo", "--pid", str(ABOVE_HOGS), str(twin))
     load.effects["late_thread"] = functools.partial(hogs, BUSY_S, FREE_S, cpus={LOADED_CPU})
     return load
@@ -569,6 +582,7 @@ def main(*words: str) -> None:
     *names, result = words
     WORK.mkdir(exist_ok=True)
     COUNTED.write_text("1")
+    DISKS.extend(needed(names))
     loads = [LOADS[name]() for name in names]
     say("loads are there")
     with Capture(WORK, "--backend", "bpftrace", "--stages", "all", "--interval", INTERVAL) as capture:
