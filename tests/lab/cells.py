@@ -133,8 +133,8 @@ def results() -> dict[tuple[str, str], list[dict[str, Any]]]:
         one = json.loads(line)
         last[one["cell"], one["place"], one["recorded"]] = one
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for (cell, place, _), one in sorted(last.items()):
-        found.setdefault((cell, place), []).append(one)
+    for one in sorted(last.values(), key=lambda one: one["begin"]):
+        found.setdefault((one["cell"], one["place"]), []).append(one)
     return found
 
 

@@ -157,14 +157,8 @@ class Effect(NamedTuple):
 NOTICED = frozenset({"notice"})
 UNSEEN = {"rule": None, "why": "not measured here: ages of single I/Os need tier A"}
 """`inflight` walks a map of requests, and counts what overtakes them."""
-UNTIMED = {
-    "rule": "outstanding-ceiling",
-    "severities": NOTICED,
-    "stage": "",
-    "ms": None,
-    "why": "not measured here: admission needs tier A; nr_requests is named, since the driver is full",
-}
-"""I/Os without a request are in no gauge and in no stage of these probes."""
+UNTIMED = {"stage": "", "ms": None, "why": "admission isn't measured here: it needs tier A"}
+"""I/Os without a request are in no gauge and in no stage of these probes: the driver has all of too few requests."""
 EFFECTS = (
     Effect("ceiling", "ceiling", "outstanding-ceiling", stage="queue"),
     Effect("disks", "depth", "outstanding-ceiling", stage="queue"),
