@@ -85,11 +85,15 @@ def short_of_requests(disk):
     queue = Path(f"/sys/block/{disk.name}/queue")
     (queue / "scheduler").write_text("mq-deadline")
     (queue / "nr_requests").write_text("4")
-    with reading(disk):
-        yield (
-            rf"! {disk.name} limit misconfigured: nr_requests of 4 can't fill the \d+ that the driver takes, and it is "
-            r"full at 4 \d+% of the time "
-        )
+    try:
+        with reading(disk):
+            yield (
+                rf"! {disk.name} limit misconfigured: nr_requests of 4 can't fill the \d+ that the driver takes, and "
+                r"it is full at 4 \d+% of the time "
+            )
+    finally:  # the next user of the loop device would have it
+        (queue / "scheduler").write_text("none")
+        (queue / "nr_requests").write_text("128")
 
 
 @pytest.mark.parametrize(
