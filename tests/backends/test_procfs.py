@@ -47,9 +47,9 @@ async def test_frames_hold_what_was_counted_and_the_first_all_devices(host):
     assert [device.name for device in frames[0].devices] == ["vda"]
     assert [frame.devices for frame in frames[1:]] == [(), ()]
     assert [frame.kernel[Flow("vda", "read")] for frame in frames] == [
-        Completed(0, 0, 0),
-        Completed(5, 5 * 4096, 10_000),
-        Completed(5, 5 * 4096, 10_000),
+        Completed(0, 0, 0, merged=0),
+        Completed(5, 5 * 4096, 10_000, merged=0),
+        Completed(5, 5 * 4096, 10_000, merged=0),
     ]
     assert not any(frame.histograms or frame.seen for frame in frames)
 

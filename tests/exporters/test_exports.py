@@ -388,7 +388,8 @@ def test_a_cast_leaves_the_screen_as_it_was(demo, theme):
         stream.feed(text)
         assert (at, code) == (frame.mono_us / SECOND - first, "o")
         assert terminal.display == [plain(fit(line, 80)) for line in shown.lines()]
-        assert f"─{clock(frame.wall)} " in next(line for line in terminal.display if "└─" in line)
+        axis = next(line for line in terminal.display if "└─" in line)
+        assert f"─{clock(frame.wall)} " in axis or "!" in axis  # the letter of an event is in place of the time
     assert events[-1][0] == 6.0
     assert sum(len(e[2]) for e in events) < 50_000
 
