@@ -25,18 +25,22 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("losetup") is None, reason="needs losetup"),
 ]
 PATIENT_S = 240.0
+SIZE_MB = 64
 
 
 @pytest.fixture
 def disk(tmp_path):
+    """A disk whose first blocks are on a real one: reads of a hole would take no time, and never fill the driver."""
     with LoopDevice(tmp_path / "image") as device:
+        words = ("dd", "if=/dev/zero", f"of={device.path}", "bs=1M", f"count={SIZE_MB}", "oflag=direct", "status=none")
+        subprocess.run(words, check=True)
         yield device
 
 
 @contextlib.contextmanager
 def reading(disk, cgroup=None):
     """Random reads by fio, in a cgroup where one is named."""
-    job = f"--filename={disk.path} --readonly --rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=32"
+    job = f"--filename={disk.path} --size={SIZE_MB}M --readonly --rw=randread --direct=1 --ioengine=libaio --iodepth=32"
     entered = f"echo 0 > {cgroup}/cgroup.procs && " if cgroup else ""
     command = f"{entered}exec fio --name=t {job} --thread --time_based --runtime=600 > /dev/null"
     fio = subprocess.Popen(["sh", "-c", command], start_new_session=True)
