@@ -68,7 +68,7 @@ class Guest(NamedTuple):
         """Return a hash of what its recordings depend on."""
         module = (CHECKOUT / "tests/lab" / self.module).glob("*") if self.module else ()
         loads = CHECKOUT / "tests/lab/guest_findings.py"
-        others = ("_b", "_c") if tier == "A" else ()
+        others = {"A": ("_b", "_c"), "B": ("_a", "_ap")}[tier]  # tier B's on-demand scripts are tier C's
         words = (*self.loads, *self.words, *(self.at_b if tier == "B" else ()))
         return cells.digest((*probes(CHECKOUT, self.on_demand, others), *module, loads), *words)
 
