@@ -111,8 +111,8 @@ def at_limit(depths: Depths, bound: Limit | None, scheduler: str | int | None = 
     `scheduler` is the setting, None where it isn't known.
     """
     most = _usual(depths)
-    if bound is None or most is None or within(most, bound) < int(bound.value) or wall(depths, bound) is not None:
-        return False
+    if bound is None or most is None or within(most, bound) != int(bound.value) or wall(depths, bound) is not None:
+        return False  # a greater depth: the setting was changed and not read since, or isn't the limit
     tags = bound.name not in _COUNTED_ABOVE
     return not depths.queued or bound.name == "nr_requests" or (tags and scheduler in ("none", None))
 

@@ -137,5 +137,6 @@ def test_at_a_limit_is_for_most_of_the_busy_time():
     limit = Limit("nr_tags", 4, "mq/0")
     assert not at_limit(Depths({1: 5000, 4: 4000}, {0: 9000}), limit, "none")
     assert not at_limit(Depths({4: 9}, {0: 9}), limit, "none")
+    assert not at_limit(Depths({16: 9000}, {0: 9000}), limit, "none"), "it has more than a limit that isn't up to date"
     assert not at_limit(Depths({4: 9000}, {0: 9000}), None, "none")
     assert at_limit(Depths({1024: 9000}, {0: 9000}), Limit("nr_tags", 1023, "mq/0"), "none")

@@ -32,6 +32,8 @@ CACHE = CHECKOUT / ".cache/lab"
 RESULTS = CACHE / "results.jsonl"
 BUNDLED = CHECKOUT / "docs/incidents/recordings/live"
 PASSES = (1, 2)
+UNMEASURED = "not measured here"
+"""The begin of an expectation for tier B where no finding is due."""
 KEPT = ("all.latmon.jsonl.gz", "result", "log", "console")
 COLUMNS = {"trixie": ("A", "B"), "bookworm": ("B",), "sid": ("A", "B")}
 """Release -> tiers. bookworm's bpftrace has no raw tracepoints, which tier A needs; tier C runs where B does not."""
@@ -196,6 +198,8 @@ def _cell(some: list[dict[str, Any]], row: Row, place: Place) -> str:
         text += f": {stage} {ms:.4g}{known} ms"
     if last.get("due") is not None:
         text += ", no finding" if last.get("found_s") is None else f", after {last['found_s']:.0f} s"
+    if place.tier == "B" and row.at_b.startswith(UNMEASURED):
+        text = f"{UNMEASURED}: {text}"
     beside = [f"{one['device']} {one['id']}" for one in last.get("others", ())]
     return text + (f"; also {', '.join(beside)}" if beside else "")
 

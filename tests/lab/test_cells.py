@@ -69,6 +69,15 @@ def test_a_result_of_earlier_probes_is_shown_as_such(checkout):
     assert row("chained: handler")[2 + PLACES.index(HERE)] == "passed 1 of 1 (earlier probes)"
 
 
+def test_what_tier_b_does_not_measure_is_shown_as_such(checkout):
+    place = Place("trixie", "B")
+    with cells.noted("lost: starved", cells.keep(checkout, cells.begun("queue", place, NOW))) as facts:
+        facts["due"] = None
+    rows = {"lost: starved": Row("starved", {"B": NOW}, "not measured here: no ages")}
+    assert "| starved; B: not measured here: no ages |" in cells.table(rows)
+    assert "| not measured here: passed 1 of 1 |" in cells.table(rows)
+
+
 def failing(recorded):
     with cells.noted("chained: handler", recorded) as facts:
         facts["others"] = [{"id": "starved-io", "device": "sick1", "severity": "warning"}]

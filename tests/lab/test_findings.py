@@ -146,7 +146,7 @@ class Effect(NamedTuple):
     def row(self) -> Row:
         guest, lesser = GUESTS[self.guest], self.at("B")
         inputs = {tier: guest.inputs(tier) for tier in ("A", "B")}
-        at_b = f"{lesser.expected} ({lesser.why})" if lesser.why else ""
+        at_b = "" if not lesser.why else f"{lesser.expected} ({lesser.why})" if lesser.rule else lesser.why
         return Row(self.expected, inputs, at_b, guest.places)
 
     def at(self, tier: str) -> Self:
@@ -155,7 +155,7 @@ class Effect(NamedTuple):
 
 
 NOTICED = frozenset({"notice"})
-UNSEEN = {"rule": None, "why": "not measured here: ages of single I/Os need tier A"}
+UNSEEN = {"rule": None, "why": f"{cells.UNMEASURED}: ages of single I/Os need tier A"}
 """`inflight` walks a map of requests, and counts what overtakes them."""
 UNTIMED = {"stage": "", "ms": None, "why": "admission isn't measured here: it needs tier A"}
 """I/Os without a request are in no gauge and in no stage of these probes: the driver has all of too few requests."""
