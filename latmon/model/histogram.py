@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import itemgetter
 
 BITS = 3
@@ -54,13 +54,14 @@ def sum_bounds(counts: Iterable[tuple[int, int]], bits: int = BITS, *, coarse: b
     """
     low = high = 0
     for index, n in counts:
-        first, last = _values(index, bits, coarse=coarse)
+        first, last = _values(index, bits, coarse)
         low += n * first
         high += n * last
     return low, high
 
 
-def _values(index: int, bits: int, *, coarse: bool) -> tuple[int, int]:
+@lru_cache(4_096)
+def _values(index: int, bits: int, coarse: bool) -> tuple[int, int]:
     """Return the least and the greatest latency in us of a bucket; of the clamp's bucket the greatest sum."""
     low, end = bucket_bounds(index, bits)
     if end > MAX_US:
@@ -113,10 +114,11 @@ class Histogram:
 
         `coarse`: as of sum_bounds.
         """
-        least, most = sum_bounds(self.buckets, self.bits, coarse=coarse)
-        if self.sum is not None and not least <= self.sum <= most:
-            return f"a sum of {self.sum} us, and its buckets allow {least} to {most}"
-        low, high = _values(self.buckets[-1][0], self.bits, coarse=coarse) if self.buckets else (0, 0)
+        if self.sum is not None:
+            least, most = sum_bounds(self.buckets, self.bits, coarse=coarse)
+            if not least <= self.sum <= most:
+                return f"a sum of {self.sum} us, and its buckets allow {least} to {most}"
+        low, high = _values(self.buckets[-1][0], self.bits, coarse) if self.buckets else (0, 0)
         if self.max is not None and not low <= self.max <= high:
             return f"a maximum of {self.max} us, and its highest bucket is {low} to {high}"
         return ""
