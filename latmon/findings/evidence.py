@@ -355,7 +355,9 @@ def _waiting(depths: Depths, traced: _Stages, ios: int, span_us: int) -> float |
     if depths.queued:
         return mean(depths.queued)
     waits, total = traced("queue"), traced("total")
-    return (waits.sum or 0) / total.count * ios / span_us if total.count and span_us else None
+    if not total.count or not span_us or (waits and waits.sum is None):
+        return None
+    return (waits.sum or 0) / total.count * ios / span_us
 
 
 def mean(depths: Mapping[int, int]) -> float:

@@ -153,7 +153,7 @@ _FIRST_US = (2_000_000, BLOCK_US)
 _MOST = 0.75
 """Share of a minute that a window without its preceding roll-up must cover."""
 _SO_FAR = 0.3
-"""Share of the time that a condition must last, which is enough if it has held since the window began: 3.6 s of 12."""
+"""Share of the time that a condition must last, which is enough if it was true since the window began: 3.6 s of 12."""
 TRACED = "traced"
 """Name of the table of traced stages."""
 
@@ -316,10 +316,10 @@ class Facts:
         return sum(one.measured_us for one in self.window if holds(one))
 
     def lasts(self, us: float, least_us: float, span_us: int | None = None) -> bool:
-        """Return whether a condition that held for `us` lasted for `least_us`, or for all of `span_us` (the window).
+        """Return whether a condition that was true for `us` lasted for `least_us`, or for all of `span_us` (window).
 
-        The capture may have begun in the middle of a burst: what holds in two blocks from its begin on is reported as
-        long as it holds, because nobody waits a quarter of a minute for the cause of a problem that has no end.
+        A capture that begins in the middle of a problem reports it early: what is true in two blocks from its begin on
+        is reported after _SO_FAR of `least_us`, as long as it is true. A burst that ends is withdrawn.
         """
         so_far = us >= (self.span_us if span_us is None else span_us)
         return us >= (_SO_FAR * least_us if so_far and len(self.window) > 1 else least_us)

@@ -1,8 +1,11 @@
 """outstanding-ceiling: a wall of a few I/Os with others above it, and all that looks like one and isn't."""
 
-import pytest
-from finding_cases import depths, disk, done, found, frame, lasting, timed, traced
+from dataclasses import replace
 
+import pytest
+from finding_cases import depths, disk, done, facts_of, found, frame, lasting, timed, traced
+
+from latmon.findings.evidence import waiting
 from latmon.model.inflight import SYSFS
 
 RULE = "outstanding-ceiling"
@@ -82,6 +85,16 @@ def test_where_the_kernel_does_not_count_waiting_ios_their_times_do():
     queued = next(fact for fact in one.facts if fact.name == "queued")
     assert (queued.value, queued.of) == (pytest.approx(13, abs=0.2), None)
     assert queued.text == "13 wait above the driver in the mean by Little's law, from their times"
+
+
+def test_how_many_wait_is_unknown_without_the_sum_of_their_times():
+    values = uncounted(150, {"queue": 100_000, "hba": 100_000}, {3: 5000})
+    assert waiting(facts_of(lasting(**values)), "sda") == pytest.approx(3)
+    whole = values["traced"]
+    unsummed = {series: replace(one, sum=None) for series, one in whole.histograms.items() if series.stage == "queue"}
+    values["traced"] = replace(whole, histograms={**whole.histograms, **unsummed}, by_total={})
+    assert waiting(facts_of(lasting(**values)), "sda") is None
+    assert waiting(facts_of(lasting(kernel=done("sda", 150))), "sda") is None, "nothing was traced"
 
 
 @pytest.mark.parametrize(("queue_us", "fires"), [(95_000, False), (105_000, True)])

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from finding_cases import depths, disk, done, found, hist, lasting
+from finding_cases import depths, disk, done, found, frame, hist, lasting
 
 from latmon.findings.engine import unexplained
 from latmon.model.frame import Series, Traced
@@ -186,6 +186,25 @@ def test_too_few_requests_are_one_finding_whatever_is_queued(reported):
     (one,) = found(RULE, frames, [disk(limits=REQUESTS)])
     assert re.search(r"the 128 that the driver takes, and it is full at 4 \d+% of the time$", one.summary)
     assert "queued" not in [fact.name for fact in one.facts]
+
+
+@pytest.mark.parametrize(
+    ("full_ms", "severities"),
+    [
+        pytest.param(1000, ["notice", "notice"], id="a burst of a second when the capture begins"),
+        pytest.param(1400, ["warning", "notice"], id="a longer one, which is a tenth of 12 s"),
+        pytest.param(4000, ["warning", "warning"], id="most of the first seconds"),
+    ],
+)
+def test_an_early_warning_takes_as_long_a_wait_as_a_later_one(full_ms, severities):
+    """After 6 s in two blocks, and after 15 s."""
+
+    def part(end_s, dt_s, ms=0):
+        reported = depths({0: dt_s * 1000 - ms, 4: ms})
+        return frame(end_s, dt_us=dt_s * 10**6, depths={"sda": reported}, kernel=done("sda", 9))
+
+    frames = [part(5, 5, full_ms), part(6, 1), part(10, 4), part(15, 5)]
+    assert [both(some)[0][0] for some in (frames[:2], frames)] == severities
 
 
 def test_a_driver_that_hardly_has_all_requests_is_no_warning():

@@ -44,7 +44,9 @@ class _WrongSetting(NamedTuple):
     submission: Submission
     """Traced I/Os from their submission on; empty where that isn't traced."""
     lasts: bool
-    """Whether enough time was measured, and not only a first burst."""
+    """Whether enough time was measured for a warning."""
+    measured: float
+    """Share of `lasting_us` that was measured, at most 1."""
     uncounted: bool
     """Whether I/Os wait for a request by this setting, which only the tracer measures."""
     walled: bool
@@ -68,8 +70,8 @@ class _WrongSetting(NamedTuple):
         return self.full if self.untimed else min(self.waits, self.full)
 
     def costs(self, limits: Thresholds) -> bool:
-        """Return whether I/Os wait for it now, and not only in a first burst."""
-        return self.lasts and self.effect >= limits["queued"]
+        """Return whether I/Os wait for it now, and not only in a first burst: early for as long as later."""
+        return self.lasts and self.effect * self.measured >= limits["queued"]
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -110,6 +112,7 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
             full,
             submission,
             lasts,
+            min(facts.span_us / lasting_us, 1.0),
             audited.lacks_requests and remark.id == REQUESTS,
             walled,
             used,
@@ -200,7 +203,9 @@ RULE = Rule(
         "queued": Threshold(
             0.1, "share", "of the time, or of the I/Os' time, is a wait above a full driver: a warning"
         ),
-        "lasting_us": Threshold(12_000_000, "us", "or 30 % of that in two blocks must be measured for a warning"),
+        "lasting_us": Threshold(
+            12_000_000, "us", "must be measured for a warning, or 30 % of that in two blocks with as long a wait"
+        ),
         "devices": Threshold(3, "devices", "with the same wrong setting have a finding each; more have one together"),
     },
     explained_by=("outstanding-ceiling",),
