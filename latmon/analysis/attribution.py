@@ -147,10 +147,10 @@ _MOST_STACKS = 5
 _OTHER = "other"
 
 
-def frequent(stacks: Mapping[str, int]) -> dict[str, int]:
+def frequent(stacks: Mapping[str, int], most: int = _MOST_STACKS) -> dict[str, int]:
     """Return the most frequent kernel stacks, and the rest as `other`."""
     named = {name: n for name, n in stacks.items() if name != _OTHER}
-    found = dict(sorted(named.items(), key=lambda one: (-one[1], one[0]))[:_MOST_STACKS])
+    found = dict(sorted(named.items(), key=lambda one: (-one[1], one[0]))[:most])
     rest = sum(stacks.values()) - sum(found.values())
     return found | ({_OTHER: rest} if rest else {})
 

@@ -99,6 +99,8 @@ _HANDLER = frozenset(("handle_irq_event", "__handle_irq_event_percpu", "__common
 """Functions of an interrupt: a raise below them is not outside of one; the kernel skipped the program that sees it."""
 _CALLERS = 3
 """Functions in the name of a stack."""
+_MAX_FUNCTION = 80
+"""Characters of each: a mangled name of Rust may have hundreds, a name in a recording 256."""
 
 
 def by_stack(spec: MapSpec, values: Mapping[str, object], chains: list[str]) -> Counts:
@@ -126,7 +128,7 @@ def _chain(functions: Sequence[str], skips: Collection[str]) -> str:
     """Return `function < caller < its caller`; empty where no function has a name."""
     own = [one for one in functions if not _TRACING.match(one)]
     first = next((at for at, one in enumerate(own) if one not in skips), 0)
-    return " < ".join(own[first : first + _CALLERS])
+    return " < ".join(one[:_MAX_FUNCTION] for one in own[first : first + _CALLERS])
 
 
 def _place(chain: str, chains: list[str]) -> int:

@@ -14,6 +14,7 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from latmon.analysis.attribution import frequent
 from latmon.model.frame import (
     NO_SETTINGS,
     UNKNOWN_IRQ,
@@ -138,6 +139,11 @@ def _each(write: Callable[[Any], Any]) -> Callable[[Iterable[Any]], list[Any]]:
 def by_name(write: Callable[[Any], Any]) -> Callable[[Mapping[str, Any]], Line]:
     """Return an encoder of mappings whose keys are names."""
     return lambda some: {name: write(one) for name, one in some.items()}
+
+
+def _readable(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return as many counts as a reader takes: tracers that were restarted within a minute can have more stacks."""
+    return dict(counts) if len(counts) <= MAX_CODES else frequent(counts, MAX_CODES - 1)
 
 
 def _finite(value: float | None) -> float | None:
@@ -270,7 +276,7 @@ TRACED = RecordCodec(
         default=NOTHING,
     ),
     *(
-        RecordField(key, _DEVICE_COUNTS, write=by_name(dict), default=NOTHING)
+        RecordField(key, _DEVICE_COUNTS, write=by_name(_readable), default=NOTHING)
         for key in ("unfollowed", "paths", "admission_causes", "completers", "raisers")
     ),
     RecordField("off", count),

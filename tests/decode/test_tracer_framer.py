@@ -14,6 +14,7 @@ from latmon.decode.tables import Record
 from latmon.manifest.loader import load
 from latmon.model.frame import UNKNOWN_IRQ, Flow, Frame, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
+from latmon.recording.validate import MAX_LABEL
 from latmon.support.paths import data_dir
 
 VDA, SDB, GONE = 254 << 20, 8 << 20 | 16, 7 << 20
@@ -409,6 +410,18 @@ def test_a_raiser_is_named_by_the_functions_below_those_that_all_raisers_have():
         "BLOCK": {"blk_mq_complete_request < lo_rw_aio < loop_work": 2, "raise_softirq": 1, "other": 1},
         "IRQ_POLL": {"ib_cq_completion": 1},
     }
+
+
+def test_the_name_of_a_stack_of_long_names_fits_into_a_recording():
+    manifest = load(data_dir("probes") / "linux/stages_a.yaml")
+    spec = next(one for one in manifest.maps if one.role == "completer")
+    framer = TracerFramer(manifest, NAMES.get)
+    frames = "".join(f"    {letter * 300}+1\n" for letter in "abc")
+    framer.printed(spec.name, framer.by_stack(spec, {f"{VDA},\n{frames}": 1}))
+    ((name, n),) = framer.interval(None, thread).traced.completers["vda"].items()
+    assert n == 1
+    assert len(name) <= MAX_LABEL
+    assert [part[0] for part in name.split(" < ")] == ["a", "b", "c"]
 
 
 def test_completers_without_room_for_their_names_are_others():

@@ -63,6 +63,18 @@ def test_an_outlier_reads_as_documented():
     assert "includes" not in line
 
 
+@pytest.mark.parametrize("key", ["completers", "raisers"])
+def test_of_more_stacks_than_a_reader_takes_the_rarest_are_others(key):
+    """Tracers that followed each other within a minute may have named different ones."""
+    stacks = {f"f{number} < g": 1 + number for number in range(300)}
+    traced = replace(ON_DEMAND.traced, **{key: {"sdc": stacks}})
+    back = getattr(decode_frame(parse(to_bytes(encode_frame(replace(ON_DEMAND, traced=traced))))).traced, key)["sdc"]
+    assert len(back) <= 256
+    assert sum(back.values()) == sum(stacks.values())
+    assert back["other"] == sum(n for name, n in stacks.items() if name not in back)
+    assert back["f299 < g"] == 300
+
+
 def test_an_outlier_of_latmons_own_says_so():
     line = encode_frame(replace(ON_DEMAND, outliers=(replace(outlier(), own=True), outlier())))
     assert [one.get("own") for one in line["outliers"]] == [True, None]
