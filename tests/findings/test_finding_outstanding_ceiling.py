@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 from finding_cases import depths, disk, done, facts_of, found, frame, lasting, timed, traced
 
+from latmon.findings.engine import RuleEngine
 from latmon.findings.evidence import waiting
+from latmon.model.frame import Origin
 from latmon.model.inflight import SYSFS
 
 RULE = "outstanding-ceiling"
@@ -74,6 +76,26 @@ def uncounted(ios, stages, in_driver):
     """Five seconds of a kernel that doesn't count waiting I/Os, while the tracer times a tenth of them."""
     measured = traced("sda", ((ios // 10, stages),), one_in=10)
     return {"depths": {"sda": depths(in_driver, source=SYSFS)}, "kernel": done("sda", ios), "traced": measured}
+
+
+@pytest.mark.parametrize(
+    ("busy_s", "found_after"),
+    [
+        pytest.param((2, 3), None, id="a burst of 2 s, in both of the first two blocks"),
+        pytest.param(range(1, 5), 5, id="4 s of the first 5"),
+        pytest.param(range(1, 16), 5, id="all the time"),
+    ],
+)
+def test_a_short_burst_when_a_capture_begins_is_no_ceiling(busy_s, found_after):
+    origin = Origin("bpftrace", "h", "6.1", "0", interval_us=10**6, start_mono_us=100 * 10**6)
+    engine = RuleEngine(origin, (disk(limits=FAR),))
+    reported = []
+    for at in range(1, 16):
+        n = 1000 if at in busy_s else 0
+        values = {"depths": {"sda": depths({3: n, 0: 1000 - n}, {20: n, 0: 1000 - n})}, "kernel": done("sda", n // 20)}
+        engine.take(frame(100 + at, dt_us=10**6, **values))
+        reported += [at] if any(one.id == RULE for one in engine.current) else []
+    assert next(iter(reported), None) == found_after
 
 
 def test_where_the_kernel_does_not_count_waiting_ios_their_times_do():

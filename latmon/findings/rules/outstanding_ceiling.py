@@ -14,6 +14,7 @@ from latmon.analysis.limits import REQUESTS, Advice, Audited, Tuning, at_limit, 
 from latmon.findings.evidence import (
     AboveDriver,
     above_driver,
+    busy_share,
     depths_in,
     limit_values,
     littles_law,
@@ -49,6 +50,8 @@ from latmon.support.units import part, spelled
 ID = "outstanding-ceiling"
 _ABOUT = ("depth-below-minimum", "depth-low", "tagged-queueing-off", REQUESTS, "global-setting")
 """Remarks of the audit on settings that keep the depth low."""
+_MOST = 0.5
+"""Share of the time with any I/O in the driver from which on an early finding is no burst."""
 _NEARLY = 0.9
 """Share of a scheduler's requests in use from which on other I/Os wait for a request."""
 _REFUTED = (
@@ -128,7 +131,7 @@ def _walled(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterat
         return
     lasted_us = facts.lasted_us(lambda block: wall(depths_in(block, name), limited.bound, waiting_in(block, name)) == n)
     few = limited.queued < limits["queued"] and not limited.requests_taken
-    if few or not facts.lasts(lasted_us, limits["lasting_us"]):
+    if few or not _lasts(facts, limited, lasted_us, limits["lasting_us"]):
         return
     yield Finding(
         ID,
@@ -144,11 +147,19 @@ def _walled(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterat
     )
 
 
+def _lasts(facts: Facts, limited: _LimitedDevice, us: float, least_us: float) -> bool:
+    """Return whether it was limited for long enough; early only if it was busy for most of the time.
+
+    A block has the limit that most of its busy time has: a burst of 2 s can be in both of the first two.
+    """
+    return us >= least_us or (busy_share(limited.depths.in_driver) >= _MOST and facts.lasts(us, least_us))
+
+
 def _full(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterator[Finding]:
     """Yield a notice for a driver that is full at a low limit where the kernel doesn't count waiting I/Os."""
     name, bound, scheduler = limited.device.name, limited.bound, elevator(limited.device.limits)
     full_us = facts.lasted_us(lambda block: at_limit(depths_in(block, name), bound, scheduler))
-    if bound is None or not facts.lasts(full_us, limits["lasting_us"]):
+    if bound is None or not _lasts(facts, limited, full_us, limits["lasting_us"]):
         return
     yield Finding(
         ID,
