@@ -18,6 +18,7 @@ from latmon.support.units import spelled
 if TYPE_CHECKING:  # the command line reads the settings of rules and has no facts
     from latmon.findings.facts import Facts
     from latmon.model.frame import Device
+    from latmon.model.histogram import Histogram
 
 FIO = "fio --name=t --readonly --rw=randread --bs=4k --direct=1 --time_based --runtime=10"
 RAN = (
@@ -114,6 +115,12 @@ def duration_facts(*rows: tuple[str, float | None, str, int | None]) -> Iterator
     for name, us, text, of in rows:
         if us is not None:
             yield Fact(name, us, text.format(spelled(us)), "us", of)
+
+
+def longest_fact(name: str, times: Histogram, text: str) -> Iterator[Fact]:
+    """Yield the maximum of `times` as `duration_facts` does; where only its bucket is known, as `at most` its bound."""
+    bounded = text if times.max is not None else text.format("at most {}")
+    yield from duration_facts((name, times.max_bound, bounded, times.count))
 
 
 class Step(NamedTuple):

@@ -133,6 +133,22 @@ def test_where_no_thread_s_time_is_known_the_last_one_is_named():
     assert "ran up to 700 ms later, after chronyd (prio 120); the device" in one.summary
 
 
+def test_the_bound_of_a_bucket_is_no_longest_wait():
+    """The bound of 1.24 s is 1.31 s, longer than the I/O took. Where an outlier has the wait it is exact."""
+    bad = (FAST, held(1_238_738, 8))
+    load = traced("sda", bad)
+    load = replace(load, histograms={series: replace(times, max=None) for series, times in load.histograms.items()})
+    late = (Wakeups(THREAD, replace(hist({20: 1000, 1_238_738: 1}), max=None), {HOG: 1}, {HOG: 1_238_738}),)
+    for logged, text in (((), "was at most 1.31 s"), (reported(2_000_000, 1), "was 2 s")):
+        quiet = lasting(11, traced=traced("sda", (FAST,)))
+        last = frame(BEGIN_S + 55, traced=load, wakeups=late, outliers=logged)
+        (one,) = found(RULE, [*quiet, last])
+        facts = {fact.name: fact.text for fact in one.facts}
+        assert facts["wait_max"] == f"the longest wait {text}"
+        assert "wakeup_max" not in facts or facts["wakeup_max"] == "its latest wake-up took at most 1.31 s"
+    assert "wakeup_max" in facts
+
+
 def test_on_linux_a_lower_number_goes_first():
     (one,) = once(200_000, 4, threshold=50_000)
     assert one.severity == "warning"

@@ -30,6 +30,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
+    longest_fact,
     plain,
     threads,
 )
@@ -209,7 +210,7 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | Non
     yield Fact("slow", delayed.slow.count, text, "ios")
     yield from duration_facts(
         ("wait_mean", delayed.mean_us, "each waited {} in the mean", delayed.ios),
-        ("wait_max", delayed.longest_us, "the longest wait was {}", delayed.ios),
+        ("wait_max", delayed.longest_us, f"the longest wait was {_bounded(facts, delayed)}", delayed.ios),
         ("device", _device_us(delayed), "before that they took {} in HBA, fabric and device", len(delayed.outliers)),
     )
     if (most := _at_once(group)) > 1:
@@ -222,6 +223,12 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | Non
         yield from _thread_facts(facts, woken)
 
 
+def _bounded(facts: Facts, delayed: _DelayedIos) -> str:
+    """Return the place of the longest wait in its sentence; `at most` where it is the bound of a bucket."""
+    logged = any(one.stages_us.get(STAGE) == delayed.longest_us for one in delayed.outliers)
+    return "{}" if logged or facts.traced_stage(STAGE, delayed.device).max is not None else "at most {}"
+
+
 def _thread_facts(facts: Facts, woken: CompletionThread) -> Iterator[Fact]:
     if woken.name:
         yield Fact("thread", woken.name, f"{woken.name} completes them")
@@ -231,10 +238,8 @@ def _thread_facts(facts: Facts, woken: CompletionThread) -> Iterator[Fact]:
         yield woken.instead.fact
     if woken.wakeups is not None:
         delay = woken.wakeups.delay
-        yield from duration_facts(
-            ("wakeup_p99", delay.quantile(0.99), "the p99 of its wake-ups is {}", delay.count),
-            ("wakeup_max", delay.max_bound, "its latest wake-up took {}", delay.count),
-        )
+        yield from duration_facts(("wakeup_p99", delay.quantile(0.99), "the p99 of its wake-ups is {}", delay.count))
+        yield from longest_fact("wakeup_max", delay, "its latest wake-up took {}")
 
 
 def _steps(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None) -> Iterator[Step]:

@@ -27,6 +27,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
+    longest_fact,
     plain,
 )
 from latmon.model.frame import UNKNOWN_IRQ, Handler, HandlerRuns
@@ -190,10 +191,8 @@ def _facts(shared: _SharedVector) -> Iterator[Fact]:
     yield Fact("handler", shared.other.name, text)
     if shared.of:
         yield Fact("handler_of", ", ".join(shared.of), f"{shared.other.name} is the handler of {', '.join(shared.of)}")
-    yield from duration_facts(
-        ("run_mean", runs.mean, "it runs {} in the mean", runs.count),
-        ("run_max", runs.max_bound, "its longest run took {}", runs.count),
-    )
+    yield from duration_facts(("run_mean", runs.mean, "it runs {} in the mean", runs.count))
+    yield from longest_fact("run_max", runs, "its longest run took {}")
     unhandled = none / runs.count
     text = f"{part(unhandled)} of its runs were not handled (IRQ_NONE)"
     yield Fact("not_its_own", unhandled, text, "share", runs.count)

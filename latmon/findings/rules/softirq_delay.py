@@ -25,6 +25,7 @@ from latmon.findings.rule import (
     Thresholds,
     Where,
     duration_facts,
+    longest_fact,
     setting,
     threads,
 )
@@ -120,10 +121,8 @@ def _how(vector: _SlowVector | None) -> str:
 def _facts(facts: Facts, found: SlowIos, vector: _SlowVector | None) -> Iterator[Fact]:
     yield Fact("tail_share", found.share(_STAGE), found.share_text(_STAGE), "share", found.count)
     waits = facts.traced_stage(_STAGE, found.device)
-    yield from duration_facts(
-        ("wait_mean", found.mean_us(_STAGE), "each waited {} in the mean", found.count),
-        ("wait_max", waits.max_bound, "the longest wait was {}", waits.count),
-    )
+    yield from duration_facts(("wait_mean", found.mean_us(_STAGE), "each waited {} in the mean", found.count))
+    yield from longest_fact("wait_max", waits, "the longest wait was {}")
     if vector is None:
         return
     delay = vector.runs.delay
