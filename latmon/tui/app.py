@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import sys
 import time
@@ -265,6 +266,8 @@ class RepaintPace:
         self.coming = False
 
 
+_SILENT_S = 5.0
+"""A capture without a frame for longer than this and two intervals is not live: a crowded host stalls for seconds."""
 REQUEST_S = 10.0
 """Period of requests for tracing: a capture ends it a minute after the last one."""
 STAGES_TEXTS = MappingProxyType(
@@ -350,6 +353,7 @@ class LatmonApp(App[int]):
         self._main = MainScreen(self.scene, self._face, self._foot)
         self._asked: Prompt | Choice | None = None
         self._pace = RepaintPace()
+        self._arrived = math.inf
         mark = None if session is None else session.mark
         self._comparing = Comparing(self.scene, self.show_message, mark)
         self._travel = Travel(
@@ -390,6 +394,8 @@ class LatmonApp(App[int]):
     def on_mount(self) -> None:
         self.call_after_refresh(self._begin)
         self.set_interval(REQUEST_S, self._repeat_request)
+        if self._session is not None:
+            self.set_interval(1.0, self._check_arrival)
         self._garbage.begin()
 
     def on_unmount(self) -> None:
@@ -404,7 +410,17 @@ class LatmonApp(App[int]):
         following = follow(self._source, self.scene, self.post_message, self._preview)
         self.run_worker(following, name="source", exclusive=True)
 
+    def _check_arrival(self) -> None:
+        """Show in the title that a capture sends no frames, such as one whose collector was stopped by SIGSTOP."""
+        origin, silent_s = self.scene.store.origin, time.monotonic() - self._arrived
+        if origin is None or self.scene.ended is not None or self.scene.at is not None:
+            return
+        if silent_s > _SILENT_S + 2 * origin.interval_us / 1e6:
+            self.scene.silent_us = int(silent_s) * 1_000_000
+            self._repaint()
+
     def on_frame_arrived(self) -> None:
+        self._arrived, self.scene.silent_us = time.monotonic(), 0
         self._comparing.arrived()
         self._guide.arrived(busy=self._asked is not None or self.screen is not self._main)
         rest_s = self._driver.link.rest_s if isinstance(self._driver, TerminalDriver) else 0.0

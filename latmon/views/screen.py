@@ -136,6 +136,8 @@ class Scene:
         self.banner: TourBanner | None = None
         """The text of a tour on this screen."""
         self.ended: str | None = None
+        self.silent_us = 0
+        """Time since the newest frame of a live capture where that is long, else 0."""
         self._mode = mode
         self._latency_map, self._delay_map, self._depth_map = HeatmapState(), HeatmapState(), HeatmapState()
         self._write_map = HeatmapState()
@@ -208,7 +210,9 @@ class Scene:
             return status.ScreenMode("PAUSED", self.behind_us, why, self.at.wall, reading=reading)
         if self.ended is None and (self.is_preview or (self._mode == "LIVE" and self.store.origin is None)):
             return status.ScreenMode("STARTING")
-        return status.ScreenMode(self._mode) if self.ended is None else status.ScreenMode("ENDED", 0, self.ended)
+        if self.ended is not None:
+            return status.ScreenMode("ENDED", 0, self.ended)
+        return status.ScreenMode("NO DATA" if self.silent_us else self._mode, self.silent_us)
 
     @property
     def behind_us(self) -> int:

@@ -92,7 +92,9 @@ _QUIET = "not recording "
 
 @dataclass(frozen=True, slots=True)
 class ScreenMode:
-    """The mode in the title: STARTING, LIVE, REPLAY, DEMO, PAUSED or ENDED; `behind_us`: distance to the newest frame.
+    """The mode in the title: STARTING, LIVE, REPLAY, DEMO, PAUSED, NO DATA or ENDED.
+
+    `behind_us`: distance to the newest frame.
 
     `why`: the mode that is paused, or why the capture ended.
     """
@@ -368,6 +370,8 @@ def _mode(mode: ScreenMode) -> Line:
         return (Span(f"{f'{mode.why} ' if mode.why else ''}PAUSED {clock(mode.wall)}, {behind} ", "accent"),)
     if mode.word == "ENDED":
         return (Span(f"ENDED{': ' + mode.why if mode.why else ''} ", "accent"),)
+    if mode.word == "NO DATA":
+        return (Span(f"NO DATA for {spelled(mode.behind_us)} ", "accent"),)
     dot = (Span("● ", "accent"),) if mode.word == "LIVE" else ()
     return (*dot, Span(f"{mode.word} ", "strong"))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from frames import ODD, ORIGIN, PROCFS, SECOND, Commands, Source, frame, host, on_demand_host
 from panels import inside
-from test_app import make, pressed, screen, settled, whole
+from test_app import make, painted, pressed, screen, settled, whole
 
 from latmon.capture.backend import Options
 from latmon.model.frame import Flow, Health, Missing, Outstanding, Traced
@@ -537,6 +537,24 @@ async def test_who_looks_is_reported_at_once_and_again(monkeypatch):
         before = len(session.sent)
         await asyncio.sleep(0.15)
         assert len(session.sent) == before
+
+
+async def test_a_capture_without_frames_is_not_called_live(monkeypatch):
+    monkeypatch.setattr("latmon.tui.app._SILENT_S", -3.0)  # with two intervals of 1 s: at the first check
+    app = make(Source(FRAMES[:5]), session=Commands())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        async with asyncio.timeout(60):
+            while "NO DATA for" not in screen(app):  # noqa: ASYNC110 - it has no event for that
+                await asyncio.sleep(0.02)
+        assert "LIVE" not in screen(app)
+        await pilot.press("space")
+        assert "PAUSED" in screen(app)
+        await pilot.press("space")
+        monkeypatch.setattr("latmon.tui.app._SILENT_S", 1e9)
+        app.on_frame_arrived()
+        await painted(pilot)
+        assert app.scene.mode.word == "LIVE"
 
 
 def test_devices_that_a_screen_traces():
