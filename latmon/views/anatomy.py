@@ -248,9 +248,11 @@ def causes_text(causes: Mapping[str, int], admission_us: int) -> str:
 def stacks_text(
     device: str, completers: Mapping[str, int], raisers: Mapping[str, Mapping[str, int]]
 ) -> tuple[str, ...]:
-    """Return `sdc is completed by nvme_irq < __handle_irq (93%)`, and the same of raises outside of interrupts."""
+    """Return `sdc is completed by nvme_irq < __handle_irq (93%)`, and the host's raises outside of interrupts."""
     named = {f"{device} is completed by": completers}
-    named |= {f"softirq {vector} is raised outside of interrupts by": stacks for vector, stacks in raisers.items()}
+    # the driver of another device may raise it: a vector is the host's
+    outside = "is raised outside of interrupts on this host by"
+    named |= {f"softirq {vector} {outside}": stacks for vector, stacks in raisers.items()}
     return tuple(f"{begin} {_stacks(stacks)}" for begin, stacks in named.items() if stacks)
 
 

@@ -174,7 +174,7 @@ def test_the_functions_that_complete_and_raise_are_the_most_frequent(summary_of)
     assert traced["raisers"] == {"BLOCK": {"lo_rw_aio < f": 6}}
     words = " ".join(render_text(summary).split())
     assert "sdc is completed by f0 < g (20%), f1 < g (18%)" in words
-    assert "softirq BLOCK is raised outside of interrupts by lo_rw_aio < f (100%)" in words
+    assert "softirq BLOCK is raised outside of interrupts on this host by lo_rw_aio < f (100%)" in words
 
 
 def test_a_rate_that_changed_is_reported_as_a_range(summary_of):

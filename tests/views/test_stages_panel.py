@@ -217,7 +217,7 @@ def test_the_functions_that_complete_and_raise_are_below_the_stages():
     )
     drawn = " ".join(text(device(of("sdc", traced), 120, 40, Ink())).split())
     assert "sdc is completed by g < h (75%), i (25%)" in drawn
-    assert "softirq BLOCK is raised outside of interrupts by lo_rw_aio < f (100%)" in drawn
+    assert "softirq BLOCK is raised outside of interrupts on this host by lo_rw_aio < f (100%)" in drawn
 
 
 @pytest.mark.parametrize(
