@@ -147,8 +147,8 @@ _SIZES = {
 
 
 def duration_us(text: str) -> int:
-    """Parse `250ms`, `1s`, `5m`, `1h` or a bare number of seconds to us. Raises ValueError with the expected form."""
-    return _scaled(text, _DURATIONS, "a duration such as 250ms, 1s or 5m")
+    """Parse `250ms`, `1s`, `5min`, `1h` or a bare number of seconds to us. Raises ValueError with the expected form."""
+    return _scaled(text, _DURATIONS, "a duration such as 250ms, 1s or 5min")
 
 
 def size_bytes(text: str) -> int:
