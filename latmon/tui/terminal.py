@@ -230,6 +230,13 @@ class InputParser(XTermParser):
             yield from self.feed(_PASTE_END)  # without a paste it does nothing
             self._ends = None
 
+    def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[Key]:
+        """Yield Esc and a digit right after it as two keys: Textual's table has a Mac's characters for them."""
+        if len(sequence) == 2 and sequence[0] == "\x1b" and sequence[1].isdecimal():  # noqa: PLR2004  Esc and the digit
+            yield Key(Keys.Escape.value, "\x1b")
+            sequence = sequence[1]
+        yield from super()._sequence_to_key_events(sequence, alt)
+
     def _parse_extended_key(self, sequence: str) -> list[Key] | None:  # type: ignore[override]  # theirs is cached
         try:
             return super()._parse_extended_key(sequence)

@@ -217,6 +217,17 @@ def test_a_key_code_that_no_terminal_has_is_passed_over(keys):
     assert [one.key for one in parser.feed(f"{keys}x")] == ["x"]
 
 
+def test_esc_and_a_digit_at_once_are_two_keys():
+    """Textual's table has a Mac's characters for them, and Esc would be lost: a slow link joins them."""
+    assert [(one.key, one.character) for one in InputParser().feed("\x1b5\x1b6x")] == [
+        ("escape", "\x1b"),
+        ("5", "5"),
+        ("escape", "\x1b"),
+        ("6", "6"),
+        ("x", "x"),
+    ]
+
+
 def test_a_paste_whose_end_got_lost_ends_with_the_input(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("latmon.tui.terminal.time.monotonic", lambda: now[0])
