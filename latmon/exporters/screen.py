@@ -282,7 +282,8 @@ def screen_at(source: Source, options: ExportOptions, ink: Ink = RAMP) -> list[L
             break
         moments.append(frame)
     if moments.last is None:
-        raise RecordingError(f"{source.recording.path} contains no window to draw")
+        when = f" at --at {options.at}" if options.at and ends else ""
+        raise RecordingError(f"{source.recording.path} contains no window to draw{when}")
     return moments.lines()
 
 

@@ -418,6 +418,8 @@ def test_a_cast_may_be_faster_shorter_and_of_version_3(demo):
     assert len(begin) == 3
     with pytest.raises(RecordingError, match="no window"):
         export(demo, "cast", at="90s")
+    with pytest.raises(RecordingError, match=r"no window to draw at --at 99h$"):
+        export(demo, "text", at="99h")
 
 
 def test_a_moment_is_reported_in_several_ways():
