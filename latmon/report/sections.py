@@ -58,14 +58,14 @@ _REPORTED_SHARE = 0.05
 
 
 def tail_sentence(name: str, device: _Json) -> str:
-    """Return `sdc above 20 ms: 97 % softirq, 3 % hba (31 I/Os)`; empty without a tail."""
+    """Return `sdc above 20 ms: 97% softirq, 3% hba (31 I/Os)`; empty without a tail."""
     if "tail" not in device:
         return ""
     tail = device["tail"]
     shares = sorted(tail["share"].items(), key=lambda one: -one[1])
     includes = includes_of(device["ops"])
     reported = [
-        f"{_percent(share)} {called(stage, includes.get(stage, ())).sentence}"
+        f"{part(share)} {called(stage, includes.get(stage, ())).sentence}"
         for at, (stage, share) in enumerate(shares)
         if not at or share >= _REPORTED_SHARE
     ]
@@ -109,10 +109,6 @@ def tracing_trust(health: _Json) -> list[str]:
 
 def _most(named: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(named.items(), key=lambda one: -one[1])
-
-
-def _percent(share: float) -> str:
-    return f"{part(share)[:-1]} %"
 
 
 def trust(summary: _Json) -> list[str]:

@@ -101,7 +101,7 @@ def test_the_tail_says_which_stage_makes_it(summary_of):
     assert found == summary["devices"]["sdc"]["ops"]["write"]["tail"]
     assert (found["cut_us"], found["count"]) == (28_672, 2)
     assert found["share"]["softirq"] == pytest.approx(0.9969, abs=1e-4)
-    assert "sdc above 28.7 ms: >99 % softirq (2 I/Os)" in render_text(summary)
+    assert "sdc above 28.7 ms: >99% softirq (2 I/Os)" in render_text(summary)
 
 
 @pytest.mark.parametrize(("threshold_us", "cut_us", "count"), [(100, 104, 2), (0, 0, 100)])
