@@ -344,6 +344,8 @@ class LatmonApp(App[int]):
         self._ramp = options.ramp
         self._kept = (options.theme, options.ramp)
         self.failure: LatmonError | None = None
+        self._code = EXIT_DONE
+        """The exit code when the user leaves."""
         self._options, self._viewed = options, ""
         self._scanning: Timer | None = None
         self._progress = ""
@@ -462,6 +464,7 @@ class LatmonApp(App[int]):
         self._stop_message_timer()
         self.scene.ended = ""
         self.scene.message = message.why
+        self._code = EXIT_FAILED if message.why else self._code
         self._repaint()
 
     def on_source_refused(self, message: SourceRefused) -> None:
@@ -541,10 +544,10 @@ class LatmonApp(App[int]):
         await super().on_event(event)
 
     def action_stop(self) -> None:
-        self.exit(return_code=EXIT_DONE)
+        self.exit(return_code=self._code)
 
     def action_stop_now(self) -> None:
-        self.exit(return_code=EXIT_DONE)
+        self.exit(return_code=self._code)
 
     def action_suspend(self) -> None:
         # Under another driver, as in tests, the job is not ours to stop.

@@ -55,6 +55,8 @@ def test_a_drain_of_a_second_is_critical_and_named():
     assert (facts["wakeup_max"].value, facts["wakeup_max"].of) == (1_238_738, 1001)
     assert all(step.risk for step in one.steps)
     assert not any("chrt" in step.text for step in one.steps)
+    of_hba = next(step for step in one.steps if step.commands == ("modinfo | grep -w emlxs",))
+    assert "bug 23075272" in of_hba.text
 
 
 @pytest.mark.parametrize(

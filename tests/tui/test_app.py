@@ -412,6 +412,8 @@ async def test_a_source_that_breaks_says_so_and_keeps_its_history():
         await settled(pilot)
         assert "line 7 is damaged \\x1b[31m" in screen(app)
         assert "nvme0n1" in screen(app)
+        await pilot.press("q")
+    assert app.return_code == 1
 
 
 async def test_a_source_that_refuses_ends_the_app_with_its_code():

@@ -11,6 +11,7 @@ I/Os as any other.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -97,6 +98,8 @@ _EXPLAINS = 2
 """A thread explains a mean wait of at most so many times its own longest wait."""
 _NEAR = 2
 """A device with at least 1/_NEAR of the greatest count of I/Os may be the one that the finding names."""
+_OF_DRIVER = re.compile(r"(\w+?)\d*_(?:channel|thread|taskq)")
+"""A completion thread's name: driver and instance of the HBA first, as in emlxs0_channel3."""
 _EMLXS = (
     "; known: Emulex' emlxs, bug 23075272 (emlxs completion thread model can affect performance on busy systems), "
     "patched in Solaris 11.3 SRU 8.7.0 (package driver/fc/emlxs), which made the waits shorter; a QLogic HBA had none"
@@ -251,11 +254,12 @@ def _steps(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None) -
         f"find out why {by or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
         commands=(threads(by, is_sun=facts.is_sun),),
     )
-    yield from _sun(facts, delayed) if facts.is_sun else _linux(woken)
+    yield from _sun(facts, delayed, woken) if facts.is_sun else _linux(woken)
 
 
-def _sun(facts: Facts, delayed: _DelayedIos) -> Iterator[Step]:
-    driver = facts.device(delayed.device).driver
+def _sun(facts: Facts, delayed: _DelayedIos, woken: CompletionThread) -> Iterator[Step]:
+    thread_of = _OF_DRIVER.match(woken.name)  # the disk's own driver is sd, whose HBA completes the I/O
+    driver = thread_of[1] if thread_of else facts.device(delayed.device).driver
     bug = _EMLXS if driver == "emlxs" else ""
     yield Step(
         "look for a driver whose completion threads have a higher priority, or none: a patch of the HBA's driver, "
