@@ -322,6 +322,8 @@ class LatmonApp(App[int]):
     ENABLE_COMMAND_PALETTE = False
     ESCAPE_TO_MINIMIZE = False
     ALLOW_SELECT = False
+    _code = EXIT_DONE
+    """The exit code when the user leaves."""
 
     def __init__(
         self,
@@ -344,8 +346,6 @@ class LatmonApp(App[int]):
         self._ramp = options.ramp
         self._kept = (options.theme, options.ramp)
         self.failure: LatmonError | None = None
-        self._code = EXIT_DONE
-        """The exit code when the user leaves."""
         self._options, self._viewed = options, ""
         self._scanning: Timer | None = None
         self._progress = ""

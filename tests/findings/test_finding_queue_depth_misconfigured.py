@@ -178,7 +178,7 @@ def both(frames):
     ],
 )
 def test_too_few_requests_are_one_finding_whatever_is_queued(reported):
-    """What waits for a request isn't queued: the gauge shows requests on their way to the driver."""
+    """I/Os that wait for a request aren't queued: the gauge shows requests on their way to the driver."""
     frames = lasting(depths={"sda": reported}, kernel=done("sda", 9))
     assert both(frames[:1]) == [("notice", RULE)]
     for n in (2, 3, 12):

@@ -70,7 +70,7 @@ class Row(NamedTuple):
     inputs: Mapping[str, str]
     """Tier -> the inputs of the recordings that are valid now."""
     at_b: str = ""
-    """What is expected with the probes of tier B where that differs."""
+    """The expectation with the probes of tier B where it differs."""
     places: tuple[Place, ...] = PLACES
     """The guests in which it is to run."""
 

@@ -29,7 +29,7 @@ _OTHERS = "[-h | -G]"
 """Part of the usage text of SystemTap's `dtrace`, which makes headers of probes."""
 _ANSWERS_S = 10.0
 _LOG_LINEAR = "BEGIN { @ = llquantize(8, 2, 3, 34, 16); }"
-"""What doesn't compile is repeated in the complaint."""
+"""A complaint of the compiler repeats what doesn't compile."""
 _OPTIONS = {
     # A start for each I/O in flight, and for each that never completes.
     "dynvarsize": "32m",

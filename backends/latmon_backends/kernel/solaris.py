@@ -30,7 +30,7 @@ Setting = tuple[str, str, str]
 """Module, name, value."""
 MAX_VALUE = 256
 _MAX_SETTINGS = 300
-"""Of one source."""
+"""One source gives at most so many settings."""
 _DRIVERS = re.compile(
     r"s?sd|scsi_vhci|fp|fcp|emlxs|qlc|lpfc|bfa|fcoei?|mpt(_sas\d?)?|pmcs|mr_sas|lmrc|aac|arcmsr|cpqary3|smartpqi|ahci|sata"
     r"|nvme|blkdev|vioblk|vioscsi|pvscsi|cmdk|iscsi|srpc|zfs"

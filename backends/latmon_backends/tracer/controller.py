@@ -65,7 +65,7 @@ class TracerRun:
         self._devices = target.devices
         """Devices that were traced since the last window; empty: all."""
         self._steady: tuple[str, ...] | None = target.devices
-        """Those of them that were traced all the time, whose I/Os in flight are known; empty: all; None: no device."""
+        """Devices that were traced all the time, whose I/Os in flight are known; empty: all; None: no device."""
         self._since_us = 0
         """When devices were added: I/Os that were in flight then are not known. CLOCK_MONOTONIC; 0: never."""
         self.begun = self.last_output = self.measured = clock()
