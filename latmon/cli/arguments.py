@@ -182,6 +182,14 @@ def _live() -> _Parser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"latmon {__version__}")
+    _measuring(parser)
+    _watched(parser, "after the first window, or after --duration")
+    _recording(parser.add_argument_group("recording"))
+    return parser
+
+
+def _measuring(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a capture."""
     parser.add_argument(
         "--backend", metavar="NAME", help="measure with this backend: auto (the default), bpftrace, dtrace, procfs"
     )
@@ -204,9 +212,6 @@ def _live() -> _Parser:
         default=[],
         help="run this probe, which slows the host down (`latmon probes` lists the probes); may be repeated",
     )
-    _watched(parser, "after the first window, or after --duration")
-    _recording(parser.add_argument_group("recording"))
-    return parser
 
 
 def _recording(parser: argparse._ActionsContainer) -> None:
@@ -518,6 +523,39 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", metavar="NAME", help="with --self-test: measure with this backend")
 
 
+def _exporter(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Serves /metrics until SIGTERM: native histograms where Prometheus asks for protobuf, else 8 buckets as text. "
+        "Stages are not traced without --stages auto or --stages all. Files: contrib/ has a systemd unit and socket, "
+        "Prometheus' rules and a dashboard for Grafana."
+    )
+    parser.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        type=_checked(_address),
+        default=_address("127.0.0.1:9750"),
+        help="HOST:PORT, unix:/PATH, or systemd for the socket that it passes (default 127.0.0.1:9750)",
+    )
+    parser.add_argument(
+        "--web-config",
+        metavar="FILE",
+        type=Path,
+        help="TLS and passwords, in the format that Prometheus' exporters share",
+    )
+    parser.add_argument(
+        "--user", metavar="NAME", help="who answers requests, where latmon is root (default nobody); probes stay root's"
+    )
+    _measuring(parser)
+    parser.set_defaults(stages="basic")
+    _devices(parser)
+
+
+def _address(text: str) -> Any:
+    from latmon.metrics.server import Address  # noqa: PLC0415  no other command needs it
+
+    return Address.parse(text)
+
+
 def _probes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("list", "show"), nargs="?", default="list", help="default list")
     parser.add_argument("name", metavar="NAME", nargs="?", help="with show: a probe or a group of probes")
@@ -574,6 +612,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "import": ("convert other tools' output to a recording", _import),
     "demo": ("show a synthetic host or a published incident; needs no privilege", _demo),
     "doctor": ("check what works on this host, why something doesn't, and what to do", _doctor),
+    "exporter": ("serve this host's I/O latency to Prometheus", _exporter),
     "probes": ("list the probes, or show one", _probes),
     "rules": ("list the rules of the findings, with the meaning and values of their thresholds", _rules),
 }

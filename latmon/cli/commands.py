@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,7 +52,14 @@ def _live(args: argparse.Namespace) -> int:
     if defaults.ignored:
         print(f"latmon: {clean(defaults.ignored, MAX_IGNORED)}", file=sys.stderr)
     _name_tools(defaults)
-    request = _request(args, defaults)
+    request = replace(
+        _request(args, defaults),
+        record=args.record,
+        duration_us=args.duration,
+        max_size=args.max_size,
+        keep_us=args.keep,
+        redact=args.redact,
+    )
     if request.record is not None and not (args.tui or args.inline):
         from latmon.cli import headless
 
@@ -102,15 +110,7 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
         invasive=tuple(args.invasive),
         budget_percent=Options().budget_percent if defaults.budget_percent is None else defaults.budget_percent,
     )
-    return Request(
-        backend=backend,
-        options=options,
-        record=args.record,
-        duration_us=args.duration,
-        max_size=args.max_size,
-        keep_us=args.keep,
-        redact=args.redact,
-    )
+    return Request(backend=backend, options=options)
 
 
 def _watch(
@@ -364,6 +364,34 @@ def _doctor(args: argparse.Namespace) -> int:
     return doctor_command(args.json, backend, test, ignored=defaults.ignored)
 
 
+def _exporter(args: argparse.Namespace) -> int:
+    user = _user()
+    defaults = config.load(os.environ, user=user)
+    _name_tools(defaults)
+    request = _request(args, defaults)
+    if args.user is not None and os.geteuid() != 0:
+        raise UsageError("--user needs root: without it the exporter runs as you")
+    if user is None and os.geteuid() == 0:
+        user = _server_account(args.user)
+    from latmon.metrics import server
+
+    web = server.Web() if args.web_config is None else server.Web.load(args.web_config)
+    return server.serve(request, defaults.findings, args.listen, web, user=user)
+
+
+def _server_account(name: str | None) -> privileges.Invoker | None:
+    """Return the user who answers the exporter's requests; None where root has to, which stderr reports."""
+    try:
+        user = privileges.account(name or "nobody")
+        privileges.need_readable(user, (Path(os.__file__), Path(arguments.__file__)))
+    except UnavailableError as error:
+        if name is not None:
+            raise
+        print(f"latmon: root answers requests: {error}", file=sys.stderr)
+        return None
+    return user
+
+
 def _probes(args: argparse.Namespace) -> int:
     from latmon.cli import listings
 
@@ -388,6 +416,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "export": _export,
     "import": _import,
     "doctor": _doctor,
+    "exporter": _exporter,
     "probes": _probes,
     "rules": _rules,
 }

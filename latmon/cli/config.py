@@ -7,7 +7,6 @@ as root.
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -141,7 +140,9 @@ def _read(path: Path, findings: Settings) -> dict[str, Any]:
         raise UsageError(f"{path}: {error.strerror}") from None
     if len(raw) > MAX_BYTES:
         raise UsageError(f"{path}: longer than {MAX_BYTES} bytes, this is no config of latmon's")
-    values = _parse(path, raw)
+    from latmon.support import strict_yaml  # noqa: PLC0415 - 27 ms that only a user with a config file pays
+
+    values = strict_yaml.parse(path, raw)
     if not isinstance(values, dict):
         raise UsageError(f"{path}: expected lines of `key: value` with the keys {_ALL}")
     found: dict[str, Any] = {}
@@ -160,7 +161,7 @@ def _read(path: Path, findings: Settings) -> dict[str, Any]:
 
 def _line_of(raw: bytes, key: Any, value: object, sentence: str) -> int:
     """Return the line of a wrong value: below `key`, of the key of each section that the sentence names first."""
-    from latmon.support import strict_yaml  # noqa: PLC0415  as in _parse
+    from latmon.support import strict_yaml  # noqa: PLC0415  as in _read
 
     keys, left = [key], sentence.partition(f": {key}: ")[2]
     while isinstance(value, Mapping):
@@ -171,29 +172,6 @@ def _line_of(raw: bytes, key: Any, value: object, sentence: str) -> int:
         keys.append(inner)
         value, left = value[inner], left[at + len(str(inner)) :]
     return strict_yaml.line_of(raw, map(str, keys))
-
-
-def _parse(path: Path, raw: bytes) -> Any:
-    import yaml  # noqa: PLC0415 - 27 ms that only a user with a config file pays
-
-    from latmon.support import strict_yaml  # noqa: PLC0415
-
-    try:
-        if not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # YAML knows these two besides UTF-8
-            raw.decode()
-        values = strict_yaml.load(raw)
-    except UnicodeDecodeError as error:
-        at = raw.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"{path}:{at}: not UTF-8: byte 0x{raw[error.start]:02x}; save the file as UTF-8") from None
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UsageError(f"{path}{line}: not valid YAML: {error.problem}") from None
-    except yaml.reader.ReaderError as error:
-        what = f"character {error.position + 1}" if error.encoding == "unicode" else f"byte {error.position + 1}"
-        raise UsageError(f"{path}: not valid YAML: {what} is no text: {error.reason}") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UsageError(f"{path}: not valid YAML: {type(error).__name__}") from None
-    return {} if values is None else values
 
 
 def _checked(path: Path, key: object, value: object, findings: Settings) -> Any:

@@ -27,7 +27,7 @@ _USER_DIRECTORIES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG
 
 @dataclass(frozen=True, slots=True)
 class Invoker:
-    """The user who typed `sudo latmon`."""
+    """A user that root becomes: the one who typed `sudo latmon`, or the exporter's."""
 
     uid: int
     gid: int
@@ -46,6 +46,16 @@ def invoker(environ: Mapping[str, str], euid: int, platform: str | None = None) 
     except KeyError:  # a uid that this host doesn't list, as in a container: it has no home and no further groups
         return Invoker(uid, gid, (gid,), "/", str(uid))
     return Invoker(uid, gid, tuple(os.getgrouplist(entry.pw_name, gid)), entry.pw_dir, entry.pw_name)
+
+
+def account(name: str) -> Invoker:
+    """Return the user of that name, with its groups. Raises UnavailableError where this host has none."""
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise UnavailableError(f"there is no user {name!r} on this host") from None
+    groups = tuple(os.getgrouplist(entry.pw_name, entry.pw_gid))
+    return Invoker(entry.pw_uid, entry.pw_gid, groups, entry.pw_dir, entry.pw_name)
 
 
 def sudo_uid(environ: Mapping[str, str]) -> int | None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import socket
 import sys
 import threading
 import time
@@ -46,6 +47,15 @@ def widen(pipe: int) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
+def notify(state: str) -> None:
+    """Send a state, such as READY=1, to systemd (sd_notify(3)); do nothing where no service manager waits for it."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path.startswith(("/", "@")):
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.sendto(state.encode(), path.replace("@", "\0", 1) if path.startswith("@") else path)
 
 
 def descendants(pid: int, proc: Path = Path("/proc")) -> Iterator[int]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from latmon.support.errors import UsageError
 
 try:
     from yaml import CSafeLoader as _Loader  # ten times as fast, and not everywhere
@@ -44,6 +48,26 @@ def load(raw: bytes) -> Any:
         if depth > MAX_DEPTH:
             raise _refusal(f"nested more than {MAX_DEPTH} deep", event.start_mark)
     return yaml.load(raw, _Strict)  # noqa: S506 - a SafeLoader
+
+
+def parse(path: Path, raw: bytes) -> Any:
+    """Return the tree of a user's file, an empty mapping for an empty file. Raises UsageError with path and line."""
+    try:
+        if not raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # YAML knows these two besides UTF-8
+            raw.decode()
+        values = load(raw)
+    except UnicodeDecodeError as error:
+        at = raw.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{path}:{at}: not UTF-8: byte 0x{raw[error.start]:02x}; save the file as UTF-8") from None
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise UsageError(f"{path}{line}: not valid YAML: {error.problem}") from None
+    except yaml.reader.ReaderError as error:
+        what = f"character {error.position + 1}" if error.encoding == "unicode" else f"byte {error.position + 1}"
+        raise UsageError(f"{path}: not valid YAML: {what} is no text: {error.reason}") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UsageError(f"{path}: not valid YAML: {type(error).__name__}") from None
+    return {} if values is None else values
 
 
 def line_of(raw: bytes, keys: Iterable[str | int]) -> int:

@@ -1,0 +1,186 @@
+"""The metrics of a live host: sums since the exporter's start, and the state at the end of the last frame.
+
+Labels are devices, ops, stages and rules: never threads, files or sectors, whose number has no bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+import psutil
+
+from latmon import __version__
+from latmon.aggregate.accumulator import COUNTERS, CompletionSums
+from latmon.aggregate.histogram_sum import TableSum
+from latmon.analysis.limits import ceiling
+from latmon.findings.engine import RuleEngine
+from latmon.findings.rule import Settings
+from latmon.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, Sample
+from latmon.model.frame import Device, Frame, Origin, Series
+from latmon.model.histogram import Histogram
+from latmon.support.process import descendants
+
+BOUNDS_US = tuple(2 ** (2 * step + 7) for step in range(8))
+"""Edges of the text form's histograms: 128 us, 512 us, 2 ms, 8 ms, 33 ms, 131 ms, 524 ms, 2.1 s."""
+INCLUDES = "A stage's label includes names the stages whose time is in it: hba with completion is issue to completion."
+Includes = Callable[[str], Mapping[str, tuple[str, ...]]]
+"""Device -> stage -> the stages that it includes."""
+_TOTAL = "total"
+_MAX_FINDINGS = 100
+"""Findings that are shown at the same time, the most urgent ones."""
+
+
+def latency(series: Series, one: Histogram, includes_of: Includes) -> Sample:
+    """Return a series of latencies, with a label for the stages that it includes."""
+    inside = ",".join(includes_of(series.device).get(series.stage, ()))
+    return Sample(series._asdict() | ({"includes": inside} if inside else {}), one)
+
+
+def in_flight(last: Frame) -> tuple[Sample, ...]:
+    """Return the I/Os in flight at the end of a window, in the driver and in the queue, where they are known."""
+    return tuple(
+        Sample({"device": device, "where": where}, n)
+        for device, now in sorted(last.outstanding.items())
+        for where, n in (("driver", now.in_driver), ("queue", now.queued))
+        if n is not None
+    )
+
+
+class HostMetrics:
+    """The metrics of one capture. `add` and `families` may be called in different threads."""
+
+    def __init__(self, origin: Origin, settings: Settings, *, stages: bool = False) -> None:
+        """Start at 0. `settings` are those of the rules; without `stages` only total latencies are counted."""
+        self._origin, self._stages = origin, stages
+        self._engine = RuleEngine(origin, (), settings)
+        self._sums = CompletionSums(None if stages else _is_total, peaks=False)
+        self._traced: TableSum[Series] = TableSum(peaks=False)
+        self._outliers = Counter[str]()
+        self._counters = Counter[str]()
+        self._missing_us = Counter[str]()
+        self._measured_us = 0
+        self._devices: dict[str, Device] = {}
+        self._last: Frame | None = None
+        self._lock = threading.Lock()
+
+    def add(self, frame: Frame) -> None:
+        """Add the next frame, and evaluate the rules when a block ends."""
+        with self._lock:
+            self._count(frame)
+        self._engine.take(frame)
+
+    def _count(self, frame: Frame) -> None:
+        if frame.gap:
+            self._missing_us[frame.gap] += frame.dt_us
+        for name in frame.removed:
+            self._devices.pop(name, None)
+        self._devices.update((one.name, one) for one in frame.devices)
+        self._sums.add(frame)
+        if self._stages:
+            self._traced.add(frame.traced.histograms)
+        for flow, n in frame.above.items():
+            self._outliers[flow.device] += n
+        for name in COUNTERS:
+            self._counters[name] += getattr(frame.health, name)
+        self._measured_us += frame.dt_us
+        self._last = frame
+
+    def families(self) -> tuple[Family, ...]:
+        """Return all metrics as they are now; devices that are gone have none."""
+        with self._lock:
+            return tuple(one for one in self._all() if one.samples)
+
+    def _all(self) -> Iterator[Family]:
+        origin = self._origin
+        about = {"version": __version__, "backend": origin.backend, "tool": origin.tool, "tier": origin.tier}
+        about |= {"kernel": origin.kernel, "latency_from": origin.latency_from}
+        yield Family("latmon_build_info", GAUGE, "What measures this host, and where latencies begin.", _one(about, 1))
+        text = f"Latency of I/Os by device, op and stage. {INCLUDES}"
+        yield self._latencies("latmon_io_latency", text, self._sums.histograms, lambda _: origin.measured)
+        text = f"Latency of the traced I/Os, one in so many: never add them to the others. {INCLUDES}"
+        includes = self._last.traced.includes_of if self._last else lambda _: {}
+        yield self._latencies("latmon_traced_latency", text, self._traced, includes)
+        yield from self._of_devices()
+        yield from self._of_capture()
+        yield self._findings()
+
+    def _latencies(self, name: str, text: str, found: Mapping[Series, Histogram], includes: Includes) -> Family:
+        there = sorted(one for one in found if one.device in self._devices)
+        some = tuple(latency(series, found[series], includes) for series in there)
+        return Family(f"{name}_seconds", HISTOGRAM, text, some, "seconds")
+
+    def _of_devices(self) -> Iterator[Family]:
+        if self._last is None:
+            return
+        now = tuple(one for one in in_flight(self._last) if one.labels["device"] in self._devices)
+        yield Family("latmon_outstanding_ios", GAUGE, "I/Os in flight at the end of the last interval.", now)
+        bounds = {name: ceiling(one.limits) for name, one in sorted(self._devices.items())}
+        limits = tuple(Sample({"device": name}, int(one.value)) for name, one in bounds.items() if one is not None)
+        yield Family("latmon_outstanding_limit", GAUGE, "Lowest limit of the I/Os that a driver has at once.", limits)
+        above = tuple(Sample({"device": name}, self._outliers[name]) for name in sorted(self._last.thresholds_us))
+        yield Family("latmon_outliers", COUNTER, "I/Os above their device's threshold.", above)
+        kernel = Counter[str]()
+        for flow, done in self._sums.kernel.items():
+            if flow.device in self._devices:
+                kernel[flow.device] += done.count
+        some = tuple(Sample({"device": name}, n) for name, n in sorted(kernel.items()))
+        text = "I/Os completed, by the kernel's own counters."
+        yield Family("latmon_kernel_completed_ios", COUNTER, text, some)
+        shares = {name: one.share for name, one in sorted(self._sums.covered.items()) if name in self._devices}
+        known = tuple(Sample({"device": name}, share) for name, share in shares.items() if share is not None)
+        text = "Share of the kernel's completions that the probe counted, 0 to 1."
+        yield Family("latmon_coverage_ratio", GAUGE, text, known)
+
+    def _of_capture(self) -> Iterator[Family]:
+        for name in COUNTERS:
+            text = f"Total since the start: {name.replace('_', ' ')}."
+            yield Family(f"latmon_{name}", COUNTER, text, _one({}, self._counters[name]))
+        missing = tuple(Sample({"reason": why}, us / 1e6) for why, us in sorted(self._missing_us.items()))
+        text = "Time without a complete measurement, by reason."
+        yield Family("latmon_missing_seconds", COUNTER, text, missing, "seconds")
+        measured = _one({}, self._measured_us / 1e6)
+        yield Family("latmon_measured_seconds", COUNTER, "Sum of the intervals' lengths.", measured, "seconds")
+        if self._last is not None:
+            ended = _one({}, self._last.wall)
+            yield Family("latmon_last_interval_end_seconds", GAUGE, "When the last interval ended.", ended, "seconds")
+        cpu_s, resident = _own_cost()
+        text = "CPU time of the exporter, its collector and its probe tool."
+        yield Family("latmon_cpu_seconds", COUNTER, text, _one({}, cpu_s), "seconds")
+        text = "Memory of the exporter, its collector and its probe tool."
+        yield Family("latmon_resident_memory_bytes", GAUGE, text, _one({}, resident), "bytes")
+
+    def _findings(self) -> Family:
+        found = self._engine.current[:_MAX_FINDINGS]
+        keys = {(one.id, one.device): one.severity for one in reversed(found)}
+        some = tuple(
+            Sample({"rule": rule, "device": device, "severity": severity}, 1)
+            for (rule, device), severity in sorted(keys.items())
+        )
+        return Family("latmon_finding", GAUGE, "1 while a finding stands.", some)
+
+
+def _one(labels: Mapping[str, str], value: float) -> tuple[Sample, ...]:
+    return (Sample(labels, value),)
+
+
+def _is_total(series: Series) -> bool:
+    return series.stage == _TOTAL
+
+
+def _own_cost() -> tuple[float, int]:
+    """Return the CPU time in s and the resident memory in bytes of this process and its descendants.
+
+    A process that has ended is in the time of the one that waited for it.
+    """
+    own = os.getpid()
+    seconds, resident = 0.0, 0
+    for pid in (own, *descendants(own)):
+        with contextlib.suppress(psutil.Error):
+            one = psutil.Process(pid)
+            resident += one.memory_info().rss
+            seconds += sum(one.cpu_times()[:4])
+    return seconds, resident

@@ -1,0 +1,443 @@
+"""The exporter: serves a live capture's metrics over HTTP, on an address, a unix socket or one that systemd passes.
+
+The collector, which opens the probes, is a process of its own (capture/session.py). This one gives root up before it
+reads a request, and opens no other connection. TLS and passwords come from a file in the format that Prometheus'
+exporters share (exporter-toolkit, docs/web-configuration.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import gzip
+import hashlib
+import hmac
+import os
+import signal
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from importlib import import_module
+from pathlib import Path
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+
+from latmon import __version__
+from latmon.capture.registry import Request
+from latmon.capture.session import Session
+from latmon.findings.rule import Settings
+from latmon.metrics.families import PROTOBUF, TEXT, prometheus_text, protobuf
+from latmon.metrics.host import BOUNDS_US, HostMetrics
+from latmon.support import privileges, strict_yaml, trust
+from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
+from latmon.support.process import notify
+from latmon.support.text import clean
+
+PORT = 9750
+DEFAULT = f"127.0.0.1:{PORT}"
+UNIX = "unix:"
+_SYSTEMD = "systemd"
+_FIRST_PASSED = 3
+"""Number of the first file descriptor that systemd passes (sd_listen_fds(3))."""
+_TIMEOUT_S = 5.0
+"""Longest time of one request, from the connection to the last byte."""
+_MAX_REQUESTS = 8
+"""Requests that are served at the same time; further ones get status 503."""
+_MAX_PORT = 65_535
+_READY = b"no interval has ended yet\n"
+_PAGE = """<!doctype html><meta charset="utf-8"><title>latmon</title><h1>latmon {version}</h1>
+<p><a href="/metrics">Metrics</a> of this host's I/O latency, for Prometheus.</p>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen: host and port, the path of a unix socket, or the socket that systemd passes."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Parse `HOST:PORT`, `[::1]:PORT`, `:PORT`, `unix:PATH` or `systemd`. Raises ValueError."""
+        if text == _SYSTEMD:
+            return cls()
+        if text.startswith(UNIX):
+            path = text.removeprefix(UNIX)
+            if not path.startswith("/") or "\0" in path or len(os.fsencode(path)) > 100:  # noqa: PLR2004  sun_path: 108
+                raise ValueError(f"{text!r}: the path of a unix socket begins with / and has at most 100 bytes")
+            return cls(path=path)
+        host, colon, port = text.rpartition(":")
+        if not colon or not (port.isascii() and port.isdigit()) or not 0 < int(port[:6]) <= _MAX_PORT:
+            raise ValueError(f"{text!r} is not HOST:PORT, unix:/PATH or {_SYSTEMD}")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        elif ":" in host:
+            raise ValueError(f"{text!r}: an IPv6 address is written in brackets, as [::1]:{PORT}")
+        return cls(host or "0.0.0.0", int(port))  # noqa: S104  the user asked for all addresses
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this host can reach it."""
+        return not self.port or self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+    def __str__(self) -> str:
+        if self.path:
+            return f"{UNIX}{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.port else "the socket of systemd"
+
+    def listen(self, environ: Mapping[str, str]) -> socket.socket:
+        """Return a listening socket. Raises UnavailableError with the reason where that is impossible."""
+        try:
+            return self._listen(environ)
+        except OSError as error:
+            raise UnavailableError(f"can't listen on {self}: {error.strerror or error}") from None
+
+    def _listen(self, environ: Mapping[str, str]) -> socket.socket:
+        if self.path:
+            return _unix_socket(self.path)
+        if not self.port:
+            return _passed_socket(environ)
+        family, *_, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
+        one = socket.socket(family, socket.SOCK_STREAM)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(address)
+        one.listen(_MAX_REQUESTS)
+        return one
+
+
+def _unix_socket(path: str) -> socket.socket:
+    one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        one.bind(path)
+    except OSError:
+        if not _is_left_over(path):
+            raise
+        Path(path).unlink()
+        one.bind(path)
+    Path(path).chmod(0o660)
+    one.listen(_MAX_REQUESTS)
+    return one
+
+
+def _is_left_over(path: str) -> bool:
+    """Return whether this is a socket that nobody listens on."""
+    if not Path(path).is_socket():
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+        try:
+            one.connect(path)
+        except ConnectionRefusedError:
+            return True
+    return False
+
+
+def _passed_socket(environ: Mapping[str, str]) -> socket.socket:
+    if environ.get("LISTEN_PID") != str(os.getpid()) or environ.get("LISTEN_FDS") != "1":
+        raise UnavailableError(
+            "--listen systemd: systemd passed no socket, or more than one; see latmon-exporter.socket"
+        )
+    os.set_inheritable(_FIRST_PASSED, False)
+    return socket.socket(fileno=_FIRST_PASSED)
+
+
+_CLIENTS = {
+    "NoClientCert": ssl.CERT_NONE,
+    "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
+    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
+}
+_VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+_TLS, _USERS = "tls_server_config", "basic_auth_users"
+_TLS_KEYS = ("cert_file", "key_file", "client_auth_type", "client_ca_file", "min_version")
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """What the file of --web-config says: TLS, and user -> bcrypt hash of the password."""
+
+    tls: ssl.SSLContext | None = None
+    users: Mapping[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: Path) -> Web:
+        """Read a file. Raises UsageError with file and key, UntrustedError where root would obey another user's."""
+        if os.geteuid() == 0:
+            trust.require_path(path, f"--web-config {path}", "let root own it")
+        try:
+            values = strict_yaml.parse(path, path.read_bytes())
+        except OSError as error:
+            raise UsageError(f"--web-config {path}: {error.strerror}") from None
+        if not isinstance(values, dict) or (unknown := [one for one in values if one not in (_TLS, _USERS)]):
+            what = f"unknown key {unknown[0]!r}" if isinstance(values, dict) else "expected keys"
+            raise UsageError(f"--web-config {path}: {what}; the keys are {_TLS} and {_USERS}")
+        return cls(_tls(path, values.get(_TLS)), _users(path, values.get(_USERS)))
+
+
+def _tls(path: Path, values: Any) -> ssl.SSLContext | None:
+    if values is None:
+        return None
+    where = f"--web-config {path}: {_TLS}"
+    texts = values if isinstance(values, dict) else {}
+    if not texts or (unknown := [key for key in texts if key not in _TLS_KEYS or not isinstance(texts[key], str)]):
+        named = f"unknown key or value {unknown[0]!r}" if texts else "expected keys"
+        raise UsageError(f"{where}: {named}; the keys are {', '.join(_TLS_KEYS)}, each a text")
+    files = {key: path.parent / texts[key] for key in ("cert_file", "key_file", "client_ca_file") if key in texts}
+    clients, least = texts.get("client_auth_type", "NoClientCert"), texts.get("min_version", "TLS12")
+    for key, value, known in (("client_auth_type", clients, _CLIENTS), ("min_version", least, _VERSIONS)):
+        if value not in known:
+            raise UsageError(f"{where}: {key}: {value!r} is not one of {', '.join(known)}")
+    if not {"cert_file", "key_file"} <= files.keys():
+        raise UsageError(f"{where}: cert_file and key_file belong together")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[least]
+    try:
+        context.load_cert_chain(files["cert_file"], files["key_file"])
+        if "client_ca_file" in files:
+            context.load_verify_locations(files["client_ca_file"])
+    except OSError as error:  # ssl.SSLError is one
+        names = ", ".join(map(str, files.values()))
+        raise UsageError(f"{where}: {names}: {clean(error.strerror or str(error), 200)}") from None
+    context.verify_mode = _CLIENTS[clients]
+    return context
+
+
+def _users(path: Path, values: Any) -> Mapping[str, bytes]:
+    where = f"--web-config {path}: {_USERS}"
+    if values is None:
+        return {}
+    if not isinstance(values, dict) or not all(isinstance(one, str) for pair in values.items() for one in pair):
+        raise UsageError(f"{where}: expected names with bcrypt hashes of their passwords")
+    users = {name: text.encode() for name, text in values.items()}
+    if users:
+        _bcrypt(where)
+        for name, text in values.items():
+            if not text.startswith(("$2a$", "$2b$", "$2y$")):
+                raise UsageError(
+                    f"{where}: {clean(name, 80)}: no bcrypt hash, which begins with $2 (htpasswd -nB NAME)"
+                )
+    return users
+
+
+def _bcrypt(where: str) -> Any:
+    try:
+        return import_module("bcrypt")
+    except ImportError:
+        raise UnavailableError(f"{where}: passwords need the package bcrypt: pip install 'latmon[auth]'") from None
+
+
+class Passwords:
+    """The check of user names and passwords; a pair that was right is not hashed again."""
+
+    def __init__(self, users: Mapping[str, bytes]) -> None:
+        self._users = users
+        self._key = os.urandom(32)
+        self._right: set[bytes] = set()
+
+    def allow(self, header: str) -> bool:
+        """Return whether the header Authorization names a user with the right password."""
+        if not self._users:
+            return True
+        kind, _, coded = header.partition(" ")
+        try:
+            user, colon, password = base64.b64decode(coded, validate=True).decode().partition(":")
+        except (binascii.Error, UnicodeDecodeError):
+            return False
+        if kind.lower() != "basic" or not colon:
+            return False
+        seen = hmac.digest(self._key, f"{user}\0{password}".encode(), hashlib.sha256)
+        if seen in self._right:
+            return True
+        # An unknown user takes as long as a known one.
+        expected = self._users.get(user) or next(iter(self._users.values()))
+        right = bool(_bcrypt(_USERS).checkpw(password.encode()[:72], expected)) and user in self._users
+        if right:
+            self._right.add(seen)
+        return right
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection, which has one request."""
+
+    server_version = f"latmon/{__version__}"
+    sys_version = ""
+    timeout = _TIMEOUT_S
+    server: Server
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def _answer(self, *, body: bool) -> None:
+        if not self.server.passwords.allow(self.headers.get("Authorization", "")):
+            refused = {"WWW-Authenticate": 'Basic realm="latmon"'}
+            self._send(HTTPStatus.UNAUTHORIZED, b"a user and a password are needed\n", TEXT, refused, body=body)
+            return
+        path = self.path.partition("?")[0]
+        if path == "/":
+            page = _PAGE.format(version=__version__).encode()
+            self._send(HTTPStatus.OK, page, "text/html; charset=utf-8", body=body)
+        elif path != "/metrics":
+            self._send(HTTPStatus.NOT_FOUND, b"there are / and /metrics\n", TEXT, body=body)
+        elif self.server.metrics is None:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, _READY, TEXT, body=body)
+        else:
+            self._metrics(self.server.metrics, body=body)
+
+    def _metrics(self, metrics: HostMetrics, *, body: bool) -> None:
+        families = metrics.families()
+        if wants_protobuf(self.headers.get("Accept", "")):
+            kind, data = PROTOBUF, protobuf(families)
+        else:
+            lines = prometheus_text(families, BOUNDS_US)
+            kind, data = TEXT, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+        packed = {}
+        if "gzip" in self.headers.get("Accept-Encoding", ""):
+            data, packed = gzip.compress(data, 1, mtime=0), {"Content-Encoding": "gzip"}
+        self._send(HTTPStatus.OK, data, kind, packed, body=body)
+
+    def _send(
+        self, status: HTTPStatus, data: bytes, kind: str, more: Mapping[str, str] | None = None, *, body: bool
+    ) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": kind, "Content-Length": str(len(data)), **(more or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if body:
+            self.wfile.write(data)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Print nothing: a scrape every few seconds is no news."""
+
+
+def wants_protobuf(accept: str) -> bool:
+    """Return whether the first format that a scraper accepts and that exists here is protobuf."""
+    ranked = []
+    for order, one in enumerate(accept.lower().split(",")):
+        kind, *options = (text.strip() for text in one.split(";"))
+        values = dict(text.partition("=")[::2] for text in options)
+        if kind == "application/vnd.google.protobuf":
+            if values.get("proto") != "io.prometheus.client.metricfamily" or values.get("encoding") != "delimited":
+                continue
+        elif kind not in ("text/plain", "text/*", "*/*"):
+            continue
+        try:
+            weight = float(values.get("q", "1"))
+        except ValueError:
+            weight = 0.0
+        ranked.append((-weight, order, kind))
+    return bool(ranked) and min(ranked)[2].endswith("protobuf")
+
+
+class Server(ThreadingMixIn, TCPServer):
+    """HTTP server on a socket that listens already; each request has a thread and a limit of time."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, listening: socket.socket, web: Web) -> None:
+        super().__init__(("", 0), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self._web = web
+        self.passwords = Passwords(web.users)
+        self.metrics: HostMetrics | None = None
+        """None before the first interval has ended."""
+        self._room = threading.BoundedSemaphore(_MAX_REQUESTS)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in its thread, also the handshake of TLS; refuse one beyond _MAX_REQUESTS."""
+        if not self._room.acquire(blocking=False):
+            with suppress(OSError):
+                request.sendall(b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\n")
+            self.shutdown_request(request)
+            return
+        open_sockets = [request]
+        ending = threading.Timer(_TIMEOUT_S, partial(_cut, open_sockets))
+        ending.daemon = True
+        ending.start()
+        try:
+            request.settimeout(_TIMEOUT_S)
+            if self._web.tls is not None:
+                request = self._web.tls.wrap_socket(request, server_side=True)
+                open_sockets.append(request)
+            super().process_request_thread(request, client_address or ("", 0))
+        except OSError:  # a client that left, or that speaks no TLS
+            self.shutdown_request(request)
+        finally:
+            ending.cancel()
+            self._room.release()
+
+    def handle_error(self, *_request: Any) -> None:
+        """Print nothing about a client that left; a mistake here is one line without a traceback."""
+        error = sys.exception()
+        if not isinstance(error, OSError | ValueError):
+            print(f"latmon: a request failed: {type(error).__name__}: {clean(str(error), 200)}", file=sys.stderr)
+
+
+def _cut(open_sockets: list[socket.socket]) -> None:
+    with suppress(OSError):
+        open_sockets[-1].shutdown(socket.SHUT_RDWR)
+
+
+def serve(
+    request: Request,
+    settings: Settings,
+    address: Address,
+    web: Web,
+    *,
+    user: privileges.Invoker | None,
+) -> int:
+    """Serve a capture until a signal ends it; return the exit code. `user`: who serves, where latmon is root."""
+    listening = address.listen(os.environ)
+    session = Session(request)
+    try:
+        privileges.drop_root(user)
+        server = Server(listening, web)
+        if not address.is_local and (web.tls is None or not web.users):
+            print(f"latmon: {address} can be reached from other hosts without TLS or a password", file=sys.stderr)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with suppress(asyncio.CancelledError):
+            asyncio.run(_follow(session, server, settings, address, stages=request.options.stages != "basic"))
+        server.shutdown()
+    finally:
+        session.close()
+        if address.path:
+            with suppress(OSError):
+                Path(address.path).unlink()
+    return EXIT_DONE
+
+
+async def _follow(session: Session, server: Server, settings: Settings, address: Address, *, stages: bool) -> None:
+    """Count the frames of a session; it is cancelled by SIGTERM, SIGINT and SIGHUP."""
+    own = asyncio.current_task()
+    if own is not None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, own.cancel)
+    async with session.feed as feed:
+        origin = feed.origin
+        print(f"latmon: {address} serves /metrics, measured with {origin.tool or origin.backend}", file=sys.stderr)
+        if origin.reason:
+            print(f"latmon: {origin.reason}", file=sys.stderr)
+        metrics = HostMetrics(origin, settings, stages=stages)
+        notice = ""
+        async for frame in feed.frames():
+            metrics.add(frame)
+            if server.metrics is None:
+                notify("READY=1")
+            notify("WATCHDOG=1")
+            server.metrics = metrics
+            if frame.health.notice not in ("", notice):
+                notice = frame.health.notice
+                print(f"latmon: {clean(notice, 1000)}", file=sys.stderr)

@@ -1,0 +1,317 @@
+"""`latmon exporter` as a process: on TCP and unix sockets, with TLS and passwords, beside clients that misbehave."""
+
+import base64
+import gzip
+import http.client
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+
+import bcrypt
+import psutil
+import pytest
+from prometheus import free_port
+from prometheus_client.parser import text_string_to_metric_families
+from terminal import environment, latmon, wait_for
+from test_families import messages
+
+from latmon.cli.main import main
+from latmon.metrics.families import PROTOBUF
+from latmon.metrics.server import Address, Web, wants_protobuf
+
+MODERN = (
+    f"{PROTOBUF.replace(' ', '')};q=0.7,application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3,*/*;q=0.2"
+)
+
+
+class _Unix(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("latmon")
+        self._path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(60)
+        self.sock.connect(self._path)
+
+
+def get(connection, path="/metrics", **headers):
+    connection.request("GET", path, headers={name.replace("_", "-"): text for name, text in headers.items()})
+    answer = connection.getresponse()
+    return answer.status, answer.read(), answer.headers
+
+
+@contextmanager
+def exporter(directory, listen, *words, **environ):
+    """The process, once it serves metrics; it must end with 0 on SIGTERM and leave no process."""
+    said = directory / "stderr"
+    command = latmon("exporter", "--backend", "demo", "--listen", listen, *words)
+    with said.open("w") as err:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=environment(**environ)
+        )
+    try:
+        assert wait_for(lambda: "serves /metrics" in said.read_text() or process.poll() is not None), said.read_text()
+        assert process.poll() is None, said.read_text()
+        yield process
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, said.read_text()
+        assert children
+        assert wait_for(lambda: not any(one.is_running() for one in children))
+        assert "Traceback" not in said.read_text()
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    number = free_port()
+    with exporter(tmp_path_factory.mktemp("exporter"), f"127.0.0.1:{number}"):
+        assert wait_for(lambda: get(http.client.HTTPConnection("127.0.0.1", number))[0] == 200)
+        yield number
+
+
+def ask(port, path="/metrics", **headers):
+    return get(http.client.HTTPConnection("127.0.0.1", port, timeout=60), path, **headers)
+
+
+def test_text_has_every_family_in_few_series(port):
+    assert wait_for(lambda: b"latmon_finding{" in ask(port)[1])
+    status, body, headers = ask(port)
+    assert (status, headers["Content-Type"].split(";")[0]) == (200, "text/plain")
+    families = {one.name: one for one in text_string_to_metric_families(body.decode())}
+    assert {"latmon_build_info", "latmon_io_latency_seconds", "latmon_outstanding_ios", "latmon_coverage_ratio"} <= set(
+        families
+    )
+    stages = {one.labels["stage"] for one in families["latmon_io_latency_seconds"].samples}
+    assert stages == {"total"}
+    text = body.decode()
+    for word in ("pid", "comm", "sector"):
+        assert f'{word}="' not in text
+
+
+def test_protobuf_is_sent_where_it_is_asked_for(port):
+    status, body, headers = ask(port, Accept=MODERN)
+    assert (status, headers["Content-Type"]) == (200, PROTOBUF)
+    names = [dict(one)[1] for one in messages(body)]
+    assert b"latmon_io_latency_seconds" in names
+    assert len(names) == len(set(names))
+    series = sum(sum(number == 4 for number, _ in one) for one in messages(body))
+    assert series < 250
+
+
+def test_gzip(port):
+    _, body, headers = ask(port, Accept_Encoding="gzip")
+    assert headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(body).startswith(b"# HELP latmon_build_info")
+
+
+@pytest.mark.parametrize(("path", "status"), [("/", 200), ("/metrics?x=1", 200), ("/../etc/passwd", 404), ("/x", 404)])
+def test_paths(port, path, status):
+    assert ask(port, path)[0] == status
+
+
+def test_other_methods_are_refused(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection.request("POST", "/metrics", body="x" * 100)
+    assert connection.getresponse().status == 501
+
+
+def test_slow_clients_keep_nobody_from_the_metrics(port):
+    """Eight requests at a time, ten seconds each: the ninth is refused, and there is room again after that."""
+    slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+    try:
+        for one in slow:
+            one.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+        assert wait_for(lambda: ask(port)[0] == 503)
+        assert wait_for(lambda: ask(port)[0] == 200, seconds=120, every=0.5)
+    finally:
+        for one in slow:
+            one.close()
+
+
+def test_a_unix_socket(tmp_path):
+    path = tmp_path / "x.sock"
+    with socket.socket(socket.AF_UNIX) as stale:  # of an exporter that was killed
+        stale.bind(str(path))
+    with exporter(tmp_path, f"unix:{path}"):
+        assert path.stat().st_mode & 0o777 == 0o660
+        assert wait_for(lambda: get(_Unix(str(path)))[0] == 200)
+        assert main(["exporter", "--backend", "demo", "--listen", f"unix:{path}"]) == 3  # in use
+    assert not path.exists()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    home = tmp_path_factory.mktemp("tls")
+    words = [
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-subj",
+        "/CN=localhost",
+    ]
+    names = [
+        "-subj",
+        "/CN=localhost",
+        "-keyout",
+        str(home / "key.pem"),
+        "-out",
+        str(home / "cert.pem"),
+        "-addext",
+        "subjectAltName=DNS:localhost",
+    ]
+    subprocess.run(["openssl", *words, *names], check=True, capture_output=True)
+    return home
+
+
+def web_config(home, text):
+    path = home / "web.yml"
+    path.write_text(text)
+    path.chmod(0o600)
+    return path
+
+
+def test_tls_and_a_password(tmp_path, certificate):
+    hashed = bcrypt.hashpw(b"geheim", bcrypt.gensalt(4)).decode()
+    text = f"tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\nbasic_auth_users:\n  ann: {hashed}\n"
+    config, port = web_config(certificate, text), free_port()
+    context = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
+
+    def asked(user="", password=""):
+        code = base64.b64encode(f"{user}:{password}".encode()).decode()
+        headers = {"Authorization": f"Basic {code}"} if user else {}
+        connection = http.client.HTTPSConnection("localhost", port, timeout=60, context=context)
+        return get(connection, **headers)[0]
+
+    with exporter(tmp_path, f"localhost:{port}", "--web-config", str(config)):
+        assert wait_for(lambda: asked("ann", "geheim") == 200)
+        assert [asked(), asked("ann", "wrong"), asked("bob", "geheim"), asked("ann", "geheim")] == [401, 401, 401, 200]
+        with socket.create_connection(("localhost", port)) as plain:
+            plain.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            with suppress(ConnectionResetError):
+                assert b"latmon_" not in plain.recv(4096)
+        assert asked("ann", "geheim") == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tls_server_config: {cert_file: a, key_file: b}", "No such file"),
+        ("tls_server_config: {cert_file: a}", "cert_file and key_file belong together"),
+        ("tls_server_config: {cert_file: a, key_file: b, cipher: x}", "unknown key or value 'cipher'"),
+        ("tls_server_config: {cert_file: a, key_file: b, min_version: SSL3}", "min_version: 'SSL3' is not one of"),
+        ("http_server_config: {}", "unknown key 'http_server_config'"),
+        ("basic_auth_users: {ann: geheim}", "ann: no bcrypt hash"),
+        ("basic_auth_users: [ann]", "expected names with bcrypt hashes"),
+        ("a: b: c", "web.yml:1: not valid YAML"),
+        ("- x", "expected keys"),
+    ],
+)
+def test_a_wrong_web_config_is_named_with_its_key(tmp_path, capsys, text, words):
+    path = web_config(tmp_path, text)
+    assert main(["exporter", "--backend", "demo", "--web-config", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert str(path) in said
+    assert words in said
+
+
+def test_root_obeys_no_web_config_of_others(tmp_path, capsys):
+    path = web_config(tmp_path, "{}")
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    os.chown(path, 12_345, 12_345)
+    assert main(["exporter", "--backend", "demo", "--web-config", str(path)]) == 3
+    assert "12345" in capsys.readouterr().err
+
+
+def test_an_empty_web_config_asks_for_nothing(tmp_path):
+    found = Web.load(web_config(tmp_path, ""))
+    assert (found.tls, dict(found.users)) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "local"),
+    [
+        ("127.0.0.1:9750", "127.0.0.1:9750", True),
+        ("[::1]:9750", "[::1]:9750", True),
+        (":9750", "0.0.0.0:9750", False),
+        ("db-07:80", "db-07:80", False),
+        ("unix:/run/x", "unix:/run/x", True),
+        ("systemd", "the socket of systemd", True),
+    ],
+)
+def test_addresses(text, shown, local):
+    assert (str(Address.parse(text)), Address.parse(text).is_local) == (shown, local)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9750", "x:", "x:0", "x:65536", "x:1\u0661", "::1:9750", "unix:x", "unix:/" + 120 * "x"]
+)
+def test_no_address(text, capsys):
+    assert main(["exporter", "--listen", text]) == 2
+    assert "--listen" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("accept", "wanted"),
+    [
+        (MODERN, True),
+        ("", False),
+        ("text/plain", False),
+        (
+            f"text/plain;q=0.9,{PROTOBUF.replace(' ', '')};q=0.1",
+            False,
+        ),
+        ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text", False),
+        ("application/vnd.google.protobuf;q=x", False),
+    ],
+)
+def test_what_is_asked_for(accept, wanted):
+    assert wants_protobuf(accept) is wanted
+
+
+def test_systemd_passes_its_socket(tmp_path):
+    """As systemd does it: descriptor 3, LISTEN_PID and LISTEN_FDS; and it is told when metrics are there."""
+    with socket.socket() as listening, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(8)
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(120)
+        command = latmon("exporter", "--backend", "demo", "--listen", "systemd")
+        passing = (
+            "import os, sys; os.dup2(int(sys.argv[1]), 3); os.set_inheritable(3, True);"
+            "os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1'); os.execv(sys.argv[2], sys.argv[2:])"
+        )
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                passing,
+                str(listening.fileno()),
+                *command,
+            ],
+            pass_fds=[listening.fileno()],
+            env=environment(NOTIFY_SOCKET=str(tmp_path / "notify")),
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            assert manager.recv(100) == b"READY=1"
+            assert manager.recv(100) == b"WATCHDOG=1"
+            assert wait_for(lambda: ask(listening.getsockname()[1])[0] == 200)
+        finally:
+            process.terminate()
+            assert process.wait(60) == 0
