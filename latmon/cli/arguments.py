@@ -35,6 +35,7 @@ MAX_MISTAKE = 300
 MAX_GLOB = 255
 _NEEDS = {
     "live": dict.fromkeys(("max_size", "keep", "redact", "tui"), ("record", "--record FILE")),
+    "watch": dict.fromkeys(("max_size", "keep"), ("record", "--record PATH")),
     "report": {"ramp": ("html", "--html OUT")},
     "import": {"key": ("events", "--events A,B")},
     "doctor": {"backend": ("self_test", "--self-test")},
@@ -62,6 +63,11 @@ def history_us(text: str) -> int:
 def stages_mode(text: str) -> str:
     """Return one of STAGES_MODES. Raises ValueError for another text."""
     return _one_of(text, STAGES_MODES)
+
+
+def severity(text: str) -> str:
+    """Return a severity of findings. Raises ValueError for another text."""
+    return _one_of(text, ("notice", "warning", "critical"))
 
 
 def budget_percent(text: str) -> float:
@@ -223,6 +229,11 @@ def _recording(parser: argparse._ActionsContainer) -> None:
         type=_checked(_duration),
         help="end after this time, such as 60s or 5min; also with --once and --inline",
     )
+    _parts(parser)
+    parser.add_argument("--tui", action="store_true", help="show the screen while recording")
+
+
+def _parts(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--max-size", type=_checked(_size), metavar="SIZE", help="keep all parts together below SIZE, such as 512M"
     )
@@ -230,7 +241,6 @@ def _recording(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--redact", action="store_true", help="do not write names that may identify the host or its users"
     )
-    parser.add_argument("--tui", action="store_true", help="show the screen while recording")
 
 
 def _check_needs(args: argparse.Namespace) -> None:
@@ -550,6 +560,23 @@ def _exporter(parser: argparse.ArgumentParser) -> None:
     _devices(parser)
 
 
+def _watch(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Runs until SIGTERM. The config's section on_finding says what to do when a finding begins (docs/WATCH.md). "
+        "contrib/ has a systemd unit."
+    )
+    _measuring(parser)
+    _devices(parser)
+    recording = parser.add_argument_group("recording")
+    recording.add_argument(
+        "--record",
+        metavar="PATH",
+        type=_checked(_new_file),
+        help="record all the time: a new file, or a directory, in which the file is named by host and time",
+    )
+    _parts(recording)
+
+
 def _address(text: str) -> Any:
     from latmon.metrics.server import Address  # noqa: PLC0415  no other command needs it
 
@@ -613,6 +640,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "demo": ("show a synthetic host or a published incident; needs no privilege", _demo),
     "doctor": ("check what works on this host, why something doesn't, and what to do", _doctor),
     "exporter": ("serve this host's I/O latency to Prometheus", _exporter),
+    "watch": ("watch this host as a service, and act on findings", _watch),
     "probes": ("list the probes, or show one", _probes),
     "rules": ("list the rules of the findings, with the meaning and values of their thresholds", _rules),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from latmon.capture import registry, target
 from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
 from latmon.cli import arguments, config
-from latmon.support import paths, privileges, streams, trust
+from latmon.support import host, paths, privileges, streams, trust
 from latmon.support.errors import EXIT_DONE, RecordingError, UnavailableError, UsageError
 from latmon.support.streams import STANDARD
 from latmon.support.text import clean
@@ -87,12 +88,14 @@ def _name_tools(defaults: config.Config) -> None:
         os.environ[variable] = path
 
 
-def _check_named(name: str, path: Path, file: Path | None) -> None:
+def _check_named(name: str, path: Path, file: Path | None, *, root: bool = True) -> None:
+    """Check a program that the config names; with `root`, latmon that is root runs it as root."""
     where = f" in {file}" if file else " in the config"
-    if os.geteuid() == 0 and file is not None:
+    root = root and os.geteuid() == 0
+    if root and file is not None:
         remedy = "remove the key" if file == config.SYSTEM else f"name the tool in {config.SYSTEM} instead"
         trust.require_path(file, f"{name}: {path}{where}", remedy)
-    if path.is_absolute():
+    if path.is_absolute() and root:
         trust.require(path, f"{name}: {path}{where}")
     if not (path.is_absolute() and os.access(path, os.X_OK) and path.is_file()):
         raise UnavailableError(f"{name}: {path}{where} must be the absolute path of a program that runs.")
@@ -379,6 +382,27 @@ def _exporter(args: argparse.Namespace) -> int:
     return server.serve(request, defaults.findings, args.listen, web, user=user)
 
 
+def _watch_findings(args: argparse.Namespace) -> int:
+    user = _user()
+    defaults = config.load(os.environ, user=user)
+    _name_tools(defaults)
+    actions, where = defaults.on_finding, defaults.named_in.get("on_finding")
+    if actions.command:
+        _check_named("on_finding", Path(actions.command[0]), where, root=user is None)
+    path = args.record
+    with privileges.acting_as(user):
+        if path is not None and path.is_dir():
+            path = target.unused(path / target.recording_name("" if args.redact else host.name(), time.time()))
+        if path is not None:
+            target.refuse(path)
+    request = replace(
+        _request(args, defaults), record=path, max_size=args.max_size, keep_us=args.keep, redact=args.redact
+    )
+    from latmon.cli.watch import watch
+
+    return watch(request, defaults.findings, actions, user)
+
+
 def _server_account(name: str | None) -> privileges.Invoker | None:
     """Return the user who answers the exporter's requests; None where root has to, which stderr reports."""
     try:
@@ -417,6 +441,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "import": _import,
     "doctor": _doctor,
     "exporter": _exporter,
+    "watch": _watch_findings,
     "probes": _probes,
     "rules": _rules,
 }

@@ -13,15 +13,37 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from latmon.cli.arguments import VIEW, budget_percent, history_us, interval_us, stages_mode, threshold_us
-from latmon.findings.rule import DEFAULT, Settings, settings_of
+from latmon.cli.arguments import VIEW, budget_percent, history_us, interval_us, severity, stages_mode, threshold_us
+from latmon.findings.rule import DEFAULT, WARNING, Settings, settings_of
 from latmon.support import paths
 from latmon.support.errors import UsageError
 from latmon.support.privileges import Invoker, acting_as
 from latmon.support.text import clean
+from latmon.support.units import duration_us, show_duration
 
 SYSTEM = Path("/etc/xdg/latmon/config.yaml")
 MAX_BYTES = 64 * 1024
+MAX_RECORD_US = 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """The section `on_finding`: what `latmon watch` does when a finding begins."""
+
+    command: tuple[str, ...] = ()
+    """Absolute path of a program and its arguments; it runs without a shell."""
+    record_us: int = 0
+    """Length of the recording that is saved; 0: none."""
+    directory: Path | None = None
+    """Where recordings are saved; None: the current directory."""
+    severity: str = WARNING
+    """The least severity."""
+    quiet_us: int = 600_000_000
+    """Time after which the same rule may act on the same device again."""
+    gone_us: int = 60_000_000
+    """Time without the finding after which it has ended."""
+    syslog: bool = False
+    """Whether syslog gets what is printed on stderr."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +82,7 @@ class Config:
     """Saved views: name -> values of VIEW."""
     findings: Settings = DEFAULT
     """Thresholds of the rules, and rules that are off."""
+    on_finding: Actions = Actions()
     named_in: Mapping[str, Path] = field(default_factory=dict, compare=False)
     """Key -> the file that sets it."""
     ignored: str = field(default="", compare=False)
@@ -97,11 +120,11 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
 }
 TOOLS = ("bpftrace", "dtrace")
 """Keys that set which program runs as root."""
-_FLAGS = frozenset({"sweep", "mouse", "bell"})
+_FLAGS = frozenset({"sweep", "mouse", "bell", "syslog"})
 _LISTS = frozenset({"columns"})
-_FINDINGS, _VIEWS = "findings", "views"
+_FINDINGS, _VIEWS, _ON_FINDING = "findings", "views", "on_finding"
 """The keys that are sections."""
-_ALL = ", ".join((*_KEYS, _VIEWS, _FINDINGS))
+_ALL = ", ".join((*_KEYS, _VIEWS, _FINDINGS, _ON_FINDING))
 
 
 def load(environ: Mapping[str, str], system: Path = SYSTEM, user: Invoker | None = None) -> Config:
@@ -179,6 +202,8 @@ def _checked(path: Path, key: object, value: object, findings: Settings) -> Any:
         return _rules(path, value, findings)
     if key == _VIEWS:
         return _saved_views(path, value)
+    if key == _ON_FINDING:
+        return _actions(f"{path}: {_ON_FINDING}", value)
     check = _KEYS.get(key) if isinstance(key, str) else None
     if check is None:
         raise UsageError(f"{path}: unknown key {key!r}; the keys are {_ALL}")
@@ -199,6 +224,50 @@ def _saved_views(path: Path, value: object) -> dict[str, dict[str, Any]]:
             raise UsageError(f"{where}: unknown key {unknown[0]!r}; the keys are {', '.join(VIEW)}")
         found[clean(str(name))] = {key: _value(f"{where}: {key}", key, one, VIEW[key]) for key, one in keys.items()}
     return found
+
+
+def _directory(text: str) -> Path:
+    if not text.startswith("/") or not text.isprintable():
+        raise ValueError(f"{text!r} is not the absolute path of a directory")
+    return Path(text)
+
+
+_ACTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "record": ("record_us", duration_us),
+    "directory": ("directory", _directory),
+    "severity": ("severity", severity),
+    "quiet": ("quiet_us", duration_us),
+    "gone": ("gone_us", duration_us),
+    "syslog": ("syslog", _flag),
+}
+"""Key of on_finding -> field of Actions, check."""
+
+
+def _actions(where: str, value: object) -> Actions:
+    known = ", ".join(("command", *_ACTIONS))
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{where}: expected a section with the keys {known}")
+    found: dict[str, Any] = {}
+    for key, one in value.items():
+        if key == "command":
+            found["command"] = _command(f"{where}: command", one)
+        elif key in _ACTIONS:
+            name, check = _ACTIONS[key]
+            found[name] = _value(f"{where}: {key}", key, one, check)
+        else:
+            raise UsageError(f"{where}: unknown key {key!r}; the keys are {known}")
+    if found.get("record_us", 0) > MAX_RECORD_US:
+        raise UsageError(f"{where}: record: at most {show_duration(MAX_RECORD_US)} are kept in memory")
+    return Actions(**found)
+
+
+def _command(where: str, value: object) -> tuple[str, ...]:
+    """Return the words of a command, which no shell reads."""
+    if not isinstance(value, list) or not value or not all(isinstance(one, str) and "\0" not in one for one in value):
+        raise UsageError(f"{where}: expected a list of texts, a program's absolute path and its arguments")
+    if not value[0].startswith("/"):
+        raise UsageError(f"{where}: {value[0]!r} is not the absolute path of a program")
+    return tuple(value)
 
 
 def _value(where: str, key: str, value: object, check: Callable[[str], Any]) -> Any:

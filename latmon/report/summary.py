@@ -229,15 +229,19 @@ class Evaluated:
 
 
 def _finding(one: FindingSummary) -> dict[str, Any]:
-    finding = one.finding
+    lasted = {"begin": rfc3339(one.begin_wall), "end": rfc3339(one.end_wall), "episodes": one.episodes}
+    found = finding_values(one.finding)
+    first = ("id", "severity", "device", "summary")
+    return {name: found.pop(name) for name in first} | lasted | found
+
+
+def finding_values(finding: Finding) -> dict[str, Any]:
+    """Return a finding's values for JSON."""
     return {
         "id": finding.id,
         "severity": finding.severity,
         "device": finding.device,
         "summary": finding.summary,
-        "begin": rfc3339(one.begin_wall),
-        "end": rfc3339(one.end_wall),
-        "episodes": one.episodes,
         "share": rounded(finding.share, 4),
         "evidence": {fact.name: _fact(fact) for fact in finding.facts},
         "view": _where(finding),
