@@ -1,12 +1,14 @@
 """The lab's table: kept recordings of guests, a result per cell, and the table of all results.
 
     ./bootstrap python tests/lab/cells.py             prints the table
+    ./bootstrap python tests/lab/cells.py --write     writes it to tests/lab/RESULTS.md
     ./bootstrap python tests/lab/cells.py --bundle    puts what was found in the first place into docs/incidents
 
 .cache/lab has a directory per recording (recording, log of the guest, console, `run.json`) and results.jsonl, a line
 per evaluation of a cell. A cell is a load in a guest of a Debian release with the probes of a tier. A recording is
 valid until its probes, the test driver or the loads change; cells are evaluated from it again when rules change. Each
 guest is recorded PASSES times. One that died has a directory with its log, and is booted again by the next run.
+.cache/lab stays on its machine: a cell without a result there is kept from RESULTS.md, with the date of that table.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +33,7 @@ from latmon.recording.rotation import Limits, Rotation
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = CHECKOUT / ".cache/lab"
 RESULTS = CACHE / "results.jsonl"
+TABLE = CHECKOUT / "tests/lab/RESULTS.md"
 BUNDLED = CHECKOUT / "docs/incidents/recordings/live"
 PASSES = (1, 2)
 UNMEASURED = "not measured here"
@@ -38,6 +42,16 @@ KEPT = ("all.latmon.jsonl.gz", "result", "log", "console")
 COLUMNS = {"trixie": ("A", "B"), "bookworm": ("B",), "sid": ("A", "B")}
 """Release -> tiers. bookworm's bpftrace has no raw tracepoints, which tier A needs; tier C runs where B does not."""
 NAMES = {"bookworm": "Debian 12", "trixie": "Debian 13", "sid": "sid"}
+NOT_RUN, NEVER = "not run", "-"
+"""Cells of a guest that has no result, and of one that is not in this place."""
+_SINCE = "(kept from "
+_HEAD = """# The lab: mechanisms in guests
+
+Written by `./bootstrap python tests/lab/cells.py --write` on {date}, from recordings of emulated guests
+(`make test-lab`){commits}. A cell is a guest of a Debian release with the probes of a tier: how many of its recordings
+with the present probes passed, the stage with the injected time and that time, and how long the finding took. A cell
+without a result is kept from the table of its date. The recordings and logs themselves stay in .cache/lab.
+"""
 
 
 class Place(NamedTuple):
@@ -175,19 +189,52 @@ def bundle() -> Iterator[Path]:
 
 
 def table(rows: Mapping[str, Row]) -> str:
-    """Return the table in Markdown; `rows`: the mechanism and its rule -> what is expected."""
-    found = results()
-    head = ["mechanism", "expected", *(f"{NAMES[one.release]}, {one.tier}" for one in PLACES)]
+    """Return the table in Markdown; `rows`: the mechanism and its rule -> what is expected.
+
+    A cell without a result is the one of the written table, with that table's date.
+    """
+    found, before = results(), written()
+    columns = [f"{NAMES[one.release]}, {one.tier}" for one in PLACES]
+    head = ["mechanism", "expected", *columns]
     lines = [head, ["---"] * len(head)]
     for name, row in rows.items():
         expected = f"{row.expected}; B: {row.at_b}" if row.at_b else row.expected
-        lines.append([name, expected, *(_cell(found.get((name, str(place)), []), row, place) for place in PLACES)])
+        line = [name, expected]
+        for place, column in zip(PLACES, columns, strict=True):
+            cell = _cell(found.get((name, str(place)), []), row, place)
+            line.append(before.get((name, column), cell) if cell == NOT_RUN else cell)
+        lines.append(line)
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def written() -> dict[tuple[str, str], str]:
+    """Return the cells of RESULTS.md that have a result, by mechanism and column, each with the date of its table."""
+    if not TABLE.exists():
+        return {}
+    text = TABLE.read_text()
+    date = re.search(r" on (\d{4}-\d\d-\d\d)", text)
+    since = f" {_SINCE}{date[1] if date else 'an earlier table'})"
+    head, *lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")] or [[]]
+    return {
+        (line[0], column): cell if _SINCE in cell else cell + since
+        for line in lines
+        for column, cell in zip(head, line, strict=False)
+        if column not in ("mechanism", "expected") and cell not in (NOT_RUN, NEVER, "---")
+    }
+
+
+def write(rows: Mapping[str, Row]) -> None:
+    """Write RESULTS.md: the table with its date and the commits of its results. The text below the table stays."""
+    notes = TABLE.read_text().rpartition("|\n")[2] if TABLE.exists() else ""
+    lasts = sorted((some[-1] for (name, _), some in results().items() if name in rows), key=lambda one: one["begin"])
+    commits = ", ".join(dict.fromkeys(f"`{one['commit']}`" for one in lasts))
+    text = _HEAD.format(date=time.strftime("%Y-%m-%d", time.gmtime()), commits=f" of {commits}" if commits else "")
+    TABLE.write_text(f"{text}\n{table(rows)}\n{notes}")
 
 
 def _cell(some: list[dict[str, Any]], row: Row, place: Place) -> str:
     if not some:
-        return "not run" if place in row.places else "-"
+        return NOT_RUN if place in row.places else NEVER
     last = some[-1]
     same = [one for one in some if one["inputs"] == last["inputs"]]
     passes = sum(one["outcome"] == "passed" for one in same)
@@ -212,4 +259,6 @@ if __name__ == "__main__":
     else:
         from test_findings import ROWS
 
+        if "--write" in sys.argv:
+            write(ROWS)
         print(table(ROWS))

@@ -1,8 +1,10 @@
 """The results of lab cells, without a guest."""
 
+import time
+
 import cells
 import pytest
-from cells import PLACES, RESULTS, Place, Row
+from cells import PLACES, RESULTS, TABLE, Place, Row
 
 HERE = Place("trixie", "A")
 NOW = "0a1b2c"
@@ -14,8 +16,8 @@ ROWS = {
 
 @pytest.fixture(autouse=True)
 def checkout(tmp_path, monkeypatch):
-    for name in ("CHECKOUT", "CACHE", "RESULTS"):
-        monkeypatch.setattr(cells, name, tmp_path if name != "RESULTS" else tmp_path / RESULTS.name)
+    for name, path in (("CHECKOUT", "."), ("CACHE", "."), ("RESULTS", RESULTS.name), ("TABLE", TABLE.name)):
+        monkeypatch.setattr(cells, name, tmp_path / path)
     for name in cells.KEPT:
         (tmp_path / name).write_text("kept")
     return tmp_path
@@ -90,3 +92,32 @@ def test_a_failed_cell_keeps_its_facts_and_error(checkout):
     assert row("chained: handler")[2 + PLACES.index(HERE)] == "passed 0 of 1; also sick1 starved-io"
     (lines,) = cells.results().values()
     assert "another finding" in lines[0]["error"]
+
+
+def test_a_cell_without_a_result_is_kept_from_the_written_table_with_its_date(checkout):
+    column = 2 + PLACES.index(HERE)
+    recorded = cells.keep(checkout, cells.begun("queue", HERE, NOW) | {"commit": "abc123"})
+    for cell in ROWS:
+        with cells.noted(cell, recorded):
+            pass
+    cells.write(ROWS)
+    path = checkout / TABLE.name
+    path.write_text(path.read_text().replace(time.strftime("%Y-%m-%d", time.gmtime()), "2026-01-31") + "\nA note.\n")
+    assert " of `abc123`. A" in path.read_text()
+    (checkout / RESULTS.name).unlink()  # another machine
+    with cells.noted("chained: handler", cells.keep(checkout, cells.begun("sick", HERE, NOW) | {"commit": "def456"})):
+        pass
+    for _ in range(2):  # the date stays that of the table with the result
+        cells.write(ROWS)
+    assert row("gated: bottleneck")[column] == "passed 1 of 1 (kept from 2026-01-31)"
+    assert row("gated: bottleneck")[column + 1] == "not run"
+    assert row("chained: handler")[column] == "passed 1 of 1"
+    assert path.read_text().endswith("|\n\nA note.\n")
+    assert " of `def456`. A" in path.read_text()
+
+
+def test_the_written_table_of_the_project_is_kept_whole(monkeypatch):
+    monkeypatch.setattr(cells, "TABLE", TABLE)
+    before = [one for one in TABLE.read_text().splitlines() if one.startswith("| ")]
+    cells_of = [cell for one in before[2:] for cell in one.strip("| ").split(" | ")[2:] if cell not in ("not run", "-")]
+    assert len(cells.written()) == len(cells_of) > 0
