@@ -104,15 +104,19 @@ def wall(depths: Depths, bound: Limit | None = None, waiting: float | None = Non
     return within(most, bound) if waited >= _MOSTLY * busy else None
 
 
-def at_limit(depths: Depths, bound: Limit | None, scheduler: str | int | None = None) -> bool:
+def at_limit(
+    depths: Depths, bound: Limit | None, scheduler: str | int | None = None, waiting: float | None = None
+) -> bool:
     """Return whether the driver is at `bound` for most of the busy samples, while waiting I/Os can't be counted.
 
     I/Os that wait for a tag, without a scheduler or for one of the scheduler's, have no request and are not counted.
-    `scheduler` is the setting, None where it isn't known.
+    `scheduler` is the setting, None where it isn't known; `waiting` as for `wall`.
     """
     most = _usual(depths)
-    if bound is None or most is None or within(most, bound) != int(bound.value) or wall(depths, bound) is not None:
+    if bound is None or most is None or within(most, bound) != int(bound.value):
         return False  # a greater depth: the setting was changed and not read since, or isn't the limit
+    if wall(depths, bound, waiting) is not None:
+        return False
     tags = bound.name not in _COUNTED_ABOVE
     return not depths.queued or bound.name == "nr_requests" or (tags and scheduler in ("none", None))
 
@@ -459,11 +463,15 @@ class Audited:
 
 
 def audit(
-    devices: Iterable[Device], depths: Mapping[str, Depths], had: Mapping[str, int] | None = None
+    devices: Iterable[Device],
+    depths: Mapping[str, Depths],
+    had: Mapping[str, int] | None = None,
+    waiting: Mapping[str, float | None] = MappingProxyType({}),
 ) -> tuple[Audited, ...]:
     """Return an audit of each device with limits, by name; `depths` have one sample per ms, over any time.
 
-    `had`: device -> the highest queue_depth in that time, where that is known.
+    `had`: device -> the highest queue_depth in that time, where that is known; `waiting`: device -> the mean number of
+    waiting I/Os in that time, for devices whose depths lack it (littles_law.mean_waiting).
     """
     each = sorted((one for one in devices if one.limits), key=lambda one: one.name)
     hosts: dict[str, list[Device]] = {}
@@ -473,12 +481,17 @@ def audit(
         alike.setdefault(_sort(one), []).append(one)
     hosted = {host: DeviceGroup(tuple(some)) for host, some in hosts.items()}
     sorts = {sort: DeviceGroup(tuple(some)) for sort, some in alike.items()}
-    walls = {one.name: wall(depths[one.name], ceiling(one.limits)) for one in each if one.name in depths}
+    walls = {
+        one.name: wall(depths[one.name], ceiling(one.limits), waiting.get(one.name))
+        for one in each
+        if one.name in depths
+    }
     return tuple(
         _audited(
             _seen(one, hosted[host_of(one)], sorts[_sort(one)], (had or {}).get(one.name)),
             depths.get(one.name, Depths()),
             walls,
+            waiting.get(one.name),
         )
         for one in each
     )
@@ -490,10 +503,10 @@ def _seen(device: Device, neighbours: DeviceGroup, alike: DeviceGroup, had: int 
     return Tuning(device, {one.name: one.value for one in device.limits}, shared, peers, had)
 
 
-def _audited(seen: Tuning, depths: Depths, walls: Mapping[str, int | None]) -> Audited:
+def _audited(seen: Tuning, depths: Depths, walls: Mapping[str, int | None], waiting: float | None) -> Audited:
     device = seen.device
     bound, limited_to = ceiling(device.limits), walls.get(device.name)
-    full = at_limit(depths, bound, seen.settings.get("scheduler"))
+    full = at_limit(depths, bound, seen.settings.get("scheduler"), waiting)
     busy = {depth: n for depth, n in depths.in_driver.items() if depth and n}
     return Audited(
         device.name,

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from latmon.analysis.limits import wall
-from latmon.model.frame import OPS, Completed, Limit
-from latmon.model.histogram import Histogram
+from latmon.model.frame import OPS, Completed, Limit, Series
+from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import PROBE, SYSFS, Aged, Depths, bucket_middle
 from latmon.support.units import rate, spelled
 
@@ -178,6 +178,20 @@ def of(
     above = _mean({depth: n for depth, n in depths.queued.items() if depth}) or 0
     lifted = lift(limit, (limit or 0) + round(above), in_driver * 1e6 / found.iops) if found.agrees else None
     return LawCheck(name, found, lifted)
+
+
+def mean_waiting(traced: Mapping[Series, Histogram], device: str, ios: int, span_us: int) -> float | None:
+    """Return the mean number of I/Os that wait above a driver whose kernel doesn't count them (Linux before 6.10).
+
+    It is the rate of `ios` completions in `span_us` times the mean of the traced waits. None where no request was
+    traced, or without the sum of the waits.
+    """
+    waits, total = (
+        merge(one for op in COUNTED if (one := traced.get(Series(device, op, stage)))) for stage in ("queue", "total")
+    )
+    if not total.count or not span_us or (waits and waits.sum is None):
+        return None
+    return (waits.sum or 0) / total.count * ios / span_us
 
 
 def law(outstanding: float | None, latency_us: float | None, iops: float) -> Law | None:

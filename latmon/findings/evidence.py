@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from latmon.analysis import attribution
@@ -18,7 +17,7 @@ from latmon.analysis.attribution import by_vector
 from latmon.analysis.limits import elevator, number
 from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
-from latmon.findings.facts import TRACED, Block, Facts, merged
+from latmon.findings.facts import Block, Facts, mean_waiting_in
 from latmon.findings.rule import Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
 from latmon.model.frame import (
     NEARLY_ALL,
@@ -33,12 +32,10 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import Histogram, bucket_index
-from latmon.model.inflight import Depths, bucket_middle
+from latmon.model.inflight import bucket_middle
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.units import part, rate, spelled, whole
 
-_Stages = Callable[[str], Histogram]
-"""The stages of a device by name."""
 _END = 1 << 16
 """Greater than every bucket's index."""
 
@@ -292,72 +289,26 @@ def mean_split(facts: Facts, device: str) -> MeanSplit | None:
     return MeanSplit(done.queue_us / done.count, (done.time_us - done.queue_us) / done.count, done.count)
 
 
-def above_driver(facts: Facts, device: str) -> AboveDriver | None:
-    """Return the share of the window; None where no source separates waiting I/Os from those in the driver."""
-    return _above(_stages_of(facts, device), facts.depths(device))
-
-
-def above_in(block: Block, device: str) -> AboveDriver | None:
-    """Return the share of one block; None as for `above_driver`."""
-    return _above(_stages_in(block, device), depths_in(block, device))
-
-
-def _stages_of(facts: Facts, device: str) -> tuple[_Stages, _Stages]:
-    """Return what yields the window's stages by name: of the always-on probe and of the tracer."""
-    return partial(_stage_of, facts.stage, device), partial(_stage_of, facts.traced_stage, device)
-
-
-def _stage_of(stage: Callable[..., Histogram], device: str, name: str) -> Histogram:
-    return stage(name, device, *COUNTED)
-
-
-def _stages_in(block: Block, device: str) -> tuple[_Stages, _Stages]:
-    """Return what yields the block's stages by name: of the always-on probe and of the tracer."""
-    table: Mapping[Series, Histogram] = block.on_demand.tables.get(TRACED, {})
-    of = partial(merged, device=device, ops=COUNTED)
-    return partial(of, (block.histograms,)), partial(of, (table,))
-
-
-def _above(sources: Iterable[_Stages], depths: Depths) -> AboveDriver | None:
-    for stage in sources:
-        waits, total = [stage(name) for name in ABOVE_DRIVER], stage("total")
+def above_driver(part: Facts | Block, device: str) -> AboveDriver | None:
+    """Return the share of the window or block; None where no source separates waiting I/Os from those in the driver."""
+    for stage in (part.stage, part.traced_stage):
+        waits, total = [stage(name, device, *COUNTED) for name in ABOVE_DRIVER], stage("total", device, *COUNTED)
         if any(waits) and total.sum:
             return AboveDriver(min(1.0, sum(one.sum or 0 for one in waits) / total.sum), total.count, True)
+    depths = part.depths(device)
     queued, in_driver = mean(depths.queued), mean(depths.in_driver)
     if not queued or not depths.in_driver:
         return None
     return AboveDriver(queued / (queued + in_driver), sum(depths.in_driver.values()), False)
 
 
-def depths_in(block: Block, device: str) -> Depths:
-    """Return a device's depth histograms of one block in ms; empty where depths were not sampled."""
-    return block.depths[device].depths if device in block.depths else Depths()
+def waiting(part: Facts | Block, device: str) -> float | None:
+    """Return the mean number of I/Os that wait above the driver, in the window or block.
 
-
-def waiting(facts: Facts, device: str) -> float | None:
-    """Return the mean number of I/Os that wait above the driver, in the window.
-
-    Where no gauge counts them (Linux before 6.10), it is the rate of completions times the mean of the traced waits, by
-    Little's law. None without either.
+    Where no gauge counts them (Linux before 6.10) they are computed from the traced waits. None without either.
     """
-    done = facts.completed(device, *COUNTED)
-    return _waiting(facts.depths(device), _stages_of(facts, device)[1], done.count if done else 0, facts.span_us)
-
-
-def waiting_in(block: Block, device: str) -> float | None:
-    """Return the mean number of I/Os that wait above the driver, in one block; None as for `waiting`."""
-    flows = (block.kernel or block.seen).items()
-    ios = sum(done.count for flow, done in flows if flow.device == device and flow.op in COUNTED)
-    return _waiting(depths_in(block, device), _stages_in(block, device)[1], ios, block.measured_us)
-
-
-def _waiting(depths: Depths, traced: _Stages, ios: int, span_us: int) -> float | None:
-    if depths.queued:
-        return mean(depths.queued)
-    waits, total = traced("queue"), traced("total")
-    if not total.count or not span_us or (waits and waits.sum is None):
-        return None
-    return (waits.sum or 0) / total.count * ios / span_us
+    queued = part.depths(device).queued
+    return mean(queued) if queued else mean_waiting_in(part, device)
 
 
 def mean(depths: Mapping[int, int]) -> float:

@@ -27,6 +27,7 @@ from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.analysis.limits import Audited, audit
+from latmon.analysis.littles_law import COUNTED, mean_waiting
 from latmon.model.frame import (
     OPS,
     CgroupLimit,
@@ -55,14 +56,14 @@ class Block:
     begin_us: int
     end_us: int
     wall: float
-    measured_us: int
+    span_us: int
     """The sum of its frames' lengths: less than its own length where frames are missing."""
     histograms: Mapping[Series, Histogram] = field(default_factory=lambda: MappingProxyType({}))
     """Latencies and stages that the always-on probe timed."""
     kernel: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
     seen: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
     on_demand: Flat = field(default_factory=lambda: Flat({}, {}))
-    depths: Mapping[str, DepthTimes] = field(default_factory=lambda: MappingProxyType({}))
+    depth_sums: Mapping[str, DepthTimes] = field(default_factory=lambda: MappingProxyType({}))
     orders: Mapping[str, LbaOrder] = field(default_factory=lambda: MappingProxyType({}))
     outliers: tuple[Outlier, ...] = ()
     waiting: tuple[Aged, ...] = ()
@@ -77,6 +78,28 @@ class Block:
     """Limits under which there was I/O; None where limits of cgroups were not read."""
     limits_us: int = 0
     """The sum of the lengths of its frames in which those were read."""
+
+    def depths(self, device: str) -> Depths:
+        """Return a device's depth histograms in ms; empty where depths were not sampled."""
+        return self.depth_sums[device].depths if device in self.depth_sums else Depths()
+
+    def stage(self, stage: str, device: str, *ops: str) -> Histogram:
+        """Return a stage by the always-on probe, as `Facts.stage`."""
+        return merged((self.histograms,), stage, device, ops)
+
+    def traced_stage(self, stage: str, device: str, *ops: str) -> Histogram:
+        """Return a stage of the traced requests, as `Facts.traced_stage`."""
+        return merged((self.traced_table,), stage, device, ops)
+
+    @property
+    def traced_table(self) -> Mapping[Series, Histogram]:
+        """Return the stages of the traced requests; empty where nothing was traced."""
+        table: Mapping[Series, Histogram] = self.on_demand.tables.get(TRACED, {})
+        return table
+
+    def completed(self, device: str, *ops: str) -> Completed | None:
+        """Return the completions, as `Facts.completed`."""
+        return _completed((self.kernel, self.seen), device, ops)
 
 
 def block_of(sums: Accumulator, waiting: Waiting) -> Block:
@@ -141,7 +164,7 @@ def depths_of(blocks: tuple[Block, ...]) -> dict[str, DepthTimes]:
     """Return the sums of all blocks by device."""
     found: dict[str, DepthTimes] = {}
     for block in blocks:
-        for name, sums in block.depths.items():
+        for name, sums in block.depth_sums.items():
             found.setdefault(name, DepthTimes()).merge(sums)
     return found
 
@@ -220,7 +243,7 @@ class Facts:
     @property
     def span_us(self) -> int:
         """Return the measured length of the window."""
-        return sum(one.measured_us for one in self.window)
+        return sum(one.span_us for one in self.window)
 
     @property
     def is_sun(self) -> bool:
@@ -259,19 +282,15 @@ class Facts:
         """Return `latency` block by block over all blocks, oldest first."""
         key = (device, ops)
         if key not in self._parts:
-            found = [merged((one.histograms,), "total", device, ops) for one in self.blocks]
+            found = [one.stage("total", device, *ops) for one in self.blocks]
             if not any(found):
-                found = [merged((one.on_demand.tables.get(TRACED, {}),), "total", device, ops) for one in self.blocks]
+                found = [one.traced_stage("total", device, *ops) for one in self.blocks]
             self._parts[key] = found
         return self._parts[key]
 
     def completed(self, device: str, *ops: str) -> Completed | None:
         """Return the completions by the kernel's counters, else by the probe's; None where neither counted."""
-        for table in (self._sums.kernel, self._sums.seen):
-            found = [table[flow] for op in ops or OPS if (flow := Flow(device, op)) in table]
-            if found:
-                return reduce(add, found)
-        return None
+        return _completed((self._sums.kernel, self._sums.seen), device, ops)
 
     @cached_property
     def _sums(self) -> WindowSums:
@@ -280,6 +299,11 @@ class Facts:
     @property
     def _on_demand(self) -> OnDemandSums:
         return self._sums.on_demand
+
+    @property
+    def traced_table(self) -> Mapping[Series, Histogram]:
+        """Return the stages of the traced requests; empty where nothing was traced."""
+        return self.traced.histograms
 
     @cached_property
     def traced(self) -> Traced:
@@ -313,7 +337,7 @@ class Facts:
 
     def lasted_us(self, holds: Callable[[Block], bool]) -> int:
         """Return the measured time of the window's blocks for which a condition holds."""
-        return sum(one.measured_us for one in self.window if holds(one))
+        return sum(one.span_us for one in self.window if holds(one))
 
     def lasts(self, us: float, least_us: float, span_us: int | None = None) -> bool:
         """Return whether a condition that was true for `us` lasted for `least_us`, or for all of `span_us` (window).
@@ -331,7 +355,9 @@ class Facts:
     @cached_property
     def audited(self) -> tuple[Audited, ...]:
         """Return an audit of each device with limits, by name."""
-        return audit(self.devices.values(), self._depths)
+        uncounted = (name for name, depths in self._depths.items() if not depths.queued)
+        waiting = {name: mean_waiting_in(self, name) for name in uncounted} if self.traced_table else {}
+        return audit(self.devices.values(), self._depths, waiting=waiting)
 
     @cached_property
     def _depths(self) -> dict[str, Depths]:
@@ -358,6 +384,21 @@ class Facts:
         """Return the order of issue against arrival and LBA; None where no burst was recorded."""
         found = [one.orders[device] for one in self.window if device in one.orders]
         return merge_orders(found) if found else None
+
+
+def mean_waiting_in(part: Facts | Block, device: str) -> float | None:
+    """Return the mean number of I/Os that wait above a driver which doesn't count them; None as for `mean_waiting`."""
+    done = part.completed(device, *COUNTED)
+    return mean_waiting(part.traced_table, device, done.count if done else 0, part.span_us)
+
+
+def _completed(tables: Iterable[Mapping[Flow, Completed]], device: str, ops: tuple[str, ...]) -> Completed | None:
+    """Return the completions in the first table that counted the device; None where none did. No op: all ops."""
+    for table in tables:
+        found = [table[flow] for op in ops or OPS if (flow := Flow(device, op)) in table]
+        if found:
+            return reduce(add, found)
+    return None
 
 
 def in_window(block: Block, end_us: int, origin: Origin) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from latmon.analysis import attribution
 from latmon.analysis.device_order import by_name
 from latmon.analysis.limits import Audited, audit
-from latmon.analysis.littles_law import COUNTED, MeanTimes, times, times_of
+from latmon.analysis.littles_law import COUNTED, MeanTimes, mean_waiting, times, times_of
 from latmon.model.frame import (
     OPS,
     STAGES,
@@ -158,7 +158,8 @@ _Ops = dict[str, dict[str, Histogram]]
 def devices(origin: Origin, totals: Totals) -> dict[str, Any]:
     """Return the devices of the recording."""
     sums = {name: one.depths for name, one in totals.depths.items()}
-    audited = {one.device: one for one in audit(totals.devices.values(), sums, totals.queue_depths)}
+    waiting = {name: _waiting(name, totals) for name, depths in sums.items() if not depths.queued}
+    audited = {one.device: one for one in audit(totals.devices.values(), sums, totals.queue_depths, waiting)}
     return {name: _device(name, ops, origin, totals, audited.get(name)) for name, ops in _by_device(totals).items()}
 
 
@@ -180,6 +181,12 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audit
         **issue_order(totals.orders.get(name), known, overtaken_us(name, totals)),
         **limits(audited),
     }
+
+
+def _waiting(name: str, totals: Totals) -> float | None:
+    """Return the mean number of I/Os that wait above a driver whose kernel doesn't count them; None where unknown."""
+    done = sum(_count(Flow(name, op), {}, totals) for op in COUNTED)
+    return mean_waiting(totals.traced.histograms, name, done, totals.measured_us)
 
 
 def _identity(device: Device) -> dict[str, Any]:
@@ -252,7 +259,7 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
             waiting=totals.outstanding.ages.of(name),
             left=now.known if now else 0,
         )
-        return {"outstanding": depths(sums, known, timed)}
+        return {"outstanding": depths(sums, known, timed, None if sums.queued else _waiting(name, totals))}
     if sums is not None and (sums.at_issue or sums.highest):
         return {"outstanding": counts(sums, known)}
     if name in totals.gauges:

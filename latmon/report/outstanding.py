@@ -40,12 +40,17 @@ def gauge(depths: Counter[int], device: Device | None) -> dict[str, Any]:
     }
 
 
-def depths(sums: DepthTimes, device: Device | None, timed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the depth in the driver over all time and over busy time, the queue, and latency by depth."""
+def depths(
+    sums: DepthTimes, device: Device | None, timed: Mapping[str, Any], waiting: float | None = None
+) -> dict[str, Any]:
+    """Return the depth in the driver over all time and over busy time, the queue, and latency by depth.
+
+    `waiting`: the mean number of waiting I/Os where these aren't counted, as for `wall`.
+    """
     reported = sums.depths
     busy = _busy(sums.in_driver)
     bound = ceiling(device.limits) if device else None
-    depth = wall(reported, bound)
+    depth = wall(reported, bound, waiting)
     limited = {} if depth is None else {"held_at": depth}
     if reported.source == MEANS:
         return means(sums, device, timed) | limited
@@ -58,7 +63,7 @@ def depths(sums: DepthTimes, device: Device | None, timed: Mapping[str, Any]) ->
         "mean": _mean(sums.in_driver),
         **_limit_keys(device),
         **limited,
-        **({"at_limit": True} if at_limit(reported, bound, scheduler) else {}),
+        **({"at_limit": True} if at_limit(reported, bound, scheduler, waiting) else {}),
         "time_share": _shares(sums.in_driver),
         "busy_time_share": _shares(busy),
         **({"queued": _queued(sums.queued)} if sums.queued else {}),

@@ -266,3 +266,14 @@ def test_all_that_can_wait_with_a_request_do(n, requests, fires):
     some = found(RULE, lasting(**values), [disk(limits=limits)])
     assert [(one.severity, one.facts[0].value) for one in some] == ([("warning", n)] if fires else [])
     assert not fires or "requests" in {fact.name for fact in some[0].facts}
+
+
+def test_the_audit_knows_the_wall_that_the_rule_reports():
+    """Without a gauge of waiting I/Os both have their traced times; at its queue_depth the driver was merely full."""
+    frames = lasting(**uncounted(150, {"queue": 433_000, "hba": 100_000}, {3: 5000}))
+    (audited,) = facts_of(frames, [disk(limits={"queue_depth": 3})]).audited
+    assert (audited.limited_to, audited.at_limit) == (3, False)
+    assert [one.id for one in audited.off if one.id.startswith(("ceiling", "at-limit"))] == ["ceiling-reached"]
+    quick = lasting(**uncounted(150, {"queue": 50_000, "hba": 100_000}, {3: 5000}))
+    (audited,) = facts_of(quick, [disk(limits={"queue_depth": 3})]).audited
+    assert (audited.limited_to, audited.at_limit) == (None, True)

@@ -10,7 +10,7 @@ from recorded import ORIGIN, frame
 from test_report import record
 
 from latmon.aggregate.depth_sum import DepthTimes
-from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outlier, Outstanding, Series
+from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outlier, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import EXACT, PROBE, SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.report.command import render_text
@@ -347,3 +347,17 @@ def test_devices_that_come_and_go_keep_their_longest_wait():
     sums.add(held(3, removed=("sdb",), outstanding={}))
     assert sums.ages.oldest == ()
     assert sums.longest["sdb"].row.age_us == 2_000_000
+
+
+@pytest.mark.parametrize(("queue_us", "held_at"), [(13_000, 3), (3_000, None)])
+def test_waiting_i_os_that_the_kernel_does_not_count_are_those_of_the_traced_times(summary_of, queue_us, held_at):
+    """900 reads a second, as before Linux 6.10: 11.7 wait, or 2.7, which may be a queue that is stopped and started."""
+    stages = {"queue": queue_us, "hba": 3_000, "total": queue_us + 3_000}
+    timed = {Series("sda", "read", stage): Histogram.record([us] * 90) for stage, us in stages.items()}
+    depths = {"sda": replace(SERIAL, queued={}, source=SYSFS)}
+    frames = [serial(n, depths=depths, histograms={}, traced=Traced(timed, one_in=10)) for n in range(20)]
+    reported = summary_of(*frames)["devices"]["sda"]
+    assert reported["outstanding"].get("held_at") == held_at
+    assert ("at_limit" in reported["outstanding"]) is (held_at is None)
+    remarks = [one["id"] for one in reported["limits_remarks"]]
+    assert remarks == ["at-limit" if held_at is None else "ceiling-reached"]

@@ -12,7 +12,7 @@ from test_screens import press, scene, text
 from latmon.aggregate.depth_sum import DepthSum
 from latmon.aggregate.history import MAX_BURST, DepthLog, Window
 from latmon.aggregate.window import DepthWindow
-from latmon.model.frame import Device, Limit, Outstanding, Series
+from latmon.model.frame import Device, Limit, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import PROBE, SYSFS, Aged, Ages, Depths, InFlight, InFlightList, Issue, Took
 from latmon.recording.reader import open_recording
@@ -362,6 +362,16 @@ def test_stages_that_were_asked_for_are_starting_not_off():
 
 
 # ---- aside: limits and order
+
+
+def test_the_audit_counts_waiting_ios_by_their_traced_times_where_the_kernel_does_not():
+    """20 I/Os a second that wait 1 s each are 20 above the driver."""
+    times = {"queue": 1_000_000, "hba": 10_000, "total": 1_010_000}
+    timed = {Series(CROWDED, "read", stage): Histogram.record([us] * 20) for stage, us in times.items()}
+    changed = {"depths": {CROWDED: replace(FULL, queued={}, source=SYSFS)}, "traced": Traced(timed, one_in=1)}
+    frames = [replace(one, **changed, outstanding={CROWDED: Outstanding(3, None)}) for one in FRAMES]
+    output = shown("aside:0", frames=frames, size=(120, 40))
+    assert "! at its limit of 3 (device/queue_depth) while more I/Os waited" in output
 
 
 def test_the_audit_says_what_is_off_and_the_keys_go_back():

@@ -16,15 +16,12 @@ from latmon.analysis.limits import Tuning, ceiling, elevator, host_of, number
 from latmon.findings.evidence import (
     AboveDriver,
     above_driver,
-    above_in,
-    depths_in,
     limit_values,
     many,
     mean,
     mean_bytes,
     mean_split,
     waiting,
-    waiting_in,
     without_scheduler,
 )
 from latmon.findings.facts import Block, Facts
@@ -104,8 +101,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 
 
 def _waits_above(block: Block, name: str, bound: Limit, limits: Thresholds) -> bool:
-    above, depths = above_in(block, name), depths_in(block, name)
-    if above is None or above.share < limits["waiting"] or (waiting_in(block, name) or 0) < limits["queued"]:
+    above, depths = above_driver(block, name), block.depths(name)
+    if above is None or above.share < limits["waiting"] or (waiting(block, name) or 0) < limits["queued"]:
         return False
     return used(depths, limits["nearly"]) <= limits["used"] * int(bound.value)
 

@@ -15,7 +15,6 @@ from latmon.findings.evidence import (
     AboveDriver,
     above_driver,
     busy_share,
-    depths_in,
     limit_values,
     littles_law,
     many,
@@ -24,7 +23,6 @@ from latmon.findings.evidence import (
     mean_split,
     raise_limit,
     waiting,
-    waiting_in,
     without_scheduler,
 )
 from latmon.findings.facts import Facts
@@ -108,7 +106,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for device in sorted(known, key=lambda one: one.name):
         name, depths, waits = device.name, facts.depths(device.name), waiting(facts, device.name)
         found = audited.get(name) or Audited(name, ())
-        walled = wall(depths, found.bound, waits)
+        walled = found.limited_to if name in audited else wall(depths, waiting=waits)
         n = int(found.bound.value) if walled is None and found.at_limit and found.bound else walled
         if n is None or n > limits["depth"]:
             continue
@@ -129,7 +127,7 @@ def _walled(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterat
     above = above_driver(facts, name)
     if above is None or above.share < limits["waiting"] or mean_bytes(facts, name) >= limits["bytes"]:
         return
-    lasted_us = facts.lasted_us(lambda block: wall(depths_in(block, name), limited.bound, waiting_in(block, name)) == n)
+    lasted_us = facts.lasted_us(lambda block: wall(block.depths(name), limited.bound, waiting(block, name)) == n)
     few = limited.queued < limits["queued"] and not limited.requests_taken
     if few or not _lasts(facts, limited, lasted_us, limits["lasting_us"]):
         return
@@ -158,7 +156,7 @@ def _lasts(facts: Facts, limited: _LimitedDevice, us: float, least_us: float) ->
 def _full(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterator[Finding]:
     """Yield a notice for a driver that is full at a low limit where the kernel doesn't count waiting I/Os."""
     name, bound, scheduler = limited.device.name, limited.bound, elevator(limited.device.limits)
-    full_us = facts.lasted_us(lambda block: at_limit(depths_in(block, name), bound, scheduler))
+    full_us = facts.lasted_us(lambda block: at_limit(block.depths(name), bound, scheduler, waiting(block, name)))
     if bound is None or not _lasts(facts, limited, full_us, limits["lasting_us"]):
         return
     yield Finding(

@@ -6,16 +6,18 @@ The issue order is a plot of the last burst of issues: the order of issue across
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from latmon.analysis.issue_order import lba_order, overtaken, summary
 from latmon.analysis.limits import Advice, Audited, Setting, audit, elevator
+from latmon.analysis.littles_law import COUNTED, mean_waiting
 from latmon.model.inflight import Issue
 from latmon.support.units import UNKNOWN, duration, spelled, whole
 from latmon.views.context import MEASURING, ViewState, not_traced
 from latmon.views.device_table import Subject
 from latmon.views.heatmap import Ink
+from latmon.views.history import History
 from latmon.views.lines import (
     BLANK,
     TIME,
@@ -282,9 +284,20 @@ def audited(view: ViewState) -> tuple[Audited, ...]:
 
     def make() -> tuple[Audited, ...]:
         counted = {d.name: found.depths for d in devices if (found := history.depth_sum(d.name, brief=True))}
-        return tuple(sorted(audit(devices, counted), key=lambda one: (not one.off, order.index(one.device))))
+        waiting = _waiting(history, [name for name, depths in counted.items() if not depths.queued])
+        rows = audit(devices, counted, waiting=waiting)
+        return tuple(sorted(rows, key=lambda one: (not one.off, order.index(one.device))))
 
     return history.made(("audit", *order), make)
+
+
+def _waiting(history: History, names: Iterable[str]) -> dict[str, float | None]:
+    """Return the mean numbers of I/Os that wait above drivers whose kernel doesn't count them."""
+    if not history.any_traced:
+        return {}
+    window, table = history.window, history.on_demand.traced.histograms
+    done = {name: sum(one.count for op in COUNTED if (one := window.completed(name, op))) for name in names}
+    return {name: mean_waiting(table, name, n, window.covered_us) for name, n in done.items()}
 
 
 def audit_aside(view: ViewState, subject: Subject, width: int, room: int) -> list[Line]:
