@@ -90,7 +90,7 @@ def wall(depths: Depths, bound: Limit | None = None, waiting: float | None = Non
     these aren't sampled, `waiting` is their mean number, which is the second proof alone: a queue that is stopped and
     started holds no more than the driver has after it. A depth above 256 is the end of a bucket, and is returned as
     `bound` where that lies in the bucket. At nr_requests there is no proof: I/Os that wait for one of these requests
-    aren't counted (at_limit).
+    aren't counted (at_limit). Above it neither function states anything: the setting was changed and not read since.
     """
     most = _usual(depths)
     if most is None or (bound is not None and bound.name == "nr_requests" and within(most, bound) >= int(bound.value)):

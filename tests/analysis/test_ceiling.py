@@ -133,6 +133,13 @@ def test_who_waits_above_a_limit_is_not_always_counted(bound, scheduler, queued,
     assert at_limit(Depths({4: 9000}, queued), Limit(bound, 4, "queue"), scheduler) is full
 
 
+@pytest.mark.parametrize(("depth", "limited_to", "full"), [(3, 3, False), (4, None, True), (8, None, False)])
+def test_neither_statement_is_made_above_nr_requests(depth, limited_to, full):
+    """Below it the gauge of queued requests is a proof; a greater depth shows that it is not current."""
+    depths, bound = Depths({depth: 9000}, {9: 9000}), Limit("nr_requests", 4, "queue/nr_requests")
+    assert (wall(depths, bound), at_limit(depths, bound, "mq-deadline")) == (limited_to, full)
+
+
 def test_at_a_limit_is_for_most_of_the_busy_time():
     limit = Limit("nr_tags", 4, "mq/0")
     assert not at_limit(Depths({1: 5000, 4: 4000}, {0: 9000}), limit, "none")
