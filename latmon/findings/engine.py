@@ -261,7 +261,7 @@ class RuleEngine:
             self._blocks.popleft()
         if self.quiet:
             return
-        facts = Facts(tuple(self._blocks), self.origin, dict(self._devices), self._window_sums)
+        facts = Facts(tuple(self._blocks), self.origin, dict(self._devices), self._window_sums, self._settings.off)
         found: list[Finding] = []
         for some in evaluate_rules(facts, self._settings, self.failed):
             found += some

@@ -219,11 +219,14 @@ class Facts:
         origin: Origin,
         devices: Mapping[str, Device],
         sums: WindowSums | None = None,
+        off: frozenset[str] = frozenset(),
     ) -> None:
-        """Take the blocks, and running sums where a caller keeps them."""
+        """Take the blocks, running sums where a caller keeps them, and the rules that the config turns off."""
         self.blocks = blocks
         self.origin = origin
         self.devices = devices
+        self.off = off
+        """Rules that report nothing, so that no other one may leave a finding to them."""
         self.window = _window(blocks, origin)
         """The blocks of the last minute, or one block that is as long."""
         if sums is not None:

@@ -5,8 +5,9 @@ import re
 import pytest
 from finding_cases import depths, disk, done, found, frame, hist, lasting
 
-from latmon.findings.engine import unexplained
-from latmon.model.frame import Series, Traced
+from latmon.findings.engine import RuleEngine, unexplained
+from latmon.findings.rule import Settings
+from latmon.model.frame import Origin, Series, Traced
 
 RULE = "queue-depth-misconfigured"
 LOW = {"queue_depth": 3, "cmd_per_lun": 7}
@@ -205,6 +206,15 @@ def test_an_early_warning_takes_as_long_a_wait_as_a_later_one(full_ms, severitie
 
     frames = [part(5, 5, full_ms), part(6, 1), part(10, 4), part(15, 5)]
     assert [both(some)[0][0] for some in (frames[:2], frames)] == severities
+
+
+@pytest.mark.parametrize(("off", "reported"), [(set(), RULE), ({RULE}, "outstanding-ceiling")])
+def test_a_rule_that_is_off_leaves_its_devices_to_the_other_one(off, reported):
+    origin = Origin("bpftrace", "h", "6.1", "0", interval_us=5_000_000, start_mono_us=95_000_000)
+    engine = RuleEngine(origin, (disk(limits=REQUESTS),), Settings(off=frozenset(off)))
+    for one in lasting(depths={"sda": depths({0: 100, 4: 4900}, {0: 5000})}, kernel=done("sda", 9)):
+        engine.take(one)
+    assert [one.id for one in engine.current] == [reported]
 
 
 def test_a_driver_that_hardly_has_all_requests_is_no_warning():

@@ -46,6 +46,8 @@ from latmon.model.inflight import MEANS, Depths
 from latmon.support.units import part, spelled
 
 ID = "outstanding-ceiling"
+_OTHER = "queue-depth-misconfigured"
+"""The rule that reports a driver which has all of too few requests."""
 _ABOUT = ("depth-below-minimum", "depth-low", "tagged-queueing-off", REQUESTS, "global-setting")
 """Remarks of the audit on settings that keep the depth low."""
 _MOST = 0.5
@@ -111,8 +113,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         if n is None or n > limits["depth"]:
             continue
         low = tuple(_LowSetting(s.limit, r) for s in found.settings for r in s.remarks if r.id in _ABOUT)
-        if found.lacks_requests:
-            continue  # queue-depth-misconfigured reports it
+        if found.lacks_requests and _OTHER not in facts.off:
+            continue  # it is reported there
         limited = _LimitedDevice(device, n, found.bound, depths, waits, low)
         yield from _full(facts, limited, limits) if walled is None else _walled(facts, limited, limits)
 

@@ -100,7 +100,8 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
     bound = None if audited.bound is None else int(audited.bound.value)
     full = 0.0 if bound is None else busy_share(depths.in_driver, bound)
     lasts = facts.lasts(facts.span_us, lasting_us)
-    walled = audited.limited_to is not None and audited.limited_to <= FEW and lasts
+    reported = "outstanding-ceiling" not in facts.off
+    walled = reported and audited.limited_to is not None and audited.limited_to <= FEW and lasts
     submission = submission_of(facts.traced, device.name)
     used = bool(done and done.count) or device.name in busy
     found = [
