@@ -54,6 +54,8 @@ class Law(NamedTuple):
     """Sampling error of `outstanding`."""
     stuck_most: float = 0.0
     """Upper bound of `stuck`; greater where only a lower bound of some ages is known."""
+    unknown_age: int = 0
+    """I/Os in flight at the end whose age isn't known, so that they may be stuck."""
 
     @property
     def by_law(self) -> float:
@@ -171,7 +173,8 @@ def of(
     rows = tuple(waiting)
     of_all = _law(None if queued is None else in_driver + queued, whole, time_us, rows, left)
     name, found = ("all", of_all) if of_all else ("driver", _law(in_driver, driver, time_us, _issued(rows), left))
-    found = found and found._replace(error=_error(depths, span_us, with_queue=name == "all"))
+    unknown = max(0, left - sum(one.count for one in rows))
+    found = found and found._replace(error=_error(depths, span_us, with_queue=name == "all"), unknown_age=unknown)
     if found is None or not (found.agrees or time_us >= _ENOUGH_US):
         return None
     limit = wall(depths, bound)
@@ -252,6 +255,8 @@ def _unexplained(found: Law) -> str:
     """Return the cause of a difference: a sampler that competes with a fast device's load for a CPU counts less."""
     if found.error and found.outstanding < found.explained:
         return ": sampled gauges miss fast I/Os"
+    if 0 < found.outstanding - found.explained <= found.unknown_age:
+        return f"; {found.unknown_age:,} of unknown age in flight at the end may be stuck"
     return "; what explains the difference is not known"
 
 

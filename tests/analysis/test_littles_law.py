@@ -62,11 +62,18 @@ def test_what_is_stuck_explains_the_difference():
     found = window(2.63, 10_320, 3430.0, waiting=STUCK, left=3)
     assert (found.law.stuck, found.law.agrees) == (2, True)
     assert found.sentence == "172 IOPS at 3.43 ms: 0.6 by Little's law + 2 stuck = 2.6 counted in driver and queue"
-    alone = window(2.63, 10_320, 3430.0, left=3)
-    assert alone.sentence == (
-        "172 IOPS at 3.43 ms: 0.59 by Little's law, 2.63 counted in driver and queue; "
-        "what explains the difference is not known"
-    )
+
+
+@pytest.mark.parametrize(
+    ("left", "why"),
+    [
+        pytest.param(3, "3 of unknown age in flight at the end may be stuck", id="more than the difference of 2.04"),
+        pytest.param(2, "what explains the difference is not known", id="fewer"),
+    ],
+)
+def test_ios_of_unknown_age_may_be_stuck(left, why):
+    found = window(2.63, 10_320, 3430.0, left=left)
+    assert found.sentence == f"172 IOPS at 3.43 ms: 0.59 by Little's law, 2.63 counted in driver and queue; {why}"
 
 
 def test_stuck_for_a_part_of_the_window_counts_for_that_part():
