@@ -181,10 +181,12 @@ def _share(*ops: str) -> Callable[[Subject, int], str]:
     return lambda s, _: part(sum(s.counts.get(op, 0) for op in ops) / s.ios) if s.ios else ""
 
 
+_DRIVER, _DRIVER_MOST = 9, 12
+"""Cells of a driver's name: most have nine at most, virtio_blk 10, megaraid_sas 12."""
 _BEFORE: tuple[Field[Subject], ...] = (
     Field("device", 9, lambda s, _: s.device.name, right=False),
     Field("label", 14, lambda s, _: s.device.label, rank=5, right=False, role="dim"),
-    Field("driver", 9, lambda s, _: s.device.driver or s.device.kind, rank=4, right=False, role="dim"),
+    Field("driver", _DRIVER, lambda s, _: s.device.driver or s.device.kind, rank=4, right=False, role="dim"),
     Field("model", 18, _model, rank=1, right=False, role="dim"),
     Field("reads", 5, _share("read"), rank=3, role="dim"),
     Field("writes", 6, _share("write"), rank=3, role="dim"),
@@ -239,12 +241,13 @@ def mix(counts: Mapping[str, int]) -> str:
 
 
 def fitting(
-    width: int, *, distribution: bool, sums: bool = True, titles: Sequence[str] = ()
+    width: int, *, distribution: bool, sums: bool = True, titles: Sequence[str] = (), driver: int = 0
 ) -> tuple[Placed[Subject], int]:
     """Return the columns that fit, more the wider it is, and the cells left for the trend.
 
     `sums`: whether a distribution has the sum of its latencies. `titles`: of the columns that the user asked for, in
-    this order; the device's name is always the first one.
+    this order; the device's name is always the first one. `driver`: cells of the longest driver's name, which takes
+    some of the trend's.
     """
     latencies = (_LATENCIES if sums else _WITHOUT_SUMS) if distribution else _MEAN_ONLY
     wanted = (*_BEFORE, *latencies, *_AFTER)
@@ -255,7 +258,10 @@ def fitting(
         some = [field for field in wanted if field.rank <= rank]
         left = left_over(some, width)
         if left >= TREND_MIN + (12 if rank else 0):
-            return as_wide(some), min(left, TREND_MAX)
+            more = max(0, min(driver, _DRIVER_MOST) - _DRIVER) if left - TREND_MIN >= _DRIVER_MOST - _DRIVER else 0
+            grown = tuple((f, cells + more * (f.title == "driver")) for f, cells in as_wide(some))
+            left -= sum(cells for _, cells in grown) - sum(f.width for f in some)
+            return grown, min(left, TREND_MAX)
     while some and left_over(some, width) < 0:
         some.pop()
     return as_wide(some), 0

@@ -20,6 +20,7 @@ from latmon.model.frame import OPS, STOPPED, Completed, Device, Flow, Frame, Hea
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
 from latmon.support.units import significant
 from latmon.tui.commands import STEPS, turn
+from latmon.views import device_table
 from latmon.views.context import no_softirqs, not_traced, unknown_quantiles, why_no_rows
 from latmon.views.device_table import COLUMNS, Subject, fitting, mix, sparkline
 from latmon.views.heatmap import (
@@ -391,9 +392,17 @@ def test_the_shares_of_ops_are_columns_of_a_wide_table():
     assert "mix" not in {f.title for f, _ in columns}, "only where it is asked for"
 
 
-@given(st.integers(40, 300), st.booleans())
-def test_columns_fit_every_width(cells, distribution):
-    columns, trend = fitting(cells, distribution=distribution)
+@pytest.mark.parametrize("driver", ["nvme", "virtio_blk", "megaraid_sas"])
+def test_a_driver_is_whole_at_120_columns_where_latencies_have_no_distribution(driver):
+    subject = Subject(replace(disks(1)[0], driver=driver), Window(60 * SECOND, host(1, 2)), Selection())
+    columns, trend = fitting(120, distribution=False, driver=len(driver))
+    assert driver in "".join(text for text, _ in device_table.row(subject, columns, 0))
+    assert (trend >= 12, trend == fitting(120, distribution=False)[1]) == (True, driver == "nvme")
+
+
+@given(st.integers(40, 300), st.booleans(), st.integers(0, 40))
+def test_columns_fit_every_width(cells, distribution, driver):
+    columns, trend = fitting(cells, distribution=distribution, driver=driver)
     assert 1 + sum(width + 1 for _, width in columns) + trend <= cells
 
 

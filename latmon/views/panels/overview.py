@@ -899,7 +899,9 @@ def device_rows(
     distribution = origin is None or not no_distribution(origin)
     counted = (one.window.latency(one.device.name, one.selection.ops) for one in every)
     sums = origin is None or origin.latency_from != "issue" or any(one.mean is not None for one in counted)
-    columns, room = fitting(width, distribution=distribution, sums=sums, titles=view.selection.columns)
+    driver = max((len(one.device.driver) for one in every), default=0)
+    wanted = view.selection.columns
+    columns, room = fitting(width, distribution=distribution, sums=sums, titles=wanted, driver=driver)
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
     glyphs = SPARKS[:-1] if view.ink.coloured else RAMP_SPARKS  # a whole cell would touch the row above
     bounds = trends.bounds()
