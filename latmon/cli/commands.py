@@ -6,7 +6,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
 from latmon.cli import arguments, config
 from latmon.support import host, paths, privileges, streams, trust
-from latmon.support.errors import EXIT_DONE, RecordingError, UnavailableError, UsageError
+from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
 from latmon.support.streams import STANDARD
 from latmon.support.text import clean
 
@@ -245,11 +246,17 @@ def _screen(
     from latmon.support.theme import AUTO, DEFAULT_THEME, load_theme
     from latmon.views.selection import ScreenOptions, Selection, ViewSettings
 
-    saved = _saved_view(args, defaults)
+    with privileges.acting_as(user):
+        saved = _saved_view(args, defaults)
     first = {key: _first(getattr(args, key), saved.get(key), getattr(defaults, key)) for key in arguments.VIEW}
     theme, ramp = _first(args.theme, defaults.theme, DEFAULT_THEME), _first(args.ramp, defaults.ramp, AUTO)
-    with privileges.acting_as(user):
-        colours = load_theme(theme, ramp=ramp)
+    with privileges.acting_as(user), _named_by(args, defaults, "ramp"):
+        try:
+            colours = load_theme(theme, ramp=ramp)
+        except ThemeError:
+            with _named_by(args, defaults, "theme"):
+                load_theme(theme)
+            raise
     request = request or Request(options=Options(devices=tuple(args.device)))
     selection = Selection(
         globs=request.options.devices,
@@ -274,6 +281,17 @@ def _screen(
     )
 
 
+@contextmanager
+def _named_by(args: argparse.Namespace, defaults: config.Config, key: str) -> Iterator[None]:
+    """Put the place in the config before the sentence on a theme or ramp that it names."""
+    try:
+        yield
+    except ThemeError as error:
+        if getattr(args, key) is not None or key not in defaults.named_in:
+            raise
+        raise UsageError(f"{config.place(defaults, key)}: {error}") from None
+
+
 def _first(*values: Any) -> Any:
     """Return the first value that is set; None where none is."""
     return next((one for one in values if one is not None), None)
@@ -284,7 +302,7 @@ def _saved_view(args: argparse.Namespace, defaults: config.Config) -> Mapping[st
     name = _first(args.view, defaults.view)
     if name is None or name in defaults.views:
         return {} if name is None else defaults.views[name]
-    where = f"{defaults.named_in.get('view', 'config')}: view" if args.view is None else "--view"
+    where = config.place(defaults, "view") if args.view is None else "--view"
     known = ", ".join(defaults.views) or "none"
     raise UsageError(f"{where}: {name!r} is no saved view of the config, which has {known} (docs/CONFIG.md)")
 
@@ -302,7 +320,8 @@ def _report(args: argparse.Namespace) -> int:
     defaults = config.load(os.environ)
     ramp = _first(args.ramp, defaults.ramp, "auto")
     files = _readable(args.files)
-    return report_command(files, as_json=args.json, html=args.html, settings=defaults.findings, ramp=ramp)
+    with _named_by(args, defaults, "ramp"):
+        return report_command(files, as_json=args.json, html=args.html, settings=defaults.findings, ramp=ramp)
 
 
 def _check(args: argparse.Namespace) -> int:

@@ -139,6 +139,14 @@ def load(environ: Mapping[str, str], system: Path = SYSTEM, user: Invoker | None
     return replace(_with(config, path, values), ignored=_ignored(path, ignored, user, system) if ignored else "")
 
 
+def place(config: Config, key: str) -> str:
+    """Return `FILE:LINE: KEY` of a key that a file sets, for a sentence on its value."""
+    from latmon.support import strict_yaml  # noqa: PLC0415  as in _parse
+
+    path = config.named_in[key]
+    return f"{path}:{strict_yaml.line_of(paths.regular(path, MAX_BYTES), [key])}: {key}"
+
+
 def _with(config: Config, path: Path, values: Mapping[str, Any]) -> Config:
     return replace(config, **values, named_in={**config.named_in, **dict.fromkeys(values, path)})
 

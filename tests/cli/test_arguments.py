@@ -1,5 +1,6 @@
 """The command line's words. Every mistake is a sentence that names the option."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,13 +182,24 @@ def test_an_option_beats_the_saved_view_and_that_the_config():
         _screen(arguments.parse(["demo", "--view", ""]), defaults, "DEMO")
 
 
-def test_a_view_that_the_config_names_is_blamed_on_its_file(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("view: fast\nviews: {slow: {sort: max}}", ":1: view: 'fast' is no saved view of the config, which has slow"),
+        ("sort: max\ntheme: darkest", ":2: theme: no theme 'darkest'; there are dark,"),
+        ("ramp: red\ntheme: dark", ":1: ramp: no ramp 'red'; there are auto,"),
+        ("ramp: red\ntheme: darkest", ":2: theme: no theme 'darkest'"),
+    ],
+)
+def test_a_name_that_the_config_has_is_blamed_on_its_file_and_line(tmp_path, text, says):
     path = tmp_path / "latmon/config.yaml"
     path.parent.mkdir()
-    path.write_text("view: fast\nviews: {slow: {sort: max}}\n")
+    path.write_text(f"{text}\n")
     defaults = config.load({"XDG_CONFIG_HOME": str(tmp_path)}, tmp_path / "none")
-    with pytest.raises(UsageError, match=f"^{path}: view: 'fast' is no saved view of the config, which has slow"):
+    with pytest.raises(UsageError, match=f"^{path}{says}"):
         _screen(arguments.parse(["demo"]), defaults, "DEMO")
+    with pytest.raises(UsageError, match=r"^no ramp 'grey'"):
+        _screen(arguments.parse(["demo", "--theme", "dark", "--ramp", "grey"]), replace(defaults, view=None), "DEMO")
 
 
 def test_a_screen_has_what_its_capture_has():
