@@ -36,7 +36,7 @@ from latmon.model.frame import Frame, Origin
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.formatting import in_flight_by_device, not_completed
-from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError, UsageError
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError, RecordingError, UsageError
 from latmon.support.streams import STANDARD, Progress, named, output, terminal_size
 from latmon.support.text import clean, encodable
 from latmon.support.units import counted, show_duration, show_size
@@ -401,18 +401,24 @@ def export_demo(args: argparse.Namespace, shown: ScreenOptions) -> int:
     with tempfile.TemporaryDirectory(prefix="latmon-") as directory, contextlib.ExitStack() as files:
         # a name that is taken is refused before the demo is made
         opened = {form: files.enter_context(output(out)) for form, out in outs.items()}
-        path = Path(directory) / f"latmon demo {args.scenario}"  # the caption of its pictures
+        name = f"latmon demo {args.scenario}"  # the caption of its pictures
+        path = Path(directory) / name
         count = _recorded_demo(args.scenario, args.seed, path, args.duration)
         source = Source(open_recording(path), tuple(args.device))
-        if args.once:
-            sized = {"size": screen_size(os.environ)} | given
-            show(screen_at(source, ExportOptions(**sized, shown=shown)))
-        for form, file in opened.items():
-            options = ExportOptions(**given, shown=shown)
-            with Progress(f"writing {named(outs[form])}", quiet=outs[form] == STANDARD) as source.recording.progress:
-                writer(form, options)(source, file, options)
-            what = f"{counted(count, 'window')} of {args.scenario}, seed {args.seed}, as {form}"
-            print(f"latmon: {what} in {named(outs[form])}", file=sys.stderr)
+        try:
+            if args.once:
+                sized = {"size": screen_size(os.environ)} | given
+                show(screen_at(source, ExportOptions(**sized, shown=shown)))
+            for form, file in opened.items():
+                options = ExportOptions(**given, shown=shown)
+                with Progress(
+                    f"writing {named(outs[form])}", quiet=outs[form] == STANDARD
+                ) as source.recording.progress:
+                    writer(form, options)(source, file, options)
+                what = f"{counted(count, 'window')} of {args.scenario}, seed {args.seed}, as {form}"
+                print(f"latmon: {what} in {named(outs[form])}", file=sys.stderr)
+        except RecordingError as error:  # that path is gone when a user reads it
+            raise RecordingError(str(error).replace(str(path), name)) from None
     return EXIT_DONE
 
 

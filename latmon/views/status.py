@@ -310,7 +310,8 @@ def health_facts(
     facts.append(HealthWord(text, attached < wanted, matters=not wanted, name="probes"))
     facts.append(HealthWord(f"lost {count(state.lost_events)}", state.lost_events > 0))
     facts += tracing.facts
-    facts.append(HealthWord(f"rate limit left out {count(state.suppressed)}", matters=state.suppressed > 0))
+    left_out = f"{count(state.suppressed)} outlier{'s' * (state.suppressed != 1)}"
+    facts.append(HealthWord(f"rate limit left out {left_out}", matters=state.suppressed > 0))
     facts.append(HealthWord(f"unmatched {count(state.unmatched)}"))
     rare = (
         ("map full", state.map_full),

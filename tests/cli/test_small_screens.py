@@ -290,6 +290,12 @@ def test_pictures_of_a_demo_are_the_same_bytes_each_time(tmp_path, capsys):
     assert f"latmon: 8 windows of emulex, seed 1, as svg in {names[0]}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("form", ["--svg", "--cast"])
+def test_an_error_names_the_demo_and_not_its_file_that_is_gone(tmp_path, capsys, form):
+    assert main(["demo", "emulex", "--duration", "3s", form, str(tmp_path / "x"), "--at", "99h"]) != 0
+    assert "latmon: latmon demo emulex contains no window to " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_demo_that_is_ended_leaves_neither_half_a_picture_nor_a_recording(tmp_path, number):
     words = command("demo", "--svg", str(tmp_path / "x.svg"), "--duration", "10h")

@@ -164,11 +164,11 @@ def test_the_health_line_reports_what_is_traced_and_how_well(one_in, devices, ou
     last = FRAMES[-1]
     made = scene([*FRAMES[:-1], replace(last, traced=replace(last.traced, one_in=one_in, devices=devices))])
     line = text(made, (160, 50)).splitlines()[-2]
-    assert "rate limit left out 57" in line
+    assert "rate limit left out 57 outliers" in line
     assert (output in line) == (output != "tracing all"), "only what limits the numbers"
     made.choose(STEPS["details"](made.view, 0))
     page = text(made, (160, 50))
-    for part in (output, "not followed <1%", "rate limit left out 57", "tracing cpu 1.2%"):
+    for part in (output, "not followed <1%", "rate limit left out 57 outliers", "tracing cpu 1.2%"):
         assert part in page
 
 
@@ -369,7 +369,9 @@ def test_an_opened_outlier_keeps_its_neighbours_when_the_window_has_moved_on():
     alone = scene(
         [*frames[:4], replace(frames[4], outliers=(slow,))], Selection(outlier=slow, screen="outliers", opened=True)
     )
-    assert "no other outlier of any device at the same time; the rate limit left out 5 in this window" in flat(alone)
+    assert "no other outlier of any device at the same time; the rate limit left out 5 outliers in this window" in flat(
+        alone
+    )
     later = scene(FRAMES[20:22], Selection(outlier=slow, screen="outliers", opened=True))
     assert "no other outlier of any device at the same time; older ones are not in memory" in flat(later)
 

@@ -726,7 +726,7 @@ def test_of_the_health_line_caveats_are_there_and_settings_are_not():
     made = scene([frame(1, {READ: Histogram.record([100])}, devices=disks(1), health=busy)])
     for size in ((160, 50), (80, 24)):
         line = text(made, size).splitlines()[-2].removeprefix("╰─")
-        assert re.match(" coverage 100%  rate limit left out 775 +[─n]", line)
+        assert re.match(" coverage 100%  rate limit left out 775 outliers +[─n]", line)
         assert "cpu" not in line
         assert "…" not in line
 

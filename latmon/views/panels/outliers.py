@@ -897,7 +897,8 @@ def _unknown_neighbours(one: Outlier, history: History) -> str:
     if one.mono_us < max(first.mono_us - first.dt_us, log.cut_us):
         return "older ones are not in memory"
     left_out = history.on_demand.suppressed
-    return f"the rate limit left out {count(left_out)} in this window" if left_out else ""
+    outliers = f"{count(left_out)} outlier{'s' * (left_out != 1)}"
+    return f"the rate limit left out {outliers} in this window" if left_out else ""
 
 
 def _wanted(view: ViewState, names: set[str]) -> Callable[[Outlier], bool]:
