@@ -40,7 +40,7 @@ def test_on_linux_the_io_provider_reports_a_total_and_the_on_demand_scripts_the_
     assert found["total"].always == "yes"
     assert found["queue"].always.startswith("no: the io provider has no event")
     assert found["resume"].traced == {TRACED: "resume_d"}
-    assert found["irq"].traced[TRACED] == "no: no D script for this system measures it"
+    assert found["irq"].traced[TRACED] == "no: this system has no D script for that"
 
 
 def test_a_script_without_its_hook_is_the_reason():

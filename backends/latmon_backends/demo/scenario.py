@@ -75,7 +75,7 @@ ROWS = 40
 """Outliers of a window that the rate limit lets through."""
 _STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
 UNFOLLOWED = "a user's thread, or an interrupt without a handler"
-_NONE_THERE = "no D script for this system measures it"
+_NONE_THERE = "this system has no D script for that"
 _ROLES = {"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup", "issues": "issue"}
 """Table -> the beginning of the roles of its maps, or of its record's name."""
 

@@ -77,7 +77,7 @@ class DtraceProgram:
 
 _ROLES = {"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup", "issues": "issue"}
 """Table -> the beginning of the roles of its maps, or of its record's name."""
-NONE_THERE = "no D script for this system measures it"
+NONE_THERE = "this system has no D script for that"
 INVASIVE = "it is invasive and needs an explicit --invasive"
 
 
