@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from latmon.model.frame import Missing
 from latmon.model.histogram import BITS, MAX_US, Histogram
-from latmon.support.units import UNKNOWN, bound, duration, part, spelled, whole
+from latmon.support.units import NO_BREAK, UNKNOWN, bound, duration, part, spelled, unbroken, whole
 from latmon.views.units import count
 
 _ROUGH = 2
@@ -107,12 +107,11 @@ def top(q: Mapping[str, Any]) -> str:
 
 
 def wrapped(text: str, indent: str = "") -> list[str]:
-    """Break the text into lines; those after the first are indented by two more cells."""
-    if text.isascii():
-        return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
-    wide = "".join(one + _SECOND * (unicodedata.east_asian_width(one) in _WIDE) for one in text)
-    lines = textwrap.wrap(wide, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
-    return [line.replace(_SECOND, "") for line in lines]
+    """Break the text into lines, not between a number and its unit; those after the first are indented by two more."""
+    if not text.isascii():
+        text = "".join(one + _SECOND * (unicodedata.east_asian_width(one) in _WIDE) for one in text)
+    lines = textwrap.wrap(unbroken(text), WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+    return [line.replace(NO_BREAK, " ").replace(_SECOND, "") for line in lines]
 
 
 class DeviceInFlight(NamedTuple):

@@ -58,6 +58,15 @@ def attached(text: str) -> str:
     return in_words(text).replace(" ", "")
 
 
+_UNIT = re.compile(r"(?<=\d) (?=(?:us|µs|ms|s|min|h|IOPS|[kMGT]?i?B(?:/s)?)(?![\w/]))")
+NO_BREAK = "\u00a0"
+
+
+def unbroken(text: str) -> str:
+    """Return a text with a no-break space between each number and its unit, for wrapping."""
+    return _UNIT.sub(NO_BREAK, text)
+
+
 def spelled(us: float) -> str:
     """Format microseconds for a sentence, without trailing zeros: 85 us, 1.24 ms, 20 ms, 1.2 s, 72 s, 12 min."""
     return in_words(duration(us))

@@ -10,7 +10,7 @@ panels with frame lines, where each heading is the frame line above its part; on
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
@@ -19,6 +19,8 @@ from typing import Generic, NamedTuple, TypeVar
 from rich.cells import cell_len as rich_cell_len
 from rich.cells import chop_cells as chop_cells  # noqa: PLC0414 - re-exported: the one place that knows Rich
 from rich.cells import set_cell_size
+
+from latmon.support.units import NO_BREAK, unbroken
 
 
 class Span(NamedTuple):
@@ -191,9 +193,12 @@ def cut(lines: Sequence[Line], height: int, top: int = 0, *, key: str = "") -> l
 
 
 def wrap(text: str, cells: int) -> list[str]:
-    """Return words in lines of at most `cells`; a longer word is truncated, one of wide letters is split."""
+    """Return words in lines of at most `cells`; a longer word is truncated, one of wide letters is split.
+
+    A number and its unit are one word.
+    """
     lines: list[str] = []
-    for word in text.split():
+    for word in _words(text, cells):
         if cell_len(word) > max(cells, len(word)):
             rest = cells - cell_len(lines[-1]) - 1 if lines else 0
             begun = chop_cells(word, rest)[0] if rest > 1 else ""
@@ -206,6 +211,12 @@ def wrap(text: str, cells: int) -> list[str]:
         else:
             lines.append(short)
     return lines
+
+
+def _words(text: str, cells: int) -> Iterator[str]:
+    for word in filter(None, unbroken(" ".join(text.split())).split(" ")):
+        joined = word.replace(NO_BREAK, " ")
+        yield from [joined] if len(joined) <= cells else joined.split()
 
 
 def paragraph(text: str, cells: int, role: str = "text", *, margin: int = 1) -> list[Line]:

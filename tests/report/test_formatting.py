@@ -1,6 +1,17 @@
-"""Sentences on I/Os in flight."""
+"""Sentences on I/Os in flight, and how texts are wrapped."""
 
-from latmon.report.formatting import MOST, DeviceInFlight, at_the_end, in_flight_by_device, not_completed
+import pytest
+
+from latmon.report.formatting import (
+    MOST,
+    WIDTH,
+    DeviceInFlight,
+    at_the_end,
+    in_flight_by_device,
+    not_completed,
+    wrapped,
+)
+from latmon.views.lines import wrap
 
 S = 1_000_000
 
@@ -27,3 +38,12 @@ def test_sentences():
 def test_more_devices_than_a_line_has_room_for_are_a_number():
     each = [DeviceInFlight(f"sd{n}", 1, S, at_least=False) for n in range(MOST + 3)]
     assert at_the_end(each).endswith("sd3: 1 I/O for 1 s; 3 more devices")
+
+
+@pytest.mark.parametrize("unit", ["us", "ms", "s", "min", "IOPS", "kB", "MB/s", "GiB"])
+def test_a_number_and_its_unit_are_in_one_line(unit):
+    before = "a" * (WIDTH - 5)
+    assert wrapped(f"{before} 629 {unit} of it") == [before, f"  629 {unit} of it"]
+    assert wrapped(f"{before} 629 stuck") == [f"{before} 629", "  stuck"]
+    assert wrap(f"{before} 629 {unit} of it", WIDTH) == [before, f"629 {unit} of it"]
+    assert wrap(f"629 {unit}", 4)[0] == "629", "not truncated where both have no place"
