@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.model.frame import Device, Limit
+from latmon.model.frame import Device, Limit, Settings
 from latmon.model.inflight import EXACT, Depths, bucket_end
 
 _MOSTLY = 0.5
@@ -38,6 +38,7 @@ _BOUNDS = MappingProxyType(
 """Limit of the I/Os in a driver -> the number of queues that have so many each."""
 _OF_CEILING = frozenset({*_BOUNDS, *_BOUNDS.values(), "host_tagset"})
 _POLLED = ".poll_queues"
+_C_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,8}|[1-9][0-9]{0,8}")
 _HEX = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 
 
@@ -162,6 +163,9 @@ _LOW_DEPTH = 8
 """Least depth for disks that order requests by themselves, and for arrays at a host adapter."""
 _SHARED_LOW = 16
 _ALL_TARGETS = 0xFFFF
+_MAX_THROTTLES = ("sd_max_throttle", "ssd_max_throttle")
+_DEFAULT_THROTTLE = 256
+"""SD_MAX_THROTTLE of illumos (uts/common/sys/scsi/targets/sddef.h), the default of both."""
 _DEFAULT_REQUESTS = 128
 """The kernel's default of nr_requests is not below this or the number of tags (block/blk-mq.h, BLKDEV_DEFAULT_RQ)."""
 _SORTING = ("mq-deadline", "bfq", "deadline", "cfq")
@@ -283,6 +287,16 @@ def _throttle(seen: Tuning) -> Advice | None:
     return Advice("depth-low", f"{now} is too few for a device to order by itself") if now < _LOW_DEPTH else None
 
 
+def _global_throttle(seen: Tuning) -> Advice | None:
+    """Check sd_max_throttle of /etc/system, which holds for disks without a `throttle-max` of their own in sd.conf."""
+    value = next((n for name in _MAX_THROTTLES if (n := seen.number(name)) is not None), None)
+    saved = seen.number("un_saved_throttle")
+    own = saved is not None and value is not None and saved > value
+    if value is None or value >= _DEFAULT_THROTTLE or own or seen.device.kind != "disk":
+        return None
+    return Advice("global-setting", f"{value} in /etc/system applies to every disk of the driver: it penalises all")
+
+
 def _opt_queueing(seen: Tuning) -> Advice | None:
     """Check un_f_opt_queueing: the adapter has no tags and queues by itself, with 3 at most (sd.c, sd_unit_attach)."""
     if seen.number("un_f_opt_queueing") != 1 or seen.device.kind != "disk":
@@ -402,6 +416,7 @@ def _rq_affinity(seen: Tuning) -> Advice | None:
 _CHECKS: Mapping[str, Callable[[Tuning], Advice | None]] = {
     "queue_depth": _queue_depth,
     "un_throttle": _throttle,
+    **dict.fromkeys(_MAX_THROTTLES, _global_throttle),
     "un_f_opt_queueing": _opt_queueing,
     "un_f_disksort_disabled": _disksort,
     "m_notag": _notag,
@@ -467,13 +482,14 @@ def audit(
     depths: Mapping[str, Depths],
     had: Mapping[str, int] | None = None,
     waiting: Mapping[str, float | None] = MappingProxyType({}),
+    settings: Settings = MappingProxyType({}),
 ) -> tuple[Audited, ...]:
     """Return an audit of each device with limits, by name; `depths` have one sample per ms, over any time.
 
     `had`: device -> the highest queue_depth in that time, where that is known; `waiting`: device -> the mean number of
-    waiting I/Os in that time, for devices whose depths lack it (littles_law.mean_waiting).
+    waiting I/Os in that time, for devices whose depths lack it (littles_law.mean_waiting); `settings`: the host's.
     """
-    each = sorted((one for one in devices if one.limits), key=lambda one: one.name)
+    each = sorted((_with_global(one, settings) for one in devices if one.limits), key=lambda one: one.name)
     hosts: dict[str, list[Device]] = {}
     alike: dict[tuple[str, str, str], list[Device]] = {}
     for one in each:
@@ -495,6 +511,16 @@ def audit(
         )
         for one in each
     )
+
+
+def _with_global(device: Device, settings: Settings) -> Device:
+    """Add the throttle that /etc/system sets for all disks of sd or ssd, which is a setting of each of them."""
+    for driver in ("sd", "ssd"):
+        name = f"{driver}_max_throttle"
+        value = settings.get(f"module {driver}", {}).get(f"/etc/system {name}", "")
+        if _C_NUMBER.fullmatch(value) and device.driver == driver:
+            return replace(device, limits=(*device.limits, Limit(name, int(value, 0), "/etc/system")))
+    return device
 
 
 def _seen(device: Device, neighbours: DeviceGroup, alike: DeviceGroup, had: int | None) -> Tuning:

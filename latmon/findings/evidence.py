@@ -397,6 +397,18 @@ def raise_limit(device: Device, name: str) -> Iterator[Step]:
             "else raise the throttle of this product's LUNs alone: a global one would apply to all disks",
             f"a reboot; {_FULL}",
         )
+    elif name in ("sd_max_throttle", "ssd_max_throttle"):
+        yield Step(
+            f"remove the line that sets {name} for all disks, so that each has its own limit",
+            f"a reboot; {_FULL}",
+            (f"grep -n {name} /etc/system",),
+        )
+        yield from sd_config(
+            device,
+            "throttle-max:32",
+            "where a product takes fewer than the driver's 256, set the throttle of its LUNs alone",
+            "a reboot; undone by removing the line",
+        )
     else:
         lists = f"grep -H . /sys/module/{driver if plain(driver) else 'DRIVER'}/parameters/*"
         yield Step(

@@ -360,7 +360,7 @@ class Facts:
         """Return an audit of each device with limits, by name."""
         uncounted = (name for name, depths in self._depths.items() if not depths.queued)
         waiting = {name: mean_waiting_in(self, name) for name in uncounted} if self.traced_table else {}
-        return audit(self.devices.values(), self._depths, waiting=waiting)
+        return audit(self.devices.values(), self._depths, waiting=waiting, settings=self.origin.settings)
 
     @cached_property
     def _depths(self) -> dict[str, Depths]:

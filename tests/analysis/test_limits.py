@@ -310,6 +310,27 @@ def test_sd_sorts_by_default_and_before_a_cache_that_is_off():
     assert set(remarks_of(cd)) == {"m_notag"}
 
 
+@pytest.mark.parametrize(
+    ("driver", "values", "name", "value", "text"),
+    [
+        ("sd", {"un_saved_throttle": 20}, "sd:sd", "20", "20 in /etc/system applies to every disk of the driver"),
+        ("ssd", {"un_saved_throttle": 20}, "ssd:ssd", "0x14", "20 in /etc/system applies to every disk"),
+        pytest.param("sd", {"un_saved_throttle": 64}, "sd:sd", "20", "", id="sd.conf gives this product its own"),
+        pytest.param("sd", {"un_saved_throttle": 256}, "sd:sd", "256", "", id="the default"),
+        pytest.param("sd", {"un_saved_throttle": 20}, "ssd:ssd", "20", "", id="of the other driver"),
+        pytest.param("sd", {"un_saved_throttle": 256}, "sd:sd", "& ~0xff", "", id="no number"),
+    ],
+)
+def test_a_global_throttle_penalises_all_disks(driver, values, name, value, text):
+    """Seen: never set [s]sd_max_throttle in /etc/system, set the throttle of each device in [s]sd.conf."""
+    module, _, begin = name.partition(":")
+    settings = {f"module {module}": {f"/etc/system {begin}_max_throttle": value}}
+    (row,) = audit([device(f"{driver}1", driver, **HEALTHY | values)], {}, settings=settings)
+    found = [r.text for s in row.settings for r in s.remarks if r.id == "global-setting"]
+    assert (len(found), "".join(found)[: len(text)]) == (bool(text), text)
+    assert [s.limit.source for s in row.settings if s.limit.name.endswith("d_max_throttle")] in ([], ["/etc/system"])
+
+
 def test_the_bound_of_sd_is_its_throttle():
     (row,) = audit([device("sd0", "sd", **SICK)], {"sd0": HELD})
     assert (row.bound.name, row.bound.value, row.limited_to, row.queued) == ("un_throttle", 3, 3, 13)

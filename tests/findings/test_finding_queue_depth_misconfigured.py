@@ -73,6 +73,17 @@ def test_t5_a_throttle_below_its_minimum():
     assert [fact.name for fact in one.facts][:2] == ["un_throttle", "un_f_opt_queueing"]
 
 
+@pytest.mark.parametrize(("value", "fires"), [("20", True), ("256", False)])
+def test_a_global_throttle_of_solaris(value, fires):
+    settings = {"module sd": {"/etc/system sd_max_throttle": value}}
+    limits = {"un_throttle": int(value), "un_saved_throttle": int(value), "un_min_throttle": 8}
+    some = found(RULE, lasting(**used()), [disk(limits=limits)], settings=settings, kernel="SunOS 5.11")
+    assert [one.summary for one in some] == [
+        "sda: sd_max_throttle of 20 in /etc/system applies to every disk of the driver: it penalises all"
+    ][:fires]
+    assert not fires or "throttle-max:32" in some[0].steps[1].text
+
+
 @pytest.mark.parametrize(("n", "findings"), [(3, 3), (4, 1)])
 def test_what_many_have_in_common_is_one_finding(n, findings):
     names = [f"sd{letter}" for letter in "abcdef"[:n]]

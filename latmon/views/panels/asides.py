@@ -285,7 +285,8 @@ def audited(view: ViewState) -> tuple[Audited, ...]:
     def make() -> tuple[Audited, ...]:
         counted = {d.name: found.depths for d in devices if (found := history.depth_sum(d.name, brief=True))}
         waiting = _waiting(history, [name for name, depths in counted.items() if not depths.queued])
-        rows = audit(devices, counted, waiting=waiting)
+        settings = view.origin.settings if view.origin else {}
+        rows = audit(devices, counted, waiting=waiting, settings=settings)
         return tuple(sorted(rows, key=lambda one: (not one.off, order.index(one.device))))
 
     return history.made(("audit", *order), make)
