@@ -19,7 +19,7 @@ from latmon.model.inflight import PROBE, SYSFS
 from latmon_backends.demo import host_window
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.scenario import HostFacts
-from latmon_backends.kernel import block_devices, settings
+from latmon_backends.kernel import block_devices, settings, solaris
 
 FEW = 30
 """Windows, with the first drain of `emulex`."""
@@ -139,7 +139,8 @@ def of_settings(host: HostFacts) -> Iterator[str]:
             "device": {*settings._QUEUE, *settings._DEVICE, "scheduler", "hba version_fw"},
         }.get(kind, set())
         if host.is_sun:
-            known = known - {"hz", "cpus"} if kind in ("tool", "kernel") else set()
+            read = {one for one in solaris._VARIABLES if one.startswith(f"{name}_")} if kind == "module" else set()
+            known = known - {"hz", "cpus"} if kind in ("tool", "kernel") else read
         yield from (f"{section} {key}" for key in values if key not in known)
     if host.is_sun and host.origin.hz is not None:
         yield "hz"
@@ -154,6 +155,11 @@ def test_a_demo_shows_what_its_scripts_print_and_no_more(name):
         assert list(printable.beyond(frame)) == []
         assert frame.health.undecoded_lines == 0
         assert frame.health.map_full == 0
+
+
+@pytest.mark.parametrize("name", ["emulex", "serialised", "bubbles"])
+def test_a_demo_of_solaris_has_settings_of_its_disks_driver(name):
+    assert HOSTS[name]().origin.settings["module sd"] == {"sd_max_throttle": "256", "sd_io_time": "60"}
 
 
 @pytest.mark.slow

@@ -333,16 +333,22 @@ def sun(
 ) -> HostFacts:
     """Return the facts of a host of Solaris or illumos with the scripts for sd, and `more`.
 
-    Its settings have the kernel's version alone; D scripts have one threshold for all devices.
+    Its settings are the kernel's version and the variables of sd or ssd, which have their defaults; D scripts have one
+    threshold for all devices.
     """
     probes = scripts("sd", "sd_depth", "sd_limits", *more)
     settings = {
         "tool": {"latmon": __version__},
         "kernel": {"system": "SunOS", "release": "5.11", "version": version, "machine": "i86pc"},
+        **{f"module {one}": {f"{one}_max_throttle": "256", f"{one}_io_time": "60"} for one in _sd_drivers(devices)},
     }
     known = origin(host, "SunOS 5.11-demo", probes, settings=settings, start_wall=start_wall, threshold_us=threshold_us)
     thresholds = {one.name: threshold_us for one in devices}
     return HostFacts(known, devices, thresholds, programs, probes, threads=threads)
+
+
+def _sd_drivers(devices: Iterable[Device]) -> list[str]:
+    return sorted({one.driver for one in devices} & {"sd", "ssd"})
 
 
 def ordinary(rng: Random, load: Load) -> FlowIos:
