@@ -37,6 +37,7 @@ from latmon_backends.tracer.demand import (
 )
 from latmon_backends.tracer.programs import Programs, Target, TracerSample
 
+_UNFILTERED = "the tracer's filter can't be written here"
 _LAST_S = 1.5
 """A tool that doesn't end is killed 1.4 s after the request."""
 
@@ -357,6 +358,8 @@ class OnDemand:
         self._why_not = ""
         """Why nothing is traced although it is wanted."""
         self._paused_until = 0.0
+        self._filter_again = 0.0
+        """When the filter of devices is tried again after it couldn't be written."""
         self._hole: _Hole | None = None
         self._late_us = 0
         """The longest time that was reported as late."""
@@ -565,14 +568,19 @@ class OnDemand:
         self._notices.add_unfollowed({})
 
     async def _start(self, want: Want) -> None:
-        """Start a process, and a second one without a filter of devices where that of the first can't be written."""
+        """Start a process, and a second one without a filter of devices where that of the first can't be written.
+
+        The filter is tried again after PAUSE_S: each try where it can't be written compiles the program twice.
+        """
         self._paused_until, self._why_not = 0.0, TRACER_STARTING
         try:
-            for self._programs.unfiltered in ("", "the tracer's filter can't be written here"):
+            first = () if self._clock() < self._filter_again else ("",)
+            for self._programs.unfiltered in (*first, _UNFILTERED):
                 if run := await self._started(want):
                     self._process.begin(run, self._changed.set)
                     self._note_start(run)
                     return
+                self._filter_again = self._clock() + PAUSE_S
         except (RefusedError, UnavailableError, UntrustedError) as refusal:
             self._pause(str(refusal))
 
