@@ -134,6 +134,8 @@ _BEFORE_S = 0.15
 """From a picture to the first part of deferred work: by then the terminal shows the picture."""
 _PAINTED_S = 0.03
 """Time until a picture is on the terminal: Textual sends one sixty times a second."""
+_LATEST_S = 0.5
+"""Longest time without a part where pictures come faster than they are painted, as over a held key."""
 _EVALUATING_REST_S = 0.02
 """Least pause between two parts; a longer part pauses longer, so that evaluation takes a third of the time at most."""
 _SHARE = 2
@@ -156,18 +158,20 @@ class FindingsEvaluation:
             show_message,
         )
         self._coming = False
-        self._painted = 0.0
+        self._painted = self._since = 0.0
+        """When the last picture was made; since when a part is due."""
 
     def wake(self) -> None:
         """Start the evaluation after a picture, where frames are queued."""
         self._painted = time.monotonic()
         if not self._coming and self._findings_state.is_pending:
-            self._coming = True
+            self._coming, self._since = True, self._painted
             self._later(_BEFORE_S, self._some)
 
     def _some(self) -> None:
         began = time.monotonic()
-        if began < self._painted + _PAINTED_S:  # the picture isn't on the terminal yet
+        # the picture isn't on the terminal yet
+        if began < self._painted + _PAINTED_S and began < self._since + _LATEST_S:
             self._later(_PAINTED_S, self._some)
             return
         changed = False
@@ -181,7 +185,7 @@ class FindingsEvaluation:
         finally:
             self._coming = False
         if self._findings_state.is_pending:
-            self._coming = True
+            self._coming, self._since = True, time.monotonic()
             self._later(max(_EVALUATING_REST_S, _SHARE * (time.monotonic() - began)), self._some)
         if changed:
             self._changed()

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from frames import ODD, ORIGIN, START_MONO, START_WALL, Source, host, on_demand_host
@@ -554,6 +555,26 @@ def gone(made):
         there.append(one)
     made.archive = there
     return there.stamps
+
+
+def test_pictures_that_come_faster_than_they_are_painted_do_not_stop_the_evaluation(ruled, monkeypatch):
+    """A picture each 20 ms, as over a held key: a part is due within half a second."""
+    ruled(slow)
+    made, now_s = later(TIME[:70]), [100.0]
+    monkeypatch.setattr("latmon.tui.app.time.monotonic", lambda: now_s[0])
+    waits, begun = [], []
+    evaluating = FindingsEvaluation(made.findings_state, lambda after, call: waits.append((after, call)), str, str)
+    monkeypatch.setattr(made.findings_state, "proceed", lambda: begun.append(now_s[0]) or True)
+    evaluating.wake()
+    due_s = now_s[0] + waits[-1][0]
+    for _ in range(100):
+        now_s[0] += 0.02
+        evaluating.wake()
+        if waits and now_s[0] >= due_s:
+            waits.pop()[1]()
+            due_s = now_s[0] + waits[-1][0]
+    assert len(begun) >= 3
+    assert all(later_s - first_s < 0.6 for first_s, later_s in pairwise([100.0, *begun]))
 
 
 def test_a_time_that_cannot_be_evaluated_has_no_finding_of_now(ruled):
