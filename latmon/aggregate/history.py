@@ -269,8 +269,9 @@ class DepthLog(EntryLog[DepthValues]):
 KEEP_US = 11 * 60 * 1_000_000
 """Time for which frames are kept: the longest window and a little more; 24 devices take about 25 MB."""
 MAX_FRAMES = 5_000
-_IN_BURST = 50
-"""Completions that the probe may have more than the kernel: a burst between the two readings, on a quiet host."""
+_BURST_IOS = 50
+"""I/Os of a window that the probe may count more than the kernel without counting any twice: those of a burst between
+the readings of the two counters. 15 were seen on a quiet host, so that three times as many are tolerated."""
 _AT_ENDS = 10
 """I/Os that complete between the readings of the two counters at a window's ends: 1 of 6 was seen on an idle host."""
 _NONE_SEEN = 3
@@ -502,7 +503,7 @@ class Window:
         few = _AT_ENDS if found.seen else _NONE_SEEN
         if not self._sums.seen or found.ratio is None or found.seen < found.kernel <= few:
             return None
-        return found.ratio if found.seen - found.kernel > _IN_BURST else min(found.ratio, 1.0)
+        return found.ratio if found.seen - found.kernel > _BURST_IOS else min(found.ratio, 1.0)
 
     def health(self) -> Health:
         """Return the last frame's health with the counters of the whole window."""
