@@ -8,6 +8,7 @@ import pytest
 
 from latmon.capture.backend import Options
 from latmon.model.frame import Device
+from latmon.support.errors import UnavailableError
 from latmon_backends.kernel import settings
 from latmon_backends.kernel.settings import bounded, kernel, module, preemption, probe, queue
 
@@ -128,3 +129,29 @@ def test_a_program_is_known_by_its_text():
 
 def test_this_very_host():
     assert dict(kernel(Path("/proc"), Path("/sys")))["release"]
+
+
+def test_freebsd_has_sysctls_which_are_only_read():
+    ran = []
+
+    def run(words, given):
+        ran.append((words, given))
+        return b"kern.hz=1000\nkern.cam.da.default_timeout=60\nkern.cam.da.retry_count=4\nother=1\n"
+
+    found = {"kernel": {"release": "14.1-RELEASE"}}
+    settings.freebsd(found, run)
+    assert found == {
+        "kernel": {"release": "14.1-RELEASE", "kern.hz": "1000"},
+        "module cam": {"kern.cam.da.default_timeout": "60", "kern.cam.da.retry_count": "4"},
+    }
+    ((words, given),) = ran
+    assert (words[:2], given) == (("/sbin/sysctl", "-ie"), b"")
+    assert not any("=" in word for word in words), "sysctl writes NAME=VALUE"
+
+
+def test_a_freebsd_without_sysctl_has_the_rest():
+    def run(*_):
+        raise UnavailableError("no such file")
+
+    settings.freebsd(found := {}, run)
+    assert found == {}

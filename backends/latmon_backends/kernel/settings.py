@@ -1,6 +1,7 @@
 """Host settings that make two captures comparable: kernel, drivers with parameters, queues, network cards, clocks.
 
-They are read from small files of /proc and /sys, whose roots are arguments; `solaris` has those of illumos and Solaris.
+They are read from small files of /proc and /sys, whose roots are arguments; `solaris` has those of illumos and Solaris,
+and FreeBSD has sysctls.
 A missing or unreadable file is no setting; where a read hangs, `bounded` returns what was read before it.
 """
 
@@ -13,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 
 from latmon.capture.backend import Options
 from latmon.model.frame import Device, Settings, capped
@@ -35,6 +37,20 @@ _QUEUE = (
     *("rotational", "io_poll", "io_timeout", "max_segments", "logical_block_size", "physical_block_size", "zoned"),
 )
 _DEVICE = ("queue_depth", "queue_type", "queue_ramp_up_period", "timeout", "model", "rev", "firmware_rev", "iopolicy")
+_SYSCTLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "kernel": ("kern.hz", "kern.timecounter.hardware", "hw.ncpu", "kern.maxphys"),
+        "module cam": (
+            *("kern.cam.sort_io_queues", "kern.cam.da.default_timeout", "kern.cam.da.retry_count"),
+            *("kern.cam.ada.default_timeout", "kern.cam.ada.retry_count", "kern.cam.ada.write_cache"),
+        ),
+        "module zfs": (
+            "vfs.zfs.vdev.max_active",
+            *(f"vfs.zfs.vdev.{kind}_max_active" for kind in ("sync_read", "sync_write", "async_read", "async_write")),
+        ),
+    }
+)
+"""Section -> sysctls of ticks, limits and timeouts (sys/cam/scsi/scsi_da.c, sys/cam/ata/ata_da.c, OpenZFS)."""
 _FIRMWARE = re.compile(r"(?:fw|firmware)_?(?:version|rev|revision)|version_fw|fwrev|model_?name|option_rom_version")
 _HOST = re.compile(r"host\d+")
 _BRACKETED = re.compile(r"\[([^\]]+)\]")
@@ -73,6 +89,9 @@ def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> N
     if platform.system() == "SunOS":
         solaris.read_all(devices, into)
         return
+    if platform.system() == "FreeBSD":
+        freebsd(into)
+        return
     for name in dict.fromkeys((*_ALWAYS, *_drivers(devices, options.sys))):
         into[f"module {name}"] = module(name, options.sys)
     for device in devices:
@@ -81,6 +100,16 @@ def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> N
         into[f"network {clean(name)}"] = {key: value[:MAX_VALUE] for key, value in card.items()}
         if driver := card.get("driver", "").replace("-", "_"):
             into[f"module {driver}"] = module(driver, options.sys)
+
+
+def freebsd(into: Sections, run: solaris.Run = solaris.run_trusted) -> None:
+    """Add FreeBSD's sysctls, which are only read; `-i` leaves out those that a kernel doesn't have (sysctl(8))."""
+    names = [name for some in _SYSCTLS.values() for name in some]
+    sections = {name: section for section, some in _SYSCTLS.items() for name in some}
+    for line in solaris.output_of(run, "/sbin/sysctl", "-ie", *names).decode("utf-8", "replace").splitlines():
+        name, _, value = line.partition("=")
+        if name in sections:
+            into.setdefault(sections[name], {})[name] = clean(value, MAX_VALUE)
 
 
 def clocks() -> dict[str, str]:

@@ -62,7 +62,7 @@ _VARIABLES = (
 
 def read_all(devices: Iterable[Device], into: Sections, root: Path = Path("/"), run: Run | None = None) -> None:
     """Add all settings, the quickest source first, because a source that hangs leaves those before it."""
-    run = run or _run
+    run = run or run_trusted
     disks = {device.name for device in devices}
     for found in (_system(root), _confs(root), _limits(run), _properties(run, disks), _variables(run)):
         for section, name, value in islice((one for one in found if not _IDENTIFIES.search(one[1])), _MAX_SETTINGS):
@@ -112,7 +112,7 @@ def conf(whole: str) -> Iterator[tuple[str, str]]:
 
 def _limits(run: Run) -> Iterator[Setting]:
     """Yield the bounds of ZFS's cache."""
-    for id_, values in parse_pairs(_printed(run, "/usr/bin/kstat", "-p", *_KSTATS)).values.items():
+    for id_, values in parse_pairs(output_of(run, "/usr/bin/kstat", "-p", *_KSTATS)).values.items():
         for name, value in values.items():
             yield _section(id_.module), f"{id_.name} {name}", value
 
@@ -128,7 +128,7 @@ class Property(NamedTuple):
 
 def _properties(run: Run, disks: set[str]) -> Iterator[Setting]:
     """Yield the identity of disks, and the properties of their adapters' drivers."""
-    printed = _printed(run, "/usr/sbin/prtconf", "-vD").decode("utf-8", "replace")
+    printed = output_of(run, "/usr/sbin/prtconf", "-vD").decode("utf-8", "replace")
     for one in properties(printed):
         node = f"{one.driver}{one.instance}"
         if node in disks:
@@ -167,19 +167,22 @@ def _variables(run: Run) -> Iterator[Setting]:
     if os.geteuid() != 0:
         return
     asked = "".join(f"{name}/D\n" for name in _VARIABLES)
-    for line in _printed(run, "/usr/bin/mdb", "-S", "-k", given=asked.encode()).decode("utf-8", "replace").splitlines():
+    for line in (
+        output_of(run, "/usr/bin/mdb", "-S", "-k", given=asked.encode()).decode("utf-8", "replace").splitlines()
+    ):
         found = _VARIABLE.fullmatch(line)
         if found is not None:
             module = found[1].partition("_")[0]
             yield _section(module if module in ("sd", "ssd", "zfs") else ""), found[1], found[2]
 
 
-def _run(words: tuple[str, ...], given: bytes) -> bytes:
+def run_trusted(words: tuple[str, ...], given: bytes) -> bytes:
+    """Run a program that no other user can change. Raises UntrustedError, UnavailableError."""
     require(Path(words[0]), words[0])
     return output(words, given=given)
 
 
-def _printed(run: Run, *words: str, given: bytes = b"") -> bytes:
+def output_of(run: Run, *words: str, given: bytes = b"") -> bytes:
     """Return a program's output, empty where it is missing or fails, or where others can change what root would run."""
     try:
         return run(words, given)
