@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -110,3 +111,13 @@ def test_the_completion_thread_waits_as_long_as_its_ios(quiet):
 def test_all_of_it_can_be_recorded(frames):
     for frame in frames[:3]:
         assert decode_frame(parse(to_bytes(encode_frame(frame)))) == frame
+
+
+def test_no_thread_waits_twice_at_a_time(frames):
+    waits = {}
+    for one in (one for frame in frames for one in frame.outliers):
+        for wait in one.waits:
+            waits.setdefault(wait.pid, []).append((wait.woken_us, wait.woken_us + wait.delay_us))
+    for some in waits.values():
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(sorted({*some})))
+    assert len(waits[COMPLETER.pid]) > 20

@@ -87,6 +87,8 @@ _NVME_IRQ = 64
 _RUN_US = 5
 _WAKING_US = 15
 _LATE_US = 1000
+_LONGEST_US = 5_000_000
+"""No wait of a thread is longer."""
 _SLOW, _OURS = "uhci_hcd:usb3", "mpt3sas0"
 _USB = "0000:00:1d.0"
 _SSDS = tuple(one for one in DEVICES if one.driver == "nvme")
@@ -121,6 +123,7 @@ def host() -> HostFacts:
 def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
     """Yield the host's windows without end. `on_demand` draws what tracing shows, so that it changes no I/O."""
     probed = ProbedHost(host(), _VECTORS)
+    threads: dict[int, list[Wait]] = {}
     for seq in count():
         loads = [_traced(on_demand, one) for one in drawn(rng, seq)]
         times = device_times(loads)
@@ -130,7 +133,7 @@ def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
         yield probed.window(
             seq,
             loads,
-            _outliers(on_demand, loads, mono_us),
+            _outliers(on_demand, loads, mono_us, threads),
             handlers=_handlers(loads),
             softirqs=_softirqs(loads),
             wakeups=_wakeups(loads),
@@ -168,9 +171,49 @@ def _split(rng: Random, flow: Flow, size: int, queue: int, us: int) -> IoGroup:
     return IoGroup(size, queue, left - softirq, irq, softirq, unaccounted=unknown, path="BLOCK softirq")
 
 
-def _outliers(rng: Random, loads: Iterable[FlowIos], end_us: int) -> tuple[Outlier, ...]:
+def _outliers(
+    rng: Random, loads: Iterable[FlowIos], end_us: int, threads: dict[int, list[Wait]]
+) -> tuple[Outlier, ...]:
+    """Return a window's outliers. `threads`: thread -> its waits in the window before, which become this one's."""
     found = [_outlier(rng, *one, end_us) for one in draw_slow(rng, host(), loads)]
-    return tuple(sorted(found, key=lambda one: one.mono_us))
+    for pid, waits in threads.items():
+        threads[pid] = [one for one in waits if _end(one) > end_us - INTERVAL_US - _LONGEST_US]
+    longest_first = sorted(found, key=lambda one: -max((wait.delay_us for wait in one.waits), default=0))
+    return tuple(sorted((_apart(one, threads, end_us) for one in longest_first), key=lambda one: one.mono_us))
+
+
+def _apart(one: Outlier, threads: dict[int, list[Wait]], end_us: int) -> Outlier:
+    """Move an I/O so that no thread waits twice at a time, and add its waits to `threads`.
+
+    A wait for which the window has no room is not recorded, as one that the probe's rate limit leaves out.
+    """
+    waits: list[Wait] = []
+    moved_us = 0
+    for own in one.waits:
+        wait, others = replace(own, woken_us=own.woken_us + moved_us), threads.setdefault(own.pid, [])
+        if any(_overlap(other, wait) for other in others):
+            begins = (end_us - INTERVAL_US, *(_end(other) for other in others))
+            free = [
+                begin
+                for begin in begins
+                if end_us - INTERVAL_US <= begin < end_us - wait.delay_us - _LATE_US
+                and not any(_overlap(other, replace(wait, woken_us=begin)) for other in others)
+            ]
+            if wait.stage != "completion" or not free:
+                continue
+            moved_us = min(free) - own.woken_us
+            wait = replace(own, woken_us=min(free))
+        others.append(wait)
+        waits.append(wait)
+    return replace(one, mono_us=one.mono_us + moved_us, waits=tuple(waits))
+
+
+def _end(wait: Wait) -> int:
+    return wait.woken_us + wait.delay_us
+
+
+def _overlap(one: Wait, other: Wait) -> bool:
+    return one.woken_us < _end(other) and other.woken_us < _end(one)
 
 
 def _outlier(rng: Random, ios: FlowIos, group: IoGroup, end_us: int) -> Outlier:
