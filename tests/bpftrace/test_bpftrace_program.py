@@ -1,6 +1,5 @@
 """The right bpftrace is run with the right privileges, and its errors become one sentence."""
 
-import os
 from pathlib import Path
 
 import pytest
@@ -190,12 +189,18 @@ def test_the_command_sets_the_map_limit_by_both_names():
 @pytest.mark.parametrize(
     ("cpus", "keys"), [(1, 65536), (2, 65536), (16, 65536), (17, 61680), (64, 16384), (128, 8192), (512, 8192)]
 )
-def test_keys_per_map(cpus, keys):
-    assert map_keys(cpus) == keys
+def test_keys_per_map_are_limited_by_their_memory(cpus, keys):
+    assert map_keys(cpus, devices=1000) == keys
 
 
-def test_keys_per_map_hold_every_used_bucket_of_many_devices():
-    assert map_keys(os.cpu_count() or 1) >= 24 * 3 * 100
+@pytest.mark.parametrize(("devices", "keys"), [(0, 16384), (8, 16384), (24, 32768), (56, 65536), (5000, 65536)])
+def test_keys_per_map_grow_with_the_devices(devices, keys):
+    assert map_keys(2, devices) == keys
+
+
+@pytest.mark.parametrize("devices", [1, 8, 24, 56])
+def test_keys_per_map_hold_every_bucket_of_four_ops_of_each_device(devices):
+    assert map_keys(2, devices) >= devices * 4 * 27 * 8
 
 
 # Its complaints

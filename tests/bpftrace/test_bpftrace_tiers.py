@@ -64,11 +64,19 @@ def test_with_kprobes(host):
     assert "nvme_complete_batch_req" not in found[3]
 
 
+def test_the_variants_of_one_manifest(host):
+    sys = host("q", "rq", kprobes=True)
+    every = names(sys)
+    manifests = dict.fromkeys(name.partition(" ")[0] for name in every)
+    assert [one.name for name in manifests for one in variants(1000, 0, sys, manifest=name)] == every
+    assert not list(variants(1000, 0, sys, manifest="block_z"))
+
+
 def test_every_program_has_its_values(host):
     for variant in variants(250, 123_456_789, host("q", "rq", kprobes=True)):
         program = variant.text()
-        assert "interval:ms:125" in program
-        assert ">= 188000000)" in program
+        assert "interval:ms:83" in program
+        assert ">= 209000000)" in program
         assert "{{" not in program
         if variant.manifest.tier == "B":
             assert "nsecs - 123456789" in program

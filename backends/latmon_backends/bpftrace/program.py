@@ -22,7 +22,7 @@ from latmon.manifest.loader import Manifest, load
 from latmon.support import privileges
 from latmon.support.errors import UnavailableError
 from latmon.support.host import install_command
-from latmon.support.paths import data_dir
+from latmon.support.paths import content, data_dir
 from latmon.support.trust import environment, find_tool
 from latmon_backends.bpftrace import kernel_hooks
 from latmon_backends.probe.launcher import TRACED, AnyProgram, Script, Values
@@ -37,6 +37,10 @@ _NOISE = ("RLIMIT_MEMLOCK", "available_filter_functions", "Addrspace is not set"
 _PRIVILEGE = ("root user", "CAP_", "Operation not permitted", "a password is required", "not allowed to execute")
 _ENTRIES_PER_MAP = 1 << 20
 """Slots over all CPUs that one map may take: 8 MB, because per-CPU maps are allocated whole."""
+_LEAST_KEYS, _KEYS_PER_DEVICE, _MORE_DEVICES = 16_384, 1024, 8
+"""Four ops with each of 27 octaves are 864 keys. Allocating 65,536 keys takes the kernel 0.5 s of CPU at a start."""
+_STEP_MS = 100
+"""Two steps after the start are the first data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
         path=path,
         sudo=euid != 0 and shutil.which("sudo") is not None and not _is_capable(path, proc, mount=mount),
         mount_tracefs=mount,
-        map_keys=map_keys(os.cpu_count() or 1),
+        map_keys=map_keys(os.cpu_count() or 1, len(content(proc / "partitions").splitlines())),
     )
 
 
@@ -102,9 +106,13 @@ def version(path: str) -> str:
 _versions = cache(version)
 
 
-def map_keys(cpus: int) -> int:
-    """Return the keys per map (devices x ops x used buckets) that the memory for them allows: 8,192 to 65,536."""
-    return min(65_536, max(8_192, _ENTRIES_PER_MAP // cpus))
+def map_keys(cpus: int, devices: int) -> int:
+    """Return the keys per map (devices x ops x used buckets): 8,192 to 65,536, as the memory for them allows.
+
+    `devices`: block devices and partitions of the host; some more may be added while the probe runs.
+    """
+    wanted = max(_LEAST_KEYS, (devices + _MORE_DEVICES) * _KEYS_PER_DEVICE)
+    return min(65_536, max(8_192, _ENTRIES_PER_MAP // cpus), wanted)
 
 
 def reason(complaints: Sequence[str], status: int) -> str:
@@ -234,20 +242,28 @@ def variants(
     sys: Path = Path("/sys"),
     probes: Path | None = None,
     threshold_us: int | None = None,
+    *,
+    manifest: str = "",
 ) -> Iterator[Variant]:
-    """Yield the variants, the best first. `ahead_ns`: how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC."""
+    """Yield the variants, the best first. `ahead_ns`: how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC.
+
+    `manifest`: only those of the manifest with this name; for no other one BTF is read.
+    """
     directory = (data_dir("probes") if probes is None else probes) / "linux"
-    base = pace(interval_ms) | outliers(threshold_us) | {"ahead_ns": ahead_ns}
-    stamps = load(directory / "block_a.yaml")
-    yield variant_of(stamps, base | {"disk": "q->disk"})
-    yield variant_of(stamps, base | {"disk": "rq_disk"}, _MEMBER)
-    yield from pointers(interval_ms, sys, probes, _STAMP, threshold_us)
-    if kernel_hooks.has_kprobes(sys):
+    base = pace(interval_ms, _STEP_MS) | outliers(threshold_us) | {"ahead_ns": ahead_ns}
+    if manifest in ("", "block_a"):
+        stamps = load(directory / "block_a.yaml")
+        yield variant_of(stamps, base | {"disk": "q->disk"})
+        yield variant_of(stamps, base | {"disk": "rq_disk"}, _MEMBER)
+    if manifest in ("", "block_ap"):
+        yield from pointers(interval_ms, sys, probes, _STAMP, threshold_us)
+    if manifest in ("", "block_b") and kernel_hooks.has_kprobes(sys):
         kernel = load(directory / "block_b.yaml")
         for disk in ("q->disk", "rq_disk"):
             for hooks, batch in _KPROBES:
                 yield variant_of(kernel, base | {"disk": disk, "hooks": hooks, "batch": batch})
-    yield variant_of(load(directory / "block_c.yaml"), base)
+    if manifest in ("", "block_c"):
+        yield variant_of(load(directory / "block_c.yaml"), base)
 
 
 def pointers(
@@ -263,7 +279,7 @@ def pointers(
         return
     directory = (data_dir("probes") if probes is None else probes) / "linux"
     manifest = load(directory / "block_ap.yaml")
-    base = pace(interval_ms) | outliers(threshold_us)
+    base = pace(interval_ms, _STEP_MS) | outliers(threshold_us)
     for disk, after in (("q->disk", only_after), ("rq_disk", _MEMBER)):
         yield variant_of(manifest, base | {"disk": disk, "request": f"arg{issued}"}, after)
 
