@@ -14,6 +14,8 @@ from hypothesis import settings
 from workload import crowded
 from xdist.scheduler import LoadGroupScheduling
 
+from latmon_backends.bpftrace import probe_cache
+
 _TURNS, _WORKER = "LATMON_TEST_TURNS", "PYTEST_XDIST_WORKER"
 _KEY = pytest.StashKey["Turns"]()
 _LONG_ID = 200
@@ -36,6 +38,12 @@ def _umask() -> Iterator[None]:
     os.umask(before)
     yield
     os.umask(before)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_root(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what a test's tool can run apart from what this host's own can."""
+    probe_cache.SYSTEM = tmp_path_factory.mktemp("cache")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

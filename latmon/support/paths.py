@@ -35,6 +35,11 @@ def config(environ: Mapping[str, str]) -> Path:
     return _base(environ, "XDG_CONFIG_HOME", ".config")
 
 
+def cache(environ: Mapping[str, str]) -> Path:
+    """Return the directory of what can be found out again."""
+    return _base(environ, "XDG_CACHE_HOME", ".cache")
+
+
 def _is_own(path: Path) -> bool:
     try:
         return path.is_absolute() and path.stat().st_uid == os.geteuid()

@@ -7,6 +7,7 @@ looked up, not tried: by their manifests and the hooks that the kernel has.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import time
@@ -20,9 +21,10 @@ from latmon.model.frame import STAGES, Origin
 from latmon.model.stages import ADMISSION
 from latmon.support import host
 from latmon.support.errors import UnavailableError
+from latmon_backends.bpftrace import probe_cache, tracer
 from latmon_backends.bpftrace import program as bpftrace_program
-from latmon_backends.bpftrace import tracer
 from latmon_backends.bpftrace.probe import BpftraceProbe
+from latmon_backends.bpftrace.probe_cache import ProbeCache
 from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool, Variant
 from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost
 from latmon_backends.kernel import counters
@@ -58,22 +60,48 @@ class BpftraceAlwaysOn(AlwaysOn):
         frames: FrameBuilder,
         *,
         only: tuple[str, ...] = (),
+        choices: ProbeCache | None = None,
+        tries_all: bool = False,
     ) -> None:
-        """`only` names the manifests that may be tried; empty means all."""
+        """`only` names the manifests that may be tried; empty means all.
+
+        `choices`: those of earlier starts; `tries_all`: they are replaced and not used.
+        """
         super().__init__("bpftrace", _SILENT_S, options, Direct(tool, options.proc), frames)
         self._tool, self._sampler, self._only = tool, sampler, only
+        self._choices, self._tries_all = choices, tries_all
         self._stamps_given_up = False
         self._end_requested = 0.0
         self._skipped = Skipped()
 
-    def _candidates(self, refusals: Mapping[str, str]) -> Iterator[Variant]:
+    async def choose(self) -> dict[str, str]:
+        """Start the script of an earlier start, else the first one that runs, which later starts begin with."""
+        if self._choices is None or self._only:
+            return await super().choose()
+        key = probe_cache.key_of(self._tool.path, self._options.sys)
+        known = None if self._tries_all else self._choices.read(key)
+        if known is not None:
+            for variant in self._variants(known.probe.partition(" ")[0]):
+                if variant.name == known.probe:
+                    with contextlib.suppress(RefusedError):  # all are tried again
+                        await self._start(variant)
+                        return dict(known.refused)
+        refusals = await super().choose()
+        self._choices.write(key, self.script.name, self._tool.path, refusals)
+        return refusals
+
+    def _variants(self, manifest: str = "") -> Iterator[Variant]:
         options = self._options
-        for variant in bpftrace_program.variants(
+        return bpftrace_program.variants(
             options.interval_us // 1000,
             host.suspended_us() * 1000,
             options.sys,
             threshold_us=options.threshold_us,
-        ):
+            manifest=manifest,
+        )
+
+    def _candidates(self, refusals: Mapping[str, str]) -> Iterator[Variant]:
+        for variant in self._variants():
             if self._only:
                 if variant.manifest.name in self._only:
                     yield variant
@@ -210,17 +238,27 @@ class BpftraceBackend(ProbeBackend):
         options: Options,
         find_tool: Callable[[], BpftraceTool] = bpftrace_program.find,
         only: tuple[str, ...] = (),
+        *,
+        tries_all: bool = False,
     ) -> None:
-        """`only` names the always-on manifests that may be tried; empty means all."""
+        """`only` names the always-on manifests that may be tried; empty means all. `tries_all`: as at a first start."""
         super().__init__(options)
-        self._find_tool, self._only = find_tool, only
+        self._find_tool, self._only, self._tries_all = find_tool, only, tries_all
         self._devices: KernelSampler = KernelSampler(options.proc, options.sys, options.devices)
 
     async def _prepare(self) -> None:
         tool = self._tool = self._find_tool()
         self._frames = FrameBuilder(self._devices, self._options.sys)
         self._devices.require_selected()
-        self._always = BpftraceAlwaysOn(self._options, tool, self._devices, self._frames, only=self._only)
+        self._always = BpftraceAlwaysOn(
+            self._options,
+            tool,
+            self._devices,
+            self._frames,
+            only=self._only,
+            choices=ProbeCache.of(),
+            tries_all=self._tries_all,
+        )
 
     async def _look(self) -> None:
         self._inventory, _ = await asyncio.gather(
