@@ -19,6 +19,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -28,6 +29,7 @@ from latmon.model.frame import Frame, Origin
 from latmon.recording.codec import decode_frame, decode_origin, encode_frame, encode_origin, to_bytes
 from latmon.recording.validate import parse
 from latmon.support.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
+from latmon.support.priority import START
 from latmon.support.process import widen
 from latmon.support.text import clean
 
@@ -123,6 +125,10 @@ class Outlet:
             self._pipe.write(end_line(reason, exit_code))
 
 
+START_S = 10.0
+"""Longest time with the raised priority of a start."""
+_SHOWN_S = 1.0
+"""From the opened backend to its first frame on the screen."""
 LEAVE_S = 2.5
 """The collector ends within 2 s after its socket is closed; a quarter more before it gets a signal."""
 CHUNK = 1 << 18
@@ -156,7 +162,7 @@ class Session:
         self._output: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
         self._listener = threading.Thread(target=self._listen, args=(reader,), daemon=True)
         self._listener.start()
-        self.feed = Feed(ours, self.failure_reason)
+        self.feed = Feed(ours, self.failure_reason, partial(START.end, self.pid))
 
     @property
     def pid(self) -> int:
@@ -214,9 +220,12 @@ class Session:
 class Feed:
     """The backend of the UI: the collector's frames as they arrive. `ended` is why there are no more; empty before."""
 
-    def __init__(self, sock: socket.socket, failure_reason: Callable[[], str]) -> None:
+    def __init__(
+        self, sock: socket.socket, failure_reason: Callable[[], str], started: Callable[[], None] = lambda: None
+    ) -> None:
+        """`started` is called once data is shown, or after START_S without any."""
         sock.setblocking(False)
-        self._socket, self._failure_reason = sock, failure_reason
+        self._socket, self._failure_reason, self._started = sock, failure_reason, started
         self._lines = Lines()
         self._waiting: deque[bytes] = deque()
         self._origin: Origin | None = None
@@ -233,6 +242,7 @@ class Feed:
 
     async def __aenter__(self) -> Self:
         """Wait for the backend to open, which takes a second or two where probes must be compiled."""
+        asyncio.get_running_loop().call_later(START_S, self._started)
         value = await self._next()
         if value is None:
             refused = UnavailableError if self.exit == EXIT_UNAVAILABLE else LatmonError
@@ -247,6 +257,7 @@ class Feed:
 
     async def frames(self) -> AsyncIterator[Frame]:
         """Yield frames until LatmonError: a live capture has no regular end, and the error is the reason of its end."""
+        asyncio.get_running_loop().call_later(_SHOWN_S, self._started)
         while (value := await self._next()) is not None:
             if value.get("type") == "window":
                 yield decode_frame(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from latmon.capture.registry import Request
 from latmon.cli import arguments, config
 from latmon.support import host, paths, privileges, streams, trust
 from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
+from latmon.support.priority import START
 from latmon.support.streams import STANDARD
 from latmon.support.text import clean
 
@@ -65,12 +67,14 @@ def _live(args: argparse.Namespace) -> int:
     if request.record is not None and not (args.tui or args.inline):
         from latmon.cli import headless
 
+        START.end()
         return headless.record(request, request.record, defaults.findings)
-    screen = _screen(args, defaults, "LIVE", user, request)
+    screen = partial(_screen, args, defaults, "LIVE", user, request)
     if args.once:
         from latmon.cli import headless
 
-        return headless.once(request, screen)
+        START.end()
+        return headless.once(request, screen())
     return _watch(request, screen, user, inline=args.inline, instead="latmon --record FILE --duration 60s")
 
 
@@ -119,7 +123,7 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
 
 def _watch(
     request: Request,
-    screen: ScreenOptions,
+    screen: Callable[[], ScreenOptions],
     user: privileges.Invoker | None,
     *,
     inline: bool,
@@ -128,27 +132,42 @@ def _watch(
 ) -> int:
     """Run the TUI or the strip of `--inline` on a collector of its own; return the exit code.
 
-    The collector opens its probes while Textual loads. `instead`: the command for a host without a terminal.
+    The collector opens its probes while the options of the screen are read and Textual loads. `instead`: the command
+    for a host without a terminal.
     """
-    _need_terminal(instead, inline=inline)
+    try:
+        _need_terminal(instead, inline=inline)
+    except UnavailableError:
+        screen()  # an option that can't be used is reported first
+        raise
     from latmon.capture.session import Session
 
     session = Session(request)
     code: int | None
     try:
+        options = screen()
         privileges.drop_root(user)
         if inline:
             from latmon.tui import strip
 
-            code = strip.run(session.feed, screen)
+            code = strip.run(session.feed, options)
         else:
             preview = _preview(request)
-            from latmon.tui.app import run
-
-            code = run(session.feed, screen, session=session, preview=preview, tour=tour)
+            run = _screen_program()
+            code = run(session.feed, options, session=session, preview=preview, tour=tour)
     finally:
         captured = session.close()
     return captured if code is None or (code == EXIT_DONE and request.record is not None) else code
+
+
+def _screen_program() -> Callable[..., int | None]:
+    """Load the screen. Its modules are no garbage: looking for some would take a tenth of the time."""
+    gc.disable()
+    try:
+        from latmon.tui.app import run
+    finally:
+        gc.enable()
+    return run
 
 
 _STARTING = "the probes that time each I/O are starting"
@@ -227,7 +246,7 @@ def _demo(args: argparse.Namespace) -> int:
         with privileges.acting_as(user):
             return headless.export_demo(args, _screen(args, defaults, "REPLAY"))
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
-    screen = _screen(args, defaults, "DEMO", user, request)
+    screen = partial(_screen, args, defaults, "DEMO", user, request)
     return _watch(request, screen, user, inline=args.inline, instead=f"latmon demo {args.scenario} --once", tour=tour)
 
 

@@ -77,6 +77,21 @@ def cpu_ns(pid: int, proc: Path = Path("/proc")) -> int:
     return sum(int(first) for one in files if (first := text(one).partition(" ")[0]).isdigit())
 
 
+def prioritise(pid: int, nice: int, proc: Path = Path("/proc")) -> None:
+    """Set the priority of a process and its descendants, of all their threads, where that is allowed.
+
+    With autogroups (sched(7)) a priority counts only inside of a session: the session of a process that leads one gets
+    the same.
+    """
+    for one in (pid, *descendants(pid, proc)):
+        for thread in matching(proc, f"{one}/task/[0-9]*"):
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)
+    with contextlib.suppress(OSError):
+        if os.getsid(pid) == pid:
+            (proc / str(pid) / "autogroup").write_text(str(nice))
+
+
 @dataclass(slots=True)
 class _Life:
     """Lifetime of a process: its start, and when it was first missing; None while it exists."""

@@ -10,9 +10,7 @@ import contextlib
 import errno
 import io
 import os
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -137,6 +135,8 @@ def terminal_size(file: TextIO) -> os.terminal_size:
         size = os.get_terminal_size(file.fileno())
         if all(size):
             return size
+    import shutil  # noqa: PLC0415 - with tempfile 7 ms that `--version` needn't pay
+
     return shutil.get_terminal_size()
 
 
@@ -233,6 +233,8 @@ def _spooled() -> Path:
     """Copy standard input once. The file has no name and ends with the process."""
     if sys.stdin.isatty():
         raise UsageError("- is standard input, and that is a terminal: pipe a file into it")
+    import tempfile  # noqa: PLC0415 - as shutil
+
     try:
         copy = tempfile.TemporaryFile(prefix="latmon-")  # noqa: SIM115 - open as long as the process
         while piece := os.read(sys.stdin.fileno(), _PIECE):
@@ -248,6 +250,8 @@ def _spooled() -> Path:
 
 def copy_out(path: Path) -> None:
     """Write a file to standard output."""
+    import shutil  # noqa: PLC0415
+
     with path.open("rb") as file:
         shutil.copyfileobj(file, sys.stdout.buffer, _PIECE)
     sys.stdout.buffer.flush()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
 from string import ascii_lowercase
 
 from latmon.support.errors import UsageError
@@ -188,6 +187,8 @@ def _scaled(text: str, units: dict[str, int], expected: str) -> int:
     factor = units.get(match[2].lower()) if match else None
     if match is None or factor is None:
         raise ValueError(f"{text!r} is not {expected}")
+    from decimal import Decimal  # noqa: PLC0415 - few commands parse a number
+
     return int(Decimal(match[1]) * factor)
 
 

@@ -15,14 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from latmon.capture import target
 from latmon.capture.backend import Backend, Seekable
 from latmon.capture.recorder import save
-from latmon.diff.blocks import CaptureSpan, period_of
-from latmon.diff.comparison import compare
-from latmon.diff.conditions import with_marks
-from latmon.exporters.screen import screenshot
 from latmon.model.frame import Frame, Mark, Origin, Settings
 from latmon.recording.archive import Stamp, TimelineEvent, completed
 from latmon.support import streams
@@ -34,6 +31,9 @@ from latmon.views.panels.findings import key_of
 from latmon.views.screen import Scene
 from latmon.views.selection import after
 from latmon.views.units import clock
+
+if TYPE_CHECKING:
+    from latmon.diff.blocks import CaptureSpan
 
 AT_ONCE_S = 0.015
 """Most time of the event loop per part of reading, so that a key waits no longer."""
@@ -252,6 +252,8 @@ class Travel:
         if self._redact:
             self._show_message("not saved: a picture shows names that --redact leaves out of files")
             return
+        from latmon.exporters.screen import screenshot  # noqa: PLC0415 - only a picture needs it
+
         data = screenshot(scene, origin.host, size, theme)
         name = target.recording_name(origin.host, last.wall, ".svg")
 
@@ -367,6 +369,8 @@ class _Side:
 
     def take(self, origin: Origin, frame: Frame) -> None:
         """Look for the mark in a frame."""
+        from latmon.diff.conditions import with_marks  # noqa: PLC0415
+
         for mark in frame.marks:
             if mark.text == self.period.name:
                 self.behind_us, self.put_us = None, mark.mono_us
@@ -432,6 +436,8 @@ class Comparing:
             more = "wait" if self._scene.ended is None else "go to another time, as with ["
             self._show_message(f"only {many} since A, and a comparison needs {_FEWEST}: {more}, then press D again")
             return
+        from latmon.diff.comparison import compare  # noqa: PLC0415
+
         self._b = self._side("B", origin, frames)
         _settle(one, self._b)
         self._scene.comparison = compare(a, self._b.period)
@@ -448,6 +454,9 @@ class Comparing:
         return [each for each in shown if each.mono_us - each.dt_us >= max(end_us, one.put_us)]
 
     def _side(self, name: str, origin: Origin, frames: list[Frame]) -> _Side:
+        from latmon.diff.blocks import period_of  # noqa: PLC0415 - a start would take 0.06 s longer
+        from latmon.diff.conditions import with_marks  # noqa: PLC0415
+
         made = period_of(name, origin, self._scene.store.devices.values(), frames)
         noted = with_marks(origin.settings, self._noted(made.end_us))
         made.settings = noted

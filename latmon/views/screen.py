@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from latmon.aggregate.history import Store
 from latmon.analysis.attribution import untraced_share
 from latmon.analysis.device_order import Order
-from latmon.diff.comparison import Comparison
 from latmon.findings.rule import Finding, Settings
 from latmon.findings.rules.starved_io import ID as STARVED
 from latmon.model.frame import STARTING, Frame, Origin
@@ -39,7 +39,6 @@ from latmon.views.lines import (
     paragraph,
     wrap,
 )
-from latmon.views.panels.compare import panel
 from latmon.views.panels.findings import findings_panel
 from latmon.views.panels.interrupts import interrupts_panel
 from latmon.views.panels.outliers import outliers_panel
@@ -50,6 +49,9 @@ from latmon.views.past_view import PastReader, PastSelection
 from latmon.views.selection import Selection, carried
 from latmon.views.status import Notices, TourBanner, banner_lines, findings, notices
 from latmon.views.units import clock
+
+if TYPE_CHECKING:
+    from latmon.diff.comparison import Comparison
 
 MIN_SIZE = (40, 10)
 _MAX_PATH = 200
@@ -511,6 +513,8 @@ class Scene:
     def _body(self, view: ViewState, width: int, room: int) -> list[Line]:
         """Return the panel; it is drawn again when its map got another timeline and a cursor moves to that."""
         if self.comparison is not None:
+            from latmon.views.panels.compare import panel  # noqa: PLC0415 - with `diff`, which a start doesn't need
+
             return panel(self.comparison, self.selection.selected, self.ink, width, room)
         if self.history.is_partial and not (self.selection.screen in _OF_FRAMES and not self.selection.fold):
             return empty_panel(f"reading {clock(self.at.wall)} …" if self.at else "summing …", width, room)

@@ -46,7 +46,7 @@ class Running:
 
 
 async def test_the_probe_with_pointers_replaces_the_one_with_stamps(backend, monkeypatch):
-    async def start(_launcher, program):
+    async def start(_launcher, program, **_):
         return Running(program.scripts[0].manifest.name)
 
     monkeypatch.setattr(bpftrace_backend.BpftraceProbe, "start", start)

@@ -182,7 +182,7 @@ class BpftraceAlwaysOn(AlwaysOn):
     async def _start(self, script: Script) -> None:
         assert isinstance(script, Variant)  # noqa: S101 - `_candidates` yields no other
         program = BpftraceProgram((script,), self._tool.map_keys)
-        self.probe = await BpftraceProbe.start(self.launcher, program)
+        self.probe = await BpftraceProbe.start(self.launcher, program, in_a_hurry=True)
         self.script, self.program = script, program
         frames = self._frames
         framer = Framer(script.manifest, frames.device_name, frames.has_several_queues, frames.is_selected)

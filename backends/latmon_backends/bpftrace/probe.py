@@ -179,9 +179,12 @@ class BpftraceProbe(RunningProbe):
         self._reported: int | None = None
 
     @classmethod
-    async def start(cls, launcher: Launcher, program: BpftraceProgram) -> BpftraceProbe:
-        """Start a program. RefusedError when it doesn't run here, UnavailableError when none would."""
-        return await started(launcher.launch(program), lambda child: cls(child, program))
+    async def start(cls, launcher: Launcher, program: BpftraceProgram, *, in_a_hurry: bool = False) -> BpftraceProbe:
+        """Start a program. RefusedError when it doesn't run here, UnavailableError when none would.
+
+        `in_a_hurry`: see `started`.
+        """
+        return await started(launcher.launch(program), lambda child: cls(child, program), in_a_hurry=in_a_hurry)
 
     @property
     def attached(self) -> int:

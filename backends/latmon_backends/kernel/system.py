@@ -11,8 +11,6 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
-import psutil
-
 from latmon.capture.backend import Options
 from latmon.model.frame import Completed, Device, Taskq
 from latmon.support.errors import UnavailableError
@@ -54,8 +52,14 @@ def sampler_of(options: Options) -> tuple[Sampler, str]:
 
 
 def _psutil_counters() -> Mapping[str, Any]:
+    """Return the counters. OSError where psutil can't read them."""
+    import psutil  # noqa: PLC0415 - 20 ms that only a system without /proc/diskstats pays
+
     # nowrap=True would keep psutil's own state between calls; difference() handles counters that restart.
-    return psutil.disk_io_counters(perdisk=True, nowrap=False)
+    try:
+        return psutil.disk_io_counters(perdisk=True, nowrap=False)
+    except psutil.Error as error:
+        raise OSError(str(error)) from error
 
 
 class PsutilSampler(CounterSampler):
@@ -91,7 +95,7 @@ class PsutilSampler(CounterSampler):
     def _counts(self) -> Mapping[str, Any]:
         try:
             return self._ask()
-        except (OSError, RuntimeError, psutil.Error) as error:
+        except (OSError, RuntimeError) as error:
             raise UnavailableError(f"This system's I/O counters can't be read: {error}.") from error
 
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from latmon.support.errors import UnavailableError
-from latmon.support.process import descendants, widen
+from latmon.support.priority import HURRY
+from latmon.support.process import prioritise, widen
 from latmon.support.text import clean
 from latmon.support.trust import environment
 from latmon_backends.probe.events import Event, Printed
@@ -172,15 +173,12 @@ class Child:
         """The shim's; the tool is below it."""
         return self._process.pid
 
-    def prefer(self) -> None:
+    def prefer(self, nice: int = _NICE) -> None:
         """Raise its priority, where that is allowed: its output comes in time on a busy host.
 
-        To be called once it has compiled, which takes a second of CPU that the screen needs. It isn't allowed behind
-        `sudo -n`: there frames may be late, and are marked so.
+        It isn't allowed behind `sudo -n`: there frames may be late, and are marked so.
         """
-        for pid in descendants(self.pid):
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, pid, _NICE)
+        prioritise(self.pid, nice)
 
     async def read(self) -> bytes:
         stdout = self._process.stdout
@@ -409,10 +407,18 @@ class RunningProbe(ABC):
 AnyProbe = TypeVar("AnyProbe", bound=RunningProbe)
 
 
-async def started(launching: Awaitable[Child], make: Callable[[Child], AnyProbe]) -> AnyProbe:
-    """Return the probe that `make` makes of the child, once it is ready; it is stopped if anything fails before."""
+async def started(
+    launching: Awaitable[Child], make: Callable[[Child], AnyProbe], *, in_a_hurry: bool = False
+) -> AnyProbe:
+    """Return the probe that `make` makes of the child, once it is ready; it is stopped if anything fails before.
+
+    `in_a_hurry`: it has a raised priority while it compiles, for half a second of CPU.
+    """
     try:
-        probe = make(await launching)
+        child = await launching
+        if in_a_hurry:
+            child.prefer(HURRY)
+        probe = make(child)
     except OSError as error:
         raise UnavailableError(f"the probe's process can't be started: {error.strerror}.") from error
     try:
