@@ -22,6 +22,7 @@ from __future__ import annotations
 import codecs
 import os
 import select
+import selectors
 import signal
 import termios
 import threading
@@ -35,10 +36,10 @@ from typing import Any
 
 from rich.color import ColorSystem
 from rich.console import Console
+from textual import constants
 from textual._compositor import CompositorUpdate
 from textual._xterm_parser import XTermParser
 from textual.app import App, ScreenStackError
-from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import CursorPosition, Key, Resize
 from textual.keys import Keys
@@ -189,13 +190,6 @@ def _restore(attributes: Attributes) -> None:
             termios.tcsetattr(0, termios.TCSANOW, attributes)
 
 
-def _lenient_decoder(encoding: str) -> Callable[[], codecs.IncrementalDecoder]:
-    """Return a decoder that replaces what is not UTF-8, such as the mouse reports of old terminals."""
-    return partial(codecs.getincrementaldecoder(encoding), errors="replace")
-
-
-# A byte that is not UTF-8 would end the thread that reads keys, and the screen without a word.
-linux_driver.getincrementaldecoder = _lenient_decoder  # type: ignore[assignment, attr-defined]
 MOST_CELLS = 1000
 """Columns and lines of the largest terminal: one of 8K with a font of 8x8 pixels has 960 columns."""
 
@@ -203,6 +197,16 @@ MOST_CELLS = 1000
 _PASTE_END = "\x1b[201~"
 _PASTE_S = 2.0
 """Time without input after which a paste has ended: its end may get lost."""
+
+
+WAKE_S = 0.1
+"""The thread that reads keys looks so often for the exit."""
+ESC_S = 0.05
+"""Time without input after which an Esc is a key; ESCDELAY overrides it, as for ncurses."""
+_BEGINS = frozenset("[O")
+"""Characters after which an Esc may be the beginning of a sequence: CSI and SS3."""
+if "ESCDELAY" not in os.environ:
+    constants.ESCAPE_DELAY = ESC_S  # type: ignore[misc]  # Textual's is 0.1 s
 
 
 class InputParser(XTermParser):
@@ -230,12 +234,22 @@ class InputParser(XTermParser):
             yield from self.feed(_PASTE_END)  # without a paste it does nothing
             self._ends = None
 
+    @property
+    def wait_s(self) -> float:
+        """Return the time until an Esc is a key and not the beginning of a sequence, at most WAKE_S."""
+        return WAKE_S if self._timeout_time is None else min(WAKE_S, max(0.0, self._timeout_time - time.monotonic()))
+
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[Key]:
-        """Yield Esc and a digit right after it as two keys: Textual's table has a Mac's characters for them."""
-        if len(sequence) == 2 and sequence[0] == "\x1b" and sequence[1].isdecimal():  # noqa: PLR2004  Esc and the digit
+        """Yield Esc and a character right after it as two keys: no key of latmon has Alt, whose codes are the same.
+
+        tmux and slow links join keys, and Esc would be lost. Textual waits for more after `[` and `O`, which begin
+        sequences, and then passes them with `alt`.
+        """
+        joined = len(sequence) == 2 and sequence[0] == "\x1b"  # noqa: PLR2004  Esc and the character
+        if (joined and sequence[1].isprintable() and sequence[1] not in _BEGINS) or (alt and len(sequence) == 1):
             yield Key(Keys.Escape.value, "\x1b")
-            sequence = sequence[1]
-        yield from super()._sequence_to_key_events(sequence, alt)
+            sequence = sequence[-1]
+        yield from super()._sequence_to_key_events(sequence)
 
     def _parse_extended_key(self, sequence: str) -> list[Key] | None:  # type: ignore[override]  # theirs is cached
         try:
@@ -244,9 +258,8 @@ class InputParser(XTermParser):
             return [Key(Keys.Ignore, sequence)]
 
 
-linux_driver.XTermParser = InputParser  # type: ignore[attr-defined]
-
-
+_READ = 4096
+"""Bytes of input at once."""
 _ASK = "\x1b[6n"
 """A request for the position of the cursor (ECMA-48 8.3.35): the answer comes once all before it is drawn."""
 _LOST_S, _LOST_TIMES = 3.0, 4
@@ -446,6 +459,23 @@ class TerminalDriver(LinuxDriver):
     def _written(self, writes: int) -> None:
         if writes == self._writes:
             self.link.written()
+
+    def run_input_thread(self) -> None:
+        """Read keys until the exit. Textual's own loop waits for 0.1 s after an Esc, whatever ESCDELAY is."""
+        parser = InputParser(self._debug)
+        # A byte that is not UTF-8, as in mouse reports of old terminals, must not end this thread.
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            leaving = False
+            while not leaving:
+                leaving = self.exit_event.is_set()
+                if selector.select(0 if leaving else parser.wait_s):
+                    text = decoder.decode(os.read(self.fileno, _READ))
+                    for message in parser.feed(text) if text else ():
+                        self.process_message(message)
+                for message in parser.tick():
+                    self.process_message(message)
 
     def process_message(self, message: Message) -> None:
         if isinstance(message, CursorPosition):

@@ -1,12 +1,13 @@
 """The colour depth by the environment, the pace of pictures by the link, and the sizes that a terminal reports."""
 
 import signal
+import time
 
 import pytest
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key, MouseDown, Resize
 
-from latmon.tui.terminal import InputParser, Link, TerminalDriver, colour_depth, moves_cells
+from latmon.tui.terminal import ESC_S, WAKE_S, InputParser, Link, TerminalDriver, colour_depth, moves_cells
 
 TERMINFO = {
     "screen": 8,
@@ -217,15 +218,46 @@ def test_a_key_code_that_no_terminal_has_is_passed_over(keys):
     assert [one.key for one in parser.feed(f"{keys}x")] == ["x"]
 
 
-def test_esc_and_a_digit_at_once_are_two_keys():
-    """Textual's table has a Mac's characters for them, and Esc would be lost: a slow link joins them."""
-    assert [(one.key, one.character) for one in InputParser().feed("\x1b5\x1b6x")] == [
-        ("escape", "\x1b"),
-        ("5", "5"),
-        ("escape", "\x1b"),
-        ("6", "6"),
-        ("x", "x"),
-    ]
+def keys_of(parser, *portions):
+    """Keys of portions that arrive at once, and of what the time after them shows."""
+    found = [one for portion in portions for one in parser.feed(portion)]
+    time.sleep(parser.wait_s)
+    return [(one.key, one.character) for one in (*found, *parser.tick())]
+
+
+@pytest.mark.parametrize("key", ["5", "6", "q", "f", "b", "Q", "-", "[", "O", "é"])
+def test_esc_and_a_character_at_once_are_two_keys(key):
+    """Textual's table has a Mac's characters for some, Alt for others, and Esc would be lost: tmux and slow links join
+    them."""
+    first, second = keys_of(InputParser(), f"\x1b{key}")
+    assert first == ("escape", "\x1b")
+    assert second[1] == key
+    assert second[0] in (key, "minus", "left_square_bracket")
+
+
+@pytest.mark.parametrize(
+    ("portions", "key"),
+    [
+        (("\x1b[A",), "up"),
+        (("\x1b", "[A"), "up"),
+        (("\x1b", "[", "A"), "up"),
+        (("\x1b[1", ";5C"), "ctrl+right"),
+        (("\x1b", "O", "P"), "f1"),
+        (("\x1b\x7f",), "ctrl+w"),
+    ],
+)
+def test_a_sequence_in_portions_is_one_key(portions, key):
+    assert [one for one, _ in keys_of(InputParser(), *portions)] == [key]
+
+
+def test_esc_alone_waits_for_no_longer_than_its_time():
+    parser = InputParser()
+    assert parser.wait_s == WAKE_S
+    assert list(parser.feed("\x1b")) == []
+    assert 0 < parser.wait_s <= ESC_S
+    time.sleep(parser.wait_s)
+    assert [one.key for one in parser.tick()] == ["escape"]
+    assert parser.wait_s == WAKE_S
 
 
 def test_a_paste_whose_end_got_lost_ends_with_the_input(monkeypatch):
