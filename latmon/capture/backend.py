@@ -158,3 +158,5 @@ class ProbeReport:
     """Driver -> how its I/Os complete, which decides what stages they have."""
     ages: Mapping[str, str] = field(default_factory=dict)
     """By tier of the tracer's scripts, those that list I/Os in flight; NO and why none does."""
+    kept: str = ""
+    """What later starts try first, where that is kept and how it is removed; empty where nothing is kept."""

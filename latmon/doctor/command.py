@@ -94,6 +94,7 @@ def all_checks(here: Place, explained: ProbeReport) -> list[Check]:
     return [
         *(doctor_checks.python(here), *doctor_checks.packages(here), *host_s),
         *(doctor_checks.terminal(here), tier_check(explained)),
+        *((Check("probe cache", Status.OK, explained.kept),) if explained.kept else ()),
     ]
 
 

@@ -222,3 +222,9 @@ async def test_a_tool_without_a_key_is_tried_each_time(cache, monkeypatch):
         start = Starts(cache, {"block_a"})
         await start.choose()
         assert len(start.tried) > 1
+
+
+def test_the_doctor_names_the_choice_and_its_file(cache):
+    assert cache.shown("k") == ""
+    kept(cache)
+    assert cache.shown("k").startswith(f"a start tries block_c first, by {cache.path}: ")

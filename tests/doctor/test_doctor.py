@@ -499,6 +499,7 @@ EXPLAINED = SimpleNamespace(
     hooks={"stages_a": ("rawtracepoint:x",), "stages_c": ("tracepoint:block:y", "tracepoint:irq:z")},
     drivers={"nvme": "hard interrupt: hba, irq"},
     ages={"A": "inflight_a, bio_ages_a", "C": "no: needs tier A"},
+    kept="a start tries block_c first, by /var/cache/latmon/x.json",
 )
 
 
@@ -591,6 +592,13 @@ def test_json_is_for_scripts():
         "here": "C",
     }
     assert reported["hooks"]["stages_a"] == ["rawtracepoint:x"]
+
+
+def test_what_later_starts_try_first_is_a_line_where_it_is_kept(host):
+    (line,) = (one.what for one in command.all_checks(host.place, EXPLAINED) if one.name == "probe cache")
+    assert line == EXPLAINED.kept
+    nothing = SimpleNamespace(**vars(EXPLAINED) | {"kept": ""})
+    assert "probe cache" not in {one.name for one in command.all_checks(host.place, nothing)}
 
 
 def test_every_check_runs_on_a_host_with_nothing(host):

@@ -78,7 +78,7 @@ class BpftraceAlwaysOn(AlwaysOn):
         """Start the script of an earlier start, else the first one that runs, which later starts begin with."""
         if self._choices is None or self._only:
             return await super().choose()
-        key = probe_cache.key_of(self._tool.path, self._options.sys)
+        key = self._key()
         known = None if self._tries_all else self._choices.read(key)
         if known is not None:
             for variant in self._variants(known.probe.partition(" ")[0]):
@@ -89,6 +89,13 @@ class BpftraceAlwaysOn(AlwaysOn):
         refusals = await super().choose()
         self._choices.write(key, self.script.name, self._tool.path, refusals)
         return refusals
+
+    def kept(self) -> str:
+        """Return a sentence about what later starts try first; empty where nothing is kept."""
+        return "" if self._choices is None else self._choices.shown(self._key())
+
+    def _key(self) -> str:
+        return probe_cache.key_of(self._tool.path, self._options.sys)
 
     def _variants(self, manifest: str = "") -> Iterator[Variant]:
         options = self._options
@@ -246,6 +253,10 @@ class BpftraceBackend(ProbeBackend):
         self._find_tool, self._only, self._tries_all = find_tool, only, tries_all
         self._devices: KernelSampler = KernelSampler(options.proc, options.sys, options.devices)
 
+    def kept(self) -> str:
+        """Return a sentence about what later starts try first; empty where nothing is kept."""
+        return self._always.kept()
+
     async def _prepare(self) -> None:
         tool = self._tool = self._find_tool()
         self._frames = FrameBuilder(self._devices, self._options.sys)
@@ -312,7 +323,7 @@ _TIERS = ("A", "C")
 
 
 def explain() -> ProbeReport:
-    """Open the backend, which takes as long as a start, and report what runs."""
+    """Open the backend, which takes as long as a first start, and report what runs."""
     return asyncio.run(_explain())
 
 
@@ -328,11 +339,11 @@ async def _explain() -> ProbeReport:
         if one.group != "bios"
     }
     try:
-        async with BpftraceBackend(options) as backend:
-            origin = backend.origin
+        async with BpftraceBackend(options, tries_all=True) as backend:
+            origin, kept = backend.origin, backend.kept()
     except UnavailableError as refusal:
         return ProbeReport("", str(refusal), stages(None, choices), hooks, DRIVERS, ages(choices))
-    return ProbeReport(origin.tier, origin.reason, stages(origin, choices), hooks, DRIVERS, ages(choices))
+    return ProbeReport(origin.tier, origin.reason, stages(origin, choices), hooks, DRIVERS, ages(choices), kept)
 
 
 def stages(origin: Origin | None, choices: Mapping[str, ChosenScripts]) -> tuple[StageCoverage, ...]:

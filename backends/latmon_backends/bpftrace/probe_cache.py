@@ -68,6 +68,12 @@ class ProbeCache:
         found = next((one for one in self._entries() if one.key == key), None) if key else None
         return found if found is not None and 0 <= now - found.wall < _AGE_S else None
 
+    def shown(self, key: str) -> str:
+        """Return a sentence about the choice with this key; empty without one."""
+        found = self.read(key)
+        remedy = "the doctor tries all again; to forget it remove the file"
+        return "" if found is None else f"a start tries {found.probe} first, by {self.path}: {remedy}"
+
     def write(self, key: str, probe: str, tool: str, refused: Mapping[str, str]) -> None:
         """Keep a choice, unless a refusal before it may be a passing one. A file that can't be written is no error."""
         if not key or any(_PASSING.search(sentence) for sentence in refused.values()):
