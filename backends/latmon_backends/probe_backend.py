@@ -19,6 +19,7 @@ from latmon.capture.backend import NO, Options
 from latmon.decode.framer import TracerInterval
 from latmon.decode.tables import Record
 from latmon.manifest.loader import Manifest
+from latmon.model.devices import WithIdle, busy_rows
 from latmon.model.frame import (
     TRACER_STARTING,
     Device,
@@ -326,14 +327,16 @@ class FrameJoiner:
 
 def with_probe(
     sampled: Mapping[str, Depths], reported: Mapping[str, Depths], span_us: int, sample_us: int
-) -> dict[str, Depths]:
+) -> Mapping[str, Depths]:
     """Return the probe's depths where its samples, each `sample_us`, cover half of the interval, else those of sysfs.
 
     The probe's samples are scaled to milliseconds of the interval, as those of sysfs are: a busy CPU drops some, and an
     interval with fewer samples weighs no less. A few samples after a start are not the interval. Where its counts had
     to be corrected they may include depths that never were: that interval has no depths of the probe.
     """
-    found = dict(sampled)
+    if not reported:
+        return sampled
+    found = dict(busy_rows(sampled))
     for name, one in reported.items():
         if one.corrected:
             found[name] = replace(sampled.get(name, Depths()), corrected=one.corrected)
@@ -343,7 +346,7 @@ def with_probe(
             found[name] = replace(one, in_driver=sampled[name].in_driver, queued=sampled[name].queued, source=SYSFS)
         else:
             found[name] = replace(one, in_driver={}, queued={})
-    return found
+    return WithIdle(found, sampled.idle) if isinstance(sampled, WithIdle) else found
 
 
 def _in_ms(samples: Mapping[int, int], span_us: int) -> dict[int, int]:

@@ -18,7 +18,7 @@ from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.histogram_sum import TableSum
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.analysis.issue_order import LbaOrder, lba_order, merge_orders
-from latmon.model.devices import NONE, Coverage, by_device
+from latmon.model.devices import NONE, Coverage, WithIdle, busy_rows, by_device
 from latmon.model.frame import (
     MAX_LIMITS,
     CgroupLimit,
@@ -32,7 +32,7 @@ from latmon.model.frame import (
     Traced,
 )
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import AgedAt
+from latmon.model.inflight import AgedAt, Depths
 from latmon.model.packed import Flat, flatten
 
 MAX_QUEUES = 1000
@@ -190,22 +190,63 @@ class _FlowSum:
     """Frames that don't report merges."""
 
 
-class FlowSums(Mapping[Flow, Completed]):
-    """Running sums of completions per flow, read as a mapping; what some frame doesn't report is None."""
+class _FlowRows(Mapping[Flow, Completed]):
+    """Sums of flows, read as their completions."""
+
+    def __init__(self) -> None:
+        self.sums: dict[Flow, _FlowSum] = {}
+
+    def __getitem__(self, flow: Flow) -> Completed:
+        return _completed(self.sums[flow])
+
+    def get(self, flow: Flow, default: Any = None) -> Any:
+        one = self.sums.get(flow)
+        return default if one is None else _completed(one)
+
+    def __contains__(self, flow: object) -> bool:
+        return flow in self.sums
+
+    def __iter__(self) -> Iterator[Flow]:
+        return iter(self.sums)
+
+    def __len__(self) -> int:
+        return len(self.sums)
+
+
+def _completed(one: _FlowSum) -> Completed:
+    return Completed(
+        one.count,
+        one.bytes,
+        None if one.untimed else one.time_us,
+        None if one.unsplit else one.queue_us,
+        None if one.unmerged else one.merged,
+    )
+
+
+class FlowSums(WithIdle[Flow, Completed]):
+    """Running sums of completions per flow, read as a mapping; what some frame doesn't report is None.
+
+    Rows of idle devices are those of the latest table: they add nothing.
+    """
 
     def __init__(self, tables: Iterable[Mapping[Flow, Completed]] = ()) -> None:
-        self._sums: dict[Flow, _FlowSum] = {}
+        rows = _FlowRows()
+        super().__init__(rows, {})
+        self._sums = rows.sums
         for table in tables:
             self.add(table)
 
     def copy(self) -> FlowSums:
         other = FlowSums()
-        other._sums = {flow: replace(one) for flow, one in self._sums.items()}
+        other._sums.update((flow, replace(one)) for flow, one in self._sums.items())
+        other.idle = self.idle
         return other
 
     def add(self, table: Mapping[Flow, Completed], sign: int = 1) -> None:
         """Add a frame's completions, or with -1 as `sign` subtract them."""
-        for flow, done in table.items():
+        if isinstance(table, WithIdle) and sign > 0:
+            self.idle = table.idle
+        for flow, done in busy_rows(table).items():
             one = self._sums.get(flow)
             if one is None:
                 one = self._sums[flow] = _FlowSum()
@@ -220,22 +261,6 @@ class FlowSums(Mapping[Flow, Completed]):
             one.unmerged += sign * (done.merged is None)
             if not one.frames:
                 del self._sums[flow]
-
-    def __getitem__(self, flow: Flow) -> Completed:
-        one = self._sums[flow]
-        return Completed(
-            one.count,
-            one.bytes,
-            None if one.untimed else one.time_us,
-            None if one.unsplit else one.queue_us,
-            None if one.unmerged else one.merged,
-        )
-
-    def __iter__(self) -> Iterator[Flow]:
-        return iter(self._sums)
-
-    def __len__(self) -> int:
-        return len(self._sums)
 
 
 _PARTS = 1_000_000
@@ -317,6 +342,35 @@ class Minute:
         return self.frame.kernel
 
 
+class IdleTime:
+    """Time of the frames in which devices were idle, which their depths don't include."""
+
+    def __init__(self) -> None:
+        self.devices: Mapping[str, Depths] = {}
+        """The idle devices of the latest frame."""
+        self.us = 0
+        """Length of the frames that leave out idle devices."""
+        self._busy_us: Counter[str] = Counter()
+
+    def add(self, frame: Frame) -> None:
+        """Add a frame."""
+        if isinstance(frame.depths, WithIdle):
+            self.devices = frame.depths.idle
+            self.us += frame.dt_us
+            self._busy_us.update(dict.fromkeys(frame.depths.busy, frame.dt_us))
+
+    def filled(self, busy: Mapping[str, DepthTimes], names: Iterable[str]) -> dict[str, DepthTimes]:
+        """Return `busy` with the idle time of these devices."""
+        found = dict(busy)
+        for name in names if self.us else ():
+            idle_us = self.us - self._busy_us[name]
+            if idle_us and name in self.devices:
+                found[name] = DepthTimes()
+                found[name].merge(busy.get(name, DepthTimes()))
+                found[name].add_idle(idle_us, has_queue=bool(self.devices[name].queued))
+        return found
+
+
 COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records")
 """Counters of a frame's Health that a sum of frames has, too."""
 MAX_OUTLIERS = 1000
@@ -365,9 +419,13 @@ class CompletionSums:
 class Accumulator(CompletionSums):
     """Sum of any number of frames and roll-ups, all their values that add up; the oldest 1,000 outliers."""
 
-    def __init__(self, interval_us: int | None = None) -> None:
-        """`interval_us`: upper limit of the time that the gauge of a late frame represents; None: no limit."""
+    def __init__(self, interval_us: int | None = None, *, sums_gauges: bool = True) -> None:
+        """`interval_us`: upper limit of the time that the gauge of a late frame represents; None: no limit.
+
+        `sums_gauges`: whether `gauges` is needed.
+        """
         super().__init__()
+        self._sums_gauges = sums_gauges
         self._interval_us = interval_us
         self.windows = 0
         self.measured_us = 0
@@ -378,7 +436,9 @@ class Accumulator(CompletionSums):
         self.last: Frame | None = None
         self.gauges: dict[str, Counter[int]] = {}
         """Device -> I/Os in flight at the end of a frame -> us of such frames."""
-        self.depths: dict[str, DepthTimes] = {}
+        self.busy_depths: dict[str, DepthTimes] = {}
+        """Depths of the devices that were busy in a frame, without their idle frames."""
+        self.idle = IdleTime()
         self.orders: dict[str, LbaOrder] = {}
         self.on_demand = OnDemandSums()
         self.outliers: list[Outlier] = []
@@ -416,7 +476,7 @@ class Accumulator(CompletionSums):
         for name, gauge in minute.gauges.items():
             self.gauges.setdefault(name, Counter()).update(gauge)
         for name, sums in minute.depths.items():
-            self.depths.setdefault(name, DepthTimes()).merge(sums)
+            self.busy_depths.setdefault(name, DepthTimes()).merge(sums)
         for name, order in minute.orders.items():
             self._add_order(name, order)
         self.taskqs.merge(minute.taskqs)
@@ -442,6 +502,11 @@ class Accumulator(CompletionSums):
                 rates=summed.rates,
             )
         return self._traced
+
+    @property
+    def depths(self) -> dict[str, DepthTimes]:
+        """Return the depths of all devices over all frames."""
+        return self.idle.filled(self.busy_depths, self.idle.devices)
 
     @property
     def frame(self) -> Frame:
@@ -492,12 +557,13 @@ class Accumulator(CompletionSums):
     def _add_outstanding(self, frame: Frame) -> None:
         # A gauge is one sample: after a stop it represents an interval, not all of the time without samples.
         limit_us = self._interval_us if frame.late else None
-        for name, now in frame.outstanding.items():
+        for name, now in frame.outstanding.items() if self._sums_gauges else ():
             if now.is_known:
                 gauge = self.gauges.setdefault(name, Counter())
                 gauge[now.known] += frame.dt_us if limit_us is None else min(frame.dt_us, limit_us)
-        for name, one in frame.depths.items():
-            self.depths.setdefault(name, DepthTimes()).add(one, frame.dt_us, frame.wall)
+        for name, one in busy_rows(frame.depths).items():
+            self.busy_depths.setdefault(name, DepthTimes()).add(one, frame.dt_us, frame.wall)
+        self.idle.add(frame)
         for name, issues in frame.issues.items():
             self._add_order(name, lba_order(issues))
 

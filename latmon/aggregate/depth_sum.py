@@ -190,6 +190,14 @@ class DepthTimes:
         self.quiet_us += dt_us if one.quiet else 0
         self.span_us += dt_us if any(one.in_driver.values()) else 0
 
+    def add_idle(self, us: int, *, has_queue: bool) -> None:
+        """Add a time without I/Os; `has_queue`: the queue is known."""
+        self.in_driver[0] += us
+        if has_queue:
+            self.queued[0] += us
+        self.sources[SYSFS] += us
+        self.span_us += us
+
     def merge(self, other: DepthTimes) -> None:
         """Add a sum of later frames."""
         for mine, theirs in ((self.in_driver, other.in_driver), (self.queued, other.queued)):

@@ -20,10 +20,10 @@ from latmon.aggregate.accumulator import COUNTERS, CompletionSums
 from latmon.aggregate.depth_sum import DepthSum, PackedDepths, packed
 from latmon.aggregate.histogram_sum import Peak, maximum_of
 from latmon.aggregate.on_demand_sum import OnDemandSums
-from latmon.model.devices import total
+from latmon.model.devices import WithIdle, busy_rows, total
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, Series, Traced
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import InFlight, InFlightList, Issue
+from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
 from latmon.model.packed import Flat, KeyedCounts, Pressed, flatten
 
 MAX_OUTLIERS = 10_000
@@ -213,12 +213,48 @@ DepthValues = Mapping[str, PackedDepths]
 DepthEntry = LogEntry[DepthValues]
 
 
+class IdleDepths(Mapping[str, PackedDepths]):
+    """Depths of an entry of `us` in which none of the devices had an I/O."""
+
+    __slots__ = ("_depths", "_made", "us")
+
+    def __init__(self, depths: Mapping[str, Depths], us: int) -> None:
+        self._depths, self.us = depths, us
+        self._made: dict[bool, PackedDepths] = {}
+
+    def of(self, us: int) -> IdleDepths:
+        """Return those of the same devices in an entry of another length."""
+        return IdleDepths(self._depths, us)
+
+    def __getitem__(self, name: str) -> PackedDepths:
+        has_queue = bool(self._depths[name].queued)
+        if has_queue not in self._made:
+            none = {0: self.us // 1000}
+            self._made[has_queue] = packed(Depths(none, none if has_queue else {}), self.us)
+        return self._made[has_queue]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._depths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._depths)
+
+    def __len__(self) -> int:
+        return len(self._depths)
+
+
 def _depth_sums(parts: Sequence[DepthEntry]) -> DepthValues:
-    sums: dict[str, DepthSum] = {}
+    sums: dict[str, DepthSum] = {name: DepthSum() for one in parts for name in busy_rows(one.reported)}
     for one in parts:
-        for name, reported in one.reported.items():
-            sums.setdefault(name, DepthSum()).add(reported, one.mono_us)
-    return {name: one.packed for name, one in sums.items()}
+        for name in sums:
+            if name in one.reported:
+                sums[name].add(one.reported[name], one.mono_us)
+    busy = {name: one.packed for name, one in sums.items()}
+    idle = [one.reported.idle for one in parts if isinstance(one.reported, WithIdle)]
+    last = idle[-1] if idle else None
+    if not isinstance(last, IdleDepths):
+        return busy
+    return WithIdle(busy, last.of(sum(one.us for one in idle if isinstance(one, IdleDepths))))
 
 
 class DepthLog(EntryLog[DepthValues]):
@@ -233,7 +269,9 @@ class DepthLog(EntryLog[DepthValues]):
 
     def append(self, frame: Frame) -> None:
         if frame.depths:
-            reported = {name: packed(one, frame.dt_us) for name, one in frame.depths.items()}
+            reported: DepthValues = {name: packed(one, frame.dt_us) for name, one in busy_rows(frame.depths).items()}
+            if isinstance(frame.depths, WithIdle):
+                reported = WithIdle(reported, IdleDepths(frame.depths.idle, frame.dt_us))
             self.entries.append(LogEntry(frame.mono_us - frame.dt_us, frame.mono_us, reported))
         self._age(frame.mono_us)
         for name, burst in frame.issues.items():

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+from latmon.model.devices import WithIdle, busy_rows
 from latmon.model.frame import Frame
 from latmon.model.inflight import AGES_S, Aged, AgedAt, Ages, InFlightList
 
@@ -42,6 +43,8 @@ class Waiting:
         self._now: dict[str, int] = {}
         self._fewest: dict[str, int] = {}
         """The fewest I/Os in flight at a frame's end since the probe began: more can't be older than it."""
+        self._idle: Mapping[str, object] = {}
+        """Devices that did nothing at a frame's end since then."""
         self._probed_since: int | None = None
         self._in_flight: InFlightList | None = None
         self._mono_us: int | None = None
@@ -49,6 +52,7 @@ class Waiting:
     def copy(self) -> Waiting:
         other = Waiting()
         other._since, other._now, other._fewest = dict(self._since), dict(self._now), dict(self._fewest)
+        other._idle = self._idle
         other._probed_since, other._in_flight, other._mono_us = self._probed_since, self._in_flight, self._mono_us
         return other
 
@@ -59,7 +63,7 @@ class Waiting:
         completed = _completed(frame)
         self._now = {
             device: count
-            for device, now in frame.outstanding.items()
+            for device, now in busy_rows(frame.outstanding).items()
             if device not in frame.removed and (count := now.known)
         }
         self._since = {
@@ -79,12 +83,17 @@ class Waiting:
     def _note_fewest(self, frame: Frame) -> None:
         in_flight = frame.in_flight
         if in_flight is not None and in_flight.since_us != self._probed_since:
-            self._probed_since, self._fewest = in_flight.since_us, {}
+            self._probed_since, self._fewest, self._idle = in_flight.since_us, {}, {}
         if self._probed_since is None or frame.mono_us < self._probed_since:
             return
-        for device, now in frame.outstanding.items():
+        gauges = busy_rows(frame.outstanding)
+        for device, now in gauges.items():
             if now.is_known:
-                self._fewest[device] = min(self._fewest.get(device, now.known), now.known)
+                first = 0 if device in self._idle else now.known
+                self._fewest[device] = min(self._fewest.get(device, first), now.known)
+        if isinstance(frame.outstanding, WithIdle):
+            self._idle = frame.outstanding.idle
+            self._fewest.update(dict.fromkeys(self._fewest.keys() & self._idle.keys() - gauges.keys(), 0))
         for device in frame.removed:
             self._fewest.pop(device, None)
 
@@ -203,7 +212,7 @@ def _summed(claims: tuple[_Since, ...]) -> Iterator[tuple[int, int]]:
 def _completed(frame: Frame) -> Counter[str]:
     """Return the completions of each device that the kernel counts."""
     found = Counter[str]()
-    for flow, done in frame.kernel.items():
+    for flow, done in busy_rows(frame.kernel).items():
         found[flow.device] += done.count
     return found
 

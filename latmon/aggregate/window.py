@@ -28,6 +28,7 @@ from latmon.aggregate.history import (
     rows_of,
 )
 from latmon.aggregate.on_demand_sum import OnDemandSums, traced_of
+from latmon.model.devices import busy_rows
 from latmon.model.frame import (
     Flow,
     Frame,
@@ -402,6 +403,6 @@ def _slowest(frame: Frame, ops: frozenset[str]) -> Iterable[tuple[str, float]]:
                 us = histogram.max if histogram.max is not None else histogram.max_bound
                 yield series.device, us or 0.0
         return
-    for flow, done in frame.kernel.items():
+    for flow, done in busy_rows(frame.kernel).items():
         if flow.op in ops and done.count and done.time_us is not None:
             yield flow.device, done.time_us / done.count

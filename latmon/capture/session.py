@@ -26,7 +26,7 @@ from typing import Any, Protocol, Self
 from latmon.capture.registry import Request
 from latmon.model.devices import carry
 from latmon.model.frame import Frame, Origin
-from latmon.recording.codec import decode_frame, decode_origin, encode_frame, encode_origin, to_bytes
+from latmon.recording.codec import IdleReader, IdleWriter, decode_origin, encode_origin, to_bytes
 from latmon.recording.validate import parse
 from latmon.support.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 from latmon.support.priority import START
@@ -103,6 +103,7 @@ class Outlet:
         self._pipe = pipe
         self._missed = 0
         self._carried: Frame | None = None
+        self._windows = IdleWriter()
 
     def opened(self, origin: Origin) -> None:
         self._pipe.write(to_bytes(encode_origin(origin)))
@@ -118,7 +119,7 @@ class Outlet:
             frame = replace(frame, health=replace(frame.health, dropped_frames=self._missed))
         self._missed, self._carried = 0, None
         if not self._pipe.is_closing():
-            self._pipe.write(to_bytes(encode_frame(frame)))
+            self._pipe.write(to_bytes(self._windows.encode(frame)))
 
     def end(self, reason: str, exit_code: int) -> None:
         if not self._pipe.is_closing():
@@ -228,6 +229,7 @@ class Feed:
         self._socket, self._failure_reason, self._started = sock, failure_reason, started
         self._lines = Lines()
         self._waiting: deque[bytes] = deque()
+        self._windows = IdleReader()
         self._origin: Origin | None = None
         self.line = b""
         """The latest line."""
@@ -260,7 +262,7 @@ class Feed:
         asyncio.get_running_loop().call_later(_SHOWN_S, self._started)
         while (value := await self._next()) is not None:
             if value.get("type") == "window":
-                yield decode_frame(value)
+                yield self._windows.decode(value)
         raise LatmonError(self.ended)
 
     async def _next(self) -> dict[str, Any] | None:

@@ -85,7 +85,8 @@ class ProbeInterval:
 class _IntervalSums:
     """The working state of one interval."""
 
-    buckets: defaultdict[Series, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    buckets: dict[Series, Counts] = field(default_factory=dict)
+    """Counts are replaced, never changed: series of the same I/Os share them."""
     sums: defaultdict[Series, int] = field(default_factory=lambda: defaultdict(int))
     maxima: defaultdict[Series, list[int]] = field(default_factory=lambda: defaultdict(list))
     bytes: defaultdict[Flow, int] = field(default_factory=lambda: defaultdict(int))
@@ -121,7 +122,8 @@ class Framer:
         self._device_name = device_name
         self._several_queues, self._selects = several_queues, selects
         self._levels: Counts = {}
-        self._flows: dict[tuple[int, int], Flow | None] = {}
+        self._flows: dict[str, dict[int, Flow | None]] = {}
+        """Map -> key without bucket -> flow."""
         self._ahead: dict[Series, int] = {}
         self._owed: dict[Series, int] = {}
 
@@ -184,12 +186,12 @@ class Framer:
 
     def _flow(self, spec: MapSpec, key: int) -> Flow | None:
         """Return the flow of a key; looked up once per device and op in an interval, not once per bucket."""
-        parts = self._parts[spec.name]
-        device, op = parts["dev"].read(key), parts["op"].read(key)
-        if (device, op) not in self._flows:
-            name = self._device_name(device)
-            self._flows[device, op] = None if name is None else Flow(name, op_name(op))
-        return self._flows[device, op]
+        flows = self._flows.setdefault(spec.name, {})
+        if key not in flows:
+            parts = self._parts[spec.name]
+            name = self._device_name(parts["dev"].read(key))
+            flows[key] = None if name is None else Flow(name, op_name(parts["op"].read(key)))
+        return flows[key]
 
     def _add(self, spec: MapSpec, gained: Counts, sums: _IntervalSums) -> None:
         if spec.role == "histogram":
@@ -224,7 +226,9 @@ class Framer:
                 sums.untimed[flow] += sum(counts.values())
             else:
                 for stage in spec.stages:
-                    sums.buckets[Series(*flow, stage)].update(counts)
+                    series = Series(*flow, stage)
+                    had = sums.buckets.get(series)
+                    sums.buckets[series] = counts if had is None else _sum_of(had, counts)
 
     def _maxima(self, spec: MapSpec, values: Iterable[tuple[int, int]], sums: _IntervalSums) -> None:
         for key, us in values:
@@ -246,14 +250,19 @@ class Framer:
                 whole = sum(sums.buckets.get(Series(*flow, spec.rest_of), {}).values())
                 for stage in spec.stages:
                     series = Series(*flow, stage)
-                    part = sums.buckets[series]
+                    part = sums.buckets.get(series, {})
                     rest = whole - sum(part.values()) + self._ahead.get(series, 0)
-                    part[0] += max(0, rest)
+                    sums.buckets[series] = {**part, 0: part.get(0, 0) + max(0, rest)}
                     self._ahead[series] = min(0, rest)
 
     def _histograms(self, sums: _IntervalSums) -> dict[Series, Histogram]:
         """Make histograms; the part of a sum beyond what its I/Os can take waits for the interval that counts those."""
-        counted = {series: one for series, counts in sums.buckets.items() if (one := self._scaled(counts))}
+        made: dict[int, Histogram] = {}
+        """By the identity of their counts, which series of the same I/Os share."""
+        for counts in sums.buckets.values():
+            if id(counts) not in made:
+                made[id(counts)] = self._scaled(counts)
+        counted = {series: one for series, counts in sums.buckets.items() if (one := made[id(counts)])}
         for series, us in self._owed.items():
             sums.sums[series] += us
         self._owed = {series: us for series, us in sums.sums.items() if us and series not in counted}
@@ -285,6 +294,14 @@ class Framer:
                 timed[Flow(series.device, series.op)] += sum(counts.values())
         flows = dict.fromkeys(chain(timed, sums.untimed, sums.bytes))
         return {flow: Completed(timed[flow] + sums.untimed[flow], sums.bytes[flow]) for flow in flows}
+
+
+def _sum_of(one: Counts, other: Counts) -> Counts:
+    """Return the sums of counts by bucket."""
+    found = dict(one)
+    for index, n in other.items():
+        found[index] = found.get(index, 0) + n
+    return found
 
 
 def _of_ticks(values: Counts, tick: int) -> Iterator[tuple[int, int]]:

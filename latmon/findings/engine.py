@@ -78,7 +78,8 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         LATENCIES: "total" in facts.origin.measured or any(one.on_demand.tables.get("traced") for one in facts.window),
         TRACED: facts.window[-1].on_demand.facts.traced.one_in > 0,
         # a mean over queued requests and those in the driver shows no limit of the driver
-        DEPTHS: any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
+        DEPTHS: any(one.idle.us for one in facts.window)
+        or any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
         LIMITS: any(one.limits for one in facts.devices.values()),
         CGROUPS: facts.is_sun or any(one.cgroup_limits is not None for one in facts.window),
     }
@@ -173,7 +174,7 @@ class RuleEngine:
         self._devices = {one.name: one for one in devices}
         self._settings = settings
         self._blocks: deque[Block] = deque()
-        self._sums = Accumulator()
+        self._sums = Accumulator(sums_gauges=False)
         self._window_sums = WindowSums()
         self._waiting = waiting or Waiting()
         self._open: dict[tuple[str, str], Episode] = {}
@@ -244,7 +245,7 @@ class RuleEngine:
     def _end_block(self) -> Iterator[None]:
         """Make a block of the frames since the last one, and evaluate it."""
         if self._sums.first is not None:
-            block, self._sums = block_of(self._sums, self._waiting), Accumulator()
+            block, self._sums = block_of(self._sums, self._waiting), Accumulator(sums_gauges=False)
             yield
             yield from self._evaluate(block)
 

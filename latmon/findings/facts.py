@@ -18,6 +18,7 @@ from latmon.aggregate.accumulator import (
     MAX_OUTLIERS,
     Accumulator,
     FlowSums,
+    IdleTime,
     Minute,
     on_demand_of,
 )
@@ -28,6 +29,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.analysis.limits import Audited, audit
 from latmon.analysis.littles_law import COUNTED, mean_waiting
+from latmon.model.devices import busy_rows
 from latmon.model.frame import (
     OPS,
     CgroupLimit,
@@ -78,6 +80,8 @@ class Block:
     """Limits under which there was I/O; None where limits of cgroups were not read."""
     limits_us: int = 0
     """The sum of the lengths of its frames in which those were read."""
+    idle: IdleTime = field(default_factory=IdleTime)
+    """Devices that are not in `depths`, because they did nothing."""
 
     def depths(self, device: str) -> Depths:
         """Return a device's depth histograms in ms; empty where depths were not sampled."""
@@ -120,15 +124,16 @@ def block_of(sums: Accumulator, waiting: Waiting) -> Block:
         sums.kernel,
         sums.seen,
         sums.on_demand.flat,
-        sums.depths,
+        sums.idle.filled(sums.busy_depths, sums.busy_depths),
         sums.orders,
         tuple(sums.outliers),
         ages.oldest,
         ages.older,
-        {name: now.known for name, now in last.outstanding.items()},
+        {name: now.known for name, now in busy_rows(last.outstanding).items()},
         ages.unlisted,
         sums.cgroup_limits.rows,
         sums.cgroup_limits.read_us,
+        sums.idle,
     )
 
 
@@ -166,6 +171,10 @@ def depths_of(blocks: tuple[Block, ...]) -> dict[str, DepthTimes]:
     for block in blocks:
         for name, sums in block.depth_sums.items():
             found.setdefault(name, DepthTimes()).merge(sums)
+    for block in blocks:
+        for name in found.keys() - block.depth_sums.keys() if block.idle.us else ():
+            if name in block.idle.devices:
+                found[name].add_idle(block.idle.us, has_queue=bool(block.idle.devices[name].queued))
     return found
 
 

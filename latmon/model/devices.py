@@ -1,16 +1,21 @@
-"""Inventory of devices, and coverage: completions counted by the probe over those counted by the kernel.
+"""Inventory of devices, rows of idle ones, and coverage: completions counted by the probe over those by the kernel.
 
-The inventory completes the first frame of a reader that starts later: a recording, or a screen that missed frames.
-Coverage compares only intervals that both counted, of devices with requests.
+The inventory completes the first frame of a reader that starts later: a recording, or a screen that missed frames. The
+rows of idle devices are in no frame by themselves: a frame's table has its busy rows, and refers to the idle ones that
+many frames share. Coverage compares only intervals that both counted, of devices with requests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar
 
-from latmon.model.frame import Device, Frame, Mark
+from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outstanding
+from latmon.model.inflight import Depths
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Inventory:
@@ -46,6 +51,85 @@ def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
     return replace(frame, devices=tuple(devices.values()), removed=tuple(removed), marks=tuple(marks))
 
 
+class WithIdle(Mapping[K, V]):
+    """A table of a frame: the rows of busy devices, and for all others the idle rows that frames share."""
+
+    __slots__ = ("busy", "idle")
+
+    def __init__(self, busy: Mapping[K, V], idle: Mapping[K, V]) -> None:
+        """`idle` may have rows of busy devices as well, which are hidden."""
+        self.busy, self.idle = busy, idle
+
+    def __getitem__(self, key: K) -> V:
+        found = self.busy.get(key)
+        return self.idle[key] if found is None else found
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self.busy
+        yield from (key for key in self.idle if key not in self.busy)
+
+    def __len__(self) -> int:
+        return len(self.idle) + sum(key not in self.idle for key in self.busy)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.busy or key in self.idle
+
+
+def busy_rows(table: Mapping[K, V]) -> Mapping[K, V]:
+    """Return a table's rows without those of idle devices, for a sum that they don't change."""
+    return table.busy if isinstance(table, WithIdle) else table
+
+
+class _IdleDepths(Mapping[str, Depths]):
+    """Depth histograms of an interval in which no device of `queued` had an I/O."""
+
+    __slots__ = ("_queued", "_values")
+
+    def __init__(self, queued: Mapping[str, bool], dt_us: int) -> None:
+        self._queued, depths = queued, {0: dt_us // 1000}
+        self._values = (Depths(depths), Depths(depths, depths))
+
+    def __getitem__(self, key: str) -> Depths:
+        return self._values[self._queued[key]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._queued)
+
+    def __len__(self) -> int:
+        return len(self._queued)
+
+
+@dataclass(frozen=True, slots=True)
+class IdleRows:
+    """The rows of devices that are there, are counted, and do nothing: what frames share."""
+
+    kernel: Mapping[Flow, Completed] = field(default_factory=dict)
+    outstanding: Mapping[str, Outstanding] = field(default_factory=dict)
+    queued: Mapping[str, bool] = field(default_factory=dict)
+    """Device -> whether its queue is known."""
+
+    @classmethod
+    def of(cls, devices: Iterable[Device], ops: Iterable[str], *, has_queued: bool) -> IdleRows:
+        """Return the rows of these devices; `has_queued`: the kernel counts the queue of devices with requests."""
+        each, none = list(devices), Completed(0, 0, 0, merged=0)
+        queued = {one.name: has_queued and one.timed for one in each}
+        gauges = (Outstanding(0, None), Outstanding(0, 0))
+        kernel = {Flow(one.name, op): none for op in ops for one in each}
+        return cls(kernel, {name: gauges[known] for name, known in queued.items()}, queued)
+
+    def depths(self, dt_us: int) -> Mapping[str, Depths]:
+        """Return the depths of an interval of `dt_us`."""
+        return _IdleDepths(self.queued, dt_us)
+
+    def without(self, names: frozenset[str]) -> IdleRows:
+        """Return the rows without those of some devices."""
+        if names.isdisjoint(self.queued):
+            return self
+        kernel = {flow: one for flow, one in self.kernel.items() if flow.device not in names}
+        outstanding = {name: one for name, one in self.outstanding.items() if name not in names}
+        return IdleRows(kernel, outstanding, {name: one for name, one in self.queued.items() if name not in names})
+
+
 class Coverage(NamedTuple):
     """Completions counted by the probe and by the kernel."""
 
@@ -78,18 +162,23 @@ NONE = Coverage()
 
 
 def by_device(frame: Frame) -> dict[str, Coverage]:
-    """Return the coverage of every device that the kernel counted in a frame.
+    """Return the coverage of every device that the kernel counted in a frame, idle ones left out.
 
     The kernel counts `other` (write zeroes, erase) among its writes, and before 5.5 it had no counter for flushes.
     """
-    ops = {flow.op for flow in frame.kernel} | {"other"}
+    busy = busy_rows(frame.kernel)
+    ops = {flow.op for flow in busy} | {"other"}
     kernel: dict[str, int] = {}
-    for (device, _), done in frame.kernel.items():
+    for (device, _), done in busy.items():
         kernel[device] = kernel.get(device, 0) + done.count
     seen = dict.fromkeys(kernel, 0)
-    for (device, op), done in frame.seen.items():
-        if device in seen and op in ops:
-            seen[device] += done.count
+    for flow, done in frame.seen.items():
+        if flow not in busy and flow in frame.kernel:  # it completed between the two readings
+            kernel.setdefault(flow.device, 0)
+            seen.setdefault(flow.device, 0)
+            ops.add(flow.op)
+        if flow.device in seen and flow.op in ops:
+            seen[flow.device] += done.count
     return {device: Coverage(seen[device], count) for device, count in kernel.items()}
 
 

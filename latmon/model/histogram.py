@@ -83,7 +83,8 @@ class Histogram:
         cls, counts: Mapping[int, int], total: int | None = None, maximum: int | None = None, bits: int = BITS
     ) -> Histogram:
         """Return a histogram from index -> count without empty buckets."""
-        return cls(tuple(sorted((i, n) for i, n in counts.items() if n)), total, maximum, bits)
+        pairs = sorted(counts.items())
+        return cls(tuple(pairs if all(counts.values()) else [pair for pair in pairs if pair[1]]), total, maximum, bits)
 
     @classmethod
     def record(cls, values: Iterable[int], bits: int = BITS) -> Histogram:
@@ -128,8 +129,12 @@ class Histogram:
 
         A probe's maps are printed one after another, so a sum may include some I/Os more or less than the buckets.
         """
-        low, high = sum_bounds(self.buckets, self.bits)
+        low, high = self._sum_bounds
         return min(max(us, low), high)
+
+    @cached_property
+    def _sum_bounds(self) -> tuple[int, int]:
+        return sum_bounds(self.buckets, self.bits)
 
     def coarsen(self, bits: int) -> Histogram:
         """Return the histogram with fewer sub-bucket bits; exact, because every coarse edge is a fine edge."""

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import Device, Frame, Mark, Settings
 from latmon.recording import members
-from latmon.recording.codec import Gap, decode_frame, encode_frame, to_bytes
+from latmon.recording.codec import Gap, IdleReader, encode_frame, to_bytes
 from latmon.recording.packed_tables import slowest_us, totals_alone
 from latmon.recording.validate import may_hold_booleans, parse
 from latmon.support.units import show_duration, spelled
@@ -400,15 +400,17 @@ class Archive:
         opened, closed = tuple(self._open), tuple(self._members)
         if closed:
             opened = tuple(one for one in opened if one[0] > closed[-1].last_us)
+        begin_us = next((one.first_us for one in closed if one.last_us > after_us), after_us + 1)
+        windows = IdleReader(self._devices.at(min(begin_us - 1, after_us)))
         for member in closed:
             if member.last_us > after_us and member.first_us <= until_us:
                 for line in members.unpack(member.packed).splitlines():
-                    frame = _decoded(line, totals=totals)
+                    frame = _decoded(windows, line, totals=totals)
                     if after_us < frame.mono_us <= until_us:
                         yield frame
         for mono_us, line in opened:
             if after_us < mono_us <= until_us:
-                yield _decoded(line, totals=totals)
+                yield _decoded(windows, line, totals=totals)
 
     def known(self, at_us: int) -> tuple[Device, ...]:
         """See Past."""
@@ -444,8 +446,8 @@ class Archive:
         self._devices = DevicesThen(devices)
 
 
-def _decoded(line: bytes, *, totals: bool) -> Frame:
-    return decode_frame(parse(totals_alone(line) if totals else line), booleans=may_hold_booleans(line))
+def _decoded(windows: IdleReader, line: bytes, *, totals: bool) -> Frame:
+    return windows.decode(parse(totals_alone(line) if totals else line), booleans=may_hold_booleans(line))
 
 
 def _stamp_of(one: TimelineEvent | tuple[int, Waiting]) -> int:

@@ -1,19 +1,21 @@
-"""Encoder and decoder of recording lines, also of the live feed; the fields are in records.py. Knows no file.
+"""Encoder and decoder of recording lines, and of the live feed's, which leave out idle devices. Knows no file.
 
-The decoder cleans strings, keeps numbers within bounds, and raises RecordingError otherwise. Unknown keys are ignored
+The fields are in records.py. The decoder cleans strings, keeps numbers within bounds, and raises RecordingError otherwise. Unknown keys are ignored
 in a window and kept in a header's `extra`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from latmon.model.devices import IdleRows, WithIdle, busy_rows
 from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.model.histogram import MAX_US
+from latmon.model.stages import OPS
 from latmon.recording import validate
 from latmon.recording.packed_tables import decode_histograms, encode_histogram
 from latmon.recording.records import (
@@ -98,6 +100,74 @@ def encode_frame(frame: Frame) -> Line:
         "h": [encode_histogram(series, one) for series, one in frame.histograms.items()],
         **_VALUES.encode(frame),
     }
+
+
+IDLE = "idle"
+"""Key of a feed's window: the idle devices are left out of `kernel`, `outstanding` and `depths`."""
+
+
+class IdleWriter:
+    """Encoder of windows without the rows of idle devices, for the feed. A recording has all rows."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._made_of: tuple[object, object] | None = None
+        self._made: Line = {}
+
+    def encode(self, frame: Frame) -> Line:
+        """Return the `window` line. `idle` names the devices that are neither in it nor idle, which are few."""
+        if frame.removed or frame.devices:
+            self._names.difference_update(frame.removed)
+            self._names.update(one.name for one in frame.devices)
+            self._made_of = None
+        kernel, gauges, depths = frame.kernel, frame.outstanding, frame.depths
+        if not isinstance(kernel, WithIdle) or not isinstance(gauges, WithIdle) or not (kernel.idle or gauges.idle):
+            return encode_frame(frame)
+        lean = replace(frame, kernel=kernel.busy, outstanding=gauges.busy, depths=busy_rows(depths))
+        return encode_frame(lean) | {IDLE: self._idle(kernel, gauges) | {"depths": isinstance(depths, WithIdle)}}
+
+    def _idle(self, kernel: WithIdle[Any, Any], gauges: WithIdle[str, Any]) -> Line:
+        made_of = (kernel.idle, gauges.idle)
+        if self._made_of is None or self._made_of[0] is not kernel.idle or self._made_of[1] is not gauges.idle:
+            self._made_of, self._made = made_of, {
+                "but": sorted(self._names - gauges.idle.keys()),
+                "ops": sorted({flow.op for flow in kernel.idle}, key=OPS.index),
+                "queued": any(one.queued is not None for one in gauges.idle.values()),
+            }
+        return self._made
+
+
+class IdleReader:
+    """Decoder of windows in their order, which puts back the rows of idle devices."""
+
+    def __init__(self, devices: Iterable[Device] = ()) -> None:
+        """`devices`: those known before the first window."""
+        self._devices = {one.name: one for one in devices}
+        self._made: tuple[object, IdleRows] = (None, IdleRows())
+
+    def decode(self, line: Json, *, booleans: bool = True) -> Frame:
+        """Return the frame of a `window` line."""
+        frame = decode_frame(line, booleans=booleans)
+        if frame.devices or frame.removed:
+            for name in frame.removed:
+                self._devices.pop(name, None)
+            self._devices |= {one.name: one for one in frame.devices}
+            self._made = None, IdleRows()
+        found = line.get(IDLE)
+        if not isinstance(found, dict):
+            return frame
+        rows = self._rows(validate.labels(found.get("but", []), "but"), found)
+        depths = WithIdle(frame.depths, rows.depths(frame.dt_us)) if found.get("depths") else frame.depths
+        kernel, gauges = WithIdle(frame.kernel, rows.kernel), WithIdle(frame.outstanding, rows.outstanding)
+        return replace(frame, kernel=kernel, outstanding=gauges, depths=depths)
+
+    def _rows(self, but: tuple[str, ...], found: Json) -> IdleRows:
+        ops, has_queued = validate.labels(found.get("ops", []), "ops"), bool(found.get("queued"))
+        made_of = (but, ops, has_queued)
+        if self._made[0] != made_of:
+            idle = (one for name, one in self._devices.items() if name not in frozenset(but))
+            self._made = made_of, IdleRows.of(idle, ops, has_queued=has_queued)
+        return self._made[1]
 
 
 def encode_note(note: Gap | Mark | End) -> Line:

@@ -35,7 +35,7 @@ from latmon.recording.validate import (
 from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 
-MAX_KNOWN = 16_384
+MAX_KNOWN = 65_536
 """Series, flows and orders of buckets that are remembered, of each: with 240 buckets in each order 5 MB."""
 
 _TOTAL = b'"m":"total","l":["'

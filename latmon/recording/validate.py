@@ -28,7 +28,7 @@ MAX_LINE = 8 * 1024 * 1024
 """A window of 24 devices is 17 kB. The worst JSON (`[],[],...`) takes 21 times its size in memory: 170 MB here."""
 MAX_LABEL = 256
 MAX_SENTENCE = 1024
-MAX_ITEMS = 16_384
+MAX_ITEMS = 65_536
 """Series, devices or counts in one window: 900 devices with all their ops and stages, and ten times that idle."""
 MAX_NUMBER = 1e100
 MAX_DEPTH = 8

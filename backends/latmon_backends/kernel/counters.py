@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from operator import is_
 from pathlib import Path
 
+from latmon.model.devices import IdleRows, WithIdle, busy_rows
 from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Outstanding
 from latmon.model.inflight import Depths
 from latmon.support.errors import UnavailableError
@@ -57,6 +59,8 @@ class Sample:
     """Time by depth of the devices that are sampled between the frames."""
     cgroup_limits: tuple[CgroupLimit, ...] | None = None
     """With absolute counters; None where limits of cgroups are not read."""
+    idle: IdleRows = field(default_factory=IdleRows)
+    """Rows of the devices in `shown`, for those whose counters have not changed and that have no I/O in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,13 @@ class KernelSampler(CounterSampler):
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._depths: DepthSampler | None = None
         self._gauges = (0, dict[str, Watched](), dict[str, Outstanding]())
+        self._lines: Mapping[str, Counters] = {}
+        """The lines of the last sample by name."""
+        self._unread: set[str] = set()
+        """Devices whose I/Os in flight could not be read."""
+        self._chosen: dict[str, Device] = {}
+        self._idle = IdleRows()
+        self._made_of: tuple[object, ...] = ()
 
     def start(self) -> None:
         """Sample depths from now on, of the devices of the last sample."""
@@ -141,37 +152,53 @@ class KernelSampler(CounterSampler):
     def sample(self) -> Sample:
         """Return a sample of this moment. UnavailableError when /proc/diskstats can't be read."""
         mono_us, wall = self._clock.mono_us(), self._clock.wall()
-        reading = self._read()
-        # At once: between the column and this gauge every millisecond of work lets I/Os move from one to the other.
-        gauges = {device.name: self._in_driver(device.name) for device in self.devices}
-        change = self.block.refresh(reading.counters)
+        reading, before = self._read(), self._lines
         lines = {line.name: line for line in reading.counters.values()}
-        chosen = {device.name: device for device in self.devices}
-        silent = frozenset(name for name in chosen if self.block.counts(name) is False)
-        generations = {name: self.block.generation(name) for name in chosen}
-        outstanding = {
-            name: self._outstanding(device, lines[name], gauges, counted=name not in silent)
-            for name, device in chosen.items()
+        moved = {name for name, line in lines.items() if before.get(name) is not line or line.in_flight} | self._unread
+        self._lines = lines
+        # At once: between the column and this gauge every millisecond of work lets I/Os move from one to the other.
+        gauges = {name: self._in_driver(name) for name in moved if name in self._chosen}
+        change = self.block.refresh(reading.counters)
+        silent = self.block.uncounted
+        self._choose(silent, lines)
+        chosen = self._chosen
+        busy = {
+            name: self._outstanding(chosen[name], lines[name], gauges, counted=name not in silent)
+            for name in sorted((moved | silent) & chosen.keys())
         }
+        self._unread = {name for name, gauge in busy.items() if gauge.in_driver is None and name not in silent}
+        outstanding = WithIdle(busy, self._idle.outstanding)
         return Sample(
             mono_us,
             wall,
             counters=lines,
-            generations=generations,
+            generations=self.block.generations,
             shown=frozenset(chosen) - silent,
-            maybe=frozenset(name for name in silent if not chosen[name].timed),
+            maybe=frozenset(name for name in silent & chosen.keys() if not chosen[name].timed),
             outstanding=outstanding,
             devices=tuple(device for device in change.changed if self.selects(device)),
             removed=tuple(device.name for device in change.removed if self.selects(device)),
             undecoded=reading.undecoded,
-            spent=self._spent(mono_us, generations, outstanding),
+            spent=self._spent(mono_us, outstanding),
             cgroup_limits=self._cgroups.sample(mono_us, {f"{d.major}:{d.minor}": d.name for d in chosen.values()}),
+            idle=self._idle,
         )
+
+    def _choose(self, silent: frozenset[str], lines: Mapping[str, Counters]) -> None:
+        """Select the devices again where they have changed, and make the rows of the idle ones."""
+        made_of = (self.block.devices, silent)
+        if len(self._made_of) == len(made_of) and all(map(is_, made_of, self._made_of)):
+            return
+        self._made_of = made_of
+        self._chosen = {name: device for name, device in self.block.devices.items() if self.selects(device)}
+        counted = [device for name, device in self._chosen.items() if name not in silent]
+        ops = tuple(dict.fromkeys(op for device in counted[:1] for op in lines[device.name].ops))
+        self._idle = IdleRows.of(counted, ops, has_queued=self._has_queued)
 
     @property
     def devices(self) -> tuple[Device, ...]:
         """See CounterSampler."""
-        return tuple(device for device in self.block.devices.values() if self.selects(device))
+        return tuple(self._chosen.values())
 
     @property
     def known(self) -> Mapping[str, Device]:
@@ -204,12 +231,13 @@ class KernelSampler(CounterSampler):
         now = gauges[device.name] if device.name in gauges else self._in_driver(device.name)
         return diskstats.outstanding(now, line.in_flight, has_queued=self._has_queued and device.timed)
 
-    def _spent(
-        self, mono_us: int, generations: Mapping[str, int], outstanding: Mapping[str, Outstanding]
-    ) -> dict[str, Spent]:
-        reported = {name: gauge for name, gauge in outstanding.items() if gauge.in_driver is not None}
-        watched = {name: Watched(generations[name], gauge.queued is not None) for name, gauge in reported.items()}
-        self._gauges = mono_us, watched, reported
+    def _spent(self, mono_us: int, outstanding: WithIdle[str, Outstanding]) -> dict[str, Spent]:
+        generations, before = self.block.generations, self._gauges[1]
+        reported = {**outstanding.idle, **outstanding.busy}
+        for name in [name for name, one in outstanding.busy.items() if one.in_driver is None]:
+            del reported[name]
+        watched = {name: Watched(generations.get(name, 0), gauge.queued is not None) for name, gauge in reported.items()}
+        self._gauges = mono_us, before if watched == before else watched, reported
         if self._depths is None:
             return {}
         self._depths.watch(*self._gauges)
@@ -218,28 +246,43 @@ class KernelSampler(CounterSampler):
 
 def difference(before: Sample, after: Sample) -> CounterInterval:
     """Return the changes from `before` to `after`; devices and removed are those since the sample before `after`."""
-    kernel: dict[Flow, Completed] = {}
+    busy: dict[Flow, Completed] = {}
+    idle = after.idle
     half_counted = before.generations.keys() - before.shown  # iostats was off: the counters miss I/Os
-    for name in sorted((after.shown - half_counted) | after.maybe):
+    lost = after.shown & half_counted
+    gauges = busy_rows(after.outstanding)
+    moved = [name for name, now in after.counters.items() if before.counters.get(name) is not now or name in gauges]
+    named = after.shown.union(after.maybe).difference(lost)
+    names = sorted(named.intersection(moved).union(_replaced(before, after) & named)) if idle.queued else sorted(named)
+    for name in names:
         counters = None if _replugged(name, before, after) else before.counters.get(name)
         spans = diskstats.difference(counters, after.counters[name])
         if name in after.shown or any(span.count for span in spans.values()):
-            kernel |= {Flow(name, op): span for op, span in spans.items()}
+            busy |= {Flow(name, op): span for op, span in spans.items()}
+    dt_us = after.mono_us - before.mono_us
+    depths = _depths(before.spent, after.spent, {*names, *gauges} if idle.queued else after.spent.keys())
     return CounterInterval(
-        after.mono_us - before.mono_us,
-        kernel,
+        dt_us,
+        WithIdle(busy, idle.without(frozenset(lost)).kernel) if idle.queued else busy,
         after.outstanding,
         after.devices,
         after.removed,
         after.undecoded,
-        _depths(before.spent, after.spent),
+        WithIdle(depths, idle.depths(dt_us)) if idle.queued and after.spent else depths,
         cgroups.difference(before.cgroup_limits, after.cgroup_limits),
     )
 
 
-def _depths(before: Mapping[str, Spent], after: Mapping[str, Spent]) -> dict[str, Depths]:
-    found = {name: depth_sampler.between(before.get(name, Spent()), spent) for name, spent in after.items()}
+def _depths(before: Mapping[str, Spent], after: Mapping[str, Spent], names: Iterable[str]) -> dict[str, Depths]:
+    found = {name: depth_sampler.between(before.get(name, Spent()), after[name]) for name in names if name in after}
     return {name: depths for name, depths in found.items() if depths is not None}
+
+
+def _replaced(before: Sample, after: Sample) -> frozenset[str]:
+    """Return the names whose device is another one now."""
+    if before.generations is after.generations:
+        return frozenset()
+    return frozenset(name for name in after.generations if _replugged(name, before, after))
 
 
 def _replugged(name: str, before: Sample, after: Sample) -> bool:

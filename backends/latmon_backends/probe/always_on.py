@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 
 from latmon.capture.backend import Options
 from latmon.manifest.loader import Manifest
+from latmon.model.devices import busy_rows
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Series
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
@@ -69,6 +70,8 @@ class FrameBuilder:
         self._ended_us = counters.sample().mono_us
         self._slept_us = suspended_us()
         self._seq = 0
+        self._wanted_of: tuple[Mapping[str, Device], frozenset[str]] = ({}, frozenset())
+        """Devices, and the names of those that are selected."""
         self.gap = self.notice = ""
 
     def make(self, window: ProbeWindow, health: Health, *, counts_bytes: bool, keeps_time_asleep: bool) -> Frame:
@@ -154,20 +157,23 @@ class FrameBuilder:
         wanted = self._wanted()
         return {name: value for name, value in table.items() if name in wanted}
 
-    def _wanted(self) -> set[str]:
+    def _wanted(self) -> frozenset[str]:
         devices = self._sampler.known
-        return {name for name, device in devices.items() if self._sampler.selects(device)}
+        if devices is not self._wanted_of[0]:
+            names = frozenset(name for name, device in devices.items() if self._sampler.selects(device))
+            self._wanted_of = devices, names
+        return self._wanted_of[1]
 
 
 def _with_bytes(seen: Mapping[Flow, Completed], kernel: Mapping[Flow, Completed]) -> Mapping[Flow, Completed]:
     """Return the I/Os seen by the probe, with the kernel's mean size of the interval."""
-    sizes = {flow: done.bytes / done.count for flow, done in kernel.items() if done.count}
+    sizes = {flow: done.bytes / done.count for flow, done in busy_rows(kernel).items() if done.count}
     return {flow: replace(done, bytes=round(done.count * sizes.get(flow, 0))) for flow, done in seen.items()}
 
 
 def _of_idle(kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:
     """Return the counters of devices that completed nothing: those are true for any part of the interval."""
-    busy = {flow.device for flow, done in kernel.items() if done.count}
+    busy = {flow.device for flow, done in busy_rows(kernel).items() if done.count}
     return {flow: done for flow, done in kernel.items() if flow.device not in busy}
 
 

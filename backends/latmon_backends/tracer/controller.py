@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from latmon.capture.backend import Options
 from latmon.decode.tables import followed
-from latmon.model.frame import TRACER_STARTING, Frame, Health, Missing, Traced
+from latmon.model.frame import OPS, TRACER_STARTING, Flow, Frame, Health, Missing, Traced
 from latmon.model.inflight import AGES_S, InFlightList
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon.support.text import listed
@@ -288,7 +288,9 @@ class LastInFlightList:
 
     def of(self, frame: Frame, reported: InFlightList | None) -> InFlightList | None:
         """Return the list reported in the frame, else the rest of the list before; `at_us` is its time."""
-        gauges, quiet = _gauges(frame), _quiet(frame)
+        there = reported or self._kept_list
+        names = {one.device for one in there.oldest} if there is not None else set()
+        gauges, quiet = _gauges(frame, names), _quiet(frame, names)
         if reported is not None:
             self._kept_list, self._carried = reported, 0
         elif frame.gap or self._carried == CARRIED:
@@ -317,15 +319,15 @@ class LastInFlightList:
         )
 
 
-def _gauges(frame: Frame) -> dict[str, int]:
-    return {name: now.known for name, now in frame.outstanding.items() if name not in frame.removed}
+def _gauges(frame: Frame, names: Iterable[str]) -> dict[str, int]:
+    known = {name: now for name in names if (now := frame.outstanding.get(name)) is not None}
+    return {name: now.known for name, now in known.items() if name not in frame.removed}
 
 
-def _quiet(frame: Frame) -> frozenset[str]:
-    """Return the devices that completed nothing in the frame, as far as that is known."""
-    counted = {flow.device for flow in frame.kernel}
-    busy = {flow.device for flow, done in frame.kernel.items() if done.count}
-    return frozenset((counted - busy) & _gauges(frame).keys())
+def _quiet(frame: Frame, names: Iterable[str]) -> frozenset[str]:
+    """Return those of the devices that completed nothing in the frame, as far as that is known."""
+    done = {name: [one.count for op in OPS if (one := frame.kernel.get(Flow(name, op)))] for name in names}
+    return frozenset(name for name in _gauges(frame, names) if done[name] and not any(done[name]))
 
 
 @dataclass(frozen=True, slots=True)

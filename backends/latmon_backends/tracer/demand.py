@@ -63,7 +63,6 @@ class Suspicion:
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque(maxlen=INTERVALS)
         self._above: deque[dict[str, int]] = deque(maxlen=INTERVALS)
-        self._totals: deque[dict[str, Histogram]] = deque(maxlen=INTERVALS)
         self._devices: dict[str, Device] = {}
         self._signs: dict[str, _Sign] = {}
         self._waiting = Waiting()
@@ -77,7 +76,6 @@ class Suspicion:
         self._devices |= {device.name: device for device in frame.devices}
         self._frames.append(frame)
         self._above.append(_by_device(frame))
-        self._totals.append(_totals(frame))
         self._waiting.add(frame)
         for sign, device in (*self._often_above(frame), *self._unlike_peers(frame), *self._long_in_flight(frame)):
             self._signs[device] = sign
@@ -91,7 +89,7 @@ class Suspicion:
     def _busy_us(self) -> Counter[str]:
         """Return the time of each device's I/Os in the last intervals, completed and in flight."""
         busy = Counter[str]()
-        for name, one in ((name, one) for totals in self._totals for name, one in totals.items()):
+        for name, one in ((name, one) for frame in self._frames for name, one in _totals(frame).items()):
             busy[name] += one.sum or 0
         busy.update(in_flight_us(self._waiting.ages.oldest, STAYS_US))
         return busy
@@ -108,8 +106,10 @@ class Suspicion:
         if self._seen % COMPARED_EVERY:
             return
         window_us = sum(one.dt_us for one in self._frames)
-        for name, times in unlike(self._frames, window_us, self._devices, _COMPARED).items():
-            if max(one[name].max_bound or 0 for one in self._totals if name in one) >= WORTH_US:
+        found = unlike(self._frames, window_us, self._devices, _COMPARED)
+        totals = [_totals(one) for one in self._frames] if found else []
+        for name, times in found.items():
+            if max(one[name].max_bound or 0 for one in totals if name in one) >= WORTH_US:
                 yield _Sign(frame.mono_us, f"a tail {times:.0f} times as long as its peers'"), name
 
     def _long_in_flight(self, frame: Frame) -> Iterator[tuple[_Sign, str]]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from latmon.analysis.issue_order import summary
 from latmon.analysis.limits import elevator, number
 from latmon.findings.evidence import sd_config
-from latmon.findings.facts import Facts
+from latmon.findings.facts import Block, Facts
 from latmon.findings.rule import (
     CRITICAL,
     TRACED,
@@ -31,7 +31,8 @@ from latmon.findings.rule import (
     setting,
     sysfs,
 )
-from latmon.model.frame import Device, Outlier
+from latmon.model.frame import OPS as EVERY_OP
+from latmon.model.frame import Completed, Device, Flow, Outlier
 from latmon.model.histogram import bucket_bounds
 from latmon.model.inflight import PROBE, Aged, bucket_middle
 from latmon.model.stages import ABOVE_DRIVER
@@ -80,10 +81,14 @@ def _counts(one: Aged, limits: Thresholds) -> bool:
 def _quiet_us(facts: Facts, name: str) -> int:
     """Return the time since the last block with a completion, by the kernel's and the probe's counters."""
     for one in reversed(facts.blocks):
-        completions = (*one.kernel.items(), *one.seen.items())
-        if any(flow.device == name and done.count for flow, done in completions):
+        if any(done.count for op in EVERY_OP for done in _of_flow(one, Flow(name, op))):
             return facts.end_us - one.end_us
     return facts.end_us - facts.blocks[0].begin_us
+
+
+def _of_flow(block: Block, flow: Flow) -> Iterator[Completed]:
+    """Yield the completions by the kernel's and the probe's counters."""
+    yield from (done for table in (block.kernel, block.seen) if (done := table.get(flow)) is not None)
 
 
 _BEFORE_COMPLETION = (*ABOVE_DRIVER, "hba")
@@ -194,8 +199,8 @@ def _completed_between(facts: Facts, name: str, began_us: int, age_us: int) -> i
         done.count
         for b in facts.blocks
         if b.begin_us >= began_us and b.end_us <= began_us + age_us
-        for flow, done in b.kernel.items()
-        if flow.device == name
+        for op in EVERY_OP
+        if (done := b.kernel.get(Flow(name, op))) is not None
     )
 
 
