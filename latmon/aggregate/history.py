@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar
 
 from latmon.aggregate.accumulator import COUNTERS, CompletionSums
@@ -246,9 +247,9 @@ class IdleDepths(Mapping[str, PackedDepths]):
 def _depth_sums(parts: Sequence[DepthEntry]) -> DepthValues:
     sums: dict[str, DepthSum] = {name: DepthSum() for one in parts for name in busy_rows(one.reported)}
     for one in parts:
-        for name in sums:
+        for name, whole in sums.items():
             if name in one.reported:
-                sums[name].add(one.reported[name], one.mono_us)
+                whole.add(one.reported[name], one.mono_us)
     busy = {name: one.packed for name, one in sums.items()}
     idle = [one.reported.idle for one in parts if isinstance(one.reported, WithIdle)]
     last = idle[-1] if idle else None
@@ -439,6 +440,7 @@ class Window:
         self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
         self._completed: dict[tuple[str, str], Completed | None] = {}
         self._covered_us: int | None = None
+        self._moved: frozenset[str] | None = None
         for frame in frames:
             self.advance(frame)
 
@@ -479,7 +481,7 @@ class Window:
         """Drop what was made of the frames before."""
         self._cache.clear()
         self._completed.clear()
-        self._covered_us = None
+        self._covered_us = self._moved = None
 
     def move(self, frames: Iterable[Frame]) -> None:
         """Move to the end of these frames, forward or back; only frames that enter or leave are added or subtracted."""
@@ -510,6 +512,15 @@ class Window:
         if key not in self._cache:
             self._cache[key] = self._merged(device, ops)
         return self._cache[key]
+
+    @property
+    def moved(self) -> frozenset[str]:
+        """Return the devices that have I/Os in the window, or may have: idle ones have none."""
+        if self._moved is None:
+            sums = self._sums
+            flows: Iterable[Flow | Series] = chain(sums.kernel.busy, sums.seen.busy, sums.histograms.sums)
+            self._moved = frozenset(one.device for one in flows)
+        return self._moved
 
     def completed(self, device: str, op: str) -> Completed | None:
         """Return completions as the kernel counts them, else as the probe does; None without a count."""

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from latmon.model.inflight import Aged
 
@@ -61,22 +62,24 @@ class Order:
             place = {name: at for at, name in enumerate(self._last)}
             return sorted((one.name for one in some), key=lambda name: (place.get(name, len(place)), by_name(name)))
         busiest_us = max((one.busy_us for one in some), default=0.0)
-        self._steps = {one.name: self._step(one, busiest_us) for one in some}
+        self._steps = {one.name: self._step(one, busiest_us) for one in some if one.busy_us > 0}
         self._small = {one.name for one in some if self._is_small(one)}
         self._last = [one.name for one in sorted(some, key=self._place)]
         return self._last
 
     def _place(self, one: Rank) -> tuple[object, ...]:
-        is_last = is_on_another(one.name) or (one.name in self._small and not one.unlike) or one.is_gone
+        on_another, by = by_name(one.name)
+        is_last = on_another or (one.name in self._small and not one.unlike) or one.is_gone
         return (
             is_last and not one.is_named,
             one.is_gone,
             not one.is_named,
             -one.unlike * (STEP if one.is_traced else 1),
             not one.is_timed,
-            self._steps[one.name] - one.is_traced,
+            self._steps.get(one.name, _IDLE_STEP) - one.is_traced,
             not one.is_traced,
-            by_name(one.name),
+            on_another,
+            by,
         )
 
     def _step(self, one: Rank, busiest_us: float) -> int:
@@ -113,7 +116,8 @@ def in_flight_us(some: Iterable[Aged], window_us: int) -> dict[str, int]:
     return found
 
 
-def by_name(name: str) -> tuple[object, ...]:
+@lru_cache(1 << 14)
+def by_name(name: str) -> tuple[bool, tuple[tuple[int, str], ...]]:
     """Return the sort key of a list without load: natural order, devices on files and in memory last."""
     return is_on_another(name), natural(name)
 

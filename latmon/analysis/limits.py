@@ -7,9 +7,10 @@ all devices of a kind is never wrong: at most a note describes its effect.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import is_
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -477,40 +478,65 @@ class Audited:
         return tuple(one for one in (*self.remarks, *(r for s in self.settings for r in s.remarks)) if not one.note)
 
 
+class AuditGroups:
+    """Devices with limits, grouped, and the audits of those without depths: the same until a device changes."""
+
+    def __init__(self, devices: Iterable[Device], settings: Settings = MappingProxyType({})) -> None:
+        """Group devices; `settings` are the host's."""
+        self._every = tuple(devices)
+        limited = (_with_global(one, settings) for one in self._every if one.limits)
+        self.each = sorted(limited, key=lambda one: one.name)
+        hosts: dict[str, list[Device]] = {}
+        alike: dict[tuple[str, str, str], list[Device]] = {}
+        for one in self.each:
+            hosts.setdefault(host_of(one), []).append(one)
+            alike.setdefault(_sort(one), []).append(one)
+        self._hosted = {host: DeviceGroup(tuple(some)) for host, some in hosts.items()}
+        self._alike = {sort: DeviceGroup(tuple(some)) for sort, some in alike.items()}
+        self.idle: dict[str, Audited] = {}
+        """Audits where no driver is limited."""
+
+    def is_of(self, devices: Collection[Device]) -> bool:
+        """Return whether the groups are of exactly these devices."""
+        return len(devices) == len(self._every) and all(map(is_, devices, self._every))
+
+    def seen(self, one: Device, had: int | None) -> Tuning:
+        """Return the input of the checks of a device."""
+        return _seen(one, self._hosted[host_of(one)], self._alike[_sort(one)], had)
+
+
 def audit(
     devices: Iterable[Device],
     depths: Mapping[str, Depths],
     had: Mapping[str, int] | None = None,
     waiting: Mapping[str, float | None] = MappingProxyType({}),
+    *,
     settings: Settings = MappingProxyType({}),
+    groups: AuditGroups | None = None,
 ) -> tuple[Audited, ...]:
     """Return an audit of each device with limits, by name; `depths` have one sample per ms, over any time.
 
     `had`: device -> the highest queue_depth in that time, where that is known; `waiting`: device -> the mean number of
-    waiting I/Os in that time, for devices whose depths lack it (littles_law.mean_waiting); `settings`: the host's.
+    waiting I/Os in that time, for devices whose depths lack it (littles_law.mean_waiting); `settings`: the host's;
+    `groups`: those of the devices and settings, where a caller keeps them.
     """
-    each = sorted((_with_global(one, settings) for one in devices if one.limits), key=lambda one: one.name)
-    hosts: dict[str, list[Device]] = {}
-    alike: dict[tuple[str, str, str], list[Device]] = {}
-    for one in each:
-        hosts.setdefault(host_of(one), []).append(one)
-        alike.setdefault(_sort(one), []).append(one)
-    hosted = {host: DeviceGroup(tuple(some)) for host, some in hosts.items()}
-    sorts = {sort: DeviceGroup(tuple(some)) for sort, some in alike.items()}
+    groups = groups or AuditGroups(devices, settings)
     walls = {
         one.name: wall(depths[one.name], ceiling(one.limits), waiting.get(one.name))
-        for one in each
+        for one in groups.each
         if one.name in depths
     }
-    return tuple(
-        _audited(
-            _seen(one, hosted[host_of(one)], sorts[_sort(one)], (had or {}).get(one.name)),
-            depths.get(one.name, Depths()),
-            walls,
-            waiting.get(one.name),
-        )
-        for one in each
-    )
+    idle = groups.idle if had is None and not any(n is not None for n in walls.values()) else {}
+    found: list[Audited] = []
+    for one in groups.each:
+        made = None if one.name in depths else idle.get(one.name)
+        if made is None:
+            seen = groups.seen(one, (had or {}).get(one.name))
+            made = _audited(seen, depths.get(one.name, Depths()), walls, waiting.get(one.name))
+            if one.name not in depths:
+                idle[one.name] = made
+        found.append(made)
+    return tuple(found)
 
 
 def _with_global(device: Device, settings: Settings) -> Device:

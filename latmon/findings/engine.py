@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from latmon.aggregate.accumulator import Accumulator, Minute
 from latmon.aggregate.request_age import Waiting
+from latmon.analysis.limits import AuditGroups
 from latmon.findings.facts import Block, Facts, WindowSums, block_end, block_of, in_window, of_minute
 from latmon.findings.rule import (
     CGROUPS,
@@ -176,6 +177,7 @@ class RuleEngine:
         self._blocks: deque[Block] = deque()
         self._sums = Accumulator(sums_gauges=False)
         self._window_sums = WindowSums()
+        self._groups: AuditGroups | None = None
         self._waiting = waiting or Waiting()
         self._open: dict[tuple[str, str], Episode] = {}
         self._closed: list[Episode] = []
@@ -262,7 +264,16 @@ class RuleEngine:
             self._blocks.popleft()
         if self.quiet:
             return
-        facts = Facts(tuple(self._blocks), self.origin, dict(self._devices), self._window_sums, self._settings.off)
+        if self._groups is None or not self._groups.is_of(self._devices.values()):
+            self._groups = AuditGroups(self._devices.values(), self.origin.settings)
+        facts = Facts(
+            tuple(self._blocks),
+            self.origin,
+            dict(self._devices),
+            self._window_sums,
+            off=self._settings.off,
+            groups=self._groups,
+        )
         found: list[Finding] = []
         for some in evaluate_rules(facts, self._settings, self.failed):
             found += some

@@ -65,9 +65,10 @@ class SlowIos:
 
 def slow_ios(facts: Facts, device: str) -> Iterator[SlowIos]:
     """Yield the I/Os above the threshold, then those above the p99, each only where there are any."""
-    threshold = facts.thresholds_us.get(device)
-    cuts = [attribution.tail_cut(facts.traced, device, threshold_us=threshold)] if threshold is not None else []
-    cuts.append(attribution.tail_cut(facts.traced, device))
+    threshold, cuts = facts.thresholds_us.get(device), list[int | None]()
+    if device in facts.traced_devices:
+        cuts += [attribution.tail_cut(facts.traced, device, threshold_us=threshold)] if threshold is not None else []
+        cuts.append(attribution.tail_cut(facts.traced, device))
     found = [_traced_above(facts, device, cut) for cut in dict.fromkeys(cuts) if cut is not None]
     yield from (one for one in found if one.count)
     if not any(one.count for one in found) and (outliers := facts.outliers(device)):

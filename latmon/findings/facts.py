@@ -27,7 +27,7 @@ from latmon.aggregate.histogram_sum import TableSum
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.issue_order import LbaOrder, merge_orders
-from latmon.analysis.limits import Audited, audit
+from latmon.analysis.limits import Audited, AuditGroups, audit
 from latmon.analysis.littles_law import COUNTED, mean_waiting
 from latmon.model.devices import busy_rows
 from latmon.model.frame import (
@@ -228,9 +228,15 @@ class Facts:
         origin: Origin,
         devices: Mapping[str, Device],
         sums: WindowSums | None = None,
+        *,
         off: frozenset[str] = frozenset(),
+        groups: AuditGroups | None = None,
     ) -> None:
-        """Take the blocks, running sums where a caller keeps them, and the rules that the config turns off."""
+        """Take the blocks; running sums and groups of the devices where a caller keeps them.
+
+        `off`: the rules that the config turns off.
+        """
+        self._groups = groups
         self.blocks = blocks
         self.origin = origin
         self.devices = devices
@@ -268,6 +274,14 @@ class Facts:
         found = {series.device for series in self._sums.histograms}
         found |= {series.device for series in self.traced.histograms}
         return tuple(sorted(found))
+
+    def has_io(self, device: str) -> bool:
+        """Return whether the device is one of `busy`."""
+        return device in self._busy
+
+    @cached_property
+    def _busy(self) -> frozenset[str]:
+        return frozenset(self.busy)
 
     def latency(self, device: str, *ops: str) -> Histogram:
         """Return the latency to completion by the always-on probe, or by the tracer without it. No op: all ops."""
@@ -323,6 +337,11 @@ class Facts:
         return self._on_demand.traced
 
     @cached_property
+    def traced_devices(self) -> frozenset[str]:
+        """Return the devices with traced requests."""
+        return frozenset(series.device for series in self.traced.histograms)
+
+    @cached_property
     def handlers(self) -> Mapping[Handler, HandlerRuns]:
         return self._on_demand.handlers
 
@@ -369,7 +388,9 @@ class Facts:
         """Return an audit of each device with limits, by name."""
         uncounted = (name for name, depths in self._depths.items() if not depths.queued)
         waiting = {name: mean_waiting_in(self, name) for name in uncounted} if self.traced_table else {}
-        return audit(self.devices.values(), self._depths, waiting=waiting, settings=self.origin.settings)
+        return audit(
+            self.devices.values(), self._depths, waiting=waiting, settings=self.origin.settings, groups=self._groups
+        )
 
     @cached_property
     def _depths(self) -> dict[str, Depths]:

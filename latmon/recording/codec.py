@@ -1,7 +1,7 @@
 """Encoder and decoder of recording lines, and of the live feed's, which leave out idle devices. Knows no file.
 
-The fields are in records.py. The decoder cleans strings, keeps numbers within bounds, and raises RecordingError otherwise. Unknown keys are ignored
-in a window and kept in a header's `extra`.
+The fields are in records.py. The decoder cleans strings, keeps numbers within bounds, and raises RecordingError
+otherwise. Unknown keys are ignored in a window and kept in a header's `extra`.
 """
 
 from __future__ import annotations
@@ -129,11 +129,14 @@ class IdleWriter:
     def _idle(self, kernel: WithIdle[Any, Any], gauges: WithIdle[str, Any]) -> Line:
         made_of = (kernel.idle, gauges.idle)
         if self._made_of is None or self._made_of[0] is not kernel.idle or self._made_of[1] is not gauges.idle:
-            self._made_of, self._made = made_of, {
-                "but": sorted(self._names - gauges.idle.keys()),
-                "ops": sorted({flow.op for flow in kernel.idle}, key=OPS.index),
-                "queued": any(one.queued is not None for one in gauges.idle.values()),
-            }
+            self._made_of, self._made = (
+                made_of,
+                {
+                    "but": sorted(self._names - gauges.idle.keys()),
+                    "ops": sorted({flow.op for flow in kernel.idle}, key=OPS.index),
+                    "queued": any(one.queued is not None for one in gauges.idle.values()),
+                },
+            )
         return self._made
 
 

@@ -159,7 +159,7 @@ def devices(origin: Origin, totals: Totals) -> dict[str, Any]:
     """Return the devices of the recording."""
     sums = {name: one.depths for name, one in totals.depths.items()}
     waiting = {name: _waiting(name, totals) for name, depths in sums.items() if not depths.queued}
-    rows = audit(totals.devices.values(), sums, totals.queue_depths, waiting, origin.settings)
+    rows = audit(totals.devices.values(), sums, totals.queue_depths, waiting, settings=origin.settings)
     audited = {one.device: one for one in rows}
     return {name: _device(name, ops, origin, totals, audited.get(name)) for name, ops in _by_device(totals).items()}
 

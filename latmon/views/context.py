@@ -200,14 +200,14 @@ class ViewState:
     def _subjects(self) -> list[Subject]:
         history, gone = self.history, self.history.store.removed
         devices = shown(history.devices(), self.selection)
-        oldest_us = self._oldest_us()
+        oldest_us, times_peers = self._oldest_us(), history.times_peers
         rows = order(
             [
                 Subject(
                     d,
                     history.window,
                     self.selection,
-                    history.times_peers.get(d.name),
+                    times_peers.get(d.name),
                     gone=d.name in gone,
                     oldest_us=oldest_us.get(d.name, 0),
                 )
@@ -221,7 +221,7 @@ class ViewState:
         )
         if rows and not any(s.device.name == self.selection.selected for s in rows):
             selection = replace(self.selection, selected=rows[0].device.name)
-            rows = [replace(s, selection=selection) for s in rows]
+            rows = [Subject(s.device, s.window, selection, s.times_peers, s.gone, s.trend, s.oldest_us) for s in rows]
         in_places = self._in_places(len(rows))  # those without a map last
         return sorted(rows, key=lambda s: (not s.device.timed, natural(s.device.name))) if in_places else rows
 

@@ -365,21 +365,23 @@ def order(
 
 
 def _ranks(subjects: list[Subject], found: frozenset[str], in_flight_us: Mapping[str, int]) -> list[Rank]:
-    ios = {s.device.name: s.ios for s in subjects}
-    busy = {n: s.window.busy_us(n, s.selection.ops) + in_flight_us.get(n, 0) for s in subjects if (n := s.device.name)}
+    moved = subjects[0].window.moved if subjects else frozenset()
+    ios = {n: s.ios for s in subjects if (n := s.device.name) in moved}
+    busy = {n: s.window.busy_us(n, s.selection.ops) for s in subjects if (n := s.device.name) in moved}
+    busy |= {n: busy.get(n, 0) + us for s in subjects if (us := in_flight_us.get(n := s.device.name))}
     share = shares(ios.items(), busy.items())
     return [
         Rank(
             n,
-            busy[n],
-            share[n],
+            busy.get(n, 0),
+            share.get(n, 0.0),
             s.times_peers or 0.0,
             is_named=n in found,
             is_timed=s.device.timed,
             is_gone=s.gone,
         )
         for s in subjects
-        if (n := s.device.name)
+        if (n := s.device.name) is not None
     ]
 
 

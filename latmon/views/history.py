@@ -272,6 +272,9 @@ class History:
 
     def devices(self) -> list[Device]:
         """Return the present devices, and the removed ones with I/Os in the window."""
+        return self.made("devices", self._present)
+
+    def _present(self) -> list[Device]:
         gone = self.store.removed
         return [d for d in self.store.devices.values() if d.name not in gone or self._remembers(d.name)]
 

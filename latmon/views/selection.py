@@ -454,6 +454,8 @@ def window_beside(now_us: int, step: int) -> int:
 
 def shown(devices: Iterable[Device], selection: Selection) -> list[Device]:
     """Return the devices that pass the command line and the filter."""
+    if not selection.globs and not selection.pattern.strip():
+        return list(devices)
     return [d for d in devices if _allowed(d, selection.globs) and matches(d, selection.pattern)]
 
 

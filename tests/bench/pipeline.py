@@ -1,4 +1,4 @@
-"""All of latmon in one process and on a clock of its own: a second of a large host, from a probe's output to the screen.
+"""All of latmon in one process, on a clock of its own: seconds of a large host from a probe's output to the screen.
 
 The collector's part decodes what large_host.Disks prints, reads the directory's counters and encodes the frame; the
 screen's part decodes it, adds it to the history, evaluates the rules and draws. CPU time is measured of each.

@@ -236,7 +236,8 @@ class KernelSampler(CounterSampler):
         reported = {**outstanding.idle, **outstanding.busy}
         for name in [name for name, one in outstanding.busy.items() if one.in_driver is None]:
             del reported[name]
-        watched = {name: Watched(generations.get(name, 0), gauge.queued is not None) for name, gauge in reported.items()}
+        now = reported.items()
+        watched = {name: Watched(generations.get(name, 0), gauge.queued is not None) for name, gauge in now}
         self._gauges = mono_us, before if watched == before else watched, reported
         if self._depths is None:
             return {}

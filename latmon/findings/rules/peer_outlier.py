@@ -142,7 +142,8 @@ class OutlierDrive:
 def drives_of(facts: Facts, names: list[str], op: str, limits: Thresholds) -> dict[str, Drive]:
     """Return the devices with enough I/Os of the op to be compared."""
     found: dict[str, Drive] = {}
-    for name in names:
+    every = len(facts.blocks) > len(facts.window)  # some may only have I/Os before the window
+    for name in names if every else filter(facts.has_io, names):
         whole = facts.whole(name, op)
         if whole.count >= max(limits["ios"], RANK):
             parts = partial(facts.parts, name, op)

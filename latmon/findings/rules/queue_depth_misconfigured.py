@@ -95,6 +95,8 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 
 def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lasting_us: float) -> list[_WrongSetting]:
     """Return the wrong settings of a device, the most serious one first."""
+    if not any(remark.id in _ABOUT and not remark.note for one in audited.settings for remark in one.remarks):
+        return []
     device, done = facts.devices[audited.device], facts.completed(audited.device)
     depths = facts.depths(device.name)
     bound = None if audited.bound is None else int(audited.bound.value)
