@@ -196,6 +196,7 @@ class DepthTimes:
         if has_queue:
             self.queued[0] += us
         self.sources[SYSFS] += us
+        self.quiet_us += us
         self.span_us += us
 
     def merge(self, other: DepthTimes) -> None:

@@ -19,6 +19,7 @@ from latmon.views.panels.outliers import ORDERS, log, outlier_position
 from latmon.views.panels.overview import folds
 from latmon.views.selection import (
     ASIDES,
+    GROUPS,
     OP_CHOICES,
     PANELS,
     SCREENS,
@@ -212,6 +213,10 @@ def move(view: ViewState, by: int) -> Selection:
     selection, subjects = view.selection, view.subjects()
     if not subjects:
         return selection
+    if selection.lists_groups:
+        every, now = view.groups(), subjects[0].selection.selected
+        at = next(i for i, one in enumerate(every) if any(s.device.name == now for s in one.members))
+        return replace(selection, selected=beside(every, at, by).worst.device.name, band=None)
     names = [s.device.name for s in subjects]
     # until the user selects one, the first in the order of devices is, which has another place among small maps
     at = names.index(subjects[0].selection.selected)
@@ -229,8 +234,17 @@ def next_panel(view: ViewState, _by: int) -> Selection:
 
 
 def zoom(view: ViewState, _by: int) -> Selection:
-    """Toggle between the selected device alone and all devices."""
+    """Open the selected group, or toggle between the selected device alone and all devices."""
+    if view.selection.lists_groups and (one := selected(view.subjects())) is not None:
+        inside = next(group for group in view.groups() if any(s is one for s in group.members))
+        return replace(view.selection, within=inside.name)
     return replace(view.selection, panel=PANELS[0] if view.selection.panel == "zoom" else "zoom")
+
+
+def group(view: ViewState, _by: int) -> Selection:
+    """Show a row per controller, model or volume, or per device."""
+    kind = after(GROUPS, view.selection.group)
+    return replace(view.selection, group=kind, within="", panel=PANELS[0], cursor=None, band=None)
 
 
 def sort(view: ViewState, _by: int) -> Selection:
@@ -326,7 +340,7 @@ def enter(view: ViewState, _by: int) -> Selection:
 
 
 def leave(view: ViewState, _by: int) -> Selection:
-    """Go back one step: from the opened row, the region's outliers, the cursor, the zoom, the filter, the screen.
+    """Go back one step: from an opened row, a region's outliers, cursor, zoom, group, filter, groups, or the screen.
 
     The evidence of a finding leads back to the finding.
     """
@@ -348,11 +362,16 @@ def _one_back(selection: Selection) -> Selection | None:
         return replace(selection, region=None, screen="overview")
     if selection.cursor is not None:
         return replace(selection, cursor=None)
-    if selection.screen == "overview" and selection.panel == "zoom":
-        return replace(selection, panel=PANELS[0], band=None)
-    if selection.pattern:
-        return replace(selection, pattern="")
-    return None
+    is_overview, found = selection.screen == "overview", None
+    if is_overview and selection.panel == "zoom":
+        found = replace(selection, panel=PANELS[0], band=None)
+    elif is_overview and selection.within:
+        found = replace(selection, within="")
+    elif selection.pattern:
+        found = replace(selection, pattern="")
+    elif is_overview and selection.group:
+        found = replace(selection, group="")
+    return found
 
 
 def ops(view: ViewState, _by: int) -> Selection:
@@ -392,7 +411,7 @@ STEPS: Mapping[str, Step] = MappingProxyType(
         one.__name__: one
         for one in (
             *(screen, enter, leave, ops, window, details, scroll),
-            *(fold, move, turn, next_panel, zoom, sort, apart),
+            *(fold, move, turn, next_panel, zoom, sort, group, apart),
             *(busy, aside, audit_row, through),
             *(pick, read, order),
             *(part, line, cpus, delays),

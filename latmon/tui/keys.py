@@ -16,7 +16,7 @@ from latmon.tui.prompt import FILTER, SEEK, WORDS, Choice, Prompt
 from latmon.tui.time_travel import TRAVEL
 from latmon.views.context import ViewState
 from latmon.views.lines import Line, Span, cell, width
-from latmon.views.selection import OP_CHOICES, PANELS, SCREENS, SORT_WORDS, SORTS, WINDOWS_US, Selection
+from latmon.views.selection import GROUPS, OP_CHOICES, PANELS, SCREENS, SORT_WORDS, SORTS, WINDOWS_US, Selection, after
 from latmon.views.units import span
 
 
@@ -129,6 +129,14 @@ ACTIONS = (
         "s",
         "sort: worst first, or by p99, max, IOPS, MB/s, share of the limit, name",
         "sort",
+        on=_OVERVIEW,
+    ),
+    Action(
+        "group",
+        "b",
+        "b",
+        "by group: a row per controller with its worst device, then per model, per volume; Enter opens it",
+        "group",
         on=_OVERVIEW,
     ),
     Action("mark", "v", "v", _MARK, "mark", on=("overview",)),
@@ -452,7 +460,8 @@ def foot(
         "ops": "op" if selection.screen != "outstanding" else "",
         "leave": "back" if _leads_back(selection) else "",
         "next_panel": "table" if selection.panel == "maps" else "maps",
-        "zoom": "unzoom" if selection.panel == "zoom" else "zoom",
+        "zoom": "open" if selection.lists_groups else "unzoom" if selection.panel == "zoom" else "zoom",
+        "group": after(GROUPS, selection.group) or "devices",
         "apart": "together" if selection.splits else "apart",
         "busy": "idle too" if selection.busy else "busy",
         "mark": "release" if selection.cursor and selection.cursor.corner else "pin" if selection.cursor else "mark",
@@ -470,7 +479,7 @@ def foot(
 def _leads_back(selection: Selection) -> bool:
     """Return whether there is something that Esc leaves."""
     is_first = selection.context == "overview" and selection.panel == PANELS[0] and selection.back is None
-    return not is_first or selection.details or bool(selection.pattern)
+    return not is_first or selection.details or bool(selection.pattern) or bool(selection.group)
 
 
 _NAMES = 20

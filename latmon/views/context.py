@@ -16,7 +16,7 @@ from latmon.capture.registry import compiling
 from latmon.model.frame import OPS, STARTING, Device, Frame, Origin, Traced
 from latmon.model.histogram import Histogram
 from latmon.recording.archive import Past, TimelineEvent
-from latmon.views.device_table import Subject, order
+from latmon.views.device_table import Group, Subject, group_names, groups, order
 from latmon.views.findings_state import NOTHING, CurrentFindings
 from latmon.views.heatmap import Ink
 from latmon.views.heatmap_state import HeatmapState
@@ -219,11 +219,24 @@ class ViewState:
             keep=history.is_partial or self.found.coming,
             in_flight_us=in_flight_us(history.ages.oldest, history.window.length_us),
         )
+        rows = self._in_group(rows)
         if rows and not any(s.device.name == self.selection.selected for s in rows):
             selection = replace(self.selection, selected=rows[0].device.name)
             rows = [Subject(s.device, s.window, selection, s.times_peers, s.gone, s.trend, s.oldest_us) for s in rows]
         in_places = self._in_places(len(rows))  # those without a map last
         return sorted(rows, key=lambda s: (not s.device.timed, natural(s.device.name))) if in_places else rows
+
+    def _in_group(self, rows: list[Subject]) -> list[Subject]:
+        """Return the rows of the opened group, in the order that they have among all; all rows where none is open."""
+        kind, within = self.selection.group, self.selection.within
+        if not within:
+            return rows
+        names = self.history.made(("groups", kind), lambda: group_names(kind, self.history.devices()))
+        return [one for one in rows if names.get(one.device.name) == within]
+
+    def groups(self) -> list[Group]:
+        """Return the groups of devices in the order of their rows."""
+        return groups(self.subjects(), self.selection.group)
 
     def _in_places(self, devices: int) -> bool:
         """Return whether small maps are in the order of names, where each keeps its place.
@@ -258,6 +271,8 @@ def selected(subjects: list[Subject]) -> Subject | None:
 
 def no_rows(view: ViewState) -> str:
     """Return the reason for an empty device table."""
+    if view.selection.within and view.origin is not None:
+        return f"no device of {view.selection.within} is there and passes the filter; Esc shows all groups"
     return why_no_rows(
         view.origin,
         frames=len(view.history.window.frames),

@@ -7,7 +7,7 @@ the reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -16,7 +16,7 @@ from latmon.analysis.device_order import Order, Rank, natural, shares
 from latmon.analysis.limits import ceiling
 from latmon.model.frame import OPS, Device, Outstanding
 from latmon.support.units import UNKNOWN, duration, part, rate, whole
-from latmon.views.lines import TIME, Field, Line, Placed, Span, as_wide, cell, heading, heads, left_over
+from latmon.views.lines import TIME, Field, Line, Placed, Span, as_wide, cell, heading, heads, layout, left_over
 from latmon.views.lines import row as field_row
 from latmon.views.selection import OP_CHOICES, SORT_WORDS, SORTS, Selection
 from latmon.views.units import at_least, maximum, quantile, rounded
@@ -220,6 +220,83 @@ _AFTER: tuple[Field[Subject], ...] = (
     Field("queue", 5, lambda s, _: _number(s.outstanding.queued), rank=2),
     Field("peers", 5, _peers, role="accent"),
 )
+NO_GROUP: Mapping[str, str] = MappingProxyType(
+    {"controller": "no controller", "model": "no model", "volume": "no volume"}
+)
+"""What a row of the overview is -> the name of the group of all others."""
+
+
+def group_names(kind: str, devices: Iterable[Device]) -> dict[str, str]:
+    """Return device -> its group; `kind` is one of GROUPS. A volume's group has the volume and the disks below it."""
+    if kind != "volume":
+        return {one.name: getattr(one, kind) or NO_GROUP[kind] for one in devices}
+    every = list(devices)
+    found = dict.fromkeys((one.name for one in every), NO_GROUP[kind])
+    for one in every:
+        if one.members:
+            named = f"{one.name} {one.label}".strip()
+            found |= dict.fromkeys((one.name, *(name for name in one.members if name in found)), named)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Devices with something in common, in the order of their rows: the worst one first."""
+
+    name: str
+    members: tuple[Subject, ...]
+
+    @property
+    def worst(self) -> Subject:
+        return self.members[0]
+
+    @property
+    def with_ios(self) -> int:
+        """Return the number of devices with I/O in the window."""
+        moved = self.worst.window.moved
+        return sum(one.device.name in moved and one.ios > 0 for one in self.members)
+
+    @property
+    def per_second(self) -> float:
+        moved = self.worst.window.moved
+        return sum(one.ios for one in self.members if one.device.name in moved) * self.worst.per_second
+
+    @property
+    def bytes_per_second(self) -> float:
+        moved = self.worst.window.moved
+        return sum(one.bytes_per_second for one in self.members if one.device.name in moved)
+
+
+def groups(subjects: Sequence[Subject], kind: str) -> list[Group]:
+    """Return the groups in the order of their worst devices."""
+    names = group_names(kind, (one.device for one in subjects))
+    found: dict[str, list[Subject]] = {}
+    for one in subjects:
+        found.setdefault(names[one.device.name], []).append(one)
+    return [Group(name, tuple(some)) for name, some in found.items()]
+
+
+def _of_worst(field: Field[Subject]) -> Field[Group]:
+    return Field(field.title, field.width, lambda g, cells: field.make(g.worst, cells), field.rank, role=field.role)
+
+
+def group_columns(kind: str, width: int, *, distribution: bool) -> Placed[Group]:
+    """Return the columns of a table of groups that fit: the sums of a group, then the numbers of its worst device."""
+    latencies = [one for one in _LATENCIES if one.title in ("p50", "p99", "max")] if distribution else [*_MEAN_ONLY]
+    fields: list[Field[Group]] = [
+        Field(kind, 18, lambda g, _: g.name, right=False, most=40),
+        Field("devices", 7, lambda g, _: f"{len(g.members):,}"),
+        Field("with I/O", 8, lambda g, _: f"{g.with_ios:,}", rank=1),
+        Field("IOPS", 5, lambda g, _: rate(g.per_second)),
+        Field("MB/s", 5, lambda g, _: rate(g.bytes_per_second / 1e6), rank=1),
+        Field("worst", 9, lambda g, _: g.worst.device.name, right=False),
+        *(_of_worst(one) for one in latencies),
+        _of_worst(_AFTER[0]),
+        _of_worst(_AFTER[2]),
+    ]
+    return layout(fields, width)
+
+
 COLUMNS = (*_BEFORE, *_WITHOUT_SUMS, *_LATENCIES, *_MEAN_ONLY, *_AFTER, *_ASKED)
 _PATTERN = 24
 """Cells of a filter in the title, at most."""
@@ -269,7 +346,8 @@ def fitting(
 
 def is_titled(selection: Selection, room: int) -> bool:
     """Return whether the table has a title: where there is room, and where a filter or another order needs it."""
-    return room >= _ROOMY or (selection.pattern, selection.sort, selection.op) != ("", SORTS[0], OP_CHOICES[0][0])
+    usual = (selection.pattern, selection.sort, selection.op, selection.group)
+    return room >= _ROOMY or usual != ("", SORTS[0], OP_CHOICES[0][0], "")
 
 
 def table_title(

@@ -116,6 +116,10 @@ _NUMBERS = (
         "depth",
         "I/Os in the driver now, of its limit (by sysfs or a probe); queue: I/Os above it",
     ),
+    (
+        "devices",
+        "in a table of groups: their number, those with I/O, sums; the latencies are of the group's worst device",
+    ),
     ("merged", "I/Os per second that were merged into those counted (only with --columns)"),
     (
         "reads writes",

@@ -273,6 +273,8 @@ SORTS = ("unlike", "p99", "max", "IOPS", "MB/s", "out", "name")
 OP_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (("all", OPS), *((op, (op,)) for op in OPS))
 APART = ("read", "write")
 """Ops that are shown apart."""
+GROUPS = ("", "controller", "model", "volume")
+"""What a row of the overview is: a device, or a group of devices."""
 PANELS = ("overview", "maps", "zoom")
 SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts", "findings")
 ASIDES = ("audit", "order")
@@ -303,6 +305,10 @@ class Selection:
     columns: tuple[str, ...] = ()
     """Titles of the device table's columns; empty: as many as fit."""
     op: str = "all"
+    group: str = ""
+    """One of GROUPS."""
+    within: str = ""
+    """Name of the group whose devices are shown; empty: a row per group."""
     apart: bool = False
     """Reads and writes of the selected device apart, on the overview."""
     window_us: int = 60_000_000
@@ -357,6 +363,11 @@ class Selection:
         if self.screen == "interrupts" and not self.opened and self.part:
             return "tables"
         return _OPENED.get(self.screen, self.screen) if self.opened else self.screen
+
+    @property
+    def lists_groups(self) -> bool:
+        """Return whether the overview has a row per group."""
+        return bool(self.group) and not self.within and self.screen == "overview" and self.panel == PANELS[0]
 
     @property
     def depth(self) -> tuple[bool, ...]:

@@ -1,12 +1,15 @@
 """The table of actions as help and command palette show it, saved views, and the filter's words."""
 
+from dataclasses import replace
+
 import pytest
 from frames import Source, disks, host
 from test_app import CONTEXTS, make, painted, screen, settled
 
+from latmon.model.frame import Device
 from latmon.tui.canvas import HelpScreen, PaletteScreen
 from latmon.tui.keys import ACTIONS, brief_keys, commands, matching
-from latmon.views.device_table import TITLES, fitting
+from latmon.views.device_table import TITLES, fitting, group_names
 from latmon.views.selection import Selection, ViewSettings, matches
 
 _ROOM = 28
@@ -192,3 +195,40 @@ async def test_reads_and_writes_are_apart_at_one_key():
         await pilot.press("r")
         await painted(pilot)
         assert screen(app) == together
+
+
+async def test_groups_have_a_row_each_which_opens_and_closes():
+    frames = host(3, 30)
+    named = tuple(replace(one, controller=f"host{at // 2} hpsa") for at, one in enumerate(frames[0].devices))
+    app = make(Source([replace(frames[0], devices=named), *frames[1:]]))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        before = screen(app)
+        await pilot.press("b")
+        await painted(pilot)
+        shown = screen(app).splitlines()
+        assert shown[1].startswith("─ controllers 2  of 3 devices")
+        assert [(line.split()[0], line.split()[2]) for line in shown[3:5]] == [("▸host0", "2"), ("host1", "1")]
+        await pilot.press("down", "enter")
+        await painted(pilot)
+        assert screen(app).splitlines()[1].startswith("─ devices 1  of host1 hpsa")
+        assert [one.device.name for one in app.scene.view.subjects()] == ["nvme2n1"]
+        await pilot.press("slash", *"nvme0", "enter")
+        await painted(pilot)
+        assert "no device of host1 hpsa is there and passes the filter; Esc shows all groups" in screen(app)
+        await pilot.press("escape", "escape")
+        await painted(pilot)
+        assert "controllers 2" in screen(app)
+        await pilot.press("b", "b")
+        await painted(pilot)
+        assert "─ volumes 1" in screen(app)
+        assert "no volume" in screen(app)
+        await pilot.press("escape", "home")
+        await painted(pilot)
+        assert screen(app) == before
+
+
+def test_a_group_of_a_volume_has_the_disks_below_it():
+    volume = Device("dm-0", 253, 0, kind="dm", label="vg-root", members=("nvme0n1", "gone"))
+    groups = group_names("volume", (*disks(2), volume))
+    assert groups == {"nvme0n1": "dm-0 vg-root", "dm-0": "dm-0 vg-root", "nvme1n1": "no volume"}

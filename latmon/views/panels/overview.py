@@ -30,6 +30,7 @@ from latmon.views.device_table import (
     TREND_MIN,
     Subject,
     fitting,
+    group_columns,
     header,
     is_titled,
     largest,
@@ -69,12 +70,14 @@ from latmon.views.lines import (
     empty_panel,
     fit,
     heading,
+    heads,
     highlighted,
     paragraph,
     plain,
     runs,
     wrap,
 )
+from latmon.views.lines import row as field_row
 from latmon.views.lines import width as line_width
 from latmon.views.past_view import strip
 from latmon.views.scale import begins, level, tail_bucket
@@ -857,6 +860,10 @@ _MAP_SHARE, _FRAMED_SHARE = 0.7, 0.75
 """Least share of the lines that the map of the selected device has besides the table, without and with frames."""
 
 
+_GROUPS_SHARE = 0.4
+"""Share of the lines that the map has beside a table of groups, which are few."""
+
+
 def overview(view: ViewState, width: int, room: int) -> list[Line]:
     """Return the table and a map, or the small maps; without a device, the reason."""
     subjects = view.subjects()
@@ -870,12 +877,29 @@ def overview(view: ViewState, width: int, room: int) -> list[Line]:
     extra = len(APART) if view.selection.splits else 0
     share = _FRAMED_SHARE if view.framed else _MAP_SHARE
     most = max(room - 1 - titled - extra - max(_MIN_MAP, round(room * share)), 1)
-    at = subjects.index(chosen)
-    rows = [chosen] if panel == "zoom" else [subjects[i] for i in around(len(subjects), at, most)]
-    table = device_rows(view, rows, subjects, width, titled=titled)
+    at = next(i for i, one in enumerate(subjects) if one is chosen)
+    if view.selection.lists_groups:
+        table = _group_rows(view, chosen, width, room - max(_MIN_MAP, round(room * _GROUPS_SHARE)), titled=titled)
+    else:
+        rows = [chosen] if panel == "zoom" else [subjects[i] for i in around(len(subjects), at, most)]
+        table = device_rows(view, rows, subjects, width, titled=titled)
     if extra:
         return [*table, *_maps_apart(view, chosen, width, room - len(table))]
     return [*table, *big_map(view, chosen, width, room - len(table))]
+
+
+def _group_rows(view: ViewState, chosen: Subject, width: int, room: int, *, titled: bool) -> list[Line]:
+    """Return a row per group of devices with its sums and its worst device, in at most `room` lines."""
+    every, kind, origin = view.groups(), view.selection.group, view.origin
+    at = next(i for i, one in enumerate(every) if any(s is chosen for s in one.members))
+    columns = group_columns(kind, width, distribution=origin is None or not no_distribution(origin))
+    rows = around(len(every), at, room - 1 - titled)
+    lines = [heads(columns, above=rows.start)]
+    lines += [fit(field_row(columns, every[i], selected=i == at), width) for i in rows]
+    if not titled:
+        return lines
+    name, note = f"{kind}s", f"  of {sum(len(one.members) for one in every):,} devices"
+    return [table_title(view.selection, (rows.start + 1, rows.stop), len(every), width, name=name, note=note), *lines]
 
 
 def _maps_apart(view: ViewState, chosen: Subject, width: int, room: int) -> list[Line]:
@@ -910,8 +934,9 @@ def device_rows(
     head = header(columns, trend, view.selection, above=len(rows) > 1 and rows[0] is not every[0])
     if some:
         head = (head[0], Span(f"{cell(some, columns[0][1])} ", "dim"), *head[2:])
-    first = every.index(rows[0]) + 1
-    above = [table_title(view.selection, (first, first + len(rows) - 1), len(every), width)] if titled else []
+    first = next(at for at, one in enumerate(every) if one is rows[0]) + 1
+    whose, shown = f"  of {view.selection.within}" if view.selection.within else "", (first, first + len(rows) - 1)
+    above = [table_title(view.selection, shown, len(every), width, note=whose)] if titled else []
     lines: list[Line] = [*above, (*head, *gap, Span(title(tail_cells), "dim"))]
     for s in rows:
         line = table_row(replace(s, trend=sparkline(trends.of(s.device.name), trend, bounds, glyphs)), columns, trend)

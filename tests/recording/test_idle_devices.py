@@ -1,0 +1,163 @@
+"""Idle devices share their rows: on the feed, in the history and in the rules, all numbers are as with their own."""
+
+from dataclasses import replace
+
+import pytest
+from fake_host import FakeHost, columns
+
+from latmon.aggregate.accumulator import Accumulator
+from latmon.aggregate.history import Store, Window
+from latmon.aggregate.request_age import Waiting
+from latmon.aggregate.window import DepthWindow
+from latmon.capture.session import Lines
+from latmon.findings.facts import block_of, depths_of
+from latmon.model.devices import IdleRows, WithIdle, by_device, total
+from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Outstanding
+from latmon.model.inflight import Depths, InFlightList
+from latmon.recording.archive import Archive
+from latmon.recording.codec import IdleReader, IdleWriter, encode_frame, to_bytes
+from latmon.recording.validate import parse
+from latmon_backends.kernel import block_devices
+from latmon_backends.kernel.counters import FrameClock, KernelSampler, difference
+
+DEVICES = (*(Device(f"sd{letter}", 8, at) for at, letter in enumerate("abcd")), Device("md0", 9, 0, timed=False))
+US = 1_000_000
+
+
+def frames(many=130):
+    """`sda` is always busy, `sdb` each tenth second, `sdc` has an I/O that never completes; others are idle."""
+    rows = IdleRows.of(DEVICES, OPS[:4], has_queued=True)
+    for at in range(many):
+        names = ["sda", *(["sdb"] if at % 10 == 3 else []), *(["sdc"] if at > 20 else [])]
+        done = {"sda": 5, "sdb": 7, "sdc": 0}
+        kernel = {Flow(name, op): Completed(done[name], 4096, 900, merged=0) for name in names for op in OPS[:4]}
+        gauges = {name: Outstanding(2 if name == "sdc" else 0, 1) for name in names}
+        depths = {name: Depths({0: 400, 2: 600}, {0: 1000}) for name in names}
+        yield Frame(
+            at,
+            1e9 + at,
+            (at + 1) * US,
+            US,
+            seen={Flow("sda", "read"): Completed(5, 4096), Flow("sdd", "read"): Completed(at % 2, 0)},
+            kernel=WithIdle(kernel, rows.kernel),
+            outstanding=WithIdle(gauges, rows.outstanding),
+            depths=WithIdle(depths, rows.depths(US)),
+            in_flight=InFlightList(since_us=5 * US, at_us=(at + 1) * US) if at > 5 else None,
+            devices=DEVICES if at == 0 else (),
+        )
+
+
+def complete(frame):
+    """Return the frame with rows of their own for all devices."""
+    return replace(frame, kernel=dict(frame.kernel), outstanding=dict(frame.outstanding), depths=dict(frame.depths))
+
+
+def test_the_feed_leaves_idle_devices_out_and_its_reader_puts_them_back():
+    writer, reader, lines = IdleWriter(), IdleReader(), Lines()
+    for frame in frames(30):
+        text = to_bytes(writer.encode(frame))
+        assert frame.seq == 0 or b"md0" not in text
+        (line,) = lines.feed(text)
+        assert reader.decode(parse(line)) == complete(frame)
+
+
+def test_a_device_that_is_neither_busy_nor_idle_is_not_put_back():
+    reader = IdleReader((*DEVICES, Device("sdx", 8, 99)))
+    frame = next(iter(frames(1)))
+    writer = IdleWriter()
+    first = writer.encode(replace(frame, devices=(*DEVICES, Device("sdx", 8, 99))))
+    assert first["idle"]["but"] == ["sdx"]
+    assert "sdx" not in reader.decode(parse(to_bytes(first))).outstanding
+
+
+def test_a_recording_has_all_rows():
+    frame = next(iter(frames(1)))
+    assert encode_frame(frame) == encode_frame(complete(frame))
+
+
+def test_an_earlier_time_has_all_rows():
+    writer, archive, every = IdleWriter(), Archive(), list(frames(30))
+    for frame in every:
+        archive.append(frame, to_bytes(writer.encode(frame)))
+    assert list(archive.frames(12 * US, 17 * US)) == [complete(one) for one in every[12:17]]
+
+
+def test_sums_are_those_of_complete_frames():
+    lean, whole = Accumulator(), Accumulator()
+    waiting = Waiting(), Waiting()
+    for frame in frames():
+        for sums, state, one in ((lean, waiting[0], frame), (whole, waiting[1], complete(frame))):
+            sums.add(one)
+            state.add(one)
+        assert waiting[0].ages == waiting[1].ages
+    assert lean.depths == whole.depths
+    assert lean.gauges == whole.gauges
+    assert dict(lean.kernel) == dict(whole.kernel)
+    devices = {one.name: one for one in DEVICES}
+    assert total(lean.covered, devices) == total(whole.covered, devices)
+    busy = block_of(lean, waiting[0])
+    assert depths_of((busy,))["sdb"] == whole.depths["sdb"]
+    assert "sdd" not in busy.depths
+
+
+def test_coverage_counts_what_the_probe_saw_of_an_idle_device():
+    frame = list(frames(2))[1]
+    devices = {one.name: one for one in DEVICES}
+    assert total(by_device(frame), devices) == total(by_device(complete(frame)), devices)
+
+
+@pytest.mark.parametrize("length_us", [15 * US, 60 * US, 100 * US])
+def test_windows_are_those_of_complete_frames(length_us):
+    stores, windows = (Store(), Store()), (Window(length_us), Window(length_us))
+    for frame in frames():
+        for store, window, one in zip(stores, windows, (frame, complete(frame)), strict=True):
+            window.advance(store.append(one))
+    lean, whole = windows
+    for name, op in ((name, op) for name in ("sda", "sdb", "sdc", "sdd", "md0") for op in OPS):
+        assert lean.completed(name, op) == whole.completed(name, op)
+    until = 130 * US
+    depths = [DepthWindow(length_us, one.depths, until) for one in stores]
+    for name in ("sda", "sdb", "sdc", "sdd", "md0"):
+        first, second = (one.read(name) for one in depths)
+        assert first is not None
+        assert second is not None
+        assert (first.depths, first.span_us) == (second.depths, second.span_us)
+
+
+@pytest.fixture
+def host(tmp_path):
+    host = FakeHost(tmp_path)
+    for at in range(block_devices.CHECKED + 8):
+        path = host.disk(f"sd{at}", (8, at))
+        host.write(f"{path}/queue/nr_requests", "64\n")
+    return host
+
+
+def test_files_of_many_idle_devices_are_read_in_turn(host, monkeypatch):
+    read = []
+    content = block_devices.content
+    monkeypatch.setattr(block_devices, "content", lambda path: read.append(path) or content(path))
+    now = iter(range(0, 100 * US, US))
+    sampler = KernelSampler(host.proc, host.sys, clock=FrameClock(lambda: next(now), lambda: 0.0))
+    before = sampler.sample()
+    assert len(before.idle.queued) == block_devices.CHECKED + 8
+    read.clear()
+    host.count("sd3", columns(reads=9))
+    after = sampler.sample()
+    names = {path.relative_to(host.sys / "block").parts[0] for path in read}
+    assert 0 < len(names) <= 8
+    interval = difference(before, after)
+    assert {flow.device for flow in interval.kernel.busy} == {"sd3"}
+    assert interval.kernel[Flow("sd3", "read")].count == 9
+    assert interval.kernel[Flow("sd4", "read")] == Completed(0, 0, 0, merged=0)
+
+
+def test_a_limit_of_one_of_many_devices_is_noticed(host):
+    now = iter(range(0, 100 * US, US))
+    sampler = KernelSampler(host.proc, host.sys, clock=FrameClock(lambda: next(now), lambda: 0.0))
+    sampler.sample()
+    host.write("sys/block/sd5/queue/nr_requests", "2\n")
+    changed = [one.name for _ in range(2 * block_devices.LIMITS_EVERY) for one in sampler.sample().devices]
+    assert changed == ["sd5"]
+    host.unplug("sd7")
+    assert sampler.sample().removed == ("sd7",)
