@@ -166,7 +166,7 @@ EFFECTS = (
     Effect("peers", "peers", "peer-outlier"),
     Effect("peers", "rare", "peer-outlier"),
     Effect("refusals", "requeues", "requeue-storm", stage="requeue"),
-    Effect("threads", "hogs", "completion-wakeup", 0, "irq"),
+    Effect("threads", "hogs", "completion-wakeup", 0, "completion"),
     Effect("threads", "hogs", "softirq-delay", 1, "softirq"),
     Effect("vector", "shared", "slow-shared-handler", stage="irq"),
     Effect("sick", "chained", "slow-shared-handler", stage="irq", ms=4),
@@ -363,7 +363,7 @@ def test_cell(recordings, parts, effect, place, number):
         assert facts["calm"] == []
         assert bool(mine) is (due is not None)
         if due is not None:
-            assert found.sick["findings"][0] in mine
+            assert next(one for one in found.sick["findings"] if one["device"] == device) in mine
             assert facts["severity"] in effect.severities
         assert {where for _, where in urgent(found.sick)} <= set(found.devices)
         on_device = [rule for rule, where in urgent(found.sick) if where == device]
