@@ -87,7 +87,7 @@ _HEALTH = (
     ("tracing", "the devices whose requests the tracer follows, and one in how many of them"),
     ("traced", "share of the timed I/Os that the tracer followed too"),
     ("not followed", "of the traced I/Os, those whose path could not be followed: their time is queue and unaccounted"),
-    ("rate limit left out", "outliers that are not in the log; they are counted above the threshold too"),
+    ("rate limit left out", "not in the log; they are counted above the threshold too"),
     ("unmatched", "completions without a start, or of a device without a name: seen, not timed"),
     ("map full", "I/Os that the probe had no room for: they are counted, not timed"),
     ("stale", "begins of I/Os that were removed because their completion was never seen"),

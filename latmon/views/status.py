@@ -311,7 +311,8 @@ def health_facts(
     facts.append(HealthWord(f"lost {count(state.lost_events)}", state.lost_events > 0))
     facts += tracing.facts
     left_out = f"{count(state.suppressed)} outlier{'s' * (state.suppressed != 1)}"
-    facts.append(HealthWord(f"rate limit left out {left_out}", matters=state.suppressed > 0))
+    name = "rate limit left out"
+    facts.append(HealthWord(f"{name} {left_out}", matters=state.suppressed > 0, name=name))
     facts.append(HealthWord(f"unmatched {count(state.unmatched)}"))
     rare = (
         ("map full", state.map_full),

@@ -170,6 +170,7 @@ def test_the_health_line_reports_what_is_traced_and_how_well(one_in, devices, ou
     page = text(made, (160, 50))
     for part in (output, "not followed <1%", "rate limit left out 57 outliers", "tracing cpu 1.2%"):
         assert part in page
+    assert re.search("rate limit left out 57 outliers +not in the log", page)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
