@@ -29,8 +29,9 @@ SYNCHRONISED = re.compile(rb"\x1b\[[<>=?][0-9;]*[a-zA-Z$]+p?")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This environment, with the checkout's two roots and without a user's settings."""
-    return {**os.environ, "PYTHONPATH": ROOTS, "XDG_CONFIG_HOME": "/nonexistent", "TERM": "xterm-256color", **more}
+    """This environment, with the checkout's two roots and without a user's settings; byte code is compiled once."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": ROOTS, "XDG_CONFIG_HOME": "/nonexistent", "TERM": "xterm-256color", **more}
 
 
 @dataclass(slots=True)
