@@ -102,23 +102,26 @@ def short_of_requests(disk):
 
 
 @pytest.mark.parametrize(
-    ("problem", "backend"),
-    [
-        (throttled, "procfs"),
-        pytest.param(throttled, "bpftrace", marks=pytest.mark.skipif(NO_BPFTRACE, reason="needs bpftrace")),
-        (short_of_requests, "procfs"),
-    ],
+    ("problem", "backends"),
+    [(throttled, ("procfs",) if NO_BPFTRACE else ("procfs", "bpftrace")), (short_of_requests, ("procfs",))],
+    ids=["throttled", "short_of_requests"],
 )
-def test_the_cause_is_named_whole(disk, tmp_path, problem, backend):
-    with problem(disk) as sentence:
+def test_the_cause_is_named_whole(disk, tmp_path, problem, backends):
+    """All backends watch the same load at the same time."""
+    with problem(disk) as sentence, contextlib.ExitStack() as stack:
         begun = time.monotonic()
-        argv = latmon("--backend", backend)
-        with Terminal(argv, tmp_path, XDG_STATE_HOME=str(tmp_path / "state")) as terminal:
-            named = wait_for(lambda: re.search(sentence, shown(terminal)), PATIENT_S, 0.5)
-            print(f"{problem.__name__}, {backend}: {time.monotonic() - begun:.1f} s")
+        terminals = {}
+        for name in backends:
+            (tmp_path / name).mkdir()
+            argv, state = latmon("--backend", name), str(tmp_path / name / "state")
+            terminals[name] = stack.enter_context(Terminal(argv, tmp_path / name, XDG_STATE_HOME=state))
+        for name, terminal in terminals.items():
+            named = wait_for(lambda one=terminal: re.search(sentence, shown(one)), PATIENT_S, 0.5)
+            print(f"{problem.__name__}, {name}: {time.monotonic() - begun:.1f} s")
             assert named, "\n".join(emulated(terminal.output).display)
+        for terminal in terminals.values():
             terminal.type(b"q")
-            assert terminal.status() == 0
+        assert [terminal.status() for terminal in terminals.values()] == [0] * len(terminals)
 
 
 def shown(terminal):
