@@ -46,6 +46,7 @@ from textual.keys import Keys
 from textual.message import Message
 
 from latmon.support.errors import EXIT_DONE
+from latmon.support.priority import START
 from latmon.tui.painter import Painter
 
 GRACE_S = 1.5
@@ -177,6 +178,7 @@ def _watch_hang_up(leave: Callable[[int], None], left: threading.Event) -> None:
 def _force(code: int, attributes: Attributes, left: threading.Event) -> None:
     """Exit without the event loop, and without waiting for the terminal."""
     if not left.wait(GRACE_S):
+        START.end()
         _restore(attributes)
         os._exit(code)
 
