@@ -122,8 +122,9 @@ class Framer:
         self._device_name = device_name
         self._several_queues, self._selects = several_queues, selects
         self._levels: Counts = {}
-        self._flows: dict[str, dict[int, Flow | None]] = {}
-        """Map -> key without bucket -> flow."""
+        self._flow_keys = {spec.name: _flow_place(spec) for spec in manifest.maps}
+        self._flows: dict[tuple[int, int], dict[int, Flow | None]] = {}
+        """Place of device and op in a key -> their bits -> flow."""
         self._ahead: dict[Series, int] = {}
         self._owed: dict[Series, int] = {}
 
@@ -186,12 +187,13 @@ class Framer:
 
     def _flow(self, spec: MapSpec, key: int) -> Flow | None:
         """Return the flow of a key; looked up once per device and op in an interval, not once per bucket."""
-        flows = self._flows.setdefault(spec.name, {})
-        if key not in flows:
+        place = self._flow_keys[spec.name]
+        flows, bits = self._flows.setdefault(place, {}), key & place[0]
+        if bits not in flows:
             parts = self._parts[spec.name]
             name = self._device_name(parts["dev"].read(key))
-            flows[key] = None if name is None else Flow(name, op_name(parts["op"].read(key)))
-        return flows[key]
+            flows[bits] = None if name is None else Flow(name, op_name(parts["op"].read(key)))
+        return flows[bits]
 
     def _add(self, spec: MapSpec, gained: Counts, sums: _IntervalSums) -> None:
         if spec.role == "histogram":
@@ -294,6 +296,12 @@ class Framer:
                 timed[Flow(series.device, series.op)] += sum(counts.values())
         flows = dict.fromkeys(chain(timed, sums.untimed, sums.bytes))
         return {flow: Completed(timed[flow] + sums.untimed[flow], sums.bytes[flow]) for flow in flows}
+
+
+def _flow_place(spec: MapSpec) -> tuple[int, int]:
+    """Return the bits of a map's keys that are its device and its op, and where the device's begin."""
+    some = [part for part in spec.key if part.name in ("dev", "op")]
+    return sum((1 << part.bits) - 1 << part.shift for part in some), next((part.shift for part in some), 0)
 
 
 def _sum_of(one: Counts, other: Counts) -> Counts:

@@ -25,6 +25,7 @@ PARTS = (
     "stages",
     "throughput",
     "usage",
+    "large",
     "startup",
     "traffic",
     "keys",

@@ -29,6 +29,8 @@ from latmon_backends.probe.always_on import FrameBuilder
 from latmon_backends.probe.tick_protocol import Surroundings, Ticks
 
 SIZE = (160, 50)
+COLLECTOR, SCREEN = ("decode", "frame", "encode"), ("read", "history", "draw", "rules")
+"""Parts of a second whose CPU time is measured."""
 _START_WALL = 1_700_000_000.0
 _KEYS = 65_536
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import processes
 from cost import VERSION_OF
 from disks import loops, trickle
 from figures import Figure, Section
+from large import written
 from processes import Usage
 from screens import LATMON, Screen, shown
 from tracing import tools
@@ -39,6 +41,18 @@ class Case:
         return f"tier {self.tier}, {self.columns}x{self.rows}"
 
 
+@dataclass(frozen=True, slots=True)
+class Large:
+    """A synthetic host, and its limits."""
+
+    disks: int
+    busy: int
+    screen: float
+    collector: float
+    rss_mb: float
+
+
+_LARGE = (Large(200, 200, 8.0, 5.0, 400.0), Large(5000, 200, 25.0, 10.0, 400.0))
 _CASES = (Case("A", 24, 80), Case("A", 50, 160), Case("C", 24, 80))
 _PEERS = (("top", "-d", "1"), ("iostat", "-x", "1"))
 
@@ -61,6 +75,41 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
             for name, usage in processes.watch(pids, _SECONDS).items():
                 seen[name].append(usage)
     yield _section(seen)
+    yield _large(scratch, rounds)
+
+
+def _large(scratch: Path, rounds: int) -> Section:
+    figures = []
+    for size in _LARGE:
+        with written(scratch, size.disks, size.busy) as host:
+            environ = {VARIABLE: str(host.bpftrace)}
+            words = (sys.executable, "-P", str(Path(__file__).with_name("large_screen.py")), str(host.root))
+            with shown(words, rows=50, columns=160, environ=environ) as screen:
+                screen.wait_for(r"coverage 100%", _PATIENCE_S)
+                time.sleep(_FULL_S)
+                pids = {"screen": screen.process.pid, "collector": _collector_of(screen.process.pid)}
+                runs = [processes.watch(pids, _SECONDS) for _ in range(rounds)]
+        name = f"{size.disks:,} devices, {size.busy:,} with I/O"
+        for part, limit in (("screen", size.screen), ("collector", size.collector)):
+            values = tuple(run[part].cpu_percent for run in runs)
+            figures.append(Figure(f"{name}: {part}, CPU", values, "% of a core", limit, 1))
+        both = tuple(run["screen"].rss_mb + run["collector"].rss_mb for run in runs)
+        figures.append(Figure(f"{name}: screen + collector, RSS", both, "MB", size.rss_mb))
+    return Section(
+        title="CPU and memory at 1 Hz, large hosts",
+        method=(
+            "Synthetic disks (large_host.py): a program in place of bpftrace prints the always-on probe's maps, and the"
+            f" counters are files; 20 I/Os per second and device with I/O, 160x50; {_SECONDS:.0f} s per run, when the"
+            " minute of history on screen is full."
+        ),
+        figures=figures,
+    )
+
+
+def _collector_of(screen: int) -> int:
+    return next(
+        one for one in processes.descendants(screen) if b"collector" in Path(f"/proc/{one}/cmdline").read_bytes()
+    )
 
 
 def _parts(latmon: Screen) -> dict[str, int]:
