@@ -116,6 +116,11 @@ class HostMetrics:
     def _of_devices(self) -> Iterator[Family]:
         if self._last is None:
             return
+        about = tuple(
+            Sample({"device": one.name, "model": one.model, "driver": one.driver, "controller": one.controller}, 1)
+            for _, one in sorted(self._devices.items())
+        )
+        yield Family("latmon_device_info", GAUGE, "What a device is: equal models are peers, on all hosts.", about)
         now = tuple(one for one in in_flight(self._last) if one.labels["device"] in self._devices)
         yield Family("latmon_outstanding_ios", GAUGE, "I/Os in flight at the end of the last interval.", now)
         bounds = {name: ceiling(one.limits) for name, one in sorted(self._devices.items())}

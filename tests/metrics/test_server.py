@@ -22,7 +22,10 @@ from test_families import messages
 
 from latmon.cli.main import main
 from latmon.metrics.families import PROTOBUF
+from latmon.metrics.host import HostMetrics
 from latmon.metrics.server import Address, Web, wants_protobuf
+from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series
+from latmon.model.histogram import Histogram
 
 MODERN = (
     f"{PROTOBUF.replace(' ', '')};q=0.7,application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3,*/*;q=0.2"
@@ -105,6 +108,35 @@ def test_protobuf_is_sent_where_it_is_asked_for(port):
     assert len(names) == len(set(names))
     series = sum(sum(number == 4 for number, _ in one) for one in messages(body))
     assert series < 250
+
+
+def test_24_devices_are_fewer_than_250_series():
+    """With everything that a host of 24 devices may have, but more than one finding."""
+    names = [f"sd{letter}" for letter in "abcdefghijklmnopqrstuvwx"]
+    limits = (Limit("queue_depth", 32, "queue_depth"),)
+    flows = [Flow(name, op) for name in names for op in ("read", "write")]
+    frame = Frame(
+        0,
+        1e9,
+        10**6,
+        10**6,
+        histograms={Series(*flow, "total"): Histogram.record([100]) for flow in flows},
+        seen={flow: Completed(1, 4096) for flow in flows},
+        kernel={flow: Completed(1, 4096) for flow in flows},
+        thresholds_us=dict.fromkeys(names, 1000),
+        outstanding={name: Outstanding(1, 2) for name in names},
+        devices=tuple(
+            Device(name, 8, at, "disk", "sd", "0000:01:00.0", "M", limits=limits) for at, name in enumerate(names)
+        ),
+    )
+    metrics = HostMetrics(Origin("bpftrace", "h", "k", "l"), {})
+    metrics.add(frame)
+    counts = {one.name: len(one.samples) for one in metrics.families()}
+    assert counts["latmon_device_info"] == counts["latmon_outstanding_limit"] == counts["latmon_coverage_ratio"] == 24
+    assert counts["latmon_io_latency_seconds"] == counts["latmon_outstanding_ios"] == 48
+    assert 220 < sum(counts.values()) < 250
+    (info,) = [one for one in metrics.families() if one.name == "latmon_device_info"]
+    assert info.samples[0].labels == {"device": "sda", "model": "M", "driver": "sd", "controller": "0000:01:00.0"}
 
 
 def test_gzip(port):
