@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from prometheus import Prometheus, free_port, program
@@ -37,6 +38,16 @@ def values(text, name, **labels):
     return [one.value for one in samples if labels.items() <= one.labels.items()]
 
 
+def bounded():
+    """The words that start a command with no more capabilities than the systemd unit gives."""
+    unit = Path(__file__).parents[2] / "contrib/systemd/latmon-exporter.service"
+    (line,) = [one for one in unit.read_text().splitlines() if one.startswith("CapabilityBoundingSet=")]
+    names = [one.removeprefix("CAP_").lower() for one in line.partition("=")[2].split()]
+    words = ["setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set=-all,{','.join(f'+{n}' for n in names)}"]
+    able = shutil.which("setpriv") and not subprocess.run([*words, "true"], check=False, capture_output=True).returncode
+    return words if able else []
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """An exporter and a Prometheus beside a load whose I/Os the kernel counts; what both reported after it."""
@@ -44,7 +55,7 @@ def measured(tmp_path_factory):
     port, said = free_port(), home / "stderr"
     program("prometheus")
     with LoopDevice(home / "disk") as disk, said.open("w") as err:
-        command = latmon("exporter", "--listen", f"127.0.0.1:{port}", "--device", disk.name)
+        command = [*bounded(), *latmon("exporter", "--listen", f"127.0.0.1:{port}", "--device", disk.name)]
         exporter = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=err, env=environment())
         try:
             assert wait_for(lambda: "serves /metrics" in said.read_text(), 300), said.read_text()

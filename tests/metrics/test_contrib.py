@@ -1,0 +1,236 @@
+"""contrib: the unit for systemd, Prometheus' rules and Grafana's dashboard, read by the programs that they are for."""
+
+import configparser
+import json
+import shlex
+import shutil
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import generate
+import pytest
+import yaml
+from prometheus import Alertmanager, Prometheus, free_port, program
+from terminal import wait_for
+from test_server import exporter
+
+from latmon.cli import arguments
+from latmon.metrics import server
+
+SYSTEMD = Path(generate.__file__).parent / "systemd"
+UNITS = tuple(sorted(SYSTEMD.iterdir()))
+PANELS = generate.dashboard()["panels"]
+QUERIES = [(panel["title"], one["expr"]) for panel in PANELS for one in panel["targets"]]
+
+
+def unit(name):
+    found = configparser.ConfigParser(strict=False, interpolation=None)
+    found.optionxform = str
+    found.read(SYSTEMD / name)
+    return found
+
+
+@pytest.mark.parametrize("path", list(generate.files()), ids=lambda path: path.name)
+def test_a_generated_file_is_what_the_generator_writes(path):
+    assert path.read_text("utf-8") == generate.files()[path], "run python contrib/generate.py"
+
+
+def test_the_unit_starts_a_command_line_that_exists():
+    service = unit("latmon-exporter.service")
+    program, *words = shlex.split(service["Service"]["ExecStart"])
+    assert Path(program).name == "latmon"
+    args = arguments.parse(words)
+    assert (args.command, str(args.listen)) == ("exporter", "the socket of systemd")
+    assert service["Unit"]["Requires"] == "latmon-exporter.socket"
+    assert unit("latmon-exporter.socket")["Socket"]["ListenStream"] == server.DEFAULT
+    assert "latmon-exporter.socket" in Path(server.__file__).read_text()
+    assert int(service["Service"]["WatchdogSec"]) > arguments.MAX_INTERVAL_US / 1e6
+
+
+def test_systemd_accepts_the_units(tmp_path):
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze")
+    for path in UNITS:
+        installed = path.read_text().replace("/usr/local/bin/latmon", shutil.which("true"))
+        (tmp_path / path.name).write_text(installed)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *(tmp_path / path.name for path in UNITS)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_promtool_accepts_the_rules():
+    done = subprocess.run([program("promtool"), "check", "rules", generate.RULES], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def series(name, values, **labels):
+    inside = ",".join(f'{key}="{text}"' for key, text in {"job": "latmon", **labels}.items())
+    return {"series": f"{name}{{{inside}}}", "values": values}
+
+
+def expected(name, labels, summary, *, more="", at="30m"):
+    annotations = {"summary": summary} | ({"description": more} if more else {})
+    one = {"exp_labels": {"job": "latmon", "severity": "warning", **labels}, "exp_annotations": annotations}
+    return {"eval_time": at, "alertname": name, "exp_alerts": [one]}
+
+
+def fires():
+    """Per alert a host that it fires for; and hosts for which it doesn't."""
+    disk = {"device": "sda", "driver": "sd", "model": "M"}
+    p99, iops = generate.DEVICE_P99, generate.DEVICE_IOPS
+    peers = [series(p99, "0.002x60", instance=f"h{n}", **disk) for n in range(500)]
+    yield (
+        [
+            *peers,
+            series(p99, "0.02x60", instance="odd", **disk),
+            series(iops, "50x60", instance="odd", device="sda"),
+            series(p99, "0.02x60", instance="idle", **disk),
+            series(iops, "0.5x60", instance="idle", device="sda"),
+            series(p99, "0.02x60", instance="own", **disk | {"model": "N"}),
+            series(iops, "50x60", instance="own", device="sda"),
+        ],
+        expected(
+            "LatmonSlowerThanPeers",
+            {"instance": "odd", **disk},
+            "odd: p99 of sda is 10 times the median of its model",
+            more="Model M. Its load may differ, too: compare IOPS and I/Os in flight first.",
+        ),
+    )
+    yield (
+        [series(generate.HOST_P99, "0.25x60", instance="a"), series(generate.HOST_P99, "0.05x60", instance="b")],
+        expected("LatmonHostSlow", {"instance": "a"}, "a: one I/O in a hundred takes 250ms or longer"),
+    )
+    yield (
+        [
+            *(series(generate.HOST_OUTLIERS, f"{n}x60", instance=name) for name, n in (("a", 5), ("b", 0.5))),
+            *(series(generate.HOST_IOPS, "100x60", instance=name) for name in ("a", "b")),
+        ],
+        expected("LatmonOutliers", {"instance": "a"}, "a: 5% of the I/Os are above the device's threshold"),
+    )
+    yield (
+        [series("up", "0x60", instance="a"), series("up", "1x60", instance="b")],
+        expected(
+            "LatmonDown",
+            {"instance": "a"},
+            "a: Prometheus can't scrape latmon exporter",
+            more="On the host: `systemctl status latmon-exporter`.",
+        ),
+    )
+    coverage = "latmon_coverage_ratio"
+    yield (
+        [series(coverage, "0.5x60", instance="a", device="sda"), series(coverage, "1x60", instance="b", device="sda")],
+        expected(
+            "LatmonCoverage",
+            {"instance": "a", "device": "sda"},
+            "a: latmon counted 50% of the I/Os of sda",
+            more="The latencies of the others are missing. `latmon doctor` checks the host.",
+        ),
+    )
+    lost = [f"latmon_{one}_total" for one in ("lost_events", "map_full", "undecoded_lines")]
+    yield (
+        [
+            series(lost[0], "0+60x60", instance="a"),
+            *(series(name, "7x60", instance="a") for name in lost[1:]),
+            *(series(name, "7x60", instance="b") for name in lost),
+        ],
+        expected(
+            "LatmonLostEvents",
+            {"instance": "a"},
+            "a: the probe lost 1 events per second",
+            more="Latencies are incomplete. docs/NUMBERS.md has the meaning of each counter.",
+        ),
+    )
+    found = {"rule": "starved-io", "device": "sda"}
+    yield (
+        [
+            series("latmon_finding", "1x60", instance="a", **found, severity="warning"),
+            series("latmon_finding", "1x60", instance="b", **found, severity="notice"),
+        ],
+        expected(
+            "LatmonFinding",
+            {"instance": "a", **found},
+            "a: starved-io on sda",
+            more="docs/FINDINGS.md describes the rule. On the host, `sudo latmon` shows the evidence and the next "
+            "steps.",
+        ),
+    )
+
+
+def test_each_alert_fires_for_its_host_alone(tmp_path):
+    cases = list(fires())
+    named = {one["alert"] for one in generate.rules()["groups"][1]["rules"]}
+    assert {one["alertname"] for _, one in cases} == named
+    tests = [{"interval": "1m", "input_series": given, "alert_rule_test": [one]} for given, one in cases]
+    path = tmp_path / "tests.yml"
+    path.write_text(json.dumps({"rule_files": [str(generate.RULES)], "evaluation_interval": "1m", "tests": tests}))
+    done = subprocess.run([program("promtool"), "test", "rules", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+class _Hook(BaseHTTPRequestHandler):
+    def do_POST(self):
+        data = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.alerts += json.loads(data)["alerts"]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_words):
+        pass
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """A demo's exporter, a Prometheus with the rules of each second, an Alertmanager; the server and the alerts."""
+    home = tmp_path_factory.mktemp("contrib")
+    program("prometheus")
+    rules = home / "rules.yml"
+    rules.write_text(yaml.safe_dump(generate.rules(interval="1s", hold="1s")))
+    hook = HTTPServer(("127.0.0.1", 0), _Hook)
+    hook.alerts = []
+    threading.Thread(target=hook.serve_forever, daemon=True).start()
+    port = free_port()
+    with (
+        Alertmanager(home, f"http://127.0.0.1:{hook.server_port}/") as alerts,
+        exporter(home, f"127.0.0.1:{port}"),
+        Prometheus(home, f"127.0.0.1:{port}", rules=rules, alertmanager=alerts.url) as prometheus,
+    ):
+        yield prometheus, hook.alerts
+    hook.shutdown()
+
+
+def test_a_finding_arrives_at_the_end_of_the_alerts_path(watched):
+    _, alerts = watched
+    assert wait_for(lambda: [one for one in alerts if one["labels"]["alertname"] == "LatmonFinding"], every=0.2)
+    first = next(one for one in alerts if one["labels"]["alertname"] == "LatmonFinding")
+    assert first["status"] == "firing"
+    assert first["labels"]["severity"] in ("warning", "critical")
+    assert first["annotations"]["summary"].endswith(f"{first['labels']['rule']} on {first['labels']['device']}")
+
+
+@pytest.mark.parametrize(("title", "query"), QUERIES)
+def test_a_panel_has_data(watched, title, query):
+    server, _ = watched
+    (host,) = wait_for(lambda: server.query('up{job="latmon"} == 1'), every=0.2)
+    for name, text in {"job": "latmon", "instance": host["metric"]["instance"], "__rate_interval": "10s"}.items():
+        query = query.replace(f"${name}", text)
+    assert wait_for(lambda: server.query(query), every=0.2), title
+
+
+def test_each_recorded_name_has_data(watched):
+    server, _ = watched
+    for name in generate.RECORDED:
+        assert wait_for(lambda name=name: server.query(name), every=0.2), name
+
+
+def test_each_panel_has_a_title_and_a_unit_and_a_place():
+    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
+    for panel in PANELS:
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
+        assert all(one["datasource"] == {"type": "prometheus", "uid": "${datasource}"} for one in panel["targets"])
