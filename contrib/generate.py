@@ -1,7 +1,8 @@
 """Generator of the rules for Prometheus and of the dashboard for Grafana: `python contrib/generate.py` writes both.
 
 One table of expressions serves both, so that a panel shows what an alert is about. Rules of rates look back 5 min; with
-a scrape interval of 1 min that are five samples.
+a scrape interval of 1 min that are five samples. No rule records a native histogram: Prometheus 2.42 refuses a sum of
+rates whose buckets and count differ by a rounding ("histogram's observation count should be at least ...").
 """
 
 from __future__ import annotations
@@ -31,28 +32,25 @@ LEAST_IOPS = 1
 COVERAGE = 0.95
 
 _LATENCY = "latmon_io_latency_seconds"
-DEVICE_RATE = f"instance_device:{_LATENCY}:rate5m"
-DEVICE_IOPS = f"instance_device:{_LATENCY}:iops5m"
+DEVICE_IOPS = "instance_device:latmon_kernel_completed_ios:rate5m"
 DEVICE_P99 = f"instance_device_model:{_LATENCY}:p99_5m"
 MODEL_P99 = f"model:{_LATENCY}:p99_5m_median"
 MODEL_DEVICES = f"model:{_LATENCY}:p99_5m_count"
-HOST_RATE = f"instance:{_LATENCY}:rate5m"
-HOST_IOPS = f"instance:{_LATENCY}:iops5m"
+HOST_IOPS = "instance:latmon_kernel_completed_ios:rate5m"
 HOST_P99 = f"instance:{_LATENCY}:p99_5m"
 HOST_OUTLIERS = "instance:latmon_outliers:rate5m"
 _JOIN = 'on (job, instance, device) group_left (model, driver) latmon_device_info{model!=""}'
 _OF_MODEL = "on (job, model, driver) group_left ()"
 
+_RATE = f'rate({_LATENCY}{{stage="total"}}[5m])'
 RECORDED: Mapping[str, str] = {
-    DEVICE_RATE: f'sum without (op, stage, includes) (rate({_LATENCY}{{stage="total"}}[5m]))',
-    DEVICE_IOPS: f"histogram_count({DEVICE_RATE})",
+    DEVICE_IOPS: "rate(latmon_kernel_completed_ios_total[5m])",
     # NaN, which a device without I/O has, is not >= 0
-    DEVICE_P99: f"(histogram_quantile(0.99, {DEVICE_RATE}) >= 0) * {_JOIN}",
+    DEVICE_P99: f"(histogram_quantile(0.99, sum without (op, stage, includes) ({_RATE})) >= 0) * {_JOIN}",
     MODEL_P99: f"quantile by (job, model, driver) (0.5, {DEVICE_P99})",
     MODEL_DEVICES: f"count by (job, model, driver) ({DEVICE_P99})",
-    HOST_RATE: f"sum without (device) ({DEVICE_RATE})",
-    HOST_IOPS: f"histogram_count({HOST_RATE})",
-    HOST_P99: f"histogram_quantile(0.99, {HOST_RATE}) >= 0",
+    HOST_IOPS: f"sum without (device) ({DEVICE_IOPS})",
+    HOST_P99: f"histogram_quantile(0.99, sum without (device, op, stage, includes) ({_RATE})) >= 0",
     HOST_OUTLIERS: "sum without (device) (rate(latmon_outliers_total[5m]))",
 }
 """Name -> expression, in the order of evaluation."""

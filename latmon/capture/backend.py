@@ -81,16 +81,21 @@ class Lined(Protocol):
 
 
 @runtime_checkable
-class Seekable(Protocol):
-    """A backend that plays recordings; `past` gives access to any time of them."""
+class Archived(Protocol):
+    """A backend whose source has earlier times."""
+
+    def past(self) -> Past:
+        """Return access to any time of the source, once it is open."""
+        ...
+
+
+@runtime_checkable
+class Seekable(Archived, Protocol):
+    """A backend that plays recordings."""
 
     @property
     def speed(self) -> float:
         """Factor of the original speed; 0: without waiting."""
-        ...
-
-    def past(self) -> Past:
-        """Return access to the recordings, once they are open."""
         ...
 
     def hold(self) -> None:
@@ -103,6 +108,26 @@ class Seekable(Protocol):
 
     async def gone_on(self) -> None:
         """After the end of `frames`, wait for `go_on`; then `frames` may be called again."""
+        ...
+
+
+@runtime_checkable
+class Grouped(Archived, Protocol):
+    """A live backend whose rows are hosts, or the devices of one host.
+
+    Once other rows are requested, `frames` ends; after `regroup` it may be called again.
+    """
+
+    def open_row(self, name: str) -> bool:
+        """Request the devices of this host; False where the row is no host."""
+        ...
+
+    def close_row(self) -> bool:
+        """Request the hosts; False where they are shown."""
+        ...
+
+    async def regroup(self) -> None:
+        """Read the requested rows, with an `origin` and a `past` of their own."""
         ...
 
 

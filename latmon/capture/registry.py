@@ -30,6 +30,7 @@ OWN = {
     "procfs": "latmon_backends.procfs:ProcfsBackend",
     "demo": "latmon_backends.demo.backend:DemoBackend",
     "replay": "latmon_backends.replay:ReplayBackend",
+    "prometheus": "latmon_backends.prometheus:PrometheusBackend",
 }
 _CHECKOUT = Path(__file__).resolve().parents[2] / "backends"
 
@@ -121,9 +122,13 @@ FINITE = frozenset({"demo", "replay"})
 """Backends whose frames may end without an error."""
 
 
+_APART = frozenset({"replay", "prometheus"})
+"""Backends that need more than the options of a capture: they are opened by commands of their own."""
+
+
 def check(name: str) -> None:
     """Raise UsageError for a name that --backend doesn't accept; imports no backend."""
-    known = (AUTO, *(one for one in names() if one != "replay"))
+    known = (AUTO, *(one for one in names() if one not in _APART))
     if name not in known:
         raise UsageError(f"--backend: there is no {name!r}; there are {', '.join(known)}")
 

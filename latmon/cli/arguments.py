@@ -33,6 +33,8 @@ MIN_KEEP_US = 60_000_000
 MAX_DIGITS = 18
 MAX_MISTAKE = 300
 MAX_GLOB = 255
+PROMETHEUS = "prometheus"
+"""The backend of many hosts, which has options of its own."""
 _NEEDS = {
     "live": dict.fromkeys(("max_size", "keep", "redact", "tui"), ("record", "--record FILE")),
     "watch": dict.fromkeys(("max_size", "keep"), ("record", "--record PATH")),
@@ -191,7 +193,19 @@ def _live() -> _Parser:
     _measuring(parser)
     _watched(parser, "after the first window, or after --duration")
     _recording(parser.add_argument_group("recording"))
+    _prometheus(parser.add_argument_group("--backend prometheus: many hosts"))
     return parser
+
+
+def _prometheus(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--url", metavar="URL", help="http://HOST:9090 or https://USER@HOST of a Prometheus")
+    parser.add_argument("--select", metavar="GLOB", type=_checked(_glob), help="only hosts (label instance) that match")
+    parser.add_argument(
+        "--password-file",
+        metavar="FILE",
+        type=Path,
+        help="has the password of USER; without it LATMON_PROMETHEUS_PASSWORD",
+    )
 
 
 def _measuring(parser: argparse.ArgumentParser) -> None:
@@ -291,6 +305,7 @@ def _check_shown(args: argparse.Namespace, *, shows: bool, instead: str = "") ->
 def _check_live(args: argparse.Namespace) -> None:
     """Raise UsageError for options of a stream or a screen that the live command doesn't write or show."""
     _check_stream(args)
+    _check_prometheus(args)
     _check_alone(args, ("once", "inline", "tui"))
     shows = args.record is None or args.tui or args.inline
     _check_shown(args, shows=shows, instead="--record FILE records everything, and has one with --tui or --inline")
@@ -302,6 +317,22 @@ def _check_live(args: argparse.Namespace) -> None:
         raise UsageError(
             "--bell needs a screen: it goes without --once, and with --record FILE it needs --tui or --inline"
         )
+
+
+_OF_A_HOST = ("record", "once", "bell", "stages", "invasive", "threshold")
+"""Options that a Prometheus, which has no single I/Os, doesn't serve."""
+
+
+def _check_prometheus(args: argparse.Namespace) -> None:
+    """Raise UsageError for options of a Prometheus without one, and for those that it doesn't serve."""
+    if args.backend != PROMETHEUS:
+        if (given := next((name for name in ("url", "select", "password_file") if getattr(args, name)), "")) != "":
+            raise UsageError(f"{_option(given)} needs --backend {PROMETHEUS}")
+        return
+    if not args.url:
+        raise UsageError(f"--backend {PROMETHEUS} needs --url URL")
+    if (given := next((name for name in _OF_A_HOST if getattr(args, name)), "")) != "":
+        raise UsageError(f"{_option(given)} needs a host's own data: it goes without --backend {PROMETHEUS}")
 
 
 def _check_replay(args: argparse.Namespace) -> None:

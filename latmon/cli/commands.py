@@ -50,6 +50,8 @@ def _guard_root() -> None:
 def _live(args: argparse.Namespace) -> int:
     user = _user()
     defaults = config.load(os.environ, user=user)
+    if args.backend == arguments.PROMETHEUS:
+        return _prometheus(args, defaults, user)
     if args.record is not None:
         with privileges.acting_as(user):
             target.refuse(args.record)
@@ -76,6 +78,39 @@ def _live(args: argparse.Namespace) -> int:
         START.end()
         return headless.once(request, screen())
     return _watch(request, screen, user, inline=args.inline, instead="latmon --record FILE --duration 60s")
+
+
+def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privileges.Invoker | None) -> int:
+    """Show the hosts of a Prometheus; there is no collector, and nothing runs as root."""
+    privileges.drop_root(user)
+    _need_terminal("promtool query", inline=args.inline)
+    if args.window is None:
+        args.window = _PROMETHEUS_WINDOW_US
+    if args.columns is None:
+        args.columns = _PROMETHEUS_COLUMNS
+    # the exporters evaluate the rules, of all their data
+    request = Request(arguments.PROMETHEUS, Options(devices=tuple(args.device), stages="basic"))
+    screen = replace(_screen(args, defaults, "LIVE", request=request), findings=None)
+    password = os.environ.get("LATMON_PROMETHEUS_PASSWORD", "")
+    if args.password_file is not None:
+        try:
+            password = args.password_file.read_text("utf-8").partition("\n")[0]
+        except (OSError, ValueError) as error:
+            raise UsageError(f"--password-file {args.password_file}: {error}") from None
+    source = registry.load("prometheus")(args.url, password, args.select or "", args.interval, tuple(args.device))
+    if args.inline:
+        from latmon.tui import strip
+
+        code = strip.run(source, screen)
+        return EXIT_DONE if code is None else code
+    from latmon.tui.app import run
+
+    return run(source, screen)
+
+
+_PROMETHEUS_WINDOW_US = 600_000_000
+_PROMETHEUS_COLUMNS = ("model", "IOPS", "mean", "p50", "p99", "p99.9", "max", "depth", "queue", "peers")
+"""Without MB/s, which a Prometheus doesn't have."""
 
 
 def _name_tools(defaults: config.Config) -> None:

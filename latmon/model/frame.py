@@ -119,6 +119,8 @@ class Limit(NamedTuple):
 class Device:
     """A block device as an admin names it. `kind`: disk, dm, md, loop, zram, nvme-path, nvme-head, other.
 
+    A row of many devices is one, too: `kind` host, all devices of a host.
+
     `timed` is False where no request passes (bio-based dm, md, zram): its I/O is timed at `members`.
     """
 

@@ -26,7 +26,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
 
-from latmon.capture.backend import Backend, Lined, Seekable
+from latmon.capture.backend import Archived, Backend, Grouped, Lined, Seekable
 from latmon.capture.session import Session
 from latmon.model.stages import STAGES_MODES
 from latmon.recording.archive import Archive
@@ -112,9 +112,14 @@ async def follow(
         async with source as opened:
             is_open = True
             if previewing is None:
-                scene.opened(opened.origin, opened.past() if isinstance(opened, Seekable) else None)
+                scene.opened(opened.origin, opened.past() if isinstance(opened, Archived) else None)
                 post(SourceOpened())
             await _all(opened, scene, post, previewing)
+            while isinstance(opened, Grouped):
+                await opened.regroup()
+                scene.opened(opened.origin, opened.past())
+                post(SourceOpened())
+                await _all(opened, scene, post)
             while isinstance(opened, Seekable):
                 post(SourceEnded(""))
                 await opened.gone_on()
@@ -608,11 +613,25 @@ class LatmonApp(App[int]):
                 self._repaint()
                 return
         self._guide.stay()
+        if isinstance(self._source, Grouped) and self._regroup(self._source, step):
+            return
         self._choose(STEPS[step](self.scene.view, by))
         if step == "evidence":
             self._stop_seeking()
             self._travel.to_finding()
             self._repaint()
+
+    def _regroup(self, source: Grouped, step: str) -> bool:
+        """Open the selected host, or go back from its devices to all hosts; return whether the step does that."""
+        selection, view = self.scene.selection, self.scene.view
+        if step == "zoom":
+            chosen = selected(view.subjects())
+            if chosen is None or not source.open_row(chosen.device.name):
+                return False
+            self.show_message(f"devices of {chosen.device.name}; Esc: all hosts; stages: `sudo latmon` there, by ssh")
+        elif step != "leave" or STEPS[step](view, 0) != selection or not source.close_row():
+            return False
+        return True
 
     def action_travel(self, name: str, by: int) -> None:
         if name not in STAYING:

@@ -230,15 +230,21 @@ class Scene:
         if self.at is None:
             self._latency_map.advance(kept)
 
-    def _end_preview(self) -> None:
+    def _start_again(self) -> None:
         self.is_preview = False
         self.edge, self._order = History(self.selection.window_us, self.selection.ops), Order()
         self.resume()
 
     def opened(self, origin: Origin, archive: Past | None = None) -> None:
-        """Record the origin of the opened source; `archive`: all of its frames, where it has them already."""
+        """Record the origin of the opened source; `archive`: all of its frames, where it has them already.
+
+        A source that is opened again has other devices: the frames of the earlier ones are dropped.
+        """
         if self.is_preview:
-            self._end_preview()
+            self._start_again()
+        elif self.edge.store.origin is not None:
+            self._start_again()
+            self.selection = replace(self.selection, selected="", offered="", cursor=None, band=None)
         self.edge.store.origin = origin
         if archive is not None:
             self.archive = archive
@@ -476,7 +482,7 @@ class Scene:
         return "capture" if selection.details else own
 
     def _title(self, width: int, screen: str = "") -> Line:
-        drives = sum(one.timed for one in self.history.devices())
+        drives = sum(one.timed and one.kind != "host" for one in self.history.devices())
         return status.title(self.store.origin, self.history.window, self.mode, width, screen=screen, drives=drives)
 
     def _health(self, width: int, named: Sequence[Finding], found: str) -> Line:

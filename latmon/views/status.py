@@ -173,7 +173,8 @@ def title(
     tier = f"tier {origin.tier}" if origin.tier else origin.tool or origin.backend
     many = f"{count(drives)} drive{'s' * (drives != 1)}" if drives else ""
     # the help screen names the tool and the kernel too
-    how = ((f"kernel {_short(origin.kernel)}", many, tier), (many, tier), (tier,), ())
+    kernel = f"kernel {_short(origin.kernel)}" if origin.kernel else ""
+    how = ((kernel, many, tier), (many, tier), (tier,), ())
     wall = window.last.wall if window.last else math.nan
     now, over = Span(clock(wall), "strong"), Span(f"  last {span(window.length_us)}  ")
     zoned = Span(f"{clock(wall)} {zone(wall)}".rstrip(), "strong")

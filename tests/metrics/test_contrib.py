@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import threading
+import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -226,6 +227,11 @@ def test_each_recorded_name_has_data(watched):
     server, _ = watched
     for name in generate.RECORDED:
         assert wait_for(lambda name=name: server.query(name), every=0.2), name
+    with urllib.request.urlopen(f"{server.url}/api/v1/rules", timeout=60) as answer:
+        groups = json.load(answer)["data"]["groups"]
+    assert {one["name"]: one.get("lastError", "") for group in groups for one in group["rules"]} == dict.fromkeys(
+        (*generate.RECORDED, *(one["alert"] for one in generate.rules()["groups"][1]["rules"])), ""
+    )
 
 
 def test_each_panel_has_a_title_and_a_unit_and_a_place():

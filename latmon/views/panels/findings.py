@@ -346,6 +346,9 @@ def _why(view: ViewState) -> Iterator[str]:
     if found.coming:
         yield f"evaluating the minute before: {found.share:.0%}"
         return
+    if view.origin is not None and view.origin.backend == "prometheus":
+        yield "the exporters evaluate the rules; the line below has their findings"
+        return
     if not found.evaluated:
         yield "nothing is evaluated yet: rules are evaluated every 5 s, over the last minute"
         return

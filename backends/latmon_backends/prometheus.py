@@ -1,0 +1,626 @@
+"""The prometheus backend: latencies of many hosts from a Prometheus that scrapes their exporters.
+
+Rows are the slowest hosts, chosen by a recorded p99 (contrib/prometheus), or the devices of one host. A frame is the
+increase between two evaluations of the cumulative native histograms, read back into latmon's buckets by the edges that
+latmon/metrics/families.py sends; nothing is extrapolated. Both clocks of a frame are Prometheus': microseconds since
+1970. The past is read by range queries, as far back as the store reaches.
+
+Source: prometheus.io/docs/prometheus/latest/querying/api, with its form of native histograms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import math
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from functools import cache, partial
+from http.client import HTTPException
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from latmon import __version__
+from latmon.aggregate.request_age import Waiting
+from latmon.metrics.families import SCHEMA, native_index
+from latmon.model.frame import (
+    STAGES,
+    TABLES,
+    Completed,
+    Device,
+    Flow,
+    Frame,
+    Health,
+    Missing,
+    Origin,
+    Outstanding,
+    Series,
+)
+from latmon.model.histogram import TOP, Histogram, bucket_bounds
+from latmon.recording.archive import MAX_MOMENTS, Stamps, TimelineEvent
+from latmon.support.errors import UnavailableError, UsageError
+from latmon.support.process import SideThread
+from latmon.support.text import clean
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+HOST_P99 = "instance:latmon_io_latency_seconds:p99_5m"
+"""The recorded series by which hosts are chosen; contrib/prometheus/latmon.rules.yml records it."""
+RULES = "contrib/prometheus/latmon.rules.yml"
+MAX_HOSTS = 32
+"""Hosts on one screen."""
+_TIMEOUT_S, _PAST_TIMEOUT_S = 30.0, 5.0
+"""Patience of a query of its own thread, and of one of the past, during which the screen waits."""
+_FIRST_S, _FIRST_FRAMES = 600, 40
+"""Time that the first screen shows, and its frames at most: an answer of 32 hosts has 0.2 MB per frame."""
+_USUAL_STEP_S, _MAX_STEP_S = 15, 60
+_CHOOSE_S = 60.0
+"""Time between two choices of the slowest hosts."""
+_OLDEST_S, _HOUR_S, _MINUTE_S = 30 * 86_400, 3600, 60
+"""How far back, and in which steps, the oldest sample is looked for."""
+_LATENCY = "latmon_io_latency_seconds"
+_NAME, _MAX_NAME = "instance", 80
+_NO_STAGES = "Prometheus has total latencies; `sudo latmon` on the host shows the stages and outliers of single I/Os"
+_NO_ANSWER = "no answer"
+
+Labels = Mapping[str, str]
+Point = tuple[float, Any]
+"""Evaluation time in s since 1970, and a number as text or a histogram as JSON."""
+_Answer = tuple[Labels, list[Point]]
+"""A series of an answer: its labels and points."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of a Prometheus: `https://USER@HOST:PORT/PREFIX`, with the user's password."""
+
+    url: str
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, text: str, password: str = "") -> Address:
+        """Parse a URL; UsageError for one that is not http or https, or that has a password in it."""
+        try:
+            parts = urllib.parse.urlsplit(text)
+            host, port, user, secret = parts.hostname, parts.port, parts.username, parts.password
+        except ValueError as error:
+            raise UsageError(f"--url: {clean(text, 200)}: {error}") from None
+        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+            raise UsageError(f"--url: {clean(text, 200)!r} is not http://HOST:9090 or https://USER@HOST/PREFIX")
+        if secret is not None:
+            raise UsageError("--url: a password in a command line is seen by others: use --password-file FILE")
+        name = f"[{host}]" if ":" in host else host
+        place = name if port is None else f"{name}:{port}"
+        return cls(f"{parts.scheme}://{place}{parts.path.rstrip('/')}", urllib.parse.unquote(user or ""), password)
+
+
+class Client:
+    """Queries of one Prometheus. Each blocks until the answer is there, at most `timeout_s` between two bytes."""
+
+    def __init__(self, address: Address, timeout_s: float = _TIMEOUT_S) -> None:
+        self._address, self._timeout_s = address, timeout_s
+
+    def at(self, query: str, when: float) -> list[_Answer]:
+        """Return the series of an instant query. Raises UnavailableError with URL and reason."""
+        return self._ask("query", {"query": query, "time": f"{when:.3f}"})
+
+    def between(self, query: str, span: tuple[float, float], step: float) -> list[_Answer]:
+        """Return the series of a range query. Raises UnavailableError with URL and reason."""
+        begin, end = (f"{one:.3f}" for one in span)
+        return self._ask("query_range", {"query": query, "start": begin, "end": end, "step": f"{step:g}"})
+
+    def _ask(self, path: str, words: Mapping[str, str]) -> list[_Answer]:
+        url = f"{self._address.url}/api/v1/{path}"
+        request = urllib.request.Request(url, urllib.parse.urlencode(words).encode())  # noqa: S310  http or https
+        if self._address.user:
+            pair = f"{self._address.user}:{self._address.password}".encode()
+            # no other server gets it
+            request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
+                data = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise self._failure(_reason(error)) from None
+        except (OSError, ValueError, HTTPException) as error:  # URLError is an OSError, JSONDecodeError a ValueError
+            raise self._failure(str(getattr(error, "reason", error)) or type(error).__name__) from None
+        try:
+            return [_answer(one) for one in data["data"]["result"]]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise self._failure("the answer is not Prometheus'") from None
+
+    def _failure(self, reason: str) -> UnavailableError:
+        return UnavailableError(f"{self._address.url}: {clean(reason, 300)}")
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """Return the sentence of Prometheus in a refusal, else the status."""
+    try:
+        text = json.load(error)["error"]
+    except (OSError, ValueError, KeyError, TypeError):
+        text = {401: "a user and a password are needed, or one is wrong"}.get(error.code, error.reason)
+    return f"{error.code}: {text}"
+
+
+def _answer(one: Mapping[str, Any]) -> _Answer:
+    alone = [one[key] for key in ("value", "histogram") if key in one]
+    points = (*alone, *one.get("values", ()), *one.get("histograms", ()))
+    return one["metric"], [(float(at), value) for at, value in points]
+
+
+@cache
+def _edges() -> Mapping[int, int]:
+    """Return the index of schema 4 -> the bucket that is sent as it; bucket 0 is the zero bucket."""
+    return {native_index(bucket_bounds(index)[1]): index for index in range(1, TOP + 1)}
+
+
+def read_back(value: Mapping[str, Any]) -> Histogram | None:
+    """Return a cumulative native histogram in latmon's buckets; None where its edges are not latmon's."""
+    counts: dict[int, int] = {}
+    try:
+        for _, _, high, n in value.get("buckets", ()):
+            counts[_bucket(float(high))] = round(float(n))
+        total = float(value.get("sum", "nan"))
+    except (TypeError, ValueError, OverflowError, LookupError):
+        return None
+    return Histogram.of(counts, None if math.isnan(total) else round(total * 1e6))
+
+
+def _bucket(edge: float) -> int:
+    """Return the bucket that is sent with this upper edge in s; LookupError or OverflowError for another one."""
+    if edge <= 1e-6:  # noqa: PLR2004  the threshold of the zero bucket
+        return 0
+    exact = (1 << SCHEMA) * math.log2(edge)
+    if abs(exact - round(exact)) > 1e-6:  # noqa: PLR2004
+        raise LookupError(edge)
+    return _edges()[round(exact)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of the screen: hosts, or the devices of one host where `host` is not empty."""
+
+    names: tuple[str, ...]
+    hosts: int
+    """All hosts that Prometheus knows, shown or not."""
+    host: str = ""
+
+    @property
+    def label(self) -> str:
+        """The label whose values are the names."""
+        return "device" if self.host else _NAME
+
+    @property
+    def matcher(self) -> str:
+        """The label matcher of the hosts."""
+        some = (self.host,) if self.host else self.names
+        return f"{_NAME}=~{json.dumps('|'.join(map(_escaped, some)), ensure_ascii=False)}"
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([^\w:\-/@ ])", r"\\\1", text)
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What one evaluation returned."""
+
+    latencies: dict[Series, Histogram] = field(default_factory=dict)
+    waiting: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
+    unread: int = 0
+    """Histograms whose edges are not latmon's."""
+
+
+class Store:
+    """Frames of one set of rows, made of queries."""
+
+    def __init__(self, client: Client, rows: Rows, step_s: int) -> None:
+        self._client, self.rows, self.step_s = client, rows, step_s
+        by = rows.label
+        self._queries = (
+            f'sum by ({by}, op) ({_LATENCY}{{stage="total",{rows.matcher}}})',
+            f"sum by ({by}, where) (latmon_outstanding_ios{{{rows.matcher}}})",
+        )
+
+    @property
+    def about(self) -> str:
+        """What is on the screen, and how exact it is."""
+        rows = self.rows
+        shown = rows.host or (
+            f"all {rows.hosts:,} hosts"
+            if rows.hosts == len(rows.names)
+            else f"the {len(rows.names)} of {rows.hosts:,} hosts with the highest p99 of 5 min"
+        )
+        return f"{shown}, one frame per {self.step_s} s, latencies within 4.4 %, no single I/Os"
+
+    def readings(self, begin: float, end: float, step_s: int = 0) -> dict[float, _Reading]:
+        """Return evaluation time -> reading, for each step from begin to end; `step_s`: one that is not the frames'."""
+        step, at = step_s or self.step_s, begin
+        found: dict[float, _Reading] = {}
+        while at <= end:
+            found[at] = _Reading()
+            at += step
+        for query in self._queries:
+            one = len(found) == 1
+            series = self._client.at(query, begin) if one else self._client.between(query, (begin, end), step)
+            for labels, points in series:
+                for when, value in points:
+                    if (reading := found.get(when)) is not None:
+                        self._take(reading, labels, value)
+        return found
+
+    def _take(self, reading: _Reading, labels: Labels, value: Any) -> None:
+        name = clean(labels.get(self.rows.label, ""), _MAX_NAME)
+        if "where" in labels:
+            reading.waiting[name][labels["where"]] = int(float(value)) if math.isfinite(float(value)) else 0
+        elif isinstance(value, dict) and (one := read_back(value)) is not None:
+            reading.latencies[Series(name, clean(labels.get("op", ""), _MAX_NAME), "total")] = one
+        else:
+            reading.unread += 1
+
+    def frames(self, readings: Mapping[float, _Reading], before: tuple[float, _Reading] | None) -> Iterator[Frame]:
+        """Yield the frames between consecutive readings, the first one since `before`."""
+        for when, reading in sorted(readings.items()):
+            # without any series the time is not covered: no exporter was scraped
+            if before is not None and (reading.latencies or before[1].latencies):
+                yield self._frame(before, (when, reading))
+            before = when, reading
+
+    def _frame(self, before: tuple[float, _Reading], now: tuple[float, _Reading]) -> Frame:
+        when, reading = now
+        found: dict[Series, Histogram] = {}
+        for series, one in reading.latencies.items():
+            had = before[1].latencies.get(series)
+            if had is None:
+                continue
+            try:
+                more = one.difference(had)
+            except ValueError:  # an exporter was started again, or a device removed: its first interval is not known
+                continue
+            if more:
+                total = None if more.sum is None else more.within(more.sum)
+                found[series] = replace(more, sum=total)
+        return Frame(
+            seq=round(when) // self.step_s,
+            wall=when,
+            mono_us=round(when * 1e6),
+            dt_us=round((when - before[0]) * 1e6),
+            histograms=MappingProxyType(found),
+            seen={Flow(one.device, one.op): Completed(more.count, 0) for one, more in found.items()},
+            outstanding=MappingProxyType(
+                {name: Outstanding(one.get("driver"), one.get("queue")) for name, one in reading.waiting.items()}
+            ),
+            health=Health(undecoded_lines=reading.unread, notice=self.about),
+        )
+
+
+class Stored:
+    """The Past of a Prometheus: each call of `frames` is a range query, which blocks."""
+
+    def __init__(self, store: Store, devices: tuple[Device, ...], oldest: float, newest: float) -> None:
+        self.moments: deque[TimelineEvent] = deque(maxlen=MAX_MOMENTS)
+        self.scanned = 1.0
+        self._store, self._devices = store, devices
+        steps = range(round(oldest), round(newest) + 1, store.step_s)
+        self._stamps = Stamps([one * 1_000_000 for one in steps], list(map(float, steps)), [0] * len(steps))
+
+    @property
+    def stamps(self) -> Stamps:
+        return self._stamps
+
+    def change(self, store: Store, devices: tuple[Device, ...]) -> None:
+        """Read other rows from now on."""
+        self._store, self._devices = store, devices
+
+    def add(self, frame: Frame) -> None:
+        """Add the time of a live frame."""
+        if not len(self._stamps) or frame.mono_us > self._stamps[-1].mono_us:
+            self._stamps.add(frame)
+
+    def frames(self, after_us: int, until_us: int, *, totals: bool = False) -> Iterator[Frame]:  # noqa: ARG002
+        """See Past. Raises UnavailableError where Prometheus doesn't answer."""
+        step = self._store.step_s
+        begin, end = after_us // 1_000_000 // step * step, until_us // 1_000_000 // step * step
+        if end > begin:
+            yield from self._store.frames(self._store.readings(float(begin), float(end)), None)
+
+    def known(self, at_us: int) -> tuple[Device, ...]:  # noqa: ARG002
+        """See Past: the rows of now."""
+        return self._devices
+
+    def waiting(self, at_us: int) -> tuple[int, Waiting] | None:  # noqa: ARG002
+        """See Past: ages of I/Os are never known."""
+        return None
+
+
+class PrometheusBackend:
+    """Backend of the rows of one Prometheus. `select`: a glob of instances; one that matches a single host opens it."""
+
+    def __init__(
+        self,
+        url: str,
+        password: str = "",
+        select: str = "",
+        interval_us: int | None = None,
+        devices: Sequence[str] = (),
+    ) -> None:
+        self._address = Address.parse(url, password)
+        self._client, self._select, self._globs = Client(self._address), select, tuple(devices)
+        self._step_s = 0 if interval_us is None else max(round(interval_us / 1e6), 1)
+        self._host = ""
+        self._store: Store | None = None
+        self._past: Stored | None = None
+        self._origin: Origin | None = None
+        self._devices: dict[str, Device] = {}
+        self._oldest = 0.0
+        self._first: dict[float, _Reading] = {}
+        self._changed = asyncio.Event()
+
+    @property
+    def origin(self) -> Origin:
+        """See Backend."""
+        if self._origin is None:
+            raise UnavailableError(f"{self._address.url} was not asked yet")
+        return self._origin
+
+    def past(self) -> Stored:
+        """See Archived."""
+        if self._past is None:
+            raise UnavailableError(f"{self._address.url} was not asked yet")
+        return self._past
+
+    async def __aenter__(self) -> Self:
+        await self._aside(self._open)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Nothing stays open between two queries."""
+
+    def open_row(self, name: str) -> bool:
+        """See Grouped."""
+        if self._store is None or self._store.rows.host or name not in self._store.rows.names:
+            return False
+        self._host = name
+        self._changed.set()
+        return True
+
+    def close_row(self) -> bool:
+        """See Grouped."""
+        if not self._host:
+            return False
+        self._host = ""
+        self._changed.set()
+        return True
+
+    async def regroup(self) -> None:
+        """See Grouped."""
+        self._changed.clear()
+        await self._aside(self._begin, time.time())
+
+    async def _aside(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the call's result, from a thread that nobody waits for at the end."""
+        thread = SideThread("prometheus")
+        made = asyncio.get_running_loop().run_in_executor(thread, partial(call, *args, **kwargs))
+        thread.shutdown()
+        return await made
+
+    def _open(self) -> None:
+        """Find the rows, the interval of the scrapes, and the oldest sample."""
+        now = time.time()
+        rows = self._choose(now)
+        if not self._step_s:
+            one = f"latmon_build_info{{{replace(rows, names=rows.names[:1]).matcher}}}[{_FIRST_S}s]"
+            ends = [at for _, points in self._client.at(one, now) for at, _ in points]
+            steps = sorted(later - earlier for earlier, later in pairwise(ends))
+            found = steps[len(steps) // 2] if steps else _USUAL_STEP_S
+            self._step_s = min(max(round(found), 1), _MAX_STEP_S)
+        self._oldest = now
+        for step, reach in ((_HOUR_S, _OLDEST_S), (_MINUTE_S, _HOUR_S)):
+            begin = self._oldest // step * step - reach
+            found_at = self._client.between("count(latmon_build_info)", (begin, self._oldest), step)
+            self._oldest = min((at for _, points in found_at for at, _ in points), default=self._oldest)
+        self._begin(now)
+
+    def _begin(self, now: float) -> None:
+        """Choose rows, and make their store, past and origin."""
+        rows = self._choose(now)
+        self._show(rows, now)
+        of_all = self._client.at(f"count by (latency_from) (latmon_build_info{{{rows.matcher}}})", now)
+        begins = {labels.get("latency_from", "") for labels, _ in of_all}
+        step = self._step_s
+        begin = self._oldest // step * step
+        many = -(-_FIRST_S // (step * _FIRST_FRAMES)) * step
+        end = float(self._grid())
+        self._first = self._rows_store().readings(end - _FIRST_S // many * many, end, many)
+        self._past = Stored(self._brief(rows), tuple(self._devices.values()), begin, now // step * step)
+        self._origin = Origin(
+            backend="prometheus",
+            host=rows.host or clean(urllib.parse.urlsplit(self._address.url).netloc, _MAX_NAME),
+            kernel="",
+            latmon=__version__,
+            tool="Prometheus",
+            interval_us=self._step_s * 1_000_000,
+            start_wall=begin,
+            start_mono_us=round(begin * 1e6),
+            measured=MappingProxyType({"total": ()}),
+            absent=tuple(Missing(one, _NO_STAGES) for one in STAGES if one != "total"),
+            untraced=tuple(Missing(one, _NO_STAGES) for one in (*STAGES, *TABLES)),
+            latency_from="issue" if begins == {"issue"} else "queued",
+        )
+
+    def _rows_store(self) -> Store:
+        if self._store is None:
+            raise UnavailableError(f"{self._address.url} was not asked yet")
+        return self._store
+
+    def _brief(self, rows: Rows) -> Store:
+        return Store(Client(self._address, _PAST_TIMEOUT_S), rows, self._step_s)
+
+    def _number(self, query: str, when: float) -> float:
+        """Return the value of a query for one number; 0 where nothing is found."""
+        found = self._client.at(query, when)
+        return float(found[0][1][0][1]) if found else 0.0
+
+    def _choose(self, when: float) -> Rows:
+        """Return the rows. Raises UnavailableError where there is no host, or no rule to choose some of many by."""
+        pattern = _regex(self._select) if self._select else ".*"
+        some = f"{{{_NAME}=~{json.dumps(pattern, ensure_ascii=False)}}}"
+        hosts = round(self._number(f"count(count by ({_NAME}) (latmon_build_info{some}))", when))
+        if not hosts:
+            which = f"no host is named {self._select!r}" if self._select else "it scrapes no latmon exporter"
+            raise UnavailableError(f"{self._address.url}: {which} (docs/EXPORTER.md)")
+        query = f"topk({MAX_HOSTS}, max by ({_NAME}) ({HOST_P99}{some}))"
+        slowest = sorted(self._client.at(query, when), key=lambda one: -float(one[1][0][1]))
+        names = [one[0].get(_NAME, "") for one in slowest]
+        if hosts <= MAX_HOSTS:
+            every = self._client.at(f"count by ({_NAME}) (latmon_build_info{some})", when)
+            names += sorted({one[0].get(_NAME, "") for one in every} - set(names))
+        if not names:
+            raise UnavailableError(f"{self._address.url}: {hosts:,} hosts, and nothing to choose by: load {RULES}")
+        host = self._host or (names[0] if hosts == 1 else "")
+        rows = Rows(tuple(names), hosts, host)
+        if not self._number(f"count({_LATENCY}{{{rows.matcher}}})", when):
+            raise UnavailableError(
+                f"{self._address.url}: no native histograms: start Prometheus with --enable-feature=native-histograms"
+            )
+        return rows
+
+    def _show(self, rows: Rows, when: float) -> None:
+        self._store = Store(self._client, rows, self._step_s)
+        self._devices = {one.name: one for one in (self._of_host(rows, when) if rows.host else _hosts(rows))}
+
+    def _of_host(self, rows: Rows, when: float) -> Iterator[Device]:
+        """Yield the devices of a host."""
+        found = self._client.at(f"latmon_device_info{{{rows.matcher}}}", when)
+        for number, (labels, _) in enumerate(sorted(found, key=lambda one: one[0].get("device", ""))):
+            name, driver, model, controller = (
+                clean(labels.get(key, ""), _MAX_NAME) for key in ("device", "driver", "model", "controller")
+            )
+            if not self._globs or any(fnmatchcase(name, one) for one in self._globs):
+                yield Device(name, 0, number, driver=driver, model=model, controller=controller)
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        """Yield the frames of the last 10 min at once, then one per interval until other rows are opened."""
+        first, end = self._first, max(self._first)
+        notice = await self._aside(self._notice, end)
+        devices = tuple(self._devices.values())
+        for frame in (*self._rows_store().frames(first, None),):
+            yield self._sent(frame, devices, (), notice)
+            devices = ()
+        if devices:
+            yield self._sent(
+                Frame(round(end) // self._step_s, end, round(end * 1e6), 1, gap=_NO_ANSWER), devices, (), notice
+            )
+        live = _Live(end, first[end], time.monotonic())
+        while not await self._is_over(live.when + self._step_s):
+            yield await self._aside(self._next, live)
+
+    def _grid(self) -> int:
+        """Return the newest time whose scrapes are over, a multiple of the interval."""
+        return round((time.time() - self._lag_s) // self._step_s * self._step_s)
+
+    @property
+    def _lag_s(self) -> float:
+        return min(self._step_s / 5, 2.0)
+
+    async def _is_over(self, due: float) -> bool:
+        """Wait for the time of the next evaluation; return whether other rows were opened meanwhile."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), max(due + self._lag_s - time.time(), 0.01))
+        except TimeoutError:
+            return False
+        return True
+
+    def _next(self, live: _Live) -> Frame:
+        """Return the frame that ends at the newest evaluation time."""
+        when = max(float(self._grid()), live.when + self._step_s)
+        added: tuple[Device, ...] = ()
+        removed: tuple[str, ...] = ()
+        try:
+            if time.monotonic() - live.chosen > _CHOOSE_S:
+                added, removed = self._choose_again(when)
+                live.chosen = time.monotonic()
+                live.reading = None if added or removed else live.reading
+            store = self._rows_store()
+            since = when if live.reading is not None else when - self._step_s
+            readings = store.readings(since, when)
+            before = None if live.reading is None else (live.when, live.reading)
+            frames = tuple(store.frames(readings, before))
+            notice = self._notice(when)
+        except UnavailableError as error:
+            lost_us = round((when - live.when) * 1e6)
+            frame = Frame(round(when) // self._step_s, when, round(when * 1e6), lost_us, gap=_NO_ANSWER)
+            live.when, live.reading = when, None
+            return self._sent(frame, added, removed, clean(str(error), 300))
+        lost_us = round((when - live.when) * 1e6)
+        frame = (
+            frames[-1]
+            if frames
+            else Frame(round(when) // self._step_s, when, round(when * 1e6), lost_us, gap=_NO_ANSWER)
+        )
+        late = when - live.when >= 2 * self._step_s
+        live.when, live.reading = when, readings[when]
+        return self._sent(replace(frame, late=late), added, removed, notice)
+
+    def _choose_again(self, when: float) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+        """Choose the rows again; return the new devices and the names of those that are gone."""
+        had = self._devices
+        self._show(self._choose(when), when)
+        if self._past is not None:
+            self._past.change(self._brief(self._rows_store().rows), tuple(self._devices.values()))
+        added = tuple(one for name, one in self._devices.items() if had.get(name) != one)
+        return added, tuple(name for name in had if name not in self._devices)
+
+    def _sent(self, frame: Frame, devices: tuple[Device, ...], removed: tuple[str, ...], notice: str) -> Frame:
+        """Return the frame of rows that are shown, with their changes and the notice."""
+        if self._past is not None:
+            self._past.add(frame)
+        shown = {series: one for series, one in frame.histograms.items() if series.device in self._devices}
+        health = replace(frame.health, notice=notice)
+        return replace(frame, histograms=shown, devices=devices, removed=removed, health=health)
+
+    def _notice(self, when: float) -> str:
+        """Return what is on the screen, and the findings of the exporters."""
+        store = self._rows_store()
+        found = self._client.at(f"latmon_finding{{{store.rows.matcher}}}", when)
+        known = sorted(_finding(labels, store.rows) for labels, _ in found)
+        text = f"; {len(known)} finding{'s' * (len(known) != 1)}: {', '.join(known[:_NAMED])}" if known else ""
+        return f"{store.about}{text}"
+
+
+_NAMED = 3
+"""Findings that the notice names."""
+
+
+@dataclass(slots=True)
+class _Live:
+    """The last evaluation: its time and reading (None: it failed, or was of other rows), and when rows were chosen."""
+
+    when: float
+    reading: _Reading | None
+    chosen: float
+
+
+def _finding(labels: Labels, rows: Rows) -> str:
+    rule, device, host = (clean(labels.get(key, ""), _MAX_NAME) for key in ("rule", "device", _NAME))
+    return f"{rule} on {device if rows.host else f'{host} {device}'}"
+
+
+def _hosts(rows: Rows) -> Iterator[Device]:
+    for number, name in enumerate(rows.names):
+        yield Device(clean(name, _MAX_NAME), 0, number, kind="host")
+
+
+def _regex(glob: str) -> str:
+    """Return the regular expression (RE2) of a glob of `*` and `?`."""
+    return "".join({"*": ".*", "?": "."}.get(one) or _escaped(one) for one in glob)

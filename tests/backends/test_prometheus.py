@@ -1,0 +1,259 @@
+"""The prometheus backend: frames of simulated hosts from a real Prometheus, and what it says of a server that fails."""
+
+import base64
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import generate
+import many_hosts
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus import Prometheus, free_port
+from terminal import wait_for
+
+from latmon.capture.backend import Grouped
+from latmon.cli.main import main
+from latmon.metrics.families import native_index
+from latmon.model.frame import Series
+from latmon.model.histogram import Histogram, bucket_bounds
+from latmon.support.errors import UnavailableError, UsageError
+from latmon_backends import prometheus
+from latmon_backends.prometheus import Address, Client, PrometheusBackend, read_back
+
+HOSTS, DEVICES = 8, 2
+SLOW = many_hosts.name_of(many_hosts.SLOW)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    """A Prometheus that has scraped hosts for some seconds, and knows their p99."""
+    home = tmp_path_factory.mktemp("hosts")
+    rules = home / "rules.yml"
+    rules.write_text(yaml.safe_dump(generate.rules(interval="2s")))
+    with many_hosts.Hosts(HOSTS, DEVICES) as hosts:
+        target = f"127.0.0.1:{hosts.server_port}"
+        with Prometheus(home, target, rules=rules, interval="2s", paths=hosts.paths) as server:
+            slowest = f"count({prometheus.HOST_P99})"
+            assert wait_for(lambda: [one["value"][1] for one in server.query(slowest)] == [f"{HOSTS}"], every=0.5)
+            yield server.url
+
+
+async def some_frames(backend, least):
+    """The first frames with I/Os, as many as asked for."""
+    found = []
+    async for frame in backend.frames():
+        if frame.histograms:
+            found.append(frame)
+        if len(found) >= least:
+            return found
+    raise AssertionError("frames ended")
+
+
+def test_the_names_of_the_rules_are_the_generators():
+    assert prometheus.HOST_P99 == generate.HOST_P99
+    assert generate.RULES.match(prometheus.RULES)
+
+
+def as_json(latencies):
+    """A native histogram as Prometheus prints it."""
+    one = Histogram.record(latencies)
+    edges = [bucket_bounds(index)[1] for index, _ in one.buckets]
+    highs = [1e-6 if edge == 1 else 2 ** (native_index(edge) / 16) for edge in edges]
+    buckets = [[0, repr(high / 2), repr(high), str(n)] for high, (_, n) in zip(highs, one.buckets, strict=True)]
+    return {"count": str(one.count), "sum": repr(one.sum / 1e6), "buckets": buckets}, one
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=60))
+def test_a_histogram_is_read_back_exactly(latencies):
+    value, one = as_json(latencies)
+    found = read_back(value)
+    assert (found.buckets, found.sum) == (one.buckets, one.sum)
+
+
+@pytest.mark.parametrize("high", ["0.0011", "+Inf", "NaN", "x", "1e-7x"])
+def test_edges_that_are_not_latmons_are_not_read(high):
+    assert read_back({"count": "1", "sum": "1", "buckets": [[0, "0", high, "1"]]}) is None
+
+
+async def test_the_slowest_hosts_are_rows(url, monkeypatch):
+    monkeypatch.setattr(prometheus, "MAX_HOSTS", 6)
+    async with PrometheusBackend(url, interval_us=2_000_000) as backend:
+        assert isinstance(backend, Grouped)
+        frames = await some_frames(backend, 2)
+        names = list(backend._devices)
+        assert len(names) == 6
+        assert names[0] == SLOW
+        assert frames[-1].health.notice.startswith(f"the 6 of {HOSTS} hosts with the highest p99 of 5 min")
+        assert f"1 finding: peer-outlier on {SLOW} sda" in frames[-1].health.notice
+        assert {one.name for one in backend.origin.absent} >= {"queue", "hba"}
+        assert all(one.outstanding[SLOW].in_driver == 2 * DEVICES for one in frames)
+
+
+async def test_counts_of_a_host_are_exact(url):
+    """Each interval has a whole number of the simulation's seconds, bucket by bucket."""
+    async with PrometheusBackend(url, select=SLOW, interval_us=2_000_000) as backend:
+        frames = await some_frames(backend, 2)
+        assert backend.origin.host == SLOW
+        assert [(one.name, one.model) for one in backend._devices.values()] == [("sda", "M"), ("sdb", "M")]
+        for frame in frames:
+            for op in ("read", "write"):
+                one = frame.histograms[Series("sda", op, "total")]
+                expected = many_hosts.per_second(many_hosts.SLOW, op)
+                (seconds,) = {n / expected[index] for index, n in one.buckets}
+                assert one.buckets == many_hosts.latency(many_hosts.SLOW, op, int(seconds)).buckets
+                assert one.sum == many_hosts.latency(many_hosts.SLOW, op, int(seconds)).sum
+                assert frame.seen["sda", op].count == one.count
+
+
+async def test_the_past_has_the_same_frames(url):
+    async with PrometheusBackend(url, select=SLOW, interval_us=2_000_000) as backend:
+        live = await some_frames(backend, 2)
+        past, step_us = backend.past(), 2_000_000
+        last = live[-1]
+        stored = list(past.frames(last.mono_us - 2 * step_us, last.mono_us))
+        assert [one.mono_us for one in stored] == [last.mono_us - step_us, last.mono_us]
+        cumulative = [sum(one.count for one in frame.histograms.values()) for frame in stored]
+        assert all(n % 1600 == 0 for n in cumulative)
+        assert past.stamps[-1].mono_us >= last.mono_us
+        assert past.stamps[0].mono_us < last.mono_us
+        assert len(past.known(last.mono_us)) == DEVICES
+
+
+async def test_a_host_is_opened_and_left(url):
+    async with PrometheusBackend(url, interval_us=2_000_000) as backend:
+        assert not backend.close_row()
+        assert not backend.open_row("nobody")
+        assert backend.open_row(SLOW)
+        await backend.regroup()
+        frames = await some_frames(backend, 1)
+        assert {one.device for one in frames[0].histograms} == {"sda", "sdb"}
+        assert backend.origin.host == SLOW
+        assert not backend.open_row("sda")
+        assert backend.close_row()
+        await backend.regroup()
+        assert len(backend._devices) == HOSTS
+
+
+@pytest.mark.parametrize(
+    ("select", "why"), [("x*", "no host is named 'x*'"), ("host-00[", "no host is named"), (r"\d+", "no host is named")]
+)
+async def test_no_host_that_matches(url, select, why):
+    with pytest.raises(UnavailableError, match=why.replace("*", r"\*")):
+        await PrometheusBackend(url, select=select).__aenter__()
+
+
+async def test_the_interval_is_that_of_the_scrapes(url):
+    async with PrometheusBackend(url, select="*-000?") as backend:
+        assert 2 <= backend.origin.interval_us / 1e6 <= 4  # more where the machine was stopped for a while
+        assert len(backend._devices) == HOSTS
+
+
+class _Answers(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.seen.append(self.headers.get("Authorization"))
+        status, body = self.server.answer
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/other")
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST  # noqa: N815  as http.server names them
+
+    def log_message(self, *_words):
+        pass
+
+
+@pytest.fixture
+def fake():
+    server = HTTPServer(("127.0.0.1", 0), _Answers)
+    server.seen, server.answer = [], (200, b"{}")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ((401, b"no"), "401: a user and a password are needed"),
+        ((503, b"no"), "503: Service Unavailable"),
+        ((422, json.dumps({"error": "query timed\x1b out"}).encode()), "422: query timed"),
+        ((200, b"<html>"), "Expecting value"),
+        ((200, b"{}"), "the answer is not Prometheus'"),
+        ((200, b"[]"), "the answer is not Prometheus'"),
+        ((200, b'{"data": {"result": 7}}'), "the answer is not Prometheus'"),
+        ((200, b'{"data": {"result": [{"metric": {}, "value": ["x"]}]}}'), "the answer is not Prometheus'"),
+    ],
+)
+def test_a_failure_has_the_address_and_the_reason(fake, answer, reason):
+    fake.answer, url = answer, f"http://127.0.0.1:{fake.server_port}"
+    with pytest.raises(UnavailableError) as raised:
+        Client(Address.parse(url)).at("up", 0)
+    assert str(raised.value).startswith(f"{url}: {reason}")
+    assert "\x1b" not in str(raised.value)
+
+
+def test_nothing_listens():
+    with pytest.raises(UnavailableError, match="Connection refused"):
+        Client(Address.parse(f"http://127.0.0.1:{free_port()}")).at("up", 0)
+
+
+def test_a_password_is_sent_to_this_server_alone(fake):
+    fake.answer = 200, b'{"data": {"result": []}}'
+    address = Address.parse(f"http://ann%40x@127.0.0.1:{fake.server_port}/prom/", "geheim")
+    assert "geheim" not in repr(address)
+    assert address.url.endswith("/prom")
+    assert Client(address).at("up", 0) == []
+    assert fake.seen == [f"Basic {base64.b64encode(b'ann@x:geheim').decode()}"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "host:9090", "ftp://host", "file:///etc/passwd", "http://", "http://h:x", "http://h?x", "http://[::1"]
+)
+def test_no_url(text):
+    with pytest.raises(UsageError, match="--url"):
+        Address.parse(text)
+
+
+def test_a_password_on_the_command_line_is_refused():
+    with pytest.raises(UsageError, match="--password-file"):
+        Address.parse("http://ann:geheim@host")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--backend", "prometheus"], "--backend prometheus needs --url URL"),
+        (["--url", "http://h"], "--url needs --backend prometheus"),
+        (["--select", "h"], "--select needs --backend prometheus"),
+        (["--backend", "prometheus", "--url", "http://h", "--once"], "--once needs a host's own data"),
+        (["--backend", "prometheus", "--url", "http://h", "--record", "x"], "--record needs a host's own data"),
+        (["exporter", "--backend", "prometheus"], "--backend: there is no 'prometheus'"),
+    ],
+)
+def test_options_that_do_not_fit(words, said, capsys):
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+async def test_an_outage_is_a_gap_with_its_reason(url):
+    async with PrometheusBackend(url, select=SLOW, interval_us=2_000_000) as backend:
+        frames = backend.frames()
+        last = await anext(frames)
+        while not last.histograms or last.dt_us != 2_000_000:
+            last = await anext(frames)
+        there, backend._store._client._address = backend._store._client._address, Address("http://127.0.0.1:1")
+        gone = await anext(frames)
+        assert gone.gap == "no answer"
+        assert gone.health.notice.startswith("http://127.0.0.1:1: ")
+        assert gone.mono_us - gone.dt_us == last.mono_us
+        backend._store._client._address = there
+        again = await anext(frames)
+        assert again.mono_us - again.dt_us >= gone.mono_us
+        assert again.histograms
