@@ -353,7 +353,11 @@ class PrometheusBackend:
         select: str = "",
         interval_us: int | None = None,
         devices: Sequence[str] = (),
+        *,
+        quick: bool = False,
     ) -> None:
+        """Prepare queries. `quick`: at first only one interval is read, and `frames` ends, to be shown at once."""
+        self._quick = quick
         self._address = Address.parse(url, password)
         self._client, self._select, self._globs = Client(self._address), select, tuple(devices)
         self._step_s = 0 if interval_us is None else max(round(interval_us / 1e6), 1)
@@ -405,7 +409,7 @@ class PrometheusBackend:
     async def regroup(self) -> None:
         """See Grouped."""
         self._changed.clear()
-        await self._aside(self._begin, time.time())
+        await self._aside(self._read, time.time())
 
     async def _aside(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the call's result, from a thread that nobody waits for at the end."""
@@ -414,8 +418,14 @@ class PrometheusBackend:
         thread.shutdown()
         return await made
 
+    def _read(self, now: float) -> None:
+        """Choose rows, and read their last 10 min."""
+        if not self._oldest:
+            self._oldest = self._find_oldest(now)
+        self._begin(self._choose(now), now, _FIRST_S)
+
     def _open(self) -> None:
-        """Find the rows, the interval of the scrapes, and the oldest sample."""
+        """Choose rows, and read their last interval where `quick`, else all that is shown."""
         now = time.time()
         rows = self._choose(now)
         if not self._step_s:
@@ -424,24 +434,31 @@ class PrometheusBackend:
             steps = sorted(later - earlier for earlier, later in pairwise(ends))
             found = steps[len(steps) // 2] if steps else _USUAL_STEP_S
             self._step_s = min(max(round(found), 1), _MAX_STEP_S)
-        self._oldest = now
-        for step, reach in ((_HOUR_S, _OLDEST_S), (_MINUTE_S, _HOUR_S)):
-            begin = self._oldest // step * step - reach
-            found_at = self._client.between("count(latmon_build_info)", (begin, self._oldest), step)
-            self._oldest = min((at for _, points in found_at for at, _ in points), default=self._oldest)
-        self._begin(now)
+        if self._quick:
+            self._begin(rows, now, self._step_s)
+        else:
+            self._read(now)
 
-    def _begin(self, now: float) -> None:
-        """Choose rows, and make their store, past and origin."""
-        rows = self._choose(now)
+    def _find_oldest(self, now: float) -> float:
+        """Return the time of the oldest sample, to the minute."""
+        oldest = now
+        for step, reach in ((_HOUR_S, _OLDEST_S), (_MINUTE_S, _HOUR_S)):
+            span = (oldest // step * step - reach, oldest)
+            found = self._client.between("count(latmon_build_info)", span, step)
+            oldest = min((at for _, points in found for at, _ in points), default=oldest)
+        return oldest
+
+    def _begin(self, rows: Rows, now: float, shown_s: int) -> None:
+        """Make the store, past and origin of rows, and read their last `shown_s` seconds."""
         self._show(rows, now)
         of_all = self._client.at(f"count by (latency_from) (latmon_build_info{{{rows.matcher}}})", now)
         begins = {labels.get("latency_from", "") for labels, _ in of_all}
         step = self._step_s
-        begin = self._oldest // step * step
-        many = -(-_FIRST_S // (step * _FIRST_FRAMES)) * step
+        many = -(-shown_s // (step * _FIRST_FRAMES)) * step
         end = float(self._grid())
-        self._first = self._rows_store().readings(end - _FIRST_S // many * many, end, many)
+        self._first = self._rows_store().readings(end - shown_s // many * many, end, many)
+        known = (when for when, reading in self._first.items() if reading.latencies)
+        begin = min((self._oldest or now, *known)) // step * step
         self._past = Stored(self._brief(rows), tuple(self._devices.values()), begin, now // step * step)
         self._origin = Origin(
             backend="prometheus",
@@ -521,6 +538,9 @@ class PrometheusBackend:
             yield self._sent(
                 Frame(round(end) // self._step_s, end, round(end * 1e6), 1, gap=_NO_ANSWER), devices, (), notice
             )
+        if self._quick:  # the rest is read while this is shown
+            self._quick = False
+            return
         live = _Live(end, first[end], time.monotonic())
         while not await self._is_over(live.when + self._step_s):
             yield await self._aside(self._next, live)

@@ -319,7 +319,7 @@ def _check_live(args: argparse.Namespace) -> None:
         )
 
 
-_OF_A_HOST = ("record", "once", "bell", "stages", "invasive", "threshold")
+_OF_A_HOST = ("record", "once", "inline", "bell", "stages", "invasive", "threshold")
 """Options that a Prometheus, which has no single I/Os, doesn't serve."""
 
 

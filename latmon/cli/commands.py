@@ -83,7 +83,7 @@ def _live(args: argparse.Namespace) -> int:
 def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privileges.Invoker | None) -> int:
     """Show the hosts of a Prometheus; there is no collector, and nothing runs as root."""
     privileges.drop_root(user)
-    _need_terminal("promtool query", inline=args.inline)
+    _need_terminal("promtool query", inline=False)
     if args.window is None:
         args.window = _PROMETHEUS_WINDOW_US
     if args.columns is None:
@@ -97,12 +97,9 @@ def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privile
             password = args.password_file.read_text("utf-8").partition("\n")[0]
         except (OSError, ValueError) as error:
             raise UsageError(f"--password-file {args.password_file}: {error}") from None
-    source = registry.load("prometheus")(args.url, password, args.select or "", args.interval, tuple(args.device))
-    if args.inline:
-        from latmon.tui import strip
-
-        code = strip.run(source, screen)
-        return EXIT_DONE if code is None else code
+    source = registry.load("prometheus")(
+        args.url, password, args.select or "", args.interval, tuple(args.device), quick=True
+    )
     from latmon.tui.app import run
 
     return run(source, screen)

@@ -238,13 +238,14 @@ class Scene:
     def opened(self, origin: Origin, archive: Past | None = None) -> None:
         """Record the origin of the opened source; `archive`: all of its frames, where it has them already.
 
-        A source that is opened again has other devices: the frames of the earlier ones are dropped.
+        The frames of a source that is opened again are dropped; that of another host has other devices, too.
         """
-        if self.is_preview:
+        before = self.edge.store.origin
+        if before is not None:
+            is_preview = self.is_preview
             self._start_again()
-        elif self.edge.store.origin is not None:
-            self._start_again()
-            self.selection = replace(self.selection, selected="", offered="", cursor=None, band=None)
+            if not is_preview and before.host != origin.host:
+                self.selection = replace(self.selection, selected="", offered="", cursor=None, band=None)
         self.edge.store.origin = origin
         if archive is not None:
             self.archive = archive

@@ -122,6 +122,17 @@ async def test_the_past_has_the_same_frames(url):
         assert len(past.known(last.mono_us)) == DEVICES
 
 
+async def test_a_quick_start_is_one_interval_and_then_all(url):
+    async with PrometheusBackend(url, interval_us=2_000_000, quick=True) as backend:
+        quick = [frame async for frame in backend.frames()]
+        assert [frame.dt_us for frame in quick if frame.histograms] == [2_000_000]
+        assert len(quick[0].devices) == HOSTS
+        await backend.regroup()
+        assert len(backend._first) == 38
+        assert await some_frames(backend, 1)
+        assert len(backend.past().stamps) > 1
+
+
 async def test_a_host_is_opened_and_left(url):
     async with PrometheusBackend(url, interval_us=2_000_000) as backend:
         assert not backend.close_row()
