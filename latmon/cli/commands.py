@@ -83,7 +83,7 @@ def _live(args: argparse.Namespace) -> int:
 def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privileges.Invoker | None) -> int:
     """Show the hosts of a Prometheus; there is no collector, and nothing runs as root."""
     privileges.drop_root(user)
-    _need_terminal("promtool query", inline=False)
+    _need_terminal("latmon --once on one host", inline=False)
     if args.window is None:
         args.window = _PROMETHEUS_WINDOW_US
     if args.columns is None:

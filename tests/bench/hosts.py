@@ -78,7 +78,8 @@ def _screen(home: Path, url: str) -> None:
         time.sleep(1.5)
         before, began = len(terminal.output), time.monotonic()
         terminal.type(b"\r")
-        assert wait_for(lambda: b"sda" in terminal.output[before:]), terminal.output
+        # the findings name sda, no other device
+        assert wait_for(lambda: b"sdb" in terminal.output[before:]), terminal.output
         print(f"first screen {first:.2f} s; devices after Enter {time.monotonic() - began:.2f} s", flush=True)
         terminal.type(b"q")
         terminal.left(5)

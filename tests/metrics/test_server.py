@@ -21,6 +21,7 @@ from terminal import environment, latmon, wait_for
 from test_families import messages
 
 from latmon.cli.main import main
+from latmon.findings.rule import Settings
 from latmon.metrics.families import PROTOBUF
 from latmon.metrics.host import HostMetrics
 from latmon.metrics.server import Address, Web, wants_protobuf
@@ -129,7 +130,7 @@ def test_24_devices_are_fewer_than_250_series():
             Device(name, 8, at, "disk", "sd", "0000:01:00.0", "M", limits=limits) for at, name in enumerate(names)
         ),
     )
-    metrics = HostMetrics(Origin("bpftrace", "h", "k", "l"), {})
+    metrics = HostMetrics(Origin("bpftrace", "h", "k", "l"), Settings())
     metrics.add(frame)
     counts = {one.name: len(one.samples) for one in metrics.families()}
     assert counts["latmon_device_info"] == counts["latmon_outstanding_limit"] == counts["latmon_coverage_ratio"] == 24
