@@ -204,7 +204,8 @@ class Traced:
     completers: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> kernel functions that completed its requests, `function < caller` -> completions, one in 64."""
     raisers: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
-    """Softirq vector -> kernel functions that raised it outside of interrupts and softirqs -> raises."""
+    """Softirq vector -> kernel functions that raised it outside of interrupts and softirqs -> raises. Above 64 per CPU
+    and second they are estimated from one in 64."""
 
     @property
     def sampled(self) -> tuple[int, int]:
