@@ -28,7 +28,16 @@ from latmon_backends.bpftrace.program import BpftraceProgram
 from latmon_backends.dtrace import tool as dtrace_tool
 from latmon_backends.dtrace.program import DtraceProgram
 from latmon_backends.probe import launcher
-from latmon_backends.probe.launcher import MAX_CHANGES, MAX_MESSAGE, AnyProgram, ProgramTotals, Script, totals, trusted
+from latmon_backends.probe.launcher import (
+    MAX_CHANGES,
+    MAX_MASK,
+    MAX_MESSAGE,
+    AnyProgram,
+    ProgramTotals,
+    Script,
+    totals,
+    trusted,
+)
 
 MAX_CHILDREN = 4
 """Always-on and on demand, and each once more while its predecessor is being ended."""
@@ -41,6 +50,9 @@ TOOLS: Mapping[str, type[OurTool]] = {
     bpftrace_program.BpftraceTool.name: bpftrace_program.BpftraceTool,
     dtrace_tool.DtraceTool.name: dtrace_tool.DtraceTool,
 }
+
+
+_START_KEYS = len(("keys", "joined", "scripts"))
 
 
 class MalformedError(Exception):
@@ -104,7 +116,7 @@ class Starter:
     def _program(self, value: Any) -> AnyProgram:
         """Return a program of latmon's own scripts, with values that their manifests allow."""
         match value:
-            case {"keys": int(keys), "scripts": [*scripts]} if len(value) == len(("keys", "scripts")):
+            case {"keys": int(keys), "joined": bool(joined), "scripts": [*scripts]} if len(value) == _START_KEYS:
                 pass
             case _:
                 raise MalformedError
@@ -112,7 +124,7 @@ class Starter:
             raise MalformedError
         chosen = tuple(Script(*self._script(one)) for one in scripts)
         is_dtrace = isinstance(self._tool, dtrace_tool.DtraceTool)
-        program: AnyProgram = DtraceProgram(chosen) if is_dtrace else BpftraceProgram(chosen, keys)
+        program: AnyProgram = DtraceProgram(chosen) if is_dtrace else BpftraceProgram(chosen, keys, joined)
         try:
             program.text()
         except (ManifestError, OSError) as error:
@@ -149,11 +161,13 @@ class Starter:
                 pass
             case _:
                 raise MalformedError
-        traced: dict[int, bool] = {}
+        traced: dict[int, int] = {}
         for one in changes:
             match one:
                 case [int(number), bool(on)] if not isinstance(number, bool) and 0 <= number < 1 << 32:
                     traced[number] = on
+                case [launcher.SAMPLE, int(mask)] if not isinstance(mask, bool) and 0 <= mask <= MAX_MASK:
+                    traced[launcher.SAMPLE] = mask
                 case _:
                     raise MalformedError
         # Not of the process that latmon started as root: that has no such map, and its number may be another's by now.

@@ -69,6 +69,13 @@ _FILTER = r"({{any_dev}} == 1 || @traced[(uint64)\1] != 0 || @traced[(uint64)0] 
 """Macro `traced($dev)` of bpftrace's scripts: whether the device is traced, by a map that latmon writes while they
 run (`trace_devices` in latmon_backends/probe/launcher.py). Its key 0 means all devices; its values are when they were
 added, in ns of CLOCK_BOOTTIME, else 0."""
+_SAMPLED = re.compile(r"\bsampled\(([$>\w-]+)\)")
+_SAMPLE = (
+    r"((((uint64)\1 * 2654435761) >> 20) % {{one_in}} == 0"
+    r" && ((((uint64)\1 * 2654435761) >> 20) & @traced[(uint64)4294967297]) == 0)"
+)
+"""Macro `sampled($number)` of bpftrace's scripts: whether an I/O with this number is one of the sample, which is fixed
+at the start (`one_in`) and made coarser by an entry of the same map: one I/O in value + 1, a power of two."""
 _LLQUANTIZE = re.compile(r"\bllquantize\((?P<value>.+?), 2, 3, 34, 16(?P<weight>(?:, .+)?)\);")
 """A histogram of eighths of a microsecond in a D script, at BITS."""
 _KEY_BITS = 63
@@ -159,7 +166,9 @@ class Manifest:
         text = _COMMENT[self.tool].sub("", self.text)
         if self.tool == "dtrace" and not self.bits:
             text = _LLQUANTIZE.sub(r"quantize(\g<value>\g<weight>);", text)
-        return _TRACED.sub(_FILTER, _MACRO.sub(_expanded, text)) if self.tool == "bpftrace" else text
+        if self.tool == "bpftrace":
+            text = _SAMPLED.sub(_SAMPLE, _TRACED.sub(_FILTER, _MACRO.sub(_expanded, text)))
+        return text
 
     def program(self, values: Mapping[str, int | str]) -> str:
         """Return the source with every `{{parameter}}` replaced by its checked value."""

@@ -134,6 +134,10 @@ def test_a_process_that_it_did_not_start_is_not_written_to(tmp_path, monkeypatch
     one.children[4712] = None
     found = [one.answer({"trace": [pid, [[8, True]]]})[0] for pid in (1, 4711, 4712)]
     assert (found, written) == ([{"traced": False}, {"traced": False}, {"traced": True}], [4712])
+    assert one.answer({"trace": [4712, [[probe_launcher.SAMPLE, 3]]]})[0] == {"traced": True}
+    for wrong in (-1, 1024, True):
+        with pytest.raises(MalformedError):
+            one.answer({"trace": [4712, [[probe_launcher.SAMPLE, wrong]]]})
 
 
 def record_of(ask, asked):
@@ -221,7 +225,7 @@ def starter(tmp_path):
             yield process, ours
 
 
-START = {"start": {"keys": 4096, "scripts": [["block_c", VALUES]]}}
+START = {"start": {"keys": 4096, "joined": True, "scripts": [["block_c", VALUES]]}}
 WRONG = {
     "no json": b"start",
     "deep nesting": b"[" * 10_000,
@@ -230,15 +234,21 @@ WRONG = {
     "two at once": {"stats": True, "totals": 1},
     "another word": {"run": "id"},
     "a command": {"start": "id"},
-    "a script that isn't ours": {"start": {"keys": 4096, "scripts": [["../../tmp/x", VALUES]]}},
-    "text in a value": {"start": {"keys": 4096, "scripts": [["block_c", VALUES | {"step_ms": '1 { system("id") }'}]]}},
-    "a value that is too large": {"start": {"keys": 4096, "scripts": [["block_c", VALUES | {"step_ms": 10**9}]]}},
-    "a list in a value": {"start": {"keys": 4096, "scripts": [["block_c", VALUES | {"step_ms": [200]}]]}},
-    "no value": {"start": {"keys": 4096, "scripts": [["block_c", {}]]}},
-    "no scripts": {"start": {"keys": 4096, "scripts": []}},
-    "too many scripts": {"start": {"keys": 4096, "scripts": [["block_c", VALUES]] * 100}},
-    "maps without end": {"start": {"keys": 10**9, "scripts": [["block_c", VALUES]]}},
-    "something more": {"start": {"keys": 4096, "scripts": [["block_c", VALUES]], "path": "/bin/sh"}},
+    "a script that isn't ours": {"start": {"keys": 4096, "joined": True, "scripts": [["../../tmp/x", VALUES]]}},
+    "text in a value": {
+        "start": {"keys": 4096, "joined": True, "scripts": [["block_c", VALUES | {"step_ms": '1 { system("id") }'}]]}
+    },
+    "a value that is too large": {
+        "start": {"keys": 4096, "joined": True, "scripts": [["block_c", VALUES | {"step_ms": 10**9}]]}
+    },
+    "a list in a value": {
+        "start": {"keys": 4096, "joined": True, "scripts": [["block_c", VALUES | {"step_ms": [200]}]]}
+    },
+    "no value": {"start": {"keys": 4096, "joined": True, "scripts": [["block_c", {}]]}},
+    "no scripts": {"start": {"keys": 4096, "joined": True, "scripts": []}},
+    "too many scripts": {"start": {"keys": 4096, "joined": True, "scripts": [["block_c", VALUES]] * 100}},
+    "maps without end": {"start": {"keys": 10**9, "joined": True, "scripts": [["block_c", VALUES]]}},
+    "something more": {"start": {"keys": 4096, "joined": True, "scripts": [["block_c", VALUES]], "path": "/bin/sh"}},
     "no number": {"totals": "1"},
     "no bool": {"stats": "yes"},
     "no device": {"trace": [1, [["sda", True]]]},

@@ -1,13 +1,25 @@
 """The right bpftrace is run with the right privileges, and its errors become one sentence."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from latmon.manifest.loader import load
 from latmon.support.errors import UnavailableError
+from latmon.support.paths import data_dir
 from latmon.support.text import clean, is_clean
 from latmon_backends.bpftrace import program as bpftrace_program
-from latmon_backends.bpftrace.program import BpftraceTool, find, is_privilege, map_keys, reason, version
+from latmon_backends.bpftrace.program import (
+    BpftraceProgram,
+    BpftraceTool,
+    find,
+    is_privilege,
+    map_keys,
+    reason,
+    version,
+)
+from latmon_backends.probe.launcher import Script
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/bpftrace"
 REFUSALS = sorted(
@@ -183,7 +195,8 @@ def test_where_mounts_are_not_known_nothing_is_mounted(tool, tmp_path):
 def test_the_command_sets_the_map_limit_by_both_names():
     words = BpftraceTool("/usr/bin/bpftrace", sudo=False, mount_tracefs=False, map_keys=9000).command("BEGIN { }")
     environment = dict(word.split("=") for word in words[words.index("env") + 1 : words.index("/usr/bin/bpftrace")])
-    assert environment == {"BPFTRACE_MAP_KEYS_MAX": "9000", "BPFTRACE_MAX_MAP_KEYS": "9000", "LC_ALL": "C"}
+    keys = {name: value for name, value in environment.items() if name.startswith("BPFTRACE")}
+    assert keys == {"BPFTRACE_MAP_KEYS_MAX": "9000", "BPFTRACE_MAX_MAP_KEYS": "9000"}
 
 
 @pytest.mark.parametrize(
@@ -260,3 +273,48 @@ def test_without_a_word_the_status_is_the_reason(version_of):
 )
 def test_what_more_rights_would_help(line):
     assert is_privilege(reason([line], 1))
+
+
+SCRIPTS = ("inflight_a", "stages_a", "wakeups_a")
+VALUES = {
+    **dict.fromkeys(("any_dev", "one_in", "read_one_in"), 1),
+    "step_ms": 200,
+    "gate_ns": 900_000_000,
+    "sample_us": 3719,
+    "threshold_us": 0,
+    "disk": "q->disk",
+    "request": "arg0",
+    "prev": "arg1",
+    "next": "arg2",
+}
+
+
+def made_of(*names, joined=True):
+    scripts = [Script.fitted(load(data_dir("probes") / "linux" / f"{name}.yaml"), VALUES) for name in names]
+    return BpftraceProgram(tuple(scripts), 4096, joined)
+
+
+def test_scripts_on_one_tracepoint_are_one_program():
+    """Each statement is there, in the order of the scripts; no variable of one script is another's."""
+    apart, joined = made_of(*SCRIPTS, joined=False), made_of(*SCRIPTS)
+    assert apart.hooks.count("rawtracepoint:block_rq_complete") == 3
+    assert sorted(joined.hooks) == sorted(set(apart.hooks))
+    text = joined.text()
+    block = text[text.index("rawtracepoint:block_rq_complete\n{") :].partition("\n}\n")[0]
+    at = [block.index(f"@{one}") for one in ("inflight_a_out[", "stages_a_total[", "wakeups_a_mark[")]
+    assert at == sorted(at)
+    variables = [set(re.findall(r"\$\w+", part)) for part in re.split(r"^(?=\t\$rq_\d+ =)", block, flags=re.MULTILINE)]
+    assert not variables[1] & variables[2]
+    plain = re.compile(r"(\$\w+?)_\d+\b")
+    lines = [sorted(plain.sub(r"\1", one).splitlines()) for one in (text, apart.text())]
+    gone = len(apart.hooks) - len(joined.hooks)
+    assert len(lines[1]) - len(lines[0]) in range(gone, 3 * gone + 1), "headers and braces"
+
+
+def test_a_predicate_becomes_a_condition():
+    script = (
+        "tracepoint:a:b\n/args->x &&\n\targs->y/\n{\n\t$v = 1;\n}\ntracepoint:a:b { $v = comm; }\ntracepoint:c:d { }\n"
+    )
+    assert bpftrace_program._joined(script) == (
+        "tracepoint:a:b\n{\n\tif (args->x &&\n\targs->y) {\n\t$v_0 = 1;\n\t}\n\t$v_1 = comm;\n}\ntracepoint:c:d { }\n"
+    )

@@ -21,7 +21,7 @@ from latmon.manifest.loader import load
 from latmon.model.frame import UNACCOUNTED, Series
 from latmon.support.paths import data_dir
 from latmon_backends.bpftrace.program import BpftraceProgram
-from latmon_backends.probe.launcher import Script, trace_devices
+from latmon_backends.probe.launcher import SAMPLE, Script, trace_devices
 
 DIRECTORY = data_dir("probes") / "linux"
 MANIFEST = load(DIRECTORY / "stages_a.yaml")
@@ -155,6 +155,19 @@ def test_one_request_in_so_many_is_traced(suite, loop, tmp_path):  # noqa: F811
     # 400 writes: 50 on average, and 7 is their standard deviation.
     assert 15 <= writes(run.traced, "total") <= 100
     assert spent(run.traced, "hba", "write") > 0
+
+
+@each_bpftrace
+def test_the_sample_changes_while_it_runs_and_slow_ones_are_reported_always(suite, loop, tmp_path):  # noqa: F811
+    """Of 400 writes one in 1024 is counted; which are slow is decided before."""
+    with Run(suite, tmp_path, loop, threshold_us=1) as run:
+        assert trace_devices(run._process.pid, {SAMPLE: 1023})
+        write(loop.path)
+        time.sleep(0.2)
+    counted = writes(run.traced, "total")
+    assert counted <= 10
+    assert len([one for one in run.slow if one.get("hba_us") is not None]) > max(20, counted)
+    assert sum(run.traced.paths.get("disk", {}).values()) <= counted
 
 
 @each_bpftrace

@@ -474,7 +474,7 @@ class TestProbes:
             BpftraceTool(str(tool), sudo=False, mount_tracefs=False, map_keys=4096), 1, {"block_c": manifest}
         )
         (tmp_path / "block_c.bt").chmod(0o666)
-        request = {"start": {"keys": 4096, "scripts": [["block_c", dict(program.scripts[0].values)]]}}
+        request = {"start": {"keys": 4096, "joined": True, "scripts": [["block_c", dict(program.scripts[0].values)]]}}
         reply, files = starter.answer(request)
         assert "block_c.bt can be written to by every user" in reply["error"]
         assert (files, starter.children) == ((), {})

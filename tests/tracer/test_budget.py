@@ -2,7 +2,7 @@
 
 import pytest
 
-from latmon_backends.tracer.demand import COARSEST, Budget, BudgetVerdict
+from latmon_backends.tracer.demand import COARSEST, Budget, BudgetVerdict, one_in
 from latmon_backends.tracer.programs import TracerSample
 
 ALL = TracerSample()
@@ -68,3 +68,11 @@ def test_what_it_cost_before_a_stop_says_nothing_about_the_next_time():
     budget.evaluate(30.0, ALL, 1e5)
     budget.forget()
     assert budget.evaluate(30.0, ALL, 1e5) is None
+
+
+@pytest.mark.parametrize(
+    ("iops", "before", "expected"),
+    [(0, 1, 1), (5_000, 1, 1), (15_000, 1, 4), (5_000, 4, 4), (3_000, 4, 1), (85_000, 4, 64), (1e9, 1, COARSEST)],
+)
+def test_without_a_budget_the_sample_depends_on_the_rate(iops, before, expected):
+    assert one_in(iops, before) == expected

@@ -17,7 +17,7 @@ from latmon.model.inflight import InFlightList
 from latmon_backends.bpftrace.program import BpftraceTool
 from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost
 from latmon_backends.probe import outliers
-from latmon_backends.probe.launcher import Direct, ProgramTotals
+from latmon_backends.probe.launcher import SAMPLE, Direct, ProgramTotals
 from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.tick_protocol import TracerWindow
 from latmon_backends.tracer import controller
@@ -149,6 +149,36 @@ async def until(on_demand, wanted, frame=FRAME, seconds=60.0):
 
 def traced(frame):
     return frame.traced.one_in > 0
+
+
+class Refuses(Filtered):
+    async def trace_devices(self, _pid, traced):
+        self.changes.append(traced)
+        return False
+
+
+async def test_all_traces_a_sample_of_a_fast_disk(on_demand, programs):
+    """Without a restart; a slower rate makes it finer again."""
+    one = on_demand(mode="all")
+    await until(one, traced)
+    for ios, one_in in ((100_000, 64), (14_000, 4), (100, 1)):
+        await until(one, lambda frame, wanted=one_in: frame.traced.one_in == wanted, busy(ios))
+        assert one._launcher.written[SAMPLE] == one_in - 1
+    assert len(programs()) == 1
+
+
+async def test_where_no_sample_can_be_written_each_one_is_traced(on_demand, programs):
+    one = on_demand(mode="all", launcher=Refuses)
+    await until(one, traced)
+    await until(one, lambda _frame: bool(one._launcher.changes), busy(100_000))
+    seen = [one.add_to(busy(100_000), one.taken(busy(100_000))) for _ in range(3)]
+    await asyncio.sleep(0.1)
+    assert {frame.traced.one_in for frame in seen} <= {0, 1}
+    assert (len(one._launcher.changes), len(programs())) == (1, 1)
+
+
+def busy(ios):
+    return replace(FRAME, seen={Flow("sda", "read"): Completed(ios, 0)})
 
 
 async def test_all_is_from_the_start_and_for_every_device(on_demand, programs):
@@ -513,6 +543,16 @@ async def test_an_end_is_reported_and_mended_and_not_for_ever(on_demand, program
     assert "ended 4 times" in paused.traced.absent[0].reason
     one.set_stages("all")
     await until(one, lambda _: one.runs)  # the user's word ends the pause
+
+
+async def test_where_the_kernel_takes_no_joined_program_the_scripts_are_apart(on_demand, programs):
+    """None of them is left out."""
+    joined = (
+        "case $word in *softirq_exit*softirq_exit*) ;; *) echo 'ERROR: Error loading program: x' >&2; exit 1;; esac\n"
+    )
+    seen = await until(on_demand(joined + LIVES, mode="all"), traced)
+    assert "without" not in seen.notice
+    assert len(programs()) == 2
 
 
 async def test_a_silent_process_is_replaced(on_demand, monkeypatch):

@@ -35,6 +35,8 @@ _VERSION = re.compile(r"bpftrace v?(\d+\.\d+(?:\.\d+)?)")
 _ERRORS = (re.compile(r"(?:ERROR|FATAL|error):\s*(.+)"), re.compile(r"WARNING:\s*(.+)"))
 _NOISE = ("RLIMIT_MEMLOCK", "available_filter_functions", "Addrspace is not set", "Return value discarded")
 _PRIVILEGE = ("root user", "CAP_", "Operation not permitted", "a password is required", "not allowed to execute")
+_MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
+"""glibc's: what the compiler no longer needs is given back, 6 MB of 32. The compiler's code, 75 MB, stays mapped."""
 _ENTRIES_PER_MAP = 1 << 20
 """Slots over all CPUs that one map may take: 8 MB, because per-CPU maps are allocated whole."""
 _LEAST_KEYS, _KEYS_PER_DEVICE, _MORE_DEVICES = 16_384, 1024, 8
@@ -67,7 +69,7 @@ class BpftraceTool:
         """Return the words that run `program`, given as text: a chroot or a wrapper needs no file of ours."""
         keys = str(self.map_keys)
         # The first name is 0.17's, the second came with 0.20.
-        variables = {"BPFTRACE_MAP_KEYS_MAX": keys, "BPFTRACE_MAX_MAP_KEYS": keys, "LC_ALL": "C"}
+        variables = {"BPFTRACE_MAP_KEYS_MAX": keys, "BPFTRACE_MAX_MAP_KEYS": keys, "LC_ALL": "C"} | _MEMORY
         words = [self.path, "-f", "json", "--no-warnings", "-e", program]
         return shimmed(words, variables, sudo=self.sudo, mount_tracefs=self.mount_tracefs)
 
@@ -143,9 +145,51 @@ _COMMA = re.compile(r"\s*,\s*")
 _OWN = re.compile(r"^(?:BEGIN|END|interval:)", re.MULTILINE)
 
 
+_TRACEPOINT = re.compile(
+    r"^(?P<hook>(?:raw)?tracepoint:[\w:]+)\s*(?:/(?P<only>[^{]*)/\s*)?\{(?: (?P<line>[^\n]*) \}|\n(?P<lines>.*?)^\})\n",
+    re.MULTILINE | re.DOTALL,
+)
+_VARIABLE = re.compile(r"\$(\w+)")
+_FULL = ("tracepoint:block:block_rq_complete", "tracepoint:irq:irq_handler_exit")
+"""Where one of tier C's scripts alone takes most of the 512 bytes of a program's stack, as bpftrace 0.17 uses it."""
+
+
 def hooks_of(script: Script) -> tuple[str, ...]:
     """Return what a script's text attaches to, except BEGIN, END and intervals; a manifest's list is for people."""
-    return tuple(hook for found in _HOOKS.findall(script.text()) for hook in _COMMA.split(found.strip()))
+    return _hooks_in(script.text())
+
+
+def _hooks_in(text: str) -> tuple[str, ...]:
+    return tuple(hook for found in _HOOKS.findall(text) for hook in _COMMA.split(found.strip()))
+
+
+def _joined(text: str) -> str:
+    """Return a program with one block for each tracepoint, in the place of the first: each attached one costs a call.
+
+    The blocks' variables get different names, because a variable has one type in a block.
+    """
+    blocks = list(_TRACEPOINT.finditer(text))
+    bodies: dict[str, list[str]] = {}
+    for at, block in enumerate(blocks):
+        bodies.setdefault(block["hook"], []).append(_VARIABLE.sub(rf"$\1_{at}", _body(block)))
+    begun: set[str] = set()
+
+    def put(block: re.Match[str]) -> str:
+        hook, several = block["hook"], bodies[block["hook"]]
+        if len(several) == 1 or hook in _FULL:
+            return block[0]
+        if hook in begun:
+            return ""
+        begun.add(hook)
+        return f"{hook}\n{{\n{''.join(several)}}}\n"
+
+    return _TRACEPOINT.sub(put, text)
+
+
+def _body(block: re.Match[str]) -> str:
+    """Return the statements of a block, below its predicate."""
+    body = block["lines"] or f"\t{block['line']}\n"
+    return f"\tif ({block['only'].strip()}) {{\n{body}\t}}\n" if block["only"] else body
 
 
 _FILTER = f"""\
@@ -168,11 +212,13 @@ class BpftraceProgram:
 
     scripts: tuple[Script, ...]
     map_keys: int
+    joined: bool = True
+    """Whether several scripts on a tracepoint are one attached program."""
 
     @property
     def hooks(self) -> tuple[str, ...]:
-        """Hooks of all scripts; two scripts on one hook are two attached probes."""
-        return tuple(hook for script in self.scripts for hook in hooks_of(script))
+        """Hooks of all scripts; several scripts on a tracepoint are one attached probe."""
+        return _hooks_in(self.text())
 
     @property
     def attaches(self) -> int:
@@ -189,7 +235,8 @@ class BpftraceProgram:
         found = [(match[1], match[2]) for text in texts for match in _BLOCK.finditer(text)]
         bodies = {kind: "".join(body for name, body in found if name == kind) for kind in ("BEGIN", "END")}
         begin, end = (f"{kind}\n{{\n{body}}}\n" if body else "" for kind, body in bodies.items())
-        return begin + "".join(_BLOCK.sub("", text) for text in texts) + end
+        others = "".join(_BLOCK.sub("", text) for text in texts)
+        return begin + (_joined(others) if self.joined else others) + end
 
     def script_at(self, line: int) -> Script | None:
         """Return the script of a line of the text (from 1), by the nearest map's name; None beyond the text."""

@@ -43,6 +43,8 @@ _OF_EVENTS = {
     "admission_waits": "admission_causes",
 }
 """Script, without its variant's letter, whose cost no sample of requests reduces -> what is lacking without it."""
+_TOO_LARGE = "rror loading"
+"""In the refusal of a program that the kernel's verifier doesn't take."""
 _LEAN = "left out because tracing cost more than its budget"
 _CPUS_EACH = 16
 """CPUs up to which sums are read at each request, at some 0.1 us for a CPU and a request."""
@@ -216,6 +218,8 @@ def _hooks(manifest: Manifest, values: Values) -> tuple[str, ...]:
 _MAJOR = 20
 _SKIPS = tuple(f"skip{at}" for at in range(8))
 """Parameters of bios_c: majors that it leaves out. Bios of other devices with requests are traced and dropped."""
+_KEYS_PER_DEVICE = 256
+"""Some 100 buckets of two ops, and others."""
 _ENTRIES_PER_MAP = 1 << 17
 """Slots over all CPUs that one map may take: 1 MB, because per-CPU maps are allocated whole and there are some 50."""
 
@@ -265,6 +269,8 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         self._sampling = sampling(self._cpus or os.cpu_count() or 1)
         self._flags = partial(outliers.of_bits, at=inventory.flag_bits)
         self._choice: ChosenScripts | None = None
+        self._joined = True
+        """Whether the kernel takes the scripts on one tracepoint as one program, as far as is known."""
         self._running: dict[str, Script] = {}
         """By stem, the scripts that were started last."""
         self._reported = {one.name for one in self.choice().missing}
@@ -337,6 +343,9 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         return OnDemandTicks(manifests, self._here.device_name, self.threads, around)
 
     async def _leave_out(self, launcher: Launcher, program: BpftraceProgram, refusal: RefusedError) -> None:  # noqa: ARG002 - the text names it
+        if program.joined and _TOO_LARGE in str(refusal):
+            self._joined = False
+            return
         self.refuse(_refused_script(program, refusal), str(refusal))
 
     def unfollowed(self, target: Target) -> dict[str, str]:
@@ -381,7 +390,8 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         has_bios = not target.numbers or not all(self.timed.values())
         wanted = (one for one in self._affordable(sample).manifests if one.group != "bios" or has_bios)
         scripts = [script for one in wanted if (script := self._script(one, values)) is not None]
-        return BpftraceProgram(tuple(scripts), map_keys(os.cpu_count() or 1))
+        keys = map_keys(os.cpu_count() or 1, len(self._here.devices()))
+        return BpftraceProgram(tuple(scripts), keys, self._joined)
 
     def _script(self, manifest: Manifest, values: Mapping[str, int | str]) -> Script | None:
         try:
@@ -402,9 +412,12 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         }
 
 
-def map_keys(cpus: int) -> int:
-    """Return the keys per map: fewer than the always-on probe's, because there are many more maps."""
-    return min(16_384, max(4_096, _ENTRIES_PER_MAP // cpus))
+def map_keys(cpus: int, devices: int) -> int:
+    """Return the keys per map: fewer than the always-on probe's, because there are many more maps.
+
+    To walk a map takes 17 ns for each key it has room for, with interrupts off, and to make one as long for each CPU.
+    """
+    return max(4_096, min(16_384, _ENTRIES_PER_MAP // cpus, _KEYS_PER_DEVICE * devices))
 
 
 def _refused_script(program: BpftraceProgram, refusal: RefusedError) -> str:

@@ -68,6 +68,10 @@ class DtraceProgram:
         return MAP_KEYS
 
     @property
+    def joined(self) -> bool:
+        return False
+
+    @property
     def manifests(self) -> tuple[Manifest, ...]:
         return tuple(script.manifest for script in self.scripts)
 

@@ -83,6 +83,11 @@ class AnyProgram(Protocol):
         """How many keys each map may have."""
         ...
 
+    @property
+    def joined(self) -> bool:
+        """Whether several scripts on a hook are one program of the kernel, where the tool can."""
+        ...
+
     def text(self) -> str: ...
 
 
@@ -110,8 +115,11 @@ class Launcher(Protocol):
         """Switch the kernel's counting of run times; return whether it counts."""
         ...
 
-    async def trace_devices(self, pid: int, traced: Mapping[int, bool]) -> bool:
-        """Have a child's program trace these devices (dev_t) or no longer; return whether it could be written."""
+    async def trace_devices(self, pid: int, traced: Mapping[int, int]) -> bool:
+        """Have a child's program trace these devices (dev_t) or no longer; return whether it could be written.
+
+        The value of SAMPLE is the sample: one I/O in value + 1, a power of two.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -141,7 +149,7 @@ class Direct:
             self._stats = -1
         return on
 
-    async def trace_devices(self, pid: int, traced: Mapping[int, bool]) -> bool:
+    async def trace_devices(self, pid: int, traced: Mapping[int, int]) -> bool:
         return trace_devices(pid, traced, self._proc)
 
     async def close(self) -> None:
@@ -195,7 +203,8 @@ class RootLauncher:
 
     async def launch(self, program: AnyProgram) -> Child:
         scripts = [[one.manifest.name, dict(one.values)] for one in program.scripts]
-        reply, files = await self._ask({"start": {"keys": program.map_keys, "scripts": scripts}})
+        wanted = {"keys": program.map_keys, "joined": program.joined, "scripts": scripts}
+        reply, files = await self._ask({"start": wanted})
         if "pid" not in reply or len(files) != _PIPES:
             for file in files:
                 os.close(file)
@@ -210,7 +219,7 @@ class RootLauncher:
         reply, _ = await self._ask({"stats": on})
         return bool(reply.get("stats", False))
 
-    async def trace_devices(self, pid: int, traced: Mapping[int, bool]) -> bool:
+    async def trace_devices(self, pid: int, traced: Mapping[int, int]) -> bool:
         changes, done = [[number, on] for number, on in traced.items()], True
         for at in range(0, len(changes), MAX_CHANGES):
             reply, _ = await self._ask({"trace": [pid, changes[at : at + MAX_CHANGES]]})
@@ -379,12 +388,15 @@ TRACED = "traced"
 """A bpftrace program's map of traced devices: dev_t -> since when (CLOCK_BOOTTIME, ns) or 0, written while it runs."""
 ALL_DEVICES = 0
 """Key of that map for all devices."""
+SAMPLE = (1 << 32) + 1
+"""Key of that map for the sample (`sampled()` in latmon/manifest/loader.py): no device has this number."""
+MAX_MASK = 1023
 _KIND = {"map_type": "1", "key_size": "8", "value_size": "8"}
 """A hash of integers, as fdinfo has it."""
 
 
-def trace_devices(pid: int, traced: Mapping[int, bool], proc: Path = Path("/proc")) -> bool:
-    """Write which devices the program of a process or a descendant traces; return whether that was possible.
+def trace_devices(pid: int, traced: Mapping[int, int], proc: Path = Path("/proc")) -> bool:
+    """Write which devices the program of a process or a descendant traces, or which sample; return whether it could.
 
     An entry is never removed, because bpftrace up to 0.18 can't clear a map that loses keys meanwhile.
     """
@@ -394,7 +406,8 @@ def trace_devices(pid: int, traced: Mapping[int, bool], proc: Path = Path("/proc
             filters = [one for one in maps if _map_name(one) == f"AT_{TRACED}"]
             now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) if any(traced.values()) else 0
             for one, (device, on) in itertools.product(filters, traced.items()):
-                key, value = (ctypes.c_uint64(number) for number in (device, now_ns if on else 0))
+                entry = on if device == SAMPLE else now_ns if on else 0
+                key, value = (ctypes.c_uint64(number) for number in (device, entry))
                 attributes = struct.pack("=IIQQQ", one, 0, ctypes.addressof(key), ctypes.addressof(value), 0)
                 _bpf(_UPDATE, attributes)
     except OSError:  # no privilege, or the process has ended

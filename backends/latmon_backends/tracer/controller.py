@@ -21,7 +21,7 @@ from latmon.model.inflight import AGES_S, InFlightList
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon.support.text import listed
 from latmon_backends.probe.events import Printed
-from latmon_backends.probe.launcher import ALL_DEVICES, Launcher, Skipped
+from latmon_backends.probe.launcher import ALL_DEVICES, SAMPLE, Launcher, Skipped
 from latmon_backends.probe.process import LOOK_S, RefusedError, RunningProbe, Silence
 from latmon_backends.probe.tick_protocol import OnDemandTicks, TracerWindow
 from latmon_backends.tracer import demand
@@ -67,6 +67,10 @@ class TracerRun:
         """Devices that were traced since the last window; empty: all."""
         self._steady: tuple[str, ...] | None = target.devices
         """Devices that were traced all the time, whose I/Os in flight are known; empty: all; None: no device."""
+        self._coarser = 0
+        """The coarser sample of those since the last window; 0: it did not change."""
+        self.resamples = True
+        """Whether its sample can be changed while it runs, as far as is known."""
         self._since_us = 0
         """When devices were added: I/Os that were in flight then are not known. CLOCK_MONOTONIC; 0: never."""
         self.begun = self.last_output = self.measured = clock()
@@ -108,7 +112,8 @@ class TracerRun:
         self._devices = self._steady = self.target.devices
         left = {one.name for one in self._left_out}
         absent = (*self._left_out, *(one for one in interval.traced.absent if one.name not in left))
-        traced = replace(interval.traced, one_in=self.sample.one_in, devices=devices, absent=absent)
+        one_in, self._coarser = max(self._coarser, self.sample.one_in), 0
+        traced = replace(interval.traced, one_in=one_in, devices=devices, absent=absent)
         waiting = interval.in_flight if steady is not None else None
         if waiting is not None:
             since_us = max(waiting.since_us, self._since_us)
@@ -126,6 +131,11 @@ class TracerRun:
         if self._steady is not None and target.devices:
             kept = tuple(name for name in target.devices if not self._steady or name in self._steady)
             self._steady = kept or None
+
+    def resample(self, one_in: int) -> None:
+        """Note the sample from now on. The window at hand has I/Os of both, and names the coarser one."""
+        self._coarser = max(one_in, self.sample.one_in)
+        self.sample = replace(self.sample, one_in=one_in)
 
     def is_dead(self, silent_s: float) -> bool:
         """Return whether it ended or was silent for too long. To be called once in LOOK_S."""
@@ -522,6 +532,8 @@ class OnDemand:
             await self._restart(want, "the tracer was restarted for another mode")
         elif (target := self._programs.target(want.devices, forced=want.forced)) != run.target:
             await self._retarget(run, want, target)
+        elif want.forced and (one_in := demand.one_in(self._iops_of(target), run.sample.one_in)) != run.sample.one_in:
+            await self._resample(run, one_in, now)
         elif now >= run.measured:
             await self._measure(run)
 
@@ -536,6 +548,15 @@ class OnDemand:
                 run.measured = min(run.measured, self._clock() + demand.FIRST_AFTER_S)
         else:
             await self._restart(want, "the tracer was restarted for other devices")
+
+    async def _resample(self, run: TracerRun, one_in: int, now: float) -> None:
+        """Have the process trace another sample of the I/Os; where it can't be told, each one is traced on."""
+        if run.resamples and await self._launcher.trace_devices(run.probe.pid, {SAMPLE: one_in - 1}):
+            run.resample(one_in)
+        else:
+            run.resamples = False
+            if now >= run.measured:
+                await self._measure(run)
 
     async def _filter(self, probe: RunningProbe, target: Target, before: Target | None = None) -> bool:
         """Write what changed into the filter of a program; return False where that isn't possible here."""

@@ -217,6 +217,21 @@ GUESSED_NS = 5_000.0
 """Per traced request: 3.8 us for the full split, and some for its interrupts and wake-ups."""
 
 
+TRACED_A_SECOND = 5_000
+"""I/Os from which on `--stages all` traces a sample: tracing must not take most of a fast disk's time."""
+
+
+def one_in(iops: float, before: int) -> int:
+    """Return the sample of a tracer without a budget at this rate of I/Os, a power of FACTOR.
+
+    It becomes finer where a quarter more than that would still fit: a rate at the edge doesn't change it each second.
+    """
+    found = 1
+    while found < COARSEST and iops / found > TRACED_A_SECOND * (0.75 if found < before else 1.0):
+        found *= FACTOR
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class BudgetVerdict:
     """A decision: trace only this sample, None: stop, because of the measured `percent` of a CPU."""
