@@ -13,13 +13,15 @@ import json
 import os
 import struct
 import subprocess
-import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _LOOP_CTL_GET_FREE, _LOOP_CONFIGURE = 0x4C82, 0x4C0A
 _AUTOCLEAR = 4
+_BEGINS_S = 0.2
+_TRIES = 3
 _CONFIG = struct.Struct("=II 52x I 176x 64x")
 """struct loop_config: backing fd, block size, lo_flags within loop_info64, reserved."""
 
@@ -64,17 +66,6 @@ def _configured(backing: int) -> tuple[str, int]:
             return path, fd
 
 
-@contextlib.contextmanager
-def file_on_disk(megabytes: int) -> Iterator[str]:
-    """A laid-out file on the disk that holds the temporary directory."""
-    with tempfile.NamedTemporaryFile(prefix="latmon-bench-") as file:
-        for _ in range(megabytes):
-            file.write(os.urandom(1 << 20))
-        file.flush()
-        os.fsync(file.fileno())
-        yield file.name
-
-
 @dataclass(frozen=True, slots=True)
 class Load:
     """A fio job: 4 KiB random I/O past the page cache."""
@@ -83,20 +74,62 @@ class Load:
     mix: str = "randrw"
     depth: int = 32
     seconds: float = 3.0
+    rate: int = 0
+    """I/Os per second; 0: as many as there can be."""
 
     def words(self) -> list[str]:
         return [
             *("fio", "--name=bench", f"--filename={self.target}", "--direct=1", "--ioengine=libaio", "--bs=4k"),
             *(f"--rw={self.mix}", f"--iodepth={self.depth}", f"--runtime={self.seconds}", "--time_based"),
             *("--allow_mounted_write=1", "--thread", "--output-format=json", "--norandommap"),
+            *([f"--rate_iops={self.rate // 2},{self.rate // 2}"] if self.rate else []),
         ]
 
 
-def iops(load: Load) -> float:
-    """Runs the load; reads and writes per second."""
-    text = subprocess.run(load.words(), capture_output=True, text=True, check=True, cwd="/").stdout
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a load did: I/Os per second, CPU time of the whole host for each, and the slower p99 of reads and writes."""
+
+    iops: float
+    cpu_us: float
+    p99_us: float
+
+
+def run(load: Load, settles_s: float = 0.0) -> Ran:
+    """Run the load after `settles_s` of it, which only p99 includes; a run without an I/O is repeated."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(KeyError, ZeroDivisionError):
+            return _run(load, settles_s)
+    raise RuntimeError("fio completed nothing in its time")
+
+
+def _run(load: Load, settles_s: float) -> Ran:
+    # Not fio's ramp_time: with rate_iops it times nothing then (fio 3.33).
+    words = replace(load, seconds=settles_s + load.seconds).words()
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd="/") as fio:
+        first = _completed(load.target)
+        while _completed(load.target) == first and fio.poll() is None:
+            time.sleep(0.01)
+        time.sleep(settles_s + _BEGINS_S)
+        begun, before, busy = time.monotonic(), _completed(load.target), _busy_s()
+        time.sleep(max(0.1, load.seconds - 2 * _BEGINS_S))
+        passed, done, busy = time.monotonic() - begun, _completed(load.target) - before, _busy_s() - busy
+        text = fio.communicate()[0]
     job = json.loads(text[text.index("{") :])["jobs"][0]
-    return float(job["read"]["iops"] + job["write"]["iops"])
+    p99_ns = max(job[kind]["clat_ns"]["percentile"]["99.000000"] for kind in ("read", "write"))
+    return Ran(done / passed, busy * 1e6 / done, p99_ns / 1e3)
+
+
+def _completed(path: str) -> int:
+    """Return the reads and writes that a disk completed so far."""
+    fields = Path(f"/sys/block/{Path(path).name}/stat").read_text().split()
+    return int(fields[0]) + int(fields[4])
+
+
+def _busy_s() -> float:
+    """Return the CPU time of the host so far: user, nice, system, irq and softirq."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    return sum(fields[at] for at in (0, 1, 2, 5, 6)) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ Pure: knows neither how a figure was had nor where it is written.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +22,30 @@ class Figure:
     limit: float | None = None
     digits: int = 0
     note: str = ""
+    none: float | None = None
+    """For pairs: the value that means no difference; the row has the median's interval then."""
 
     @property
     def middle(self) -> float:
         return median(self.values)
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the median by order statistics: the whole range of less than nine values."""
+        values = sorted(self.values)
+        out, left = 0, 0.5 ** len(values)
+        while 2 * (left := left + math.comb(len(values), out + 1) * 0.5 ** len(values)) <= 0.05:
+            out += 1
+        return values[out], values[-1 - out]
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        return (min(self.values), max(self.values)) if self.none is None else self.interval
+
     def verdict(self) -> str:
+        low, high = self.interval
+        if self.none is not None and low <= self.none <= high:
+            return "no difference seen"
         if self.limit is None:
             return ""
         limit = f"<= {self.limit:,.{self.digits}f}"
@@ -37,7 +56,7 @@ class Figure:
     def row(self) -> str:
         if not self.values:
             return f"| {self.name} | - | | 0 | | {self.note or 'not measured'} |"
-        low, high = (f"{edge:,.{self.digits}f}" for edge in (min(self.values), max(self.values)))
+        low, high = (f"{edge:,.{self.digits}f}" for edge in self.spread)
         spread = f"{low} to {high}" if len(self.values) > 1 else ""
         middle = f"{self.middle:,.{self.digits}f} {self.unit}".strip()
         return f"| {self.name} | {middle} | {spread} | {len(self.values)} | {self.verdict()} | {self.note} |"
@@ -54,7 +73,7 @@ class Section:
 
     def markdown(self, command: str, date: str) -> str:
         lines = [f"## {self.title}", "", self.method, "", f"`{command}`, {date}", ""]
-        lines += ["| what | median | min to max | runs | limit | |", "|---|---|---|---|---|---|"]
+        lines += ["| what | median | min to max, of pairs: 95 % | runs | limit | |", "|---|---|---|---|---|---|"]
         lines += [figure.row() for figure in self.figures]
         if self.remarks:
             lines += ["", *(f"- {remark}" for remark in self.remarks)]

@@ -1,4 +1,7 @@
-"""Cost to the load: fio's IOPS with and without latmon, in alternating pairs."""
+"""Cost as the load feels it: IOPS, CPU time of the whole host and the load's own p99, with and without a watcher.
+
+A watcher is measured between runs without it: what drifts slowly is in both halves of the pairs.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,38 @@ import contextlib
 import itertools
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import median
 
-import processes
 from cost import VERSION_OF, one_loop
-from disks import Load, file_on_disk, iops
+from disks import Load, Ran, run
 from figures import Figure, Section
-from screens import LATMON, environment, shown
+from screens import LATMON, environment
 from tracing import BIOLATENCY, BIOSNOOP, Script, attached, running, tools
 
 from latmon_backends.bpftrace.program import VARIABLE, BpftraceTool
 
-_READY_S = 20.0
-_LEAVE_S = 8.0
+PAIRS = 12
+"""At least so many: then the median's interval of 95 % leaves out two on either side."""
+RATE = 15_000
+_SECONDS, _PACED_S, _SETTLES_S = 1.0, 1.5, 2.0
+"""The sample of the I/Os is chosen by the rate of the second before."""
+_EACH = 4
+"""Runs with a watcher each time that it is started, and as many without it: a half before, a half after."""
+_READY_S, _LEAVE_S = 30.0, 8.0
+_ALL_PROGRAMS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Felt:
+    """One run of both loads: as fast as it goes, and at RATE."""
+
+    fast: Ran
+    paced: Ran
 
 
 @dataclass(slots=True)
@@ -31,49 +49,79 @@ class Watcher:
 
     name: str
     start: Callable[[], AbstractContextManager[object]]
-    pairs: list[tuple[float, float]] = field(default_factory=list)
+    pairs: list[tuple[Felt, Felt]] = field(default_factory=list)
 
-    def run(self, load: Load, *, watched_first: bool) -> None:
-        alone = None if watched_first else iops(load)
+    def run(self, path: str) -> None:
+        alone = _felt(path, _EACH // 2, 0.0)
         with self.start():
-            watched = iops(load)
-        self.pairs.append((iops(load) if alone is None else alone, watched))
+            watched = _felt(path, _EACH, _SETTLES_S)
+        alone += _felt(path, _EACH // 2, 0.0)
+        self.pairs += zip(alone, watched, strict=True)
 
-    def figure(self, limit: float | None = None) -> Figure:
-        """Return the loss in percent; `limit` is the most it may be."""
-        lost = tuple(100 * (1 - watched / alone) for alone, watched in self.pairs)
-        alone = sorted(alone for alone, _ in self.pairs)[len(self.pairs) // 2]
-        return Figure(self.name, lost, "%", limit, 1, f"alone {alone:,.0f} IOPS")
+    def figures(self) -> list[Figure]:
+        iops = tuple(felt.fast.iops / alone.fast.iops for alone, felt in self.pairs)
+        cpu = tuple(felt.paced.cpu_us - alone.paced.cpu_us for alone, felt in self.pairs)
+        tail = tuple(felt.fast.p99_us / alone.fast.p99_us for alone, felt in self.pairs)
+        paced = tuple(felt.paced.p99_us / alone.paced.p99_us for alone, felt in self.pairs)
+        return [
+            Figure(f"{self.name}: IOPS", iops, "x", None, 3, _beside(self.pairs, lambda one: one.fast.iops), 1.0),
+            Figure("... its p99", tail, "x", None, 2, _beside(self.pairs, lambda one: one.fast.p99_us, "us"), 1.0),
+            Figure(
+                *(f"... CPU per I/O at {RATE:,} IOPS", cpu, "us", None, 2),
+                *(_beside(self.pairs, lambda one: one.paced.cpu_us, "us"), 0.0),
+            ),
+            Figure("... its p99", paced, "x", None, 2, _beside(self.pairs, lambda one: one.paced.p99_us, "us"), 1.0),
+        ]
+
+
+def _beside(pairs: Sequence[tuple[Felt, Felt]], value: Callable[[Felt], float], unit: str = "") -> str:
+    alone, felt = (median(value(pair[at]) for pair in pairs) for at in range(2))
+    return f"{alone:,.0f} alone, {felt:,.0f} watched {unit}".strip()
 
 
 def measure(scratch: Path, rounds: int) -> Iterator[Section]:
     found = tools(scratch)
-    names = (scratch / f"throughput-{number}.latmon.jsonl.gz" for number in itertools.count())
-    for disk, target in (("a loop device on memory", one_loop()), ("a file on a virtual disk", file_on_disk(256))):
-        with target as path:
-            watchers = _watchers(found, names)
-            for number in range(rounds):
-                for watcher in watchers:
-                    watcher.run(Load(path), watched_first=number % 2 == 1)
-        yield _section(disk, watchers)
+    watchers = _watchers(found, (scratch / f"throughput-{number}.latmon.jsonl.gz" for number in itertools.count()))
+    with one_loop() as path:
+        run(Load(path))  # the memory of its file is allocated once
+        for _ in range(-(-max(rounds, PAIRS) // _EACH)):
+            for watcher in watchers:
+                watcher.run(path)
+    yield Section(
+        title="What the load feels, a loop device on memory",
+        method=(
+            f"fio, 4 KiB random reads and writes, 32 in flight, {_SECONDS} s as fast as it goes and {_PACED_S} s at"
+            f" {RATE:,} IOPS; watched, after {_SETTLES_S:.0f} s of that load. Pairs without and with it, in the"
+            " order A A B B B B A A; the median of their ratios or differences, and its interval of 95 % by order"
+            " statistics. CPU time is that of the whole host (/proc/stat: user, nice, system, irq, softirq), with"
+            " latmon's collector and its recording; p99 is fio's."
+        ),
+        figures=[figure for watcher in watchers for figure in watcher.figures()],
+        remarks=("fio takes a whole CPU or more here: what runs beside it is felt at once.",),
+    )
 
 
-def _watchers(found: dict[str, BpftraceTool], names: Iterator[Path]) -> list[Watcher]:
-    watchers = [Watcher("nothing (the noise)", contextlib.nullcontext)]
-    for tier, version in VERSION_OF.items():
-        tool = found[version]
-        watchers += [
-            Watcher(f"latmon tier {tier}, recording", partial(recording, tool, names)),
-            Watcher(f"latmon tier {tier}, on screen", partial(_on_screen, tool)),
-        ]
-        for name, text in (("biolatency", BIOLATENCY), ("biosnoop", BIOSNOOP)):
-            script = Script(name, tool, text)
-            watchers.append(Watcher(f"peer: {script.label}", partial(running, script)))
-    return watchers
+def _watchers(found: Mapping[str, BpftraceTool], names: Iterator[Path]) -> list[Watcher]:
+    tool = found[VERSION_OF["A"]]
+    return [
+        Watcher("nothing", contextlib.nullcontext),
+        Watcher("latmon, always-on", partial(recording, tool, names)),
+        Watcher("latmon, --stages all", partial(recording, tool, names, "--stages", "all", programs=_ALL_PROGRAMS)),
+        Watcher("biolatency", partial(running, Script("biolatency", tool, BIOLATENCY))),
+        Watcher("biosnoop", partial(running, Script("biosnoop", tool, BIOSNOOP))),
+    ]
+
+
+def _felt(path: str, times: int, settles_s: float) -> list[Felt]:
+    fast, paced = (
+        [run(load, 0.0 if number else settles_s) for number in range(times)]
+        for load in (Load(path, seconds=_SECONDS), Load(path, seconds=_PACED_S, rate=RATE))
+    )
+    return [Felt(*both) for both in zip(fast, paced, strict=True)]
 
 
 @contextlib.contextmanager
-def recording(tool: BpftraceTool, names: Iterator[Path], *options: str) -> Iterator[None]:
+def recording(tool: BpftraceTool, names: Iterator[Path], *options: str, programs: int = 1) -> Iterator[None]:
     """A headless capture, once all that these options ask for is attached."""
     words = [*LATMON, "--backend", "bpftrace", "--record", str(next(names)), *options]
     process = subprocess.Popen(
@@ -84,31 +132,9 @@ def recording(tool: BpftraceTool, names: Iterator[Path], *options: str) -> Itera
         env=environment(**{VARIABLE: tool.path}),
     )
     try:
-        if attached(process, 1, _READY_S) is None:
+        if attached(process, programs, _READY_S) is None:
             raise RuntimeError("latmon --record did not start its probe")
         yield
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(_LEAVE_S)
-
-
-@contextlib.contextmanager
-def _on_screen(tool: BpftraceTool) -> Iterator[None]:
-    with shown((*LATMON, "--backend", "bpftrace"), environ={VARIABLE: tool.path}) as screen:
-        if attached(screen.process, 1, _READY_S) is None:
-            raise RuntimeError("latmon did not start its probe")
-        yield
-    if processes.descendants(screen.process.pid):
-        raise RuntimeError("latmon left a process behind")
-
-
-def _section(disk: str, watchers: list[Watcher]) -> Section:
-    return Section(
-        title=f"IOPS lost by being watched, {disk}",
-        method=(
-            "fio, 4 KiB random reads and writes, 32 in flight, 3 s with and 3 s without the watcher, one right after"
-            " the other, the order alternating. A negative figure is noise. fio itself takes a whole CPU or more here,"
-            " so whatever runs beside it is felt at once."
-        ),
-        figures=[watcher.figure() for watcher in watchers],
-    )

@@ -1,19 +1,22 @@
-"""bpftrace under test: the versions to be had, latmon's always-on programs, the peers' scripts, and a running one.
+"""bpftrace under test: its versions, latmon's programs, the peers' scripts, a running one and its programs' run time.
 
-Everything runs behind latmon's own shim, so that no bpftrace outlives this process, however it ends.
+Everything runs behind latmon's own shim, so that no bpftrace outlives this process, however it ends. Run time is
+switched on for as long as a file stays open (BPF_ENABLE_STATS, Linux 5.8), and read from the fdinfo of who loaded a
+program: the kernel takes our use of it back when the file closes, and leaves kernel.bpf_stats_enabled as it was.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
+import os
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import bpf_stats
 import processes
 
 from latmon.support import host
@@ -21,6 +24,7 @@ from latmon_backends.bpftrace import program as bpftrace_program
 from latmon_backends.bpftrace import tracer
 from latmon_backends.bpftrace.kernel_hooks import Tracepoints
 from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool
+from latmon_backends.probe.launcher import open_stats
 from latmon_backends.tracer import programs as tracer_programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +64,53 @@ tracepoint:block:block_rq_complete {
 END { clear(@start); }
 """
 """One printed line per I/O."""
+
+
+_ON_BLOCK_IO = {"5": "tracepoint", "17": "raw tracepoint"}
+"""prog_type: bpftrace's BEGIN and END are uprobes (2), which are there long before the others; an interval is 7."""
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[None]:
+    """Have run times counted while this is open. OSError without the privilege or before Linux 5.8."""
+    fd = open_stats()
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Spent:
+    """Runs and run time of one program since it was loaded."""
+
+    ns: int
+    runs: int
+
+    def since(self, earlier: Spent) -> Spent:
+        return Spent(self.ns - earlier.ns, self.runs - earlier.runs)
+
+
+def programs(pid: int) -> dict[int, Spent]:
+    """Program id -> what it spent, of the programs on block I/O that process `pid` holds."""
+    found: dict[int, Spent] = {}
+    for entry in Path(f"/proc/{pid}/fdinfo").glob("*"):
+        try:
+            fields = dict(line.split(":\t", 1) for line in entry.read_text().splitlines() if ":\t" in line)
+        except OSError:  # closed between the two
+            continue
+        if fields.get("prog_type") in _ON_BLOCK_IO:
+            found[int(fields["prog_id"])] = Spent(int(fields["run_time_ns"]), int(fields["run_cnt"]))
+    return found
+
+
+def program_name(program: int) -> str:
+    """Return bpftool's name, such as block_rq_issue, 15 characters at most; its id without bpftool."""
+    try:
+        text = subprocess.run(["bpftool", "prog", "show", "id", str(program), "-j"], capture_output=True, check=True)
+        return str(json.loads(text.stdout)["name"])
+    except (OSError, subprocess.CalledProcessError, ValueError, KeyError):
+        return str(program)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -111,25 +162,25 @@ class Running:
 
     def __init__(self, script: Script, pid: int) -> None:
         self.script, self.pid = script, pid
-        self._names = {program: bpf_stats.name(program) for program in bpf_stats.programs(pid)}
-        self._before = bpf_stats.programs(pid)
+        self._names = {program: program_name(program) for program in programs(pid)}
+        self._before = programs(pid)
 
     def begin(self) -> None:
-        self._before = bpf_stats.programs(self.pid)
+        self._before = programs(self.pid)
 
-    def spent(self) -> dict[str, bpf_stats.Spent]:
+    def spent(self) -> dict[str, Spent]:
         """Program name -> what it spent since `begin`; programs that never ran are left out."""
-        now = bpf_stats.programs(self.pid)
+        now = programs(self.pid)
         differences = {self._names[program]: now[program].since(self._before[program]) for program in now}
         return {name: spent for name, spent in differences.items() if spent.runs}
 
-    def each(self) -> list[tuple[str, bpf_stats.Spent]]:
+    def each(self) -> list[tuple[str, Spent]]:
         """Return the same as `spent`, for programs of which several have one name."""
-        now = bpf_stats.programs(self.pid)
+        now = programs(self.pid)
         return [(self._names[program], now[program].since(self._before[program])) for program in now]
 
 
-def ns_per_io(spent: dict[str, bpf_stats.Spent]) -> float:
+def ns_per_io(spent: dict[str, Spent]) -> float:
     """All programs together, per run of the busiest: the kernel skips a completion's program now and then."""
     busiest = max((one.runs for one in spent.values()), default=0)
     return sum(one.ns for one in spent.values()) / busiest if busiest else 0.0
@@ -158,12 +209,12 @@ def running(script: Script) -> Iterator[Running]:
             process.wait(10)
 
 
-def attached(process: subprocess.Popen[bytes], programs: int, seconds: float) -> int | None:
+def attached(process: subprocess.Popen[bytes], wanted: int, seconds: float) -> int | None:
     """The bpftrace below `process`, once it has so many programs on block I/O; None when that takes too long."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         for pid in processes.descendants(process.pid, "bpftrace"):
-            if len(bpf_stats.programs(pid)) >= programs:
+            if len(programs(pid)) >= wanted:
                 time.sleep(_SETTLE_S)
                 return pid
         time.sleep(0.05)
