@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import TypeVar
 
 from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket_index
-from latmon.model.packed import Packed
+from latmon.model.packed import UNKNOWN, Packed
 
 Pairs = Iterable[tuple[int, int]]
 """(bucket index, count)."""
@@ -30,7 +31,7 @@ class HistogramSum:
         """Add a histogram's buckets and its sum in us."""
         counts = self.counts
         had = counts.get
-        for index, n in pairs if bits == self.bits else self._at_scale(pairs, bits):
+        for index, n in pairs if bits == self.bits else self.at_scale(pairs, bits):
             counts[index] = had(index, 0) + n
         self.sum += total or 0
         self.unknown_sums += total is None
@@ -38,7 +39,7 @@ class HistogramSum:
     def remove(self, pairs: Pairs, total: int | None, bits: int = BITS) -> None:
         """Subtract a histogram that was added."""
         counts = self.counts
-        for index, n in pairs if bits == self.bits else self._at_scale(pairs, bits):
+        for index, n in pairs if bits == self.bits else self.at_scale(pairs, bits):
             left = counts.get(index, 0) - n
             if left:
                 counts[index] = left
@@ -52,7 +53,7 @@ class HistogramSum:
         total = None if self.unknown_sums else self.sum
         return Histogram(tuple(sorted(self.counts.items())), total, maximum, self.bits)
 
-    def _at_scale(self, pairs: Pairs, bits: int) -> Pairs:
+    def at_scale(self, pairs: Pairs, bits: int) -> Pairs:
         """Return the buckets at this sum's scale, which becomes theirs where theirs is coarser."""
         if bits < self.bits:
             coarse = _coarsened(self.counts.items(), self.bits, bits)
@@ -82,10 +83,12 @@ class Peak:
 
     def see(self, stamp: int, maximum: int | None, last: int, bits: int = BITS) -> None:
         """Add a maximum in us, or where it isn't known the highest bucket `last`."""
-        if maximum is not None:
-            _push(self.known, stamp, maximum)
-        else:
-            _push(self.bounds, stamp, bucket_bounds(last, bits)[1] - 1)
+        falling, value = (self.bounds, bucket_bounds(last, bits)[1] - 1) if maximum is None else (self.known, maximum)
+        while falling and falling[-1][1] <= value:
+            falling.pop()
+        # a value that leaves together with a greater one is never the maximum
+        if not falling or falling[-1][0] != stamp:
+            falling.append((stamp, value))
 
     def forget(self, until: int) -> None:
         """Drop values with stamps up to `until`."""
@@ -108,14 +111,6 @@ def maximum_of(peaks: Sequence[Peak]) -> int | None:
     known = max((one.known[0][1] for one in peaks if one.known), default=-1)
     bound = max((one.bounds[0][1] for one in peaks if one.bounds), default=-1)
     return known if known >= max(bound, 0) else None
-
-
-def _push(falling: deque[tuple[int, int]], stamp: int, value: int) -> None:
-    while falling and falling[-1][1] <= value:
-        falling.pop()
-    # a value that leaves together with a greater one is never the maximum
-    if not falling or falling[-1][0] != stamp:
-        falling.append((stamp, value))
 
 
 K = TypeVar("K")
@@ -144,14 +139,21 @@ class TableSum(Mapping[K, Histogram]):
 
     def add(self, table: Mapping[K, Histogram], stamp: int = 0) -> None:
         """Add a table; `stamp` grows from one to the next."""
+        sums, peaks = self.sums, self._peaks
         for key, pairs, total, maximum, last, bits in self._rows(table):
-            one = self.sums.get(key)
+            one = sums.get(key)
             if one is None:
-                one = self.sums[key] = HistogramSum(bits=bits)
-            one.add(pairs, total, bits)
-            if self._peaks is not None:
-                peak = self._peaks.get(key) or self._peaks.setdefault(key, Peak())
-                peak.see(stamp, maximum, last, bits)
+                one = sums[key] = HistogramSum(bits=bits)
+                if peaks is not None:
+                    peaks[key] = Peak()
+            counts = one.counts  # as of HistogramSum.add, without the time of a call
+            had = counts.get
+            for index, n in pairs if bits == one.bits else one.at_scale(pairs, bits):
+                counts[index] = had(index, 0) + n
+            one.sum += total or 0
+            one.unknown_sums += total is None
+            if peaks is not None:
+                peaks[key].see(stamp, maximum, last, bits)
 
     def remove(self, table: Mapping[K, Histogram], stamp: int = 0) -> list[K]:
         """Subtract a table that was added with `stamp`, and return the keys of which nothing is left."""
@@ -219,11 +221,13 @@ def _every(_key: object) -> bool:
 
 def _packed_rows(table: Packed[K], wanted: Callable[[K], bool]) -> Iterator[TableRow[K]]:
     """Yield rows without making their histograms."""
-    indices, counts, known, begin = table.indices, table.counts, table.known, 0
-    for row, (key, end) in enumerate(zip(table.rows, table.ends, strict=True)):
+    indices, counts, begin, unknown = table.indices, table.counts, 0, repeat(UNKNOWN)
+    known = zip(table.sums or unknown, table.maxima or unknown, table.scales or repeat(BITS), strict=False)
+    for key, end, (total, maximum, bits) in zip(table.rows, table.ends, known, strict=False):
         if begin < end and wanted(key):
             pairs = zip(indices[begin:end], counts[begin:end], strict=True)
-            yield key, pairs, known(table.sums, row), known(table.maxima, row), indices[end - 1], table.bits(row)
+            last = indices[end - 1]
+            yield key, pairs, None if total < 0 else total, None if maximum < 0 else maximum, last, bits
         begin = end
 
 

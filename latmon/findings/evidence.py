@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from latmon.analysis import attribution
-from latmon.analysis.attribution import by_vector
 from latmon.analysis.limits import elevator, number
 from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
@@ -63,8 +62,12 @@ class SlowIos:
         return self.us.get(stage, 0) / self.count if self.count else 0.0
 
 
-def slow_ios(facts: Facts, device: str) -> Iterator[SlowIos]:
-    """Yield the I/Os above the threshold, then those above the p99, each only where there are any."""
+def slow_ios(facts: Facts, device: str) -> Sequence[SlowIos]:
+    """Return the I/Os above the threshold, then those above the p99, each only where there are any."""
+    return facts.once(("slow", device), lambda: tuple(_slow_ios(facts, device)))
+
+
+def _slow_ios(facts: Facts, device: str) -> Iterator[SlowIos]:
     threshold, cuts = facts.thresholds_us.get(device), list[int | None]()
     if device in facts.traced_devices:
         cuts += [attribution.tail_cut(facts.traced, device, threshold_us=threshold)] if threshold is not None else []
@@ -121,7 +124,7 @@ _RAISERS = {"irq": "an interrupt", "softirq": "another softirq", "other": "a thr
 
 def completing_softirqs(facts: Facts, device: str) -> Iterator[tuple[str, SoftirqRuns]]:
     """Yield the vectors that completed the device's requests; all possible ones where no path names the vector."""
-    found = by_vector(facts.softirqs)
+    found = facts.vectors
     for vector in attribution.completing_vectors(facts.traced.paths.get(device, {})):
         if vector in found:
             yield vector, found[vector]

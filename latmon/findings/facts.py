@@ -8,11 +8,12 @@ empty histograms. Owns no threshold.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import add
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 from latmon.aggregate.accumulator import (
     MAX_OUTLIERS,
@@ -26,6 +27,7 @@ from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.histogram_sum import TableSum
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.request_age import Waiting
+from latmon.analysis.attribution import by_vector
 from latmon.analysis.issue_order import LbaOrder, merge_orders
 from latmon.analysis.limits import Audited, AuditGroups, audit
 from latmon.analysis.littles_law import COUNTED, mean_waiting
@@ -49,6 +51,8 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Aged, Depths
 from latmon.model.packed import Flat, Packed
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +251,14 @@ class Facts:
         if sums is not None:
             sums.move(self.window)
         self._running = sums
-        self._parts: dict[tuple[str, tuple[str, ...]], list[Histogram]] = {}
-        self._made: dict[tuple[str, str, tuple[str, ...]], Histogram] = {}
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+        """Return a value derived from the facts, made once for all rules. `what` names all else it depends on."""
+        if what not in self._made:
+            self._made[what] = make()
+        found: T = self._made[what]
+        return found
 
     @property
     def end_us(self) -> int:
@@ -290,14 +300,13 @@ class Facts:
 
     def stage(self, stage: str, device: str, *ops: str) -> Histogram:
         """Return a stage by the always-on probe; hba may include irq, softirq and completion (Origin.measured)."""
-        key = (stage, device, ops)
-        if key not in self._made:
-            self._made[key] = self._sums.histograms.merged(Series(device, op, stage) for op in ops or OPS)
-        return self._made[key]
+        every = (Series(device, op, stage) for op in ops or OPS)
+        return self.once(("stage", stage, device, ops), lambda: self._sums.histograms.merged(every))
 
     def traced_stage(self, stage: str, device: str, *ops: str) -> Histogram:
         """Return a stage, `total` or `unaccounted` of the traced requests. No op: all ops."""
-        return merged((self.traced.histograms,), stage, device, ops)
+        tables = (self.traced.histograms,)
+        return self.once(("traced", stage, device, ops), lambda: merged(tables, stage, device, ops))
 
     def whole(self, device: str, *ops: str) -> Histogram:
         """Return `latency` over all blocks, which may be longer than the window."""
@@ -306,13 +315,12 @@ class Facts:
 
     def parts(self, device: str, *ops: str) -> list[Histogram]:
         """Return `latency` block by block over all blocks, oldest first."""
-        key = (device, ops)
-        if key not in self._parts:
-            found = [one.stage("total", device, *ops) for one in self.blocks]
-            if not any(found):
-                found = [one.traced_stage("total", device, *ops) for one in self.blocks]
-            self._parts[key] = found
-        return self._parts[key]
+
+        def parts() -> list[Histogram]:
+            timed = [one.stage("total", device, *ops) for one in self.blocks]
+            return timed if any(timed) else [one.traced_stage("total", device, *ops) for one in self.blocks]
+
+        return self.once(("parts", device, ops), parts)
 
     def completed(self, device: str, *ops: str) -> Completed | None:
         """Return the completions by the kernel's counters, else by the probe's; None where neither counted."""
@@ -348,6 +356,11 @@ class Facts:
     @cached_property
     def softirqs(self) -> Mapping[SoftirqCpu, SoftirqRuns]:
         return self._on_demand.softirqs
+
+    @cached_property
+    def vectors(self) -> Mapping[str, SoftirqRuns]:
+        """Return the softirqs of all CPUs by vector."""
+        return by_vector(self.softirqs)
 
     @cached_property
     def wakeups(self) -> tuple[Wakeups, ...]:

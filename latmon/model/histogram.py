@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from operator import itemgetter
 
 BITS = 3
@@ -67,6 +67,13 @@ def _values(index: int, bits: int, coarse: bool) -> tuple[int, int]:
     if end > MAX_US:
         return low, MAX_COUNT
     return low, (2 * low or end) - 1 if coarse else end - 1
+
+
+@cache
+def value_bounds(*, coarse: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the least and the greatest latency in us of each bucket at the scale of BITS; `coarse`: see sum_bounds."""
+    lows, highs = zip(*(_values(index, BITS, coarse) for index in range(TOP + 1)), strict=True)
+    return lows, highs
 
 
 @dataclass(frozen=True)

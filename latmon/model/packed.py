@@ -11,12 +11,13 @@ from array import array
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate, islice
+from itertools import accumulate, islice, repeat
+from operator import mul
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from latmon.model.frame import Flow, Frame, Handler, SoftirqCpu, Thread, Traced
-from latmon.model.histogram import BITS, Histogram
+from latmon.model.histogram import BITS, Histogram, value_bounds
 
 UNKNOWN = -1
 _MOST = 2**63 - 1
@@ -107,6 +108,29 @@ class Packed(Mapping[K, Histogram]):
             found.append(Histogram(pairs[begin:end], known(self.sums, row), known(self.maxima, row), bits(row)))
             begin = end
         return found
+
+    def contradiction(self, *, coarse: bool = False) -> tuple[K, str] | None:
+        """Return a row that no latencies can have, and why (Histogram.contradiction); None if there is none."""
+        if not self.scales and self._adds_up(coarse=coarse):
+            return None
+        reasons = ((key, one.contradiction(coarse=coarse)) for key, one in self.items())
+        return next((found for found in reasons if found[1]), None)
+
+    def _adds_up(self, *, coarse: bool) -> bool:
+        """Return whether every sum and maximum fits the buckets, by all rows at once."""
+        lows, highs = value_bounds(coarse=coarse)
+        least, most = (
+            [0, *accumulate(map(mul, self.counts, map(bounds.__getitem__, self.indices)))] for bounds in (lows, highs)
+        )
+        begin = 0
+        for end, us, high in zip(self.ends, self.sums or repeat(UNKNOWN), self.maxima or repeat(UNKNOWN), strict=False):
+            if us != UNKNOWN and not least[end] - least[begin] <= us <= most[end] - most[begin]:
+                return False
+            last = self.indices[end - 1] if begin < end else 0
+            if high != UNKNOWN and not (lows[last] <= high <= highs[last] if begin < end else not high):
+                return False
+            begin = end
+        return True
 
     @staticmethod
     def known(values: array[int], row: int) -> int | None:

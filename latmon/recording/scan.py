@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from latmon.model.frame import Frame, Origin
 from latmon.model.histogram import Histogram
+from latmon.model.packed import Packed
 from latmon.recording import codec, members, validate
 from latmon.recording.codec import End, Gap
 from latmon.recording.members import GIVEN_UP, MemberPart, Members, head_of, unpack
@@ -268,11 +269,11 @@ def is_imported(origin: Origin) -> bool:
 
 def _compare(frame: Frame) -> None:
     """Raise RecordingError where a sum or a maximum contradicts the buckets beside it."""
-    for series, one in frame.histograms.items():
-        if why := one.contradiction():
-            raise RecordingError(f"{' '.join(series)} has {why}")
+    if found := Packed.of(frame.histograms).contradiction():
+        raise RecordingError(f"{' '.join(found[0])} has {found[1]}")
+    if found := Packed.of(frame.traced.histograms).contradiction(coarse=True):
+        raise RecordingError(f"a traced stage has {found[1]}")
     tables: dict[str, Iterable[Histogram]] = {
-        "a traced stage": frame.traced.histograms.values(),
         "an interrupt handler": (runs.run for runs in frame.handlers.values()),
         "a softirq": (one for runs in frame.softirqs.values() for one in (runs.delay, runs.run)),
         "a wake-up": (one.delay for one in frame.wakeups),
