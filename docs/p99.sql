@@ -1,21 +1,23 @@
--- p99 and maximum of each device and minute of host.latmon.jsonl.gz, and all buckets as Parquet: duckdb < docs/p99.sql
+-- p99 and maximum of each device and minute of host.latmon.jsonl.gz, and the buckets as Parquet: duckdb < docs/p99.sql
 CREATE VIEW windows AS
 SELECT * FROM read_ndjson('host.latmon.jsonl.gz', columns = {
   type: 'VARCHAR', t: 'DOUBLE', dt: 'BIGINT',
-  h: 'STRUCT(m VARCHAR, l VARCHAR[], n BIGINT, sum BIGINT, max BIGINT, b BIGINT[])[]'})
+  h: 'STRUCT(rows VARCHAR[][], b BIGINT[], n BIGINT[], max BIGINT[])'})
 WHERE type = 'window';
 
 CREATE MACRO bucket_end(i) AS
   CASE WHEN i < 8 THEN i + 1 ELSE ((8 + (i & 7)) + 1) << ((i >> 3) - 1) END;
 
 CREATE VIEW buckets AS
-SELECT t, dt, s.l[1] AS device, s.l[2] AS op, s.m AS stage, s.max, s.b[2 * k - 1] AS bucket, s.b[2 * k] AS n
-FROM (SELECT t, dt, unnest(h) AS s FROM windows), LATERAL unnest(range(1, len(s.b) // 2 + 1)) AS u(k);
+SELECT t, dt, h.rows[slot // 256 + 1][1] AS device, h.rows[slot // 256 + 1][2] AS op,
+       nullif(h.max[slot // 256 + 1], -1) AS max, slot % 256 AS bucket, n
+FROM (SELECT t, dt, h, h.n[k] AS n, sum(h.b[k]) OVER (PARTITION BY t ORDER BY k)::BIGINT AS slot
+      FROM windows, LATERAL unnest(range(1, len(h.b) + 1)) AS u(k));
 
 WITH summed AS (
   SELECT device, time_bucket(INTERVAL 1 minute, to_timestamp(t - dt / 1e6)) AS minute, bucket,
          sum(n) AS n, max(max) AS max
-  FROM buckets WHERE stage = 'total' GROUP BY ALL),
+  FROM buckets GROUP BY ALL),
 ranked AS (
   SELECT *, sum(n) OVER w AS below, sum(n) OVER (PARTITION BY device, minute) AS ios,
          max(max) OVER (PARTITION BY device, minute) AS longest

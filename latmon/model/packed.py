@@ -75,6 +75,23 @@ class Packed(Mapping[K, Histogram]):
             scales=bytes([one.bits for one in every]) if any(one.bits != BITS for one in every) else b"",
         )
 
+    def joined(self, other: Packed[K]) -> Packed[K]:
+        """Return the rows of both, which have no key in common."""
+        if not other.rows or not self.rows:
+            return self if self.rows else other
+        last = self.ends[-1]
+        return Packed(
+            self.rows + other.rows,
+            [*self.ends, *(last + end for end in other.ends)],
+            self.indices + other.indices,
+            [*self.counts, *other.counts],
+            sums=_both(self, other, self.sums, other.sums),
+            maxima=_both(self, other, self.maxima, other.maxima),
+            scales=bytes([one.bits(row) for one in (self, other) for row in range(len(one.rows))])
+            if self.scales or other.scales
+            else b"",
+        )
+
     def parts(self) -> Iterator[tuple[K, RowSpan]]:
         """Yield the rows without making their histograms."""
         begin = 0
@@ -152,6 +169,14 @@ class Packed(Mapping[K, Histogram]):
             self.known(self.maxima, part.row),
             self.bits(part.row),
         )
+
+
+def _both(one: Packed[Any], other: Packed[Any], values: array[int], others: array[int]) -> list[int]:
+    """Return the values of all rows of both, or none where none is known."""
+    if not values and not others:
+        return []
+    unknown = [UNKNOWN]
+    return [*(values or unknown * len(one.rows)), *(others or unknown * len(other.rows))]
 
 
 class Sums(Mapping[K, Mapping[int, int]]):

@@ -21,7 +21,7 @@ from latmon.model.frame import Device, Frame, Mark, Settings
 from latmon.recording import members
 from latmon.recording.codec import Gap, IdleReader, encode_frame, to_bytes
 from latmon.recording.packed_tables import slowest_us, totals_alone
-from latmon.recording.validate import may_hold_booleans, parse
+from latmon.recording.validate import parse
 from latmon.support.units import show_duration, spelled
 
 T = TypeVar("T")
@@ -447,7 +447,7 @@ class Archive:
 
 
 def _decoded(windows: IdleReader, line: bytes, *, totals: bool) -> Frame:
-    return windows.decode(parse(totals_alone(line) if totals else line), booleans=may_hold_booleans(line))
+    return windows.decode(parse(totals_alone(line) if totals else line))
 
 
 def _stamp_of(one: TimelineEvent | tuple[int, Waiting]) -> int:

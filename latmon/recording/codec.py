@@ -17,7 +17,7 @@ from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.model.histogram import MAX_US
 from latmon.model.stages import OPS
 from latmon.recording import validate
-from latmon.recording.packed_tables import decode_histograms, encode_histogram
+from latmon.recording.packed_tables import decode_histograms, encode_histograms
 from latmon.recording.records import (
     DEVICE,
     FORMAT,
@@ -55,9 +55,9 @@ def decode_devices(line: Json) -> tuple[Device, ...]:
     return tuple(DEVICE.decode(one) for one in validate.objects(line.get("devices", []), "devices"))
 
 
-def decode_frame(line: Json, *, booleans: bool = True) -> Frame:
-    """Return the frame of a `window` line; `booleans`: whether the line may have true or false anywhere."""
-    return Frame(histograms=decode_histograms(line, booleans=booleans), **_WINDOW.decode(line))
+def decode_frame(line: Json) -> Frame:
+    """Return the frame of a `window` line."""
+    return Frame(histograms=decode_histograms(line), **_WINDOW.decode(line))
 
 
 def check_format(line: Json) -> None:
@@ -97,7 +97,7 @@ def encode_frame(frame: Frame) -> Line:
     return {
         "type": "window",
         **_HEAD.encode(frame),
-        "h": [encode_histogram(series, one) for series, one in frame.histograms.items()],
+        **encode_histograms(frame.histograms),
         **_VALUES.encode(frame),
     }
 
@@ -148,9 +148,9 @@ class IdleReader:
         self._devices = {one.name: one for one in devices}
         self._made: tuple[object, IdleRows] = (None, IdleRows())
 
-    def decode(self, line: Json, *, booleans: bool = True) -> Frame:
+    def decode(self, line: Json) -> Frame:
         """Return the frame of a `window` line."""
-        frame = decode_frame(line, booleans=booleans)
+        frame = decode_frame(line)
         if frame.devices or frame.removed:
             for name in frame.removed:
                 self._devices.pop(name, None)

@@ -1,8 +1,7 @@
 """Histograms and counts of a window, and tables of histograms (docs/RECORDING.md): encoder and decoder.
 
-A check of one number costs as much as its JSON, and a recording has millions: so all numbers of a line are checked at
-once. A line that fails is read again one by one, for the message: None from `histograms` or `completed` doesn't mean
-damage. Series and bucket orders that passed are remembered.
+A check of one number costs as much as its JSON, and a recording has millions: so all numbers of a table are checked at
+once. Series and flows that passed are remembered. Format 1.0 has an object for each histogram and count instead.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import re
 import sys
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate, chain
-from operator import sub
-from types import MappingProxyType
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import accumulate, groupby
+from operator import attrgetter, sub
 from typing import Any, TypeVar
 
 from latmon.model.frame import Completed, Flow, Series
@@ -21,14 +20,14 @@ from latmon.model.histogram import BITS, MAX_COUNT, MAX_US, TOP, Histogram, buck
 from latmon.model.packed import UNKNOWN, Packed, numbers
 from latmon.recording import validate
 from latmon.recording.validate import (
-    MAX_ITEMS,
     Json,
     Line,
     RecordCodec,
     RecordField,
+    RowDecoder,
     count,
-    flat,
     label,
+    labels,
     once,
     optional,
 )
@@ -36,25 +35,25 @@ from latmon.support.errors import RecordingError
 from latmon.support.text import is_clean
 
 MAX_KNOWN = 65_536
-"""Series, flows and orders of buckets that are remembered, of each: with 240 buckets in each order 5 MB."""
+"""Series and flows that are remembered, of each."""
 
-_TOTAL = b'"m":"total","l":["'
+TOTAL = "total"
+_STAGES = b',"stages":{'
+_TOTALS = b'"h":{'
 _SLOWEST = re.compile(
     rb'"m":"total","l":\["[^\]\\]{1,600}\],"n":\d{1,18}(?:,"sum":\d{1,18})?'
     rb'(?:,"max":(\d{1,18})|(?:,"k":(\d))?,"b":\[(?:\d{1,4},\d{1,18},)*(\d{1,4}),\d{1,18}\])'
 )
-"""A histogram of total latency as latmon writes it: its maximum, else its bits and its highest bucket."""
+"""A histogram of total latency of format 1.0: its maximum, else its bits and its highest bucket."""
 _UNUSUAL = (KeyError, TypeError, ValueError)
-"""Errors of a line that latmon did not write like this: a missing key, a new series, no number or no bucket."""
+"""Errors of rows with something else than known names."""
 
 _series: dict[tuple[str, ...], Series] = {}
 _flows: dict[tuple[str, ...], Flow] = {}
 """Labels as in JSON -> clean key; only of keys that passed every check."""
-_rising: set[bytes] = set()
-"""Bucket numbers, one behind the other, that are in their order and each there once."""
 
 
-def remember(found: Collection[Series | Flow]) -> None:
+def _remember(found: Collection[Series | Flow]) -> None:
     """Cache keys that passed every check, for the next lines; only clean ones, which are the same in JSON."""
     for one in found:
         if not all(map(is_clean, one)):
@@ -65,7 +64,7 @@ def remember(found: Collection[Series | Flow]) -> None:
             _room(_flows)[tuple(one)] = one
 
 
-def known_series(rows: Sequence[Any]) -> list[Series] | None:
+def _known_series(rows: Sequence[Any]) -> list[Series] | None:
     """Return the series of rows of a device, an op and a list of stages; None if not all passed every check before."""
     try:
         found = [_series[device, op, stage] for device, op, stages in rows for stage in stages]
@@ -75,110 +74,50 @@ def known_series(rows: Sequence[Any]) -> list[Series] | None:
 
 
 def totals_alone(line: bytes) -> bytes:
-    """Return a window's line without its histograms of stages, undecoded; any other line as it is.
+    """Return a window's line without its table of stages, undecoded; any other line as it is.
 
     A reader of a minute needs a third of the line. The part that is left out is checked by its own readers.
     """
-    begin = line.find(b'"h":[{"m":"')
-    end = line.find(b"]}]", begin)
-    if begin < 0 or end < 0 or b"\\" in line:  # without one no text contains a quote, so that the cut is right
-        return line
-    begin += len(b'"h":[{')
-    reported = line[begin : end + 1]
-    every = reported.split(b"},{")
-    kept = [one for one in every if one.startswith(_TOTAL)]
-    ours = reported.count(b'},{"m":"') == len(every) - 1 and reported.count(b'"],"n":') == len(every)
-    if not ours or len(kept) == len(every):
-        return line
-    between = b"{" + b"},{".join(kept) + b"}" if kept else b""
-    return b"".join((line[: begin - 1], between, line[end + 2 :]))
+    begin = line.find(_STAGES)
+    return line if begin < 0 else line[:begin] + line[_end_of_table(line, begin) :]
+
+
+def _end_of_table(line: bytes, begin: int) -> int:
+    """Return the end of an object without objects; `begin` where that is not certain.
+
+    Without a backslash no text contains a quote: so one with a brace in it has an odd number of quotes before that.
+    """
+    end = line.find(b"}", begin) + 1
+    return begin if b"\\" in line or line.count(b'"', begin, end) % 2 else end
 
 
 def slowest_us(line: bytes) -> int:
     """Return the slowest I/O of a window's line in us, by the bound of its bucket where no maximum is known; else 0.
 
-    The line isn't decoded: a screen needs this number of all windows of a recording.
+    Nothing else of the line is decoded: a screen needs this number of all windows of a recording.
     """
-    found = _SLOWEST.findall(line)
-    known = max((int(most) for most, _, _ in found if most), default=0)
-    bounds = (bucket_bounds(min(int(index), TOP), int(bits or BITS))[1] for most, bits, index in found if not most)
+    begin = line.find(_TOTALS)
+    if begin >= 0:
+        begin += len(_TOTALS) - 1
+        try:
+            found = _totals(validate.parse(line[begin : _end_of_table(line, begin)]))
+        except RecordingError:
+            return 0
+        if found.maxima and UNKNOWN not in found.maxima:
+            return max(found.maxima)
+        return max((one.max_bound or 0 for one in found.values()), default=0)
+    each = _SLOWEST.findall(line)
+    known = max((int(most) for most, _, _ in each if most), default=0)
+    bounds = (bucket_bounds(min(int(index), TOP), int(bits or BITS))[1] for most, bits, index in each if not most)
     return max(known, max(bounds, default=0))
-
-
-def histograms(line: Json, *, booleans: bool = True) -> Packed[Series] | None:
-    """Return `h` read at once, or None; `booleans`: whether the line may have true or false, which pass as numbers."""
-    found = line.get("h")
-    try:
-        return _histograms(found, booleans=booleans) if type(found) is list and len(found) <= MAX_ITEMS else None
-    except _UNUSUAL:
-        return None
-
-
-def _histograms(found: list[Json], *, booleans: bool) -> Packed[Series]:
-    labels, flats, reported = ([one[name] for one in found] for name in ("l", "b", "n"))
-    _require(_are(labels, list) and _are(flats, list) and _are(reported, int) and not any("k" in one for one in found))
-    keys = tuple([_series[*one["l"], one["m"]] for one in found])
-    _require(len(set(keys)) == len(keys) and max(map(len, flats), default=0) <= MAX_ITEMS)
-    _require(not booleans or _are(chain.from_iterable(flats), int))
-    orders = [bytes(flat[::2]) for flat in flats]
-    counts = [flat[1::2] for flat in flats]
-    indices, every = b"".join(orders), [*chain.from_iterable(counts)]
-    packed = numbers(every)
-    _require(len(indices) == len(packed) and max(indices, default=0) <= TOP and min(every, default=1) > 0)
-    _require(list(map(sum, counts)) == reported and max(reported, default=0) <= MAX_COUNT and _all_rising(orders))
-    ends = accumulate(map(len, orders))
-    return Packed(keys, ends, indices, packed, sums=_optional(found, "sum"), maxima=_optional(found, "max"))
-
-
-def completed(found: Any) -> Mapping[Flow, Completed] | None:
-    """Return `seen` or `kernel` read at once, or None."""
-    try:
-        return _completed(found) if type(found) is list and len(found) <= MAX_ITEMS else None
-    except _UNUSUAL:
-        return None
-
-
-def _completed(found: list[Json]) -> Mapping[Flow, Completed]:
-    labels, counts, sizes = ([one[name] for one in found] for name in ("l", "n", "bytes"))
-    times, queues, merged = ([one.get(name) for one in found] for name in ("us", "queue", "merged"))
-    every = [*counts, *sizes, *(n for n in (*times, *queues, *merged) if n is not None)]
-    _require(_are(labels, list) and _are(every, int))
-    _require(min(every, default=0) >= 0 and max(every, default=0) <= MAX_COUNT)
-    flows = [_flows[tuple(one)] for one in labels]
-    made = dict(zip(flows, map(Completed, counts, sizes, times, queues, merged), strict=True))
-    _require(len(made) == len(found))
-    return MappingProxyType(made)
 
 
 def _are(values: Any, kind: type) -> bool:
     return {*map(type, values)} <= {kind}
 
 
-def _all_rising(orders: list[bytes]) -> bool:
-    new = [one for one in orders if one not in _rising]
-    for one in new:
-        if sorted({*one}) != [*one]:
-            return False
-        if len(one) <= TOP + 1:
-            _room(_rising).add(one)
-    return True
-
-
-def _optional(found: list[Json], name: str) -> list[int]:
-    """Return a number of 0 or more for each, or UNKNOWN."""
-    reported = [one.get(name) for one in found]
-    known = [n for n in reported if n is not None]
-    _require(_are(known, int) and min(known, default=0) >= 0 and max(known, default=0) <= MAX_COUNT)
-    return known if len(known) == len(reported) else [UNKNOWN if n is None else n for n in reported]
-
-
-def _require(ours: bool) -> None:
-    if not ours:
-        raise ValueError
-
-
 Key = TypeVar("Key")
-_Kept = TypeVar("_Kept", dict[tuple[str, ...], Series], dict[tuple[str, ...], Flow], set[bytes])
+_Kept = TypeVar("_Kept", dict[tuple[str, ...], Series], dict[tuple[str, ...], Flow])
 
 
 def _room(kept: _Kept) -> _Kept:
@@ -194,25 +133,83 @@ _TOPS = {bits: bucket_index(MAX_US, bits) for bits in range(MAX_BITS + 1)}
 _LABELS = 2
 
 
-def decode_histograms(line: Json, *, booleans: bool) -> Mapping[Series, Histogram]:
-    """Return the histograms of a window: at once if possible, else one by one."""
-    at_once = histograms(line, booleans=booleans)
-    if at_once is not None:
-        return at_once
-    each = validate.objects(line.get("h", []), "h")
-    found = once([(Series(*_flow(one), label(one.get("m"), "m")), histogram(one)) for one in each if _is_known(one)])
-    remember(found.keys())
+def decode_histograms(line: Json) -> Mapping[Series, Histogram]:
+    """Return the histograms of a window."""
+    if isinstance(found := line.get("h", []), dict):
+        stages = series_table(validate.mapping(line.get("stages", {}), "stages"))
+        if any(one.stage == TOTAL for one in stages):
+            raise RecordingError("'stages' has a total")
+        return _totals(found).joined(stages)
+    each = validate.objects(found, "h")
+    return once([(Series(*_flow(one), label(one.get("m"), "m")), histogram(one)) for one in each if _is_known(one)])
+
+
+def _totals(line: Json) -> Packed[Series]:
+    return table(line, [_total_of(*one) for one in _flows_of(line)])
+
+
+def encode_histograms(histograms: Mapping[Series, Histogram]) -> Line:
+    """Return `h`, the totals by device and op, and `stages`, the rest."""
+    totals = Packed.of({series: one for series, one in histograms.items() if series.stage == TOTAL})
+    stages = Packed.of({series: one for series, one in histograms.items() if series.stage != TOTAL})
+    line: Line = {"h": encode_rows(totals.rows) | encode_table(totals)}
+    return line | ({"stages": encode_series(stages)} if stages else {})
+
+
+def encode_rows(keys: Iterable[Series | Flow]) -> Line:
+    """Return `rows` of device and op."""
+    rows = [[one.device, one.op] for one in keys]
+    return {"rows": rows} if rows else {}
+
+
+def encode_series(packed: Packed[Series]) -> Line:
+    """Return a table whose rows are a device, an op and the stages of these."""
+    rows = [[*flow, [one.stage for one in some]] for flow, some in groupby(packed.rows, lambda series: series[:2])]
+    return ({"rows": rows} if rows else {}) | encode_table(packed)
+
+
+_STAGES_ROW = RowDecoder(lambda *cells: cells, ("device", label), ("op", label), ("stages", labels))
+
+
+def series_table(line: Json, low: int = 1) -> Packed[Series]:
+    """Return a table of `encode_series`; `low`: the least that a count may be."""
+    rows = validate.items(line.get("rows", []), "rows")
+    series = _known_series(rows)
+    if series is None:
+        read = (_STAGES_ROW.read(row, "rows") for row in rows)
+        series = [Series(device, op, stage) for device, op, stages in read for stage in stages]
+        _remember(series)
+    return table(line, series, low)
+
+
+def _flows_of(line: Json) -> list[Flow]:
+    rows = validate.items(line.get("rows", []), "rows")
+    try:
+        found = [_flows[device, op] for device, op in rows]
+    except _UNUSUAL:
+        found = []
+    if len(found) != len(rows) or not _are(rows, list):
+        found = [flow(row, "rows") for row in rows]
+        _remember(found)
     return found
+
+
+@lru_cache(MAX_KNOWN)
+def _total_of(device: str, op: str) -> Series:
+    return Series(device, op, TOTAL)
 
 
 def decode_completed(value: Any, key: str) -> Mapping[Flow, Completed]:
-    """Return the counts of `seen` or `kernel`: at once if possible, else one by one."""
-    at_once = completed(value)
-    if at_once is not None:
-        return at_once
-    found = once([_COMPLETED.decode(one) for one in validate.objects(value, key) if _is_known(one)])
-    remember(found.keys())
-    return found
+    """Return the counts of `seen` or `kernel`."""
+    if isinstance(value, list):
+        return once([_COMPLETED.decode(one) for one in validate.objects(value, key) if _is_known(one)])
+    line = validate.mapping(value, key)
+    flows = _flows_of(line)
+    counts, sizes, *others = (_each(line, name, len(flows), MAX_COUNT) for name in _COLUMNS)
+    if min((*counts, *sizes), default=0) < 0 or len(counts) != len(flows) or len(sizes) != len(flows):
+        raise RecordingError(f"{key!r} has not a count and bytes for each row")
+    known = ([None if n == UNKNOWN else n for n in column] or [None] * len(flows) for column in others)
+    return once(list(zip(flows, map(Completed, counts, sizes, *known), strict=True)))
 
 
 def histogram(line: Json) -> Histogram:
@@ -230,19 +227,6 @@ def histogram(line: Json) -> Histogram:
         raise RecordingError("'n' is not the sum of the counts in 'b'")
     total, maximum = (optional(count)(line.get(name), name) for name in ("sum", "max"))
     return Histogram(tuple(zip(indices, counts, strict=True)), total, maximum, bits)
-
-
-def encode_histogram(series: Series, one: Histogram) -> Line:
-    """Return an entry of `h`."""
-    line: Line = {"m": series.stage, "l": [series.device, series.op], "n": one.count}
-    if one.sum is not None:
-        line["sum"] = one.sum
-    if one.max is not None:
-        line["max"] = one.max
-    if one.bits != BITS:
-        line["k"] = one.bits
-    line["b"] = flat(one.buckets)
-    return line
 
 
 def flow(value: Any, key: str) -> Flow:
@@ -264,19 +248,15 @@ _COMPLETED = RecordCodec(
 )
 
 
-def encode_completed(counts: Mapping[Flow, Completed]) -> list[Line]:
-    """Return `seen` or `kernel`."""
-    found = []
-    for where, one in counts.items():
-        line: Line = {"l": [where.device, where.op], "n": one.count, "bytes": one.bytes}
-        if one.time_us is not None:
-            line["us"] = one.time_us
-        if one.queue_us is not None:
-            line["queue"] = one.queue_us
-        if one.merged is not None:
-            line["merged"] = one.merged
-        found.append(line)
-    return found
+_COLUMNS = {"n": "count", "bytes": "bytes", "us": "time_us", "queue": "queue_us", "merged": "merged"}
+"""Column of `seen` and `kernel` -> attribute."""
+
+
+def encode_completed(counts: Mapping[Flow, Completed]) -> Line:
+    """Return `seen` or `kernel`: columns of numbers, without those of which nothing is known."""
+    columns = {key: list(map(attrgetter(name), counts.values())) for key, name in _COLUMNS.items()}
+    reported = {key: some for key, some in columns.items() if any(n is not None for n in some)}
+    return encode_rows(counts) | {key: [UNKNOWN if n is None else n for n in some] for key, some in reported.items()}
 
 
 def _flow(line: Json) -> Flow:
@@ -345,10 +325,10 @@ def _low_bytes(slots: list[int]) -> bytes:
     return whole.tobytes()[0 if sys.byteorder == "little" else whole.itemsize - 1 :: whole.itemsize]
 
 
-def _each(line: Json, name: str, rows: int) -> list[int]:
-    """Return a number for each row, or none at all."""
+def _each(line: Json, name: str, rows: int, most: int = MAX_IN_TABLE) -> list[int]:
+    """Return a number of up to `most` for each row, or none at all."""
     found = _numbers(line, name, validate.MAX_ITEMS)
-    if found and (len(found) != rows or min(found) < UNKNOWN or max(found) > MAX_IN_TABLE):
+    if found and (len(found) != rows or min(found) < UNKNOWN or max(found) > most):
         raise RecordingError(f"{name!r} is not a number for each row")
     return found
 

@@ -403,7 +403,7 @@ def _first(path: Path, line: bytes) -> tuple[Origin, tuple[Device, ...] | None] 
 
 def item_of(line: bytes) -> Item | None:
     """Return a line's value; None for the header and for types that a later version added."""
-    return _item(validate.parse(line), line)
+    return _item(validate.parse(line))
 
 
 def item_behind(line: bytes, position: ReadPosition) -> Item | None:
@@ -411,13 +411,13 @@ def item_behind(line: bytes, position: ReadPosition) -> Item | None:
     value = validate.parse(line)
     if value.get("type") == "header":
         enter(codec.decode_origin(value), position)
-    return _item(value, line)
+    return _item(value)
 
 
-def _item(value: dict[str, Any], line: bytes) -> Item | None:
+def _item(value: dict[str, Any]) -> Item | None:
     kind = value.get("type")
     if kind == "window":
-        return codec.decode_frame(value, booleans=validate.may_hold_booleans(line))
+        return codec.decode_frame(value)
     note = NOTES.get(kind) if isinstance(kind, str) else None
     return None if note is None else note.decode(value)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -30,7 +29,6 @@ from latmon.model.frame import (
     Origin,
     Outlier,
     Outstanding,
-    Series,
     Settings,
     SoftirqCpu,
     SoftirqRuns,
@@ -47,10 +45,10 @@ from latmon.recording import validate
 from latmon.recording.packed_tables import (
     decode_completed,
     encode_completed,
+    encode_series,
     encode_table,
     flow,
-    known_series,
-    remember,
+    series_table,
     table,
 )
 from latmon.recording.validate import (
@@ -77,7 +75,7 @@ from latmon.recording.validate import (
 )
 from latmon.support.errors import RecordingError
 
-FORMAT = (1, 0)
+FORMAT = (1, 1)
 LATE = "reader-late"
 """The value of a window's key `late`. Earlier releases wrote it into the key `gap`."""
 SCALE: dict[str, Any] = {"kind": "loglinear", "k": BITS, "unit": "us"}
@@ -242,37 +240,18 @@ def _read_rows(line: Json, row: RowDecoder[Any]) -> Rows:
     return [row.read(one, "rows") for one in validate.items(line.get("rows", []), "rows")]
 
 
-_STAGES_ROW = RowDecoder(lambda *cells: cells, ("device", label), ("op", label), ("stages", labels))
-
-
-def _encode_series(packed: Packed[Series]) -> Line:
-    """Return a table whose rows are a device, an op and the stages of these."""
-    rows = [[*flow, [one.stage for one in some]] for flow, some in groupby(packed.rows, lambda series: series[:2])]
-    return _rows(rows) | encode_table(packed)
-
-
-def _series_table(line: Json, low: int = 1) -> Packed[Series]:
-    rows = validate.items(line.get("rows", []), "rows")
-    series = known_series(rows)
-    if series is None:
-        read = (_STAGES_ROW.read(row, "rows") for row in rows)
-        series = [Series(device, op, stage) for device, op, stages in read for stage in stages]
-        remember(series)
-    return table(line, series, low)
-
-
 TRACED = RecordCodec(
     Traced,
     RecordField(
         "histograms",
-        lambda value, key: _series_table(validate.mapping(value, key)),
-        write=lambda some: _encode_series(Packed.of(some)),
+        lambda value, key: series_table(validate.mapping(value, key)),
+        write=lambda some: encode_series(Packed.of(some)),
         default=NOTHING,
     ),
     RecordField(
         "by_total",
-        lambda value, key: Sums(_series_table(validate.mapping(value, key), low=0)),
-        write=lambda some: _encode_series(Sums.of(some).packed),
+        lambda value, key: Sums(series_table(validate.mapping(value, key), low=0)),
+        write=lambda some: encode_series(Sums.of(some).packed),
         default=NOTHING,
     ),
     *(

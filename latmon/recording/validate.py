@@ -54,11 +54,6 @@ def parse(line: bytes) -> dict[str, Any]:
     return value
 
 
-def may_hold_booleans(line: bytes) -> bool:
-    """Return False if no value in this JSON is true or false."""
-    return b"true" in line or b"false" in line
-
-
 def whole(value: Any, key: str, low: int = 0, high: int = MAX_COUNT) -> int:
     """Return `value` if it is an integer within bounds."""
     if type(value) is not int or not low <= value <= high:

@@ -49,9 +49,9 @@ def looks(hour: Path, runs: range) -> Section:
         ),
         figures=[
             Figure("open, newest minute on the screen", _each(runs, lambda: _first(hour)), "ms", 1000, 0),
-            Figure("seek, a minute on the screen", tuple(_seeks(hour, 60, len(runs) * _SEEKS)), "ms", 100, 0),
-            Figure("step forward, a minute on the screen", tuple(_steps(hour, 60, 1, len(runs) * _SEEKS)), "ms", 30, 0),
-            Figure("step back, a minute on the screen", tuple(_steps(hour, 60, -1, len(runs) * _SEEKS)), "ms", 30, 0),
+            Figure("seek, a minute on the screen", tuple(_seeks(hour, 60, len(runs) * _SEEKS)), "ms", 60, 0),
+            Figure("step forward, a minute on the screen", tuple(_steps(hour, 60, 1, len(runs) * _SEEKS)), "ms", 15, 0),
+            Figure("step back, a minute on the screen", tuple(_steps(hour, 60, -1, len(runs) * _SEEKS)), "ms", 15, 0),
             Figure("seek, ten minutes on the screen", tuple(_seeks(hour, 600, len(runs))), "ms", None, 0),
             Figure("step, ten minutes on the screen", tuple(_steps(hour, 600, 1, len(runs))), "ms", None, 0),
             Figure("the last hour of a live capture, compressed", tuple(size for size, _ in kept), "MB", None, 1),

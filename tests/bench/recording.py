@@ -18,10 +18,13 @@ from loads import DEVICES, IOPS, ONE_IN, buckets_each, sampled, uniform
 from looking_back import looks
 
 from latmon.cli.check import survey
+from latmon.diff.command import read as read_span
+from latmon.diff.comparison import compare
 from latmon.model.frame import Frame, Origin
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.summary import summarise
+from latmon_backends.demo.backend import DemoBackend
 from latmon_backends.replay import ReplayBackend
 
 HOUR_S = 3600
@@ -36,18 +39,20 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
     yield _hour(scratch, runs)
     yield looks(scratch / "hour.latmon.jsonl.gz", runs)
     yield _all_stages(scratch, runs)
+    yield _traced(scratch, runs)
 
 
 def _hour(scratch: Path, runs: range) -> Section:
-    hour, few, worst = (scratch / f"{name}.latmon.jsonl.gz" for name in ("hour", "few", "worst"))
+    hour, other, few, worst = (scratch / f"{name}.latmon.jsonl.gz" for name in ("hour", "other", "few", "worst"))
     some = sampled()
     took = write(hour, HOUR_S, some)
+    write(other, HOUR_S, sampled(iops=IOPS - 20))
     write(few, _PART_S, some)
     lines = [line for line in gzip.decompress(few.read_bytes()).splitlines() if b'"type":"window"' in line[:20]]
     database = scratch / "peer.sqlite"
     _sqlite(database, lines)
     per, hours = _PART_S / 1000, HOUR_S / _PART_S
-    sizes = [Figure(f"size, {buckets_each(some):.0f} buckets each", (_mb(hour),), "MB", 20, 1)]
+    sizes = [Figure(f"size, {buckets_each(some):.0f} buckets each", (_mb(hour),), "MB", 10, 1)]
     for name, others in (
         ("busy: 4,000 I/Os per second", sampled(iops=4000, different=10)),
         ("worst case: drawn", uniform(15)),
@@ -61,7 +66,9 @@ def _hour(scratch: Path, runs: range) -> Section:
         *sizes,
         Figure("peer: SQLite, a row with the line in zlib per window", (_mb(database) * hours,), "MB", None, 1),
         Figure("encode, sum up and write, CPU per window", (took * 1000 / HOUR_S,), "ms", None, 2),
-        Figure("report", tuple(_cpu(lambda: summarise(open_recording(hour))) for _ in runs), "s", 4, 2),
+        Figure("report", tuple(_cpu(lambda: summarise(open_recording(hour))) for _ in runs), "s", 2, 2),
+        Figure("diff with another hour", tuple(_cpu(lambda: compare(*(read_span(str(one)) for one in (hour, other))))
+               for _ in runs), "s", 2, 2),
         Figure("check, CPU per window", tuple(_cpu(lambda: survey(open_recording(few))) / per for _ in runs), "ms",
                None, 2),
         Figure("decode, CPU per window", tuple(_cpu(lambda: _read(few)) / per for _ in runs), "ms", None, 2),
@@ -103,7 +110,7 @@ def _all_stages(scratch: Path, runs: range) -> Section:
             " hour."
         ),
         figures=[
-            Figure("size", (_mb(on_demand) * hours,), "MB/h", None, 1),
+            Figure("size", (_mb(on_demand) * hours,), "MB/h", 25, 1),
             Figure("size, worst case", (_mb(worst) * hours,), "MB/h", None, 1),
             Figure("encode, sum up and write, CPU per window", (took / per,), "ms", None, 2),
             Figure("decode, CPU per window", tuple(_cpu(lambda: _read(on_demand)) / per for _ in runs), "ms", None, 2),
@@ -115,6 +122,41 @@ def _all_stages(scratch: Path, runs: range) -> Section:
                    for _ in runs), "s", None, 2),
         ],
     )  # fmt: skip
+
+
+def _traced(scratch: Path, runs: range) -> Section:
+    short, long = (scratch / f"{name}.latmon.jsonl.gz" for name in ("short", "long"))
+    _write_demo(short, 180)
+    _write_demo(long, _PART_S)
+    hours = HOUR_S / _PART_S
+    return Section(
+        title="Nine devices, every request traced",
+        method=(
+            f"`latmon demo host`: all stages, interrupts, wake-ups, depths and outliers. Figures of an hour are of"
+            f" {_PART_S} windows, times {hours:.0f}."
+        ),
+        figures=[
+            Figure("report of 3 minutes", tuple(_cpu(lambda: summarise(open_recording(short))) for _ in runs), "s",
+                   1, 2),
+            Figure("report of an hour", tuple(hours * _cpu(lambda: summarise(open_recording(long))) for _ in runs), "s",
+                   2, 2),
+            Figure("check of an hour", tuple(hours * _cpu(lambda: survey(open_recording(long))) for _ in runs), "s",
+                   10, 1),
+            Figure("size", (_mb(long) * hours,), "MB/h", None, 1),
+        ],
+    )  # fmt: skip
+
+
+def _write_demo(path: Path, seconds: int) -> None:
+    async def fill() -> None:
+        async with DemoBackend(speed=0, limit=seconds) as demo:
+            writer = Writer.create(path, demo.origin)
+            async for frame in demo.frames():
+                writer.append(frame)
+            writer.close()
+
+    path.unlink(missing_ok=True)
+    asyncio.run(fill())
 
 
 def write(path: Path, seconds: int, some: list[Frame]) -> float:

@@ -403,7 +403,7 @@ def test_a_roll_up_that_lies_is_named_and_mended(minutes, check):
     head = head_of(minutes[at : at + 64])
     text = gzip.decompress(minutes[at : at + head.length]).replace(b'"n":', b'"n": ')
     later = text[:-2] + b',"later":1}\n'
-    lie = text.replace(b'"bytes":', b'"bytes":1')
+    lie = text.replace(b'"bytes":[', b'"bytes":[1')
     fewer = text.replace(b'"windows":60', b'"windows":59')
     gone = text.replace(b'"sums":', b'"removed":["sda"],"sums":')
     for reported, code in ((later, 0), (lie, 5), (fewer, 5), (gone, 5)):

@@ -79,7 +79,7 @@ FRAMES = st.builds(
     _WALLS,
     COUNTS,
     st.integers(1, MAX_SPAN_US),
-    histograms=_maps(SERIES, st.sampled_from((0, 3, 5)).flatmap(histograms)),
+    histograms=_maps(SERIES, st.sampled_from((0, 2, 3)).flatmap(histograms)),
     seen=_maps(FLOWS, COMPLETED),
     kernel=_maps(FLOWS, COMPLETED),
     outstanding=_maps(DEVICE_NAMES, st.builds(Outstanding, st.none() | COUNTS, st.none() | COUNTS)),

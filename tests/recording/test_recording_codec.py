@@ -52,16 +52,16 @@ def test_a_health_figure_that_is_no_number_is_left_out():
 
 def test_a_window_reads_as_documented():
     line = encode_frame(frame(0))
-    assert list(line) == ["type", "seq", "t", "mono", "dt", "h", "seen", "kernel", "outstanding", "devices"]
-    first = line["h"][0]
-    assert (first["m"], first["l"], first["n"]) == ("hba", ["sda", "read"], 100)
-    assert sum(first["b"][1::2]) == 100
-    assert line["kernel"] == [{"l": ["sda", "read"], "n": 100, "bytes": 409_600, "us": 140_000}]
+    keys = ["type", "seq", "t", "mono", "dt", "h", "stages", "seen", "kernel", "outstanding", "devices"]
+    assert list(line) == keys
+    assert line["stages"]["rows"] == [["sda", "read", ["hba"]]]
+    assert sum(line["stages"]["n"]) == 100
+    assert line["kernel"] == {"rows": [["sda", "read"]], "n": [100], "bytes": [409_600], "us": [140_000]}
 
 
 def test_a_header_says_what_a_stranger_needs():
     line = encode_origin(ORIGIN, frame(0).devices)
-    assert line["format"] == [1, 0]
+    assert line["format"] == [1, 1]
     assert line["scale"] == {"kind": "loglinear", "k": 3, "unit": "us"}
     assert line["measured"]["hba"] == ["irq", "softirq"]
     assert line["devices"][0]["name"] == "sda"
@@ -79,7 +79,7 @@ def test_what_a_later_version_says_of_the_origin_is_kept():
 
 def test_what_a_later_version_says_of_a_window_is_ignored():
     line = encode_frame(frame(0)) | {"temperature": [1, 2]}
-    line["h"] = [*line["h"], {"m": "hba", "l": ["sda", "read", "cpu3"], "b": "?"}]
+    line["h"]["picture"] = "?"
     line["health"] = {"humour": "dry"}
     assert decode_frame(line) == frame(0)
 
@@ -118,7 +118,15 @@ def test_a_header_that_is_not_ours_is_refused_in_a_sentence(changed, says):
         {"t": -1},
         {"t": 253_402_300_800},
         {"dt": -1},
-        {"h": {}},
+        {"h": 1},
+        {"h": {"rows": [["sda"]]}},
+        {"h": {"rows": [["sda", "read", "zoned"]]}},
+        {"h": {"rows": ["ab"]}},
+        {"h": {"rows": [["sda", "read"]] * 2}},
+        {"h": {"rows": [["sda", "read"]], "b": [256], "n": [1]}},
+        {"h": {"rows": [["sda", "read"]], "b": [1], "n": [True]}},
+        {"h": {}, "stages": []},
+        {"h": {}, "stages": {"rows": [["sda", "read", ["total"]]]}},
         {"h": [1]},
         {"h": [{"m": "hba", "l": ["sda", "read"], "b": [10**9, 1]}]},
         {"h": [{"m": "hba", "l": ["sda", "read"], "b": [1, -1]}]},
@@ -138,7 +146,11 @@ def test_a_header_that_is_not_ours_is_refused_in_a_sentence(changed, says):
         {"h": [{"m": "hba", "l": ["sda"], "b": [1, 1]}]},
         {"h": [{}] * (MAX_ITEMS + 1)},
         {"seen": [{"l": ["sda", "read"], "n": -1}]},
-        {"seen": {"sda": 1}},
+        {"seen": 1},
+        {"seen": {"rows": [["sda", "read"]], "n": [1]}},
+        {"seen": {"rows": [["sda", "read"]], "n": [-1], "bytes": [0]}},
+        {"seen": {"rows": [["sda", "read"]] * 2, "n": [1, 1], "bytes": [0, 0]}},
+        {"seen": {"rows": [["sda", "read"]], "n": [1], "bytes": [0], "us": [2**63]}},
         {"outstanding": {"sda": [1]}},
         {"outstanding": {"sda": [-1, 0]}},
         {"outstanding": [1]},

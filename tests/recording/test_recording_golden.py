@@ -28,6 +28,7 @@ from latmon.recording.writer import Writer
 from latmon.report.summary import summarise
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0.latmon.jsonl.gz"
+NOW = GOLDEN.with_name("recording-1.1.latmon.jsonl.gz")
 KINDS = GOLDEN.parent / "recordings"
 REPORTS: dict[str, Any] = json.loads(gzip.decompress((KINDS / "reports.json.gz").read_bytes()))
 ORIGIN = Origin(
@@ -97,9 +98,10 @@ def test_version_1_0_is_read():
     assert recording.damage == []
 
 
-def test_the_writer_still_writes_version_1_0(tmp_path):
+def test_the_writer_still_writes_version_1_1(tmp_path):
     write(tmp_path / "r")
-    assert gzip.decompress((tmp_path / "r").read_bytes()) == gzip.decompress(GOLDEN.read_bytes())
+    assert gzip.decompress((tmp_path / "r").read_bytes()) == gzip.decompress(NOW.read_bytes())
+    assert list(open_recording(NOW)) == list(open_recording(GOLDEN))
 
 
 def test_version_1_0_is_summarised_with_the_numbers_that_are_in_it():

@@ -35,7 +35,7 @@ def small(monkeypatch):
 def noisy(seq, **changed):
     """A window whose member takes some 2 kB."""
     rng = Random(seq)
-    found = Histogram.of({rng.randrange(200): 1 + rng.randrange(10**6) for _ in range(150)}, None, None)
+    found = Histogram.of({rng.randrange(200): 1 + rng.randrange(10**6) for _ in range(180)}, None, None)
     return frame(
         seq, histograms={Series("sda", "read", stage): found for stage in ("hba", "total", "queue")}, **changed
     )

@@ -274,5 +274,5 @@ def test_kill_9_at_any_instant_loses_nothing_that_was_acknowledged(tmp_path):
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_jq_finds_a_latency(tmp_path):
     written(tmp_path / "r", [frame(0)])
-    command = f"zcat -f < {tmp_path / 'r'} | jq -r 'select(.type==\"window\").h[0].l[0]'"
+    command = f"zcat -f < {tmp_path / 'r'} | jq -r 'select(.type==\"window\").stages.rows[0][0]'"
     assert subprocess.run(command, shell=True, capture_output=True, check=True).stdout == b"sda\n"

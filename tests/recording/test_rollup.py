@@ -410,7 +410,7 @@ def test_a_roll_up_of_other_windows_is_not_believed(tmp_path):
 
 
 LIES = {
-    "another device": lambda line: line["h"][0]["l"].__setitem__(0, "sdz"),
+    "another device": lambda line: line["h"]["rows"][0].__setitem__(0, "sdz"),
     "longer": lambda line: line.update(dt=line["mono"] - 1),
     "shorter": lambda line: line.update(dt=line["sums"]["longest"]),
     "a long first": lambda line: line["sums"].update(first=line["dt"]),
