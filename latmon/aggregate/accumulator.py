@@ -543,13 +543,16 @@ class Accumulator(CompletionSums):
             self.counters[name] += getattr(frame.health, name)
         if frame.health.skipped is not None:
             self.skipped = (self.skipped or 0) + frame.health.skipped
-        self.on_demand.add(on_demand_of(frame))
+        self._add_on_demand(frame)
         self.cgroup_limits.add(frame.cgroup_limits, frame.dt_us)
         self.thresholds_us.update(frame.thresholds_us)
         if frame.traced.one_in:
             self._tracer = frame.traced
         self._traced = None
         self._add_outliers(frame.outliers)
+
+    def _add_on_demand(self, frame: Frame) -> None:
+        self.on_demand.add(on_demand_of(frame))
 
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
         self.outliers += outliers[: MAX_OUTLIERS - len(self.outliers)]

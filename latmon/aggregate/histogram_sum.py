@@ -148,8 +148,11 @@ class TableSum(Mapping[K, Histogram]):
                     peaks[key] = Peak()
             counts = one.counts  # as of HistogramSum.add, without the time of a call
             had = counts.get
-            for index, n in pairs if bits == one.bits else one.at_scale(pairs, bits):
-                counts[index] = had(index, 0) + n
+            if not counts and bits == one.bits:
+                counts.update(pairs)
+            else:
+                for index, n in pairs if bits == one.bits else one.at_scale(pairs, bits):
+                    counts[index] = had(index, 0) + n
             one.sum += total or 0
             one.unknown_sums += total is None
             if peaks is not None:

@@ -6,7 +6,7 @@ Owns the blocks that are kept and when rules are evaluated. Knows no rule by nam
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -154,8 +154,12 @@ class RuleEngine:
         devices: tuple[Device, ...] = (),
         settings: Settings = DEFAULT,
         waiting: Waiting | None = None,
+        on_block: Callable[[Block], None] = lambda _: None,
     ) -> None:
-        """Start before the first frame; `waiting` are the I/Os in flight at that time, where they are known."""
+        """Start before the first frame; `waiting` are the I/Os in flight at that time, where they are known.
+
+        `on_block` is called with the sums of each block.
+        """
         self.origin = origin
         self.current: tuple[Finding, ...] = ()
         self.left_out = 0
@@ -179,6 +183,7 @@ class RuleEngine:
         self._window_sums = WindowSums()
         self._groups: AuditGroups | None = None
         self._waiting = waiting or Waiting()
+        self._on_block = on_block
         self._open: dict[tuple[str, str], Episode] = {}
         self._closed: list[Episode] = []
         self._end_us: int | None = None
@@ -259,6 +264,7 @@ class RuleEngine:
         return {rule: round(1 - n / self.evaluated, 6) for kind, n in some.items() for rule in kinds.get(kind, ())}
 
     def _evaluate(self, block: Block) -> Iterator[None]:
+        self._on_block(block)
         self._blocks.append(block)
         while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
             self._blocks.popleft()

@@ -98,7 +98,7 @@ def _page(recording: Recording | Parts, columns: MapColumns, parts: int, setting
             evaluated.add(item)
         totals = added_up(recording, columns.add, whole=True)
     else:
-        totals = added_up(recording, columns.add, evaluated.add, whole=evaluated.by_windows)
+        totals = added_up(recording, columns.add, evaluated=evaluated, whole=evaluated.by_windows)
     _need_windows(recording, totals.windows)
     summary = summary_of(recording, totals) | evaluated.summary()
     return render_html(summary, totals, columns, parts, shown).encode("utf-8", "replace")

@@ -15,6 +15,7 @@ from typing import Any
 from latmon.aggregate.accumulator import COUNTERS, Minute
 from latmon.analysis.attribution import added, untraced_share
 from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, summarise_episodes
+from latmon.findings.facts import Block
 from latmon.findings.rule import DEFAULT, Fact, Finding, Settings, Step, ran
 from latmon.findings.rules import RULES
 from latmon.model.devices import NONE
@@ -59,16 +60,29 @@ Item = Frame | Gap | Mark | End
 def summarise(recording: Recording | Parts, settings: Settings = DEFAULT) -> dict[str, Any]:
     """Return the summary, with `damage` if there is any; `settings` are the rules'."""
     evaluated = Evaluated(recording, settings)
-    return summary_of(recording, added_up(recording, evaluated.add, whole=evaluated.by_windows)) | evaluated.summary()
+    totals = added_up(recording, evaluated=evaluated, whole=evaluated.by_windows)
+    return summary_of(recording, totals) | evaluated.summary()
 
 
-def added_up(recording: Recording | Parts, *others: Callable[[Item | Minute], None], whole: bool = False) -> Totals:
-    """Return totals after one pass, which also feeds `others`; `whole`: windows only, no roll-ups."""
+def added_up(
+    recording: Recording | Parts,
+    add: Callable[[Item | Minute], None] | None = None,
+    *,
+    evaluated: Evaluated | None = None,
+    whole: bool = False,
+) -> Totals:
+    """Return totals after one pass, which also feeds `add` and evaluates rules; `whole`: windows only, no roll-ups."""
     totals = Totals(recording.origin.interval_us, devices={one.name: one for one in recording.devices})
+    if evaluated is not None:
+        totals.by_blocks, evaluated.on_block = True, totals.take
     for item in recording if whole else recording.summed():
         totals.add(item)
-        for add in others:
+        if evaluated is not None:
+            evaluated.add(item)
+        if add is not None:
             add(item)
+    if evaluated is not None:
+        evaluated.finish()
     return totals
 
 
@@ -191,7 +205,13 @@ class Evaluated:
         """Whether it needs windows, not roll-ups: all forms of the report must have the same findings."""
         self._of_minutes = False
         self._off = settings.off
-        self._watch = RuleEngine(recording.origin, tuple(recording.devices), settings)
+        self.on_block: Callable[[Block], None] | None = None
+        """Called with the sums of each block."""
+        self._watch = RuleEngine(recording.origin, tuple(recording.devices), settings, on_block=self._pass)
+
+    def _pass(self, block: Block) -> None:
+        if self.on_block is not None:
+            self.on_block(block)
 
     def add(self, item: Frame | Gap | Mark | End | Minute) -> None:
         """Evaluate the rules on the next item. Gaps are skipped: a hole between frames ends an episode."""
@@ -199,10 +219,14 @@ class Evaluated:
         if isinstance(item, Frame | Minute):
             self._watch.take(item)
 
+    def finish(self) -> None:
+        """Evaluate what is not in a block yet: no more items come."""
+        self._watch.finish()
+
     def summary(self) -> dict[str, Any]:
         """Return the key `findings`, empty if rules were evaluated and found nothing; no key if none was evaluated."""
+        self.finish()
         watch = self._watch
-        watch.finish()
         if not watch.evaluated:
             return {}
         return {

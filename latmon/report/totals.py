@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from latmon.aggregate.accumulator import Accumulator, Minute
 from latmon.aggregate.request_age import Waiting, note_longest
+from latmon.findings.facts import Block
 from latmon.model.devices import NONE, Coverage, total
 from latmon.model.frame import Device, Frame, Mark, Outlier
+from latmon.model.histogram import Histogram
 from latmon.model.inflight import AgedAt, Ages
+from latmon.model.packed import Flat, KeyedCounts, Packed
 from latmon.recording.codec import LATE, End, Gap
 from latmon.report.outliers import Worst
 
@@ -83,6 +87,8 @@ class Totals(Accumulator):
         self.worst = Worst()
         self.marks: list[Mark] = []
         self.end: End | None = None
+        self.by_blocks = False
+        """Whether `take` adds the tables of blocks; else they are added frame by frame."""
         self.wakeups_left_out = 0
         """Wake-ups of threads beyond MAX_THREADS."""
         self._threads: set[int] = set()
@@ -126,6 +132,32 @@ class Totals(Accumulator):
         self.wakeups_left_out += sum(one.delay.count for one in frame.wakeups)
         self.wakeups_left_out -= sum(one.delay.count for one in known)
         return replace(frame, wakeups=known)
+
+    def take(self, block: Block) -> None:
+        """Add the tables of a block of rules, which summed up its frames."""
+        self.histograms.add(block.histograms)
+        self.kernel.add(block.kernel)
+        self.seen.add(block.seen)
+        self.on_demand.add(self._of_known_threads(block.on_demand) if self.wakeups_left_out else block.on_demand)
+        self._traced = None
+
+    def _of_known_threads(self, flat: Flat) -> Flat:
+        """Return values without wake-ups of threads beyond the limit."""
+        wakeups: Mapping[Any, Histogram] = flat.tables.get("wakeup", {})
+        counts = flat.counted.get("wakeups", KeyedCounts())
+        known = KeyedCounts.of(
+            (key, n) for key, n in zip(counts.keys, counts.counts, strict=True) if key.about in self._threads
+        )
+        table = Packed.of({pid: one for pid, one in wakeups.items() if pid in self._threads})
+        return Flat({**flat.tables, "wakeup": table}, {**flat.counted, "wakeups": known}, flat.facts)
+
+    def _add_completions(self, frame: Frame) -> None:
+        if not self.by_blocks:
+            super()._add_completions(frame)
+
+    def _add_on_demand(self, frame: Frame) -> None:
+        if not self.by_blocks:
+            super()._add_on_demand(frame)
 
     def _add_coverage(self, covered: Mapping[str, Coverage]) -> None:
         self.coverage += total(covered, self.devices)
