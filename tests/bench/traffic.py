@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import sshd
 from disks import loops, trickle
 from figures import Figure, Section
 from screens import LATMON, ROOTS, Screen, shown
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))
+
+import sshd
 
 LIMIT_KB = 8.0
 _TERMS = ("xterm-256color", "linux", "screen")

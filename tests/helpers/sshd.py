@@ -1,19 +1,22 @@
-"""A throw-away ssh server on the loopback interface: its own keys, port and configuration, ended with this process."""
+"""Throw-away ssh servers on the loopback interface: own keys, ports and configuration, ended with this process."""
 
 from __future__ import annotations
 
 import contextlib
+import getpass
+import os
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 _PRIVILEGE_SEPARATION = Path("/run/sshd")
 """sshd wants this directory, which only its service makes."""
-_START_S = 5.0
+_START_S = 20.0
+PROGRAM = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,32 +25,44 @@ class Server:
 
     port: int
     directory: Path
+    pid: int = 0
 
     def words(self, command: str) -> list[str]:
         """`ssh -t` that runs `command` there."""
         options = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "Compression=no")
         words = ["ssh", "-F", "none", "-t", "-p", str(self.port), "-i", str(self.directory / "user")]
-        return [*words, *(word for option in options for word in ("-o", option)), "root@127.0.0.1", command]
+        words += [word for option in options for word in ("-o", option)]
+        return [*words, f"{getpass.getuser()}@127.0.0.1", command]
+
+
+def client(path: Path, servers: Mapping[str, Server]) -> tuple[str, ...]:
+    """Write a configuration in which each server is a host, and return the words of ssh with it."""
+    lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null", "LogLevel ERROR", f"User {getpass.getuser()}"]
+    for name, one in servers.items():
+        lines += [f"Host {name}", "HostName 127.0.0.1", f"Port {one.port}", f"IdentityFile {one.directory / 'user'}"]
+    path.write_text("\n".join(lines) + "\n")
+    return ("ssh", "-F", str(path))
 
 
 @contextlib.contextmanager
-def server(scratch: Path) -> Iterator[Server]:
-    directory = scratch / "ssh"
+def server(scratch: Path, name: str = "ssh", variables: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Run a server for this user, whose sessions have these environment variables."""
+    directory = scratch / name
     directory.mkdir()
     for key in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(directory / key)], check=True)
-    made = not _PRIVILEGE_SEPARATION.exists()
-    _PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)
+    made = os.geteuid() == 0 and not _PRIVILEGE_SEPARATION.exists()
+    if made:
+        _PRIVILEGE_SEPARATION.mkdir(mode=0o755)
     port = _free_port()
     configuration = directory / "config"
-    configuration.write_text(_configuration(directory, port))
+    configuration.write_text(_configuration(directory, port, variables or {}))
     process = subprocess.Popen(
-        [shutil.which("sshd", path="/usr/sbin:/usr/local/sbin") or "sshd", "-D", "-e", "-f", str(configuration)],
-        stderr=(directory / "log").open("wb"),
+        [PROGRAM or "sshd", "-D", "-e", "-f", str(configuration)], stderr=(directory / "log").open("wb")
     )
     try:
         _wait(port)
-        yield Server(port, directory)
+        yield Server(port, directory, process.pid)
     finally:
         process.terminate()
         process.wait(5)
@@ -56,7 +71,10 @@ def server(scratch: Path) -> Iterator[Server]:
             _PRIVILEGE_SEPARATION.rmdir()
 
 
-def _configuration(directory: Path, port: int) -> str:
+def _configuration(directory: Path, port: int, variables: Mapping[str, str]) -> str:
+    # not SetEnv: bash reads its user's .bashrc in such sessions, which may set PATH
+    words = " ".join(f"{key}={value}" for key, value in variables.items())
+    forced = f'ForceCommand /usr/bin/env {words} /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
     lines = [
         f"Port {port}",
         "ListenAddress 127.0.0.1",
@@ -69,6 +87,7 @@ def _configuration(directory: Path, port: int) -> str:
         "PidFile none",
         "PrintMotd no",
         "PrintLastLog no",
+        *([forced] if variables else []),
     ]
     return "\n".join(lines) + "\n"
 
