@@ -183,5 +183,6 @@ def by_device(frame: Frame) -> dict[str, Coverage]:
 
 
 def total(found: Mapping[str, Coverage], devices: Mapping[str, Device]) -> Coverage:
-    """Return the coverage of all devices with requests."""
-    return sum((one for name, one in found.items() if name in devices and devices[name].timed), NONE)
+    """Return the coverage of all devices with requests on hosts with a probe."""
+    covered = {name for name, one in devices.items() if one.timed and not one.untimed}
+    return sum((one for name, one in found.items() if name in covered), NONE)

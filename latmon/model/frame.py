@@ -137,6 +137,8 @@ class Device:
     label: str = ""
     """Name of the dm or md device or of the multipath head, shown in addition to `name`."""
     limits: tuple[Limit, ...] = ()
+    untimed: str = ""
+    """Reason why no probe of its host counts its I/Os, where other hosts of the fleet have one; empty: not so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,7 @@ DEVICE = RecordCodec(
     RecordField("timed", flag, default=True),
     RecordField("label", text, default=""),
     RecordField("limits", listed(_LIMIT.read), default=()),
+    RecordField("untimed", text, default=""),
 )
 
 _SHARE = optional(validate.share)

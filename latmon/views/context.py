@@ -127,6 +127,8 @@ def unknown_quantiles(histogram: Histogram) -> str:
 
 
 def _untimed(device: Device) -> str:
+    if device.untimed:
+        return f"the I/Os of {device.name} are counted and not timed: {device.untimed}"
     if device.timed:
         return ""
     where = f"its I/O is timed at {', '.join(device.members)}" if device.members else "only the tracer measures it"

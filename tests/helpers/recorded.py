@@ -54,6 +54,7 @@ DEVICES = st.builds(
     timed=st.booleans(),
     label=NAMES,
     limits=st.lists(st.builds(Limit, NAMES, COUNTS | NAMES, NAMES), max_size=3).map(tuple),
+    untimed=NAMES,
 )
 _FLOATS = st.floats(0, MAX_NUMBER)
 _WALLS = st.floats(0, MAX_WALL)
