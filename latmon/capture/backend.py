@@ -5,7 +5,7 @@ The TUI, the report and the recorder are independent of the backend. Names of ba
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
@@ -153,6 +153,24 @@ class TracesOnDemand(Protocol):
 
     def set_stages(self, mode: str) -> None:
         """Set the mode, one of STAGES_MODES."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostPart:
+    """A frame of one host of a fleet: monotonic times are the host's own, the wall clock is this host's."""
+
+    label: str
+    origin: Origin
+    frame: Frame
+
+
+@runtime_checkable
+class OfHosts(Protocol):
+    """A backend of several hosts, whose frames are merged, and recorded apart."""
+
+    def taken_by_host(self) -> Sequence[HostPart]:
+        """Return the frames that the hosts have sent since the last call."""
         ...
 
 

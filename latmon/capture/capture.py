@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from latmon.capture import registry, target
-from latmon.capture.backend import Backend, Configured, Finishing, TracesOnDemand
-from latmon.capture.recorder import Recorder
+from latmon.capture.backend import Backend, Configured, Finishing, OfHosts, TracesOnDemand
+from latmon.capture.recorder import HostRecorders, Recorder
 from latmon.capture.registry import Request
 from latmon.model.frame import Frame, Mark, Origin, Settings, changes
 from latmon.recording.rotation import Limits
@@ -254,7 +254,7 @@ class Capture:
         self._counts = CaptureCounts()
         self._ending = Ending()
         self._silent_s = 0.0
-        self._recorder: Recorder | None = None
+        self._recorder: Recorder | HostRecorders | None = None
         self._backend: Backend | None = None
         self._stages = request.options.stages
         self._toggling: asyncio.Task[None] | None = None
@@ -317,7 +317,13 @@ class Capture:
     async def _follow(self, backend: Backend) -> Outcome:
         """Pass frames to recorder and sink; the recording is always closed before the backend."""
         origin = backend.origin
-        self._recorder = recorder = Recorder(origin, _limits(self._request), remarks=self._remarks)
+        limits = _limits(self._request)
+        recorder: Recorder | HostRecorders
+        if isinstance(backend, OfHosts):
+            recorder = HostRecorders(origin, limits, backend.taken_by_host)
+        else:
+            recorder = Recorder(origin, limits, remarks=self._remarks)
+        self._recorder = recorder
         if self._request.record is not None:
             await recorder.start(self._request.record)
         self._backend = backend
@@ -341,6 +347,9 @@ class Capture:
         """Check whether a recording can be started there; the file system may hang."""
 
         def see() -> str:
+            if self._request.hosts:
+                target.refuse_for_hosts(path)
+                return ""
             target.refuse(path)
             return "" if self._ahead is None else self._remarks(path)
 
@@ -351,12 +360,12 @@ class Capture:
         if remark:
             ahead(remark)
 
-    async def _close(self, recorder: Recorder, leave_by: float) -> None:
+    async def _close(self, recorder: Recorder | HostRecorders, leave_by: float) -> None:
         if self._toggling is not None:
             await asyncio.wait({self._toggling}, timeout=min(TOGGLING_S, leave_by - now()))
         await recorder.stop(self._ending.stopped or "closed", within=leave_by - now(), silent_s=self._silent_s)
 
-    async def _pump(self, backend: Backend, recorder: Recorder) -> Outcome:
+    async def _pump(self, backend: Backend, recorder: Recorder | HostRecorders) -> Outcome:
         due = self._ending.due(self._request.duration_us, backend.origin.interval_us)
         self._ending.note_frame()
         cpu = OwnCpu()
@@ -372,7 +381,7 @@ class Capture:
         failed = backend.origin.backend not in registry.FINITE
         return Outcome(notice or f"{backend.origin.backend} has no more frames", EXIT_FAILED if failed else EXIT_DONE)
 
-    async def _last_frame(self, backend: Backend, recorder: Recorder) -> None:
+    async def _last_frame(self, backend: Backend, recorder: Recorder | HostRecorders) -> None:
         """Add the counts since the last frame, so that the totals of a capture include its end."""
         self._ending.begun()
         if recorder.active and isinstance(backend, Finishing):
@@ -388,9 +397,10 @@ class Capture:
             self._reading = asyncio.create_task(_changed(self._backend, self._backend.origin.settings))
         return self._reading
 
-    def _take(self, bare: Frame, recorder: Recorder, *, last: bool = False) -> None:
+    def _take(self, bare: Frame, recorder: Recorder | HostRecorders, *, last: bool = False) -> None:
         self._family.refresh()
-        own = _with_own_io(bare, self._family)
+        # other hosts' pids are not those of this one; their own latmon has marked its I/Os
+        own = bare if self._request.hosts else _with_own_io(bare, self._family)
         frame = replace(own, marks=tuple(self._marked(own, last=last))) if self._marks else own
         self._counts.note(frame)
         recorder.put(frame)

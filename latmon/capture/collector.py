@@ -1,7 +1,8 @@
 """The collector process: reads the probes and writes the recording, independent of the terminal.
 
 Started by session.py with its end of a socket pair: `python -m latmon.capture.collector FD`. First line
-in: the request; then commands. Out: the feed. It leaves by itself within 2 s when the socket closes.
+in: the request; then commands. Out: the feed. It leaves by itself within 2 s when the socket closes. On a host of a
+fleet, `latmon fleet --feed` is the same over standard input and output, with the request from its options.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +21,8 @@ from latmon.capture.capture import Capture, Outcome
 from latmon.capture.registry import Request, opened
 from latmon.capture.session import MAX_BACKLOG, Lines, Outlet
 from latmon.model.stages import STAGES_MODES
-from latmon.support.errors import EXIT_FAILED, LatmonError
+from latmon.recording.codec import to_bytes
+from latmon.support.errors import EXIT_FAILED, LatmonError, UsageError
 from latmon.support.process import Family
 from latmon.support.text import clean
 
@@ -30,30 +33,33 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Collector(asyncio.Protocol):
-    """Protocol of the socket to the UI, which runs one capture from its first line to the end of either side."""
+    """Protocol of the socket to the UI, or of two pipes: one capture from its first line to the end of either side."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: Request | None = None) -> None:
+        """Without a request the first line is one."""
         self._lines = Lines()
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.WriteTransport | None = None
         self._capture: Capture | None = None
         self.requested: asyncio.Future[Request | None] = asyncio.get_running_loop().create_future()
+        if request is not None:
+            self.requested.set_result(request)
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError("the feed is a stream socket")
-        transport.set_write_buffer_limits(high=MAX_BACKLOG)
-        self._transport = transport
+        if isinstance(transport, asyncio.WriteTransport):
+            transport.set_write_buffer_limits(high=MAX_BACKLOG)
+            self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         for line in self._lines.feed(data):
             if not self.requested.done():
                 self.requested.set_result(Request.decode(line))
-            elif self._capture is not None:
-                _execute(json.loads(line), self._capture)
+            else:
+                self._execute(json.loads(line))
 
     def connection_lost(self, _exc: Exception | None) -> None:
-        self.lost.set_result(None)
+        if not self.lost.done():
+            self.lost.set_result(None)
         self.stop("the user interface is gone")
 
     def stop(self, reason: str) -> None:
@@ -77,17 +83,26 @@ class Collector(asyncio.Protocol):
         await asyncio.wait({self.lost}, timeout=FAREWELL_S)
         return outcome.exit
 
+    def _execute(self, command: Mapping[str, Any]) -> None:
+        """Execute a command of the UI; unknown ones are ignored, and those of a capture before it begins."""
+        if "clock" in command and self._transport is not None:
+            self._transport.write(clock_line(int(command["clock"])))
+        capture = self._capture
+        if capture is None:
+            return
+        if command.get("record") == "toggle":
+            capture.toggle_recording()
+        elif command.get("stages") in STAGES_MODES:
+            capture.set_stages(command["stages"])
+        elif isinstance(command.get("mark"), str):
+            capture.mark(clean(command["mark"], MAX_MARK))
+        elif "deepen" in command:
+            capture.request_tracing(tuple(map(str, command["deepen"])))
 
-def _execute(command: Mapping[str, Any], capture: Capture) -> None:
-    """Execute a command of the UI; unknown ones are ignored."""
-    if command.get("record") == "toggle":
-        capture.toggle_recording()
-    elif command.get("stages") in STAGES_MODES:
-        capture.set_stages(command["stages"])
-    elif isinstance(command.get("mark"), str):
-        capture.mark(clean(command["mark"], MAX_MARK))
-    elif "deepen" in command:
-        capture.request_tracing(tuple(map(str, command["deepen"])))
+
+def clock_line(number: int) -> bytes:
+    """Encode the answer to the command `{"clock": number}`: CLOCK_MONOTONIC in us and the wall clock in s."""
+    return to_bytes({"type": "clock", "n": number, "mono": time.monotonic_ns() // 1000, "wall": round(time.time(), 6)})
 
 
 async def serve(fd: int) -> int:
@@ -98,6 +113,23 @@ async def serve(fd: int) -> int:
         loop.add_signal_handler(number, collector.stop, f"the collector was ended by {number.name}")
     request = await collector.requested
     return EXIT_FAILED if request is None else await collector.collect(request)
+
+
+async def serve_standard(request: Request) -> int:
+    """Run one capture with its commands on standard input and its feed on standard output; return its exit code.
+
+    It ends when either is closed, as by an ssh connection that was cut. UsageError where they are no pipes.
+    """
+    loop = asyncio.get_running_loop()
+    collector = Collector(request)
+    try:
+        for connect, file in ((loop.connect_write_pipe, sys.stdout), (loop.connect_read_pipe, sys.stdin)):
+            await connect(lambda: collector, file)
+    except (OSError, ValueError):
+        raise UsageError("--feed is run by latmon fleet, over pipes on standard input and output") from None
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, collector.stop, f"the collector was ended by {number.name}")
+    return await collector.collect(request)
 
 
 def main() -> int:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from latmon.capture import target
+from latmon.capture.backend import HostPart
 from latmon.model.devices import Inventory
 from latmon.model.frame import REFUSED, STOPPED, Frame, Origin
 from latmon.recording.rotation import Limits, Rotation, beginning_after
@@ -26,6 +27,7 @@ from latmon.support import streams
 from latmon.support.errors import UnavailableError
 from latmon.support.process import SideThread
 from latmon.support.streams import named
+from latmon.support.units import counted
 
 MAX_WAITING = 600
 """Frames buffered for a disk that hangs: ten minutes at 1 s, some 40 MB with 24 devices."""
@@ -205,6 +207,101 @@ class Recorder:
             self._size, self._writer = self._writer.size, None
         self._why = f"recording to {self._path.name}{STOPPED}{why}"
         self.complete = False
+
+
+class HostRecorders:
+    """Recorders of a fleet, with a Recorder's methods: one recording per host and boot, in one directory."""
+
+    def __init__(self, origin: Origin, limits: Limits, taken: Callable[[], Iterable[HostPart]]) -> None:
+        """`taken` returns the hosts' frames since the last call."""
+        self._origin, self._limits, self._taken = origin, limits, taken
+        self._recorders: dict[tuple[str, str], Recorder] = {}
+        """By label and boot."""
+        self._starting: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._directory: Path | None = None
+        self._why = ""
+        self._refused: dict[tuple[str, str], str] = {}
+
+    @property
+    def interval_us(self) -> int:
+        return self._origin.interval_us
+
+    @property
+    def active(self) -> bool:
+        return self._directory is not None
+
+    @property
+    def state(self) -> str:
+        """As a Recorder's; where some recordings fail, the first reason."""
+        if self._directory is None:
+            return self._why
+        trouble = next((one.state for one in self._recorders.values() if not one.active and one.state), "")
+        trouble = trouble or next(iter(self._refused.values()), "")
+        many = sum(one.active for one in self._recorders.values())
+        return f"{self._directory.name}: {trouble}" if trouble else f"{self._directory.name} ({counted(many, 'host')})"
+
+    @property
+    def size(self) -> int:
+        return sum(one.size for one in self._recorders.values())
+
+    @property
+    def complete(self) -> bool:
+        return not self._refused and all(one.complete for one in self._recorders.values())
+
+    def news(self) -> str:
+        """Return nothing: the hosts' disks are not this host's."""
+        return ""
+
+    async def start(self, path: Path) -> None:
+        """Record into the directory `path` from now on; UnavailableError if that can't be."""
+        disk = SideThread("recorder")
+        try:
+            await _on(disk, target.refuse_for_hosts, path)
+            await _on(disk, partial(path.mkdir, mode=0o700, exist_ok=True))
+        except OSError as error:
+            raise UnavailableError(f"can't record to {path}: {error.strerror}") from None
+        finally:
+            disk.shutdown()
+        self._directory, self._why = path, ""
+        self._refused.clear()
+
+    async def toggle(self, silent_s: float = 0.0) -> None:
+        """Start in a new directory below the current one, or stop."""
+        if self.active:
+            await self.stop(silent_s=silent_s)
+            return
+        try:
+            directory = target.default_directory(Path.cwd(), os.environ)
+            await self.start(directory / target.recording_name("fleet", time.time(), ""))
+        except UnavailableError as refusal:
+            self._why = f"{REFUSED}{refusal}"
+
+    def put(self, _frame: Frame) -> None:
+        """Add the hosts' own frames; their sum is not recorded."""
+        for part in self._taken():
+            key = part.label, part.origin.boot_id
+            recorder = self._recorders.get(key)
+            if recorder is None:
+                recorder = self._recorders[key] = Recorder(part.origin, self._limits)
+            recorder.put(part.frame)
+            if self._directory is not None and not recorder.state and key not in self._starting | self._refused:
+                self._starting[key] = asyncio.create_task(self._start(key, recorder, self._directory))
+
+    async def _start(self, key: tuple[str, str], recorder: Recorder, directory: Path) -> None:
+        label = "" if self._limits.redact else key[0]
+        try:
+            await recorder.start(target.unused(directory / target.recording_name(label, time.time())))
+        except UnavailableError as refusal:
+            self._refused[key] = str(refusal)
+        finally:
+            self._starting.pop(key, None)
+
+    async def stop(self, reason: str = "closed", within: float = CLOSING_S, silent_s: float = 0.0) -> None:
+        """Stop all recordings at once; see Recorder."""
+        if self._starting:
+            await asyncio.wait(self._starting.values(), timeout=within)
+        await asyncio.gather(*(one.stop(reason, within, silent_s) for one in self._recorders.values()))
+        self._directory = None
 
 
 def _close(writer: Rotation, reason: str, missing: Mapping[str, float]) -> None:

@@ -28,6 +28,7 @@ OWN = {
     "bpftrace": "latmon_backends.bpftrace.backend:BpftraceBackend",
     "dtrace": "latmon_backends.dtrace.backend:DtraceBackend",
     "procfs": "latmon_backends.procfs:ProcfsBackend",
+    "fleet": "latmon_backends.fleet.backend:FleetBackend",
     "demo": "latmon_backends.demo.backend:DemoBackend",
     "replay": "latmon_backends.replay:ReplayBackend",
     "prometheus": "latmon_backends.prometheus:PrometheusBackend",
@@ -99,6 +100,8 @@ class Request:
     redact: bool = False
     scenario: str = "host"
     seed: int = 1
+    hosts: tuple[str, ...] = ()
+    """Hosts of the backend `fleet`, as ssh takes them."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), default=str, separators=(",", ":")).encode() + b"\n"
@@ -111,7 +114,8 @@ class Request:
         tuples = {name: tuple(options[name]) for name in ("devices", "invasive")}
         options.update(tuples, proc=Path(options["proc"]), sys=Path(options["sys"]))
         record = values["record"]
-        return cls(**{**values, "options": Options(**options), "record": None if record is None else Path(record)})
+        path, hosts = None if record is None else Path(record), tuple(values["hosts"])
+        return cls(**{**values, "options": Options(**options), "record": path, "hosts": hosts})
 
 
 AUTO = "auto"
@@ -122,7 +126,7 @@ FINITE = frozenset({"demo", "replay"})
 """Backends whose frames may end without an error."""
 
 
-_APART = frozenset({"replay", "prometheus"})
+_APART = frozenset({"replay", "prometheus", "fleet"})
 """Backends that need more than the options of a capture: they are opened by commands of their own."""
 
 
@@ -158,6 +162,8 @@ async def _best(stack: contextlib.AsyncExitStack, request: Request, load: Load) 
 def _arguments(request: Request) -> dict[str, Any]:
     if request.backend == "demo":
         return {"scenario": request.scenario, "seed": request.seed}
+    if request.backend == "fleet":
+        return {"options": request.options, "hosts": request.hosts}
     return {"options": request.options}
 
 
@@ -166,6 +172,7 @@ _COMPILES = {
     "": "the probe tool compiles its probes first, an old bpftrace for up to half a minute",
     "dtrace": "dtrace compiles its probes first, for some seconds, on a busy host for up to a minute",
     "demo": "the demo makes its first windows",
+    "fleet": "the hosts are connected, and those with latmon compile its probes",
 }
 
 

@@ -80,6 +80,16 @@ def refuse(path: Path) -> None:
         raise UnavailableError(f"can't record to {path}: it {what}; name a new file")
 
 
+def refuse_for_hosts(directory: Path) -> None:
+    """Raise UnavailableError if a fleet can't be recorded into `directory`, which may be new."""
+    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+        raise UnavailableError(f"can't record to {directory}: it is no directory, and each host gets a file in it")
+    if not directory.exists():
+        _refuse_directory(directory)
+    elif not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
+        raise UnavailableError(f"can't record to {directory}: it is not writable")
+
+
 def short_of_space(path: Path) -> str:
     """Return why the file system of `path` has too little room, or an empty text: a recorder must not fill a disk."""
     if path == STANDARD:

@@ -38,6 +38,7 @@ PROMETHEUS = "prometheus"
 _NEEDS = {
     "live": dict.fromkeys(("max_size", "keep", "redact", "tui"), ("record", "--record FILE")),
     "watch": dict.fromkeys(("max_size", "keep"), ("record", "--record PATH")),
+    "fleet": dict.fromkeys(("redact", "tui"), ("record", "--record DIR")),
     "report": {"ramp": ("html", "--html OUT")},
     "import": {"key": ("events", "--events A,B")},
     "doctor": {"backend": ("self_test", "--self-test")},
@@ -326,13 +327,31 @@ _OF_A_HOST = ("record", "once", "inline", "bell", "stages", "invasive", "thresho
 def _check_prometheus(args: argparse.Namespace) -> None:
     """Raise UsageError for options of a Prometheus without one, and for those that it doesn't serve."""
     if args.backend != PROMETHEUS:
-        if (given := next((name for name in ("url", "select", "password_file") if getattr(args, name)), "")) != "":
+        if (
+            given := next((name for name in ("url", "select", "password_file") if getattr(args, name, None)), "")
+        ) != "":
             raise UsageError(f"{_option(given)} needs --backend {PROMETHEUS}")
         return
     if not args.url:
         raise UsageError(f"--backend {PROMETHEUS} needs --url URL")
     if (given := next((name for name in _OF_A_HOST if getattr(args, name)), "")) != "":
         raise UsageError(f"{_option(given)} needs a host's own data: it goes without --backend {PROMETHEUS}")
+
+
+def _check_fleet(args: argparse.Namespace) -> None:
+    """Raise UsageError for a fleet without hosts, for options of a screen without one, and for a backend."""
+    if args.feed:
+        if args.hosts:
+            raise UsageError("--feed measures this host: it takes no HOST")
+        return
+    if not args.hosts:
+        raise UsageError("name the hosts: latmon fleet HOST... (`latmon fleet --help` lists the options)")
+    if args.backend is not None or args.invasive:
+        name = "invasive" if args.backend is None else "backend"
+        raise UsageError(f"--{name} is decided on each host: it goes with --feed alone")
+    if args.record == STANDARD:
+        raise UsageError("--record of a fleet needs a directory: each host has a file of its own")
+    _check_live(args)
 
 
 def _check_replay(args: argparse.Namespace) -> None:
@@ -386,6 +405,7 @@ def _check_demo(args: argparse.Namespace) -> None:
 _CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
     "live": _check_live,
     "demo": _check_demo,
+    "fleet": _check_fleet,
     "replay": _check_replay,
     "probes": _check_list,
     "rules": _check_list,
@@ -608,6 +628,39 @@ def _watch(parser: argparse.ArgumentParser) -> None:
     _parts(recording)
 
 
+def _fleet(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Each HOST is measured by its own latmon, else by the kernel's counters, which sh prints: nothing is installed "
+        "there, and what runs there ends with the connection. Your OpenSSH configuration, keys and agent are used; ssh "
+        "asks for nothing. Devices are named HOST:DEVICE."
+    )
+    parser.add_argument(
+        "hosts", metavar="HOST", nargs="*", type=_checked(_host), help="hosts as ssh takes them, at most 32"
+    )
+    parser.add_argument(
+        "--feed", action="store_true", help="run on a host by latmon fleet: frames as lines, until stdin is closed"
+    )
+    _measuring(parser)
+    recording = parser.add_argument_group("recording")
+    recording.add_argument(
+        "--record", metavar="DIR", type=_checked(_new_file), help="record without a screen, each host to a file in DIR"
+    )
+    recording.add_argument(
+        "--duration", type=_checked(_duration), help="end after this time, such as 60s; also with --once and --inline"
+    )
+    recording.add_argument(
+        "--redact", action="store_true", help="do not write names that may identify the hosts or their users"
+    )
+    recording.add_argument("--tui", action="store_true", help="show the screen while recording")
+    _watched(parser, "after the first window, or after --duration")
+
+
+def _host(text: str) -> str:
+    from latmon.capture import registry  # noqa: PLC0415  no other command needs it
+
+    return registry.load_target("fleet", "latmon_backends.fleet.ssh:checked_host")(text)  # type: ignore[no-any-return]  # the type of a loaded function is not known
+
+
 def _address(text: str) -> Any:
     from latmon.metrics.server import Address  # noqa: PLC0415  no other command needs it
 
@@ -670,6 +723,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "import": ("convert other tools' output to a recording", _import),
     "demo": ("show a synthetic host or a published incident; needs no privilege", _demo),
     "doctor": ("check what works on this host, why something doesn't, and what to do", _doctor),
+    "fleet": ("show several hosts at once, over ssh", _fleet),
     "exporter": ("serve this host's I/O latency to Prometheus", _exporter),
     "watch": ("watch this host as a service, and act on findings", _watch),
     "probes": ("list the probes, or show one", _probes),

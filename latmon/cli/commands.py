@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import gc
 import os
 import sys
@@ -212,7 +213,7 @@ def _preview(request: Request) -> Backend | None:
 
     Its first interval begins now, so that it is over when the screen is there.
     """
-    if not registry.compiling(request.backend) or request.backend == "demo":
+    if not registry.compiling(request.backend) or request.backend in ("demo", "fleet"):
         return None
     interval_us = min(request.options.interval_us, _PREVIEW_US)
     preview = registry.load("procfs")(Options(interval_us=interval_us, devices=request.options.devices), _STARTING)
@@ -486,6 +487,36 @@ def _server_account(name: str | None) -> privileges.Invoker | None:
     return user
 
 
+def _fleet(args: argparse.Namespace) -> int:
+    user = _user()
+    defaults = config.load(os.environ, user=user)
+    if args.feed:
+        _name_tools(defaults)
+        from latmon.capture.collector import serve_standard
+
+        return asyncio.run(serve_standard(_request(args, defaults)))
+    privileges.drop_root(user)  # nothing here needs it: the hosts are the user's, and so are the keys
+    request = replace(
+        _request(args, defaults),
+        backend="fleet",
+        hosts=tuple(args.hosts),
+        record=args.record,
+        duration_us=args.duration,
+        redact=args.redact,
+    )
+    registry.load_target("fleet", "latmon_backends.fleet.ssh:labels")(request.hosts)
+    if request.record is not None and not (args.tui or args.inline):
+        from latmon.cli import headless
+
+        return headless.record(request, request.record, defaults.findings)
+    screen = partial(_screen, args, defaults, "LIVE", None, request)
+    if args.once:
+        from latmon.cli import headless
+
+        return headless.once(request, screen())
+    return _watch(request, screen, None, inline=args.inline, instead="latmon fleet HOST... --once")
+
+
 def _probes(args: argparse.Namespace) -> int:
     from latmon.cli import listings
 
@@ -512,6 +543,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "doctor": _doctor,
     "exporter": _exporter,
     "watch": _watch_findings,
+    "fleet": _fleet,
     "probes": _probes,
     "rules": _rules,
 }

@@ -140,7 +140,7 @@ class RecordingProgress:
         self._live = out.isatty()
         self._began_us: int | None = None
         self._traces_stages = True
-        self._line = self._noticed = self._remark = ""
+        self._line = self._noticed = self._remark = self._latest = ""
         self._shown = self._gaps = 0
         self._waiting = Waiting()
 
@@ -171,7 +171,8 @@ class RecordingProgress:
         notice = frame.health.notice
         if self._remark and notice.endswith(self._remark):  # printed before the capture started
             notice = notice.removesuffix(self._remark).removesuffix("; ")
-        if notice:
+        is_new, self._latest = notice != self._latest, notice
+        if notice and is_new:
             if self._live:
                 self._overwrite("")
             self._noticed = notice

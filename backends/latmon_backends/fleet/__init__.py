@@ -1,0 +1,1 @@
+"""The fleet backend: frames of several hosts over ssh, merged into one frame per interval."""

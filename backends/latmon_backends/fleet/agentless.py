@@ -1,0 +1,184 @@
+"""Frames of a host without latmon: counters that a shell loop prints, read by the reader of /proc and sysfs.
+
+What the loop prints about devices is kept as a tree of small files below a private directory, in which names are
+checked: the reader takes its roots as arguments.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections import deque
+from pathlib import Path
+
+from latmon import __version__
+from latmon.capture.backend import Options
+from latmon.model.frame import STAGES, Device, Frame, Health, Missing, Origin
+from latmon.support.errors import UnavailableError
+from latmon_backends.fleet.remote import Facts, Offset
+from latmon_backends.fleet.ssh import HostError
+from latmon_backends.kernel.counters import FrameClock, KernelSampler, Sample, difference
+
+_NO_DISTRIBUTION = "the kernel's counters are sums without a distribution: only the mean is known"
+_NO_STAGES = "the kernel's counters don't separate stages: this needs latmon on the host"
+_PATH = re.compile(r"[A-Za-z0-9!][A-Za-z0-9_.:!,@+-]*(?:/[A-Za-z0-9!][A-Za-z0-9_.:!,@+-]*){0,30}")
+"""A path of sysfs: no part begins with a dot, so that none leads out of the tree."""
+_NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+_MAX_ENTRIES = 200_000
+"""Files and directories of a host; 1,000 devices have 40,000."""
+_MAX_VALUE = 4096
+_DRIFT_FRAMES = 60
+
+
+class Counters:
+    """Reader of one host's loop: lines in, frames out. Times are CLOCK_BOOTTIME of the host, moved by its offset."""
+
+    def __init__(self, facts: Facts, options: Options, root: Path, offset: Offset, reason: str) -> None:
+        """Keep the tree below `root`, an empty private directory. `reason`: why nothing better measures there."""
+        self._options, self._root, self._offset = options, root, offset
+        self._stamp = (0, 0.0)
+        self._section = ""
+        self._fresh: dict[str, str | None] = {}
+        self._diskstats: list[str] = []
+        self._sampler: KernelSampler | None = None
+        self._before: Sample | None = None
+        self._seq = 0
+        self._delays: deque[int] = deque(maxlen=_DRIFT_FRAMES)
+        self._least_us = 0
+        self._news: tuple[Device, ...] = ()
+        self.undecoded = 0
+        self.origin = Origin(
+            backend="procfs",
+            host=facts.get("host") or "unknown",
+            kernel=facts.get("kernel"),
+            latmon=__version__,
+            tool="/proc",
+            tier="D",
+            interval_us=options.interval_us,
+            boot_id=facts.get("boot"),
+            absent=tuple(Missing(s, _NO_DISTRIBUTION if s == "total" else _NO_STAGES) for s in STAGES),
+            reason=reason,
+        )
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """All devices as of the last frame."""
+        return self._sampler.devices if self._sampler is not None else ()
+
+    def take(self, line: bytes) -> Frame | None:
+        """Take a line; return the frame that it completes. HostError for what no loop of latmon's prints."""
+        text = line.decode("utf-8", "replace")
+        word, _, rest = text.partition(" ")
+        if word in ("@facts", "@tick"):
+            self._begin(word, rest)
+        elif word == "@end":
+            return self._ended()
+        elif word == "s" and self._section == "@tick":
+            self._diskstats.append(rest[:_MAX_VALUE])
+        elif self._section:
+            self._entry(word, rest)
+        else:
+            self.undecoded += 1
+        return None
+
+    def _begin(self, word: str, rest: str) -> None:
+        self._section, self._diskstats = word, []
+        if word == "@facts":
+            self._fresh = {}
+            return
+        try:
+            up_us = round(float(rest) * 1e6)
+        except (ValueError, OverflowError):
+            raise HostError("its clock is no number") from None
+        # The clocks drift apart, by 0.2 s in an hour at 50 ppm: the least delay of a minute shows it.
+        now_us = time.monotonic_ns() // 1000
+        self._delays.append(now_us - up_us)
+        least_us = min(self._delays)
+        self._least_us = self._least_us or least_us
+        mono_us = up_us + self._offset.mono_us + least_us - self._least_us
+        self._stamp = (mono_us, time.time() - (now_us - mono_us) / 1e6)
+
+    def _entry(self, word: str, rest: str) -> None:
+        """Note a file (f), a directory (d), a link to a directory of the tree (l) or a link to a name (n)."""
+        path, _, value = rest.partition(" ")
+        known = {"f": None, "d": None, "l": _PATH, "n": _NAME}
+        wanted = known.get(word, _NAME)
+        if word not in known or not _PATH.fullmatch(path) or (wanted is not None and not wanted.fullmatch(value)):
+            self.undecoded += 1
+            return
+        if self._section == "@tick":
+            if word == "f" and (self._root / "sys" / path).parent.is_dir():
+                (self._root / "sys" / path).write_text(value[:_MAX_VALUE])
+            return
+        if len(self._fresh) >= _MAX_ENTRIES:
+            raise HostError("it reports more devices than any host has")
+        self._fresh[f"{word} {path}"] = value[:_MAX_VALUE]
+
+    def _ended(self) -> Frame | None:
+        section, self._section = self._section, ""
+        if section == "@facts":
+            self._build()
+            return None
+        return self._frame() if section == "@tick" else None
+
+    def _build(self) -> None:
+        """Replace the tree."""
+        sysfs = self._root / "sys"
+        shutil.rmtree(sysfs, ignore_errors=True)
+        for place in (sysfs / "block", sysfs / "class/block", sysfs / "devices", self._root / "proc"):
+            place.mkdir(parents=True, exist_ok=True)
+        order = sorted(self._fresh.items(), key=lambda one: "dlfn".index(one[0][0]))
+        for entry, value in order:
+            word, _, path = entry.partition(" ")
+            try:
+                self._make(word, sysfs, path, value or "")
+            except OSError:  # a file where a directory should be: no sysfs has that
+                self.undecoded += 1
+        self._fresh = {}
+
+    @staticmethod
+    def _make(word: str, sysfs: Path, path: str, value: str) -> None:
+        at = sysfs / path
+        if word == "d":
+            at.mkdir(parents=True, exist_ok=True)
+            return
+        at.parent.mkdir(parents=True, exist_ok=True)
+        if word == "f":
+            if not at.is_symlink():
+                at.write_text(value)
+        elif word == "l":
+            at.symlink_to(sysfs / value)
+        else:
+            at.symlink_to(sysfs / "names" / value)
+
+    def _frame(self) -> Frame | None:
+        (self._root / "proc").mkdir(exist_ok=True)
+        (self._root / "proc/diskstats").write_text("\n".join(self._diskstats) + "\n")
+        if self._sampler is None:
+            clock = FrameClock(lambda: self._stamp[0], lambda: self._stamp[1])
+            self._sampler = KernelSampler(self._root / "proc", self._root / "sys", (), clock)
+        try:
+            before, now = self._before, self._sampler.sample()
+        except UnavailableError as error:
+            raise HostError(str(error)) from error
+        self._before = now
+        if before is None or now.mono_us <= before.mono_us:
+            self._news = self._sampler.devices
+            return None
+        interval = difference(before, now)
+        known = {one.name: one for one in (*self._news, *interval.devices)}
+        frame = Frame(
+            seq=self._seq,
+            wall=now.wall,
+            mono_us=now.mono_us,
+            dt_us=interval.dt_us,
+            kernel=interval.kernel,
+            outstanding=interval.outstanding,
+            devices=tuple(one for name, one in known.items() if name not in interval.removed),
+            removed=interval.removed,
+            health=Health(undecoded_lines=interval.undecoded + self.undecoded),
+            late=interval.dt_us >= 2 * self._options.interval_us,
+        )
+        self._seq, self._news, self.undecoded = self._seq + 1, (), 0
+        return frame

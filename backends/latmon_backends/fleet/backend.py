@@ -1,0 +1,182 @@
+"""The fleet backend: one frame per interval of all hosts, with the state of those that fail as the notice.
+
+The interval is this host's own. A frame is made a part of an interval after its end, so that those of the hosts have
+arrived; a host's devices leave the frame when it has sent none for some seconds, and return with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from typing import Self
+
+from latmon import __version__
+from latmon.capture.backend import HostPart, Options
+from latmon.model.frame import Frame, Origin
+from latmon.support.errors import UnavailableError
+from latmon_backends.fleet.host import Host
+from latmon_backends.fleet.merge import SEPARATOR, HostFrame, merged_frame, merged_origin, named
+from latmon_backends.fleet.ssh import labels
+
+OPENING_S = 12.0
+"""Time for the first connections; ssh gives up after 10 s. Hosts that take longer appear when they answer."""
+COMPILING_S = 60.0
+"""Time for the probes of hosts that answered: what they measure decides what the screens have."""
+_LOOK_S = 0.05
+STAGGER_S = 0.05
+"""Pause between two connections at the start: each costs an ssh client a key exchange."""
+_DELAY, _SLACK = 0.35, 0.2
+"""Shares of an interval: from its end to its frame, and around its end where a frame may count for the next one."""
+SSH = ("ssh",)
+_MOST_STATES = 6
+
+
+class FleetBackend:
+    """Frames of several hosts; a `latmon.capture.backend.Backend` that traces on demand."""
+
+    def __init__(self, options: Options, hosts: Sequence[str], client: Sequence[str] = SSH) -> None:
+        """`hosts`: names as ssh takes them; `client`: the words that start ssh."""
+        self._options = replace(options, devices=())
+        self._globs = options.devices
+        self._hosts = [Host(name, label, self._options, client) for name, label in labels(hosts).items()]
+        self._running: list[asyncio.Task[None]] = []
+        self._shown: dict[str, tuple[str, ...]] = {}
+        """Label -> devices that the frames have now."""
+        self._origin = Origin(backend="fleet", host="", kernel="", latmon=__version__)
+        self._noticed = ""
+        self._remarked: dict[str, str] = {}
+        self._seq = 0
+        self._end_us = 0
+
+    @property
+    def origin(self) -> Origin:
+        return self._origin
+
+    async def __aenter__(self) -> Self:
+        """Wait for the first connections. UnavailableError where no host can be measured."""
+        self._running = [asyncio.create_task(_delayed(one, at * STAGGER_S)) for at, one in enumerate(self._hosts)]
+        try:
+            await self._settled()
+            self._require_one()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        self._end_us = time.monotonic_ns() // 1000
+        known = {one.label: one.origin for one in self._hosts if one.origin is not None}
+        begun = time.time(), self._end_us
+        origin = merged_origin(known, len(self._hosts), self._options.interval_us, begun)
+        self._origin = replace(origin, extra=self._options.fixed)
+        return self
+
+    async def _settled(self) -> None:
+        """Wait until each host has its first frame or has failed, as long as that may take."""
+        begun = time.monotonic()
+        while True:
+            open_ones = [one for one in self._hosts if not one.is_settled]
+            patience_s = COMPILING_S if any(one.has_answered for one in open_ones) else OPENING_S
+            if not open_ones or time.monotonic() - begun > patience_s:
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    def _require_one(self) -> None:
+        if all(one.reason for one in self._hosts):
+            raise UnavailableError(f"no host can be measured: {'; '.join(one.state for one in self._hosts)}")
+
+    async def __aexit__(self, *exc: object) -> None:
+        """End all connections, and with them what runs on the hosts."""
+        for one in self._running:
+            one.cancel()
+        if self._running:
+            await asyncio.wait(self._running)
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        """Yield one frame per interval without end."""
+        interval_us = self._options.interval_us
+        while True:
+            now_us = time.monotonic_ns() // 1000
+            missed = max(0, now_us - self._end_us - round((1 + _DELAY) * interval_us)) // interval_us
+            end_us = self._end_us + (1 + missed) * interval_us
+            await asyncio.sleep(max(0, end_us + round(_DELAY * interval_us) - now_us) / 1e6)
+            yield self._frame(end_us, late=missed > 0)
+
+    def request_tracing(self, devices: tuple[str, ...]) -> None:
+        """Trace these devices on their hosts (empty: all of all hosts)."""
+        by_host: dict[str, list[str]] = {}
+        for one in devices:
+            label, _, name = one.partition(SEPARATOR)
+            by_host.setdefault(label, []).append(name)
+        for host in self._hosts:
+            if not devices or host.label in by_host:
+                host.send({"deepen": by_host.get(host.label, [])})
+
+    def set_stages(self, mode: str) -> None:
+        for host in self._hosts:
+            host.send({"stages": mode})
+
+    def taken_by_host(self) -> Sequence[HostPart]:
+        """See OfHosts."""
+        return [part for host in self._hosts for part in host.recorded()]
+
+    def _frame(self, end_us: int, *, late: bool) -> Frame:
+        interval_us, begin_us, self._end_us = self._options.interval_us, self._end_us, end_us
+        parts: list[HostFrame] = []
+        gone: list[str] = []
+        for host in self._hosts:
+            if late:
+                host.excuse()
+            found = host.taken(end_us, round(_SLACK * interval_us))
+            if host.is_shown and found and host.label not in self._shown:
+                found[0] = host.complete(found[0])
+            if host.is_shown and found:
+                self._shown[host.label] = found[-1].devices
+            elif not host.is_shown and host.label in self._shown:
+                gone += [named(host.label, one) for one in self._shown.pop(host.label)]
+            if host.is_shown:
+                parts += found
+        wall = time.time() - (time.monotonic_ns() // 1000 - end_us) / 1e6
+        parts = [_selected(one, self._globs) for one in parts] if self._globs else parts
+        frame = merged_frame(parts, seq=self._seq, wall=wall, mono_us=end_us, dt_us=end_us - begin_us)
+        self._seq += 1
+        health = replace(frame.health, notice=self._notice())
+        return replace(frame, removed=(*frame.removed, *gone), health=health, late=frame.late or late)
+
+    def _notice(self) -> str:
+        """Return the states of the hosts that send no frames, and remarks that are new."""
+        states = [state for host in self._hosts if (state := host.state)]
+        more = [f"{len(states) - _MOST_STATES} more hosts send none"] if len(states) > _MOST_STATES else []
+        news = []
+        for host in self._hosts:
+            if host.remark and self._remarked.get(host.label) != host.remark:
+                self._remarked[host.label] = host.remark
+                news.append(host.remark)
+        return "; ".join((*states[:_MOST_STATES], *more, *news))
+
+
+def _selected(part: HostFrame, globs: tuple[str, ...]) -> HostFrame:
+    """Return the frame with those devices alone whose name, with or without the host, matches."""
+
+    def keeps(name: str) -> bool:
+        return any(fnmatchcase(named(part.label, name), one) or fnmatchcase(name, one) for one in globs)
+
+    frame = part.frame
+    kept = replace(
+        frame,
+        histograms={at: one for at, one in frame.histograms.items() if keeps(at.device)},
+        seen={at: one for at, one in frame.seen.items() if keeps(at.device)},
+        kernel={at: one for at, one in frame.kernel.items() if keeps(at.device)},
+        above={at: one for at, one in frame.above.items() if keeps(at.device)},
+        outliers=tuple(one for one in frame.outliers if keeps(one.device)),
+        outstanding={name: one for name, one in frame.outstanding.items() if keeps(name)},
+        depths={name: one for name, one in frame.depths.items() if keeps(name)},
+        issues={name: one for name, one in frame.issues.items() if keeps(name)},
+        devices=tuple(one for one in frame.devices if keeps(one.name)),
+    )
+    return replace(part, frame=kept, devices=tuple(filter(keeps, part.devices)))
+
+
+async def _delayed(host: Host, delay_s: float) -> None:
+    await asyncio.sleep(delay_s)
+    await host.run()

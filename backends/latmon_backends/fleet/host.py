@@ -1,0 +1,298 @@
+"""One host of a fleet: its connection, what measures there, its frames, and its state in words.
+
+A host is connected again after it failed, with growing pauses, and another way if one gave no frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from latmon.capture.backend import HostPart, Options
+from latmon.model.devices import Inventory
+from latmon.model.frame import Frame, Origin
+from latmon.recording.codec import decode_frame, decode_origin
+from latmon.recording.validate import ReadPosition, admit, parse
+from latmon.support.errors import LatmonError, RecordingError
+from latmon.support.text import clean
+from latmon.support.units import show_duration
+from latmon_backends.fleet import remote
+from latmon_backends.fleet.agentless import Counters
+from latmon_backends.fleet.merge import HostFrame
+from latmon_backends.fleet.remote import Facts, Offset
+from latmon_backends.fleet.ssh import Connection, HostError
+
+WAYS = ("latmon", "python", "counters")
+"""What measures on a host, the best first: its latmon; ours, run by its Python; the shell's loop."""
+PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Pauses before the next connection, after so many failures in a row."""
+SLOW_S = 3.0
+"""A host is slow after this time without a frame, and after 3 intervals."""
+CUT_S = 30.0
+"""A silent host's connection is cut after this time: ssh's own test takes 15 s, and finds no hanging program."""
+STARTING_S = 120.0
+"""Time for the probes of a host to compile."""
+_CLOCK_EVERY_S = 30.0
+_SKEW_S = 1.0
+"""A wall clock that is off by more is reported; frames have our clock anyway."""
+_MOST_WAITING = 100
+_MAX_UNDECODED = 100
+_MAX_REASON = 160
+_NO_LATMON = "there is no latmon on the host, and no Python 3.11 that could run ours"
+_COUNTERS = "its host has only the kernel's counters"
+
+
+class Host:
+    """One host. `run` never ends by itself; `taken` returns the frames that came since."""
+
+    def __init__(
+        self,
+        name: str,
+        label: str,
+        options: Options,
+        client: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name, self.label = name, label
+        self.origin: Origin | None = None
+        """Of the current or the latest connection."""
+        self.reason = ""
+        """Why there is no connection; empty while there is one."""
+        self.is_settled = self.has_answered = False
+        """Whether a first frame came or the first connection failed; whether the host's shell has answered."""
+        self.remark = ""
+        """What is worth knowing once about the connection."""
+        self._options, self._client, self._clock = options, client, clock
+        self._connection: Connection | None = None
+        self._waiting: deque[HostFrame] = deque(maxlen=_MOST_WAITING)
+        self._inventory = Inventory()
+        self._offset = Offset(0, 0.0, 0)
+        self._untimed = ""
+        self._recorded: deque[HostPart] = deque(maxlen=_MOST_WAITING)
+        self._recorded_origin: Origin | None = None
+        self._is_measured = False
+        self._last = clock()
+        self._sent = 0.0
+        self._undecoded = 0
+        self._takes_commands = self._has_frames = False
+        self._useless: dict[str, str] = {}
+        """Ways that gave no frame, and why; they are tried again when no way is left."""
+
+    async def run(self) -> None:
+        """Connect, and connect again after each failure."""
+        failures = 0
+        while True:
+            begun = self._clock()
+            try:
+                await self._connected()
+            except LatmonError as error:
+                self._failed(clean(str(error), _MAX_REASON))
+            failures = 0 if self._clock() - begun > CUT_S else failures
+            await asyncio.sleep(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
+            failures += 1
+
+    @property
+    def state(self) -> str:
+        """Return what is wrong with the host, in words; empty while its frames come."""
+        if self.reason:
+            return f"{self.label}: {self.reason}"
+        if not self.is_slow:
+            return ""
+        if self.origin is None:
+            return f"{self.label}: starting"
+        since = time.strftime("%H:%M:%S", time.localtime(time.time() - (self._clock() - self._last)))
+        return f"{self.label}: no frame since {since}"
+
+    @property
+    def is_slow(self) -> bool:
+        return self._clock() - self._last > max(SLOW_S, 3 * self._options.interval_us / 1e6)
+
+    @property
+    def is_shown(self) -> bool:
+        """Return whether its devices are measured now."""
+        return not self.reason and not self.is_slow and self.origin is not None
+
+    def excuse(self) -> None:
+        """Count silence anew, because this process was stopped itself."""
+        self._last = self._clock()
+
+    def taken(self, until_us: int, slack_us: int) -> list[HostFrame]:
+        """Return the frames that end up to `until_us`, by this host's clock; one that ends near it counts once.
+
+        A frame that ends within the slack of the boundary goes to the interval that has none yet, so that a host whose
+        frames end just at our own boundaries has one in each.
+        """
+        found: list[HostFrame] = []
+        while self._waiting:
+            end_us = self._waiting[0].frame.mono_us + self._waiting[0].shift_us
+            if end_us > until_us + slack_us or (found and end_us > until_us - slack_us):
+                break
+            found.append(self._waiting.popleft())
+        return found
+
+    def complete(self, part: HostFrame) -> HostFrame:
+        """Return the frame with all devices of the host, as for the first one after a pause."""
+        return replace(part, frame=self._inventory.complete(part.frame))
+
+    def send(self, command: object) -> None:
+        """Send a command to the host's latmon, if that measures there."""
+        if self._connection is not None and self._takes_commands:
+            self._connection.send(json.dumps(command, separators=(",", ":")).encode() + b"\n")
+
+    def _failed(self, reason: str) -> None:
+        self.reason = reason
+        self._waiting.clear()
+        self.is_settled = True
+
+    async def _connected(self) -> None:
+        """Follow one connection to its end, which is an error."""
+        self._last, self._has_frames = self._clock(), False
+        connection = await Connection.open(self.name, self._client)
+        try:
+            facts = await remote.hello(connection)
+            self.has_answered = True
+            self._connection = connection
+            way = next((one for one in WAYS if facts.get(one) and one not in self._useless), "")
+            try:
+                if way == "latmon":
+                    connection.send(f"latmon {remote.feed_options(self._options)}\n".encode())
+                    await self._follow_latmon(connection)
+                elif way == "python":
+                    await remote.carry(connection, self._options)
+                    await self._follow_latmon(connection)
+                elif way == "counters":
+                    await self._follow_counters(connection, facts)
+            except HostError as error:
+                if not self._has_frames:  # then the next connection takes the next way
+                    self._useless[way] = str(error)
+                raise
+            self._useless.clear()
+            raise HostError(_nothing(facts))
+        finally:
+            self._connection, self._takes_commands = None, False
+            await connection.close()
+
+    async def _follow_latmon(self, connection: Connection) -> None:
+        self._takes_commands = True
+        position = ReadPosition()
+        opened = self._is_measured = False
+        self._undecoded = 0
+        while True:
+            line = await connection.line(CUT_S if opened else STARTING_S)
+            try:
+                value = parse(line)
+            except RecordingError as error:
+                self._undecodable(error)
+                continue
+            kind = value.get("type")
+            if kind == "header":
+                self._opened(decode_origin(value))
+                opened = True
+                self._ask_clock()
+            elif kind == "clock":
+                self._measured(value.get("n"), value.get("mono"), value.get("wall"))
+            elif kind == "end":
+                raise HostError(clean(str(value.get("reason", "it has ended")), _MAX_REASON))
+            elif kind == "window" and opened and self._is_measured:
+                try:
+                    frame = decode_frame(value)
+                    admit(frame, position)
+                except RecordingError as error:
+                    self._undecodable(error)
+                else:
+                    self._take(frame)
+
+    async def _follow_counters(self, connection: Connection, facts: Facts) -> None:
+        self._offset = await remote.shell_offset(connection)
+        reasons = (*self._useless.values(), *facts.refused, _NO_LATMON)
+        reason = clean(reasons[0], _MAX_REASON)
+        with tempfile.TemporaryDirectory(prefix="latmon-fleet-") as root:
+            counters = Counters(facts, self._options, Path(root), self._offset, reason)
+            connection.send(remote.counters_command(self._options))
+            self._opened(counters.origin)
+            while True:
+                frame = counters.take(await connection.line(CUT_S))
+                if frame is not None:
+                    self._take(frame, 0)
+
+    def _opened(self, origin: Origin) -> None:
+        self.origin, self.reason = origin, ""
+        self._inventory, self._recorded_origin = Inventory(), None
+        self._untimed = "" if "total" in origin.measured else origin.reason or _COUNTERS
+        self._last = self._clock()
+        self.remark = f"{self.label}: {origin.reason}" if origin.reason else ""
+
+    def _undecodable(self, error: RecordingError) -> None:
+        self._undecoded += 1
+        if self._undecoded > _MAX_UNDECODED:
+            raise HostError(f"its latmon sends what this one can't read: {error}")
+
+    def _ask_clock(self) -> None:
+        self._sent = self._clock()
+        self.send({"clock": time.monotonic_ns() // 1000})
+
+    def _measured(self, sent_us: object, mono_us: object, wall: object) -> None:
+        """Take the answer to a clock command, whose number is when it was sent."""
+        now_us = time.monotonic_ns() // 1000
+        if not (isinstance(sent_us, int) and isinstance(mono_us, int) and isinstance(wall, int | float)):
+            return
+        if not 0 <= now_us - sent_us < CUT_S * 1e6:
+            return
+        half_us = (now_us - sent_us) // 2
+        offset = Offset(now_us - half_us - mono_us, time.time() - half_us / 1e6 - wall, half_us)
+        if abs(offset.wall_s) > max(_SKEW_S, half_us / 1e6) and abs(offset.wall_s - self._offset.wall_s) > _SKEW_S:
+            late = show_duration(round(abs(offset.wall_s)) * 1_000_000)
+            self.remark = f"{self.label}: its clock is {late} {'behind' if offset.wall_s > 0 else 'ahead'}"
+        self._offset, self._is_measured = offset, True
+
+    def _record(self, frame: Frame, shift_us: int) -> None:
+        """Keep the frame for a recording: its wall clock is ours, so that those of several hosts can be compared."""
+        if self.origin is None:
+            return
+        if self._recorded_origin is None:
+            start_us = frame.mono_us - frame.dt_us
+            reported = {"offset_us": shift_us, "error_us": self._offset.error_us, "wall_s": self._offset.wall_s}
+            self._recorded_origin = replace(
+                self.origin,
+                start_mono_us=start_us,
+                start_wall=_wall(start_us + shift_us),
+                extra={**self.origin.extra, "fleet_clock": reported},
+            )
+        wall = _wall(frame.mono_us + shift_us)
+        outliers = tuple(replace(one, wall=one.wall + wall - frame.wall) for one in frame.outliers)
+        moved = replace(frame, wall=wall, outliers=outliers)
+        self._recorded.append(HostPart(self.label, self._recorded_origin, moved))
+
+    def recorded(self) -> list[HostPart]:
+        """Return the frames since the last call, for recordings."""
+        found = list(self._recorded)
+        self._recorded.clear()
+        return found
+
+    def _take(self, frame: Frame, shift_us: int | None = None) -> None:
+        self._inventory.note(frame)
+        self._last, self.is_settled, self._has_frames = self._clock(), True, True
+        shift_us = self._offset.mono_us if shift_us is None else shift_us
+        self._record(frame, shift_us)
+        devices = tuple(one.name for one in self._inventory.complete(frame).devices)
+        self._waiting.append(HostFrame(self.label, frame, shift_us, devices, self._untimed))
+        if self._takes_commands and self._clock() - self._sent > _CLOCK_EVERY_S:
+            self._ask_clock()
+
+
+def _wall(mono_us: int) -> float:
+    """Return the wall clock of this host at a time of its CLOCK_MONOTONIC."""
+    return round(time.time() - (time.monotonic_ns() // 1000 - mono_us) / 1e6, 6)
+
+
+def _nothing(facts: Facts) -> str:
+    """Return why nothing can measure on a host."""
+    if facts.refused:
+        return facts.refused[0]
+    return f"there is neither a latmon nor /proc/diskstats on this {facts.get('kernel') or 'system'}"

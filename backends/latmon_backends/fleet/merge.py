@@ -1,0 +1,365 @@
+"""Merging of hosts' frames: names with their host in front, times on this host's clocks, one frame of all.
+
+Pure: `HostFrame` is a frame with what is known of its host, `merged_frame` and `merged_origin` make one value of many.
+Tables without a device (interrupts, softirqs, threads) have the host in front of their names, too, so that the same
+number on two hosts is never one row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from latmon import __version__
+from latmon.model.frame import (
+    CgroupLimit,
+    Completed,
+    Device,
+    Flow,
+    Frame,
+    Handler,
+    HandlerRuns,
+    Health,
+    Missing,
+    Origin,
+    Outlier,
+    Series,
+    SoftirqCpu,
+    Traced,
+    Wakeups,
+    capped,
+)
+from latmon.model.histogram import Histogram, merge
+from latmon.model.inflight import InFlightList
+
+SEPARATOR = ":"
+MAX_IN_FLIGHT = 100
+"""The oldest requests of all hosts that a frame lists."""
+
+_NOT_TIMED = "single I/Os are timed where latmon is installed on the host and may run probes"
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class HostFrame:
+    """A frame of the host `label`. `shift_us`: what its CLOCK_MONOTONIC lacks to this host's."""
+
+    label: str
+    frame: Frame
+    shift_us: int
+    devices: tuple[str, ...] = ()
+    """Names of all of the host's devices, without the host."""
+    untimed: str = ""
+    """Why no probe of the host counts I/Os; empty where one does."""
+
+
+def named(label: str, name: str) -> str:
+    """Return the name with its host in front; an empty name stays empty."""
+    return f"{label}{SEPARATOR}{name}" if name else ""
+
+
+def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: int, dt_us: int) -> Frame:
+    """Return one frame of all hosts for the interval that ends at `mono_us` and `wall` of this host.
+
+    A host may have none or several frames in it; counts of several are added.
+    """
+    moved = [_moved(one, wall - mono_us / 1e6) for one in parts]
+    return Frame(
+        seq=seq,
+        wall=wall,
+        mono_us=mono_us,
+        dt_us=dt_us,
+        histograms=_histograms(one.histograms for one in moved),
+        seen=_summed((one.seen for one in moved), Completed.__add__),
+        kernel=_summed((one.kernel for one in moved), Completed.__add__),
+        above=_added(one.above for one in moved),
+        outliers=tuple(sorted((found for one in moved for found in one.outliers), key=lambda one: one.mono_us)),
+        thresholds_us=_latest(one.thresholds_us for one in moved),
+        traced=_traced([(part, one.traced) for part, one in zip(parts, moved, strict=True)]),
+        handlers=_summed((one.handlers for one in moved), _both_handlers),
+        softirqs=_latest(one.softirqs for one in moved),
+        wakeups=tuple(found for one in moved for found in one.wakeups),
+        cgroup_limits=_limits([one.cgroup_limits for one in moved if one.cgroup_limits is not None]),
+        outstanding=_latest(one.outstanding for one in moved),
+        depths=_latest(one.depths for one in moved),
+        in_flight=_in_flight([(p, one.in_flight) for p, one in zip(parts, moved, strict=True) if one.in_flight]),
+        issues=_latest(one.issues for one in moved),
+        devices=tuple({one.name: one for frame in moved for one in frame.devices}.values()),
+        removed=tuple(name for one in moved for name in one.removed),
+        health=_health([one.health for one in moved]),
+        late=any(one.late for one in moved),
+    )
+
+
+def _device(label: str, device: Device, untimed: str) -> Device:
+    """Return a host's device with the host in front of its name, its controller and its members."""
+    return replace(
+        device,
+        name=named(label, device.name),
+        controller=named(label, device.controller),
+        members=tuple(named(label, one) for one in device.members),
+        untimed=untimed,
+    )
+
+
+def _moved(part: HostFrame, epoch_s: float) -> Frame:
+    """Return a host's frame with names of the fleet and times of this host; `epoch_s`: wall clock at mono_us 0."""
+    frame, label, shift_us = part.frame, part.label, part.shift_us
+
+    def to(name: str) -> str:
+        return named(label, name)
+
+    def by_device(table: Mapping[str, V]) -> dict[str, V]:
+        return {to(name): value for name, value in table.items()}
+
+    def by_flow(table: Mapping[Flow, V]) -> dict[Flow, V]:
+        return {Flow(to(one.device), one.op): value for one, value in table.items()}
+
+    in_flight = frame.in_flight
+    return replace(
+        frame,
+        histograms={Series(to(at.device), at.op, at.stage): one for at, one in frame.histograms.items()},
+        seen=by_flow(frame.seen),
+        kernel=by_flow(frame.kernel),
+        above=by_flow(frame.above),
+        outliers=tuple(_outlier(one, to, shift_us, epoch_s) for one in frame.outliers),
+        thresholds_us=by_device(frame.thresholds_us),
+        traced=_traced_of(frame.traced, to),
+        handlers={Handler(at.irq, to(at.name)): _handler(one, to) for at, one in frame.handlers.items()},
+        softirqs={SoftirqCpu(to(at.vector), at.cpu): one for at, one in frame.softirqs.items()},
+        wakeups=tuple(_wakeups(one, to) for one in frame.wakeups),
+        cgroup_limits=None if frame.cgroup_limits is None else tuple(_limit(one, to) for one in frame.cgroup_limits),
+        outstanding=by_device(frame.outstanding),
+        depths=by_device(frame.depths),
+        in_flight=None if in_flight is None else _in_flight_of(in_flight, to, shift_us),
+        issues={
+            to(name): tuple(one._replace(mono_us=one.mono_us + shift_us) for one in some)
+            for name, some in frame.issues.items()
+        },
+        devices=tuple(_device(label, one, part.untimed) for one in frame.devices),
+        removed=tuple(map(to, frame.removed)),
+    )
+
+
+def _outlier(one: Outlier, to: Callable[[str], str], shift_us: int, epoch_s: float) -> Outlier:
+    mono_us = one.mono_us + shift_us
+    return replace(
+        one,
+        device=to(one.device),
+        mono_us=mono_us,
+        wall=epoch_s + mono_us / 1e6,
+        waits=tuple(replace(wait, woken_us=wait.woken_us + shift_us) for wait in one.waits),
+    )
+
+
+def _traced_of(one: Traced, to: Callable[[str], str]) -> Traced:
+    """Return a host's traced requests with names of the fleet."""
+    return replace(
+        one,
+        histograms={at._replace(device=to(at.device)): histogram for at, histogram in one.histograms.items()},
+        by_total={at._replace(device=to(at.device)): times for at, times in one.by_total.items()},
+        unfollowed={to(name): table for name, table in one.unfollowed.items()},
+        paths={to(name): table for name, table in one.paths.items()},
+        devices=tuple(map(to, one.devices)),
+        admission_causes={to(name): table for name, table in one.admission_causes.items()},
+        completers={to(name): table for name, table in one.completers.items()},
+        raisers={to(vector): table for vector, table in one.raisers.items()},
+    )
+
+
+def _handler(one: HandlerRuns, to: Callable[[str], str]) -> HandlerRuns:
+    return replace(one, device=to(one.device), shared_with=tuple(map(to, one.shared_with)))
+
+
+def _wakeups(one: Wakeups, to: Callable[[str], str]) -> Wakeups:
+    return replace(one, thread=replace(one.thread, comm=to(one.thread.comm)))
+
+
+def _limit(one: CgroupLimit, to: Callable[[str], str]) -> CgroupLimit:
+    return replace(one, cgroup=to(one.cgroup), device=to(one.device))
+
+
+def _in_flight_of(one: InFlightList, to: Callable[[str], str], shift_us: int) -> InFlightList:
+    oldest = tuple(found._replace(device=to(found.device), began_us=found.began_us + shift_us) for found in one.oldest)
+    return replace(
+        one,
+        oldest=oldest,
+        since_us=one.since_us and one.since_us + shift_us,
+        at_us=one.at_us and one.at_us + shift_us,
+        devices=tuple(map(to, one.devices)),
+    )
+
+
+def _histograms(tables: Iterable[Mapping[Series, Histogram]]) -> dict[Series, Histogram]:
+    return _summed(tables, lambda one, other: merge((one, other)))
+
+
+def _summed(tables: Iterable[Mapping[K, V]], add: Callable[[V, V], V]) -> dict[K, V]:
+    found: dict[K, V] = {}
+    for table in tables:
+        for at, value in table.items():
+            found[at] = add(found[at], value) if at in found else value
+    return found
+
+
+def _added(tables: Iterable[Mapping[K, int]]) -> dict[K, int]:
+    return _summed(tables, int.__add__)
+
+
+def _latest(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
+    """Return all entries; of several frames of one host those of the later one."""
+    return {at: value for table in tables for at, value in table.items()}
+
+
+def _both_handlers(one: HandlerRuns, other: HandlerRuns) -> HandlerRuns:
+    return replace(
+        other,
+        run=merge((one.run, other.run)),
+        returned=_added((one.returned, other.returned)),
+        before_us=one.before_us + other.before_us,
+    )
+
+
+def _limits(several: Sequence[tuple[CgroupLimit, ...]]) -> tuple[CgroupLimit, ...] | None:
+    """Return the limits of all hosts; None where no host reads any."""
+    if not several:
+        return None
+    found: dict[tuple[str, str, str, str], CgroupLimit] = {}
+    for one in (limit for some in several for limit in some):
+        found[one.key] = found[one.key].plus(one) if one.key in found else one
+    return tuple(found.values())
+
+
+def _traced(several: Sequence[tuple[HostFrame, Traced]]) -> Traced:
+    """Return the traced requests of all hosts. A stage is absent where no host's tracer measures it."""
+    active = [(part, one) for part, one in several if one.one_in]
+    if not active:
+        absent = _absent([one.absent for _, one in several])
+        return Traced(absent=absent)
+    rates = [rate for _, one in active for rate in one.sampled]
+    return Traced(
+        histograms=_histograms(one.histograms for _, one in active),
+        by_total=_summed((one.by_total for _, one in active), lambda one, other: _added((one, other))),
+        unfollowed=_tables(one.unfollowed for _, one in active),
+        paths=_tables(one.paths for _, one in active),
+        off=sum(one.off for _, one in active),
+        one_in=max(one.one_in for _, one in active),
+        rates=(min(rates), max(rates)) if min(rates) != max(rates) else (0, 0),
+        devices=_traced_devices(several),
+        includes=_stages(one.includes for _, one in active),
+        bio_includes=_stages(one.bio_includes for _, one in active),
+        absent=_absent([one.absent for _, one in active]),
+        admission_causes=_tables(one.admission_causes for _, one in active),
+        completers=_tables(one.completers for _, one in active),
+        raisers=_tables(one.raisers for _, one in active),
+    )
+
+
+def _traced_devices(several: Sequence[tuple[HostFrame, Traced]]) -> tuple[str, ...]:
+    """Return the devices that are traced; empty where all of all hosts are."""
+    if all(one.one_in and not one.devices for _, one in several):
+        return ()
+    return tuple(
+        name
+        for part, one in several
+        if one.one_in
+        for name in one.devices or (named(part.label, device) for device in part.devices)
+    )
+
+
+def _tables(several: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, Mapping[str, int]]:
+    return _summed(several, lambda one, other: _added((one, other)))
+
+
+def _stages(several: Iterable[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
+    """Return stage -> all neighbours that it includes on any host."""
+    return _summed(several, lambda one, other: tuple(dict.fromkeys((*one, *other))))
+
+
+def _absent(several: Sequence[tuple[Missing, ...]]) -> tuple[Missing, ...]:
+    """Return those that are missing on each host, with the first host's reason."""
+    if not several:
+        return ()
+    everywhere = set.intersection(*({one.name for one in some} for some in several))
+    return tuple(one for one in several[0] if one.name in everywhere)
+
+
+def _in_flight(several: Sequence[tuple[HostFrame, InFlightList]]) -> InFlightList | None:
+    """Return the requests in flight of all hosts that list any; None without one."""
+    if not several:
+        return None
+    oldest = sorted((found for _, one in several for found in one.oldest), key=lambda one: one.began_us)
+    ends = [one.at_us for _, one in several if one.at_us]
+    return InFlightList(
+        oldest=tuple(oldest[:MAX_IN_FLIGHT]),
+        older=_added(one.older for _, one in several),
+        since_us=max(one.since_us for _, one in several),
+        at_us=min(ends) if len(ends) == len(several) else 0,
+        devices=tuple(
+            name
+            for part, one in several
+            for name in one.devices or (named(part.label, device) for device in part.devices)
+        ),
+    )
+
+
+_COUNTS = tuple(one.name for one in dataclasses.fields(Health) if one.type == "int")
+
+
+def _health(several: Sequence[Health]) -> Health:
+    """Return the sum of losses; the largest overhead of a host, because each is a percentage of that host's CPU."""
+    counts = {name: sum(getattr(one, name) for one in several) for name in _COUNTS}
+    skipped = [one.skipped for one in several if one.skipped is not None]
+    spent = [one.probe_cpu_percent for one in several if one.probe_cpu_percent is not None]
+    each = [one.probe_ns_per_io for one in several if one.probe_ns_per_io is not None]
+    return Health(
+        **counts,
+        skipped=sum(skipped) if skipped else None,
+        probe_cpu_percent=max(spent, default=None),
+        probe_ns_per_io=max(each, default=None),
+    )
+
+
+def merged_origin(hosts: Mapping[str, Origin], all_hosts: int, interval_us: int, begun: tuple[float, int]) -> Origin:
+    """Return the origin of a fleet of `all_hosts`; `hosts` are those that run. `begun`: wall and mono_us here."""
+    several = tuple(hosts.values())
+    measured = _stages(one.measured for one in several)
+    inside = {inner for stages in measured.values() for inner in stages}
+    absent = {one.name: one for origin in several for one in origin.absent if one.name not in {*measured, *inside}}
+    tools = {name: sum((one.tool or one.backend) == name for one in several) for name in _distinct(several)}
+    ticks = {one.hz for one in several}
+    sections = {
+        f"host {label}": {"kernel": one.kernel, "latmon": one.latmon, "tool": one.tool or one.backend, "tier": one.tier}
+        for label, one in hosts.items()
+    }
+    return Origin(
+        backend="fleet",
+        host=f"{all_hosts} hosts" if all_hosts > 1 else next((one.host for one in several), "1 host"),
+        kernel=_one([one.kernel for one in several]),
+        latmon=__version__,
+        tool=", ".join(f"{name} on {many}" for name, many in tools.items()),
+        tier="/".join(sorted({one.tier for one in several if one.tier})),
+        interval_us=interval_us,
+        start_wall=begun[0],
+        start_mono_us=begun[1],
+        hz=next(iter(ticks)) if len(ticks) == 1 else None,
+        measured=measured,
+        absent=tuple(absent.values()),
+        untraced=_absent([one.untraced for one in several]),
+        reason="" if "total" in measured or not several else _NOT_TIMED,
+        latency_from=next((one.latency_from for one in several if one.latency_from), ""),
+        settings=capped(sections),
+    )
+
+
+def _distinct(several: Sequence[Origin]) -> list[str]:
+    return list(dict.fromkeys(one.tool or one.backend for one in several))
+
+
+def _one(texts: Sequence[str]) -> str:
+    """Return the text that all have; "several" for different ones."""
+    return texts[0] if len(set(texts)) == 1 else "several" if texts else ""

@@ -1,0 +1,279 @@
+"""The fleet: real ssh servers on the loopback interface, failing hosts, what is left behind; names, clocks, merging."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import sshd
+
+from latmon.capture.backend import Options
+from latmon.model.frame import Completed, Device, Flow, Frame, Health, Missing, Origin, Outlier, Series
+from latmon.model.histogram import Histogram
+from latmon.support.errors import UnavailableError, UsageError
+from latmon_backends.fleet import host, ssh
+from latmon_backends.fleet.backend import FleetBackend
+from latmon_backends.fleet.host import Host
+from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+needs_ssh = pytest.mark.skipif(sshd.PROGRAM is None, reason="needs openssh-server")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a fleet's loop reads /proc")
+
+
+def tools_in(directory: Path, *, latmon: str | None = None, python: bool = False) -> str:
+    """Fill a directory with what a host has, and return it as its PATH: the tools of the script and neither bpftrace.
+
+    `latmon`: with a latmon, which runs these shell words before; `python`: with Python.
+    """
+    directory.mkdir()
+    for name in ("sh", "id", "uname", "find", "cat", "date", "sleep", "readlink", "mktemp", "rm", "sed"):
+        (directory / name).symlink_to(shutil.which(name) or f"/bin/{name}")
+    if python:
+        (directory / "python3").symlink_to(Path(sys.executable).resolve())
+    if latmon is not None:
+        program = directory / "latmon"
+        paths = f"{ROOT}:{ROOT / 'backends'}"
+        program.write_text(f'#!/bin/sh\n{latmon}\nPYTHONPATH={paths} exec {sys.executable} -m latmon "$@"\n')
+        program.chmod(0o755)
+    return str(directory)
+
+
+@contextlib.contextmanager
+def servers(scratch: Path, **paths: str):
+    with contextlib.ExitStack() as stack:
+        started = {
+            name: stack.enter_context(sshd.server(scratch, name, {"PATH": path})) for name, path in paths.items()
+        }
+        yield sshd.client(scratch / "client", started), started
+
+
+async def frames_until(backend, wanted):
+    """Return the frames up to the first one that is wanted."""
+    found = []
+    async with asyncio.timeout(PATIENCE_S):
+        async for frame in backend.frames():
+            found.append(frame)
+            if wanted(frame):
+                return found
+    raise AssertionError
+
+
+def hosts_of(frame):
+    return {flow.device.partition(":")[0] for flow in frame.kernel}
+
+
+def running(word: str) -> list[int]:
+    """Return the processes whose command line or environment has the word, without this one."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            text = (one / "cmdline").read_bytes() + (one / "environ").read_bytes()
+            if word.encode() in text and int(one.name) != os.getpid():
+                found.append(int(one.name))
+    return found
+
+
+def gone(word: str) -> bool:
+    """Wait until no process has the word; return whether that came about."""
+    deadline = time.monotonic() + PATIENCE_S
+    while running(word) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return not running(word)
+
+
+def left_files():
+    """Return the directories in which hosts have latmon's files."""
+    return [one for at in ("/run", "/dev/shm", "/tmp") for one in Path(at).glob("latmon-fleet.*")]
+
+
+@needs_ssh
+async def test_two_hosts_with_and_without_latmon_are_one_capture(tmp_path):
+    options = Options(interval_us=500_000)
+    with servers(tmp_path, plain=tools_in(tmp_path / "1"), own=tools_in(tmp_path / "2", latmon="")) as (client, _):
+        async with FleetBackend(options, ["plain", "own"], client) as backend:
+            begun = time.monotonic_ns() // 1000
+            found = await frames_until(backend, lambda one: hosts_of(one) == {"plain", "own"})
+            origin = backend.origin
+    assert (origin.host, origin.tier) == ("2 hosts", "D")
+    assert abs(found[-1].mono_us - begun) < PATIENCE_S * 1e6
+    assert abs(found[-1].wall - time.time()) < PATIENCE_S
+    named = {one.name: one for frame in found for one in frame.devices}
+    both = [(one, named.get(one.replace("plain:", "own:"))) for one in named if one.startswith("plain:")]
+    assert both
+    assert all(other is not None for _, other in both)
+    # the shell's report about a disk is what the reader of sysfs finds itself
+    for name, other in both:
+        assert (named[name].kind, named[name].driver, named[name].model) == (other.kind, other.driver, other.model)
+        assert {one.name for one in named[name].limits} <= {one.name for one in other.limits}
+    assert all("latmon" in one.untimed for name, one in named.items() if name.startswith("plain:"))
+
+
+@needs_ssh
+async def test_nothing_is_left_on_a_host_after_the_end(tmp_path):
+    mark = f"fleet-{tmp_path.name}-{os.getpid()}"
+    paths = {
+        "plain": f"{tools_in(tmp_path / '1')}:/{mark}",
+        "carried": f"{tools_in(tmp_path / '2', python=True)}:/{mark}",
+        "own": f"{tools_in(tmp_path / '3', latmon='')}:/{mark}",
+    }
+    with servers(tmp_path, **paths) as (client, _):
+        async with FleetBackend(Options(interval_us=500_000), [*paths], client) as backend:
+            await frames_until(backend, lambda one: hosts_of(one) == {*paths})
+            assert len(running(mark)) >= 3
+            assert left_files()
+        assert await asyncio.to_thread(gone, mark)
+    assert not left_files()
+
+
+@needs_ssh
+async def test_nothing_is_left_on_a_host_after_the_client_was_killed(tmp_path):
+    mark = f"fleet-{tmp_path.name}-{os.getpid()}"
+    paths = {
+        "plain": f"{tools_in(tmp_path / '1')}:/{mark}",
+        "carried": f"{tools_in(tmp_path / '2', python=True)}:/{mark}",
+        "own": f"{tools_in(tmp_path / '3', latmon='')}:/{mark}",
+    }
+    with servers(tmp_path, **paths) as (client, _):
+        async with FleetBackend(Options(interval_us=500_000), [*paths], client) as backend:
+            await frames_until(backend, lambda one: hosts_of(one) == {*paths})
+            for task in backend._running:
+                task.cancel()
+            for pid in running(str(tmp_path / "client")):
+                os.kill(pid, signal.SIGKILL)
+            assert await asyncio.to_thread(gone, mark)
+    assert not left_files()
+
+
+@needs_ssh
+async def test_a_host_that_dies_is_named_and_comes_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "PAUSES_S", (0.2,))
+    options = Options(interval_us=500_000)
+    with servers(tmp_path, plain=tools_in(tmp_path / "1"), other=tools_in(tmp_path / "2")) as (client, started):
+        async with FleetBackend(options, ["plain", "other"], client) as backend:
+            await frames_until(backend, lambda one: hosts_of(one) == {"plain", "other"})
+            connection = backend._hosts[1]._connection
+            connection._kill()
+            failed = await frames_until(backend, lambda one: "other: " in one.health.notice)
+            assert "other" not in hosts_of(failed[-1])
+            left = {name for one in failed for name in one.removed}
+            assert left
+            assert all(name.startswith("other:") for name in left)
+            back = await frames_until(backend, lambda one: "other" in hosts_of(one))
+            assert left <= {one.name for one in back[-1].devices}
+            assert started
+
+
+@needs_ssh
+async def test_no_host_at_all_is_an_error_with_each_reason(tmp_path):
+    with servers(tmp_path, plain="/nowhere") as (client, started):
+        refused = f"ssh://127.0.0.1:{sshd._free_port()}"
+        with pytest.raises(UnavailableError) as error:
+            async with FleetBackend(Options(), ["plain", refused], client):
+                pass
+        assert started
+    assert "127.0.0.1: connect to host 127.0.0.1" in str(error.value)
+    assert "refused" in str(error.value)
+
+
+@needs_ssh
+async def test_a_host_whose_latmon_prints_rubbish_does_not_stop_the_others(tmp_path):
+    path = tools_in(tmp_path / "2", latmon="while :; do printf 'rubbish \\033[2J\\n'; done")
+    options = Options(interval_us=500_000)
+    with servers(tmp_path, plain=tools_in(tmp_path / "1"), bad=path) as (client, _):
+        async with FleetBackend(options, ["plain", "bad"], client) as backend:
+            found = await frames_until(backend, lambda one: "bad: " in one.health.notice)
+    assert "can't read" in found[-1].health.notice
+    assert found[-1].health.notice.isprintable()
+    assert hosts_of(found[-1]) == {"plain"}
+
+
+@pytest.mark.parametrize(
+    "name", ["-oProxyCommand=x", "", "a b", "a\nb", "a;b", "$(x)", "`x`", "user@-x", "a'b", "x" * 300, "ä", "\x1b[2J"]
+)
+def test_what_is_no_host_name_is_refused(name):
+    with pytest.raises(ValueError, match="no host name"):
+        ssh.checked_host(name)
+
+
+@pytest.mark.parametrize("name", ["db-07", "root@10.0.0.7", "ssh://me@db.example.com:2222", "fe80::1%eth0", "[::1]"])
+def test_host_names_of_ssh_are_taken(name):
+    assert ssh.checked_host(name) == name
+
+
+def test_labels_are_short_and_unique():
+    assert ssh.labels(["root@db-07.example.com", "db-08"]) == {"root@db-07.example.com": "db-07", "db-08": "db-08"}
+    assert ssh.labels(["a.example.com", "a.example.org"]) == {
+        "a.example.com": "a.example.com",
+        "a.example.org": "a.example.org",
+    }
+    assert list(ssh.labels(["10.0.0.7", "10.0.0.8"]).values()) == ["10.0.0.7", "10.0.0.8"]
+    with pytest.raises(UsageError, match="twice"):
+        ssh.labels(["a", "a"])
+    with pytest.raises(UsageError, match="32"):
+        ssh.labels([f"h{n}" for n in range(33)])
+
+
+def part(label="a", mono_us=5_000_000, shift_us=0, **values):
+    return HostFrame(label, Frame(1, 100.0, mono_us, 1_000_000, **values), shift_us, ("sda",))
+
+
+def merged(*parts):
+    return merged_frame(parts, seq=7, wall=1000.0, mono_us=50_000_000, dt_us=1_000_000)
+
+
+def test_hosts_are_apart_and_several_frames_of_one_host_add_up():
+    one = Histogram.record([100, 200])
+    series, flow = Series("sda", "read", "total"), Flow("sda", "read")
+    values = {"histograms": {series: one}, "kernel": {flow: Completed(2, 8192, 300)}}
+    frame = merged(part("a", **values), part("a", **values), part("b", **values))
+    assert {at.device: h.count for at, h in frame.histograms.items()} == {"a:sda": 4, "b:sda": 2}
+    assert {at.device: done.count for at, done in frame.kernel.items()} == {"a:sda": 4, "b:sda": 2}
+    assert (frame.seq, frame.wall, frame.mono_us, frame.dt_us) == (7, 1000.0, 50_000_000, 1_000_000)
+
+
+def test_an_outlier_has_the_time_of_this_host():
+    outlier = Outlier(wall=3.0, mono_us=4_500_000, device="sda", op="read", total_us=200_000)
+    (found,) = merged(part(shift_us=45_000_000, outliers=(outlier,))).outliers
+    assert (found.device, found.mono_us) == ("a:sda", 49_500_000)
+    assert found.wall == pytest.approx(999.5)
+
+
+def test_losses_are_added_and_the_reason_for_counts_alone_is_the_devices():
+    device = Device("sda", 8, 0, members=("sdb",), controller="host0 ahci")
+    alone = HostFrame("b", Frame(1, 1.0, 1, 1, devices=(device,)), 0, ("sda",), "no latmon")
+    frame = merged(part(health=Health(lost_events=2), devices=(device,)), part(health=Health(lost_events=3)), alone)
+    assert frame.health.lost_events == 5
+    first, second = frame.devices
+    assert (first.name, first.members, first.controller, first.untimed) == ("a:sda", ("a:sdb",), "a:host0 ahci", "")
+    assert (second.name, second.untimed) == ("b:sda", "no latmon")
+
+
+def test_an_origin_measures_what_any_host_measures():
+    timed = Origin("bpftrace", "a", "Linux 6.1", "1", tier="A", measured={"total": ()}, hz=250)
+    counted = Origin("procfs", "b", "Linux 6.1", "1", tier="D", absent=(Missing("total", "counted"),))
+    origin = merged_origin({"a": timed, "b": counted}, 3, 1_000_000, (10.0, 20))
+    assert (origin.host, origin.tier, origin.kernel, origin.hz) == ("3 hosts", "A/D", "Linux 6.1", None)
+    assert "total" in origin.measured
+    assert not origin.reason
+    assert merged_origin({"b": counted}, 1, 1_000_000, (10.0, 20)).reason
+
+
+@pytest.mark.parametrize("phase_us", [0, -1000, 1000, 199_000, 201_000, 500_000, 799_000, 801_000])
+def test_each_interval_has_one_frame_of_a_host_whatever_the_phase_of_its_clock(phase_us):
+    one = Host("a", "a", Options(), ("ssh",))
+    jitter = [0, 3000, -2500, 1500, -3000, 2000, 0, -1000] * 4
+    ends = [1_000_000 * n + phase_us + late for n, late in enumerate(jitter, 1)]
+    found = []
+    for until in range(1_000_000, 30_000_000, 1_000_000):
+        arrived = [end for end in ends if end <= until + 300_000]
+        ends = ends[len(arrived) :]
+        one._waiting.extend(part(mono_us=end) for end in arrived)
+        found.append(len(one.taken(until, 200_000)))
+    assert set(found[2:-2]) == {1}
