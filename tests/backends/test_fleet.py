@@ -2,11 +2,15 @@
 
 import asyncio
 import contextlib
+import io
+import itertools
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,11 +19,15 @@ import sshd
 from latmon.capture.backend import Options
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Missing, Origin, Outlier, Series
 from latmon.model.histogram import Histogram
-from latmon.support.errors import UnavailableError, UsageError
-from latmon_backends.fleet import host, ssh
+from latmon.recording.reader import open_recording
+from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
+from latmon_backends.fleet import backend as backend_module
+from latmon_backends.fleet import bundle, host, ssh
+from latmon_backends.fleet.agentless import Counters
 from latmon_backends.fleet.backend import FleetBackend
 from latmon_backends.fleet.host import Host
 from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin
+from latmon_backends.fleet.remote import Facts, Offset
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -192,6 +200,155 @@ async def test_a_host_whose_latmon_prints_rubbish_does_not_stop_the_others(tmp_p
     assert "can't read" in found[-1].health.notice
     assert found[-1].health.notice.isprintable()
     assert hosts_of(found[-1]) == {"plain"}
+
+
+@needs_ssh
+async def test_a_host_that_hangs_is_named_and_does_not_hold_up_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "SLOW_S", 0.5)
+    monkeypatch.setattr(backend_module, "COMPILING_S", 0.5)
+    path = tools_in(tmp_path / "2", latmon="while :; do sleep 1; done")
+    options = Options(interval_us=200_000)
+    with servers(tmp_path, plain=tools_in(tmp_path / "1"), hung=path) as (client, _):
+        async with FleetBackend(options, ["plain", "hung"], client) as backend:
+            found = await frames_until(backend, lambda one: "hung: starting" in one.health.notice and one.kernel)
+    assert hosts_of(found[-1]) == {"plain"}
+
+
+def command(scratch: Path, client, *words: str) -> subprocess.Popen:
+    """Start `latmon fleet` with a program `ssh` in PATH that has the servers' configuration."""
+    directory = scratch / "client-bin"
+    directory.mkdir()
+    program = directory / "ssh"
+    program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {client[2]} "$@"\n')
+    program.chmod(0o755)
+    environ = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{ROOT / 'backends'}"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "latmon", "fleet", *words], env=environ, stderr=subprocess.PIPE, text=True
+    )
+
+
+@needs_ssh
+def test_each_host_is_recorded_to_a_file_with_the_clock_of_this_host(tmp_path):
+    paths = {"plain": tools_in(tmp_path / "1"), "own": tools_in(tmp_path / "2", latmon="")}
+    out = tmp_path / "recordings"
+    with servers(tmp_path, **paths) as (client, _):
+        words = ("--record", str(out), "--duration", "2s", "--interval", "500ms", *paths)
+        _, complaints = (process := command(tmp_path, client, *words)).communicate(timeout=PATIENCE_S)
+    assert process.returncode == EXIT_DONE, complaints
+    files = {one.name.partition("-2")[0]: one for one in out.iterdir()}
+    assert files.keys() == paths.keys()
+    for one in files.values():
+        recording = open_recording(one)
+        frames = [item for item in recording if isinstance(item, Frame)]
+        assert not recording.damage
+        assert frames
+        assert frames[0].devices
+        assert all(":" not in device.name for device in frames[0].devices)
+        assert abs(frames[-1].wall - time.time()) < PATIENCE_S
+        assert "fleet_clock" in recording.origin.extra
+
+
+@needs_ssh
+def test_nothing_is_left_on_a_host_after_latmon_was_killed(tmp_path):
+    mark = f"fleet-{tmp_path.name}-{os.getpid()}"
+    paths = {
+        "plain": f"{tools_in(tmp_path / '1')}:/{mark}",
+        "carried": f"{tools_in(tmp_path / '2', python=True)}:/{mark}",
+    }
+    out = tmp_path / "recordings"
+    with servers(tmp_path, **paths) as (client, _):
+        process = command(tmp_path, client, "--record", str(out), *paths)
+        deadline = time.monotonic() + PATIENCE_S
+        while len(list(out.glob("*"))) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert running(mark)
+        process.kill()
+        process.communicate()
+        assert gone(mark)
+    assert not left_files()
+
+
+FACTS = ("@facts", "f block/sda/queue/nr_requests 64", "f block/sda/device/model disk", "f block/sda/size 8", "@end")
+
+
+def tick(up: float, reads: int) -> tuple[str, ...]:
+    return (f"@tick {up}", f"s 8 0 sda {reads} 0 80 5 0 0 0 0 0 5 5 0 0 0 0 0 0", "f block/sda/inflight 1 0", "@end")
+
+
+def counters(root: Path) -> Counters:
+    now_us = itertools.count(101_000_000, 1_000_000)
+    return Counters(
+        Facts({"host": "a"}), Options(), root, Offset(1_000_000, 0.0, 500), "no latmon", clock=now_us.__next__
+    )
+
+
+def taken(one: Counters, *lines: str) -> list[Frame]:
+    return [frame for line in lines if (frame := one.take(line.encode())) is not None]
+
+
+def test_a_host_without_latmon_is_measured_by_the_difference_of_its_counters(tmp_path):
+    (frame,) = taken(counters(tmp_path), *FACTS, *tick(100.0, 10), *tick(101.0, 17))
+    assert frame.kernel[Flow("sda", "read")].count == 7
+    assert (frame.mono_us, frame.dt_us) == (102_000_000, 1_000_000)
+    assert frame.outstanding["sda"].in_driver == 1
+    (device,) = frame.devices
+    assert (device.name, device.model) == ("sda", "disk")
+    assert [(one.name, one.value) for one in device.limits] == [("nr_requests", 64)]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "f ../../escaped x",
+        "f block/../../../escaped x",
+        "f /escaped x",
+        "f block/.hidden x",
+        "l block/sda/device ../../../..",
+        "l block/sda/device /",
+        "n block/sda/driver ../x",
+        "x block/sda y",
+        "",
+        "f",
+    ],
+)
+def test_no_line_of_a_host_leads_out_of_its_tree(tmp_path, line):
+    root = tmp_path / "root"
+    root.mkdir()
+    one = counters(root)
+    frames = taken(one, FACTS[0], line, *FACTS[1:], *tick(100.0, 10), line, *tick(101.0, 17))
+    assert frames[0].health.undecoded_lines == 2
+    assert not [found for found in tmp_path.rglob("*") if not found.is_relative_to(root)]
+    links = [found for found in root.rglob("*") if found.is_symlink()]
+    assert all(found.readlink().is_relative_to(root) for found in links)
+
+
+def test_a_file_below_a_link_is_not_written_through_it(tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    lines = ("@facts", "d devices/a", "l block/sda/device devices/a", "f block/sda/device/model x", "@end")
+    taken(counters(root), *lines)
+    assert (root / "sys/devices/a/model").read_text() == "x"
+
+
+def test_a_clock_that_is_wrong_is_reported_and_changes_no_time():
+    one = Host("a", "a", Options(), ("ssh",))
+    now_us = time.monotonic_ns() // 1000
+    one._measured(now_us, 5_000_000, time.time() - 7200)
+    assert one.remark.startswith("a: its clock is 2h behind")
+    one.origin = Origin("procfs", "a", "", "1")
+    one._take(Frame(1, time.time() - 7200, 6_000_000, 1_000_000))
+    (recorded,) = one.recorded()
+    assert abs(recorded.frame.wall - time.time()) < PATIENCE_S
+    (waiting,) = one.taken(now_us + 10**9, 0)
+    assert abs(waiting.frame.mono_us + waiting.shift_us - now_us) < PATIENCE_S * 1e6
+
+
+def test_the_archive_has_what_a_capture_needs_and_no_screen():
+    names = set(zipfile.ZipFile(io.BytesIO(bundle.archive())).namelist())
+    assert {"latmon/cli/main.py", "latmon_backends/bpftrace/backend.py", "yaml/__init__.py"} <= names
+    assert "latmon/probes/linux/block_a.bt" in names
+    assert not [name for name in names if name.startswith("latmon/tui")]
+    assert bundle.archive() == bundle.archive.__wrapped__()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import re
 import shutil
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from latmon import __version__
@@ -18,7 +19,7 @@ from latmon.model.frame import STAGES, Device, Frame, Health, Missing, Origin
 from latmon.support.errors import UnavailableError
 from latmon_backends.fleet.remote import Facts, Offset
 from latmon_backends.fleet.ssh import HostError
-from latmon_backends.kernel.counters import FrameClock, KernelSampler, Sample, difference
+from latmon_backends.kernel.counters import FrameClock, KernelSampler, Sample, difference, monotonic_us
 
 _NO_DISTRIBUTION = "the kernel's counters are sums without a distribution: only the mean is known"
 _NO_STAGES = "the kernel's counters don't separate stages: this needs latmon on the host"
@@ -34,9 +35,18 @@ _DRIFT_FRAMES = 60
 class Counters:
     """Reader of one host's loop: lines in, frames out. Times are CLOCK_BOOTTIME of the host, moved by its offset."""
 
-    def __init__(self, facts: Facts, options: Options, root: Path, offset: Offset, reason: str) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        options: Options,
+        root: Path,
+        offset: Offset,
+        reason: str,
+        *,
+        clock: Callable[[], int] = monotonic_us,
+    ) -> None:
         """Keep the tree below `root`, an empty private directory. `reason`: why nothing better measures there."""
-        self._options, self._root, self._offset = options, root, offset
+        self._options, self._root, self._offset, self._clock = options, root, offset, clock
         self._stamp = (0, 0.0)
         self._section = ""
         self._fresh: dict[str, str | None] = {}
@@ -92,7 +102,7 @@ class Counters:
         except (ValueError, OverflowError):
             raise HostError("its clock is no number") from None
         # The clocks drift apart, by 0.2 s in an hour at 50 ppm: the least delay of a minute shows it.
-        now_us = time.monotonic_ns() // 1000
+        now_us = self._clock()
         self._delays.append(now_us - up_us)
         least_us = min(self._delays)
         self._least_us = self._least_us or least_us
