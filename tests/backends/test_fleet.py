@@ -11,15 +11,37 @@ import subprocess
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sshd
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recorded import FRAMES
 
 from latmon.capture.backend import Options
-from latmon.model.frame import Completed, Device, Flow, Frame, Health, Missing, Origin, Outlier, Series
+from latmon.model.frame import (
+    Completed,
+    Device,
+    Flow,
+    Frame,
+    Handler,
+    HandlerRuns,
+    Health,
+    Missing,
+    Origin,
+    Outlier,
+    Series,
+    SoftirqCpu,
+    SoftirqRuns,
+    Thread,
+    Wakeups,
+)
 from latmon.model.histogram import Histogram
+from latmon.recording import codec
 from latmon.recording.reader import open_recording
+from latmon.recording.validate import parse
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
 from latmon_backends.fleet import backend as backend_module
 from latmon_backends.fleet import bundle, host, ssh
@@ -393,6 +415,32 @@ def test_hosts_are_apart_and_several_frames_of_one_host_add_up():
     assert {at.device: h.count for at, h in frame.histograms.items()} == {"a:sda": 4, "b:sda": 2}
     assert {at.device: done.count for at, done in frame.kernel.items()} == {"a:sda": 4, "b:sda": 2}
     assert (frame.seq, frame.wall, frame.mono_us, frame.dt_us) == (7, 1000.0, 50_000_000, 1_000_000)
+
+
+def decoded(frame):
+    return codec.decode_frame(parse(codec.to_bytes(codec.encode_frame(frame))))
+
+
+def test_the_same_thread_and_interrupt_of_two_hosts_are_two_in_a_frame_that_can_be_read():
+    thread = Wakeups(Thread(15, "ksoftirqd/0", "other", 120), Histogram.record([2000]))
+    values = {
+        "wakeups": (thread,),
+        "handlers": {Handler(32, "virtio0"): HandlerRuns(Histogram.record([5]))},
+        "softirqs": {SoftirqCpu("BLOCK", 0): SoftirqRuns(Histogram.record([3]), Histogram.record([4]))},
+    }
+    several = [HostFrame(one.label, one.frame, 0, number=at) for at, one in enumerate((part("a"), part("b")))]
+    several = [replace(one, frame=replace(one.frame, **values)) for one in (*several, several[0])]
+    frame = decoded(merged(*several))
+    assert {one.thread.comm: one.delay.count for one in frame.wakeups} == {"a:ksoftirqd/0": 2, "b:ksoftirqd/0": 1}
+    assert {(at.name, one.run.count) for at, one in frame.handlers.items()} == {("a:virtio0", 2), ("b:virtio0", 1)}
+    assert {at.vector for at in frame.softirqs} == {"a:BLOCK", "b:BLOCK"}
+
+
+@settings(max_examples=25)
+@given(st.lists(FRAMES, min_size=1, max_size=3))
+def test_a_merged_frame_can_be_read_whatever_the_hosts_measure(frames):
+    several = [HostFrame(f"h{at}", frame, 0, number=at) for at, frame in enumerate(frames)]
+    assert decoded(merged(*several)).seq == 7
 
 
 def test_an_outlier_has_the_time_of_this_host():

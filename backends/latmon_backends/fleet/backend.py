@@ -17,6 +17,7 @@ from latmon import __version__
 from latmon.capture.backend import HostPart, Options
 from latmon.model.frame import Frame, Origin
 from latmon.support.errors import UnavailableError
+from latmon.support.text import clean
 from latmon_backends.fleet.host import Host
 from latmon_backends.fleet.merge import SEPARATOR, HostFrame, merged_frame, merged_origin, named
 from latmon_backends.fleet.ssh import labels
@@ -31,7 +32,9 @@ STAGGER_S = 0.05
 _DELAY, _SLACK = 0.35, 0.2
 """Shares of an interval: from its end to its frame, and around its end where a frame may count for the next one."""
 SSH = ("ssh",)
-_MOST_STATES = 6
+_MOST_STATES = 4
+_MAX_NOTICE = 1000
+"""Characters of a sentence that the feed carries."""
 
 
 class FleetBackend:
@@ -41,7 +44,8 @@ class FleetBackend:
         """`hosts`: names as ssh takes them; `client`: the words that start ssh."""
         self._options = replace(options, devices=())
         self._globs = options.devices
-        self._hosts = [Host(name, label, self._options, client) for name, label in labels(hosts).items()]
+        named_hosts = enumerate(labels(hosts).items())
+        self._hosts = [Host(name, label, self._options, client, number=at) for at, (name, label) in named_hosts]
         self._running: list[asyncio.Task[None]] = []
         self._shown: dict[str, tuple[str, ...]] = {}
         """Label -> devices that the frames have now."""
@@ -152,7 +156,7 @@ class FleetBackend:
             if host.remark and self._remarked.get(host.label) != host.remark:
                 self._remarked[host.label] = host.remark
                 news.append(host.remark)
-        return "; ".join((*states[:_MOST_STATES], *more, *news))
+        return clean("; ".join((*states[:_MOST_STATES], *more, *news)), _MAX_NOTICE)
 
 
 def _selected(part: HostFrame, globs: tuple[str, ...]) -> HostFrame:

@@ -57,9 +57,11 @@ class Host:
         label: str,
         options: Options,
         client: Sequence[str],
+        *,
+        number: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name, self.label = name, label
+        self.name, self.label, self.number = name, label, number
         self.origin: Origin | None = None
         """Of the current or the latest connection."""
         self.reason = ""
@@ -281,7 +283,7 @@ class Host:
         shift_us = self._offset.mono_us if shift_us is None else shift_us
         self._record(frame, shift_us)
         devices = tuple(one.name for one in self._inventory.complete(frame).devices)
-        self._waiting.append(HostFrame(self.label, frame, shift_us, devices, self._untimed))
+        self._waiting.append(HostFrame(self.label, frame, shift_us, devices, self._untimed, self.number))
         if self._takes_commands and self._clock() - self._sent > _CLOCK_EVERY_S:
             self._ask_clock()
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from latmon import __version__
 from latmon.model.frame import (
+    NAMED_FROM,
     CgroupLimit,
     Completed,
     Device,
@@ -55,6 +56,8 @@ class HostFrame:
     """Names of all of the host's devices, without the host."""
     untimed: str = ""
     """Why no probe of the host counts I/Os; empty where one does."""
+    number: int = 0
+    """The host's place in the fleet."""
 
 
 def named(label: str, name: str) -> str:
@@ -82,7 +85,7 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
         traced=_traced([(part, one.traced) for part, one in zip(parts, moved, strict=True)]),
         handlers=_summed((one.handlers for one in moved), _both_handlers),
         softirqs=_latest(one.softirqs for one in moved),
-        wakeups=tuple(found for one in moved for found in one.wakeups),
+        wakeups=_threads(found for one in moved for found in one.wakeups),
         cgroup_limits=_limits([one.cgroup_limits for one in moved if one.cgroup_limits is not None]),
         outstanding=_latest(one.outstanding for one in moved),
         depths=_latest(one.depths for one in moved),
@@ -131,7 +134,7 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
         traced=_traced_of(frame.traced, to),
         handlers={Handler(at.irq, to(at.name)): _handler(one, to) for at, one in frame.handlers.items()},
         softirqs={SoftirqCpu(to(at.vector), at.cpu): one for at, one in frame.softirqs.items()},
-        wakeups=tuple(_wakeups(one, to) for one in frame.wakeups),
+        wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
         cgroup_limits=None if frame.cgroup_limits is None else tuple(_limit(one, to) for one in frame.cgroup_limits),
         outstanding=by_device(frame.outstanding),
         depths=by_device(frame.depths),
@@ -175,8 +178,28 @@ def _handler(one: HandlerRuns, to: Callable[[str], str]) -> HandlerRuns:
     return replace(one, device=to(one.device), shared_with=tuple(map(to, one.shared_with)))
 
 
-def _wakeups(one: Wakeups, to: Callable[[str], str]) -> Wakeups:
-    return replace(one, thread=replace(one.thread, comm=to(one.thread.comm)))
+def _wakeups(one: Wakeups, to: Callable[[str], str], number: int) -> Wakeups:
+    """Return a thread's wake-ups. Its number is no pid any more: two hosts have threads with the same one."""
+    pid = NAMED_FROM * (1 + number) + one.thread.pid % NAMED_FROM
+    return replace(one, thread=replace(one.thread, pid=pid, comm=to(one.thread.comm)))
+
+
+def _threads(several: Iterable[Wakeups]) -> tuple[Wakeups, ...]:
+    """Return each thread once, with the sum of its wake-ups."""
+    found: dict[int, Wakeups] = {}
+    for one in several:
+        known = found.get(one.thread.pid)
+        found[one.thread.pid] = one if known is None else _both_wakeups(known, one)
+    return tuple(found.values())
+
+
+def _both_wakeups(one: Wakeups, other: Wakeups) -> Wakeups:
+    return replace(
+        other,
+        delay=merge((one.delay, other.delay)),
+        instead=_added((one.instead, other.instead)),
+        ran_us=_added((one.ran_us, other.ran_us)),
+    )
 
 
 def _limit(one: CgroupLimit, to: Callable[[str], str]) -> CgroupLimit:
