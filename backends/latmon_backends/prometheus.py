@@ -63,6 +63,8 @@ _TIMEOUT_S, _PAST_TIMEOUT_S = 30.0, 5.0
 """Patience of a query of its own thread, and of one of the past, during which the screen waits."""
 _FIRST_S, _FIRST_FRAMES = 600, 40
 """Time that the first screen shows, and its frames at most: an answer of 32 hosts has 0.2 MB per frame."""
+_MAX_STAMPS = 200_000
+"""Earlier frames at most: a month of 15 s."""
 _USUAL_STEP_S, _MAX_STEP_S = 15, 60
 _CHOOSE_S = 60.0
 """Time between two choices of the slowest hosts."""
@@ -311,7 +313,8 @@ class Stored:
         self.moments: deque[TimelineEvent] = deque(maxlen=MAX_MOMENTS)
         self.scanned = 1.0
         self._store, self._devices = store, devices
-        steps = range(round(oldest), round(newest) + 1, store.step_s)
+        begin = max(round(oldest), round(newest) - _MAX_STAMPS * store.step_s)
+        steps = range(begin, round(newest) + 1, store.step_s)
         self._stamps = Stamps([one * 1_000_000 for one in steps], list(map(float, steps)), [0] * len(steps))
 
     @property
@@ -471,7 +474,7 @@ class PrometheusBackend:
             start_mono_us=round(begin * 1e6),
             measured=MappingProxyType({"total": ()}),
             absent=tuple(Missing(one, _NO_STAGES) for one in STAGES if one != "total"),
-            untraced=tuple(Missing(one, _NO_STAGES) for one in (*STAGES, *TABLES)),
+            untraced=tuple(Missing(one, _NO_STAGES) for one in (*STAGES, *TABLES) if one != "total"),
             latency_from="issue" if begins == {"issue"} else "queued",
         )
 

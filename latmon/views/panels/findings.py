@@ -346,11 +346,13 @@ def _why(view: ViewState) -> Iterator[str]:
     if found.coming:
         yield f"evaluating the minute before: {found.share:.0%}"
         return
-    if view.origin is not None and view.origin.backend == "prometheus":
-        yield "the exporters evaluate the rules; the line below has their findings"
-        return
     if not found.evaluated:
-        yield "nothing is evaluated yet: rules are evaluated every 5 s, over the last minute"
+        by_exporters = view.origin is not None and view.origin.backend == "prometheus"
+        yield (
+            "the exporters evaluate the rules; the line below has their findings"
+            if by_exporters
+            else "nothing is evaluated yet: rules are evaluated every 5 s, over the last minute"
+        )
         return
     so_far = "" if found.span_us >= _WHOLE_US else ", all that was captured by now"
     yield f"No finding in the last {span(round(found.span_us, -6))}{so_far}."
