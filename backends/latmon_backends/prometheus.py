@@ -273,8 +273,8 @@ class Store:
     def frames(self, readings: Mapping[float, _Reading], before: tuple[float, _Reading] | None) -> Iterator[Frame]:
         """Yield the frames between consecutive readings, the first one since `before`."""
         for when, reading in sorted(readings.items()):
-            # without any series the time is not covered: no exporter was scraped
-            if before is not None and (reading.latencies or before[1].latencies):
+            # without any series at either end the time is not covered: no exporter was scraped
+            if before is not None and reading.latencies and before[1].latencies:
                 yield self._frame(before, (when, reading))
             before = when, reading
 
@@ -371,6 +371,7 @@ class PrometheusBackend:
         self._devices: dict[str, Device] = {}
         self._oldest = 0.0
         self._first: dict[float, _Reading] = {}
+        self._failure = ""
         self._changed = asyncio.Event()
 
     @property
@@ -412,7 +413,12 @@ class PrometheusBackend:
     async def regroup(self) -> None:
         """See Grouped."""
         self._changed.clear()
-        await self._aside(self._read, time.time())
+        before, devices = self._rows_store(), self._devices
+        try:
+            await self._aside(self._read, time.time())
+        except UnavailableError as error:  # the rows stay, and the next frame names the reason
+            self._store, self._devices, self._host = before, devices, before.rows.host
+            self._failure = clean(str(error), 300)
 
     async def _aside(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Return the call's result, from a thread that nobody waits for at the end."""
@@ -532,7 +538,8 @@ class PrometheusBackend:
     async def frames(self) -> AsyncIterator[Frame]:
         """Yield the frames of the last 10 min at once, then one per interval until other rows are opened."""
         first, end = self._first, max(self._first)
-        notice = await self._aside(self._notice, end)
+        notice = self._failure or await self._aside(self._notice, end)
+        self._failure = ""
         devices = tuple(self._devices.values())
         for frame in (*self._rows_store().frames(first, None),):
             yield self._sent(frame, devices, (), notice)
@@ -615,7 +622,10 @@ class PrometheusBackend:
     def _notice(self, when: float) -> str:
         """Return what is on the screen, and the findings of the exporters."""
         store = self._rows_store()
-        found = self._client.at(f"latmon_finding{{{store.rows.matcher}}}", when)
+        try:
+            found = self._client.at(f"latmon_finding{{{store.rows.matcher}}}", when)
+        except UnavailableError as error:
+            return f"{store.about}; findings: {clean(str(error), 300)}"
         known = sorted(_finding(labels, store.rows) for labels, _ in found)
         text = f"; {len(known)} finding{'s' * (len(known) != 1)}: {', '.join(known[:_NAMED])}" if known else ""
         return f"{store.about}{text}"

@@ -631,6 +631,8 @@ class LatmonApp(App[int]):
             self.show_message(f"devices of {chosen.device.name}; Esc: all hosts; stages: `sudo latmon` there, by ssh")
         elif step != "leave" or STEPS[step](view, 0) != selection or not source.close_row():
             return False
+        else:
+            self._clear_message()
         return True
 
     def action_travel(self, name: str, by: int) -> None:

@@ -253,6 +253,20 @@ def test_options_that_do_not_fit(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
+async def test_rows_that_can_not_be_read_leave_those_before(url):
+    async with PrometheusBackend(url, interval_us=2_000_000, quick=True) as backend:
+        quick = [frame async for frame in backend.frames()]
+        there, backend._client._address = backend._client._address, Address("http://127.0.0.1:1")
+        assert backend.open_row(SLOW)
+        await backend.regroup()
+        backend._client._address = there
+        again = await anext(backend.frames())
+        assert again.health.notice.startswith("http://127.0.0.1:1: ")
+        assert (again.histograms, again.devices) == (quick[0].histograms, quick[0].devices)
+        assert backend.origin.host != SLOW
+        assert backend.open_row(SLOW)
+
+
 async def test_an_outage_is_a_gap_with_its_reason(url):
     async with PrometheusBackend(url, select=SLOW, interval_us=2_000_000) as backend:
         frames = backend.frames()

@@ -24,7 +24,7 @@ def foreign(monkeypatch):
 
 @pytest.mark.usefixtures("foreign")
 def test_ours_are_named_without_entry_points():
-    assert registry.names() == ("bpftrace", "dtrace", "procfs", "fleet", "demo", "replay")
+    assert registry.names() == ("bpftrace", "dtrace", "procfs", "fleet", "demo", "replay", "prometheus")
 
 
 def test_the_entry_points_of_an_installation_are_the_same_table():
