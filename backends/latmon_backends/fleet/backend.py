@@ -24,13 +24,14 @@ from latmon_backends.fleet.ssh import labels
 
 OPENING_S = 12.0
 """Time for the first connections; ssh gives up after 10 s. Hosts that take longer appear when they answer."""
-COMPILING_S = 60.0
+COMPILING_S = 30.0
 """Time for the probes of hosts that answered: what they measure decides what the screens have."""
 _LOOK_S = 0.05
 STAGGER_S = 0.05
 """Pause between two connections at the start: each costs an ssh client a key exchange."""
-_DELAY, _SLACK = 0.35, 0.2
-"""Shares of an interval: from its end to its frame, and around its end where a frame may count for the next one."""
+_DELAY, _LATEST, _SLACK = 0.35, 0.8, 0.2
+"""Shares of an interval: from its end to its frame, the same where a host's is late, and around its end where a frame
+may count for the next one."""
 SSH = ("ssh",)
 _MOST_STATES = 4
 _MAX_NOTICE = 1000
@@ -104,7 +105,17 @@ class FleetBackend:
             missed = max(0, now_us - self._end_us - round((1 + _DELAY) * interval_us)) // interval_us
             end_us = self._end_us + (1 + missed) * interval_us
             await asyncio.sleep(max(0, end_us + round(_DELAY * interval_us) - now_us) / 1e6)
+            await self._late_ones(end_us)
             yield self._frame(end_us, late=missed > 0)
+
+    async def _late_ones(self, end_us: int) -> None:
+        """Wait for the frames of hosts that sent one in the interval before."""
+        interval_us = self._options.interval_us
+        latest_us, slack_us = end_us + round(_LATEST * interval_us), round(_SLACK * interval_us)
+        while any(one.is_shown and not one.has_frame(end_us + slack_us) for one in self._hosts):
+            if time.monotonic_ns() // 1000 > latest_us:
+                return
+            await asyncio.sleep(min(_LOOK_S, interval_us / 1e7))
 
     def request_tracing(self, devices: tuple[str, ...]) -> None:
         """Trace these devices on their hosts (empty: all of all hosts)."""

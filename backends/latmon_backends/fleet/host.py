@@ -124,6 +124,10 @@ class Host:
         """Count silence anew, because this process was stopped itself."""
         self._last = self._clock()
 
+    def has_frame(self, until_us: int) -> bool:
+        """Return whether a frame that ends up to `until_us` waits, by this host's clock."""
+        return bool(self._waiting) and self._waiting[0].frame.mono_us + self._waiting[0].shift_us <= until_us
+
     def taken(self, until_us: int, slack_us: int) -> list[HostFrame]:
         """Return the frames that end up to `until_us`, by this host's clock; one that ends near it counts once.
 
