@@ -18,6 +18,7 @@ from latmon.findings.rule import (
     CGROUPS,
     DEFAULT,
     DEPTHS,
+    FLEET,
     LATENCIES,
     LIMITS,
     MISSING,
@@ -27,6 +28,7 @@ from latmon.findings.rule import (
     Rule,
     Settings,
     in_order,
+    on_its_host,
 )
 from latmon.findings.rules import RULES
 from latmon.model.frame import Device, Frame, Origin
@@ -49,7 +51,8 @@ def evaluate_rules(facts: Facts, settings: Settings, failed: MutableMapping[str,
 
 def _evaluate(rule: Rule, facts: Facts, settings: Settings, failed: MutableMapping[str, str]) -> tuple[Finding, ...]:
     try:
-        return tuple(rule.evaluate(facts, settings.of(rule)))
+        found = tuple(rule.evaluate(facts, settings.of(rule)))
+        return tuple(map(on_its_host, found)) if facts.origin.backend == FLEET else found
     except Exception as error:  # noqa: BLE001 - a recording may have any value; a mistake here must end no capture
         failed.setdefault(rule.id, " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_ERROR].rstrip(": "))
         return ()

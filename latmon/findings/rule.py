@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -151,6 +151,10 @@ class Where(NamedTuple):
     """Upper bound of the region's latencies, as `low_us` is the lower one; None for no bound."""
 
 
+FLEET = "fleet"
+"""The backend whose devices are named HOST:DEVICE."""
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The result of a rule for one window. The same finding after consecutive blocks is one episode (engine.py)."""
@@ -187,6 +191,19 @@ class Finding:
     def rank(self) -> tuple[int, float, tuple[str, str]]:
         """Return the sort key that puts the most urgent finding first."""
         return -self.weight[0], -self.weight[1], self.key
+
+
+def on_its_host(finding: Finding) -> Finding:
+    """Return a fleet's finding with the host in each next step, and commands as they are typed there."""
+    host, separator, _ = finding.device.partition(":")
+    if not separator:
+        return finding
+    prefix = re.compile(rf"(?<![\w.:-]){re.escape(host)}:")
+    steps = tuple(
+        one._replace(what=f"on {host}: {one.what}", commands=tuple(prefix.sub("", line) for line in one.commands))
+        for one in finding.steps
+    )
+    return replace(finding, steps=steps)
 
 
 def in_order(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

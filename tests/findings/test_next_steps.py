@@ -9,7 +9,7 @@ from finding_cases import disk
 
 import latmon.findings
 from latmon.findings.evidence import raise_limit
-from latmon.findings.rule import RAN, Step, ran, setting, sysfs, threads
+from latmon.findings.rule import RAN, Finding, Step, Where, on_its_host, ran, setting, sysfs, threads
 from latmon.findings.rules.starved_io import unsorting
 
 RULES = sorted(Path(latmon.findings.__file__).parent.glob("*.py"))
@@ -113,3 +113,11 @@ def test_all_commands_of_solaris_say_that_they_were_not_run():
     for step in steps_of(of_sun("ssd")):
         assert all(not ran(line) for line in step.commands if "config-list" in line or "mdb" in line)
     assert len(set(RAN)) == len(RAN)
+
+
+def test_a_step_on_a_host_of_a_fleet_names_it_and_its_command_is_typed_there():
+    steps = (Step("allow more", commands=(setting(f"{sysfs('db-07:sda')}/queue/nr_requests", 64), "lspci -s 07:00.0")),)
+    finding = Finding("outstanding-ceiling", "warning", "db-07:sda", "", (), Where("overview"), steps, "")
+    (step,) = on_its_host(finding).steps
+    assert step.what == "on db-07: allow more"
+    assert step.commands == ("echo 64 > /sys/block/sda/queue/nr_requests", "lspci -s 07:00.0")
