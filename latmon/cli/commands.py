@@ -460,6 +460,10 @@ def _watch_findings(args: argparse.Namespace) -> int:
     actions, where = defaults.on_finding, defaults.named_in.get("on_finding")
     if actions.command:
         _check_named("on_finding", Path(actions.command[0]), where, root=user is None)
+        if user is None and os.geteuid() == 0:
+            for word in actions.command[1:]:  # a script that an interpreter runs
+                if word.startswith("/") and Path(word).exists():
+                    trust.require_path(Path(word), f"on_finding: {word}", "let root own it")
     path = args.record
     with privileges.acting_as(user):
         if path is not None and path.is_dir():

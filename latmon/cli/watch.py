@@ -28,7 +28,7 @@ from latmon.capture.session import Session
 from latmon.cli.config import Actions
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import SEVERITIES, Finding, Settings
-from latmon.model.frame import Origin
+from latmon.model.frame import Frame, Origin
 from latmon.recording.archive import Archive, completed
 from latmon.report.summary import finding_values
 from latmon.support import privileges, trust
@@ -40,13 +40,13 @@ from latmon.support.units import rfc3339
 SCHEMA = "latmon.finding/1"
 COMMAND_S = 30.0
 """Longest run of a command."""
-_MAX_TOLD = 1000
+_MAX_REPORTED = 1000
 """Findings whose quiet period is remembered."""
 _MAX_WAITING = 100
 """Findings that wait for their actions; commands run one at a time."""
 _MAX_SAVED = 50
 """Recordings that one start saves after findings."""
-_LINGER_S = 0.5
+_ENDING_S = 0.5
 """Time for a command after SIGTERM."""
 _LEVELS = {"notice": syslog.LOG_NOTICE, "warning": syslog.LOG_WARNING, "critical": syslog.LOG_CRIT}
 BEGAN, ENDED = "began", "ended"
@@ -56,21 +56,21 @@ BEGAN, ENDED = "began", "ended"
 class _Standing:
     finding: Finding
     last_us: int
-    told: str
+    reported: str
     """The severity that was reported; empty during the quiet period."""
 
 
 class StandingFindings:
-    """Which findings stand, and when one is reported.
+    """The findings that stand, and the decision when one is reported.
 
-    It ends after `gone_us` without it, so that one at its threshold doesn't begin again and again. The same rule on the
-    same device is reported again after `quiet_us` at the earliest, unless it is more severe.
+    A finding ends after `gone_us` without it, so that one at its threshold doesn't begin again and again. The same rule
+    on the same device is reported again after `quiet_us` at the earliest, unless it is more severe.
     """
 
     def __init__(self, actions: Actions) -> None:
         self._actions = actions
         self._standing: dict[tuple[str, str], _Standing] = {}
-        self._told: dict[tuple[str, str], int] = {}
+        self._reported: dict[tuple[str, str], int] = {}
 
     def update(self, current: tuple[Finding, ...], mono_us: int) -> Iterator[tuple[str, Finding]]:
         """Yield BEGAN or ENDED and the finding, for each one that is reported now."""
@@ -81,23 +81,23 @@ class StandingFindings:
         for key, standing in tuple(self._standing.items()):
             if mono_us - standing.last_us >= self._actions.gone_us:
                 del self._standing[key]
-                if standing.told:
+                if standing.reported:
                     yield ENDED, standing.finding
 
     def _begins(self, one: Finding, mono_us: int) -> bool:
         """Note a finding that stands; return whether it is reported."""
         before = self._standing.get(one.key)
-        told = "" if before is None else before.told
-        is_worse = bool(told) and SEVERITIES.index(one.severity) > SEVERITIES.index(told)
-        last_us = self._told.get(one.key)
+        reported = "" if before is None else before.reported
+        is_worse = bool(reported) and SEVERITIES.index(one.severity) > SEVERITIES.index(reported)
+        last_us = self._reported.get(one.key)
         is_due = last_us is None or mono_us - last_us >= self._actions.quiet_us
-        begins = is_worse or (not told and is_due)
+        begins = is_worse or (not reported and is_due)
         if begins:
-            self._told.pop(one.key, None)  # the latest one is the last
-            self._told[one.key] = mono_us
-            if len(self._told) > _MAX_TOLD:
-                del self._told[next(iter(self._told))]
-        self._standing[one.key] = _Standing(one, mono_us, one.severity if begins else told)
+            self._reported.pop(one.key, None)  # the latest one is the last
+            self._reported[one.key] = mono_us
+            if len(self._reported) > _MAX_REPORTED:
+                del self._reported[next(iter(self._reported))]
+        self._standing[one.key] = _Standing(one, mono_us, one.severity if begins else reported)
         return begins
 
 
@@ -143,9 +143,12 @@ class Actor:
         """Run actions until the task is cancelled."""
         while True:
             one, wall = await self._waiting.get()
-            recording = await self._record(one, wall) if self._actions.record_us else None
-            if self._actions.command:
-                await self._command(self._values(one, wall, recording))
+            try:
+                recording = await self._record(one, wall) if self._actions.record_us else None
+                if self._actions.command:
+                    await self._command(self._values(one, wall, recording))
+            except Exception as error:  # noqa: BLE001 - the actions of later findings must still run
+                self._log(syslog.LOG_ERR, f"on_finding failed for {one.id}: {type(error).__name__}: {error}")
 
     def _values(self, one: Finding, wall: float, recording: Path | None) -> dict[str, Any]:
         found = finding_values(one)
@@ -160,24 +163,23 @@ class Actor:
             return None
         host = "" if self._redact else self._origin.host
         path = (self._actions.directory or Path.cwd()) / target.recording_name(f"{host}-{one.id}", wall)
+        until = self._archive.stamps[-1].mono_us
+        after = until - self._actions.record_us
+        frames = completed(self._archive.frames(after, until), self._archive.known(after))
         try:
-            path = await asyncio.to_thread(self._save, path)
+            path, many = await asyncio.to_thread(self._save, path, frames)
         except (LatmonError, OSError) as error:
             self._log(syslog.LOG_ERR, f"no recording of {one.id}: {error}")
             return None
         self._saved += 1
-        self._log(syslog.LOG_INFO, f"saved the minutes before {one.id} to {path}")
+        self._log(syslog.LOG_INFO, f"saved {many:,} windows before {one.id} to {path}")
         return path
 
-    def _save(self, path: Path) -> Path:
+    def _save(self, path: Path, frames: Iterator[Frame]) -> tuple[Path, int]:
         path = target.unused(path)
         if shortage := target.short_of_space(path):
             raise LatmonError(shortage)
-        until = self._archive.stamps[-1].mono_us
-        after = until - self._actions.record_us
-        frames = completed(self._archive.frames(after, until), self._archive.known(after))
-        save(frames, self._origin, path, redact=self._redact)
-        return path
+        return path, save(frames, self._origin, path, redact=self._redact)
 
     async def _command(self, values: dict[str, Any]) -> None:
         """Run the command with JSON on its stdin; its output goes to stderr, and its exit status is reported."""
@@ -213,7 +215,7 @@ async def _ended(process: asyncio.subprocess.Process) -> str:
         for number in (signal.SIGTERM, signal.SIGKILL) if process.returncode is None else ():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
-            await asyncio.sleep(_LINGER_S)
+            await asyncio.sleep(_ENDING_S)
     return f"exit status {status}" if status >= 0 else f"killed by signal {-status}"
 
 

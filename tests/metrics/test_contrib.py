@@ -50,6 +50,14 @@ def test_the_unit_starts_a_command_line_that_exists():
     assert int(service["Service"]["WatchdogSec"]) > arguments.MAX_INTERVAL_US / 1e6
 
 
+def test_the_unit_of_a_watch_starts_a_command_line_that_exists():
+    service = unit("latmon-watch.service")["Service"]
+    _, *words = shlex.split(service["ExecStart"])
+    assert arguments.parse(words).command == "watch"
+    assert int(service["WatchdogSec"]) > arguments.MAX_INTERVAL_US / 1e6
+    assert "AF_INET" in service["RestrictAddressFamilies"]
+
+
 def test_systemd_accepts_the_units(tmp_path):
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze")
