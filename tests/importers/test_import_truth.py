@@ -616,7 +616,7 @@ def test_a_bucket_that_is_missing_in_json_of_bpftrace_is_exit_4():
 
 def test_a_damaged_row_of_latmons_own_lines_is_exit_4(tmp_path):
     _, recording = imported(tmp_path, OTHER)
-    for write, good, bad in ((exporters_csv.write_buckets, ",35,\n", ",x,\n"), (jsonl.write, '"n":48', '"n":"x"')):
+    for write, good, bad in ((exporters_csv.write_buckets, ",35,\n", ",x,\n"), (jsonl.write, '"n":[48]', '"n":["x"]')):
         out = tmp_path / "exported"
         with out.open("wb") as file:
             write(Source(recording), file, ExportOptions())

@@ -97,7 +97,7 @@ def test_sums_are_those_of_complete_frames():
     assert total(lean.covered, devices) == total(whole.covered, devices)
     busy = block_of(lean, waiting[0])
     assert depths_of((busy,))["sdb"] == whole.depths["sdb"]
-    assert "sdd" not in busy.depths
+    assert "sdd" not in busy.depth_sums
 
 
 def test_coverage_counts_what_the_probe_saw_of_an_idle_device():

@@ -360,7 +360,8 @@ class TestTools:
 
 
 def test_every_program_is_started_with_the_checked_environment():
-    """All but the collector: it becomes the user, whose HOME it needs, and is started with -s."""
+    """All but the collector and ssh: the one becomes the user, whose HOME it needs, and is started with -s, the other
+    runs as the user, after root was given up."""
     starts = {
         (path.name, next((ast.unparse(one.value) for one in call.keywords if one.arg == "env"), ""))
         for tree in ("latmon", "backends")
@@ -369,7 +370,7 @@ def test_every_program_is_started_with_the_checked_environment():
         if isinstance(call, ast.Call) and re.search(r"\.(run|Popen|create_subprocess_\w+)$", ast.unparse(call.func))
         if ast.unparse(call.func).startswith(("subprocess.", "asyncio.create"))
     }
-    assert {name for name, env in starts if "environment(" not in env} == {"session.py"}
+    assert {name for name, env in starts if "environment(" not in env} == {"session.py", "ssh.py"}
     assert len(starts) > len(STARTS)
 
 

@@ -123,8 +123,7 @@ def test_the_part_without_data_says_since_when_there_is_any(seconds):
     assert clock(frame(0).wall) in text(made)
     assert "(started)" not in text(made)
     assert text(scene(host(8, seconds, ios=5), Selection(panel="maps"))).count("no data") == 4
-    made.opened(replace(ORIGIN, start_mono_us=START_MONO))
-    made.choose(replace(made.selection, panel="zoom"))
+    made = scene(host(8, seconds, ios=5), Selection(panel="zoom"), origin=replace(ORIGIN, start_mono_us=START_MONO))
     assert f"{clock(frame(0).wall)} (started)" in text(made)
     assert "no data" not in text(scene(host(1, 61, ios=5)))
 
