@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import sys
 import time
 from collections.abc import Mapping
@@ -120,13 +121,13 @@ async def serve_standard(request: Request) -> int:
 
     It ends when either is closed, as by an ssh connection that was cut. UsageError where they are no pipes.
     """
+    modes = [os.fstat(file.fileno()).st_mode for file in (sys.stdin, sys.stdout)]
+    if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):
+        raise UsageError("--feed is run by latmon fleet, over pipes on standard input and output")
     loop = asyncio.get_running_loop()
     collector = Collector(request)
-    try:
-        for connect, file in ((loop.connect_write_pipe, sys.stdout), (loop.connect_read_pipe, sys.stdin)):
-            await connect(lambda: collector, file)
-    except (OSError, ValueError):
-        raise UsageError("--feed is run by latmon fleet, over pipes on standard input and output") from None
+    for connect, file in ((loop.connect_write_pipe, sys.stdout), (loop.connect_read_pipe, sys.stdin)):
+        await connect(lambda: collector, file)
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, collector.stop, f"the collector was ended by {number.name}")
     return await collector.collect(request)

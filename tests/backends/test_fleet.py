@@ -42,7 +42,7 @@ from latmon.model.histogram import Histogram
 from latmon.recording import codec
 from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
-from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
+from latmon.support.errors import EXIT_DONE, EXIT_USAGE, UnavailableError, UsageError
 from latmon_backends.fleet import backend as backend_module
 from latmon_backends.fleet import bundle, host, ssh
 from latmon_backends.fleet.agentless import Counters
@@ -297,6 +297,16 @@ def test_nothing_is_left_on_a_host_after_latmon_was_killed(tmp_path):
         process.communicate()
         assert gone(mark)
     assert not any_left(files)
+
+
+def test_a_feed_needs_pipes_because_the_end_of_its_input_ends_it():
+    words = [sys.executable, "-m", "latmon", "fleet", "--feed"]
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backends'}"}
+    done = subprocess.run(
+        words, check=False, stdin=subprocess.DEVNULL, capture_output=True, env=environ, timeout=PATIENCE_S
+    )
+    assert done.returncode == EXIT_USAGE
+    assert b"pipes" in done.stderr
 
 
 FACTS = ("@facts", "f block/sda/queue/nr_requests 64", "f block/sda/device/model disk", "f block/sda/size 8", "@end")
