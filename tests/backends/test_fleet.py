@@ -236,7 +236,7 @@ async def test_a_host_whose_latmon_prints_rubbish_does_not_stop_the_others(tmp_p
 async def test_a_host_that_hangs_is_named_and_does_not_hold_up_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(host, "SLOW_S", 0.5)
     monkeypatch.setattr(backend_module, "COMPILING_S", 0.5)
-    path = tools_in(tmp_path / "2", latmon="while :; do sleep 1; done")
+    path = tools_in(tmp_path / "2", latmon="cat >/dev/null; exit")
     options = Options(interval_us=200_000)
     with servers(tmp_path, plain=tools_in(tmp_path / "1"), hung=path) as (client, _):
         async with FleetBackend(options, ["plain", "hung"], client) as backend:
