@@ -352,3 +352,14 @@ def test_what_a_disk_is_beside_its_limits(host, looking):
     looking.refresh()
     found = values(looking["vda"])
     assert (found["rotational"][0], found["max_sectors_kb"][0]) == (1, 1280)
+
+
+def test_a_disk_that_takes_over_a_number_replaces_the_one_before(host, looking):
+    host.disk("nvme0n1", (259, 0))
+    looking.refresh()
+    host.unplug("nvme0n1")
+    host.disk("nvme1n1", (259, 0))
+    change = looking.refresh()
+    assert [device.name for device in change.removed] == ["nvme0n1"]
+    assert [device.name for device in change.changed] == ["nvme1n1"]
+    assert looking.block.device(259, 0) == looking["nvme1n1"]

@@ -325,6 +325,8 @@ class BlockDevices:
     """Name -> the refresh that read its limits."""
     _numbers: dict[str, DeviceNumber] = field(default_factory=dict)
     """Names of the whole disks in diskstats."""
+    _lines: Mapping[DeviceNumber, Counters] = field(default_factory=dict)
+    """The lines of the last refresh."""
     _absent: dict[str, Counters] = field(default_factory=dict)
     """Disks in diskstats that are no devices, such as empty loops, with their lines at the last check."""
     _uncounted: frozenset[str] = frozenset()
@@ -346,11 +348,13 @@ class BlockDevices:
         With more devices than CHECKED some of them are checked, in turn, and those with another number of I/Os that
         is no device yet: an empty loop gets I/O when it gets a file.
         """
-        if lines.keys() != self._disks.keys():
+        changed = {at: line for at, line in lines.items() if self._lines.get(at) is not line}
+        if lines.keys() != self._lines.keys() or any(self._lines[at].name != one.name for at, one in changed.items()):
             self._know_names({line.name for line in lines.values()})
             self._disks = {at: self._whole[line.name] for at, line in lines.items()}
             self._numbers = {line.name: at for at, line in lines.items() if self._whole[line.name] == line.name}
             self._absent = {}
+        self._lines = lines
         due = self._due(lines)
         self._read_limits(due)
         stamps = {name: self._stamp(name) for name in due if self._is_there(name, lines[self._numbers[name]])}
