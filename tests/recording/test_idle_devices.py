@@ -161,3 +161,19 @@ def test_a_limit_of_one_of_many_devices_is_noticed(host):
     assert changed == ["sd5"]
     host.unplug("sd7")
     assert sampler.sample().removed == ("sd7",)
+
+
+@pytest.mark.parametrize("restart", [50, 250], ids=["below the old totals", "above the old totals"])
+def test_a_replug_of_one_of_many_devices_is_counted_once(host, restart):
+    host.count("sd3", columns(reads=200))
+    now = iter(range(0, 100 * US, US))
+    sampler = KernelSampler(host.proc, host.sys, clock=FrameClock(lambda: next(now), lambda: 0.0))
+    before, counts = sampler.sample(), []
+    host.unplug("sd3")
+    host.disk("sd3", (8, 3))
+    for at in range(20):
+        host.count("sd3", columns(reads=restart + 10 * at))
+        after = sampler.sample()
+        counts.append(difference(before, after).kernel[Flow("sd3", "read")].count)
+        before = after
+    assert counts == [restart, *[10] * 19]

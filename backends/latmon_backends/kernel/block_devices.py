@@ -345,8 +345,9 @@ class BlockDevices:
     def refresh(self, lines: Mapping[DeviceNumber, Counters]) -> DeviceChanges:
         """Update the devices, given a reading of /proc/diskstats.
 
-        With more devices than CHECKED some of them are checked, in turn, and those with another number of I/Os that
-        is no device yet: an empty loop gets I/O when it gets a file.
+        With more devices than CHECKED some of them are checked, in turn, and of those with another number of I/Os each
+        that is no device yet (an empty loop gets I/O when it gets a file) or whose generation differs: a replug must
+        be noticed in the interval in which the counters restarted, or I/Os are counted twice.
         """
         changed = {at: line for at, line in lines.items() if self._lines.get(at) is not line}
         if lines.keys() != self._lines.keys() or any(self._lines[at].name != one.name for at, one in changed.items()):
@@ -355,7 +356,7 @@ class BlockDevices:
             self._numbers = {line.name: at for at, line in lines.items() if self._whole[line.name] == line.name}
             self._absent = {}
         self._lines = lines
-        due = self._due(lines)
+        due = self._due(lines, changed.values())
         self._read_limits(due)
         stamps = {name: self._stamp(name) for name in due if self._is_there(name, lines[self._numbers[name]])}
         gone = {name: lines[self._numbers[name]] for name in due if name not in stamps}
@@ -366,18 +367,20 @@ class BlockDevices:
             return DeviceChanges()
         return self._replace(now)
 
-    def _due(self, lines: Mapping[DeviceNumber, Counters]) -> list[str]:
-        """Return the names that this refresh checks."""
+    def _due(self, lines: Mapping[DeviceNumber, Counters], changed: Iterable[Counters]) -> list[str]:
+        """Return the names that this refresh checks; `changed` are the lines that differ from those before."""
         every = self._numbers
         self._turn += 1
         if len(every) <= CHECKED:
             return list(every)
         new = [name for name in every if name not in self._stamps and name not in self._absent]
         woken = [name for name, line in self._absent.items() if lines[every[name]] is not line]
+        known = self._generations
+        replugged = [one.name for one in changed if one.name in known and known[one.name] != self.generation(one.name)]
         several = list(every)
         some = min(TURN, -(-len(several) // LIMITS_EVERY))
         first = self._turn * some % len(several)
-        return list(dict.fromkeys((*new, *woken, *(several + several[:some])[first : first + some])))
+        return list(dict.fromkeys((*new, *woken, *replugged, *(several + several[:some])[first : first + some])))
 
     def _replace(self, stamps: dict[str, tuple[object, ...]]) -> DeviceChanges:
         """Identify the devices whose stamps differ; a path that is added or removed changes its multipath head too."""
