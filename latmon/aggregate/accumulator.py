@@ -18,7 +18,7 @@ from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.histogram_sum import TableSum
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.analysis.issue_order import LbaOrder, lba_order, merge_orders
-from latmon.model.devices import NONE, Coverage, WithIdle, busy_rows, by_device
+from latmon.model.devices import NONE, Coverage, WithIdle, busy_rows, by_device, idle_devices
 from latmon.model.frame import (
     MAX_LIMITS,
     CgroupLimit,
@@ -32,7 +32,7 @@ from latmon.model.frame import (
     Traced,
 )
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import AgedAt, Depths
+from latmon.model.inflight import AgedAt
 from latmon.model.packed import Flat, flatten
 
 MAX_QUEUES = 1000
@@ -342,33 +342,66 @@ class Minute:
         return self.frame.kernel
 
 
+@dataclass(slots=True)
+class _IdleSpan:
+    """Sum of consecutive frames with the same idle devices."""
+
+    queued: Mapping[str, bool]
+    """Device -> whether its queue is known."""
+    us: int = 0
+    busy_us: Counter[str] = field(default_factory=Counter)
+    """Part of `us` in which a device was busy."""
+
+
 class IdleTime:
-    """Time of the frames in which devices were idle, which their depths don't include."""
+    """Time of the frames in which devices were there and idle, which their depths don't include."""
 
     def __init__(self) -> None:
-        self.devices: Mapping[str, Depths] = {}
-        """The idle devices of the latest frame."""
-        self.us = 0
-        """Length of the frames that leave out idle devices."""
-        self._busy_us: Counter[str] = Counter()
+        self._spans: list[_IdleSpan] = []
+
+    def __bool__(self) -> bool:
+        """Return whether there was a frame that leaves out idle devices."""
+        return bool(self._spans)
 
     def add(self, frame: Frame) -> None:
         """Add a frame."""
-        if isinstance(frame.depths, WithIdle):
-            self.devices = frame.depths.idle
-            self.us += frame.dt_us
-            self._busy_us.update(dict.fromkeys(frame.depths.busy, frame.dt_us))
+        queued = idle_devices(frame.depths)
+        if queued is None:
+            return
+        if not self._spans or self._spans[-1].queued is not queued:
+            self._spans.append(_IdleSpan(queued))
+        span = self._spans[-1]
+        span.us += frame.dt_us
+        span.busy_us.update(dict.fromkeys(busy_rows(frame.depths), frame.dt_us))
+
+    @property
+    def devices(self) -> Iterable[str]:
+        """Names of the devices that were idle in a frame, or had an idle row that was hidden."""
+        return dict.fromkeys(name for span in self._spans for name in span.queued)
 
     def filled(self, busy: Mapping[str, DepthTimes], names: Iterable[str]) -> dict[str, DepthTimes]:
         """Return `busy` with the idle time of these devices."""
         found = dict(busy)
-        for name in names if self.us else ():
-            idle_us = self.us - self._busy_us[name]
-            if idle_us and name in self.devices:
+        for name in names:
+            if idle := self._of(name):
                 found[name] = DepthTimes()
                 found[name].merge(busy.get(name, DepthTimes()))
-                found[name].add_idle(idle_us, has_queue=bool(self.devices[name].queued))
+                _add_idle(found[name], idle)
         return found
+
+    def add_to(self, sums: DepthTimes, name: str) -> None:
+        """Add a device's idle time to its depths."""
+        _add_idle(sums, self._of(name))
+
+    def _of(self, name: str) -> list[tuple[int, bool]]:
+        """Return the device's idle times in us, each with whether the queue is known."""
+        there = ((span.us - span.busy_us[name], span.queued[name]) for span in self._spans if name in span.queued)
+        return [(us, has_queue) for us, has_queue in there if us]
+
+
+def _add_idle(sums: DepthTimes, idle: Iterable[tuple[int, bool]]) -> None:
+    for us, has_queue in idle:
+        sums.add_idle(us, has_queue=has_queue)
 
 
 COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records")

@@ -21,7 +21,7 @@ from latmon.aggregate.accumulator import COUNTERS, CompletionSums
 from latmon.aggregate.depth_sum import DepthSum, PackedDepths, packed
 from latmon.aggregate.histogram_sum import Peak, maximum_of
 from latmon.aggregate.on_demand_sum import OnDemandSums
-from latmon.model.devices import WithIdle, busy_rows, total
+from latmon.model.devices import WithIdle, busy_rows, idle_devices, total
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
@@ -217,45 +217,48 @@ DepthEntry = LogEntry[DepthValues]
 class IdleDepths(Mapping[str, PackedDepths]):
     """Depths of an entry of `us` in which none of the devices had an I/O."""
 
-    __slots__ = ("_depths", "_made", "us")
+    __slots__ = ("_made", "queued", "us")
 
-    def __init__(self, depths: Mapping[str, Depths], us: int) -> None:
-        self._depths, self.us = depths, us
+    def __init__(self, queued: Mapping[str, bool], us: int) -> None:
+        """`queued`: as those of `idle_devices`."""
+        self.queued, self.us = queued, us
         self._made: dict[bool, PackedDepths] = {}
 
     def of(self, us: int) -> IdleDepths:
         """Return those of the same devices in an entry of another length."""
-        return IdleDepths(self._depths, us)
+        return IdleDepths(self.queued, us)
 
     def __getitem__(self, name: str) -> PackedDepths:
-        has_queue = bool(self._depths[name].queued)
+        has_queue = self.queued[name]
         if has_queue not in self._made:
             none = {0: self.us // 1000}
             self._made[has_queue] = packed(Depths(none, none if has_queue else {}), self.us)
         return self._made[has_queue]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._depths
+        return name in self.queued
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._depths)
+        return iter(self.queued)
 
     def __len__(self) -> int:
-        return len(self._depths)
+        return len(self.queued)
 
 
 def _depth_sums(parts: Sequence[DepthEntry]) -> DepthValues:
-    sums: dict[str, DepthSum] = {name: DepthSum() for one in parts for name in busy_rows(one.reported)}
+    tables = [one.reported.idle for one in parts if isinstance(one.reported, WithIdle)]
+    idle = [one for one in tables if isinstance(one, IdleDepths)]
+    named = [name for one in parts for name in busy_rows(one.reported)]
+    for some in idle:
+        if some.queued is not idle[-1].queued:  # devices came or went: they were there for a part of the time
+            named += (name for name, _ in some.queued.items() ^ idle[-1].queued.items())
+    sums = {name: DepthSum() for name in named}
     for one in parts:
         for name, whole in sums.items():
             if name in one.reported:
                 whole.add(one.reported[name], one.mono_us)
     busy = {name: one.packed for name, one in sums.items()}
-    idle = [one.reported.idle for one in parts if isinstance(one.reported, WithIdle)]
-    last = idle[-1] if idle else None
-    if not isinstance(last, IdleDepths):
-        return busy
-    return WithIdle(busy, last.of(sum(one.us for one in idle if isinstance(one, IdleDepths))))
+    return WithIdle(busy, idle[-1].of(sum(one.us for one in idle))) if idle else busy
 
 
 class DepthLog(EntryLog[DepthValues]):
@@ -271,8 +274,8 @@ class DepthLog(EntryLog[DepthValues]):
     def append(self, frame: Frame) -> None:
         if frame.depths:
             reported: DepthValues = {name: packed(one, frame.dt_us) for name, one in busy_rows(frame.depths).items()}
-            if isinstance(frame.depths, WithIdle):
-                reported = WithIdle(reported, IdleDepths(frame.depths.idle, frame.dt_us))
+            if (queued := idle_devices(frame.depths)) is not None:
+                reported = WithIdle(reported, IdleDepths(queued, frame.dt_us))
             self.entries.append(LogEntry(frame.mono_us - frame.dt_us, frame.mono_us, reported))
         self._age(frame.mono_us)
         for name, burst in frame.issues.items():

@@ -82,7 +82,7 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         LATENCIES: "total" in facts.origin.measured or any(one.on_demand.tables.get("traced") for one in facts.window),
         TRACED: facts.window[-1].on_demand.facts.traced.one_in > 0,
         # a mean over queued requests and those in the driver shows no limit of the driver
-        DEPTHS: any(one.idle.us for one in facts.window)
+        DEPTHS: any(one.idle for one in facts.window)
         or any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
         LIMITS: any(one.limits for one in facts.devices.values()),
         CGROUPS: facts.is_sun or any(one.cgroup_limits is not None for one in facts.window),

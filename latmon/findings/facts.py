@@ -176,9 +176,8 @@ def depths_of(blocks: tuple[Block, ...]) -> dict[str, DepthTimes]:
         for name, sums in block.depth_sums.items():
             found.setdefault(name, DepthTimes()).merge(sums)
     for block in blocks:
-        for name in found.keys() - block.depth_sums.keys() if block.idle.us else ():
-            if name in block.idle.devices:
-                found[name].add_idle(block.idle.us, has_queue=bool(block.idle.devices[name].queued))
+        for name in found.keys() - block.depth_sums.keys():
+            block.idle.add_to(found[name], name)
     return found
 
 

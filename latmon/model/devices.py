@@ -83,20 +83,31 @@ def busy_rows(table: Mapping[K, V]) -> Mapping[K, V]:
 class _IdleDepths(Mapping[str, Depths]):
     """Depth histograms of an interval in which no device of `queued` had an I/O."""
 
-    __slots__ = ("_queued", "_values")
+    __slots__ = ("_values", "queued")
 
     def __init__(self, queued: Mapping[str, bool], dt_us: int) -> None:
-        self._queued, depths = queued, {0: dt_us // 1000}
+        self.queued, depths = queued, {0: dt_us // 1000}
         self._values = (Depths(depths), Depths(depths, depths))
 
     def __getitem__(self, key: str) -> Depths:
-        return self._values[self._queued[key]]
+        return self._values[self.queued[key]]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._queued)
+        return iter(self.queued)
 
     def __len__(self) -> int:
-        return len(self._queued)
+        return len(self.queued)
+
+
+def idle_devices(depths: Mapping[str, Depths]) -> Mapping[str, bool] | None:
+    """Return the devices with idle rows in a frame's depths, and whether the queue of each is known.
+
+    Frames with the same devices share the mapping. None: all rows are the devices' own.
+    """
+    if not isinstance(depths, WithIdle):
+        return None
+    idle = depths.idle
+    return idle.queued if isinstance(idle, _IdleDepths) else {name: bool(one.queued) for name, one in idle.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,30 +21,50 @@ from latmon_backends.kernel import block_devices
 from latmon_backends.kernel.counters import FrameClock, KernelSampler, difference
 
 DEVICES = (*(Device(f"sd{letter}", 8, at) for at, letter in enumerate("abcd")), Device("md0", 9, 0, timed=False))
+ADDED, GONE = Device("sde", 8, 64), Device("sdf", 8, 80)
+ADDED_AT, GONE_AT, AWAY = 40, 66, range(50, 90)
+"""First frames with ADDED and without GONE; `sdd` is away in the meantime."""
+NAMES = tuple(one.name for one in (*DEVICES, ADDED, GONE))
 US = 1_000_000
 
 
+def devices_at(at):
+    """`sde` is plugged in and `sdf` is unplugged midway, `sdd` is unplugged and comes back."""
+    there = tuple(one for one in DEVICES if one.name != "sdd" or at not in AWAY)
+    return (*there, *((ADDED,) if at >= ADDED_AT else ()), *((GONE,) if at < GONE_AT else ()))
+
+
 def frames(many=130):
-    """`sda` is always busy, `sdb` each tenth second, `sdc` has an I/O that never completes; others are idle."""
-    rows = IdleRows.of(DEVICES, OPS[:4], has_queued=True)
+    """`sda` is always busy, `sdb`, `sde` and `sdf` each tenth second, `sdc` has an I/O that never completes.
+
+    Others are idle.
+    """
+    before, rows = (), IdleRows()
     for at in range(many):
-        names = ["sda", *(["sdb"] if at % 10 == 3 else []), *(["sdc"] if at > 20 else [])]
-        done = {"sda": 5, "sdb": 7, "sdc": 0}
+        now = devices_at(at)
+        if now != before:
+            rows = IdleRows.of(now, OPS[:4], has_queued=True)
+        each = {"sda", *(f"sd{one}" for one in "bef" if at % 10 == 3), *(["sdc"] if at > 20 else [])}
+        names = [one.name for one in now if one.name in each]
+        done = {"sda": 5, "sdb": 7, "sdc": 0, "sde": 8, "sdf": 9}
         kernel = {Flow(name, op): Completed(done[name], 4096, 900, merged=0) for name in names for op in OPS[:4]}
         gauges = {name: Outstanding(2 if name == "sdc" else 0, 1) for name in names}
         depths = {name: Depths({0: 400, 2: 600}, {0: 1000}) for name in names}
+        seen = {"sda": Completed(5, 4096), **({"sdd": Completed(at % 2, 0)} if at not in AWAY else {})}
         yield Frame(
             at,
             1e9 + at,
             (at + 1) * US,
             US,
-            seen={Flow("sda", "read"): Completed(5, 4096), Flow("sdd", "read"): Completed(at % 2, 0)},
+            seen={Flow(name, "read"): one for name, one in seen.items()},
             kernel=WithIdle(kernel, rows.kernel),
             outstanding=WithIdle(gauges, rows.outstanding),
             depths=WithIdle(depths, rows.depths(US)),
             in_flight=InFlightList(since_us=5 * US, at_us=(at + 1) * US) if at > 5 else None,
-            devices=DEVICES if at == 0 else (),
+            devices=tuple(one for one in now if one not in before),
+            removed=tuple(one.name for one in before if one not in now),
         )
+        before = now
 
 
 def complete(frame):
@@ -54,7 +74,7 @@ def complete(frame):
 
 def test_the_feed_leaves_idle_devices_out_and_its_reader_puts_them_back():
     writer, reader, lines = IdleWriter(), IdleReader(), Lines()
-    for frame in frames(30):
+    for frame in frames():
         text = to_bytes(writer.encode(frame))
         assert frame.seq == 0 or b"md0" not in text
         (line,) = lines.feed(text)
@@ -76,10 +96,11 @@ def test_a_recording_has_all_rows():
 
 
 def test_an_earlier_time_has_all_rows():
-    writer, archive, every = IdleWriter(), Archive(), list(frames(30))
+    writer, archive, every = IdleWriter(), Archive(), list(frames())
     for frame in every:
         archive.append(frame, to_bytes(writer.encode(frame)))
-    assert list(archive.frames(12 * US, 17 * US)) == [complete(one) for one in every[12:17]]
+    for begin, end in ((12, 17), (38, 95)):
+        assert list(archive.frames(begin * US, end * US)) == [complete(one) for one in every[begin:end]]
 
 
 def test_sums_are_those_of_complete_frames():
@@ -93,11 +114,25 @@ def test_sums_are_those_of_complete_frames():
     assert lean.depths == whole.depths
     assert lean.gauges == whole.gauges
     assert dict(lean.kernel) == dict(whole.kernel)
-    devices = {one.name: one for one in DEVICES}
+    devices = {one.name: one for one in (*DEVICES, ADDED, GONE)}
     assert total(lean.covered, devices) == total(whole.covered, devices)
     busy = block_of(lean, waiting[0])
     assert depths_of((busy,))["sdb"] == whole.depths["sdb"]
     assert "sdd" not in busy.depth_sums
+
+
+def test_blocks_have_the_idle_time_of_devices_that_were_there():
+    whole, blocks, sums, waiting = Accumulator(), [], Accumulator(), Waiting()
+    for frame in frames():
+        whole.add(complete(frame))
+        sums.add(frame)
+        waiting.add(frame)
+        if frame.seq % 7 == 6 or frame.seq == 129:
+            blocks.append(block_of(sums, waiting))
+            sums = Accumulator()
+    found = depths_of(tuple(blocks))
+    assert found == {name: whole.depths[name] for name in ("sda", "sdb", "sdc", "sde", "sdf")}
+    assert found["sde"].span_us == (130 - ADDED_AT) * US
 
 
 def test_coverage_counts_what_the_probe_saw_of_an_idle_device():
@@ -113,15 +148,15 @@ def test_windows_are_those_of_complete_frames(length_us):
         for store, window, one in zip(stores, windows, (frame, complete(frame)), strict=True):
             window.advance(store.append(one))
     lean, whole = windows
-    for name, op in ((name, op) for name in ("sda", "sdb", "sdc", "sdd", "md0") for op in OPS):
+    for name, op in ((name, op) for name in NAMES for op in OPS):
         assert lean.completed(name, op) == whole.completed(name, op)
     until = 130 * US
     depths = [DepthWindow(length_us, one.depths, until) for one in stores]
-    for name in ("sda", "sdb", "sdc", "sdd", "md0"):
+    for name in NAMES:
         first, second = (one.read(name) for one in depths)
-        assert first is not None
-        assert second is not None
-        assert (first.depths, first.span_us) == (second.depths, second.span_us)
+        assert (first is None) == (second is None) == (name == "sdf" and length_us < 65 * US)
+        if first is not None:
+            assert (first.depths, first.span_us) == (second.depths, second.span_us)
 
 
 @pytest.fixture
