@@ -30,9 +30,11 @@ PEERS = 4
 LEAST_IOPS = 1
 """A device with fewer I/Os per second is compared with no other."""
 COVERAGE = 0.95
+"""Share of the kernel's completions that the probe counted, below which an alert fires."""
 
 _LATENCY = "latmon_io_latency_seconds"
 DEVICE_IOPS = "instance_device:latmon_kernel_completed_ios:rate5m"
+DEVICE_COVERAGE = "instance_device:latmon_coverage:ratio5m"
 DEVICE_P99 = f"instance_device_model:{_LATENCY}:p99_5m"
 MODEL_P99 = f"model:{_LATENCY}:p99_5m_median"
 MODEL_DEVICES = f"model:{_LATENCY}:p99_5m_count"
@@ -46,6 +48,7 @@ _RATE = f'rate({_LATENCY}{{stage="total"}}[5m])'
 RECORDED: Mapping[str, str] = {
     DEVICE_IOPS: "rate(latmon_kernel_completed_ios_total[5m])",
     # NaN, which a device without I/O has, is not >= 0
+    DEVICE_COVERAGE: f"rate(latmon_probe_completed_ios_total[5m]) / {DEVICE_IOPS} >= 0",
     DEVICE_P99: f"(histogram_quantile(0.99, sum without (op, stage, includes) ({_RATE})) >= 0) * {_JOIN}",
     MODEL_P99: f"quantile by (job, model, driver) (0.5, {DEVICE_P99})",
     MODEL_DEVICES: f"count by (job, model, driver) ({DEVICE_P99})",
@@ -118,7 +121,7 @@ _ALERTS: tuple[tuple[str, ...], ...] = (
     ),
     (
         "LatmonCoverage",
-        f"latmon_coverage_ratio < {COVERAGE}",
+        f"{DEVICE_COVERAGE} < {COVERAGE}",
         "10m",
         "warning",
         "{{ $labels.instance }}: latmon counted {{ $value | humanizePercentage }} of the I/Os of {{ $labels.device }}",
@@ -224,7 +227,7 @@ _ROWS = (
             ("stat", "Hosts that are scraped", "short", (("", f"sum(up{_ALL})"),)),
             ("stat", "Findings that stand", "short", (("", f"count(latmon_finding{_ALL})"),)),
             ("stat", "Slowest host, p99", "s", (("", f"max({HOST_P99}{_ALL})"),)),
-            ("stat", "Lowest coverage", "percentunit", (("", f"min(latmon_coverage_ratio{_ALL})"),)),
+            ("stat", "Lowest coverage", "percentunit", (("", f"min({DEVICE_COVERAGE}{_ALL})"),)),
         ),
     ),
     (
@@ -285,7 +288,7 @@ _ROWS = (
                 "timeseries",
                 "Coverage of $instance",
                 "percentunit",
-                (("{{device}}", f"latmon_coverage_ratio{_ONE}"),),
+                (("{{device}}", f"{DEVICE_COVERAGE}{_ONE}"),),
             ),
             (
                 "timeseries",

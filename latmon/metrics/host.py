@@ -20,6 +20,7 @@ from latmon.analysis.limits import ceiling
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import Settings
 from latmon.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, Sample
+from latmon.model.devices import NONE
 from latmon.model.frame import Device, Frame, Origin, Series
 from latmon.model.histogram import Histogram
 from latmon.support.process import descendants
@@ -135,10 +136,9 @@ class HostMetrics:
         some = tuple(Sample({"device": name}, n) for name, n in sorted(kernel.items()))
         text = "I/Os completed, by the kernel's own counters."
         yield Family("latmon_kernel_completed_ios", COUNTER, text, some)
-        shares = {name: one.share for name, one in sorted(self._sums.covered.items()) if name in self._devices}
-        known = tuple(Sample({"device": name}, share) for name, share in shares.items() if share is not None)
-        text = "Share of the kernel's completions that the probe counted, 0 to 1."
-        yield Family("latmon_coverage_ratio", GAUGE, text, known)
+        counted = tuple(Sample({"device": name}, self._sums.covered.get(name, NONE).seen) for name in sorted(kernel))
+        text = "I/Os completed, by the probe: coverage is its rate over that of the kernel's own counters."
+        yield Family("latmon_probe_completed_ios", COUNTER, text, counted)
 
     def _of_capture(self) -> Iterator[Family]:
         for name in COUNTERS:

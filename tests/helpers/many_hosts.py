@@ -60,7 +60,7 @@ def families(shape, devices, seconds):
         ("latmon_outstanding_limit", GAUGE, 32),
         ("latmon_outliers", COUNTER, seconds),
         ("latmon_kernel_completed_ios", COUNTER, 800 * seconds),
-        ("latmon_coverage_ratio", GAUGE, 1),
+        ("latmon_probe_completed_ios", COUNTER, 800 * seconds),
     ):
         yield Family(name, kind, "", tuple(Sample({"device": one}, value) for one in names))
     for name in ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records"):

@@ -91,9 +91,8 @@ def test_text_has_every_family_in_few_series(port):
     status, body, headers = ask(port)
     assert (status, headers["Content-Type"].split(";")[0]) == (200, "text/plain")
     families = {one.name: one for one in text_string_to_metric_families(body.decode())}
-    assert {"latmon_build_info", "latmon_io_latency_seconds", "latmon_outstanding_ios", "latmon_coverage_ratio"} <= set(
-        families
-    )
+    there = {"latmon_build_info", "latmon_io_latency_seconds", "latmon_outstanding_ios", "latmon_probe_completed_ios"}
+    assert there <= set(families)
     stages = {one.labels["stage"] for one in families["latmon_io_latency_seconds"].samples}
     assert stages == {"total"}
     text = body.decode()
@@ -133,7 +132,7 @@ def test_24_devices_are_fewer_than_250_series():
     metrics = HostMetrics(Origin("bpftrace", "h", "k", "l"), Settings())
     metrics.add(frame)
     counts = {one.name: len(one.samples) for one in metrics.families()}
-    assert counts["latmon_device_info"] == counts["latmon_outstanding_limit"] == counts["latmon_coverage_ratio"] == 24
+    assert counts["latmon_device_info"] == counts["latmon_outstanding_limit"] == counts["latmon_probe_completed_ios"] == 24
     assert counts["latmon_io_latency_seconds"] == counts["latmon_outstanding_ios"] == 48
     assert 220 < sum(counts.values()) < 250
     (info,) = [one for one in metrics.families() if one.name == "latmon_device_info"]
