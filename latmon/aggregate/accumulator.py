@@ -8,7 +8,7 @@ the next frame is added. Nothing here knows a file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from types import MappingProxyType
@@ -262,6 +262,11 @@ class FlowSums(WithIdle[Flow, Completed]):
             if not one.frames:
                 del self._sums[flow]
 
+    def forget(self, devices: Collection[str]) -> None:
+        """Drop the sums of devices."""
+        for flow in [one for one in self._sums if one.device in devices]:
+            del self._sums[flow]
+
 
 _PARTS = 1_000_000
 
@@ -438,6 +443,14 @@ class CompletionSums:
             self.covered[name] = self.covered.get(name, NONE) - one
             if self.covered[name] == NONE:
                 del self.covered[name]
+
+    def forget(self, devices: Collection[str]) -> None:
+        """Drop the sums of devices, whose names others may get."""
+        self.histograms.forget([series for series in self.histograms if series.device in devices])
+        for table in (self.kernel, self.seen):
+            table.forget(devices)
+        for name in devices:
+            self.covered.pop(name, None)
 
     def _add_completions(self, frame: Frame) -> None:
         self.histograms.add(frame.histograms)

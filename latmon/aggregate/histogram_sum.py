@@ -177,6 +177,14 @@ class TableSum(Mapping[K, Histogram]):
                 del self._peaks[key]
         return gone
 
+    def forget(self, keys: Iterable[K]) -> None:
+        """Drop rows."""
+        self._made = {}
+        for key in keys:
+            self.sums.pop(key, None)
+            if self._peaks is not None:
+                self._peaks.pop(key, None)
+
     @property
     def is_uniform(self) -> bool:
         """Whether all histograms have the scale of BITS, and of each row all have an exact maximum or none has."""

@@ -65,6 +65,7 @@ class HostMetrics:
         self._missing_us = Counter[str]()
         self._measured_us = 0
         self._devices: dict[str, Device] = {}
+        self._removed: set[str] = set()
         self._last: Frame | None = None
         self._lock = threading.Lock()
 
@@ -77,8 +78,7 @@ class HostMetrics:
     def _count(self, frame: Frame) -> None:
         if frame.gap:
             self._missing_us[frame.gap] += frame.dt_us
-        for name in frame.removed:
-            self._devices.pop(name, None)
+        self._forget(frame)
         self._devices.update((one.name, one) for one in frame.devices)
         self._sums.add(frame)
         if self._stages:
@@ -89,6 +89,23 @@ class HostMetrics:
             self._counters[name] += getattr(frame.health, name)
         self._measured_us += frame.dt_us
         self._last = frame
+
+    def _forget(self, frame: Frame) -> None:
+        """Drop the sums of removed devices: one that gets such a name later begins at 0.
+
+        They are dropped once more when it does: I/Os of the removed device may have been counted after its removal.
+        """
+        added = {one.name for one in frame.devices}
+        for name in frame.removed:
+            self._devices.pop(name, None)
+        gone = (self._removed & added).union(frame.removed)
+        self._removed = (self._removed | gone) - added
+        if not gone:
+            return
+        self._sums.forget(gone)
+        self._traced.forget([series for series in self._traced if series.device in gone])
+        for name in gone:
+            self._outliers.pop(name, None)
 
     def families(self) -> tuple[Family, ...]:
         """Return all metrics as they are now; devices that are gone have none."""
@@ -127,7 +144,8 @@ class HostMetrics:
         bounds = {name: ceiling(one.limits) for name, one in sorted(self._devices.items())}
         limits = tuple(Sample({"device": name}, int(one.value)) for name, one in bounds.items() if one is not None)
         yield Family("latmon_outstanding_limit", GAUGE, "Lowest limit of the I/Os that a driver has at once.", limits)
-        above = tuple(Sample({"device": name}, self._outliers[name]) for name in sorted(self._last.thresholds_us))
+        compared = sorted(self._last.thresholds_us.keys() & self._devices.keys())
+        above = tuple(Sample({"device": name}, self._outliers[name]) for name in compared)
         yield Family("latmon_outliers", COUNTER, "I/Os above their device's threshold.", above)
         kernel = Counter[str]()
         for flow, done in self._sums.kernel.items():

@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import bcrypt
 import psutil
@@ -25,7 +26,7 @@ from latmon.findings.rule import Settings
 from latmon.metrics.families import PROTOBUF
 from latmon.metrics.host import HostMetrics
 from latmon.metrics.server import Address, Web, wants_protobuf
-from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series
+from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
 
 MODERN = (
@@ -132,11 +133,52 @@ def test_24_devices_are_fewer_than_250_series():
     metrics = HostMetrics(Origin("bpftrace", "h", "k", "l"), Settings())
     metrics.add(frame)
     counts = {one.name: len(one.samples) for one in metrics.families()}
-    assert counts["latmon_device_info"] == counts["latmon_outstanding_limit"] == counts["latmon_probe_completed_ios"] == 24
+    assert (
+        counts["latmon_device_info"] == counts["latmon_outstanding_limit"] == counts["latmon_probe_completed_ios"] == 24
+    )
     assert counts["latmon_io_latency_seconds"] == counts["latmon_outstanding_ios"] == 48
     assert 220 < sum(counts.values()) < 250
     (info,) = [one for one in metrics.families() if one.name == "latmon_device_info"]
     assert info.samples[0].labels == {"device": "sda", "model": "M", "driver": "sd", "controller": "0000:01:00.0"}
+
+
+def test_a_device_that_gets_the_name_of_a_removed_one_begins_at_0():
+    metrics = HostMetrics(Origin("bpftrace", "h", "k", "l"), Settings(), stages=True)
+
+    def add(seq, ios, *, devices=(), removed=()):
+        one = {Series("sda", "read", "total"): Histogram.record([100] * ios)} if ios else {}
+        done = {Flow("sda", "read"): Completed(ios, 4096 * ios)} if ios else {}
+        tables = {"seen": done, "kernel": done, "above": dict.fromkeys(done, ios), "thresholds_us": {"sda": 1}}
+        traced = Traced(histograms=one)
+        at = 10**6 * (seq + 1)
+        metrics.add(
+            Frame(seq, 1e9, at, 10**6, histograms=one, traced=traced, devices=devices, removed=removed, **tables)
+        )
+
+    def counts():
+        names = (
+            "io_latency_seconds",
+            "traced_latency_seconds",
+            "probe_completed_ios",
+            "kernel_completed_ios",
+            "outliers",
+        )
+        families = {one.name.removeprefix("latmon_"): one.samples for one in metrics.families()}
+        values = [one.value for name in names for one in families.get(name, ())]
+        return [one.count if isinstance(one, Histogram) else one for one in values]
+
+    first, second = (Device("sda", 8, 0, "disk", "sd", model=model) for model in "MN")
+    add(0, 1000, devices=(first,))
+    assert counts() == [1000] * 5
+    add(1, 0, removed=("sda",))
+    add(2, 5)  # ended after the removal
+    assert counts() == []
+    add(3, 7, devices=(second,))
+    assert counts() == [7] * 5
+    add(4, 2, devices=(first,), removed=("sda",))
+    assert counts() == [2] * 5
+    add(5, 2, devices=(replace(first, label="x"),))
+    assert counts() == [4] * 5
 
 
 def test_gzip(port):
