@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import io
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from recorded import FRAMES
 
 from latmon.capture.backend import Options
+from latmon.model.devices import IdleRows, WithIdle
 from latmon.model.frame import (
     Completed,
     Device,
@@ -32,6 +34,7 @@ from latmon.model.frame import (
     Missing,
     Origin,
     Outlier,
+    Outstanding,
     Series,
     SoftirqCpu,
     SoftirqRuns,
@@ -39,6 +42,7 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import Histogram
+from latmon.model.inflight import Depths
 from latmon.recording import codec
 from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
@@ -50,6 +54,7 @@ from latmon_backends.fleet.backend import FleetBackend
 from latmon_backends.fleet.host import Host
 from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin
 from latmon_backends.fleet.remote import Facts, Offset
+from latmon_backends.fleet.ssh import HostError
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -501,3 +506,57 @@ def test_each_interval_has_one_frame_of_a_host_whatever_the_phase_of_its_clock(p
         one._waiting.extend(part(mono_us=end) for end in arrived)
         found.append(len(one.taken(until, 200_000)))
     assert set(found[2:-2]) == {1}
+
+
+class FakeConnection:
+    """A host's lines without a host; it ends after them. Commands are kept, a clock command is answered."""
+
+    def __init__(self, *lines: bytes, answers: bool = True) -> None:
+        self.lines, self.sent, self._answers = list(lines), [], answers
+
+    def send(self, data: bytes) -> None:
+        self.sent.append(data)
+        if self._answers and b'"clock"' in data:
+            sent_us = json.loads(data)["clock"]
+            self.lines.insert(0, to_line({"type": "clock", "n": sent_us, "mono": sent_us, "wall": time.time()}))
+
+    async def line(self, _within_s: float) -> bytes:
+        if not self.lines:
+            raise HostError("the lines have ended")
+        return self.lines.pop(0)
+
+
+def to_line(value) -> bytes:
+    return codec.to_bytes(value).rstrip(b"\n")
+
+
+HEADER = to_line(codec.encode_origin(Origin("bpftrace", "a", "Linux 6.1", "1")))
+
+
+async def followed(connection, label="a"):
+    """Return a host that has read all lines of its connection."""
+    one = Host(label, label, Options(), ("ssh",))
+    one._connection = connection
+    with pytest.raises(HostError, match="the lines have ended"):
+        await one._follow_latmon(connection)
+    return one
+
+
+def waiting(one):
+    return [found.frame for found in one._waiting]
+
+
+async def test_idle_devices_of_a_host_keep_their_rows():
+    rows = IdleRows.of([Device("sda", 8, 0), Device("sdb", 8, 16)], ("read",), has_queued=True)
+    kernel = WithIdle({Flow("sda", "read"): Completed(1, 4096, 10)}, rows.kernel)
+    gauges = WithIdle({"sda": Outstanding(1, 0)}, rows.outstanding)
+    depths = WithIdle({"sda": Depths({1: 1000})}, rows.depths(1_000_000))
+    frame = Frame(1, 100.0, 5_000_000, 1_000_000, kernel=kernel, outstanding=gauges, depths=depths)
+    frame = replace(frame, devices=(Device("sda", 8, 0), Device("sdb", 8, 16)))
+    line = to_line(codec.IdleWriter().encode(frame))
+    assert b"idle" in line
+    one = await followed(FakeConnection(HEADER, line))
+    found = decoded(merged(*one._waiting))
+    assert found.kernel.keys() == {Flow("a:sda", "read"), Flow("a:sdb", "read")}
+    assert found.outstanding.keys() == found.depths.keys() == {"a:sda", "a:sdb"}
+    assert found.outstanding["a:sdb"] == Outstanding(0, 0)

@@ -17,7 +17,7 @@ from pathlib import Path
 from latmon.capture.backend import HostPart, Options
 from latmon.model.devices import Inventory
 from latmon.model.frame import Frame, Origin
-from latmon.recording.codec import decode_frame, decode_origin
+from latmon.recording.codec import IdleReader, decode_origin
 from latmon.recording.validate import ReadPosition, admit, parse
 from latmon.support.errors import LatmonError, RecordingError
 from latmon.support.text import clean
@@ -186,7 +186,7 @@ class Host:
 
     async def _follow_latmon(self, connection: Connection) -> None:
         self._takes_commands = True
-        position = ReadPosition()
+        position, reader = ReadPosition(), IdleReader()
         opened = self._is_measured = False
         self._undecoded = 0
         while True:
@@ -207,7 +207,7 @@ class Host:
                 raise HostError(clean(str(value.get("reason", "it has ended")), _MAX_REASON))
             elif kind == "window" and opened and self._is_measured:
                 try:
-                    frame = decode_frame(value)
+                    frame = reader.decode(value)
                     admit(frame, position)
                 except RecordingError as error:
                     self._undecodable(error)
