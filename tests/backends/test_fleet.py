@@ -39,10 +39,11 @@ from latmon.model.frame import (
     SoftirqCpu,
     SoftirqRuns,
     Thread,
+    Wait,
     Wakeups,
 )
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import Depths
+from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
 from latmon.recording import codec
 from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
@@ -52,7 +53,7 @@ from latmon_backends.fleet import bundle, host, ssh
 from latmon_backends.fleet.agentless import Counters
 from latmon_backends.fleet.backend import FleetBackend
 from latmon_backends.fleet.host import Host
-from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin
+from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin, readable
 from latmon_backends.fleet.remote import Facts, Offset
 from latmon_backends.fleet.ssh import HostError
 
@@ -560,3 +561,56 @@ async def test_idle_devices_of_a_host_keep_their_rows():
     assert found.kernel.keys() == {Flow("a:sda", "read"), Flow("a:sdb", "read")}
     assert found.outstanding.keys() == found.depths.keys() == {"a:sda", "a:sdb"}
     assert found.outstanding["a:sdb"] == Outstanding(0, 0)
+
+
+def test_times_before_this_hosts_boot_can_be_read():
+    waits = (Wait("resume", "kworker", 7, 120, 3_000_000, 10),)
+    outlier = Outlier(wall=3.0, mono_us=4_500_000, device="sda", op="read", total_us=200_000, waits=waits)
+    stuck = InFlightList((InFlight("sda", "read", 1_000_000),), {1: 1}, since_us=1, at_us=2)
+    values = {"outliers": (outlier,), "in_flight": stuck, "issues": {"sda": (Issue(1, 0, 512, "read", 1),)}}
+    frame = decoded(merged(part(shift_us=-(10**12), **values)))
+    assert frame.outliers[0].mono_us == frame.in_flight.oldest[0].began_us == frame.issues["a:sda"][0].mono_us == 0
+
+
+def test_a_host_whose_frame_no_reader_takes_is_left_out_and_named():
+    much = {"kernel": {Flow("sda", "read"): Completed(2**62, 0, 0)}}
+    long_name = "x" * 255
+    wide = part("b", handlers={Handler(1, long_name): HandlerRuns(Histogram.record([5]))})
+    taken, refused = readable([part("a", **much), wide, part("c", **much), part("a", **much)])
+    assert [one.label for one in taken] == ["a", "c"]
+    assert refused.keys() == {"a", "b"}
+    assert decoded(merged(*taken))
+
+
+@pytest.mark.parametrize("answer", [{"wall": 1e300}, {"mono": -1}, {"mono": 2**62}, {"n": "1"}, {"wall": None}])
+async def test_a_clock_answer_that_is_no_time_is_refused(answer):
+    now_us = time.monotonic_ns() // 1000
+    line = to_line({"type": "clock", "n": now_us, "mono": now_us, "wall": time.time()} | answer)
+    one = await followed(FakeConnection(HEADER, line, line.replace(b"1e+300", b"1e999"), answers=False))
+    assert one._undecoded == 2
+    assert not one._is_measured
+
+
+async def test_a_header_that_cannot_be_read_ends_the_connection():
+    one = Host("a", "a", Options(), ("ssh",))
+    with pytest.raises(HostError, match="header"):
+        await one._follow_latmon(FakeConnection(to_line({"type": "header", "host": 7})))
+
+
+async def test_a_fault_in_a_connection_is_its_reason_and_it_connects_again(monkeypatch):
+    monkeypatch.setattr(host, "PAUSES_S", (0.0,))
+    tried, again = [], asyncio.Event()
+
+    async def full(_self):
+        tried.append(1)
+        if len(tried) > 1:
+            again.set()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Host, "_connected", full)
+    one = Host("a", "a", Options(), ("ssh",))
+    task = asyncio.create_task(one.run())
+    async with asyncio.timeout(PATIENCE_S):
+        await again.wait()
+    task.cancel()
+    assert "No space left" in one.state

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Self
@@ -19,7 +19,7 @@ from latmon.model.frame import Frame, Origin
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
 from latmon_backends.fleet.host import Host
-from latmon_backends.fleet.merge import SEPARATOR, HostFrame, merged_frame, merged_origin, named
+from latmon_backends.fleet.merge import SEPARATOR, HostFrame, merged_frame, merged_origin, named, readable
 from latmon_backends.fleet.ssh import labels
 
 OPENING_S = 12.0
@@ -153,14 +153,16 @@ class FleetBackend:
                 parts += found
         wall = time.time() - (time.monotonic_ns() // 1000 - end_us) / 1e6
         parts = [_selected(one, self._globs) for one in parts] if self._globs else parts
+        parts, refused = readable(parts)
         frame = merged_frame(parts, seq=self._seq, wall=wall, mono_us=end_us, dt_us=end_us - begin_us)
         self._seq += 1
-        health = replace(frame.health, notice=self._notice())
+        health = replace(frame.health, notice=self._notice(refused))
         return replace(frame, removed=(*frame.removed, *gone), health=health, late=frame.late or late)
 
-    def _notice(self) -> str:
-        """Return the states of the hosts that send no frames, and remarks that are new."""
+    def _notice(self, refused: Mapping[str, str]) -> str:
+        """Return the states of the hosts without frames, reasons of refused frames by label, and new remarks."""
         states = [state for host in self._hosts if (state := host.state)]
+        states += [f"{label}: its frame is left out: {why}" for label, why in refused.items()]
         more = [f"{len(states) - _MOST_STATES} more hosts send none"] if len(states) > _MOST_STATES else []
         news = []
         for host in self._hosts:

@@ -13,12 +13,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from latmon.capture.backend import HostPart, Options
 from latmon.model.devices import Inventory
 from latmon.model.frame import Frame, Origin
 from latmon.recording.codec import IdleReader, decode_origin
-from latmon.recording.validate import ReadPosition, admit, parse
+from latmon.recording.validate import MAX_SPAN_US, MAX_WALL, ReadPosition, admit, parse, wall, whole
 from latmon.support.errors import LatmonError, RecordingError
 from latmon.support.text import clean
 from latmon.support.units import show_duration
@@ -95,6 +96,8 @@ class Host:
                 await self._connected()
             except LatmonError as error:
                 self._failed(clean(str(error), _MAX_REASON))
+            except Exception as error:  # noqa: BLE001 - a full disk here, or a fault: the other hosts go on
+                self._failed(clean(f"{type(error).__name__}: {error}", _MAX_REASON))
             failures = 0 if self._clock() - begun > CUT_S else failures
             await asyncio.sleep(PAUSES_S[min(failures, len(PAUSES_S) - 1)])
             failures += 1
@@ -193,26 +196,21 @@ class Host:
             line = await connection.line(CUT_S if opened else STARTING_S)
             try:
                 value = parse(line)
-            except RecordingError as error:
-                self._undecodable(error)
-                continue
-            kind = value.get("type")
-            if kind == "header":
-                self._opened(decode_origin(value))
-                opened = True
-                self._ask_clock()
-            elif kind == "clock":
-                self._measured(value.get("n"), value.get("mono"), value.get("wall"))
-            elif kind == "end":
-                raise HostError(clean(str(value.get("reason", "it has ended")), _MAX_REASON))
-            elif kind == "window" and opened and self._is_measured:
-                try:
+                kind = value.get("type")
+                if kind == "header":
+                    self._opened(_origin(value))
+                    opened = True
+                    self._ask_clock()
+                elif kind == "clock":
+                    self._measured(value.get("n"), value.get("mono"), value.get("wall"))
+                elif kind == "end":
+                    raise HostError(clean(str(value.get("reason", "it has ended")), _MAX_REASON))
+                elif kind == "window" and opened and self._is_measured:
                     frame = reader.decode(value)
                     admit(frame, position)
-                except RecordingError as error:
-                    self._undecodable(error)
-                else:
                     self._take(frame)
+            except RecordingError as error:
+                self._undecodable(error)
 
     async def _follow_counters(self, connection: Connection, facts: Facts) -> None:
         self._offset = await remote.shell_offset(connection)
@@ -243,15 +241,15 @@ class Host:
         self._sent = self._clock()
         self.send({"clock": time.monotonic_ns() // 1000})
 
-    def _measured(self, sent_us: object, mono_us: object, wall: object) -> None:
-        """Take the answer to a clock command, whose number is when it was sent."""
+    def _measured(self, sent_us: object, mono_us: object, its_time: object) -> None:
+        """Take the answer to a clock command, whose number is when it was sent. RecordingError for what is no time."""
         now_us = time.monotonic_ns() // 1000
-        if not (isinstance(sent_us, int) and isinstance(mono_us, int) and isinstance(wall, int | float)):
+        took_us = now_us - whole(sent_us, "n")
+        its_us, its_wall = whole(mono_us, "mono", high=MAX_SPAN_US), wall(its_time, "wall")
+        if not 0 <= took_us < CUT_S * 1e6:
             return
-        if not 0 <= now_us - sent_us < CUT_S * 1e6:
-            return
-        half_us = (now_us - sent_us) // 2
-        offset = Offset(now_us - half_us - mono_us, time.time() - half_us / 1e6 - wall, half_us)
+        half_us = took_us // 2
+        offset = Offset(now_us - half_us - its_us, time.time() - half_us / 1e6 - its_wall, half_us)
         if abs(offset.wall_s) > max(_SKEW_S, half_us / 1e6) and abs(offset.wall_s - self._offset.wall_s) > _SKEW_S:
             late = show_duration(round(abs(offset.wall_s)) * 1_000_000)
             self.remark = f"{self.label}: its clock is {late} {'behind' if offset.wall_s > 0 else 'ahead'}"
@@ -270,9 +268,9 @@ class Host:
                 start_wall=_wall(start_us + shift_us),
                 extra={**self.origin.extra, "fleet_clock": reported},
             )
-        wall = _wall(frame.mono_us + shift_us)
-        outliers = tuple(replace(one, wall=one.wall + wall - frame.wall) for one in frame.outliers)
-        moved = replace(frame, wall=wall, outliers=outliers)
+        end = _wall(frame.mono_us + shift_us)
+        outliers = tuple(replace(one, wall=max(0.0, one.wall + end - frame.wall)) for one in frame.outliers)
+        moved = replace(frame, wall=end, outliers=outliers)
         self._recorded.append(HostPart(self.label, self._recorded_origin, moved))
 
     def recorded(self) -> list[HostPart]:
@@ -292,9 +290,16 @@ class Host:
             self._ask_clock()
 
 
+def _origin(header: dict[str, Any]) -> Origin:
+    try:
+        return decode_origin(header)
+    except RecordingError as error:
+        raise HostError(f"its latmon sends a header that this one can't read: {error}") from error
+
+
 def _wall(mono_us: int) -> float:
     """Return the wall clock of this host at a time of its CLOCK_MONOTONIC."""
-    return round(time.time() - (time.monotonic_ns() // 1000 - mono_us) / 1e6, 6)
+    return min(max(0.0, round(time.time() - (time.monotonic_ns() // 1000 - mono_us) / 1e6, 6)), MAX_WALL)
 
 
 def _nothing(facts: Facts) -> str:

@@ -32,8 +32,11 @@ from latmon.model.frame import (
     Wakeups,
     capped,
 )
-from latmon.model.histogram import Histogram, merge
+from latmon.model.histogram import MAX_COUNT, Histogram, merge
 from latmon.model.inflight import InFlightList
+from latmon.recording.codec import decode_frame, encode_frame
+from latmon.recording.validate import MAX_WALL
+from latmon.support.errors import RecordingError
 
 SEPARATOR = ":"
 MAX_IN_FLIGHT = 100
@@ -98,6 +101,34 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
     )
 
 
+def readable(parts: Sequence[HostFrame]) -> tuple[list[HostFrame], dict[str, str]]:
+    """Return the parts that every reader of the merged frame takes, and label -> reason of hosts that have others.
+
+    A host's frame is valid by itself, but a name may be too long with the host in front, or a sum too large.
+    """
+    if not _why_not(parts):
+        return list(parts), {}
+    refused = {part.label: why for part in parts if (why := _why_not([part]))}
+    rest = [part for part in parts if part.label not in refused]
+    if not _why_not(rest):
+        return rest, refused
+    taken: list[HostFrame] = []
+    for part in rest:  # a sum of several is too large
+        if why := _why_not([*taken, part]):
+            refused[part.label] = why
+        else:
+            taken.append(part)
+    return taken, refused
+
+
+def _why_not(parts: Sequence[HostFrame]) -> str:
+    try:
+        decode_frame(encode_frame(merged_frame(parts, seq=0, wall=0.0, mono_us=1, dt_us=1)))
+    except RecordingError as error:
+        return str(error)
+    return ""
+
+
 def _device(label: str, device: Device, untimed: str) -> Device:
     """Return a host's device with the host in front of its name, its controller and its members."""
     return replace(
@@ -140,7 +171,7 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
         depths=by_device(frame.depths),
         in_flight=None if in_flight is None else _in_flight_of(in_flight, to, shift_us),
         issues={
-            to(name): tuple(one._replace(mono_us=one.mono_us + shift_us) for one in some)
+            to(name): tuple(one._replace(mono_us=_time(one.mono_us, shift_us)) for one in some)
             for name, some in frame.issues.items()
         },
         devices=tuple(_device(label, one, part.untimed) for one in frame.devices),
@@ -148,14 +179,18 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
     )
 
 
+def _time(mono_us: int, shift_us: int) -> int:
+    """Return a host's time on this host's CLOCK_MONOTONIC; 0 for one before this host's boot, which has none there."""
+    return min(max(0, mono_us + shift_us), MAX_COUNT)
+
+
 def _outlier(one: Outlier, to: Callable[[str], str], shift_us: int, epoch_s: float) -> Outlier:
-    mono_us = one.mono_us + shift_us
     return replace(
         one,
         device=to(one.device),
-        mono_us=mono_us,
-        wall=epoch_s + mono_us / 1e6,
-        waits=tuple(replace(wait, woken_us=wait.woken_us + shift_us) for wait in one.waits),
+        mono_us=_time(one.mono_us, shift_us),
+        wall=min(max(0.0, epoch_s + (one.mono_us + shift_us) / 1e6), MAX_WALL),
+        waits=tuple(replace(wait, woken_us=_time(wait.woken_us, shift_us)) for wait in one.waits),
     )
 
 
@@ -207,12 +242,14 @@ def _limit(one: CgroupLimit, to: Callable[[str], str]) -> CgroupLimit:
 
 
 def _in_flight_of(one: InFlightList, to: Callable[[str], str], shift_us: int) -> InFlightList:
-    oldest = tuple(found._replace(device=to(found.device), began_us=found.began_us + shift_us) for found in one.oldest)
+    oldest = tuple(
+        found._replace(device=to(found.device), began_us=_time(found.began_us, shift_us)) for found in one.oldest
+    )
     return replace(
         one,
         oldest=oldest,
-        since_us=one.since_us and one.since_us + shift_us,
-        at_us=one.at_us and one.at_us + shift_us,
+        since_us=one.since_us and _time(one.since_us, shift_us),
+        at_us=one.at_us and _time(one.at_us, shift_us),
         devices=tuple(map(to, one.devices)),
     )
 
