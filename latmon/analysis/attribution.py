@@ -160,15 +160,17 @@ def by_vector(softirqs: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, SoftirqRu
     grouped: dict[str, list[SoftirqRuns]] = {}
     for where, runs in softirqs.items():
         grouped.setdefault(where.vector, []).append(runs)
-    return {
-        vector: SoftirqRuns(
-            merge(one.delay for one in parts),
-            merge(one.run for one in parts),
-            added(one.ran_in for one in parts),
-            added(one.raised_in for one in parts),
-        )
-        for vector, parts in grouped.items()
-    }
+    return {vector: softirqs_added(parts) for vector, parts in grouped.items()}
+
+
+def softirqs_added(parts: Collection[SoftirqRuns]) -> SoftirqRuns:
+    """Return the sum of softirqs of several CPUs or intervals."""
+    return SoftirqRuns(
+        merge(one.delay for one in parts),
+        merge(one.run for one in parts),
+        added(one.ran_in for one in parts),
+        added(one.raised_in for one in parts),
+    )
 
 
 def added(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

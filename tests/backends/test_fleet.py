@@ -31,6 +31,7 @@ from latmon.model.frame import (
     Handler,
     HandlerRuns,
     Health,
+    Mark,
     Missing,
     Origin,
     Outlier,
@@ -38,6 +39,7 @@ from latmon.model.frame import (
     Series,
     SoftirqCpu,
     SoftirqRuns,
+    Taskq,
     Thread,
     Wait,
     Wakeups,
@@ -614,3 +616,40 @@ async def test_a_fault_in_a_connection_is_its_reason_and_it_connects_again(monke
         await again.wait()
     task.cancel()
     assert "No space left" in one.state
+
+
+def test_two_frames_of_a_host_in_an_interval_are_added_and_its_gauges_are_the_last_ones():
+    runs = SoftirqRuns(Histogram.record([3, 4, 5]), Histogram.record([4]), {"timer": 3}, {"irq": 3})
+    values = {
+        "softirqs": {SoftirqCpu("BLOCK", 0): runs},
+        "depths": {"sda": Depths({0: 900, 1: 100}, {0: 1000})},
+        "issues": {"sda": (Issue(1, 0, 512, "read", 1),)},
+        "outstanding": {"sda": Outstanding(1, 0)},
+        "in_flight": InFlightList((InFlight("sda", "read", 1_000_000),), {1: 1}),
+        "health": Health(probes_attached=3, probes_wanted=4, lost_events=1),
+    }
+    frame = decoded(merged(part(**values), part("b"), part(**values)))
+    (softirq,) = frame.softirqs.values()
+    assert (softirq.delay.count, softirq.run.count, dict(softirq.ran_in)) == (6, 2, {"timer": 6})
+    assert dict(frame.depths["a:sda"].in_driver) == {0: 1800, 1: 200}
+    assert len(frame.issues["a:sda"]) == 2
+    assert len(frame.in_flight.oldest) == frame.in_flight.older[1] == 1
+    assert (frame.health.probes_attached, frame.health.probes_wanted, frame.health.lost_events) == (3, 4, 2)
+
+
+def test_gaps_notices_task_queues_and_marks_of_hosts_are_in_the_frame():
+    queue = Taskq("sd_taskq", 0, 8, 60, 1, 0, 2, 3)
+    values = {"gap": "probe-restart", "taskqs": (queue,), "marks": (Mark("before", 4_500_000, 99.5),)}
+    first = part("a", shift_us=45_000_000, health=Health(notice="the probe is restarted"), **values)
+    frame = decoded(merged(first, part("b", health=Health(notice="no BTF"))))
+    assert frame.gap == "a: probe-restart"
+    assert frame.health.notice == "a: the probe is restarted; b: no BTF"
+    assert [one.name for one in frame.taskqs] == ["a:sd_taskq"]
+    (mark,) = frame.marks
+    assert (mark.text, mark.mono_us, mark.wall) == ("a: before", 49_500_000, pytest.approx(999.5))
+
+
+def test_a_device_that_leaves_and_returns_within_an_interval_is_there():
+    frame = merged(part(removed=("sda",)), part(devices=(Device("sda", 8, 0),)))
+    assert [one.name for one in frame.devices] == ["a:sda"]
+    assert not frame.removed

@@ -19,7 +19,7 @@ from latmon.model.frame import Frame, Origin
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
 from latmon_backends.fleet.host import Host
-from latmon_backends.fleet.merge import SEPARATOR, HostFrame, merged_frame, merged_origin, named, readable
+from latmon_backends.fleet.merge import MAX_TEXT, SEPARATOR, HostFrame, merged_frame, merged_origin, named, readable
 from latmon_backends.fleet.ssh import labels
 
 OPENING_S = 12.0
@@ -34,8 +34,6 @@ _DELAY, _LATEST, _SLACK = 0.35, 0.8, 0.2
 may count for the next one."""
 SSH = ("ssh",)
 _MOST_STATES = 4
-_MAX_NOTICE = 1000
-"""Characters of a sentence that the feed carries."""
 
 
 class FleetBackend:
@@ -156,11 +154,11 @@ class FleetBackend:
         parts, refused = readable(parts)
         frame = merged_frame(parts, seq=self._seq, wall=wall, mono_us=end_us, dt_us=end_us - begin_us)
         self._seq += 1
-        health = replace(frame.health, notice=self._notice(refused))
+        health = replace(frame.health, notice=self._notice(refused, frame.health.notice))
         return replace(frame, removed=(*frame.removed, *gone), health=health, late=frame.late or late)
 
-    def _notice(self, refused: Mapping[str, str]) -> str:
-        """Return the states of the hosts without frames, reasons of refused frames by label, and new remarks."""
+    def _notice(self, refused: Mapping[str, str], theirs: str) -> str:
+        """Return states of silent hosts, why frames were refused by label, the hosts' own notices, and new remarks."""
         states = [state for host in self._hosts if (state := host.state)]
         states += [f"{label}: its frame is left out: {why}" for label, why in refused.items()]
         more = [f"{len(states) - _MOST_STATES} more hosts send none"] if len(states) > _MOST_STATES else []
@@ -169,7 +167,7 @@ class FleetBackend:
             if host.remark and self._remarked.get(host.label) != host.remark:
                 self._remarked[host.label] = host.remark
                 news.append(host.remark)
-        return clean("; ".join((*states[:_MOST_STATES], *more, *news)), _MAX_NOTICE)
+        return clean("; ".join((*states[:_MOST_STATES], *more, *filter(None, [theirs]), *news)), MAX_TEXT)
 
 
 def _selected(part: HostFrame, globs: tuple[str, ...]) -> HostFrame:

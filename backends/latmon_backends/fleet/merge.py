@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from latmon import __version__
+from latmon.aggregate.depth_sum import DepthSum, packed
+from latmon.analysis.attribution import softirqs_added
+from latmon.model.devices import carry
 from latmon.model.frame import (
     NAMED_FROM,
     CgroupLimit,
@@ -28,17 +31,21 @@ from latmon.model.frame import (
     Outlier,
     Series,
     SoftirqCpu,
+    Taskq,
     Traced,
     Wakeups,
     capped,
 )
 from latmon.model.histogram import MAX_COUNT, Histogram, merge
-from latmon.model.inflight import InFlightList
+from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.recording.codec import decode_frame, encode_frame
 from latmon.recording.validate import MAX_WALL
 from latmon.support.errors import RecordingError
+from latmon.support.text import clean
 
 SEPARATOR = ":"
+MAX_TEXT = 1000
+"""Characters of a sentence that the feed carries."""
 MAX_IN_FLIGHT = 100
 """The oldest requests of all hosts that a frame lists."""
 
@@ -74,7 +81,9 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
     A host may have none or several frames in it; counts of several are added.
     """
     moved = [_moved(one, wall - mono_us / 1e6) for one in parts]
-    return Frame(
+    last = {part.label: (part, one) for part, one in zip(parts, moved, strict=True)}
+    now = [one for _, one in last.values()]
+    merged = Frame(
         seq=seq,
         wall=wall,
         mono_us=mono_us,
@@ -84,21 +93,27 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
         kernel=_summed((one.kernel for one in moved), Completed.__add__),
         above=_added(one.above for one in moved),
         outliers=tuple(sorted((found for one in moved for found in one.outliers), key=lambda one: one.mono_us)),
-        thresholds_us=_latest(one.thresholds_us for one in moved),
+        thresholds_us=_joined(one.thresholds_us for one in now),
         traced=_traced([(part, one.traced) for part, one in zip(parts, moved, strict=True)]),
         handlers=_summed((one.handlers for one in moved), _both_handlers),
-        softirqs=_latest(one.softirqs for one in moved),
+        softirqs=_summed((one.softirqs for one in moved), lambda one, other: softirqs_added((one, other))),
         wakeups=_threads(found for one in moved for found in one.wakeups),
+        taskqs=_taskqs([one.taskqs for one in now if one.taskqs is not None]),
         cgroup_limits=_limits([one.cgroup_limits for one in moved if one.cgroup_limits is not None]),
-        outstanding=_latest(one.outstanding for one in moved),
-        depths=_latest(one.depths for one in moved),
-        in_flight=_in_flight([(p, one.in_flight) for p, one in zip(parts, moved, strict=True) if one.in_flight]),
-        issues=_latest(one.issues for one in moved),
-        devices=tuple({one.name: one for frame in moved for one in frame.devices}.values()),
-        removed=tuple(name for one in moved for name in one.removed),
-        health=_health([one.health for one in moved]),
+        outstanding=_joined(one.outstanding for one in now),
+        depths=_summed((one.depths for one in moved), _both_depths),
+        in_flight=_in_flight([(part, one.in_flight) for part, one in last.values() if one.in_flight is not None]),
+        issues=_summed((one.issues for one in moved), tuple[Issue, ...].__add__),
+        health=_health([one.health for one in moved], [one.health for one in now]),
+        gap=_labelled((part.label, part.frame.gap) for part in parts),
         late=any(one.late for one in moved),
     )
+    return carry(moved, merged)
+
+
+def _labelled(texts: Iterable[tuple[str, str]]) -> str:
+    """Return the texts of hosts in one line, each once and with its host in front."""
+    return clean("; ".join(dict.fromkeys(f"{label}: {text}" for label, text in texts if text)), MAX_TEXT)
 
 
 def readable(parts: Sequence[HostFrame]) -> tuple[list[HostFrame], dict[str, str]]:
@@ -143,6 +158,7 @@ def _device(label: str, device: Device, untimed: str) -> Device:
 def _moved(part: HostFrame, epoch_s: float) -> Frame:
     """Return a host's frame with names of the fleet and times of this host; `epoch_s`: wall clock at mono_us 0."""
     frame, label, shift_us = part.frame, part.label, part.shift_us
+    late_s = frame.wall - (epoch_s + (frame.mono_us + shift_us) / 1e6)
 
     def to(name: str) -> str:
         return named(label, name)
@@ -176,6 +192,14 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
         },
         devices=tuple(_device(label, one, part.untimed) for one in frame.devices),
         removed=tuple(map(to, frame.removed)),
+        taskqs=None if frame.taskqs is None else tuple(replace(one, name=to(one.name)) for one in frame.taskqs),
+        health=replace(frame.health, notice=_labelled([(label, frame.health.notice)])),
+        marks=tuple(
+            replace(
+                one, text=f"{label}: {one.text}", mono_us=_time(one.mono_us, shift_us), wall=_wall(one.wall - late_s)
+            )
+            for one in frame.marks
+        ),
     )
 
 
@@ -184,12 +208,16 @@ def _time(mono_us: int, shift_us: int) -> int:
     return min(max(0, mono_us + shift_us), MAX_COUNT)
 
 
+def _wall(seconds: float) -> float:
+    return min(max(0.0, seconds), MAX_WALL)
+
+
 def _outlier(one: Outlier, to: Callable[[str], str], shift_us: int, epoch_s: float) -> Outlier:
     return replace(
         one,
         device=to(one.device),
         mono_us=_time(one.mono_us, shift_us),
-        wall=min(max(0.0, epoch_s + (one.mono_us + shift_us) / 1e6), MAX_WALL),
+        wall=_wall(epoch_s + (one.mono_us + shift_us) / 1e6),
         waits=tuple(replace(wait, woken_us=_time(wait.woken_us, shift_us)) for wait in one.waits),
     )
 
@@ -270,8 +298,8 @@ def _added(tables: Iterable[Mapping[K, int]]) -> dict[K, int]:
     return _summed(tables, int.__add__)
 
 
-def _latest(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
-    """Return all entries; of several frames of one host those of the later one."""
+def _joined(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
+    """Return all entries of tables that have none in common."""
     return {at: value for table in tables for at, value in table.items()}
 
 
@@ -282,6 +310,18 @@ def _both_handlers(one: HandlerRuns, other: HandlerRuns) -> HandlerRuns:
         returned=_added((one.returned, other.returned)),
         before_us=one.before_us + other.before_us,
     )
+
+
+def _both_depths(one: Depths, other: Depths) -> Depths:
+    both = DepthSum()
+    for at, depths in enumerate((one, other)):
+        both.add(packed(depths), at)
+    return both.depths
+
+
+def _taskqs(several: Sequence[tuple[Taskq, ...]]) -> tuple[Taskq, ...] | None:
+    """Return the task queues of all hosts; None where no host read any."""
+    return tuple(one for some in several for one in some) if several else None
 
 
 def _limits(several: Sequence[tuple[CgroupLimit, ...]]) -> tuple[CgroupLimit, ...] | None:
@@ -309,7 +349,7 @@ def _traced(several: Sequence[tuple[HostFrame, Traced]]) -> Traced:
         off=sum(one.off for _, one in active),
         one_in=max(one.one_in for _, one in active),
         rates=(min(rates), max(rates)) if min(rates) != max(rates) else (0, 0),
-        devices=_traced_devices(several),
+        devices=tuple(dict.fromkeys(_traced_devices(several))),
         includes=_stages(one.includes for _, one in active),
         bio_includes=_stages(one.bio_includes for _, one in active),
         absent=_absent([one.absent for _, one in active]),
@@ -367,17 +407,23 @@ def _in_flight(several: Sequence[tuple[HostFrame, InFlightList]]) -> InFlightLis
     )
 
 
-_COUNTS = tuple(one.name for one in dataclasses.fields(Health) if one.type == "int")
+_PROBES = ("probes_attached", "probes_wanted")
+_LOSSES = tuple(one.name for one in dataclasses.fields(Health) if one.type == "int" and one.name not in _PROBES)
 
 
-def _health(several: Sequence[Health]) -> Health:
-    """Return the sum of losses; the largest overhead of a host, because each is a percentage of that host's CPU."""
-    counts = {name: sum(getattr(one, name) for one in several) for name in _COUNTS}
+def _health(several: Sequence[Health], now: Sequence[Health]) -> Health:
+    """Return the sum of losses, and of the probes `now`, in the last frame of each host.
+
+    The overhead is the largest of a host, because each is a percentage of that host's CPU.
+    """
+    counts = {name: sum(getattr(one, name) for one in several) for name in _LOSSES}
+    counts |= {name: sum(getattr(one, name) for one in now) for name in _PROBES}
     skipped = [one.skipped for one in several if one.skipped is not None]
     spent = [one.probe_cpu_percent for one in several if one.probe_cpu_percent is not None]
     each = [one.probe_ns_per_io for one in several if one.probe_ns_per_io is not None]
     return Health(
         **counts,
+        notice=clean("; ".join(dict.fromkeys(one.notice for one in several if one.notice)), MAX_TEXT),
         skipped=sum(skipped) if skipped else None,
         probe_cpu_percent=max(spent, default=None),
         probe_ns_per_io=max(each, default=None),
