@@ -32,9 +32,14 @@ class Hurry:
             os.setpriority(os.PRIO_PROCESS, 0, self._before + HURRY)
             self._is_on = True
             # Kept open, because `end` may come after root was dropped.
-            self._session = os.open("/proc/self/autogroup", os.O_RDWR | os.O_CLOEXEC)
-            words = os.read(self._session, 80).split()  # /autogroup-22 nice 0
-            self._session_before = int(words[2])
+            session = os.open("/proc/self/autogroup", os.O_RDWR | os.O_CLOEXEC)
+            try:
+                words = os.read(session, 80).split()  # /autogroup-22 nice 0
+                self._session_before = int(words[2])
+            except (OSError, ValueError, IndexError):  # it is empty for a process without an autogroup
+                os.close(session)
+                return
+            self._session = session
             _write(self._session, max(self._session_before + HURRY, -20))
 
     def end(self, *children: int) -> None:

@@ -77,6 +77,13 @@ def test_a_plain_user_changes_nothing():
     assert line in (f"{[OURS]} 0", f"{[OURS]} None")
 
 
+@pytest.mark.parametrize("text", [b"", b"/autogroup-22 nice x"])
+def test_a_session_whose_priority_is_not_known_keeps_it(text):
+    reading = f"os.read = lambda *_: {text!r}; os.write = None"
+    lines = run(f"{reading}; START.begin(); print(nices()); START.end(); print(nices())")
+    assert lines == [str([OURS - 5]), str([OURS])]
+
+
 def test_a_process_that_leads_a_session_is_preferred_to_other_sessions():
     with subprocess.Popen(["sh", "-c", "sleep 60 & wait"], start_new_session=True) as shell:
         try:
