@@ -13,6 +13,8 @@ from pathlib import Path
 HURRY = -5
 """Nice value: three times the share of others, for 1 to 2 s of CPU of screen, collector and probe together."""
 _TRIES, _REST_S = 5, 0.11
+_BEFORE = "LATMON_NICE_BEFORE"
+"""Variable of the processes that a start starts: the nice value that they restore themselves."""
 
 
 class Hurry:
@@ -31,6 +33,7 @@ class Hurry:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, self._before + HURRY)
             self._is_on = True
+            os.environ[_BEFORE] = str(self._before)
             # Kept open, because `end` may come after root was dropped.
             session = os.open("/proc/self/autogroup", os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -47,6 +50,7 @@ class Hurry:
         if not self._is_on:
             return
         self._is_on = False
+        os.environ.pop(_BEFORE, None)
         for pid in (os.getpid(), *children):
             with contextlib.suppress(OSError):
                 for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -67,6 +71,13 @@ def _write(session: int, nice: int) -> None:
             time.sleep(_REST_S)
         else:
             return
+
+
+def restore_inherited() -> None:
+    """Restore the priority of this process where a start raised it; never raise it, whatever the variable has."""
+    with contextlib.suppress(KeyError, ValueError, OverflowError, OSError):
+        before = int(os.environ.pop(_BEFORE))
+        os.setpriority(os.PRIO_PROCESS, 0, max(before, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 START = Hurry()
