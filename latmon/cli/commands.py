@@ -103,6 +103,7 @@ def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privile
     )
     from latmon.tui.app import run
 
+    START.end()
     return run(source, screen)
 
 

@@ -15,11 +15,13 @@ from prometheus import Prometheus, free_port
 from terminal import wait_for
 
 from latmon.capture.backend import Grouped
+from latmon.cli import arguments, commands
 from latmon.cli.main import main
 from latmon.metrics.families import native_index
 from latmon.model.frame import Series
 from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.support.errors import UnavailableError, UsageError
+from latmon.tui import app
 from latmon_backends import prometheus
 from latmon_backends.prometheus import Address, Client, PrometheusBackend, read_back
 
@@ -251,6 +253,17 @@ def test_a_password_on_the_command_line_is_refused():
 def test_options_that_do_not_fit(words, said, capsys):
     assert main(words) == 2
     assert said in capsys.readouterr().err
+
+
+def test_its_screen_has_no_raised_priority(monkeypatch):
+    """There is no collector whose first frame would end the start."""
+    calls = []
+    monkeypatch.setattr(commands, "_need_terminal", lambda *_, **__: None)
+    monkeypatch.setattr(commands.privileges, "drop_root", lambda _: None)
+    monkeypatch.setattr(commands.START, "end", lambda: calls.append("end"))
+    monkeypatch.setattr(app, "run", lambda *_: calls.append("run") or 0)
+    assert commands.run(arguments.parse(["--backend", "prometheus", "--url", "http://127.0.0.1:1"])) == 0
+    assert calls == ["end", "run"]
 
 
 async def test_rows_that_can_not_be_read_leave_those_before(url):
