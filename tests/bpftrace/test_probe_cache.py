@@ -163,6 +163,29 @@ def test_the_key_changes_with_the_kernel(host, monkeypatch):
     assert before != key_of(str(host / "bpftrace"), host, host)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("self/status", "CapEff:\t0000000000000000\nCapAmb:\t0000000000000000\n"),
+        ("self/status", "CapEff:\t000001ffffffffff\nCapAmb:\t000001ffffffffff\n"),
+        ("kernel/security/lockdown", "none [integrity] confidentiality\n"),
+        ("bus/event_source/devices/kprobe/type", "8\n"),
+    ],
+    ids=["fewer capabilities", "capabilities for a user's tool", "lockdown", "kprobes"],
+)
+def test_the_key_changes_with_what_the_tool_may_do(host, name, text):
+    def written(name, text):
+        (host / name).parent.mkdir(parents=True, exist_ok=True)
+        (host / name).write_text(text)
+
+    written("self/status", "CapEff:\t000001ffffffffff\nCapAmb:\t0000000000000000\n")
+    written("kernel/security/lockdown", "[none] integrity confidentiality\n")
+    before = key_of(str(host / "bpftrace"), host, host, host)
+    assert before == key_of(str(host / "bpftrace"), host, host, host)
+    written(name, text)
+    assert before != key_of(str(host / "bpftrace"), host, host, host)
+
+
 def test_without_the_tool_there_is_no_key(host):
     assert key_of(str(host / "missing"), host, host) == ""
 
@@ -217,7 +240,7 @@ async def test_a_name_that_no_script_has_is_ignored(cache):
 
 
 async def test_a_tool_without_a_key_is_tried_each_time(cache, monkeypatch):
-    monkeypatch.setattr(probe_cache, "key_of", lambda *_: "")
+    monkeypatch.setattr(probe_cache, "key_of", lambda *_, **__: "")
     for _ in range(2):
         start = Starts(cache, {"block_a"})
         await start.choose()

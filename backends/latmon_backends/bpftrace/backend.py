@@ -95,7 +95,7 @@ class BpftraceAlwaysOn(AlwaysOn):
         return "" if self._choices is None else self._choices.shown(self._key())
 
     def _key(self) -> str:
-        return probe_cache.key_of(self._tool.path, self._options.sys)
+        return probe_cache.key_of(self._tool.path, self._options.sys, proc=self._options.proc)
 
     def _variants(self, manifest: str = "") -> Iterator[Variant]:
         options = self._options

@@ -1,8 +1,8 @@
 """The cache of the always-on probe that an earlier start chose, so that a start tries one script and not all of them.
 
 A small file of names and sentences; nothing in it is run. As root it is below /var/cache, where only root can write,
-and it is ignored where another user can change it. Its key depends on the tool's file, the kernel with its types, and
-the scripts.
+and it is ignored where another user can change it. Its key depends on the tool's file, the kernel with its types, its
+lockdown and kprobes, the capabilities of this process, and the scripts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from latmon import __version__
-from latmon.support import paths, trust
+from latmon.support import paths, privileges, trust
 from latmon.support.text import clean
+from latmon_backends.bpftrace.kernel_hooks import has_kprobes
 
 SYSTEM = Path("/var/cache/latmon")
 """The directory of root. No variable changes it: under `sudo -E` root would write where a user wants."""
@@ -120,8 +121,11 @@ def _decoded(value: Mapping[str, Any]) -> Choice:
     return Choice(key, probe, tool, float(value["wall"]), dict(refused[:_MOST_REFUSALS]))
 
 
-def key_of(tool: str, sys: Path = Path("/sys"), probes: Path | None = None) -> str:
-    """Return a hash of all that decides which script runs; empty where the tool's file can't be examined."""
+def key_of(tool: str, sys: Path = Path("/sys"), probes: Path | None = None, proc: Path = Path("/proc")) -> str:
+    """Return a hash of all that decides which script runs; empty where the tool's file can't be examined.
+
+    A start inside of a service with few capabilities must not decide for those that have all.
+    """
     try:
         program = Path(tool).stat()
         scripts = [(one.name, one.read_bytes()) for one in sorted(_scripts(probes))]
@@ -132,6 +136,7 @@ def key_of(tool: str, sys: Path = Path("/sys"), probes: Path | None = None) -> s
     facts = (
         *(str(Path(tool).resolve()), program.st_mtime_ns, program.st_size, program.st_ino),
         *(kernel.release, kernel.version, kernel.machine, types.stat().st_size if types.exists() else 0),
+        *(paths.content(sys / "kernel/security/lockdown"), has_kprobes(sys), privileges.held(proc)),
         *(__version__, *scripts),
     )
     return hashlib.sha256(repr(facts).encode()).hexdigest()
