@@ -19,6 +19,7 @@ from test_server import exporter
 
 from latmon.cli import arguments
 from latmon.metrics import server
+from latmon_backends.bpftrace.probe_cache import SYSTEM
 
 SYSTEMD = Path(generate.__file__).parent / "systemd"
 UNITS = tuple(sorted(SYSTEMD.iterdir()))
@@ -56,6 +57,13 @@ def test_the_unit_of_a_watch_starts_a_command_line_that_exists():
     assert arguments.parse(words).command == "watch"
     assert int(service["WatchdogSec"]) > arguments.MAX_INTERVAL_US / 1e6
     assert "AF_INET" in service["RestrictAddressFamilies"]
+
+
+@pytest.mark.parametrize("name", ["latmon-exporter.service", "latmon-watch.service"])
+def test_the_units_can_keep_the_choice_of_a_probe(name):
+    service = unit(name)["Service"]
+    assert service["ProtectSystem"] == "strict"
+    assert Path("/var/cache", service["CacheDirectory"]) == SYSTEM
 
 
 def test_systemd_accepts_the_units(tmp_path):
