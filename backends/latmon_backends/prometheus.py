@@ -166,8 +166,10 @@ def _edges() -> Mapping[int, int]:
     return {native_index(bucket_bounds(index)[1]): index for index in range(1, TOP + 1)}
 
 
-def read_back(value: Mapping[str, Any]) -> Histogram | None:
-    """Return a cumulative native histogram in latmon's buckets; None where its edges are not latmon's."""
+def read_back(value: Any) -> Histogram | None:
+    """Return a cumulative native histogram in latmon's buckets; None where it has other edges, or is a number."""
+    if not isinstance(value, dict):
+        return None
     counts: dict[int, int] = {}
     try:
         for _, _, high, n in value.get("buckets", ()):
@@ -214,29 +216,25 @@ def _escaped(text: str) -> str:
 
 
 @dataclass(slots=True)
-class _Reading:
-    """What one evaluation returned."""
+class _Tables:
+    """Values of one evaluation: cumulative latencies at both ends of a frame, and the I/Os in flight at its end."""
 
-    latencies: dict[Series, Histogram] = field(default_factory=dict)
+    earlier: dict[Series, Histogram] = field(default_factory=dict)
+    later: dict[Series, Histogram] = field(default_factory=dict)
     waiting: dict[str, dict[str, int]] = field(default_factory=lambda: defaultdict(dict))
     unread: int = 0
     """Histograms whose edges are not latmon's."""
 
 
-class Store:
+class PrometheusStore:
     """Frames of one set of rows, made of queries."""
 
     def __init__(self, client: Client, rows: Rows, step_s: int) -> None:
         self._client, self.rows, self.step_s = client, rows, step_s
-        by = rows.label
-        self._queries = (
-            f'sum by ({by}, op) ({_LATENCY}{{stage="total",{rows.matcher}}})',
-            f"sum by ({by}, where) (latmon_outstanding_ios{{{rows.matcher}}})",
-        )
 
     @property
     def about(self) -> str:
-        """What is on the screen, and how exact it is."""
+        """Return a sentence about the rows and their resolution."""
         rows = self.rows
         shown = rows.host or (
             f"all {rows.hosts:,} hosts"
@@ -245,49 +243,65 @@ class Store:
         )
         return f"{shown}, one frame per {self.step_s} s, latencies within 4.4 %, no single I/Os"
 
-    def readings(self, begin: float, end: float, step_s: int = 0) -> dict[float, _Reading]:
-        """Return evaluation time -> reading, for each step from begin to end; `step_s`: one that is not the frames'."""
-        step, at = step_s or self.step_s, begin
-        found: dict[float, _Reading] = {}
-        while at <= end:
-            found[at] = _Reading()
-            at += step
-        for query in self._queries:
-            one = len(found) == 1
-            series = self._client.at(query, begin) if one else self._client.between(query, (begin, end), step)
-            for labels, points in series:
-                for when, value in points:
-                    if (reading := found.get(when)) is not None:
-                        self._take(reading, labels, value)
-        return found
+    def _queries(self, length_s: int) -> tuple[str, str, str]:
+        """Return the queries of frames of this length: the latencies at the begin and the end, and the I/Os in flight.
 
-    def _take(self, reading: _Reading, labels: Labels, value: Any) -> None:
-        name = clean(labels.get(self.rows.label, ""), _MAX_NAME)
-        if "where" in labels:
-            reading.waiting[name][labels["where"]] = int(float(value)) if math.isfinite(float(value)) else 0
-        elif isinstance(value, dict) and (one := read_back(value)) is not None:
-            reading.latencies[Series(name, clean(labels.get("op", ""), _MAX_NAME), "total")] = one
-        else:
-            reading.unread += 1
+        Both sums have the same devices, those whose count didn't decrease: otherwise one that is new, or that returns,
+        would bring its I/Os of all times into one frame. The difference itself isn't left to Prometheus, which can't
+        subtract native histograms (2.42), and `increase` extrapolates.
+        """
+        by, matcher = self.rows.label, self.rows.matcher
+        end = f'{_LATENCY}{{stage="total",{matcher}}}'
+        begin = f"{end} offset {length_s}s"
+        both = f"(histogram_count({end}) >= histogram_count({begin}))"
+        return (
+            f"sum by ({by}, op) ({begin} and {both})",
+            f"sum by ({by}, op) ({end} and {both})",
+            f"sum by ({by}, where) (latmon_outstanding_ios{{{matcher}}})",
+        )
 
-    def frames(self, readings: Mapping[float, _Reading], before: tuple[float, _Reading] | None) -> Iterator[Frame]:
-        """Yield the frames between consecutive readings, the first one since `before`."""
-        for when, reading in sorted(readings.items()):
-            # without any series at either end the time is not covered: no exporter was scraped
-            if before is not None and reading.latencies and before[1].latencies:
-                yield self._frame(before, (when, reading))
-            before = when, reading
+    def frames(self, begin: float, end: float, length_s: int = 0) -> tuple[Frame, ...]:
+        """Return the frames from begin to end; `length_s`: one that is not the interval.
 
-    def _frame(self, before: tuple[float, _Reading], now: tuple[float, _Reading]) -> Frame:
-        when, reading = now
+        Without any latencies that both ends of a frame have, its time is not covered: no exporter was scraped.
+        """
+        length = length_s or self.step_s
+        found = {begin + length * (number + 1): _Tables() for number in range(int(end - begin) // length)}
+        before, after, in_flight = self._queries(length)
+        for tables, name, labels, value in self._values(before, found, length):
+            if (one := read_back(value)) is not None:
+                tables.earlier[_series(name, labels)] = one
+        for tables, name, labels, value in self._values(after, found, length):
+            if (one := read_back(value)) is None:
+                tables.unread += 1
+            else:
+                tables.later[_series(name, labels)] = one
+        for tables, name, labels, value in self._values(in_flight, found, length):
+            n = float(value)
+            tables.waiting[name][labels.get("where", "")] = int(n) if math.isfinite(n) else 0
+        return tuple(self._frame(when, one, length) for when, one in found.items() if one.later)
+
+    def _values(
+        self, query: str, found: Mapping[float, _Tables], length_s: int
+    ) -> Iterator[tuple[_Tables, str, Labels, Any]]:
+        """Yield the tables of a time, the row, the labels and the value of each point."""
+        if not found:
+            return
+        first, last = min(found), max(found)
+        alone = first == last
+        series = self._client.at(query, last) if alone else self._client.between(query, (first, last), length_s)
+        for labels, points in series:
+            name = clean(labels.get(self.rows.label, ""), _MAX_NAME)
+            for when, value in points:
+                if when in found:
+                    yield found[when], name, labels, value
+
+    def _frame(self, when: float, tables: _Tables, length_s: int) -> Frame:
         found: dict[Series, Histogram] = {}
-        for series, one in reading.latencies.items():
-            had = before[1].latencies.get(series)
-            if had is None:
-                continue
+        for series, one in tables.later.items():
             try:
-                more = one.difference(had)
-            except ValueError:  # an exporter was started again, or a device removed: its first interval is not known
+                more = one.difference(tables.earlier[series])
+            except (KeyError, ValueError):  # an exporter was started again: its first interval is not known
                 continue
             if more:
                 total = None if more.sum is None else more.within(more.sum)
@@ -296,20 +310,24 @@ class Store:
             seq=round(when) // self.step_s,
             wall=when,
             mono_us=round(when * 1e6),
-            dt_us=round((when - before[0]) * 1e6),
+            dt_us=length_s * 1_000_000,
             histograms=MappingProxyType(found),
             seen={Flow(one.device, one.op): Completed(more.count, 0) for one, more in found.items()},
             outstanding=MappingProxyType(
-                {name: Outstanding(one.get("driver"), one.get("queue")) for name, one in reading.waiting.items()}
+                {name: Outstanding(one.get("driver"), one.get("queue")) for name, one in tables.waiting.items()}
             ),
-            health=Health(undecoded_lines=reading.unread, notice=self.about),
+            health=Health(undecoded_lines=tables.unread, notice=self.about),
         )
+
+
+def _series(name: str, labels: Labels) -> Series:
+    return Series(name, clean(labels.get("op", ""), _MAX_NAME), "total")
 
 
 class Stored:
     """The Past of a Prometheus: each call of `frames` is a range query, which blocks."""
 
-    def __init__(self, store: Store, devices: tuple[Device, ...], oldest: float, newest: float) -> None:
+    def __init__(self, store: PrometheusStore, devices: tuple[Device, ...], oldest: float, newest: float) -> None:
         self.moments: deque[TimelineEvent] = deque(maxlen=MAX_MOMENTS)
         self.scanned = 1.0
         self._store, self._devices = store, devices
@@ -321,7 +339,7 @@ class Stored:
     def stamps(self) -> Stamps:
         return self._stamps
 
-    def change(self, store: Store, devices: tuple[Device, ...]) -> None:
+    def change(self, store: PrometheusStore, devices: tuple[Device, ...]) -> None:
         """Read other rows from now on."""
         self._store, self._devices = store, devices
 
@@ -335,7 +353,7 @@ class Stored:
         step = self._store.step_s
         begin, end = after_us // 1_000_000 // step * step, until_us // 1_000_000 // step * step
         if end > begin:
-            yield from self._store.frames(self._store.readings(float(begin), float(end)), None)
+            yield from self._store.frames(float(begin), float(end))
 
     def known(self, at_us: int) -> tuple[Device, ...]:  # noqa: ARG002
         """See Past: the rows of now."""
@@ -365,12 +383,14 @@ class PrometheusBackend:
         self._client, self._select, self._globs = Client(self._address), select, tuple(devices)
         self._step_s = 0 if interval_us is None else max(round(interval_us / 1e6), 1)
         self._host = ""
-        self._store: Store | None = None
+        self._store: PrometheusStore | None = None
         self._past: Stored | None = None
         self._origin: Origin | None = None
         self._devices: dict[str, Device] = {}
         self._oldest = 0.0
-        self._first: dict[float, _Reading] = {}
+        self._first: tuple[Frame, ...] = ()
+        self._end = 0.0
+        """Time up to which the first frames were read."""
         self._failure = ""
         self._changed = asyncio.Event()
 
@@ -464,10 +484,9 @@ class PrometheusBackend:
         begins = {labels.get("latency_from", "") for labels, _ in of_all}
         step = self._step_s
         many = -(-shown_s // (step * _FIRST_FRAMES)) * step
-        end = float(self._grid())
-        self._first = self._rows_store().readings(end - shown_s // many * many, end, many)
-        known = (when for when, reading in self._first.items() if reading.latencies)
-        begin = min((self._oldest or now, *known)) // step * step
+        end = self._end = float(self._grid())
+        self._first = self._rows_store().frames(end - shown_s // many * many, end, many)
+        begin = min(self._oldest or now, *(one.wall - one.dt_us / 1e6 for one in self._first), now) // step * step
         self._past = Stored(self._brief(rows), tuple(self._devices.values()), begin, now // step * step)
         self._origin = Origin(
             backend="prometheus",
@@ -484,13 +503,13 @@ class PrometheusBackend:
             latency_from="issue" if begins == {"issue"} else "queued",
         )
 
-    def _rows_store(self) -> Store:
+    def _rows_store(self) -> PrometheusStore:
         if self._store is None:
             raise UnavailableError(f"{self._address.url} was not asked yet")
         return self._store
 
-    def _brief(self, rows: Rows) -> Store:
-        return Store(Client(self._address, _PAST_TIMEOUT_S), rows, self._step_s)
+    def _brief(self, rows: Rows) -> PrometheusStore:
+        return PrometheusStore(Client(self._address, _PAST_TIMEOUT_S), rows, self._step_s)
 
     def _number(self, query: str, when: float) -> float:
         """Return the value of a query for one number; 0 where nothing is found."""
@@ -522,7 +541,7 @@ class PrometheusBackend:
         return rows
 
     def _show(self, rows: Rows, when: float) -> None:
-        self._store = Store(self._client, rows, self._step_s)
+        self._store = PrometheusStore(self._client, rows, self._step_s)
         self._devices = {one.name: one for one in (self._of_host(rows, when) if rows.host else _hosts(rows))}
 
     def _of_host(self, rows: Rows, when: float) -> Iterator[Device]:
@@ -537,11 +556,11 @@ class PrometheusBackend:
 
     async def frames(self) -> AsyncIterator[Frame]:
         """Yield the frames of the last 10 min at once, then one per interval until other rows are opened."""
-        first, end = self._first, max(self._first)
+        first, end = self._first, self._end
         notice = self._failure or await self._aside(self._notice, end)
         self._failure = ""
         devices = tuple(self._devices.values())
-        for frame in (*self._rows_store().frames(first, None),):
+        for frame in first:
             yield self._sent(frame, devices, (), notice)
             devices = ()
         if devices:
@@ -551,7 +570,7 @@ class PrometheusBackend:
         if self._quick:  # the rest is read while this is shown
             self._quick = False
             return
-        live = _Live(end, first[end], time.monotonic())
+        live = _Live(end, time.monotonic())
         while not await self._is_over(live.when + self._step_s):
             yield await self._aside(self._next, live)
 
@@ -574,33 +593,22 @@ class PrometheusBackend:
     def _next(self, live: _Live) -> Frame:
         """Return the frame that ends at the newest evaluation time."""
         when = max(float(self._grid()), live.when + self._step_s)
+        length_s = round(when - live.when)
         added: tuple[Device, ...] = ()
         removed: tuple[str, ...] = ()
         try:
             if time.monotonic() - live.chosen > _CHOOSE_S:
                 added, removed = self._choose_again(when)
                 live.chosen = time.monotonic()
-                live.reading = None if added or removed else live.reading
-            store = self._rows_store()
-            since = when if live.reading is not None else when - self._step_s
-            readings = store.readings(since, when)
-            before = None if live.reading is None else (live.when, live.reading)
-            frames = tuple(store.frames(readings, before))
+            frames = self._rows_store().frames(live.when, when, length_s)
             notice = self._notice(when)
         except UnavailableError as error:
-            lost_us = round((when - live.when) * 1e6)
-            frame = Frame(round(when) // self._step_s, when, round(when * 1e6), lost_us, gap=_NO_ANSWER)
-            live.when, live.reading = when, None
-            return self._sent(frame, added, removed, clean(str(error), 300))
-        lost_us = round((when - live.when) * 1e6)
-        frame = (
-            frames[-1]
-            if frames
-            else Frame(round(when) // self._step_s, when, round(when * 1e6), lost_us, gap=_NO_ANSWER)
-        )
-        late = when - live.when >= 2 * self._step_s
-        live.when, live.reading = when, readings[when]
-        return self._sent(replace(frame, late=late), added, removed, notice)
+            frames, notice = (), clean(str(error), 300)
+        live.when = when
+        gap = Frame(round(when) // self._step_s, when, round(when * 1e6), length_s * 1_000_000, gap=_NO_ANSWER)
+        late = length_s >= 2 * self._step_s
+        frame = replace(frames[-1], late=late) if frames else gap
+        return self._sent(frame, added, removed, notice)
 
     def _choose_again(self, when: float) -> tuple[tuple[Device, ...], tuple[str, ...]]:
         """Choose the rows again; return the new devices and the names of those that are gone."""
@@ -637,10 +645,9 @@ _NAMED = 3
 
 @dataclass(slots=True)
 class _Live:
-    """The last evaluation: its time and reading (None: it failed, or was of other rows), and when rows were chosen."""
+    """Times of the last evaluation and of the last choice of rows."""
 
     when: float
-    reading: _Reading | None
     chosen: float
 
 

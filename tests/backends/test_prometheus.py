@@ -3,6 +3,7 @@
 import base64
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import generate
@@ -23,7 +24,7 @@ from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.support.errors import UnavailableError, UsageError
 from latmon.tui import app
 from latmon_backends import prometheus
-from latmon_backends.prometheus import Address, Client, PrometheusBackend, read_back
+from latmon_backends.prometheus import Address, Client, PrometheusBackend, PrometheusStore, Rows, read_back
 
 HOSTS, DEVICES = 8, 2
 SLOW = many_hosts.name_of(many_hosts.SLOW)
@@ -66,6 +67,37 @@ def as_json(latencies):
     highs = [1e-6 if edge == 1 else 2 ** (native_index(edge) / 16) for edge in edges]
     buckets = [[0, repr(high / 2), repr(high), str(n)] for high, (_, n) in zip(highs, one.buckets, strict=True)]
     return {"count": str(one.count), "sum": repr(one.sum / 1e6), "buckets": buckets}, one
+
+
+class _Returning(many_hosts.Hosts):
+    """One host; its second device is away for some scrapes, and returns with its old totals."""
+
+    def __init__(self):
+        super().__init__(1, 2)
+        self.scrapes = 0
+        self.encoded = self._next
+
+    def _next(self, shape, _seconds):
+        self.scrapes += 1
+        self.devices = 1 if 3 < self.scrapes <= 6 else 2
+        return self._encoded(shape, self.scrapes)
+
+
+def test_a_device_that_returns_does_not_bring_its_totals_into_one_frame(tmp_path):
+    name = many_hosts.name_of(0)
+    with _Returning() as host:
+        target = f"127.0.0.1:{host.server_port}"
+        with Prometheus(tmp_path, target, interval="1s", paths=host.paths) as server:
+            begin, client = int(time.time()), Client(Address.parse(server.url))
+            assert wait_for(lambda: host.scrapes > 8, every=0.2)
+            end = int(time.time())
+            hosts, devices = (PrometheusStore(client, Rows((name,), 1, one), 1) for one in ("", name))
+            single = {one.wall: one.histograms for one in devices.frames(begin, end)}
+            frames = [one for one in hosts.frames(begin, end) if one.histograms]
+    assert len(frames) > 4
+    for frame in frames:
+        both = frame.histograms[Series(name, "read", "total")].count
+        assert both <= 2 * single[frame.wall][Series("sda", "read", "total")].count
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=60))
@@ -124,13 +156,15 @@ async def test_the_past_has_the_same_frames(url):
         assert len(past.known(last.mono_us)) == DEVICES
 
 
-async def test_a_quick_start_is_one_interval_and_then_all(url):
+async def test_a_quick_start_is_one_interval_and_then_all(url, monkeypatch):
+    monkeypatch.setattr(prometheus, "_FIRST_S", 60)
     async with PrometheusBackend(url, interval_us=2_000_000, quick=True) as backend:
         quick = [frame async for frame in backend.frames()]
         assert [frame.dt_us for frame in quick if frame.histograms] == [2_000_000]
         assert len(quick[0].devices) == HOSTS
         await backend.regroup()
-        assert len(backend._first) == 38
+        assert {frame.dt_us for frame in backend._first} == {2_000_000}
+        assert len(backend._first) > 1
         assert await some_frames(backend, 1)
         assert len(backend.past().stamps) > 1
 
