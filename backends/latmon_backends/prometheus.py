@@ -74,6 +74,9 @@ _LATENCY = "latmon_io_latency_seconds"
 _NAME, _MAX_NAME = "instance", 80
 _NO_STAGES = "Prometheus has total latencies; `sudo latmon` on the host shows the stages and outliers of single I/Os"
 _NO_ANSWER = "no answer"
+_NOT_PROMETHEUS = "the answer is not Prometheus'"
+_MAX_BYTES, _MAX_REFUSAL = 128 << 20, 1 << 20
+"""Bytes that are read of an answer, and of a refusal."""
 
 Labels = Mapping[str, str]
 Point = tuple[float, Any]
@@ -131,15 +134,20 @@ class Client:
             request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
         try:
             with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
-                data = json.load(answer)
+                text = answer.read(_MAX_BYTES + 1)
+            if len(text) > _MAX_BYTES:
+                raise self._failure(f"the answer has more than {_MAX_BYTES:,} bytes")
+            data = json.loads(text)
         except urllib.error.HTTPError as error:
             raise self._failure(_reason(error)) from None
+        except RecursionError:
+            raise self._failure(_NOT_PROMETHEUS) from None
         except (OSError, ValueError, HTTPException) as error:  # URLError is an OSError, JSONDecodeError a ValueError
             raise self._failure(str(getattr(error, "reason", error)) or type(error).__name__) from None
         try:
             return [_answer(one) for one in data["data"]["result"]]
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise self._failure("the answer is not Prometheus'") from None
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+            raise self._failure(_NOT_PROMETHEUS) from None
 
     def _failure(self, reason: str) -> UnavailableError:
         return UnavailableError(f"{self._address.url}: {clean(reason, 300)}")
@@ -148,16 +156,31 @@ class Client:
 def _reason(error: urllib.error.HTTPError) -> str:
     """Return the sentence of Prometheus in a refusal, else the status."""
     try:
-        text = json.load(error)["error"]
-    except (OSError, ValueError, KeyError, TypeError):
+        text = json.loads(error.read(_MAX_REFUSAL))["error"]
+    except (OSError, ValueError, KeyError, TypeError, HTTPException, RecursionError):
         text = {401: "a user and a password are needed, or one is wrong"}.get(error.code, error.reason)
     return f"{error.code}: {text}"
 
 
 def _answer(one: Mapping[str, Any]) -> _Answer:
+    """Return a series of an answer. Raises ValueError, or another error of a wrong type or key, for anything else."""
     alone = [one[key] for key in ("value", "histogram") if key in one]
-    points = (*alone, *one.get("values", ()), *one.get("histograms", ()))
-    return one["metric"], [(float(at), value) for at, value in points]
+    points = [(float(at), value) for at, value in (*alone, *one.get("values", ()), *one.get("histograms", ()))]
+    labels = one["metric"]
+    for text in labels.values():
+        text.encode()  # half of a surrogate pair can't be sent back in a query
+    if not points or not all(math.isfinite(at) for at, _ in points):
+        raise ValueError(points)
+    for _, value in points:
+        if not isinstance(value, dict):
+            float(value)
+    return labels, points
+
+
+def _number(one: _Answer) -> float:
+    """Return the first value of a series; NaN for a histogram."""
+    value = one[1][0][1]
+    return math.nan if isinstance(value, dict) else float(value)
 
 
 @cache
@@ -177,7 +200,9 @@ def read_back(value: Any) -> Histogram | None:
         total = float(value.get("sum", "nan"))
     except (TypeError, ValueError, OverflowError, LookupError):
         return None
-    return Histogram.of(counts, None if math.isnan(total) else round(total * 1e6))
+    if min(counts.values(), default=0) < 0:
+        return None
+    return Histogram.of(counts, round(total * 1e6) if math.isfinite(total) else None)
 
 
 def _bucket(edge: float) -> int:
@@ -277,8 +302,9 @@ class PrometheusStore:
             else:
                 tables.later[_series(name, labels)] = one
         for tables, name, labels, value in self._values(in_flight, found, length):
-            n = float(value)
-            tables.waiting[name][labels.get("where", "")] = int(n) if math.isfinite(n) else 0
+            if not isinstance(value, dict):
+                n = float(value)
+                tables.waiting[name][labels.get("where", "")] = int(n) if math.isfinite(n) else 0
         return tuple(self._frame(when, one, length) for when, one in found.items() if one.later)
 
     def _values(
@@ -474,7 +500,7 @@ class PrometheusBackend:
         for step, reach in ((_HOUR_S, _OLDEST_S), (_MINUTE_S, _HOUR_S)):
             span = (oldest // step * step - reach, oldest)
             found = self._client.between("count(latmon_build_info)", span, step)
-            oldest = min((at for _, points in found for at, _ in points), default=oldest)
+            oldest = min((oldest, *(max(at, span[0]) for _, points in found for at, _ in points)))
         return oldest
 
     def _begin(self, rows: Rows, now: float, shown_s: int) -> None:
@@ -514,18 +540,19 @@ class PrometheusBackend:
     def _number(self, query: str, when: float) -> float:
         """Return the value of a query for one number; 0 where nothing is found."""
         found = self._client.at(query, when)
-        return float(found[0][1][0][1]) if found else 0.0
+        number = _number(found[0]) if found else 0.0
+        return number if math.isfinite(number) else 0.0
 
     def _choose(self, when: float) -> Rows:
         """Return the rows. Raises UnavailableError where there is no host, or no rule to choose some of many by."""
         pattern = _regex(self._select) if self._select else ".*"
         some = f"{{{_NAME}=~{json.dumps(pattern, ensure_ascii=False)}}}"
         hosts = round(self._number(f"count(count by ({_NAME}) (latmon_build_info{some}))", when))
-        if not hosts:
+        if hosts < 1:
             which = f"no host is named {self._select!r}" if self._select else "it scrapes no latmon exporter"
             raise UnavailableError(f"{self._address.url}: {which} (docs/EXPORTER.md)")
         query = f"topk({MAX_HOSTS}, max by ({_NAME}) ({HOST_P99}{some}))"
-        slowest = sorted(self._client.at(query, when), key=lambda one: -float(one[1][0][1]))
+        slowest = sorted(self._client.at(query, when), key=_number, reverse=True)
         names = [one[0].get(_NAME, "") for one in slowest]
         if hosts <= MAX_HOSTS:
             every = self._client.at(f"count by ({_NAME}) (latmon_build_info{some})", when)

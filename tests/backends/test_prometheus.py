@@ -107,6 +107,19 @@ def test_a_histogram_is_read_back_exactly(latencies):
     assert (found.buckets, found.sum) == (one.buckets, one.sum)
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["1", 3, None, [], {"buckets": 3}, {"buckets": [[0, "0", "0.001"]]}, {"buckets": [[0, "0", "1e-6", "-1"]]}],
+)
+def test_odd_values_are_no_histograms(value):
+    assert read_back(value) is None
+
+
+@pytest.mark.parametrize("text", ["+Inf", "NaN", "-Inf"])
+def test_a_sum_that_is_no_number_is_not_known(text):
+    assert read_back({"sum": text, "buckets": [[0, "0", "1e-6", "1"]]}).sum is None
+
+
 @pytest.mark.parametrize("high", ["0.0011", "+Inf", "NaN", "x", "1e-7x"])
 def test_edges_that_are_not_latmons_are_not_read(high):
     assert read_back({"count": "1", "sum": "1", "buckets": [[0, "0", high, "1"]]}) is None
@@ -225,6 +238,28 @@ def fake():
     server.server_close()
 
 
+ODD = (
+    '{"metric": {}, "value": ["x"]}',
+    '{"metric": {}, "value": [1, "x"]}',
+    '{"metric": {}, "value": [1, [2]]}',
+    '{"metric": {}, "value": [1e999, "1"]}',
+    f'{{"metric": {{}}, "value": [1{"0" * 400}, "1"]}}',
+    '{"metric": {}, "values": []}',
+    '{"metric": {}}',
+    '{"metric": 3, "value": [1, "1"]}',
+    '{"metric": ["instance"], "value": [1, "1"]}',
+    '{"metric": {"instance": 3}, "value": [1, "1"]}',
+    '{"metric": {"instance": "\\ud800"}, "value": [1, "1"]}',
+    '{"value": [1, "1"]}',
+    '"x"',
+    "7",
+)
+
+
+def _found(one):
+    return 200, f'{{"data": {{"result": [{one}]}}}}'.encode()
+
+
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -235,15 +270,27 @@ def fake():
         ((200, b"{}"), "the answer is not Prometheus'"),
         ((200, b"[]"), "the answer is not Prometheus'"),
         ((200, b'{"data": {"result": 7}}'), "the answer is not Prometheus'"),
-        ((200, b'{"data": {"result": [{"metric": {}, "value": ["x"]}]}}'), "the answer is not Prometheus'"),
+        *((_found(one), "the answer is not Prometheus'") for one in ODD),
+        ((200, b"[" * 100_000), "the answer is not Prometheus'"),
+        ((422, b"[" * 100_000), "422: "),
+        ((200, b" " * 3_000), "the answer has more than 2,000 bytes"),
     ],
 )
-def test_a_failure_has_the_address_and_the_reason(fake, answer, reason):
+def test_a_failure_has_the_address_and_the_reason(fake, monkeypatch, answer, reason):
+    if reason.endswith("bytes"):
+        monkeypatch.setattr(prometheus, "_MAX_BYTES", 2_000)
     fake.answer, url = answer, f"http://127.0.0.1:{fake.server_port}"
     with pytest.raises(UnavailableError) as raised:
         Client(Address.parse(url)).at("up", 0)
     assert str(raised.value).startswith(f"{url}: {reason}")
     assert "\x1b" not in str(raised.value)
+
+
+@pytest.mark.parametrize("value", ["NaN", "1e999", "-1", "0"])
+async def test_a_number_of_hosts_that_is_none(fake, value):
+    fake.answer = _found(f'{{"metric": {{}}, "value": [1, "{value}"]}}')
+    with pytest.raises(UnavailableError, match=f"http://127.0.0.1:{fake.server_port}: it scrapes no latmon exporter"):
+        await PrometheusBackend(f"http://127.0.0.1:{fake.server_port}").__aenter__()
 
 
 def test_nothing_listens():
