@@ -653,3 +653,36 @@ def test_a_device_that_leaves_and_returns_within_an_interval_is_there():
     frame = merged(part(removed=("sda",)), part(devices=(Device("sda", 8, 0),)))
     assert [one.name for one in frame.devices] == ["a:sda"]
     assert not frame.removed
+
+
+def window(number: int, **values) -> bytes:
+    return to_line(codec.encode_frame(Frame(number, 100.0 + number, number * 1_000_000, 1_000_000, **values)))
+
+
+async def test_frames_before_the_answer_about_the_clock_are_kept_with_their_devices():
+    now_us = time.monotonic_ns() // 1000
+    answer = to_line({"type": "clock", "n": now_us, "mono": now_us, "wall": time.time()})
+    lines = (HEADER, window(1, devices=(Device("sda", 8, 0),)), window(2), answer, window(3))
+    one = await followed(FakeConnection(*lines, answers=False))
+    assert [frame.seq for frame in waiting(one)] == [1, 2, 3]
+    assert [device.name for device in merged(*one._waiting).devices] == ["a:sda"]
+    assert {found.shift_us for found in one._waiting} == {one._offset.mono_us}
+
+
+async def test_lines_that_cannot_be_read_are_counted_in_the_next_frame():
+    one = await followed(FakeConnection(HEADER, b"rubbish", window(1), b"{}", b"[]", b"x", window(2), window(3)))
+    assert [frame.health.undecoded_lines for frame in waiting(one)] == [1, 2, 0]
+
+
+async def test_a_host_appears_with_one_frame_and_all_its_devices():
+    backend = FleetBackend(Options(), ["a"])
+    (one,) = backend._hosts
+    busy = {"kernel": {Flow("sda", "read"): Completed(5, 0, 0)}}
+    lines = [window(number, devices=(Device("sda", 8, 0),) if number == 1 else (), **busy) for number in (1, 2, 3)]
+    one._connection = FakeConnection(HEADER, *lines)
+    with pytest.raises(HostError):
+        await one._follow_latmon(one._connection)
+    backend._end_us = 2_000_000 + one._offset.mono_us
+    frame = backend._frame(3_000_000 + one._offset.mono_us, late=False)
+    assert frame.kernel[Flow("a:sda", "read")].count == 5
+    assert [device.name for device in frame.devices] == ["a:sda"]

@@ -142,7 +142,7 @@ class FleetBackend:
                 host.excuse()
             found = host.taken(end_us, round(_SLACK * interval_us))
             if host.is_shown and found and host.label not in self._shown:
-                found[0] = host.complete(found[0])
+                found = [host.complete(found[-1])]  # earlier ones are of intervals before this one
             if host.is_shown and found:
                 self._shown[host.label] = found[-1].devices
             elif not host.is_shown and host.label in self._shown:

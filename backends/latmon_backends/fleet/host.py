@@ -75,6 +75,8 @@ class Host:
         self._connection: Connection | None = None
         self._waiting: deque[HostFrame] = deque(maxlen=_MOST_WAITING)
         self._inventory = Inventory()
+        self._early: deque[Frame] = deque(maxlen=_MOST_WAITING)
+        """Frames that came before the offset of the host's clock was known."""
         self._offset = Offset(0, 0.0, 0)
         self._untimed = ""
         self._recorded: deque[HostPart] = deque(maxlen=_MOST_WAITING)
@@ -82,7 +84,8 @@ class Host:
         self._is_measured = False
         self._last = clock()
         self._sent = 0.0
-        self._undecoded = 0
+        self._undecoded = self._uncounted = 0
+        """Undecodable lines of the connection, and since its last frame."""
         self._takes_commands = self._has_frames = False
         self._useless: dict[str, str] = {}
         """Ways that gave no frame, and why; they are tried again when no way is left."""
@@ -191,7 +194,8 @@ class Host:
         self._takes_commands = True
         position, reader = ReadPosition(), IdleReader()
         opened = self._is_measured = False
-        self._undecoded = 0
+        self._undecoded = self._uncounted = 0
+        self._early.clear()
         while True:
             line = await connection.line(CUT_S if opened else STARTING_S)
             try:
@@ -205,10 +209,10 @@ class Host:
                     self._measured(value.get("n"), value.get("mono"), value.get("wall"))
                 elif kind == "end":
                     raise HostError(clean(str(value.get("reason", "it has ended")), _MAX_REASON))
-                elif kind == "window" and opened and self._is_measured:
+                elif kind == "window" and opened:
                     frame = reader.decode(value)
                     admit(frame, position)
-                    self._take(frame)
+                    self._receive(frame)
             except RecordingError as error:
                 self._undecodable(error)
 
@@ -234,6 +238,7 @@ class Host:
 
     def _undecodable(self, error: RecordingError) -> None:
         self._undecoded += 1
+        self._uncounted += 1
         if self._undecoded > _MAX_UNDECODED:
             raise HostError(f"its latmon sends what this one can't read: {error}")
 
@@ -254,6 +259,8 @@ class Host:
             late = show_duration(round(abs(offset.wall_s)) * 1_000_000)
             self.remark = f"{self.label}: its clock is {late} {'behind' if offset.wall_s > 0 else 'ahead'}"
         self._offset, self._is_measured = offset, True
+        while self._early:
+            self._take(self._early.popleft())
 
     def _record(self, frame: Frame, shift_us: int) -> None:
         """Keep the frame for a recording: its wall clock is ours, so that those of several hosts can be compared."""
@@ -278,6 +285,17 @@ class Host:
         found = list(self._recorded)
         self._recorded.clear()
         return found
+
+    def _receive(self, frame: Frame) -> None:
+        """Take a frame of the host's latmon, or keep it until the offset of its clock is known."""
+        if self._uncounted:
+            health = replace(frame.health, undecoded_lines=frame.health.undecoded_lines + self._uncounted)
+            frame, self._uncounted = replace(frame, health=health), 0
+        if self._is_measured:
+            self._take(frame)
+        else:
+            self._inventory.note(frame)
+            self._early.append(frame)
 
     def _take(self, frame: Frame, shift_us: int | None = None) -> None:
         self._inventory.note(frame)
