@@ -9,16 +9,17 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from latmon.model.frame import Device, Frame, Mark, Origin, Traced
+from latmon.model.devices import of_devices
+from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import Recording, open_recording
 from latmon.support import streams
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from latmon.views.selection import ScreenOptions
 
 _MAX_NAMED = 20
-_BY_DEVICE = ("histograms", "seen", "kernel", "above", "thresholds_us", "outstanding", "depths", "issues")
-_TRACED_BY_DEVICE = ("histograms", "by_total", "unfollowed", "paths", "admission_causes", "completers")
 Item = Frame | Gap | Mark | End
 
 
@@ -137,30 +136,10 @@ class Source:
         """Return the window without devices that are not selected."""
         if not self.globs:
             return frame
-        traced, in_flight = frame.traced, frame.in_flight
         for found in (frame.histograms, frame.seen, frame.kernel):
             self._names.update(one.device for one in found)
         self._names.update(frame.outstanding)
-        if in_flight is not None:  # counts by age are of all devices, and have no device
-            in_flight = replace(
-                in_flight, oldest=tuple(one for one in in_flight.oldest if self.wants(one.device)), older={}
-            )
-        return replace(
-            frame,
-            **self._wanted(frame, _BY_DEVICE),
-            outliers=tuple(one for one in frame.outliers if self.wants(one.device)),
-            traced=replace(traced, **self._wanted(traced, _TRACED_BY_DEVICE)),
-            devices=tuple(one for one in frame.devices if self.wants(one.name)),
-            removed=tuple(name for name in frame.removed if self.wants(name)),
-            in_flight=in_flight,
-        )
-
-    def _wanted(self, value: Frame | Traced, names: Iterable[str]) -> dict[str, Any]:
-        """Return these mappings of a value without other devices; their keys are devices' names or have a device."""
-        return {
-            name: {key: one for key, one in getattr(value, name).items() if self.wants(getattr(key, "device", key))}
-            for name in names
-        }
+        return of_devices(frame, self.wants)
 
     def check(self) -> None:
         """Raise UsageError when no device is selected by the given names."""

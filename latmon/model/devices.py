@@ -7,11 +7,11 @@ many frames share. Coverage compares only intervals that both counted, of device
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outstanding
+from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outstanding, Traced
 from latmon.model.inflight import Depths
 
 K = TypeVar("K")
@@ -49,6 +49,36 @@ def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
             removed.pop(device.name, None)
             devices[device.name] = device
     return replace(frame, devices=tuple(devices.values()), removed=tuple(removed), marks=tuple(marks))
+
+
+_BY_DEVICE = ("histograms", "seen", "kernel", "above", "thresholds_us", "outstanding", "depths", "issues")
+_TRACED_BY_DEVICE = ("histograms", "by_total", "unfollowed", "paths", "admission_causes", "completers")
+
+
+def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
+    """Return the frame with those devices alone whose name `keeps` takes, and with the tables without a device."""
+    traced, in_flight, limits = frame.traced, frame.in_flight, frame.cgroup_limits
+    if in_flight is not None:  # counts by age are of all devices, and have no device
+        oldest = tuple(one for one in in_flight.oldest if keeps(one.device))
+        in_flight = replace(in_flight, oldest=oldest, older={})
+    return replace(
+        frame,
+        **_kept(frame, _BY_DEVICE, keeps),
+        outliers=tuple(one for one in frame.outliers if keeps(one.device)),
+        traced=replace(traced, **_kept(traced, _TRACED_BY_DEVICE, keeps)),
+        cgroup_limits=None if limits is None else tuple(one for one in limits if keeps(one.device)),
+        devices=tuple(one for one in frame.devices if keeps(one.name)),
+        removed=tuple(name for name in frame.removed if keeps(name)),
+        in_flight=in_flight,
+    )
+
+
+def _kept(value: Frame | Traced, names: Iterable[str], keeps: Callable[[str], bool]) -> dict[str, Any]:
+    """Return these mappings of a value without other devices; their keys are devices' names or have a device."""
+    return {
+        name: {key: one for key, one in getattr(value, name).items() if keeps(getattr(key, "device", key))}
+        for name in names
+    }
 
 
 class WithIdle(Mapping[K, V]):

@@ -24,6 +24,7 @@ from recorded import FRAMES
 from latmon.capture.backend import Options
 from latmon.model.devices import IdleRows, WithIdle
 from latmon.model.frame import (
+    CgroupLimit,
     Completed,
     Device,
     Flow,
@@ -41,6 +42,7 @@ from latmon.model.frame import (
     SoftirqRuns,
     Taskq,
     Thread,
+    Traced,
     Wait,
     Wakeups,
 )
@@ -53,7 +55,7 @@ from latmon.support.errors import EXIT_DONE, EXIT_USAGE, UnavailableError, Usage
 from latmon_backends.fleet import backend as backend_module
 from latmon_backends.fleet import bundle, host, ssh
 from latmon_backends.fleet.agentless import Counters
-from latmon_backends.fleet.backend import FleetBackend
+from latmon_backends.fleet.backend import FleetBackend, _selected
 from latmon_backends.fleet.host import Host
 from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin, readable
 from latmon_backends.fleet.remote import Facts, Offset
@@ -686,3 +688,39 @@ async def test_a_host_appears_with_one_frame_and_all_its_devices():
     frame = backend._frame(3_000_000 + one._offset.mono_us, late=False)
     assert frame.kernel[Flow("a:sda", "read")].count == 5
     assert [device.name for device in frame.devices] == ["a:sda"]
+
+
+@pytest.mark.parametrize("name", ["$(reboot)", "sda;reboot", "sd a", "sda`x`", "x" * 200, "../sda"])
+async def test_a_device_with_a_name_that_a_shell_would_run_is_left_out_and_named(name):
+    values = {
+        "kernel": {Flow(one, "read"): Completed(5, 0, 0) for one in (name, "sda")},
+        "devices": (Device(name, 8, 0), Device("cciss!c0d0", 8, 16)),
+    }
+    one = await followed(FakeConnection(HEADER, window(1, **values)))
+    frame = decoded(merged(*one._waiting))
+    assert {flow.device for flow in frame.kernel} == {"a:sda"}
+    assert [device.name for device in frame.devices] == ["a:cciss!c0d0"]
+    assert "is no name of a device" in one.remark
+
+
+def test_selected_devices_of_a_fleet_have_their_rows_alone():
+    stuck = InFlightList(tuple(InFlight(name, "read", 1) for name in ("sda", "sdb")), {1: 2})
+    limits = tuple(CgroupLimit("/x", name, "read", 1, None, 1, 1) for name in ("sda", "sdb"))
+    values = {
+        "kernel": {Flow(name, "read"): Completed(5, 0, 0) for name in ("sda", "sdb")},
+        "thresholds_us": {"sda": 1000, "sdb": 1000},
+        "traced": Traced(one_in=1, paths={"sda": {"irq": 1}, "sdb": {"irq": 1}}),
+        "in_flight": stuck,
+        "cgroup_limits": limits,
+        "handlers": {Handler(1, "ahci"): HandlerRuns(Histogram.record([5]))},
+        "removed": ("sda", "sdb"),
+    }
+    several = [replace(part(label, **values), devices=("sda", "sdb")) for label in ("a", "b")]
+    frame = decoded(merged(*(_selected(one, ("a:sda",)) for one in several)))
+    assert (
+        {flow.device for flow in frame.kernel} == frame.thresholds_us.keys() == frame.traced.paths.keys() == {"a:sda"}
+    )
+    assert [one.device for one in frame.in_flight.oldest] == [one.device for one in frame.cgroup_limits] == ["a:sda"]
+    assert frame.traced.devices == frame.removed == ("a:sda",)
+    assert [at.name for at in frame.handlers] == ["a:ahci"]
+    assert _selected(several[0], ("sd*",)) == several[0]

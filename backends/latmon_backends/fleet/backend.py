@@ -15,7 +15,8 @@ from typing import Self
 
 from latmon import __version__
 from latmon.capture.backend import HostPart, Options
-from latmon.model.frame import Frame, Origin
+from latmon.model.devices import of_devices
+from latmon.model.frame import Frame, Origin, Traced
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
 from latmon_backends.fleet.host import Host
@@ -176,20 +177,17 @@ def _selected(part: HostFrame, globs: tuple[str, ...]) -> HostFrame:
     def keeps(name: str) -> bool:
         return any(fnmatchcase(named(part.label, name), one) or fnmatchcase(name, one) for one in globs)
 
-    frame = part.frame
-    kept = replace(
-        frame,
-        histograms={at: one for at, one in frame.histograms.items() if keeps(at.device)},
-        seen={at: one for at, one in frame.seen.items() if keeps(at.device)},
-        kernel={at: one for at, one in frame.kernel.items() if keeps(at.device)},
-        above={at: one for at, one in frame.above.items() if keeps(at.device)},
-        outliers=tuple(one for one in frame.outliers if keeps(one.device)),
-        outstanding={name: one for name, one in frame.outstanding.items() if keeps(name)},
-        depths={name: one for name, one in frame.depths.items() if keeps(name)},
-        issues={name: one for name, one in frame.issues.items() if keeps(name)},
-        devices=tuple(one for one in frame.devices if keeps(one.name)),
-    )
-    return replace(part, frame=kept, devices=tuple(filter(keeps, part.devices)))
+    if part.devices and all(map(keeps, part.devices)):
+        return part
+    kept, frame = tuple(filter(keeps, part.devices)), of_devices(part.frame, keeps)
+    if not kept:  # then its interrupts, softirqs and threads complete no I/O that is shown
+        frame = replace(frame, handlers={}, softirqs={}, wakeups=(), taskqs=None)
+        frame = replace(frame, traced=Traced(absent=frame.traced.absent), in_flight=None)
+    traced, in_flight = frame.traced, frame.in_flight
+    frame = replace(frame, traced=replace(traced, devices=tuple(filter(keeps, traced.devices)) or kept))
+    if in_flight is not None:
+        frame = replace(frame, in_flight=replace(in_flight, devices=tuple(filter(keeps, in_flight.devices)) or kept))
+    return replace(part, frame=frame, devices=kept)
 
 
 async def _delayed(host: Host, delay_s: float) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import tempfile
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from latmon.capture.backend import HostPart, Options
-from latmon.model.devices import Inventory
+from latmon.model.devices import Inventory, of_devices
 from latmon.model.frame import Frame, Origin
 from latmon.recording.codec import IdleReader, decode_origin
 from latmon.recording.validate import MAX_SPAN_US, MAX_WALL, ReadPosition, admit, parse, wall, whole
@@ -45,6 +46,8 @@ _SKEW_S = 1.0
 _MOST_WAITING = 100
 _MAX_UNDECODED = 100
 _MAX_REASON = 160
+_DEVICE = re.compile(r"[A-Za-z0-9_.:!+-]{1,128}")
+_MAX_NAME = 40
 _NO_LATMON = "there is no latmon on the host, and no Python 3.11 that could run ours"
 _COUNTERS = "its host has only the kernel's counters"
 
@@ -212,7 +215,7 @@ class Host:
                 elif kind == "window" and opened:
                     frame = reader.decode(value)
                     admit(frame, position)
-                    self._receive(frame)
+                    self._receive(self._named_safely(frame))
             except RecordingError as error:
                 self._undecodable(error)
 
@@ -227,7 +230,7 @@ class Host:
             while True:
                 frame = counters.take(await connection.line(CUT_S))
                 if frame is not None:
-                    self._take(frame, 0)
+                    self._take(self._named_safely(frame), 0)
 
     def _opened(self, origin: Origin) -> None:
         self.origin, self.reason = origin, ""
@@ -296,6 +299,21 @@ class Host:
         else:
             self._inventory.note(frame)
             self._early.append(frame)
+
+    def _named_safely(self, frame: Frame) -> Frame:
+        """Return the frame without devices whose names a shell reads as more: users copy commands that have them."""
+        odd: set[str] = set()
+
+        def keeps(name: str) -> bool:
+            if _DEVICE.fullmatch(name):
+                return True
+            odd.add(name)
+            return False
+
+        kept = of_devices(frame, keeps)
+        if odd:
+            self.remark = f"{self.label}: {clean(min(odd), _MAX_NAME)!r} is no name of a device and is left out"
+        return kept if odd else frame
 
     def _take(self, frame: Frame, shift_us: int | None = None) -> None:
         self._inventory.note(frame)
