@@ -6,7 +6,7 @@ It also folds identical neighbours among outliers.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -137,10 +137,17 @@ def completing_vectors(paths: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*named, *(() if paths and _UNNAMED.isdisjoint(paths) else _CAN_COMPLETE))))
 
 
+def in_table(name: str, device: str, table: Container[str]) -> str:
+    """Return the key of a device's host in a table: a fleet's tables have the host in front of the name."""
+    host, separator, _ = device.partition(":")
+    return key if separator and (key := f"{host}:{name}") in table else name
+
+
 def raisers_of(traced: Traced, device: str) -> dict[str, Mapping[str, int]]:
     """Return vector -> kernel functions that raised it outside of interrupts, of those that complete the device's."""
     vectors = completing_vectors(traced.paths.get(device, {}))
-    return {vector: traced.raisers[vector] for vector in vectors if vector in traced.raisers}
+    keys = {vector: in_table(vector, device, traced.raisers) for vector in vectors}
+    return {vector: traced.raisers[key] for vector, key in keys.items() if key in traced.raisers}
 
 
 _MOST_STACKS = 5

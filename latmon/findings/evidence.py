@@ -17,7 +17,7 @@ from latmon.analysis.limits import elevator, number
 from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, mean_waiting_in
-from latmon.findings.rule import Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
+from latmon.findings.rule import FLEET, Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
 from latmon.model.frame import (
     NEARLY_ALL,
     NOT_KNOWN,
@@ -126,8 +126,9 @@ def completing_softirqs(facts: Facts, device: str) -> Iterator[tuple[str, Softir
     """Yield the vectors that completed the device's requests; all possible ones where no path names the vector."""
     found = facts.vectors
     for vector in attribution.completing_vectors(facts.traced.paths.get(device, {})):
-        if vector in found:
-            yield vector, found[vector]
+        key = attribution.in_table(vector, device, found)
+        if key in found:
+            yield key, found[key]
 
 
 def slowest_cpu(facts: Facts, vector: str) -> int | None:
@@ -225,7 +226,8 @@ def ran_instead(wakeups: Iterable[Wakeups], waits: Iterable[Wait]) -> Instead:
 
 def raise_stacks(vector: str) -> str:
     """Return the command that prints the kernel stacks that raise a vector."""
-    which = f" /args->vec == {_VECTORS.index(vector)}/" if vector in _VECTORS else ""
+    name = vector.rpartition(":")[2]
+    which = f" /args->vec == {_VECTORS.index(name)}/" if name in _VECTORS else ""
     return f"bpftrace -e 'tracepoint:irq:softirq_raise{which} {{ @[kstack] = count() }} interval:s:5 {{ exit() }}'"
 
 
@@ -241,20 +243,36 @@ _IRQ_THREAD = re.compile(r"irq/(\d+)-")
 def devices_of(facts: Facts, text: str) -> tuple[str, ...]:
     """Return the block devices of a handler from its controller's address, or from a list of names that may be cut."""
     listed = set(_MORE.sub("", text).split(", "))
-    at = {one.name: (one.controller.split() or [""])[-1] for one in facts.devices.values()}
+    at = {one.name: _address(one, host_before(facts, one.name)) for one in facts.devices.values()}
     behind = {text, *(address for name, address in at.items() if name in listed)} - {""}
     return tuple(name for name, address in at.items() if name in listed or address in behind)
 
 
+def _address(device: Device, host: str) -> str:
+    """Return its controller's address as handlers have it; empty where it is not known."""
+    last = (device.controller.split() or [""])[-1].removeprefix(host)
+    return last and host + last
+
+
+def host_before(facts: Facts, name: str) -> str:
+    """Return the host in front of a fleet's name, with its colon; empty where the capture is of one host."""
+    return name[: name.find(":") + 1] if facts.origin.backend == FLEET else ""
+
+
 def serves(facts: Facts, comm: str, device: str) -> bool:
     """Return whether a thread's name ties it to a device: its interrupt's thread, or the name of it or its driver."""
+    host = host_before(facts, device)
+    if not comm.startswith(host):
+        return False
+    comm = comm.removeprefix(host)
     if irq := _IRQ_THREAD.match(comm):
-        behind = [devices_of(facts, runs.device) for one, runs in facts.handlers.items() if one.irq == int(irq[1])]
+        handlers = ((one, runs) for one, runs in facts.handlers.items() if one.name.startswith(host))
+        behind = [devices_of(facts, runs.device) for one, runs in handlers if one.irq == int(irq[1])]
         if any(behind):
             return any(device in some for some in behind)
     return any(
         name and re.search(rf"(?<![a-z0-9]){re.escape(name)}(?![a-z])", comm)
-        for name in (device, facts.device(device).driver)
+        for name in (device.removeprefix(host), facts.device(device).driver)
     )
 
 

@@ -14,6 +14,7 @@ from latmon.analysis.attribution import (
     PARTS,
     by_vector,
     frequent,
+    in_table,
     raisers_of,
     stages_of,
     submission_of,
@@ -266,7 +267,8 @@ def softirq_sentences(
 ) -> tuple[str, ...]:
     """Return the delay of each shared softirq that the device's completions wait for, on all CPUs."""
     found = by_vector(softirqs)
-    delays = [(name, found[name].delay) for name in vectors_of(device.driver, paths) if name in found]
+    keys = {name: in_table(name, device.name, found) for name in vectors_of(device.driver, paths)}
+    delays = [(name, found[key].delay) for name, key in keys.items() if key in found]
     return tuple(
         f"{device.name} completes after softirq {name}: it ran {quantile(one, 0.99)} (p99), {maximum(one)} (max) after"
         f" its raise, in {count(one.count)} runs for all its users"

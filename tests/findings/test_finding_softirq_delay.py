@@ -3,10 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from finding_cases import BEGIN_S, S, found, frame, hist, lasting, traced
+from finding_cases import BEGIN_S, S, facts_of, found, frame, hist, lasting, traced
 
+from latmon.findings import evidence
 from latmon.findings.rules import RULES
-from latmon.model.frame import Outlier, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
+from latmon.model.frame import Device, Handler, HandlerRuns, Outlier, SoftirqCpu, SoftirqRuns, Thread, Wait, Wakeups
+from latmon_backends.fleet.merge import HostFrame, merged_frame
 
 RULE = "softirq-delay"
 FAST = (1000, {"hba": 90, "irq": 5, "softirq": 6})
@@ -21,6 +23,30 @@ def delayed(us=20_000, n=2, hba=90, blocks=12, raisers=None, **values):
     bad = lasting(traced=traced_disk, softirqs={SoftirqCpu("BLOCK", 1): waits}, **SLOW, **values)
     quiet = lasting(traced=traced("sda", (FAST,), path="BLOCK softirq"), **SLOW)
     return found(RULE, [*quiet[: 12 - blocks], *bad[12 - blocks :]])
+
+
+def test_on_a_host_of_a_fleet_its_own_softirqs_and_threads_are_named():
+    waits = SoftirqRuns(hist({4: 1000, 20_000: 2}), hist({5: 1002}), {"ksoftirqd": 2}, {"irq": 1000})
+    load = (FAST, (2, {"hba": 90, "irq": 5, "softirq": 20_000}))
+    disk = replace(traced("sda", load, path="BLOCK softirq"), raisers={"BLOCK": {"f < g": 4}})
+    thread = Wakeups(Thread(17, "ksoftirqd/1", "other", 120), hist({20_000: 2}), {HOG: 2}, {HOG: 40_000})
+    softirqs = {SoftirqCpu("BLOCK", 1): waits}
+    frames = [
+        merged_frame(
+            [HostFrame(label, one, 0, number=at) for at, label in enumerate(("a", "b"))],
+            seq=one.seq,
+            wall=one.wall,
+            mono_us=one.mono_us,
+            dt_us=one.dt_us,
+        )
+        for one in lasting(traced=disk, softirqs=softirqs, wakeups=(thread,), **SLOW)
+    ]
+    first, second = sorted(found(RULE, frames, backend="fleet"), key=lambda one: one.device)
+    assert (first.device, second.device) == ("a:sda", "b:sda")
+    assert "the softirq a:BLOCK" in first.summary
+    assert first.summary.endswith("on CPU 1: hog (prio 49) ran there instead of ksoftirqd")
+    (raiser,) = [fact for fact in second.facts if fact.name == "raiser"]
+    assert raiser.text == "48 of 48 raises outside of interrupts are by f < g"
 
 
 def test_vector_cpu_and_who_ran_instead():
@@ -112,3 +138,12 @@ def test_without_the_table_the_stage_alone_reports_it():
 
 def test_a_tick_explains_it():
     assert next(rule for rule in RULES if rule.id == RULE).explained_by == ("tick-quantum",)
+
+
+def test_an_interrupts_thread_serves_devices_of_its_own_host():
+    runs = HandlerRuns(hist({5: 10}), device="a:0000:00:1f.2")
+    disks = [Device(f"{host}:sda", 8, 0, driver="ahci", controller=f"{host}:host0 0000:00:1f.2") for host in "ab"]
+    facts = facts_of(lasting(handlers={Handler(34, "a:ahci"): runs}), disks, backend="fleet")
+    assert evidence.devices_of(facts, runs.device) == ("a:sda",)
+    assert evidence.serves(facts, "a:irq/34-ahci", "a:sda")
+    assert not evidence.serves(facts, "a:irq/34-ahci", "b:sda")

@@ -238,7 +238,8 @@ def _traced_of(one: Traced, to: Callable[[str], str]) -> Traced:
 
 
 def _handler(one: HandlerRuns, to: Callable[[str], str]) -> HandlerRuns:
-    return replace(one, device=to(one.device), shared_with=tuple(map(to, one.shared_with)))
+    behind = ", ".join(map(to, one.device.split(", ")))  # a controller's address, or block devices
+    return replace(one, device=behind, shared_with=tuple(map(to, one.shared_with)))
 
 
 def _wakeups(one: Wakeups, to: Callable[[str], str], number: int) -> Wakeups:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from latmon.analysis.attribution import in_table
 from latmon.findings import evidence
 from latmon.findings.evidence import Instead, SlowIos, blocks_with, ran_instead, slow_ios
 from latmon.findings.facts import Facts
@@ -78,8 +79,9 @@ def _vector(facts: Facts, device: str) -> _SlowVector | None:
 def _instead(facts: Facts, device: str, cpu: int | None) -> Instead:
     """Return the thread that ran instead of that CPU's ksoftirqd."""
     thread = f"{_KSOFTIRQD}{cpu}"
+    key = in_table(thread, device, {one.thread.comm for one in facts.wakeups})
     return ran_instead(
-        (one for one in facts.wakeups if one.thread.comm == thread),
+        (one for one in facts.wakeups if one.thread.comm == key),
         (wait for one in facts.outliers(device) for wait in one.waits if wait.thread == thread),
     )
 
