@@ -724,3 +724,21 @@ def test_selected_devices_of_a_fleet_have_their_rows_alone():
     assert frame.traced.devices == frame.removed == ("a:sda",)
     assert [at.name for at in frame.handlers] == ["a:ahci"]
     assert _selected(several[0], ("sd*",)) == several[0]
+
+
+def test_no_label_has_a_colon_which_separates_it_from_a_device():
+    hosts = ["fe80::1%eth0", "[::1]", "ssh://root@[2001:db8::7]:2222", "ssh://a:22", "root@a", "a"]
+    found = ssh.labels(hosts)
+    assert not [label for label in found.values() if set(label) & {":", "[", "]"}]
+    assert len({*found.values()}) == len(hosts)
+    assert ssh.labels(hosts[:2]) == {"fe80::1%eth0": "fe80--1%eth0", "[::1]": "0--1"}
+
+
+async def test_tracing_is_requested_on_the_host_of_an_address():
+    backend = FleetBackend(Options(), ["fe80::1", "fe80::2"])
+    for one in backend._hosts:
+        one._connection, one._takes_commands = FakeConnection(), True
+    backend.request_tracing(("fe80--1:sda", "fe80--1:sdb"))
+    first, second = (one._connection.sent for one in backend._hosts)
+    assert [json.loads(line) for line in first] == [{"deepen": ["sda", "sdb"]}]
+    assert not second

@@ -53,6 +53,7 @@ def checked_host(name: str) -> str:
 def labels(hosts: Sequence[str]) -> dict[str, str]:
     """Return host -> its name on the screen: without user, port and domain where that is unique.
 
+    It has no colon, which separates it from a device's name: `fe80::1` is `fe80--1`.
     UsageError for a host that is named twice, or for too many.
     """
     if len(set(hosts)) < len(hosts):
@@ -61,10 +62,15 @@ def labels(hosts: Sequence[str]) -> dict[str, str]:
     if len(hosts) > MAX_HOSTS:
         raise UsageError(f"{len(hosts)} hosts are more than {MAX_HOSTS}: for those, run latmon exporter on them")
     for shorten in (_short, _without_user):
-        short = {one: shorten(one)[-MAX_LABEL:] for one in hosts}
+        short = {one: _without_colon(shorten(one))[-MAX_LABEL:].lstrip("-") for one in hosts}
         if len(set(short.values())) == len(hosts):
             return short
-    return {one: f"{at}-{_short(one)}"[:MAX_LABEL] for at, one in enumerate(hosts, 1)}
+    return {one: f"{at}-{_without_colon(_short(one))}"[:MAX_LABEL] for at, one in enumerate(hosts, 1)}
+
+
+def _without_colon(name: str) -> str:
+    name = name.translate({ord("["): None, ord("]"): None})
+    return ("0" + name if name.startswith(":") else name).replace(":", "-")
 
 
 def _without_user(host: str) -> str:
