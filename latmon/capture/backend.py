@@ -158,11 +158,13 @@ class TracesOnDemand(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostPart:
-    """A frame of one host of a fleet: monotonic times are the host's own, the wall clock is this host's."""
+    """A frame of one host of a fleet, whose wall clock is this host's."""
 
     label: str
     origin: Origin
     frame: Frame
+    has_own_clock: bool = True
+    """Whether monotonic times are those of the host itself; else they are this host's."""
 
 
 @runtime_checkable

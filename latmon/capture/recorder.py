@@ -210,17 +210,17 @@ class Recorder:
 
 
 class HostRecorders:
-    """Recorders of a fleet, with a Recorder's methods: one recording per host and boot, in one directory."""
+    """Recorders of a fleet, with a Recorder's methods: one recording per host, boot and clock, in one directory."""
 
     def __init__(self, origin: Origin, limits: Limits, taken: Callable[[], Iterable[HostPart]]) -> None:
         """`taken` returns the hosts' frames since the last call."""
         self._origin, self._limits, self._taken = origin, limits, taken
-        self._recorders: dict[tuple[str, str], Recorder] = {}
-        """By label and boot."""
-        self._starting: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._recorders: dict[tuple[str, str, bool], Recorder] = {}
+        """By label, boot and whether its clock is the host's own: a recording has one monotonic clock."""
+        self._starting: dict[tuple[str, str, bool], asyncio.Task[None]] = {}
         self._directory: Path | None = None
         self._why = ""
-        self._refused: dict[tuple[str, str], str] = {}
+        self._refused: dict[tuple[str, str, bool], str] = {}
 
     @property
     def interval_us(self) -> int:
@@ -279,7 +279,7 @@ class HostRecorders:
     def put(self, _frame: Frame) -> None:
         """Add the hosts' own frames; their sum is not recorded."""
         for part in self._taken():
-            key = part.label, part.origin.boot_id
+            key = part.label, part.origin.boot_id, part.has_own_clock
             recorder = self._recorders.get(key)
             if recorder is None:
                 recorder = self._recorders[key] = Recorder(part.origin, self._limits)
@@ -287,7 +287,7 @@ class HostRecorders:
             if self._directory is not None and not recorder.state and key not in self._starting | self._refused:
                 self._starting[key] = asyncio.create_task(self._start(key, recorder, self._directory))
 
-    async def _start(self, key: tuple[str, str], recorder: Recorder, directory: Path) -> None:
+    async def _start(self, key: tuple[str, str, bool], recorder: Recorder, directory: Path) -> None:
         label = "" if self._limits.redact else key[0]
         try:
             await recorder.start(target.unused(directory / target.recording_name(label, time.time())))

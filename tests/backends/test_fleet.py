@@ -742,3 +742,22 @@ async def test_tracing_is_requested_on_the_host_of_an_address():
     first, second = (one._connection.sent for one in backend._hosts)
     assert [json.loads(line) for line in first] == [{"deepen": ["sda", "sdb"]}]
     assert not second
+
+
+async def test_the_mode_of_tracing_is_that_of_later_connections(monkeypatch):
+    one = Host("a", "a", Options(), ("ssh",))
+    one.set_stages("all")
+    connection = FakeConnection(b"@hello", b"@latmon /usr/bin/latmon", b"@ready", HEADER)
+
+    async def opened(*_words):
+        return connection
+
+    async def closed():
+        pass
+
+    connection.close = closed
+    monkeypatch.setattr(ssh.Connection, "open", opened)
+    with pytest.raises(HostError, match="the lines have ended"):
+        await one._connected()
+    (started,) = [line for line in connection.sent if line.startswith(b"latmon ")]
+    assert b"--stages all" in started

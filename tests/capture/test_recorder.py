@@ -12,7 +12,8 @@ import pytest
 from recorded import DISK, ORIGIN, frame
 
 from latmon.capture import recorder as module
-from latmon.capture.recorder import Recorder
+from latmon.capture.backend import HostPart
+from latmon.capture.recorder import HostRecorders, Recorder
 from latmon.model.frame import Frame, Health
 from latmon.recording import rotation
 from latmon.recording.codec import End, Gap
@@ -286,3 +287,17 @@ async def test_a_mistake_of_the_writer_is_not_swallowed(recorder, tmp_path, monk
         recorder.put(frame(1))
     with pytest.raises(KeyError):
         await recorder.stop()
+
+
+async def test_a_host_of_a_fleet_that_is_measured_by_another_clock_has_another_recording(tmp_path):
+    taken = []
+    several = HostRecorders(ORIGIN, Limits(), lambda: [taken.pop(0)] if taken else [])
+    await several.start(tmp_path / "fleet")
+    own, ours = frame(5), frame(1)
+    for has_own_clock, one in ((True, own), (True, own), (False, ours), (False, ours)):
+        taken.append(HostPart("a", ORIGIN, one, has_own_clock))
+        several.put(one)
+        await asyncio.gather(*several._starting.values())
+    await several.stop()
+    found = [[one.mono_us for one in frames_in(path)] for path in sorted((tmp_path / "fleet").iterdir())]
+    assert sorted(found) == [[ours.mono_us], [own.mono_us]]

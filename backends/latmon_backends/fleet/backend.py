@@ -128,7 +128,7 @@ class FleetBackend:
 
     def set_stages(self, mode: str) -> None:
         for host in self._hosts:
-            host.send({"stages": mode})
+            host.set_stages(mode)
 
     def taken_by_host(self) -> Sequence[HostPart]:
         """See OfHosts."""

@@ -160,6 +160,11 @@ class Host:
         if self._connection is not None and self._takes_commands:
             self._connection.send(json.dumps(command, separators=(",", ":")).encode() + b"\n")
 
+    def set_stages(self, mode: str) -> None:
+        """Set the mode of tracing, of this connection and of later ones."""
+        self._options = replace(self._options, stages=mode)
+        self.send({"stages": mode})
+
     def _failed(self, reason: str) -> None:
         self.reason = reason
         self._waiting.clear()
@@ -281,7 +286,7 @@ class Host:
         end = _wall(frame.mono_us + shift_us)
         outliers = tuple(replace(one, wall=max(0.0, one.wall + end - frame.wall)) for one in frame.outliers)
         moved = replace(frame, wall=end, outliers=outliers)
-        self._recorded.append(HostPart(self.label, self._recorded_origin, moved))
+        self._recorded.append(HostPart(self.label, self._recorded_origin, moved, self._takes_commands))
 
     def recorded(self) -> list[HostPart]:
         """Return the frames since the last call, for recordings."""
