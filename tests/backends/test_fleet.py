@@ -52,8 +52,8 @@ from latmon.recording import codec
 from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
 from latmon.support.errors import EXIT_DONE, EXIT_USAGE, UnavailableError, UsageError
+from latmon_backends.fleet import agentless, bundle, host, ssh
 from latmon_backends.fleet import backend as backend_module
-from latmon_backends.fleet import bundle, host, ssh
 from latmon_backends.fleet.agentless import Counters
 from latmon_backends.fleet.backend import FleetBackend, _selected
 from latmon_backends.fleet.host import Host
@@ -761,3 +761,29 @@ async def test_the_mode_of_tracing_is_that_of_later_connections(monkeypatch):
         await one._connected()
     (started,) = [line for line in connection.sent if line.startswith(b"latmon ")]
     assert b"--stages all" in started
+
+
+@pytest.mark.parametrize(
+    ("begin", "lines"),
+    [
+        (("@tick 100.0",), (f"s 8 {at} sda {at} 0 80" for at in range(10**6))),
+        (("@facts",), (f"f block/sda/f{at} {'x' * 4096}" for at in range(10**6))),
+    ],
+)
+def test_a_host_that_reports_without_an_end_is_refused(tmp_path, monkeypatch, begin, lines):
+    monkeypatch.setattr(agentless, "_MAX_BYTES", 1 << 20)
+    one = counters(tmp_path)
+    taken(one, *FACTS, *begin)
+    with pytest.raises(HostError, match="more devices than any host"):
+        any(one.take(line.encode()) for line in lines)
+    assert len(one._diskstats) < 10**5
+    assert len(one._fresh) < 1000
+
+
+def test_a_tick_writes_nothing_but_the_gauges_of_devices(tmp_path):
+    one = counters(tmp_path)
+    ticked = (*tick(100.0, 10)[:-1], *(f"f block/sda/queue/x{at} 1" for at in range(9)), "f block/sda/size 9", "@end")
+    taken(one, *FACTS, *ticked)
+    assert not list(tmp_path.rglob("x*"))
+    assert (tmp_path / "sys/block/sda/size").read_text() == "8"
+    assert (tmp_path / "sys/block/sda/inflight").read_text() == "1 0"

@@ -29,6 +29,15 @@ _NAME = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _MAX_ENTRIES = 200_000
 """Files and directories of a host; 1,000 devices have 40,000."""
 _MAX_VALUE = 4096
+_MAX_BYTES = 32 << 20
+"""Sum of all values in the tree; 1,000 devices have 1 MB."""
+_MAX_LINES = 32_768
+"""Lines of /proc/diskstats: disks and partitions; 1,000 disks have some thousand."""
+_MAX_DISKSTATS = 512
+"""Bytes of such a line."""
+_GAUGE, _MAX_GAUGE = "inflight", 64
+"""The file that a tick reports of each device, and its size."""
+_TOO_MANY = "it reports more devices than any host has"
 _DRIFT_FRAMES = 60
 
 
@@ -50,6 +59,7 @@ class Counters:
         self._stamp = (0, 0.0)
         self._section = ""
         self._fresh: dict[str, str | None] = {}
+        self._size = 0
         self._diskstats: list[str] = []
         self._sampler: KernelSampler | None = None
         self._before: Sample | None = None
@@ -85,7 +95,9 @@ class Counters:
         elif word == "@end":
             return self._ended()
         elif word == "s" and self._section == "@tick":
-            self._diskstats.append(rest[:_MAX_VALUE])
+            if len(self._diskstats) >= _MAX_LINES:
+                raise HostError(_TOO_MANY)
+            self._diskstats.append(rest[:_MAX_DISKSTATS])
         elif self._section:
             self._entry(word, rest)
         else:
@@ -95,7 +107,7 @@ class Counters:
     def _begin(self, word: str, rest: str) -> None:
         self._section, self._diskstats = word, []
         if word == "@facts":
-            self._fresh = {}
+            self._fresh, self._size = {}, 0
             return
         try:
             up_us = round(float(rest) * 1e6)
@@ -118,11 +130,13 @@ class Counters:
             self.undecoded += 1
             return
         if self._section == "@tick":
-            if word == "f" and (self._root / "sys" / path).parent.is_dir():
-                (self._root / "sys" / path).write_text(value[:_MAX_VALUE])
+            file = self._root / "sys" / path
+            if word == "f" and file.name == _GAUGE and file.parent.is_dir() and not file.is_symlink():
+                file.write_text(value[:_MAX_GAUGE])
             return
-        if len(self._fresh) >= _MAX_ENTRIES:
-            raise HostError("it reports more devices than any host has")
+        self._size += min(len(value), _MAX_VALUE)
+        if len(self._fresh) >= _MAX_ENTRIES or self._size > _MAX_BYTES:
+            raise HostError(_TOO_MANY)
         self._fresh[f"{word} {path}"] = value[:_MAX_VALUE]
 
     def _ended(self) -> Frame | None:
