@@ -52,7 +52,7 @@ from latmon.recording import codec
 from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
 from latmon.support.errors import EXIT_DONE, EXIT_USAGE, UnavailableError, UsageError
-from latmon_backends.fleet import agentless, bundle, host, ssh
+from latmon_backends.fleet import agentless, bundle, host, remote, ssh
 from latmon_backends.fleet import backend as backend_module
 from latmon_backends.fleet.agentless import Counters
 from latmon_backends.fleet.backend import FleetBackend, _selected
@@ -126,6 +126,17 @@ def gone(word: str) -> bool:
     while running(word) and time.monotonic() < deadline:
         time.sleep(0.1)
     return not running(word)
+
+
+@contextlib.contextmanager
+def killed(word: str):
+    """Kill the processes with this word at the end, which their own end of input does not end."""
+    try:
+        yield
+    finally:
+        for pid in running(word):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def files_of(word: str) -> list[Path]:
@@ -232,7 +243,7 @@ async def test_no_host_at_all_is_an_error_with_each_reason(tmp_path):
 
 @needs_ssh
 async def test_a_host_whose_latmon_prints_rubbish_does_not_stop_the_others(tmp_path):
-    path = tools_in(tmp_path / "2", latmon="while :; do printf 'rubbish \\033[2J\\n'; done")
+    path = tools_in(tmp_path / "2", latmon="while printf 'rubbish \\033[2J\\n'; do :; done")
     options = Options(interval_us=500_000)
     with servers(tmp_path, plain=tools_in(tmp_path / "1"), bad=path) as (client, _):
         async with FleetBackend(options, ["plain", "bad"], client) as backend:
@@ -246,9 +257,10 @@ async def test_a_host_whose_latmon_prints_rubbish_does_not_stop_the_others(tmp_p
 async def test_a_host_that_hangs_is_named_and_does_not_hold_up_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(host, "SLOW_S", 0.5)
     monkeypatch.setattr(backend_module, "COMPILING_S", 0.5)
-    path = tools_in(tmp_path / "2", latmon="cat >/dev/null; exit")
+    mark = f"fleet-{tmp_path.name}-{os.getpid()}"
+    path = f"{tools_in(tmp_path / '2', latmon='while :; do sleep 1; done')}:/{mark}"
     options = Options(interval_us=200_000)
-    with servers(tmp_path, plain=tools_in(tmp_path / "1"), hung=path) as (client, _):
+    with servers(tmp_path, plain=tools_in(tmp_path / "1"), hung=path) as (client, _), killed(mark):
         async with FleetBackend(options, ["plain", "hung"], client) as backend:
             found = await frames_until(backend, lambda one: "hung: starting" in one.health.notice and one.kernel)
     assert hosts_of(found[-1]) == {"plain"}
@@ -787,3 +799,51 @@ def test_a_tick_writes_nothing_but_the_gauges_of_devices(tmp_path):
     assert not list(tmp_path.rglob("x*"))
     assert (tmp_path / "sys/block/sda/size").read_text() == "8"
     assert (tmp_path / "sys/block/sda/inflight").read_text() == "1 0"
+
+
+def answers(path: Path) -> list[str]:
+    """Return what the script reports with this PATH, up to its first request."""
+    environ = {"PATH": str(path)}
+    run = subprocess.run(["sh"], input=remote._SCRIPT, env=environ, text=True, capture_output=True, check=False)
+    return [line for line in run.stdout.splitlines() if line.startswith(("@latmon ", "@refused latmon "))]
+
+
+def host_tools(root: Path) -> Path:
+    (root / "above").mkdir(parents=True)
+    return Path(tools_in(root / "above/bin", latmon=""))
+
+
+def test_a_program_that_only_its_user_can_change_is_run(tmp_path):
+    path = host_tools(tmp_path)
+    assert answers(path) == [f"@latmon {path}/latmon"]
+    (path / "latmon").rename(tmp_path / "above/real")
+    (path / "latmon").symlink_to("../above2/real")
+    (tmp_path / "above2").symlink_to("above")
+    (path / "latmon").unlink()
+    (path / "latmon").symlink_to("../../above2/real")
+    assert answers(path) == [f"@latmon {path}/latmon"]
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [("latmon", 0o757), ("", 0o757), ("..", 0o757), ("latmon", 0o775), ("", 0o775), ("..", 0o775)]
+)
+def test_a_program_that_another_user_or_a_group_can_change_is_refused(tmp_path, name, mode):
+    path = host_tools(tmp_path)
+    place = path / name
+    if mode == 0o775:
+        if os.geteuid():
+            pytest.skip("only root can give a file to any group")
+        os.chown(place, -1, 12345)
+    place.chmod(mode)
+    assert answers(path) == [f"@refused latmon {path}/latmon: another user can change it"]
+
+
+def test_a_link_to_a_program_below_a_directory_of_others_is_refused(tmp_path):
+    path, other = host_tools(tmp_path / "1"), host_tools(tmp_path / "2")
+    (path / "latmon").unlink()
+    (path / "latmon").symlink_to(other / "latmon")
+    assert answers(path) == [f"@latmon {path}/latmon"]
+    other.parent.chmod(0o777)
+    assert answers(path) == [f"@refused latmon {path}/latmon: another user can change it"]
+    other.parent.chmod(0o1777)
+    assert answers(path) == [f"@latmon {path}/latmon"]

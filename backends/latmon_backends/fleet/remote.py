@@ -27,13 +27,30 @@ _SCRIPT = r"""
 LC_ALL=C; export LC_ALL; umask 077; set -f; python=
 case $(id -u) in 0) ;; *) PATH=$PATH:$HOME/.local/bin ;; esac
 say() { printf '@%s\n' "$*"; }
+safe() {
+  s=$1; n=0
+  while every_step "$s"; do
+    test -L "$s" || { s=$(cd -P "${s%/*}/" && pwd)/${s##*/}; every_step "$s"; return; }
+    t=$(readlink "$s") || return 1
+    case $t in /*) s=$t ;; *) s=${s%/*}/$t ;; esac
+    n=$((n + 1)); test $n -le 20 || return 1
+  done
+  return 1
+}
+every_step() {
+  q=$1
+  while :; do
+    test -n "$(find -L "${q:-/}" -prune \( -user 0 -o -user "$(id -u)" \) \( -type d -perm -1000 \
+      -o ! -perm -2 \( ! -perm -20 -o -group 0 -o -group "$own" \) \) 2>/dev/null)" || return 1
+    test -n "$q" || return 0
+    q=${q%/*}
+  done
+}
+own=0; test "$(id -gn)" != "$(id -un)" || own=$(id -g)
 found() {
   p=$(command -v "$1" 2>/dev/null) || return 0
   case $p in /*) ;; *) return 0 ;; esac
-  for q in "$p" "${p%/*}/"; do
-    bad=$(find -L "$q" -prune \( -perm -2 -o ! -user 0 ! -user "$(id -u)" \) 2>/dev/null)
-    test -z "$bad" || { say "refused $1 $p: another user can change it"; return 0; }
-  done
+  safe "$p" || { say "refused $1 $p: another user can change it"; return 0; }
   case $1 in python*)
     test -z "$python" || return 0
     "$p" -I -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || return 0
@@ -143,8 +160,9 @@ while read -r what rest; do
   esac
 done
 """
-"""`found` reports a program by its path unless another user can write to it or to its directory. `counters` has a
-period in hundredths of a second, and prints what the procfs reader reads, in the order of its files."""
+"""`found` reports a program by its path unless another user can change it: `every_step` of its path, of each link to it
+and of where they lead belongs to root or to this user, and neither others nor a group write to it, but root's or the
+user's own group; a directory may be sticky. `counters` has a period in hundredths of a second, and prints what the procfs reader reads, in the order of its files."""
 
 
 @dataclass(frozen=True, slots=True)
