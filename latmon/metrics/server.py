@@ -14,13 +14,14 @@ import gzip
 import hashlib
 import hmac
 import os
+import re
 import signal
 import socket
 import ssl
 import sys
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -96,16 +97,20 @@ class Address:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}" if self.port else "the socket of systemd"
 
-    def listen(self, environ: Mapping[str, str]) -> socket.socket:
-        """Return a listening socket. Raises UnavailableError with the reason where that is impossible."""
+    def listen(self, environ: Mapping[str, str], gid: int | None = None) -> socket.socket:
+        """Return a listening socket; `gid`: group of a unix socket, where latmon is root.
+
+        Raises UnavailableError with the reason where that is impossible.
+        """
         try:
-            return self._listen(environ)
+            return self._listen(environ, gid)
         except OSError as error:
             raise UnavailableError(f"can't listen on {self}: {error.strerror or error}") from None
 
-    def _listen(self, environ: Mapping[str, str]) -> socket.socket:
+    def _listen(self, environ: Mapping[str, str], gid: int | None) -> socket.socket:
         if self.path:
-            return _unix_socket(self.path)
+            with _creating(0o660, gid):
+                return _unix_socket(self.path)
         if not self.port:
             return _passed_socket(environ)
         family, *_, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
@@ -114,6 +119,22 @@ class Address:
         one.bind(address)
         one.listen(_MAX_REQUESTS)
         return one
+
+
+@contextmanager
+def _creating(mode: int, gid: int | None) -> Iterator[None]:
+    """Create files with this mode and group inside of the block.
+
+    chmod and chown take a path, which another user who can write to a directory of it could point elsewhere.
+    """
+    umask, own = os.umask(0o777 & ~mode), os.getegid()
+    try:
+        if gid is not None:
+            os.setegid(gid)
+        yield
+    finally:
+        os.setegid(own)
+        os.umask(umask)
 
 
 def _unix_socket(path: str) -> socket.socket:
@@ -125,7 +146,6 @@ def _unix_socket(path: str) -> socket.socket:
             raise
         Path(path).unlink()
         one.bind(path)
-    Path(path).chmod(0o660)
     one.listen(_MAX_REQUESTS)
     return one
 
@@ -158,6 +178,8 @@ _CLIENTS = {
 }
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _TLS, _USERS = "tls_server_config", "basic_auth_users"
+_HASH = re.compile(r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}")
+"""A bcrypt hash: version, cost, 22 characters of salt and 31 of the hash."""
 _TLS_KEYS = ("cert_file", "key_file", "client_auth_type", "client_ca_file", "min_version")
 
 
@@ -219,13 +241,23 @@ def _users(path: Path, values: Any) -> Mapping[str, bytes]:
         raise UsageError(f"{where}: expected names with bcrypt hashes of their passwords")
     users = {name: text.encode() for name, text in values.items()}
     if users:
-        _bcrypt(where)
         for name, text in values.items():
-            if not text.startswith(("$2a$", "$2b$", "$2y$")):
+            if not _is_hash(text, where):
                 raise UsageError(
-                    f"{where}: {clean(name, 80)}: no bcrypt hash, which begins with $2 (htpasswd -nB NAME)"
+                    f"{where}: {clean(name, 80)}: no bcrypt hash: it has 60 characters from $2 on (htpasswd -nB NAME)"
                 )
     return users
+
+
+def _is_hash(text: str, where: str) -> bool:
+    """Return whether bcrypt can compare a password with this; it accepts a truncated hash, which no password has."""
+    if not _HASH.fullmatch(text):
+        return False
+    try:
+        _bcrypt(where).checkpw(b"", text.encode())
+    except ValueError:
+        return False
+    return True
 
 
 def _bcrypt(where: str) -> Any:
@@ -400,7 +432,7 @@ def serve(
     user: privileges.Invoker | None,
 ) -> int:
     """Serve a capture until a signal ends it; return the exit code. `user`: who serves, where latmon is root."""
-    listening = address.listen(os.environ)
+    listening = address.listen(os.environ, None if user is None else user.gid)
     session = Session(request)
     try:
         privileges.drop_root(user)

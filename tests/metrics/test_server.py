@@ -34,6 +34,9 @@ MODERN = (
 )
 
 
+HASHED = bcrypt.hashpw(b"geheim", bcrypt.gensalt(4)).decode()
+
+
 class _Unix(http.client.HTTPConnection):
     def __init__(self, path):
         super().__init__("latmon")
@@ -199,7 +202,7 @@ def test_other_methods_are_refused(port):
 
 
 def test_slow_clients_keep_nobody_from_the_metrics(port):
-    """Eight requests at a time, ten seconds each: the ninth is refused, and there is room again after that."""
+    """Eight requests at a time, five seconds each: the ninth is refused, and there is room again after that."""
     slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
     try:
         for one in slow:
@@ -220,6 +223,22 @@ def test_a_unix_socket(tmp_path):
         assert wait_for(lambda: get(_Unix(str(path)))[0] == 200)
         assert main(["exporter", "--backend", "demo", "--listen", f"unix:{path}"]) == 3  # in use
     assert not path.exists()
+
+
+@pytest.mark.parametrize("umask", [0, 0o77])
+def test_a_unix_socket_has_its_mode_and_group_from_the_start(tmp_path, monkeypatch, umask):
+    """Without a path that is changed later, which another user could point to another file."""
+    gid, path = 12_345 if os.geteuid() == 0 else os.getgid(), tmp_path / "x.sock"
+    for name in ("chmod", "chown", "lchown"):
+        monkeypatch.delattr(os, name)
+    before, own = os.umask(umask), os.getegid()
+    try:
+        with Address(path=str(path)).listen({}, gid):
+            found = path.stat()
+        assert (os.umask(umask), os.getegid()) == (umask, own)
+    finally:
+        os.umask(before)
+    assert (found.st_mode & 0o777, found.st_gid) == (0o660, gid)
 
 
 @pytest.fixture(scope="module")
@@ -260,8 +279,7 @@ def web_config(home, text):
 
 
 def test_tls_and_a_password(tmp_path, certificate):
-    hashed = bcrypt.hashpw(b"geheim", bcrypt.gensalt(4)).decode()
-    text = f"tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\nbasic_auth_users:\n  ann: {hashed}\n"
+    text = f"tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\nbasic_auth_users:\n  ann: {HASHED}\n"
     config, port = web_config(certificate, text), free_port()
     context = ssl.create_default_context(cafile=str(certificate / "cert.pem"))
 
@@ -290,6 +308,9 @@ def test_tls_and_a_password(tmp_path, certificate):
         ("tls_server_config: {cert_file: a, key_file: b, min_version: SSL3}", "min_version: 'SSL3' is not one of"),
         ("http_server_config: {}", "unknown key 'http_server_config'"),
         ("basic_auth_users: {ann: geheim}", "ann: no bcrypt hash"),
+        (f"basic_auth_users: {{ann: {HASHED[:20]}}}", "ann: no bcrypt hash"),
+        (f"basic_auth_users: {{ann: {HASHED[:-1]}}}", "ann: no bcrypt hash"),
+        (f"basic_auth_users: {{ann: {HASHED.replace('$04$', '$99$')}}}", "ann: no bcrypt hash"),
         ("basic_auth_users: [ann]", "expected names with bcrypt hashes"),
         ("a: b: c", "web.yml:1: not valid YAML"),
         ("- x", "expected keys"),
