@@ -662,9 +662,9 @@ def _host(text: str) -> str:
 
 
 def _address(text: str) -> Any:
-    from latmon.metrics.server import Address  # noqa: PLC0415  no other command needs it
+    from latmon.metrics.server import ListenAddress  # noqa: PLC0415  no other command needs it
 
-    return Address.parse(text)
+    return ListenAddress.parse(text)
 
 
 def _probes(parser: argparse.ArgumentParser) -> None:

@@ -60,7 +60,7 @@ _PAGE = """<!doctype html><meta charset="utf-8"><title>latmon</title><h1>latmon 
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ListenAddress:
     """Where to listen: host and port, the path of a unix socket, or the socket that systemd passes."""
 
     host: str = ""
@@ -68,7 +68,7 @@ class Address:
     path: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> ListenAddress:
         """Parse `HOST:PORT`, `[::1]:PORT`, `:PORT`, `unix:PATH` or `systemd`. Raises ValueError."""
         if text == _SYSTEMD:
             return cls()
@@ -151,7 +151,7 @@ def _unix_socket(path: str) -> socket.socket:
 
 
 def _is_left_over(path: str) -> bool:
-    """Return whether this is a socket that nobody listens on."""
+    """Return whether this is a socket without a listener."""
     if not Path(path).is_socket():
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
@@ -426,7 +426,7 @@ def _cut(open_sockets: list[socket.socket]) -> None:
 def serve(
     request: Request,
     settings: Settings,
-    address: Address,
+    address: ListenAddress,
     web: Web,
     *,
     user: privileges.Invoker | None,
@@ -451,7 +451,9 @@ def serve(
     return EXIT_DONE
 
 
-async def _follow(session: Session, server: Server, settings: Settings, address: Address, *, stages: bool) -> None:
+async def _follow(
+    session: Session, server: Server, settings: Settings, address: ListenAddress, *, stages: bool
+) -> None:
     """Count the frames of a session; it is cancelled by SIGTERM, SIGINT and SIGHUP."""
     own = asyncio.current_task()
     if own is not None:

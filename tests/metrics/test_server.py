@@ -25,7 +25,7 @@ from latmon.cli.main import main
 from latmon.findings.rule import Settings
 from latmon.metrics.families import PROTOBUF
 from latmon.metrics.host import HostMetrics
-from latmon.metrics.server import Address, Web, wants_protobuf
+from latmon.metrics.server import ListenAddress, Web, wants_protobuf
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
 
@@ -233,7 +233,7 @@ def test_a_unix_socket_has_its_mode_and_group_from_the_start(tmp_path, monkeypat
         monkeypatch.delattr(os, name)
     before, own = os.umask(umask), os.getegid()
     try:
-        with Address(path=str(path)).listen({}, gid):
+        with ListenAddress(path=str(path)).listen({}, gid):
             found = path.stat()
         assert (os.umask(umask), os.getegid()) == (umask, own)
     finally:
@@ -350,7 +350,7 @@ def test_an_empty_web_config_asks_for_nothing(tmp_path):
     ],
 )
 def test_addresses(text, shown, local):
-    assert (str(Address.parse(text)), Address.parse(text).is_local) == (shown, local)
+    assert (str(ListenAddress.parse(text)), ListenAddress.parse(text).is_local) == (shown, local)
 
 
 @pytest.mark.parametrize(

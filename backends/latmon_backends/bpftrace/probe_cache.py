@@ -38,7 +38,7 @@ _PASSING = re.compile(r"memory|temporarily|[Tt]oo many|busy|[Tt]imed out|Interru
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ProbeChoice:
     """The script that ran, by its name, and the refusals of those before it."""
 
     key: str
@@ -63,7 +63,7 @@ class ProbeCache:
     def path(self) -> Path:
         return self.directory / _FILE
 
-    def read(self, key: str) -> Choice | None:
+    def read(self, key: str) -> ProbeChoice | None:
         """Return the choice with this key; None without one, for an old one, and where the file can't be trusted."""
         now = time.time()
         found = next((one for one in self._entries() if one.key == key), None) if key else None
@@ -80,7 +80,7 @@ class ProbeCache:
         if not key or any(_PASSING.search(sentence) for sentence in refused.values()):
             return
         kept = [one for one in self._entries() if one.key != key][: _MOST - 1]
-        entries = [asdict(one) for one in (Choice(key, probe, tool, time.time(), dict(refused)), *kept)]
+        entries = [asdict(one) for one in (ProbeChoice(key, probe, tool, time.time(), dict(refused)), *kept)]
         with contextlib.suppress(OSError):
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._is_ours():
@@ -104,7 +104,7 @@ class ProbeCache:
         except OSError:
             return False
 
-    def _entries(self) -> list[Choice]:
+    def _entries(self) -> list[ProbeChoice]:
         if not self._is_ours():
             return []
         try:
@@ -114,11 +114,11 @@ class ProbeCache:
             return []
 
 
-def _decoded(value: Mapping[str, Any]) -> Choice:
+def _decoded(value: Mapping[str, Any]) -> ProbeChoice:
     """Return an entry; raises KeyError, TypeError, ValueError or AttributeError for anything else."""
     refused = [(clean(str(name), _SENTENCE), clean(str(why), _SENTENCE)) for name, why in value["refused"].items()]
     key, probe, tool = (clean(str(value[name]), _SENTENCE) for name in ("key", "probe", "tool"))
-    return Choice(key, probe, tool, float(value["wall"]), dict(refused[:_MOST_REFUSALS]))
+    return ProbeChoice(key, probe, tool, float(value["wall"]), dict(refused[:_MOST_REFUSALS]))
 
 
 def key_of(tool: str, sys: Path = Path("/sys"), probes: Path | None = None, proc: Path = Path("/proc")) -> str:
