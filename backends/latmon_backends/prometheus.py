@@ -60,7 +60,7 @@ RULES = "contrib/prometheus/latmon.rules.yml"
 MAX_HOSTS = 32
 """Hosts on one screen."""
 _TIMEOUT_S, _PAST_TIMEOUT_S = 30.0, 5.0
-"""Patience of a query of its own thread, and of one of the past, during which the screen waits."""
+"""Time limit of a query, and of one of an earlier time, during which the screen waits."""
 _FIRST_S, _FIRST_FRAMES = 600, 40
 """Time that the first screen shows, and its frames at most: an answer of 32 hosts has 0.2 MB per frame."""
 _MAX_STAMPS = 200_000
@@ -69,7 +69,7 @@ _USUAL_STEP_S, _MAX_STEP_S = 15, 60
 _CHOOSE_S = 60.0
 """Time between two choices of the slowest hosts."""
 _OLDEST_S, _HOUR_S, _MINUTE_S = 30 * 86_400, 3600, 60
-"""How far back, and in which steps, the oldest sample is looked for."""
+"""Span and steps of the search for the oldest sample."""
 _LATENCY = "latmon_io_latency_seconds"
 _NAME, _MAX_NAME = "instance", 80
 _NO_STAGES = "Prometheus has total latencies; `sudo latmon` on the host shows the stages and outliers of single I/Os"
@@ -226,12 +226,12 @@ class Rows:
 
     @property
     def label(self) -> str:
-        """The label whose values are the names."""
+        """Return the label whose values are the names."""
         return "device" if self.host else _NAME
 
     @property
     def matcher(self) -> str:
-        """The label matcher of the hosts."""
+        """Return the label matcher of the hosts."""
         some = (self.host,) if self.host else self.names
         return f"{_NAME}=~{json.dumps('|'.join(map(_escaped, some)), ensure_ascii=False)}"
 
@@ -438,7 +438,7 @@ class PrometheusBackend:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Nothing stays open between two queries."""
+        """Do nothing: no connection stays open between two queries."""
 
     def open_row(self, name: str) -> bool:
         """See Grouped."""
@@ -467,7 +467,7 @@ class PrometheusBackend:
             self._failure = clean(str(error), 300)
 
     async def _aside(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the call's result, from a thread that nobody waits for at the end."""
+        """Return the call's result, from a thread that the end of the process does not wait for."""
         thread = SideThread("prometheus")
         made = asyncio.get_running_loop().run_in_executor(thread, partial(call, *args, **kwargs))
         thread.shutdown()

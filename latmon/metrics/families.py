@@ -49,7 +49,7 @@ class Family:
 
     @property
     def exposed(self) -> str:
-        """The name of the samples."""
+        """Return the name of the samples."""
         return f"{self.name}_total" if self.kind == COUNTER else self.name
 
 

@@ -116,7 +116,8 @@ class HostMetrics:
         origin = self._origin
         about = {"version": __version__, "backend": origin.backend, "tool": origin.tool, "tier": origin.tier}
         about |= {"kernel": origin.kernel, "latency_from": origin.latency_from}
-        yield Family("latmon_build_info", GAUGE, "What measures this host, and where latencies begin.", _one(about, 1))
+        text = "Tool and tier of this host's measurement, and the begin of latencies."
+        yield Family("latmon_build_info", GAUGE, text, _one(about, 1))
         text = f"Latency of I/Os by device, op and stage. {INCLUDES}"
         yield self._latencies("latmon_io_latency", text, self._sums.histograms, lambda _: origin.measured)
         text = f"Latency of the traced I/Os, one in so many: never add them to the others. {INCLUDES}"
@@ -138,7 +139,8 @@ class HostMetrics:
             Sample({"device": one.name, "model": one.model, "driver": one.driver, "controller": one.controller}, 1)
             for _, one in sorted(self._devices.items())
         )
-        yield Family("latmon_device_info", GAUGE, "What a device is: equal models are peers, on all hosts.", about)
+        text = "Model, driver and controller of a device: equal models are peers, on all hosts."
+        yield Family("latmon_device_info", GAUGE, text, about)
         now = tuple(one for one in in_flight(self._last) if one.labels["device"] in self._devices)
         yield Family("latmon_outstanding_ios", GAUGE, "I/Os in flight at the end of the last interval.", now)
         bounds = {name: ceiling(one.limits) for name, one in sorted(self._devices.items())}
@@ -169,7 +171,7 @@ class HostMetrics:
         yield Family("latmon_measured_seconds", COUNTER, "Sum of the intervals' lengths.", measured, "seconds")
         if self._last is not None:
             ended = _one({}, self._last.wall)
-            yield Family("latmon_last_interval_end_seconds", GAUGE, "When the last interval ended.", ended, "seconds")
+            yield Family("latmon_last_interval_end_seconds", GAUGE, "End of the last interval.", ended, "seconds")
         cpu_s, resident = _own_cost()
         text = "CPU time of the exporter, its collector and its probe tool."
         yield Family("latmon_cpu_seconds", COUNTER, text, _one({}, cpu_s), "seconds")

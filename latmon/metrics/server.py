@@ -1,6 +1,6 @@
 """The exporter: serves a live capture's metrics over HTTP, on an address, a unix socket or one that systemd passes.
 
-The collector, which opens the probes, is a process of its own (capture/session.py). This one gives root up before it
+The collector, which opens the probes, is a process of its own (capture/session.py). This one drops root before it
 reads a request, and opens no other connection. TLS and passwords come from a file in the format that Prometheus'
 exporters share (exporter-toolkit, docs/web-configuration.md).
 """
@@ -61,7 +61,7 @@ _PAGE = """<!doctype html><meta charset="utf-8"><title>latmon</title><h1>latmon 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen: host and port, the path of a unix socket, or the socket that systemd passes."""
+    """Address of the exporter: host and port, the path of a unix socket, or the socket that systemd passes."""
 
     host: str = ""
     port: int = 0
@@ -88,7 +88,7 @@ class ListenAddress:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this host can reach it."""
+        """Return whether only this host can reach it."""
         return not self.port or self.host in ("localhost", "::1") or self.host.startswith("127.")
 
     def __str__(self) -> str:
@@ -185,7 +185,7 @@ _TLS_KEYS = ("cert_file", "key_file", "client_auth_type", "client_ca_file", "min
 
 @dataclass(frozen=True, slots=True)
 class Web:
-    """What the file of --web-config says: TLS, and user -> bcrypt hash of the password."""
+    """Contents of the file of --web-config: TLS, and user -> bcrypt hash of the password."""
 
     tls: ssl.SSLContext | None = None
     users: Mapping[str, bytes] = field(default_factory=dict)
@@ -268,7 +268,7 @@ def _bcrypt(where: str) -> Any:
 
 
 class Passwords:
-    """The check of user names and passwords; a pair that was right is not hashed again."""
+    """Check of user names and passwords; a pair that was right is not hashed again."""
 
     def __init__(self, users: Mapping[str, bytes]) -> None:
         self._users = users
@@ -298,7 +298,7 @@ class Passwords:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, which has one request."""
+    """Handler of one connection, which has one request."""
 
     server_version = f"latmon/{__version__}"
     sys_version = ""
@@ -431,7 +431,7 @@ def serve(
     *,
     user: privileges.Invoker | None,
 ) -> int:
-    """Serve a capture until a signal ends it; return the exit code. `user`: who serves, where latmon is root."""
+    """Serve a capture until a signal ends it; return the exit code. `user`: the account that root becomes."""
     listening = address.listen(os.environ, None if user is None else user.gid)
     session = Session(request)
     try:

@@ -1,4 +1,4 @@
-"""The prometheus backend: frames of simulated hosts from a real Prometheus, and what it says of a server that fails."""
+"""The prometheus backend: frames of simulated hosts from a real Prometheus, and errors of a server that fails."""
 
 import base64
 import json
@@ -185,7 +185,7 @@ async def test_a_quick_start_is_one_interval_and_then_all(url, monkeypatch):
 async def test_a_host_is_opened_and_left(url):
     async with PrometheusBackend(url, interval_us=2_000_000) as backend:
         assert not backend.close_row()
-        assert not backend.open_row("nobody")
+        assert not backend.open_row("unknown")
         assert backend.open_row(SLOW)
         await backend.regroup()
         frames = await some_frames(backend, 1)

@@ -201,7 +201,7 @@ def test_other_methods_are_refused(port):
     assert connection.getresponse().status == 501
 
 
-def test_slow_clients_keep_nobody_from_the_metrics(port):
+def test_slow_clients_block_the_metrics_for_a_limited_time(port):
     """Eight requests at a time, five seconds each: the ninth is refused, and there is room again after that."""
     slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
     try:
