@@ -32,6 +32,7 @@ from latmon.model.frame import (
     Handler,
     HandlerRuns,
     Health,
+    Limit,
     Mark,
     Missing,
     Origin,
@@ -596,6 +597,8 @@ def test_a_host_whose_frame_no_reader_takes_is_left_out_and_named():
     assert [one.label for one in taken] == ["a", "c"]
     assert refused.keys() == {"a", "b"}
     assert decoded(merged(*taken))
+    disk = Device("sda", 8, 0, members=("sdb",), limits=(Limit("nr_requests", 64, "queue/nr_requests"),))
+    assert readable([part(devices=(disk,))]) == ([part(devices=(disk,))], {})
 
 
 @pytest.mark.parametrize("answer", [{"wall": 1e300}, {"mono": -1}, {"mono": 2**62}, {"n": "1"}, {"wall": None}])
@@ -847,3 +850,18 @@ def test_a_link_to_a_program_below_a_directory_of_others_is_refused(tmp_path):
     assert answers(path) == [f"@refused latmon {path}/latmon: another user can change it"]
     other.parent.chmod(0o1777)
     assert answers(path) == [f"@latmon {path}/latmon"]
+
+
+def test_a_host_whose_frame_was_left_out_returns_with_all_its_devices():
+    backend = FleetBackend(Options(), ["a"])
+    (one,) = backend._hosts
+    one.origin = Origin("bpftrace", "a", "", "1")
+    long_name = {"handlers": {Handler(1, "x" * 255): HandlerRuns(Histogram.record([5]))}}
+    found = []
+    for end, values in enumerate(({"devices": (Device("sda", 8, 0),)}, long_name, {}), 1):
+        one._take(Frame(end, 100.0, end * 1_000_000, 1_000_000, **values), 0)
+        backend._end_us = (end - 1) * 1_000_000
+        found.append(backend._frame(end * 1_000_000, late=False))
+    assert [[device.name for device in frame.devices] for frame in found] == [["a:sda"], [], ["a:sda"]]
+    assert [frame.removed for frame in found] == [(), ("a:sda",), ()]
+    assert "its frame is left out" in found[1].health.notice

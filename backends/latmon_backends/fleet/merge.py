@@ -38,8 +38,8 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import MAX_COUNT, Histogram, merge
 from latmon.model.inflight import Depths, InFlightList, Issue
-from latmon.recording.codec import decode_frame, encode_frame
-from latmon.recording.validate import MAX_WALL
+from latmon.recording.codec import decode_frame, encode_frame, to_bytes
+from latmon.recording.validate import MAX_WALL, parse
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
@@ -138,8 +138,8 @@ def readable(parts: Sequence[HostFrame]) -> tuple[list[HostFrame], dict[str, str
 
 def _why_not(parts: Sequence[HostFrame]) -> str:
     try:
-        decode_frame(encode_frame(merged_frame(parts, seq=0, wall=0.0, mono_us=1, dt_us=1)))
-    except RecordingError as error:
+        decode_frame(parse(to_bytes(encode_frame(merged_frame(parts, seq=0, wall=0.0, mono_us=1, dt_us=1)))))
+    except (RecordingError, ValueError) as error:
         return str(error)
     return ""
 

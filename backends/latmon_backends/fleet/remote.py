@@ -162,7 +162,8 @@ done
 """
 """`found` reports a program by its path unless another user can change it: `every_step` of its path, of each link to it
 and of where they lead belongs to root or to this user, and neither others nor a group write to it, but root's or the
-user's own group; a directory may be sticky. `counters` has a period in hundredths of a second, and prints what the procfs reader reads, in the order of its files."""
+user's own group; a directory may be sticky. `counters` has a period in hundredths of a second, and prints what the
+procfs reader reads, in the order of its files."""
 
 
 @dataclass(frozen=True, slots=True)
