@@ -130,7 +130,7 @@ class Host:
         return not self.reason and not self.is_slow and self.origin is not None
 
     def excuse(self) -> None:
-        """Count silence anew, because this process was stopped itself."""
+        """Begin to count silence again, because this process was stopped itself."""
         self._last = self._clock()
 
     def has_frame(self, until_us: int) -> bool:

@@ -550,7 +550,7 @@ class OnDemand:
             await self._restart(want, "the tracer was restarted for other devices")
 
     async def _resample(self, run: TracerRun, one_in: int, now: float) -> None:
-        """Have the process trace another sample of the I/Os; where it can't be told, each one is traced on."""
+        """Have the process trace another sample of the I/Os; where that isn't possible, each one is traced on."""
         if run.resamples and await self._launcher.trace_devices(run.probe.pid, {SAMPLE: one_in - 1}):
             run.resample(one_in)
         else:
