@@ -61,7 +61,9 @@ ASK, ANSWER = b"\x1b[6n", b"\x1b[1;1R"
 class Terminal:
     """`output` is every byte that reached the terminal. Whatever happens, `end` leaves nothing running."""
 
-    def __init__(self, argv, cwd, *, ignore_hang_up=False, job_control=True, **environ):
+    def __init__(self, argv, cwd, *, ignore_hang_up=False, job_control=True, answers=True, **environ):
+        """`answers`: to requests for the cursor's position; a shell gets those that a stopped screen doesn't read."""
+        self._answers = answers
         self.mark = uuid.uuid4().hex
         self.status_file = Path(cwd) / f"status-{self.mark}"
         self.output = b""
@@ -99,7 +101,7 @@ class Terminal:
             while data := os.read(self.master, 65536):
                 asked = (self.output[1 - len(ASK) :] + data).count(ASK)
                 self.output += data
-                os.write(self.master, ANSWER * asked)
+                os.write(self.master, ANSWER * (asked if self._answers else 0))
         except OSError:
             pass
 

@@ -232,7 +232,8 @@ def stop_and_go_on(terminal, screen, number, keys):
     ("number", "parent"), [(signal.SIGSTOP, ""), (signal.SIGTSTP, ""), (CTRL_Z, ""), (CTRL_Z, "sh")]
 )
 def test_a_job_of_a_shell_stops_and_goes_on(tmp_path, number, parent):
-    with Terminal(["bash", "--norc", "--noprofile", "-i"], tmp_path, job_control=False) as terminal:
+    shell = ["bash", "--norc", "--noprofile", "-i"]
+    with Terminal(shell, tmp_path, job_control=False, answers=False) as terminal:
         screen = jobs_of(terminal, parent)
         for keys in (["fg"], ["bg", "fg"], ["stty sane", "bg", "bg", "fg"]):
             stop_and_go_on(terminal, screen, number, keys)
