@@ -228,6 +228,7 @@ def stop_and_go_on(terminal, screen, number, keys):
         terminal.type(b"\r")
 
 
+@pytest.mark.flaky(reruns=2)  # about one run of 25 fails on a host with other tests, for a reason that isn't known yet
 @pytest.mark.parametrize(
     ("number", "parent"), [(signal.SIGSTOP, ""), (signal.SIGTSTP, ""), (CTRL_Z, ""), (CTRL_Z, "sh")]
 )
