@@ -173,14 +173,19 @@ async def test_two_hosts_with_and_without_latmon_are_one_capture(tmp_path):
     assert all("latmon" in one.untimed for name, one in named.items() if name.startswith("plain:"))
 
 
+def hosts_of_each_kind(directory, mark):
+    """Return name -> PATH of a host with a shell, with Python and with latmon; `mark` is a part of each PATH."""
+    return {
+        "plain": f"{tools_in(directory / '1')}:/{mark}",
+        "carried": f"{tools_in(directory / '2', python=True)}:/{mark}",
+        "own": f"{tools_in(directory / '3', latmon='')}:/{mark}",
+    }
+
+
 @needs_ssh
 async def test_nothing_is_left_on_a_host_after_the_end(tmp_path):
     mark = f"fleet-{tmp_path.name}-{os.getpid()}"
-    paths = {
-        "plain": f"{tools_in(tmp_path / '1')}:/{mark}",
-        "carried": f"{tools_in(tmp_path / '2', python=True)}:/{mark}",
-        "own": f"{tools_in(tmp_path / '3', latmon='')}:/{mark}",
-    }
+    paths = hosts_of_each_kind(tmp_path, mark)
     with servers(tmp_path, **paths) as (client, _):
         async with FleetBackend(Options(interval_us=500_000), [*paths], client) as backend:
             await frames_until(backend, lambda one: hosts_of(one) == {*paths})
@@ -194,11 +199,7 @@ async def test_nothing_is_left_on_a_host_after_the_end(tmp_path):
 @needs_ssh
 async def test_nothing_is_left_on_a_host_after_the_client_was_killed(tmp_path):
     mark = f"fleet-{tmp_path.name}-{os.getpid()}"
-    paths = {
-        "plain": f"{tools_in(tmp_path / '1')}:/{mark}",
-        "carried": f"{tools_in(tmp_path / '2', python=True)}:/{mark}",
-        "own": f"{tools_in(tmp_path / '3', latmon='')}:/{mark}",
-    }
+    paths = hosts_of_each_kind(tmp_path, mark)
     with servers(tmp_path, **paths) as (client, _):
         async with FleetBackend(Options(interval_us=500_000), [*paths], client) as backend:
             await frames_until(backend, lambda one: hosts_of(one) == {*paths})

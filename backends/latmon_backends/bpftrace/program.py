@@ -151,7 +151,7 @@ _TRACEPOINT = re.compile(
 )
 _VARIABLE = re.compile(r"\$(\w+)")
 _FULL = ("tracepoint:block:block_rq_complete", "tracepoint:irq:irq_handler_exit")
-"""Where one of tier C's scripts alone takes most of the 512 bytes of a program's stack, as bpftrace 0.17 uses it."""
+"""Tracepoints on which a script of tier C, compiled by bpftrace 0.17, takes most of a program's 512 bytes of stack."""
 
 
 def hooks_of(script: Script) -> tuple[str, ...]:

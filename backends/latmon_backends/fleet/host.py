@@ -31,7 +31,7 @@ from latmon_backends.fleet.remote import Facts, Offset
 from latmon_backends.fleet.ssh import Connection, HostError
 
 WAYS = ("latmon", "python", "counters")
-"""What measures on a host, the best first: its latmon; ours, run by its Python; the shell's loop."""
+"""Ways to measure a host, the best first: its latmon; ours, run by its Python; the shell's loop."""
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Pauses before the next connection, after so many failures in a row."""
 SLOW_S = 3.0
@@ -67,13 +67,13 @@ class Host:
     ) -> None:
         self.name, self.label, self.number = name, label, number
         self.origin: Origin | None = None
-        """Of the current or the latest connection."""
+        """Origin of the current or the latest connection."""
         self.reason = ""
         """Why there is no connection; empty while there is one."""
         self.is_settled = self.has_answered = False
         """Whether a first frame came or the first connection failed; whether the host's shell has answered."""
         self.remark = ""
-        """What is worth knowing once about the connection."""
+        """Remark on the connection, which is shown once."""
         self._options, self._client, self._clock = options, client, clock
         self._connection: Connection | None = None
         self._waiting: deque[HostFrame] = deque(maxlen=_MOST_WAITING)

@@ -168,7 +168,7 @@ procfs reader reads, in the order of its files."""
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a host has: its answers to the script, clean, and programs with their paths."""
+    """Facts about a host: its answers to the script, clean, and programs with their paths."""
 
     values: Mapping[str, str] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
