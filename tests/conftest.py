@@ -32,12 +32,15 @@ settings.load_profile("latmon")
 
 
 @pytest.fixture(autouse=True)
-def _umask() -> Iterator[None]:
-    """The command line sets its own; what a later test makes for another user would be closed to him."""
-    before = os.umask(0o022)
+def _umask_and_environment() -> Iterator[None]:
+    """Restore what the command line sets for its process: a later test's ssh would log in as another user."""
+    before, variables = os.umask(0o022), dict(os.environ)
     os.umask(before)
     yield
     os.umask(before)
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update(variables)
 
 
 @pytest.fixture(autouse=True, scope="session")
