@@ -1,14 +1,14 @@
 """The lab's table: kept recordings of guests, a result per cell, and the table of all results.
 
     ./bootstrap python tests/lab/cells.py             prints the table
-    ./bootstrap python tests/lab/cells.py --write     writes it to tests/lab/RESULTS.md
+    ./bootstrap python tests/lab/cells.py --write     writes it to tests/lab/RESULTS.md, the results to results.jsonl
     ./bootstrap python tests/lab/cells.py --bundle    puts what was found in the first place into docs/incidents
 
 .cache/lab has a directory per recording (recording, log of the guest, console, `run.json`) and results.jsonl, a line
 per evaluation of a cell. A cell is a load in a guest of a Debian release with the probes of a tier. A recording is
 valid until its probes, the test driver or the loads change; cells are evaluated from it again when rules change. Each
 guest is recorded PASSES times. One that died has a directory with its log, and is booted again by the next run.
-.cache/lab stays on its machine: a cell without a result there is kept from RESULTS.md, with the date of that table.
+.cache/lab stays on its machine: tests/lab/results.jsonl has the last result of every recording, of all machines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from latmon.recording.rotation import Limits, Rotation
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = CHECKOUT / ".cache/lab"
 RESULTS = CACHE / "results.jsonl"
+HISTORY = CHECKOUT / "tests/lab/results.jsonl"
 TABLE = CHECKOUT / "tests/lab/RESULTS.md"
 BUNDLED = CHECKOUT / "docs/incidents/recordings/live"
 PASSES = (1, 2)
@@ -44,13 +44,14 @@ COLUMNS = {"trixie": ("A", "B"), "bookworm": ("B",), "sid": ("A", "B")}
 NAMES = {"bookworm": "Debian 12", "trixie": "Debian 13", "sid": "sid"}
 NOT_RUN, NEVER = "not run", "-"
 """Cells of a guest that has no result, and of one that is not in this place."""
-_SINCE = "(kept from "
 _HEAD = """# The lab: mechanisms in guests
 
 Written by `./bootstrap python tests/lab/cells.py --write` on {date}, from recordings of emulated guests
-(`make test-lab`){commits}. A cell is a guest of a Debian release with the probes of a tier: how many of its recordings
-with the present probes passed, the stage with the injected time and that time, and how long the finding took. A cell
-without a result is kept from the table of its date. The recordings and logs themselves stay in .cache/lab.
+(`make test-lab`). A cell is a guest of a Debian release with the probes of a tier: how many of its recordings passed,
+and how many of them have earlier probes; then, of the last one, the stage with the injected time and that time, and how
+long the finding took. Each result is a line of results.jsonl; recordings and logs stay in .cache/lab.
+
+Commits: {commits}.
 """
 
 
@@ -143,11 +144,12 @@ def noted(cell: str, recorded: Path) -> Iterator[dict[str, Any]]:
 
 
 def results() -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Return the results by cell and place, one for each recording: its last one."""
+    """Return the results by cell and place, one for each recording: its last one. The oldest recording is the first."""
     last: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for line in RESULTS.read_text().splitlines() if RESULTS.exists() else ():
-        one = json.loads(line)
-        last[one["cell"], one["place"], one["recorded"]] = one
+    for file in (HISTORY, RESULTS):
+        for line in file.read_text().splitlines() if file.exists() else ():
+            one = json.loads(line)
+            last[one["cell"], one["place"], one["recorded"]] = one
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for one in sorted(last.values(), key=lambda one: one["begin"]):
         found.setdefault((one["cell"], one["place"]), []).append(one)
@@ -177,9 +179,9 @@ def bundle() -> Iterator[Path]:
     BUNDLED.mkdir(exist_ok=True)
     for (cell, place), some in results().items():
         last, (effect, _, rule) = some[-1], cell.partition(": ")
-        if place != str(PLACES[0]) or last["outcome"] != "passed" or last.get("found_s") is None:
-            continue
         whole = CACHE / last["recorded"]
+        if place != str(PLACES[0]) or not _has_passed(last) or last.get("found_s") is None or not whole.exists():
+            continue
         begin_us, most_us = json.loads((whole / "result").read_text())["effects"][effect]["sick_us"]
         end_us = begin_us + max(LEAST_US, round(last["found_s"] * 1_000_000) + AFTER_US)
         into = BUNDLED / f"{rule}-{effect}.latmon.jsonl.gz"
@@ -189,56 +191,39 @@ def bundle() -> Iterator[Path]:
 
 
 def table(rows: Mapping[str, Row]) -> str:
-    """Return the table in Markdown; `rows`: the mechanism and its rule -> what is expected.
-
-    A cell without a result is the one of the written table, with that table's date.
-    """
-    found, before = results(), written()
-    columns = [f"{NAMES[one.release]}, {one.tier}" for one in PLACES]
-    head = ["mechanism", "expected", *columns]
+    """Return the table in Markdown; `rows`: the mechanism and its rule -> what is expected."""
+    found = results()
+    head = ["mechanism", "expected", *(f"{NAMES[one.release]}, {one.tier}" for one in PLACES)]
     lines = [head, ["---"] * len(head)]
     for name, row in rows.items():
         expected = f"{row.expected}; B: {row.at_b}" if row.at_b else row.expected
-        line = [name, expected]
-        for place, column in zip(PLACES, columns, strict=True):
-            cell = _cell(found.get((name, str(place)), []), row, place)
-            line.append(before.get((name, column), cell) if cell == NOT_RUN else cell)
-        lines.append(line)
+        lines.append([name, expected, *(_cell(found.get((name, str(place)), []), row, place) for place in PLACES)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def written() -> dict[tuple[str, str], str]:
-    """Return the cells of RESULTS.md that have a result, by mechanism and column, each with the date of its table."""
-    if not TABLE.exists():
-        return {}
-    text = TABLE.read_text()
-    date = re.search(r" on (\d{4}-\d\d-\d\d)", text)
-    since = f" {_SINCE}{date[1] if date else 'an earlier table'})"
-    head, *lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")] or [[]]
-    return {
-        (line[0], column): cell if _SINCE in cell else cell + since
-        for line in lines
-        for column, cell in zip(head, line, strict=False)
-        if column not in ("mechanism", "expected") and cell not in (NOT_RUN, NEVER, "---")
-    }
-
-
 def write(rows: Mapping[str, Row]) -> None:
-    """Write RESULTS.md: the table with its date and the commits of its results. The text below the table stays."""
+    """Write results.jsonl and RESULTS.md: the table, its date and commits. The text below the table stays."""
     notes = TABLE.read_text().rpartition("|\n")[2] if TABLE.exists() else ""
-    lasts = sorted((some[-1] for (name, _), some in results().items() if name in rows), key=lambda one: one["begin"])
-    commits = ", ".join(dict.fromkeys(f"`{one['commit']}`" for one in lasts))
-    text = _HEAD.format(date=time.strftime("%Y-%m-%d", time.gmtime()), commits=f" of {commits}" if commits else "")
+    known = [one for (name, _), some in results().items() if name in rows for one in some]
+    known.sort(key=lambda one: (one["begin"], one["cell"]))
+    HISTORY.write_text("".join(f"{json.dumps(one)}\n" for one in known))
+    commits = ", ".join(dict.fromkeys(f"`{one['commit']}`" for one in known))
+    text = _HEAD.format(date=time.strftime("%Y-%m-%d", time.gmtime()), commits=commits)
     TABLE.write_text(f"{text}\n{table(rows)}\n{notes}")
+
+
+def _has_passed(one: Mapping[str, Any]) -> bool:
+    return bool(one["outcome"] == "passed")
 
 
 def _cell(some: list[dict[str, Any]], row: Row, place: Place) -> str:
     if not some:
         return NOT_RUN if place in row.places else NEVER
-    last = some[-1]
-    same = [one for one in some if one["inputs"] == last["inputs"]]
-    passes = sum(one["outcome"] == "passed" for one in same)
-    text = f"passed {passes} of {len(same)}" + ("" if last["inputs"] == row.inputs[place.tier] else " (earlier probes)")
+    last, now = some[-1], row.inputs[place.tier]
+    passed, earlier = (sum(is_one(one) for one in some) for is_one in (_has_passed, lambda one: one["inputs"] != now))
+    text = f"passed {passed} of {len(some)}"
+    if earlier:
+        text += " (earlier probes)" if earlier == len(some) else f" ({earlier} with earlier probes)"
     if last.get("added_ms"):
         stage, ms = max(last["added_ms"].items(), key=lambda one: one[1])
         known = f" of {last['injected_ms']:g}" if last.get("injected_ms") else ""
