@@ -35,6 +35,7 @@ PARTS = (
     "recording_size",
     "recording",
     "findings",
+    "soak",
 )
 """Modules with `measure(scratch, rounds) -> Iterator[Section]`."""
 DEFAULT = ("cost", "throughput", "usage", "startup")

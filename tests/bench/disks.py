@@ -136,7 +136,7 @@ def _busy_s() -> float:
 def trickle(paths: Sequence[str], per_second: int) -> Iterator[None]:
     """So many I/Os per second on each device, of sizes that spread their latency, until the block ends."""
     words = ["fio", "--direct=1", "--ioengine=psync", "--rw=randrw", "--bsrange=4k-512k", "--thread", "--time_based"]
-    words += ["--runtime=3600", f"--rate_iops={per_second},{per_second}", "--rate_process=poisson", "--norandommap"]
+    words += ["--runtime=86400", f"--rate_iops={per_second},{per_second}", "--rate_process=poisson", "--norandommap"]
     for path in paths:
         words += [f"--name={Path(path).name}", f"--filename={path}"]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")

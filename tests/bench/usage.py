@@ -67,7 +67,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
             words = (*LATMON, "--backend", "bpftrace")
             screen = stack.enter_context(shown(words, rows=case.rows, columns=case.columns, environ=environ))
             screen.wait_for(rf"{Path(paths[0]).name}\b.*\d", _PATIENCE_S)
-            pids |= {f"{case}: {part}": pid for part, pid in _parts(screen).items()}
+            pids |= {f"{case}: {part}": pid for part, pid in parts(screen).items()}
         for peer in _PEERS:
             pids[f"peer: {shlex.join(peer)}"] = stack.enter_context(shown(peer)).process.pid
         time.sleep(_FULL_S)
@@ -112,7 +112,8 @@ def _collector_of(screen: int) -> int:
     )
 
 
-def _parts(latmon: Screen) -> dict[str, int]:
+def parts(latmon: Screen) -> dict[str, int]:
+    """Return the process of each of its parts."""
     screen = latmon.process.pid
     collector = processes.child_module(screen, "latmon.capture.collector")
     if collector is None:
