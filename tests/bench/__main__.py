@@ -29,6 +29,7 @@ PARTS = (
     "throughput",
     "usage",
     "large",
+    "growth",
     "startup",
     "traffic",
     "keys",

@@ -66,18 +66,18 @@ def _hour(scratch: Path, runs: range) -> Section:
         *sizes,
         Figure("peer: SQLite, a row with the line in zlib per window", (_mb(database) * hours,), "MB", None, 1),
         Figure("encode, sum up and write, CPU per window", (took * 1000 / HOUR_S,), "ms", None, 2),
-        Figure("report", tuple(_cpu(lambda: summarise(open_recording(hour))) for _ in runs), "s", 2, 2),
-        Figure("diff with another hour", tuple(_cpu(lambda: compare(*(read_span(str(one)) for one in (hour, other))))
+        Figure("report", tuple(cpu_s(lambda: summarise(open_recording(hour))) for _ in runs), "s", 2, 2),
+        Figure("diff with another hour", tuple(cpu_s(lambda: compare(*(read_span(str(one)) for one in (hour, other))))
                for _ in runs), "s", 2, 2),
-        Figure("check, CPU per window", tuple(_cpu(lambda: survey(open_recording(few))) / per for _ in runs), "ms",
+        Figure("check, CPU per window", tuple(cpu_s(lambda: survey(open_recording(few))) / per for _ in runs), "ms",
                None, 2),
-        Figure("decode, CPU per window", tuple(_cpu(lambda: _read(few)) / per for _ in runs), "ms", None, 2),
-        Figure("floor: json.loads of its line", tuple(_cpu(lambda: [*map(json.loads, lines)]) / per for _ in runs),
+        Figure("decode, CPU per window", tuple(cpu_s(lambda: _read(few)) / per for _ in runs), "ms", None, 2),
+        Figure("floor: json.loads of its line", tuple(cpu_s(lambda: [*map(json.loads, lines)]) / per for _ in runs),
                "ms", None, 2),
         Figure("floor: zcat | wc -l of the hour, wall", tuple(_wall(lambda: _zcat(hour)) for _ in runs), "s", None, 2),
-        Figure("peer: SQLite, unpack and json.loads per row", tuple(_cpu(lambda: _rows(database)) / per for _ in runs),
+        Figure("peer: SQLite, unpack and json.loads per row", tuple(cpu_s(lambda: _rows(database)) / per for _ in runs),
                "ms", None, 2),
-        Figure("replay at speed 0, CPU per second of recording", tuple(_cpu(lambda: _replay(few)) / per for _ in runs),
+        Figure("replay at speed 0, CPU per second of recording", tuple(cpu_s(lambda: _replay(few)) / per for _ in runs),
                "ms", 1, 2, "1 ms is 1,000 times real time"),
         Figure("first seek of an open recording, wall", tuple(_first_seek(hour) for _ in runs), "ms", 100, 1),
         Figure("any later seek, wall", tuple(seeks), "ms", 100, 1),
@@ -113,12 +113,12 @@ def _all_stages(scratch: Path, runs: range) -> Section:
             Figure("size", (_mb(on_demand) * hours,), "MB/h", 25, 1),
             Figure("size, worst case", (_mb(worst) * hours,), "MB/h", None, 1),
             Figure("encode, sum up and write, CPU per window", (took / per,), "ms", None, 2),
-            Figure("decode, CPU per window", tuple(_cpu(lambda: _read(on_demand)) / per for _ in runs), "ms", None, 2),
-            Figure("decode, worst case, CPU per window", tuple(_cpu(lambda: _read(worst)) / per for _ in runs), "ms",
+            Figure("decode, CPU per window", tuple(cpu_s(lambda: _read(on_demand)) / per for _ in runs), "ms", None, 2),
+            Figure("decode, worst case, CPU per window", tuple(cpu_s(lambda: _read(worst)) / per for _ in runs), "ms",
                    None, 2),
-            Figure("report of ten minutes", tuple(_cpu(lambda: summarise(open_recording(on_demand)))
+            Figure("report of ten minutes", tuple(cpu_s(lambda: summarise(open_recording(on_demand)))
                                                     for _ in runs), "s", None, 2),
-            Figure("report of ten minutes, worst case", tuple(_cpu(lambda: summarise(open_recording(worst)))
+            Figure("report of ten minutes, worst case", tuple(cpu_s(lambda: summarise(open_recording(worst)))
                    for _ in runs), "s", None, 2),
         ],
     )  # fmt: skip
@@ -136,11 +136,11 @@ def _traced(scratch: Path, runs: range) -> Section:
             f" {_PART_S} windows, times {hours:.0f}."
         ),
         figures=[
-            Figure("report of 3 minutes", tuple(_cpu(lambda: summarise(open_recording(short))) for _ in runs), "s",
+            Figure("report of 3 minutes", tuple(cpu_s(lambda: summarise(open_recording(short))) for _ in runs), "s",
                    1, 2),
-            Figure("report of an hour", tuple(hours * _cpu(lambda: summarise(open_recording(long))) for _ in runs), "s",
-                   2, 2),
-            Figure("check of an hour", tuple(hours * _cpu(lambda: survey(open_recording(long))) for _ in runs), "s",
+            Figure("report of an hour", tuple(hours * cpu_s(lambda: summarise(open_recording(long))) for _ in runs),
+                   "s", 2, 2),
+            Figure("check of an hour", tuple(hours * cpu_s(lambda: survey(open_recording(long))) for _ in runs), "s",
                    10, 1),
             Figure("size", (_mb(long) * hours,), "MB/h", None, 1),
         ],
@@ -219,7 +219,8 @@ def _mb(path: Path) -> float:
     return path.stat().st_size / 1e6
 
 
-def _cpu(what: Callable[[], object]) -> float:
+def cpu_s(what: Callable[[], object]) -> float:
+    """Return the CPU time that a call takes."""
     began = time.process_time()
     what()
     return time.process_time() - began

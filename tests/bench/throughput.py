@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from cost import VERSION_OF, one_loop
+from cost import ALL, VERSION_OF, one_loop
 from disks import Load, Ran, run
 from figures import Figure, Section
 from screens import LATMON, environment
-from tracing import BIOLATENCY, BIOSNOOP, Script, attached, running, tools
+from tracing import BIOLATENCY, BIOSNOOP, Script, attached, empty, on_demand, running, tools
 
 from latmon_backends.bpftrace.program import VARIABLE, BpftraceTool
 
@@ -107,6 +107,7 @@ def _watchers(found: Mapping[str, BpftraceTool], names: Iterator[Path]) -> list[
         Watcher("nothing", contextlib.nullcontext),
         Watcher("latmon, always-on", partial(recording, tool, names)),
         Watcher("latmon, --stages all", partial(recording, tool, names, "--stages", "all", programs=_ALL_PROGRAMS)),
+        Watcher("... the same hooks with empty programs", partial(running, empty(on_demand("A", tool, ALL)))),
         Watcher("biolatency", partial(running, Script("biolatency", tool, BIOLATENCY))),
         Watcher("biosnoop", partial(running, Script("biosnoop", tool, BIOSNOOP))),
     ]
@@ -121,7 +122,9 @@ def _felt(path: str, times: int, settles_s: float) -> list[Felt]:
 
 
 @contextlib.contextmanager
-def recording(tool: BpftraceTool, names: Iterator[Path], *options: str, programs: int = 1) -> Iterator[None]:
+def recording(
+    tool: BpftraceTool, names: Iterator[Path], *options: str, programs: int = 1
+) -> Iterator[subprocess.Popen[bytes]]:
     """A headless capture, once all that these options ask for is attached."""
     words = [*LATMON, "--backend", "bpftrace", "--record", str(next(names)), *options]
     process = subprocess.Popen(
@@ -134,7 +137,7 @@ def recording(tool: BpftraceTool, names: Iterator[Path], *options: str, programs
     try:
         if attached(process, programs, _READY_S) is None:
             raise RuntimeError("latmon --record did not start its probe")
-        yield
+        yield process
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(_LEAVE_S)

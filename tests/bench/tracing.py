@@ -157,6 +157,13 @@ def on_demand(tier: str, tool: BpftraceTool, groups: tuple[str, ...]) -> Script:
     return Script(f"latmon tier {tier}: {', '.join(there)}", tool, program.text())
 
 
+def empty(script: Script) -> Script:
+    """Return programs without a statement on the same hooks: what the kernel takes to call them."""
+    hooks = dict.fromkeys(bpftrace_program.hooks_in(script.text))
+    name = f"empty programs on the {len(hooks)} hooks of {script.name}"
+    return Script(name, script.tool, "\n".join(f"{hook} {{ }}" for hook in hooks))
+
+
 class Running:
     """A script that is attached."""
 

@@ -156,10 +156,11 @@ _FULL = ("tracepoint:block:block_rq_complete", "tracepoint:irq:irq_handler_exit"
 
 def hooks_of(script: Script) -> tuple[str, ...]:
     """Return what a script's text attaches to, except BEGIN, END and intervals; a manifest's list is for people."""
-    return _hooks_in(script.text())
+    return hooks_in(script.text())
 
 
-def _hooks_in(text: str) -> tuple[str, ...]:
+def hooks_in(text: str) -> tuple[str, ...]:
+    """Return what a program attaches to, except BEGIN, END and intervals, in its order."""
     return tuple(hook for found in _HOOKS.findall(text) for hook in _COMMA.split(found.strip()))
 
 
@@ -218,7 +219,7 @@ class BpftraceProgram:
     @property
     def hooks(self) -> tuple[str, ...]:
         """Hooks of all scripts; several scripts on a tracepoint are one attached probe."""
-        return _hooks_in(self.text())
+        return hooks_in(self.text())
 
     @property
     def attaches(self) -> int:
