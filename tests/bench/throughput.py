@@ -27,7 +27,7 @@ from latmon_backends.bpftrace.program import VARIABLE, BpftraceTool
 PAIRS = 12
 """At least so many: then the median's interval of 95 % leaves out two on either side."""
 RATE = 15_000
-_SECONDS, _PACED_S, _SETTLES_S = 1.0, 1.5, 2.0
+_SECONDS, _PACED_S, _SETTLES_S = 1.0, 3.0, 2.0
 """The sample of the I/Os is chosen by the rate of the second before."""
 _EACH = 4
 """Runs with a watcher each time that it is started, and as many without it: a half before, a half after."""
@@ -93,8 +93,8 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
             f"fio, 4 KiB random reads and writes, 32 in flight, {_SECONDS} s as fast as it goes and {_PACED_S} s at"
             f" {RATE:,} IOPS; watched, after {_SETTLES_S:.0f} s of that load. Pairs without and with it, in the"
             " order A A B B B B A A; the median of their ratios or differences, and its interval of 95 % by order"
-            " statistics. CPU time is that of the whole host (/proc/stat: user, nice, system, irq, softirq), with"
-            " latmon's collector and its recording; p99 is fio's."
+            " statistics. CPU time is the time in which no CPU of the whole host was idle (/proc/stat: idle, iowait,"
+            " steal), with latmon's collector and its recording; p99 is fio's."
         ),
         figures=[figure for watcher in watchers for figure in watcher.figures()],
         remarks=("fio takes a whole CPU or more here: what runs beside it is felt at once.",),
