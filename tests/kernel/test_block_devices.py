@@ -2,7 +2,7 @@ import pytest
 from fake_host import MPTSAS_HOST, NVME, VIRTIO, FakeHost, columns
 
 from latmon.model.frame import Device, Limit
-from latmon_backends.kernel.block_devices import LIMITS_EVERY, BlockDevices
+from latmon_backends.kernel.block_devices import LIMITS_S, BlockDevices
 from latmon_backends.kernel.diskstats import parse
 
 
@@ -10,10 +10,11 @@ class Looking:
     """BlockDevices with the fake host's diskstats read for it."""
 
     def __init__(self, host):
-        self.host, self.block = host, BlockDevices(host.proc, host.sys)
+        self.host, self.block, self._now_us = host, BlockDevices(host.proc, host.sys), 0
 
-    def refresh(self):
-        return self.block.refresh(parse((self.host.proc / "diskstats").read_bytes()).counters)
+    def refresh(self, after_s=1):
+        self._now_us += after_s * 1_000_000
+        return self.block.refresh(parse((self.host.proc / "diskstats").read_bytes()).counters, self._now_us)
 
     def __getitem__(self, name):
         return self.block.devices[name]
@@ -316,12 +317,14 @@ def test_an_nvme_disk_s_limits_and_its_controller_s(host, looking):
     assert found["hardware queues"] == (2, "mq")
 
 
-def test_a_limit_that_was_changed_is_reported_soon(host, looking):
+@pytest.mark.parametrize("interval_s", [1, 5, 60])
+def test_a_limit_that_was_changed_is_reported_soon(host, looking, interval_s):
     path = host.mptsas()
     host.write(f"{path}/device/queue_depth", "64\n")
     looking.refresh()
     host.write(f"{path}/device/queue_depth", "3\n")
-    reported = [one for _ in range(LIMITS_EVERY) for one in looking.refresh().changed]
+    times = -(-LIMITS_S // interval_s)
+    reported = [one for _ in range(times) for one in looking.refresh(interval_s).changed]
     assert [values(one)["queue_depth"][0] for one in reported] == [3]
 
 

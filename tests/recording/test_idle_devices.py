@@ -192,7 +192,7 @@ def test_a_limit_of_one_of_many_devices_is_noticed(host):
     sampler = KernelSampler(host.proc, host.sys, clock=FrameClock(lambda: next(now), lambda: 0.0))
     sampler.sample()
     host.write("sys/block/sd5/queue/nr_requests", "2\n")
-    changed = [one.name for _ in range(2 * block_devices.LIMITS_EVERY) for one in sampler.sample().devices]
+    changed = [one.name for _ in range(2 * block_devices.LIMITS_S) for one in sampler.sample().devices]
     assert changed == ["sd5"]
     host.unplug("sd7")
     assert sampler.sample().removed == ("sd7",)

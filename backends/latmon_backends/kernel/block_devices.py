@@ -294,10 +294,10 @@ def _read(directory: Path, wanted: tuple[str, ...], where: str) -> Iterator[Limi
 
 _BIO_BASED = ("dm", "md", "zram")
 """Devices without requests, known by the start of their names where there is no sysfs."""
-LIMITS_EVERY = 10
-"""Refreshes between readings of limits: they change seldom, and a dozen files of each device take 0.15 ms."""
+LIMITS_S = 10
+"""Between readings of limits: they change seldom, and a dozen files of each device take 0.15 ms."""
 CHECKED, TURN = 32, 8
-"""Devices whose files each refresh reads; of more it reads at most TURN in turn: 5,000 in 10 minutes."""
+"""Devices whose files each refresh reads; of more it reads at most TURN per second in turn: 5,000 in 10 minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +322,7 @@ class BlockDevices:
     _serials: dict[tuple[str, int], str] = field(default_factory=dict)
     _limits: dict[str, tuple[Limit, ...]] = field(default_factory=dict)
     _limits_read: dict[str, int] = field(default_factory=dict)
-    """Name -> the refresh that read its limits."""
+    """Name -> the second in which its limits were read."""
     _numbers: dict[str, DeviceNumber] = field(default_factory=dict)
     """Names of the whole disks in diskstats."""
     _lines: Mapping[DeviceNumber, Counters] = field(default_factory=dict)
@@ -331,7 +331,10 @@ class BlockDevices:
     """Disks in diskstats that are no devices, such as empty loops, with their lines at the last check."""
     _uncounted: frozenset[str] = frozenset()
     _generations: dict[str, int] = field(default_factory=dict)
-    _turn: int = 0
+    _second: int = 0
+    """Of the last refresh, on CLOCK_MONOTONIC."""
+    _next: int = 0
+    """Index of the device that is checked next, where there are many."""
     _block: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -342,8 +345,8 @@ class BlockDevices:
         """All devices by name, as of the last refresh. Empty loops and the like are not devices."""
         return self._devices
 
-    def refresh(self, lines: Mapping[DeviceNumber, Counters]) -> DeviceChanges:
-        """Update the devices, given a reading of /proc/diskstats.
+    def refresh(self, lines: Mapping[DeviceNumber, Counters], mono_us: int) -> DeviceChanges:
+        """Update the devices, given a reading of /proc/diskstats and its time.
 
         With more devices than CHECKED some of them are checked, in turn, and of those with another number of I/Os each
         that is no device yet (an empty loop gets I/O when it gets a file) or whose generation differs: a replug must
@@ -356,7 +359,8 @@ class BlockDevices:
             self._numbers = {line.name: at for at, line in lines.items() if self._whole[line.name] == line.name}
             self._absent = {}
         self._lines = lines
-        due = self._due(lines, changed.values())
+        passed_s, self._second = max(1, mono_us // 1_000_000 - self._second), mono_us // 1_000_000
+        due = self._due(lines, changed.values(), passed_s)
         self._read_limits(due)
         stamps = {name: self._stamp(name) for name in due if self._is_there(name, lines[self._numbers[name]])}
         gone = {name: lines[self._numbers[name]] for name in due if name not in stamps}
@@ -367,10 +371,9 @@ class BlockDevices:
             return DeviceChanges()
         return self._replace(now)
 
-    def _due(self, lines: Mapping[DeviceNumber, Counters], changed: Iterable[Counters]) -> list[str]:
+    def _due(self, lines: Mapping[DeviceNumber, Counters], changed: Iterable[Counters], passed_s: int) -> list[str]:
         """Return the names that this refresh checks; `changed` are the lines that differ from those before."""
         every = self._numbers
-        self._turn += 1
         if len(every) <= CHECKED:
             return list(every)
         new = [name for name in every if name not in self._stamps and name not in self._absent]
@@ -378,9 +381,10 @@ class BlockDevices:
         known = self._generations
         replugged = [one.name for one in changed if one.name in known and known[one.name] != self.generation(one.name)]
         several = list(every)
-        some = min(TURN, -(-len(several) // LIMITS_EVERY))
-        first = self._turn * some % len(several)
-        return list(dict.fromkeys((*new, *woken, *replugged, *(several + several[:some])[first : first + some])))
+        some = min(len(several), passed_s * min(TURN, -(-len(several) // LIMITS_S)))
+        first = self._next % len(several)
+        self._next = first + some
+        return list(dict.fromkeys((*new, *woken, *replugged, *(several + several)[first : first + some])))
 
     def _replace(self, stamps: dict[str, tuple[object, ...]]) -> DeviceChanges:
         """Identify the devices whose stamps differ; a path that is added or removed changes its multipath head too."""
@@ -450,11 +454,11 @@ class BlockDevices:
         return has_size or self._below(name, "device").exists() or line.in_flight > 0
 
     def _read_limits(self, due: Iterable[str]) -> None:
-        """Read the limits of new devices at once, of the others every LIMITS_EVERY refreshes at most."""
+        """Read the limits of new devices at once, of the others every LIMITS_S at most."""
         for name in due:
             at = self._limits_read.get(name)
-            if at is None or self._turn - at >= LIMITS_EVERY:
-                self._limits_read[name] = self._turn
+            if at is None or self._second - at >= LIMITS_S:
+                self._limits_read[name] = self._second
                 self._limits[name] = limits(self._directory(name), self.sys)
         if len(self._limits) > len(self._numbers):
             for name in self._limits.keys() - self._numbers.keys():

@@ -158,7 +158,7 @@ class KernelSampler(CounterSampler):
         self._lines = lines
         # At once: between the column and this gauge every millisecond of work lets I/Os move from one to the other.
         gauges = {name: self._in_driver(name) for name in moved if name in self._chosen}
-        change = self.block.refresh(reading.counters)
+        change = self.block.refresh(reading.counters, mono_us)
         silent = self.block.uncounted
         self._choose(silent, lines)
         chosen = self._chosen
