@@ -34,6 +34,8 @@ pytestmark = [
     ),
 ]
 WITHIN_US = 60_000_000
+LEADS_US = {"idle": 8_000_000}
+"""Before the effect: its three reads, a second apart, are over when it begins, and a window of 5 s has them."""
 BEHIND_US = 5_000_000
 """What bpftrace may be behind in an emulated guest."""
 
@@ -157,6 +159,11 @@ class Effect(NamedTuple):
 NOTICED = frozenset({"notice"})
 UNSEEN = {"rule": None, "why": f"{cells.UNMEASURED}: ages of single I/Os need tier A"}
 """`inflight` walks a map of requests, and counts what overtakes them."""
+UNKNOWN_THREAD = {
+    "rule": None,
+    "stage": "",
+    "why": f"{cells.UNMEASURED}: a thread that no interrupt has is followed by tier A, and tier B knows few by name",
+}
 UNTIMED = {"stage": "", "ms": None, "why": "admission isn't measured here: it needs tier A"}
 """I/Os without a request are in no gauge and in no stage of these probes: the driver has all of too few requests."""
 EFFECTS = (
@@ -186,7 +193,7 @@ EFFECTS = (
     Effect("queue", "never_completed", "starved-io", at_b=UNSEEN),
     # A tick of 4 ms, without the 100 us that the disk takes.
     Effect("softirq", "late_softirq", "tick-quantum", stage="softirq", ms=3.9),
-    Effect("threaded", "late_thread", "completion-wakeup", stage="completion"),
+    Effect("threaded", "late_thread", "completion-wakeup", stage="completion", at_b=UNKNOWN_THREAD),
 )
 TWINS = (
     Effect("peers", "rare_on_all", "peer-outlier"),
@@ -316,7 +323,7 @@ def parts(recordings, tmp_path_factory):
         assert cells.is_complete(directory), f"the guest died: {directory / 'log'}"
         whole, work = directory / "all.latmon.jsonl.gz", tmp_path_factory.mktemp(name)
         one = json.loads((directory / "result").read_text())["effects"][name]
-        begin_us = one["sick_us"][0]
+        begin_us = one["sick_us"][0] - LEADS_US.get(name, 0)
         end_us = min(begin_us + WITHIN_US + BEHIND_US, one["sick_us"][1])
         calm = cells.cut(whole, *one["calm_us"], work / "calm.latmon.jsonl.gz")
         sick = cells.cut(whole, begin_us, end_us, work / f"{name}.latmon.jsonl.gz")
