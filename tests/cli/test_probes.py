@@ -1,13 +1,12 @@
 """`latmon probes`, on the real manifests."""
 
 import pytest
+from fake_dtrace import manifests
 
 from latmon.cli import listings
-from latmon.manifest.loader import load_all
 from latmon.support.errors import UsageError
-from latmon.support.paths import data_dir
 
-FOUND = load_all(data_dir("probes"))
+FOUND = manifests()
 NAMES = [one.name for one in FOUND]
 
 

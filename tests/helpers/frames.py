@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from random import Random
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 from traced import HANDLERS, softirqs, together, traced, wakeups
 
@@ -110,6 +111,23 @@ def host(n: int, seconds: int, *, odd: str = "", seed: int = 1, ios: int = 200) 
         busy = {d.name: Outstanding(rng.randrange(8), rng.randrange(3)) for d in everyone}
         frames.append(frame(second, histograms, devices=everyone if second == 1 else (), outstanding=busy))
     return frames
+
+
+class Lazy(Sequence[Frame]):
+    """Frames that are made when a test reads them: each worker imports all modules of tests, and runs few of them."""
+
+    def __init__(self, make: Callable[..., list[Frame]], *args: int, **options: int) -> None:
+        self._make, self._args, self._options = make, args, options
+
+    @cached_property
+    def _frames(self) -> list[Frame]:
+        return self._make(*self._args, **self._options)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._frames[at]
+
+    def __len__(self) -> int:
+        return len(self._frames)
 
 
 class Source:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_dtrace import manifests
 
-from latmon.manifest.loader import load_all
 from latmon.model.histogram import BITS
 from tests.d_compile.checks import values
 from tests.d_compile.stubs import prelude
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.dtrace
 ROOT = Path(__file__).parents[2]
 DTRACE = shlex.split(os.environ.get("LATMON_DTRACE") or str(ROOT / "tests/lab/dtrace-in"))
 ELSEWHERE = ("illumos", "freebsd")
-EVERY = [one for one in load_all(ROOT / "probes") if one.tool == "dtrace"]
+EVERY = [one for one in manifests() if one.tool == "dtrace"]
 SCRIPTS = [one for one in EVERY if one.platform in ELSEWHERE]
 
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from fake_dtrace import manifests
 from workload import LoopDevice, diskstats, gained
 
-from latmon.manifest import loader
 from latmon_backends.dtrace.program import fillings
 
 pytestmark = [
@@ -30,7 +30,7 @@ pytestmark = [
 ]
 ROOT = Path(__file__).resolve().parents[2]
 DTRACE = os.environ.get("LATMON_DTRACE") or str(ROOT / "tests/lab/dtrace-in")
-SCRIPTS = {found.name: found for found in loader.load_all(ROOT / "probes") if found.path.parent.name == "dtrace"}
+SCRIPTS = {found.name: found for found in manifests() if found.path.parent.name == "dtrace"}
 NUMBERS = {
     "step_ms": 100,
     "gate_ns": 400_000_000,

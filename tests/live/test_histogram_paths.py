@@ -5,20 +5,19 @@ The lines are cut out of the scripts, so that a script that changes is what is t
 
 import asyncio
 import re
-from pathlib import Path
 
 import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
+from fake_dtrace import manifests
 
 from latmon.decode.framer import Framer
-from latmon.manifest.loader import load_all
 from latmon.model.frame import Series
 from latmon.model.histogram import MAX_US, TOP, Histogram, bucket_index
 from latmon_backends.bpftrace.probe import BpftraceDecoder
 from latmon_backends.probe.events import MapPrinted
 from latmon_backends.probe.process import Child
 
-MANIFESTS = load_all(Path(__file__).resolve().parents[2] / "probes/linux")
+MANIFESTS = [one for one in manifests() if one.path.parent.name == "linux"]
 SORTING = re.compile(
     r"(?P<clamp>if \(\$\w > 4294967295\) \{ \$\w = 4294967295; \}\s*)?"
     r"\$v = \$(?P<value>\w); \$e = \(uint64\)0;.*?"

@@ -207,7 +207,7 @@ def state(pid):
 CTRL_Z = None
 """The key instead of a signal."""
 BACKGROUND = 'bg; until [ "$(jobs -sp)" ]; do sleep 0.1; done'
-"""Ends when the job has stopped again: a `fg` before that would be followed by the stop, and the job would stay there."""
+"""It ends when the job has stopped again: a `fg` that comes before the stop is undone by it."""
 
 
 def stop_and_go_on(terminal, screen, number, commands):

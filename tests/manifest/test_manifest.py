@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from fake_dtrace import manifests
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,7 @@ from latmon.model.histogram import bucket_index
 from latmon.support.errors import ManifestError
 
 PROBES = Path(__file__).resolve().parents[2] / "probes"
-SHIPPED = [manifest for manifest in load_all(PROBES) if manifest.tool == "bpftrace"]
+SHIPPED = [manifest for manifest in manifests() if manifest.tool == "bpftrace"]
 MINIMAL = {
     "name": "tiny",
     "purpose": "a test",

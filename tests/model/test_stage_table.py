@@ -3,14 +3,13 @@
 import re
 
 import pytest
+from fake_dtrace import manifests
 
-from latmon.manifest.loader import load_all
 from latmon.model.frame import STAGES, UNACCOUNTED
 from latmon.model.stages import COLUMNS, LETTERS, by_column, called, explained
-from latmon.support.paths import data_dir
 
 D2C = ("irq", "softirq", "completion")
-MANIFESTS = load_all(data_dir("probes"))
+MANIFESTS = manifests()
 
 
 def test_a_stage_is_called_by_what_it_includes():

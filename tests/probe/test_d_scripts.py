@@ -5,10 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_dtrace import manifests
 
 from latmon.decode.framer import Framer
 from latmon.decode.tables import record
-from latmon.manifest.loader import Manifest, load, load_all
+from latmon.manifest.loader import Manifest, load
 from latmon.model.frame import Series
 from latmon.model.histogram import BITS
 from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NumberedNames
@@ -19,7 +20,7 @@ from tests.d_compile.d_text import assigned, clauses, locals_read, members, toke
 from tests.helpers import illumos_golden
 
 PROBES = Path(__file__).parents[2] / "probes"
-SCRIPTS = [one for one in load_all(PROBES) if one.tool == "dtrace"]
+SCRIPTS = [one for one in manifests() if one.tool == "dtrace"]
 KEPT = PROBES.parent / "tests/golden/dtrace"
 MADE = {f"freebsd-{name}": text for name, text in freebsd_golden.texts().items()} | {
     name.removesuffix(".txt"): text for name, text in illumos_golden.texts().items()

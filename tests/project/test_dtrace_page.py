@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-from latmon.manifest.loader import load_all
+from fake_dtrace import manifests
+
 from latmon.model.frame import STAGES
-from latmon.support.paths import data_dir
 
 PAGE = (Path(__file__).parents[2] / "docs/DTRACE.md").read_text()
-SCRIPTS = [one for one in load_all(data_dir("probes")) if one.tool == "dtrace"]
+SCRIPTS = [one for one in manifests() if one.tool == "dtrace"]
 SYSTEMS = ("portable", "linux", "illumos", "freebsd")
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from frames import ODD, ORIGIN, START_MONO, START_WALL, Source, host, on_demand_host
+from frames import ODD, ORIGIN, START_MONO, START_WALL, Lazy, Source, host, on_demand_host
 from test_app import make, painted, screen, settled, whole
 from test_screens import press, text
 
@@ -39,7 +39,7 @@ from latmon.views.selection import Selection
 from latmon.views.units import clock
 
 BEGUN = replace(ORIGIN, start_mono_us=START_MONO, start_wall=START_WALL)
-FRAMES = on_demand_host(6, 12, ios=8)
+FRAMES = Lazy(on_demand_host, 6, 12, ios=8)
 S = 1_000_000
 WAKE_UP = Finding(
     "completion-wakeup",
@@ -416,7 +416,7 @@ def some(seconds=140):
     return [ill[i] if 50 <= i < 60 else quick[i] for i in range(seconds)]
 
 
-TIME = some()
+TIME = Lazy(some)
 
 
 def test_a_finding_has_a_mark_where_it_began_and_where_it_was_last_seen(ruled):

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from frames import ORIGIN, PROCFS, SECOND, Source, frame, host
+from frames import ORIGIN, PROCFS, SECOND, Lazy, Source, frame, host
 from test_app import make, pressed, settled, whole
 from test_screens import press, scene, text
 
@@ -69,7 +69,7 @@ def waiting_host(seconds=40, *, reported=True):
     return found
 
 
-FRAMES = waiting_host()
+FRAMES = Lazy(waiting_host)
 OPEN = Selection(screen="outstanding", selected=CROWDED)
 
 

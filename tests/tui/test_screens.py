@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from frames import ODD, ORIGIN, PROCFS, SECOND, Commands, Source, frame, host, on_demand_host
+from frames import ODD, ORIGIN, PROCFS, SECOND, Commands, Lazy, Source, frame, host, on_demand_host
 from panels import inside
 from test_app import make, painted, pressed, screen, settled, whole
 
@@ -18,7 +18,7 @@ from latmon.tui.keys import ACTIONS, foot, sections, works
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
 
-FRAMES = on_demand_host(8, 57)
+FRAMES = Lazy(on_demand_host, 8, 57)
 EMPTY = [frame(1)]
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from frames import ORIGIN, SECOND, START_MONO, START_WALL, Commands, Source, host, on_demand_host
+from frames import ORIGIN, SECOND, START_MONO, START_WALL, Commands, Lazy, Source, host, on_demand_host
 
 from latmon.capture.backend import Options
 from latmon.capture.registry import Request
@@ -49,7 +49,7 @@ def some(seconds=140):
     return [one for one in frames if one.seq not in (127, 128)]
 
 
-FRAMES = some()
+FRAMES = Lazy(some)
 
 
 def session(frames, **options):
@@ -213,7 +213,7 @@ def going_on(frames, selection):
     return made
 
 
-ON_DEMAND = on_demand_host(6, 140, ios=6)
+ON_DEMAND = Lazy(on_demand_host, 6, 140, ios=6)
 
 
 def all_screens(made, names=SCREENS):
