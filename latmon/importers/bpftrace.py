@@ -18,7 +18,7 @@ from typing import Any
 from latmon.decode.dtrace_aggregation import Row
 from latmon.importers import values
 from latmon.importers.source import MAX_JSON
-from latmon.importers.values import Found, ImportedTable, ImportOptions, Passed, Remark, TextSpan, TimeLine
+from latmon.importers.values import Clock, Found, ImportedTable, ImportOptions, Passed, Remark, TextSpan, TimeLine
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
@@ -34,7 +34,6 @@ _EDGES = ("[", "(")
 """Begin of a bucket's first edge."""
 AGAIN = "another run of bpftrace begins"
 _POWERS: dict[str, int] = {unit: int(1024**n) for n, unit in enumerate(("", "K", "M", "G", "T", "P", "E"))}
-_DAY = 86_400.0
 
 
 @dataclass(slots=True)
@@ -80,28 +79,6 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             yield from _other(at, line, clock)
     if now and (now.rows or now.torn):
         yield _table(now)
-
-
-@dataclass(slots=True)
-class Clock:
-    """Times of day go on: one that is less than the one before is of the next day."""
-
-    start: float | None
-    day: float = 0.0
-    before: float = -1.0
-
-    def wall(self, text: str) -> float | None:
-        """Return the time of a line that is one, with or without its date."""
-        whole = values.moment(text)
-        if whole is not None:
-            return whole
-        seconds = values.of_day(text)
-        if seconds is None:
-            return None
-        self.day += _DAY if seconds < self.before else 0.0
-        self.before = seconds
-        midnight = 0.0 if self.start is None else -(self.start % _DAY)
-        return max(0.0, self.day + seconds + midnight)
 
 
 def _other(at: int, line: str, clock: Clock) -> Iterator[Found]:

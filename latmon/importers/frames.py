@@ -14,6 +14,7 @@ from typing import Any
 
 from latmon.importers import buckets
 from latmon.importers.values import (
+    RELATIVE_BELOW,
     Counts,
     Found,
     ImportedHeader,
@@ -260,8 +261,6 @@ def _add_times(now: ImportedWindow, one: Times) -> None:
     now.suppressed += max(0, len(one.outliers) - room)
 
 
-RELATIVE_BELOW = 1e8
-"""A time before 1973 is one since a boot or a trace's begin."""
 _SENTENCE = 1000
 _LONGEST_US = 60_000_000
 """Between two times: longer ones are holes, not windows."""

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from latmon import __version__
 from latmon.capture import target
 from latmon.importers import (
+    bcc,
     blktrace,
     bpftrace,
     buckets,
@@ -30,9 +31,9 @@ from latmon.importers import (
     values,
     vscsistats,
 )
-from latmon.importers.frames import RELATIVE_BELOW, Built, frames, windows
+from latmon.importers.frames import Built, frames, windows
 from latmon.importers.source import keep, open_ends
-from latmon.importers.values import Found, ImportedTable, ImportOptions, Passed, Remark, SeriesNames
+from latmon.importers.values import RELATIVE_BELOW, Found, ImportedTable, ImportOptions, Passed, Remark, SeriesNames
 from latmon.model.frame import Frame, Origin, missing_stages
 from latmon.model.inflight import MEANS
 from latmon.recording.writer import Writer
@@ -68,6 +69,7 @@ FORMATS = tuple(
         ("bpftrace-json", "bpftrace -f json: hist, lhist", bpftrace.sniff_json, bpftrace.read_json, True),
         ("vscsistats", "vscsiStats -p all -c (ESX)", vscsistats.sniff, vscsistats.read),
         ("dtrace", "DTrace: quantize, lquantize, llquantize", dtrace.sniff, dtrace.read),
+        ("bcc", "bcc, libbpf-tools and perf-tools: biolatency, ext4dist, runqlat, ...", bcc.sniff, bcc.read),
         ("bpftrace", "bpftrace: hist, lhist", bpftrace.sniff_text, bpftrace.read_text),
         ("emlxsoverhead", "emlxsoverhead.d: seven columns", sun_scripts.sniff_emlxs, sun_scripts.read_emlxs),
         ("scsi.d", "scsi.d: commands and their times (Solaris)", sun_scripts.sniff_scsi, sun_scripts.read_scsi),

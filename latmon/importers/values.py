@@ -197,6 +197,35 @@ def of_day(text: str) -> float | None:
     return None if match is None else _seconds(match.groups())
 
 
+RELATIVE_BELOW = 1e8
+"""A time before 1973 is one since a boot or a trace's begin."""
+_DAY = 86_400.0
+
+
+@dataclass(slots=True)
+class Clock:
+    """Times of day go on: one that is less than the one before is of the next day. A date sets the day."""
+
+    start: float | None
+    day: float = 0.0
+    before: float = -1.0
+
+    def wall(self, text: str) -> float | None:
+        """Return the time of a line that is one, with or without its date."""
+        whole = moment(text)
+        if whole is not None:
+            self.before = whole % _DAY
+            self.day = whole - self.before
+            return whole
+        seconds = of_day(text)
+        if seconds is None:
+            return None
+        self.day += _DAY if seconds < self.before else 0.0
+        self.before = seconds
+        midnight = 0.0 if self.start is None or self.day >= RELATIVE_BELOW else -(self.start % _DAY)
+        return max(0.0, self.day + seconds + midnight)
+
+
 def _seconds(clock: tuple[str | None, ...]) -> float:
     hour, minute, second, part = (one or "0" for one in clock)
     return int(hour) * 3600 + int(minute) * 60 + int(second) + float(f"0.{part}")
@@ -310,6 +339,11 @@ class SeriesNames:
             return f"{major}:{minor}"
         left = [one for one in title.strip().strip("@").split() if one.strip("[](),").lower() not in _OPS]
         return clean(" ".join(left) or title.strip() or "table", _LONGEST)
+
+
+def op_named(word: str) -> str:
+    """Return the op that a tool calls so; UNKNOWN_OP for any other word."""
+    return _OPS.get(word.lower(), UNKNOWN_OP)
 
 
 def op_of(rwbs: str) -> str:

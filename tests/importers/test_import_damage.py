@@ -19,6 +19,7 @@ TEXTS = GOLDENS | SAMPLES
 EVENTS = {"ftrace": PAIR.events, "ftrace_lost.txt": ("block_rq_issue", "block_rq_complete")}
 WRONG = "x;\N{REPLACEMENT CHARACTER}"
 ROW = re.compile(r'\s*(?:[\[(]?-?\d[\d.,:)KMG ]*(?:\s|\Z)|\w+\s+\d|.{1,20}\s\[\d+\]|"|\{"disk_device)')
+INNER = {"bpftrace": "[", "bcc": " -> ", "iolatency": " -> "}
 SINGLE = ("emlxsoverhead", "scsi.d", "max_sd")
 """Each row of these is an I/O or a number by itself."""
 
@@ -59,14 +60,13 @@ def damage_a_digit(name: str, rng: random.Random) -> None:
 def rows(name: str) -> list[int]:
     """Lines, from 0, whose absence shows.
 
-    bpftrace prints no bucket beyond the first and the last one; the row before the last one of lquantize() may be where
-    llquantize's steps become longer.
+    INNER tools print no bucket beyond the first and the last one; the row before the last one of lquantize() may be
+    where llquantize's steps become longer.
     """
     lines = TEXTS[name].split("\n") if name not in SINGLE else []
     every = [at for at, line in enumerate(lines[:-1]) if ROW.match(line) and not lines[at + 1].startswith(">=")]
-    if not name.startswith("bpftrace"):
-        return every
-    return [at for at in every if lines[at - 1].startswith("[") and lines[at + 1].startswith("[")]
+    inner = next((mark for tool, mark in INNER.items() if tool in name), "")
+    return [at for at in every if inner in lines[at - 1] and inner in lines[at + 1]] if inner else every
 
 
 def delete_a_row(name: str, rng: random.Random) -> None:

@@ -31,19 +31,16 @@ BPFTRACE = """@us[sda]:
 """
 JSON_TABLE = '{"type": "hist", "data": {"@us": [{"min": 1, "max": 1, "count": 5}]}}\n'
 OTHER = BPFTRACE.replace("sda", "sdb")
-BIOLATENCY = """     usecs               : count     distribution
-         0 -> 1          : 0        |                                        |
-         2 -> 3          : 12       |*****                                   |
-         4 -> 7          : 94       |****************************************|
-         8 -> 15         : 3        |*                                       |
+RANGES = """latency range of reads          operations
+     0us -  100us                     12
+   100us -  500us                     94
+   500us -    2ms                      3
+     2ms -   10ms                      1
 """
-ZPOOL = """rpool        total_wait     disk_wait
-latency      read  write   read  write
-----------  -----  -----  -----  -----
-262us           0     12      0     11
-524us           4     10      4     10
-1ms             2      3      2      3
-2ms             0      1      0      0
+EDGES = """<= 262us           12
+<= 524us           10
+<= 1ms              3
+<= 2ms              1
 """
 PERCENTILES = """    clat percentiles (usec):
      |  1.00th=[   12],  5.00th=[   14], 10.00th=[   15], 20.00th=[   17],
@@ -381,7 +378,7 @@ def test_two_documents_of_json_are_refused(name):
 # what looks like a distribution and is not in the recording
 
 
-@pytest.mark.parametrize("unknown", [BIOLATENCY, ZPOOL, PERCENTILES], ids=["biolatency", "zpool", "fio"])
+@pytest.mark.parametrize("unknown", [RANGES, EDGES, PERCENTILES], ids=["ranges", "edges", "fio"])
 def test_an_unknown_distribution_beside_a_known_table_is_exit_4(tmp_path, capsys, unknown):
     code, recording = imported(tmp_path, PROSE + SOLARIS + PROSE + "\n" + unknown + PROSE)
     assert code == EXIT_INCOMPLETE
@@ -397,7 +394,7 @@ def test_an_unknown_distribution_beside_a_known_table_is_exit_4(tmp_path, capsys
     assert f"lines {first} to {last} look like a distribution" in " ".join(render_text(summarise(recording)).split())
 
 
-@pytest.mark.parametrize("unknown", [BIOLATENCY, ZPOOL, PERCENTILES, PROSE])
+@pytest.mark.parametrize("unknown", [RANGES, EDGES, PERCENTILES, PROSE])
 def test_nothing_taken_is_exit_5(tmp_path, unknown):
     with pytest.raises(RecordingError) as refused:
         imported(tmp_path, PROSE + unknown)
@@ -630,8 +627,8 @@ def test_a_table_of_dtrace_without_understood_rows_is_exit_4():
 
 
 def test_the_header_says_what_was_not_taken():
-    found = read(SOLARIS + "\n" + BIOLATENCY)
+    found = read(SOLARIS + "\n" + EDGES)
     frame = next(found.frames())
     assert "look like a distribution" in frame.health.notice
-    first, last = SOLARIS.count("\n") + 2, (SOLARIS + BIOLATENCY).count("\n") + 1
+    first, last = SOLARIS.count("\n") + 2, (SOLARIS + EDGES).count("\n") + 1
     assert only(found.unknown) == f"lines {first} to {last} look like a distribution of no known format: left out"
