@@ -6,7 +6,6 @@ Assumptions are in the recording: in its `reason`, in notices, and as tables tha
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ from latmon.importers import (
     bpftrace,
     buckets,
     dtrace,
+    events,
     fio,
     iostat,
     latmon,
@@ -33,7 +33,16 @@ from latmon.importers import (
 )
 from latmon.importers.frames import Built, frames, windows
 from latmon.importers.source import keep, open_ends
-from latmon.importers.values import RELATIVE_BELOW, Found, ImportedTable, ImportOptions, Passed, Remark, SeriesNames
+from latmon.importers.values import (
+    RELATIVE_BELOW,
+    TRIVIAL,
+    Found,
+    ImportedTable,
+    ImportOptions,
+    Passed,
+    Remark,
+    SeriesNames,
+)
 from latmon.model.frame import Frame, Origin, missing_stages
 from latmon.model.inflight import MEANS
 from latmon.recording.writer import Writer
@@ -70,6 +79,7 @@ FORMATS = tuple(
         ("vscsistats", "vscsiStats -p all -c (ESX)", vscsistats.sniff, vscsistats.read),
         ("dtrace", "DTrace: quantize, lquantize, llquantize", dtrace.sniff, dtrace.read),
         ("bcc", "bcc, libbpf-tools and perf-tools: biolatency, ext4dist, runqlat, ...", bcc.sniff, bcc.read),
+        ("events", "biosnoop, ext4slower, iosnoop and others: a row for each I/O", events.sniff, events.read),
         ("bpftrace", "bpftrace: hist, lhist", bpftrace.sniff_text, bpftrace.read_text),
         ("emlxsoverhead", "emlxsoverhead.d: seven columns", sun_scripts.sniff_emlxs, sun_scripts.read_emlxs),
         ("scsi.d", "scsi.d: commands and their times (Solaris)", sun_scripts.sniff_scsi, sun_scripts.read_scsi),
@@ -123,7 +133,6 @@ _SENTENCE = 1000
 _ISSUE = frozenset({"scsi.d"})
 _SUN = frozenset({"emlxsoverhead", "scsi.d", "max_sd", "taskq"})
 _QUEUED = frozenset({"emlxsoverhead"})
-_TRIVIAL = re.compile(r"[\s#=\-_*.]*\Z|[\s]*(?:[\[(]?\.\.\.[\w. ]*[\])]?|\^C)[\s]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +246,7 @@ def _found(
                 kept.append(thing)
         for span in mine:
             taken[span] = b"\1" * len(taken[span])
-    left = [at for at, line in enumerate(lines, 1) if not taken[at] and not _TRIVIAL.match(line)]
+    left = [at for at, line in enumerate(lines, 1) if not taken[at] and not TRIVIAL.match(line)]
     kept, left = source.torn(lines, kept, left)
     kept = [part for thing in kept for part in _checked(thing)]
     if not options.unit and any(isinstance(one, ImportedTable) and not one.unit for one in kept):

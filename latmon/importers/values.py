@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
@@ -160,6 +160,8 @@ class ImportOptions:
     """First report of iostat: `keep` or `drop`; empty: by what the text shows."""
 
 
+TRIVIAL = re.compile(r"[\s#=\-_*.]*\Z|[\s]*(?:[\[(]?\.\.\.[\w. ]*[\])]?|\^C)[\s]*\Z")
+"""Lines that separate, and marks of what was cut out."""
 _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTHS = {name: n for n, name in enumerate(_NAMES, 1)}
 _CLOCK = r"(\d{1,2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?"
@@ -446,7 +448,7 @@ IN_FLIGHT = 65_536
 class _Second:
     """I/Os of a trace that ended in one second, in lines `first` to `last`."""
 
-    number: int
+    number: int | None
     first: int
     last: int
     values: dict[Series, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -464,8 +466,11 @@ class Seconds:
         self._threshold_us, self._stage = threshold_us, stage
         self._second: _Second | None = None
 
-    def add(self, number: int, first: int, last: int, one: Outlier) -> Iterator[Times]:
-        """Add an I/O that ended in second `number`, by lines `first` to `last`; yield the second that is over."""
+    def add(self, number: int | None, first: int, last: int, one: Outlier) -> Iterator[Times]:
+        """Add an I/O that ended in second `number`, by lines `first` to `last`; yield the second that is over.
+
+        Without a number all are one window, whose time is not known.
+        """
         if self._second is None or self._second.number != number:
             yield from self.end()
             self._second = _Second(number, first, last)
@@ -483,8 +488,11 @@ class Seconds:
         if second is None:
             return
         totals = {Flow(s.device, s.op): some for s, some in second.values.items() if s.stage == self._stage}
+        where = TextSpan(second.first, second.last)
+        if second.number is not None:
+            where = replace(where, wall=float(second.number + 1), dt_us=1_000_000)
         yield Times(
-            TextSpan(second.first, second.last, float(second.number + 1), 1_000_000),
+            where,
             {series: Histogram.record(some) for series, some in second.values.items()},
             tuple(second.outliers),
             {flow: Completed(len(some), second.bytes[flow], sum(some)) for flow, some in totals.items()},

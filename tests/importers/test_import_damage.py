@@ -20,7 +20,7 @@ EVENTS = {"ftrace": PAIR.events, "ftrace_lost.txt": ("block_rq_issue", "block_rq
 WRONG = "x;\N{REPLACEMENT CHARACTER}"
 ROW = re.compile(r'\s*(?:[\[(]?-?\d[\d.,:)KMG ]*(?:\s|\Z)|\w+\s+\d|.{1,20}\s\[\d+\]|"|\{"disk_device)')
 INNER = {"bpftrace": "[", "bcc": " -> ", "iolatency": " -> "}
-SINGLE = ("emlxsoverhead", "scsi.d", "max_sd")
+SINGLE = ("emlxsoverhead", "scsi.d", "max_sd", "events_disks.txt", "events_files.txt")
 """Each row of these is an I/O or a number by itself."""
 
 

@@ -1,0 +1,114 @@
+"""Tables with a row for each I/O, and single lines of an I/O: columns, runs, thresholds, damaged rows."""
+
+import pytest
+from test_imports import GOLDEN, frames, only, read
+
+from latmon.importers.values import ImportOptions, Remark
+from latmon.model.frame import Flow, Series
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE
+
+DISKS, FILES = ((GOLDEN / f"events_{name}.txt").read_text() for name in ("disks", "files"))
+ALL = ImportOptions(threshold_us=0)
+
+
+def remarks(text):
+    return [one.text for one in read(text).found if isinstance(one, Remark)]
+
+
+@pytest.mark.parametrize(("text", "rows"), [(DISKS, 10), (FILES, 11)])
+def test_each_row_is_an_io(text, rows):
+    found = read(text)
+    whole = [h for one in found.frames() for key, h in one.histograms.items() if key.stage in ("total", "resume")]
+    assert sum(h.count for h in whole) == rows
+    assert found.exit_code == EXIT_DONE
+
+
+def test_the_wait_in_the_queue_and_the_latency_of_the_disk_stay_apart():
+    one = only(outlier for frame in frames(DISKS) for outlier in frame.outliers)
+    assert (one.total_us, dict(one.stages_us), one.unaccounted_us) == (215_830, {"queue": 3750, "hba": 212_080}, 0)
+    assert (one.comm, one.pid, one.device, one.op) == ("Web Content", 4711, "sda", "read")
+    assert (one.sector, one.bytes) == (2048, 4096)
+
+
+def test_without_a_queue_there_is_no_stage():
+    one = frames(DISKS, ALL)[-1].outliers[0]
+    assert (dict(one.stages_us), one.unaccounted_us, one.total_us) == ({}, 620, 620)
+    assert (one.device, one.op) == ("202:1", "write")
+
+
+def test_rows_in_another_order_stay_in_their_second_and_a_new_head_is_another_run():
+    every = frames(DISKS)
+    assert [one.wall for one in every] == [1, 2, 3, 1, 5_982_801]
+    assert [len(one.marks) for one in every] == [0, 0, 0, 1, 1]
+    assert [sum(done.count for done in one.seen.values()) for one in every] == [3, 2, 1, 2, 2]
+
+
+def test_a_time_that_falls_is_another_run():
+    row = "{}    fio            5120    sda     R    4112       4096    0.350\n"
+    head = "TIME(s)     COMM           PID     DISK    T    SECTOR     BYTES     LAT(ms)\n"
+    every = frames(head + row.format("7.500000") + row.format("0.250000"))
+    assert [len(one.marks) for one in every] == [0, 1]
+
+
+def test_a_table_of_slow_operations_lists_all_of_them_and_says_so():
+    assert [len(one.outliers) for one in frames(FILES)] == [2, 1, 1, 2, 1, 1, 1, 0, 0]
+    assert "the table below has only what took longer than 1 ms" in remarks(FILES)
+    one = frames(FILES)[0].outliers[0]
+    assert (one.device, one.op, one.total_us, one.path) == ("ext4", "flush", 836_200, "file pg wal")
+
+
+def test_what_a_tool_traces_names_the_device():
+    devices = [sorted({key.device for key in one.histograms}) for one in frames(FILES)]
+    assert devices == [
+        ["ext4"],
+        ["ext4"],
+        ["ext4"],
+        ["xfs"],
+        ["xfs"],
+        ["files"],
+        ["files"],
+        ["run queue"],
+        ["run queue"],
+    ]
+
+
+def test_a_wait_for_the_cpu_is_no_io():
+    frame = frames(FILES)[-1]
+    assert only(frame.histograms) == Series("run queue", "other", "resume")
+    assert not frame.outliers
+
+
+@pytest.mark.parametrize(("good", "bad"), [("0.41", "0.4x"), ("40961024", "4096x024"), ("  16384  ", "  ")])
+def test_a_damaged_row_is_named(good, bad):
+    found = read(DISKS.replace(good, bad, 1))
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert "a row can't be read: its I/O is left out" in remarks(DISKS.replace(good, bad, 1))
+
+
+def test_prose_behind_a_table_is_no_damage():
+    assert read(DISKS + "There are 4 write IOPS, and 3 of them are slow.\n").exit_code == EXIT_DONE
+
+
+def test_a_latency_that_the_tool_does_not_know_is_left_out():
+    text = DISKS.replace("    0.41", "   -1.00", 1)
+    assert read(text).exit_code == EXIT_INCOMPLETE
+    assert frames(DISKS.replace("0.02    0.41", "  -1    0.41", 1))[0].seen[Flow("sda", "write")].count == 1
+
+
+def test_a_slow_log_write_of_oracle():
+    text = (
+        "*** 2016-04-07 12:13:04.836\nWarning: log write elapsed time 836ms, size 2KB\n"
+        "*** 2016-04-07 12:13:09.100\nWarning: log write elapsed time 500ms, size 20KB\n"
+    )
+    first, second = frames(text)
+    one = only(first.outliers)
+    assert (one.total_us, one.bytes, one.op, one.device) == (836_000, 2048, "write", "log writer")
+    assert one.wall == 1_460_031_184.0
+    assert second.wall - first.wall == 5
+    assert read("x\n" + text.replace("size 2KB", "size 2xKB")).undecoded > read("x\n" + text).undecoded
+
+
+def test_events_that_were_lost():
+    found = read(DISKS + "Possibly lost 12 samples\n")
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert sum(one.health.lost_events for one in found.frames()) == 12
