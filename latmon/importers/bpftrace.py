@@ -1,7 +1,9 @@
 """Importers of bpftrace's hist() and lhist(), as text and as JSON.
 
-K, M, G are powers of 1024, as bpftrace means them. A time() line before a table is its time of day.
+K, M, G are powers of 1024, as bpftrace means them. A time() line before a table is its time of day. A key that has a
+stack is named by its innermost functions.
 
+Before 0.10 the first bucket of hist() is [0, 1], and those of lhist() without an end are (...,0] and [2000,...).
 0.17 has no edges above 2^31 and prints [-2147483648, 0] there: that is 2^31 or more. Numbers may be quoted.
 """
 
@@ -25,8 +27,16 @@ from latmon.support.text import clean
 _NAME = re.compile(r"\s*(@\w{0,64}(?:\[.{0,300}\])?):\s*")
 _END = r"(-?\d{1,20})([KMGTPE]?)"
 _ROW = re.compile(
-    rf"\s*(?:\[{_END}\]|\[{_END}, {_END}\)|\[{_END}, \.\.\.\)|\(\.\.\., {_END}\))\s+(\d{{1,20}})\s*(?:\|[@ ]*\|?)?\s*"
+    rf"\s*(?:\[{_END}\]|\[{_END}, {_END}(\)|\])|\[{_END}, ?\.\.\.\)|\(\.\.\., ?{_END}[)\]])"
+    r"\s+(\d{1,20})\s*(?:\|[@ ]*\|?)?\s*"
 )
+_STACK = re.compile(r"\s*(@\w{0,64})\[([^\]]{0,300})")
+"""Begin of a key that has a stack: its frames are lines of their own, down to the key's end."""
+_STACK_END = re.compile(r"(.{0,300}?)\]:\s*(.{0,300})")
+_FRAME = re.compile(r"\s+\S.{0,300}")
+_MAX_FRAMES = 140
+_LONGEST_KEY = 600
+_SHOWN_FRAMES = 3
 _SCALAR = re.compile(r"\s*(@\w{0,64}(?:\[.{0,300}\])?): (\S.*)")
 _ATTACHED = re.compile(r"\s*(?:Attaching|Attached) \d+ probes?(?:\.\.\.)?\s*")
 _LOST = re.compile(r"\s*(?:Lost (\d{1,15}) events|WARNING: .*lost.*)\s*", re.IGNORECASE)
@@ -49,7 +59,8 @@ class _OpenMap:
 def sniff_text(head: str) -> bool:
     """Return whether there is a map's name with a bucket below it."""
     lines = head.split("\n")
-    return any(_NAME.fullmatch(line) for line in lines) and any(_ROW.fullmatch(line) for line in lines)
+    named = any(_NAME.fullmatch(line) or line.startswith("]:") for line in lines)
+    return named and any(_ROW.fullmatch(line) for line in lines)
 
 
 def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
@@ -57,38 +68,69 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     now: _OpenMap | None = None
     clock = Clock(options.start)
     runs = 0
-    for at, line in enumerate(lines, 1):
+    for at, last, line in _joined(lines):
         name, row = _NAME.fullmatch(line), _ROW.fullmatch(line) if now else None
         if now and (row or (line.lstrip().startswith(_EDGES) and not values.of_title(line))):
             if row:
                 now.rows.append(_row(row))
             else:
                 now.torn = now.torn or at
-            now.last = at
+            now.last = last
             continue
         if now and (now.rows or now.torn):
             yield _table(now)
             now = None
         if name:
-            now = _OpenMap(at, at, clean(name[1], 200))
+            now = _OpenMap(at, last, clean(name[1], 200))
         elif _ATTACHED.fullmatch(line):
             now, runs = None, runs + 1
             yield TimeLine(TextSpan(at, at), f"line {at}: {AGAIN}") if runs > 1 else Passed(TextSpan(at, at))
         elif line.strip():
             now = None
-            yield from _other(at, line, clock)
+            yield from _other(TextSpan(at, last), line, clock)
     if now and (now.rows or now.torn):
         yield _table(now)
 
 
-def _other(at: int, line: str, clock: Clock) -> Iterator[Found]:
+def _joined(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Yield first and last number and text of each line; a key with a stack is one line, with its innermost frames."""
+    at = 1
+    while at <= len(lines):
+        line = lines[at - 1]
+        key = _stack_key(lines, at) if "@" in line[:_LONGEST_KEY] else None
+        last, text = (at, line) if key is None else key
+        yield at, last, text
+        at = last + 1
+
+
+def _stack_key(lines: Sequence[str], at: int) -> tuple[int, str] | None:
+    """Return the last line of a key that begins in this one and has a stack, and all of it as one line."""
+    found = _STACK.fullmatch(lines[at - 1][:_LONGEST_KEY])
+    if found is None:
+        return None
+    parts = [found[2]]
+    for n in range(at, min(len(lines), at + _MAX_FRAMES)):
+        text = lines[n][:_LONGEST_KEY]
+        if (end := _STACK_END.fullmatch(text)) is not None:
+            parts.append(end[1])
+            frames = [one.strip() for one in parts if one.strip() and "," not in one]
+            others = [one.strip(" ,") for one in parts if "," in one and one.strip(" ,")]
+            shown = " < ".join(frames[:_SHOWN_FRAMES])
+            return n + 1, f"{found[1]}[{', '.join(filter(None, (shown, *others)))}]: {end[2]}"
+        if text.strip() and not _FRAME.fullmatch(text):
+            return None
+        parts.append(text)
+    return None
+
+
+def _other(where: TextSpan, line: str, clock: Clock) -> Iterator[Found]:
     wall = clock.wall(line.strip())
     if wall is not None:
-        yield TimeLine(TextSpan(at, at, wall))
+        yield TimeLine(replace(where, wall=wall))
     elif (lost := _LOST.fullmatch(line)) is not None:
-        yield Remark(TextSpan(at, at), f"bpftrace lost {lost[1] or 'some'} events", lost=int(lost[1] or 1))
+        yield Remark(where, f"bpftrace lost {lost[1] or 'some'} events", lost=int(lost[1] or 1))
     elif (scalar := _SCALAR.fullmatch(line)) is not None:
-        yield Remark(TextSpan(at, at), f"{clean(scalar[1])}: a single value, no distribution", 1)
+        yield Remark(where, f"{clean(scalar[1])}: a single value, no distribution", 1)
 
 
 def _table(now: _OpenMap) -> ImportedTable | Remark:
@@ -115,15 +157,15 @@ def kind_of(rows: Sequence[Row]) -> str:
 
 def _row(row: re.Match[str]) -> Row:
     g = row.groups()
-    count = int(g[10])
+    count = int(g[11])
     if g[0] is not None:
         value = _edge(g[0], g[1])
         return Row(value, value + 1, count)
     if g[2] is not None:
-        return Row(_edge(g[2], g[3]), _edge(g[4], g[5]), count)
-    if g[6] is not None:
-        return Row(_edge(g[6], g[7]), None, count)
-    return Row(None, _edge(g[8], g[9]), count)
+        return Row(_edge(g[2], g[3]), _edge(g[4], g[5]) + (g[6] == "]"), count)
+    if g[7] is not None:
+        return Row(_edge(g[7], g[8]), None, count)
+    return Row(None, _edge(g[9], g[10]), count)
 
 
 def _edge(number: str, unit: str) -> int:

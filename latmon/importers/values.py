@@ -298,6 +298,8 @@ _DEV_T = re.compile(r"[0-9]{7,10}\Z")
 _MINOR_BITS = 20
 _LONGEST = 64
 _MAX_NAMED = 6
+_ROOM = 7
+"""Characters of the number of a name that is cut off like another one."""
 
 
 def one_device(options: ImportOptions, names: Sequence[str]) -> None:
@@ -318,6 +320,7 @@ class SeriesNames:
     def __init__(self, options: ImportOptions) -> None:
         self._asked = options
         self._addresses: dict[str, str] = {}
+        self._long: dict[str, list[str]] = {}
         self.assumed: dict[str, str] = {}
         """Key -> its meaning."""
 
@@ -340,7 +343,13 @@ class SeriesNames:
             self.assumed[number] = f"{number} is taken for the device number {major}:{minor}"
             return f"{major}:{minor}"
         left = [one for one in title.strip().strip("@").split() if one.strip("[](),").lower() not in _OPS]
-        return clean(" ".join(left) or title.strip() or "table", _LONGEST)
+        name = " ".join(left) or title.strip() or "table"
+        short = clean(name, _LONGEST)
+        same = self._long.setdefault(short, [name])
+        if name not in same:
+            same.append(name)
+        place = same.index(name)
+        return f"{clean(name, _LONGEST - _ROOM)} ({place + 1})" if place else short
 
 
 def op_named(word: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from latmon.cli.main import main
 from latmon.exporters import csv, jsonl
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.importers.registry import import_command, origin, read_text
-from latmon.importers.values import ImportOptions
+from latmon.importers.values import ImportOptions, Remark
 from latmon.model.frame import Flow, Frame, Origin, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.recording.reader import open_recording
@@ -131,6 +132,14 @@ def only(found):
     return one
 
 
+def counts_of(found):
+    return [h.count for one in found.frames() for h in one.histograms.values()]
+
+
+def remarks(found):
+    return [one for one in found.found if isinstance(one, Remark)]
+
+
 def counts(every):
     return [only(one.histograms.values()).count for one in every]
 
@@ -226,6 +235,28 @@ def test_bpftrace_as_text_and_as_json():
     assert [sum(one.histograms[key].count for key in one.histograms) for one in by_json] == [1533, 2057, 6680]
     assert {key.device for one in by_text for key in one.histograms} == {"7:1", "254:0", "l"}
     assert by_text[1].wall - by_text[0].wall == 1
+
+
+def test_a_stack_in_the_key_of_bpftrace_is_named_by_its_innermost_functions():
+    text = (GOLDEN / "bpftrace_stacks.txt").read_text()
+    frame = only(frames(text, ImportOptions(unit="us")))
+    rows = re.findall(r"^[\[(].*?\s(\d+) \|", text, re.MULTILINE)
+    assert sum(h.count for h in frame.histograms.values()) == sum(map(int, rows))
+    assert len(frame.histograms) == text.count("]: \n")
+    assert sum("__schedule+1560 < schedule+35 <" in key.device for key in frame.histograms) > 1
+    assert not frame.health.undecoded_lines
+    scalar = "@st[\n    schedule+35\n    io_schedule+9\n, dd]: count 1, average 18, total 18\n"
+    found = read(text + scalar, ImportOptions(unit="us"))
+    assert counts_of(found) == counts_of(read(text, ImportOptions(unit="us")))
+    assert "@st[schedule+35 < io_schedule+9, dd]: a single value" in " ".join(one.text for one in remarks(found))
+
+
+def test_the_edges_of_old_bpftrace():
+    table = "@us:\n[0, 1]   5 |@@|\n[2, 4)   7 |@@|\n"
+    lhist = "@lat_us:\n(...,0]  1 |@@|\n[0, 200) 66 |@@|\n[200,...)  3 |@@|\n"
+    one = only(only(frames(table)).histograms.values())
+    assert (one.count, one.max_bound) == (12, 4)
+    assert only(only(frames(lhist)).histograms.values()).count == 70
 
 
 @pytest.mark.parametrize(
