@@ -25,7 +25,7 @@ from latmon.model.frame import Frame, Mark, Origin, Settings, changes
 from latmon.recording.rotation import Limits
 from latmon.support import privileges
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, ProbeGoneError
-from latmon.support.process import Family, OwnCpu, call_with_deadline
+from latmon.support.process import OwnCpu, OwnProcesses, call_with_deadline
 from latmon.support.streams import STANDARD
 from latmon.support.units import show_duration
 
@@ -243,14 +243,14 @@ class Capture:
         sink: Sink,
         opener: Opener = registry.opened,
         ahead: Callable[[str], None] | None = None,
-        family: Family | None = None,
+        family: OwnProcesses | None = None,
     ) -> None:
         """`ahead` gets remarks about the recording's directory before the start; without it the first frame has them.
 
         `family`: the processes whose I/O is latmon's own; None: this process and its children.
         """
         self._request, self._sink, self._opener, self._ahead = request, sink, opener, ahead
-        self._family = family or Family(os.getpid())
+        self._family = family or OwnProcesses(os.getpid())
         self._counts = CaptureCounts()
         self._ending = Ending()
         self._silent_s = 0.0
@@ -452,7 +452,7 @@ def _reported(frame: Frame, news: str) -> Frame:
     return replace(frame, health=replace(frame.health, notice=notice))
 
 
-def _with_own_io(frame: Frame, family: Family) -> Frame:
+def _with_own_io(frame: Frame, family: OwnProcesses) -> Frame:
     """Return the frame with latmon's own I/Os marked, in outliers and requests in flight."""
     outliers = tuple(
         replace(one, own=True) if family.has(one.pid, one.comm, one.mono_us) else one for one in frame.outliers

@@ -24,7 +24,7 @@ from latmon.capture.session import MAX_BACKLOG, Lines, Outlet
 from latmon.model.stages import STAGES_MODES
 from latmon.recording.codec import to_bytes
 from latmon.support.errors import EXIT_FAILED, LatmonError, UsageError
-from latmon.support.process import Family
+from latmon.support.process import OwnProcesses
 from latmon.support.text import clean
 
 FAREWELL_S = 0.5
@@ -74,7 +74,7 @@ class Collector(asyncio.Protocol):
         if self._transport is None:
             raise LatmonError("the collector has no feed to write to")
         outlet = Outlet(self._transport)
-        self._capture = Capture(request, outlet, opened, family=Family(os.getpid(), os.getppid()))
+        self._capture = Capture(request, outlet, opened, family=OwnProcesses(os.getpid(), os.getppid()))
         try:
             outcome = await self._capture.run()
         except LatmonError as error:

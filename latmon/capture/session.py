@@ -1,4 +1,4 @@
-"""The feed between collector and UI, and the session, which is the UI's side of the collector process.
+"""The feed between collector and UI, the session, which is the UI's side of the collector process, and services on it.
 
 The feed has the recording's header and window lines, an end line, and commands back. `Lines` and `Outlet` are sans-IO;
 the collector's outlet drops whole frames when the UI doesn't read. The session starts the collector, reads its feed as
@@ -15,9 +15,10 @@ import signal
 import socket
 import subprocess
 import sys
+import syslog
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,7 +31,8 @@ from latmon.recording.codec import IdleReader, IdleWriter, decode_origin, encode
 from latmon.recording.validate import parse
 from latmon.support.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 from latmon.support.priority import START
-from latmon.support.process import widen
+from latmon.support.process import notify, widen
+from latmon.support.streams import Log
 from latmon.support.text import clean
 
 MAX_LINE = 64 * 1024 * 1024
@@ -302,3 +304,45 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+async def until_signal(work: Coroutine[Any, Any, None]) -> str:
+    """Run a service to its end, or until SIGTERM, SIGINT or SIGHUP cancels it; return which in words.
+
+    What the service raises is raised here.
+    """
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[str] = loop.create_future()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, partial(_stop, stopped, number.name))
+    working = asyncio.create_task(work)
+    either: set[asyncio.Future[Any]] = {working, stopped}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    if working.done():
+        working.result()
+        return "the end of the capture"
+    working.cancel()
+    await asyncio.wait({working})
+    return stopped.result()
+
+
+def _stop(stopped: asyncio.Future[str], name: str) -> None:
+    if not stopped.done():
+        stopped.set_result(name)
+
+
+async def followed(feed: Feed, log: Log) -> AsyncIterator[Frame]:
+    """Yield the frames of a service's open feed; after each, report to systemd that the service is ready, or runs.
+
+    Log why the capture is not a better one, and each notice once.
+    """
+    notice, state = "", "READY=1"
+    if feed.origin.reason:
+        log(syslog.LOG_WARNING, feed.origin.reason)
+    async for frame in feed.frames():
+        if frame.health.notice not in ("", notice):
+            notice = frame.health.notice
+            log(syslog.LOG_WARNING, notice)
+        yield frame
+        notify(state)
+        state = "WATCHDOG=1"

@@ -15,16 +15,15 @@ import signal
 import sys
 import syslog
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from latmon.capture import target
 from latmon.capture.recorder import save
 from latmon.capture.registry import Request
-from latmon.capture.session import Session
+from latmon.capture.session import Session, followed, until_signal
 from latmon.cli.config import Actions
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import SEVERITIES, Finding, Settings
@@ -33,8 +32,7 @@ from latmon.recording.archive import Archive, completed
 from latmon.report.summary import finding_values
 from latmon.support import privileges, trust
 from latmon.support.errors import LatmonError
-from latmon.support.process import notify
-from latmon.support.text import clean
+from latmon.support.streams import Log, logger
 from latmon.support.units import rfc3339
 
 SCHEMA = "latmon.finding/1"
@@ -99,26 +97,6 @@ class StandingFindings:
                 del self._reported[next(iter(self._reported))]
         self._standing[one.key] = _Standing(one, mono_us, one.severity if begins else reported)
         return begins
-
-
-Log = Callable[[int, str], None]
-"""Prints a sentence with its syslog level."""
-
-
-def logger(actions: Actions) -> Log:
-    """Return the log: stderr, with the level in front where that is the journal, and syslog if the config wants it."""
-    is_journal = "JOURNAL_STREAM" in os.environ
-    if actions.syslog:
-        syslog.openlog("latmon", syslog.LOG_PID, syslog.LOG_DAEMON)
-
-    def log(level: int, text: str) -> None:
-        text = clean(text, 1000)
-        with contextlib.suppress(OSError):
-            print(f"<{level}>latmon: {text}" if is_journal else f"latmon: {text}", file=sys.stderr, flush=True)
-        if actions.syslog:
-            syslog.syslog(level, text)
-
-    return log
 
 
 class Actor:
@@ -221,58 +199,29 @@ async def _ended(process: asyncio.subprocess.Process) -> str:
 
 def watch(request: Request, settings: Settings, actions: Actions, user: privileges.Invoker | None) -> int:
     """Watch this host until a signal or the end of the capture; return the exit code."""
-    log = logger(actions)
+    log = logger(to_syslog=actions.syslog)
     session = Session(request)
-    reason = ""
     try:
         privileges.drop_root(user)
-        reason = asyncio.run(_watch(session, settings, actions, log, redact=request.redact))
+        ended_by = asyncio.run(until_signal(_watch(session, settings, actions, log, redact=request.redact)))
     finally:
         code = session.close()
-    log(syslog.LOG_INFO, f"ended by {reason}")
+    log(syslog.LOG_INFO, f"ended by {ended_by}")
     return code
 
 
-async def _watch(session: Session, settings: Settings, actions: Actions, log: Log, *, redact: bool) -> str:
-    """Follow the session; return the signal that ended it. LatmonError: the capture ended by itself."""
-    stopped: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        stop = partial(_set, stopped, signal.Signals(number).name)
-        asyncio.get_running_loop().add_signal_handler(number, stop)
-    following = asyncio.create_task(_follow(session, settings, actions, log, redact=redact))
-    either: set[asyncio.Future[Any]] = {following, stopped}
-    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-    if stopped.done() and not following.done():
-        following.cancel()
-        await asyncio.wait({following})
-        return stopped.result()
-    following.result()
-    return "the end of the capture"
-
-
-def _set(stopped: asyncio.Future[str], name: str) -> None:
-    if not stopped.done():
-        stopped.set_result(name)
-
-
-async def _follow(session: Session, settings: Settings, actions: Actions, log: Log, *, redact: bool) -> None:
+async def _watch(session: Session, settings: Settings, actions: Actions, log: Log, *, redact: bool) -> None:
     archive = Archive(max(actions.record_us, 1))
     async with session.feed as feed:
         origin = feed.origin
         log(syslog.LOG_INFO, f"measuring with {origin.tool or origin.backend}; actions from {actions.severity} on")
-        if origin.reason:
-            log(syslog.LOG_WARNING, origin.reason)
         engine, standing = RuleEngine(origin, (), settings), StandingFindings(actions)
         actor = Actor(actions, origin, archive, log, redact=redact)
         acting = asyncio.create_task(actor.run())
-        state = notice = ""
+        state = ""
         try:
-            async for frame in feed.frames():
-                notify("WATCHDOG=1" if state else "READY=1")
+            async for frame in followed(feed, log):
                 archive.append(frame, feed.line)
-                if frame.health.notice not in ("", notice):
-                    notice = frame.health.notice
-                    log(syslog.LOG_WARNING, notice)
                 if state not in ("", frame.health.recording or "-"):
                     log(syslog.LOG_WARNING, frame.health.recording or "the recording has ended")
                 state = frame.health.recording or "-"

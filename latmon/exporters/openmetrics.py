@@ -9,7 +9,7 @@ from typing import BinaryIO
 from latmon import __version__
 from latmon.aggregate.accumulator import COUNTERS
 from latmon.exporters.registry import ExportOptions, Source
-from latmon.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, Sample, openmetrics
+from latmon.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, MetricSample, openmetrics
 from latmon.metrics.host import INCLUDES, Includes, in_flight, latency
 from latmon.model.frame import Completed, Flow, Frame, Series
 from latmon.model.histogram import Histogram
@@ -37,7 +37,7 @@ def _families(source: Source, totals: Totals, missing: Counter[str]) -> Iterator
     origin = source.origin
     about = {"version": __version__, "recorded_by": origin.latmon, "backend": origin.backend, "tool": origin.tool}
     about |= {"host": origin.host, "kernel": origin.kernel, "redacted": "yes" if source.redacted else "no"}
-    yield Family("latmon_build_info", GAUGE, "What measured this, and where.", (Sample(about, 1),))
+    yield Family("latmon_build_info", GAUGE, "What measured this, and where.", (MetricSample(about, 1),))
     help_text = f"Latency of I/Os by device, op and stage. {INCLUDES}"
     yield from _histograms("latmon_io_latency", help_text, totals.histograms, lambda _: origin.measured)
     help_text = f"Latency of the traced I/Os, one in so many: never add them to the others. {INCLUDES}"
@@ -48,13 +48,13 @@ def _families(source: Source, totals: Totals, missing: Counter[str]) -> Iterator
     yield from _outstanding(totals.last)
     for name in COUNTERS:
         help_text = f"Total of the capture: {name.replace('_', ' ')}."
-        yield Family(f"latmon_{name}", COUNTER, help_text, (Sample({}, totals.counters[name]),))
-    some = tuple(Sample({"reason": why}, us / 1e6) for why, us in missing.items())
+        yield Family(f"latmon_{name}", COUNTER, help_text, (MetricSample({}, totals.counters[name]),))
+    some = tuple(MetricSample({"reason": why}, us / 1e6) for why, us in missing.items())
     help_text = "Time without a complete measurement, by reason."
     yield Family("latmon_missing_seconds", COUNTER, help_text, some, "seconds")
-    measured = (Sample({}, totals.measured_us / 1e6),)
+    measured = (MetricSample({}, totals.measured_us / 1e6),)
     yield Family("latmon_measured_seconds", COUNTER, "Sum of the windows' lengths.", measured, "seconds")
-    damaged = (Sample({}, source.damaged),)
+    damaged = (MetricSample({}, source.damaged),)
     yield Family("latmon_damaged_places", GAUGE, "Places of the recording that can't be read.", damaged)
 
 
@@ -74,8 +74,8 @@ def _completed(source_of: str, done: Mapping[Flow, Completed]) -> Iterator[Famil
     origin_text = "the kernel's own counters" if source_of == "kernel" else "what the probe saw"
     rows = [(flow._asdict(), one) for flow, one in sorted(done.items())]
     ios, size = f"I/Os completed, by {origin_text}.", f"Bytes of them, by {origin_text}."
-    yield Family(f"{name}_ios", COUNTER, ios, tuple(Sample(flow, one.count) for flow, one in rows))
-    yield Family(f"{name}_bytes", COUNTER, size, tuple(Sample(flow, one.bytes) for flow, one in rows), "bytes")
+    yield Family(f"{name}_ios", COUNTER, ios, tuple(MetricSample(flow, one.count) for flow, one in rows))
+    yield Family(f"{name}_bytes", COUNTER, size, tuple(MetricSample(flow, one.bytes) for flow, one in rows), "bytes")
 
 
 def _outstanding(last: Frame | None) -> Iterator[Family]:

@@ -30,7 +30,7 @@ COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """A value, or the latencies of a histogram, with its labels."""
 
     labels: Labels
@@ -44,7 +44,7 @@ class Family:
     name: str
     kind: str
     help: str
-    samples: tuple[Sample, ...]
+    samples: tuple[MetricSample, ...]
     unit: str = ""
 
     @property

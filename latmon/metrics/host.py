@@ -5,13 +5,9 @@ Labels are devices, ops, stages and rules: never threads, files or sectors, whos
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-
-import psutil
 
 from latmon import __version__
 from latmon.aggregate.accumulator import COUNTERS, CompletionSums
@@ -19,11 +15,11 @@ from latmon.aggregate.histogram_sum import TableSum
 from latmon.analysis.limits import ceiling
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import Settings
-from latmon.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, Sample
+from latmon.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, MetricSample
 from latmon.model.devices import NONE
 from latmon.model.frame import Device, Frame, Origin, Series
 from latmon.model.histogram import Histogram
-from latmon.support.process import descendants
+from latmon.support.process import own_cost
 
 BOUNDS_US = tuple(2 ** (2 * step + 7) for step in range(8))
 """Edges of the text form's histograms: 128 us, 512 us, 2 ms, 8 ms, 33 ms, 131 ms, 524 ms, 2.1 s."""
@@ -35,16 +31,16 @@ _MAX_FINDINGS = 100
 """Findings that are shown at the same time, the most urgent ones."""
 
 
-def latency(series: Series, one: Histogram, includes_of: Includes) -> Sample:
+def latency(series: Series, one: Histogram, includes_of: Includes) -> MetricSample:
     """Return a series of latencies, with a label for the stages that it includes."""
     inside = ",".join(includes_of(series.device).get(series.stage, ()))
-    return Sample(series._asdict() | ({"includes": inside} if inside else {}), one)
+    return MetricSample(series._asdict() | ({"includes": inside} if inside else {}), one)
 
 
-def in_flight(last: Frame) -> tuple[Sample, ...]:
+def in_flight(last: Frame) -> tuple[MetricSample, ...]:
     """Return the I/Os in flight at the end of a window, in the driver and in the queue, where they are known."""
     return tuple(
-        Sample({"device": device, "where": where}, n)
+        MetricSample({"device": device, "where": where}, n)
         for device, now in sorted(last.outstanding.items())
         for where, n in (("driver", now.in_driver), ("queue", now.queued))
         if n is not None
@@ -136,7 +132,9 @@ class HostMetrics:
         if self._last is None:
             return
         about = tuple(
-            Sample({"device": one.name, "model": one.model, "driver": one.driver, "controller": one.controller}, 1)
+            MetricSample(
+                {"device": one.name, "model": one.model, "driver": one.driver, "controller": one.controller}, 1
+            )
             for _, one in sorted(self._devices.items())
         )
         text = "Model, driver and controller of a device: equal models are peers, on all hosts."
@@ -144,19 +142,23 @@ class HostMetrics:
         now = tuple(one for one in in_flight(self._last) if one.labels["device"] in self._devices)
         yield Family("latmon_outstanding_ios", GAUGE, "I/Os in flight at the end of the last interval.", now)
         bounds = {name: ceiling(one.limits) for name, one in sorted(self._devices.items())}
-        limits = tuple(Sample({"device": name}, int(one.value)) for name, one in bounds.items() if one is not None)
+        limits = tuple(
+            MetricSample({"device": name}, int(one.value)) for name, one in bounds.items() if one is not None
+        )
         yield Family("latmon_outstanding_limit", GAUGE, "Lowest limit of the I/Os that a driver has at once.", limits)
         compared = sorted(self._last.thresholds_us.keys() & self._devices.keys())
-        above = tuple(Sample({"device": name}, self._outliers[name]) for name in compared)
+        above = tuple(MetricSample({"device": name}, self._outliers[name]) for name in compared)
         yield Family("latmon_outliers", COUNTER, "I/Os above their device's threshold.", above)
         kernel = Counter[str]()
         for flow, done in self._sums.kernel.items():
             if flow.device in self._devices:
                 kernel[flow.device] += done.count
-        some = tuple(Sample({"device": name}, n) for name, n in sorted(kernel.items()))
+        some = tuple(MetricSample({"device": name}, n) for name, n in sorted(kernel.items()))
         text = "I/Os completed, by the kernel's own counters."
         yield Family("latmon_kernel_completed_ios", COUNTER, text, some)
-        counted = tuple(Sample({"device": name}, self._sums.covered.get(name, NONE).seen) for name in sorted(kernel))
+        counted = tuple(
+            MetricSample({"device": name}, self._sums.covered.get(name, NONE).seen) for name in sorted(kernel)
+        )
         text = "I/Os completed, by the probe: coverage is its rate over that of the kernel's own counters."
         yield Family("latmon_probe_completed_ios", COUNTER, text, counted)
 
@@ -164,7 +166,7 @@ class HostMetrics:
         for name in COUNTERS:
             text = f"Total since the start: {name.replace('_', ' ')}."
             yield Family(f"latmon_{name}", COUNTER, text, _one({}, self._counters[name]))
-        missing = tuple(Sample({"reason": why}, us / 1e6) for why, us in sorted(self._missing_us.items()))
+        missing = tuple(MetricSample({"reason": why}, us / 1e6) for why, us in sorted(self._missing_us.items()))
         text = "Time without a complete measurement, by reason."
         yield Family("latmon_missing_seconds", COUNTER, text, missing, "seconds")
         measured = _one({}, self._measured_us / 1e6)
@@ -172,40 +174,26 @@ class HostMetrics:
         if self._last is not None:
             ended = _one({}, self._last.wall)
             yield Family("latmon_last_interval_end_seconds", GAUGE, "End of the last interval.", ended, "seconds")
-        cpu_s, resident = _own_cost()
-        text = "CPU time of the exporter, its collector and its probe tool."
-        yield Family("latmon_cpu_seconds", COUNTER, text, _one({}, cpu_s), "seconds")
-        text = "Memory of the exporter, its collector and its probe tool."
-        yield Family("latmon_resident_memory_bytes", GAUGE, text, _one({}, resident), "bytes")
+        cpu_s, resident = own_cost()
+        if resident is not None:
+            text = "CPU time of the exporter, its collector and its probe tool."
+            yield Family("latmon_cpu_seconds", COUNTER, text, _one({}, cpu_s), "seconds")
+            text = "Memory of the exporter, its collector and its probe tool."
+            yield Family("latmon_resident_memory_bytes", GAUGE, text, _one({}, resident), "bytes")
 
     def _findings(self) -> Family:
         found = self._engine.current[:_MAX_FINDINGS]
         keys = {(one.id, one.device): one.severity for one in reversed(found)}
         some = tuple(
-            Sample({"rule": rule, "device": device, "severity": severity}, 1)
+            MetricSample({"rule": rule, "device": device, "severity": severity}, 1)
             for (rule, device), severity in sorted(keys.items())
         )
         return Family("latmon_finding", GAUGE, "1 while a finding stands.", some)
 
 
-def _one(labels: Mapping[str, str], value: float) -> tuple[Sample, ...]:
-    return (Sample(labels, value),)
+def _one(labels: Mapping[str, str], value: float) -> tuple[MetricSample, ...]:
+    return (MetricSample(labels, value),)
 
 
 def _is_total(series: Series) -> bool:
     return series.stage == _TOTAL
-
-
-def _own_cost() -> tuple[float, int]:
-    """Return the CPU time in s and the resident memory in bytes of this process and its descendants.
-
-    A process that has ended is in the time of the one that waited for it.
-    """
-    own = os.getpid()
-    seconds, resident = 0.0, 0
-    for pid in (own, *descendants(own)):
-        with contextlib.suppress(psutil.Error):
-            one = psutil.Process(pid)
-            resident += one.memory_info().rss
-            seconds += sum(one.cpu_times()[:4])
-    return seconds, resident

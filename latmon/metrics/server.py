@@ -15,10 +15,10 @@ import hashlib
 import hmac
 import os
 import re
-import signal
 import socket
 import ssl
 import sys
+import syslog
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,13 +33,13 @@ from typing import Any
 
 from latmon import __version__
 from latmon.capture.registry import Request
-from latmon.capture.session import Session
+from latmon.capture.session import Session, followed, until_signal
 from latmon.findings.rule import Settings
 from latmon.metrics.families import PROTOBUF, TEXT, prometheus_text, protobuf
 from latmon.metrics.host import BOUNDS_US, HostMetrics
 from latmon.support import privileges, strict_yaml, trust
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
-from latmon.support.process import notify
+from latmon.support.streams import logger
 from latmon.support.text import clean
 
 PORT = 9750
@@ -440,8 +440,8 @@ def serve(
         if not address.is_local and (web.tls is None or not web.users):
             print(f"latmon: {address} can be reached from other hosts without TLS or a password", file=sys.stderr)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with suppress(asyncio.CancelledError):
-            asyncio.run(_follow(session, server, settings, address, stages=request.options.stages != "basic"))
+        stages = request.options.stages != "basic"
+        asyncio.run(until_signal(_serve(session, server, settings, address, stages=stages)))
         server.shutdown()
     finally:
         session.close()
@@ -451,27 +451,13 @@ def serve(
     return EXIT_DONE
 
 
-async def _follow(
-    session: Session, server: Server, settings: Settings, address: ListenAddress, *, stages: bool
-) -> None:
-    """Count the frames of a session; it is cancelled by SIGTERM, SIGINT and SIGHUP."""
-    own = asyncio.current_task()
-    if own is not None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, own.cancel)
+async def _serve(session: Session, server: Server, settings: Settings, address: ListenAddress, *, stages: bool) -> None:
+    """Count the frames of a session."""
+    log = logger()
     async with session.feed as feed:
         origin = feed.origin
-        print(f"latmon: {address} serves /metrics, measured with {origin.tool or origin.backend}", file=sys.stderr)
-        if origin.reason:
-            print(f"latmon: {origin.reason}", file=sys.stderr)
+        log(syslog.LOG_INFO, f"{address} serves /metrics, measured with {origin.tool or origin.backend}")
         metrics = HostMetrics(origin, settings, stages=stages)
-        notice = ""
-        async for frame in feed.frames():
+        async for frame in followed(feed, log):
             metrics.add(frame)
-            if server.metrics is None:
-                notify("READY=1")
-            notify("WATCHDOG=1")
             server.metrics = metrics
-            if frame.health.notice not in ("", notice):
-                notice = frame.health.notice
-                print(f"latmon: {clean(notice, 1000)}", file=sys.stderr)

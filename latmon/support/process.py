@@ -19,7 +19,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from latmon.support import host
 from latmon.support.errors import UnavailableError
@@ -72,7 +72,10 @@ def descendants(pid: int, proc: Path = Path("/proc")) -> Iterator[int]:
 
 
 def cpu_ns(pid: int, proc: Path = Path("/proc")) -> int:
-    """Return the CPU time of a process and its descendants so far, of threads that still run."""
+    """Return the CPU time of a process and its descendants so far, of threads that still run.
+
+    The threads' own counters have ns; `own_cost` has the time of threads and processes that have ended, too.
+    """
     files = (one for process in (pid, *descendants(pid, proc)) for one in matching(proc, f"{process}/task/*/schedstat"))
     return sum(int(first) for one in files if (first := text(one).partition(" ")[0]).isdigit())
 
@@ -103,7 +106,7 @@ class _Life:
         return self.begun_us - _SLACK_US <= mono_us and (self.gone_us is None or mono_us <= self.gone_us)
 
 
-class Family:
+class OwnProcesses:
     """The processes of one latmon: its own, the probe tool's, and all that these start.
 
     `refresh` samples them; a process that is gone before the next sample stays unknown. Times are CLOCK_MONOTONIC, us.
@@ -171,34 +174,51 @@ def _link(path: Path) -> str:
 
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_UTIME = 11
-"""Index of utime in /proc/PID/stat after the comm; stime, cutime and cstime follow."""
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_UTIME, _CUTIME, _RSS = 11, 13, 21
+"""Indexes in /proc/PID/stat after the comm: utime, stime, cutime and cstime in a row; resident pages."""
+
+
+class Cost(NamedTuple):
+    """CPU time so far in s and resident memory in bytes of a process and its descendants."""
+
+    cpu_s: float
+    resident: int | None
+    """None on a system whose /proc doesn't list them: then the time is this process's alone."""
+
+
+def own_cost(proc: Path = Path("/proc"), pid: int | None = None) -> Cost:
+    """Return the cost of this process and its descendants: exact for its own time, in clock ticks (10 ms) for theirs.
+
+    A process that has ended is in the time of the one that waited for it; one that was never waited for takes its time
+    with it.
+    """
+    own = os.getpid() if pid is None else pid
+    ticks, pages = 0, 0
+    for one in (own, *descendants(own, proc)):
+        fields = text(proc / str(one) / "stat").rpartition(")")[2].split()
+        ticks += sum(map(int, fields[_CUTIME if one == own else _UTIME : _CUTIME + 2]))
+        pages += sum(map(int, fields[_RSS : _RSS + 1]))
+    return Cost(time.process_time() + ticks / _TICKS_PER_S, pages * _PAGE or None)
 
 
 class OwnCpu:
-    """Sampler of own CPU use: exact for this process, in clock ticks (10 ms) for its children."""
+    """Sampler of own CPU use, of this process and its descendants."""
 
     def __init__(
         self, proc: Path = Path("/proc"), pid: int | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._proc, self._pid, self._clock = proc, os.getpid() if pid is None else pid, clock
-        self._before = (clock(), self._spent())
+        self._proc, self._pid, self._clock = proc, pid, clock
+        self._before = self._now()
 
     def percent(self) -> float | None:
-        """Return percent of one CPU since the previous call; None when no time has passed.
-
-        An ended child that was never waited for takes its time with it; the result is never negative.
-        """
-        now, spent = self._clock(), self._spent()
-        (earlier, before), self._before = self._before, (now, spent)
+        """Return percent of one CPU since the previous call, never below 0; None when no time has passed."""
+        (earlier, before), (now, spent) = self._before, self._now()
+        self._before = (now, spent)
         return None if now <= earlier else round(100 * max(0.0, spent - before) / (now - earlier), 2)
 
-    def _spent(self) -> float:
-        return time.process_time() + sum(self._ticks(pid) for pid in descendants(self._pid, self._proc)) / _TICKS_PER_S
-
-    def _ticks(self, pid: int) -> int:
-        fields = text(self._proc / str(pid) / "stat").rpartition(")")[2].split()
-        return sum(int(field) for field in fields[_UTIME : _UTIME + 4])
+    def _now(self) -> tuple[float, float]:
+        return self._clock(), own_cost(self._proc, self._pid).cpu_s
 
 
 P = ParamSpec("P")

@@ -1,4 +1,4 @@
-"""Streams: private new files, standard input as a file, standard output whose errors are sentences, progress on stderr.
+"""Streams: private new files, standard input as a file, standard output whose errors are sentences, stderr's lines.
 
 Owns the creation and removal of files other than recordings. A file is never removed by its name alone, which another
 file may have by then. Owns the process's standard input and output. Knows nothing of their contents.
@@ -11,8 +11,9 @@ import errno
 import io
 import os
 import sys
+import syslog
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, BinaryIO, Self, TextIO
@@ -181,6 +182,27 @@ class Progress:
         except OSError:  # the terminal is gone; the task goes on
             self._is_live = False
         self._shown = len(line)
+
+
+Log = Callable[[int, str], None]
+"""Prints a sentence with its syslog level."""
+_MAX_LOGGED = 1000
+
+
+def logger(*, to_syslog: bool = False) -> Log:
+    """Return the log of a service: stderr, with the level in front where that is the journal, and syslog if wanted."""
+    is_journal = "JOURNAL_STREAM" in os.environ
+    if to_syslog:
+        syslog.openlog("latmon", syslog.LOG_PID, syslog.LOG_DAEMON)
+
+    def log(level: int, text: str) -> None:
+        text = clean(text, _MAX_LOGGED)
+        with contextlib.suppress(OSError):
+            print(f"<{level}>latmon: {text}" if is_journal else f"latmon: {text}", file=sys.stderr, flush=True)
+        if to_syslog:
+            syslog.syslog(level, text)
+
+    return log
 
 
 def drop() -> None:

@@ -60,7 +60,7 @@ class Colour(NamedTuple):
     xterm: int
 
 
-class Cell(NamedTuple):
+class RampStep(NamedTuple):
     """A step of a ramp with few colours: one of ANSI, and a glyph."""
 
     ansi: int
@@ -108,8 +108,8 @@ class Ramp:
     name: str = ""
     steps: tuple[str, ...] = ()
     steps_256: tuple[int, ...] = ()
-    steps_16: tuple[Cell, ...] = ()
-    steps_8: tuple[Cell, ...] = ()
+    steps_16: tuple[RampStep, ...] = ()
+    steps_8: tuple[RampStep, ...] = ()
     tail: str = ""
     """The colour of I/Os above p99.9, where that of a theme could be taken for a step."""
 
@@ -357,14 +357,14 @@ def _many(steps: Mapping[str, object], where: Where) -> dict[str, tuple[Any, ...
     }
 
 
-def _few(value: object, where: Where) -> tuple[Cell, ...]:
+def _few(value: object, where: Where) -> tuple[RampStep, ...]:
     """Return the steps of texts such as `bright_blue ▒`."""
     found = []
     for at, one in enumerate(_sequence(value, where, _FEW)):
         name, _, glyph = str(one).partition(" ")
         if len(glyph) != 1 or glyph not in GLYPHS:
             raise _MistakeError((*where, at), f"a colour and one of {' '.join(GLYPHS)}, such as `bright_blue ▒`")
-        found.append(Cell(_ansi(name, (*where, at)), glyph))
+        found.append(RampStep(_ansi(name, (*where, at)), glyph))
     return tuple(found)
 
 

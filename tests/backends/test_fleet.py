@@ -55,11 +55,11 @@ from latmon.recording.validate import parse
 from latmon.support.errors import EXIT_DONE, EXIT_USAGE, UnavailableError, UsageError
 from latmon_backends.fleet import agentless, bundle, host, remote, ssh
 from latmon_backends.fleet import backend as backend_module
-from latmon_backends.fleet.agentless import Counters
+from latmon_backends.fleet.agentless import ShellCounters
 from latmon_backends.fleet.backend import FleetBackend, _selected
 from latmon_backends.fleet.host import Host
 from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin, readable
-from latmon_backends.fleet.remote import Facts, Offset
+from latmon_backends.fleet.remote import HostFacts, Offset
 from latmon_backends.fleet.ssh import HostError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -340,14 +340,14 @@ def tick(up: float, reads: int) -> tuple[str, ...]:
     return (f"@tick {up}", f"s 8 0 sda {reads} 0 80 5 0 0 0 0 0 5 5 0 0 0 0 0 0", "f block/sda/inflight 1 0", "@end")
 
 
-def counters(root: Path) -> Counters:
+def counters(root: Path) -> ShellCounters:
     now_us = itertools.count(101_000_000, 1_000_000)
-    return Counters(
-        Facts({"host": "a"}), Options(), root, Offset(1_000_000, 0.0, 500), "no latmon", clock=now_us.__next__
+    return ShellCounters(
+        HostFacts({"host": "a"}), Options(), root, Offset(1_000_000, 0.0, 500), "no latmon", clock=now_us.__next__
     )
 
 
-def taken(one: Counters, *lines: str) -> list[Frame]:
+def taken(one: ShellCounters, *lines: str) -> list[Frame]:
     return [frame for line in lines if (frame := one.take(line.encode())) is not None]
 
 

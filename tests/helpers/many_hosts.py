@@ -12,7 +12,7 @@ import time
 from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from latmon.metrics.families import COUNTER, GAUGE, HISTOGRAM, PROTOBUF, Family, Sample, protobuf
+from latmon.metrics.families import COUNTER, GAUGE, HISTOGRAM, PROTOBUF, Family, MetricSample, protobuf
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 
 SHAPES = 10
@@ -45,16 +45,18 @@ def latency(shape, op, seconds):
 def families(shape, devices, seconds):
     names = [f"sd{chr(97 + at)}" for at in range(devices)]
     about = {"version": "1", "backend": "bpftrace", "tool": "bpftrace", "tier": "A", "kernel": "6.1"}
-    yield Family("latmon_build_info", GAUGE, "", (Sample(about, 1),))
+    yield Family("latmon_build_info", GAUGE, "", (MetricSample(about, 1),))
     kinds = [{"device": name, "model": "M", "driver": "sd", "controller": "0000:01:00.0"} for name in names]
-    yield Family("latmon_device_info", GAUGE, "", tuple(Sample(one, 1) for one in kinds))
+    yield Family("latmon_device_info", GAUGE, "", tuple(MetricSample(one, 1) for one in kinds))
     some = tuple(
-        Sample({"device": name, "op": op, "stage": "total"}, latency(shape, op, seconds))
+        MetricSample({"device": name, "op": op, "stage": "total"}, latency(shape, op, seconds))
         for name in names
         for op in ("read", "write")
     )
     yield Family("latmon_io_latency_seconds", HISTOGRAM, "", some, "seconds")
-    waiting = tuple(Sample({"device": name, "where": where}, 2) for name in names for where in ("driver", "queue"))
+    waiting = tuple(
+        MetricSample({"device": name, "where": where}, 2) for name in names for where in ("driver", "queue")
+    )
     yield Family("latmon_outstanding_ios", GAUGE, "", waiting)
     for name, kind, value in (
         ("latmon_outstanding_limit", GAUGE, 32),
@@ -62,14 +64,14 @@ def families(shape, devices, seconds):
         ("latmon_kernel_completed_ios", COUNTER, 800 * seconds),
         ("latmon_probe_completed_ios", COUNTER, 800 * seconds),
     ):
-        yield Family(name, kind, "", tuple(Sample({"device": one}, value) for one in names))
+        yield Family(name, kind, "", tuple(MetricSample({"device": one}, value) for one in names))
     for name in ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", "dropped_records"):
-        yield Family(f"latmon_{name}", COUNTER, "", (Sample({}, 0),))
-    yield Family("latmon_cpu_seconds", COUNTER, "", (Sample({}, seconds / 50),), "seconds")
-    yield Family("latmon_resident_memory_bytes", GAUGE, "", (Sample({}, 2e8),), "bytes")
+        yield Family(f"latmon_{name}", COUNTER, "", (MetricSample({}, 0),))
+    yield Family("latmon_cpu_seconds", COUNTER, "", (MetricSample({}, seconds / 50),), "seconds")
+    yield Family("latmon_resident_memory_bytes", GAUGE, "", (MetricSample({}, 2e8),), "bytes")
     if shape == SLOW:
         found = {"rule": "peer-outlier", "device": "sda", "severity": "warning"}
-        yield Family("latmon_finding", GAUGE, "", (Sample(found, 1),))
+        yield Family("latmon_finding", GAUGE, "", (MetricSample(found, 1),))
 
 
 class Hosts(ThreadingHTTPServer):

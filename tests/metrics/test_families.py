@@ -13,7 +13,7 @@ from latmon.metrics.families import (
     GAUGE,
     HISTOGRAM,
     Family,
-    Sample,
+    MetricSample,
     native_index,
     prometheus_text,
     protobuf,
@@ -84,7 +84,7 @@ def buckets(histogram):
 
 
 def native(latencies):
-    family = Family("x_seconds", HISTOGRAM, "help", (Sample({"device": EVIL}, Histogram.record(latencies)),))
+    family = Family("x_seconds", HISTOGRAM, "help", (MetricSample({"device": EVIL}, Histogram.record(latencies)),))
     ((*_, (_, metric)),) = messages(protobuf([family]))
     return next(list(fields(value)) for number, value in fields(metric) if number == 7)
 
@@ -113,7 +113,7 @@ def test_counts_are_read_back_exactly(latencies):
 
 
 def test_a_sum_that_is_not_known_is_no_number():
-    family = Family("x_seconds", HISTOGRAM, "", (Sample({}, Histogram(((20, 3),))),))
+    family = Family("x_seconds", HISTOGRAM, "", (MetricSample({}, Histogram(((20, 3),))),))
     ((*_, (_, metric)),) = messages(protobuf([family]))
     assert math.isnan(dict(fields(dict(fields(metric))[7]))[2])
     assert not any("_sum" in line for line in prometheus_text([family], (128,)))
@@ -126,7 +126,7 @@ def test_a_histogram_without_spans_is_still_a_native_one():
 @given(LATENCIES)
 def test_text_has_counts_below_each_edge(latencies):
     bounds = (128, 2048, 2**21)
-    family = Family("x_seconds", HISTOGRAM, "a\\b\nc", (Sample({"device": EVIL}, Histogram.record(latencies)),))
+    family = Family("x_seconds", HISTOGRAM, "a\\b\nc", (MetricSample({"device": EVIL}, Histogram.record(latencies)),))
     text = "".join(f"{line}\n" for line in prometheus_text([family], bounds))
     (parsed,) = text_string_to_metric_families(text)
     assert parsed.type == "histogram"
@@ -139,8 +139,8 @@ def test_text_has_counts_below_each_edge(latencies):
 
 def test_counters_and_gauges():
     families = (
-        Family("x_ios", COUNTER, "counted", (Sample({"device": "sda"}, 7),)),
-        Family("x_now", GAUGE, "now", (Sample({}, 0.5),)),
+        Family("x_ios", COUNTER, "counted", (MetricSample({"device": "sda"}, 7),)),
+        Family("x_now", GAUGE, "now", (MetricSample({}, 0.5),)),
     )
     text = "".join(f"{line}\n" for line in prometheus_text(families, ()))
     assert 'x_ios_total{device="sda"} 7' in text

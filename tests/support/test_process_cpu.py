@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from latmon.support.process import OwnCpu
+from latmon.support.process import OwnCpu, own_cost
 
 
 class Clock:
@@ -63,3 +63,15 @@ def test_a_busy_child_is_seen():
             assert percent > 15
         finally:
             busy.kill()
+
+
+def test_the_time_of_a_child_that_has_ended_is_kept():
+    before = own_cost()
+    subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
+    after = own_cost()
+    assert after.cpu_s - before.cpu_s >= 0.29
+    assert after.resident > 1 << 20
+
+
+def test_memory_is_unknown_where_proc_lists_no_process(tmp_path):
+    assert own_cost(tmp_path, 10).resident is None

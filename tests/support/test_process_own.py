@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.support.process import Family, descendants
+from latmon.support.process import OwnProcesses, descendants
 
 TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -30,7 +30,7 @@ def sleeper():
 
 
 def test_what_this_process_starts_is_its_own_while_it_lives(sleeper):
-    family, other = Family(os.getpid()), Family(sleeper)
+    family, other = OwnProcesses(os.getpid()), OwnProcesses(sleeper)
     begun = now_us()
     family.refresh()
     other.refresh()
@@ -57,7 +57,7 @@ def in_namespace(proc, name):
 def test_in_a_container_the_name_must_be_known_too(tmp_path, namespace, renamed):
     """Elsewhere a process may have had another name: the tool's was a shell's before."""
     in_namespace(tmp_path, namespace)
-    family = Family(10, proc=tmp_path, now_us=lambda: 1_000_000, suspended_us=lambda: 0)
+    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 1_000_000, suspended_us=lambda: 0)
     process(tmp_path, 10, 1)
     family.refresh()
     assert family.has(10, "bpftrace", 500_000)
@@ -75,7 +75,7 @@ def process(proc, pid, started, *children, comm="bpftrace"):
 
 def test_a_pid_that_another_process_has_later_is_not_its_own(tmp_path):
     now = [1_000_000]
-    family = Family(10, proc=tmp_path, now_us=lambda: now[0], suspended_us=lambda: 0)
+    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: now[0], suspended_us=lambda: 0)
     process(tmp_path, 10, 1, 11)
     process(tmp_path, 11, 50)
     family.refresh()
@@ -89,7 +89,7 @@ def test_a_pid_that_another_process_has_later_is_not_its_own(tmp_path):
 
 
 def test_a_process_whose_parent_ended_stays(tmp_path):
-    family = Family(10, proc=tmp_path, now_us=lambda: 1_000_000, suspended_us=lambda: 0)
+    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 1_000_000, suspended_us=lambda: 0)
     process(tmp_path, 10, 1, 11)
     process(tmp_path, 11, 2)
     family.refresh()
@@ -99,7 +99,7 @@ def test_a_process_whose_parent_ended_stays(tmp_path):
 
 
 def test_of_a_collectors_parent_only_itself(tmp_path):
-    family = Family(10, 1, proc=tmp_path, suspended_us=lambda: 0)
+    family = OwnProcesses(10, 1, proc=tmp_path, suspended_us=lambda: 0)
     process(tmp_path, 1, 0, 10, 99)
     process(tmp_path, 10, 2)
     process(tmp_path, 99, 2, comm="bpftrace")
@@ -109,7 +109,7 @@ def test_of_a_collectors_parent_only_itself(tmp_path):
 
 
 def test_time_asleep_is_no_time_of_a_start(tmp_path):
-    family = Family(10, proc=tmp_path, now_us=lambda: 2_000_000, suspended_us=lambda: 60_000_000)
+    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 2_000_000, suspended_us=lambda: 60_000_000)
     process(tmp_path, 10, 61_000_000 // TICK_US)
     family.refresh()
     assert family.has(10, "bpftrace", 1_500_000)
@@ -117,7 +117,7 @@ def test_time_asleep_is_no_time_of_a_start(tmp_path):
 
 
 def test_what_ended_is_forgotten_in_the_end(tmp_path):
-    family = Family(10, proc=tmp_path, now_us=lambda: 1_000_000, suspended_us=lambda: 0)
+    family = OwnProcesses(10, proc=tmp_path, now_us=lambda: 1_000_000, suspended_us=lambda: 0)
     for pid in range(100, 1000):
         process(tmp_path, 10, 1, pid)
         process(tmp_path, pid, 2)
@@ -137,7 +137,7 @@ def test_a_process_that_ends_while_its_threads_are_listed_is_left_out(sleeper, m
             raise FileNotFoundError(2, "No such file or directory", str(path))
         return scandir(path)
 
-    family = Family(os.getpid())
+    family = OwnProcesses(os.getpid())
     assert sleeper in descendants(os.getpid())
     monkeypatch.setattr(os, "scandir", ended)
     family.refresh()

@@ -17,7 +17,7 @@ from latmon import __version__
 from latmon.capture.backend import Options
 from latmon.model.frame import STAGES, Device, Frame, Health, Missing, Origin
 from latmon.support.errors import UnavailableError
-from latmon_backends.fleet.remote import Facts, Offset
+from latmon_backends.fleet.remote import HostFacts, Offset
 from latmon_backends.fleet.ssh import HostError
 from latmon_backends.kernel.counters import FrameClock, KernelSampler, Sample, difference, monotonic_us
 
@@ -41,12 +41,12 @@ _TOO_MANY = "it reports more devices than any host has"
 _DRIFT_FRAMES = 60
 
 
-class Counters:
+class ShellCounters:
     """Reader of one host's loop: lines in, frames out. Times are CLOCK_BOOTTIME of the host, moved by its offset."""
 
     def __init__(
         self,
-        facts: Facts,
+        facts: HostFacts,
         options: Options,
         root: Path,
         offset: Offset,

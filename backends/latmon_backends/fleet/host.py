@@ -25,9 +25,9 @@ from latmon.support.errors import LatmonError, RecordingError
 from latmon.support.text import clean
 from latmon.support.units import show_duration
 from latmon_backends.fleet import remote
-from latmon_backends.fleet.agentless import Counters
+from latmon_backends.fleet.agentless import ShellCounters
 from latmon_backends.fleet.merge import HostFrame
-from latmon_backends.fleet.remote import Facts, Offset
+from latmon_backends.fleet.remote import HostFacts, Offset
 from latmon_backends.fleet.ssh import Connection, HostError
 
 WAYS = ("latmon", "python", "counters")
@@ -224,12 +224,12 @@ class Host:
             except RecordingError as error:
                 self._undecodable(error)
 
-    async def _follow_counters(self, connection: Connection, facts: Facts) -> None:
+    async def _follow_counters(self, connection: Connection, facts: HostFacts) -> None:
         self._offset = await remote.shell_offset(connection)
         reasons = (*self._useless.values(), *facts.refused, _NO_LATMON)
         reason = clean(reasons[0], _MAX_REASON)
         with tempfile.TemporaryDirectory(prefix="latmon-fleet-") as root:
-            counters = Counters(facts, self._options, Path(root), self._offset, reason)
+            counters = ShellCounters(facts, self._options, Path(root), self._offset, reason)
             connection.send(remote.counters_command(self._options))
             self._opened(counters.origin)
             while True:
@@ -343,7 +343,7 @@ def _wall(mono_us: int) -> float:
     return min(max(0.0, round(time.time() - (time.monotonic_ns() // 1000 - mono_us) / 1e6, 6)), MAX_WALL)
 
 
-def _nothing(facts: Facts) -> str:
+def _nothing(facts: HostFacts) -> str:
     """Return why nothing can measure on a host."""
     if facts.refused:
         return facts.refused[0]

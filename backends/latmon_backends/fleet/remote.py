@@ -167,7 +167,7 @@ procfs reader reads, in the order of its files."""
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostFacts:
     """Facts about a host: its answers to the script, clean, and programs with their paths."""
 
     values: Mapping[str, str] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class Offset:
     error_us: int
 
 
-async def hello(connection: Connection) -> Facts:
+async def hello(connection: Connection) -> HostFacts:
     """Send the script and return the host's answers. HostError without them."""
     connection.send(f"run='{RUN}'\n{_SCRIPT}".encode())
     deadline = time.monotonic() + START_S
@@ -201,7 +201,7 @@ async def hello(connection: Connection) -> Facts:
             if noise > _MAX_NOISE:
                 raise HostError("its login shell prints text and does not run sh")
         elif word == "ready":
-            return Facts(values, tuple(refused))
+            return HostFacts(values, tuple(refused))
         elif word == "refused":
             refused.append(rest)
         elif len(values) < _MAX_HELLO:

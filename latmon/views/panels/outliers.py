@@ -551,7 +551,7 @@ def _headlines(one: Outlier, repeats: int, width: int, p50_us: int | None = None
     return spans + [(Span(text),) for text in _joined(facts, width)]
 
 
-def _two_columns(left: Sequence[Fact], right: Sequence[Fact], width: int) -> list[Line]:
+def _two_columns(left: Sequence[LabelledFact], right: Sequence[LabelledFact], width: int) -> list[Line]:
     """Return facts beside each other; the left ones get more than half of the width where the right ones leave it."""
     lefts, rights = ([(Span(f" {one.label:<{_LABEL}}", "dim"), *one.value) for one in some] for some in (left, right))
     longest, other = (max((line_width(line) for line in lines), default=0) + 1 for lines in (lefts, rights))
@@ -559,14 +559,14 @@ def _two_columns(left: Sequence[Fact], right: Sequence[Fact], width: int) -> lis
     return [(*fit(first, half), *second) for first, second in zip_longest(lefts, rights, fillvalue=())]
 
 
-class Fact(NamedTuple):
+class LabelledFact(NamedTuple):
     """A fact of an I/O with its label."""
 
     label: str
     value: Line
 
 
-def _facts(one: Outlier, total: str, times: str) -> list[Fact]:
+def _facts(one: Outlier, total: str, times: str) -> list[LabelledFact]:
     """Return its total, and the facts of its issue and its path."""
     cpu = [f"on CPU {one.cpu_issue}"] if one.cpu_issue is not None else []
     cpu += [f"{one.outstanding_at_issue:,} in flight"] if one.outstanding_at_issue is not None else []
@@ -577,19 +577,19 @@ def _facts(one: Outlier, total: str, times: str) -> list[Fact]:
     }
     more = (Span(f"  {times}", "bad"),) if times else ()
     return [
-        Fact("total", (Span(total, "strong"), *more)),
-        *(Fact(name, (Span(text),)) for name, text in facts.items() if text),
+        LabelledFact("total", (Span(total, "strong"), *more)),
+        *(LabelledFact(name, (Span(text),)) for name, text in facts.items() if text),
     ]
 
 
-def _others(one: Outlier, process: str) -> list[Fact]:
+def _others(one: Outlier, process: str) -> list[LabelledFact]:
     """Return the process, and the facts of its completion."""
     facts = {
         "process": process,
         "completed": "" if one.cpu_complete is None else f"on CPU {one.cpu_complete}",
         "overtaken by": "" if one.overtaken_by is None else f"{one.overtaken_by:,} I/Os issued later",
     }
-    return [Fact(name, (Span(text),)) for name, text in facts.items() if text]
+    return [LabelledFact(name, (Span(text),)) for name, text in facts.items() if text]
 
 
 def _cause(one: Outlier, width: int) -> list[Line]:
