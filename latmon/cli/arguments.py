@@ -209,11 +209,10 @@ def _prometheus(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def _measuring(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a capture."""
-    parser.add_argument(
-        "--backend", metavar="NAME", help="measure with this backend: auto (the default), bpftrace, dtrace, procfs"
-    )
+def _measuring(parser: argparse.ArgumentParser, *, here: bool = True) -> None:
+    """Add the options of a capture. `here`: it measures this host, and the options that only that has are listed."""
+    backend = "measure with this backend: auto (the default), bpftrace, dtrace, procfs"
+    parser.add_argument("--backend", metavar="NAME", help=backend if here else argparse.SUPPRESS)
     parser.add_argument(
         "--interval", type=_checked(interval_us), help="time between two frames, 100ms to 60s (default 1s)"
     )
@@ -226,12 +225,9 @@ def _measuring(parser: argparse.ArgumentParser) -> None:
         type=_checked(stages_mode),
         help="trace stages on demand (auto, the default), never (basic), or always and for all devices (all)",
     )
+    invasive = "run this probe, which slows the host down (`latmon probes` lists the probes); may be repeated"
     parser.add_argument(
-        "--invasive",
-        metavar="PROBE",
-        action="append",
-        default=[],
-        help="run this probe, which slows the host down (`latmon probes` lists the probes); may be repeated",
+        "--invasive", metavar="PROBE", action="append", default=[], help=invasive if here else argparse.SUPPRESS
     )
 
 
@@ -338,17 +334,22 @@ def _check_prometheus(args: argparse.Namespace) -> None:
         raise UsageError(f"{_option(given)} needs a host's own data: it goes without --backend {PROMETHEUS}")
 
 
+_OF_A_FEED = frozenset(("command", "feed", "backend", "interval", "threshold", "stages", "invasive", "device"))
+
+
 def _check_fleet(args: argparse.Namespace) -> None:
-    """Raise UsageError for a fleet without hosts, for options of a screen without one, and for a backend."""
+    """Raise UsageError for a fleet without hosts, for options of a screen without one, and for those of one host."""
     if args.feed:
-        if args.hosts:
-            raise UsageError("--feed measures this host: it takes no HOST")
+        given = [name for name, value in vars(args).items() if value and name not in _OF_A_FEED]
+        if given:
+            what = "HOST" if given[0] == "hosts" else _option(given[0])
+            raise UsageError(f"--feed sends frames of this host to the latmon fleet that runs it: it takes no {what}")
         return
     if not args.hosts:
         raise UsageError("name the hosts: latmon fleet HOST... (`latmon fleet --help` lists the options)")
     if args.backend is not None or args.invasive:
         name = "invasive" if args.backend is None else "backend"
-        raise UsageError(f"--{name} is decided on each host: it goes with --feed alone")
+        raise UsageError(f"--{name} is for one host: run `latmon --{name}` on it; a fleet takes what each host has")
     if args.record == STANDARD:
         raise UsageError("--record of a fleet needs a directory: each host has a file of its own")
     _check_live(args)
@@ -637,10 +638,8 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "hosts", metavar="HOST", nargs="*", type=_checked(_host), help="hosts as ssh takes them, at most 32"
     )
-    parser.add_argument(
-        "--feed", action="store_true", help="run on a host by latmon fleet: frames as lines, until stdin is closed"
-    )
-    _measuring(parser)
+    parser.add_argument("--feed", action="store_true", help=argparse.SUPPRESS)  # what latmon fleet runs on a host
+    _measuring(parser, here=False)
     recording = parser.add_argument_group("recording")
     recording.add_argument(
         "--record", metavar="DIR", type=_checked(_new_file), help="record without a screen, each host to a file in DIR"

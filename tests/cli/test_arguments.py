@@ -112,6 +112,14 @@ def test_other_commands():
         ("check a -o b", "-o needs --repair"),
         ("check a --repair", "--repair needs -o OUT"),
         ("live", "there is no command 'live'"),
+        ("fleet", "name the hosts: latmon fleet HOST..."),
+        ("fleet a --backend procfs", "--backend is for one host: run `latmon --backend` on it"),
+        ("fleet a --invasive stages_x", "--invasive is for one host"),
+        ("fleet a --keep 7d", "unrecognized arguments: --keep 7d"),
+        ("fleet a --record -", "--record of a fleet needs a directory"),
+        ("fleet --feed a", "--feed sends frames of this host to the latmon fleet that runs it: it takes no HOST"),
+        ("fleet --feed --once", "it takes no --once"),
+        ("fleet --feed --no-mouse", "it takes no --no-mouse"),
     ],
 )
 def test_mistakes(line, why):
@@ -145,6 +153,22 @@ def test_help_names_every_command_and_no_stub(capsys):
     shown = capsys.readouterr().out
     named = ("replay", "report", "import", "demo", "doctor", "exporter", "fleet", "probes", "rules")
     assert all(f"\n  {name} " in shown for name in named)
+
+
+@pytest.mark.parametrize(
+    ("command", "others"),
+    [
+        ("fleet", ("--backend", "--invasive", "--feed", "--keep", "--max-size", "--url")),
+        ("watch", ("--once", "--theme", "--screen", "--url", "--duration")),
+        ("exporter", ("--record", "--once", "--theme", "--url", "--redact")),
+    ],
+)
+def test_help_lists_no_option_that_does_not_apply(command, others, capsys):
+    with pytest.raises(SystemExit):
+        arguments.parse([command, "--help"])
+    shown = capsys.readouterr().out
+    assert "--interval" in shown
+    assert not [one for one in others if f"{one} " in shown or f"{one}\n" in shown or f"[{one}]" in shown]
 
 
 @given(st.lists(st.text(max_size=12), max_size=5))
