@@ -401,10 +401,11 @@ class PrometheusBackend:
         interval_us: int | None = None,
         devices: Sequence[str] = (),
         *,
+        brief: bool = False,
         quick: bool = False,
     ) -> None:
-        """Prepare queries. `quick`: at first only one interval is read, and `frames` ends, to be shown at once."""
-        self._quick = quick
+        """Prepare queries. `brief`: begin with one interval; `quick`: and `frames` ends after it, to be shown then."""
+        self._brief_begin, self._quick = brief or quick, quick
         self._address = Address.parse(url, password)
         self._client, self._select, self._globs = Client(self._address), select, tuple(devices)
         self._step_s = 0 if interval_us is None else max(round(interval_us / 1e6), 1)
@@ -480,7 +481,7 @@ class PrometheusBackend:
         self._begin(self._choose(now), now, _FIRST_S)
 
     def _open(self) -> None:
-        """Choose rows, and read their last interval where `quick`, else all that is shown."""
+        """Choose rows, and read their last interval where that is enough, else all that is shown."""
         now = time.time()
         rows = self._choose(now)
         if not self._step_s:
@@ -489,7 +490,7 @@ class PrometheusBackend:
             steps = sorted(later - earlier for earlier, later in pairwise(ends))
             found = steps[len(steps) // 2] if steps else _USUAL_STEP_S
             self._step_s = min(max(round(found), 1), _MAX_STEP_S)
-        if self._quick:
+        if self._brief_begin:
             self._begin(rows, now, self._step_s)
         else:
             self._read(now)
@@ -590,10 +591,8 @@ class PrometheusBackend:
         for frame in first:
             yield self._sent(frame, devices, (), notice)
             devices = ()
-        if devices:
-            yield self._sent(
-                Frame(round(end) // self._step_s, end, round(end * 1e6), 1, gap=_NO_ANSWER), devices, (), notice
-            )
+        if devices:  # the shortest frame: nothing is known of the time before the start, so that nothing is missing
+            yield self._sent(Frame(round(end) // self._step_s, end, round(end * 1e6), 1), devices, (), notice)
         if self._quick:  # the rest is read while this is shown
             self._quick = False
             return

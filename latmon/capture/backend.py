@@ -32,6 +32,8 @@ class Options:
     """Limit of the tracer's CPU time in percent of one CPU; 0: no limit."""
     invasive: tuple[str, ...] = ()
     """Names of the invasive probes that the user permits in spite of their overhead."""
+    by_ssh: bool = False
+    """Whether the user is on another host, which has connected to this one."""
 
     @property
     def fixed(self) -> dict[str, int]:

@@ -420,7 +420,7 @@ class Capture:
 
     def _remarks(self, path: Path) -> str:
         options = self._request.options
-        if path == STANDARD:
+        if path == STANDARD or self._request.store:  # then this host's disks are not those measured
             return ""
         return target.remarks(path, options.devices, options.proc, options.sys)
 

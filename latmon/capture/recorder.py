@@ -212,9 +212,15 @@ class Recorder:
 class HostRecorders:
     """Recorders of a fleet, with a Recorder's methods: one recording per host, boot and clock, in one directory."""
 
-    def __init__(self, origin: Origin, limits: Limits, taken: Callable[[], Iterable[HostPart]]) -> None:
-        """`taken` returns the hosts' frames since the last call."""
-        self._origin, self._limits, self._taken = origin, limits, taken
+    def __init__(
+        self,
+        origin: Origin,
+        limits: Limits,
+        taken: Callable[[], Iterable[HostPart]],
+        space: Callable[[Path], str] = target.short_of_space,
+    ) -> None:
+        """`taken` returns the hosts' frames since the last call; `space`: see Recorder."""
+        self._origin, self._limits, self._taken, self._space = origin, limits, taken, space
         self._recorders: dict[tuple[str, str, bool], Recorder] = {}
         """By label, boot and whether its clock is the host's own: a recording has one monotonic clock."""
         self._starting: dict[tuple[str, str, bool], asyncio.Task[None]] = {}
@@ -228,17 +234,21 @@ class HostRecorders:
 
     @property
     def active(self) -> bool:
-        return self._directory is not None
+        """Return whether a host is recorded, or will be with its first frame."""
+        if self._directory is None:
+            return False
+        failed = self._refused.keys() | {key for key, one in self._recorders.items() if one.state and not one.active}
+        return not failed or len(failed) < len(self._recorders)
 
     @property
     def state(self) -> str:
-        """As a Recorder's; where some recordings fail, the first reason."""
+        """As a Recorder's; where some recordings fail, the first reason and how many hosts are still recorded."""
         if self._directory is None:
             return self._why
+        many = counted(sum(one.active for one in self._recorders.values()), "host")
         trouble = next((one.state for one in self._recorders.values() if not one.active and one.state), "")
         trouble = trouble or next(iter(self._refused.values()), "")
-        many = sum(one.active for one in self._recorders.values())
-        return f"{self._directory.name}: {trouble}" if trouble else f"{self._directory.name} ({counted(many, 'host')})"
+        return f"{self._directory.name} ({many}): {trouble}" if trouble else f"{self._directory.name} ({many})"
 
     @property
     def size(self) -> int:
@@ -282,7 +292,7 @@ class HostRecorders:
             key = part.label, part.origin.boot_id, part.has_own_clock
             recorder = self._recorders.get(key)
             if recorder is None:
-                recorder = self._recorders[key] = Recorder(part.origin, self._limits)
+                recorder = self._recorders[key] = Recorder(part.origin, self._limits, self._space)
             recorder.put(part.frame)
             if self._directory is not None and not recorder.state and key not in self._starting | self._refused:
                 self._starting[key] = asyncio.create_task(self._start(key, recorder, self._directory))

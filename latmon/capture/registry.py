@@ -102,6 +102,8 @@ class Request:
     seed: int = 1
     hosts: tuple[str, ...] = ()
     """Hosts of the backend `fleet`, as ssh takes them."""
+    store: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Arguments of the backend `prometheus`; one is a password."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), default=str, separators=(",", ":")).encode() + b"\n"
@@ -164,6 +166,8 @@ def _arguments(request: Request) -> dict[str, Any]:
         return {"scenario": request.scenario, "seed": request.seed}
     if request.backend == "fleet":
         return {"options": request.options, "hosts": request.hosts}
+    if request.backend == "prometheus":
+        return dict(request.store)
     return {"options": request.options}
 
 
@@ -173,6 +177,7 @@ _COMPILES = {
     "dtrace": "dtrace compiles its probes first, for some seconds, on a busy host for up to a minute",
     "demo": "the demo makes its first windows",
     "fleet": "the hosts are connected, and those with latmon compile its probes",
+    "prometheus": "",
 }
 
 

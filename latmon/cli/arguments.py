@@ -316,8 +316,12 @@ def _check_live(args: argparse.Namespace) -> None:
         )
 
 
-_OF_A_HOST = ("record", "once", "inline", "bell", "stages", "invasive", "threshold")
-"""Options that a Prometheus, which has no single I/Os, doesn't serve."""
+_OF_A_HOST = {
+    **dict.fromkeys(("stages", "invasive", "threshold"), "a host's own data"),
+    "tui": "a capture of this host: take --record FILE without a screen",
+    "bell": "rules that are evaluated here, and the exporters evaluate them",
+}
+"""Options that a Prometheus doesn't serve, and what they need."""
 
 
 def _check_prometheus(args: argparse.Namespace) -> None:
@@ -330,8 +334,12 @@ def _check_prometheus(args: argparse.Namespace) -> None:
         return
     if not args.url:
         raise UsageError(f"--backend {PROMETHEUS} needs --url URL")
-    if (given := next((name for name in _OF_A_HOST if getattr(args, name)), "")) != "":
-        raise UsageError(f"{_option(given)} needs a host's own data: it goes without --backend {PROMETHEUS}")
+    for name, needs in _OF_A_HOST.items():
+        if getattr(args, name):
+            raise UsageError(f"--backend {PROMETHEUS} goes without {_option(name)}, which needs {needs}")
+    for name in ("record", "duration"):
+        if args.inline and getattr(args, name):
+            raise UsageError(f"--backend {PROMETHEUS} --inline goes without {_option(name)}: choose one")
 
 
 _OF_A_FEED = frozenset(("command", "feed", "backend", "interval", "threshold", "stages", "invasive", "device"))

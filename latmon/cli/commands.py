@@ -82,29 +82,63 @@ def _live(args: argparse.Namespace) -> int:
 
 
 def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privileges.Invoker | None) -> int:
-    """Show the hosts of a Prometheus; there is no collector, and nothing runs as root."""
+    """Show or record the hosts of a Prometheus; there is no collector, and nothing runs as root."""
     privileges.drop_root(user)
-    _need_terminal("latmon --once on one host", inline=False)
+    store = {
+        "url": args.url,
+        "password": _password(args.password_file),
+        "select": args.select or "",
+        "interval_us": args.interval,
+        "devices": tuple(args.device),
+        "brief": args.record is not None,
+    }
+    request = Request(
+        arguments.PROMETHEUS,
+        Options(devices=tuple(args.device), stages="basic"),
+        record=args.record,
+        duration_us=args.duration,
+        max_size=args.max_size,
+        keep_us=args.keep,
+        redact=args.redact,
+        store=store,
+    )
+    if args.record is not None:  # without rules here: the exporters evaluate them, of all their data
+        with privileges.acting_as(user):
+            target.refuse(args.record)
+        from latmon.cli import headless
+
+        START.end()
+        return headless.record(request, args.record, None)
+    if not args.once:
+        _need_terminal("latmon --backend prometheus --url URL --once", inline=args.inline)
     if args.window is None:
         args.window = _PROMETHEUS_WINDOW_US
     if args.columns is None:
         args.columns = _PROMETHEUS_COLUMNS
-    # the exporters evaluate the rules, of all their data
-    request = Request(arguments.PROMETHEUS, Options(devices=tuple(args.device), stages="basic"))
     screen = replace(_screen(args, defaults, "LIVE", request=request), findings=None)
-    password = os.environ.get("LATMON_PROMETHEUS_PASSWORD", "")
-    if args.password_file is not None:
-        try:
-            password = args.password_file.read_text("utf-8").partition("\n")[0]
-        except (OSError, ValueError) as error:
-            raise UsageError(f"--password-file {args.password_file}: {error}") from None
-    source = registry.load("prometheus")(
-        args.url, password, args.select or "", args.interval, tuple(args.device), quick=True
-    )
+    START.end()
+    if args.once:
+        from latmon.cli import headless
+
+        return headless.once(request, screen)
+    if args.inline:
+        from latmon.tui import strip
+
+        code = strip.run(registry.load("prometheus")(**store), screen)
+        return EXIT_DONE if code is None else code
     from latmon.tui.app import run
 
-    START.end()
-    return run(source, screen)
+    return run(registry.load("prometheus")(**store, quick=True), screen)
+
+
+def _password(file: Path | None) -> str:
+    """Return the password of a Prometheus. Raises UsageError for a file that can't be read."""
+    if file is None:
+        return os.environ.get("LATMON_PROMETHEUS_PASSWORD", "")
+    try:
+        return file.read_text("utf-8").partition("\n")[0]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--password-file {file}: {error}") from None
 
 
 _PROMETHEUS_WINDOW_US = 600_000_000
@@ -499,7 +533,8 @@ def _fleet(args: argparse.Namespace) -> int:
         _name_tools(defaults)
         from latmon.capture.collector import serve_standard
 
-        return asyncio.run(serve_standard(_request(args, defaults)))
+        request = _request(args, defaults)
+        return asyncio.run(serve_standard(replace(request, options=replace(request.options, by_ssh=True))))
     privileges.drop_root(user)  # nothing here needs it: the hosts are the user's, and so are the keys
     request = replace(
         _request(args, defaults),

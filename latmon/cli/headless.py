@@ -53,7 +53,8 @@ MAX_FINDINGS = 20
 class FindingReporter:
     """Rule engine over the frames of one capture, which reports findings as sentences."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings | None) -> None:
+        """Evaluate the rules with these settings, none where they are None."""
         self._settings = settings
         self._watch: RuleEngine | None = None
         self._begun_us: int | None = None
@@ -62,7 +63,8 @@ class FindingReporter:
 
     def begin(self, origin: Origin) -> None:
         """Start with a new capture."""
-        self._watch, self._begun_us = RuleEngine(origin, (), self._settings), None
+        self._watch = None if self._settings is None else RuleEngine(origin, (), self._settings)
+        self._begun_us = None
         self._reported, self._failed = set(), set()
 
     def take(self, frame: Frame) -> Iterator[str]:
@@ -105,7 +107,7 @@ class FindingReporter:
                 yield f"rule {rule} failed: {words}; the other rules are still evaluated"
 
     def _evaluated(self, watch: RuleEngine) -> tuple[str, str]:
-        off = self._settings.off
+        off = frozenset[str]() if self._settings is None else self._settings.off
         return evaluated_by(len(RULES) - len(off), by_kind(watch.silent - off), watch.failed, watch.partly)
 
 
@@ -133,8 +135,8 @@ ENDING = {
 class RecordingProgress:
     """Sink that updates one line on a terminal; elsewhere it prints the first and last line, and notices."""
 
-    def __init__(self, path: Path, out: TextIO, settings: Settings = DEFAULT) -> None:
-        """Report on the recording `path` to `out`; `settings` are those of the rules."""
+    def __init__(self, path: Path, out: TextIO, settings: Settings | None = DEFAULT) -> None:
+        """Report on the recording `path` to `out`; `settings`: see FindingReporter."""
         self._path, self._out = path, out
         self._findings = FindingReporter(settings)
         self._live = out.isatty()
@@ -226,7 +228,7 @@ class RecordingProgress:
 class _Recording(RecordingProgress):
     """Progress of a capture that ends when its recording ends, because nothing else shows the frames."""
 
-    def __init__(self, request: Request, path: Path, out: TextIO, settings: Settings) -> None:
+    def __init__(self, request: Request, path: Path, out: TextIO, settings: Settings | None) -> None:
         super().__init__(path, out, settings)
         self.capture = Capture(request, self, ahead=self.remark)
 
@@ -239,12 +241,15 @@ class _Recording(RecordingProgress):
             self.capture.stop(frame.health.recording or "recording stopped")
 
 
-def record(request: Request, path: Path, settings: Settings = DEFAULT) -> int:
-    """Capture to `path` until the duration, a signal or the backend ends it; return the exit code."""
+def record(request: Request, path: Path, settings: Settings | None = DEFAULT) -> int:
+    """Capture to `path` until the duration, a signal or the backend ends it; return the exit code.
+
+    `settings`: see FindingReporter.
+    """
     return asyncio.run(_record(request, path, settings))
 
 
-async def _record(request: Request, path: Path, settings: Settings) -> int:
+async def _record(request: Request, path: Path, settings: Settings | None) -> int:
     progress = _Recording(request, path, sys.stderr, settings)
     loop = asyncio.get_running_loop()
     for number, reason in ENDING.items():

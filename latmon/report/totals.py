@@ -83,6 +83,8 @@ class Totals(Accumulator):
         self.late: list[Missed] = []
         """Wide windows that were read late; nothing is missing in them."""
         self.notices: list[tuple[float, str]] = []
+        """Notices with the time from which on the frames have them."""
+        self._notice = ""
         """Notices of the capture, each with the end of its window."""
         self.worst = Worst()
         self.marks: list[Mark] = []
@@ -116,8 +118,10 @@ class Totals(Accumulator):
         for device in frame.devices:
             reported = (of.value for of in device.limits if of.name == "queue_depth" and isinstance(of.value, int))
             self.queue_depths[device.name] = max(self.queue_depths.get(device.name, 0), *reported, 0)
-        if frame.health.notice and len(self.notices) < MAX_NOTICES:
-            self.notices.append((frame.wall, frame.health.notice))
+        notice, before = frame.health.notice, self._notice
+        if notice not in ("", before) and len(self.notices) < MAX_NOTICES:
+            self.notices.append((frame.wall, notice))
+        self._notice = notice
         self.outstanding.add(frame)
         super().add(self._with_known_threads(frame))
 

@@ -68,6 +68,12 @@ class Subject:
         return sum(c.bytes for c in found if c) * self.per_second
 
     @property
+    def has_bytes(self) -> bool:
+        """Return whether the source counts bytes: a Prometheus has I/Os without any."""
+        moved = [c for op in ("read", "write") if (c := self.window.completed(self.device.name, op)) and c.count]
+        return not moved or any(c.bytes for c in moved)
+
+    @property
     def merged(self) -> int | None:
         """Return the merges that the kernel counted; None where an op's are not known."""
         found = [c.merged for op in self.selection.ops if (c := self.window.completed(self.device.name, op))]
@@ -192,7 +198,7 @@ _BEFORE: tuple[Field[Subject], ...] = (
     Field("writes", 6, _share("write"), rank=3, role="dim"),
     Field("others", 6, _share(*OPS[2:]), rank=4, role="dim"),
     Field("IOPS", 5, lambda s, _: of_counted(s, s.ios * s.per_second)),
-    Field("MB/s", 5, lambda s, _: of_counted(s, s.bytes_per_second / 1e6)),
+    Field("MB/s", 5, lambda s, _: of_counted(s, s.bytes_per_second / 1e6) if s.has_bytes else UNKNOWN),
 )
 _LATENCIES: tuple[Field[Subject], ...] = (
     Field("mean", TIME, _mean, rank=3, role="dim"),

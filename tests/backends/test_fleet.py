@@ -20,6 +20,7 @@ import sshd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import FRAMES
+from terminal import wait_for
 
 from latmon.capture.backend import Options
 from latmon.model.devices import IdleRows, WithIdle
@@ -52,7 +53,7 @@ from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
 from latmon.recording import codec
 from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
-from latmon.support.errors import EXIT_DONE, EXIT_USAGE, UnavailableError, UsageError
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_USAGE, UnavailableError, UsageError
 from latmon_backends.fleet import agentless, bundle, host, remote, ssh
 from latmon_backends.fleet import backend as backend_module
 from latmon_backends.fleet.agentless import ShellCounters
@@ -68,10 +69,10 @@ needs_ssh = pytest.mark.skipif(sshd.PROGRAM is None, reason="needs openssh-serve
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a fleet's loop reads /proc")
 
 
-def tools_in(directory: Path, *, latmon: str | None = None, python: bool = False) -> str:
-    """Fill a directory with what a host has, and return it as its PATH: the tools of the script and neither bpftrace.
+def tools_in(directory: Path, *, latmon: str | None = None, python: bool = False, code: str = "pass") -> str:
+    """Fill a directory with what a host has, and return it as its PATH: the tools of the script and no bpftrace.
 
-    `latmon`: with a latmon, which runs these shell words before; `python`: with Python.
+    `latmon`: with a latmon, which runs these shell words before, and the Python `code`; `python`: with Python.
     """
     directory.mkdir()
     for name in ("sh", "id", "uname", "find", "cat", "date", "sleep", "readlink", "mktemp", "rm", "sed"):
@@ -80,8 +81,9 @@ def tools_in(directory: Path, *, latmon: str | None = None, python: bool = False
         (directory / "python3").symlink_to(Path(sys.executable).resolve())
     if latmon is not None:
         program = directory / "latmon"
-        paths = f"{ROOT}:{ROOT / 'backends'}"
-        program.write_text(f'#!/bin/sh\n{latmon}\nPYTHONPATH={paths} exec {sys.executable} -m latmon "$@"\n')
+        started = f"{code}; import sys; from latmon.cli.main import main; sys.exit(main(sys.argv[1:]))"
+        lines = ("#!/bin/sh", latmon, f"export PYTHONPATH={ROOT}:{ROOT / 'backends'}")
+        program.write_text("\n".join((*lines, f"exec {sys.executable} -c '{started}' \"$@\"")) + "\n")
         program.chmod(0o755)
     return str(directory)
 
@@ -268,6 +270,73 @@ async def test_a_host_that_hangs_is_named_and_does_not_hold_up_the_others(tmp_pa
     assert hosts_of(found[-1]) == {"plain"}
 
 
+async def first_notice(scratch, word, **paths):
+    """Return the notices of a fleet of these hosts up to the first one with the word, and the last frame."""
+    with servers(scratch, **paths) as (client, _):
+        async with FleetBackend(Options(interval_us=500_000), [*paths], client) as backend:
+            found = await frames_until(backend, lambda one: word in one.health.notice)
+    return "; ".join(one.health.notice for one in found), found[-1]
+
+
+@needs_ssh
+async def test_a_host_without_bpftrace_is_measured_by_its_counters_and_named(tmp_path):
+    said, _ = await first_notice(tmp_path, "bpftrace", own=tools_in(tmp_path / "1", latmon=""))
+    assert "own: bpftrace is not installed: " in said
+
+
+def write_program(directory, name, text):
+    program = Path(directory, name)
+    program.unlink(missing_ok=True)
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    return program
+
+
+@needs_ssh
+async def test_a_host_whose_sudo_refuses_is_measured_by_its_counters_and_named_with_the_remedy(tmp_path):
+    path = tools_in(tmp_path / "1", latmon="", code="import os; os.geteuid = lambda: 1000")
+    write_program(path, "bpftrace", "echo bpftrace v0.23.2")
+    write_program(path, "sudo", "echo sudo: a password is required >&2; exit 1")
+    said, last = await first_notice(tmp_path, "password", own=path)
+    assert "own: bpftrace needs root (sudo: a password is required): connect as root, or let sudo start sh" in said
+    assert not last.gap
+
+
+@needs_ssh
+async def test_a_clock_that_is_wrong_by_hours_is_named_and_moves_no_time(tmp_path):
+    plain = tools_in(tmp_path / "1")
+    (Path(plain) / "date").unlink()
+    (Path(plain) / "date").write_text("#!/bin/sh\necho $(($(/bin/date +%s) - 10800))\n")
+    (Path(plain) / "date").chmod(0o755)
+    ahead = "import time; real = time.time; time.time = lambda: real() + 7200.0"
+    own = tools_in(tmp_path / "2", latmon="", code=ahead)
+    with servers(tmp_path, plain=plain, own=own) as (client, _):
+        async with FleetBackend(Options(interval_us=500_000), ["plain", "own"], client) as backend:
+            found = await frames_until(backend, lambda one: hosts_of(one) == {"plain", "own"})
+            said = "; ".join(one.health.notice for one in found)
+            recorded = backend.taken_by_host()
+    assert "plain: its clock is 3h behind" in said
+    assert "own: its clock is 2h ahead" in said
+    walls = [one.wall for one in found] + [one.frame.wall for one in recorded]
+    assert all(abs(wall - time.time()) < PATIENCE_S for wall in walls)
+    clocks = {one.label: one.origin.extra["fleet_clock"]["wall_s"] for one in recorded}
+    assert clocks == {"plain": pytest.approx(10800, abs=60), "own": pytest.approx(-7200, abs=60)}
+
+
+@needs_ssh
+async def test_a_host_that_wants_a_password_is_named_with_the_remedy_and_nothing_is_asked(tmp_path, monkeypatch):
+    asked = tmp_path / "asked"
+    program = write_program(tmp_path, "askpass", f"echo x >> {asked}; echo x")
+    for name, value in (("SSH_ASKPASS", str(program)), ("SSH_ASKPASS_REQUIRE", "force"), ("DISPLAY", ":0")):
+        monkeypatch.setenv(name, value)
+    with sshd.server(tmp_path, "secret", keys=False) as one:
+        client = sshd.client(tmp_path / "client", {"secret": one})
+        with pytest.raises(UnavailableError, match=r"secret: .*Permission denied \(.*ssh asks for no password here"):
+            async with FleetBackend(Options(), ["secret"], client):
+                pass
+    assert not asked.exists()
+
+
 def command(scratch: Path, client, *words: str) -> subprocess.Popen:
     """Start `latmon fleet` with a program `ssh` in PATH that has the servers' configuration."""
     directory = scratch / "client-bin"
@@ -300,6 +369,37 @@ def test_each_host_is_recorded_to_a_file_with_the_clock_of_this_host(tmp_path):
         assert all(":" not in device.name for device in frames[0].devices)
         assert abs(frames[-1].wall - time.time()) < PATIENCE_S
         assert "fleet_clock" in recording.origin.extra
+
+
+@contextlib.contextmanager
+def small_disk(at: Path, size: str):
+    """Mount a file system in memory; skips the test where that is not allowed."""
+    at.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(at)]
+    if os.geteuid() or not shutil.which("mount") or subprocess.run(words, check=False, capture_output=True).returncode:
+        pytest.skip("needs root, and to mount a file system")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+@needs_ssh
+def test_a_disk_that_fills_ends_the_recording_of_a_fleet_and_is_named(tmp_path):
+    paths = {"plain": tools_in(tmp_path / "1"), "own": tools_in(tmp_path / "2", latmon="")}
+    disk = tmp_path / "disk"
+    with small_disk(disk, "300m"), servers(tmp_path, **paths) as (client, _):
+        process = command(tmp_path, client, "--record", str(disk / "fleet"), "--interval", "500ms", *paths)
+        assert wait_for(lambda: len(list(disk.glob("fleet/*"))) == len(paths), every=0.2)
+        (disk / "load").write_bytes(bytes(60 << 20))
+        _, said = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == EXIT_INCOMPLETE, said
+        assert "(0 hosts): recording to " in said
+        assert "are free beside" in said
+        for one in (disk / "fleet").iterdir():
+            recording = open_recording(one)
+            assert [item for item in recording if isinstance(item, Frame)]
+            assert not recording.damage
 
 
 @needs_ssh
@@ -399,7 +499,7 @@ def test_a_clock_that_is_wrong_is_reported_and_changes_no_time():
     one = Host("a", "a", Options(), ("ssh",))
     now_us = time.monotonic_ns() // 1000
     one._measured(now_us, 5_000_000, time.time() - 7200)
-    assert one.remark.startswith("a: its clock is 2h behind")
+    assert one.news() == ["a: its clock is 2h behind"]
     one.origin = Origin("procfs", "a", "", "1")
     one._take(Frame(1, time.time() - 7200, 6_000_000, 1_000_000))
     (recorded,) = one.recorded()
@@ -602,6 +702,42 @@ def test_a_host_whose_frame_no_reader_takes_is_left_out_and_named():
     assert readable([part(devices=(disk,))]) == ([part(devices=(disk,))], {})
 
 
+async def test_a_lost_answer_about_the_clock_is_asked_for_again(monkeypatch):
+    """A host whose answer came too late stayed without rows for ever."""
+    now = [100.0]
+    connection = FakeConnection(HEADER, *(window(number) for number in range(1, 4)), answers=False)
+    one = Host("a", "a", Options(), ("ssh",), clock=lambda: now.__setitem__(0, now[0] + 2.0) or now[0])
+    one._connection = connection
+    with pytest.raises(HostError, match="the lines have ended"):
+        await one._follow_latmon(connection)
+    assert not waiting(one)
+    questions = [json.loads(line) for line in connection.sent]
+    assert len(questions) == 2
+    now_us = time.monotonic_ns() // 1000
+    monkeypatch.setattr(host, "CUT_S", 1e9)
+    one._measured(questions[1]["clock"], now_us, time.time())
+    assert [frame.seq for frame in waiting(one)] == [1, 2, 3]
+
+
+def test_an_offset_is_replaced_by_a_better_one_and_after_a_jump():
+    now = [0.0]
+    one = Host("a", "a", Options(), ("ssh",), clock=lambda: now[0])
+
+    def measured(offset_us, took_us):
+        """Take an answer that came after so long, by a clock that lacks so much to ours."""
+        now_us = time.monotonic_ns() // 1000
+        one._measured(now_us - took_us, now_us - took_us // 2 - offset_us, time.time())
+        return one._offset.mono_us
+
+    near = pytest.approx(7_000_000, abs=50_000)
+    assert measured(7_000_000, 200_000) == near
+    assert measured(6_000_000, 6_000_000) == near  # by 3 s either way: no better, and no contradiction
+    assert measured(7_010_000, 100_000) == pytest.approx(7_010_000, abs=5_000)
+    assert measured(1_000_000, 300_000) == pytest.approx(1_000_000, abs=50_000)  # the host was suspended
+    now[0] = 3600.0
+    assert measured(1_300_000, 500_000) == pytest.approx(1_300_000, abs=50_000)  # the clocks have drifted since
+
+
 @pytest.mark.parametrize("answer", [{"wall": 1e300}, {"mono": -1}, {"mono": 2**62}, {"n": "1"}, {"wall": None}])
 async def test_a_clock_answer_that_is_no_time_is_refused(answer):
     now_us = time.monotonic_ns() // 1000
@@ -716,7 +852,7 @@ async def test_a_device_with_a_name_that_a_shell_would_run_is_left_out_and_named
     frame = decoded(merged(*one._waiting))
     assert {flow.device for flow in frame.kernel} == {"a:sda"}
     assert [device.name for device in frame.devices] == ["a:cciss!c0d0"]
-    assert "is no name of a device" in one.remark
+    assert "is no name of a device" in one.news()[0]
 
 
 def test_selected_devices_of_a_fleet_have_their_rows_alone():

@@ -2,6 +2,8 @@
 
 import base64
 import json
+import re
+import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,15 +15,16 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus import Prometheus, free_port
-from terminal import wait_for
+from terminal import Terminal, environment, latmon, wait_for
 
 from latmon.capture.backend import Grouped
 from latmon.cli import arguments, commands
 from latmon.cli.main import main
 from latmon.metrics.families import native_index
-from latmon.model.frame import Series
+from latmon.model.frame import Frame, Series
 from latmon.model.histogram import Histogram, bucket_bounds
-from latmon.support.errors import UnavailableError, UsageError
+from latmon.recording.reader import open_recording
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, UnavailableError, UsageError
 from latmon.tui import app
 from latmon_backends import prometheus
 from latmon_backends.prometheus import Address, Client, PrometheusBackend, PrometheusStore, Rows, read_back
@@ -320,14 +323,20 @@ def test_a_password_on_the_command_line_is_refused():
         Address.parse("http://ann:geheim@host")
 
 
+OF_H = ("--backend", "prometheus", "--url", "http://h")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--backend", "prometheus"], "--backend prometheus needs --url URL"),
         (["--url", "http://h"], "--url needs --backend prometheus"),
         (["--select", "h"], "--select needs --backend prometheus"),
-        (["--backend", "prometheus", "--url", "http://h", "--once"], "--once needs a host's own data"),
-        (["--backend", "prometheus", "--url", "http://h", "--record", "x"], "--record needs a host's own data"),
+        ([*OF_H, "--threshold", "1s"], "goes without --threshold, which needs a host's own data"),
+        ([*OF_H, "--record", "x", "--tui"], "goes without --tui, which needs a capture of this host: take --record"),
+        ([*OF_H, "--inline", "--record", "x"], "--inline goes without --record"),
+        ([*OF_H, "--inline", "--duration", "9s"], "--inline goes without --duration"),
+        ([*OF_H, "--bell"], "goes without --bell, which needs rules that are evaluated here"),
         (["exporter", "--backend", "prometheus"], "--backend: there is no 'prometheus'"),
     ],
 )
@@ -345,6 +354,54 @@ def test_its_screen_has_no_raised_priority(monkeypatch):
     monkeypatch.setattr(app, "run", lambda *_: calls.append("run") or 0)
     assert commands.run(arguments.parse(["--backend", "prometheus", "--url", "http://127.0.0.1:1"])) == 0
     assert calls == ["end", "run"]
+
+
+def run(*words, **more):
+    done = subprocess.run(latmon(*words), capture_output=True, text=True, check=False, env=environment(**more))
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def test_one_screen_of_hosts_is_printed(url):
+    done = run("--backend", "prometheus", "--url", url, "--once", COLUMNS="120", LINES="40")
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"(host-\d+) +host ", done.stdout)) == list(map(many_hosts.name_of, range(HOSTS)))
+    assert f"all {HOSTS} hosts" in done.stdout
+    assert f"peer-outlier on {SLOW} sda" in done.stdout
+
+
+def test_a_host_is_recorded_and_reported(url, tmp_path, monkeypatch, capsys):
+    """From the start on, with the exact counts of some seconds of the simulation."""
+    path = tmp_path / "x.latmon.jsonl.gz"
+    words = ["--backend", "prometheus", "--url", url, "--select", SLOW, "--record", str(path), "--duration", "5s"]
+    done = run(*words, "--interval", "2s")
+    assert done.returncode in (EXIT_DONE, EXIT_INCOMPLETE), done.stderr  # a scrape may be late on a crowded machine
+    assert "measured: latmon's own writes" not in done.stderr
+    recording = open_recording(path)
+    frames = [item for item in recording if isinstance(item, Frame)]
+    assert not recording.damage
+    assert recording.origin.backend == "prometheus"
+    assert {one.name for frame in frames for one in frame.devices} == {"sda", "sdb"}
+    timed = [one for frame in frames for one in frame.histograms.values()]
+    assert timed
+    assert all(one.count % 400 == 0 for one in timed)
+    assert main(["report", str(path)]) == 0
+    report = capsys.readouterr().out
+    assert report.count("one frame per 2 s") == 1
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["replay", str(path), "--once"]) == 0
+    shown = capsys.readouterr().out
+    (titles,) = [line for line in shown.splitlines() if "MB/s" in line and "p99" in line]
+    (row,) = [line for line in shown.splitlines() if line.startswith("▸sd")]
+    assert row[: titles.index("MB/s") + 4].rstrip().endswith("-")
+
+
+def test_a_strip_of_hosts_is_shown(url, tmp_path):
+    """On a terminal, until q."""
+    with Terminal(latmon("--backend", "prometheus", "--url", url, "--inline"), tmp_path) as terminal:
+        assert wait_for(lambda: SLOW.encode() in terminal.output, 120, every=0.2), terminal.output
+        terminal.type(b"q")
+        assert terminal.status() == 0
 
 
 async def test_rows_that_can_not_be_read_leave_those_before(url):

@@ -301,3 +301,35 @@ async def test_a_host_of_a_fleet_that_is_measured_by_another_clock_has_another_r
     await several.stop()
     found = [[one.mono_us for one in frames_in(path)] for path in sorted((tmp_path / "fleet").iterdir())]
     assert sorted(found) == [[ours.mono_us], [own.mono_us]]
+
+
+async def test_a_fleet_is_recorded_as_long_as_one_of_its_hosts_is(tmp_path, monkeypatch):
+    full, taken = set(), []
+    monkeypatch.setattr(module, "SPACE_CHECK_S", 0.0)
+
+    def space(path):
+        return "no room" if path.name[0] in full else ""
+
+    several = HostRecorders(ORIGIN, Limits(), lambda: [taken.pop(0) for _ in taken[:]], space)
+    await several.start(tmp_path / "fleet")
+    assert several.active
+
+    async def put(seq):
+        taken.extend(HostPart(one, ORIGIN, frame(seq)) for one in ("a", "b"))
+        several.put(frame(seq))
+        await asyncio.gather(*several._starting.values())
+        await asyncio.sleep(0.01)
+
+    await put(1)
+    await put(2)
+    assert several.state == "fleet (2 hosts)"
+    full.add("a")
+    while "no room" not in several.state:
+        await put(3)
+    assert several.state.startswith("fleet (1 host): recording to a-")
+    assert several.active
+    assert not several.complete
+    full.add("b")
+    while several.active:
+        await put(4)
+    await several.stop()

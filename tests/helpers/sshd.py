@@ -45,8 +45,10 @@ def client(path: Path, servers: Mapping[str, Server]) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def server(scratch: Path, name: str = "ssh", variables: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Run a server for this user, whose sessions have these environment variables."""
+def server(
+    scratch: Path, name: str = "ssh", variables: Mapping[str, str] | None = None, *, keys: bool = True
+) -> Iterator[Server]:
+    """Run a server for this user, whose sessions have these environment variables; without `keys` by a password."""
     directory = scratch / name
     directory.mkdir()
     for key in ("host", "user"):
@@ -56,7 +58,7 @@ def server(scratch: Path, name: str = "ssh", variables: Mapping[str, str] | None
         _PRIVILEGE_SEPARATION.mkdir(mode=0o755)
     port = _free_port()
     configuration = directory / "config"
-    configuration.write_text(_configuration(directory, port, variables or {}))
+    configuration.write_text(_configuration(directory, port, variables or {}, keys=keys))
     process = subprocess.Popen(
         [PROGRAM or "sshd", "-D", "-e", "-f", str(configuration)], stderr=(directory / "log").open("wb")
     )
@@ -71,7 +73,7 @@ def server(scratch: Path, name: str = "ssh", variables: Mapping[str, str] | None
             _PRIVILEGE_SEPARATION.rmdir()
 
 
-def _configuration(directory: Path, port: int, variables: Mapping[str, str]) -> str:
+def _configuration(directory: Path, port: int, variables: Mapping[str, str], *, keys: bool) -> str:
     # not SetEnv: bash reads its user's .bashrc in such sessions, which may set PATH
     words = " ".join(f"{key}={value}" for key, value in variables.items())
     forced = f'ForceCommand /usr/bin/env {words} /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
@@ -80,8 +82,9 @@ def _configuration(directory: Path, port: int, variables: Mapping[str, str]) -> 
         "ListenAddress 127.0.0.1",
         f"HostKey {directory / 'host'}",
         f"AuthorizedKeysFile {directory / 'user.pub'}",
-        "PermitRootLogin prohibit-password",
-        "PasswordAuthentication no",
+        f"PermitRootLogin {'prohibit-password' if keys else 'yes'}",
+        f"PubkeyAuthentication {'yes' if keys else 'no'}",
+        f"PasswordAuthentication {'no' if keys else 'yes'}",
         "StrictModes no",
         "UsePAM no",
         "PidFile none",

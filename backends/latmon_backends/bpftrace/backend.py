@@ -121,6 +121,8 @@ class BpftraceAlwaysOn(AlwaysOn):
         if os.geteuid() == 0:
             return f"the kernel refuses bpftrace though it is root ({refusal}), as in a container: see `latmon doctor`."
         how = "run `sudo latmon`" if shutil.which("sudo") else "run latmon as root"
+        if self._options.by_ssh:
+            how = "connect as root, or let sudo start sh there without a password (NOPASSWD)"
         return f"bpftrace needs root ({refusal}): {how}."
 
     def _why_none(self, refusals: dict[str, str]) -> str:

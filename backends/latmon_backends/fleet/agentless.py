@@ -6,11 +6,12 @@ checked: the reader takes its roots as arguments.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from latmon import __version__
@@ -39,6 +40,15 @@ _GAUGE, _MAX_GAUGE = "inflight", 64
 """The file that a tick reports of each device, and its size."""
 _TOO_MANY = "it reports more devices than any host has"
 _DRIFT_FRAMES = 60
+
+
+def memory_directory(environ: Mapping[str, str]) -> str | None:
+    """Return a directory in memory for the tree, None where there is none.
+
+    On a disk that is slow or full, each frame would wait for it.
+    """
+    places = (environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm")  # noqa: S108  the tree's own directory is private
+    return next((one for one in places if one and Path(one).is_dir() and os.access(one, os.W_OK | os.X_OK)), None)
 
 
 class ShellCounters:

@@ -51,7 +51,6 @@ class FleetBackend:
         """Label -> devices that the frames have now."""
         self._origin = Origin(backend="fleet", host="", kernel="", latmon=__version__)
         self._noticed = ""
-        self._remarked: dict[str, str] = {}
         self._seq = 0
         self._end_us = 0
 
@@ -165,11 +164,7 @@ class FleetBackend:
         states = [state for host in self._hosts if (state := host.state)]
         states += [f"{label}: its frame is left out: {why}" for label, why in refused.items()]
         more = [f"{len(states) - _MOST_STATES} more hosts send none"] if len(states) > _MOST_STATES else []
-        news = []
-        for host in self._hosts:
-            if host.remark and self._remarked.get(host.label) != host.remark:
-                self._remarked[host.label] = host.remark
-                news.append(host.remark)
+        news = [text for host in self._hosts for text in host.news()]
         return clean("; ".join((*states[:_MOST_STATES], *more, *filter(None, [theirs]), *news)), MAX_TEXT)
 
 

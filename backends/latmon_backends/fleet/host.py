@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import tempfile
 import time
@@ -25,7 +26,7 @@ from latmon.support.errors import LatmonError, RecordingError
 from latmon.support.text import clean
 from latmon.support.units import show_duration
 from latmon_backends.fleet import remote
-from latmon_backends.fleet.agentless import ShellCounters
+from latmon_backends.fleet.agentless import ShellCounters, memory_directory
 from latmon_backends.fleet.merge import HostFrame
 from latmon_backends.fleet.remote import HostFacts, Offset
 from latmon_backends.fleet.ssh import Connection, HostError
@@ -40,12 +41,15 @@ CUT_S = 30.0
 """A silent host's connection is cut after this time: ssh's own test takes 15 s, and finds no hanging program."""
 STARTING_S = 120.0
 """Time for the probes of a host to compile."""
-_CLOCK_EVERY_S = 30.0
+_CLOCK_EVERY_S, _CLOCK_AGAIN_S = 30.0, 5.0
+"""Time to the next question about a host's clock, after an answer and without one."""
+_DRIFT = 100e-6
+"""Two clocks differ by less than this share of the time more than when they were compared."""
 _SKEW_S = 1.0
 """A wall clock that is off by more is reported; frames have our clock anyway."""
-_MOST_WAITING = 100
+_MOST_WAITING, _MOST_REMARKS = 100, 10
 _MAX_UNDECODED = 100
-_MAX_REASON = 160
+_MAX_REASON = 240
 _DEVICE = re.compile(r"[A-Za-z0-9_.:!+-]{1,128}")
 _MAX_NAME = 40
 _NO_LATMON = "there is no latmon on the host, and no Python 3.11 that could run ours"
@@ -72,8 +76,9 @@ class Host:
         """Why there is no connection; empty while there is one."""
         self.is_settled = self.has_answered = False
         """Whether a first frame came or the first connection failed; whether the host's shell has answered."""
-        self.remark = ""
-        """Remark on the connection, which is shown once."""
+        self._remarks: deque[str] = deque(maxlen=_MOST_REMARKS)
+        self._remarked: deque[str] = deque(maxlen=_MOST_REMARKS)
+        """Remarks on the host to be shown, and those that were."""
         self._options, self._client, self._clock = options, client, clock
         self._connection: Connection | None = None
         self._waiting: deque[HostFrame] = deque(maxlen=_MOST_WAITING)
@@ -81,6 +86,10 @@ class Host:
         self._early: deque[Frame] = deque(maxlen=_MOST_WAITING)
         """Frames that came before the offset of the host's clock was known."""
         self._offset = Offset(0, 0.0, 0)
+        self._compared = 0.0
+        """When the offset was measured."""
+        self._skew_s = 0.0
+        """What the host's wall clock lacked when that was reported."""
         self._untimed = ""
         self._recorded: deque[HostPart] = deque(maxlen=_MOST_WAITING)
         self._recorded_origin: Origin | None = None
@@ -128,6 +137,18 @@ class Host:
     def is_shown(self) -> bool:
         """Return whether its devices are measured now."""
         return not self.reason and not self.is_slow and self.origin is not None
+
+    def news(self) -> list[str]:
+        """Return remarks on the host that were not returned before."""
+        found = list(self._remarks)
+        self._remarks.clear()
+        return found
+
+    def _remark(self, text: str) -> None:
+        """Add a remark, which is shown once; again after many others."""
+        if text not in self._remarked:
+            self._remarked.append(text)
+            self._remarks.append(f"{self.label}: {text}")
 
     def excuse(self) -> None:
         """Begin to count silence again, because this process was stopped itself."""
@@ -226,9 +247,10 @@ class Host:
 
     async def _follow_counters(self, connection: Connection, facts: HostFacts) -> None:
         self._offset = await remote.shell_offset(connection)
+        self._check_clock(self._offset)
         reasons = (*self._useless.values(), *facts.refused, _NO_LATMON)
         reason = clean(reasons[0], _MAX_REASON)
-        with tempfile.TemporaryDirectory(prefix="latmon-fleet-") as root:
+        with tempfile.TemporaryDirectory(prefix="latmon-fleet-", dir=memory_directory(os.environ)) as root:
             counters = ShellCounters(facts, self._options, Path(root), self._offset, reason)
             connection.send(remote.counters_command(self._options))
             self._opened(counters.origin)
@@ -242,7 +264,8 @@ class Host:
         self._inventory, self._recorded_origin = Inventory(), None
         self._untimed = "" if "total" in origin.measured else origin.reason or _COUNTERS
         self._last = self._clock()
-        self.remark = f"{self.label}: {origin.reason}" if origin.reason else ""
+        if origin.reason:
+            self._remark(origin.reason)
 
     def _undecodable(self, error: RecordingError) -> None:
         self._undecoded += 1
@@ -263,12 +286,28 @@ class Host:
             return
         half_us = took_us // 2
         offset = Offset(now_us - half_us - its_us, time.time() - half_us / 1e6 - its_wall, half_us)
-        if abs(offset.wall_s) > max(_SKEW_S, half_us / 1e6) and abs(offset.wall_s - self._offset.wall_s) > _SKEW_S:
-            late = show_duration(round(abs(offset.wall_s)) * 1_000_000)
-            self.remark = f"{self.label}: its clock is {late} {'behind' if offset.wall_s > 0 else 'ahead'}"
-        self._offset, self._is_measured = offset, True
+        self._check_clock(offset)
+        if not self._is_measured or self._is_better(offset):
+            self._offset, self._compared, self._is_measured = offset, self._clock(), True
         while self._early:
             self._take(self._early.popleft())
+
+    def _is_better(self, offset: Offset) -> bool:
+        """Return whether this offset replaces the known one: it is more exact by now, or the clocks have jumped.
+
+        A round trip of some seconds, on a crowded host, would move all of its frames by half of that.
+        """
+        known = self._offset
+        error_us = known.error_us + _DRIFT * 1e6 * (self._clock() - self._compared)
+        has_jumped = abs(offset.mono_us - known.mono_us) > offset.error_us + error_us
+        return offset.error_us <= error_us or has_jumped
+
+    def _check_clock(self, offset: Offset) -> None:
+        """Remark on a wall clock that is wrong, once, and again after a change."""
+        error_s = max(_SKEW_S, offset.error_us / 1e6)
+        if abs(offset.wall_s) > error_s and abs(offset.wall_s - self._skew_s) > error_s:
+            self._skew_s = offset.wall_s
+            self._remark(f"its clock is {_about(abs(offset.wall_s))} {'behind' if offset.wall_s > 0 else 'ahead'}")
 
     def _record(self, frame: Frame, shift_us: int) -> None:
         """Keep the frame for a recording: its wall clock is ours, so that those of several hosts can be compared."""
@@ -304,6 +343,8 @@ class Host:
         else:
             self._inventory.note(frame)
             self._early.append(frame)
+            if self._clock() - self._sent > _CLOCK_AGAIN_S:  # the answer was lost, or came too late to be of use
+                self._ask_clock()
 
     def _named_safely(self, frame: Frame) -> Frame:
         """Return the frame without devices whose names a shell reads as more: users copy commands that have them."""
@@ -317,7 +358,7 @@ class Host:
 
         kept = of_devices(frame, keeps)
         if odd:
-            self.remark = f"{self.label}: {clean(min(odd), _MAX_NAME)!r} is no name of a device and is left out"
+            self._remark(f"{clean(min(odd), _MAX_NAME)!r} is no name of a device and is left out")
         return kept if odd else frame
 
     def _take(self, frame: Frame, shift_us: int | None = None) -> None:
@@ -336,6 +377,12 @@ def _origin(header: dict[str, Any]) -> Origin:
         return decode_origin(header)
     except RecordingError as error:
         raise HostError(f"its latmon sends a header that this one can't read: {error}") from error
+
+
+def _about(seconds: float) -> str:
+    """Return a duration in hours, minutes or seconds, whichever gives a number of two digits."""
+    unit = next((unit for unit in (3600, 60) if seconds >= 2 * unit), 1)
+    return show_duration(round(seconds / unit) * unit * 1_000_000)
 
 
 def _wall(mono_us: int) -> float:

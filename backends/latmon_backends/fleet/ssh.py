@@ -35,6 +35,12 @@ _LEAVING_S = 1.5
 _AGAIN_S = 0.5
 _STDERR_LINES = 20
 _PORTION = 1 << 16
+_REMEDIES = {
+    "Permission denied (": "ssh asks for no password here: set up a key or an agent, or connect first (ControlMaster)",
+    "Host key verification failed": "connect once with ssh to check and keep its key",
+    "HOST IDENTIFICATION HAS CHANGED": "connect once with ssh, and read what it prints",
+}
+"""What to do after a line of ssh."""
 
 
 class HostError(LatmonError):
@@ -155,11 +161,13 @@ class Connection:
             self._process.kill()
 
     async def _why(self) -> str:
-        """Return why the connection ended: the last line that ssh or the remote command printed."""
+        """Return why the connection ended: the last line that ssh or the remote command printed, and a remedy."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), _LEAVING_S)
             await asyncio.wait_for(asyncio.shield(self._listening), _LEAVING_S)
-        return self._complaints[-1] if self._complaints else "the connection was closed"
+        why = self._complaints[-1] if self._complaints else "the connection was closed"
+        remedy = next((text for sign, text in _REMEDIES.items() if any(sign in one for one in self._complaints)), "")
+        return f"{why.rstrip('.')}: {remedy}" if remedy else why
 
     async def _listen(self) -> None:
         stderr = self._process.stderr
