@@ -549,7 +549,13 @@ def _fleet(args: argparse.Namespace) -> int:
         from latmon.cli import headless
 
         return headless.record(request, request.record, defaults.findings)
-    screen = partial(_screen, args, defaults, "LIVE", None, request)
+
+    def screen() -> ScreenOptions:
+        options = _screen(args, defaults, "LIVE", None, request)
+        if len(args.hosts) == 1 or args.device or options.selection.columns:  # then devices are asked for
+            return options
+        return replace(options, selection=replace(options.selection, group="host"))
+
     if args.once:
         from latmon.cli import headless
 

@@ -16,6 +16,14 @@ from latmon.model.inflight import Depths
 
 K = TypeVar("K")
 V = TypeVar("V")
+HOST_SEPARATOR = ":"
+"""What is between host and device in the names of a fleet; no host's name has it."""
+
+
+def host_and_device(name: str) -> tuple[str, str]:
+    """Return the host and the device of a fleet's name; an empty host for a name without one."""
+    host, separator, device = name.partition(HOST_SEPARATOR)
+    return (host, device) if separator else ("", name)
 
 
 class Inventory:

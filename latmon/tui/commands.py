@@ -19,7 +19,6 @@ from latmon.views.panels.outliers import ORDERS, log, outlier_position
 from latmon.views.panels.overview import folds
 from latmon.views.selection import (
     ASIDES,
-    GROUPS,
     OP_CHOICES,
     PANELS,
     SCREENS,
@@ -242,8 +241,8 @@ def zoom(view: ViewState, _by: int) -> Selection:
 
 
 def group(view: ViewState, _by: int) -> Selection:
-    """Show a row per controller, model or volume, or per device."""
-    kind = after(GROUPS, view.selection.group)
+    """Show a row per host, controller, model or volume, or per device."""
+    kind = view.selection.next_group
     return replace(view.selection, group=kind, within="", panel=PANELS[0], cursor=None, band=None)
 
 

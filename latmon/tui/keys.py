@@ -16,7 +16,7 @@ from latmon.tui.prompt import FILTER, SEEK, WORDS, Choice, Prompt
 from latmon.tui.time_travel import TRAVEL
 from latmon.views.context import ViewState
 from latmon.views.lines import Line, Span, cell, width
-from latmon.views.selection import GROUPS, OP_CHOICES, PANELS, SCREENS, SORT_WORDS, SORTS, WINDOWS_US, Selection, after
+from latmon.views.selection import OP_CHOICES, PANELS, SCREENS, SORT_WORDS, SORTS, WINDOWS_US, Selection
 from latmon.views.units import span
 
 
@@ -70,7 +70,9 @@ ACTIONS = (
     Action("screen", "4", "4", "outliers: the slow I/Os one by one", "outliers", 3),
     Action("screen", "5", "5", "interrupts: per CPU and device, softirqs and wake-ups", "irqs", 4),
     Action("screen", "6", "6", "findings: what is wrong, in words", "found", 5),
-    Action("zoom", "enter", "Enter", "only the selected device", "zoom", on=_OVERVIEW),
+    Action(
+        "zoom", "enter", "Enter", "only the selected device; the devices of a host or a group", "zoom", on=_OVERVIEW
+    ),
     Action("enter", "enter", "Enter", "open the selected device: its stages", "open", on=("stages",)),
     Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
     Action("delays", "enter", "Enter", "delays: a heat map of the softirq vector", "map", on=("interrupts",)),
@@ -109,7 +111,7 @@ ACTIONS = (
     Action("tour", "full_stop,greater_than_sign", ".", "the next stop of the tour", "next", 1, on=_TOUR),
     Action("tour", "comma,less_than_sign", ",", "the stop before", "back", -1, on=_TOUR),
     Action("tour", "escape", "Esc", "end the tour; the demo goes on", "end", 0, on=_TOUR),
-    Action("leave", "escape,backspace", "Esc", "back; clears the filter", "back"),
+    Action("leave", "escape,backspace", "Esc", "back, also to all hosts or groups; clears the filter", "back"),
     Action(
         "filter",
         "slash",
@@ -139,7 +141,7 @@ ACTIONS = (
         "group",
         "b",
         "b",
-        "by group: a row per controller with its worst device, then per model, per volume; Enter opens it",
+        "by group: a row per host of a fleet, per controller with its worst device, per model, per volume",
         "group",
         on=_OVERVIEW,
     ),
@@ -461,7 +463,7 @@ def foot(
         "leave": "back" if _leads_back(selection) else "",
         "next_panel": "table" if selection.panel == "maps" else "maps",
         "zoom": "open" if selection.lists_groups else "unzoom" if selection.panel == "zoom" else "zoom",
-        "group": after(GROUPS, selection.group) or "devices",
+        "group": selection.next_group or "devices",
         "apart": "together" if selection.splits else "apart",
         "busy": "idle too" if selection.busy else "busy",
         "mark": "release" if selection.cursor and selection.cursor.corner else "pin" if selection.cursor else "mark",

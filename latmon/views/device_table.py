@@ -14,11 +14,12 @@ from types import MappingProxyType
 from latmon.aggregate.history import Window
 from latmon.analysis.device_order import Order, Rank, natural, shares
 from latmon.analysis.limits import ceiling
+from latmon.model.devices import host_and_device
 from latmon.model.frame import OPS, Device, Outstanding
 from latmon.support.units import UNKNOWN, duration, part, rate, whole
 from latmon.views.lines import TIME, Field, Line, Placed, Span, as_wide, cell, heading, heads, layout, left_over
 from latmon.views.lines import row as field_row
-from latmon.views.selection import OP_CHOICES, SORT_WORDS, SORTS, Selection
+from latmon.views.selection import HOST, OP_CHOICES, SORT_WORDS, SORTS, Selection
 from latmon.views.units import at_least, maximum, quantile, rounded
 
 MIX = 33
@@ -187,10 +188,25 @@ def _share(*ops: str) -> Callable[[Subject, int], str]:
     return lambda s, _: part(sum(s.counts.get(op, 0) for op in ops) / s.ios) if s.ios else ""
 
 
+def _name(subject: Subject, _cells: int) -> str:
+    """Return the name of the device, without its host where that is opened."""
+    name, selection = subject.device.name, subject.selection
+    return host_and_device(name)[1] if selection.group == HOST and selection.within else name
+
+
+def name_cells(devices: Iterable[Device], selection: Selection) -> int:
+    """Return the length of the longest name, as `fitting` takes it."""
+    if selection.group == HOST and selection.within:
+        return _NAME
+    return max((len(one.name) for one in devices), default=0)
+
+
 _DRIVER, _DRIVER_MOST = 9, 12
 """Cells of a driver's name: most have nine at most, virtio_blk 10, megaraid_sas 12."""
+_NAME, _NAME_MOST = 9, 24
+"""Cells of a device's name; those of a fleet have the host in front."""
 _BEFORE: tuple[Field[Subject], ...] = (
-    Field("device", 9, lambda s, _: s.device.name, right=False),
+    Field("device", _NAME, _name, right=False),
     Field("label", 14, lambda s, _: s.device.label, rank=5, right=False, role="dim"),
     Field("driver", _DRIVER, lambda s, _: s.device.driver or s.device.kind, rank=4, right=False, role="dim"),
     Field("model", 18, _model, rank=1, right=False, role="dim"),
@@ -227,13 +243,15 @@ _AFTER: tuple[Field[Subject], ...] = (
     Field("peers", 5, _peers, role="accent"),
 )
 NO_GROUP: Mapping[str, str] = MappingProxyType(
-    {"controller": "no controller", "model": "no model", "volume": "no volume"}
+    {HOST: "this host", "controller": "no controller", "model": "no model", "volume": "no volume"}
 )
 """What a row of the overview is -> the name of the group of all others."""
 
 
 def group_names(kind: str, devices: Iterable[Device]) -> dict[str, str]:
     """Return device -> its group; `kind` is one of GROUPS. A volume's group has the volume and the disks below it."""
+    if kind == HOST:
+        return {one.name: host_and_device(one.name)[0] or NO_GROUP[kind] for one in devices}
     if kind != "volume":
         return {one.name: getattr(one, kind) or NO_GROUP[kind] for one in devices}
     every = list(devices)
@@ -282,6 +300,11 @@ def groups(subjects: Sequence[Subject], kind: str) -> list[Group]:
     return [Group(name, tuple(some)) for name, some in found.items()]
 
 
+def _worst(one: Group, kind: str) -> str:
+    name = one.worst.device.name
+    return host_and_device(name)[1] if kind == HOST else name
+
+
 def _of_worst(field: Field[Subject]) -> Field[Group]:
     return Field(field.title, field.width, lambda g, cells: field.make(g.worst, cells), field.rank, role=field.role)
 
@@ -295,7 +318,7 @@ def group_columns(kind: str, width: int, *, distribution: bool) -> Placed[Group]
         Field("with I/O", 8, lambda g, _: f"{g.with_ios:,}", rank=1),
         Field("IOPS", 5, lambda g, _: rate(g.per_second)),
         Field("MB/s", 5, lambda g, _: rate(g.bytes_per_second / 1e6), rank=1),
-        Field("worst", 9, lambda g, _: g.worst.device.name, right=False),
+        Field("worst", 9, lambda g, _: _worst(g, kind), right=False),
         *(_of_worst(one) for one in latencies),
         _of_worst(_AFTER[0]),
         _of_worst(_AFTER[2]),
@@ -324,14 +347,15 @@ def mix(counts: Mapping[str, int]) -> str:
 
 
 def fitting(
-    width: int, *, distribution: bool, sums: bool = True, titles: Sequence[str] = (), driver: int = 0
+    width: int, *, distribution: bool, sums: bool = True, titles: Sequence[str] = (), driver: int = 0, name: int = 0
 ) -> tuple[Placed[Subject], int]:
     """Return the columns that fit, more the wider it is, and the cells left for the trend.
 
     `sums`: whether a distribution has the sum of its latencies. `titles`: of the columns that the user asked for, in
     this order; the device's name is always the first one. `driver`: cells of the longest driver's name, which takes
-    some of the trend's.
+    some of the trend's; `name`: of the longest device's, before any other column.
     """
+    name = max(0, min(name, _NAME_MOST) - _NAME)
     latencies = (_LATENCIES if sums else _WITHOUT_SUMS) if distribution else _MEAN_ONLY
     wanted = (*_BEFORE, *latencies, *_AFTER)
     if titles:
@@ -340,9 +364,11 @@ def fitting(
     for rank in range(max(field.rank for field in wanted), -1, -1):
         some = [field for field in wanted if field.rank <= rank]
         left = left_over(some, width)
-        if left >= TREND_MIN + (12 if rank else 0):
-            more = max(0, min(driver, _DRIVER_MOST) - _DRIVER) if left - TREND_MIN >= _DRIVER_MOST - _DRIVER else 0
-            grown = tuple((f, cells + more * (f.title == "driver")) for f, cells in as_wide(some))
+        if left - (name if rank else 0) >= TREND_MIN + (12 if rank else 0):
+            wider = {"device": min(name, left - TREND_MIN)}
+            room = left - TREND_MIN - wider["device"]
+            wider["driver"] = max(0, min(driver, _DRIVER_MOST) - _DRIVER) if room >= _DRIVER_MOST - _DRIVER else 0
+            grown = tuple((f, cells + wider.get(f.title, 0)) for f, cells in as_wide(some))
             left -= sum(cells for _, cells in grown) - sum(f.width for f in some)
             return grown, min(left, TREND_MAX)
     while some and left_over(some, width) < 0:

@@ -273,8 +273,9 @@ SORTS = ("unlike", "p99", "max", "IOPS", "MB/s", "out", "name")
 OP_CHOICES: tuple[tuple[str, tuple[str, ...]], ...] = (("all", OPS), *((op, (op,)) for op in OPS))
 APART = ("read", "write")
 """Ops that are shown apart."""
-GROUPS = ("", "controller", "model", "volume")
-"""What a row of the overview is: a device, or a group of devices."""
+HOST = "host"
+GROUPS = ("", HOST, "controller", "model", "volume")
+"""What a row of the overview is: a device, or a group of devices. Only a fleet's have hosts."""
 PANELS = ("overview", "maps", "zoom")
 SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts", "findings")
 ASIDES = ("audit", "order")
@@ -363,6 +364,11 @@ class Selection:
         if self.screen == "interrupts" and not self.opened and self.part:
             return "tables"
         return _OPENED.get(self.screen, self.screen) if self.opened else self.screen
+
+    @property
+    def next_group(self) -> str:
+        """Return the one of GROUPS that follows."""
+        return after(tuple(one for one in GROUPS if one != HOST or self.backend == "fleet"), self.group)
 
     @property
     def lists_groups(self) -> bool:

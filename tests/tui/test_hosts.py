@@ -3,11 +3,13 @@
 import asyncio
 from dataclasses import replace
 
-from frames import ORIGIN, host
-from test_app import PATIENCE_S, make, painted, screen
+from frames import ORIGIN, Source, host
+from test_app import PATIENCE_S, make, painted, screen, settled
 
 from latmon.capture.backend import Grouped
 from latmon.recording.archive import Archive
+from latmon.views.selection import Selection
+from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin
 
 HOSTS, DEVICES = 2, 4
 
@@ -84,3 +86,68 @@ async def test_enter_opens_a_host_and_escape_leaves_it():
         await shows(pilot, HOSTS)
         assert app.scene.store.origin.host == ORIGIN.host
         assert app.scene.ended is None
+
+
+def fleet(*names):
+    """Frames of hosts with four devices each, merged; the first host has a slow one."""
+    several = [host(DEVICES, 5, odd="nvme2n1" * (name == names[0]), seed=at) for at, name in enumerate(names)]
+    for at, frames in enumerate(zip(*several, strict=True)):
+        parts = [HostFrame(name, one, 0, number=n) for n, (name, one) in enumerate(zip(names, frames, strict=True))]
+        now = frames[0]
+        yield merged_frame(parts, seq=at, wall=now.wall, mono_us=now.mono_us, dt_us=now.dt_us)
+
+
+NAMES = ("database-07", "database-08", "web-1")
+
+
+def fleet_app(group="host"):
+    origin = merged_origin(dict.fromkeys(NAMES, ORIGIN), len(NAMES), 1_000_000, (0.0, 0))
+    return make(Source(fleet(*NAMES), origin=origin), selection=Selection(backend="fleet", group=group))
+
+
+def rows(app):
+    return [line.split()[0].lstrip("▸") for line in screen(app).splitlines() if line.startswith(("▸", " "))]
+
+
+async def test_enter_opens_a_host_of_a_fleet_and_escape_leads_back_to_all():
+    app = fleet_app()
+    async with app.run_test(size=(80, 30)) as pilot:
+        await settled(pilot)
+        shown = rows(app)
+        assert set(NAMES) <= set(shown)
+        assert shown.index(NAMES[0]) < shown.index(NAMES[1])  # the one with the worst device first
+        assert "hosts 3  of 12 devices" in screen(app)
+        await pilot.press("enter")
+        await painted(pilot)
+        opened = [one for one in rows(app) if one.startswith("nvme")]
+        assert sorted(opened) == [f"nvme{n}n1" for n in range(DEVICES)]
+        assert f"of {NAMES[0]}" in screen(app)
+        await pilot.press("escape")
+        await painted(pilot)
+        assert set(NAMES) <= set(rows(app))
+        await pilot.press("escape")
+        await painted(pilot)
+        assert f"{NAMES[0]}:nvme2" in screen(app)
+
+
+async def test_the_group_key_has_hosts_only_where_there_are_several():
+    app = fleet_app(group="")
+    async with app.run_test(size=(120, 30)) as pilot:
+        await settled(pilot)
+        assert f"{NAMES[0]}:nvme2n1 " in screen(app)  # in full
+        await pilot.press("b")
+        assert app.scene.selection.group == "host"
+        await pilot.press("b")
+        assert app.scene.selection.group == "controller"
+    assert Selection().next_group == "controller"
+
+
+async def test_the_help_names_the_way_to_a_host_and_back():
+    app = fleet_app()
+    async with app.run_test(size=(120, 60)) as pilot:
+        await settled(pilot)
+        await pilot.press("question_mark")
+        await pilot.pause(0.2)
+        shown = screen(app)
+    assert "the devices of a host or a group" in shown
+    assert "back, also to all hosts or groups" in shown

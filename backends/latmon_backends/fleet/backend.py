@@ -15,12 +15,12 @@ from typing import Self
 
 from latmon import __version__
 from latmon.capture.backend import HostPart, Options
-from latmon.model.devices import of_devices
+from latmon.model.devices import host_and_device, of_devices
 from latmon.model.frame import Frame, Origin, Traced
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
 from latmon_backends.fleet.host import Host
-from latmon_backends.fleet.merge import MAX_TEXT, SEPARATOR, HostFrame, merged_frame, merged_origin, named, readable
+from latmon_backends.fleet.merge import MAX_TEXT, HostFrame, merged_frame, merged_origin, named, readable
 from latmon_backends.fleet.ssh import labels
 
 OPENING_S = 12.0
@@ -119,7 +119,7 @@ class FleetBackend:
         """Trace these devices on their hosts (empty: all of all hosts)."""
         by_host: dict[str, list[str]] = {}
         for one in devices:
-            label, _, name = one.partition(SEPARATOR)
+            label, name = host_and_device(one)
             by_host.setdefault(label, []).append(name)
         for host in self._hosts:
             if not devices or host.label in by_host:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from latmon import __version__
 from latmon.aggregate.depth_sum import DepthSum, packed
 from latmon.analysis.attribution import softirqs_added
-from latmon.model.devices import carry
+from latmon.model.devices import HOST_SEPARATOR, carry
 from latmon.model.frame import (
     NAMED_FROM,
     CgroupLimit,
@@ -43,7 +43,6 @@ from latmon.recording.validate import MAX_WALL, parse
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
-SEPARATOR = ":"
 MAX_TEXT = 1000
 """Characters of a sentence that the feed carries."""
 MAX_IN_FLIGHT = 100
@@ -72,7 +71,7 @@ class HostFrame:
 
 def named(label: str, name: str) -> str:
     """Return the name with its host in front; an empty name stays empty."""
-    return f"{label}{SEPARATOR}{name}" if name else ""
+    return f"{label}{HOST_SEPARATOR}{name}" if name else ""
 
 
 def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: int, dt_us: int) -> Frame:

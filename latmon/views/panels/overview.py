@@ -34,6 +34,7 @@ from latmon.views.device_table import (
     header,
     is_titled,
     largest,
+    name_cells,
     of_counted,
     op_row,
     sparkline,
@@ -924,8 +925,9 @@ def device_rows(
     counted = (one.window.latency(one.device.name, one.selection.ops) for one in every)
     sums = origin is None or origin.latency_from != "issue" or any(one.mean is not None for one in counted)
     driver = max((len(one.device.driver) for one in every), default=0)
+    name = name_cells(view.history.devices(), view.selection)
     wanted = view.selection.columns
-    columns, room = fitting(width, distribution=distribution, sums=sums, titles=wanted, driver=driver)
+    columns, room = fitting(width, distribution=distribution, sums=sums, titles=wanted, driver=driver, name=name)
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
     glyphs = SPARKS[:-1] if view.ink.coloured else RAMP_SPARKS  # a whole cell would touch the row above
     bounds = trends.bounds()
