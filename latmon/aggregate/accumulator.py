@@ -505,6 +505,7 @@ class Accumulator(CompletionSums):
         self.windows += 1
         self.longest_us = max(self.longest_us, frame.dt_us)
         self._add_sums(frame)
+        self._add_gauges(frame)
         self._add_outstanding(frame)
         self.taskqs.add(frame.taskqs)
         health = frame.health
@@ -521,10 +522,7 @@ class Accumulator(CompletionSums):
         self._add_sums(minute.frame)
         for name, gauge in minute.gauges.items():
             self.gauges.setdefault(name, Counter()).update(gauge)
-        for name, sums in minute.depths.items():
-            self.busy_depths.setdefault(name, DepthTimes()).merge(sums)
-        for name, order in minute.orders.items():
-            self._add_order(name, order)
+        self._merge_outstanding(minute.depths, minute.orders)
         self.taskqs.merge(minute.taskqs)
         self.cpu.merge(minute.cpu)
         self.probe_cpu.merge(minute.probe_cpu)
@@ -603,18 +601,28 @@ class Accumulator(CompletionSums):
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
         self.outliers += outliers[: MAX_OUTLIERS - len(self.outliers)]
 
-    def _add_outstanding(self, frame: Frame) -> None:
+    def _add_gauges(self, frame: Frame) -> None:
         # A gauge is one sample: after a stop it represents an interval, not all of the time without samples.
         limit_us = self._interval_us if frame.late else None
         for name, now in frame.outstanding.items() if self._sums_gauges else ():
             if now.is_known:
                 gauge = self.gauges.setdefault(name, Counter())
                 gauge[now.known] += frame.dt_us if limit_us is None else min(frame.dt_us, limit_us)
+
+    def _add_outstanding(self, frame: Frame) -> None:
+        """Add depths and orders of issue."""
         for name, one in busy_rows(frame.depths).items():
             self.busy_depths.setdefault(name, DepthTimes()).add(one, frame.dt_us, frame.wall)
         self.idle.add(frame)
         for name, issues in frame.issues.items():
             self._add_order(name, lba_order(issues))
+
+    def _merge_outstanding(self, depths: Mapping[str, DepthTimes], orders: Mapping[str, LbaOrder]) -> None:
+        """Add sums of depths and orders of issue."""
+        for name, sums in depths.items():
+            self.busy_depths.setdefault(name, DepthTimes()).merge(sums)
+        for name, order in orders.items():
+            self._add_order(name, order)
 
     def _add_order(self, name: str, order: LbaOrder) -> None:
         self.orders[name] = merge_orders((self.orders[name], order) if name in self.orders else (order,))

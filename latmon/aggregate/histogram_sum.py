@@ -51,7 +51,9 @@ class HistogramSum:
     def histogram(self, maximum: int | None = None) -> Histogram:
         """Return the sum, with a maximum that is known from elsewhere."""
         total = None if self.unknown_sums else self.sum
-        return Histogram(tuple(sorted(self.counts.items())), total, maximum, self.bits)
+        indices = sorted(self.counts)
+        buckets = tuple(zip(indices, map(self.counts.__getitem__, indices), strict=True))
+        return Histogram(buckets, total, maximum, self.bits)
 
     def at_scale(self, pairs: Pairs, bits: int) -> Pairs:
         """Return the buckets at this sum's scale, which becomes theirs where theirs is coarser."""
@@ -197,6 +199,29 @@ class TableSum(Mapping[K, Histogram]):
             peak = self._peaks[key].maximum() if self._peaks is not None else None
             made = self._made[key] = self.sums[key].histogram(peak)
         return made
+
+    @property
+    def packed(self) -> Packed[K]:
+        """Return `Packed.of` the sums, in half of the time: without their histograms."""
+        if any(one.bits > BITS for one in self.sums.values()):
+            return Packed.of(self)
+        indices, counts, ends = bytearray(), list[int](), list[int]()
+        for one in self.sums.values():
+            some = sorted(one.counts)
+            indices += bytes(some)
+            counts += map(one.counts.__getitem__, some)
+            ends.append(len(counts))
+        peaks = [None] * len(ends) if self._peaks is None else [self._peaks[key].maximum() for key in self.sums]
+        scales = bytes([one.bits for one in self.sums.values()])
+        return Packed(
+            tuple(self.sums),
+            ends,
+            bytes(indices),
+            counts,
+            sums=[UNKNOWN if one.unknown_sums else one.sum for one in self.sums.values()],
+            maxima=[UNKNOWN if peak is None else peak for peak in peaks],
+            scales=b"" if scales == bytes([BITS]) * len(scales) else scales,
+        )
 
     def merged(self, keys: Iterable[K], maximum: int | None = None) -> Histogram:
         """Return the sum of several rows; `maximum`: known from elsewhere, where no peaks are kept."""

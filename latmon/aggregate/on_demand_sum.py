@@ -25,7 +25,7 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import EMPTY, Histogram
-from latmon.model.packed import GROUPS, Flat, Key, KeyedCounts, OnDemandFacts, Packed, flatten, group_of
+from latmon.model.packed import GROUPS, Flat, Key, KeyedCounts, OnDemandFacts, flatten, group_of
 
 _SOURCE = {"total": "traced", "stage": "traced"}
 """Name of a sum -> name of the frame's table that it adds up, where they differ."""
@@ -146,9 +146,11 @@ class OnDemandSums:
         grouped: dict[str, dict[Key, int]] = {}
         for key, n in self._counts.items():
             grouped.setdefault(group_of(key), {})[key] = n
-        tables = {name: table for name, table in self.tables.items() if name not in _SOURCE} | {"traced": self.raw}
+        tables = {name: table.packed for name, table in self.tables.items() if name not in _SOURCE and table}
+        if traced := self.tables["total"].packed.joined(self.tables["stage"].packed):
+            tables["traced"] = traced
         return Flat(
-            {name: Packed.of(table) for name, table in tables.items() if table},
+            tables,
             {group: KeyedCounts.of(counts.items()) for group, counts in grouped.items()},
             replace(self._facts, threads=dict(self._threads), handlers=dict(self._handlers)),
         )

@@ -10,7 +10,7 @@ not slow. Means are not used.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -123,12 +123,22 @@ def tail_of(counts: Counts, rank: int = RANK) -> float | None:
 
 def above(counts: Counts, bar: float) -> int:
     """Return the number of I/Os above the bar."""
-    return sum(n for index, n in counts.items() if octaves(index) > bar)
+    first = bisect_right(_ENDS, bar)
+    return sum(n for index, n in counts.items() if index >= first)
+
+
+def above_in(histogram: Histogram, bar: float) -> int:
+    """Return the number of a histogram's I/Os above the bar, at the scale of BITS."""
+    if histogram.bits != BITS:
+        return above(counts_of((histogram,)), bar)
+    first = bisect_right(_ENDS, bar)
+    return sum(n for index, n in histogram.buckets if index >= first)
 
 
 def time_of(counts: Counts, bar: float = -1.0) -> float:
     """Return the time of the I/Os above the bar in us, by the middles of their buckets."""
-    return sum(n * sum(bucket_bounds(index)) / 2 for index, n in counts.items() if octaves(index) > bar)
+    first = bisect_right(_ENDS, bar)
+    return sum(n * sum(bucket_bounds(index)) / 2 for index, n in counts.items() if index >= first)
 
 
 def octaves(index: int) -> float:

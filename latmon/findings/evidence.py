@@ -106,9 +106,11 @@ def _traced_above(facts: Facts, device: str, cut_us: int) -> SlowIos:
 
 
 def _longest(block: Block, device: str, stage: str) -> int:
-    if (traced := block.on_demand.tables.get("traced")) is None:
-        return 0
-    return max((one.max_bound or 0 for op in OPS if (one := traced.get(Series(device, op, stage)))), default=0)
+    def longest() -> int:
+        traced = block.traced_table
+        return max((one.max_bound or 0 for op in OPS if (one := traced.get(Series(device, op, stage)))), default=0)
+
+    return block.once(("longest", stage, device), longest)
 
 
 _VECTORS = ("HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU")

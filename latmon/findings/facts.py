@@ -50,7 +50,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Aged, Depths
-from latmon.model.packed import Flat, Packed
+from latmon.model.packed import Flat
 
 T = TypeVar("T")
 
@@ -86,18 +86,25 @@ class Block:
     """The sum of the lengths of its frames in which those were read."""
     idle: IdleTime = field(default_factory=IdleTime)
     """Devices that are not in `depths`, because they did nothing."""
+    _made: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+        """Return a value derived from the block, made once for all the windows that it is in; as `Facts.once`."""
+        return _once(self._made, what, make)
 
     def depths(self, device: str) -> Depths:
         """Return a device's depth histograms in ms; empty where depths were not sampled."""
-        return self.depth_sums[device].depths if device in self.depth_sums else Depths()
+        if device not in self.depth_sums:
+            return Depths()
+        return self.once(("depths", device), lambda: self.depth_sums[device].depths)
 
     def stage(self, stage: str, device: str, *ops: str) -> Histogram:
         """Return a stage by the always-on probe, as `Facts.stage`."""
-        return merged((self.histograms,), stage, device, ops)
+        return self.once(("stage", stage, device, ops), lambda: merged((self.histograms,), stage, device, ops))
 
     def traced_stage(self, stage: str, device: str, *ops: str) -> Histogram:
         """Return a stage of the traced requests, as `Facts.traced_stage`."""
-        return merged((self.traced_table,), stage, device, ops)
+        return self.once(("traced", stage, device, ops), lambda: merged((self.traced_table,), stage, device, ops))
 
     @property
     def traced_table(self) -> Mapping[Series, Histogram]:
@@ -124,7 +131,7 @@ def block_of(sums: Accumulator, waiting: Waiting) -> Block:
         last.mono_us,
         last.wall,
         sums.measured_us,
-        Packed.of(sums.histograms),
+        sums.histograms.packed,
         sums.kernel,
         sums.seen,
         sums.on_demand.flat,
@@ -254,10 +261,7 @@ class Facts:
 
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
         """Return a value derived from the facts, made once for all rules. `what` names all else it depends on."""
-        if what not in self._made:
-            self._made[what] = make()
-        found: T = self._made[what]
-        return found
+        return _once(self._made, what, make)
 
     @property
     def end_us(self) -> int:
@@ -429,6 +433,13 @@ class Facts:
         """Return the order of issue against arrival and LBA; None where no burst was recorded."""
         found = [one.orders[device] for one in self.window if device in one.orders]
         return merge_orders(found) if found else None
+
+
+def _once(made: dict[Hashable, Any], what: Hashable, make: Callable[[], T]) -> T:
+    if what not in made:
+        made[what] = make()
+    found: T = made[what]
+    return found
 
 
 def mean_waiting_in(part: Facts | Block, device: str) -> float | None:

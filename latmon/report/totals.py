@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from latmon.aggregate.accumulator import Accumulator, Minute
+from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.request_age import Waiting, note_longest
+from latmon.analysis.issue_order import LbaOrder
 from latmon.findings.facts import Block
 from latmon.model.devices import NONE, Coverage, total
 from latmon.model.frame import Device, Frame, Mark, Outlier
@@ -144,6 +146,7 @@ class Totals(Accumulator):
         self.seen.add(block.seen)
         self.on_demand.add(self._of_known_threads(block.on_demand) if self.wakeups_left_out else block.on_demand)
         self._traced = None
+        super()._merge_outstanding(block.depth_sums, block.orders)
 
     def _of_known_threads(self, flat: Flat) -> Flat:
         """Return values without wake-ups of threads beyond the limit."""
@@ -162,6 +165,14 @@ class Totals(Accumulator):
     def _add_on_demand(self, frame: Frame) -> None:
         if not self.by_blocks:
             super()._add_on_demand(frame)
+
+    def _add_outstanding(self, frame: Frame) -> None:
+        if not self.by_blocks:
+            super()._add_outstanding(frame)
+
+    def _merge_outstanding(self, depths: Mapping[str, DepthTimes], orders: Mapping[str, LbaOrder]) -> None:
+        if not self.by_blocks:
+            super()._merge_outstanding(depths, orders)
 
     def _add_coverage(self, covered: Mapping[str, Coverage]) -> None:
         self.coverage += total(covered, self.devices)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from latmon.analysis.peers import Counts, above, counts_of, octaves, tail_of, time_of
+from latmon.analysis.peers import Counts, above, above_in, counts_of, octaves, tail_of, time_of
 from latmon.findings.evidence import mean_bytes
 from latmon.findings.facts import Facts
 from latmon.findings.rule import LATENCIES, NOTICE, WARNING, Fact, Finding, Rule, Step, Threshold, Thresholds, Where
@@ -64,7 +64,7 @@ def _far(facts: Facts, device: str, op: str, limits: Thresholds) -> FarMode | No
     begin = _beginning(slow, limits["between"] * count)
     between = above(counts, begin - limits["below"]) - above(counts, begin)
     count = above(counts, begin)
-    blocks = sum(above(counts_of((one,)), cut) > 0 for one in facts.parts(device, op))
+    blocks = sum(above_in(one, cut) > 0 for one in facts.parts(device, op))
     if between > limits["between"] * count or blocks < limits["run"]:
         return None
     time_us = time_of(slow, begin)

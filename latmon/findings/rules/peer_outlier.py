@@ -23,6 +23,7 @@ from latmon.analysis.peers import (
     Counts,
     Measure,
     above,
+    above_in,
     beyond,
     chance,
     counts_of,
@@ -97,7 +98,7 @@ class Drive:
     def blocks_above(self, share: float, bar: float) -> int:
         """Return the number of blocks in which this share of the I/Os, and at least one, is above the bar."""
         some = (one for one in self.parts() if one)
-        return sum(above(counts_of((one,)), bar) >= max(1.0, share * one.count) for one in some)
+        return sum(above_in(one, bar) >= max(1.0, share * one.count) for one in some)
 
 
 @dataclass(frozen=True)
