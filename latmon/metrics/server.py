@@ -142,24 +142,38 @@ def _unix_socket(path: str) -> socket.socket:
     try:
         one.bind(path)
     except OSError:
-        if not _is_left_over(path):
+        if not _removed(Path(path)):
             raise
-        Path(path).unlink()
         one.bind(path)
     one.listen(_MAX_REQUESTS)
     return one
 
 
-def _is_left_over(path: str) -> bool:
-    """Return whether this is a socket without a listener."""
-    if not Path(path).is_socket():
-        return False
+def _removed(path: Path) -> bool:
+    """Remove a socket without a listener; return whether it was one.
+
+    The directory is opened once, because another user who can rename a part of the path could otherwise have the socket
+    of another service removed. Systems without /proc/self/fd remove none.
+    """
+    with suppress(OSError):
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            there = Path(f"/proc/self/fd/{directory}", path.name)
+            if there.is_socket() and not there.is_symlink() and not _has_listener(there):
+                os.unlink(path.name, dir_fd=directory)
+                return True
+        finally:
+            os.close(directory)
+    return False
+
+
+def _has_listener(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
         try:
-            one.connect(path)
+            one.connect(str(path))
         except ConnectionRefusedError:
-            return True
-    return False
+            return False
+    return True
 
 
 def _passed_socket(environ: Mapping[str, str]) -> socket.socket:

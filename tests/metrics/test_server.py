@@ -28,6 +28,7 @@ from latmon.metrics.host import HostMetrics
 from latmon.metrics.server import ListenAddress, Web, wants_protobuf
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
+from latmon.support.errors import UnavailableError
 
 MODERN = (
     f"{PROTOBUF.replace(' ', '')};q=0.7,application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3,*/*;q=0.2"
@@ -224,6 +225,18 @@ def test_a_unix_socket(tmp_path):
         assert wait_for(lambda: get(_Unix(str(path)))[0] == 200)
         assert main(["exporter", "--backend", "demo", "--listen", f"unix:{path}"]) == 3  # in use
     assert not path.exists()
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_what_is_no_socket_of_a_killed_exporter_stays(tmp_path, kind):
+    path, other = tmp_path / "x.sock", tmp_path / "other.sock"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(other))
+    path.write_text("kept") if kind == "file" else path.symlink_to(other)
+    with pytest.raises(UnavailableError, match="Address already in use"):
+        ListenAddress(path=str(path)).listen({}, None)
+    assert path.read_text() == "kept" if kind == "file" else path.is_symlink()
+    assert other.is_socket()
 
 
 @pytest.mark.parametrize("umask", [0, 0o77])
