@@ -5,11 +5,11 @@ Nothing here knows frames; time is the stamp that the caller gives.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
-from typing import TypeVar
+from itertools import islice, repeat
+from typing import Any, TypeVar
 
 from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.packed import UNKNOWN, Packed
@@ -22,7 +22,7 @@ Pairs = Iterable[tuple[int, int]]
 class HistogramSum:
     """Running sum of one series' histograms, without its maximum; at the scale of the coarsest of them."""
 
-    counts: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     sum: int = 0
     unknown_sums: int = 0
     bits: int = BITS
@@ -30,9 +30,8 @@ class HistogramSum:
     def add(self, pairs: Pairs, total: int | None, bits: int = BITS) -> None:
         """Add a histogram's buckets and its sum in us."""
         counts = self.counts
-        had = counts.get
         for index, n in pairs if bits == self.bits else self.at_scale(pairs, bits):
-            counts[index] = had(index, 0) + n
+            counts[index] += n
         self.sum += total or 0
         self.unknown_sums += total is None
 
@@ -62,7 +61,7 @@ class HistogramSum:
             self.counts.clear()
             self.bits = bits
             for index, n in coarse:
-                self.counts[index] = self.counts.get(index, 0) + n
+                self.counts[index] += n
         return _coarsened(pairs, bits, self.bits)
 
 
@@ -141,24 +140,51 @@ class TableSum(Mapping[K, Histogram]):
 
     def add(self, table: Mapping[K, Histogram], stamp: int = 0) -> None:
         """Add a table; `stamp` grows from one to the next."""
-        sums, peaks = self.sums, self._peaks
+        if isinstance(table, Packed):
+            self._add_packed(table, stamp)
+            return
         for key, pairs, total, maximum, last, bits in self._rows(table):
+            self._row(key, bits).add(pairs, total, bits)
+            if self._peaks is not None:
+                self._peaks[key].see(stamp, maximum, last, bits)
+
+    def _add_packed(self, table: Packed[K], stamp: int) -> None:
+        """Add a table without a call per row: two thirds of the time, and most of that of a report or a check."""
+        self._made = {}
+        sums, peaks, wanted, begin = self.sums, self._peaks, self._wanted, 0
+        pairs = zip(table.indices, table.counts, strict=True)
+        for key, end, (total, maximum, bits) in zip(table.rows, table.ends, _known(table), strict=False):
+            some = islice(pairs, end - begin)
+            if begin == end:
+                continue
+            begin = end
+            if wanted is not None and not wanted(key):
+                deque(some, maxlen=0)
+                continue
             one = sums.get(key)
             if one is None:
-                one = sums[key] = HistogramSum(bits=bits)
-                if peaks is not None:
-                    peaks[key] = Peak()
-            counts = one.counts  # as of HistogramSum.add, without the time of a call
-            had = counts.get
+                one = self._row(key, bits)
+            counts = one.counts
             if not counts and bits == one.bits:
-                counts.update(pairs)
+                counts.update(some)
             else:
-                for index, n in pairs if bits == one.bits else one.at_scale(pairs, bits):
-                    counts[index] = had(index, 0) + n
-            one.sum += total or 0
-            one.unknown_sums += total is None
+                for index, n in some if bits == one.bits else one.at_scale(some, bits):
+                    counts[index] += n
+            if total < 0:
+                one.unknown_sums += 1
+            else:
+                one.sum += total
             if peaks is not None:
-                peaks[key].see(stamp, maximum, last, bits)
+                peaks[key].see(stamp, None if maximum < 0 else maximum, table.indices[end - 1], bits)
+
+    def _row(self, key: K, bits: int) -> HistogramSum:
+        """Return the sum of a row; a new one has the scale of its first histogram."""
+        one = self.sums.get(key)
+        if one is None:
+            one = self.sums[key] = HistogramSum(bits=bits)
+            if self._peaks is not None:
+                self._peaks[key] = Peak()
+        return one
 
     def remove(self, table: Mapping[K, Histogram], stamp: int = 0) -> list[K]:
         """Subtract a table that was added with `stamp`, and return the keys of which nothing is left."""
@@ -247,27 +273,30 @@ class TableSum(Mapping[K, Histogram]):
 
     def _rows(self, table: Mapping[K, Histogram]) -> Iterator[TableRow[K]]:
         """Return the table's rows that are wanted and not empty; they change the sum, so its histograms are dropped."""
-        self._made, wanted = {}, self._wanted or _every
-        return _packed_rows(table, wanted) if isinstance(table, Packed) else _plain_rows(table, wanted)
+        self._made = {}
+        if isinstance(table, Packed):
+            return _packed_rows(table, self._wanted)
+        return _plain_rows(table, self._wanted)
 
 
-def _every(_key: object) -> bool:
-    return True
-
-
-def _packed_rows(table: Packed[K], wanted: Callable[[K], bool]) -> Iterator[TableRow[K]]:
+def _packed_rows(table: Packed[K], wanted: Callable[[K], bool] | None) -> Iterator[TableRow[K]]:
     """Yield rows without making their histograms."""
-    indices, counts, begin, unknown = table.indices, table.counts, 0, repeat(UNKNOWN)
-    known = zip(table.sums or unknown, table.maxima or unknown, table.scales or repeat(BITS), strict=False)
-    for key, end, (total, maximum, bits) in zip(table.rows, table.ends, known, strict=False):
-        if begin < end and wanted(key):
+    indices, counts, begin = table.indices, table.counts, 0
+    for key, end, (total, maximum, bits) in zip(table.rows, table.ends, _known(table), strict=False):
+        if begin < end and (wanted is None or wanted(key)):
             pairs = zip(indices[begin:end], counts[begin:end], strict=True)
             last = indices[end - 1]
             yield key, pairs, None if total < 0 else total, None if maximum < 0 else maximum, last, bits
         begin = end
 
 
-def _plain_rows(table: Mapping[K, Histogram], wanted: Callable[[K], bool]) -> Iterator[TableRow[K]]:
+def _known(table: Packed[Any]) -> Iterator[tuple[int, int, int]]:
+    """Return sum, maximum and scale of each row; UNKNOWN where they are not known; endless where none is."""
+    unknown = repeat(UNKNOWN)
+    return zip(table.sums or unknown, table.maxima or unknown, table.scales or repeat(BITS), strict=False)
+
+
+def _plain_rows(table: Mapping[K, Histogram], wanted: Callable[[K], bool] | None) -> Iterator[TableRow[K]]:
     for key, one in table.items():
-        if one.buckets and wanted(key):
+        if one.buckets and (wanted is None or wanted(key)):
             yield key, one.buckets, one.sum, one.max, one.buckets[-1][0], one.bits

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from latmon.capture import registry, target
 from latmon.capture.backend import Backend, Options
 from latmon.capture.registry import Request
 from latmon.cli import arguments, config
-from latmon.support import host, paths, privileges, streams, trust
+from latmon.support import host, paths, privileges, process, streams, trust
 from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
 from latmon.support.priority import START
 from latmon.support.streams import STANDARD
@@ -38,7 +38,8 @@ _ONE_FILE = "- is standard input, which is one file: name it once"
 def run(args: argparse.Namespace) -> int:
     """Run the command of a command line and return its exit code."""
     _guard_root()
-    return _RUN[args.command](args)
+    with process.seldom_collecting() if args.command in _OF_FILES else nullcontext():
+        return _RUN[args.command](args)
 
 
 def _guard_root() -> None:
@@ -593,6 +594,8 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "probes": _probes,
     "rules": _rules,
 }
+_OF_FILES = frozenset({"report", "diff", "check", "export", "import"})
+"""Commands that read whole files and end."""
 
 
 def _user() -> privileges.Invoker | None:

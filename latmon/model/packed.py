@@ -332,7 +332,7 @@ def names(frame: Frame) -> set[tuple[Any, ...]]:
     """Return the keys of all on-demand values except threads, whose number grows with a recording's length."""
     traced = frame.traced
     tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total, frame.handlers, frame.softirqs]
-    found: set[tuple[Any, ...]] = {(number, key) for number, table in enumerate(tables) for key in table}
+    found: set[tuple[Any, ...]] = set().union(*(zip(repeat(number), table) for number, table in enumerate(tables)))
     found.update(key for key, n in _above(frame) if n)
     found.update(key for key, n in _paths(traced) if n)
     found.update(key for key, n in _interrupts(frame) if n)

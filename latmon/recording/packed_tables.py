@@ -271,6 +271,7 @@ def _is_known(line: Json) -> bool:
 
 WIDTH = 256
 """Bucket numbers that are reserved for a row of a table; a row has fewer buckets."""
+_BUCKETS = bytes(range(TOP + 1))
 MAX_SLOTS = 1 << 19
 """Buckets of one table: 900 devices with all their ops and stages have fewer."""
 MAX_IN_TABLE = 1 << 52
@@ -295,16 +296,21 @@ def table(line: Json, keys: Sequence[Key], low: int = 1) -> Packed[Key]:
     slots = list(accumulate(gaps))
     if len(set(keys)) != len(keys) or len(keys) > validate.MAX_ITEMS:
         raise RecordingError("a table has the same entry twice, or too many entries")
-    if slots and (slots[0] < 0 or min(gaps[1:], default=1) < 1 or slots[-1] >= WIDTH * len(keys)):
+    if slots and ((min(gaps) < 1 and _falls(gaps)) or slots[-1] >= WIDTH * len(keys)):
         raise RecordingError("'b' has buckets out of order or out of range")
     if len(counts) != len(slots) or min(counts, default=low) < low or sum(counts) > MAX_IN_TABLE:
         raise RecordingError("'n' is not a count for each bucket")
     indices = _low_bytes(slots)
-    if max(indices, default=0) > TOP:
+    if indices.translate(None, _BUCKETS):
         raise RecordingError("'b' has a bucket beyond the last")
     ends = [bisect_left(slots, end) for end in range(WIDTH, WIDTH * len(keys) + 1, WIDTH)]
     sums, maxima = (_each(line, name, len(keys)) for name in ("sum", "max"))
     return Packed(tuple(keys), ends, indices, counts, sums=sums, maxima=maxima, scales=_scales(line, ends, indices))
+
+
+def _falls(gaps: list[int]) -> bool:
+    """Return whether buckets are out of order: their first number may be 0, the others are the gaps between them."""
+    return gaps[0] < 0 or min(gaps[1:], default=1) < 1
 
 
 def _scales(line: Json, ends: list[int], indices: bytes) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import gc
 import os
 import socket
 import sys
@@ -93,6 +94,24 @@ def prioritise(pid: int, nice: int, proc: Path = Path("/proc")) -> None:
     with contextlib.suppress(OSError):
         if os.getsid(pid) == pid:
             (proc / str(pid) / "autogroup").write_text(str(nice))
+
+
+_MANY = 100_000
+
+
+@contextlib.contextmanager
+def seldom_collecting() -> Iterator[None]:
+    """Let the garbage collector run seldom, for a command that reads whole recordings.
+
+    Frames and their sums have no reference cycles, and there are so many that looking for some took a fifth of the time
+    of a report.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(_MANY, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @dataclass(slots=True)
