@@ -195,8 +195,8 @@ def read_back(value: Any) -> Histogram | None:
         return None
     counts: dict[int, int] = {}
     try:
-        for _, _, high, n in value.get("buckets", ()):
-            counts[_bucket(float(high))] = round(float(n))
+        for _, low, high, n in value.get("buckets", ()):
+            counts[_bucket(float(low), float(high))] = round(float(n))
         total = float(value.get("sum", "nan"))
     except (TypeError, ValueError, OverflowError, LookupError):
         return None
@@ -205,13 +205,16 @@ def read_back(value: Any) -> Histogram | None:
     return Histogram.of(counts, round(total * 1e6) if math.isfinite(total) else None)
 
 
-def _bucket(edge: float) -> int:
-    """Return the bucket that is sent with this upper edge in s; LookupError or OverflowError for another one."""
-    if edge <= 1e-6:  # noqa: PLR2004  the threshold of the zero bucket
+def _bucket(low: float, high: float) -> int:
+    """Return the bucket that is sent with these edges in s. LookupError, ValueError or OverflowError for others.
+
+    A store that has merged buckets, to have fewer, has some of the same upper edges.
+    """
+    if high <= 1e-6:  # noqa: PLR2004  the threshold of the zero bucket
         return 0
-    exact = (1 << SCHEMA) * math.log2(edge)
-    if abs(exact - round(exact)) > 1e-6:  # noqa: PLR2004
-        raise LookupError(edge)
+    exact, before = ((1 << SCHEMA) * math.log2(edge) for edge in (high, low))
+    if abs(exact - round(exact)) > 1e-6 or abs(exact - before - 1) > 1e-6:  # noqa: PLR2004
+        raise LookupError(high)
     return _edges()[round(exact)]
 
 

@@ -68,7 +68,9 @@ def as_json(latencies):
     one = Histogram.record(latencies)
     edges = [bucket_bounds(index)[1] for index, _ in one.buckets]
     highs = [1e-6 if edge == 1 else 2 ** (native_index(edge) / 16) for edge in edges]
-    buckets = [[0, repr(high / 2), repr(high), str(n)] for high, (_, n) in zip(highs, one.buckets, strict=True)]
+    buckets = [
+        [0, repr(high / 2 ** (1 / 16)), repr(high), str(n)] for high, (_, n) in zip(highs, one.buckets, strict=True)
+    ]
     return {"count": str(one.count), "sum": repr(one.sum / 1e6), "buckets": buckets}, one
 
 
@@ -126,6 +128,14 @@ def test_a_sum_that_is_no_number_is_not_known(text):
 @pytest.mark.parametrize("high", ["0.0011", "+Inf", "NaN", "x", "1e-7x"])
 def test_edges_that_are_not_latmons_are_not_read(high):
     assert read_back({"count": "1", "sum": "1", "buckets": [[0, "0", high, "1"]]}) is None
+
+
+def test_buckets_that_a_store_has_merged_are_not_read():
+    """Two of schema 4 are one of schema 3, with the upper edge of the second."""
+    high = next(edge for index in range(100, 140) if (edge := native_index(bucket_bounds(index)[1])) % 2 == 0)
+    narrow, wide = ([0, repr(2 ** ((high - width) / 16)), repr(2 ** (high / 16)), "1"] for width in (1, 2))
+    assert read_back({"sum": "1", "buckets": [narrow]})
+    assert read_back({"sum": "1", "buckets": [wide]}) is None
 
 
 async def test_the_slowest_hosts_are_rows(url, monkeypatch):

@@ -89,11 +89,26 @@ class Alertmanager(_Server):
         super().__init__(directory, [found, *words], port=port)
 
 
+class Agent(_Server):
+    """Prometheus in agent mode: it scrapes, and writes on to a server."""
+
+    def __init__(self, directory, config):
+        port = free_port()
+        (directory / "agent.yml").write_text(json.dumps(config))
+        words = [
+            "--enable-feature=agent,native-histograms",
+            f"--config.file={directory / 'agent.yml'}",
+            f"--storage.agent.path={directory / 'agent'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ]
+        super().__init__(directory, [program("prometheus"), *words], port=port)
+
+
 class Prometheus(_Server):
     """A server that scrapes these addresses every second."""
 
-    def __init__(self, directory, *targets, rules="", alertmanager="", interval="1s", paths=()):
-        """`paths`: (path, label `instance`) of metrics that one target has several of."""
+    def __init__(self, directory, *targets, rules="", alertmanager="", interval="1s", paths=(), receives=False):
+        """`paths`: (path, label `instance`) of metrics that one target has several of; `receives`: by remote write."""
         port = free_port()
         named = [
             {"source_labels": ["__meta_path"], "target_label": "__metrics_path__"},
@@ -117,6 +132,7 @@ class Prometheus(_Server):
             f"--storage.tsdb.path={directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",
             "--enable-feature=native-histograms",
+            *(["--web.enable-remote-write-receiver"] if receives else []),
         ]
         super().__init__(directory, [program("prometheus"), *words], port=port)
 

@@ -11,15 +11,17 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import generate
+import many_hosts
 import pytest
 import yaml
-from prometheus import Alertmanager, Prometheus, free_port, program
+from prometheus import Agent, Alertmanager, Prometheus, free_port, program
 from terminal import wait_for
 from test_server import exporter
 
 from latmon.cli import arguments
 from latmon.metrics import server
 from latmon_backends.bpftrace.probe_cache import SYSTEM
+from latmon_backends.prometheus import read_back
 
 SYSTEMD = Path(generate.__file__).parent / "systemd"
 UNITS = tuple(sorted(SYSTEMD.iterdir()))
@@ -261,3 +263,22 @@ def test_each_panel_has_a_title_and_a_unit_and_a_place():
         assert panel["fieldConfig"]["defaults"]["unit"]
         assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
         assert all(one["datasource"] == {"type": "prometheus", "uid": "${datasource}"} for one in panel["targets"])
+
+
+def test_an_agent_sends_native_histograms_on_with_their_exact_counts(tmp_path):
+    """The configuration of contrib, with other addresses."""
+    config = yaml.safe_load((Path(generate.__file__).parent / "prometheus/agent.yml").read_text())
+    (job,), (write,) = config["scrape_configs"], config["remote_write"]
+    assert job["static_configs"] == [{"targets": [server.DEFAULT]}]
+    with many_hosts.Hosts(1, 1) as host, Prometheus(tmp_path, receives=True) as store:
+        job |= {"metrics_path": "/0/metrics", "scrape_interval": "1s", "scrape_timeout": "1s"}
+        job["static_configs"] = [{"targets": [f"127.0.0.1:{host.server_port}"]}]
+        write["url"] = f"{store.url}/api/v1/write"
+        series = 'latmon_io_latency_seconds{op="read"}'
+        with Agent(tmp_path, config):
+            found = wait_for(lambda: store.query(series), 120, every=0.5)
+    (one,) = found
+    stored = read_back(one["histogram"][1])
+    expected = many_hosts.per_second(0, "read")
+    (seconds,) = {n / expected[index] for index, n in stored.buckets}
+    assert stored.buckets == many_hosts.latency(0, "read", int(seconds)).buckets
