@@ -1,9 +1,12 @@
-"""Importers of iostat of Linux (text and JSON), Solaris and illumos: rates and means, no distribution.
+"""Importers of iostat of Linux (text and JSON), Solaris and illumos, and of sar -d: rates and means, no distribution.
 
 Columns are found by name, so versions don't matter; bytes are in kB, MB or sectors of 512 bytes, by the head.
 Counts are rates times the interval, rounded. Without -x reads and writes are counted together (op `other`) and nothing
 is timed. Solaris times reads and writes together and reports the wait (wait, wsvc_t) apart from the service (actv,
 asvc_t).
+
+With -h or --pretty a report is several tables, one of each op; -h rounds bytes. A row of sar has its time before it,
+and all of its reports are of intervals.
 
 The first report may be an average since the boot, which iostat doesn't mark. The numbers show it: in an interval each
 rate is a whole number of I/Os divided by the interval (401 I/Os in 1.01 s are 397.03 per second), in an average over
@@ -23,6 +26,7 @@ from latmon.importers import values as importers_values
 from latmon.importers.bpftrace import document
 from latmon.importers.values import (
     UNKNOWN_OP,
+    Clock,
     Counts,
     Found,
     ImportOptions,
@@ -41,7 +45,7 @@ Rows = Mapping[str, Mapping[str, float]]
 """Device -> column -> value."""
 _RATES = ("r/s", "w/s", "d/s", "f/s", "tps")
 _TOTALS = tuple(
-    (f"{unit}_{way}", f"{unit}_{way}/s") for unit in ("kB", "MB", "Blk") for way in ("read", "wrtn", "dscd")
+    (f"{unit}_{way}", f"{unit}_{way}/s") for unit in ("kB", "MB", "Blk") for way in ("read", "wrtn", "dscd", "w+d")
 )
 _MOST_RATES = 64
 _JITTER = 0.03
@@ -136,9 +140,14 @@ def _digits(value: float) -> int:
     return len(repr(value).partition(".")[2].rstrip("0")) if value < 1e9 else 0  # noqa: PLR2004 - no exponent below
 
 
-_NUMBER = re.compile(r"-?\d{1,15}(?:[.,]\d{1,6})?\Z")
+_NUMBER = re.compile(r"(-?\d{1,15}(?:[.,]\d{1,6})?)([BkMGTP%]?)\Z")
+_POWERS = {unit: n for n, unit in enumerate("BkMGTP")}
+"""Units of a number with -h, as powers of 1024 bytes."""
+_AVERAGE = "Average:"
+_STAMP = re.compile(rf"\s*({_AVERAGE}|\d{{1,2}}:\d{{2}}:\d{{2}}(?: [AP]M)?)\s+(\S.*)")
+"""What sar prints before a row."""
 _NOISE = re.compile(r"avg-cpu:|Linux \d|\s*extended device statistics|\s*(?:tty|cpu)\b|\s*us sy (?:wt|st) id")
-_CPU = re.compile(r"\s+\d+[.,]\d\d(?:\s+\d+[.,]\d\d){5}\s*\Z")
+_CPU = re.compile(r"\s+\d+[.,]\d\d?%?(?:\s+\d+[.,]\d\d?%?){5}\s*\Z")
 _HEADER = re.compile(r"Linux \d\S* \((.{1,64}?)\)\s")
 """Header of sysstat: a run begins with it, and it names the host."""
 _COMMAND = re.compile(r"(?:.{0,80}[#$%>]\s+)?(?:\S{0,80}/)?iostat(?=\s+[-\d]|\s*\Z)(?:\s+[\w./-]{1,64}){0,20}\s*\Z")
@@ -149,9 +158,17 @@ _SOLARIS = {"read": "r", "write": "w"}
 _KB, _MB, _SECTOR = 1024, 1024 * 1024, 512
 _BYTES = (("{}kB/s", _KB), ("{}MB/s", _MB), ("{}sec/s", _SECTOR), ("k{}/s", _KB), ("M{}/s", _MB))
 """A rate of bytes: of Linux with -k, with -m, of sysstat before 2010; of Solaris and illumos, and with -M."""
-_PLAIN_BYTES = tuple((f"{unit}_{way}/s", size) for unit, size in (("kB", _KB), ("MB", _MB), ("Blk", _SECTOR))
-                     for way in ("read", "wrtn", "dscd"))  # fmt: skip
-"""Rates of Linux without -x: transfers are counted together, bytes are not."""
+_PLAIN_BYTES = (
+    *((f"{unit}_{way}/s", size) for unit, size in (("kB", _KB), ("MB", _MB), ("Blk", _SECTOR))
+      for way in ("read", "wrtn", "dscd", "w+d")),
+    *((f"{way}{unit}/s", size) for unit, size in (("kB", _KB), ("MB", _MB)) for way in "rwd"),
+    ("rd_sec/s", _SECTOR),
+    ("wr_sec/s", _SECTOR),
+)  # fmt: skip
+"""Rates of Linux without -x, and of sar: transfers are counted together, bytes are not."""
+_GROUPS = ({"r/s", "r_await"}, {"w/s", "w_await"}, {"d/s", "d_await"}, {"f/s", "f_await"})
+"""Columns of the tables of a report with -h or --pretty."""
+_DEVICES = ("device", "dev")
 _QUEUE = ("aqu-sz", "avgqu-sz")
 _PROMPT = re.compile(r"\S{0,80}[#$%>](?:\s|\Z)")
 _TRIVIAL = re.compile(r"[\s#=\-_*.^C]*\Z")
@@ -161,6 +178,9 @@ _MAX_NAMED = 4
 _PROSE = 3
 """Words of a line without a digit that make it prose: a row that was cut off has fewer."""
 _MAX_RATE = 1e12
+_LONGEST = 1000
+"""Characters of a row of sar."""
+_DATE = re.compile(r"\s(\d{2}/\d{2}/\d{2,4}|\d{4}-\d{2}-\d{2})\s")
 _DAY_US = 86_400_000_000
 
 
@@ -173,6 +193,12 @@ class Report:
     wall: float | None
     columns: list[str]
     rows: dict[str, dict[str, float]] = field(default_factory=dict)
+    head: list[str] = field(default_factory=list)
+    """Columns of the latest table of a report with several; empty: it has one table."""
+    begin: float | None = None
+    """When its interval began (sar)."""
+    is_rounded: bool = False
+    """Its bytes have units (-h)."""
     run: int = 0
     """The number of the run that printed it, and the line in which that began."""
     begun: int = 0
@@ -185,16 +211,25 @@ class Report:
 
     def add(self, at: int, line: str) -> bool:
         """Take a row; return whether the line is one, damaged or not."""
-        row = _row(line, self.columns)
+        row = _row(line, self.head or self.columns)
         if row is None and not _is_damaged_row(line, self):
             return False
         if row is None:
             self.damaged[at] = "a row can't be read: its disk is left out of this report"
-        elif row[0] in self.rows:
+        elif not self.rows.get(row[0], {}).keys().isdisjoint(row[1]):
             self.damaged[at] = f"{row[0]} has another row in the same report: the first one is taken"
         else:
-            self.rows[row[0]] = row[1]
+            self.rows.setdefault(row[0], {}).update(row[1])
+            self.is_rounded |= any(word[-1] in _POWERS for word in line.split())
         self.is_open, self.last = True, at
+        return True
+
+    def extend(self, at: int, columns: list[str]) -> bool:
+        """Begin another table of this report; return whether the columns are of one."""
+        is_group = any(one <= {*columns} for one in _GROUPS) and columns[-1] in self.columns
+        if not is_group or not {*columns[:-1]}.isdisjoint(self.columns):
+            return False
+        self.head, self.columns, self.last = columns, [*columns[:-1], *self.columns], at
         return True
 
 
@@ -211,33 +246,102 @@ class _Run:
 
 def sniff_text(head: str) -> bool:
     """Return whether there is a head with r/s, w/s and a time, or with tps and a rate of bytes."""
-    return any(_columns(line) for line in head.split("\n"))
+    return any(_columns(line) or ("DEV" in line and _sar(line)[1]) for line in head.split("\n"))
 
 
 def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for each report. RecordingError where two hosts follow each other."""
-    reports: list[Report] = []
-    wall: float | None = None
-    now: Report | None = None
-    run = _Run()
+    reader = _Reader(Clock(options.start))
     for at, line in enumerate(lines, 1):
-        columns = _columns(line)
+        yield from reader.line(at, line)
+    _drop_partial([one for one in reader.reports if one.head])
+    if reader.headless and any(one.begin is not None for one in reader.reports):
+        where = TextSpan(reader.headless[0], reader.headless[-1])
+        text = f"rows of sar without a head: {len(reader.headless):,}, left out"
+        yield Remark(where, text, len(reader.headless), is_incomplete=True)
+    yield from found(reader.reports, options)
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reports of a text, and the run that prints them."""
+
+    clock: Clock
+    reports: list[Report] = field(default_factory=list)
+    now: Report | None = None
+    wall: float | None = None
+    """The time of the next report."""
+    run: _Run = field(default_factory=_Run)
+    has_heads: bool = False
+    """A head of sar, of disks or anything else, has come."""
+    headless: list[int] = field(default_factory=list)
+    """Rows of sar above the first head."""
+
+    def line(self, at: int, line: str) -> Iterator[Passed]:
+        columns = [] if _STAMP.match(line) else _columns(line)
         if columns:
-            now = Report(at, at, wall, columns, run=run.number, begun=run.line, is_y=run.is_y)
-            reports.append(now)
-            run.reports += 1
-            wall = None
+            if self.now is None or self.wall is not None or not self.now.extend(at, columns):
+                self._begin(at, columns)
         elif not line.strip():
-            if now is not None:
-                now.is_open = False
-        elif now is None or not now.add(at, line):
-            now = None
-            run, is_known = _begun(run, at, line)
+            if self.now is not None:
+                self.now.is_open = False
+        elif self._of_sar(at, line):
+            yield Passed(TextSpan(at, at))
+        elif self.now is None or self.now.begin is not None or not self.now.add(at, line):
+            self.now = None
+            self.run, is_known = _begun(self.run, at, line)
+            if is_known and (date := _DATE.search(line)) is not None:
+                self.clock.wall(f"{date[1]} 00:00:00")
             stamp = importers_values.moment(line)
-            wall = wall if stamp is None else stamp
+            self.wall = self.wall if stamp is None else stamp
             if is_known or stamp is not None or _NOISE.match(line) or _CPU.match(line):
                 yield Passed(TextSpan(at, at))
-    yield from found(reports, options)
+
+    def _begin(self, at: int, columns: list[str], wall: float | None = None) -> Report:
+        run = self.run
+        self.now = Report(at, at, self.wall if wall is None else wall, columns)
+        self.now.run, self.now.begun, self.now.is_y = run.number, run.line, run.is_y
+        self.reports.append(self.now)
+        run.reports += 1
+        self.wall = None
+        return self.now
+
+    def _of_sar(self, at: int, line: str) -> bool:
+        """Take a head or a row of sar; return whether the line is one, damaged or not."""
+        stamp, columns = _sar(line)
+        when = self.clock.wall(stamp) if stamp and (columns or self._in_sar) else None
+        if columns:
+            if when is not None:  # not above the averages of all reports
+                self._begin(at, columns).begin = when
+            return True
+        text = line.partition(stamp)[2] if stamp else line
+        report, words = self.now, text.split()
+        numbers = sum(_NUMBER.match(one) is not None for one in words)
+        self.has_heads |= bool(stamp) and not numbers
+        if not self._in_sar or report is None:
+            is_row = bool(stamp) and stamp != _AVERAGE and not self.has_heads and numbers >= _LEAST
+            self.headless += [at] if is_row else []
+            return is_row
+        if not stamp or when is None:
+            is_like = len(words) >= len(report.columns) and (2 * numbers >= len(words) or "tps" in words)
+            if is_like and not stamp:
+                report.damaged[at] = "a line of sar can't be read: its disk is left out of this report"
+            return is_like
+        if report.wall is not None and when != report.wall:
+            begin, report = report.wall, self._begin(at, report.columns)
+            report.begin = begin
+        report.wall = when
+        return report.add(at, text)
+
+    @property
+    def _in_sar(self) -> bool:
+        return self.now is not None and self.now.begin is not None
+
+
+def _sar(line: str) -> tuple[str, list[str]]:
+    """Return what sar prints before a row, and the columns if the line is a head; both empty for any other line."""
+    stamped = _STAMP.fullmatch(line) if len(line) < _LONGEST else None
+    return (stamped[1], _columns(stamped[2])) if stamped else ("", [])
 
 
 def _begun(run: _Run, at: int, line: str) -> tuple[_Run, bool]:
@@ -272,7 +376,9 @@ def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
             where = TextSpan(run[0].begun, run[0].begun)
             yield TimeLine(where, f"line {where.first}: another run of iostat begins")
         yield from _missing(run)
-        kept, why = kept_reports([(one.wall, one.rows) for one in run], _is_solaris(run[0]), run[0].is_y, options)
+        kept, why = True, ""
+        if run[0].begin is None:
+            kept, why = kept_reports([(one.wall, one.rows) for one in run], _is_solaris(run[0]), run[0].is_y, options)
         if why:
             yield Remark(_where(run[0]), why)
         if not kept:
@@ -336,6 +442,8 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
         yield Remark(
             where, f"reads and writes are counted together (tps), as op {UNKNOWN_OP}; {timed}".removesuffix("; timed")
         )
+    if any(one.is_rounded for one in reports):
+        yield Remark(where, "bytes are rounded to a digit after the point (-h)")
     if any("r_await" not in one.columns and "tps" not in one.columns for one in reports):
         yield Remark(where, "no separate times of reads and writes: the mean of both is taken for each")
     if any(_bytes(dict.fromkeys(one.columns, 0.0), "r") is None for one in reports):
@@ -345,7 +453,7 @@ def _assumed(reports: list[Report]) -> Iterator[Found]:
 
 def _windows(run: list[Report], disks: list[str], options: ImportOptions, *, skipped: bool) -> Iterator[Counts]:
     """Yield the reports of a run, without the first one if it is `skipped`."""
-    before: float | None = None
+    before = run[0].begin
     for number, one in enumerate(run):
         passed = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
         before = one.wall
@@ -389,8 +497,11 @@ def _columns(line: str) -> list[str]:
     words = line.split()
     names = {one.lower() for one in words}
     known = {"r/s", "w/s"} <= names and names & {"await", "r_await", "svc_t", "asvc_t"}
-    plain = "tps" in names and words[0].rstrip(":") == "Device" and {"kB/s", "MB/s", *dict(_PLAIN_BYTES)} & {*words}
-    return [one.rstrip(":") for one in words] if (known or plain) and len(words) >= _LEAST else []
+    is_last = bool(words) and words[-1].lower() in _DEVICES
+    named = bool(words) and (is_last or words[0].rstrip(":").lower() in _DEVICES)
+    plain = named and "tps" in names and {"kB/s", "MB/s", *dict(_PLAIN_BYTES)} & {*words}
+    group = is_last and any(one <= names for one in _GROUPS)
+    return [one.rstrip(":") for one in words] if (known or plain or group) and len(words) >= _LEAST else []
 
 
 def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
@@ -398,7 +509,7 @@ def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
     words = line.split()
     if len(words) < len(columns):
         return None
-    if columns[-1].lower() == "device":
+    if columns[-1].lower() in _DEVICES:
         count = len(columns) - 1
         name, numbers, names = " ".join(words[count:]), words[:count], columns[:-1]
     else:
@@ -407,8 +518,17 @@ def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
         name, numbers, names = words[0], words[1:], columns[1:]
     if not all(_NUMBER.match(one) for one in numbers):
         return None
-    values = dict(zip(names, (float(one.replace(",", ".")) for one in numbers), strict=True))
+    values = {column: _value(column, one) for column, one in zip(names, numbers, strict=True)}
     return (clean(name), values) if all(0 <= one <= _MAX_RATE for one in values.values()) else None
+
+
+def _value(column: str, text: str) -> float:
+    """Return a number in the unit of its column; with -h it has a unit of its own."""
+    number = _NUMBER.match(text)
+    value = float(number[1].replace(",", ".")) if number else 0.0
+    if not number or number[2] not in _POWERS:
+        return value
+    return value * 1024.0 ** (_POWERS[number[2]] - _POWERS["M" if "MB" in column else "k"])
 
 
 def _is_damaged_row(line: str, report: Report) -> bool:
@@ -536,7 +656,7 @@ def read_json(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
 
 def _drop_partial(reports: list[Report]) -> None:
     """Take out rows that lack a column of the others: sysstat prints the same ones for each disk."""
-    columns = {name for one in reports for name in one.columns}
+    columns = {name for one in reports for name in one.columns if name.lower() not in _DEVICES}
     for one in reports:
         partial = [name for name, values in one.rows.items() if len(values) < len(columns)]
         for name in partial:

@@ -172,7 +172,7 @@ _DATE = re.compile(
 _ISO = re.compile(rf"\s*(\d{{4}})-(\d{{2}})-(\d{{2}})[T ]{_CLOCK}(Z|[+-]\d{{2}}:?\d{{2}})?")
 _US = re.compile(rf"\s*(\d{{2}})/(\d{{2}})/(\d{{2,4}})\s+{_CLOCK}(?:\s+([AP]M))?")
 _EPOCH = re.compile(r"\s*(\d{9,10})(?:\.(\d{1,9}))?")
-_TIME = re.compile(rf"\s*{_CLOCK}")
+_TIME = re.compile(rf"\s*{_CLOCK}(?:\s+([AP]M))?")
 _CENTURY = 100
 _NOON = 12
 
@@ -196,7 +196,7 @@ def begins(text: str) -> tuple[float, int] | None:
 def of_day(text: str) -> float | None:
     """Return seconds since midnight of a line that is a time alone, as bpftrace's time() prints it."""
     match = _TIME.fullmatch(text.rstrip())
-    return None if match is None else _seconds(match.groups())
+    return None if match is None else _seconds(match.groups()[:4]) + _afternoon(int(match[1]), match[5])
 
 
 RELATIVE_BELOW = 1e8
@@ -226,6 +226,12 @@ class Clock:
         self.before = seconds
         midnight = 0.0 if self.start is None or self.day >= RELATIVE_BELOW else -(self.start % _DAY)
         return max(0.0, self.day + seconds + midnight)
+
+
+def _afternoon(hour: int, half: str | None) -> float:
+    """Return the seconds that AM or PM adds to a time of day."""
+    hours = (_NOON if half == "PM" and hour < _NOON else 0) - (_NOON if half == "AM" and hour == _NOON else 0)
+    return 3600.0 * hours
 
 
 def _seconds(clock: tuple[str | None, ...]) -> float:
@@ -264,10 +270,7 @@ def _of_us(m: re.Match[str]) -> float | None:
     wall = _wall(year, int(m[1]), int(m[2]), m.groups()[3:7])
     if wall is None or not m[8]:
         return wall
-    hour = int(m[4])
-    return wall + 3600 * (
-        (_NOON if m[8] == "PM" and hour < _NOON else 0) - (_NOON if m[8] == "AM" and hour == _NOON else 0)
-    )
+    return wall + _afternoon(int(m[4]), m[8])
 
 
 def _of_epoch(m: re.Match[str]) -> float | None:

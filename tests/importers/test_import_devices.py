@@ -1,11 +1,13 @@
 """iostat's columns and units, and --device where a text has several disks."""
 
 import pytest
+from test_imports import GOLDEN
 
 from latmon.importers.registry import read_text
 from latmon.importers.values import ImportOptions
-from latmon.model.frame import Flow
-from latmon.support.errors import UsageError
+from latmon.model.frame import Completed, Flow
+from latmon.model.inflight import MEANS
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, UsageError
 
 NOTHING = ImportOptions()
 LINUX = "Device            r/s     {0}   rrqm/s  %rrqm r_await rareq-sz     w/s     {1} w_await  aqu-sz  %util\n"
@@ -88,3 +90,65 @@ def test_a_second_reading_of_the_same_is_a_window_of_its_own():
     twice = frames(VSCSI.format(1, "0", 5, 5) + VSCSI.format(1, "0", 7, 7))
     assert [sum(one.depths["scsi0:0"].at_issue.values()) for one in twice] == [5, 7]
     assert [one.depths["sd2"].most for one in frames("sd2 1\nsd2 9\n")] == [1, 9]
+
+
+@pytest.mark.parametrize(
+    ("name", "windows", "ops"),
+    [
+        ("iostat_h.txt", 1, {"read", "write", "flush"}),
+        ("iostat_s.txt", 1, {"other"}),
+        ("iostat_sxh.txt", 1, {"other"}),
+        ("iostat_h_plain.txt", 1, {"other"}),
+        ("sar_d.txt", 3, {"other"}),
+        ("sar_dp.txt", 2, {"other"}),
+    ],
+)
+def test_other_layouts_of_sysstat(name, windows, ops):
+    found = read((GOLDEN / name).read_text())
+    every = list(found.frames())
+    assert len(every) == windows
+    assert all({flow.device for flow in one.kernel} == {"loop0", "loop28", "vda"} for one in every)
+    assert {flow.op for one in every for flow in one.kernel} == ops
+    assert (found.exit_code, found.left) == (EXIT_DONE, [])
+
+
+def test_the_tables_of_a_report_with_h_are_one_report():
+    (one,) = frames((GOLDEN / "iostat_h.txt").read_text())
+    assert (one.kernel[Flow("loop28", "write")].count, one.kernel[Flow("loop28", "write")].time_us) == (165, 150_150)
+    assert one.kernel[Flow("loop28", "write")].bytes == pytest.approx(10.3 * 1024 * 1024, abs=1)
+    assert one.depths["loop28"].source == MEANS
+    assert "bytes are rounded" in one.health.notice
+
+
+def test_a_row_that_one_table_of_a_report_lacks_leaves_out_its_disk():
+    lines = (GOLDEN / "iostat_h.txt").read_text().splitlines(keepends=True)
+    at = max(n for n, line in enumerate(lines) if line.rstrip().endswith("loop28"))
+    found = read("".join(lines[:at] + lines[at + 1 :]))
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert {flow.device for one in found.frames() for flow in one.kernel} == {"loop0", "vda"}
+
+
+def test_sar_counts_transfers_of_its_intervals_and_its_date_is_that_of_its_header():
+    text = (GOLDEN / "sar_d.txt").read_text()
+    every = frames(text)
+    assert [one.wall for one in every] == [1_795_727_439, 1_795_727_440, 1_795_727_441]
+    assert every[0].dt_us == 1_000_000
+    rates = [float(line.split()[2]) for line in text.splitlines() if " loop0 " in line and line[0].isdigit()]
+    assert [one.kernel[Flow("loop0", "other")].count for one in every] == [round(rate) for rate in rates]
+    assert every[0].kernel[Flow("loop0", "other")].time_us is not None
+
+
+def test_rows_of_sar_without_a_head_of_their_own_are_reports():
+    text = (
+        "Linux 4.18.0 (db1) \t04/07/2016 \t_x86_64_\t(4 CPU)\n\n"
+        "12:00:01 PM       DEV       tps  rd_sec/s  wr_sec/s  avgrq-sz  avgqu-sz     await     svctm     %util\n"
+        "12:10:01 PM    dev8-0     10.00     80.00    160.00     24.00      0.03      3.00      1.00      1.00\n"
+        "12:10:01 PM   dev8-16      1.00      8.00      0.00      8.00      0.00      2.00      2.00      0.20\n"
+        "12:20:01 PM    dev8-0     20.00     80.00    160.00     12.00      0.12      6.00      1.00      2.00\n"
+        "12:20:01 PM   dev8-16      0.00      0.00      0.00      0.00      0.00      0.00      0.00      0.00\n"
+        "Average:       dev8-0     15.00     80.00    160.00     16.00      0.07      4.50      1.00      1.50\n"
+    )
+    first, second = frames(text)
+    assert first.kernel[Flow("dev8-0", "other")] == Completed(6000, 240 * 512 * 600, 18_000_000)
+    assert (second.kernel[Flow("dev8-0", "other")].count, second.dt_us) == (12_000, 600_000_000)
+    assert first.wall == 1_460_031_001.0
