@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -21,7 +22,6 @@ from latmon.decode.dtrace_aggregation import Row
 from latmon.importers import values
 from latmon.importers.source import MAX_JSON
 from latmon.importers.values import Clock, Found, ImportedTable, ImportOptions, Passed, Remark, TextSpan, TimeLine
-from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
 _NAME = re.compile(r"\s*(@\w{0,64}(?:\[.{0,300}\])?):\s*")
@@ -172,27 +172,34 @@ def _edge(number: str, unit: str) -> int:
     return int(number) * _POWERS[unit]
 
 
-def document(lines: Sequence[str]) -> tuple[int, dict[str, Any]]:
-    """Return the line where it begins, and the object."""
-    first = next((at for at, line in enumerate(lines) if line.lstrip().startswith("{")), None)
-    if first is None:
-        raise RecordingError("there is no JSON object in it")
-    return first + 1, parse("\n".join(lines[first:]))
+def documents(lines: Sequence[str], key: str) -> Iterator[tuple[TextSpan, dict[str, Any] | str]]:
+    """Yield each object of a text whose first key is `key`, with its lines; instead of one that can't be read, why."""
+    text = "\n".join(lines)
+    starts = [0, *(m.end() for m in re.finditer("\n", text))]
+    end = 0
+    for begin in re.finditer(rf'\{{\s*"{re.escape(key)}"', text):
+        if begin.start() < end:
+            continue
+        first = bisect_right(starts, begin.start())
+        value, end = _parsed(text, begin.start())
+        last = bisect_right(starts, max(begin.start(), end - 1))
+        yield TextSpan(first, len(lines) if isinstance(value, str) else last), value
+        if isinstance(value, str):
+            return  # nothing tells where it ends
 
 
-def parse(text: str) -> dict[str, Any]:
-    """Return one object."""
-    if len(text) > MAX_JSON:
-        raise RecordingError(f"its JSON is larger than {MAX_JSON >> 20} MiB; import it in parts")
+def _parsed(text: str, start: int) -> tuple[dict[str, Any] | str, int]:
+    """Return the object that begins at a place and its end; why it can't be read instead."""
+    part = text[start : start + MAX_JSON]
     try:
-        value, end = json.JSONDecoder(parse_constant=_refused).raw_decode(text.lstrip())
+        value, end = json.JSONDecoder(parse_constant=_refused).raw_decode(part)
     except RecursionError:
-        raise RecordingError("its JSON is nested too deeply") from None
+        return "its JSON is nested too deeply", start
     except ValueError as error:
-        raise RecordingError(f"its JSON can't be read: {error}") from None
-    if not isinstance(value, dict) or text.lstrip()[end:].strip():
-        raise RecordingError("its JSON is not one object")
-    return value
+        if len(part) == MAX_JSON:
+            return f"its JSON is larger than {MAX_JSON >> 20} MiB; import it in parts", start
+        return f"its JSON can't be read: {error}", start
+    return value, start + end
 
 
 def whole(value: Any, most: int = 2**63 - 1) -> int | None:
@@ -216,9 +223,8 @@ _WRONG = -(2**31)
 
 
 def sniff_json(head: str) -> bool:
-    """Return whether its first object has data and a type of bpftrace's."""
-    first = next((line for line in head.split("\n") if line.lstrip().startswith("{")), "")
-    return first.lstrip().startswith('{"type"') and '"data"' in first
+    """Return whether an object of a line has data and a type of bpftrace's."""
+    return any(line.lstrip().startswith('{"type"') and '"data"' in line for line in head.split("\n"))
 
 
 def read_json(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
@@ -226,7 +232,7 @@ def read_json(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     clock = Clock(options.start)
     runs = 0
     for at, line in enumerate(lines, 1):
-        if not line.lstrip().startswith("{"):
+        if not line.lstrip().startswith('{"type"'):
             continue
         try:
             value = json.loads(line)

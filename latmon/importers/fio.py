@@ -1,75 +1,127 @@
-"""Importer of fio --output-format=json+: latency bins of each job and direction.
+"""Importer of fio's JSON: latency bins of each job and direction (json+), or its exact means (json).
 
 A bin is named by its middle and 1.6 % wide, finer than ours, and goes where its last value does. `lat` includes the
 submission, which `clat` doesn't, and is taken where it has bins. Jobs of one name are one device: fio names no disk.
+The JSON may have other text around it; what fio prints for people (`normal,json+`) is of the same I/Os.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from latmon.importers.bpftrace import document, real, whole
-from latmon.importers.values import Found, ImportOptions, Passed, Remark, TextSpan, Times
+from latmon.importers.bpftrace import documents, real, whole
+from latmon.importers.values import Counts, Found, ImportOptions, Passed, Remark, TextSpan, TimeLine, Times
 from latmon.model.frame import Completed, Flow, Series
 from latmon.model.histogram import Histogram, bucket_index, merge
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
-_OPS = {"read": "read", "write": "write", "trim": "discard", "sync": "flush"}
+_OPS = {"read": "read", "write": "write", "trim": "discard", "sync": "flush", "mixed": "other"}
 _MAX_NS = 2**62
 _BIN_BITS = 6
+_KINDS = ("lat_ns", "clat_ns")
+_KEY = "fio version"
+_FOR_PEOPLE = re.compile(
+    r"\s+(?:\|.{0,40}th=\[|[sc]?lat percentiles \(|[sc]?lat \([num]sec\)|bw \(|iops  |cpu  |IO depths|submit  "
+    r"|complete  |issued rwts|latency  |(?:READ|WRITE|TRIM|MIXED): |(?:read|write|trim|mixed): IOPS=)"
+    r"|\S.{0,80}: \(groupid=|Run status group|Disk stats|  \w+: ios=|fio-\d|Starting \d+ |Jobs: \d"
+    r"|\S{1,80}: \(g=\d+\): rw="
+)
+"""Lines of the output for people."""
 
 
 def sniff(head: str) -> bool:
     """Return whether its first key is there."""
-    return '"fio version"' in head
+    return f'"{_KEY}"' in head
 
 
 def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
-    """Yield all jobs as one window: fio's numbers are of its whole run."""
-    first, value = document(lines)
-    where = TextSpan(first, len(lines))
-    yield Passed(where)
+    """Yield all jobs of an output as one window: fio's numbers are of its whole run."""
+    taken, runs = 0, 0
+    for where, value in documents(lines, _KEY):
+        taken = where.last
+        yield Passed(where)
+        if isinstance(value, str):
+            yield Remark(where, f"fio: {value}", 1, is_incomplete=True)
+            continue
+        if runs:
+            yield TimeLine(TextSpan(where.first, where.first), f"line {where.first}: another output of fio begins")
+        runs += 1
+        yield from _output(where, value, options)
+    if taken:
+        yield from (Passed(TextSpan(at, at)) for at, line in enumerate(lines, 1) if _FOR_PEOPLE.match(line))
+
+
+def _output(where: TextSpan, value: Mapping[str, Any], options: ImportOptions) -> Iterator[Found]:
     jobs = value.get("jobs")
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
         raise RecordingError("it is no JSON of fio: it has no list of jobs")
     histograms: dict[Series, list[Histogram]] = {}
     seen: dict[Flow, Completed] = {}
+    means: dict[Flow, Completed] = {}
     runtime_ms = 0
+    for flow, side in _sides(jobs, options):
+        runtime_ms = max(runtime_ms, whole(side.get("runtime")) or 0)
+        kind, reported = _latency(side)
+        total, size = (whole(side.get(key)) or 0 for key in ("total_ios", "io_bytes"))
+        name = f"{flow.device} {flow.op}"
+        number = whole(side[kind].get("N")) if kind else None
+        if reported is not None and number not in (None, reported.count):
+            text = f"{name}: the bins have {reported.count:,} I/Os of {number or 0:,}: they are left out"
+            yield Remark(where, text, 1, is_incomplete=True)
+        elif reported is not None:
+            if kind == "clat_ns":
+                yield Remark(where, f"{name}: clat, without the submission (slat)")
+            histograms.setdefault(Series(*flow, options.stage or "total"), []).append(reported)
+            done = Completed(total or reported.count, size)
+            seen[flow] = seen[flow] + done if flow in seen else done
+        elif total:
+            yield Remark(where, f"{name}: {total:,} I/Os without bins; run fio with json+{_most(side)}")
+            done = Completed(total, size, _sum_us(side, total))
+            means[flow] = means[flow] + done if flow in means else done
+    wall_ms = whole(value.get("timestamp_ms"), 253_402_300_799_000)
+    when = TextSpan(where.first, where.last, None if wall_ms is None else wall_ms / 1e3, 1000 * runtime_ms or None)
+    if means:
+        yield Counts(when, means, {})
+    if histograms:
+        yield Times(when, {series: merge(some) for series, some in histograms.items()}, (), seen)
+    if not means and not histograms:
+        yield Remark(where, "this output of fio has no I/Os", 1, is_incomplete=True)
+
+
+def _sides(jobs: Iterable[Mapping[str, Any]], options: ImportOptions) -> Iterator[tuple[Flow, Mapping[str, Any]]]:
+    """Yield the directions of all jobs."""
     for job in jobs:
         device = options.device or clean(str(job.get("jobname", "job")))
         for name, op in _OPS.items():
-            side = job.get(name)
-            if not isinstance(side, dict):
-                continue
-            runtime_ms = max(runtime_ms, whole(side.get("runtime")) or 0)
-            kind, reported = _latency(side)
-            total = whole(side.get("total_ios")) or 0
-            if reported is None:
-                if total:
-                    text = f"{device} {op}: {total:,} I/Os without bins; run fio with json+"
-                    yield Remark(where, text, 1, is_incomplete=True)
-                continue
-            flow = Flow(device, options.op or op)
-            if kind == "clat_ns":
-                yield Remark(where, f"{device} {op}: clat, without the submission (slat)")
-            histograms.setdefault(Series(*flow, options.stage or "total"), []).append(reported)
-            done = Completed(total or reported.count, whole(side.get("io_bytes")) or 0)
-            seen[flow] = seen[flow] + done if flow in seen else done
-    wall_ms = whole(value.get("timestamp_ms"), 253_402_300_799_000)
-    if not histograms:
-        raise RecordingError("this output of fio has no latency bins: use --output-format=json+")
-    yield Times(
-        TextSpan(first, len(lines), None if wall_ms is None else wall_ms / 1e3, 1000 * runtime_ms or None),
-        {series: merge(some) for series, some in histograms.items()},
-        (),
-        seen,
-    )
+            if isinstance(side := job.get(name), dict):
+                yield Flow(device, options.op or op), side
+
+
+def _sum_us(side: Mapping[str, Any], total: int) -> int | None:
+    """Return the sum of the times by their exact mean; None where fio reports it for another number of I/Os."""
+    for kind in _KINDS:
+        reported = side.get(kind)
+        mean = real(reported.get("mean")) if isinstance(reported, dict) else None
+        if isinstance(reported, dict) and mean and whole(reported.get("N")) in (None, total):
+            return round(min(mean, _MAX_NS) * total / 1000)
+    return None
+
+
+def _most(side: Mapping[str, Any]) -> str:
+    """Return the exact maximum in words; empty if there is none."""
+    for kind in _KINDS:
+        reported = side.get(kind)
+        most = whole(reported.get("max"), _MAX_NS) if isinstance(reported, dict) else None
+        if most:
+            return f"; the longest took {most // 1000:,} us"
+    return ""
 
 
 def _latency(side: Mapping[str, Any]) -> tuple[str, Histogram | None]:
-    for kind in ("lat_ns", "clat_ns"):
+    for kind in _KINDS:
         reported = side.get(kind)
         if isinstance(reported, dict) and isinstance(reported.get("bins"), dict) and reported["bins"]:
             return kind, _histogram(reported)

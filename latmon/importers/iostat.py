@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from latmon.importers import values as importers_values
-from latmon.importers.bpftrace import document
+from latmon.importers.bpftrace import documents
 from latmon.importers.values import (
     UNKNOWN_OP,
     Clock,
@@ -624,14 +624,25 @@ _RENAMED = {"util": "%util", "rrqm": "%rrqm", "wrqm": "%wrqm", "drqm": "%drqm"}
 
 def sniff_json(head: str) -> bool:
     """Return whether it is nested as sysstat's JSON is."""
-    return head.lstrip().startswith("{") and '"sysstat"' in head
+    return '"sysstat"' in head
 
 
 def read_json(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for each `statistics` entry with disks."""
-    first, value = document(lines)
-    where = TextSpan(first, len(lines))
-    yield Passed(where)
+    every: list[Report] = []
+    for number, (where, value) in enumerate(documents(lines, "sysstat")):
+        yield Passed(where)
+        if isinstance(value, str):
+            yield Remark(where, f"iostat: {value}", 1, is_incomplete=True)
+            continue
+        reports = _reports_of(value, where, number)
+        _drop_partial(reports)
+        every += (one for one in reports if one.rows or one.damaged)
+    yield from found(every, options)
+
+
+def _reports_of(value: Mapping[str, Any], where: TextSpan, run: int) -> list[Report]:
+    """Return the reports of one output; RecordingError if it is of several hosts, or of no known form."""
     reports: list[Report] = []
     try:
         hosts = value["sysstat"]["hosts"]
@@ -643,15 +654,16 @@ def read_json(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
                 stamp = one.get("timestamp")
                 wall = importers_values.moment(stamp) if isinstance(stamp, str) else None
                 columns = sorted({name for _, values in disks for name in values})
-                reports.append(Report(first, len(lines), wall, columns, dict(reversed(disks))))
-                twice = len(disks) - len(reports[-1].rows)
+                report = Report(where.first, where.last, wall, columns, dict(reversed(disks)))
+                report.run, report.begun = run, where.first
+                reports.append(report)
+                twice = len(disks) - len(report.rows)
                 if twice:
                     why = f"rows of a disk that has another in the same report: {twice:,}; the first one is taken"
-                    reports[-1].damaged[first] = why
+                    report.damaged[where.first] = why
     except (KeyError, TypeError, AttributeError, OverflowError):
         raise RecordingError("it is no JSON of iostat: a key of sysstat is missing or of another kind") from None
-    _drop_partial(reports)
-    yield from found([one for one in reports if one.rows or one.damaged], options)
+    return reports
 
 
 def _drop_partial(reports: list[Report]) -> None:

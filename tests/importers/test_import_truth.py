@@ -370,9 +370,23 @@ def test_a_second_run_has_a_mark_where_it_begins(text, asked):
 
 
 @pytest.mark.parametrize("name", ["fio", "iostat-json"])
-def test_two_documents_of_json_are_refused(name):
-    with pytest.raises(RecordingError, match="not one object"):
-        frames(SAMPLES[name] + SAMPLES[name])
+def test_two_documents_of_json_are_two_runs_and_text_around_them_is_none_of_theirs(name):
+    once = frames(SAMPLES[name], US)
+    document = SAMPLES[name].rstrip() + "\n"
+    found = read(PROSE + document + PROSE + BPFTRACE + document + PROSE, US)
+    every = list(found.frames())
+    assert len(every) == 2 * len(once) + 1
+    assert sum(bool(one.marks) for one in every) == 1
+    assert found.exit_code == EXIT_DONE
+    assert len(found.left) == 3
+
+
+@pytest.mark.parametrize("name", ["fio", "iostat-json"])
+def test_a_document_that_is_cut_off_is_named(name):
+    found = read(BPFTRACE + SAMPLES[name][: len(SAMPLES[name]) // 2], US)
+    assert found.exit_code == EXIT_INCOMPLETE
+    with pytest.raises(RecordingError, match=r"its JSON can't be read"):
+        read(SAMPLES[name][: len(SAMPLES[name]) // 2], US)
 
 
 # what looks like a distribution and is not in the recording

@@ -281,12 +281,21 @@ def test_fio():
         assert one.mean == pytest.approx(reported[op]["clat_ns"]["mean"] / 1000, abs=0.01)
 
 
-def test_fio_without_bins_says_what_to_do():
-    reported = json.loads((GOLDEN / "fio.json").read_text())
+def test_fio_without_bins_has_its_exact_means_and_says_what_to_do():
+    reported = json.loads((GOLDEN / "fio_means.json").read_text())["jobs"][0]
+    frame = only(frames((GOLDEN / "fio_means.json").read_text()))
+    assert not frame.histograms
     for op in ("read", "write"):
-        del reported["jobs"][0][op]["clat_ns"]["bins"]
-    with pytest.raises(RecordingError, match=r"json\+"):
-        frames(json.dumps(reported))
+        done = frame.kernel[Flow("rr", op)]
+        assert (done.count, done.bytes) == (reported[op]["total_ios"], reported[op]["io_bytes"])
+        assert done.time_us == pytest.approx(done.count * reported[op]["lat_ns"]["mean"] / 1000, abs=1)
+    assert "run fio with json+; the longest took 14,347 us" in frame.health.notice
+
+
+def test_what_fio_prints_for_people_is_of_the_same_ios():
+    found = read((GOLDEN / "fio_normal.txt").read_text())
+    assert only(only(found.frames()).histograms.values()).count == 2159
+    assert (found.exit_code, found.left) == (0, [])
 
 
 def test_iostat_of_linux_by_its_columns():
