@@ -21,6 +21,7 @@ from latmon.importers import (
     blktrace,
     bpftrace,
     buckets,
+    counters,
     dtrace,
     events,
     fio,
@@ -91,6 +92,9 @@ FORMATS = tuple(
             iostat.sniff_text,
             iostat.read_text,
         ),
+        ("prometheus", "scrapes of node_exporter, ebpf_exporter", counters.sniff_prometheus, counters.read_prometheus),
+        ("kstat", "kstat -p of disks, twice (Solaris, illumos)", counters.sniff_kstat, counters.read_kstat),
+        ("smart-log", "nvme smart-log -o json, twice", counters.sniff_smart, counters.read_smart),
         ("blkparse", "blkparse's lines: D to C, Q to C", blktrace.sniff_blkparse, blktrace.read_blkparse),
         (
             "ftrace",
