@@ -31,6 +31,7 @@ from latmon.importers import (
     sun_scripts,
     values,
     vscsistats,
+    zpool,
 )
 from latmon.importers.frames import Built, frames, windows
 from latmon.importers.source import keep, open_ends
@@ -95,6 +96,7 @@ FORMATS = tuple(
         ("prometheus", "scrapes of node_exporter, ebpf_exporter", counters.sniff_prometheus, counters.read_prometheus),
         ("kstat", "kstat -p of disks, twice (Solaris, illumos)", counters.sniff_kstat, counters.read_kstat),
         ("smart-log", "nvme smart-log -o json, twice", counters.sniff_smart, counters.read_smart),
+        ("zpool", "zpool iostat, with -l, -v or -w", zpool.sniff, zpool.read),
         ("blkparse", "blkparse's lines: D to C, Q to C", blktrace.sniff_blkparse, blktrace.read_blkparse),
         (
             "ftrace",

@@ -1,0 +1,314 @@
+"""Importers of zpool iostat: rates and means (-l, -v), and latencies by column (-w).
+
+total_wait is the whole time of an I/O of a vdev, disk_wait the part in the disk; the rest is the wait in ZFS' queues.
+A row of -w is named by the end of its bucket, 2^n - 1 ns, which zpool rounds. Waits of synchronous and asynchronous
+I/Os are of different I/Os and are added. The first report is of the time since the pool's import.
+
+A pool's row contains those of its vdevs, and these contain their disks: each is a device of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import log2
+
+from latmon.decode.dtrace_aggregation import Row
+from latmon.importers import values
+from latmon.importers.iostat import kept_reports
+from latmon.importers.values import (
+    TRIVIAL,
+    UNKNOWN_OP,
+    Counts,
+    Found,
+    ImportedTable,
+    ImportOptions,
+    Passed,
+    Remark,
+    TextSpan,
+    TimeLine,
+)
+from latmon.model.frame import Completed, Flow, Series
+from latmon.support.text import clean
+
+_WAITS = ("total_wait", "disk_wait", "syncq_wait", "asyncq_wait")
+_TOPS = {
+    "capacity": 2,
+    "operations": 2,
+    "bandwidth": 2,
+    **dict.fromkeys(_WAITS, 2),
+    **dict.fromkeys(("syncq_read", "syncq_write", "asyncq_read", "asyncq_write", "scrubq_read", "trimq_write"), 2),
+    "rebuildq_write": 2,
+    "scrub": 1,
+    "trim": 1,
+    "rebuild": 1,
+}
+"""Label of a group of columns -> how many columns it has."""
+_STAGES = {"total_wait": "total", "disk_wait": "hba"}
+"""Waits; any other one is in a queue."""
+_DASHES = re.compile(r"-{5,}(?:\s+-{5,})*\s*")
+_NUMBER = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)([KMGTPE]?)")
+_TIME = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)(ns|us|ms|s|m|h)?")
+_POWERS = {unit: 1024**n for n, unit in enumerate(("", "K", "M", "G", "T", "P", "E"))}
+_NS = {"": 1, "ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_LONGEST = 600
+_COMMAND = re.compile(r"(?:.{0,80}[#$%>]\s+)?(?:\S{0,80}/)?zpool iostat\b(.{0,200})")
+_LAST_BIT = 37
+"""The last bucket of zpool ends at 2^37 - 1 ns."""
+_MAX_NAMED = 4
+
+
+@dataclass(slots=True)
+class _Report:
+    """Rows of all vdevs at one moment, or the buckets of one vdev."""
+
+    first: int
+    last: int
+    wall: float | None
+    columns: list[tuple[str, str]]
+    rows: dict[str, dict[tuple[str, str], float]] = field(default_factory=dict)
+    name: str = ""
+    """The vdev of buckets; empty: no buckets."""
+    buckets: list[tuple[int, list[float]]] = field(default_factory=list)
+    """End of a bucket in bits, and its counts by column."""
+    damaged: dict[int, str] = field(default_factory=dict)
+    is_rounded: bool = False
+
+
+def sniff(head: str) -> bool:
+    """Return whether two lines are the head of zpool iostat."""
+    return any(
+        _head(top, bottom) for top, bottom in pairwise(head.split("\n")) if "operations" in top or "_wait" in top
+    )
+
+
+def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield a window for each report."""
+    reader = _Reader(lines)
+    for at in range(1, len(lines) + 1):
+        yield from reader.line(at)
+    reports = reader.reports
+    for one in reports:
+        yield from (Remark(TextSpan(at, at), why, 1, is_incomplete=True) for at, why in one.damaged.items())
+    yield from _rates([one for one in reports if not one.name], options, is_y=reader.is_y)
+    for name in dict.fromkeys(one.name for one in reports if one.name):
+        yield from _histograms([one for one in reports if one.name == name], options, is_y=reader.is_y)
+
+
+@dataclass(slots=True)
+class _Reader:
+    lines: Sequence[str]
+    reports: list[_Report] = field(default_factory=list)
+    columns: list[tuple[str, str]] = field(default_factory=list)
+    """Columns of the latest head; empty: no table."""
+    path: list[tuple[int, str]] = field(default_factory=list)
+    """Indentations and names of the vdevs that contain the present one."""
+    wall: float | None = None
+    skip: int = 0
+    is_y: bool = False
+
+    def line(self, at: int) -> Iterator[Found]:
+        """Take a line; what it has is in `reports` at the end."""
+        text = self.lines[at - 1]
+        if at <= self.skip or len(text) > _LONGEST:
+            yield from (Passed(TextSpan(at, at)),) if at <= self.skip else ()
+            return
+        below = self.lines[at] if at < len(self.lines) else ""
+        head = _head(text, below)
+        wall = values.moment(text)
+        if head is not None:
+            name, self.columns = head
+            self.skip = at + 1
+            if name or not self.reports or self.reports[-1].columns != self.columns or self.wall is not None:
+                self._begin(at, name)
+            yield Passed(TextSpan(at, at))
+        elif wall is not None:
+            self.wall = wall
+            yield TimeLine(TextSpan(at, at, wall))
+            if self.columns:
+                self._begin(at, "")
+        elif (command := _COMMAND.fullmatch(text)) is not None:
+            self.is_y = any("y" in word for word in command[1].split() if re.fullmatch(r"-[a-zA-Z]+", word))
+            self.columns = []
+            yield Passed(TextSpan(at, at))
+        elif self.columns and self._row(at, text):
+            yield Passed(TextSpan(at, at))
+        elif text.strip() and not TRIVIAL.match(text):
+            self.columns = []
+
+    def _begin(self, at: int, name: str) -> None:
+        last = self.reports[-1] if self.reports else None
+        if last is not None and not name and not last.name and not last.rows and last.wall is None:
+            self.reports.pop()  # a time stands above the head
+        self.reports.append(_Report(at, at, self.wall, self.columns, name=name))
+        self.path = []
+        if not name:
+            self.wall = None
+
+    def _row(self, at: int, text: str) -> bool:
+        report, words = self.reports[-1], text.split()
+        if _DASHES.fullmatch(text):
+            if report.name and report.buckets:
+                self.columns = []
+            return True
+        cells = words[-len(self.columns) :]
+        name = " ".join(words[: -len(self.columns)])
+        numbers = [_value(column, cell) for column, cell in zip(self.columns, cells, strict=False)]
+        if not name or len(cells) < len(self.columns) or None in numbers:
+            digits = sum(any(c.isdigit() for c in word) for word in words)
+            is_like = len(words) >= len(self.columns) and 2 * digits >= len(self.columns)
+            if is_like:
+                report.damaged[at] = "a row of zpool iostat can't be read: it is left out"
+            return is_like
+        report.is_rounded |= any(cell[-1] in _POWERS and cell[-1] for cell in cells)
+        if report.name:
+            return self._bucket(at, report, name, [one or 0.0 for one in numbers])
+        path = self._path(text, name)
+        if all(cell == "-" for cell in cells):
+            return True  # a heading such as `logs`
+        if len(self.path) == 1 and name in report.rows:
+            self._begin(at, "")
+            report = self.reports[-1]
+            self._path(text, name)
+        while path in report.rows:
+            path += "'"
+        report.rows[path] = {
+            column: n for column, n in zip(self.columns, numbers, strict=True) if n is not None and n >= 0
+        }
+        report.last = at
+        return True
+
+    def _path(self, text: str, name: str) -> str:
+        indent = len(text) - len(text.lstrip())
+        self.path = [one for one in self.path if one[0] < indent]
+        self.path.append((indent, name))
+        return " ".join(one for _, one in self.path)
+
+    def _bucket(self, at: int, report: _Report, label: str, counts: list[float]) -> bool:
+        ns = _ns(label)
+        if ns is None:
+            return False
+        bits = max(1, round(log2(ns + 1)))
+        if report.buckets and bits != report.buckets[-1][0] + 1:
+            report.damaged[at] = f"the row {clean(label, 20)} of {report.name} isn't the next bucket"
+        report.buckets.append((bits, counts))
+        report.last = at
+        return True
+
+
+def _head(top: str, bottom: str) -> tuple[str, list[tuple[str, str]]] | None:
+    """Return the vdev of buckets (or nothing) and the columns, if two lines are a head."""
+    if len(top) > _LONGEST or len(bottom) > _LONGEST or ("operations" not in top and "_wait" not in top):
+        return None
+    words, below = top.split(), bottom.split()
+    begin = next((n for n, word in enumerate(words) if word in _TOPS), len(words))
+    labels = words[begin:]
+    if not below or below[0] not in ("pool", "vdev", "latency") or not labels:
+        return None
+    of_buckets = below[0] == "latency"
+    if of_buckets != bool(begin) or not all(word in _TOPS for word in labels):
+        return None
+    names = [label for label in labels for _ in range(_TOPS[label])]
+    rest = below[1:]
+    # in a head of -w the labels of single columns are in the second line
+    names += [word for word in rest[len(names) :] if word in _TOPS] if of_buckets else []
+    return (" ".join(words[:begin]), list(zip(names, rest, strict=True))) if len(names) == len(rest) else None
+
+
+def _value(column: tuple[str, str], cell: str) -> float | None:
+    """Return a number, a time in ns, or -1 for `-`; None for anything else."""
+    if cell == "-":
+        return -1.0
+    if (column[0] in _WAITS or column[1] == "wait") and (ns := _ns(cell)) is not None:
+        return ns
+    number = _NUMBER.fullmatch(cell)
+    return None if number is None else float(number[1]) * _POWERS[number[2]]
+
+
+def _ns(cell: str) -> float | None:
+    time = _TIME.fullmatch(cell)
+    return None if time is None else float(time[1]) * _NS[time[2] or ""]
+
+
+def _rates(reports: list[_Report], options: ImportOptions, *, is_y: bool) -> Iterator[Found]:
+    reports = [one for one in reports if one.rows]
+    if not reports:
+        return
+    where = TextSpan(reports[0].first, reports[0].last)
+    yield Remark(
+        where, "counts are rates x the interval, rounded; a pool contains its vdevs, which contain their disks"
+    )
+    names = dict.fromkeys(name for one in reports for name in one.rows)
+    fewer = [one for one in reports if len(one.rows) < len(names)]
+    if fewer:
+        span = TextSpan(fewer[0].first, fewer[0].last)
+        yield Remark(span, f"reports without a row of each vdev: {len(fewer):,}", len(fewer), is_incomplete=True)
+    timed = [one for one in reports if one.wall is not None]
+    if timed and len(timed) < len(reports):
+        text = f"reports without a time, beside others that have one: {len(reports) - len(timed):,}"
+        yield Remark(where, f"{text}; the length of their intervals is assumed")
+    kept, why = kept_reports([(one.wall, {}) for one in reports], solaris=True, is_y=is_y, options=options)
+    yield Remark(where, why)
+    before: float | None = None
+    for number, one in enumerate(reports):
+        passed = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
+        before = one.wall
+        span = TextSpan(one.first, one.last, one.wall, passed if passed and passed > 0 else options.interval_us)
+        if number == 0 and not kept:
+            yield Passed(TextSpan(one.first, one.last))
+        else:
+            yield Counts(span, dict(_completed(one, span.dt_us or 0, options)), {})
+
+
+def _completed(one: _Report, dt_us: int, options: ImportOptions) -> Iterator[tuple[Flow, Completed]]:
+    for name, row in one.rows.items():
+        for op in ("read", "write"):
+            count = round(row.get(("operations", op), 0.0) * dt_us / 1e6)
+            size = round(row.get(("bandwidth", op), 0.0) * dt_us / 1e6)
+            whole, disk = (row.get((wait, op)) for wait in ("total_wait", "disk_wait"))
+            us = None if whole is None else round(whole * count / 1000)
+            queue = None if whole is None or disk is None else round(max(0.0, whole - disk) * count / 1000)
+            yield Flow(options.device or clean(name, 64), options.op or op), Completed(count, size, us, queue)
+
+
+def _histograms(reports: list[_Report], options: ImportOptions, *, is_y: bool) -> Iterator[Found]:
+    kept, why = kept_reports([(one.wall, {}) for one in reports], solaris=True, is_y=is_y, options=options)
+    alone = "a single table counts since the import of the pool, unless zpool ran with -y"
+    yield Remark(TextSpan(reports[0].first, reports[0].last), why if len(reports) > 1 or is_y else alone)
+    for number, one in enumerate(reports):
+        where = TextSpan(one.first, one.last)
+        if number == 0 and not kept:
+            yield Passed(where)
+        elif one.damaged or not one.buckets:
+            yield Remark(
+                where, f"the table of {clean(one.name, 60)} is damaged: all of it is left out", 1, is_incomplete=True
+            )
+        else:
+            yield from _tables(one, options)
+
+
+def _tables(one: _Report, options: ImportOptions) -> Iterator[Found]:
+    where = TextSpan(one.first, one.last)
+    first, last = one.buckets[0][0], one.buckets[-1][0]
+    if first > 1 or last < _LAST_BIT:
+        yield Remark(where, f"{clean(one.name, 60)}: the rows are from bucket {first} to {last} of {_LAST_BIT}")
+    if one.is_rounded:
+        yield Remark(where, f"{clean(one.name, 60)}: counts with K or M are rounded by zpool")
+    sums: dict[tuple[str, str], list[float]] = {}
+    for place, (label, word) in enumerate(one.columns):
+        op = word if word in ("read", "write") else "discard" if "trim" in (label, word) else UNKNOWN_OP
+        counts = [max(0.0, some[place]) for _, some in one.buckets]
+        key = (op, _STAGES.get(label, "queue"))
+        had = sums.setdefault(key, [0.0] * len(counts))
+        sums[key] = [a + b for a, b in zip(had, counts, strict=True)]
+    for (op, stage), counts in sums.items():
+        rows = tuple(
+            Row(1 << (bits - 1) if bits > 1 else 0, 1 << bits, round(n))
+            for (bits, _), n in zip(one.buckets, counts, strict=True)
+        )
+        if any(row.count for row in rows):
+            title = clean(f"{one.name} {op} {stage}", 100)
+            series = Series(options.device or clean(one.name, 64), options.op or op, options.stage or stage)
+            yield ImportedTable(where, title, "zpool", rows, "ns", "the rows' own", series)

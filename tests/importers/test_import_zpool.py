@@ -1,0 +1,63 @@
+"""zpool iostat: rates and means of vdevs, and latencies by column."""
+
+import pytest
+from test_imports import GOLDEN, frames, only, read
+
+from latmon.importers.values import ImportOptions
+from latmon.model.frame import Completed, Flow, Series
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError
+
+RATES, BUCKETS = ((GOLDEN / f"zpool_{name}.txt").read_text() for name in ("lv", "w"))
+
+
+def test_the_wait_above_the_disk_and_the_disk_stay_apart():
+    found = read(RATES)
+    first, second = found.frames()
+    assert (first.dt_us, second.wall - first.wall, second.wall) == (10_000_000, 10, 1_709_287_220)
+    write = first.kernel[Flow("tank", "write")]
+    assert write == Completed(3400, 15 * 1024 * 1024, 836_000 * 3400, 736_000 * 3400)
+    assert first.kernel[Flow("tank mirror-0 sda", "read")] == Completed(500, 4_096_000, 2_000_000, 500_000)
+    log = first.kernel[Flow("logs nvme0n1", "write")]
+    assert (log.count, log.time_us, log.queue_us) == (900, 22_500, 900)
+    assert first.kernel[Flow("logs nvme0n1", "read")].time_us is None
+    assert "the first report is of the time since the boot and left out" in first.health.notice
+    assert found.exit_code == EXIT_DONE
+
+
+def test_with_y_the_first_report_is_an_interval():
+    assert len(frames(RATES.replace("-lv", "-ylv"))) == 3
+    assert len(frames(RATES, ImportOptions(first_report="keep"))) == 3
+
+
+def test_columns_of_buckets_are_stages():
+    found = read(BUCKETS)
+    frame = only(found.frames())
+    counts = {tuple(key)[1:]: one.count for key, one in frame.histograms.items()}
+    assert counts == {
+        ("read", "total"): 163,
+        ("write", "total"): 340,
+        ("read", "hba"): 162,
+        ("write", "hba"): 340,
+        ("read", "queue"): 4,
+        ("write", "queue"): 347,
+        ("other", "queue"): 7,
+        ("discard", "queue"): 2,
+    }
+    slow = frame.histograms[Series("tank", "write", "total")]
+    assert slow.max_bound == 2_097_152  # the octave of 2^30 ns
+    assert found.exit_code == EXIT_DONE
+    assert "since the import of the pool" in frame.health.notice
+
+
+@pytest.mark.parametrize(("good", "bad"), [("262us", "26xus"), ("   310", "   3x0"), ("1ms ", "9ms ")])
+def test_a_damaged_row_of_buckets_leaves_out_the_table(good, bad):
+    assert good in BUCKETS
+    with pytest.raises(RecordingError):
+        read(BUCKETS.replace(good, bad, 1))
+    assert read(RATES + BUCKETS.replace(good, bad, 1)).exit_code == EXIT_INCOMPLETE
+
+
+def test_a_damaged_row_of_a_vdev_is_named():
+    found = read(RATES.replace("736ms", "7x6ms"))
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert all(one.kernel.keys().isdisjoint({Flow("tank", "write")}) for one in found.frames())
