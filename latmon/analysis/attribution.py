@@ -137,6 +137,17 @@ def completing_vectors(paths: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*named, *(() if paths and _UNNAMED.isdisjoint(paths) else _CAN_COMPLETE))))
 
 
+def vectors_in(table: Collection[str], paths: Collection[str], device: str) -> tuple[str, ...]:
+    """Return the keys of a table of vectors that belong to the vectors which completed a device's requests.
+
+    NET_RX completes requests, too, but it runs on every host: where no path names the vector, it is one only where none
+    of the others ran.
+    """
+    keys = tuple(key for one in completing_vectors(paths) if (key := in_table(one, device, table)) in table)
+    network = () if _UNNAMED.isdisjoint(paths) else (in_table(_NET_RX, device, table),)
+    return keys or tuple(key for key in network if key in table)
+
+
 def in_table(name: str, device: str, table: Container[str]) -> str:
     """Return the key of a device's host in a table: a fleet's tables have the host in front of the name."""
     host, separator, _ = device.partition(":")
@@ -145,9 +156,8 @@ def in_table(name: str, device: str, table: Container[str]) -> str:
 
 def raisers_of(traced: Traced, device: str) -> dict[str, Mapping[str, int]]:
     """Return vector -> kernel functions that raised it outside of interrupts, of those that complete the device's."""
-    vectors = completing_vectors(traced.paths.get(device, {}))
-    keys = {vector: in_table(vector, device, traced.raisers) for vector in vectors}
-    return {vector: traced.raisers[key] for vector, key in keys.items() if key in traced.raisers}
+    keys = vectors_in(traced.raisers, traced.paths.get(device, {}), device)
+    return {key.rpartition(":")[2]: traced.raisers[key] for key in keys}
 
 
 _MOST_STACKS = 5

@@ -126,11 +126,8 @@ _RAISERS = {"irq": "an interrupt", "softirq": "another softirq", "other": "a thr
 
 def completing_softirqs(facts: Facts, device: str) -> Iterator[tuple[str, SoftirqRuns]]:
     """Yield the vectors that completed the device's requests; all possible ones where no path names the vector."""
-    found = facts.vectors
-    for vector in attribution.completing_vectors(facts.traced.paths.get(device, {})):
-        key = attribution.in_table(vector, device, found)
-        if key in found:
-            yield key, found[key]
+    for key in attribution.vectors_in(facts.vectors, facts.traced.paths.get(device, {}), device):
+        yield key, facts.vectors[key]
 
 
 def slowest_cpu(facts: Facts, vector: str) -> int | None:

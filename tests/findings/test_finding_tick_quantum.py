@@ -163,8 +163,18 @@ def test_a_device_that_completes_in_the_hard_interrupt_takes_4_ms_by_itself():
     assert not tick(((300, {"hba": 3_966}),), path="hard interrupt")
 
 
-def test_a_softirq_that_a_path_of_tier_c_does_not_name():
+@pytest.mark.parametrize(
+    ("ran", "named"),
+    [
+        (["IRQ_POLL"], "IRQ_POLL"),
+        (["NET_RX"], "NET_RX"),
+        (["NET_RX", "IRQ_POLL"], "IRQ_POLL"),
+    ],
+    ids=["the only one that ran", "no other one ran", "the network's runs on every host"],
+)
+def test_a_softirq_that_a_path_of_tier_c_does_not_name(ran, named):
     """Its script knows that the softirq was raised outside of a handler, not which one it was."""
     load = ((300, {"hba": 80, "softirq": 3_886}),)
-    (one,) = tick(load, path="softirq raised outside of a handler")
-    assert "waiting for the softirq IRQ_POLL" in one.summary
+    softirqs = {where: runs for one in ran for where, runs in polled({3_886: 300}, vector=one).items()}
+    (one,) = tick(load, path="softirq raised outside of a handler", softirqs=softirqs)
+    assert f"waiting for the softirq {named}" in one.summary
