@@ -414,8 +414,12 @@ class Facts:
 
     def outliers(self, device: str = "") -> tuple[Outlier, ...]:
         """Return the recorded outliers without latmon's own: a sample of the slow I/Os. No device: all devices."""
-        each = (o for one in self.window for o in one.outliers if not o.own)
-        return tuple(o for o in each if not device or o.device == device)
+
+        def found() -> tuple[Outlier, ...]:
+            each = (o for one in self.window for o in one.outliers if not o.own)
+            return tuple(o for o in each if not device or o.device == device)
+
+        return self.once(("outliers", device), found)
 
     @cached_property
     def waiting(self) -> tuple[Aged, ...]:

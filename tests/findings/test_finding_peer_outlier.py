@@ -6,7 +6,7 @@ import pytest
 from finding_cases import BEGIN_S, disk, done, found, frame, hist, lasting, shifted
 from like_drives import NOISES, Host, Sick, watched
 
-from latmon.analysis.peers import Measure, beyond, counts_of, slowest_of, tail_of
+from latmon.analysis.peers import Measure, above, above_in, beyond, counts_of, octaves, slowest_of, tail_of
 from latmon.model.frame import Device, Series
 from latmon.model.histogram import Histogram
 
@@ -235,3 +235,11 @@ def test_one_drive_with_a_hundredth_at_twenty_times_is_found_in_thirty_intervals
     """Under Pareto 1.2 that is but a third more of what all have."""
     (first, *_), _ = watched(Host(NOISES[name], odd="nvme7n1").seconds(Random(seed), 30), RULE)
     assert first[1:] == (RULE, "nvme7n1")
+
+
+@pytest.mark.parametrize("bits", [0, 3])
+@pytest.mark.parametrize("bar", [-1.0, 0.0, octaves(40), octaves(40) + 0.01, octaves(239), 99.0])
+def test_ios_above_a_bar_are_those_whose_bucket_ends_above_it(bits, bar):
+    one = Histogram.of({0: 1, 39: 2, 40: 4, 41: 8, 239: 16}).coarsen(bits)
+    counts = counts_of((one,))
+    assert above_in(one, bar) == above(counts, bar) == sum(n for index, n in counts.items() if octaves(index) > bar)

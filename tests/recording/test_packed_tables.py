@@ -93,6 +93,36 @@ def test_a_table_keeps_the_scale_of_each_row():
     assert "k" not in packed_tables.encode_table(Packed.of({"b": fine}))
 
 
+@pytest.mark.parametrize("peaks", [True, False])
+@pytest.mark.parametrize("wanted", [None, lambda key: key != "b"])
+def test_a_sum_of_packed_tables_is_that_of_their_histograms(peaks, wanted):
+    fine, other = Histogram.of({40: 3, 200: 1}, 400, 300), Histogram.of({0: 1, 40: 2}, None, 90)
+    tables = [{"a": fine, "b": other}, {"b": fine, "c": Histogram()}, {"c": other, "a": fine.coarsen(0), "b": fine}]
+    sums = [TableSum[str](wanted, peaks=peaks) for _ in range(2)]
+    for table in tables:
+        sums[0].add(table)
+        sums[1].add(Packed.of(table))
+    assert dict(sums[0]) == dict(sums[1])
+    assert list(sums[0]) == list(sums[1]) == ["a", "b", "c"] if wanted is None else ["a", "c"]
+    assert [dict(one.packed) for one in sums] == [dict(Packed.of(one)) for one in sums]
+    for table in tables[:2]:
+        sums[0].remove(table)
+        sums[1].remove(Packed.of(table))
+    assert dict(sums[0]) == dict(sums[1])
+
+
+@pytest.mark.parametrize("gaps", [[0, 1], [3, 256], [0, 239]])
+def test_a_table_may_begin_with_any_bucket(gaps):
+    found = packed_tables.table({"b": gaps, "n": [1, 1]}, ["a", "b"])
+    assert found.counts.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("gaps", [[-1, 2], [0, 0], [3, 0], [3, -1], [0, 512], [240], [1, 240], [True, 1], [1, 2.0]])
+def test_buckets_out_of_order_or_beyond_the_last_are_damage(gaps):
+    with pytest.raises(RecordingError, match="'b'"):
+        packed_tables.table({"b": gaps, "n": [1] * len(gaps)}, ["a", "b"])
+
+
 @pytest.mark.parametrize("scales", [[0], [0, 4], [-1, 3], [0, 3, 3], [0, "3"], [0, 2]])
 def test_a_scale_that_no_row_can_have_is_damage(scales):
     with pytest.raises(RecordingError, match=r"'k'|beyond the last of its scale"):

@@ -205,6 +205,14 @@ def test_a_report_by_roll_ups_is_the_report_by_windows(tmp_path, seed, on_demand
     assert windows <= 2 * PER_MINUTE
 
 
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_report_by_the_blocks_of_rules_is_the_report_by_windows(tmp_path, seed, whole):
+    recording = open_recording(written(tmp_path / "r", Load(seed).frames()))
+    totals = summary.added_up(recording, evaluated=summary.Evaluated(recording), whole=whole)
+    assert json.dumps(summary._whole(recording.origin, totals)) == report(recording, recording)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 60))
 def test_so_it_is_with_many_more(tmp_path, seed):

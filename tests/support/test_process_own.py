@@ -1,5 +1,6 @@
 """latmon's own processes: by pid, name and time, against real processes and a made-up /proc."""
 
+import gc
 import os
 import subprocess
 import time
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.support.process import OwnProcesses, descendants
+from latmon.support.process import OwnProcesses, descendants, seldom_collecting
 
 TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
 
@@ -143,3 +144,17 @@ def test_a_process_that_ends_while_its_threads_are_listed_is_left_out(sleeper, m
     family.refresh()
     assert sleeper in descendants(os.getpid())
     assert list(descendants(sleeper)) == []
+
+
+def test_the_garbage_collector_is_as_before_after_a_command_that_fails():
+    before = gc.get_threshold()
+
+    def fail():
+        with seldom_collecting():
+            assert gc.isenabled()
+            assert gc.get_threshold() > before
+            raise ValueError
+
+    with pytest.raises(ValueError, match="^$"):
+        fail()
+    assert gc.get_threshold() == before
