@@ -155,6 +155,6 @@ def test_the_garbage_collector_is_as_before_after_a_command_that_fails():
             assert gc.get_threshold() > before
             raise ValueError
 
-    with pytest.raises(ValueError, match="^$"):
+    with pytest.raises(ValueError, match=r"^$"):
         fail()
     assert gc.get_threshold() == before
