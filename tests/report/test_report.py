@@ -262,6 +262,12 @@ def test_what_was_reported_while_it_measured_is_listed(summary_of):
     assert "notices: 1970" in " ".join(render_text(summary).split())
 
 
+def test_a_notice_that_several_windows_have_is_listed_with_the_first(summary_of):
+    said = [replace(counted(seq), health=Health(notice=text)) for seq, text in enumerate(("a", "a", "b", "", "a"))]
+    listed = [(one["text"], one["time"]) for one in summary_of(*said)["notices"]]
+    assert listed == [(said[at].health.notice, rfc3339(said[at].wall)) for at in (0, 2, 4)]
+
+
 def test_what_is_still_written_is_not_called_killed(tmp_path):
     path = tmp_path / "live"
     writer = Writer.create(path, ORIGIN)
