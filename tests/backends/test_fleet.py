@@ -1002,3 +1002,29 @@ def test_a_host_whose_frame_was_left_out_returns_with_all_its_devices():
     assert [[device.name for device in frame.devices] for frame in found] == [["a:sda"], [], ["a:sda"]]
     assert [frame.removed for frame in found] == [(), ("a:sda",), ()]
     assert "its frame is left out" in found[1].health.notice
+
+
+def test_an_interval_without_a_frame_of_a_host_has_its_state_and_none_of_its_counts():
+    """On a crowded host the screen said `stages off` and `no probe` in every other interval."""
+    backend = FleetBackend(Options(), ["a"])
+    (one,) = backend._hosts
+    one.origin = Origin("bpftrace", "a", "", "1")
+    values = {
+        "devices": (Device("sda", 8, 0),),
+        "kernel": {Flow("sda", "read"): Completed(5, 0, 0)},
+        "thresholds_us": {"sda": 1000},
+        "traced": Traced(one_in=2, devices=("sda",), paths={"sda": {"irq": 3}}),
+        "health": Health(probes_attached=3, probes_wanted=4, lost_events=1),
+    }
+    one._take(Frame(1, 100.0, 1_000_000, 1_000_000, **values), 0)
+    found = [decoded(backend._frame(end, late=False)) for end in (1_000_000, 2_000_000)]
+    assert [sum(done.count for done in frame.kernel.values()) for frame in found] == [5, 0]
+    assert [(frame.traced.one_in, frame.traced.devices) for frame in found] == [(2, ("a:sda",))] * 2
+    assert [dict(frame.traced.paths) for frame in found] == [{"a:sda": {"irq": 3}}, {}]
+    assert [frame.health.probes_attached for frame in found] == [3, 3]
+    assert [frame.health.lost_events for frame in found] == [1, 0]
+    assert found[1].thresholds_us == {"a:sda": 1000}
+    assert not found[1].devices
+    assert not found[1].removed
+    one._last -= 60  # it is silent
+    assert backend._frame(3_000_000, late=False).removed == ("a:sda",)

@@ -20,7 +20,7 @@ from latmon.model.frame import Frame, Origin, Traced
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
 from latmon_backends.fleet.host import Host
-from latmon_backends.fleet.merge import MAX_TEXT, HostFrame, merged_frame, merged_origin, named, readable
+from latmon_backends.fleet.merge import MAX_TEXT, HostFrame, merged_frame, merged_origin, named, readable, standing
 from latmon_backends.fleet.ssh import labels
 
 OPENING_S = 12.0
@@ -49,6 +49,7 @@ class FleetBackend:
         self._running: list[asyncio.Task[None]] = []
         self._shown: dict[str, tuple[str, ...]] = {}
         """Label -> devices that the frames have now."""
+        self._latest: dict[str, HostFrame] = {}
         self._origin = Origin(backend="fleet", host="", kernel="", latmon=__version__)
         self._noticed = ""
         self._seq = 0
@@ -144,7 +145,9 @@ class FleetBackend:
             if host.is_shown and found and host.label not in self._shown:
                 found = [host.complete(found[-1])]  # earlier ones are of intervals before this one
             if host.is_shown and found:
-                self._shown[host.label] = found[-1].devices
+                self._shown[host.label], self._latest[host.label] = found[-1].devices, found[-1]
+            elif host.is_shown and host.label in self._shown:
+                found = [standing(self._latest[host.label])]
             elif not host.is_shown and host.label in self._shown:
                 gone += [named(host.label, one) for one in self._shown.pop(host.label)]
             if host.is_shown:

@@ -110,6 +110,24 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
     return carry(moved, merged)
 
 
+def standing(part: HostFrame) -> HostFrame:
+    """Return the state of a host as of this frame, without what was counted: for an interval without a frame of it.
+
+    A crowded host's frames come late, two at a time; its probes and its tracer run all the same.
+    """
+    frame, health = part.frame, part.frame.health
+    traced = Traced(
+        one_in=frame.traced.one_in,
+        devices=frame.traced.devices,
+        includes=frame.traced.includes,
+        bio_includes=frame.traced.bio_includes,
+        absent=frame.traced.absent,
+    )
+    probes = Health(probes_attached=health.probes_attached, probes_wanted=health.probes_wanted)
+    state = Frame(frame.seq, frame.wall, frame.mono_us, frame.dt_us, thresholds_us=frame.thresholds_us)
+    return replace(part, frame=replace(state, traced=traced, health=probes))
+
+
 def _labelled(texts: Iterable[tuple[str, str]]) -> str:
     """Return the texts of hosts in one line, each once and with its host in front."""
     return clean("; ".join(dict.fromkeys(f"{label}: {text}" for label, text in texts if text)), MAX_TEXT)

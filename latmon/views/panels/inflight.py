@@ -53,7 +53,7 @@ def in_flight_lines(
     if not some:
         reason = paragraph(why, width, "dim", margin=2)
         return [fit(line, width) for line in ([heading(title, width)] if height > 1 else []) + reason][:height]
-    placed = layout(_fields(width), width)
+    placed = layout(_fields(width, some), width)
     begin = max(top - STEP * (len(folded(some)) < len(some)), 0)
     if top:
         title = (*title, Span("  PgUp: back", "dim"))
@@ -186,15 +186,17 @@ def _sector(one: Aged) -> str:
     return UNKNOWN if one.request is None or one.request.sector is None else f"{one.request.sector:,}"
 
 
-_WIDE = 90
+_WIDE, _LONG = 90, 16
+"""Width from which on there is room for a long title; cells of a device's name at most."""
 
 
-def _fields(width: int) -> tuple[Field[Aged], ...]:
+def _fields(width: int, some: Sequence[Aged]) -> tuple[Field[Aged], ...]:
     """Return the columns; one title is shorter on a narrow screen, where the process needs the cells."""
     by = " by" if width >= _WIDE else ""
+    name = min(max(9, *(len(one.device) for one in some)), _LONG)
     return (
         Field("age", TIME + 1, _age, role="strong"),
-        Field("device", 8, lambda one, _: one.device, right=False, most=9),
+        Field("device", 8, lambda one, _: one.device, right=False, most=name),
         Field("op", 4, _op, right=False),
         Field("size", 5, lambda one, _: size(one.request.bytes if one.request else None)),
         Field("waits in", 10, _where, right=False, most=14),

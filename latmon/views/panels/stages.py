@@ -206,7 +206,7 @@ def _table(
     if any(a.on_demand for a in anatomies):
         placed = layout(_on_demand_fields(anatomies, ink, roomy=width >= _ROOMY), width)
     else:
-        placed = layout(_basic_fields(ink), width)
+        placed = layout(_basic_fields(anatomies, ink), width)
     shown = around(len(anatomies), at, max(height - 1, 1))
     lines = [heads(placed, above=shown.start), *(row(placed, anatomies[i], selected=i == at) for i in shown)]
     if title is not None:
@@ -334,7 +334,7 @@ def population(one: Anatomy) -> str:
 
 def _on_demand_fields(anatomies: Sequence[Anatomy], ink: Ink, *, roomy: bool) -> list[Field[Anatomy]]:
     """Return the columns of a row per device; a bar is followed by two blanks, so that no value touches it."""
-    name = min(max(9, *(len(a.device) for a in anatomies)), 16) if roomy else 9
+    name = min(max(9, *(len(a.device) for a in anatomies)), 16 if roomy else 14)
     titles, before = _titles(anatomies, roomy=roomy), " " if roomy else ""
     least = max(map(len, titles)) + 1 if roomy else 10
 
@@ -380,9 +380,9 @@ def _quantile(one: Anatomy, q: float) -> str:
     return quantile(one.total, q) if one.on_demand else ""
 
 
-def _basic_fields(ink: Ink) -> list[Field[Anatomy]]:
+def _basic_fields(anatomies: Sequence[Anatomy], ink: Ink) -> list[Field[Anatomy]]:
     return [
-        Field("device", 9, lambda a, _: a.device, right=False),
+        Field("device", min(max(9, *(len(a.device) for a in anatomies)), 16), lambda a, _: a.device, right=False),
         Field("I/Os", 7, lambda a, _: count(a.total.count), rank=1),
         Field("p50", _VALUE, lambda a, _: quantile(a.total, 0.5)),
         Field("p99", _VALUE, lambda a, _: quantile(a.total, 0.99)),
