@@ -20,6 +20,7 @@ from latmon.importers.values import (
     ImportedHeader,
     ImportedTable,
     ImportOptions,
+    Message,
     Queues,
     Remark,
     SeriesNames,
@@ -72,11 +73,13 @@ class ImportedWindow:
     taskqs: tuple[Taskq, ...] | None = None
     whole: Frame | None = None
     notices: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    """Sentences of a log, which become marks."""
     run: str = ""
 
     def __bool__(self) -> bool:
         parts = (self.tables, self.depths, self.times, self.kernel, self.outstanding, self.taskqs, self.whole)
-        return any(bool(one) for one in parts)
+        return bool(self.messages) or any(bool(one) for one in parts)
 
 
 @dataclass(slots=True)
@@ -163,6 +166,8 @@ class _Building:
             if one.kernel or one.outstanding:
                 self.now.kernel, self.now.outstanding = dict(one.kernel), dict(one.outstanding)
             self.now.depths.update(one.depths)
+        elif isinstance(one, Message):
+            self.now.messages.append(one.text)
         elif isinstance(one, Queues):
             if self.now.taskqs is not None:
                 self.close()
@@ -313,7 +318,10 @@ def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options:
         outstanding=one.outstanding,
         depths=one.depths,
         health=replace(_health(one, Health()), suppressed=one.suppressed),
-        marks=(Mark(one.run, begun, max(0.0, wall - dt / 1e6)),) if one.run else (),
+        marks=(
+            *((Mark(one.run, begun, max(0.0, wall - dt / 1e6)),) if one.run else ()),
+            *(Mark(text, mono, wall) for text in one.messages),
+        ),
     )
 
 

@@ -23,6 +23,7 @@ from latmon.importers import (
     buckets,
     counters,
     dtrace,
+    esx,
     events,
     fio,
     iostat,
@@ -30,7 +31,6 @@ from latmon.importers import (
     source,
     sun_scripts,
     values,
-    vscsistats,
     zpool,
 )
 from latmon.importers.frames import Built, frames, windows
@@ -78,7 +78,9 @@ FORMATS = tuple(
         ("fio", "fio --output-format=json+, json or normal,json+", fio.sniff, fio.read),
         ("iostat-json", "iostat -o JSON (Linux), with -x or without", iostat.sniff_json, iostat.read_json),
         ("bpftrace-json", "bpftrace -f json: hist, lhist", bpftrace.sniff_json, bpftrace.read_json),
-        ("vscsistats", "vscsiStats -p all -c (ESX)", vscsistats.sniff, vscsistats.read),
+        ("vscsistats", "vscsiStats -p all -c (ESX)", esx.sniff_histograms, esx.read_histograms),
+        ("esxtop", "esxtop -b (ESX): disk devices and virtual disks", esx.sniff_esxtop, esx.read_esxtop),
+        ("vmkernel", "vmkernel.log (ESX): devices whose latency changed", esx.sniff_vmkernel, esx.read_vmkernel),
         ("dtrace", "DTrace: quantize, lquantize, llquantize", dtrace.sniff, dtrace.read),
         ("bcc", "bcc, libbpf-tools and perf-tools: biolatency, ext4dist, runqlat, ...", bcc.sniff, bcc.read),
         ("events", "biosnoop, ext4slower, iosnoop and others: a row for each I/O", events.sniff, events.read),

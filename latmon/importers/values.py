@@ -120,6 +120,14 @@ class TimeLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """Sentence of a log at a time, without an I/O: it becomes a mark."""
+
+    where: TextSpan
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Remark:
     """Assumption, omission, or line without a value, as a sentence. `count`: values left out."""
 
@@ -139,7 +147,7 @@ class Passed:
     where: TextSpan
 
 
-Found = ImportedTable | Times | Counts | Queues | Whole | ImportedHeader | TimeLine | Remark | Passed
+Found = ImportedTable | Times | Counts | Queues | Whole | ImportedHeader | Message | TimeLine | Remark | Passed
 
 
 @dataclass(frozen=True, slots=True)

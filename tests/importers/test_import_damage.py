@@ -20,8 +20,8 @@ EVENTS = {"ftrace": PAIR.events, "ftrace_lost.txt": ("block_rq_issue", "block_rq
 WRONG = "x;\N{REPLACEMENT CHARACTER}"
 ROW = re.compile(r'\s*(?:[\[(]?-?\d[\d.,:)KMG ]*(?:\s|\Z)|\w+\s+\d|.{1,20}\s\[\d+\]|"|\{"disk_device)')
 INNER = {"bpftrace": "[", "bcc": " -> ", "iolatency": " -> "}
-SINGLE = ("emlxsoverhead", "scsi.d", "max_sd", "events_disks.txt", "events_files.txt")
-"""Each row of these is an I/O or a number by itself."""
+SINGLE = ("emlxsoverhead", "scsi.d", "max_sd", "events_disks.txt", "events_files.txt", "esxtop.txt")
+"""Each row of these is an I/O, a sample or a number by itself."""
 
 
 def asked(name: str) -> ImportOptions:

@@ -1,0 +1,294 @@
+"""Importers of ESX: vscsiStats' histograms, esxtop's batch CSV, and the warnings of slow devices in vmkernel.log.
+
+vscsiStats: a bucket's limit is its upper end, inclusive; latency is in microseconds. Maximum, minimum and mean are
+printed exactly and kept as they are. `latency of IOs` is of reads and writes: it is left out where both have histograms
+of their own. Lengths, distances and arrivals are no latency and are named.
+
+esxtop: the mean time of a command in the guest's view (GAVG) is that in the kernel (KAVG, with its queue) and that in
+the driver and below (DAVG). Adapters, paths and worlds have the I/Os of the devices again and are left out.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from latmon.decode.dtrace_aggregation import Row
+from latmon.importers import values
+from latmon.importers.values import (
+    UNKNOWN_OP,
+    Counts,
+    Found,
+    ImportedTable,
+    ImportOptions,
+    Message,
+    Passed,
+    Remark,
+    TextSpan,
+    one_device,
+)
+from latmon.model.frame import Completed, Flow, Outstanding, Series
+from latmon.support.text import clean
+
+_TITLE = re.compile(r'\s*"?Histogram: (.{1,200}?)"?(?:,|\s+for virtual machine\b|$)(.*)')
+_VALUE = re.compile(r"\s*(min|max|mean|count)\s*[,:]\s*(-?\d{1,19})\s*(?:\(.*)?")
+_HEAD = re.compile(r"\s*Frequency\s*,\s*Histogram Bucket Limit\s*")
+_CSV = re.compile(r"\s*(\d{1,19})\s*,\s*(>?)\s*(-?\d{1,19})\s*")
+_TEXT = re.compile(r"\s*(\d{1,19})\s+\((<=|>)\s*(-?\d{1,19})\)\s*")
+_DISK = re.compile(r"(?:handleID|virtual disk)\D{0,20}(\d{1,12})|\b(scsi\d{1,2}:\d{1,2})")
+_FRAME = re.compile(r"\s*[{}]\s*")
+_MOST = 2**32
+"""No time in us and no number of I/Os is above it."""
+
+
+@dataclass(slots=True)
+class _OpenHistogram:
+    first: int
+    last: int
+    title: str
+    disk: str
+    printed: dict[str, int] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    damaged: int = 0
+    """The first line of it that can't be read."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether its rows add up to its count; True without a count."""
+        count = sum(row.count for row in self.rows)
+        return not self.damaged and self.printed.get("count", count) == count
+
+    @property
+    def op(self) -> str:
+        words = self.title.lower()
+        return "read" if "read" in words else "write" if "write" in words else UNKNOWN_OP
+
+    @property
+    def what(self) -> str:
+        words = self.title.lower()
+        return "latency" if "latency" in words else "outstanding" if "outstanding" in words else ""
+
+
+def sniff_histograms(head: str) -> bool:
+    """Return whether there is a title and a count of frequencies."""
+    lines = head.split("\n")
+    return any(_TITLE.match(one) for one in lines) and any(_HEAD.fullmatch(o) or _TEXT.fullmatch(o) for o in lines)
+
+
+def read_histograms(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield all histograms of one print as a window."""
+    every: list[_OpenHistogram] = []
+    now: _OpenHistogram | None = None
+    for at, line in enumerate(lines, 1):
+        title = _TITLE.match(line)
+        if title:
+            disk = _DISK.findall(title[2])
+            named = [part for pair in disk for part in pair if part]
+            now = _OpenHistogram(
+                at,
+                at,
+                clean(title[1], 120),
+                clean(next((n for n in named if ":" in n), named[-1] if named else "disk")),
+            )
+            every.append(now)
+        elif now is None:
+            continue
+        elif value := _VALUE.fullmatch(line):
+            now.printed[value[1]] = int(value[2])
+        elif (row := _CSV.fullmatch(line)) or (row := _TEXT.fullmatch(line)):
+            now.rows.append(_row(now, int(row[1]), int(row[3]), row[2] == ">"))
+        elif not (_HEAD.fullmatch(line) or _FRAME.fullmatch(line) or not line.strip()):
+            if now.rows and "count" in now.printed and now.is_whole:
+                now = None  # other text behind a whole histogram
+                continue
+            now.damaged = now.damaged or at
+        yield Passed(TextSpan(at, at))
+        now.last = at
+    one_device(options, list(dict.fromkeys(one.disk for one in every)))
+    apart = _with_directions(every)
+    for one in every:
+        yield from _found(one, apart, options)
+
+
+def _with_directions(every: Sequence[_OpenHistogram]) -> set[str]:
+    """Return disks whose latencies of reads and of writes add up to those of all."""
+    found: dict[str, dict[bool, int]] = {}
+    for one in every:
+        if one.what == "latency" and one.is_whole:
+            counts = found.setdefault(one.disk, {True: 0, False: 0})
+            counts[one.op == UNKNOWN_OP] += sum(row.count for row in one.rows)
+    return {disk for disk, counts in found.items() if counts[False] and counts[False] >= counts[True]}
+
+
+def _row(now: _OpenHistogram, count: int, limit: int, above: bool) -> Row:
+    before = now.rows[-1].high if now.rows else None
+    if above:
+        return Row(limit + 1, None, count)
+    low = 0 if before is None and limit >= 0 else before
+    return Row(low, limit + 1, count)
+
+
+def _found(one: _OpenHistogram, apart: set[str], options: ImportOptions) -> Iterator[Found]:
+    where = TextSpan(one.first, one.last)
+    if not one.is_whole:
+        why = f"is damaged in line {one.damaged}" if one.damaged else "has rows that don't add up to its count"
+        yield Remark(where, f"{one.title} ({one.disk}) {why}: all of it is left out", 1, is_incomplete=True)
+        return
+    if not one.rows or not any(row.count for row in one.rows):
+        return
+    if not one.what:
+        yield Remark(where, f"{one.title} ({one.disk}): no latency, left out", sum(row.count for row in one.rows))
+    elif one.what == "latency" and (one.op == UNKNOWN_OP) == (one.disk in apart):
+        yield Remark(where, f"{one.title} ({one.disk}): its I/Os are in another table, counted once")
+    elif one.op != UNKNOWN_OP and one.what == "outstanding":
+        yield Remark(where, f"{one.title} ({one.disk}): reads and writes together are taken")
+    else:
+        count = sum(row.count for row in one.rows)
+        printed = {name: value for name, value in one.printed.items() if 0 <= value <= _MOST}
+        is_latency = one.what == "latency"
+        series = Series(options.device or one.disk, options.op or one.op, options.stage or "total")
+        yield ImportedTable(
+            where,
+            one.title,
+            "vscsiStats",
+            tuple(one.rows),
+            "us",
+            "vscsiStats' own",
+            series,
+            sum_us=printed["mean"] * count if is_latency and "mean" in printed else None,
+            max_us=printed.get("max") if is_latency else None,
+            at_issue=not is_latency,
+            printed=printed,
+        )
+
+
+_ESXTOP = "(PDH-CSV"
+_COUNTER = re.compile(r"\\\\[^\\]{0,100}\\([A-Za-z ]{1,40})\(([^\\]{1,200})\)\\([^\\]{1,60})")
+_GROUPS = ("Physical Disk SCSI Device", "Virtual Disk")
+_RATES = {"read": ("Reads/sec", "MBytes Read/sec", "Read"), "write": ("Writes/sec", "MBytes Written/sec", "Write")}
+_MB = 1024 * 1024
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?")
+
+
+@dataclass(slots=True)
+class _Esxtop:
+    """Columns of the latest head: device -> counter -> place in a row."""
+
+    columns: int = 0
+    devices: dict[str, dict[str, int]] = field(default_factory=dict)
+    before: float | None = None
+    """When the sample before was taken."""
+
+
+def sniff_esxtop(head: str) -> bool:
+    """Return whether there is the head of esxtop -b."""
+    return _ESXTOP in head
+
+
+def read_esxtop(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield a window for each sample."""
+    now = _Esxtop()
+    for at, line in enumerate(lines, 1):
+        where = TextSpan(at, at)
+        if _ESXTOP in line[:40]:
+            now = _esxtop_head(line)
+            yield Passed(where)
+            left = line.count("\\Physical Disk") - line.count("\\Physical Disk SCSI Device(")
+            if left > 0:
+                yield Remark(where, f"columns of adapters, paths and worlds: {left:,}; they have the same I/Os again")
+            one_device(options, list(now.devices))
+        elif now.columns and line.startswith('"'):
+            yield from _esxtop_row(where, now, line, options)
+
+
+def _cells(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line], strict=True))
+    except (csv.Error, StopIteration):
+        return []
+
+
+def _esxtop_head(line: str) -> _Esxtop:
+    cells = _cells(line)
+    now = _Esxtop(len(cells))
+    for place, cell in enumerate(cells):
+        found = _COUNTER.fullmatch(cell)
+        if found is not None and found[1] in _GROUPS and (found[1] != _GROUPS[1] or ":" in found[2]):
+            now.devices.setdefault(clean(found[2], 64), {})[found[3]] = place
+    return now
+
+
+def _esxtop_row(where: TextSpan, now: _Esxtop, line: str, options: ImportOptions) -> Iterator[Found]:
+    cells = _cells(line)
+    wall = values.moment(cells[0]) if cells else None
+    if len(cells) != now.columns or wall is None:
+        yield Remark(where, "a sample of esxtop can't be read: it is left out", 1, is_incomplete=True)
+        return
+    passed = None if now.before is None else wall - now.before
+    seconds = passed if passed is not None and passed > 0 else options.interval_us / 1e6
+    now.before = wall
+    kernel: dict[Flow, Completed] = {}
+    outstanding: dict[str, Outstanding] = {}
+    for name, places in now.devices.items():
+        numbers = {
+            counter: float(cells[place]) for counter, place in places.items() if _NUMBER.fullmatch(cells[place].strip())
+        }
+        if len(numbers) < len(places):
+            text = f"{name}: a counter of esxtop can't be read, its sample is left out"
+            yield Remark(where, text, 1, is_incomplete=True)
+            continue
+        device = options.device or name
+        kernel |= {Flow(device, options.op or op): one for op, one in _esxtop_done(numbers, seconds).items()}
+        if "Active Commands" in numbers:
+            outstanding[device] = Outstanding(
+                round(numbers["Active Commands"]), round(numbers.get("Queued Commands", 0))
+            )
+    yield Counts(replace(where, wall=wall, dt_us=round(seconds * 1e6)), kernel, outstanding)
+
+
+def _esxtop_done(numbers: Mapping[str, float], seconds: float) -> dict[str, Completed]:
+    found = {}
+    for op, (rate, size, word) in _RATES.items():
+        count = round(numbers.get(rate, 0.0) * seconds)
+        # a virtual disk has no stage
+        guest = _mean(numbers, "Average Guest MilliSec", word)
+        guest = numbers.get(f"Average MilliSec/{word}") if guest is None else guest
+        inside = _mean(numbers, "Average Kernel MilliSec", word)
+        us, queue_us = (None if one is None else round(one * 1000 * count) for one in (guest, inside))
+        found[op] = Completed(
+            count, round(numbers.get(size, 0.0) * seconds * _MB), us, None if us is None else queue_us
+        )
+    return found
+
+
+def _mean(numbers: Mapping[str, float], name: str, word: str) -> float | None:
+    """Return the mean of reads or writes, else that of all commands."""
+    return numbers.get(f"{name}/{word}", numbers.get(f"{name}/Command"))
+
+
+_VMKERNEL = re.compile(
+    r"(\S{10,40})\s.{0,200}?\bDevice (\S{1,100}) performance has (deteriorated|improved)\. I/O latency "
+    r"(?:increased|reduced) from (average value of )?(\d{1,12}) microseconds to (\d{1,12}) microseconds.{0,40}"
+)
+
+
+def sniff_vmkernel(head: str) -> bool:
+    """Return whether there is a sentence of the vmkernel on the latency of a device."""
+    return " performance has " in head and any(_VMKERNEL.fullmatch(line[:600]) for line in head.split("\n"))
+
+
+def read_vmkernel(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield a message for each sentence: its two times are means of periods that it doesn't name, no I/Os."""
+    del options
+    for at, line in enumerate(lines, 1):
+        found = _VMKERNEL.fullmatch(line[:600]) if " performance has " in line[:600] else None
+        if found is None:
+            continue
+        wall = values.moment(found[1])
+        means = f"{int(found[5]):,} us{' on average' if found[4] else ''} to {int(found[6]):,} us"
+        text = clean(f"vmkernel: {found[2]} has {found[3]}: its latency went from {means}", 200)
+        yield Message(TextSpan(at, at, wall), text)
+        if wall is None:
+            yield Remark(TextSpan(at, at), "a warning of the vmkernel without a time")
