@@ -279,6 +279,8 @@ def _check_alone(args: argparse.Namespace, names: tuple[str, ...]) -> None:
         raise UsageError(f"{given[0]} and {given[1]} are different outputs: choose one")
 
 
+_LEAST_HZ, _MOST_HZ = 24, 10_000
+"""Values of CONFIG_HZ that kernels are built with."""
 _DRAWN = ("theme", "ramp", "no_mouse")
 _SHOWN = ("view", *VIEW, *_DRAWN)
 """Options of what is on a screen; plain text has none of _DRAWN."""
@@ -514,11 +516,20 @@ def _import(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", metavar="NAME", default="", help="host that the text is from")
     parser.add_argument(
+        "--hz", type=_checked(_hz), help="ticks per second of its kernel (CONFIG_HZ), for the rule tick-quantum"
+    )
+    parser.add_argument(
         "--first-report",
         choices=("keep", "drop"),
         default="",
         help="keep or drop iostat's first report (default: decided by its numbers); keep it if iostat ran with -y",
     )
+
+
+def _hz(text: str) -> int:
+    if not (text.isdecimal() and len(text) <= len(str(_MOST_HZ)) and _LEAST_HZ <= int(text) <= _MOST_HZ):
+        raise ValueError(f"{text!r} is not a number of ticks per second such as 250")
+    return int(text)
 
 
 def _events(text: str) -> tuple[str, str]:

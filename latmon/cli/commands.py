@@ -452,6 +452,7 @@ def _import(args: argparse.Namespace) -> int:
         interval_us=args.interval,
         start=args.start,
         host=args.host,
+        hz=args.hz,
         first_report=args.first_report,
     )
     return import_command(streams.readable(args.file), args.out, options, args.from_format or "")

@@ -20,6 +20,7 @@ from latmon.importers.values import (
     ImportedHeader,
     ImportedTable,
     ImportOptions,
+    Limits,
     Message,
     Queues,
     Remark,
@@ -28,7 +29,20 @@ from latmon.importers.values import (
     Times,
     Whole,
 )
-from latmon.model.frame import Completed, Device, Flow, Frame, Health, Mark, Origin, Outlier, Outstanding, Series, Taskq
+from latmon.model.frame import (
+    Completed,
+    Device,
+    Flow,
+    Frame,
+    Health,
+    Limit,
+    Mark,
+    Origin,
+    Outlier,
+    Outstanding,
+    Series,
+    Taskq,
+)
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import PROBE, Depths, bucket_end
 from latmon.support.errors import RecordingError, UsageError
@@ -75,11 +89,12 @@ class ImportedWindow:
     notices: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     """Sentences of a log, which become marks."""
+    limits: dict[str, tuple[Limit, ...]] = field(default_factory=dict)
     run: str = ""
 
     def __bool__(self) -> bool:
         parts = (self.tables, self.depths, self.times, self.kernel, self.outstanding, self.taskqs, self.whole)
-        return bool(self.messages) or any(bool(one) for one in parts)
+        return bool(self.messages or self.limits) or any(bool(one) for one in parts)
 
 
 @dataclass(slots=True)
@@ -160,14 +175,11 @@ class _Building:
         elif isinstance(one, Times):
             _add_times(self.now, one)
         elif isinstance(one, Counts):
-            again = one.depths.keys() & self.now.depths.keys()
-            if again or ((self.now.kernel or self.now.outstanding) and (one.kernel or one.outstanding)):
-                self.close()
-            if one.kernel or one.outstanding:
-                self.now.kernel, self.now.outstanding = dict(one.kernel), dict(one.outstanding)
-            self.now.depths.update(one.depths)
+            self._counts(one)
         elif isinstance(one, Message):
             self.now.messages.append(one.text)
+        elif isinstance(one, Limits):
+            self.now.limits[self.names.series(one.title).device] = one.limits
         elif isinstance(one, Queues):
             if self.now.taskqs is not None:
                 self.close()
@@ -178,6 +190,14 @@ class _Building:
             self.built.measured.update(one.measured)
         self.now.wall = one.where.wall if one.where.wall is not None else self.now.wall
         self.now.dt_us = one.where.dt_us or self.now.dt_us
+
+    def _counts(self, one: Counts) -> None:
+        again = one.depths.keys() & self.now.depths.keys()
+        if again or ((self.now.kernel or self.now.outstanding) and (one.kernel or one.outstanding)):
+            self.close()
+        if one.kernel or one.outstanding:
+            self.now.kernel, self.now.outstanding = dict(one.kernel), dict(one.outstanding)
+        self.now.depths.update(one.depths)
 
     def _end_at(self, one: Found) -> None:
         """End the window before a value of another time, or with other lines before it."""
@@ -277,6 +297,7 @@ def frames(built: Built, options: ImportOptions) -> Iterator[Frame]:
     wall_before: float | None = None
     mono = 0
     known: set[str] = set()
+    limits = {device: some for one in built.windows for device, some in one.limits.items()}
     for seq, one in enumerate(built.windows):
         if one.whole is not None:
             frame = replace(one.whole, seq=seq, health=_health(one, one.whole.health))
@@ -289,9 +310,9 @@ def frames(built: Built, options: ImportOptions) -> Iterator[Frame]:
             mono += passed if seq else dt
             wall = printed if printed is not None else (start if wall_before is None else wall_before) + dt / 1e6
             frame, wall_before = _frame(one, seq, (wall, mono, dt), options), wall
-        new = sorted(_devices(frame) - known - {device.name for device in frame.devices})
+        new = sorted({*_devices(frame), *one.limits} - known - {device.name for device in frame.devices})
         known |= {*new, *(device.name for device in frame.devices)}
-        yield replace(frame, devices=(*frame.devices, *(_device(name) for name in new)))
+        yield replace(frame, devices=(*frame.devices, *(_device(name, limits.get(name, ())) for name in new)))
 
 
 def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options: ImportOptions) -> Frame:
@@ -366,6 +387,6 @@ def _devices(frame: Frame) -> set[str]:
     return {key.device for of in flows for key in of} | {*frame.outstanding, *frame.depths}
 
 
-def _device(name: str) -> Device:
-    """Return a device of which only the name is known."""
-    return Device(name, 0, 0, kind="other")
+def _device(name: str, limits: tuple[Limit, ...]) -> Device:
+    """Return a device of which only the name is known, and its settings if the text has them."""
+    return Device(name, 0, 0, kind="other", limits=limits)

@@ -88,6 +88,12 @@ FORMATS = tuple(
         ("emlxsoverhead", "emlxsoverhead.d: seven columns", sun_scripts.sniff_emlxs, sun_scripts.read_emlxs),
         ("scsi.d", "scsi.d: commands and their times (Solaris)", sun_scripts.sniff_scsi, sun_scripts.read_scsi),
         ("max_sd", "max_sd.d: the most commands queued to a LUN", sun_scripts.sniff_max_sd, sun_scripts.read_max_sd),
+        (
+            "sd-settings",
+            "settings of sd by mdb or sdump (Solaris)",
+            sun_scripts.sniff_settings,
+            sun_scripts.read_settings,
+        ),
         ("taskq", "kstat -c taskq, with -p or without", sun_scripts.sniff_taskq, sun_scripts.read_taskq),
         (
             "iostat",
@@ -307,7 +313,8 @@ def origin(read: Read, first: Frame) -> Origin:
     reason = clean("; ".join((f"imported from {name} ({formats})", *_assumed(read))), _SENTENCE)
     if built.origin is not None:
         extra = {**built.origin.extra, "imported": imported}
-        return replace(built.origin, reason=reason, extra=extra, host=options.host or built.origin.host)
+        hz = options.hz or built.origin.hz
+        return replace(built.origin, reason=reason, extra=extra, host=options.host or built.origin.host, hz=hz)
     stages = {series.stage for window in built.windows for series in (*window.tables, *window.times)}
     return Origin(
         backend="import",
@@ -315,6 +322,7 @@ def origin(read: Read, first: Frame) -> Origin:
         kernel="SunOS" if _is_sun(read) else "unknown",
         latmon=__version__,
         tool=clean(formats),
+        hz=options.hz,
         interval_us=Counter(one.dt_us or options.interval_us for one in built.windows).most_common(1)[0][0],
         start_wall=max(0.0, first.wall - first.dt_us / 1e6),
         start_mono_us=max(0, first.mono_us - first.dt_us),

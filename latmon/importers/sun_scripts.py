@@ -1,9 +1,10 @@
-"""Importers of published scripts for Solaris: emlxsoverhead.d, scsi.d, max_sd.d, and kstat of task queues.
+"""Importers of Solaris' scripts and debuggers: emlxsoverhead.d, scsi.d, max_sd.d, kstat of task queues, sd's settings.
 
 emlxsoverhead: TOTAL - EMLXS is the device and the SAN. EMLXS = I/O START + from the interrupt's begin to the end of
 I/O DONE, so the stages add up but for what was cut below 1 us each. Its I/O INTR begins at the MSI handler, with the
 packets before it. scsi.d: the `<-` line alone has everything that is needed. kstat: how long tasks waited is not
-recorded; kernel/kstat.py explains the values.
+recorded; kernel/kstat.py explains the values. Settings of sd and of an HBA's driver are printed by mdb and by the crash
+analysis tool (sdump); a structure is known by its address alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from latmon.importers.values import (
     Counts,
     Found,
     ImportOptions,
+    Limits,
+    Message,
     Passed,
     Queues,
     Remark,
@@ -28,7 +31,7 @@ from latmon.importers.values import (
     Times,
     one_device,
 )
-from latmon.model.frame import Completed, Flow, Outlier, Series, Taskq
+from latmon.model.frame import Completed, Flow, Limit, Outlier, Series, Taskq
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import PROBE, Depths
 from latmon.support.text import clean
@@ -302,3 +305,51 @@ def _taskq(name: str, instance: int, values: Mapping[str, str]) -> Taskq | None:
     tasks, executed, most, active, priority, threads = numbers
     waiting = max(tasks - executed - active, 0)
     return Taskq(clean(name), instance, threads, priority, active, waiting, most, executed)
+
+
+_SETTING = re.compile(
+    r"(?:&nbsp;|\s)*(?:([0-9a-f]{8,16})\s+)?(?:[a-z]\w{2,20}\s+){0,2}(?::\d{1,2}\s+)?"
+    r"(un_(?:f_)?\w{3,40}|m_(?:notag|nowide))\s+=\s+(0x[0-9a-f]{1,16}|\d{1,10})\b.{0,200}"
+)
+_STRUCTURE = re.compile(r".{0,80}\bsdump\s+(0x[0-9a-f]{8,16})\b.{0,200}")
+_PRIORITY = re.compile(r"\s*prio: (\d{1,4})\s*")
+_MAX_SETTING = 400
+
+
+def sniff_settings(head: str) -> bool:
+    """Return whether there is a setting of sd, or the priority of a thread."""
+    return any(_setting(line) is not None or _PRIORITY.fullmatch(line) for line in head.split("\n"))
+
+
+def read_settings(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield the settings of each structure, and priorities as messages."""
+    del options
+    structure = ""
+    found: list[tuple[int, str, int]] = []
+    for at, line in enumerate(lines, 1):
+        begins, one = _STRUCTURE.fullmatch(line[:_MAX_SETTING]), _setting(line)
+        address = begins[1] if begins else one[0] if one else ""
+        if begins or (address and address != structure):
+            yield from _limits(structure, found)
+            found = []
+        if one is not None:
+            found.append((at, *one[1:]))
+        elif (priority := _PRIORITY.fullmatch(line)) is not None:
+            yield Message(TextSpan(at, at), f"line {at}: prio: {priority[1]}, the priority of a thread")
+        if begins or one is not None:
+            yield Passed(TextSpan(at, at))
+        structure = address or structure
+    yield from _limits(structure, found)
+
+
+def _setting(line: str) -> tuple[str, str, int] | None:
+    """Return address, name and value of a setting; the address is empty where the line has none."""
+    found = _SETTING.fullmatch(line[:_MAX_SETTING]) if " = " in line[:_MAX_SETTING] else None
+    return None if found is None else (found[1] or "", found[2], int(found[3], 0))
+
+
+def _limits(structure: str, found: Sequence[tuple[int, str, int]]) -> Iterator[Limits]:
+    if found:
+        sources = {"u": "struct sd_lun", "m": "struct mpt"}
+        each = {name: Limit(name, value, sources[name[0]]) for _, name, value in found}
+        yield Limits(TextSpan(found[0][0], found[-1][0]), structure or "sd", tuple(each.values()))

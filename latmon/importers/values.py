@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 
 from latmon.decode.dtrace_aggregation import Row
-from latmon.model.frame import STAGES, Completed, Flow, Frame, Origin, Outlier, Outstanding, Series, Taskq
+from latmon.model.frame import STAGES, Completed, Flow, Frame, Limit, Origin, Outlier, Outstanding, Series, Taskq
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
 from latmon.support.errors import UsageError
@@ -128,6 +128,15 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class Limits:
+    """Settings of a device's driver; `title` names the device, as a table's does."""
+
+    where: TextSpan
+    title: str
+    limits: tuple[Limit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Remark:
     """Assumption, omission, or line without a value, as a sentence. `count`: values left out."""
 
@@ -147,7 +156,7 @@ class Passed:
     where: TextSpan
 
 
-Found = ImportedTable | Times | Counts | Queues | Whole | ImportedHeader | Message | TimeLine | Remark | Passed
+Found = ImportedTable | Times | Counts | Queues | Whole | ImportedHeader | Limits | Message | TimeLine | Remark | Passed
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +173,8 @@ class ImportOptions:
     interval_us: int = 1_000_000
     start: float | None = None
     host: str = ""
+    hz: int | None = None
+    """CONFIG_HZ of the host."""
     first_report: str = ""
     """First report of iostat: `keep` or `drop`; empty: by what the text shows."""
 

@@ -1,0 +1,171 @@
+"""Whole documents of an incident: tables of several tools in prose, each with its lines, and runs kept apart."""
+
+import pytest
+from test_imports import EMLXS, GOLDEN, INDENTED, STRIPPED, TASKQ, frames, only, read, table
+
+from latmon.cli.main import main
+from latmon.importers.registry import import_command
+from latmon.importers.values import ImportOptions, Limits, Message
+from latmon.model.frame import Flow, Limit, Series
+from latmon.recording.reader import open_recording
+from latmon.report.summary import summarise
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_UNREADABLE, EXIT_USAGE, RecordingError
+
+PROSE = "The log writer waited for its disk, and nobody knew why.\n"
+HBA = f"""{PROSE}
+Warning: log write elapsed time 836ms, size 2KB
+
+{PROSE}
+TIMESTAMP            TOTAL(us)        EMLXS(us)        I/O START(us)    I/O INTR(us)     QUEUE(us)        I/O DONE(us)
+[...truncated...]
+{EMLXS * 8}[...truncated...]
+
+@[caller,probefunc,stackdepth] = quantize((timestamp - self->ts_started[caller,probefunc,stackdepth])/1000000) ;
+
+unix`swtch+0x165 resume 4
+{table(STRIPPED.items())}
+{PROSE}
+resume(ms)
+{table(INDENTED.items())}
+kstat -c taskq
+{TASKQ}
+{PROSE}
+prio: 97
+"""
+SETTINGS = f"""{PROSE}
+CAT(vmcore.0/11X)>  sdump 0xffffc100081310c0 sd_lun | egrep 'throttle|queue'
+&nbsp; short un_throttle = 3 <=== in iostat, too
+&nbsp; short un_min_throttle = 8
+&nbsp; timeout_id_t un_reset_throttle_timeid = NULL
+&nbsp; unsigned :1 un_f_opt_queueing = 1
+{PROSE}
+CAT(vmcore.0/10X)> sdump  0xffffffff853ed000 sd_lun | egrep 'throttle|queue'
+  short un_throttle = 0x100 <=== of 256
+  unsigned int :1 un_f_opt_queueing = 0
+# echo '*sd_state::walk softstate | ::print -at "struct sd_lun" un_f_disksort_disabled' | mdb -k
+300000ad46b unsigned un_f_disksort_disabled = 0
+60000e23f2b unsigned un_f_disksort_disabled = 1
+"""
+
+
+def test_an_incident_of_an_hba_has_all_of_its_tables():
+    found = read(HBA)
+    every = list(found.frames())
+    log, slow, swtch, resume, queue, prio = every
+    assert log.outliers[0].total_us == 836_000
+    assert len(slow.outliers) == 8
+    assert [only(one.histograms) for one in (swtch, resume)] == [
+        Series("unix`swtch+0x165 resume 4", "other", "resume"),
+        Series("resume(ms)", "other", "resume"),
+    ]
+    assert [only(one.histograms.values()).count for one in (swtch, resume)] == [2342, 15_230]
+    assert only(queue.taskqs).priority == 99
+    assert "prio: 97" in only(prio.marks).text
+    assert found.exit_code == EXIT_DONE
+    assert all(not HBA.splitlines()[at - 1][:1].isdigit() for at in found.left)
+
+
+def test_settings_of_a_driver_are_those_of_its_device():
+    found = read(SETTINGS)
+    limits = {one.name: one.limits for frame in found.frames() for one in frame.devices}
+    assert limits == {
+        "device1": (
+            Limit("un_throttle", 3, "struct sd_lun"),
+            Limit("un_min_throttle", 8, "struct sd_lun"),
+            Limit("un_f_opt_queueing", 1, "struct sd_lun"),
+        ),
+        "device2": (Limit("un_throttle", 256, "struct sd_lun"), Limit("un_f_opt_queueing", 0, "struct sd_lun")),
+        "device3": (Limit("un_f_disksort_disabled", 0, "struct sd_lun"),),
+        "device4": (Limit("un_f_disksort_disabled", 1, "struct sd_lun"),),
+    }
+    assert [one.where.first for one in found.found if isinstance(one, Limits)] == [4, 11, 14, 15]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PROSE * 4 + "在58225.458457这个时间点 58225.462423 才调用\n",
+        PROSE + "max_vec write read\n2 8,080 MB/s 15,460 MB/s\n4 5,540 MB/s 13,670 MB/s\n",
+    ],
+)
+def test_prose_without_a_table_is_refused(text):
+    with pytest.raises(RecordingError) as refused:
+        read(text)
+    assert refused.value.exit_code == EXIT_UNREADABLE
+
+
+def golden(name):
+    return (GOLDEN / name).read_text()
+
+
+ALL = ("bcc_biolatency.txt", "iostat_x.txt", "events_disks.txt", "fio.json", "zpool_w.txt", "prometheus_node.txt",
+       "kstat_disks.txt", "esxtop.txt", "sar_d.txt", "smart_log.txt", "bpftrace_stacks.txt")  # fmt: skip
+
+
+def totals(found):
+    """Return I/Os by device, op and stage of all windows."""
+    sums = {}
+    for one in found.frames():
+        for key, histogram in one.histograms.items():
+            sums[key] = sums.get(key, 0) + histogram.count
+        for key, done in one.kernel.items():
+            sums[key] = sums.get(key, 0) + done.count
+    return {key: n for key, n in sums.items() if n}
+
+
+def test_a_ticket_with_all_tools_has_what_each_alone_has():
+    asked = ImportOptions(unit="us")
+    found = read("".join(f"{PROSE}\n{golden(name).rstrip()}\n\n" for name in ALL), asked)
+    alone = {}
+    for name in ALL:
+        for key, n in totals(read(golden(name), asked)).items():
+            alone[key] = alone.get(key, 0) + n
+    assert totals(found) == alone
+    assert found.exit_code == EXIT_DONE
+    assert found.built.windows
+
+
+def test_a_distribution_that_is_not_known_is_named_beside_all_others():
+    unknown = "latency   reads\n0us - 100us    12\n100us - 1ms    7\n1ms - 9ms    1\n"
+    found = read(
+        "".join(f"{PROSE}\n{golden(name).rstrip()}\n\n" for name in ALL) + PROSE + unknown, ImportOptions(unit="us")
+    )
+    assert found.exit_code == EXIT_INCOMPLETE
+    last = len(found.lines) - 1
+    assert only(found.unknown) == f"lines {last - 2} to {last} look like a distribution of no known format: left out"
+
+
+def test_a_message_is_at_its_time():
+    text = golden("iostat_x.txt") + "\n2016-04-07T12:13:04Z x Device naa.6 performance has deteriorated. "
+    text += "I/O latency increased from average value of 18 microseconds to 190 microseconds.\n"
+    found = read(text)
+    assert isinstance(next(one for one in found.found if isinstance(one, Message)), Message)
+    assert found.built.windows[-1].wall == 1_460_031_184
+    assert frames(text)[0].kernel[Flow("loop0", "read")].count
+
+
+def pairs(number, us):
+    """Return ftrace's lines of `number` completions that waited `us` for their softirq."""
+    lines = ["# tracer: nop"]
+    for n in range(number):
+        begin = 58_225_000_000 + n * 10_000
+        for at, event in ((begin, "ib_cq_completion_softirq"), (begin + us + n % 7, "nvme_rdma_send_done")):
+            second, part = divmod(at, 1_000_000)
+            lines.append(f"          <idle>-0     [003] d.h.  {second}.{part:06}: {event} <-x")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(("hz", "ids"), [(250, ["tick-quantum"]), (1000, []), (None, [])])
+def test_pairs_just_below_a_tick_are_a_finding_where_the_tick_is_known(tmp_path, hz, ids):
+    source, out = tmp_path / "trace.txt", tmp_path / "a.latmon.jsonl.gz"
+    source.write_text(pairs(600, 3966))
+    asked = ImportOptions(events=("ib_cq_completion_softirq", "nvme_rdma_send_done"), hz=hz)
+    assert import_command(source, out, asked) == EXIT_DONE
+    assert [one["id"] for one in summarise(open_recording(out))["findings"]] == ids
+
+
+@pytest.mark.parametrize("text", ["0", "x", "10001", "²"])
+def test_a_wrong_number_of_ticks_is_refused(tmp_path, capsys, text):
+    (tmp_path / "a").write_text(pairs(1, 1))
+    assert main(["import", str(tmp_path / "a"), "-o", str(tmp_path / "b"), "--hz", text]) == EXIT_USAGE
+    assert "is not a number of ticks per second such as 250" in " ".join(capsys.readouterr().err.split())

@@ -1,0 +1,110 @@
+"""Mutated texts of all formats: no exception but a sentence, and every total is the sum of the rows that were taken."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_import_damage import EVENTS, TEXTS
+from test_imports import read
+
+from latmon.importers.registry import FORMATS, Read
+from latmon.importers.values import Counts, ImportedTable, ImportOptions, Remark, Times, Whole
+from latmon.support.errors import LatmonError
+
+ASKED = ImportOptions(unit="us", events=next(iter(EVENTS.values())))
+ROWS = {
+    "log2": re.compile(r"^ *\d+ -> \d+ *: (\d+) *\||'count': (\d+)", re.MULTILINE),
+    "hist": re.compile(r"^\s*[\[(].*?[\])]\s+(\d+) *(?:\||$)", re.MULTILINE),
+    "lhist": re.compile(r"^\s*[\[(].*?[\])]\s+(\d+) *(?:\||$)", re.MULTILINE),
+}
+"""Kind of a table -> its rows' counts, by other patterns than those of the importers."""
+CHARS = "0123456789 .,:|[]{}()\"'-@=%xKMs\t\N{REPLACEMENT CHARACTER}\n"
+
+edits = st.lists(
+    st.tuples(
+        st.sampled_from(["delete", "double", "swap", "char", "cut", "insert"]),
+        st.floats(0, 1, exclude_max=True),
+        st.sampled_from(CHARS),
+    ),
+    max_size=6,
+)
+
+
+def mutated(text, steps):
+    """Return the text after edits of lines and characters, each at a place from 0 to 1."""
+    for kind, place, char in steps:
+        lines = text.split("\n")
+        at, here = int(place * len(lines)), int(place * len(text))
+        if kind == "delete":
+            text = "\n".join(lines[:at] + lines[at + 1 :])
+        elif kind == "double":
+            text = "\n".join([*lines[:at], lines[at], *lines[at:]])
+        elif kind == "swap":
+            text = "\n".join([*lines[:at], *lines[at + 1 : at + 2], lines[at], *lines[at + 2 :]])
+        elif kind == "char":
+            text = text[:here] + char + text[here + 1 :]
+        elif kind == "insert":
+            text = text[:here] + char + text[here:]
+        else:
+            text = text[: max(here, 1)]
+    return text
+
+
+def taken(found: Read) -> tuple[int, int]:
+    """Return I/Os in distributions and in counters, by what the importers found."""
+    aside = sum(one.table.count for window in found.built.windows for one in window.aside)
+    whole = [one.frame for one in found.found if isinstance(one, Whole)]
+    timed = sum(one.count for one in found.found if isinstance(one, ImportedTable) and not one.at_issue) - aside
+    timed += sum(h.count for one in found.found if isinstance(one, Times) for h in one.histograms.values())
+    timed += sum(h.count for frame in whole for h in frame.histograms.values())
+    counted = sum(done.count for one in found.found if isinstance(one, Counts) for done in one.kernel.values())
+    return timed, counted + sum(done.count for frame in whole for done in frame.kernel.values())
+
+
+def imported(found: Read) -> tuple[int, int]:
+    frames = list(found.frames())
+    return (
+        sum(h.count for one in frames for h in one.histograms.values()),
+        sum(done.count for one in frames for done in one.kernel.values()),
+    )
+
+
+def printed(found: Read, table: ImportedTable) -> int:
+    """Return the sum of a table's rows in the text."""
+    text = "\n".join(found.lines[table.where.first - 1 : table.where.last])
+    return sum(int(next(filter(None, groups))) for groups in (m.groups() for m in ROWS[table.kind].finditer(text)))
+
+
+def check(text: str, asked: ImportOptions = ASKED) -> None:
+    try:
+        found = read(text, asked)
+    except LatmonError:
+        return
+    assert imported(found) == taken(found)
+    remarks = " ".join(one.text for one in found.found if isinstance(one, Remark))
+    for one in found.found:
+        if isinstance(one, ImportedTable) and one.kind in ROWS and one.where.last > one.where.first:
+            is_sum = f"added to the table in line {one.where.first}," in remarks
+            assert is_sum or printed(found, one) == one.count, (one.where, one.title)
+    assert all(1 <= at <= len(found.lines) for at in found.left)
+
+
+@given(st.sampled_from(sorted(TEXTS)), edits, st.none() | st.sampled_from(sorted(TEXTS)))
+def test_mutated_texts_are_read_or_refused_with_a_sentence(name, steps, other):
+    text = TEXTS[name] if other is None else f"{TEXTS[name]}\nprose\n{TEXTS[other]}"
+    check(mutated(text, steps))
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_no_total_of_a_sample_differs_from_its_rows(name):
+    check(TEXTS[name])
+
+
+@given(st.text(alphabet=CHARS + "abcdeiorstuAPT_/\\<>#$", max_size=400), st.sampled_from(FORMATS))
+def test_any_text_is_read_or_refused_by_each_format(text, one):
+    try:
+        found = list(one.read(text.split("\n"), ASKED))
+    except LatmonError:
+        return
+    assert all(1 <= thing.where.first <= thing.where.last <= text.count("\n") + 1 for thing in found)
