@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from latmon.importers import buckets
@@ -96,6 +97,36 @@ class ImportedWindow:
         parts = (self.tables, self.depths, self.times, self.kernel, self.outstanding, self.taskqs, self.whole)
         return bool(self.messages or self.limits) or any(bool(one) for one in parts)
 
+    def shares(self, other: ImportedWindow) -> bool:
+        """Return whether both have I/Os of one series, or values of the same kind of which a window has one."""
+        series = {*self.tables, *self.times} & {*other.tables, *other.times}
+        once = (bool(self.taskqs and other.taskqs), bool(self.run and other.run), self.whole or other.whole)
+        flows = self.kernel.keys() & other.kernel.keys() or self.seen.keys() & other.seen.keys()
+        return bool(
+            series or flows or any(once) or self.outstanding.keys() & other.outstanding.keys()
+            or self.depths.keys() & other.depths.keys() or self.limits.keys() & other.limits.keys()
+        )  # fmt: skip
+
+    def join(self, other: ImportedWindow) -> None:
+        """Add the values of another tool in the same interval."""
+        self.tables |= other.tables
+        self.times |= other.times
+        self.seen |= other.seen
+        self.kernel |= other.kernel
+        self.outstanding |= other.outstanding
+        self.depths |= other.depths
+        self.limits |= other.limits
+        self.taskqs = self.taskqs if self.taskqs is not None else other.taskqs
+        room = MAX_OUTLIERS - len(self.outliers)
+        self.outliers += other.outliers[:room]
+        self.suppressed += other.suppressed + max(0, len(other.outliers) - room)
+        self.aside += other.aside
+        self.at_issue += other.at_issue
+        self.lost += other.lost
+        self.notices += other.notices
+        self.messages += other.messages
+        self.run = self.run or other.run
+
 
 @dataclass(slots=True)
 class Built:
@@ -119,6 +150,7 @@ def windows(found: Iterable[Found], options: ImportOptions, names: SeriesNames, 
     for one in found:
         building.add(one)
     building.end()
+    building.built.windows = _on_one_axis(building.built.windows, options)
     return building.built
 
 
@@ -286,6 +318,45 @@ def _add_times(now: ImportedWindow, one: Times) -> None:
     now.suppressed += max(0, len(one.outliers) - room)
 
 
+def _on_one_axis(every: list[ImportedWindow], options: ImportOptions) -> list[ImportedWindow]:
+    """Return the windows of several tools in the order of their times, those of one time as one window.
+
+    They stay in the order of the text where one has no date, or where they would overlap. I/Os of one series that come
+    twice are of different runs and stay apart.
+    """
+    walls = [one.wall for one in every]
+    if all(a is not None and b is not None and a < b for a, b in pairwise(walls)) or len(every) < 2:  # noqa: PLR2004
+        return every
+    if any(one.wall is None or one.wall < RELATIVE_BELOW or one.whole is not None for one in every):
+        return every
+    lengths = _lengths(every, options)
+    order = sorted(range(len(every)), key=lambda at: walls[at] or 0.0)
+    joined: list[ImportedWindow] = []
+    for at in order:
+        one, last = every[at], joined[-1] if joined else None
+        one.dt_us = lengths[at]
+        if last is not None and last.wall == one.wall and last.dt_us == one.dt_us and not last.shares(one):
+            last.join(one)
+            continue
+        if last is not None and (one.wall or 0.0) - one.dt_us / 1e6 < (last.wall or 0.0) - _OVERLAP_S:
+            return every
+        joined.append(one)
+    return joined
+
+
+def _lengths(every: list[ImportedWindow], options: ImportOptions) -> list[int]:
+    """Return the length of each window: its own, or the time since the window before it in the text."""
+    found: list[int] = []
+    for at, one in enumerate(every):
+        before = every[at - 1].wall if at else None
+        away = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
+        passed = away if away is not None and 0 < away <= _LONGEST_US else options.interval_us
+        found.append(one.dt_us or passed)
+    return found
+
+
+_OVERLAP_S = 0.5
+"""Times printed without fractions may lie so far apart."""
 _SENTENCE = 1000
 _LONGEST_US = 60_000_000
 """Between two times: longer ones are holes, not windows."""

@@ -159,6 +159,8 @@ class Read:
     found: Sequence[Found]
     left: Sequence[int]
     """Lines that no format took."""
+    spans: Sequence[tuple[int, int, str]]
+    """First and last line of what each format took, and its name."""
     distributions: Sequence[tuple[int, int]]
     """First and last lines of what among them looks like a distribution."""
     built: Built
@@ -204,7 +206,7 @@ def read_text(
     """Return the text with what was found; RecordingError if nothing in it is known. `progress`: of lines."""
     lines = source.lines(raw, name)
     chosen = (format_named(from_format),) if from_format else recognised(lines, name)
-    found, left = _found(lines, chosen, options, progress)
+    found, left, spans = _found(lines, chosen, options, progress)
     names = SeriesNames(options)
     built = windows(found, options, names, left)
     keep(built)
@@ -216,7 +218,7 @@ def read_text(
         raise RecordingError(
             f"no table, time or count of {formats} was found in {name}; {why}`latmon import --help` lists the formats"
         )
-    return Read(name, lines, chosen, found, left, source.blocks(lines, left), built, names, options)
+    return Read(name, lines, chosen, found, left, spans, source.blocks(lines, left), built, names, options)
 
 
 def import_command(path: Path, out: Path, options: ImportOptions, from_format: str = "") -> int:
@@ -241,10 +243,11 @@ def import_command(path: Path, out: Path, options: ImportOptions, from_format: s
 
 def _found(
     lines: Sequence[str], chosen: Sequence[Format], options: ImportOptions, progress: Callable[[int, int], None]
-) -> tuple[list[Found], list[int]]:
-    """Return all that the formats found, in the order of the text, and the lines that none of them knew."""
+) -> tuple[list[Found], list[int], list[tuple[int, int, str]]]:
+    """Return all that the formats found, in the order of the text, the lines that none of them knew, and the others."""
     taken = bytearray(len(lines) + 2)
     kept: list[Found] = []
+    spans: list[tuple[int, int, str]] = []
     for read, one in enumerate(chosen):
         mine = []
         for thing in one.read(lines, options):
@@ -253,13 +256,14 @@ def _found(
             span = slice(where.first, min(where.last, len(lines)) + 1)
             if not isinstance(thing, Passed | Remark) and not one.whole and any(taken[span]):
                 continue  # an earlier format had these lines
-            mine.append(span)
+            mine.append((span, not isinstance(thing, Passed)))
             if len(kept) >= MAX_FOUND:
                 raise RecordingError(f"it has more than {MAX_FOUND:,} tables, times and remarks; import it in parts")
             if not isinstance(thing, Passed):
                 kept.append(thing)
-        for span in mine:
+        for span, _ in mine:
             taken[span] = b"\1" * len(taken[span])
+        spans += _joined(lines, mine, one.name)
     left = [at for at, line in enumerate(lines, 1) if not taken[at] and not TRIVIAL.match(line)]
     kept, left = source.torn(lines, kept, left)
     kept = [part for thing in kept for part in _checked(thing)]
@@ -267,7 +271,21 @@ def _found(
         context = values.Context(lines)
         kept = [_with_unit(one, context) if isinstance(one, ImportedTable) else one for one in kept]
     kept.sort(key=lambda thing: thing.where.first)
-    return kept, left
+    return kept, left, sorted(spans)
+
+
+def _joined(lines: Sequence[str], spans: Sequence[tuple[slice, bool]], name: str) -> Iterator[tuple[int, int, str]]:
+    """Yield adjacent spans of a format that have a value as one, with blank and trivial lines between them."""
+    first, last, has_value = 0, 0, False
+    for start, stop, value in sorted((span.start, span.stop, value) for span, value in spans):
+        if last and start > last and any(not TRIVIAL.match(lines[at - 1]) for at in range(last, start)):
+            if has_value:
+                yield first, last - 1, name
+            last, has_value = 0, False
+        first = first if last else start
+        last, has_value = max(last, stop), has_value or value
+    if has_value:
+        yield first, last - 1, name
 
 
 def _checked(thing: Found) -> tuple[Found, ...]:
@@ -368,18 +386,23 @@ def _print_summary(read: Read, out: Path) -> None:
     lines, found, left = read.lines, read.found, read.left
     tables = [one for one in found if isinstance(one, ImportedTable)]
     _print(f"{read.name}: {', '.join(one.name for one in read.chosen)}; {_windows(read)} in {named(out)}")
-    for table in tables[:SHOWN]:
-        title = f" {table.title}" if table.title else ""
-        _print(f"line {table.where.first}: table{title}: {table.count:,} in {len(table.rows):,} rows")
-    if len(tables) > SHOWN:
-        _print(f"and {len(tables) - SHOWN:,} tables more, {sum(table.count for table in tables):,} in all of them")
+    _print_some(
+        [
+            f"lines {first} to {last}: {name}" if last > first else f"line {first}: {name}"
+            for first, last, name in read.spans
+        ],
+        "parts of the text more",
+    )
+    _print_some(
+        [
+            f"line {one.where.first}: table {one.title}".rstrip() + f": {one.count:,} in {len(one.rows):,} rows"
+            for one in tables
+        ],
+        f"tables more, {sum(table.count for table in tables):,} in all of them",
+    )
     for text in _assumed(read):
         _print(f"assumed: {text}")
-    remarks = [f"line {one.where.first}: {one.text}" for one in found if isinstance(one, Remark)]
-    for text in remarks[:SHOWN]:
-        _print(text)
-    if len(remarks) > SHOWN:
-        _print(f"and {len(remarks) - SHOWN:,} remarks more")
+    _print_some([f"line {one.where.first}: {one.text}" for one in found if isinstance(one, Remark)], "remarks more")
     beside = {at + off for one in tables for at in (one.where.first, one.where.last) for off in (-2, -1, 1, 2)}
     # lines that may have belonged to a table come before prose
     for at in sorted(sorted(left, key=lambda at: at not in beside)[:SHOWN]):
@@ -388,6 +411,13 @@ def _print_summary(read: Read, out: Path) -> None:
         _print(text)
     if left:
         _print(f"{len(left):,} of {len(lines):,} lines were not understood (prose, prompts, other output)")
+
+
+def _print_some(texts: Sequence[str], more: str) -> None:
+    for text in texts[:SHOWN]:
+        _print(text)
+    if len(texts) > SHOWN:
+        _print(f"and {len(texts) - SHOWN:,} {more}")
 
 
 def _windows(read: Read) -> str:

@@ -225,7 +225,10 @@ _DAY = 86_400.0
 
 @dataclass(slots=True)
 class Clock:
-    """Times of day go on: one that is less than the one before is of the next day. A date sets the day."""
+    """Times of day go on: one that is less than the one before is of the next day.
+
+    A date sets the day; from then on a time that is less by half a day at most begins another tool's output.
+    """
 
     start: float | None
     day: float = 0.0
@@ -241,7 +244,8 @@ class Clock:
         seconds = of_day(text)
         if seconds is None:
             return None
-        self.day += _DAY if seconds < self.before else 0.0
+        fallen = self.before - seconds
+        self.day += _DAY if fallen > (_DAY / 2 if self.day >= RELATIVE_BELOW else 0.0) else 0.0
         self.before = seconds
         midnight = 0.0 if self.start is None or self.day >= RELATIVE_BELOW else -(self.start % _DAY)
         return max(0.0, self.day + seconds + midnight)

@@ -65,6 +65,18 @@ def test_an_incident_of_an_hba_has_all_of_its_tables():
     assert all(not HBA.splitlines()[at - 1][:1].isdigit() for at in found.left)
 
 
+def test_what_was_taken_is_named_with_its_lines(tmp_path, capsys):
+    (tmp_path / "text").write_text(HBA)
+    assert import_command(tmp_path / "text", tmp_path / "out", ImportOptions()) == EXIT_DONE
+    text = capsys.readouterr().err
+    lines = HBA.splitlines()
+    begin = next(n for n, line in enumerate(lines, 1) if line.startswith("TIMESTAMP"))
+    assert f"lines {begin} to {begin + 9}: emlxsoverhead" in text
+    assert f"line {lines.index('prio: 97') + 1}: sd-settings" in text
+    assert "line 3: events" in text
+    assert "line 1: not understood: The log writer waited" in text
+
+
 def test_settings_of_a_driver_are_those_of_its_device():
     found = read(SETTINGS)
     limits = {one.name: one.limits for frame in found.frames() for one in frame.devices}
@@ -142,6 +154,33 @@ def test_a_message_is_at_its_time():
     assert isinstance(next(one for one in found.found if isinstance(one, Message)), Message)
     assert found.built.windows[-1].wall == 1_460_031_184
     assert frames(text)[0].kernel[Flow("loop0", "read")].count
+
+
+def timed(name, times):
+    """Return tables of biolatency or reports of iostat at these seconds of 2024-03-01 10:00."""
+    head = "Device            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
+    row = "sda              {}.00    0.00     12.00      0.00      0.10    0.00    0.00   0.10\n"
+    table = "     usecs               : count     distribution\n         0 -> 1          : {:<8} |***|\n"
+    texts = []
+    for n in times:
+        text = head + row.format(10 + n) if name == "iostat" else "Tracing block device I/O...\n" * (n == times[0])
+        date = f"2024-03-01T10:00:{n:02}Z\n" if name == "iostat" else f"10:00:{n:02}\n"
+        texts.append(date + text if name == "iostat" else f"{text}\n{date}{table.format(100 + n)}")
+    return "\n".join(texts) + "\n"
+
+
+def test_tables_of_one_incident_are_on_one_time_axis():
+    found = read(timed("iostat", [1, 2, 3, 4]) + PROSE + timed("bcc", [2, 3, 4]))
+    every = list(found.frames())
+    assert [one.wall - 1_709_287_200 for one in every] == [2, 3, 4]  # the first report is since the boot
+    assert [one.kernel[Flow("sda", "read")].count for one in every] == [12, 13, 14]
+    assert [only(one.histograms.values()).count for one in every] == [102, 103, 104]
+    assert [one.dt_us for one in every] == [1_000_000] * 3
+
+
+def test_two_runs_of_one_time_stay_apart():
+    every = frames(timed("bcc", [2, 3]) + "2024-03-01T10:00:03Z\n" + timed("bcc", [2, 3]))
+    assert [only(one.histograms.values()).count for one in every] == [102, 103, 102, 103]
 
 
 def pairs(number, us):

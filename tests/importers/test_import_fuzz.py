@@ -14,9 +14,9 @@ from latmon.support.errors import LatmonError
 
 ASKED = ImportOptions(unit="us", events=next(iter(EVENTS.values())))
 ROWS = {
-    "log2": re.compile(r"^ *\d+ -> \d+ *: (\d+) *\||'count': (\d+)", re.MULTILINE),
-    "hist": re.compile(r"^\s*[\[(].*?[\])]\s+(\d+) *(?:\||$)", re.MULTILINE),
-    "lhist": re.compile(r"^\s*[\[(].*?[\])]\s+(\d+) *(?:\||$)", re.MULTILINE),
+    "log2": re.compile(r"^[^\S\n]*\d+ -> \d+[^\S\n]*: (\d+)[^\S\n]*\||'count': (\d+)", re.MULTILINE),
+    "hist": re.compile(r"^\s*[\[(].*?[\])]\s+(\d+)[^\S\n]*(?:\||$)", re.MULTILINE),
+    "lhist": re.compile(r"^\s*[\[(].*?[\])]\s+(\d+)[^\S\n]*(?:\||$)", re.MULTILINE),
 }
 """Kind of a table -> its rows' counts, by other patterns than those of the importers."""
 CHARS = "0123456789 .,:|[]{}()\"'-@=%xKMs\t\N{REPLACEMENT CHARACTER}\n"
