@@ -140,8 +140,8 @@ def completing_vectors(paths: Collection[str]) -> tuple[str, ...]:
 def vectors_in(table: Collection[str], paths: Collection[str], device: str) -> tuple[str, ...]:
     """Return the keys of a table of vectors that belong to the vectors which completed a device's requests.
 
-    NET_RX completes requests, too, but it runs on every host: where no path names the vector, it is one only where none
-    of the others ran.
+    NET_RX completes requests, too, but it runs on every host: where a path is of a softirq that it doesn't name, it is
+    one only where none of the others ran.
     """
     keys = tuple(key for one in completing_vectors(paths) if (key := in_table(one, device, table)) in table)
     network = () if _UNNAMED.isdisjoint(paths) else (in_table(_NET_RX, device, table),)

@@ -87,7 +87,6 @@ class Totals(Accumulator):
         self.notices: list[tuple[float, str]] = []
         """Notices with the time from which on the frames have them."""
         self._notice = ""
-        """Notices of the capture, each with the end of its window."""
         self.worst = Worst()
         self.marks: list[Mark] = []
         self.end: End | None = None

@@ -1,18 +1,20 @@
 """Two hours of a live screen, in real time: memory and open files of each process must not grow.
 
 `python tests/bench/soak.py [HOURS]` runs it alone. It can be ended and started again: each minute is a line of
-.cache/soak.jsonl, and what is missing to HOURS is run. Every run begins with new processes, so growth is that within
-the longest run.
+.cache/soak.jsonl, and what the present commit lacks of HOURS is run. Every run begins with new processes, so growth is
+that within the longest run.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import processes
@@ -28,8 +30,8 @@ from latmon_backends.bpftrace.program import VARIABLE
 LOG = ROOT / ".cache/soak.jsonl"
 _HOURS, _MINUTE_S = 2.0, 60.0
 _DEVICES, _PER_SECOND = 24, 10
-_FULL = 15
-"""Minutes until the last quarter of an hour, the finest history, is full."""
+_FULL, _READINGS = 30, 10
+"""Minutes after which memory is compared, and the readings at either end whose medians are."""
 _GROWTH_MB = 5.0
 _PATIENCE_S = 60.0
 _VISIT = (b"?", b"\x1b", b"\r", b"\x1b")
@@ -46,7 +48,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
 
 def minutes(scratch: Path, hours: float) -> Iterator[dict[str, Any]]:
     """Run what the log lacks of so many hours; yield each minute after it was appended to the log."""
-    done = _logged()
+    done, commit = _logged(), _commit()
     left = round(hours * 60) - len(done)
     if left <= 0:
         return
@@ -64,7 +66,12 @@ def minutes(scratch: Path, hours: float) -> Iterator[dict[str, Any]]:
         pids = parts(screen)
         for minute in range(1, left + 1):
             _pass_a_minute(screen)
-            line = {"run": run, "minute": minute, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+            line: dict[str, Any] = {
+                "run": run,
+                "minute": minute,
+                "commit": commit,
+                "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            }
             line |= {name: {"mb": processes.memory_mb(pid), "files": _files(pid)} for name, pid in pids.items()}
             with LOG.open("a") as log:
                 log.write(json.dumps(line) + "\n")
@@ -72,25 +79,27 @@ def minutes(scratch: Path, hours: float) -> Iterator[dict[str, Any]]:
 
 
 def section(lines: Sequence[dict[str, Any]]) -> Section:
-    """Return the figures of the longest run in the log."""
+    """Return the figures of the longest run of these lines."""
     runs: dict[int, list[dict[str, Any]]] = {}
     for one in lines:
         runs.setdefault(one["run"], []).append(one)
-    longest = max(runs.values(), key=len)[_FULL:]
-    names = [name for name, value in longest[-1].items() if isinstance(value, dict)] if longest else []
+    longest = max(runs.values(), key=len, default=[])
+    later = longest[_FULL:]
     figures = []
-    for name in names:
-        memory = tuple(one[name]["mb"] for one in longest)
+    for name in [name for name, value in later[-1].items() if isinstance(value, dict)] if later else ():
+        memory = [one[name]["mb"] for one in later]
+        grown = median(memory[-_READINGS:]) - median(memory[:_READINGS])
         figures += [
-            Figure(f"{name}: RSS", memory, "MB", None, 1),
-            Figure(f"{name}: growth of RSS after {_FULL} minutes", (memory[-1] - memory[0],), "MB", _GROWTH_MB, 1),
-            Figure(f"{name}: open files", tuple(float(one[name]["files"]) for one in longest), ""),
+            Figure(f"{name}: RSS", tuple(memory), "MB", None, 1),
+            Figure(f"{name}: growth of RSS after {_FULL} minutes", (grown,), "MB", _GROWTH_MB, 1),
+            Figure(f"{name}: open files", tuple(float(one[name]["files"]) for one in later), ""),
         ]
     return Section(
-        title=f"{len(longest) + _FULL} minutes of a live screen",
+        title=f"{len(longest)} minutes of a live screen",
         method=(
             f"Live bpftrace on {_DEVICES} loop devices, {2 * _PER_SECOND} I/Os per second each, 160x50, one reading per"
-            f" minute; {len(lines)} minutes in {len(runs)} runs, this is the longest."
+            f" minute; {len(lines)} minutes in {len(runs)} runs, this is the longest. Growth is the difference between"
+            f" the medians of the first and the last {_READINGS} readings."
         ),
         figures=figures,
     )
@@ -112,7 +121,14 @@ def _files(pid: int) -> int:
 
 
 def _logged() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in LOG.read_text().splitlines()] if LOG.exists() else []
+    """Return the minutes of the present commit."""
+    lines = [json.loads(line) for line in LOG.read_text().splitlines()] if LOG.exists() else []
+    return [one for one in lines if one.get("commit") == _commit()]
+
+
+def _commit() -> str:
+    words = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
 
 
 def main() -> None:

@@ -49,7 +49,8 @@ _HEAD = """# The lab: mechanisms in guests
 Written by `./bootstrap python tests/lab/cells.py --write` on {date}, from recordings of emulated guests
 (`make test-lab`). A cell is a guest of a Debian release with the probes of a tier: how many of its recordings passed,
 and how many of them have earlier probes; then, of the last one, the stage with the injected time and that time, and how
-long the finding took. Each result is a line of results.jsonl; recordings and logs stay in .cache/lab.
+long the finding took. Each result is a line of results.jsonl; recordings and logs stay in .cache/lab. Lines with a
+`source` were taken from an earlier table, which had only what they have.
 
 Commits: {commits}.
 """
@@ -204,12 +205,24 @@ def table(rows: Mapping[str, Row]) -> str:
 def write(rows: Mapping[str, Row]) -> None:
     """Write results.jsonl and RESULTS.md: the table, its date and commits. The text below the table stays."""
     notes = TABLE.read_text().rpartition("|\n")[2] if TABLE.exists() else ""
-    known = [one for (name, _), some in results().items() if name in rows for one in some]
-    known.sort(key=lambda one: (one["begin"], one["cell"]))
-    HISTORY.write_text("".join(f"{json.dumps(one)}\n" for one in known))
-    commits = ", ".join(dict.fromkeys(f"`{one['commit']}`" for one in known))
+    known = [one for some in results().values() for one in some]
+    known.sort(key=lambda one: (one["begin"], one["cell"], one["place"]))
+    _replace(HISTORY, "".join(f"{json.dumps(one)}\n" for one in known))
+    commits = ", ".join(dict.fromkeys(f"`{one['commit']}`" for one in known if "commit" in one))
     text = _HEAD.format(date=time.strftime("%Y-%m-%d", time.gmtime()), commits=commits)
-    TABLE.write_text(f"{text}\n{table(rows)}\n{notes}")
+    _replace(TABLE, f"{text}\n{table(rows)}\n{notes}")
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.rename(path)
+
+
+def _times(some: Iterable[Mapping[str, Any]]) -> int:
+    """Return the number of recordings; a line that was taken from an earlier table may be of several."""
+    return sum(int(one.get("times", 1)) for one in some)
 
 
 def _has_passed(one: Mapping[str, Any]) -> bool:
@@ -220,10 +233,11 @@ def _cell(some: list[dict[str, Any]], row: Row, place: Place) -> str:
     if not some:
         return NOT_RUN if place in row.places else NEVER
     last, now = some[-1], row.inputs[place.tier]
-    passed, earlier = (sum(is_one(one) for one in some) for is_one in (_has_passed, lambda one: one["inputs"] != now))
-    text = f"passed {passed} of {len(some)}"
+    of, passed = _times(some), _times(one for one in some if _has_passed(one))
+    earlier = _times(one for one in some if one["inputs"] != now)
+    text = f"passed {passed} of {of}"
     if earlier:
-        text += " (earlier probes)" if earlier == len(some) else f" ({earlier} with earlier probes)"
+        text += " (earlier probes)" if earlier == of else f" ({earlier} with earlier probes)"
     if last.get("added_ms"):
         stage, ms = max(last["added_ms"].items(), key=lambda one: one[1])
         known = f" of {last['injected_ms']:g}" if last.get("injected_ms") else ""

@@ -1,8 +1,10 @@
 """The results of lab cells, without a guest."""
 
+import re
+
 import cells
 import pytest
-from cells import HISTORY, PLACES, RESULTS, TABLE, Place, Row
+from cells import CHECKOUT, HISTORY, PLACES, RESULTS, TABLE, Place, Row
 
 HERE = Place("trixie", "A")
 NOW = "0a1b2c"
@@ -114,12 +116,15 @@ def test_results_of_other_machines_count(checkout):
 
 
 def test_the_written_table_is_that_of_the_written_results(monkeypatch):
-    for name, path in (("HISTORY", HISTORY), ("TABLE", TABLE)):
-        monkeypatch.setattr(cells, name, path)
-    lines = [one for one in TABLE.read_text().splitlines() if one.startswith("| ")][2:]
-    cells_of = {(one.split(" | ")[0].strip("| "), place): cell for one in lines for place, cell in columns(one)}
-    assert {where for where, cell in cells_of.items() if "passed" in cell} == cells.results().keys()
+    pytest.importorskip("psutil")
+    from test_findings import ROWS  # noqa: PLC0415  its module needs the lab's tools
+
+    monkeypatch.setattr(cells, "HISTORY", HISTORY)
+    monkeypatch.setattr(cells, "CHECKOUT", CHECKOUT)
+    kept = [one for one in TABLE.read_text().splitlines() if one.startswith("| ")]
+    assert [_without_inputs(one) for one in cells.table(ROWS).splitlines()] == [_without_inputs(one) for one in kept]
 
 
-def columns(line):
-    return zip(map(str, PLACES), line.strip("| ").split(" | ")[2:], strict=True)
+def _without_inputs(line):
+    """Probes may change between two tables."""
+    return re.sub(r" \((\d+ with )?earlier probes\)", "", line)

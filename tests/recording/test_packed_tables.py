@@ -103,7 +103,7 @@ def test_a_sum_of_packed_tables_is_that_of_their_histograms(peaks, wanted):
         sums[0].add(table)
         sums[1].add(Packed.of(table))
     assert dict(sums[0]) == dict(sums[1])
-    assert list(sums[0]) == list(sums[1]) == ["a", "b", "c"] if wanted is None else ["a", "c"]
+    assert list(sums[0]) == list(sums[1]) == (["a", "b", "c"] if wanted is None else ["a", "c"])
     assert [dict(one.packed) for one in sums] == [dict(Packed.of(one)) for one in sums]
     for table in tables[:2]:
         sums[0].remove(table)

@@ -295,9 +295,10 @@ def _read(directory: Path, wanted: tuple[str, ...], where: str) -> Iterator[Limi
 _BIO_BASED = ("dm", "md", "zram")
 """Devices without requests, known by the start of their names where there is no sysfs."""
 LIMITS_S = 10
-"""Between readings of limits: they change seldom, and a dozen files of each device take 0.15 ms."""
+"""Seconds between two readings of a device's limits, which change seldom: a dozen files take 0.15 ms."""
 CHECKED, TURN = 32, 8
-"""Devices whose files each refresh reads; of more it reads at most TURN per second in turn: 5,000 in 10 minutes."""
+"""Of up to CHECKED devices each refresh reads the files; of more, TURN devices in turn per second, and at least one
+device: 5,000 take 10 minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +333,7 @@ class BlockDevices:
     _uncounted: frozenset[str] = frozenset()
     _generations: dict[str, int] = field(default_factory=dict)
     _second: int = 0
-    """Of the last refresh, on CLOCK_MONOTONIC."""
+    """Time of the last refresh on CLOCK_MONOTONIC, in whole seconds."""
     _next: int = 0
     """Index of the device that is checked next, where there are many."""
     _block: Path = field(init=False)
@@ -359,7 +360,7 @@ class BlockDevices:
             self._numbers = {line.name: at for at, line in lines.items() if self._whole[line.name] == line.name}
             self._absent = {}
         self._lines = lines
-        passed_s, self._second = max(1, mono_us // 1_000_000 - self._second), mono_us // 1_000_000
+        passed_s, self._second = mono_us // 1_000_000 - self._second, mono_us // 1_000_000
         due = self._due(lines, changed.values(), passed_s)
         self._read_limits(due)
         stamps = {name: self._stamp(name) for name in due if self._is_there(name, lines[self._numbers[name]])}
@@ -381,7 +382,7 @@ class BlockDevices:
         known = self._generations
         replugged = [one.name for one in changed if one.name in known and known[one.name] != self.generation(one.name)]
         several = list(every)
-        some = min(len(several), passed_s * min(TURN, -(-len(several) // LIMITS_S)))
+        some = min(len(several), max(1, passed_s * min(TURN, -(-len(several) // LIMITS_S))))
         first = self._next % len(several)
         self._next = first + some
         return list(dict.fromkeys((*new, *woken, *replugged, *(several + several)[first : first + some])))
