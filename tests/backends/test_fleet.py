@@ -1028,3 +1028,15 @@ def test_an_interval_without_a_frame_of_a_host_has_its_state_and_none_of_its_cou
     assert not found[1].removed
     one._last -= 60  # it is silent
     assert backend._frame(3_000_000, late=False).removed == ("a:sda",)
+
+
+def test_the_tree_of_a_latmon_that_was_killed_is_removed_by_the_next_one(tmp_path):
+    ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout.strip()
+    dead, other = tmp_path / f"latmon-fleet-{ended}-x", tmp_path / "latmon-fleet-notes"
+    alive = tmp_path / f"latmon-fleet-{os.getpid()}-x"
+    for one in (dead, other, alive):
+        (one / "sys").mkdir(parents=True)
+    with agentless.private_directory({"XDG_RUNTIME_DIR": str(tmp_path)}) as made:
+        assert Path(made).parent == tmp_path
+        assert not dead.exists()
+    assert {one.name for one in tmp_path.iterdir()} == {other.name, alive.name}

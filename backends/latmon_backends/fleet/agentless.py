@@ -6,6 +6,7 @@ checked: the reader takes its roots as arguments.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from latmon import __version__
 from latmon.capture.backend import Options
@@ -42,13 +44,22 @@ _TOO_MANY = "it reports more devices than any host has"
 _DRIFT_FRAMES = 60
 
 
-def memory_directory(environ: Mapping[str, str]) -> str | None:
-    """Return a directory in memory for the tree, None where there is none.
+_PREFIX = "latmon-fleet-"
 
-    On a disk that is slow or full, each frame would wait for it.
+
+def private_directory(environ: Mapping[str, str]) -> TemporaryDirectory[str]:
+    """Return a new directory for the tree, in memory where that is possible: on a slow disk each frame would wait.
+
+    Those of latmons that were killed are removed.
     """
-    places = (environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm")  # noqa: S108  the tree's own directory is private
-    return next((one for one in places if one and Path(one).is_dir() and os.access(one, os.W_OK | os.X_OK)), None)
+    places = (environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm")  # noqa: S108  the directory in it is private
+    parent = next((one for one in places if one and Path(one).is_dir() and os.access(one, os.W_OK | os.X_OK)), None)
+    for one in Path(parent).glob(f"{_PREFIX}*") if parent else ():
+        pid = one.name.removeprefix(_PREFIX).partition("-")[0]
+        with contextlib.suppress(OSError):
+            if pid.isdigit() and not Path(f"/proc/{pid}").exists() and one.lstat().st_uid == os.geteuid():
+                shutil.rmtree(one)
+    return TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
 
 
 class ShellCounters:

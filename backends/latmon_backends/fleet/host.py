@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import re
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from latmon.support.errors import LatmonError, RecordingError
 from latmon.support.text import clean
 from latmon.support.units import show_duration
 from latmon_backends.fleet import remote
-from latmon_backends.fleet.agentless import ShellCounters, memory_directory
+from latmon_backends.fleet.agentless import ShellCounters, private_directory
 from latmon_backends.fleet.merge import HostFrame
 from latmon_backends.fleet.remote import HostFacts, Offset
 from latmon_backends.fleet.ssh import Connection, HostError
@@ -250,7 +249,7 @@ class Host:
         self._check_clock(self._offset)
         reasons = (*self._useless.values(), *facts.refused, _NO_LATMON)
         reason = clean(reasons[0], _MAX_REASON)
-        with tempfile.TemporaryDirectory(prefix="latmon-fleet-", dir=memory_directory(os.environ)) as root:
+        with private_directory(os.environ) as root:
             counters = ShellCounters(facts, self._options, Path(root), self._offset, reason)
             connection.send(remote.counters_command(self._options))
             self._opened(counters.origin)
