@@ -1,12 +1,15 @@
 """Settings of all tests: Hypothesis without a deadline, because a busy host makes examples slow; one test's turn."""
 
 import fcntl
+import gc
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,8 @@ from hypothesis import settings
 from workload import crowded
 from xdist.scheduler import LoadGroupScheduling
 
+from latmon.manifest import loader
+from latmon.support.paths import data_dir
 from latmon_backends.bpftrace import probe_cache
 
 _TURNS, _WORKER = "LATMON_TEST_TURNS", "PYTEST_XDIST_WORKER"
@@ -25,6 +30,10 @@ _LONG = ("live", "tui", "cli", "support", "project", "recording", "probe", "dtra
 # Where a host wants no bytecode kept, each worker and each of some hundred children would compile all of it again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Some hundred tests load all shipped manifests, which do not change during a run: a tenth of a second each time.
+_PROBES, _parse, _parsed = data_dir("probes"), loader._parsed, cache(loader._parsed)
+loader._parsed = lambda path: deepcopy(_parsed(path)) if path.is_relative_to(_PROBES) else _parse(path)
 
 settings.register_profile("latmon", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=250)  # make test-thorough
@@ -61,6 +70,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.parent.name == "live" and not _is_of_demo(item):
             item.add_marker(pytest.mark.xdist_group("kernel"))
     items.sort(key=_turn)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Leave out modules and items of tests, which stay, from each collection of garbage: they are a million objects."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _turn(item: pytest.Item) -> tuple[bool, int]:
