@@ -65,6 +65,8 @@ class Terminal:
         """`answers`: to requests for the cursor's position; a shell gets those that a stopped screen doesn't read."""
         self._answers = answers
         self.mark = uuid.uuid4().hex
+        self._others: set[str] = set()
+        """Processes that are not of this terminal; none becomes one of it, and most of a host's are read only once."""
         self.status_file = Path(cwd) / f"status-{self.mark}"
         self.output = b""
         self.master, self.slave = os.openpty()
@@ -116,16 +118,22 @@ class Terminal:
     def processes(self, word=""):
         """(pid, command line) of everything that descends from this terminal, the leader and any `sleep` apart."""
         found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != self.leader.pid:
-                try:
-                    marked = self.mark.encode() in (entry / "environ").read_bytes()
-                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-                except OSError:
+        running = {one.name for one in Path("/proc").iterdir() if one.name.isdigit()} - {str(self.leader.pid)}
+        self._others &= running
+        for name in running - self._others:
+            entry = Path("/proc", name)
+            try:
+                environ = (entry / "environ").read_bytes()
+                if self.mark.encode() not in environ:
+                    if environ:  # for a moment of its start it is empty
+                        self._others.add(name)
                     continue
-                # the leader sleeps, and a shim's `sleep` outlives what it would have killed by a moment
-                if marked and command and not command.startswith("sleep ") and word in command:
-                    found.append((int(entry.name), command))
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            except OSError:
+                continue
+            # the leader sleeps, and a shim's `sleep` outlives what it would have killed by a moment
+            if command and not command.startswith("sleep ") and word in command:
+                found.append((int(name), command))
         return found
 
     def pid(self, word):
