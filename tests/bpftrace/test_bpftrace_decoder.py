@@ -52,13 +52,13 @@ def test_there_are_captures_of_every_version():
     assert len(CAPTURES) == 3 * 45
 
 
-@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_a_capture_gives_the_same_events_whole_and_byte_by_byte(path):
-    data = path.read_bytes()
-    whole = events(data)
-    assert events(data, 1) == whole
-    assert not [event for event in whole if isinstance(event, UndecodedLine)]
-    assert bool(whole) == bool(data.strip())
+def test_a_capture_gives_the_same_events_whole_and_byte_by_byte():
+    for path in CAPTURES:
+        data = path.read_bytes()
+        whole = events(data)
+        assert events(data, 1) == whole, path
+        assert not [event for event in whole if isinstance(event, UndecodedLine)]
+        assert bool(whole) == bool(data.strip())
 
 
 @given(LARGE, st.integers())

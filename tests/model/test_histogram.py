@@ -63,11 +63,11 @@ def test_known_buckets(us, index):
     assert bucket_index(us) == index
 
 
-@pytest.mark.parametrize("exponent", range(32))
-def test_powers_of_two_begin_a_bucket_and_their_predecessors_end_one(exponent):
-    us = 2**exponent
-    assert bucket_bounds(bucket_index(us))[0] == us
-    assert bucket_bounds(bucket_index(us - 1))[1] == us
+def test_powers_of_two_begin_a_bucket_and_their_predecessors_end_one():
+    for exponent in range(32):
+        us = 2**exponent
+        assert bucket_bounds(bucket_index(us))[0] == us
+        assert bucket_bounds(bucket_index(us - 1))[1] == us
 
 
 @pytest.mark.parametrize("us", [MAX_US, MAX_US + 1, 2**33, 2**63])

@@ -1,7 +1,7 @@
 """Themes and ramps: ours are whole and can be read, and a wrong one is refused with file, line and key."""
 
 import os
-from itertools import pairwise, permutations
+from itertools import pairwise, permutations, product
 
 import pytest
 import yaml
@@ -131,19 +131,18 @@ def test_steps_go_away_from_the_background_and_neighbours_differ(ramp, dark):
         assert all(apart(before, after) > 6 for before, after in pairwise(steps))
 
 
-@pytest.mark.parametrize("shown", [XTERM, VGA], ids=["xterm", "console"])
-@pytest.mark.parametrize("few", ["steps_16", "steps_8"])
 @pytest.mark.parametrize(("ramp", "dark"), ramps())
-def test_steps_of_few_colours_are_even_with_their_glyphs(ramp, dark, few, shown):
+def test_steps_of_few_colours_are_even_with_their_glyphs(ramp, dark):
     """A glyph mixes its colour with the background, black or white. Colour and glyph never lose against each other."""
-    cells = getattr(ramp, few)
-    background = 0.0 if dark else 1.0
-    mixed = [COVERED[c.glyph] * luminance(shown[c.ansi]) + (1 - COVERED[c.glyph]) * background for c in cells]
-    light = [lightness(y) for y in mixed]
-    assert len(cells) == 6
-    assert light == sorted(light, reverse=not dark)
-    assert all(abs(after - before) > 2 for before, after in pairwise(light))
-    assert few == "steps_16" or all(c.ansi < 8 for c in cells)
+    for shown, few in product([XTERM, VGA], ["steps_16", "steps_8"]):
+        cells = getattr(ramp, few)
+        background = 0.0 if dark else 1.0
+        mixed = [COVERED[c.glyph] * luminance(shown[c.ansi]) + (1 - COVERED[c.glyph]) * background for c in cells]
+        light = [lightness(y) for y in mixed]
+        assert len(cells) == 6
+        assert light == sorted(light, reverse=not dark)
+        assert all(abs(after - before) > 2 for before, after in pairwise(light))
+        assert few == "steps_16" or all(c.ansi < 8 for c in cells)
 
 
 @pytest.mark.parametrize("name", COLOURED)
@@ -166,14 +165,14 @@ def test_texts_of_16_colours_can_be_read(name, shown):
     assert [r for r in TEXTS if r in found and contrast(found[r], background) < READABLE] == []
 
 
-@pytest.mark.parametrize("ramp", [AUTO, *RAMPS])
 @pytest.mark.parametrize("name", COLOURED)
-def test_the_tail_is_no_step_of_any_ramp(name, ramp):
-    found = role_colours(load_theme(name, (OURS,), ramp=ramp), STAGE_COLOURS)
-    steps = [colour for role, colour in found.items() if role.startswith("heat")]
-    assert all(apart(found["tail"].rgb, step.rgb) > 25 for step in steps)
-    assert all(apart(xterm(found["tail"].xterm), xterm(step.xterm)) > 25 for step in steps)
-    assert contrast(found["tail"].rgb, found["background"].rgb) > READABLE
+def test_the_tail_is_no_step_of_any_ramp(name):
+    for ramp in [AUTO, *RAMPS]:
+        found = role_colours(load_theme(name, (OURS,), ramp=ramp), STAGE_COLOURS)
+        steps = [colour for role, colour in found.items() if role.startswith("heat")]
+        assert all(apart(found["tail"].rgb, step.rgb) > 25 for step in steps)
+        assert all(apart(xterm(found["tail"].xterm), xterm(step.xterm)) > 25 for step in steps)
+        assert contrast(found["tail"].rgb, found["background"].rgb) > READABLE
 
 
 @pytest.mark.parametrize("depth", ["256", "truecolor"])
@@ -321,28 +320,27 @@ def test_a_missing_file_and_a_directory_are_sentences(tmp_path):
         read_theme(tmp_path)
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
-@pytest.mark.parametrize("ramp", [AUTO, *RAMPS])
 @pytest.mark.parametrize("name", THEMES)
-def test_a_face_has_a_style_for_every_role(name, ramp, depth):
-    made = face(load_theme(name, (OURS,), ramp=ramp), depth)
-    heat = {made.ink.cell(i)[1] for i in range(1, made.ink.levels + 1)} | {made.ink.tail()[1]}
-    roles = {"text", "dim", "strong", "accent", "bad", "gap", "limit", "area", "frame"} | heat
-    roles |= {letter_role(stage, made.ink) for stage in COLUMNS}
-    roles |= {ODD, *(f"{one}/sel" for one in roles)}
-    roles |= {f"{upper}/{lower}" for upper, lower in permutations(heat, 2)} if made.ink.halves else set()
-    assert roles <= set(made.styles)
-    stages = [made.styles[role(stage, made.ink)] for stage in STAGES[:-1]]
-    if depth != "none" and name != "mono":
-        assert len(set(stages)) == len(stages)
-        assert len(heat) == made.ink.levels + 1
-        assert made.ink.levels == 6 if depth in ("8", "16") else made.ink.levels >= 7
-    if depth == "none":
-        assert all(s.color is None and s.bgcolor is None for s in made.styles.values())
-    if depth in ("8", "16"):
-        numbers = [s.color.number for s in made.styles.values() if s.color is not None]
-        assert all(number < int(depth) for number in numbers)
-        assert all(s.bgcolor is None for role, s in made.styles.items() if not role.endswith("/sel"))
+def test_a_face_has_a_style_for_every_role(name):
+    for depth, ramp in product(DEPTHS, [AUTO, *RAMPS]):
+        made = face(load_theme(name, (OURS,), ramp=ramp), depth)
+        heat = {made.ink.cell(i)[1] for i in range(1, made.ink.levels + 1)} | {made.ink.tail()[1]}
+        roles = {"text", "dim", "strong", "accent", "bad", "gap", "limit", "area", "frame"} | heat
+        roles |= {letter_role(stage, made.ink) for stage in COLUMNS}
+        roles |= {ODD, *(f"{one}/sel" for one in roles)}
+        roles |= {f"{upper}/{lower}" for upper, lower in permutations(heat, 2)} if made.ink.halves else set()
+        assert roles <= set(made.styles)
+        stages = [made.styles[role(stage, made.ink)] for stage in STAGES[:-1]]
+        if depth != "none" and name != "mono":
+            assert len(set(stages)) == len(stages)
+            assert len(heat) == made.ink.levels + 1
+            assert made.ink.levels == 6 if depth in ("8", "16") else made.ink.levels >= 7
+        if depth == "none":
+            assert all(s.color is None and s.bgcolor is None for s in made.styles.values())
+        if depth in ("8", "16"):
+            numbers = [s.color.number for s in made.styles.values() if s.color is not None]
+            assert all(number < int(depth) for number in numbers)
+            assert all(s.bgcolor is None for role, s in made.styles.items() if not role.endswith("/sel"))
 
 
 def test_without_colours_the_levels_are_reported_apart_by_glyph():

@@ -1,6 +1,7 @@
 """The interrupts view as text: softirqs per CPU, shared vectors, wake-ups, and the delay map with the tick in it."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from frames import ORIGIN, SECOND, START_MONO, frame, on_demand_host
@@ -174,16 +175,16 @@ def test_a_policy_is_as_an_admin_sets_it(name, priority, output):
 
 
 @pytest.mark.parametrize("focus", PARTS)
-@pytest.mark.parametrize("height", range(1, 40))
-def test_the_parts_share_the_space(focus, height):
-    given = shares(SHOWN, focus, height)
-    assert sum(given.values()) <= height
-    assert focus in given
-    if height >= 9:
-        assert set(given) == set(PARTS)
-        assert all(lines >= 3 for lines in given.values())
-    if height >= needed(SHOWN):
-        assert sum(given.values()) == needed(SHOWN) == 15
+def test_the_parts_share_the_space(focus):
+    for height in range(1, 40):
+        given = shares(SHOWN, focus, height)
+        assert sum(given.values()) <= height
+        assert focus in given
+        if height >= 9:
+            assert set(given) == set(PARTS)
+            assert all(lines >= 3 for lines in given.values())
+        if height >= needed(SHOWN):
+            assert sum(given.values()) == needed(SHOWN) == 15
 
 
 def test_who_ran_instead_and_what_columns_mean_are_whole_at_80():
@@ -208,17 +209,15 @@ def test_nothing_traced_says_why():
     assert text(interrupts(some, 80, 18, RAMP, why=WHY)).count(WHY) == 2
 
 
-@pytest.mark.parametrize("ink", [Ink(), RAMP])
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("focus", PARTS)
-def test_every_size_fits_and_is_clean(size, ink, focus):
+def test_every_size_fits_and_is_clean(focus):
     hostile = interrupts_of(
         {SoftirqCpu(HOSTILE, c): SoftirqRuns(runs(2**32 - 1), runs(0), {HOSTILE: 3}) for c in range(300)},
         {Handler(10**6, HOSTILE): HandlerRuns(runs(1), {"none": 1}, 2**40, HOSTILE, (HOSTILE, "日本語" * 5))},
         [Wakeups(Thread(4_194_304, HOSTILE, "other", 120), runs(2**32 - 1), {HOSTILE: 10**9})],
         1e-6,
     )
-    for shown in (SHOWN, hostile, InterruptTables()):
+    for size, ink, shown in product(SIZES, (Ink(), RAMP), (SHOWN, hostile, InterruptTables())):
         for selected in (0, 2, 99):
             lines = interrupts(shown, *size, ink, focus=focus, selected=selected, first_cpu=250, why=WHY)
             assert 0 < len(lines) <= size[1]
@@ -285,12 +284,11 @@ def test_a_window_adds_up_its_readings_and_tab_goes_through_the_parts_there_are(
     assert made.selection.part == 0
 
 
-@pytest.mark.parametrize("size", [(10, 1), (40, 2), *SIZES])
 @pytest.mark.parametrize("focus", [*PARTS, TASKQS])
-def test_task_queues_fit_everywhere_and_are_clean(size, focus):
+def test_task_queues_fit_everywhere_and_are_clean(focus):
     huge = 2**63 - 1
     hostile = summed([[Taskq(HOSTILE, at, huge, huge, huge, huge, huge, huge, 1, huge, 1, huge) for at in range(99)]])
-    for others in (SHOWN, InterruptTables()):
+    for size, others in product([(10, 1), (40, 2), *SIZES], (SHOWN, InterruptTables())):
         for queues in (QUEUES.taskqs, hostile, ()):
             for selected in (0, 98, 200):
                 lines = interrupts(replace(others, taskqs=queues), *size, RAMP, focus=focus, selected=selected, why=WHY)
