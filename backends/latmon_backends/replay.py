@@ -92,7 +92,7 @@ def _source(origin: Origin) -> tuple[str, str, str]:
 
 
 _NEARLY = 0.99
-"""The share of a scan that has come to the last frame, and is not over."""
+"""The share of a scan that has read the last frame, and is not over."""
 
 
 class Recorded:

@@ -242,7 +242,7 @@ class HostRecorders:
 
     @property
     def state(self) -> str:
-        """As a Recorder's; where some recordings fail, the first reason and how many hosts are still recorded."""
+        """Return the directory's name and the number of hosts recorded, and the first reason where some fail."""
         if self._directory is None:
             return self._why
         many = counted(sum(one.active for one in self._recorders.values()), "host")

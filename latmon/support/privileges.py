@@ -148,7 +148,7 @@ _SYS_ADMIN = 21
 _SETS = {name: re.compile(rf"^{name}:\s*([0-9a-f]+)".encode(), re.MULTILINE) for name in ("CapEff", "CapAmb")}
 
 
-def held(proc: Path = Path("/proc")) -> tuple[int, ...]:
+def capability_bits(proc: Path = Path("/proc")) -> tuple[int, ...]:
     """Return the bits of the capabilities of this process, and of those that a plain user's programs inherit."""
     return tuple(_capabilities(proc, kind) for kind in _SETS)
 

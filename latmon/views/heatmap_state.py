@@ -1,7 +1,7 @@
 """The timeline that the heat maps of a screen share, kept from picture to picture, and their scales.
 
 A device's map has the range and the fullest cell of that device; small maps beside each other share theirs. Scales
-depend on the frames alone: a map has the same ones whichever pictures were drawn before, and after a resize.
+depend on the frames alone: a map has the same ones after any other picture, and after a resize.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class ProbeCache:
             raise
 
     def _is_ours(self) -> bool:
-        """Return whether nobody but this user and root can change the file or a directory above it."""
+        """Return whether only this user and root can change the file or a directory above it."""
         try:
             return trust.flaw(self.path, frozenset({0, os.geteuid()})) is None
         except OSError:
@@ -136,7 +136,7 @@ def key_of(tool: str, sys: Path = Path("/sys"), probes: Path | None = None, proc
     facts = (
         *(str(Path(tool).resolve()), program.st_mtime_ns, program.st_size, program.st_ino),
         *(kernel.release, kernel.version, kernel.machine, types.stat().st_size if types.exists() else 0),
-        *(paths.content(sys / "kernel/security/lockdown"), has_kprobes(sys), privileges.held(proc)),
+        *(paths.content(sys / "kernel/security/lockdown"), has_kprobes(sys), privileges.capability_bits(proc)),
         *(__version__, *scripts),
     )
     return hashlib.sha256(repr(facts).encode()).hexdigest()

@@ -44,7 +44,7 @@ class DriverInfo(NamedTuple):
 def cards(
     proc: Path, sys: Path, asked: Callable[[str], DriverInfo | None] | None = None
 ) -> Mapping[str, Mapping[str, str]]:
-    """Return interface -> driver, version, firmware, device and the controllers behind it."""
+    """Return interface -> driver, version, firmware, device and its controllers."""
     behind: defaultdict[str, list[str]] = defaultdict(list)
     for controller in block_devices.names(sys / "class/nvme"):
         directory = sys / "class/nvme" / controller

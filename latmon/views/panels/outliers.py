@@ -404,7 +404,7 @@ def _of(stage: str, sentences: Sequence[tuple[str, list[Line]]]) -> list[Line]:
 
 
 def _enlarged(one: Outlier, some: Sequence[Piece], whole_time: Section, width: int, ink: Ink) -> list[Line]:
-    """Return the short stages before or after the longest one, whichever take more time, in a scale of their own."""
+    """Return the short stages on that side of the longest one where they take more time, in a scale of their own."""
     longest = max(some, key=lambda p: p.us)
     before, after = longest.begin_us, one.total_us - longest.begin_us - longest.us
     length = _length(max(before, after) * _LONGER)
