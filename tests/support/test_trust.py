@@ -366,7 +366,8 @@ def test_every_program_is_started_with_the_checked_environment():
         (path.name, next((ast.unparse(one.value) for one in call.keywords if one.arg == "env"), ""))
         for tree in ("latmon", "backends")
         for path in (ROOT / tree).rglob("*.py")
-        for call in ast.walk(ast.parse(path.read_text()))
+        if re.search(r"\b(subprocess|asyncio)\.", text := path.read_text())
+        for call in ast.walk(ast.parse(text))
         if isinstance(call, ast.Call) and re.search(r"\.(run|Popen|create_subprocess_\w+)$", ast.unparse(call.func))
         if ast.unparse(call.func).startswith(("subprocess.", "asyncio.create"))
     }
