@@ -121,7 +121,7 @@ def test_the_arithmetic(suite, tmp_path):
 
 @each_bpftrace
 def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F811
-    """The kernel may have skipped any program: what it counted is right all the same."""
+    """The kernel may have skipped any program: the looks set right what was counted then."""
     able(suite, tmp_path)
     shown = re.sub(r"clear\(@inflight_a_\w+\);", "", program(SCRIPTS, threshold_us=0, any_dev=1).text())
     with (tmp_path / "said").open("w") as output, (tmp_path / "errors").open("w") as errors:
@@ -138,7 +138,7 @@ def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F8
         time.sleep(FOLLOWS_S)
         job = {"filename": loop.path, "rw": "randrw", "size": "4M", "iodepth": DEPTH, "fsync": 32}
         fio(tmp_path, 1, job | {"name": "one"}, job | {"name": "other"})
-        time.sleep(0.3)
+        time.sleep(2)  # a look each 100 ms; what each of eight finds too much or too little is set right
         process.stdin.close()
         assert process.wait(TIMEOUT_S) == 0
     sentences = [json.loads(line) for line in (tmp_path / "said").read_text().splitlines() if line.startswith("{")]
@@ -146,7 +146,10 @@ def test_after_the_load_nothing_is_in_flight(suite, loop, tmp_path):  # noqa: F8
     issued, completed = maps["@inflight_a_in"], maps["@inflight_a_out"]
     busiest = max(issued, key=issued.get)
     assert issued[busiest] > 500
-    assert issued[busiest] == completed[busiest] + maps["@inflight_a_merged"].get(busiest, 0)
+    set_right = maps["@inflight_a_lack"].get(busiest, 0)
+    assert issued[busiest] + set_right == completed[busiest] + maps["@inflight_a_merged"].get(busiest, 0)
+    # 2 of 42,608 completions were skipped in one of eight runs. Each is set right for the device and for its driver.
+    assert maps.get("@inflight_a_corrected", {}).get(busiest, 0) <= issued[busiest] / 1000 + 2
 
 
 def maps_of(text):
