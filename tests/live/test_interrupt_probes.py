@@ -318,11 +318,11 @@ def test_a_device_without_requests_that_is_created_while_all_stages_are_traced(s
     """By the program that runs: it is not started again."""
     words = ("--backend", "bpftrace", "--stages", "all")
     with Capture(tmp_path, *words, LATMON_BPFTRACE=tool(suite, tmp_path).path) as capture:
-        assert wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 0.3)
+        assert wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 1.0)
         with new_zram() as path:
             write(path)
             time.sleep(2.5)
-        assert wait_for(lambda: any(path.name in frame.removed for frame in capture.frames()), TIMEOUT_S, 0.3)
+        assert wait_for(lambda: any(path.name in frame.removed for frame in capture.frames()), TIMEOUT_S, 1.0)
         assert capture.stop() == 0, capture.stderr
         frames = capture.frames()
     series = Series(path.name, "write", "total")

@@ -73,7 +73,7 @@ def recorded(tmp_path_factory):
             words = ("--backend", "bpftrace", "--stages", "all", "--threshold", "0")
             words += ("--device", disk.name, "--device", cold.name)
             with Capture(directory, *words, LATMON_BPFTRACE=reading_tool(suite, directory, cold)) as capture:
-                wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 0.3)
+                wait_for(lambda: any(frame.traced.one_in for frame in capture.frames()), TIMEOUT_S, 1.0)
                 done = load(disk, directory, 2.5)
                 words = ("dd", f"if={cold.path}", "of=/dev/null", "iflag=direct", "bs=4096")
                 with subprocess.Popen(words, stderr=subprocess.DEVNULL) as other:
