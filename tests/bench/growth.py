@@ -28,7 +28,7 @@ from latmon_backends.bpftrace.program import BpftraceTool
 RATES = (1_000, 5_000, 15_000, 50_000, 0)
 """I/Os per second; 0: as many as the disk takes."""
 OUTLIERS = (10, 100, 1_000, 10_000, 0)
-HOURS = (1, 6, 24)
+HOURS = (1, 3, 6)
 _WEEK_H = 168
 _SECONDS, _SETTLES_S, _OUTLIERS_S = 2.0, 2.0, 10.0
 _ALL_PROGRAMS = 10
