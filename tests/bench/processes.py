@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ def descendants(pid: int, word: str = "") -> list[int]:
     found: list[int] = []
     todo = [pid]
     while todo:
-        for children in Path(f"/proc/{todo.pop(0)}/task").glob("*/children"):
-            todo += [int(child) for child in _read(children).split()]
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            for children in Path(f"/proc/{todo.pop(0)}/task").glob("*/children"):
+                todo += [int(child) for child in _read(children).split()]
         found += [one for one in todo if one not in found]
     return [one for one in found if word in _read(Path(f"/proc/{one}/comm"))]
 
