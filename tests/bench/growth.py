@@ -21,6 +21,7 @@ from throughput import recording
 from tracing import tools
 
 from latmon.cli.check import survey
+from latmon.model.frame import Frame
 from latmon.recording.reader import open_recording
 from latmon.report.summary import summarise
 from latmon_backends.bpftrace.program import BpftraceTool
@@ -46,7 +47,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
 
 def _by_rate(path: str, tool: BpftraceTool, names: Iterator[Path], rounds: int) -> Section:
     watchers = {
-        "always-on": partial(recording, tool, names),
+        "always-on": partial(recording, tool, names, "--stages", "basic"),
         "--stages all": partial(recording, tool, names, "--stages", "all", programs=_ALL_PROGRAMS),
     }
     found: dict[tuple[int, str], list[float]] = {}
@@ -87,7 +88,7 @@ def _by_outliers(path: str, tool: BpftraceTool, names: Iterator[Path]) -> Sectio
             ran = run(Load(path, seconds=_OUTLIERS_S, rate=rate))
             passed = time.monotonic() - began
             spent = {name: 100 * (processes.cpu_s(pid) - before[name]) / passed for name, pid in pids.items()}
-        frames = [one for one in open_recording(file) if one.kernel]
+        frames = [one for one in open_recording(file) if isinstance(one, Frame)]
         above = sum(sum(one.above.values()) for one in frames)
         listed = sum(len(one.outliers) for one in frames)
         label = (

@@ -103,11 +103,13 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
 
 def _watchers(found: Mapping[str, BpftraceTool], names: Iterator[Path]) -> list[Watcher]:
     tool = found[VERSION_OF["A"]]
+    hooks = on_demand("A", tool, ALL)
     return [
         Watcher("nothing", contextlib.nullcontext),
-        Watcher("latmon, always-on", partial(recording, tool, names)),
+        Watcher("latmon, always-on", partial(recording, tool, names, "--stages", "basic")),
         Watcher("latmon, --stages all", partial(recording, tool, names, "--stages", "all", programs=_ALL_PROGRAMS)),
-        Watcher("... the same hooks with empty programs", partial(running, empty(on_demand("A", tool, ALL)))),
+        Watcher("... its hooks with empty programs", partial(running, empty(hooks))),
+        Watcher("... its hooks with one look into a map", partial(running, empty(hooks, looks=True))),
         Watcher("biolatency", partial(running, Script("biolatency", tool, BIOLATENCY))),
         Watcher("biosnoop", partial(running, Script("biosnoop", tool, BIOSNOOP))),
     ]

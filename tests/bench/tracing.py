@@ -157,11 +157,16 @@ def on_demand(tier: str, tool: BpftraceTool, groups: tuple[str, ...]) -> Script:
     return Script(f"latmon tier {tier}: {', '.join(there)}", tool, program.text())
 
 
-def empty(script: Script) -> Script:
-    """Return programs without a statement on the same hooks: what the kernel takes to call them."""
+def empty(script: Script, *, looks: bool = False) -> Script:
+    """Return programs on the same hooks without a statement, or with one look into a map and nothing else.
+
+    The first is what the kernel takes to call them, the second what the least condition of theirs takes.
+    """
     hooks = dict.fromkeys(bpftrace_program.hooks_in(script.text))
-    name = f"empty programs on the {len(hooks)} hooks of {script.name}"
-    return Script(name, script.tool, "\n".join(f"{hook} {{ }}" for hook in hooks))
+    body = "{ if (@off != 0) { @n++; } }" if looks else "{ }"
+    name = f"{'one look into a map' if looks else 'empty programs'} on the {len(hooks)} hooks of {script.name}"
+    text = "".join(f"{hook} {body}\n" for hook in hooks)
+    return Script(name, script.tool, f"BEGIN {{ @off = (uint64)0; }}\n{text}" if looks else text)
 
 
 class Running:
