@@ -337,6 +337,26 @@ async def test_a_host_that_wants_a_password_is_named_with_the_remedy_and_nothing
     assert not asked.exists()
 
 
+@needs_ssh
+@pytest.mark.parametrize(
+    ("is_known", "remedy"),
+    [
+        (False, "connect once with ssh to check and keep its key"),
+        (True, "its key is not the known one: connect with ssh, and find out why first"),
+    ],
+)
+async def test_a_host_with_an_unknown_or_a_changed_key_is_named_with_its_remedy(tmp_path, is_known, remedy):
+    known = tmp_path / "known_hosts"
+    with sshd.server(tmp_path, "host") as one:
+        key = (one.directory / "user.pub").read_text()  # any key but the host's own
+        known.write_text(f"[127.0.0.1]:{one.port} {key}" if is_known else "")
+        client = sshd.client(tmp_path / "client", {"host": one}, known)
+        with pytest.raises(UnavailableError) as error:
+            async with FleetBackend(Options(), ["host"], client):
+                pass
+    assert f"host: Host key verification failed: {remedy}" in str(error.value)
+
+
 def command(scratch: Path, client, *words: str) -> subprocess.Popen:
     """Start `latmon fleet` with a program `ssh` in PATH that has the servers' configuration."""
     directory = scratch / "client-bin"

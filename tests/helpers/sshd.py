@@ -35,9 +35,18 @@ class Server:
         return [*words, f"{getpass.getuser()}@127.0.0.1", command]
 
 
-def client(path: Path, servers: Mapping[str, Server]) -> tuple[str, ...]:
-    """Write a configuration in which each server is a host, and return the words of ssh with it."""
-    lines = ["StrictHostKeyChecking no", "UserKnownHostsFile /dev/null", "LogLevel ERROR", f"User {getpass.getuser()}"]
+def client(path: Path, servers: Mapping[str, Server], known: Path | None = None) -> tuple[str, ...]:
+    """Write a configuration in which each server is a host, and return the words of ssh with it.
+
+    `known`: a file of host keys, of which a server must have one; without it all keys are good.
+    """
+    lines = [
+        f"StrictHostKeyChecking {'no' if known is None else 'yes'}",
+        f"UserKnownHostsFile {known or '/dev/null'}",
+        "GlobalKnownHostsFile /dev/null",
+        "LogLevel ERROR",
+        f"User {getpass.getuser()}",
+    ]
     for name, one in servers.items():
         lines += [f"Host {name}", "HostName 127.0.0.1", f"Port {one.port}", f"IdentityFile {one.directory / 'user'}"]
     path.write_text("\n".join(lines) + "\n")

@@ -37,10 +37,10 @@ _STDERR_LINES = 20
 _PORTION = 1 << 16
 _REMEDIES = {
     "Permission denied (": "ssh asks for no password here: set up a key or an agent, or connect first (ControlMaster)",
+    "HOST IDENTIFICATION HAS CHANGED": "its key is not the known one: connect with ssh, and find out why first",
     "Host key verification failed": "connect once with ssh to check and keep its key",
-    "HOST IDENTIFICATION HAS CHANGED": "connect once with ssh, and read what it prints",
 }
-"""What to do after a line of ssh."""
+"""What to do after a line of ssh. The first that applies counts: after a changed key, verification has failed, too."""
 
 
 class HostError(LatmonError):
