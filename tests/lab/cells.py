@@ -129,7 +129,10 @@ def valid(guest: str, place: Place, inputs: str) -> list[Path]:
 
 @contextlib.contextmanager
 def noted(cell: str, recorded: Path) -> Iterator[dict[str, Any]]:
-    """Append the result of a cell, which is evaluated inside; what is found goes into the yielded facts."""
+    """Append the result of a cell, which is evaluated inside; what is found goes into the yielded facts.
+
+    A guest that died says nothing about its cells: it gives no result, and is booted again by the next run.
+    """
     run = json.loads((recorded / "run.json").read_text())
     facts = {"cell": cell, "recorded": recorded.name, "log": str((recorded / "log").relative_to(CHECKOUT))}
     facts |= {name: run[name] for name in ("place", "commit", "inputs", "begin", "seconds")} | {"outcome": "failed"}
@@ -140,8 +143,9 @@ def noted(cell: str, recorded: Path) -> Iterator[dict[str, Any]]:
         facts["error"] = str(error)[:500]
         raise
     finally:
-        with RESULTS.open("a") as lines:
-            lines.write(json.dumps(facts) + "\n")
+        if is_complete(recorded):
+            with RESULTS.open("a") as lines:
+                lines.write(json.dumps(facts) + "\n")
 
 
 def results() -> dict[tuple[str, str], list[dict[str, Any]]]:

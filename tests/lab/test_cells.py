@@ -49,6 +49,9 @@ def test_a_guest_that_died_keeps_its_log_and_is_booted_again(checkout):
     (checkout / cells.KEPT[0]).unlink()
     kept = cells.keep(checkout, cells.begun("queue", HERE, NOW))
     assert (kept / "log").read_text() == "kept"
+    with pytest.raises(AssertionError), cells.noted("gated: bottleneck", kept):
+        raise AssertionError
+    assert cells.results() == {}
     assert cells.valid("queue", HERE, NOW) == []
 
 
