@@ -19,6 +19,7 @@ from latmon.importers import values
 from latmon.importers.values import (
     UNITS,
     UNKNOWN_OP,
+    WHOLE,
     Clock,
     Found,
     ImportedTable,
@@ -39,7 +40,7 @@ class Tracer(NamedTuple):
     commands: str
     device: str
     """Device of its values; empty: the first group of `begins`."""
-    stage: str = "total"
+    stage: str = WHOLE
     no_latency: str = ""
     """Reason why its values are no latencies of I/Os; empty where they are."""
 
@@ -85,7 +86,6 @@ _JSON_ROW = re.compile(
     r"'count': (\d{1,20})\}(?:, |\Z)"
 )
 _DEVICE_KEYS = ("disk", "bucket ptr", "dev", "device", "function")
-_MAX_NAMED = 6
 _TITLE = 200
 
 
@@ -122,6 +122,8 @@ class _Histogram:
     section: tuple[tuple[str, str], ...]
     tracer: Tracer | None
     rows: list[Row] = field(default_factory=list)
+    begun: int = 0
+    """The line of its first row; 0 if all rows are in one line."""
     is_log2: bool = False
     torn: int = 0
     total_us: int | None = None
@@ -151,7 +153,7 @@ class _Histogram:
             self.torn = self.torn or at
         else:
             return False
-        self.last = at
+        self.begun, self.last = self.begun or at, at
         return True
 
     @property
@@ -190,7 +192,7 @@ class _Reader:
     """Tables that the tool printed together."""
     has_tables: bool = False
     is_named: bool = False
-    """A remark has said that nothing in the text says what was measured."""
+    """A remark that no line says what was measured has been yielded."""
 
     def line(self, at: int, line: str) -> Iterator[Found]:
         if self.now is not None:
@@ -247,7 +249,7 @@ class _Reader:
     def _found(self, one: _Histogram) -> Found:
         where, title = TextSpan(one.first, one.last), self._title(one)
         if one.torn or one.hole is not None or not one.rows:
-            at = one.torn or one.first + (one.hole or 0)
+            at = one.torn or (one.begun + (one.hole or 0) if one.begun else one.first)
             text = f"the table {title} is damaged in line {at}: all of it is left out"
             return Remark(where, text, 1, is_incomplete=True)
         why = one.tracer.no_latency if one.tracer else ""
@@ -276,11 +278,7 @@ class _Reader:
                 device = device if op != UNKNOWN_OP else f"{device} {value}"
             else:
                 device = f"{device} {key} {value}"
-        return Series(
-            self.options.device or clean(device, _TITLE),
-            self.options.op or op,
-            self.options.stage or (one.tracer.stage if one.tracer else "") or "total",
-        )
+        return self.options.series(clean(device, _TITLE), op, one.tracer.stage if one.tracer else WHOLE)
 
     def _other(self, at: int, line: str) -> Iterator[Found]:
         """Take a line between tables: a time, the tool's first sentence, the mean below a table, lost events."""

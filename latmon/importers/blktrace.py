@@ -151,7 +151,7 @@ class _Trace:
             self.open[key[0], key[1] + done] = request
             return
         self.unqueued += request.queued is None
-        flow = Flow(self.options.device or key[0], self.options.op or op_of(found[9]))
+        flow = self.options.flow(key[0], op_of(found[9]))
         one = _blkparse_outlier(flow, key[1] + request.left - request.sectors, request, ns)
         yield from self.seconds.add(ns // SECOND, at, at, one)
 
@@ -225,7 +225,7 @@ def read_ftrace(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]
     """Yield a window for the pairs that end in each second. UsageError without --events."""
     if options.events is None:
         raise UsageError("a trace needs --events A,B: the time from event A to event B is measured")
-    pairing = _Pairing(options, Seconds(options.threshold_us, options.stage or "total"), *options.events)
+    pairing = _Pairing(options, Seconds(options.threshold_us, options.stage_of()), *options.events)
     for at, text in enumerate(lines, 1):
         one = _line(at, text)
         if one is not None:
@@ -340,7 +340,7 @@ def _key(one: _Line, key: str) -> str | None:
 def _flow(begun: _Line, options: ImportOptions) -> Flow:
     block = _BLOCK.match(begun.rest)
     name = block[1].replace(",", ":") if block else clean(" to ".join(options.events or ()))
-    return Flow(options.device or name, options.op or (op_of(block[2]) if block else UNKNOWN_OP))
+    return options.flow(name, op_of(block[2]) if block else UNKNOWN_OP)
 
 
 def _ftrace_outlier(flow: Flow, begun: _Line, ended: _Line, options: ImportOptions) -> Outlier:

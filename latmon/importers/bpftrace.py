@@ -21,7 +21,17 @@ from typing import Any
 from latmon.decode.dtrace_aggregation import Row
 from latmon.importers import values
 from latmon.importers.source import MAX_JSON
-from latmon.importers.values import Clock, Found, ImportedTable, ImportOptions, Passed, Remark, TextSpan, TimeLine
+from latmon.importers.values import (
+    Clock,
+    Found,
+    ImportedTable,
+    ImportOptions,
+    Passed,
+    Remark,
+    ShortNames,
+    TextSpan,
+    TimeLine,
+)
 from latmon.support.text import clean
 
 _NAME = re.compile(r"\s*(@\w{0,64}(?:\[.{0,300}\])?):\s*")
@@ -68,7 +78,7 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     now: _OpenMap | None = None
     clock = Clock(options.start)
     runs = 0
-    for at, last, line in _joined(lines):
+    for at, last, line in _joined(lines, ShortNames()):
         name, row = _NAME.fullmatch(line), _ROW.fullmatch(line) if now else None
         if now and (row or (line.lstrip().startswith(_EDGES) and not values.of_title(line))):
             if row:
@@ -92,18 +102,18 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
         yield _table(now)
 
 
-def _joined(lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+def _joined(lines: Sequence[str], names: ShortNames) -> Iterator[tuple[int, int, str]]:
     """Yield first and last number and text of each line; a key with a stack is one line, with its innermost frames."""
     at = 1
     while at <= len(lines):
         line = lines[at - 1]
-        key = _stack_key(lines, at) if "@" in line[:_LONGEST_KEY] else None
+        key = _stack_key(lines, at, names) if "@" in line[:_LONGEST_KEY] else None
         last, text = (at, line) if key is None else key
         yield at, last, text
         at = last + 1
 
 
-def _stack_key(lines: Sequence[str], at: int) -> tuple[int, str] | None:
+def _stack_key(lines: Sequence[str], at: int, names: ShortNames) -> tuple[int, str] | None:
     """Return the last line of a key that begins in this one and has a stack, and all of it as one line."""
     found = _STACK.fullmatch(lines[at - 1][:_LONGEST_KEY])
     if found is None:
@@ -115,7 +125,8 @@ def _stack_key(lines: Sequence[str], at: int) -> tuple[int, str] | None:
             parts.append(end[1])
             frames = [one.strip() for one in parts if one.strip() and "," not in one]
             others = [one.strip(" ,") for one in parts if "," in one and one.strip(" ,")]
-            shown = " < ".join(frames[:_SHOWN_FRAMES])
+            # another stack may share the frames that are shown
+            shown = names.short("\n".join(frames), " < ".join(frames[:_SHOWN_FRAMES]), _LONGEST_KEY) if frames else ""
             return n + 1, f"{found[1]}[{', '.join(filter(None, (shown, *others)))}]: {end[2]}"
         if text.strip() and not _FRAME.fullmatch(text):
             return None
@@ -137,7 +148,7 @@ def _table(now: _OpenMap) -> ImportedTable | Remark:
     """Return a table, or a remark if a row is missing: bpftrace prints all from the lowest to the highest."""
     hole = _hole(now.rows)
     if now.torn or hole is not None:
-        at = now.torn or now.first + (hole or 0)
+        at = now.torn or now.last - len(now.rows) + 1 + (hole or 0)
         text = f"the table {now.title} is damaged in line {at}: all of it is left out"
         return Remark(TextSpan(now.first, now.last), text, 1, is_incomplete=True)
     return ImportedTable(TextSpan(now.first, now.last), now.title, kind_of(now.rows), tuple(now.rows))

@@ -26,10 +26,12 @@ from latmon.importers.values import (
     Message,
     Passed,
     Remark,
+    ShortNames,
     TextSpan,
+    add,
     one_device,
 )
-from latmon.model.frame import Completed, Flow, Outstanding, Series
+from latmon.model.frame import Completed, Flow, Outstanding
 from latmon.support.text import clean
 
 _TITLE = re.compile(r'\s*"?Histogram: (.{1,200}?)"?(?:,|\s+for virtual machine\b|$)(.*)')
@@ -148,7 +150,7 @@ def _found(one: _OpenHistogram, apart: set[str], options: ImportOptions) -> Iter
         count = sum(row.count for row in one.rows)
         printed = {name: value for name, value in one.printed.items() if 0 <= value <= _MOST}
         is_latency = one.what == "latency"
-        series = Series(options.device or one.disk, options.op or one.op, options.stage or "total")
+        series = options.series(one.disk, one.op)
         yield ImportedTable(
             where,
             one.title,
@@ -189,11 +191,11 @@ def sniff_esxtop(head: str) -> bool:
 
 def read_esxtop(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for each sample."""
-    now = _Esxtop()
+    now, names = _Esxtop(), ShortNames()
     for at, line in enumerate(lines, 1):
         where = TextSpan(at, at)
         if _ESXTOP in line[:40]:
-            now = _esxtop_head(line)
+            now = _esxtop_head(line, names)
             yield Passed(where)
             left = line.count("\\Physical Disk") - line.count("\\Physical Disk SCSI Device(")
             if left > 0:
@@ -210,13 +212,13 @@ def _cells(line: str) -> list[str]:
         return []
 
 
-def _esxtop_head(line: str) -> _Esxtop:
+def _esxtop_head(line: str, names: ShortNames) -> _Esxtop:
     cells = _cells(line)
     now = _Esxtop(len(cells))
     for place, cell in enumerate(cells):
         found = _COUNTER.fullmatch(cell)
         if found is not None and found[1] in _GROUPS and (found[1] != _GROUPS[1] or ":" in found[2]):
-            now.devices.setdefault(clean(found[2], 64), {})[found[3]] = place
+            now.devices.setdefault(names.short(found[2]), {})[found[3]] = place
     return now
 
 
@@ -240,7 +242,8 @@ def _esxtop_row(where: TextSpan, now: _Esxtop, line: str, options: ImportOptions
             yield Remark(where, text, 1, is_incomplete=True)
             continue
         device = options.device or name
-        kernel |= {Flow(device, options.op or op): one for op, one in _esxtop_done(numbers, seconds).items()}
+        for op, one in _esxtop_done(numbers, seconds).items():
+            add(kernel, Flow(device, op), one)
         if "Active Commands" in numbers:
             outstanding[device] = Outstanding(
                 round(numbers["Active Commands"]), round(numbers.get("Queued Commands", 0))

@@ -18,12 +18,14 @@ from latmon.importers import values
 from latmon.importers.bcc import Tracer, lost_in, tracer_of
 from latmon.importers.values import (
     TRIVIAL,
+    WHOLE,
     Clock,
     Found,
     ImportOptions,
     Passed,
     Remark,
     Seconds,
+    ShortNames,
     TextSpan,
     TimeLine,
 )
@@ -159,6 +161,7 @@ class _Reader:
     """When the latest row ended."""
     wall: float | None = None
     """The latest time between rows, for rows without one."""
+    names: ShortNames = field(default_factory=ShortNames)
     has_rows: bool = False
     least_us: int | None = None
 
@@ -185,10 +188,10 @@ class _Reader:
 
     def _begin(self, at: int, head: Head) -> Iterator[Found]:
         yield from self.seconds.end()
-        stage = self.options.stage or (self.tracer.stage if self.tracer else "total")
+        stage = self.options.stage_of(self.tracer.stage if self.tracer else WHOLE)
         least = self.options.threshold_us if self.least_us is None else min(self.options.threshold_us, self.least_us)
         # a wait for the CPU is no I/O
-        self.seconds = Seconds(least if stage == "total" else _MOST_US + 1, stage)
+        self.seconds = Seconds(least if stage == WHOLE else _MOST_US + 1, stage)
         self.head, self.end_s = head, None
         where = TextSpan(at, at)
         yield TimeLine(where, f"line {at}: another table begins") if self.has_rows else Passed(where)
@@ -242,11 +245,12 @@ class _Reader:
         sector = text.get("sector", "")
         total = latency + (queue or 0)
         end = self.end_s
+        flow = self.options.flow(self._device(text), _op(text.get("op", "")))
         return Outlier(
             wall=max(0.0, end - total / 1e6) if end is not None else 0.0,
             mono_us=0,
-            device=self.options.device or self._device(text),
-            op=self.options.op or _op(text.get("op", "")),
+            device=flow.device,
+            op=flow.op,
             total_us=total,
             stages_us={} if queue is None else {"queue": queue, "hba": latency},
             unaccounted_us=total if queue is None else 0,
@@ -260,7 +264,7 @@ class _Reader:
 
     def _device(self, text: dict[str, str]) -> str:
         if "device" in text:
-            return clean(text["device"].replace(",", ":"), 64)
+            return self.names.short(text["device"].replace(",", ":"))
         return clean(self.tracer.device if self.tracer else "files" if "file" in text else "table", 64)
 
     def _oracle(self, at: int, row: re.Match[str]) -> Iterator[Found]:
@@ -270,7 +274,7 @@ class _Reader:
             wall=max(0.0, self.wall - us / 1e6) if self.wall else 0.0,
             mono_us=0,
             device=self.options.device or "log writer",
-            op=self.options.op or "write",
+            op="write",
             total_us=us,
             unaccounted_us=us,
             bytes=int(row[2]) * 1024,

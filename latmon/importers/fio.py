@@ -12,11 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from latmon.importers.bpftrace import documents, real, whole
-from latmon.importers.values import Counts, Found, ImportOptions, Passed, Remark, TextSpan, TimeLine, Times
+from latmon.importers.values import (
+    Counts,
+    Found,
+    ImportOptions,
+    Passed,
+    Remark,
+    ShortNames,
+    TextSpan,
+    TimeLine,
+    Times,
+    add,
+)
 from latmon.model.frame import Completed, Flow, Series
 from latmon.model.histogram import Histogram, bucket_index, merge
 from latmon.support.errors import RecordingError
-from latmon.support.text import clean
 
 _OPS = {"read": "read", "write": "write", "trim": "discard", "sync": "flush", "mixed": "other"}
 _MAX_NS = 2**62
@@ -74,13 +84,12 @@ def _output(where: TextSpan, value: Mapping[str, Any], options: ImportOptions) -
         elif reported is not None:
             if kind == "clat_ns":
                 yield Remark(where, f"{name}: clat, without the submission (slat)")
-            histograms.setdefault(Series(*flow, options.stage or "total"), []).append(reported)
-            done = Completed(total or reported.count, size)
-            seen[flow] = seen[flow] + done if flow in seen else done
+            histograms.setdefault(options.series(*flow), []).append(reported)
+            add(seen, flow, Completed(total or reported.count, size))
         elif total:
             yield Remark(where, f"{name}: {total:,} I/Os without bins; run fio with json+{_most(side)}")
-            done = Completed(total, size, _sum_us(side, total))
-            means[flow] = means[flow] + done if flow in means else done
+            add(means, flow, Completed(total, size, _sum_us(side, total)))
+    means = _without_bins(means, seen)
     wall_ms = whole(value.get("timestamp_ms"), 253_402_300_799_000)
     when = TextSpan(where.first, where.last, None if wall_ms is None else wall_ms / 1e3, 1000 * runtime_ms or None)
     if means:
@@ -91,13 +100,21 @@ def _output(where: TextSpan, value: Mapping[str, Any], options: ImportOptions) -
         yield Remark(where, "this output of fio has no I/Os", 1, is_incomplete=True)
 
 
+def _without_bins(means: Mapping[Flow, Completed], seen: dict[Flow, Completed]) -> dict[Flow, Completed]:
+    """Return the I/Os of flows without a distribution; those of other flows are added to `seen`."""
+    for flow in seen.keys() & means.keys():
+        add(seen, flow, means[flow])
+    return {flow: done for flow, done in means.items() if flow not in seen}
+
+
 def _sides(jobs: Iterable[Mapping[str, Any]], options: ImportOptions) -> Iterator[tuple[Flow, Mapping[str, Any]]]:
     """Yield the directions of all jobs."""
+    names = ShortNames()
     for job in jobs:
-        device = options.device or clean(str(job.get("jobname", "job")))
+        device = names.short(str(job.get("jobname", "job")))
         for name, op in _OPS.items():
             if isinstance(side := job.get(name), dict):
-                yield Flow(device, options.op or op), side
+                yield options.flow(device, op), side
 
 
 def _sum_us(side: Mapping[str, Any], total: int) -> int | None:

@@ -29,6 +29,7 @@ from latmon.importers.values import (
     TimeLine,
     Times,
     Whole,
+    add,
 )
 from latmon.model.frame import (
     Completed,
@@ -312,7 +313,7 @@ def _add_times(now: ImportedWindow, one: Times) -> None:
     for series, histogram in one.histograms.items():
         now.times.setdefault(series, []).append(histogram)
     for flow, done in one.seen.items():
-        now.seen[flow] = now.seen[flow] + done if flow in now.seen else done
+        add(now.seen, flow, done)
     room = MAX_OUTLIERS - len(now.outliers)
     now.outliers += one.outliers[:room]
     now.suppressed += max(0, len(one.outliers) - room)

@@ -32,8 +32,10 @@ from latmon.importers.values import (
     ImportOptions,
     Passed,
     Remark,
+    ShortNames,
     TextSpan,
     TimeLine,
+    add,
     one_device,
 )
 from latmon.model.frame import Completed, Flow, Outstanding
@@ -52,23 +54,32 @@ _JITTER = 0.03
 """Share by which a real interval may differ from the requested one."""
 _CHANCE = 0.05
 """Below it rates may fit an interval by chance."""
+_BOOT = "the boot"
 _LONGER = 2
 """A report of so many times the interval is no interval of the run."""
 
 
 def kept_reports(
-    reports: Sequence[tuple[float | None, Rows]], solaris: bool, is_y: bool, options: ImportOptions
+    reports: Sequence[tuple[float | None, Rows]],
+    is_y: bool,
+    options: ImportOptions,
+    since: str = "",
+    unless: str = "",
 ) -> tuple[bool, str]:
-    """Return whether the first report of a run is imported, and why. `reports`: when each was printed."""
+    """Return whether the first report of a run is imported, and why. `reports`: when each was printed.
+
+    `since`: the begin of the first report's time, if the tool always has such a report; `unless`: its option without.
+    """
     if options.first_report or is_y:
         keep = options.first_report != "drop"
         by = "--first-report" if options.first_report else "the command line in the text (-y)"
         return keep, f"the first report is {'taken for an interval' if keep else 'left out'}, as {by} says"
     if len(reports) == 1:
-        unless = "" if solaris else " unless iostat ran with -y"
-        return True, f"a single report is an average since the boot{unless}; its rates are taken for the interval"
-    if solaris:
-        return False, "the first report is of the time since the boot and left out"
+        unless = f" unless {unless}" if unless else "" if since else " unless iostat ran with -y"
+        text = f"a single report is an average since {since or _BOOT}{unless}; its rates are taken for the interval"
+        return True, text
+    if since:
+        return False, f"the first report is of the time since {since} and left out"
     since_boot = _is_since_boot(reports, options)
     if since_boot is None:
         return False, (
@@ -217,7 +228,7 @@ class Report:
         if row is None:
             self.damaged[at] = "a row can't be read: its disk is left out of this report"
         elif not self.rows.get(row[0], {}).keys().isdisjoint(row[1]):
-            self.damaged[at] = f"{row[0]} has another row in the same report: the first one is taken"
+            self.damaged[at] = f"{clean(row[0])} has another row in the same report: the first one is taken"
         else:
             self.rows.setdefault(row[0], {}).update(row[1])
             self.is_rounded |= any(word[-1] in _POWERS for word in line.split())
@@ -368,6 +379,9 @@ def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
         return
     yield from _assumed(reports)
     yield from _without_totals(reports)
+    names = ShortNames()
+    for one in reports:
+        one.rows = {names.short(name): row for name, row in one.rows.items()}
     disks = list(dict.fromkeys(name for one in reports for name in one.rows))
     one_device(options, disks)
     for number, some in groupby(reports, key=lambda one: one.run):
@@ -378,7 +392,9 @@ def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
         yield from _missing(run)
         kept, why = True, ""
         if run[0].begin is None:
-            kept, why = kept_reports([(one.wall, one.rows) for one in run], _is_solaris(run[0]), run[0].is_y, options)
+            kept, why = kept_reports(
+                [(one.wall, one.rows) for one in run], run[0].is_y, options, _BOOT if _is_solaris(run[0]) else ""
+            )
         if why:
             yield Remark(_where(run[0]), why)
         if not kept:
@@ -423,7 +439,7 @@ def _absent(name: str, each: list[Report]) -> Iterator[Remark]:
     if all(has):
         return
     known = has[has.index(True) : len(has) - has[::-1].index(True)]
-    where, text = _where(each[has.index(False)]), f"reports without a row of {name}: {has.count(False):,}"
+    where, text = _where(each[has.index(False)]), f"reports without a row of {clean(name)}: {has.count(False):,}"
     if all(known):
         yield Remark(where, f"{text}; the disk is taken as one that came or went")
     else:
@@ -476,7 +492,9 @@ def _counts(where: TextSpan, rows: Mapping[str, Mapping[str, float]], options: I
         gauge = _outstanding(values)
         # a report whose disks are all idle is a window, too
         done = _completed(values, where.dt_us or 0).items()
-        kernel.update({Flow(device, op): one for op, one in done if one.count or gauge is None})
+        for op, one in done:
+            if one.count or gauge is None:
+                add(kernel, options.flow(device, op), one)
         if gauge is not None:
             outstanding[device] = gauge
         if "actv" in values or gauge is not None:
@@ -519,7 +537,7 @@ def _row(line: str, columns: list[str]) -> tuple[str, dict[str, float]] | None:
     if not all(_NUMBER.match(one) for one in numbers):
         return None
     values = {column: _value(column, one) for column, one in zip(names, numbers, strict=True)}
-    return (clean(name), values) if all(0 <= one <= _MAX_RATE for one in values.values()) else None
+    return (clean(name, _LONGEST), values) if all(0 <= one <= _MAX_RATE for one in values.values()) else None
 
 
 def _value(column: str, text: str) -> float:
@@ -650,7 +668,7 @@ def _reports_of(value: Mapping[str, Any], where: TextSpan, run: int) -> list[Rep
             raise RecordingError(f"it is of {len(hosts):,} hosts; import each by itself")
         for host in hosts:
             for one in host["statistics"]:
-                disks = [(clean(str(disk["disk_device"])), _values(disk)) for disk in one.get("disk", ())]
+                disks = [(clean(str(disk["disk_device"]), _LONGEST), _values(disk)) for disk in one.get("disk", ())]
                 stamp = one.get("timestamp")
                 wall = importers_values.moment(stamp) if isinstance(stamp, str) else None
                 columns = sorted({name for _, values in disks for name in values})
@@ -673,7 +691,7 @@ def _drop_partial(reports: list[Report]) -> None:
         partial = [name for name, values in one.rows.items() if len(values) < len(columns)]
         for name in partial:
             lacks = ", ".join(sorted(columns - one.rows.pop(name).keys())[:_MAX_NAMED])
-            one.damaged[one.first] = f"the row of {name} lacks {lacks}: it is left out"
+            one.damaged[one.first] = f"the row of {clean(name)} lacks {lacks}: it is left out"
 
 
 def _values(disk: Mapping[str, Any]) -> dict[str, float]:

@@ -31,7 +31,7 @@ from latmon.importers.values import (
     Times,
     one_device,
 )
-from latmon.model.frame import Completed, Flow, Limit, Outlier, Series, Taskq
+from latmon.model.frame import Completed, Limit, Outlier, Series, Taskq
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import PROBE, Depths
 from latmon.support.text import clean
@@ -92,11 +92,12 @@ def _outlier(row: re.Match[str], options: ImportOptions) -> Outlier | None:
     rest = total - sum(stages.values())
     if wall is None or rest < 0 or emlxs > total:
         return None
+    flow = options.flow(_DEVICE, UNKNOWN_OP)
     return Outlier(
         wall=wall,
         mono_us=0,
-        device=options.device or _DEVICE,
-        op=options.op or UNKNOWN_OP,
+        device=flow.device,
+        op=flow.op,
         total_us=total,
         stages_us=stages,
         unaccounted_us=rest,
@@ -105,7 +106,7 @@ def _outlier(row: re.Match[str], options: ImportOptions) -> Outlier | None:
 
 
 def _second(where: TextSpan, group: list[Outlier], options: ImportOptions) -> Times:
-    flow = Flow(options.device or _DEVICE, options.op or UNKNOWN_OP)
+    flow = options.flow(_DEVICE, UNKNOWN_OP)
     histograms = {Series(*flow, "total"): Histogram.record(one.total_us for one in group)}
     for stage in group[0].stages_us:
         histograms[Series(*flow, stage)] = Histogram.record(one.stages_us[stage] for one in group)
@@ -190,11 +191,12 @@ def _returned(start: re.Match[str], line: str, options: ImportOptions) -> Outlie
         return None
     stamp = float(start[1] or 0)
     total = int(time[1])
+    flow = options.flow(clean(f"{start[2]} {address[1]}"), _op(command[1] if command else ""))
     return Outlier(
         wall=max(0.0, stamp - total / 1e6),
         mono_us=0,
-        device=options.device or clean(f"{start[2]} {address[1]}"),
-        op=options.op or _op(command[1] if command else ""),
+        device=flow.device,
+        op=flow.op,
         total_us=total,
         stages_us={},
         unaccounted_us=total,

@@ -22,6 +22,9 @@ from latmon.model.inflight import Depths
 from latmon.support.errors import UsageError
 from latmon.support.text import clean
 
+UNKNOWN_OP = "other"
+WHOLE = "total"
+"""The stage of a latency if the text names none."""
 UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Nanoseconds."""
 
@@ -178,6 +181,18 @@ class ImportOptions:
     first_report: str = ""
     """First report of iostat: `keep` or `drop`; empty: by what the text shows."""
 
+    def flow(self, device: str, op: str) -> Flow:
+        """Return the flow of a text's device and op: --device replaces the device, --op an op that no word names."""
+        return Flow(self.device or device, (self.op or op) if op == UNKNOWN_OP else op)
+
+    def stage_of(self, stage: str = WHOLE) -> str:
+        """Return the stage that a text names; --stage if it names none."""
+        return (self.stage or stage) if stage == WHOLE else stage
+
+    def series(self, device: str, op: str, stage: str = WHOLE) -> Series:
+        """Return the series of a text's device, op and stage by the same rules."""
+        return Series(*self.flow(device, op), self.stage_of(stage))
+
 
 TRIVIAL = re.compile(r"[\s#=\-_*.]*\Z|[\s]*(?:[\[(]?\.\.\.[\w. ]*[\])]?|\^C)[\s]*\Z")
 """Lines that separate, and marks of what was cut out."""
@@ -233,6 +248,8 @@ class Clock:
     start: float | None
     day: float = 0.0
     before: float = -1.0
+    first: float | None = None
+    """The first time of day without a date."""
 
     def wall(self, text: str) -> float | None:
         """Return the time of a line that is one, with or without its date."""
@@ -247,8 +264,11 @@ class Clock:
         fallen = self.before - seconds
         self.day += _DAY if fallen > (_DAY / 2 if self.day >= RELATIVE_BELOW else 0.0) else 0.0
         self.before = seconds
-        midnight = 0.0 if self.start is None or self.day >= RELATIVE_BELOW else -(self.start % _DAY)
-        return max(0.0, self.day + seconds + midnight)
+        if self.start is None or self.day >= RELATIVE_BELOW:
+            return self.day + seconds
+        self.first = seconds if self.first is None else self.first
+        # a start after the first time is another clock's: the first time is then the start
+        return self.day + seconds - min(self.start % _DAY, self.first)
 
 
 def _afternoon(hour: int, half: str | None) -> float:
@@ -303,7 +323,6 @@ def _of_epoch(m: re.Match[str]) -> float | None:
 _READERS = ((_D, _of_d), (_DATE, _of_date), (_ISO, _of_iso), (_US, _of_us), (_EPOCH, _of_epoch))
 
 
-UNKNOWN_OP = "other"
 _OPS = {
     **dict.fromkeys(("r", "rd", "read", "reads", "b_read", "rs", "ra", "ram", "rm"), "read"),
     **dict.fromkeys(("w", "wr", "write", "writes", "b_write", "ws", "wm", "wsm", "fws", "wfs"), "write"),
@@ -340,23 +359,50 @@ def one_device(options: ImportOptions, names: Sequence[str]) -> None:
         )
 
 
+def add(flows: dict[Flow, Completed], flow: Flow, done: Completed) -> None:
+    """Add I/Os to those of a flow: a text may have several rows of it."""
+    flows[flow] = flows[flow] + done if flow in flows else done
+
+
+class ShortNames:
+    """Names of at most 64 characters; a number tells those apart whose short forms are the same."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self._used: set[str] = set()
+        self._same: dict[str, int] = {}
+
+    def short(self, name: str, shown: str = "", longest: int = _LONGEST) -> str:
+        """Return the same short form for each use of a name. `shown`: what of the name is shown; empty: all of it."""
+        found = self._names.get(name)
+        if found is not None:
+            return found
+        text = shown or name
+        found = clean(text, longest)
+        begin = clean(text, longest - _ROOM)
+        while found in self._used:
+            self._same[begin] = self._same.get(begin, 1) + 1
+            found = f"{begin} ({self._same[begin]})"
+        self._used.add(found)
+        self._names[name] = found
+        return found
+
+
 class SeriesNames:
     """Series by key; an address in a kernel gets a short name."""
 
     def __init__(self, options: ImportOptions) -> None:
         self._asked = options
         self._addresses: dict[str, str] = {}
-        self._long: dict[str, list[str]] = {}
+        self._names = ShortNames()
         self.assumed: dict[str, str] = {}
         """Key -> its meaning."""
 
     def series(self, title: str) -> Series:
         parts = [one for one in _PARTS.split(_UNITS.sub(" ", title)) if one]
         op = next((_OPS[one.lower()] for one in parts if one.lower() in _OPS), UNKNOWN_OP)
-        stage = next((_STAGES[one.lower()] for one in parts if one.lower() in _STAGES), "total")
-        return Series(
-            self._asked.device or self._device(title, parts), self._asked.op or op, self._asked.stage or stage
-        )
+        stage = next((_STAGES[one.lower()] for one in parts if one.lower() in _STAGES), WHOLE)
+        return self._asked.series(self._asked.device or self._device(title, parts), op, stage)
 
     def _device(self, title: str, parts: list[str]) -> str:
         """Return the title without its op; all of it if nothing else is left."""
@@ -369,13 +415,7 @@ class SeriesNames:
             self.assumed[number] = f"{number} is taken for the device number {major}:{minor}"
             return f"{major}:{minor}"
         left = [one for one in title.strip().strip("@").split() if one.strip("[](),").lower() not in _OPS]
-        name = " ".join(left) or title.strip() or "table"
-        short = clean(name, _LONGEST)
-        same = self._long.setdefault(short, [name])
-        if name not in same:
-            same.append(name)
-        place = same.index(name)
-        return f"{clean(name, _LONGEST - _ROOM)} ({place + 1})" if place else short
+        return self._names.short(" ".join(left) or title.strip() or "table")
 
 
 def op_named(word: str) -> str:
@@ -497,7 +537,7 @@ class Seconds:
     `stage` is the stage of an I/O's whole time; I/Os from `threshold_us` on are listed.
     """
 
-    def __init__(self, threshold_us: int, stage: str = "total") -> None:
+    def __init__(self, threshold_us: int, stage: str = WHOLE) -> None:
         self._threshold_us, self._stage = threshold_us, stage
         self._second: _Second | None = None
 

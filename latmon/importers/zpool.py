@@ -27,8 +27,11 @@ from latmon.importers.values import (
     ImportOptions,
     Passed,
     Remark,
+    ShortNames,
     TextSpan,
     TimeLine,
+    add,
+    one_device,
 )
 from latmon.model.frame import Completed, Flow, Series
 from latmon.support.text import clean
@@ -57,7 +60,7 @@ _LONGEST = 600
 _COMMAND = re.compile(r"(?:.{0,80}[#$%>]\s+)?(?:\S{0,80}/)?zpool iostat\b(.{0,200})")
 _LAST_BIT = 37
 """The last bucket of zpool ends at 2^37 - 1 ns."""
-_MAX_NAMED = 4
+_SINCE, _UNLESS = "the import of the pool", "zpool ran with -y"
 
 
 @dataclass(slots=True)
@@ -89,7 +92,12 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     reader = _Reader(lines)
     for at in range(1, len(lines) + 1):
         yield from reader.line(at)
-    reports = reader.reports
+    reports, names = reader.reports, ShortNames()
+    for one in reports:
+        one.name = names.short(one.name) if one.name else ""
+        one.rows = {names.short(name): row for name, row in one.rows.items()}
+    for some in ([name for one in reports for name in one.rows], [one.name for one in reports if one.name]):
+        one_device(options, list(dict.fromkeys(some)))
     for one in reports:
         yield from (Remark(TextSpan(at, at), why, 1, is_incomplete=True) for at, why in one.damaged.items())
     yield from _rates([one for one in reports if not one.name], options, is_y=reader.is_y)
@@ -249,7 +257,7 @@ def _rates(reports: list[_Report], options: ImportOptions, *, is_y: bool) -> Ite
     if timed and len(timed) < len(reports):
         text = f"reports without a time, beside others that have one: {len(reports) - len(timed):,}"
         yield Remark(where, f"{text}; the length of their intervals is assumed")
-    kept, why = kept_reports([(one.wall, {}) for one in reports], solaris=True, is_y=is_y, options=options)
+    kept, why = kept_reports([(one.wall, {}) for one in reports], is_y, options, _SINCE, _UNLESS)
     yield Remark(where, why)
     before: float | None = None
     for number, one in enumerate(reports):
@@ -259,7 +267,10 @@ def _rates(reports: list[_Report], options: ImportOptions, *, is_y: bool) -> Ite
         if number == 0 and not kept:
             yield Passed(TextSpan(one.first, one.last))
         else:
-            yield Counts(span, dict(_completed(one, span.dt_us or 0, options)), {})
+            kernel: dict[Flow, Completed] = {}
+            for flow, done in _completed(one, span.dt_us or 0, options):
+                add(kernel, flow, done)
+            yield Counts(span, kernel, {})
 
 
 def _completed(one: _Report, dt_us: int, options: ImportOptions) -> Iterator[tuple[Flow, Completed]]:
@@ -270,12 +281,12 @@ def _completed(one: _Report, dt_us: int, options: ImportOptions) -> Iterator[tup
             whole, disk = (row.get((wait, op)) for wait in ("total_wait", "disk_wait"))
             us = None if whole is None else round(whole * count / 1000)
             queue = None if whole is None or disk is None else round(max(0.0, whole - disk) * count / 1000)
-            yield Flow(options.device or clean(name, 64), options.op or op), Completed(count, size, us, queue)
+            yield Flow(options.device or name, op), Completed(count, size, us, queue)
 
 
 def _histograms(reports: list[_Report], options: ImportOptions, *, is_y: bool) -> Iterator[Found]:
-    kept, why = kept_reports([(one.wall, {}) for one in reports], solaris=True, is_y=is_y, options=options)
-    alone = "a single table counts since the import of the pool, unless zpool ran with -y"
+    kept, why = kept_reports([(one.wall, {}) for one in reports], is_y, options, _SINCE, _UNLESS)
+    alone = f"a single table counts since {_SINCE}, unless {_UNLESS}"
     yield Remark(TextSpan(reports[0].first, reports[0].last), why if len(reports) > 1 or is_y else alone)
     for number, one in enumerate(reports):
         where = TextSpan(one.first, one.last)
@@ -310,5 +321,5 @@ def _tables(one: _Report, options: ImportOptions) -> Iterator[Found]:
         )
         if any(row.count for row in rows):
             title = clean(f"{one.name} {op} {stage}", 100)
-            series = Series(options.device or clean(one.name, 64), options.op or op, options.stage or stage)
+            series = Series(options.device or one.name, op, stage)
             yield ImportedTable(where, title, "zpool", rows, "ns", "the rows' own", series)

@@ -1,5 +1,7 @@
 """iostat's columns and units, and --device where a text has several disks."""
 
+import json
+
 import pytest
 from test_imports import GOLDEN
 
@@ -152,3 +154,42 @@ def test_rows_of_sar_without_a_head_of_their_own_are_reports():
     assert first.kernel[Flow("dev8-0", "other")] == Completed(6000, 240 * 512 * 600, 18_000_000)
     assert (second.kernel[Flow("dev8-0", "other")].count, second.dt_us) == (12_000, 600_000_000)
     assert first.wall == 1_460_031_001.0
+
+
+def test_an_op_is_given_to_rows_that_name_none():
+    asked = ImportOptions(op="flush")
+    assert {flow.op for one in frames((GOLDEN / "iostat_s.txt").read_text(), asked) for flow in one.kernel} == {"flush"}
+    (one,) = frames(LINUX.format("rkB/s", "wkB/s") + ROW.format(name="sda"), asked)
+    assert {flow.op: done.count for flow, done in one.kernel.items() if done.count} == {"read": 100, "write": 50}
+
+
+def test_disks_whose_long_names_begin_alike_stay_apart():
+    names = ["n" * 70 + end for end in "ab"]
+    found = read(LINUX.format("rkB/s", "wkB/s") + "".join(ROW.format(name=name) for name in names))
+    (one,) = found.frames()
+    assert [done.count for flow, done in one.kernel.items() if flow.op == "read"] == [100, 100]
+    assert found.exit_code == EXIT_DONE
+
+
+def test_a_start_after_the_times_of_day_keeps_them_apart():
+    table = "@us[sda]:\n[1]   5 |@@|\n"
+    every = frames(
+        f"10:00:00\n{table}\n10:00:05\n{table}\n10:00:10\n{table}", ImportOptions(start=1e9 - 1e9 % 86400 + 80_000)
+    )
+    assert [one.wall - every[0].wall for one in every] == [0, 5, 10]
+
+
+def test_stacks_that_share_their_innermost_frames_are_one_window():
+    stack = "@us[\n    a+1\n    b+2\n    c+3\n    {}+4\n]:\n[1]   5 |@@|\n\n"
+    (one,) = frames(stack.format("d") + stack.format("e"))
+    assert sorted(histogram.count for histogram in one.histograms.values()) == [5, 5]
+
+
+def test_a_job_of_fio_with_bins_and_one_without_are_counted_together():
+    bins = {"total_ios": 2, "io_bytes": 8192, "lat_ns": {"bins": {"1000": 2}, "N": 2}}
+    jobs = [{"jobname": "j", "read": side} for side in (bins, {"total_ios": 3, "io_bytes": 12288})]
+    found = read(json.dumps({"fio version": "fio-3.33", "jobs": jobs}))
+    (one,) = found.frames()
+    assert not one.kernel
+    assert (one.seen[Flow("j", "read")].count, one.seen[Flow("j", "read")].bytes) == (5, 20_480)
+    assert "3 I/Os without bins" in one.health.notice

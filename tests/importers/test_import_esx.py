@@ -3,9 +3,9 @@
 import pytest
 from test_imports import GOLDEN, frames, only, read
 
-from latmon.importers.values import Remark
+from latmon.importers.values import ImportOptions, Remark
 from latmon.model.frame import Completed, Flow, Outstanding
-from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, UsageError
 
 ESXTOP = (GOLDEN / "esxtop.txt").read_text()
 WARNING = (
@@ -51,3 +51,19 @@ def test_warnings_of_the_vmkernel_are_marks_and_no_ios():
 def test_a_warning_without_a_time_is_named():
     found = read(WARNING.replace("2016-04-07T12:13:04.123Z", "2016-04-0x"))
     assert any("without a time" in one.text for one in found.found if isinstance(one, Remark))
+
+
+def test_device_and_op_overwrite_nothing():
+    with pytest.raises(UsageError, match="3 devices"):
+        read(ESXTOP, ImportOptions(device="X"))
+    assert [one.kernel for one in frames(ESXTOP, ImportOptions(op="read"))] == [one.kernel for one in frames(ESXTOP)]
+
+
+def test_devices_whose_long_names_begin_alike_stay_apart():
+    long = "naa." + "6" * 70
+    first, _ = frames(ESXTOP.replace("naa.600", long))
+    assert sorted(
+        done.count for flow, done in first.kernel.items() if flow.op == "read" and "naa" in flow.device
+    ) == sorted(
+        done.count for flow, done in frames(ESXTOP)[0].kernel.items() if flow.op == "read" and "naa" in flow.device
+    )

@@ -1,11 +1,13 @@
 """zpool iostat: rates and means of vdevs, and latencies by column."""
 
+import re
+
 import pytest
 from test_imports import GOLDEN, frames, only, read
 
 from latmon.importers.values import ImportOptions
 from latmon.model.frame import Completed, Flow, Series
-from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
 
 RATES, BUCKETS = ((GOLDEN / f"zpool_{name}.txt").read_text() for name in ("lv", "w"))
 
@@ -20,7 +22,7 @@ def test_the_wait_above_the_disk_and_the_disk_stay_apart():
     log = first.kernel[Flow("logs nvme0n1", "write")]
     assert (log.count, log.time_us, log.queue_us) == (900, 22_500, 900)
     assert first.kernel[Flow("logs nvme0n1", "read")].time_us is None
-    assert "the first report is of the time since the boot and left out" in first.health.notice
+    assert "the first report is of the time since the import of the pool and left out" in first.health.notice
     assert found.exit_code == EXIT_DONE
 
 
@@ -61,3 +63,19 @@ def test_a_damaged_row_of_a_vdev_is_named():
     found = read(RATES.replace("736ms", "7x6ms"))
     assert found.exit_code == EXIT_INCOMPLETE
     assert all(one.kernel.keys().isdisjoint({Flow("tank", "write")}) for one in found.frames())
+
+
+def test_device_and_op_overwrite_nothing():
+    for text in (RATES, BUCKETS + BUCKETS.replace("tank", "pool")):
+        with pytest.raises(UsageError, match="which can't be one"):
+            read(text, ImportOptions(device="X"))
+    asked = ImportOptions(op="read", stage="hba")
+    assert [one.kernel for one in frames(RATES, asked)] == [one.kernel for one in frames(RATES)]
+    assert only(frames(BUCKETS, asked)).histograms == only(frames(BUCKETS)).histograms
+
+
+def test_vdevs_whose_long_names_begin_alike_stay_apart():
+    long = "n" * 70
+    first, _ = frames(re.sub(r"\bsd([ab])\b", rf"{long}\1", RATES))
+    counts = [done.count for flow, done in first.kernel.items() if "nnn" in flow.device and flow.op == "read"]
+    assert counts == [500, 500]
