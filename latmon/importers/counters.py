@@ -1,7 +1,8 @@
 """Importers of counters that only grow: scrapes of Prometheus exporters, kstat -p of disks, smart logs of NVMe.
 
-Two readings make an interval; the first one, which is of the time since a boot, has no I/Os of its own. A name that
-comes again, or a time, begins the next reading. Counters that fall have been reset: their interval is left out.
+Two readings of a device make an interval; the first one, which is of the time since a boot, has no I/Os of its own. A
+counter that comes again, or a time, begins the next reading. Counters that fall have been reset: the interval of their
+device is left out.
 
 Prometheus: node_exporter's disks, and histograms in seconds of a device (ebpf_exporter's bio latency), whose buckets
 are cumulative. kstat: rlentime and wlentime are the sums of the times in the driver and above it, of all operations.
@@ -10,14 +11,16 @@ are cumulative. kstat: rlentime and wlentime are the sums of the times in the dr
 from __future__ import annotations
 
 import re
+from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from latmon.decode.dtrace_aggregation import Row
 from latmon.importers.bpftrace import documents, whole
 from latmon.importers.values import (
+    UNKNOWN_OP,
     Clock,
     Counts,
     Found,
@@ -25,16 +28,33 @@ from latmon.importers.values import (
     ImportOptions,
     Passed,
     Remark,
+    ShortNames,
     TextSpan,
+    add,
+    one_device,
     op_named,
 )
 from latmon.model.frame import Completed, Flow, Outstanding, Series
-from latmon.support.text import clean
+from latmon.support.text import clean, listed
 
-Key = tuple[str, ...]
 _MOST = 2.0**62
 _MAX_KEYS = 200_000
 _SECTOR, _UNIT = 512, 512_000
+
+
+class Device(NamedTuple):
+    """Device of a text; `rest` is what else names it: labels, or module and instance."""
+
+    name: str
+    rest: str = ""
+
+
+class Counter(NamedTuple):
+    """Counter of a device; `edge` is the inclusive end of a bucket in seconds."""
+
+    name: str
+    op: str = ""
+    edge: float | None = None
 
 
 @dataclass(slots=True)
@@ -44,11 +64,33 @@ class Reading:
     first: int
     last: int
     wall: float | None
-    values: dict[Key, float] = field(default_factory=dict)
+    values: dict[Device, dict[Counter, float]] = field(default_factory=dict)
+    size: int = 0
+    """Number of its counters."""
+
+    def take(self, device: Device, counter: Counter, value: float, at: int) -> None:
+        """Add a counter that it doesn't have, by its line."""
+        self.values.setdefault(device, {})[counter] = value
+        self.size, self.last = self.size + 1, at
 
 
-Sample = tuple[Key, float, float | None]
-"""Name, value and time of a line."""
+class Sample(NamedTuple):
+    """Value of a line, and its time if the line has one."""
+
+    device: Device
+    counter: Counter
+    value: float
+    wall: float | None = None
+
+
+class Growth(NamedTuple):
+    """Counters of a device between two readings: by how much each one grew, and its value at the end."""
+
+    grown: Mapping[Counter, float]
+    now: Mapping[Counter, float]
+
+
+Growths = Mapping[Device, Growth]
 
 
 def readings(
@@ -67,54 +109,106 @@ def readings(
                     yield now
                 now = None
             continue
-        key, value, stamp = one
-        if now is None or key in now.values or len(now.values) >= _MAX_KEYS:
+        if now is None or one.counter in now.values.get(one.device, ()) or now.size >= _MAX_KEYS:
             if now is not None:
                 yield now
                 wall = None
             now = Reading(at, at, wall)
-        now.values[key], now.last = value, at
-        now.wall = stamp if stamp is not None else now.wall
+        now.take(one.device, one.counter, one.value, at)
+        now.wall = one.wall if one.wall is not None else now.wall
     if now is not None:
         yield now
 
 
+def _names(every: Iterable[Reading | TextSpan], options: ImportOptions) -> dict[Device, str]:
+    """Return the name of each device, with labels where another one has the same name; UsageError as `one_device`."""
+    each = dict.fromkeys(device for one in every if isinstance(one, Reading) for device in one.values)
+    same, names = Tally(device.name for device in each), ShortNames()
+    found = {
+        device: names.short("\0".join(device), " ".join(device).strip() if same[device.name] > 1 else device.name)
+        for device in each
+    }
+    one_device(options, list(found.values()))
+    return dict.fromkeys(found, options.device) if options.device else found
+
+
 def _intervals(
-    every: Iterable[Reading | TextSpan], of: Callable[[Reading, Reading, TextSpan], Iterator[Found]], what: str
+    every: Sequence[Reading | TextSpan],
+    of: Callable[[Growths, TextSpan, Mapping[Device, str]], Iterator[Found]],
+    what: tuple[str, str],
+    options: ImportOptions,
 ) -> Iterator[Found]:
-    """Yield the values between each reading and the next one."""
-    before: Reading | None = None
+    """Yield the values between each reading of a device and its next one. `what`: words for a reading and its tool."""
+    names = _names(every, options)
+    yield from _alone([one for one in every if isinstance(one, Reading)], what[0], names)
+    before: dict[Device, Reading] = {}
     for one in every:
         if isinstance(one, TextSpan):
             yield Passed(one)
             continue
-        where = TextSpan(one.first, one.last)
-        yield Passed(where)
-        if before is not None:
-            fallen = [key for key, value in one.values.items() if value < before.values.get(key, 0.0) and _grows(key)]
-            passed = None if one.wall is None or before.wall is None else round((one.wall - before.wall) * 1e6)
+        yield Passed(TextSpan(one.first, one.last))
+        groups: dict[int, tuple[Reading, list[Device]]] = {}
+        for device in one.values:
+            if (old := before.get(device)) is not None:
+                groups.setdefault(old.first, (old, []))[1].append(device)
+            before[device] = one
+        for old, devices in groups.values():
+            growths = dict[Device, Growth]()
+            for thing in _growths(old, one, devices, what[1], names):
+                if isinstance(thing, Remark):
+                    yield thing
+                else:
+                    growths[thing[0]] = thing[1]
+            passed = None if one.wall is None or old.wall is None else round((one.wall - old.wall) * 1e6)
             when = TextSpan(one.first, one.last, one.wall, passed if passed and passed > 0 else None)
-            devices = {key[1] for key in one.values} & {key[1] for key in before.values}
-            odd = [key for key in one.values.keys() ^ before.values.keys() if key[1] in devices]
-            if odd:
-                text = f"{len(odd):,} counters of {what} are in one of two readings alone: {' '.join(min(odd)[:2])}"
-                yield Remark(where, clean(text, 200), len(odd), is_incomplete=True)
-            if fallen:
-                names = ", ".join(sorted({key[0] for key in fallen})[:3])
-                text = f"{len(fallen):,} counters of {what} fell ({names}): the interval is left out"
-                yield Remark(where, clean(text, 200), len(fallen), is_incomplete=True)
-            else:
-                yield from of(before, one, when)
-        before = one
+            yield from of(growths, when, names)
 
 
-def _grows(key: Key) -> bool:
-    return not key[0].endswith(("_now", "cnt", "snaptime"))
+def _alone(every: Sequence[Reading], what: str, names: Mapping[Device, str]) -> Iterator[Remark]:
+    """Yield a remark if devices are in one reading only."""
+    number = Tally(device for one in every for device in one.values)
+    only = [(device, one) for one in every for device in one.values if number[device] == 1]
+    if only:
+        where = TextSpan(only[0][1].first, only[0][1].last)
+        some = listed([names[device] for device, _ in only])
+        text = f"{some}: a single {what} has only sums since the begin: two make an interval"
+        yield Remark(where, clean(text, 300), sum(len(one.values[device]) for device, one in only), is_incomplete=True)
 
 
-_SAMPLE = re.compile(
-    r"([a-zA-Z_:][\w:]{2,120})\{([^{}]{0,1000})\}\s+(\+?[\d.]{1,25}(?:e[+-]?\d{1,3})?)(?:\s+(\d{10,16}))?\s*", re.ASCII
-)
+def _growths(
+    old: Reading, new: Reading, devices: Sequence[Device], what: str, names: Mapping[Device, str]
+) -> Iterator[tuple[Device, Growth] | Remark]:
+    """Yield the growth of each device, and remarks on counters that fell or are in one reading alone."""
+    where = TextSpan(new.first, new.last)
+    odd: list[str] = []
+    reset: list[str] = []
+    fallen: list[str] = []
+    for device in devices:
+        had, now = old.values[device], new.values[device]
+        odd += [f"{one.name} {names[device]}" for one in had.keys() ^ now.keys()]
+        grown = {counter: value - had[counter] for counter, value in now.items() if counter in had}
+        falls = [counter.name for counter, value in grown.items() if value < 0 and _grows(counter)]
+        fallen += falls
+        if falls:
+            reset.append(names[device])
+        else:
+            yield device, Growth(grown, now)
+    if odd:
+        text = f"{len(odd):,} counters of {what} are in one of two readings alone: {min(odd)}"
+        yield Remark(where, clean(text, 200), len(odd), is_incomplete=True)
+    if reset:
+        some = f"{len(fallen):,} counters of {what} fell ({', '.join(sorted({*fallen})[:3])})"
+        yield Remark(
+            where, clean(f"{some}: the interval of {listed(reset)} is left out", 300), len(fallen), is_incomplete=True
+        )
+
+
+def _grows(counter: Counter) -> bool:
+    return not counter.name.endswith(("_now", "cnt", "snaptime"))
+
+
+_SAMPLE = re.compile(r"([a-zA-Z_:][\w:]{2,120})\{([^{}]{0,1000})\}\s+(\S{1,40})(?:\s+(\d{10,16}))?\s*", re.ASCII)
+_NUMBER = re.compile(r"\+?\d{1,25}(?:\.\d{0,25})?(?:e[+-]?\d{1,3})?", re.ASCII)
 _LABEL = re.compile(r'([a-zA-Z_]\w{0,40})="((?:[^"\\]|\\.){0,200})",?\s*')
 _NODE = {
     "reads_completed": ("read", "count", 1.0),
@@ -133,6 +227,7 @@ _NODE = {
 _BUCKET = "_seconds_bucket"
 _DEVICES = ("device", "disk", "dev")
 _OPS = ("operation", "op", "type", "flags")
+_IN_FLIGHT = Counter("node_disk_io_now")
 
 
 def sniff_prometheus(head: str) -> bool:
@@ -145,65 +240,88 @@ def read_prometheus(lines: Sequence[str], options: ImportOptions) -> Iterator[Fo
     for at, line in enumerate(lines, 1):
         if line.startswith(("# HELP ", "# TYPE ")):
             yield Passed(TextSpan(at, at))
-        elif _is_damaged(line):
-            yield Remark(TextSpan(at, at), "a sample can't be read: it is left out", 1, is_incomplete=True)
-    every = list(readings(lines, _prometheus_sample, Clock(options.start)))
-    yield from _alone(every, "scrape of Prometheus")
-    yield from _intervals(every, lambda old, new, when: _scraped(old, new, when, options), "Prometheus")
+        elif (why := _prometheus(line)[1]) != "":
+            yield Remark(TextSpan(at, at), f"a sample {why}: it is left out", 1, is_incomplete=True)
+    every = list(readings(lines, lambda line: _prometheus(line)[0], Clock(options.start)))
+    yield from _intervals(
+        every,
+        lambda growths, when, names: _scraped(growths, when, names, options),
+        ("scrape of Prometheus", "Prometheus"),
+        options,
+    )
 
 
-def _alone(every: Sequence[Reading | TextSpan], what: str) -> Iterator[Remark]:
-    """Yield a remark if there is one reading only."""
-    only = [one for one in every if isinstance(one, Reading)]
-    if len(only) == 1:
-        where = TextSpan(only[0].first, only[0].last)
-        text = f"a single {what} has only sums since the begin: two make an interval"
-        yield Remark(where, text, len(only[0].values), is_incomplete=True)
-
-
-def _is_damaged(line: str) -> bool:
-    """Return whether a line is a sample of a disk, or of a bucket with a device, and can't be read."""
-    is_ours = line.startswith("node_disk_") or (_BUCKET in line and any(f"{name}=" in line for name in _DEVICES))
-    return is_ours and "{" in line and _SAMPLE.fullmatch(line) is None
-
-
-def _prometheus_sample(line: str) -> Sample | None:
+def _prometheus(line: str) -> tuple[Sample | None, str]:
+    """Return the sample of a line, or why a line of a disk or a bucket has none; neither for any other line."""
     if "{" not in line or not (line.startswith("node_disk_") or _BUCKET in line):
-        return None
+        return None, ""
     found = _SAMPLE.fullmatch(line)
     if found is None:
-        return None
+        is_ours = line.startswith("node_disk_") or any(f"{name}=" in line for name in _DEVICES)
+        return None, "can't be read" if is_ours else ""
     labels = dict(_LABEL.findall(found[2]))
     device = next((labels[name] for name in _DEVICES if name in labels), "")
     if not device:
-        return None
+        return None, ""
     op = next((labels[name] for name in _OPS if name in labels), "")
     rest = ",".join(f"{name}={value}" for name, value in sorted(labels.items()) if name not in ("le", *_DEVICES, *_OPS))
-    value = float(found[3])
-    stamp = int(found[4]) / 1000 if found[4] else None
-    return ((found[1], device, op, rest, labels.get("le", "")), value, stamp) if value < _MOST else None
+    edge = labels.get("le", "")
+    end = float("inf") if edge == "+Inf" else _number(edge)
+    value, wall = _number(found[3]), int(found[4]) / 1000 if found[4] else None
+    why = _unusable(value, end if found[1].endswith(_BUCKET) else 0.0)
+    if value is None or why:
+        return None, why
+    return Sample(Device(device, rest), Counter(found[1], op, end), value, wall), ""
 
 
-def _scraped(old: Reading, new: Reading, when: TextSpan, options: ImportOptions) -> Iterator[Found]:
-    sums: dict[Flow, dict[str, float]] = {}
-    buckets: dict[Key, list[tuple[float, float]]] = {}
+def _unusable(value: float | None, end: float | None) -> str:
+    """Return why a sample can't be taken; empty if it can."""
+    if value is None or end is None:
+        return "can't be read"
+    return f"has a number of {_MOST:.0e} or more" if value >= _MOST or _MOST <= end < float("inf") else ""
+
+
+def _number(text: str) -> float | None:
+    """Return a number from 0 on; None for anything else."""
+    return float(text) if _NUMBER.fullmatch(text) else None
+
+
+def _scraped(growths: Growths, when: TextSpan, names: Mapping[Device, str], options: ImportOptions) -> Iterator[Found]:
+    kernel: dict[Flow, Completed] = {}
     outstanding: dict[str, Outstanding] = {}
-    for key, value in new.values.items():
-        name, device, op, rest, edge = key
-        shown = options.device or clean(device, 64)
-        grown = value - old.values.get(key, 0.0) if key in old.values else None
-        node = _NODE.get(name.removeprefix("node_disk_").removesuffix("_total"))
-        if name == "node_disk_io_now":
-            outstanding[shown] = Outstanding(int(value), None)
-        elif node is not None and grown is not None:
-            sums.setdefault(Flow(shown, options.op or node[0]), {})[node[1]] = grown * node[2]
-        elif name.endswith(_BUCKET) and grown is not None and edge:
-            buckets.setdefault((name, device, op, rest), []).append((float(edge.replace("+Inf", "inf")), grown))
-    whole_sums = {flow: _done(some) for flow, some in sums.items() if "count" in some}
-    if whole_sums:
-        yield Counts(when, whole_sums, outstanding)
-    for key, edges in buckets.items():
-        yield _bucket_table(key, sorted(edges), when, options)
+    for device, (grown, now) in growths.items():
+        sums: dict[str, dict[str, float]] = {}
+        for counter, value in grown.items():
+            node = _NODE.get(counter.name.removeprefix("node_disk_").removesuffix("_total"))
+            if node is not None:
+                sums.setdefault(node[0], {})[node[1]] = value * node[2]
+        for op, some in sums.items():
+            if "count" in some:
+                add(kernel, Flow(names[device], op), _done(some))
+        if _IN_FLIGHT in now:
+            outstanding[names[device]] = Outstanding(int(now[_IN_FLIGHT]), None)
+    if kernel:
+        yield Counts(when, kernel, outstanding)
+    yield from _bucket_tables(growths, when, names, options)
+
+
+def _bucket_tables(
+    growths: Growths, when: TextSpan, names: Mapping[Device, str], options: ImportOptions
+) -> Iterator[Found]:
+    buckets: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    for device, growth in growths.items():
+        for (name, op, edge), value in growth.grown.items():
+            if name.endswith(_BUCKET) and edge is not None:
+                buckets.setdefault((name, names[device], op), []).append((edge, value))
+    taken: set[Series] = set()
+    for (name, device_name, op), edges in buckets.items():
+        title = clean(f"{device_name} {name.removesuffix(_BUCKET)} {op}".strip(), 200)
+        known = op_named(op)
+        series = options.series(device_name, known) if not op else Series(device_name, known, options.stage_of())
+        if series in taken or (op and known == UNKNOWN_OP):
+            series = series._replace(device=title)
+        taken.add(series)
+        yield _bucket_table(title, series, sorted(edges), when)
 
 
 def _done(some: Mapping[str, float]) -> Completed:
@@ -212,19 +330,14 @@ def _done(some: Mapping[str, float]) -> Completed:
 
 
 def _bucket_table(
-    key: Key, edges: Sequence[tuple[float, float]], when: TextSpan, options: ImportOptions
+    title: str, series: Series, edges: Sequence[tuple[float, float]], when: TextSpan
 ) -> ImportedTable | Remark:
-    """Return a histogram; its buckets are cumulative, and `le` is their inclusive end in seconds."""
-    name, device, op, rest = key
-    title = clean(f"{name.removesuffix(_BUCKET)} {device} {op} {rest}".strip(), 200)
+    """Return a histogram from its cumulative buckets: inclusive ends in seconds, and counts."""
     counts = [edges[0][1], *(b - a for (_, a), (_, b) in pairwise(edges))]
     if edges[-1][0] != float("inf") or any(n < 0 or n != int(n) for n in counts):
         return Remark(when, f"{title}: its buckets don't add up, left out", 1, is_incomplete=True)
     ends = [None if edge == float("inf") else round(edge * 1e9) + 1 for edge, _ in edges]
     rows = [Row(low, high, int(n)) for low, high, n in zip([0, *ends[:-1]], ends, counts, strict=True)]
-    series = Series(
-        options.device or clean(f"{device} {rest}".strip(), 64), options.op or op_named(op), options.stage or "total"
-    )
     return ImportedTable(when, title, "prometheus", tuple(rows), "ns", "the metric's name", series)
 
 
@@ -233,8 +346,6 @@ _KSTAT = re.compile(
 )
 _KSTAT_IO = frozenset(("reads", "writes", "nread", "nwritten", "rlentime", "wlentime", "rcnt", "wcnt", "snaptime"))
 _NEEDED = ("reads", "writes", "nread", "nwritten", "rlentime", "wlentime")
-_NS_FROM = 1e6
-"""A whole number above it is in nanoseconds: kstat prints seconds with nine digits after the point."""
 
 
 def sniff_kstat(head: str) -> bool:
@@ -244,46 +355,65 @@ def sniff_kstat(head: str) -> bool:
 
 def read_kstat(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the time between two readings of kstat -p."""
-    every = list(readings(lines, _kstat_sample, Clock(options.start)))
-    yield from _alone(every, "reading of kstat")
-    yield from _intervals(every, lambda old, new, when: _kstats(old, new, when, options), "kstat")
+    in_seconds = {_is_stamp(one) for line in lines if (one := _kstat(line)) is not None and _is_time(one, ".")}
+    every = list(readings(lines, lambda line: _kstat_sample(line, in_seconds), Clock(options.start)))
+    yield from _intervals(
+        every,
+        _kstats,
+        ("reading of kstat", "kstat"),
+        options,
+    )
 
 
-def _kstat_sample(line: str) -> Sample | None:
+def _kstat(line: str) -> re.Match[str] | None:
+    """Return module, instance, name, statistic and value of a line; None for any other line."""
     found = _KSTAT.fullmatch(line) if ":" in line and len(line) < 300 else None  # noqa: PLR2004
-    if found is None or found[4] not in _KSTAT_IO:
+    return found if found is not None and found[4] in _KSTAT_IO else None
+
+
+def _is_time(found: re.Match[str], part: str = "") -> bool:
+    return found[4].endswith("time") and part in found[5]
+
+
+def _is_stamp(found: re.Match[str]) -> bool:
+    return found[4] == "snaptime"
+
+
+def _kstat_sample(line: str, in_seconds: set[bool]) -> Sample | None:
+    """Return a statistic, times in seconds. `in_seconds`: whether stamps (True) and sums (False) have a point.
+
+    A version of kstat prints seconds with nine digits after the point, another one nanoseconds.
+    """
+    found = _kstat(line)
+    if found is None:
         return None
     value = float(found[5])
-    if found[4].endswith("time") and "." not in found[5] and value > _NS_FROM:
+    if _is_time(found) and _is_stamp(found) not in in_seconds:
         value /= 1e9
-    return (found[4], found[3], found[1], found[2]), value, None
+    return Sample(Device(found[3], f"{found[1]}:{found[2]}"), Counter(found[4]), value)
 
 
-def _kstats(old: Reading, new: Reading, when: TextSpan, options: ImportOptions) -> Iterator[Found]:
+def _kstats(growths: Growths, when: TextSpan, names: Mapping[Device, str]) -> Iterator[Found]:
     kernel: dict[Flow, Completed] = {}
     outstanding: dict[str, Outstanding] = {}
     passed: list[float] = []
-    for name, module, instance in dict.fromkeys(key[1:] for key in new.values):
-        grown = {
-            stat: new.values[key] - old.values[key]
-            for stat in (*_NEEDED, "snaptime")
-            if (key := (stat, name, module, instance)) in new.values and key in old.values
-        }
+    for device, growth in growths.items():
+        shown = names[device]
+        grown, now = ({counter.name: value for counter, value in some.items()} for some in growth)
         if not {*_NEEDED} <= grown.keys():
             lacks = ", ".join(sorted({*_NEEDED} - grown.keys())[:3])
-            yield Remark(when, clean(f"{name}: it lacks {lacks} in two readings, left out", 120), 1, is_incomplete=True)
+            text = f"{shown}: it lacks {lacks} in two readings, left out"
+            yield Remark(when, clean(text, 120), 1, is_incomplete=True)
             continue
-        device = options.device or clean(name, 64)
         passed += [grown["snaptime"]] if grown.get("snaptime", 0.0) > 0 else []
         number = grown["reads"] + grown["writes"]
         for op, count, size in (("read", "reads", "nread"), ("write", "writes", "nwritten")):
             share = grown[count] / number if number else 0.0
             whole_us, queue_us = (grown["rlentime"] + grown["wlentime"]) * 1e6 * share, grown["wlentime"] * 1e6 * share
             done = Completed(round(grown[count]), round(grown[size]), round(whole_us), round(queue_us))
-            kernel[Flow(device, options.op or op)] = done
-        counts = [new.values.get((stat, name, module, instance)) for stat in ("rcnt", "wcnt")]
-        if None not in counts:
-            outstanding[device] = Outstanding(*(int(one or 0) for one in counts))
+            add(kernel, Flow(shown, op), done)
+        if "rcnt" in now and "wcnt" in now:
+            outstanding[shown] = Outstanding(max(0, int(now["rcnt"])), max(0, int(now["wcnt"])))
     if kernel:
         dt = round(max(passed) * 1e6) if passed else when.dt_us
         yield Counts(replace(when, dt_us=dt), kernel, outstanding)
@@ -293,6 +423,9 @@ def _kstats(old: Reading, new: Reading, when: TextSpan, options: ImportOptions) 
 
 
 _SMART = ("host_read_commands", "host_write_commands", "data_units_read", "data_units_written")
+_NVME = re.compile(r"/dev/(nvme\d{1,4}(?:n\d{1,4})?)\b")
+_ABOVE = 3
+"""Lines above a log in which its device is named."""
 
 
 def sniff_smart(head: str) -> bool:
@@ -304,19 +437,26 @@ def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the time between two logs: commands and bytes, whose times a log hasn't."""
     every: list[Reading | TextSpan] = []
     clock, after = Clock(options.start), 0
-    for where, value in documents(lines, "critical_warning"):
-        walls = [wall for line in lines[after : where.first - 1] if (wall := clock.wall(line.strip()[:60])) is not None]
+    logs = list(documents(lines, "critical_warning"))
+    for where, value in logs:
+        above = lines[after : where.first - 1]
+        walls = [wall for line in above if (wall := clock.wall(line.strip()[:60])) is not None]
         after = where.last
         numbers = [_smart_number(value, name) for name in _SMART] if isinstance(value, dict) else [None]
+        named = [m[1] for line in above[-_ABOVE:] if (m := _NVME.search(line[:200])) is not None]
         if None in numbers:
             yield Remark(where, "a smart log can't be read: it is left out", 1, is_incomplete=True)
-            continue
-        device = next((m[1] for line in lines[max(0, where.first - 4) : where.first - 1]
-                       if (m := re.search(r"/dev/(nvme\d{1,4}(?:n\d{1,4})?)\b", line[:200]))), "nvme")  # fmt: skip
-        values: dict[Key, float] = {(name, device): float(n or 0) for name, n in zip(_SMART, numbers, strict=True)}
-        every.append(Reading(where.first, where.last, walls[-1] if walls else None, values))
-    yield from _alone(every, "smart log")
-    yield from _intervals(every, lambda old, new, when: _smart_counts(old, new, when, options), "the smart log")
+        elif not (named or options.device) and len(logs) > 1:
+            text = "no line above this smart log names its device (/dev/nvme0), nor does --device: it is left out"
+            yield Remark(where, text, 1, is_incomplete=True)
+        else:
+            one = Reading(where.first, where.last, walls[-1] if walls else None)
+            for name, number in zip(_SMART, numbers, strict=True):
+                one.take(
+                    Device(named[-1] if named else options.device or "nvme"), Counter(name), number or 0, where.last
+                )
+            every.append(one)
+    yield from _intervals(every, _smart_counts, ("smart log", "the smart log"), options)
 
 
 def _smart_number(value: Mapping[str, Any], name: str) -> int | None:
@@ -325,16 +465,13 @@ def _smart_number(value: Mapping[str, Any], name: str) -> int | None:
     return whole(found.replace(",", "") if isinstance(found, str) else found, 2**63 - 1)
 
 
-def _smart_counts(old: Reading, new: Reading, when: TextSpan, options: ImportOptions) -> Iterator[Found]:
+def _smart_counts(growths: Growths, when: TextSpan, names: Mapping[Device, str]) -> Iterator[Found]:
     kernel: dict[Flow, Completed] = {}
-    for device in dict.fromkeys(key[1] for key in new.values):
-        reads, writes, read, written = (
-            round(new.values[name, device] - old.values.get((name, device), new.values[name, device]))
-            for name in _SMART
-        )
+    for device, (grown, _) in growths.items():
+        reads, writes, read, written = (round(grown[Counter(name)]) for name in _SMART)
         for op, count, units in (("read", reads, read), ("write", writes, written)):
-            kernel[Flow(options.device or device, options.op or op)] = Completed(count, units * _UNIT)
-    yield Counts(when, kernel, {})
-    yield Remark(
-        TextSpan(when.first, when.last), "a smart log counts commands and units of 512,000 bytes; it times none"
-    )
+            add(kernel, Flow(names[device], op), Completed(count, units * _UNIT))
+    if kernel:
+        yield Counts(when, kernel, {})
+        text = "a smart log counts commands and units of 512,000 bytes; it times none"
+        yield Remark(TextSpan(when.first, when.last), text)

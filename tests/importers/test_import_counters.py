@@ -1,11 +1,15 @@
 """Counters that only grow: two readings are an interval, and one is none."""
 
+import re
+
 import pytest
 from test_imports import GOLDEN, frames, only, read
 
-from latmon.importers.values import Remark
-from latmon.model.frame import Completed, Flow, Outstanding, Series
-from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError
+from latmon.importers.registry import import_command
+from latmon.importers.values import ImportOptions, Remark
+from latmon.model.frame import Completed, Flow, Frame, Outstanding, Series
+from latmon.recording.reader import open_recording
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
 
 NODE, EBPF, KSTAT, SMART = (
     (GOLDEN / f"{name}.txt").read_text() for name in ("prometheus_node", "prometheus_ebpf", "kstat_disks", "smart_log")
@@ -62,13 +66,18 @@ def test_a_single_reading_is_no_interval(text, cut):
 
 
 @pytest.mark.parametrize(
-    ("text", "good", "bad"), [(NODE, "} 150\n", "} 90\n"), (KSTAT, "reads\t110", "reads\t9"), (SMART, "90400", "400")]
+    ("text", "good", "bad", "others"),
+    [
+        (NODE, "} 150\n", "} 90\n", {"nvme0n1"}),
+        (KSTAT, "reads\t110", "reads\t9", {"sd1"}),
+        (SMART, "90400", "400", set()),
+    ],
 )
-def test_counters_that_fall_leave_out_their_interval(text, good, bad):
+def test_counters_that_fall_leave_out_the_interval_of_their_device_alone(text, good, bad, others):
     assert good in text
-    found = read(text.replace(good, bad) + "\n@us[sda]:\n[1]   5 |@@|\n")
+    found = read(text.replace(good, bad) + "\n@us[sdz]:\n[1]   5 |@@|\n")
     assert found.exit_code == EXIT_INCOMPLETE
-    assert not any(one.kernel for one in found.frames())
+    assert {flow.device for one in found.frames() for flow in one.kernel} == others
     assert any("fell" in one.text for one in found.found if isinstance(one, Remark))
 
 
@@ -78,3 +87,119 @@ def test_buckets_that_do_not_add_up_are_left_out():
     found = read(text)
     assert found.exit_code == EXIT_INCOMPLETE
     assert list(only(found.frames()).histograms) == [Series("nvme0n1", "read", "total")]
+
+
+def texts(found):
+    return " ".join(one.text for one in found.found if isinstance(one, Remark))
+
+
+def of_host(host):
+    return re.sub(r'device="(\w+)"', rf'device="\1",instance="{host}:9100"', NODE)
+
+
+@pytest.mark.parametrize(
+    ("text", "good", "bad"),
+    [
+        (NODE, "} 150\n", "} 1.5.0\n"),
+        (NODE, "} 150\n", "} 1e999\n"),
+        (EBPF, 'le="0.000256"} 72', 'le="abc"} 72'),
+        (EBPF, 'le="0.000256"} 72', 'le="0.0.1"} 72'),
+    ],
+)
+def test_a_damaged_number_is_named(text, good, bad):
+    assert good in text
+    found = read(text.replace(good, bad))
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert "a sample " in texts(found)
+
+
+def test_a_time_that_no_recording_can_have_is_named_and_left_out(tmp_path):
+    source, out = tmp_path / "text", tmp_path / "out.latmon.jsonl.gz"
+    late = EBPF.replace("1700000015000", "9999999999999999")
+    source.write_text(late + "\n@us[sdz]:\n[1]   5 |@@|\n")
+    assert import_command(source, out, ImportOptions()) == EXIT_INCOMPLETE
+    every = [one for one in open_recording(out) if isinstance(one, Frame)]
+    assert {series.device for one in every for series in one.histograms} == {"us[sdz]"}
+    assert "after the year 9999" in every[0].health.notice
+
+
+def reads(found):
+    return [
+        (flow.device, one.count) for frame in found.frames() for flow, one in frame.kernel.items() if flow[1] == "read"
+    ]
+
+
+def test_disks_of_two_hosts_stay_apart():
+    parts = [of_host(host).split("2024-03-01 10:00:15\n") for host in ("db1", "db2")]
+    apart = read(parts[0][0] + parts[1][0] + "2024-03-01 10:00:15\n" + parts[0][1] + parts[1][1])
+    both = [(f"{disk} instance={host}:9100", n) for disk, n in (("nvme0n1", 2), ("sda", 50)) for host in ("db1", "db2")]
+    assert sorted(reads(apart)) == both
+    in_turn = read(f"{parts[0][0]}{parts[1][0]}2024-03-01 10:00:15\n{parts[0][1]}2024-03-01 10:00:20\n{parts[1][1]}")
+    assert sorted(reads(in_turn)) == both
+    assert in_turn.exit_code == EXIT_DONE
+
+
+def test_device_and_op_overwrite_nothing():
+    for text in (NODE, KSTAT):
+        with pytest.raises(UsageError, match="2 devices"):
+            read(text, ImportOptions(device="X"))
+    one = only(frames(SMART, ImportOptions(device="X", op="read")))
+    assert {flow: done.count for flow, done in one.kernel.items()} == {Flow("X", "read"): 400, Flow("X", "write"): 7}
+    assert {flow.op for flow in only(frames(KSTAT, ImportOptions(op="flush"))).kernel} == {"read", "write"}
+    buckets = only(frames(EBPF, ImportOptions(op="flush"))).histograms
+    assert {(key.op, one.count) for key, one in buckets.items()} == {("read", 5), ("write", 48)}
+    without = "\n".join(line.replace('operation="write",', "") for line in EBPF.splitlines() if "read" not in line)
+    assert list(only(frames(without, ImportOptions(op="flush"))).histograms) == [Series("nvme0n1", "flush", "total")]
+
+
+def test_smart_logs_of_two_disks_in_turn():
+    first, second = (
+        SMART.replace("nvme0", "{0}").replace("{\n", "{{\n").replace("}\n", "}}\n").split("2024-03-01 10:01:00")
+    )
+    second = "2024-03-01 10:01:00" + second
+    disks = ("nvme0", "nvme1")
+    found = read(
+        "".join(
+            part.replace("}}", "}").replace("{{", "{").replace("{0}", disk)
+            for part in (first, second)
+            for disk in disks
+        )
+    )
+    assert sorted(reads(found)) == [(disk, 400) for disk in disks]
+    with pytest.raises(RecordingError, match="nvme1, nvme0: a single smart log"):
+        read(SMART.replace("nvme0", "nvme1", 1))
+
+
+def test_smart_logs_without_a_device_are_named_and_not_compared():
+    text = SMART.replace("/dev/nvme0", "the disk")
+    with pytest.raises(RecordingError, match="names its device"):
+        read(text)
+    assert reads(read(text, ImportOptions(device="nvme7"))) == [("nvme7", 400)]
+
+
+def test_names_that_are_cut_off_alike_stay_apart():
+    long = "n" * 70
+    found = reads(read(NODE.replace('"sda"', f'"{long}a"').replace('"nvme0n1"', f'"{long}b"')))
+    assert sorted(count for _, count in found) == [2, 50]
+    assert len({name for name, _ in found if len(name) <= 64}) == 2
+
+
+def test_two_metrics_of_one_device_stay_apart():
+    lines = (EBPF + EBPF.replace("bio_latency", "queue_latency")).splitlines()
+    scrapes = (
+        "\n".join(line for line in lines if line.endswith(stamp)) for stamp in ("1700000000000", "1700000015000")
+    )
+    frame = only(frames("\n".join(scrapes)))
+    assert sorted(one.count for one in frame.histograms.values()) == [5, 5, 48, 48]
+
+
+@pytest.mark.parametrize("scale", [1, 1_000_000])
+def test_times_of_kstat_in_nanoseconds(scale):
+    def ns(found):
+        return f"{found[1]}{int(float(found[2]) * 1e9) // scale}"
+
+    frame = only(frames(re.sub(r"((?:rlen|wlen)time\t)(\S+)", ns, KSTAT)))
+    assert sum(one.time_us for flow, one in frame.kernel.items() if flow[0] == "sd0") == pytest.approx(
+        10_250_000 / scale, abs=2
+    )
+    assert frame.dt_us == 10_000_000
