@@ -38,15 +38,21 @@ from latmon.importers.source import keep, open_ends
 from latmon.importers.values import (
     RELATIVE_BELOW,
     TRIVIAL,
+    Counts,
     Found,
     ImportedTable,
     ImportOptions,
     Passed,
     Remark,
     SeriesNames,
+    TextSpan,
+    Times,
 )
 from latmon.model.frame import Frame, Origin, missing_stages
 from latmon.model.inflight import MEANS
+from latmon.recording.codec import decode_frame, encode_frame, to_bytes
+from latmon.recording.packed_tables import MAX_IN_TABLE
+from latmon.recording.validate import MAX_WALL, parse
 from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
 from latmon.support.streams import Progress, named
@@ -227,6 +233,7 @@ def import_command(path: Path, out: Path, options: ImportOptions, from_format: s
     name = clean(path.name, 100)
     with Progress(f"reading {name}") as progress:
         read = read_text(source.read(path), name, options, from_format, progress)
+    _validate(read)
     every = read.frames()
     first = next(every)
     writer = Writer.create(out, origin(read, first))
@@ -239,6 +246,16 @@ def import_command(path: Path, out: Path, options: ImportOptions, from_format: s
             writer.close()
     _print_summary(read, out)
     return read.exit_code
+
+
+def _validate(read: Read) -> None:
+    """Raise RecordingError if a window has a value that a reader of recordings refuses; nothing is written then."""
+    for number, frame in enumerate(read.frames(), 1):
+        try:
+            decode_frame(parse(to_bytes(encode_frame(frame))))
+        except RecordingError as error:
+            where = f"window {number} of {len(read.built.windows):,} from {read.name}"
+            raise RecordingError(f"{where} can't be recorded: {error}; import the text in parts") from None
 
 
 def _found(
@@ -289,11 +306,28 @@ def _joined(lines: Sequence[str], spans: Sequence[tuple[slice, bool]], name: str
 
 
 def _checked(thing: Found) -> tuple[Found, ...]:
-    """Return a table without counts below 0, with remarks on them; anything else as it is."""
+    """Return a table without counts below 0, and instead of a value that a recording can't have a remark."""
+    where = TextSpan(thing.where.first, thing.where.last)
+    if thing.where.wall is not None and not 0 <= thing.where.wall <= MAX_WALL:
+        return (Remark(where, "a time after the year 9999: its values are left out", 1, is_incomplete=True),)
+    if max(_numbers(thing), default=0) > MAX_IN_TABLE:
+        return (Remark(where, f"a number above {MAX_IN_TABLE:,}: its values are left out", 1, is_incomplete=True),)
     if not isinstance(thing, ImportedTable):
         return (thing,)
     table, remarks = buckets.without_negative(thing)
     return (table, *remarks)
+
+
+def _numbers(thing: Found) -> Iterator[int]:
+    """Yield the numbers of a thing that a recording limits."""
+    if isinstance(thing, ImportedTable):
+        yield from (thing.count, thing.sum_us or 0, thing.max_us or 0)
+    elif isinstance(thing, Times):
+        for one in thing.histograms.values():
+            yield from (one.count, one.sum or 0)
+    if isinstance(thing, Times | Counts):
+        for done in (thing.seen if isinstance(thing, Times) else thing.kernel).values():
+            yield from (done.count, done.bytes, done.time_us or 0, done.queue_us or 0)
 
 
 def _with_unit(table: ImportedTable, context: values.Context) -> ImportedTable:

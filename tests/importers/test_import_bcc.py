@@ -5,8 +5,10 @@ import re
 import pytest
 from test_imports import GOLDEN, frames, only, read
 
+from latmon.importers.registry import import_command
 from latmon.importers.values import ImportedTable, ImportOptions, Remark
-from latmon.model.frame import Series
+from latmon.model.frame import Frame, Series
+from latmon.recording.reader import open_recording
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError
 
 NAMES = ("bcc_biolatency.txt", "bcc_runqlat.txt", "bcc_runqlat_pids.txt", "iolatency.txt")
@@ -141,3 +143,19 @@ def test_lost_events_are_counted():
 def test_unit_and_device_can_be_overruled():
     one = only(frames("# biolatency\n" + FIRST, ImportOptions(device="sdz", op="read", stage="hba")))
     assert only(one.histograms) == Series("sdz", "read", "hba")
+
+
+def test_a_count_that_no_recording_can_have_leaves_out_its_table(tmp_path):
+    source, out = tmp_path / "text", tmp_path / "out.latmon.jsonl.gz"
+    source.write_text("# biolatency\n" + FIRST + "\n" + FIRST.replace(": 7 ", f": {10**20 - 1} "))
+    assert import_command(source, out, ImportOptions()) == EXIT_INCOMPLETE
+    assert [sum(h.count for h in one.histograms.values()) for one in open_recording(out) if isinstance(one, Frame)] == [
+        13
+    ]
+
+
+def test_a_hole_is_named_by_the_line_behind_it():
+    lines = ("# biolatency\n" + FIRST + "\n" + FIRST).splitlines()
+    gone = max(at for at, line in enumerate(lines) if "2 -> 3" in line)
+    found = read("\n".join(lines[:gone] + lines[gone + 1 :]))
+    assert any(f"is damaged in line {gone + 1}:" in one.text for one in found.found if isinstance(one, Remark))
