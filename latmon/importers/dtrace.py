@@ -232,7 +232,6 @@ def _undecoded(text: str, line: int) -> Undecoded:
     return Undecoded(clean(text[:SHOWN], SHOWN), line)
 
 
-_HEADER = re.compile(r"[ \t]*value[ \t]+-+ Distribution -+[ \t]+count[ \t]*$", re.MULTILINE)
 _RUN = re.compile(r"dtrace: (?:script|description) \S{1,256} matched \d+ probes?")
 _DROPS = re.compile(r"dtrace: (\d{1,15}) (?:\w+ ){0,4}drops?\b")
 """libdtrace's sentence on full buffers: `dtrace: 5 aggregation drops on CPU 1`."""
@@ -242,7 +241,7 @@ _TITLE = 200
 
 def sniff(head: str) -> bool:
     """Return whether there is a table's head, which is unlike anything else."""
-    return _HEADER.search(head) is not None
+    return any("istribution" in line and HEADER.fullmatch(line) is not None for line in head.split("\n"))
 
 
 def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
