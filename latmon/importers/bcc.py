@@ -131,6 +131,7 @@ class _Histogram:
 
     @property
     def unit(self) -> str:
+        """Return one of UNITS; empty if the head counts no time, such as Kbytes."""
         up_to = _UP_TO.fullmatch(self.label)
         word = up_to[1] if up_to else self.label
         return values.of_title(f"({word})")

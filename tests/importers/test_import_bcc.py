@@ -154,6 +154,15 @@ def test_a_count_that_no_recording_can_have_leaves_out_its_table(tmp_path):
     ]
 
 
+def test_a_window_that_no_recording_can_have_is_refused_before_anything_is_written(tmp_path):
+    source, out = tmp_path / "text", tmp_path / "out.latmon.jsonl.gz"
+    tables = (f"disk = '{disk}'\n{FIRST.replace(': 7 ', f': {2**52 - 20} ')}\n" for disk in ("sda", "sdb"))
+    source.write_text("# biolatency\n" + "".join(tables))
+    with pytest.raises(RecordingError, match="window 1 of 1 from text can't be recorded"):
+        import_command(source, out, ImportOptions())
+    assert not out.exists()
+
+
 def test_a_hole_is_named_by_the_line_behind_it():
     lines = ("# biolatency\n" + FIRST + "\n" + FIRST).splitlines()
     gone = max(at for at, line in enumerate(lines) if "2 -> 3" in line)
