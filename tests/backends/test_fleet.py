@@ -515,6 +515,45 @@ def test_a_file_below_a_link_is_not_written_through_it(tmp_path):
     assert (root / "sys/devices/a/model").read_text() == "x"
 
 
+def test_a_runtime_directory_of_the_user_is_taken(tmp_path):
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    assert agentless.memory_directory({"XDG_RUNTIME_DIR": str(runtime)}) == str(runtime)
+    assert agentless.memory_directory({"XDG_RUNTIME_DIR": str(tmp_path / "none")}) == "/dev/shm"
+    assert agentless.memory_directory({}) == "/dev/shm"
+
+
+@pytest.mark.parametrize("change", ["owner", "mode", "above"])
+def test_a_runtime_directory_that_another_user_can_change_is_not_taken(tmp_path, change):
+    """`su` without `-` keeps the variable."""
+    runtime = tmp_path / "runtime" / "0"
+    runtime.mkdir(parents=True, mode=0o700)
+    if change == "owner" and os.geteuid():
+        pytest.skip("only root can give a directory away")
+    if change == "owner":
+        os.chown(runtime, 12345, -1)
+    else:
+        (runtime if change == "mode" else runtime.parent).chmod(0o777)
+    assert agentless.memory_directory({"XDG_RUNTIME_DIR": str(runtime)}) == "/dev/shm"
+
+
+def private_directory(environ) -> str:
+    """Return the directory that the script makes for latmon's files on a host."""
+    definition = remote._SCRIPT[remote._SCRIPT.index("private() {") :].partition("\n}\n")[0] + "\n}\n"
+    text = definition.replace("/run ", "/nowhere ") + 'private; echo "$d"; rm -rf "$d"'
+    done = subprocess.run(["sh", "-c", text], env=environ, text=True, capture_output=True, check=True)
+    return str(Path(done.stdout.strip()).parent)
+
+
+def test_a_host_keeps_latmons_files_in_no_directory_of_another_user(tmp_path):
+    environ = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(tmp_path)}
+    assert private_directory(environ) == str(tmp_path)
+    if os.geteuid():
+        pytest.skip("only root can give a directory away")
+    os.chown(tmp_path, 12345, -1)
+    assert private_directory(environ) == "/dev/shm"
+
+
 def test_a_clock_that_is_wrong_is_reported_and_changes_no_time():
     one = Host("a", "a", Options(), ("ssh",))
     now_us = time.monotonic_ns() // 1000

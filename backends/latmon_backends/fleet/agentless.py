@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from latmon import __version__
 from latmon.capture.backend import Options
 from latmon.model.frame import STAGES, Device, Frame, Health, Missing, Origin
+from latmon.support import trust
 from latmon.support.errors import UnavailableError
 from latmon_backends.fleet.remote import HostFacts, Offset
 from latmon_backends.fleet.ssh import HostError
@@ -42,17 +43,19 @@ _GAUGE, _MAX_GAUGE = "inflight", 64
 """The file that a tick reports of each device, and its size."""
 _TOO_MANY = "it reports more devices than any host has"
 _DRIFT_FRAMES = 60
-
-
 _PREFIX = "latmon-fleet-"
 
 
 def private_directory(environ: Mapping[str, str]) -> TemporaryDirectory[str]:
     """Return a new directory for the tree, in memory where that is possible: on a slow disk each frame would wait.
 
-    Those of latmons that were killed are removed.
+    Those of latmons that were killed are removed. `su` and `sudo -E` keep another user's runtime directory; that user
+    could put a link in the place of the new one, and root would write below its target.
     """
-    places = (environ.get("XDG_RUNTIME_DIR", ""), "/dev/shm")  # noqa: S108  the directory in it is private
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and trust.flaw(Path(runtime), trust.ROOT | {os.geteuid()}):
+        runtime = ""
+    places = (runtime, "/dev/shm")  # noqa: S108  the directory in it is private
     parent = next((one for one in places if one and Path(one).is_dir() and os.access(one, os.W_OK | os.X_OK)), None)
     for one in Path(parent).glob(f"{_PREFIX}*") if parent else ():
         pid = one.name.removeprefix(_PREFIX).partition("-")[0]

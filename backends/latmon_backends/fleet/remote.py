@@ -127,6 +127,7 @@ counters() {
 private() {
   for q in /run "${XDG_RUNTIME_DIR:-/nowhere}" /dev/shm /tmp; do
     test -d "$q" && test -w "$q" || continue
+    test -O "$q" || test -k "$q" || continue
     set +f
     for d in "$q"/latmon-fleet.*; do
       w=${d#*/latmon-fleet.}
