@@ -93,6 +93,10 @@ class Recorder:
         news, self._news = self._news, ""
         return news
 
+    def forget(self) -> None:
+        """Forget the size of the previous recording, and why it stopped; nothing may be recorded now."""
+        self._size, self._why = 0, ""
+
     async def start(self, path: Path) -> None:
         """Start recording; UnavailableError if the file can't be created. Its first frame contains all devices."""
         disk = SideThread("recorder")  # a new one: that of the previous recording may still hang
@@ -234,7 +238,11 @@ class HostRecorders:
 
     @property
     def active(self) -> bool:
-        """Return whether a host is recorded, or will be with its first frame."""
+        """Return whether a host is recorded, or none has failed so far.
+
+        A host without a frame doesn't count after a failure: what ends one recording, such as a full disk, ends all
+        in the directory, and a host that can't be reached would keep the capture alive.
+        """
         if self._directory is None:
             return False
         failed = self._refused.keys() | {key for key, one in self._recorders.items() if one.state and not one.active}
@@ -274,6 +282,8 @@ class HostRecorders:
             disk.shutdown()
         self._directory, self._why = path, ""
         self._refused.clear()
+        for one in self._recorders.values():  # they know the hosts' devices, and may have failed before
+            one.forget()
 
     async def toggle(self, silent_s: float = 0.0) -> None:
         """Start in a new directory below the current one, or stop."""

@@ -303,33 +303,78 @@ async def test_a_host_of_a_fleet_that_is_measured_by_another_clock_has_another_r
     assert sorted(found) == [[ours.mono_us], [own.mono_us]]
 
 
-async def test_a_fleet_is_recorded_as_long_as_one_of_its_hosts_is(tmp_path, monkeypatch):
-    full, taken = set(), []
-    monkeypatch.setattr(module, "SPACE_CHECK_S", 0.0)
+class Fleet:
+    """Hosts a and b with a disk each, recorded into one directory; `full` names hosts whose disk is full."""
 
-    def space(path):
-        return "no room" if path.name[0] in full else ""
+    def __init__(self):
+        self.full, self._taken = set(), []
+        self.recorders = HostRecorders(ORIGIN, Limits(), self._take, self._space)
 
-    several = HostRecorders(ORIGIN, Limits(), lambda: [taken.pop(0) for _ in taken[:]], space)
-    await several.start(tmp_path / "fleet")
-    assert several.active
+    def _space(self, path):
+        return "no room" if path.name[0] in self.full else ""
 
-    async def put(seq):
-        taken.extend(HostPart(one, ORIGIN, frame(seq)) for one in ("a", "b"))
-        several.put(frame(seq))
-        await asyncio.gather(*several._starting.values())
+    def _take(self):
+        taken, self._taken = self._taken, []
+        return taken
+
+    async def put(self, seq, **values):
+        self._taken = [HostPart(one, ORIGIN, frame(seq, **values)) for one in ("a", "b")]
+        self.recorders.put(frame(seq))
+        await asyncio.gather(*self.recorders._starting.values())
         await asyncio.sleep(0.01)
 
-    await put(1)
-    await put(2)
+    async def put_until(self, what):
+        """Put frames until that is true."""
+        for seq in range(3, 1000):
+            if what():
+                return
+            await self.put(seq)
+        pytest.fail(f"it never came true: {self.recorders.state}")
+
+
+@pytest.fixture
+def fleet(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SPACE_CHECK_S", 0.0)
+    monkeypatch.chdir(tmp_path)
+    return Fleet()
+
+
+async def test_a_fleet_is_recorded_as_long_as_one_of_its_hosts_is(fleet, tmp_path):
+    several = fleet.recorders
+    await several.start(tmp_path / "fleet")
+    assert several.active
+    await fleet.put(1)
+    await fleet.put(2)
     assert several.state == "fleet (2 hosts)"
-    full.add("a")
-    while "no room" not in several.state:
-        await put(3)
+    fleet.full.add("a")
+    await fleet.put_until(lambda: "no room" in several.state)
     assert several.state.startswith("fleet (1 host): recording to a-")
     assert several.active
     assert not several.complete
-    full.add("b")
-    while several.active:
-        await put(4)
+    fleet.full.add("b")
+    await fleet.put_until(lambda: not several.active)
     await several.stop()
+
+
+@pytest.mark.parametrize("full", ["a", "ab"])
+async def test_the_key_records_a_fleet_again_after_a_full_disk(fleet, tmp_path, full):
+    several = fleet.recorders
+    await several.toggle()
+    await fleet.put(1, devices=(DISK,))
+    await fleet.put(2)
+    fleet.full.update(full)
+    await fleet.put_until(lambda: f"({2 - len(full)} host" in several.state and "no room" in several.state)
+    fleet.full.clear()
+    if len(full) == 1:  # the key stops the other one
+        assert several.active
+        await several.toggle()
+    first = set(tmp_path.glob("*/*"))
+    await several.toggle()
+    assert several.active
+    for seq in (2001, 2002, 2003):  # the first one starts the recordings
+        await fleet.put(seq)
+    assert several.state.endswith(" (2 hosts)")
+    await several.stop()
+    again = {path.name[0]: frames_in(path) for path in set(tmp_path.glob("*/*")) - first}
+    assert {name: [one.seq for one in frames] for name, frames in again.items()} == dict.fromkeys("ab", [2002, 2003])
+    assert all(frames[0].devices == (DISK,) for frames in again.values())
