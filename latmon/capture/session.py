@@ -307,9 +307,9 @@ def _signal_name(number: int) -> str:
 
 
 async def until_signal(work: Coroutine[Any, Any, None]) -> str:
-    """Run a service to its end, or until SIGTERM, SIGINT or SIGHUP cancels it; return which in words.
+    """Run a service to its end, or until SIGTERM, SIGINT or SIGHUP cancels it; return a text that names what ended it.
 
-    What the service raises is raised here.
+    An error of the service is raised, also one of its cleanup after a signal.
     """
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[str] = loop.create_future()
@@ -323,6 +323,8 @@ async def until_signal(work: Coroutine[Any, Any, None]) -> str:
         return "the end of the capture"
     working.cancel()
     await asyncio.wait({working})
+    if not working.cancelled():
+        working.result()
     return stopped.result()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from latmon.capture.backend import Options
 from latmon.capture.registry import Request
-from latmon.capture.session import Session
+from latmon.capture.session import Session, until_signal
 from latmon.recording.reader import open_recording
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 
@@ -233,3 +233,30 @@ def test_the_key_after_the_end_is_harmless(session):
     running = session()
     running.close()
     running.toggle_recording()
+
+
+async def service(after=None):
+    """Get a signal, and raise the error after it."""
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(PATIENCE_S)
+    finally:
+        if after is not None:
+            raise after
+
+
+async def test_a_signal_ends_a_service():
+    assert await until_signal(service()) == "SIGTERM"
+
+
+async def test_an_error_of_a_services_cleanup_after_a_signal_is_raised():
+    with pytest.raises(UnavailableError, match="the disk is full"):
+        await until_signal(service(UnavailableError("the disk is full")))
+
+
+async def test_an_error_of_a_service_is_raised():
+    async def failing():
+        raise UnavailableError("no data")
+
+    with pytest.raises(UnavailableError, match="no data"):
+        await until_signal(failing())
