@@ -23,12 +23,14 @@ from test_families import messages
 
 from latmon.cli.main import main
 from latmon.findings.rule import Settings
+from latmon.metrics import host
 from latmon.metrics.families import PROTOBUF
 from latmon.metrics.host import HostMetrics
 from latmon.metrics.server import ListenAddress, Web, wants_protobuf
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.support.errors import UnavailableError
+from latmon.support.process import Cost
 
 MODERN = (
     f"{PROTOBUF.replace(' ', '')};q=0.7,application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3,*/*;q=0.2"
@@ -145,6 +147,15 @@ def test_24_devices_are_fewer_than_250_series():
     assert 220 < sum(counts.values()) < 250
     (info,) = [one for one in metrics.families() if one.name == "latmon_device_info"]
     assert info.samples[0].labels == {"device": "sda", "model": "M", "driver": "sd", "controller": "0000:01:00.0"}
+
+
+@pytest.mark.parametrize("resident", [2**20, None])
+def test_the_cpu_time_is_sent_where_the_memory_is_not_known(monkeypatch, resident):
+    monkeypatch.setattr(host, "own_cost", lambda: Cost(1.5, resident))
+    families = HostMetrics(Origin("procfs", "h", "k", "l"), Settings()).families()
+    found = {one.name: one.samples[0].value for one in families if one.name.endswith(("cpu_seconds", "memory_bytes"))}
+    memory = {} if resident is None else {"latmon_resident_memory_bytes": resident}
+    assert found == {"latmon_cpu_seconds": 1.5, **memory}
 
 
 def test_a_device_that_gets_the_name_of_a_removed_one_begins_at_0():

@@ -73,5 +73,12 @@ def test_the_time_of_a_child_that_has_ended_is_kept():
     assert after.resident > 1 << 20
 
 
-def test_memory_is_unknown_where_proc_lists_no_process(tmp_path):
-    assert own_cost(tmp_path, 10).resident is None
+def test_the_cost_without_linuxs_proc_is_this_processs(tmp_path):
+    cost = own_cost(tmp_path)
+    assert cost.cpu_s > 0
+    assert cost.resident > 1 << 20
+
+
+def test_memory_is_unknown_without_proc_and_psutil(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psutil", None)
+    assert own_cost(tmp_path).resident is None
