@@ -191,7 +191,7 @@ _MAX_LOGGED = 1000
 
 def logger(*, to_syslog: bool = False) -> Log:
     """Return the log of a service: stderr, with the level in front where that is the journal, and syslog if wanted."""
-    is_journal = "JOURNAL_STREAM" in os.environ
+    is_journal = _is_journal()
     if to_syslog:
         syslog.openlog("latmon", syslog.LOG_PID, syslog.LOG_DAEMON)
 
@@ -203,6 +203,15 @@ def logger(*, to_syslog: bool = False) -> Log:
             syslog.syslog(level, text)
 
     return log
+
+
+def _is_journal() -> bool:
+    """Return whether stderr is the journal's (systemd.exec(5)): terminals of a session inherit the variable, too."""
+    try:
+        status = os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 def drop() -> None:

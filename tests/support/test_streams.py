@@ -10,6 +10,7 @@ import select
 import struct
 import subprocess
 import sys
+import syslog
 import termios
 import time
 from pathlib import Path
@@ -266,3 +267,17 @@ def test_a_piped_replay_without_a_terminal_says_so(recorded):
     )
     assert done.returncode == 3
     assert b"keys can't be read from /dev/tty" in done.stderr
+
+
+@pytest.mark.parametrize(("stream", "begin"), [("pipe", "<6>latmon: "), ("other", "latmon: "), ("", "latmon: ")])
+def test_lines_of_a_service_have_a_level_on_the_journals_stream_alone(monkeypatch, stream, begin):
+    """A terminal of a systemd user session has the variable of another stream."""
+    reading, writing = os.pipe()
+    status = os.fstat(writing)
+    names = {"pipe": f"{status.st_dev}:{status.st_ino}", "other": f"{status.st_dev}:{status.st_ino + 1}", "": ""}
+    monkeypatch.setenv("JOURNAL_STREAM", names[stream])
+    with os.fdopen(writing, "w") as stderr:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        streams.logger()(syslog.LOG_INFO, "ready")
+    with os.fdopen(reading) as lines:
+        assert lines.read() == f"{begin}ready\n"
