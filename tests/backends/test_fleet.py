@@ -567,6 +567,17 @@ def test_a_clock_that_is_wrong_is_reported_and_changes_no_time():
     assert abs(waiting.frame.mono_us + waiting.shift_us - now_us) < PATIENCE_S * 1e6
 
 
+def test_a_clock_that_is_wrong_again_is_reported_again():
+    one = Host("a", "a", Options(), ("ssh",))
+    hours = (2, 2, 0, 0, 2, -3, 2)
+    for lack in hours:
+        one._check_clock(Offset(0, lack * 3600.0 + 0.1, 1000))
+    assert one.news() == [f"a: its clock is {text}" for text in ("2h behind", "2h behind", "3h ahead", "2h behind")]
+    for lack_s in (0.9, 1.1, 0.9, 1.1):  # near the limit
+        one._check_clock(Offset(0, lack_s, 1000))
+    assert len(one.news()) == 1
+
+
 def test_the_archive_has_what_a_capture_needs_and_no_screen():
     names = set(zipfile.ZipFile(io.BytesIO(bundle.archive())).namelist())
     assert {"latmon/cli/main.py", "latmon_backends/bpftrace/backend.py", "yaml/__init__.py"} <= names

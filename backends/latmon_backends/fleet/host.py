@@ -143,9 +143,9 @@ class Host:
         self._remarks.clear()
         return found
 
-    def _remark(self, text: str) -> None:
-        """Add a remark, which is shown once; again after many others."""
-        if text not in self._remarked:
+    def _remark(self, text: str, *, again: bool = False) -> None:
+        """Add a remark, which is shown once, and again after many others or with `again`."""
+        if again or text not in self._remarked:
             self._remarked.append(text)
             self._remarks.append(f"{self.label}: {text}")
 
@@ -302,11 +302,14 @@ class Host:
         return offset.error_us <= error_us or has_jumped
 
     def _check_clock(self, offset: Offset) -> None:
-        """Remark on a wall clock that is wrong, once, and again after a change."""
+        """Remark on a wall clock that is wrong, once, and again after a change or after it was right."""
         error_s = max(_SKEW_S, offset.error_us / 1e6)
-        if abs(offset.wall_s) > error_s and abs(offset.wall_s - self._skew_s) > error_s:
+        if abs(offset.wall_s) + offset.error_us / 1e6 < _SKEW_S / 2:  # not at the limit, where each answer may differ
+            self._skew_s = 0.0
+        elif abs(offset.wall_s) > error_s and abs(offset.wall_s - self._skew_s) > error_s:
             self._skew_s = offset.wall_s
-            self._remark(f"its clock is {_about(abs(offset.wall_s))} {'behind' if offset.wall_s > 0 else 'ahead'}")
+            which = "behind" if offset.wall_s > 0 else "ahead"
+            self._remark(f"its clock is {_about(abs(offset.wall_s))} {which}", again=True)
 
     def _record(self, frame: Frame, shift_us: int) -> None:
         """Keep the frame for a recording: its wall clock is ours, so that those of several hosts can be compared."""
@@ -379,7 +382,7 @@ def _origin(header: dict[str, Any]) -> Origin:
 
 
 def _about(seconds: float) -> str:
-    """Return a duration in hours, minutes or seconds, whichever gives a number of two digits."""
+    """Return a duration in hours, minutes or seconds: in the largest unit of which there are at least two."""
     unit = next((unit for unit in (3600, 60) if seconds >= 2 * unit), 1)
     return show_duration(round(seconds / unit) * unit * 1_000_000)
 
