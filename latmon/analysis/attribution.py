@@ -10,6 +10,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from latmon.model.devices import HOST_SEPARATOR, host_and_device
 from latmon.model.frame import OPS, STAGES, UNACCOUNTED, Outlier, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge
 from latmon.model.stages import ADMISSION, WHOLE
@@ -150,14 +151,14 @@ def vectors_in(table: Collection[str], paths: Collection[str], device: str) -> t
 
 def in_table(name: str, device: str, table: Container[str]) -> str:
     """Return the key of a device's host in a table: a fleet's tables have the host in front of the name."""
-    host, separator, _ = device.partition(":")
-    return key if separator and (key := f"{host}:{name}") in table else name
+    host, _ = host_and_device(device)
+    return key if host and (key := f"{host}{HOST_SEPARATOR}{name}") in table else name
 
 
 def raisers_of(traced: Traced, device: str) -> dict[str, Mapping[str, int]]:
     """Return vector -> kernel functions that raised it outside of interrupts, of those that complete the device's."""
     keys = vectors_in(traced.raisers, traced.paths.get(device, {}), device)
-    return {key.rpartition(":")[2]: traced.raisers[key] for key in keys}
+    return {host_and_device(key)[1]: traced.raisers[key] for key in keys}
 
 
 _MOST_STACKS = 5

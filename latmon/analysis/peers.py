@@ -123,16 +123,17 @@ def tail_of(counts: Counts, rank: int = RANK) -> float | None:
 
 def above(counts: Counts, bar: float) -> int:
     """Return the number of I/Os above the bar."""
-    first = bisect_right(_ENDS, bar)
-    return sum(n for index, n in counts.items() if index >= first)
+    return _above(counts.items(), bar)
 
 
 def above_in(histogram: Histogram, bar: float) -> int:
     """Return the number of a histogram's I/Os above the bar, at the scale of BITS."""
-    if histogram.bits != BITS:
-        return above(counts_of((histogram,)), bar)
+    return _above(histogram.buckets if histogram.bits == BITS else counts_of((histogram,)).items(), bar)
+
+
+def _above(counts: Iterable[tuple[int, int]], bar: float) -> int:
     first = bisect_right(_ENDS, bar)
-    return sum(n for index, n in histogram.buckets if index >= first)
+    return sum(n for index, n in counts if index >= first)
 
 
 def time_of(counts: Counts, bar: float = -1.0) -> float:

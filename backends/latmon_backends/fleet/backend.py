@@ -20,7 +20,7 @@ from latmon.model.frame import Frame, Origin, Traced
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
 from latmon_backends.fleet.host import Host
-from latmon_backends.fleet.merge import MAX_TEXT, HostFrame, merged_frame, merged_origin, named, readable, standing
+from latmon_backends.fleet.merge import MAX_TEXT, HostFrame, merged_frame, merged_origin, named, readable, without_counts
 from latmon_backends.fleet.ssh import labels
 
 OPENING_S = 12.0
@@ -147,7 +147,7 @@ class FleetBackend:
             if host.is_shown and found:
                 self._shown[host.label], self._latest[host.label] = found[-1].devices, found[-1]
             elif host.is_shown and host.label in self._shown:
-                found = [standing(self._latest[host.label])]
+                found = [without_counts(self._latest[host.label])]
             elif not host.is_shown and host.label in self._shown:
                 gone += [named(host.label, one) for one in self._shown.pop(host.label)]
             if host.is_shown:

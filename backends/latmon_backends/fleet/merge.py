@@ -110,7 +110,7 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
     return carry(moved, merged)
 
 
-def standing(part: HostFrame) -> HostFrame:
+def without_counts(part: HostFrame) -> HostFrame:
     """Return the state of a host as of this frame, without what was counted: for an interval without a frame of it.
 
     A crowded host's frames come late, two at a time; its probes and its tracer run all the same.
