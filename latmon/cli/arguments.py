@@ -358,8 +358,10 @@ def _check_fleet(args: argparse.Namespace) -> None:
     if not args.hosts:
         raise UsageError("name the hosts: latmon fleet HOST... (`latmon fleet --help` lists the options)")
     if args.backend is not None or args.invasive:
-        name = "invasive" if args.backend is None else "backend"
-        raise UsageError(f"--{name} is for one host: run `latmon --{name}` on it; a fleet takes what each host has")
+        name, value = ("invasive", "PROBE") if args.backend is None else ("backend", "NAME")
+        raise UsageError(
+            f"--{name} is for one host: run `latmon --{name} {value}` on the host; a fleet takes what each host has"
+        )
     if args.record == STANDARD:
         raise UsageError("--record of a fleet needs a directory: each host has a file of its own")
     _check_live(args)
