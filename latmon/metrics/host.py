@@ -175,10 +175,11 @@ class HostMetrics:
             ended = _one({}, self._last.wall)
             yield Family("latmon_last_interval_end_seconds", GAUGE, "End of the last interval.", ended, "seconds")
         cpu_s, resident = own_cost()
-        text = "CPU time of the exporter, its collector and its probe tool; of the exporter alone without Linux's /proc."
+        whose = "of the exporter, its collector and its probe tool; of the exporter alone without Linux's /proc."
+        text = f"CPU time {whose}"
         yield Family("latmon_cpu_seconds", COUNTER, text, _one({}, cpu_s), "seconds")
         if resident is not None:
-            text = "Memory of the exporter, its collector and its probe tool; of the exporter alone without Linux's /proc."
+            text = f"Memory {whose}"
             yield Family("latmon_resident_memory_bytes", GAUGE, text, _one({}, resident), "bytes")
 
     def _findings(self) -> Family:

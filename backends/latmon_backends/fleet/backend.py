@@ -20,7 +20,15 @@ from latmon.model.frame import Frame, Origin, Traced
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
 from latmon_backends.fleet.host import Host
-from latmon_backends.fleet.merge import MAX_TEXT, HostFrame, merged_frame, merged_origin, named, readable, without_counts
+from latmon_backends.fleet.merge import (
+    MAX_TEXT,
+    HostFrame,
+    merged_frame,
+    merged_origin,
+    named,
+    readable,
+    without_counts,
+)
 from latmon_backends.fleet.ssh import labels
 
 OPENING_S = 12.0
