@@ -228,6 +228,8 @@ _BUCKET = "_seconds_bucket"
 _DEVICES = ("device", "disk", "dev")
 _OPS = ("operation", "op", "type", "flags")
 _IN_FLIGHT = Counter("node_disk_io_now")
+_LONGEST = 2000
+"""Characters of a sample's metric and labels."""
 
 
 def sniff_prometheus(head: str) -> bool:
@@ -253,11 +255,13 @@ def read_prometheus(lines: Sequence[str], options: ImportOptions) -> Iterator[Fo
 
 def _prometheus(line: str) -> tuple[Sample | None, str]:
     """Return the sample of a line, or why a line of a disk or a bucket has none; neither for any other line."""
-    if "{" not in line or not (line.startswith("node_disk_") or _BUCKET in line):
-        return None, ""
+    metric, _, text = line[:_LONGEST].partition("{")
+    is_node = metric == _IN_FLIGHT.name or _node(metric) is not None
+    if not (is_node or metric.endswith(_BUCKET)) or not text:
+        return None, ""  # node_disk_info and others, whose labels name no disk of their own
     found = _SAMPLE.fullmatch(line)
     if found is None:
-        is_ours = line.startswith("node_disk_") or any(f"{name}=" in line for name in _DEVICES)
+        is_ours = is_node or any(f"{name}=" in line for name in _DEVICES)
         return None, "can't be read" if is_ours else ""
     labels = dict(_LABEL.findall(found[2]))
     device = next((labels[name] for name in _DEVICES if name in labels), "")
@@ -281,6 +285,11 @@ def _unusable(value: float | None, end: float | None) -> str:
     return f"has a number of {_MOST:.0e} or more" if value >= _MOST or _MOST <= end < float("inf") else ""
 
 
+def _node(metric: str) -> tuple[str, str, float] | None:
+    """Return op, what is counted and its unit, of a counter of node_exporter; None for any other metric."""
+    return _NODE.get(metric.removeprefix("node_disk_").removesuffix("_total")) if metric[:5] == "node_" else None
+
+
 def _number(text: str) -> float | None:
     """Return a number from 0 on; None for anything else."""
     return float(text) if _NUMBER.fullmatch(text) else None
@@ -292,7 +301,7 @@ def _scraped(growths: Growths, when: TextSpan, names: Mapping[Device, str], opti
     for device, (grown, now) in growths.items():
         sums: dict[str, dict[str, float]] = {}
         for counter, value in grown.items():
-            node = _NODE.get(counter.name.removeprefix("node_disk_").removesuffix("_total"))
+            node = _node(counter.name)
             if node is not None:
                 sums.setdefault(node[0], {})[node[1]] = value * node[2]
         for op, some in sums.items():

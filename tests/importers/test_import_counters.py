@@ -203,3 +203,11 @@ def test_times_of_kstat_in_nanoseconds(scale):
         10_250_000 / scale, abs=2
     )
     assert frame.dt_us == 10_000_000
+
+
+def test_a_metric_with_labels_of_its_own_is_no_other_disk():
+    info = 'node_disk_info{device="sda",instance="db1:9100",major="8",model="{x}",serial="1"} 1\n'
+    one = of_host("db1")
+    found = read((info + one).replace("2024-03-01 10:00:15\n", "2024-03-01 10:00:15\n" + info))
+    assert sorted(reads(found)) == [("nvme0n1", 2), ("sda", 50)]
+    assert found.exit_code == EXIT_DONE
