@@ -195,10 +195,11 @@ def _name(subject: Subject, _cells: int) -> str:
 
 
 def name_cells(devices: Iterable[Device], selection: Selection) -> int:
-    """Return the length of the longest name, as `fitting` takes it."""
-    if selection.group == HOST and selection.within:
+    """Return the length of the longest name where each has a host in front and hosts are not opened, else the usual."""
+    names = [one.name for one in devices]
+    if (selection.group == HOST and selection.within) or not all(host_and_device(name)[0] for name in names):
         return _NAME
-    return max((len(one.name) for one in devices), default=0)
+    return max(map(len, names), default=_NAME)
 
 
 _DRIVER, _DRIVER_MOST = 9, 12

@@ -932,7 +932,7 @@ def device_rows(
     glyphs = SPARKS[:-1] if view.ink.coloured else RAMP_SPARKS  # a whole cell would touch the row above
     bounds = trends.bounds()
     some = f"{len(rows)} of {len(every)}" if len(rows) < len(every) and not titled else ""
-    gap = (Span(" "),) if trend else ()
+    gap = (Span(" "),) if trend and tail_cells else ()
     head = header(columns, trend, view.selection, above=len(rows) > 1 and rows[0] is not every[0])
     if some:
         head = (head[0], Span(f"{cell(some, columns[0][1])} ", "dim"), *head[2:])

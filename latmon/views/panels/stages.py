@@ -334,7 +334,7 @@ def population(one: Anatomy) -> str:
 
 def _on_demand_fields(anatomies: Sequence[Anatomy], ink: Ink, *, roomy: bool) -> list[Field[Anatomy]]:
     """Return the columns of a row per device; a bar is followed by two blanks, so that no value touches it."""
-    name = min(max(9, *(len(a.device) for a in anatomies)), 16 if roomy else 14)
+    name = min(max(9, *(len(a.device) for a in anatomies)), 16)
     titles, before = _titles(anatomies, roomy=roomy), " " if roomy else ""
     least = max(map(len, titles)) + 1 if roomy else 10
 
@@ -346,7 +346,7 @@ def _on_demand_fields(anatomies: Sequence[Anatomy], ink: Ink, *, roomy: bool) ->
         return Field(f"{before}{titles[number]}", least, make, rank=rank, right=False, most=60)
 
     fields = [
-        Field("device", name, lambda a, _: a.device, right=False),
+        Field("device", name if roomy else 9, lambda a, _: a.device, right=False, most=name),
         Field("p50", _VALUE, lambda a, _: _quantile(a, 0.5), rank=1),
         bar(0),
         Field("p99", _VALUE, lambda a, _: _quantile(a, 0.99), rank=1),
