@@ -34,7 +34,7 @@ from latmon.support.text import clean
 
 
 class Tracer(NamedTuple):
-    """What a tool of bcc measures, by the line with which it begins or by its command."""
+    """Measurement of a tool of bcc, which the line with which it begins or its command names."""
 
     begins: re.Pattern[str]
     commands: str

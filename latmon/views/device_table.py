@@ -194,12 +194,11 @@ def _name(subject: Subject, _cells: int) -> str:
     return host_and_device(name)[1] if selection.group == HOST and selection.within else name
 
 
-def name_cells(devices: Iterable[Device], selection: Selection) -> int:
+def name_cells(devices: Sequence[Device], selection: Selection) -> int:
     """Return the length of the longest name where each has a host in front and hosts are not opened, else the usual."""
-    names = [one.name for one in devices]
-    if (selection.group == HOST and selection.within) or not all(host_and_device(name)[0] for name in names):
+    if (selection.group == HOST and selection.within) or not all(host_and_device(one.name)[0] for one in devices):
         return _NAME
-    return max(map(len, names), default=_NAME)
+    return max((len(one.name) for one in devices), default=_NAME)
 
 
 _DRIVER, _DRIVER_MOST = 9, 12

@@ -88,7 +88,7 @@ class Host:
         self._compared = 0.0
         """When the offset was measured."""
         self._skew_s = 0.0
-        """What the host's wall clock lacked when that was reported."""
+        """Seconds by which the host's wall clock was behind when that was reported."""
         self._untimed = ""
         self._recorded: deque[HostPart] = deque(maxlen=_MOST_WAITING)
         self._recorded_origin: Origin | None = None

@@ -40,7 +40,7 @@ _REMEDIES = {
     "HOST IDENTIFICATION HAS CHANGED": "its key is not the known one: connect with ssh, and find out why first",
     "Host key verification failed": "connect once with ssh to check and keep its key",
 }
-"""What to do after a line of ssh. The first that applies counts: after a changed key, verification has failed, too."""
+"""A sign in a line of ssh -> what to do. The first that applies counts: a changed key also fails the verification."""
 
 
 class HostError(LatmonError):

@@ -332,9 +332,14 @@ def population(one: Anatomy) -> str:
     return f"{count(one.total.count)} I/Os traced{of}, {part(one.untraced_share)}{ops} not followed: {reasons}"
 
 
+def _name_cells(anatomies: Sequence[Anatomy]) -> int:
+    """Return the cells of the column with the devices' names, as far as the longest one needs them."""
+    return min(max(9, *(len(a.device) for a in anatomies)), 16)
+
+
 def _on_demand_fields(anatomies: Sequence[Anatomy], ink: Ink, *, roomy: bool) -> list[Field[Anatomy]]:
     """Return the columns of a row per device; a bar is followed by two blanks, so that no value touches it."""
-    name = min(max(9, *(len(a.device) for a in anatomies)), 16)
+    name = _name_cells(anatomies)
     titles, before = _titles(anatomies, roomy=roomy), " " if roomy else ""
     least = max(map(len, titles)) + 1 if roomy else 10
 
@@ -382,7 +387,7 @@ def _quantile(one: Anatomy, q: float) -> str:
 
 def _basic_fields(anatomies: Sequence[Anatomy], ink: Ink) -> list[Field[Anatomy]]:
     return [
-        Field("device", min(max(9, *(len(a.device) for a in anatomies)), 16), lambda a, _: a.device, right=False),
+        Field("device", _name_cells(anatomies), lambda a, _: a.device, right=False),
         Field("I/Os", 7, lambda a, _: count(a.total.count), rank=1),
         Field("p50", _VALUE, lambda a, _: quantile(a.total, 0.5)),
         Field("p99", _VALUE, lambda a, _: quantile(a.total, 0.99)),
