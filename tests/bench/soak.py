@@ -8,7 +8,6 @@ that within the longest run.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,7 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lab"))
+
 import processes
+from cells import commit
 from cost import VERSION_OF
 from disks import loops, trickle
 from figures import Figure, Section
@@ -48,7 +50,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
 
 def minutes(scratch: Path, hours: float) -> Iterator[dict[str, Any]]:
     """Run what the log lacks of so many hours; yield each minute after it was appended to the log."""
-    done, commit = _logged(), _commit()
+    done, code = _logged(), commit()
     left = round(hours * 60) - len(done)
     if left <= 0:
         return
@@ -69,7 +71,7 @@ def minutes(scratch: Path, hours: float) -> Iterator[dict[str, Any]]:
             line: dict[str, Any] = {
                 "run": run,
                 "minute": minute,
-                "commit": commit,
+                "commit": code,
                 "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             }
             line |= {name: {"mb": processes.memory_mb(pid), "files": _files(pid)} for name, pid in pids.items()}
@@ -123,12 +125,7 @@ def _files(pid: int) -> int:
 def _logged() -> list[dict[str, Any]]:
     """Return the minutes of the present commit."""
     lines = [json.loads(line) for line in LOG.read_text().splitlines()] if LOG.exists() else []
-    return [one for one in lines if one.get("commit") == _commit()]
-
-
-def _commit() -> str:
-    words = ["git", "-C", ROOT, "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    return [one for one in lines if one.get("commit") == commit()]
 
 
 def main() -> None:
