@@ -156,7 +156,7 @@ _POWERS = {unit: n for n, unit in enumerate("BkMGTP")}
 """Units of a number with -h, as powers of 1024 bytes."""
 _AVERAGE = "Average:"
 _STAMP = re.compile(rf"\s*({_AVERAGE}|\d{{1,2}}:\d{{2}}:\d{{2}}(?: [AP]M)?)\s+(\S.*)")
-"""Text before a row of sar."""
+"""The first column of a row of sar holds the time or this word; then the rest of the row."""
 _NOISE = re.compile(r"avg-cpu:|Linux \d|\s*extended device statistics|\s*(?:tty|cpu)\b|\s*us sy (?:wt|st) id")
 _CPU = re.compile(r"\s+\d+[.,]\d\d?%?(?:\s+\d+[.,]\d\d?%?){5}\s*\Z")
 _HEADER = re.compile(r"Linux \d\S* \((.{1,64}?)\)\s")

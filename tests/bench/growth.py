@@ -17,7 +17,7 @@ from disks import Load, run
 from figures import Figure, Section
 from loads import IOPS, sampled
 from recording import HOUR_S, cpu_s, write
-from throughput import recording
+from throughput import ALL_PROGRAMS, recording
 from tracing import tools
 
 from latmon.cli.check import survey
@@ -32,7 +32,6 @@ OUTLIERS = (10, 100, 1_000, 10_000, 0)
 HOURS = (1, 3, 6)
 _WEEK_H = 168
 _SECONDS, _SETTLES_S, _OUTLIERS_S = 2.0, 2.0, 10.0
-_ALL_PROGRAMS = 10
 
 
 def measure(scratch: Path, rounds: int) -> Iterator[Section]:
@@ -48,7 +47,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
 def _by_rate(path: str, tool: BpftraceTool, names: Iterator[Path], rounds: int) -> Section:
     watchers = {
         "always-on": partial(recording, tool, names, "--stages", "basic"),
-        "--stages all": partial(recording, tool, names, "--stages", "all", programs=_ALL_PROGRAMS),
+        "--stages all": partial(recording, tool, names, "--stages", "all", programs=ALL_PROGRAMS),
     }
     found: dict[tuple[int, str], list[float]] = {}
     reached: dict[int, list[float]] = {}

@@ -32,7 +32,8 @@ _SECONDS, _PACED_S, _SETTLES_S = 1.0, 3.0, 2.0
 _EACH = 4
 """Runs with a watcher each time that it is started, and as many without it: a half before, a half after."""
 _READY_S, _LEAVE_S = 30.0, 8.0
-_ALL_PROGRAMS = 10
+ALL_PROGRAMS = 10
+"""Programs that `--stages all` attaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def _watchers(found: Mapping[str, BpftraceTool], names: Iterator[Path]) -> list[
     return [
         Watcher("nothing", contextlib.nullcontext),
         Watcher("latmon, always-on", partial(recording, tool, names, "--stages", "basic")),
-        Watcher("latmon, --stages all", partial(recording, tool, names, "--stages", "all", programs=_ALL_PROGRAMS)),
+        Watcher("latmon, --stages all", partial(recording, tool, names, "--stages", "all", programs=ALL_PROGRAMS)),
         Watcher("... its hooks with empty programs", partial(running, empty(hooks))),
         Watcher("... its hooks with one look into a map", partial(running, empty(hooks, looks=True))),
         Watcher("biolatency", partial(running, Script("biolatency", tool, BIOLATENCY))),
