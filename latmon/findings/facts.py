@@ -241,10 +241,11 @@ class Facts:
         *,
         off: frozenset[str] = frozenset(),
         groups: AuditGroups | None = None,
+        is_newest: bool = False,
     ) -> None:
         """Take the blocks; running sums and groups of the devices where a caller keeps them.
 
-        `off`: the rules that the config turns off.
+        `off`: the rules that the config turns off; `is_newest`: these are the newest blocks of a longer window.
         """
         self._groups = groups
         self.blocks = blocks
@@ -254,6 +255,7 @@ class Facts:
         """Rules that report nothing, so that no other one may leave a finding to them."""
         self.window = _window(blocks, origin)
         """The blocks of the last minute, or one block that is as long."""
+        self.is_newest = is_newest
         if sums is not None:
             sums.move(self.window)
         self._running = sums
@@ -262,6 +264,14 @@ class Facts:
     def once(self, what: Hashable, make: Callable[[], T]) -> T:
         """Return a value derived from the facts, made once for all rules. `what` names all else it depends on."""
         return _once(self._made, what, make)
+
+    def newest(self, n: int) -> Facts:
+        """Return the facts of the window's newest `n` blocks alone."""
+        blocks, origin, devices = self.window[-n:], self.origin, self.devices
+        return self.once(
+            ("newest", n),
+            lambda: Facts(blocks, origin, devices, off=self.off, groups=self._groups, is_newest=True),
+        )
 
     @property
     def end_us(self) -> int:

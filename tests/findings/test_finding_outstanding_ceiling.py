@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from finding_cases import depths, disk, done, facts_of, found, frame, lasting, timed, traced
+from finding_cases import BEGIN_S, depths, disk, done, facts_of, found, frame, lasting, timed, traced
 
 from latmon.findings.engine import RuleEngine
 from latmon.findings.evidence import waiting
@@ -12,6 +12,7 @@ from latmon.model.inflight import SYSFS
 
 RULE = "outstanding-ceiling"
 SERIAL = ((5000, {"queue": 41_000, "hba": 3_000}),)
+UNQUEUED = ((5000, {"queue": 20, "hba": 3_000}),)
 SD = {"un_throttle": (3, ""), "un_min_throttle": (8, ""), "un_saved_throttle": (3, ""), "un_f_opt_queueing": (1, "")}
 """As the crash dump of the published case has them."""
 FAR = {"queue_depth": 64, "can_queue": (128, "host0/can_queue")}
@@ -42,6 +43,25 @@ def test_a_throttle_below_the_driver_s_own_minimum_is_critical():
     assert facts["driver_us"].text == "in the mean an I/O takes 41 ms above the driver and 3 ms in driver and device"
     assert all(step.risk for step in one.steps)
     assert "mdb" in one.steps[0].text
+
+
+@pytest.mark.parametrize(
+    ("since_s", "expected"),
+    [
+        pytest.param(10, None, id="too short a time"),
+        pytest.param(15, ("warning", 15_000_000), id="since it began"),
+        pytest.param(60, ("warning", None), id="all the time"),
+    ],
+)
+def test_a_limit_that_began_in_the_last_minute_is_found_before_that_is_over(since_s, expected):
+    deep = held() | {"depths": {"sda": depths({0: 100, 16: 4900}, {0: 5000})}, "histograms": timed("sda", UNQUEUED)}
+    frames = [frame(BEGIN_S + 5 * n, **(held() if n >= 12 - since_s // 5 else deep)) for n in range(12)]
+    some = found(RULE, frames, [disk()])
+    assert [(one.severity, since_us(one)) for one in some] == ([expected] if expected else [])
+
+
+def since_us(one):
+    return next((fact.value for fact in one.facts if fact.name == "span_us"), None)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """outstanding-ceiling: a driver never has more than a few I/Os of a device in flight while more wait above it.
 
-The depth is a wall (limits.wall). A scheduler has twice the driver's tags, so that one waits above a limit of 1, and
-two above 2. No finding: a limit of 32 or 256, which is a busy device; a driver above which nothing waits, because the
-application sends no more. docs/FINDINGS.md has the severities and the exempt devices.
+The depth is a wall (limits.wall) over the last minute, or since it began in that minute. A scheduler has twice the
+driver's tags, so that one waits above a limit of 1, and two above 2. No finding: a limit of 32 or 256, which is a busy
+device; a driver above which nothing waits, because the application sends no more. docs/FINDINGS.md has the severities
+and the exempt devices.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from latmon.analysis.limits import REQUESTS, Advice, Audited, Tuning, at_limit, elevator, number, wall
+from latmon.analysis.limits import REQUESTS, Advice, Audited, Tuning, at_limit, ceiling, elevator, number, wall
 from latmon.findings.evidence import (
     AboveDriver,
     above_driver,
@@ -50,6 +51,7 @@ _OTHER = "queue-depth-misconfigured"
 """The rule that reports a driver which has all of too few requests."""
 _ABOUT = ("depth-below-minimum", "depth-low", "tagged-queueing-off", REQUESTS, "global-setting")
 """Remarks of the audit on settings that keep the depth low."""
+_AUDITED = "audited, by device"
 _MOST = 0.5
 """Share of the time with any I/O in the driver from which on an early finding is no burst."""
 _NEARLY = 0.9
@@ -102,21 +104,46 @@ class _LimitedDevice(NamedTuple):
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
-    """Yield one finding per device that is limited to a few I/Os."""
+    """Yield one finding per device that is limited to a few I/Os, in the last minute or at the end of it."""
     known = [one for one in facts.devices.values() if one.name in facts.depth_sums and not _is_serial(facts, one)]
-    audited = {one.device: one for one in facts.audited}
     for device in sorted(known, key=lambda one: one.name):
-        name, depths, waits = device.name, facts.depths(device.name), waiting(facts, device.name)
-        found = audited.get(name) or Audited(name, ())
-        walled = found.limited_to if name in audited else wall(depths, waiting=waits)
-        n = int(found.bound.value) if walled is None and found.at_limit and found.bound else walled
-        if n is None or n > limits["depth"]:
-            continue
-        low = tuple(_LowSetting(s.limit, r) for s in found.settings for r in s.remarks if r.id in _ABOUT)
-        if found.lacks_requests and _OTHER not in facts.off:
-            continue  # it is reported there
-        limited = _LimitedDevice(device, n, found.bound, depths, waits, low)
-        yield from _full(facts, limited, limits) if walled is None else _walled(facts, limited, limits)
+        found = tuple(_of_device(facts, device, limits))
+        if not found and (newest := _newest(facts, device, limits)) is not None:
+            found = tuple(_of_device(newest, device, limits))
+        yield from found
+
+
+def _newest(facts: Facts, device: Device, limits: Thresholds) -> Facts | None:
+    """Return the facts since a limit began; None where it holds in all of the window, or for too short a time.
+
+    A few seconds before it began have greater depths, and hide it in the window's sum for most of a minute.
+    """
+    bound, n = ceiling(device.limits), 0
+    for block in reversed(facts.window):
+        depths = block.depths(device.name)
+        walled = wall(depths, bound, waiting(block, device.name)) if depths.in_driver else None
+        if walled is None or walled > limits["depth"]:
+            break
+        n += 1
+    if not n or n == len(facts.window):
+        return None
+    newest = facts.newest(n)
+    return newest if newest.span_us >= limits["lasting_us"] else None
+
+
+def _of_device(facts: Facts, device: Device, limits: Thresholds) -> Iterator[Finding]:
+    name, depths, waits = device.name, facts.depths(device.name), waiting(facts, device.name)
+    found = facts.once(_AUDITED, lambda: {one.device: one for one in facts.audited}).get(name)
+    walled = wall(depths, waiting=waits) if found is None else found.limited_to
+    found = found or Audited(name, ())
+    n = int(found.bound.value) if walled is None and found.at_limit and found.bound else walled
+    if n is None or n > limits["depth"]:
+        return
+    low = tuple(_LowSetting(s.limit, r) for s in found.settings for r in s.remarks if r.id in _ABOUT)
+    if found.lacks_requests and _OTHER not in facts.off:
+        return  # it is reported there
+    limited = _LimitedDevice(device, n, found.bound, depths, waits, low)
+    yield from _full(facts, limited, limits) if walled is None else _walled(facts, limited, limits)
 
 
 def _is_serial(facts: Facts, device: Device) -> bool:
@@ -139,7 +166,7 @@ def _walled(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterat
         name,
         f"{name}: its driver is limited to {_ios(n)} in flight while {many(limited.queued)} wait above it, where "
         f"{part(above.share)} of their time passes; {_why(limited)}",
-        (*_depth_facts(limited), *_time_facts(facts, limited, above), *_setting_facts(limited)),
+        (*_span_facts(facts), *_depth_facts(limited), *_time_facts(facts, limited, above), *_setting_facts(limited)),
         Where("outstanding", name),
         tuple(_steps(limited, is_sun=facts.is_sun)),
         _REFUTED,
@@ -167,7 +194,7 @@ def _full(facts: Facts, limited: _LimitedDevice, limits: Thresholds) -> Iterator
         name,
         f"{name}: its driver is full at {_ios(limited.n)} for most of the busy time, which is all that {bound.name} "
         "allows; the kernel doesn't count waiting I/Os",
-        (*_depth_facts(limited), *_setting_facts(limited)),
+        (*_span_facts(facts), *_depth_facts(limited), *_setting_facts(limited)),
         Where("outstanding", name),
         tuple(_steps(limited, is_sun=facts.is_sun)),
         "an application that never sends more at once: a larger limit changes nothing then",
@@ -190,6 +217,13 @@ def _why(limited: _LimitedDevice) -> str:
         return f"its configured limit is {int(bound.value):,} ({bound.name}){by}"
     low = next((one.remark.text for one in limited.low if one.limit.name == bound.name), "")
     return f"{bound.name} of {low}" if low else f"that is all that {bound.name} allows"
+
+
+def _span_facts(facts: Facts) -> Iterator[Fact]:
+    """Yield the time that the figures are of, where the limit began in the last minute."""
+    if facts.is_newest:
+        text = f"the limit began in the last minute: these figures are of the {spelled(facts.span_us)} since then"
+        yield Fact("span_us", facts.span_us, text, "us")
 
 
 def _depth_facts(limited: _LimitedDevice) -> Iterator[Fact]:
