@@ -44,8 +44,6 @@ ROOMY = ("--accel", "icount", "--smp", 1, "--mem", 3072)
 default, and crawls without."""
 ALONE = ("--accel", "icount=2,sleep=off")
 """For disks whose time is the guest's alone: an idle guest doesn't wait, and a busy host delays none of its timers."""
-SLEEPING = ("--accel", "icount")
-"""On two CPUs whose idle time is left out, Debian 12's kernel printed nothing in half an hour."""
 QUICK = ("--accel", "icount=0,sleep=off")
 """1 ns an instruction instead of 4: where the time that a kernel or a probe takes matters, for the price of a slower
 guest."""
@@ -70,8 +68,7 @@ class Guest(NamedTuple):
 
     def options(self, place: Place) -> tuple[str, ...]:
         """Return the words of vm-run there."""
-        words = (*self.words, *(self.at_b if place.tier == "B" else ()))
-        return (*words, *SLEEPING) if place.release == "bookworm" and "--smp" in self.words else words
+        return (*self.words, *(self.at_b if place.tier == "B" else ()))
 
     def inputs(self, tier: str) -> str:
         """Return a hash of what its recordings depend on."""
