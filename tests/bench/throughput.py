@@ -31,7 +31,7 @@ _SECONDS, _PACED_S, _SETTLES_S = 1.0, 3.0, 2.0
 """The sample of the I/Os is chosen by the rate of the second before."""
 _EACH = 4
 """Runs with a watcher each time that it is started, and as many without it: a half before, a half after."""
-_READY_S, _LEAVE_S = 30.0, 8.0
+_READY_S, _LEAVE_S = 30.0, 60.0
 ALL_PROGRAMS = 10
 """Programs that `--stages all` attaches."""
 
