@@ -142,5 +142,5 @@ def recording(
             raise RuntimeError("latmon --record did not start its probe")
         yield process
     finally:
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         process.wait(_LEAVE_S)
