@@ -101,6 +101,7 @@ class ProcfsBackend:
             outstanding=interval.outstanding,
             depths=interval.depths,
             cgroup_limits=interval.cgroup_limits,
+            host_context=interval.host_context,
             devices=_merge(self._news, interval),
             removed=interval.removed,
             health=Health(undecoded_lines=interval.undecoded, notice=notice),

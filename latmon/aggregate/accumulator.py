@@ -32,6 +32,7 @@ from latmon.model.frame import (
     Traced,
 )
 from latmon.model.histogram import Histogram
+from latmon.model.host_context import ContextValue, added
 from latmon.model.inflight import AgedAt
 from latmon.model.packed import Flat, flatten
 
@@ -494,6 +495,7 @@ class Accumulator(CompletionSums):
         self.skipped: int | None = None
         """Probe runs that the kernel skipped; None where no frame reports it."""
         self.cgroup_limits = CgroupSums()
+        self.host_context: dict[str, ContextValue] = {}
         self.taskqs = TaskqSums()
         self.cpu, self.probe_cpu, self.probe_ns = Weighted(), Weighted(), Weighted()
         self._tracer = Traced()
@@ -576,6 +578,7 @@ class Accumulator(CompletionSums):
             softirqs=self.on_demand.softirqs,
             wakeups=self.on_demand.wakeups,
             cgroup_limits=self.cgroup_limits.rows,
+            host_context=self.host_context,
             health=replace(Health(suppressed=self.on_demand.suppressed, skipped=self.skipped), **counters),
         )
 
@@ -589,6 +592,7 @@ class Accumulator(CompletionSums):
             self.skipped = (self.skipped or 0) + frame.health.skipped
         self._add_on_demand(frame)
         self.cgroup_limits.add(frame.cgroup_limits, frame.dt_us)
+        self.host_context = added((self.host_context, frame.host_context))
         self.thresholds_us.update(frame.thresholds_us)
         if frame.traced.one_in:
             self._tracer = frame.traced

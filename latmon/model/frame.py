@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from latmon.model.histogram import Histogram
+from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.model.stages import MEASURED_STAGES
 from latmon.model.stages import OPS as OPS  # noqa: PLC0414 - part of the frame's vocabulary
@@ -529,6 +530,8 @@ class Frame:
     """Busy task queues; None where none were read in this interval."""
     cgroup_limits: tuple[CgroupLimit, ...] | None = None
     """Limits under which there was I/O; None where limits of cgroups are not read."""
+    host_context: HostContext = field(default_factory=lambda: NO_CONTEXT)
+    """Without what isn't measured on the host; empty where none is."""
     outstanding: Mapping[str, Outstanding] = field(default_factory=lambda: MappingProxyType({}))
     depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> histogram of its outstanding I/Os over the interval; all devices that were sampled, busy or not."""

@@ -39,6 +39,7 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import BITS, MAX_COUNT
+from latmon.model.host_context import ContextValue, HostContext, interval_value
 from latmon.model.inflight import SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.model.packed import Packed, Sums
 from latmon.recording import validate
@@ -383,6 +384,31 @@ def _encode_cgroup_limits(limits: Iterable[CgroupLimit] | None) -> list[list[Any
     return None if limits is None else [[*dataclasses.astuple(one)] for one in limits]
 
 
+_CONTEXT_ROW = RowDecoder(
+    lambda name, total, weight, highest=None: (
+        name,
+        interval_value(total, weight) if highest is None else ContextValue(total, weight, highest),
+    ),
+    ("name", label),
+    ("total", count),
+    ("weight", within(1)),
+    ("highest", validate.share),
+    optional=1,
+)
+
+
+def _encode_context(context: HostContext) -> list[list[Any]]:
+    """Return a row per value, with the highest one of sums only."""
+    return [
+        [name, one.total, one.weight, *([one.highest] if one.highest != one.ratio else [])]
+        for name, one in context.items()
+    ]
+
+
+def _context(value: Any, key: str) -> HostContext:
+    return once([_CONTEXT_ROW.read(one, key) for one in validate.items(value, key)])
+
+
 _LOW = {"instance": -1, "time_us": _UNKNOWN}
 _TASKQ_CELLS = tuple(one.name for one in dataclasses.fields(Taskq))
 
@@ -600,5 +626,6 @@ WINDOW_VALUES = (
         write=_encode_cgroup_limits,
         default=None,
     ),
+    RecordField("host_context", _context, write=_encode_context, default=NOTHING),
     RecordField("taskqs", optional(_taskqs), write=_encode_taskqs, default=None),
 )

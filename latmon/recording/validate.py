@@ -402,6 +402,7 @@ def admit(frame: Frame, position: ReadPosition, also: Iterable[str] = ()) -> Non
         raise RecordingError("a window goes back in time and is left out")
     found: set[tuple[Any, ...] | str] = {*frame.histograms, *frame.seen, *frame.kernel}
     found.update(frame.outstanding, frame.depths, frame.issues, (one.name for one in frame.devices), names(frame), also)
+    found.update(("host_context", name) for name in frame.host_context)
     new = found - position.series
     if len(position.series) + len(new) > MAX_SERIES:
         raise TooManyError(f"a window brings the recording's series beyond {MAX_SERIES}, more than any host has")

@@ -31,6 +31,7 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import Histogram
+from latmon.model.host_context import interval_value
 from latmon.model.inflight import PROBE, Depths, InFlight, InFlightList, Issue, Took
 from latmon.recording import members
 from latmon.recording.codec import End, Gap, encode_frame, to_bytes
@@ -169,6 +170,9 @@ class Load:
             softirqs={SoftirqCpu("BLOCK", rnd.randrange(2)): SoftirqRuns(self._full(), self._full(), {"timer": 2})},
             wakeups=(Wakeups(thread, self._full(), {"idle": 1}),),
             taskqs=rnd.choice((None, (Taskq("t", rnd.randrange(3), 1, 60, 1, 2, 3, 4, 10**6, 5, 5, 7),))),
+            host_context=rnd.choice(
+                ({}, {"steal": interval_value(rnd.randrange(9), 100), "dirty": interval_value(rnd.randrange(9**9), 1)})
+            ),
             cgroup_limits=rnd.choice(
                 (None, (), (CgroupLimit("/a", "sda", "read", 50, None, rnd.randrange(60), 9, stalled_us=3),))
             ),

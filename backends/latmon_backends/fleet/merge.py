@@ -37,6 +37,7 @@ from latmon.model.frame import (
     capped,
 )
 from latmon.model.histogram import MAX_COUNT, Histogram, merge
+from latmon.model.host_context import ContextValue
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import MAX_WALL, parse
@@ -99,6 +100,7 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
         wakeups=_threads(found for one in moved for found in one.wakeups),
         taskqs=_taskqs([one.taskqs for one in now if one.taskqs is not None]),
         cgroup_limits=_limits([one.cgroup_limits for one in moved if one.cgroup_limits is not None]),
+        host_context=_summed((one.host_context for one in moved), ContextValue.plus),
         outstanding=_joined(one.outstanding for one in now),
         depths=_summed((one.depths for one in moved), _both_depths),
         in_flight=_in_flight([(part, one.in_flight) for part, one in last.values() if one.in_flight is not None]),
@@ -200,6 +202,7 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
         softirqs={SoftirqCpu(to(at.vector), at.cpu): one for at, one in frame.softirqs.items()},
         wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
         cgroup_limits=None if frame.cgroup_limits is None else tuple(_limit(one, to) for one in frame.cgroup_limits),
+        host_context=by_device(frame.host_context),
         outstanding=by_device(frame.outstanding),
         depths=by_device(frame.depths),
         in_flight=None if in_flight is None else _in_flight_of(in_flight, to, shift_us),

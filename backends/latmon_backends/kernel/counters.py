@@ -14,13 +14,15 @@ from pathlib import Path
 
 from latmon.model.devices import IdleRows, WithIdle, busy_rows
 from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Outstanding
+from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Depths
 from latmon.support.errors import UnavailableError
-from latmon_backends.kernel import block_devices, cgroups, depth_sampler, diskstats
+from latmon_backends.kernel import block_devices, cgroups, depth_sampler, diskstats, host_context
 from latmon_backends.kernel.block_devices import BlockDevices
 from latmon_backends.kernel.cgroups import CgroupReader
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import Counters, Diskstats
+from latmon_backends.kernel.host_context import Cumulative, HostContextReader
 
 
 def monotonic_us() -> int:
@@ -59,6 +61,7 @@ class Sample:
     """Time by depth of the devices that are sampled between the frames."""
     cgroup_limits: tuple[CgroupLimit, ...] | None = None
     """With absolute counters; None where limits of cgroups are not read."""
+    host_context: Mapping[str, Cumulative] = field(default_factory=dict)
     idle: IdleRows = field(default_factory=IdleRows)
     """Rows of the devices in `shown`, for those whose counters have not changed and that have no I/O in flight."""
 
@@ -75,6 +78,7 @@ class CounterInterval:
     undecoded: int = 0
     depths: Mapping[str, Depths] = field(default_factory=dict)
     cgroup_limits: tuple[CgroupLimit, ...] | None = None
+    host_context: HostContext = field(default_factory=lambda: NO_CONTEXT)
 
 
 class CounterSampler:
@@ -126,6 +130,7 @@ class KernelSampler(CounterSampler):
         self._proc, self._sys, self._block = proc, sys, sys / "block"
         self._reading: Diskstats | None = None
         self._cgroups = CgroupReader(proc)
+        self._context = HostContextReader(proc)
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._depths: DepthSampler | None = None
         self._gauges = (0, dict[str, Watched](), dict[str, Outstanding]())
@@ -181,6 +186,7 @@ class KernelSampler(CounterSampler):
             undecoded=reading.undecoded,
             spent=self._spent(mono_us, outstanding),
             cgroup_limits=self._cgroups.sample(mono_us, {f"{d.major}:{d.minor}": d.name for d in chosen.values()}),
+            host_context=self._context.sample(),
             idle=self._idle,
         )
 
@@ -271,6 +277,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
         after.undecoded,
         WithIdle(depths, idle.depths(dt_us)) if idle.queued and after.spent else depths,
         cgroups.difference(before.cgroup_limits, after.cgroup_limits),
+        host_context.difference(before.host_context, after.host_context),
     )
 
 

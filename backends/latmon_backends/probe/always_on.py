@@ -99,6 +99,7 @@ class FrameBuilder:
             outstanding=end.sample.outstanding,
             depths=interval.depths,
             cgroup_limits=interval.cgroup_limits,
+            host_context=interval.host_context,
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
             health=replace(health, notice=self.notice),

@@ -1,0 +1,142 @@
+"""Host context: what the host as a whole did in an interval, such as PSI, CPU steal, dirty pages and TCP retransmits.
+
+A value is a sum with its weight, so that intervals add up exactly. `CONTEXT` is the table of all values. None of them
+belongs to a device, and none is the cause of a slow I/O by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from latmon.support.units import part, rate, show_size
+
+SHARE, PER_S, BYTES = "share", "per_s", "bytes"
+"""Units: of the time or of the CPU time (0..1); events per second; bytes in the mean of the readings."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextValue:
+    """A value over an interval, or over any number of them."""
+
+    total: int
+    """In the unit of `weight` for a share; events; the sum of the readings of a size."""
+    weight: int
+    """Above 0: us in which it was measured, CPU ticks (steal), or the number of readings (sizes)."""
+    highest: float = 0.0
+    """The greatest `total / weight` of an interval."""
+
+    @property
+    def ratio(self) -> float:
+        """Return the mean of a share or a size; events per us."""
+        return self.total / self.weight
+
+    def plus(self, later: ContextValue) -> ContextValue:
+        """Return the value over both intervals."""
+        return ContextValue(self.total + later.total, self.weight + later.weight, max(self.highest, later.highest))
+
+
+HostContext = Mapping[str, ContextValue]
+"""Name of a value in CONTEXT, in a fleet with the host in front (`db1:steal`) -> its value; a missing one wasn't
+measured."""
+NO_CONTEXT: HostContext = MappingProxyType({})
+
+
+def interval_value(total: int, weight: int) -> ContextValue:
+    """Return the value of one interval; `weight` is above 0."""
+    return ContextValue(total, weight, total / weight)
+
+
+class ContextKind(NamedTuple):
+    """A row of CONTEXT."""
+
+    title: str
+    """As users read it."""
+    unit: str
+    includes: str
+    """What is counted."""
+    needs: str
+    """Why it may not be measured on a Linux host."""
+
+    def scaled(self, ratio: float) -> float:
+        """Return a ratio of a ContextValue in `unit`. A share is at most 1: files are not read at the same instant."""
+        return min(ratio, 1.0) if self.unit == SHARE else ratio * 1e6 if self.unit == PER_S else ratio
+
+    def text(self, value: float) -> str:
+        """Return a value in `unit` with that unit: 12%, 3/s, 1.2 GB."""
+        return (
+            part(value) if self.unit == SHARE else f"{rate(value)}/s" if self.unit == PER_S else show_size(round(value))
+        )
+
+
+_PSI = "no /proc/pressure: a kernel without CONFIG_PSI, or booted with psi=0"
+
+
+def _psi(what: str, how: str) -> ContextKind:
+    title = f"PSI {what.replace('_', ' ')}"
+    return ContextKind(title, SHARE, how, _PSI)
+
+
+CONTEXT: Mapping[str, ContextKind] = MappingProxyType(
+    {
+        "psi_cpu_some": _psi("cpu_some", "time in which a runnable task waited for a CPU"),
+        "psi_io_some": _psi("io_some", "time in which a task waited for I/O"),
+        "psi_io_full": _psi("io_full", "time in which all tasks that were not idle waited for I/O"),
+        "psi_memory_some": _psi("memory_some", "time in which a task waited for memory (reclaim, swap, refaults)"),
+        "psi_memory_full": _psi("memory_full", "time in which all tasks that were not idle waited for memory"),
+        "psi_irq_full": ContextKind(
+            "PSI irq full",
+            SHARE,
+            "time that interrupts took from tasks, of all CPUs",
+            "no /proc/pressure/irq: a kernel before 6.1, without CONFIG_IRQ_TIME_ACCOUNTING, or with psi=0",
+        ),
+        "steal": ContextKind(
+            "CPU steal", SHARE, "CPU time that the hypervisor gave to others, of all CPUs", "/proc/stat has no steal"
+        ),
+        "dirty": ContextKind("dirty pages", BYTES, "page cache not yet written", "/proc/vmstat has no nr_dirty"),
+        "writeback": ContextKind(
+            "writeback", BYTES, "page cache that is being written", "/proc/vmstat has no nr_writeback"
+        ),
+        "direct_reclaims": ContextKind(
+            "direct reclaims",
+            PER_S,
+            "allocations that had to free memory themselves (allocstall)",
+            "/proc/vmstat has no allocstall",
+        ),
+        "arc": ContextKind("ZFS ARC", BYTES, "size of the ZFS cache", "no ZFS module is loaded"),
+        "tcp_retransmits": ContextKind(
+            "TCP retransmits",
+            PER_S,
+            "segments sent again by all TCP connections of latmon's network namespace, of storage or not",
+            "no /proc/net/snmp",
+        ),
+        "nfs_retransmits": ContextKind(
+            "NFS retransmits",
+            PER_S,
+            "RPCs that the NFS client sent again, of all mounts",
+            "no /proc/net/rpc/nfs: the NFS client is not loaded",
+        ),
+    }
+)
+"""Values in the order in which users read them."""
+
+
+def added(values: Iterable[HostContext]) -> dict[str, ContextValue]:
+    """Return the sums over intervals."""
+    found: dict[str, ContextValue] = {}
+    for one in values:
+        for name, value in one.items():
+            before = found.get(name)
+            found[name] = value if before is None else before.plus(value)
+    return found
+
+
+def of_host(values: HostContext, host: str) -> dict[str, ContextValue]:
+    """Return the values of one host; `host`: what is in front of its names in a fleet, with the colon, else empty."""
+    return {
+        name.removeprefix(host): value
+        for name, value in values.items()
+        if name.startswith(host) and name.removeprefix(host) in CONTEXT
+    }

@@ -1,0 +1,153 @@
+"""The host's context from /proc: each file's values and their differences, absence, pace, and this machine's own."""
+
+from __future__ import annotations
+
+import os
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from latmon.model.host_context import CONTEXT, ContextValue
+from latmon_backends.kernel.host_context import HostContextReader, difference
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+MS = 1_000_000
+
+
+class Clock:
+    """Nanoseconds that go on by `step` with each reading of the clock."""
+
+    def __init__(self, step=0):
+        self.ns, self.step = 1_000_000 * MS, step
+
+    def __call__(self):
+        self.ns += self.step
+        return self.ns
+
+    def sleep(self, seconds):
+        self.ns += int(seconds * 1e9)
+
+
+def put(proc, name, text):
+    path = proc / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def psi(some, full):
+    lines = (f"{kind} avg10=1.23 avg60=0.00 avg300=0.00 total={us}" for kind, us in (("some", some), ("full", full)))
+    return "\n".join(lines) + "\n"
+
+
+def after_a_second(proc, before, after):
+    """Return what two samples of these files differ by; a file is name -> text."""
+    clock = Clock()
+    reader = HostContextReader(proc, clock)
+    for name, text in before.items():
+        put(proc, name, text)
+    first = reader.sample()
+    clock.sleep(1)
+    for name, text in after.items():
+        put(proc, name, text)
+    return difference(first, reader.sample())
+
+
+S = 1_000_000
+SNMP = "Ip: Forwarding\nIp: 1\nTcp: RtoAlgorithm RetransSegs InErrs\nTcp: 1 {} 0\nUdp: InDatagrams\nUdp: 5\n"
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after", "found"),
+    [
+        ("pressure/cpu", psi(100, 0), psi(250_100, 0), {"psi_cpu_some": ContextValue(250_000, S, 0.25)}),
+        (
+            "pressure/io",
+            psi(7, 5),
+            psi(500_007, 5),
+            {"psi_io_some": ContextValue(500_000, S, 0.5), "psi_io_full": ContextValue(0, S)},
+        ),
+        ("pressure/irq", psi(0, 1).partition("\n")[2], psi(0, 100_001).partition("\n")[2], {"psi_irq_full": 0.1}),
+        ("stat", "cpu  1 2 3 4 5 6 7 8 0 0\ncpu0 1", "cpu  41 2 43 14 5 6 7 18 0 0\n", {"steal": 0.1}),
+        ("vmstat", "x 1\nnr_dirty 3\n", "nr_free 1\nnr_dirty 5\nnr_dirty_threshold 9\n", {"dirty": 5 * PAGE}),
+        ("vmstat", "x 1\nnr_writeback 3\n", "x 1\nnr_writeback 0\nnr_writeback_temp 4\n", {"writeback": 0.0}),
+        ("vmstat", "x 0\nallocstall_dma 1\nallocstall_normal 2\n", "x 0\nallocstall_dma 2\nallocstall_normal 5\n",
+         {"direct_reclaims": ContextValue(4, S, 4e-6)}),
+        ("vmstat", "x 0\nallocstall 1\n", "x 0\nallocstall 3\n", {"direct_reclaims": ContextValue(2, S, 2e-6)}),
+        ("net/snmp", SNMP.format(5), SNMP.format(12), {"tcp_retransmits": ContextValue(7, S, 7e-6)}),
+        ("net/rpc/nfs", "net 0 0 0 0\nrpc 9 1 9\n", "net 0 0 0 0\nrpc 99 3 9\n",
+         {"nfs_retransmits": ContextValue(2, S, 2e-6)}),
+        ("spl/kstat/zfs/arcstats", "name type data\nsize 4 1000\n", "x 1 2\nsize     4    5000\nc_max 4 9\n",
+         {"arc": ContextValue(5000, 1, 5000.0)}),
+    ],
+)  # fmt: skip
+def test_values_of_a_file(tmp_path, file, before, after, found):
+    made = after_a_second(tmp_path, {file: before}, {file: after})
+    assert made.keys() == found.keys()
+    for name, value in found.items():
+        assert made[name] == value if isinstance(value, ContextValue) else made[name].ratio == value
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [
+        ("pressure/cpu", psi(100, 0), psi(50, 0)),  # restarted
+        ("stat", "cpu  1 2 3 4 5 6 7 8\n", "cpu  1 2 3 4 5 6 7 8\n"),  # no tick since
+        ("stat", "cpu  1 2 3 4\n", "cpu  2 3 4 5\n"),  # Linux before 2.6.11 has no steal
+        ("net/snmp", SNMP.format("x"), SNMP.format("x")),
+        ("pressure/io", "", ""),  # a kernel with psi=0 refuses to read it
+    ],
+)
+def test_what_is_no_difference_has_no_value(tmp_path, file, before, after):
+    assert after_a_second(tmp_path, {file: before}, {file: after}) == {}
+
+
+def test_a_host_without_the_files_has_no_values(tmp_path):
+    assert after_a_second(tmp_path, {}, {}) == {}
+
+
+def test_a_slow_file_is_read_less_often_and_its_next_value_covers_all_of_the_time(tmp_path):
+    clock = Clock(step=3 * MS)  # a reading takes 3 ms
+    reader = HostContextReader(tmp_path, clock)
+    put(tmp_path, "pressure/cpu", psi(0, 0))
+    samples = [reader.sample()]
+    for at in range(1, 8):
+        clock.sleep(1)
+        put(tmp_path, "pressure/cpu", psi(at * 100_000, 0))
+        samples.append(reader.sample())
+    found = [difference(one, other).get("psi_cpu_some") for one, other in pairwise(samples)]
+    measured = [one for one in found if one]
+    assert len(measured) == 2, "every third second"
+    assert all(one.weight >= 3 * S and one.total in (300_000, 400_000) for one in measured)
+
+
+def test_a_file_that_comes_later_is_found(tmp_path):
+    clock = Clock()
+    reader = HostContextReader(tmp_path, clock)
+    assert reader.sample() == {}
+    put(tmp_path, "net/rpc/nfs", "rpc 1 0 0\n")
+    clock.sleep(61)
+    assert reader.sample().keys() == {"nfs_retransmits"}
+
+
+def test_this_machine():
+    reader = HostContextReader(Path("/proc"))
+    before = reader.sample()
+    for one in reader._files:
+        one.due_ns = 0
+    time.sleep(0.2)
+    found = difference(before, reader.sample())
+    assert found.keys() <= CONTEXT.keys()
+    assert {"dirty", "writeback", "tcp_retransmits", "direct_reclaims"} <= found.keys()
+    assert ("psi_io_some" in found) == bool(_readable("/proc/pressure/io"))
+    assert found["direct_reclaims"].weight >= 200_000
+    for name, value in found.items():
+        assert CONTEXT[name].scaled(value.ratio) >= 0
+
+
+def _readable(path):
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
