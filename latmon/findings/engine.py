@@ -13,6 +13,7 @@ from types import MappingProxyType
 from latmon.aggregate.accumulator import Accumulator, Minute
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.limits import AuditGroups
+from latmon.findings.coincidence import Coincidences
 from latmon.findings.facts import Block, Facts, WindowSums, block_end, block_of, in_window, of_minute
 from latmon.findings.rule import (
     CGROUPS,
@@ -182,6 +183,7 @@ class RuleEngine:
         self._devices = {one.name: one for one in devices}
         self._settings = settings
         self._blocks: deque[Block] = deque()
+        self._coincidences = Coincidences()
         self._sums = Accumulator(sums_gauges=False)
         self._window_sums = WindowSums()
         self._groups: AuditGroups | None = None
@@ -269,6 +271,7 @@ class RuleEngine:
     def _evaluate(self, block: Block) -> Iterator[None]:
         self._on_block(block)
         self._blocks.append(block)
+        self._coincidences.add(block)
         while len(self._blocks) > KEEP and not in_window(self._blocks[0], block.end_us, self.origin):
             self._blocks.popleft()
         if self.quiet:
@@ -290,7 +293,7 @@ class RuleEngine:
         missing = not_evaluated(facts)
         self.silent &= frozenset(rule for rules in missing.values() for rule in rules)
         self.lacked.update(missing.keys())
-        self.facts, self.current = facts, in_order(unexplained(found))
+        self.facts, self.current = facts, self._coincidences.named(facts, in_order(unexplained(found)))
         self.evaluated += 1
         self._note(block)
 

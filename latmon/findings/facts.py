@@ -49,6 +49,7 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import Histogram, merge
+from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Aged, Depths
 from latmon.model.packed import Flat
 
@@ -84,6 +85,7 @@ class Block:
     """Limits under which there was I/O; None where limits of cgroups were not read."""
     limits_us: int = 0
     """The sum of the lengths of its frames in which those were read."""
+    host_context: HostContext = field(default_factory=lambda: NO_CONTEXT)
     idle: IdleTime = field(default_factory=IdleTime)
     """Devices that are not in `depths`, because they did nothing."""
     _made: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -144,6 +146,7 @@ def block_of(sums: Accumulator, waiting: Waiting) -> Block:
         ages.unlisted,
         sums.cgroup_limits.rows,
         sums.cgroup_limits.read_us,
+        sums.host_context,
         sums.idle,
     )
 
@@ -167,6 +170,7 @@ def of_minute(minute: Minute, waiting: Waiting) -> Block:
         tuple(sorted((one.row for one in minute.longest.values()), key=lambda row: (-row.age_us, row.device))),
         cgroup_limits=frame.cgroup_limits,
         limits_us=0 if frame.cgroup_limits is None else frame.dt_us,
+        host_context=frame.host_context,
     )
 
 
