@@ -54,6 +54,8 @@ class ContextKind(NamedTuple):
 
     title: str
     """As users read it."""
+    short: str
+    """In five cells."""
     unit: str
     includes: str
     """What is counted."""
@@ -74,46 +76,56 @@ class ContextKind(NamedTuple):
 _PSI = "no /proc/pressure: a kernel without CONFIG_PSI, or booted with psi=0"
 
 
-def _psi(what: str, how: str) -> ContextKind:
+def _psi(what: str, short: str, how: str) -> ContextKind:
     title = f"PSI {what.replace('_', ' ')}"
-    return ContextKind(title, SHARE, how, _PSI)
+    return ContextKind(title, short, SHARE, how, _PSI)
 
 
 CONTEXT: Mapping[str, ContextKind] = MappingProxyType(
     {
-        "psi_cpu_some": _psi("cpu_some", "time in which a runnable task waited for a CPU"),
-        "psi_io_some": _psi("io_some", "time in which a task waited for I/O"),
-        "psi_io_full": _psi("io_full", "time in which all tasks that were not idle waited for I/O"),
-        "psi_memory_some": _psi("memory_some", "time in which a task waited for memory (reclaim, swap, refaults)"),
-        "psi_memory_full": _psi("memory_full", "time in which all tasks that were not idle waited for memory"),
+        "psi_cpu_some": _psi("cpu_some", "cpu", "a runnable task waited for a CPU"),
+        "psi_io_some": _psi("io_some", "io", "a task waited for I/O"),
+        "psi_io_full": _psi("io_full", "io*", "all tasks that were not idle waited for it"),
+        "psi_memory_some": _psi("memory_some", "mem", "a task waited for memory"),
+        "psi_memory_full": _psi("memory_full", "mem*", "all tasks that were not idle waited for it"),
         "psi_irq_full": ContextKind(
             "PSI irq full",
+            "irq",
             SHARE,
-            "time that interrupts took from tasks, of all CPUs",
+            "interrupts took time from tasks",
             "no /proc/pressure/irq: a kernel before 6.1, without CONFIG_IRQ_TIME_ACCOUNTING, or with psi=0",
         ),
         "steal": ContextKind(
-            "CPU steal", SHARE, "CPU time that the hypervisor gave to others, of all CPUs", "/proc/stat has no steal"
+            "CPU steal",
+            "steal",
+            SHARE,
+            "CPU time that the hypervisor gave others",
+            "/proc/stat has no steal",
         ),
-        "dirty": ContextKind("dirty pages", BYTES, "page cache not yet written", "/proc/vmstat has no nr_dirty"),
+        "dirty": ContextKind(
+            "dirty pages", "dirty", BYTES, "page cache not yet written", "/proc/vmstat has no nr_dirty"
+        ),
         "writeback": ContextKind(
-            "writeback", BYTES, "page cache that is being written", "/proc/vmstat has no nr_writeback"
+            "writeback", "wback", BYTES, "page cache that is being written", "/proc/vmstat has no nr_writeback"
         ),
         "direct_reclaims": ContextKind(
             "direct reclaims",
+            "recl",
             PER_S,
-            "allocations that had to free memory themselves (allocstall)",
+            "allocations that freed memory themselves",
             "/proc/vmstat has no allocstall",
         ),
-        "arc": ContextKind("ZFS ARC", BYTES, "size of the ZFS cache", "no ZFS module is loaded"),
+        "arc": ContextKind("ZFS ARC", "ARC", BYTES, "size of the ZFS cache", "no ZFS module is loaded"),
         "tcp_retransmits": ContextKind(
             "TCP retransmits",
+            "tcp",
             PER_S,
             "segments sent again by all TCP connections of latmon's network namespace, of storage or not",
             "no /proc/net/snmp",
         ),
         "nfs_retransmits": ContextKind(
             "NFS retransmits",
+            "nfs",
             PER_S,
             "RPCs that the NFS client sent again, of all mounts",
             "no /proc/net/rpc/nfs: the NFS client is not loaded",

@@ -1,4 +1,4 @@
-"""Softirqs, interrupt handlers, wake-ups and task queues of a report: JSON rows, and the columns of text and HTML."""
+"""Host tables of a report: softirqs, interrupt handlers, wake-ups, task queues, host context. JSON rows and columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 from latmon.aggregate.accumulator import TaskqSums
 from latmon.analysis.attribution import by_vector
+from latmon.model.devices import host_and_device
 from latmon.model.frame import UNKNOWN_IRQ, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups, pid_of
+from latmon.model.host_context import CONTEXT, HostContext
 from latmon.report.formatting import REST, Column, ReportTable, key, quantile, quantiles, rounded, summed
 from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN
@@ -87,6 +89,27 @@ def taskqs(sums: TaskqSums) -> dict[str, Any]:
     return {"taskqs": rows, **({"taskqs_left_out": sums.left_out} if sums.left_out else {})}
 
 
+def host_context(found: HostContext) -> dict[str, Any]:
+    """Return mean and highest window of each value in its unit, and why others were not measured; empty without any.
+
+    Of a fleet, names have the host in front, and `host_context_absent` has what no host measured.
+    """
+    known = [(name, CONTEXT[kind], one) for name, one in found.items() if (kind := host_and_device(name)[1]) in CONTEXT]
+    if not known:
+        return {}
+    rows = {
+        name: {
+            "unit": kind.unit,
+            "mean": rounded(kind.scaled(one.ratio), 6),
+            "highest": rounded(kind.scaled(one.highest), 6),
+        }
+        for name, kind, one in sorted(known, key=lambda row: host_and_device(row[0])[0])
+    }
+    there = {host_and_device(name)[1] for name in rows}
+    absent = [{"name": name, "reason": kind.needs} for name, kind in CONTEXT.items() if name not in there]
+    return {"host_context": rows, **({"host_context_absent": absent} if absent else {})}
+
+
 def _softirq(vector: str, runs: SoftirqRuns, every: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, Any]:
     return {
         "count": runs.run.count or runs.delay.count,
@@ -105,7 +128,7 @@ _Json = Mapping[str, Any]
 
 
 def host_tables(summary: _Json) -> Iterator[ReportTable]:
-    """Yield the tables of softirqs, handlers, wake-ups and task queues; without rows if not measured."""
+    """Yield the tables of softirqs, handlers, wake-ups, task queues, host context; without rows if not measured."""
     found = [{"vector": vector, **one} for vector, one in summary.get("softirqs", {}).items()]
     yield ReportTable("Softirqs", SOFTIRQS, found, "delay: from the raise to the entry; ran in: the most frequent")
     handlers = sorted(summary.get("irqs", []), key=lambda one: -(one["run_us"]["sum"] or 0))
@@ -129,6 +152,31 @@ def host_tables(summary: _Json) -> Iterator[ReportTable]:
         f"{left:,} tasks of other queues" if left else "",
         none="no task queue was busy" if "taskqs" in summary else "",
     )
+    absent = [f"{CONTEXT[one['name']].title} ({one['reason']})" for one in summary.get("host_context_absent", [])]
+    yield ReportTable(
+        "Host",
+        HOST_CONTEXT,
+        [{"name": name, **one} for name, one in summary.get("host_context", {}).items()],
+        "highest: of one window; PSI: share of the time. All are of the whole host, and no cause by themselves",
+        f"not measured: {', '.join(absent)}" if absent else "",
+    )
+
+
+def _context_amount(key: str) -> Callable[[_Json], str]:
+    return lambda row: CONTEXT[host_and_device(row["name"])[1]].text(row[key])
+
+
+def _context_title(row: _Json) -> str:
+    host, name = host_and_device(row["name"])
+    return f"{host} {CONTEXT[name].title}".strip()
+
+
+HOST_CONTEXT = (
+    Column("host", "name", _context_title, -18, "value"),
+    Column("mean", "words", _context_amount("mean"), 9),
+    Column("highest", "words", _context_amount("highest"), 9),
+    Column("of", "words", lambda row: CONTEXT[host_and_device(row["name"])[1]].includes, REST),
+)
 
 
 SOFTIRQS = (

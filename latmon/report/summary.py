@@ -27,7 +27,7 @@ from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
 from latmon.report.devices import devices, sampling
 from latmon.report.formatting import missing, opened, rounded
-from latmon.report.interrupts import irqs, softirqs, taskqs, wakeups
+from latmon.report.interrupts import host_context, irqs, softirqs, taskqs, wakeups
 from latmon.report.outliers import outliers
 from latmon.report.outstanding import older_counts
 from latmon.report.totals import Missed, Totals
@@ -119,6 +119,7 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         **irqs(totals.on_demand.handlers),
         **wakeups(totals.on_demand.wakeups, totals.wakeups_left_out),
         **taskqs(totals.taskqs),
+        **host_context(totals.host_context),
         **(outliers(totals.worst) if totals.thresholds_us or totals.worst.seen else {}),
         **_noted(origin, totals),
         **({"latency_from": origin.latency_from} if origin.latency_from else {}),

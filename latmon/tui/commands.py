@@ -257,6 +257,12 @@ def fold(view: ViewState, _by: int) -> Selection:
     return replace(view.selection, fold=after(some, now) if now in some else "")
 
 
+def load(view: ViewState, _by: int) -> Selection:
+    """Show the host's values below the map of the selected device, or not."""
+    selection = view.selection
+    return replace(selection, load=not view.latency_map.has_load, fold="", panel=_big(selection.panel))
+
+
 def mark(view: ViewState, _by: int) -> Selection:
     """Show the selected device alone with a cursor on its map; with a cursor, pin or release a corner."""
     selection, drawn, chosen = view.selection, view.latency_map.drawn, selected(view.subjects())
@@ -410,7 +416,7 @@ STEPS: Mapping[str, Step] = MappingProxyType(
         one.__name__: one
         for one in (
             *(screen, enter, leave, ops, window, details, scroll),
-            *(fold, move, turn, next_panel, zoom, sort, group, apart),
+            *(fold, load, move, turn, next_panel, zoom, sort, group, apart),
             *(busy, aside, audit_row, through),
             *(pick, read, order),
             *(part, line, cpus, delays),

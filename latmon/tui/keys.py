@@ -165,6 +165,13 @@ ACTIONS = (
         "offsets: where in the second events fell, then in the tick: outliers, then issues",
         on=_OVERVIEW,
     ),
+    Action(
+        "load",
+        "L",
+        "L",
+        "load of the host below the map: PSI, steal, dirty pages, retransmits; again: without",
+        on=_OVERVIEW,
+    ),
     Action("compare", "D", "D", "compare: this window is A; after a change again: B beside it; again: back"),
     Action("window", "plus,equals_sign", "+", "longer window", by=1),
     Action("window", "minus", "-", "shorter window", by=-1),

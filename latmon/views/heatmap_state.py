@@ -76,6 +76,8 @@ class HeatmapState:
         self.page = 1
         """Number of the small maps on a page."""
         self.drawn: DrawnMap | None = None
+        self.has_load = False
+        """Whether values of the host were drawn below the last big map."""
         self._timeline: Timeline | None = None
         self._by_op: dict[str, HeatmapState] = {}
 

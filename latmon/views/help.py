@@ -172,6 +172,11 @@ _NUMBERS = (
     ("^ in flight", "on small maps: for longer than the range that the completed I/Os of all of them need"),
     ("max >45s", "an I/O has been in flight for that long; without such a probe it is the least age"),
     ("IOPS, depth", "below a large map: I/Os per second of each column, and the most I/Os in the driver"),
+    (
+        "cpu io mem",
+        "load of the host (L): PSI some, the share of the time in which a task waited for it; irq: PSI full; recl:",
+    ),
+    ("", "direct reclaims; wback: pages in writeback; tcp: retransmits of all of the host's connections"),
     ("╎", "time without data"),
     (
         "┃",

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from latmon.model.frame import Flow, Frame, Series
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.model.host_context import HostContext, added
 from latmon.model.inflight import InFlightList
 from latmon.recording.archive import Before, TimelineEvent, moments
 from latmon.views.scale import LatencyScale, rows_of
@@ -77,6 +78,7 @@ class TimeColumn:
     """Device -> style of its map, and the cells that the column has in it, until it gets another frame."""
     _rows: dict[str, tuple[LatencyScale, list[int]]] = field(default_factory=dict)
     _waiting: dict[str, set[int]] | None = None
+    _context: HostContext | None = None
 
     def add(self, frame: Frame) -> None:
         """Add the next frame."""
@@ -85,7 +87,7 @@ class TimeColumn:
             add_frame(sums, frame, device, self.ops)
         self._rows.clear()
         self.drawn.clear()
-        self._waiting = None
+        self._waiting = self._context = None
 
     def counts(self, device: str) -> Counts:
         """Return a device's I/Os per latency bucket; not to be changed."""
@@ -131,6 +133,13 @@ class TimeColumn:
             sum(times) if len(times) == len(done) else None,
             sum(frame.dt_us for frame in self.frames),
         )
+
+    @property
+    def host_context(self) -> HostContext:
+        """Return the sums of the host's values."""
+        if self._context is None:
+            self._context = added(frame.host_context for frame in self.frames)
+        return self._context
 
     def per_second(self, device: str) -> float | None:
         """Return the device's I/Os per second that were timed; None without a frame."""

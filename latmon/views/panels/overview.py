@@ -16,8 +16,10 @@ from typing import NamedTuple
 
 from latmon.aggregate.history import KEEP_US
 from latmon.analysis.attribution import tail, tail_cut
+from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.frame import OPS, Flow, Frame, Outlier, Traced
 from latmon.model.histogram import Histogram
+from latmon.model.host_context import BYTES, CONTEXT, PER_S, SHARE, ContextValue
 from latmon.model.inflight import Issue
 from latmon.model.stages import by_column
 from latmon.support.units import UNKNOWN, part, rate, significant, spelled, whole, with_unit
@@ -422,8 +424,12 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
     ops = _shown_apart(chosen, width, room)
     by_op = room // 3 if ops else 0
     room -= by_op
+    load_room = _load_room(view, width, room)
+    room -= load_room
     timeline = _timeline(view, view.latency_map, selection.ops, cells)
     timeline.note(view.found.moments)
+    load = _load(view, name, timeline, (width, load_room))
+    room += load_room - len(load)
     whole_time = _strip(view, width, timeline.slots * max(cells // timeline.slots, 1), room)
     room -= len(whole_time)
     histogram = chosen.window.latency(name, selection.ops)
@@ -450,7 +456,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
     found = [head, *reason, *lines, (*below, Span(f" {scale_of}", "dim"))]
     if strips:
         found += _strips(chosen, timeline, style, (width, room + len(reason) - len(found)), strips)
-    found += whole_time
+    found += [*load, *whole_time]
     return [*found, *_op_maps(view, chosen, ops, width, by_op)] if ops else found
 
 
@@ -539,7 +545,7 @@ def _timeline(view: ViewState, state: HeatmapState, ops: tuple[str, ...], cells:
 class ColumnStrip(NamedTuple):
     """A value for each column of a map; `now` and `most` are the newest, or the mean, and the greatest as text.
 
-    `limit`: that of the values, as text.
+    `limit`: that of the values, as text, or another text behind the greatest one.
     """
 
     title: str
@@ -548,6 +554,8 @@ class ColumnStrip(NamedTuple):
     most: str
     role: str
     limit: str = ""
+    least: float = 0.0
+    """The least value that the highest bar stands for, so that noise is low."""
 
 
 def _strips(chosen: Subject, timeline: Timeline, style: MapStyle, size: tuple[int, int], many: int) -> list[Line]:
@@ -592,7 +600,7 @@ def _bars(strip: ColumnStrip, tall: int, wide: int, glyphs: str, width: int) -> 
     lines: list[Line] = []
     room = width - LABEL - len(strip.values) * wide - 1
     newest = strip.now if strip.now[:1].isalpha() else f"now {strip.now}"  # the mean is called so already
-    each_row = _bar_rows(strip.values, max(n or 0 for n in strip.values), tall, glyphs)
+    each_row = _bar_rows(strip.values, max(strip.least, *(n or 0 for n in strip.values)), tall, glyphs)
     for row, bars in zip(reversed(range(tall)), each_row, strict=True):
         cells = "".join(glyph * wide for glyph in bars)
         label = f"{'' if row else strip.title:>{LABEL - 1}} "
@@ -607,6 +615,68 @@ def _bar_rows(values: Sequence[float | None], top: float, tall: int, glyphs: str
     """Return the glyphs of bars from 0 to `top` in `tall` lines, the highest line first; they leave a gap above."""
     most = tall * (len(glyphs) - 1) - 1
     return bar_lines([max(1, round(n / top * most)) if n else 0 for n in values], tall, glyphs)
+
+
+_SHOWN_LOAD = (
+    *("psi_cpu_some", "psi_io_some", "psi_memory_some", "psi_irq_full", "steal"),
+    *("direct_reclaims", "dirty", "writeback", "tcp_retransmits", "nfs_retransmits", "arc"),
+)
+"""Values of CONTEXT in the order of their strips; `full` is a part of `some`."""
+_LOAD_FROM, _LOAD_PART, _LEAST_LOAD = 22, 5, 4
+"""Lines from which on a wide map has the host's values without being asked, the part of the lines that they may take,
+and the least lines where they are asked for."""
+_LEAST_BAR = {SHARE: 0.2, PER_S: 10.0, BYTES: 64e6}
+"""Unit -> the value that the highest bar stands for at least."""
+
+
+def _load_room(view: ViewState, width: int, room: int) -> int:
+    """Return the most lines for the host's values."""
+    wanted = view.selection.load
+    if wanted is None:
+        return room // _LOAD_PART if width >= _WIDE and room >= _LOAD_FROM else 0
+    return min(max(room // _LOAD_PART, _LEAST_LOAD), max(room - _MIN_MAP, 2)) if wanted else 0
+
+
+def _load(view: ViewState, device: str, timeline: Timeline, size: tuple[int, int]) -> list[Line]:
+    """Return strips of the values of a device's host, one line each, and a line with the others; `size` is the most.
+
+    Nothing where none was measured, unless they are asked for.
+    """
+    (width, room), host = size, device[: device.find(HOST_SEPARATOR) + 1]
+    columns = [{} if one is None else one.host_context for one in timeline.by_slot()]
+    known = {name for column in columns for name in column}
+    measured = [name for name in _SHOWN_LOAD if host + name in known]
+    view.latency_map.has_load = room > 0 and (bool(measured) or bool(view.selection.load))
+    if not view.latency_map.has_load:
+        return []
+    if not measured:
+        return [fit((Span(" " * LABEL + "load of the host: not measured here", "dim"),), width)]
+    moved = [name for name in measured if any(host + name in one and one[host + name].total for one in columns)]
+    wide = max(map_cells(width) // timeline.slots, 1)
+    glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
+    some = [_load_strip(name, [one.get(host + name) for one in columns]) for name in moved[: room - 1]]
+    lines = [fit(line, width) for one in some for line in _bars(one, 1, wide, glyphs, width)]
+    return [*lines, _other_load(moved[room - 1 :], measured, moved, width)]
+
+
+def _load_strip(name: str, values: Sequence[ContextValue | None]) -> ColumnStrip:
+    kind = CONTEXT[name]
+    scaled = [None if one is None else kind.scaled(one.ratio) for one in values]
+    known = [one for one in scaled if one is not None]
+    most = max(kind.scaled(one.highest) for one in values if one is not None)
+    texts = (kind.text(one).replace(" ", "") for one in (known[-1], most))
+    return ColumnStrip(kind.short, scaled, *texts, "depth", f" {kind.title}", _LEAST_BAR[kind.unit])
+
+
+def _other_load(left: Sequence[str], measured: Sequence[str], moved: Sequence[str], width: int) -> Line:
+    """Return a line with the values that have no strip: `left`, for which there is no room; 0; not measured."""
+    parts = (
+        ("L: ", left),
+        ("0: ", [name for name in measured if name not in moved]),
+        ("not measured here: ", [name for name in _SHOWN_LOAD if name not in measured]),
+    )
+    texts = [f"{words}{' '.join(CONTEXT[name].short for name in names)}" for words, names in parts if names]
+    return fit((Span(" " * LABEL + "; ".join(texts), "dim"),), width)
 
 
 def _side_marks(view: ViewState, chosen: Subject, style: MapStyle, *, waiting: bool) -> list[SideMark]:
@@ -644,10 +714,12 @@ def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) 
     some = some[: max(left, 0)]
     if not some:
         return lines[:room]
+    load = _load(view, name, timeline, (width, _load_room(view, width, left)))
+    left -= len(load)
     style = state.style(timeline, {name: {}}, (cells, left), view.ink, None)
     gaps = len(some) if left >= (_COUNTED_LINES + 1) * len(some) else 0
     tall = min(left - gaps, _COUNTED_MOST * len(some))
-    return [*lines, *_drawn(some, tall, style, width, gap=bool(gaps)), axis(timeline, style)]
+    return [*lines, *_drawn(some, tall, style, width, gap=bool(gaps)), axis(timeline, style), *load]
 
 
 _COUNTED_LINES, _COUNTED_MOST = 2, 8
@@ -910,7 +982,8 @@ def _maps_apart(view: ViewState, chosen: Subject, width: int, room: int) -> list
     rooms = ((room - len(lines)) // 2, (room - len(lines) + 1) // 2)
     states, pasts = (view.latency_map, view.write_map), (None, view.past)
     for op, state, past, left in zip(APART, states, pasts, rooms, strict=True):
-        of_op = replace(view, selection=replace(view.selection, op=op), latency_map=state, past=past)
+        shown = replace(view.selection, op=op, load=op == APART[-1] and view.selection.load)
+        of_op = replace(view, selection=shown, latency_map=state, past=past)
         one = replace(chosen, selection=replace(chosen.selection, op=op), times_peers=None)
         lines += big_map(of_op, one, width, left, explains=False)
     return lines
