@@ -24,6 +24,7 @@ from latmon.model.frame import (
     Wakeups,
 )
 from latmon.model.histogram import Histogram
+from latmon.model.host_context import CONTEXT, interval_value
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import interrupts
@@ -32,7 +33,7 @@ from latmon.report.command import render_text
 from latmon.report.summary import summarise
 from latmon.views.units import exact
 
-NEW_KEYS = {"softirqs", "irqs", "wakeups", "wakeups_left_out", "outliers", "outliers_left_out"}
+NEW_KEYS = {"softirqs", "irqs", "wakeups", "wakeups_left_out", "outliers", "outliers_left_out", "host_context"}
 
 
 @pytest.fixture
@@ -331,3 +332,32 @@ def test_windows_that_are_longer_than_the_interval_are_reported(summary_of):
     summary = summary_of(frame(0), replace(frame(0), dt_us=2 * interval))
     assert summary["longest_s"] == 2 * interval / 1e6
     assert "2 windows of 1 s, the longest 2.0 s" in " ".join(render_text(summary).split())
+
+
+def test_the_host_s_context_has_means_the_highest_window_and_what_is_missing(summary_of):
+    values = [
+        {"steal": interval_value(0, 200), "dirty": interval_value(2_000_000, 1)},
+        {"steal": interval_value(80, 200)},
+    ]
+    summary = summary_of(*(replace(frame(0), host_context=one) for one in values))
+    assert summary["host_context"] == {
+        "steal": {"unit": "share", "mean": 0.2, "highest": 0.4},
+        "dirty": {"unit": "bytes", "mean": 2_000_000, "highest": 2_000_000},
+    }
+    absent = {one["name"]: one["reason"] for one in summary["host_context_absent"]}
+    assert absent.keys() == CONTEXT.keys() - {"steal", "dirty"}
+    text = " ".join(render_text(summary).split())
+    assert "CPU steal 20% 40% CPU time that the hypervisor gave others" in text
+    assert "ZFS ARC (no ZFS module is loaded)" in text
+
+
+def test_of_a_fleet_the_context_has_the_host_in_its_rows(summary_of):
+    summary = summary_of(
+        replace(frame(0), host_context={"db1:steal": interval_value(1, 2), "x:y": interval_value(1, 2)})
+    )
+    assert summary["host_context"].keys() == {"db1:steal"}
+    assert "db1 CPU steal" in render_text(summary)
+
+
+def test_without_context_there_is_no_table(summary_of):
+    assert not {"host_context", "host_context_absent"} & summary_of(frame(0)).keys()

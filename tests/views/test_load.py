@@ -1,0 +1,93 @@
+"""The host's load below a map: by itself where the map is large, asked for on a small screen, with what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from frames import ORIGIN, PROCFS, host
+from test_panels import scene, text
+
+from latmon.model.host_context import interval_value
+from latmon.tui.commands import load
+from latmon.views.selection import Selection
+
+ASKED = Selection(load=True)
+
+
+def loaded(*values, name="", devices=2, origin=ORIGIN):
+    """A host whose windows have these values, each for as many seconds as there are others."""
+    frames = host(devices, 12 * len(values))
+    named = [{name + key: one for key, one in some.items()} for some in values for _ in range(12)]
+    return frames, [replace(one, host_context=some) for one, some in zip(frames, named, strict=True)], origin
+
+
+def drawn(made, size, selection=Selection()):  # noqa: B008  frozen
+    _, frames, origin = made
+    return text(scene(frames, selection, origin), size).splitlines()
+
+
+def share(value):
+    return interval_value(round(value * 1_000_000), 1_000_000)
+
+
+BUSY = {"psi_cpu_some": share(0.5), "steal": share(0.1), "psi_io_some": share(0), "dirty": interval_value(2 * 10**9, 1)}
+QUIET = {"psi_cpu_some": share(0), "steal": share(0), "psi_io_some": share(0), "dirty": interval_value(10**6, 1)}
+
+
+def test_a_large_screen_has_strips_and_names_what_is_0_and_what_is_missing():
+    lines = drawn(loaded(QUIET, BUSY), (160, 50))
+    (cpu,) = (one for one in lines if "PSI cpu some" in one)
+    assert "50%, max 50% PSI cpu some" in cpu
+    assert any("10%, max 10% CPU steal" in one for one in lines)
+    assert any("dirty" in one and "2.0GB, max 2.0GB" in one for one in lines)
+    assert any("0: io; not measured here: mem irq recl wback tcp nfs ARC" in one for one in lines)
+
+
+def test_a_small_screen_has_them_when_asked_for():
+    made = loaded(QUIET, BUSY)
+    assert not any(" steal " in one for one in drawn(made, (80, 24)))
+    lines = drawn(made, (80, 24), ASKED)
+    assert len(lines) == 24
+    assert any(one.startswith("  cpu ") and "50%, max 50%" in one for one in lines)
+    assert any("not measured here" in one for one in lines)
+
+
+def test_a_strip_is_below_its_columns_and_noise_is_low():
+    lines = drawn(loaded(QUIET, {**BUSY, "steal": share(0.02)}), (80, 24), ASKED)
+    rows = {name: next(one for one in lines if one.startswith(f"{name:>5} ")) for name in ("cpu", "steal")}
+    bars = {name: one[6 : one.index("│")].rstrip() for name, one in rows.items()}
+    assert not bars["cpu"][: -len(bars["cpu"]) // 2 - 1].strip(), "the first half had none"
+    assert set(bars["cpu"].split()[0]) == {"▇"}
+    assert set(bars["steal"].split()[0]) == {"▁"}
+
+
+def test_without_any_a_screen_is_as_ever():
+    frames = host(2, 24)
+    made = frames, frames, ORIGIN
+    assert not any("load of the host" in one for one in drawn(made, (160, 50)))
+    assert any("load of the host: not measured here" in one for one in drawn(made, (80, 24), ASKED))
+
+
+def test_a_source_without_distributions_has_them_too():
+    lines = drawn(loaded(QUIET, BUSY, origin=PROCFS), (160, 50))
+    assert any("PSI cpu some" in one for one in lines)
+
+
+def test_of_a_fleet_those_of_the_devices_host_are_shown():
+    made = loaded(QUIET, BUSY, name="other:")
+    assert not any("PSI cpu some" in one for one in drawn(made, (160, 50)))
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (100, 24), (160, 50), (200, 80)])
+@pytest.mark.parametrize("selection", [ASKED, Selection(load=True, apart=True), Selection(load=True, panel="zoom")])
+def test_every_size_is_filled_exactly(size, selection):
+    assert len(drawn(loaded(QUIET, BUSY), size, selection)) == size[1]
+
+
+def test_the_key_hides_what_is_shown_and_shows_what_is_hidden():
+    _, frames, _ = loaded(QUIET, BUSY)
+    for size, shown in (((160, 50), False), ((80, 24), True)):
+        made = scene(frames)
+        text(made, size)
+        assert load(made.view, 0).load is shown
