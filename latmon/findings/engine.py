@@ -14,7 +14,7 @@ from latmon.aggregate.accumulator import Accumulator, Minute
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.limits import AuditGroups
 from latmon.findings.coincidence import Coincidences
-from latmon.findings.facts import Block, Facts, WindowSums, block_end, block_of, in_window, of_minute
+from latmon.findings.facts import Block, Facts, ReportGrowth, WindowSums, block_end, block_of, in_window, of_minute
 from latmon.findings.rule import (
     CGROUPS,
     DEFAULT,
@@ -184,6 +184,7 @@ class RuleEngine:
         self._settings = settings
         self._blocks: deque[Block] = deque()
         self._coincidences = Coincidences()
+        self._growth = ReportGrowth()
         self._sums = Accumulator(sums_gauges=False)
         self._window_sums = WindowSums()
         self._groups: AuditGroups | None = None
@@ -224,7 +225,9 @@ class RuleEngine:
             self._filling = None
             yield from self._evaluate(of_minute(item, self._waiting))
             return
-        self._devices.update((one.name, one) for one in item.devices)
+        for one in item.devices:
+            self._growth.add(self._devices.get(one.name), one, item.mono_us)
+            self._devices[one.name] = one
         for name in item.removed:
             self._devices.pop(name, None)
         self._waiting.add(item)
@@ -252,6 +255,7 @@ class RuleEngine:
         self.current = ()
         self._close(tuple(self._open))
         if other_boot:
+            self._growth.clear()
             self._waiting = Waiting()
 
     def _end_block(self) -> Iterator[None]:
@@ -285,6 +289,7 @@ class RuleEngine:
             self._window_sums,
             off=self._settings.off,
             groups=self._groups,
+            grown=self._growth.until(block.end_us),
         )
         found: list[Finding] = []
         for some in evaluate_rules(facts, self._settings, self.failed):

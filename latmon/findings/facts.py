@@ -192,6 +192,8 @@ def depths_of(blocks: tuple[Block, ...]) -> dict[str, DepthTimes]:
     return found
 
 
+GROWN_US = 600_000_000
+"""Time over which counters of errors of a device are compared: they are read once a minute."""
 WINDOW_US = 60_000_000
 BLOCK_US = 5_000_000
 _FIRST_US = (2_000_000, BLOCK_US)
@@ -233,6 +235,40 @@ class WindowSums:
         self.seen.add(block.seen, sign)
 
 
+class ReportGrowth:
+    """Growth of the counters that devices report about themselves, over GROWN_US."""
+
+    def __init__(self) -> None:
+        self._grown: deque[tuple[int, str, str, int]] = deque(maxlen=_MAX_GROWN)
+        """Time, device, counter, growth."""
+
+    def add(self, before: Device | None, device: Device, mono_us: int) -> None:
+        """Compare a device's new row with the one before; another device of the same name starts over."""
+        if before is None or (before.serial, before.model) != (device.serial, device.model):
+            return
+        known = {one.name: one.value for one in before.reports}
+        for one in device.reports:
+            had = known.get(one.name)
+            if isinstance(one.value, int) and isinstance(had, int) and one.value > had:
+                self._grown.append((mono_us, device.name, one.name, one.value - had))
+
+    def clear(self) -> None:
+        """Forget all, for another boot."""
+        self._grown.clear()
+
+    def until(self, mono_us: int) -> dict[str, dict[str, int]]:
+        """Return device -> counter -> growth in the GROWN_US before a time."""
+        found: dict[str, dict[str, int]] = {}
+        for at_us, device, name, n in self._grown:
+            if mono_us - GROWN_US < at_us <= mono_us:
+                of = found.setdefault(device, {})
+                of[name] = of.get(name, 0) + n
+        return found
+
+
+_MAX_GROWN = 10_000
+
+
 class Facts:
     """Input of rules: consecutive `blocks` without a gap up to now, oldest first and at least one, and sums of them."""
 
@@ -246,15 +282,19 @@ class Facts:
         off: frozenset[str] = frozenset(),
         groups: AuditGroups | None = None,
         is_newest: bool = False,
+        grown: Mapping[str, Mapping[str, int]] = MappingProxyType({}),
     ) -> None:
         """Take the blocks; running sums and groups of the devices where a caller keeps them.
 
-        `off`: the rules that the config turns off; `is_newest`: these are the newest blocks of a longer window.
+        `off`: the rules that the config turns off; `is_newest`: these are the newest blocks of a longer window;
+        `grown`: as the attribute.
         """
         self._groups = groups
         self.blocks = blocks
         self.origin = origin
         self.devices = devices
+        self.grown = grown
+        """Device -> counter of its own reports -> growth over GROWN_US, as far as that was measured."""
         self.off = off
         """Rules that report nothing, so that no other one may leave a finding to them."""
         self.window = _window(blocks, origin)

@@ -116,6 +116,16 @@ class Limit(NamedTuple):
     """Path in sysfs, relative to the directory of the device, its host or its controller."""
 
 
+class DeviceReport(NamedTuple):
+    """A counter of errors or a state that a device, its link or its driver reports, and the kernel shows in sysfs."""
+
+    name: str
+    """As in the kernel, with `link_` and `aer_` before those of the PCIe link."""
+    value: int | str
+    """A count of errors is since boot."""
+    source: str
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A block device as an admin names it. `kind`: disk, dm, md, loop, zram, nvme-path, nvme-head, other.
@@ -138,6 +148,8 @@ class Device:
     label: str = ""
     """Name of the dm or md device or of the multipath head, shown in addition to `name`."""
     limits: tuple[Limit, ...] = ()
+    reports: tuple[DeviceReport, ...] = ()
+    """What it reports about itself, as of at most a minute ago."""
     untimed: str = ""
     """Reason why no probe of its host counts its I/Os, where other hosts of the fleet have one; empty: not so."""
 

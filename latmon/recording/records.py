@@ -19,6 +19,7 @@ from latmon.model.frame import (
     UNKNOWN_IRQ,
     CgroupLimit,
     Device,
+    DeviceReport,
     Flow,
     Handler,
     HandlerRuns,
@@ -177,6 +178,7 @@ def _number_or_label(value: Any, key: str) -> int | str:
     return validate.whole(value, key) if isinstance(value, int) else label(value, key)
 
 
+_REPORT = RowDecoder(DeviceReport, ("report", label), ("value", _number_or_label), ("source", label))
 _LIMIT = RowDecoder(Limit, ("limit", label), ("value", _number_or_label), ("source", label))
 DEVICE = RecordCodec(
     Device,
@@ -188,6 +190,7 @@ DEVICE = RecordCodec(
     RecordField("timed", flag, default=True),
     RecordField("label", text, default=""),
     RecordField("limits", listed(_LIMIT.read), default=()),
+    RecordField("reports", listed(_REPORT.read), default=()),
     RecordField("untimed", text, default=""),
 )
 

@@ -181,7 +181,22 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audit
         **({"outlier_longest_us": longest.total_us} if longest else {}),
         **issue_order(totals.orders.get(name), known, overtaken_us(name, totals)),
         **limits(audited),
+        **_reports(known, totals.first_reports.get(name, {})),
     }
+
+
+def _reports(device: Device | None, first: Mapping[str, int | str]) -> dict[str, Any]:
+    """Return what the device reports about itself, each with its first value where that was another one."""
+    rows = [
+        {
+            "name": one.name,
+            "value": one.value,
+            **({"first": first[one.name]} if first.get(one.name, one.value) != one.value else {}),
+            "source": one.source,
+        }
+        for one in (device.reports if device else ())
+    ]
+    return {"reports": rows} if rows else {}
 
 
 def _waiting(name: str, totals: Totals) -> float | None:

@@ -89,6 +89,16 @@ def stack_sentences(name: str, device: _Json) -> tuple[str, ...]:
     return stacks_text(name, traced.get("completers", {}), traced.get("raisers", {}))
 
 
+def reports_sentence(device: _Json) -> str:
+    """Return `by its own reports: state running, ioerr_cnt 12 (3 at first)`; empty without any."""
+    values = [
+        f"{one['name']} {one['value']}" + (f" ({one['first']} at first)" if "first" in one else "")
+        for one in device.get("reports", [])
+        if not one["name"].endswith("_best")
+    ]
+    return f"by its own reports: {', '.join(values)}" if values else ""
+
+
 def tracing_trust(health: _Json) -> list[str]:
     """Return how many requests were traced, and how many could not be followed."""
     if "traced" not in health:
@@ -295,7 +305,7 @@ def changes(changed: Mapping[str, Mapping[str, str]] | None) -> list[str]:
 
 
 def evaluated(summary: _Json) -> str:
-    """Return how rules were evaluated: `12 rules, minute by minute`, and which of them lacked inputs."""
+    """Return how rules were evaluated: `13 rules, minute by minute`, and which of them lacked inputs."""
     by = summary["findings_by"]
     who, why = evaluated_by(by["rules"], by["not_judged"], by.get("failed", {}), by.get("partly_evaluated", {}))
     how = "every 5 s over the last minute" if by["judged_by"] == "windows" else "minute by minute"

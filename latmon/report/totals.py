@@ -81,6 +81,8 @@ class Totals(Accumulator):
         """Devices in the last window that reported them."""
         self.queue_depths: dict[str, int] = {}
         """The highest queue_depth that was reported of each."""
+        self.first_reports: dict[str, Mapping[str, int | str]] = {}
+        """Device -> what it first reported about itself, by name."""
         self.gaps: list[Missed] = []
         self.late: list[Missed] = []
         """Wide windows that were read late; nothing is missing in them."""
@@ -118,6 +120,8 @@ class Totals(Accumulator):
         self.devices.update((one.name, one) for one in frame.devices)
         for device in frame.devices:
             reported = (of.value for of in device.limits if of.name == "queue_depth" and isinstance(of.value, int))
+            if device.reports:
+                self.first_reports.setdefault(device.name, {one.name: one.value for one in device.reports})
             self.queue_depths[device.name] = max(self.queue_depths.get(device.name, 0), *reported, 0)
         notice, before = frame.health.notice, self._notice
         if notice not in ("", before) and len(self.notices) < MAX_NOTICES:

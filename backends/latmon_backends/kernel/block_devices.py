@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.model.frame import Device, Limit
+from latmon.model.frame import Device, DeviceReport, Limit
 from latmon.support.paths import content
 from latmon.support.text import MAX_CELLS, clean
 from latmon_backends.kernel.diskstats import Counters, DeviceNumber, in_driver
@@ -248,11 +248,11 @@ def limits(block: Path, sys: Path) -> tuple[Limit, ...]:
     found = [*_read(block / "queue", _QUEUE, "queue"), *_hardware_queues(block)]
     device = block / "device"
     found += _read(device, _SCSI, "device")
-    for above in _above(device):
-        if above.name.startswith("host"):
-            return (*found, *_read(sys / "class/scsi_host" / above.name, _HOST, above.name))
-        if (above / "sqsize").exists():
-            return (*found, *_read(above, _NVME_LIMIT, above.name))
+    for at in _upwards(device):
+        if at.name.startswith("host"):
+            return (*found, *_read(sys / "class/scsi_host" / at.name, _HOST, at.name))
+        if (at / "sqsize").exists():
+            return (*found, *_read(at, _NVME_LIMIT, at.name))
     return tuple(found)
 
 
@@ -274,7 +274,8 @@ def _hardware_queues(block: Path) -> Iterator[Limit]:
         yield Limit("hardware queues", len(queues), "mq")
 
 
-def _above(device: Path) -> Iterator[Path]:
+def _upwards(device: Path) -> Iterator[Path]:
+    """Yield a device's directory in sysfs and all above it; nothing where there is none."""
     try:
         real = device.resolve(strict=True)
     except OSError:
@@ -292,8 +293,60 @@ def _read(directory: Path, wanted: tuple[str, ...], where: str) -> Iterator[Limi
             yield Limit(name, int(text) if text.isdecimal() else text, f"{where}/{name}")
 
 
+_AER = {"correctable": b"TOTAL_ERR_COR", "nonfatal": b"TOTAL_ERR_NONFATAL", "fatal": b"TOTAL_ERR_FATAL"}
+_SPEED = re.compile(r"(\d+(?:\.\d+)?) GT/s")
+_LANES = range(1, 33)
+"""Widths of a link. A virtual function has 0, a device that is gone 63 or 255."""
+_STATES = ("state", "access_state")
+"""Of a SCSI device or NVMe controller; of a path by ALUA."""
+
+
+def reports(block: Path) -> Iterator[DeviceReport]:
+    """Yield what a device and its PCIe link report about themselves, without missing values.
+
+    All of it is kept by the kernel or in PCI configuration space: no reading sends the device a command.
+    """
+    every = list(_upwards(block / "device"))
+    for name in ("ioerr_cnt", "iotmo_cnt"):  # iotmo_cnt since Linux 6.6
+        try:
+            yield DeviceReport(name, int(content(block / "device" / name), 16), f"device/{name}")
+        except ValueError:
+            continue
+    places = [*((every[0] / name, f"device/{name}") for name in _STATES if every), (block / "ana_state", "ana_state")]
+    for path, where in places:
+        if text := attribute(path):
+            yield DeviceReport(path.name, text, where)
+    pci = next((one for one in every if link(one / "subsystem") == "pci"), None)
+    if pci is not None:
+        yield from _pcie_link(pci)
+        for kind, row in _AER.items():
+            if found := re.search(rb"^%s (\d+)$" % row, content(pci / f"aer_dev_{kind}"), re.MULTILINE):
+                yield DeviceReport(f"aer_{kind}", int(found[1]), f"{pci.name}/aer_dev_{kind}")
+
+
+def _pcie_link(pci: Path) -> Iterator[DeviceReport]:
+    """Yield the link's present speed and width, and the best that both the device and the port above it can do."""
+    for name in ("speed", "width"):
+        now = _of_link(pci / f"current_link_{name}")
+        best = [most for at in (pci, pci.parent) if (most := _of_link(at / f"max_link_{name}"))]
+        if now and best:
+            least = min(best, key=lambda one: float(str(one).partition(" ")[0]))
+            yield DeviceReport(f"link_{name}", now, f"{pci.name}/current_link_{name}")
+            yield DeviceReport(f"link_{name}_best", least, f"{pci.name}/max_link_{name}")
+
+
+def _of_link(path: Path) -> int | str | None:
+    """Return lanes, or a speed such as `8.0 GT/s`; None where it isn't known."""
+    text = attribute(path)
+    if speed := _SPEED.match(text):
+        return speed[0]
+    return int(text) if text.isdecimal() and int(text) in _LANES else None
+
+
 _BIO_BASED = ("dm", "md", "zram")
 """Devices without requests, known by the start of their names where there is no sysfs."""
+REPORTS_S = 60
+"""Seconds between two readings of a device's reports: a change of theirs is a new row of the device in a recording."""
 LIMITS_S = 10
 """Seconds between two readings of a device's limits, which change seldom: a dozen files take 0.15 ms."""
 CHECKED, TURN = 32, 8
@@ -324,6 +377,8 @@ class BlockDevices:
     _limits: dict[str, tuple[Limit, ...]] = field(default_factory=dict)
     _limits_read: dict[str, int] = field(default_factory=dict)
     """Name -> the second in which its limits were read."""
+    _reports: dict[str, tuple[int, tuple[DeviceReport, ...]]] = field(default_factory=dict)
+    """Name -> the second in which its reports were read, and the reports."""
     _numbers: dict[str, DeviceNumber] = field(default_factory=dict)
     """Names of the whole disks in diskstats."""
     _lines: Mapping[DeviceNumber, Counters] = field(default_factory=dict)
@@ -461,9 +516,11 @@ class BlockDevices:
             if at is None or self._second - at >= LIMITS_S:
                 self._limits_read[name] = self._second
                 self._limits[name] = limits(self._directory(name), self.sys)
+            if (had := self._reports.get(name)) is None or self._second - had[0] >= REPORTS_S:
+                self._reports[name] = self._second, tuple(reports(self._directory(name)))
         if len(self._limits) > len(self._numbers):
             for name in self._limits.keys() - self._numbers.keys():
-                del self._limits[name], self._limits_read[name]
+                del self._limits[name], self._limits_read[name], self._reports[name]
 
     def _stamp(self, name: str) -> tuple[object, ...]:
         """Return the values that can change while the set of names stays: limits, and the hardware of a name."""
@@ -472,7 +529,7 @@ class BlockDevices:
             self._uncounted = self._uncounted | {name} if flag == 0 else self._uncounted - {name}
         if self._generations.get(name) != generation:
             self._generations = {**self._generations, name: generation}
-        return (self._limits.get(name), *self._behind(name))
+        return (self._limits.get(name), self._reports.get(name, (0, ()))[1], *self._behind(name))
 
     def _behind(self, name: str) -> tuple[object, ...]:
         """Return the hardware of a name, a dm or md table, or a loop's file."""
@@ -514,6 +571,7 @@ class BlockDevices:
             timed=has_requests(path),
             label=label(path, kind),
             limits=(*self._limits.get(name, ()), *of_module(driver, self.sys)),
+            reports=self._reports.get(name, (0, ()))[1],
         )
 
 

@@ -12,6 +12,7 @@ from latmon.findings.rules import (
     bimodal_tail,
     bottleneck_above_device,
     completion_wakeup,
+    device_disagrees,
     io_throttled,
     outstanding_ceiling,
     peer_outlier,
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     queue_depth_misconfigured.RULE,
     peer_outlier.RULE,
     bimodal_tail.RULE,
+    device_disagrees.RULE,
 )
 """All rules, in the order in which they are evaluated and listed."""
 TITLES: Mapping[str, str] = MappingProxyType(
@@ -52,6 +54,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "queue-depth-misconfigured": "limit misconfigured",
         "peer-outlier": "slower than its peers",
         "bimodal-tail": "two groups of latencies",
+        "device-disagrees": "slow, with errors of its own",
     }
 )
 """Id -> title on screens. The id is the name in JSON, the config, `--help` and docs/FINDINGS.md."""

@@ -1,0 +1,156 @@
+"""device-disagrees: a device is slow, and it or its link reports errors, less than its best link, or a bad state.
+
+sysfs has these reports (Device.reports): SCSI error and time-out counters, PCIe AER counters and link, states of
+devices and paths. Counters are since boot, so that only their growth counts, in the last minutes that were measured. A
+link is compared with the best that both of its ends can do: a fast drive in a slow slot is as fast as it can be there.
+No finding: a device that is slow and reports nothing, and one that reports errors and is fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from latmon.findings.facts import GROWN_US, Facts
+from latmon.findings.rule import (
+    LATENCIES,
+    NOTICE,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    plain,
+)
+from latmon.model.frame import Device
+from latmon.support.units import counted, spelled
+
+ID = "device-disagrees"
+
+
+class _Counter(NamedTuple):
+    """A counter of errors: one and several of them in words, the threshold of its growth, whether one ends an I/O."""
+
+    one: str
+    several: str
+    least: str
+    is_severe: bool
+
+
+_COUNTERS: Mapping[str, _Counter] = MappingProxyType(
+    {
+        "iotmo_cnt": _Counter("command timed out", "commands timed out", "severe", True),
+        "aer_fatal": _Counter("fatal PCIe error", "fatal PCIe errors", "severe", True),
+        "aer_nonfatal": _Counter("uncorrected PCIe error", "uncorrected PCIe errors", "severe", True),
+        "ioerr_cnt": _Counter("command with an error", "commands with errors", "errors", False),
+        "aer_correctable": _Counter("corrected PCIe error", "corrected PCIe errors", "errors", False),
+    }
+)
+"""ioerr_cnt counts commands of monitors that a drive doesn't know as well, so that a few say nothing."""
+_GOOD_STATES = frozenset(("running", "live", "active/optimized", "active/non-optimized", "optimized", "non-optimized"))
+_PARTS = ("link_speed", "link_width")
+_REFUTED = "the reports stay as they are while the latency changes: the link and the errors are old and harmless"
+
+
+class _Remark(NamedTuple):
+    """A report that speaks against the device, in words."""
+
+    name: str
+    value: int | str
+    text: str
+    is_severe: bool = False
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per slow device with remarks."""
+    for name in facts.busy:
+        device = facts.device(name)
+        if not device.reports:
+            continue
+        latency = facts.latency(name)
+        p99_us = latency.quantile(0.99)
+        if latency.count < limits["ios"] or p99_us is None or p99_us < limits["slow_us"]:
+            continue
+        if remarks := list(_remarks(facts, device, limits)):
+            yield _finding(device, remarks, p99_us, latency.count)
+
+
+def _remarks(facts: Facts, device: Device, limits: Thresholds) -> Iterator[_Remark]:
+    values = {one.name: one.value for one in device.reports}
+    grown = facts.grown.get(device.name, {})
+    for name, one in _COUNTERS.items():
+        if (n := grown.get(name, 0)) >= limits[one.least]:
+            what = one.one if n == 1 else one.several
+            yield _Remark(name, n, f"{n:,} {what} in the last {spelled(GROWN_US)} ({name})", one.is_severe)
+    for name in ("state", "access_state", "ana_state"):
+        if name in values and values[name] not in _GOOD_STATES:
+            yield _Remark(name, values[name], f"{name.replace('_', ' ')} is {values[name]}", True)
+    for name in _PARTS:
+        now, best = values.get(name), values.get(f"{name}_best")
+        if now is not None and best is not None and _amount(now) < _amount(best):
+            yield _Remark(
+                name, now, f"its PCIe link runs at {_of_link(now)}, of {_of_link(best)} that both ends can do"
+            )
+
+
+def _of_link(value: int | str) -> str:
+    return counted(value, "lane") if isinstance(value, int) else value
+
+
+def _amount(value: int | str) -> float:
+    """Return the number of a speed or a width; infinity for a text without one."""
+    try:
+        return float(str(value).partition(" ")[0])
+    except ValueError:
+        return float("inf")
+
+
+def _finding(device: Device, remarks: list[_Remark], p99_us: int, ios: int) -> Finding:
+    more = f" and {counted(len(remarks) - 1, 'more report')}" if len(remarks) > 1 else ""
+    return Finding(
+        ID,
+        WARNING if any(one.is_severe for one in remarks) else NOTICE,
+        device.name,
+        f"{device.name}: p99 is {spelled(p99_us)}, and the device reports: {remarks[0].text}{more}",
+        (
+            Fact("p99", p99_us, f"p99 is {spelled(p99_us)}", "us", ios),
+            *(Fact(one.name, one.value, one.text) for one in remarks),
+            *(
+                Fact(f"{one.name}_since_boot", one.value, f"since boot: {one.name} {one.value:,}")
+                for one in device.reports
+                if one.name in _COUNTERS and isinstance(one.value, int) and one.value
+            ),
+        ),
+        Where("overview", device.name),
+        tuple(_steps(device)),
+        _REFUTED,
+    )
+
+
+def _steps(device: Device) -> Iterator[Step]:
+    name = device.name if plain(device.name) else "DEVICE"
+    yield Step(
+        "read the kernel's messages about the device and its link",
+        commands=("dmesg | tail -n 50",),
+    )
+    yield Step("read the drive's own logs", commands=(f"smartctl -x /dev/{name}",))
+    if any(one.name.startswith(("link_", "aer_")) for one in device.reports):
+        yield Step("compare LnkCap with LnkSta, and read the error status", commands=("lspci -vv",))
+
+
+RULE = Rule(
+    ID,
+    "a device is slow, and it or its link reports errors, a bad state or a degraded link",
+    evaluate,
+    needs=LATENCIES,
+    thresholds={
+        "slow_us": Threshold(20_000, "us", "p99 at least"),
+        "ios": Threshold(100, "ios", "in the last minute at least"),
+        "errors": Threshold(10, "times", "commands with an error, or corrected PCIe errors, in ten minutes at least"),
+        "severe": Threshold(1, "times", "time-outs or uncorrected PCIe errors in ten minutes at least"),
+    },
+)

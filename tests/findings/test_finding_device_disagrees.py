@@ -1,0 +1,108 @@
+"""device-disagrees: a slow device that reports errors, a bad state or a degraded link; and what is no such thing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from finding_cases import BEGIN_S, disk, frame, timed
+
+from latmon.findings.engine import RuleEngine
+from latmon.findings.facts import ReportGrowth
+from latmon.findings.rule import NOTICE, WARNING
+from latmon.model.frame import DeviceReport, Origin
+
+S = 1_000_000
+SLOW, FAST = ((180, {"hba": 1_000}), (20, {"hba": 40_000})), ((200, {"hba": 900}),)
+
+
+def reporting(device=None, **values):
+    """A device that reports these values."""
+    made = tuple(DeviceReport(name, value, f"device/{name}") for name, value in values.items())
+    return replace(device or disk(), reports=made)
+
+
+def findings(*rows, load=SLOW, minutes=2):
+    """Return the findings after some minutes; `rows`: rows of the device, each in its minute."""
+    engine = RuleEngine(Origin("test", "here", "6.1", "0", interval_us=5 * S, start_mono_us=BEGIN_S * S))
+    for at in range(12 * max(minutes, len(rows))):
+        row = rows[at // 12] if at % 12 == 0 and at // 12 < len(rows) else None
+        changed = (row,) if row else ()
+        engine.take(frame(BEGIN_S + 5 * (at + 1), histograms=timed("sda", load), devices=changed))
+    return [one for one in engine.current if one.id == "device-disagrees"]
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "severity", "words"),
+    [
+        ("ioerr_cnt", 90, 102, NOTICE, "12 commands with errors in the last 10 min (ioerr_cnt)"),
+        ("iotmo_cnt", 3, 4, WARNING, "1 command timed out in the last 10 min (iotmo_cnt)"),
+        ("aer_correctable", 0, 4_000, NOTICE, "4,000 corrected PCIe errors in the last 10 min (aer_correctable)"),
+        ("aer_nonfatal", 0, 2, WARNING, "2 uncorrected PCIe errors in the last 10 min (aer_nonfatal)"),
+        ("state", "running", "blocked", WARNING, "state is blocked"),
+        ("access_state", "active/optimized", "standby", WARNING, "access state is standby"),
+        ("ana_state", "optimized", "inaccessible", WARNING, "ana state is inaccessible"),
+    ],
+)
+def test_a_slow_device_and_what_it_reports(name, before, after, severity, words):
+    (one,) = findings(reporting(**{name: before}), reporting(**{name: after}))
+    assert (one.severity, one.device) == (severity, "sda")
+    assert one.summary == f"sda: p99 is 40 ms, and the device reports: {words}"
+    assert {fact.name: fact.value for fact in one.facts}["p99"] == 40_000
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"link_speed": "2.5 GT/s", "link_speed_best": "16.0 GT/s"},
+         "its PCIe link runs at 2.5 GT/s, of 16.0 GT/s that both ends can do"),
+        ({"link_width": 1, "link_width_best": 4}, "its PCIe link runs at 1 lane, of 4 lanes that both ends can do"),
+    ],
+)  # fmt: skip
+def test_a_degraded_link(values, words):
+    (one,) = findings(reporting(**values))
+    assert one.severity == NOTICE
+    assert words in one.summary
+
+
+def test_several_reports_are_one_finding():
+    good = {"ioerr_cnt": 0, "state": "running", "link_width": 4, "link_width_best": 4}
+    (one,) = findings(reporting(**good), reporting(**good | {"ioerr_cnt": 50, "link_width": 2}))
+    assert one.summary.endswith("(ioerr_cnt) and 1 more report")
+    assert [fact.name for fact in one.facts] == ["p99", "ioerr_cnt", "link_width", "ioerr_cnt_since_boot"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (disk(),),  # reports nothing
+        (reporting(ioerr_cnt=9_000, aer_fatal=7),),  # since boot, before the capture
+        (reporting(ioerr_cnt=1), reporting(ioerr_cnt=9)),  # a monitor asks what the drive doesn't know
+        (reporting(iotmo_cnt=5), reporting(iotmo_cnt=0)),  # restarted
+        (reporting(iotmo_cnt=1), reporting(disk(serial="another"), iotmo_cnt=9)),  # another drive
+        (reporting(link_speed="16.0 GT/s", link_speed_best="16.0 GT/s", link_width=4, link_width_best=4),),
+        (reporting(link_speed="odd", link_speed_best="16.0 GT/s"),),  # a later kernel's words
+        (reporting(state="live", ana_state="non-optimized"),),
+    ],
+)
+def test_a_slow_device_without_a_word_of_its_own(rows):
+    assert findings(*rows) == []
+
+
+def test_a_fast_device_with_errors():
+    assert findings(reporting(ioerr_cnt=0), reporting(ioerr_cnt=500), load=FAST) == []
+
+
+def test_few_ios_are_no_latency():
+    assert findings(reporting(state="blocked"), load=((1, {"hba": 90_000}),)) == []
+
+
+def test_growth_ends_after_ten_minutes_and_with_another_boot():
+    grown = ReportGrowth()
+    grown.add(reporting(ioerr_cnt=1), reporting(ioerr_cnt=5), 100 * S)
+    grown.add(reporting(ioerr_cnt=5), reporting(ioerr_cnt=7), 400 * S)
+    assert grown.until(500 * S) == {"sda": {"ioerr_cnt": 6}}
+    assert grown.until(701 * S) == {"sda": {"ioerr_cnt": 2}}
+    assert grown.until(1_001 * S) == {}
+    grown.clear()
+    assert grown.until(500 * S) == {}
