@@ -89,3 +89,31 @@ def test_no_privilege_is_needed():
         pytest.skip("the checkout or the interpreter is not readable for another user")
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 0
+
+
+def stalled_us():
+    """The time in which a task waited for I/O since boot, read without latmon."""
+    return int(Path("/proc/pressure/io").read_text(encoding="ascii").partition("total=")[2].split()[0])
+
+
+@linux
+@pytest.mark.skipif(
+    not os.access("/proc/pressure/io", os.R_OK) or shutil.which("fio") is None, reason="needs PSI and fio"
+)
+def test_io_pressure_beside_fio_is_between_readings_around_it(tmp_path):
+    fio = [
+        *("fio", "--name=sync", f"--filename={tmp_path / 'file'}", "--size=16m", "--rw=randwrite", "--bs=4k"),
+        *("--fsync=1", "--ioengine=psync", "--time_based", "--runtime=2"),
+    ]
+    sampler = KernelSampler(PROC, SYS)
+    outer = stalled_us()
+    before = sampler.sample()
+    inner = stalled_us()
+    subprocess.run(fio, check=True, capture_output=True)
+    inner = stalled_us() - inner
+    after = sampler.sample()
+    outer = stalled_us() - outer
+    context = difference(before, after).host_context
+    assert inner <= context["psi_io_some"].total <= outer
+    assert context["psi_io_some"].weight >= 2_000_000
+    assert context["psi_io_full"].total <= context["psi_io_some"].total

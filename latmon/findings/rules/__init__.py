@@ -36,8 +36,8 @@ RULES: tuple[Rule, ...] = (
     io_throttled.RULE,
     queue_depth_misconfigured.RULE,
     peer_outlier.RULE,
-    bimodal_tail.RULE,
     device_disagrees.RULE,
+    bimodal_tail.RULE,
 )
 """All rules, in the order in which they are evaluated and listed."""
 TITLES: Mapping[str, str] = MappingProxyType(
@@ -53,8 +53,8 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "io-throttled": "throttled by a cgroup limit",
         "queue-depth-misconfigured": "limit misconfigured",
         "peer-outlier": "slower than its peers",
-        "bimodal-tail": "two groups of latencies",
         "device-disagrees": "slow, with errors of its own",
+        "bimodal-tail": "two groups of latencies",
     }
 )
 """Id -> title on screens. The id is the name in JSON, the config, `--help` and docs/FINDINGS.md."""
