@@ -35,10 +35,25 @@ def findings(*rows, load=SLOW, minutes=2):
 @pytest.mark.parametrize(
     ("name", "before", "after", "severity", "words"),
     [
-        ("ioerr_cnt", 90, 102, NOTICE, "12 commands with errors in the last 10 min (ioerr_cnt)"),
-        ("iotmo_cnt", 3, 4, WARNING, "1 command timed out in the last 10 min (iotmo_cnt)"),
-        ("aer_correctable", 0, 4_000, NOTICE, "4,000 corrected PCIe errors in the last 10 min (aer_correctable)"),
-        ("aer_nonfatal", 0, 2, WARNING, "2 uncorrected PCIe errors in the last 10 min (aer_nonfatal)"),
+        ("ioerr_cnt", 90, 102, NOTICE, "12 commands with errors in the readings of 10 min (ioerr_cnt)"),
+        ("iotmo_cnt", 3, 4, WARNING, "1 command timed out in the readings of 10 min (iotmo_cnt)"),
+        (
+            "aer_correctable",
+            0,
+            4_000,
+            NOTICE,
+            "4,000 corrected PCIe errors in the readings of 10 min (aer_correctable)",
+        ),
+        ("aer_nonfatal", 0, 2, WARNING, "2 uncorrected PCIe errors in the readings of 10 min (aer_nonfatal)"),
+        ("media_errors", 2, 3, WARNING, "1 media error in the readings of 10 min (media_errors)"),
+        (
+            "thm_temp1_trans_count",
+            0,
+            6,
+            NOTICE,
+            "6 light thermal throttlings in the readings of 10 min (thm_temp1_trans_count)",
+        ),
+        ("critical_warning", 0, 4, WARNING, "its health log has a critical warning (4)"),
         ("state", "running", "blocked", WARNING, "state is blocked"),
         ("access_state", "active/optimized", "standby", WARNING, "access state is standby"),
         ("ana_state", "optimized", "inaccessible", WARNING, "ana state is inaccessible"),
@@ -69,7 +84,7 @@ def test_several_reports_are_one_finding():
     good = {"ioerr_cnt": 0, "state": "running", "link_width": 4, "link_width_best": 4}
     (one,) = findings(reporting(**good), reporting(**good | {"ioerr_cnt": 50, "link_width": 2}))
     assert one.summary.endswith("(ioerr_cnt) and 1 more report")
-    assert [fact.name for fact in one.facts] == ["p99", "ioerr_cnt", "link_width", "ioerr_cnt_since_boot"]
+    assert [fact.name for fact in one.facts] == ["p99", "ioerr_cnt", "link_width", "ioerr_cnt_in_all"]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +98,7 @@ def test_several_reports_are_one_finding():
         (reporting(link_speed="16.0 GT/s", link_speed_best="16.0 GT/s", link_width=4, link_width_best=4),),
         (reporting(link_speed="odd", link_speed_best="16.0 GT/s"),),  # a later kernel's words
         (reporting(state="live", ana_state="non-optimized"),),
+        (reporting(num_err_log_entries=1), reporting(num_err_log_entries=900)),  # commands that it doesn't know
     ],
 )
 def test_a_slow_device_without_a_word_of_its_own(rows):

@@ -1,8 +1,9 @@
 """device-disagrees: a device is slow, and it or its link reports errors, less than its best link, or a bad state.
 
 sysfs has these reports (Device.reports): SCSI error and time-out counters, PCIe AER counters and link, states of
-devices and paths. Counters are since boot, so that only their growth counts, in the last minutes that were measured. A
-link is compared with the best that both of its ends can do: a fast drive in a slow slot is as fast as it can be there.
+devices and paths; the health log of an NVMe drive has warnings, media errors and times of heat. Counters began long
+ago, so that only their growth counts, in the last minutes that were measured. A link is compared with the best that
+both of its ends can do: a fast drive in a slow slot is as fast as it can be there.
 No finding: a device that is slow and reports nothing, and one that reports errors and is fast.
 """
 
@@ -46,6 +47,15 @@ _COUNTERS: Mapping[str, _Counter] = MappingProxyType(
         "iotmo_cnt": _Counter("command timed out", "commands timed out", "severe", True),
         "aer_fatal": _Counter("fatal PCIe error", "fatal PCIe errors", "severe", True),
         "aer_nonfatal": _Counter("uncorrected PCIe error", "uncorrected PCIe errors", "severe", True),
+        "media_errors": _Counter("media error", "media errors", "severe", True),
+        "critical_comp_time": _Counter(
+            "minute above the critical temperature", "minutes above the critical temperature", "severe", True
+        ),
+        "thm_temp2_trans_count": _Counter("heavy thermal throttling", "heavy thermal throttlings", "severe", True),
+        "thm_temp1_trans_count": _Counter("light thermal throttling", "light thermal throttlings", "severe", False),
+        "warning_temp_time": _Counter(
+            "minute above the warning temperature", "minutes above the warning temperature", "severe", False
+        ),
         "ioerr_cnt": _Counter("command with an error", "commands with errors", "errors", False),
         "aer_correctable": _Counter("corrected PCIe error", "corrected PCIe errors", "errors", False),
     }
@@ -85,10 +95,12 @@ def _remarks(facts: Facts, device: Device, limits: Thresholds) -> Iterator[_Rema
     for name, one in _COUNTERS.items():
         if (n := grown.get(name, 0)) >= limits[one.least]:
             what = one.one if n == 1 else one.several
-            yield _Remark(name, n, f"{n:,} {what} in the last {spelled(GROWN_US)} ({name})", one.is_severe)
+            yield _Remark(name, n, f"{n:,} {what} in the readings of {spelled(GROWN_US)} ({name})", one.is_severe)
     for name in ("state", "access_state", "ana_state"):
         if name in values and values[name] not in _GOOD_STATES:
             yield _Remark(name, values[name], f"{name.replace('_', ' ')} is {values[name]}", True)
+    if warning := values.get("critical_warning"):
+        yield _Remark("critical_warning", warning, f"its health log has a critical warning ({warning})", True)
     for name in _PARTS:
         now, best = values.get(name), values.get(f"{name}_best")
         if now is not None and best is not None and _amount(now) < _amount(best):
@@ -120,7 +132,7 @@ def _finding(device: Device, remarks: list[_Remark], p99_us: int, ios: int) -> F
             Fact("p99", p99_us, f"p99 is {spelled(p99_us)}", "us", ios),
             *(Fact(one.name, one.value, one.text) for one in remarks),
             *(
-                Fact(f"{one.name}_since_boot", one.value, f"since boot: {one.name} {one.value:,}")
+                Fact(f"{one.name}_in_all", one.value, f"in all: {one.name} {one.value:,}")
                 for one in device.reports
                 if one.name in _COUNTERS and isinstance(one.value, int) and one.value
             ),
@@ -151,6 +163,8 @@ RULE = Rule(
         "slow_us": Threshold(20_000, "us", "p99 at least"),
         "ios": Threshold(100, "ios", "in the last minute at least"),
         "errors": Threshold(10, "times", "commands with an error, or corrected PCIe errors, in ten minutes at least"),
-        "severe": Threshold(1, "times", "time-outs or uncorrected PCIe errors in ten minutes at least"),
+        "severe": Threshold(
+            1, "times", "time-outs, uncorrected PCIe errors, media errors, throttlings in ten minutes at least"
+        ),
     },
 )

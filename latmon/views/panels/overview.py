@@ -664,8 +664,8 @@ def _load_strip(name: str, values: Sequence[ContextValue | None]) -> ColumnStrip
     scaled = [None if one is None else kind.scaled(one.ratio) for one in values]
     known = [one for one in scaled if one is not None]
     most = max(kind.scaled(one.highest) for one in values if one is not None)
-    texts = (kind.text(one).replace(" ", "") for one in (known[-1], most))
-    return ColumnStrip(kind.short, scaled, *texts, "depth", f" {kind.title}", _LEAST_BAR[kind.unit])
+    now, highest = (kind.text(one).replace(" ", "") for one in (known[-1], most))
+    return ColumnStrip(kind.short, scaled, now, highest, "depth", f" {kind.title}", _LEAST_BAR[kind.unit])
 
 
 def _other_load(left: Sequence[str], measured: Sequence[str], moved: Sequence[str], width: int) -> Line:

@@ -1,0 +1,125 @@
+"""Health logs of NVMe drives by nvme-cli, else by smartctl, where latmon is root and one of them is installed.
+
+A thread reads them at the start and every five minutes: each is an admin command, which waits in no I/O queue. ATA and
+SCSI disks are not asked: an ATA disk stops its queued commands for it, which would be measured as latency.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from latmon.model.frame import DeviceReport
+from latmon.support.errors import UnavailableError, UntrustedError
+from latmon.support.process import SideThread
+from latmon.support.trust import environment, find_tool
+
+PERIOD_S = 300
+_TIMEOUT_S = 5.0
+_MAX_DRIVES = 64
+_MAX_OUTPUT = 1 << 20
+_NAME = re.compile(r"nvme\d{1,4}n\d{1,4}")
+_TOOLS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("nvme", ("smart-log", "/dev/{}", "--output-format=json"), ()),
+    ("smartctl", ("--json", "--attributes", "/dev/{}"), ("nvme_smart_health_information_log",)),
+)
+"""Name of a tool, its arguments for a drive, and the keys under which its JSON has the log. The best one is first."""
+_VALUES = (
+    *("critical_warning", "media_errors", "num_err_log_entries", "warning_temp_time", "critical_comp_time"),
+    *("thm_temp1_trans_count", "thm_temp2_trans_count"),
+)
+"""Values by nvme-cli's names, most of which smartctl has as well (NVMe base specification, SMART log)."""
+Run = Callable[[tuple[str, ...]], bytes]
+"""Runs a program and returns its output. Raises OSError, subprocess.TimeoutExpired."""
+Logs = Mapping[str, tuple[DeviceReport, ...]]
+
+
+def _run(words: tuple[str, ...]) -> bytes:
+    done = subprocess.run(  # noqa: S603 - an absolute path of root's own, and a name that was checked
+        words,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_TIMEOUT_S,
+        check=False,  # smartctl's exit code has a bit for each kind of entry in the log
+        env={**environment(os.environ), "LC_ALL": "C"},
+    )
+    return done.stdout[:_MAX_OUTPUT]
+
+
+def read_logs(
+    names: Iterable[str],
+    run: Run = _run,
+    find: Callable[[str, str, Mapping[str, str]], Path] = find_tool,
+) -> dict[str, tuple[DeviceReport, ...]]:
+    """Return the logs of these drives; those that no tool can read are left out."""
+    found: dict[str, tuple[DeviceReport, ...]] = {}
+    for tool, arguments, keys in _TOOLS:
+        try:
+            path = find(tool, "", {"PATH": os.environ.get("PATH", os.defpath)})
+        except (UnavailableError, UntrustedError):
+            continue
+        for name in names:
+            if name in found:
+                continue
+            try:
+                output = run((str(path), *(one.format(name) for one in arguments)))
+            except (OSError, subprocess.TimeoutExpired):
+                continue
+            if some := tuple(parse(output, keys, tool)):
+                found[name] = some
+    return found
+
+
+def parse(output: bytes, keys: tuple[str, ...], tool: str) -> Iterator[DeviceReport]:
+    """Yield the values of a tool's JSON; none of anything else."""
+    try:
+        value: Any = json.loads(output)
+    except (ValueError, RecursionError):
+        return
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    for name in _VALUES if isinstance(value, dict) else ():
+        number = value.get(name)
+        if isinstance(number, str) and number.replace(",", "").isdecimal():  # versions of nvme-cli quote large ones
+            number = int(number.replace(",", "")[:18])
+        if type(number) is int and 0 <= number < 1 << 63:
+            yield DeviceReport(name, number, tool)
+
+
+class DriveLogs:
+    """The latest logs, read on a thread that is started by `refresh`."""
+
+    def __init__(
+        self,
+        read: Callable[[tuple[str, ...]], Logs] = read_logs,
+        is_root: Callable[[], bool] = lambda: os.geteuid() == 0,
+    ) -> None:
+        self._read, self._is_root = read, is_root
+        self._reading: Future[Logs] | None = None
+        self._due_s = 0
+        self._logs: dict[str, tuple[DeviceReport, ...]] = {}
+
+    def of(self, name: str) -> tuple[DeviceReport, ...]:
+        """Return a drive's latest values; none where its log was not read."""
+        return self._logs.get(name, ())
+
+    def refresh(self, names: Iterable[str], now_s: int) -> None:
+        """Take over what was read, and read again when it is due. A reading that hangs is the last one."""
+        if self._reading is not None and self._reading.done():
+            self._logs.update(self._reading.result())
+            self._reading = None
+        if self._reading is not None or now_s < self._due_s:
+            return
+        self._due_s = now_s + PERIOD_S
+        drives = tuple(name for name in names if _NAME.fullmatch(name))[:_MAX_DRIVES]
+        self._logs = {name: one for name, one in self._logs.items() if name in drives}
+        if drives and self._is_root():
+            thread = SideThread("drive logs")
+            self._reading = thread.submit(self._read, drives)
+            thread.shutdown()

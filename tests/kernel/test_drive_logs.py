@@ -1,0 +1,148 @@
+"""Health logs of NVMe drives: the output of nvme-cli and smartctl, which tool runs, when, and as whom."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from latmon.model.frame import DeviceReport
+from latmon.support.errors import UnavailableError, UntrustedError
+from latmon_backends.kernel import drive_logs
+from latmon_backends.kernel.block_devices import BlockDevices
+from latmon_backends.kernel.drive_logs import PERIOD_S, DriveLogs, read_logs
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden/drives"
+NVME = (GOLDEN / "nvme-smart-log.json").read_bytes()
+SMARTCTL = (GOLDEN / "smartctl-attributes.json").read_bytes()
+"""In the tools' own formats: those of nvme-cli 2 and smartmontools 7.3."""
+
+
+def tools(*there, refuse=()):
+    def find(name, _variable, _environ):
+        if name in refuse:
+            raise UntrustedError(f"{name} can be changed by others")
+        if name not in there:
+            raise UnavailableError(f"{name} is not installed")
+        return Path(f"/usr/sbin/{name}")
+
+    return find
+
+
+class Ran:
+    """Answers by tool, and the commands that were run."""
+
+    def __init__(self, **answers):
+        self.answers, self.commands = answers, []
+
+    def __call__(self, words):
+        self.commands.append(words)
+        answer = self.answers[Path(words[0]).name]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def test_nvme_cli_comes_before_smartctl():
+    ran = Ran(nvme=NVME, smartctl=SMARTCTL)
+    found = read_logs(("nvme0n1",), ran, tools("nvme", "smartctl"))
+    assert ran.commands == [("/usr/sbin/nvme", "smart-log", "/dev/nvme0n1", "--output-format=json")]
+    assert found["nvme0n1"] == (
+        DeviceReport("critical_warning", 0, "nvme"),
+        DeviceReport("media_errors", 0, "nvme"),
+        DeviceReport("num_err_log_entries", 17, "nvme"),
+        DeviceReport("warning_temp_time", 12, "nvme"),
+        DeviceReport("critical_comp_time", 0, "nvme"),
+        DeviceReport("thm_temp1_trans_count", 3, "nvme"),
+        DeviceReport("thm_temp2_trans_count", 0, "nvme"),
+    )
+
+
+def test_smartctl_reads_what_nvme_cli_can_not():
+    ran = Ran(nvme=subprocess.TimeoutExpired("nvme", 5), smartctl=SMARTCTL)
+    found = read_logs(("nvme0n1",), ran, tools("nvme", "smartctl"))
+    assert [one.source for one in found["nvme0n1"]] == ["smartctl"] * 5
+    assert {one.name: one.value for one in found["nvme0n1"]}["media_errors"] == 2
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        *(b"", b"not json", b"[]", b'"x"', b"7", b"{}", b"[" * 100_000),
+        *(b'{"media_errors": %s}' % value for value in (b'"many"', b"-1", b"true", b"1e3", b"9223372036854775808")),
+    ],
+)
+def test_output_that_is_no_log_is_left_out(output):
+    assert read_logs(("nvme0n1",), Ran(nvme=output), tools("nvme")) == {}
+
+
+def test_quoted_numbers_are_numbers():
+    output = json.dumps({"media_errors": "1,234", "num_err_log_entries": "9" * 40}).encode()
+    found = read_logs(("nvme0n1",), Ran(nvme=output), tools("nvme"))["nvme0n1"]
+    assert [one.value for one in found] == [1234, int("9" * 18)]
+
+
+def test_a_tool_that_others_can_change_is_not_run():
+    ran = Ran(nvme=NVME)
+    assert read_logs(("nvme0n1",), ran, tools("nvme", refuse=("nvme",))) == {}
+    assert ran.commands == []
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The drives of each reading; a thread runs it at once."""
+    each = []
+
+    class AtOnce:
+        def __init__(self, _name):
+            pass
+
+        def submit(self, call, drives):
+            from concurrent.futures import Future  # noqa: PLC0415
+
+            done = Future()
+            done.set_result(call(drives))
+            return done
+
+        def shutdown(self):
+            pass
+
+    monkeypatch.setattr(drive_logs, "SideThread", AtOnce)
+    return each
+
+
+def logs(asked, *, root=True):
+    def read(drives):
+        asked.append(drives)
+        return {name: (DeviceReport("media_errors", len(asked), "nvme"),) for name in drives}
+
+    return DriveLogs(read, lambda: root)
+
+
+def test_drives_are_asked_at_the_start_and_every_five_minutes(asked):
+    one = logs(asked)
+    for now_s in range(0, 2 * PERIOD_S, 10):
+        one.refresh(("nvme0n1", "sda", "nvme0c0n1", "nvme0n1p1", "../nvme0n1"), 100 + now_s)
+    assert asked == [("nvme0n1",)] * 2
+    assert [report.value for report in one.of("nvme0n1")] == [2]
+    assert one.of("sda") == ()
+
+
+def test_without_root_nothing_is_asked(asked):
+    one = logs(asked, root=False)
+    one.refresh(("nvme0n1",), 100)
+    assert asked == []
+
+
+def test_a_drive_that_is_gone_has_no_log(asked):
+    one = logs(asked)
+    for now_s, names in ((0, ("nvme0n1",)), (10, ("nvme0n1",)), (PERIOD_S, ()), (2 * PERIOD_S, ())):
+        one.refresh(names, now_s)
+    assert one.of("nvme0n1") == ()
+
+
+def test_drives_of_another_host_are_not_asked_for_here(tmp_path):
+    assert BlockDevices(tmp_path, tmp_path)._logs is None
+    assert BlockDevices(Path("/proc"), Path("/sys"))._logs is not None
