@@ -169,7 +169,7 @@ ACTIONS = (
         "load",
         "L",
         "L",
-        "load of the host below the map: PSI, steal, dirty pages, retransmits; again: without",
+        "host load: PSI, steal, dirty pages, retransmits below the map; again: without",
         on=_OVERVIEW,
     ),
     Action("compare", "D", "D", "compare: this window is A; after a change again: B beside it; again: back"),
