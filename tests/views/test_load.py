@@ -8,6 +8,7 @@ import pytest
 from frames import ORIGIN, PROCFS, host
 from test_panels import scene, text
 
+from latmon.model.frame import DeviceReport
 from latmon.model.host_context import interval_value
 from latmon.tui.commands import load
 from latmon.views.selection import Selection
@@ -91,3 +92,22 @@ def test_the_key_hides_what_is_shown_and_shows_what_is_hidden():
         made = scene(frames)
         text(made, size)
         assert load(made.view, 0).load is shown
+
+
+def test_what_the_device_reports_is_below_the_load():
+    reports = (DeviceReport("state", "live", "nvme0/state"), DeviceReport("link_width", 2, "x"))
+    _, frames, _ = loaded(QUIET, BUSY)
+    devices = tuple(
+        replace(one, reports=(*reports, DeviceReport("link_width_best", 4, "x"))) for one in frames[0].devices
+    )
+    frames[0] = replace(frames[0], devices=devices)
+    for size, selection in (((160, 50), Selection()), ((80, 24), ASKED)):
+        lines = drawn((None, frames, ORIGIN), size, selection)
+        assert len(lines) == size[1]
+        assert any("nvme0n1 reports: state live, link_width 2 " in f"{one} " for one in lines)
+
+
+def test_a_sweep_has_the_newest_value_as_now():
+    _, frames, _ = loaded(QUIET, BUSY, QUIET)
+    lines = drawn((None, frames, ORIGIN), (160, 50), Selection(sweep=True))
+    assert any("0%, max 50% PSI cpu some" in one for one in lines)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from latmon.aggregate.history import KEEP_US
 from latmon.analysis.attribution import tail, tail_cut
 from latmon.model.devices import HOST_SEPARATOR
-from latmon.model.frame import OPS, Flow, Frame, Outlier, Traced
+from latmon.model.frame import OPS, Device, Flow, Frame, Outlier, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.host_context import BYTES, CONTEXT, PER_S, SHARE, ContextValue
 from latmon.model.inflight import Issue
@@ -428,7 +428,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
     room -= load_room
     timeline = _timeline(view, view.latency_map, selection.ops, cells)
     timeline.note(view.found.moments)
-    load = _load(view, name, timeline, (width, load_room))
+    load = _load(view, chosen.device, timeline, (width, load_room))
     room += load_room - len(load)
     whole_time = _strip(view, width, timeline.slots * max(cells // timeline.slots, 1), room)
     room -= len(whole_time)
@@ -637,34 +637,43 @@ def _load_room(view: ViewState, width: int, room: int) -> int:
     return min(max(room // _LOAD_PART, _LEAST_LOAD), max(room - _MIN_MAP, 2)) if wanted else 0
 
 
-def _load(view: ViewState, device: str, timeline: Timeline, size: tuple[int, int]) -> list[Line]:
+def _load(view: ViewState, device: Device, timeline: Timeline, size: tuple[int, int]) -> list[Line]:
     """Return strips of the values of a device's host, one line each, and a line with the others; `size` is the most.
 
-    Nothing where none was measured, unless they are asked for.
+    One more line has what the device reports about itself. Nothing where none was measured, unless they are asked for.
     """
-    (width, room), host = size, device[: device.find(HOST_SEPARATOR) + 1]
+    (width, room), host = size, device.name[: device.name.find(HOST_SEPARATOR) + 1]
     columns = [{} if one is None else one.host_context for one in timeline.by_slot()]
     known = {name for column in columns for name in column}
     measured = [name for name in _SHOWN_LOAD if host + name in known]
     view.latency_map.has_load = room > 0 and (bool(measured) or bool(view.selection.load))
     if not view.latency_map.has_load:
         return []
+    own = ", ".join(f"{one.name} {one.value}" for one in device.reports if not one.name.endswith("_best"))
+    below = [fit((Span(f"{' ' * LABEL}{device.name} reports: {own}", "dim"),), width)] if own else []
+    room -= len(below)
     if not measured:
-        return [fit((Span(" " * LABEL + "load of the host: not measured here", "dim"),), width)]
+        return [fit((Span(" " * LABEL + "load of the host: not measured here", "dim"),), width), *below]
     moved = [name for name in measured if any(host + name in one and one[host + name].total for one in columns)]
     wide = max(map_cells(width) // timeline.slots, 1)
     glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
-    some = [_load_strip(name, [one.get(host + name) for one in columns]) for name in moved[: room - 1]]
+    newest = [one.host_context for one in reversed(timeline.columns)]
+    some = [
+        _load_strip(name, [one.get(host + name) for one in columns], [one.get(host + name) for one in newest])
+        for name in moved[: room - 1]
+    ]
     lines = [fit(line, width) for one in some for line in _bars(one, 1, wide, glyphs, width)]
-    return [*lines, _other_load(moved[room - 1 :], measured, moved, width)]
+    return [*lines, _other_load(moved[room - 1 :], measured, moved, width), *below]
 
 
-def _load_strip(name: str, values: Sequence[ContextValue | None]) -> ColumnStrip:
+def _load_strip(
+    name: str, values: Sequence[ContextValue | None], newest_first: Sequence[ContextValue | None]
+) -> ColumnStrip:
     kind = CONTEXT[name]
     scaled = [None if one is None else kind.scaled(one.ratio) for one in values]
-    known = [one for one in scaled if one is not None]
-    most = max(kind.scaled(one.highest) for one in values if one is not None)
-    now, highest = (kind.text(one).replace(" ", "") for one in (known[-1], most))
+    known = [one for one in newest_first if one is not None]
+    most = max(kind.scaled(one.highest) for one in known)
+    now, highest = (kind.text(one).replace(" ", "") for one in (kind.scaled(known[0].ratio), most))
     return ColumnStrip(kind.short, scaled, now, highest, "depth", f" {kind.title}", _LEAST_BAR[kind.unit])
 
 
@@ -714,7 +723,7 @@ def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) 
     some = some[: max(left, 0)]
     if not some:
         return lines[:room]
-    load = _load(view, name, timeline, (width, _load_room(view, width, left)))
+    load = _load(view, chosen.device, timeline, (width, _load_room(view, width, left)))
     left -= len(load)
     style = state.style(timeline, {name: {}}, (cells, left), view.ink, None)
     gaps = len(some) if left >= (_COUNTED_LINES + 1) * len(some) else 0
