@@ -22,12 +22,12 @@ def reporting(device=None, **values):
     return replace(device or disk(), reports=made)
 
 
-def findings(*rows, load=SLOW, minutes=2):
-    """Return the findings after some minutes; `rows`: rows of the device, each in its minute."""
+def findings(*rows, load=SLOW, minutes=2, also=()):
+    """Return the findings after some minutes; `rows`: rows of the device, each in its minute; `also`: other devices."""
     engine = RuleEngine(Origin("test", "here", "6.1", "0", interval_us=5 * S, start_mono_us=BEGIN_S * S))
     for at in range(12 * max(minutes, len(rows))):
         row = rows[at // 12] if at % 12 == 0 and at // 12 < len(rows) else None
-        changed = (row,) if row else ()
+        changed = (*also, row) if row else ()
         engine.take(frame(BEGIN_S + 5 * (at + 1), histograms=timed("sda", load), devices=changed))
     return [one for one in engine.current if one.id == "device-disagrees"]
 
@@ -122,3 +122,14 @@ def test_growth_ends_after_ten_minutes_and_with_another_boot():
     assert grown.until(1_001 * S) == {}
     grown.clear()
     assert grown.until(500 * S) == {}
+
+
+@pytest.mark.parametrize(
+    ("state", "named"),
+    [({"state": "transport-offline"}, True), ({"state": "running", "access_state": "standby"}, False), ({}, False)],
+)
+def test_a_volume_is_slow_and_a_path_below_it_is_not_there(state, named):
+    volume = replace(disk(), members=("sdb", "sdc"))
+    found = findings(volume, also=(reporting(disk("sdb"), **state),))
+    assert [one.severity for one in found] == [WARNING] * named
+    assert not named or found[0].summary.endswith("state of sdb below it is transport-offline")

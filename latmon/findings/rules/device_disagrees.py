@@ -79,13 +79,13 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield a finding per slow device with remarks."""
     for name in facts.busy:
         device = facts.device(name)
-        if not device.reports:
+        if not device.reports and not device.members:
             continue
         latency = facts.latency(name)
         p99_us = latency.quantile(0.99)
         if latency.count < limits["ios"] or p99_us is None or p99_us < limits["slow_us"]:
             continue
-        if remarks := list(_remarks(facts, device, limits)):
+        if remarks := [*_remarks(facts, device, limits), *_of_members(facts, device)]:
             yield _finding(device, remarks, p99_us, latency.count)
 
 
@@ -107,6 +107,14 @@ def _remarks(facts: Facts, device: Device, limits: Thresholds) -> Iterator[_Rema
             yield _Remark(
                 name, now, f"its PCIe link runs at {_of_link(now)}, of {_of_link(best)} that both ends can do"
             )
+
+
+def _of_members(facts: Facts, device: Device) -> Iterator[_Remark]:
+    """Yield the bad states of a volume's disks and of paths; a path in standby (ALUA, ANA) is none."""
+    for member in device.members:
+        state = next((one.value for one in facts.device(member).reports if one.name == "state"), None)
+        if state is not None and state not in _GOOD_STATES:
+            yield _Remark(f"state_of_{member}", state, f"state of {member} below it is {state}", True)
 
 
 def _of_link(value: int | str) -> str:
