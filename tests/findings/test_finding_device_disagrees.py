@@ -53,6 +53,8 @@ def findings(*rows, load=SLOW, minutes=2, also=()):
             NOTICE,
             "6 light thermal throttlings in the readings of 10 min (thm_temp1_trans_count)",
         ),
+        ("path_failures", 1, 2, WARNING, "1 failure of a path in the readings of 10 min (path_failures)"),
+        ("paths_failed", 0, 2, WARNING, "2 of - paths failed"),
         ("critical_warning", 0, 4, WARNING, "its health log has a critical warning (4)"),
         ("state", "running", "blocked", WARNING, "state is blocked"),
         ("access_state", "active/optimized", "standby", WARNING, "access state is standby"),

@@ -20,7 +20,7 @@ from latmon.model.frame import Device, DeviceReport, Limit
 from latmon.support.paths import content
 from latmon.support.text import MAX_CELLS, clean
 from latmon_backends.kernel.diskstats import Counters, DeviceNumber, in_driver
-from latmon_backends.kernel.drive_logs import DriveLogs
+from latmon_backends.kernel.tool_reports import ToolReports
 
 
 def attribute(path: Path) -> str:
@@ -393,12 +393,12 @@ class BlockDevices:
     _next: int = 0
     """Index of the device that is checked next, where there are many."""
     _block: Path = field(init=False)
-    _logs: DriveLogs | None = field(init=False)
+    _tools: ToolReports | None = field(init=False)
     """None where sysfs is not this host's: a tool would ask another drive."""
 
     def __post_init__(self) -> None:
         self._block = self.sys / "block"
-        self._logs = DriveLogs() if self.sys == Path("/sys") else None
+        self._tools = ToolReports() if self.sys == Path("/sys") else None
 
     @property
     def devices(self) -> Mapping[str, Device]:
@@ -422,8 +422,8 @@ class BlockDevices:
         passed_s, self._second = mono_us // 1_000_000 - self._second, mono_us // 1_000_000
         due = self._due(lines, changed.values(), passed_s)
         self._read_limits(due)
-        if self._logs is not None:
-            self._logs.refresh(self._numbers, self._second)
+        if self._tools is not None:
+            self._tools.refresh(self._numbers, self._second)
         stamps = {name: self._stamp(name) for name in due if self._is_there(name, lines[self._numbers[name]])}
         gone = {name: lines[self._numbers[name]] for name in due if name not in stamps}
         self._absent = {name: line for name, line in self._absent.items() if name not in stamps} | gone
@@ -538,9 +538,10 @@ class BlockDevices:
         return (self._limits.get(name), self._reported(name), *self._behind(name))
 
     def _reported(self, name: str) -> tuple[DeviceReport, ...]:
-        """Return what a device reports in sysfs and in its health log."""
-        logged = () if self._logs is None else self._logs.of(name)
-        return (*self._reports.get(name, (0, ()))[1], *logged)
+        """Return what a device reports in sysfs and by tools."""
+        known_as = attribute(self._below(name, "dm/name")) if name.startswith("dm-") else name
+        by_tools = () if self._tools is None else self._tools.of(known_as)
+        return (*self._reports.get(name, (0, ()))[1], *by_tools)
 
     def _behind(self, name: str) -> tuple[object, ...]:
         """Return the hardware of a name, a dm or md table, or a loop's file."""

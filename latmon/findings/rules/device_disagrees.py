@@ -56,6 +56,7 @@ _COUNTERS: Mapping[str, _Counter] = MappingProxyType(
         "warning_temp_time": _Counter(
             "minute above the warning temperature", "minutes above the warning temperature", "severe", False
         ),
+        "path_failures": _Counter("failure of a path", "failures of paths", "severe", True),
         "ioerr_cnt": _Counter("command with an error", "commands with errors", "errors", False),
         "aer_correctable": _Counter("corrected PCIe error", "corrected PCIe errors", "errors", False),
     }
@@ -99,6 +100,8 @@ def _remarks(facts: Facts, device: Device, limits: Thresholds) -> Iterator[_Rema
     for name in ("state", "access_state", "ana_state"):
         if name in values and values[name] not in _GOOD_STATES:
             yield _Remark(name, values[name], f"{name.replace('_', ' ')} is {values[name]}", True)
+    if failed := values.get("paths_failed"):
+        yield _Remark("paths_failed", failed, f"{failed} of {values.get('paths', '-')} paths failed", True)
     if warning := values.get("critical_warning"):
         yield _Remark("critical_warning", warning, f"its health log has a critical warning ({warning})", True)
     for name in _PARTS:

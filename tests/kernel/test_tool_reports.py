@@ -1,4 +1,4 @@
-"""Health logs of NVMe drives: the output of nvme-cli and smartctl, which tool runs, when, and as whom."""
+"""Reports by tools: the output of nvme-cli, smartctl and dmsetup, which of them runs, when, and as whom."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from latmon.model.frame import DeviceReport
 from latmon.support.errors import UnavailableError, UntrustedError
-from latmon_backends.kernel import drive_logs
+from latmon_backends.kernel import tool_reports
 from latmon_backends.kernel.block_devices import BlockDevices
-from latmon_backends.kernel.drive_logs import PERIOD_S, DriveLogs, read_logs
+from latmon_backends.kernel.tool_reports import PERIOD_S, ToolReports, read_logs
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/drives"
 NVME = (GOLDEN / "nvme-smart-log.json").read_bytes()
@@ -109,7 +109,7 @@ def asked(monkeypatch):
         def shutdown(self):
             pass
 
-    monkeypatch.setattr(drive_logs, "SideThread", AtOnce)
+    monkeypatch.setattr(tool_reports, "SideThread", AtOnce)
     return each
 
 
@@ -118,7 +118,7 @@ def logs(asked, *, root=True):
         asked.append(drives)
         return {name: (DeviceReport("media_errors", len(asked), "nvme"),) for name in drives}
 
-    return DriveLogs(read, lambda: root)
+    return ToolReports(read, lambda: root)
 
 
 def test_drives_are_asked_at_the_start_and_every_five_minutes(asked):
@@ -138,11 +138,46 @@ def test_without_root_nothing_is_asked(asked):
 
 def test_a_drive_that_is_gone_has_no_log(asked):
     one = logs(asked)
-    for now_s, names in ((0, ("nvme0n1",)), (10, ("nvme0n1",)), (PERIOD_S, ()), (2 * PERIOD_S, ())):
+    for now_s, names in ((0, ("nvme0n1", "nvme1n1")), (PERIOD_S, ("nvme1n1",)), (PERIOD_S + 10, ("nvme1n1",))):
         one.refresh(names, now_s)
     assert one.of("nvme0n1") == ()
+    assert one.of("nvme1n1")
+
+
+MULTIPATH = b"""mpatha: 0 209715200 multipath 2 0 0 0 2 1 A 0 1 2 8:16 A 0 0 1 E 0 1 2 8:32 F 3 0 1
+mpathb: 0 419430400 multipath 2 0 0 1 alua 1 1 A 0 2 2 8:48 A 1 0 1 65:64 A 0 0 1
+odd: 0 8 linear
+worse: 0 8 multipath 2 0
+"""
+"""As dmsetup 1.02 prints dm-mpath's status: a path per group, and two in one group behind ALUA."""
+
+
+def test_paths_of_multipath_devices_are_counted():
+    ran = Ran(dmsetup=MULTIPATH)
+    found = read_logs(("dm-0", "dm-1"), ran, tools("dmsetup"))
+    assert ran.commands == [("/usr/sbin/dmsetup", "status", "--target", "multipath")]
+    assert {name: tuple(one.value for one in some) for name, some in found.items()} == {
+        "mpatha": (2, 1, 3),
+        "mpathb": (2, 0, 1),
+    }
+    assert [one.name for one in found["mpatha"]] == ["paths", "paths_failed", "path_failures"]
+
+
+@pytest.mark.parametrize(
+    "answer", [OSError("gone"), subprocess.TimeoutExpired("dmsetup", 5), b"", b"No devices found\n"]
+)
+def test_without_multipath_devices_there_are_none(answer):
+    assert read_logs(("dm-0",), Ran(dmsetup=answer), tools("dmsetup")) == {}
+    assert read_logs(("sda",), Ran(), tools("dmsetup")) == {}
+    assert read_logs(("dm-0",), Ran(), tools()) == {}
+
+
+def test_dmsetup_runs_once_for_all_volumes(asked):
+    one = logs(asked)
+    one.refresh(("dm-0", "dm-1", "nvme0n1"), 100)
+    assert asked == [("nvme0n1", "dm-0")]
 
 
 def test_drives_of_another_host_are_not_asked_for_here(tmp_path):
-    assert BlockDevices(tmp_path, tmp_path)._logs is None
-    assert BlockDevices(Path("/proc"), Path("/sys"))._logs is not None
+    assert BlockDevices(tmp_path, tmp_path)._tools is None
+    assert BlockDevices(Path("/proc"), Path("/sys"))._tools is not None

@@ -1,7 +1,9 @@
-"""Health logs of NVMe drives by nvme-cli, else by smartctl, where latmon is root and one of them is installed.
+"""Reports of devices that only tools read, where latmon is root and they are installed.
 
-A thread reads them at the start and every five minutes: each is an admin command, which waits in no I/O queue. ATA and
-SCSI disks are not asked: an ATA disk stops its queued commands for it, which would be measured as latency.
+These are the health logs of NVMe drives by nvme-cli, else by smartctl, and the paths of multipath devices by dmsetup. A
+thread runs them at the start and every five minutes. A health log is an admin command, which waits in no I/O queue; the
+paths are kept by the kernel. Not asked: ATA and SCSI disks, because an ATA disk stops its queued commands for it, which
+would be measured as latency; vendors' log pages, because a drive without them adds an entry to its error log.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 from latmon.model.frame import DeviceReport
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon.support.process import SideThread
+from latmon.support.text import clean
 from latmon.support.trust import environment, find_tool
 
 PERIOD_S = 300
@@ -35,6 +38,8 @@ _VALUES = (
     *("thm_temp1_trans_count", "thm_temp2_trans_count"),
 )
 """Values by nvme-cli's names, most of which smartctl has as well (NVMe base specification, SMART log)."""
+_PATH = re.compile(r"(?<= )\d+:\d+ ([AF]) (\d+)(?= )")
+"""A path in the status of a multipath device: its number, active or failed, how often it failed (dm-mpath.c)."""
 Run = Callable[[tuple[str, ...]], bytes]
 """Runs a program and returns its output. Raises OSError, subprocess.TimeoutExpired."""
 Logs = Mapping[str, tuple[DeviceReport, ...]]
@@ -57,7 +62,10 @@ def read_logs(
     run: Run = _run,
     find: Callable[[str, str, Mapping[str, str]], Path] = find_tool,
 ) -> dict[str, tuple[DeviceReport, ...]]:
-    """Return the logs of these drives; those that no tool can read are left out."""
+    """Return the logs of these drives, and the paths by the names of multipath devices; what can't be read is left out.
+
+    dmsetup is only run where a name begins with `dm-`.
+    """
     found: dict[str, tuple[DeviceReport, ...]] = {}
     for tool, arguments, keys in _TOOLS:
         try:
@@ -65,7 +73,7 @@ def read_logs(
         except (UnavailableError, UntrustedError):
             continue
         for name in names:
-            if name in found:
+            if name in found or not _NAME.fullmatch(name):
                 continue
             try:
                 output = run((str(path), *(one.format(name) for one in arguments)))
@@ -73,7 +81,34 @@ def read_logs(
                 continue
             if some := tuple(parse(output, keys, tool)):
                 found[name] = some
+    if any(name.startswith("dm-") for name in names):
+        found |= _paths(run, find)
     return found
+
+
+def _paths(run: Run, find: Callable[[str, str, Mapping[str, str]], Path]) -> dict[str, tuple[DeviceReport, ...]]:
+    """Return the paths of all multipath devices, by their dm name."""
+    try:
+        path = find("dmsetup", "", {"PATH": os.environ.get("PATH", os.defpath)})
+        output = run((str(path), "status", "--target", "multipath"))
+    except (UnavailableError, UntrustedError, OSError, subprocess.TimeoutExpired):
+        return {}
+    return {
+        name: paths for line in output.splitlines() if (name := _named(line)) and (paths := tuple(parse_paths(line)))
+    }
+
+
+def _named(line: bytes) -> str:
+    return clean(line.partition(b": ")[0]) if b" multipath " in line else ""
+
+
+def parse_paths(line: bytes) -> Iterator[DeviceReport]:
+    """Yield the numbers of paths and of failed ones, and how often paths failed, of a line of `dmsetup status`."""
+    each = _PATH.findall(f"{line.partition(b' multipath ')[2].decode('ascii', 'replace')} ")
+    if each:
+        yield DeviceReport("paths", len(each), "dmsetup")
+        yield DeviceReport("paths_failed", sum(state == "F" for state, _ in each), "dmsetup")
+        yield DeviceReport("path_failures", sum(int(failures[:18]) for _, failures in each), "dmsetup")
 
 
 def parse(output: bytes, keys: tuple[str, ...], tool: str) -> Iterator[DeviceReport]:
@@ -92,7 +127,7 @@ def parse(output: bytes, keys: tuple[str, ...], tool: str) -> Iterator[DeviceRep
             yield DeviceReport(name, number, tool)
 
 
-class DriveLogs:
+class ToolReports:
     """The latest logs, read on a thread that is started by `refresh`."""
 
     def __init__(
@@ -106,20 +141,21 @@ class DriveLogs:
         self._logs: dict[str, tuple[DeviceReport, ...]] = {}
 
     def of(self, name: str) -> tuple[DeviceReport, ...]:
-        """Return a drive's latest values; none where its log was not read."""
+        """Return the latest values of a drive, or of a multipath device by its dm name; none where none were read."""
         return self._logs.get(name, ())
 
     def refresh(self, names: Iterable[str], now_s: int) -> None:
         """Take over what was read, and read again when it is due. A reading that hangs is the last one."""
         if self._reading is not None and self._reading.done():
-            self._logs.update(self._reading.result())
+            self._logs = dict(self._reading.result())
             self._reading = None
         if self._reading is not None or now_s < self._due_s:
             return
         self._due_s = now_s + PERIOD_S
-        drives = tuple(name for name in names if _NAME.fullmatch(name))[:_MAX_DRIVES]
-        self._logs = {name: one for name, one in self._logs.items() if name in drives}
+        several = tuple(names)
+        drives = tuple(name for name in several if _NAME.fullmatch(name))[:_MAX_DRIVES]
+        drives += tuple(name for name in several if name.startswith("dm-"))[:1]
         if drives and self._is_root():
-            thread = SideThread("drive logs")
+            thread = SideThread("tool reports")
             self._reading = thread.submit(self._read, drives)
             thread.shutdown()
