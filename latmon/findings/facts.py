@@ -314,7 +314,7 @@ class Facts:
         blocks, origin, devices = self.window[-n:], self.origin, self.devices
         return self.once(
             ("newest", n),
-            lambda: Facts(blocks, origin, devices, off=self.off, groups=self._groups, is_newest=True),
+            lambda: Facts(blocks, origin, devices, off=self.off, groups=self._groups, is_newest=True, grown=self.grown),
         )
 
     @property
