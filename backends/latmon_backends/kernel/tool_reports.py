@@ -38,7 +38,9 @@ _VALUES = (
     *("thm_temp1_trans_count", "thm_temp2_trans_count"),
 )
 """Values by nvme-cli's names, most of which smartctl has as well (NVMe base specification, SMART log)."""
-_PATH = re.compile(r"(?<= )\d+:\d+ ([AF]) (\d+)(?= )")
+_QUOTED = re.compile(r"\d[\d,]{0,24}", re.ASCII)
+"""A number as some versions of nvme-cli print it."""
+_PATH = re.compile(r"(?<= )\d+:\d+ ([AF]) (\d{1,18})(?= )")
 """A path in the status of a multipath device: its number, active or failed, how often it failed (dm-mpath.c)."""
 Run = Callable[[tuple[str, ...]], bytes]
 """Runs a program and returns its output. Raises OSError, subprocess.TimeoutExpired."""
@@ -108,7 +110,7 @@ def parse_paths(line: bytes) -> Iterator[DeviceReport]:
     if each:
         yield DeviceReport("paths", len(each), "dmsetup")
         yield DeviceReport("paths_failed", sum(state == "F" for state, _ in each), "dmsetup")
-        yield DeviceReport("path_failures", sum(int(failures[:18]) for _, failures in each), "dmsetup")
+        yield DeviceReport("path_failures", sum(int(failures) for _, failures in each), "dmsetup")
 
 
 def parse(output: bytes, keys: tuple[str, ...], tool: str) -> Iterator[DeviceReport]:
@@ -121,8 +123,8 @@ def parse(output: bytes, keys: tuple[str, ...], tool: str) -> Iterator[DeviceRep
         value = value.get(key) if isinstance(value, dict) else None
     for name in _VALUES if isinstance(value, dict) else ():
         number = value.get(name)
-        if isinstance(number, str) and number.replace(",", "").isdecimal():  # versions of nvme-cli quote large ones
-            number = int(number.replace(",", "")[:18])
+        if isinstance(number, str) and _QUOTED.fullmatch(number):
+            number = int(number.replace(",", ""))
         if type(number) is int and 0 <= number < 1 << 63:
             yield DeviceReport(name, number, tool)
 
