@@ -514,7 +514,8 @@ class OnDemand:
     async def _step(self) -> None:
         """Do what is due, and report the devices that can't be followed then."""
         run = self._process.run
-        await self._follow(self._demand.wanted(self._suspicion.suspects(), self._clock()), run)
+        suspects = self._suspicion.suspects() if self._demand.mode == "auto" else ()
+        await self._follow(self._demand.wanted(suspects, self._clock()), run)
         if self._process.run is not None:
             self._notices.add_unfollowed(self._programs.unfollowed(self._process.run.target))
 
