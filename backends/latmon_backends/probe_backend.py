@@ -111,14 +111,14 @@ class ProbeBackend(ABC):
     async def __aenter__(self) -> Self:
         await self._prepare()
         looking = asyncio.create_task(self._look())
-        reading = asyncio.create_task(kernel_settings.bounded(self._options, self._devices.devices, {}))
+        reading = asyncio.create_task(self._settings({}))
         try:
             refusals = await self._always.choose()
         except BaseException:
             looking.cancel()
             await asyncio.wait({looking, reading})
             raise
-        if platform.system() == "Linux" and launcher.needed():
+        if self._needs_root_helper():
             self._always.launcher = RootLauncher(self._tool, self._always.probe.pid)
         await asyncio.wait({reading})  # before windows are dropped: nothing may pause from then to the first frame
         await self._prepare_tracer(looking)
@@ -154,8 +154,15 @@ class ProbeBackend(ABC):
     def _probe_name(self) -> str:
         return self._always.script.name
 
+    def _needs_root_helper(self) -> bool:
+        return platform.system() == "Linux" and launcher.needed()
+
     async def settings(self) -> Settings:
-        return await kernel_settings.bounded(self._options, self._devices.devices, self._reported())
+        return await self._settings(self._reported())
+
+    async def _settings(self, reported: kernel_settings.Sections) -> Settings:
+        """Return the reported settings and those of the host."""
+        return await kernel_settings.bounded(self._options, self._devices.devices, reported)
 
     def _reported(self) -> kernel_settings.Sections:
         """Return latmon's own settings. The tracer's program is that for all devices: its filter is no setting."""

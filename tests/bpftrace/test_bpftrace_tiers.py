@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from synthetic_btf import kernel
 
+from latmon.support.errors import UnavailableError
 from latmon_backends.bpftrace.kernel_hooks import has_kprobes
-from latmon_backends.bpftrace.program import Variant, pointers, variants
+from latmon_backends.bpftrace.program import Variant, is_for, lacking, of_remote, pointers, variants
 from latmon_backends.tracer.programs import pace
 
 ALWAYS = ["block_a q->disk", "block_a rq_disk"]
@@ -144,6 +145,59 @@ def test_kprobes_are_looked_for_and_not_guessed(tmp_path):
     assert not has_kprobes(tmp_path)
     (tmp_path / "kernel/kprobes").mkdir(parents=True)
     assert has_kprobes(tmp_path)
+
+
+STAMPED = {"vmlinux", "io_start_time_ns"}
+BATCH = "nvme_complete_batch_req"
+
+
+@pytest.mark.parametrize(
+    ("version", "types", "first", "why"),
+    [
+        ("0.19.1", STAMPED, "block_a q->disk", ""),
+        ("0.27.1", {*STAMPED, "rq_disk"}, "block_a rq_disk", ""),
+        ("0.17.0", STAMPED, "block_b q->disk kprobe:blk_update_request", "bpftrace 0.19 or newer, and this is 0.17.0"),
+        ("0.17.0", {*STAMPED, "rq_disk", BATCH}, f"block_b rq_disk kprobe:blk_update_request, kprobe:{BATCH}", "0.19"),
+        ("0.23.2", {"vmlinux"}, "block_c", "a stamp of their issue"),
+        ("0.23.2", set(), "block_c", "BTF"),
+        ("", STAMPED, "block_b q->disk kprobe:blk_update_request", "0.19"),
+    ],
+)
+def test_facts_about_another_host_decide_what_is_tried_there(host, version, types, first, why):
+    tool, every = remote_tool(version=f"bpftrace v{version or '0.1'}"), [*variants(1000, 0, host(kprobes=True))]
+    fitting = [one for one in every if not lacking(one, tool, types) and is_for(one, types)]
+    assert fitting[0].name == first
+    assert fitting[-1].name == "block_c"
+    assert len({one.manifest.name for one in fitting}) == len(fitting)
+    assert why in lacking(every[0], tool, types)
+
+
+def remote_tool(**facts: str):
+    return of_remote({"bpftrace": "/usr/bin/bpftrace", "cpus": "4", "ahead": "0", **facts}, 8)
+
+
+def test_the_tool_of_another_host_is_as_its_shell_reports():
+    tool = remote_tool(version="bpftrace v0.23.2", tracefs="tracefs")
+    assert (tool.version, tool.sudo, tool.mount_tracefs) == ("0.23.2", False, False)
+    assert tool.command("BEGIN { }")[:2] == ["sh", "-c"]
+    tool = remote_tool(version="bpftrace v0.23.2", rights="sudo")
+    assert (tool.sudo, tool.mount_tracefs) == (True, True)
+    assert tool.command("BEGIN { }")[:2] == ["sudo", "-n"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({"denied": ""}, "there is no sudo"),
+        ({"denied": "sudo: a password is required"}, "a password is required.*NOPASSWD"),
+        ({"version": "hello"}, "prints no version"),
+        ({"version": "bpftrace v0.23.2", "ahead": ""}, "timer_list"),
+        ({"version": "bpftrace v0.23.2", "ahead": "9" * 300}, "timer_list"),
+    ],
+)
+def test_another_host_without_what_a_probe_needs(facts, why):
+    with pytest.raises(UnavailableError, match=why):
+        remote_tool(**facts)
 
 
 @pytest.mark.skipif(not Path("/sys/kernel/btf/vmlinux").exists(), reason="this kernel has no BTF")

@@ -12,24 +12,25 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer
 from latmon.manifest.loader import Manifest
-from latmon.model.frame import STAGES, Origin
+from latmon.model.frame import STAGES, TABLES, Missing, Origin, Settings, capped
 from latmon.model.stages import ADMISSION
-from latmon.support import host
 from latmon.support.errors import UnavailableError
+from latmon.support.text import clean
 from latmon_backends.bpftrace import probe_cache, tracer
 from latmon_backends.bpftrace import program as bpftrace_program
 from latmon_backends.bpftrace.probe import BpftraceProbe
 from latmon_backends.bpftrace.probe_cache import ProbeCache
 from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool, Variant
 from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost
-from latmon_backends.kernel import counters
 from latmon_backends.kernel.counters import KernelSampler
-from latmon_backends.probe.always_on import AlwaysOn, FrameBuilder
+from latmon_backends.kernel.settings import Sections
+from latmon_backends.probe.always_on import HERE, AlwaysOn, FrameBuilder, ProbedHost
 from latmon_backends.probe.launcher import Direct, Script, Skipped
 from latmon_backends.probe.outliers import Outliers, Threads
 from latmon_backends.probe.process import GRACE_S, RefusedError
@@ -62,12 +63,13 @@ class BpftraceAlwaysOn(AlwaysOn):
         only: tuple[str, ...] = (),
         choices: ProbeCache | None = None,
         tries_all: bool = False,
+        at: ProbedHost = HERE,
     ) -> None:
         """`only` names the manifests that may be tried; empty means all.
 
         `choices`: those of earlier starts; `tries_all`: they are replaced and not used.
         """
-        super().__init__("bpftrace", _SILENT_S, options, Direct(tool, options.proc), frames)
+        super().__init__("bpftrace", _SILENT_S, options, Direct(tool, options.proc, at.start), frames, at=at)
         self._tool, self._sampler, self._only = tool, sampler, only
         self._choices, self._tries_all = choices, tries_all
         self._stamps_given_up = False
@@ -101,7 +103,7 @@ class BpftraceAlwaysOn(AlwaysOn):
         options = self._options
         return bpftrace_program.variants(
             options.interval_us // 1000,
-            host.suspended_us() * 1000,
+            self._at.suspended_us() * 1000,
             options.sys,
             threshold_us=options.threshold_us,
             manifest=manifest,
@@ -136,6 +138,8 @@ class BpftraceAlwaysOn(AlwaysOn):
         refusal = next(iter(refusals.values()))
         if any(sign in refusal for sign in _TOO_OLD):
             why = f"needs bpftrace 0.19 or newer, and this is {self._tool.version}"
+        elif refusal.startswith("needs "):
+            why = refusal
         else:
             why = f"is refused: {refusal}"
         return f"tier {self.manifest.tier}, because tier A {why}"
@@ -196,8 +200,8 @@ class BpftraceAlwaysOn(AlwaysOn):
         frames = self._frames
         framer = Framer(script.manifest, frames.device_name, frames.has_several_queues, frames.is_selected)
         around = Surroundings(
-            now_us=counters.monotonic_us,
-            ahead_us=host.suspended_us,
+            now_us=self._at.now_us,
+            ahead_us=self._at.suspended_us,
             sample=self._sampler.sample,
             map_keys=self._tool.map_keys,
             interval_us=self._options.interval_us,
@@ -206,7 +210,7 @@ class BpftraceAlwaysOn(AlwaysOn):
         self._skipped = Skipped()
 
     async def _again(self) -> None:
-        await self._start(self.script.with_clock(host.suspended_us() * 1000))
+        await self._start(self.script.with_clock(self._at.suspended_us() * 1000))
 
     def _lacks_stamps(self, window: ProbeWindow) -> bool:
         """Return whether most requests had no stamp, as tier A needs. Some queues keep none (QUEUE_FLAG_STATS)."""
@@ -234,6 +238,38 @@ class BpftraceAlwaysOn(AlwaysOn):
             self._frames.notice = "requests carry no stamp of their issue here: it is kept by request (tier A')"
             return
         self._frames.notice = f"most requests carry no stamp of their issue here and can't be timed: {why}"
+
+
+_NO_POINTERS = "only latmon on the host finds them by its kernel's types"
+
+
+class RemoteAlwaysOn(BpftraceAlwaysOn):
+    """The always-on bpftrace process of another host, whose facts decide which variants can run there."""
+
+    async def choose(self) -> dict[str, str]:
+        lacking = {one.name: why for one in self._variants() if (why := self._lacking(one))}
+        return {**lacking, **await super().choose()}
+
+    def _candidates(self, refusals: Mapping[str, str]) -> Iterator[Variant]:  # noqa: ARG002 - facts decide, not trials
+        for one in self._variants():
+            if not self._lacking(one) and bpftrace_program.is_for(one, self._types):
+                yield one
+
+    def _lacking(self, one: Variant) -> str:
+        return bpftrace_program.lacking(one, self._tool, self._types)
+
+    @property
+    def _types(self) -> frozenset[str]:
+        return frozenset(self._at.facts.get("types", "").split())
+
+    def _why_none_would(self, refusal: str) -> str:
+        if not bpftrace_program.is_privilege(refusal):
+            return ""
+        return f"its kernel refuses bpftrace though it is root there ({refusal})"
+
+    async def _keep_issues(self) -> None:
+        self._stamps_given_up = True
+        self._frames.notice = f"most requests carry no stamp of their issue and can't be timed: {_NO_POINTERS}"
 
 
 class BpftraceBackend(ProbeBackend):
@@ -301,6 +337,55 @@ class BpftraceBackend(ProbeBackend):
         """Return False where the always-on probe's own times of these I/Os are left out of its histograms."""
         guesses = self._always.manifest.latency_from == "issue" and op == "flush"
         return not (guesses and self._frames.has_several_queues(device))
+
+
+_NO_TRACER = "this needs latmon on the host, which measures and limits the cost of tracing"
+
+
+class RemoteBpftrace(BpftraceBackend):
+    """Frames from bpftrace of another host, by its always-on probe alone. Times are that host's."""
+
+    def __init__(self, options: Options, at: ProbedHost) -> None:
+        """`options`: its roots have the files that `at.refresh` writes, which must be there."""
+        super().__init__(replace(options, stages="basic"), self._found)
+        self._at = at
+        self._devices = _RemoteSampler(options.proc, options.sys, options.devices, at.clock)
+        facts = {name: clean(at.facts.get(name, "")) for name in ("host", "kernel", "boot")}
+        self._origin = replace(self._origin, host=facts["host"] or "unknown", kernel=facts["kernel"])
+        self._boot_id = facts["boot"]
+
+    def _found(self) -> BpftraceTool:
+        return bpftrace_program.of_remote(self._at.facts, len(self._devices.sample().counters))
+
+    async def _prepare(self) -> None:
+        tool = self._tool = self._find_tool()
+        self._frames = FrameBuilder(self._devices, self._options.sys, self._at.suspended_us)
+        self._devices.require_selected()
+        self._always = RemoteAlwaysOn(self._options, tool, self._devices, self._frames, at=self._at)
+
+    async def _look(self) -> None:
+        self._inventory = ScriptInventory(self._options, manifests=())
+
+    def _needs_root_helper(self) -> bool:
+        return False
+
+    async def _settings(self, reported: Sections) -> Settings:
+        return capped(reported)
+
+    def _opened(self, refusals: Mapping[str, str], settings: Settings) -> Origin:
+        return replace(
+            super()._opened(refusals, settings),
+            start_mono_us=self._at.now_us(),
+            boot_id=self._boot_id,
+            untraced=tuple(Missing(one, _NO_TRACER) for one in (*STAGES, *TABLES) if one != "total"),
+        )
+
+
+class _RemoteSampler(KernelSampler):
+    """Sampler of files that another host's shell reports once in an interval: nothing changes in between."""
+
+    def start(self) -> None:
+        pass
 
 
 DRIVERS: Mapping[str, str] = MappingProxyType(

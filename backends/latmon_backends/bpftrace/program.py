@@ -31,6 +31,11 @@ from latmon_backends.tracer.programs import outliers, pace
 
 VARIABLE = "LATMON_BPFTRACE"
 _CAPABILITIES_SINCE = (0, 25)
+_RAW_SINCE = (0, 19)
+"""rawtracepoint and nsecs(monotonic)."""
+_BATCH = "nvme_complete_batch_req"
+_TIME = re.compile(r"[0-9]{1,18}")
+"""Nanoseconds, up to 30 years."""
 _VERSION = re.compile(r"bpftrace v?(\d+\.\d+(?:\.\d+)?)")
 _ERRORS = (re.compile(r"(?:ERROR|FATAL|error):\s*(.+)"), re.compile(r"WARNING:\s*(.+)"))
 _NOISE = ("RLIMIT_MEMLOCK", "available_filter_functions", "Addrspace is not set", "Return value discarded")
@@ -55,11 +60,13 @@ class BpftraceTool:
     sudo: bool
     mount_tracefs: bool
     map_keys: int
+    reported: str = ""
+    """The version that another host has reported."""
 
     @property
     def version(self) -> str:
         """The version, or empty; read once, which takes 0.1 s."""
-        return _versions(self.path)
+        return self.reported or _versions(self.path)
 
     def running(self, program: AnyProgram) -> list[str]:
         """Return the words that run a program with its number of keys per map."""
@@ -90,6 +97,26 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
         sudo=euid != 0 and shutil.which("sudo") is not None and not _is_capable(path, proc, mount=mount),
         mount_tracefs=mount,
         map_keys=map_keys(os.cpu_count() or 1, len(content(proc / "partitions").splitlines())),
+    )
+
+
+def of_remote(facts: Mapping[str, str], devices: int) -> BpftraceTool:
+    """Return the tool of another host, from what its shell reported; UnavailableError where it can't measure there."""
+    if "denied" in facts:
+        how = "connect as root, or let sudo start sh there without a password (NOPASSWD)"
+        raise UnavailableError(f"its bpftrace needs root ({facts['denied'] or 'there is no sudo'}): {how}")
+    found = _VERSION.search(facts.get("version", ""))
+    if found is None:
+        raise UnavailableError("its bpftrace prints no version")
+    if not _TIME.fullmatch(facts.get("ahead", "")):
+        raise UnavailableError("it hides /proc/timer_list, which has the distance of its clocks")
+    cpus = facts.get("cpus", "")
+    return BpftraceTool(
+        path=facts["bpftrace"],
+        sudo=facts.get("rights") == "sudo",
+        mount_tracefs="tracefs" not in facts,
+        map_keys=map_keys(int(cpus) if cpus.isdecimal() and int(cpus) else 1, devices),
+        reported=found[1],
     )
 
 
@@ -136,7 +163,11 @@ def _is_capable(path: str, proc: Path, *, mount: bool) -> bool:
     """Return whether the tool, started by this user, has the capabilities that it needs instead of root."""
     if privileges.missing_in_children(proc) or (mount and not privileges.can_mount_in_children(proc)):
         return False
-    return tuple(int(part) for part in _versions(path).split(".")[:2] if part) >= _CAPABILITIES_SINCE
+    return _numbers(_versions(path)) >= _CAPABILITIES_SINCE
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part)
 
 
 _BLOCK = re.compile(r"^(BEGIN|END)\s*\{\n(.*?)^\}\n", re.MULTILINE | re.DOTALL)
@@ -251,7 +282,7 @@ class BpftraceProgram:
 
 _KPROBES = (
     (
-        "kprobe:blk_update_request, kprobe:nvme_complete_batch_req",
+        f"kprobe:blk_update_request, kprobe:{_BATCH}",
         '(uint64)reg("ip") - (uint64)kaddr("blk_update_request") > 16',
     ),
     ("kprobe:blk_update_request", "1 == 0"),
@@ -312,6 +343,28 @@ def variants(
                 yield variant_of(kernel, base | {"disk": disk, "hooks": hooks, "batch": batch})
     if manifest in ("", "block_c"):
         yield variant_of(load(directory / "block_c.yaml"), base)
+
+
+def lacking(one: Variant, tool: BpftraceTool, types: frozenset[str]) -> str:
+    """Return what an always-on script needs and a host lacks; empty where it may run there.
+
+    `types`: names that the BTF of its kernel has, of those that the scripts depend on; empty without BTF.
+    """
+    tier = one.manifest.tier
+    if tier == "A" and _numbers(tool.version) < _RAW_SINCE:
+        return f"needs bpftrace 0.19 or newer, and this is {tool.version}"
+    if tier != "C" and not types:
+        return "needs a kernel with BTF"
+    if tier != "C" and "io_start_time_ns" not in types:
+        return "needs requests with a stamp of their issue"
+    return ""
+
+
+def is_for(one: Variant, types: frozenset[str]) -> bool:
+    """Return whether of several variants of a script this one is for a kernel with these types."""
+    disk, hooks = one.values.get("disk"), str(one.values.get("hooks", ""))
+    has_disk = disk is None or ("rq_disk" in types) == (disk == "rq_disk")
+    return has_disk and (not hooks or (_BATCH in types) == (_BATCH in hooks))
 
 
 def pointers(

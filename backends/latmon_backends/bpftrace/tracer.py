@@ -242,8 +242,11 @@ class TracerHost:
 class ScriptInventory:
     """The tracer's scripts and look-ups for them: half a second of work, in a thread, as root if latmon is."""
 
-    def __init__(self, options: Options, probes: Path | None = None) -> None:
-        self.manifests = on_demand_manifests(probes)
+    def __init__(
+        self, options: Options, probes: Path | None = None, manifests: tuple[Manifest, ...] | None = None
+    ) -> None:
+        """`manifests`: the scripts that may run, other than all."""
+        self.manifests = on_demand_manifests(probes) if manifests is None else manifests
         self.tracepoints = Tracepoints(options.sys)
         self.words = words(self.tracepoints, options.sys)
         self.flag_bits = outliers.positions(

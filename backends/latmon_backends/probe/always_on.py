@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -24,10 +24,11 @@ from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
 from latmon.support.paths import matching
 from latmon_backends.kernel import counters as kernel_counters
-from latmon_backends.kernel.counters import Sample
-from latmon_backends.probe.events import Event
+from latmon_backends.kernel.counters import CLOCK, FrameClock, Sample
+from latmon_backends.probe.events import Event, Printed
 from latmon_backends.probe.launcher import AnyProgram, Launcher, Script
-from latmon_backends.probe.process import LOOK_S, RefusedError, RunningProbe, Silence
+from latmon_backends.probe.launcher import Start as StartProcess
+from latmon_backends.probe.process import LOOK_S, Child, RefusedError, RunningProbe, Silence
 from latmon_backends.probe.tick_protocol import LastWindow, ProbeWindow, Ticks
 
 _SLEPT_US = 100_000
@@ -36,6 +37,26 @@ _SAME_TIME_SHARE = 50
 """20 ms of an interval of one second; a wide one may differ by the same share."""
 Key = TypeVar("Key", Flow, Series)
 Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedHost:
+    """The host that a probe measures: this one, or another one behind a connection. Times in us, by its clocks."""
+
+    start: StartProcess = Child.start
+    now_us: Callable[[], int] = kernel_counters.monotonic_us
+    """Its CLOCK_MONOTONIC."""
+    suspended_us: Callable[[], int] = host.suspended_us
+    """How far its CLOCK_BOOTTIME is ahead of that."""
+    clock: FrameClock = CLOCK
+    """The clocks of the counters."""
+    refresh: Callable[[], Awaitable[None]] | None = None
+    """Reads its counters and devices into the files below the roots of the options; None where these are its own."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What another host has reported about itself."""
+
+
+HERE = ProbedHost()
 
 
 class DeviceCounters(Protocol):
@@ -266,9 +287,18 @@ class AlwaysOn(ABC):
     probe: RunningProbe
     _ticks: Ticks
 
-    def __init__(self, tool: str, silent_s: float, options: Options, launcher: Launcher, frames: FrameBuilder) -> None:
+    def __init__(
+        self,
+        tool: str,
+        silent_s: float,
+        options: Options,
+        launcher: Launcher,
+        frames: FrameBuilder,
+        *,
+        at: ProbedHost = HERE,
+    ) -> None:
         """`silent_s`: a probe that prints nothing for so long is stuck."""
-        self._options, self.launcher, self._frames = options, launcher, frames
+        self._options, self.launcher, self._frames, self._at = options, launcher, frames, at
         self._kept = ProbeSupervisor(tool, frames, options.interval_us, silent_s)
 
     @property
@@ -296,7 +326,10 @@ class AlwaysOn(ABC):
             if event is None:
                 if not await self._kept.restart(self.probe, self._again):
                     return None
-            elif (window := self._take(event)) is not None:
+                continue
+            if self._at.refresh is not None and isinstance(event, Printed) and event.text.startswith("tick "):
+                await self._at.refresh()
+            if (window := self._take(event)) is not None:
                 return window
 
     async def restart_if_needed(self, window: ProbeWindow, gap: str) -> None:  # noqa: ARG002 - subclasses use it

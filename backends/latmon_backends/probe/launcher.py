@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -125,15 +125,19 @@ class Launcher(Protocol):
     async def close(self) -> None: ...
 
 
+Start = Callable[[Sequence[str]], Awaitable[Child]]
+"""Starts words as a process; OSError where that is impossible."""
+
+
 class Direct:
     """Launcher with the rights of this process, or with `sudo -n` for the tool alone."""
 
-    def __init__(self, tool: AnyTool, proc: Path = Path("/proc")) -> None:
-        self.tool, self._proc = tool, proc
+    def __init__(self, tool: AnyTool, proc: Path = Path("/proc"), start: Start = Child.start) -> None:
+        self.tool, self._proc, self._start = tool, proc, start
         self._stats = -1
 
     async def launch(self, program: AnyProgram) -> Child:
-        return await Child.start(self.tool.running(trusted(program)))
+        return await self._start(self.tool.running(trusted(program)))
 
     async def totals(self, pid: int) -> ProgramTotals:
         return totals(pid, self._proc)

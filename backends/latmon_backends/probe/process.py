@@ -23,7 +23,7 @@ from latmon.support.priority import HURRY
 from latmon.support.process import prioritise, widen
 from latmon.support.text import clean
 from latmon.support.trust import environment
-from latmon_backends.probe.events import Event, Printed
+from latmon_backends.probe.events import Event, Printed, UndecodedLine
 
 # The tool gets SIGTERM when file 3, our end of its standard input, closes, and SIGKILL if detaching takes it too long.
 # A line there asks it to end and gives it the time that it takes. An abort must not leave a core behind. What waits
@@ -46,6 +46,8 @@ _MOST_NEW_COMPLAINTS = 4096
 _PORTION = 1 << 16
 _NICE = -10
 _KILL_AFTER_S = 1.7
+_MAX_NOISE = 200
+"""Lines before the ready one that a tool, or a login shell on the way to it, may print and that can't be decoded."""
 
 
 def shimmed(
@@ -148,25 +150,36 @@ class Child:
         self._kill_at: float | None = None
 
     @classmethod
-    async def start(cls, words: Sequence[str]) -> Child:
+    async def start(
+        cls, words: Sequence[str], *, script: bytes = b"", environ: Mapping[str, str] | None = None
+    ) -> Child:
         """Start the tool, out of reach of the terminal's Ctrl-C. OSError when not even the shell can be started.
 
         It gets a session of its own; sudo a process group only, because its ticket belongs to the terminal and
-        can't be found from another session.
+        can't be found from another session. `script`: the begin of its standard input. `environ`: its variables, other
+        than those of a program that may run as root.
         """
         apart: dict[str, Any] = {"process_group": 0} if words[0] == "sudo" else {"start_new_session": True}
         pipe = asyncio.subprocess.PIPE
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
-                *words, stdin=pipe, stdout=pipe, stderr=pipe, env=environment(os.environ), **apart
+                *words,
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                env=environment(os.environ) if environ is None else environ,
+                **apart,
             )
         )
         try:
-            return cls(_Own(await asyncio.shield(starting)))
+            process = await asyncio.shield(starting)
         except asyncio.CancelledError:
             # Cancelled itself it would never end: it waits for pipes that were never connected (CPython 3.11).
             await cls(_Own(await starting)).stop()
             raise
+        if process.stdin is not None and script:
+            process.stdin.write(script)
+        return cls(_Own(process))
 
     @property
     def pid(self) -> int:
@@ -385,9 +398,11 @@ class RunningProbe(ABC):
 
     async def until_ready(self) -> None:
         """Wait for the ready line. RefusedError when its program doesn't run here, UnavailableError when none would."""
+        undecoded = 0
         try:
             async with asyncio.timeout(self.ready_s):
-                while (event := await self.next()) is not None:
+                while (event := await self.next()) is not None and undecoded < _MAX_NOISE:
+                    undecoded += isinstance(event, UndecodedLine)
                     if isinstance(event, Printed) and event.text.startswith("ready "):
                         await self._check_attached()
                         return self._child.prefer()
@@ -395,6 +410,8 @@ class RunningProbe(ABC):
             raise UnavailableError(
                 f"{self.tool_name} was not ready within {self.ready_s:.0f} s on this host."
             ) from None
+        if undecoded >= _MAX_NOISE:
+            raise RefusedError(f"it prints no output of {self.tool_name}")
         raise await self._refused()
 
     async def _check_attached(self) -> None:  # noqa: B027 - most tools print the line after attaching
