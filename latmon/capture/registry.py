@@ -165,7 +165,8 @@ def _arguments(request: Request) -> dict[str, Any]:
     if request.backend == "demo":
         return {"scenario": request.scenario, "seed": request.seed}
     if request.backend == "fleet":
-        return {"options": request.options, "hosts": request.hosts}
+        probes = load_target("bpftrace", "latmon_backends.bpftrace.backend:RemoteBpftrace")
+        return {"options": request.options, "hosts": request.hosts, "probes": probes}
     if request.backend == "prometheus":
         return dict(request.store)
     return {"options": request.options}
@@ -176,7 +177,7 @@ _COMPILES = {
     "": "the probe tool compiles its probes first, an old bpftrace for up to half a minute",
     "dtrace": "dtrace compiles its probes first, for some seconds, on a busy host for up to a minute",
     "demo": "the demo makes its first windows",
-    "fleet": "the hosts are connected, and those with latmon compile its probes",
+    "fleet": "the hosts are connected, and those with latmon or bpftrace compile its probes",
     "prometheus": "",
 }
 

@@ -652,9 +652,10 @@ def _watch(parser: argparse.ArgumentParser) -> None:
 
 def _fleet(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Each HOST is measured by its own latmon, else by the kernel's counters, which sh prints: nothing is installed "
-        "there, and what runs there ends with the connection. Your OpenSSH configuration, keys and agent are used; ssh "
-        "asks for nothing. The overview lists the hosts, and Enter opens one. Devices are named HOST:DEVICE."
+        "Each HOST is measured by its own latmon, else by its Python or its bpftrace, else by the kernel's counters, "
+        "which sh prints: nothing is installed there, and what runs there ends with the connection. Your OpenSSH "
+        "configuration, keys and agent are used; ssh asks for nothing. The overview lists the hosts, and Enter opens "
+        "one. Devices are named HOST:DEVICE."
     )
     parser.add_argument(
         "hosts", metavar="HOST", nargs="*", type=_checked(_host), help="hosts as ssh takes them, at most 32"

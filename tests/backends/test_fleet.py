@@ -17,10 +17,12 @@ from pathlib import Path
 
 import pytest
 import sshd
+from bpftraces import IN_CHROOT, each_bpftrace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import FRAMES
 from terminal import wait_for
+from workload import CROWDED, LoopDevice, crowded, fio
 
 from latmon.capture.backend import Options
 from latmon.model.devices import IdleRows, WithIdle
@@ -54,9 +56,12 @@ from latmon.recording import codec
 from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_USAGE, UnavailableError, UsageError
+from latmon.support.host import boot_id
+from latmon.support.process import descendants
+from latmon_backends.bpftrace.backend import RemoteBpftrace
 from latmon_backends.fleet import agentless, bundle, host, remote, ssh
 from latmon_backends.fleet import backend as backend_module
-from latmon_backends.fleet.agentless import ShellCounters
+from latmon_backends.fleet.agentless import ShellCounters, ShellTree
 from latmon_backends.fleet.backend import FleetBackend, _selected
 from latmon_backends.fleet.host import Host
 from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin, readable
@@ -300,6 +305,161 @@ async def test_a_host_whose_sudo_refuses_is_measured_by_its_counters_and_named_w
     said, last = await first_notice(tmp_path, "password", own=path)
     assert "own: bpftrace needs root (sudo: a password is required): connect as root, or let sudo start sh" in said
     assert not last.gap
+
+
+def probed(directory: Path, bpftrace: str = "", *, suite: str = "host", sudo: str = "") -> str:
+    """Return the PATH of a host with a bpftrace: that of a suite, or these shell words.
+
+    `sudo`: the words of its sudo, for a user that is not root.
+    """
+    path = tools_in(directory)
+    for name in ("grep", "env"):
+        (directory / name).symlink_to(shutil.which(name))
+    if bpftrace:
+        text = f'test "$1" != --version || {{ echo bpftrace v0.23.2; exit; }}; {bpftrace}'
+        write_program(directory, "bpftrace", text)
+    elif suite != "host":
+        write_program(directory, "bpftrace", f'PATH={os.environ["PATH"]}; exec {IN_CHROOT} {suite} "$@"')
+    else:
+        (directory / "bpftrace").symlink_to(shutil.which("bpftrace"))
+    if sudo:
+        write_program(directory, "id", "case $1 in -u | -g) echo 1000 ;; *) echo somebody ;; esac")
+        write_program(directory, "sudo", sudo)
+    return path
+
+
+REFUSED = "echo sudo: a password is required >&2; exit 1"
+
+
+@needs_ssh
+@pytest.mark.parametrize(
+    ("host_with", "said"),
+    [
+        (tools_in, "no Python 3.11 that could run ours, and no bpftrace"),
+        (lambda at: probed(at, "exit", sudo=REFUSED), "needs root (sudo: a password is required): connect as root, or"),
+        (lambda at: probed(at, "while printf 'rubbish\\033[2J\\n'; do :; done"), "it prints no output of bpftrace"),
+        (lambda at: probed(at, "echo ERROR: No BTF >&2; exit 1"), "runs none of the probes here: block_"),
+    ],
+    ids=["none", "sudo", "rubbish", "refuses"],
+)
+async def test_a_host_whose_bpftrace_can_not_run_is_measured_by_its_counters_and_named(tmp_path, host_with, said):
+    with servers(tmp_path, plain=host_with(tmp_path / "1")) as (client, _):
+        async with FleetBackend(Options(interval_us=500_000), ["plain"], client, RemoteBpftrace) as backend:
+            found = await frames_until(backend, lambda one: one.kernel)
+            assert await asyncio.to_thread(gone, str(tmp_path / "1/bpftrace"))
+    notices = "; ".join(one.health.notice for one in found)
+    assert said in notices
+    assert notices.isprintable()
+    assert not found[-1].histograms
+    assert any(one.limits for frame in found for one in frame.devices)  # the facts came with the counters
+
+
+live_probe = [
+    pytest.mark.live,
+    needs_ssh,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or not all(map(shutil.which, ("bpftrace", "fio", "losetup"))),
+        reason="needs root, bpftrace, fio and losetup",
+    ),
+]
+
+
+def marked(*marks):
+    def put(test):
+        for mark in marks:
+            test = mark(test)
+        return test
+
+    return put
+
+
+def is_probed(frame) -> bool:
+    return frame.health.probes_attached > 0
+
+
+@each_bpftrace
+@marked(*live_probe[1:])
+async def test_the_bpftrace_of_a_host_without_latmon_counts_what_fio_did(suite, tmp_path):
+    path, options = probed(tmp_path / "1", suite=suite), Options(interval_us=500_000, threshold_us=1)
+    job = {"name": "job", "rw": "randread", "rate_iops": 200, "size": "64m"}
+    with LoopDevice(tmp_path / "image") as disk, servers(tmp_path, bare=path) as (client, _):
+        async with FleetBackend(options, ["bare"], client, RemoteBpftrace) as backend:
+            first = await frames_until(backend, is_probed)
+            backend.request_tracing(())
+            begun = time.monotonic_ns() // 1000
+            doing = asyncio.create_task(asyncio.to_thread(fio, tmp_path, 3, {**job, "filename": disk.path}))
+            found = await frames_until(backend, lambda _: doing.done())
+            done = doing.result()["job"]["read"]
+            ended = time.monotonic_ns() // 1000
+            flow = Flow(f"bare:{disk.name}", "read")
+            found += await frames_until(backend, lambda one: one.mono_us > ended + 2_000_000 and flow in one.kernel)
+            part = backend.taken_by_host()[-1]
+        assert await asyncio.to_thread(gone, path)
+    assert sum(one.kernel[flow].count for one in found if flow in one.kernel) == done.count
+    seen = sum(one.seen[flow].count for one in found if flow in one.seen)
+    timed = sum(one.histograms[at].count for one in found for at in one.histograms if at == Series(*flow, "total"))
+    least = 0.93 - CROWDED * crowded()  # other tests run bpftrace, too: then the kernel skips some runs of tier C
+    assert least * done.count <= timed <= seen <= done.count
+    outliers = [one for frame in found for one in frame.outliers if one.device == flow.device]
+    assert outliers
+    assert all(begun <= one.mono_us <= ended + 200_000 for one in outliers)  # two clocks: half a round trip and 10 ms
+    assert any("bare: no stages are traced: this needs latmon on the host" in one.health.notice for one in found)
+    assert part.has_own_clock
+    assert (part.origin.backend, part.origin.boot_id) == ("bpftrace", boot_id())
+    assert "latmon on the host" in part.origin.why_untraced("queue", "handlers")
+    named = {one.name: one for frame in (*first, *found) for one in frame.devices}
+    assert (named[flow.device].kind, named[flow.device].untimed) == ("loop", "")
+
+
+def sshd_sessions(server) -> list[int]:
+    """Return the processes of a server's connections."""
+    return [pid for pid in descendants(server.pid) if words_of(pid)[0].startswith("sshd")]
+
+
+@marked(*live_probe)
+@pytest.mark.parametrize("end", ["client", "connection"])
+async def test_the_bpftrace_of_a_host_ends_with_its_connection(tmp_path, end):
+    path = probed(tmp_path / "1", sudo='test "$1" = -n && shift; exec "$@"')
+    with servers(tmp_path, bare=path) as (client, started):
+        async with FleetBackend(Options(interval_us=500_000), ["bare"], client, RemoteBpftrace) as backend:
+            await frames_until(backend, is_probed)
+            probes = [pid for pid in running(f"{path}/bpftrace") if "-e" in words_of(pid)]
+            assert probes
+            for task in backend._running:
+                task.cancel()
+            for pid in running(str(tmp_path / "client")) if end == "client" else sshd_sessions(started["bare"]):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            assert await asyncio.to_thread(gone, path)
+
+
+@marked(*live_probe)
+async def test_a_bpftrace_that_is_killed_on_its_host_is_started_again(tmp_path):
+    path = probed(tmp_path / "1")
+    with servers(tmp_path, bare=path) as (client, _):
+        async with FleetBackend(Options(interval_us=500_000), ["bare"], client, RemoteBpftrace) as backend:
+            await frames_until(backend, is_probed)
+            for pid in running(f"{path}/bpftrace"):
+                if words_of(pid)[0].endswith("/bpftrace"):
+                    os.kill(pid, signal.SIGKILL)
+            found = await frames_until(backend, lambda one: "started again" in one.health.notice)
+            assert "probe-restart" in found[-1].gap
+
+
+def words_of(pid: int) -> list[str]:
+    with contextlib.suppress(OSError):
+        return (Path("/proc") / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
+    return [""]
+
+
+def test_a_suspend_of_a_host_ends_its_connection_because_its_clocks_moved_apart(tmp_path):
+    one = counters(tmp_path)
+    suspends = "f power/suspend_stats/success "
+    first, second = tick(100.0, 10), tick(101.0, 17)
+    taken(one, *FACTS, *first[:-1], f"{suspends}3", first[-1])
+    assert taken(one, *second[:-1], f"{suspends}3", second[-1])
+    with pytest.raises(HostError, match="suspended"):
+        taken(one, *tick(102.0, 18)[:-1], f"{suspends}4")
 
 
 @needs_ssh
@@ -1002,8 +1162,8 @@ def test_a_host_that_reports_without_an_end_is_refused(tmp_path, monkeypatch, be
     taken(one, *FACTS, *begin)
     with pytest.raises(HostError, match="more devices than any host"):
         any(one.take(line.encode()) for line in lines)
-    assert len(one._diskstats) < 10**5
-    assert len(one._fresh) < 1000
+    assert len(one._tree._diskstats) < 10**5
+    assert len(one._tree._fresh) < 1000
 
 
 def test_a_tick_writes_nothing_but_the_gauges_of_devices(tmp_path):
@@ -1020,6 +1180,22 @@ def answers(path: Path) -> list[str]:
     environ = {"PATH": str(path)}
     run = subprocess.run(["sh"], input=remote._SCRIPT, env=environ, text=True, capture_output=True, check=False)
     return [line for line in run.stdout.splitlines() if line.startswith(("@latmon ", "@refused latmon "))]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can read /proc/timer_list")
+def test_the_script_reports_what_decides_how_a_bpftrace_measures(tmp_path):
+    path = probed(tmp_path / "1", "exit")
+    text = f"{remote._SCRIPT}tool\n"
+    run = subprocess.run(["sh"], input=text, env={"PATH": path}, text=True, capture_output=True, check=False)
+    facts = dict(line[1:].partition(" ")[::2] for line in run.stdout.splitlines() if line.startswith("@"))
+    assert (facts["bpftrace"], facts["version"]) == (f"{path}/bpftrace", "bpftrace v0.23.2")
+    assert int(facts["cpus"]) >= os.cpu_count()
+    ahead_s = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    assert abs(int(facts["ahead"]) / 1e9 - ahead_s) < 0.1
+    types = Path("/sys/kernel/btf/vmlinux")
+    assert ("io_start_time_ns" in facts["types"].split()) == (
+        types.exists() and b"\0io_start_time_ns\0" in types.read_bytes()
+    )
 
 
 def host_tools(root: Path) -> Path:

@@ -41,6 +41,8 @@ _MAX_DISKSTATS = 512
 """Bytes of such a line."""
 _GAUGE, _MAX_GAUGE = "inflight", 64
 """The file that a tick reports of each device, and its size."""
+_SUSPENDS = "power/suspend_stats/success"
+"""Number of suspends since the boot."""
 _TOO_MANY = "it reports more devices than any host has"
 _DRIFT_FRAMES = 60
 _PREFIX = "latmon-fleet-"
@@ -65,53 +67,35 @@ def private_directory(environ: Mapping[str, str]) -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
 
 
-class ShellCounters:
-    """Reader of one host's loop: lines in, frames out. Times are CLOCK_BOOTTIME of the host, moved by its offset."""
+class ShellTree:
+    """Files of another host's /proc and /sys, kept below a private directory from the lines that its shell prints."""
 
-    def __init__(
-        self,
-        facts: HostFacts,
-        options: Options,
-        root: Path,
-        offset: Offset,
-        reason: str,
-        *,
-        clock: Callable[[], int] = monotonic_us,
-    ) -> None:
-        """Keep the tree below `root`, an empty private directory. `reason`: why nothing better measures there."""
-        self._options, self._root, self._offset, self._clock = options, root, offset, clock
-        self._stamp = (0, 0.0)
+    def __init__(self, root: Path, offset: Offset, *, clock: Callable[[], int] = monotonic_us) -> None:
+        """`root`: an empty private directory. `offset`: of the host's CLOCK_BOOTTIME."""
+        self._root, self._offset, self._clock = root, offset, clock
         self._section = ""
         self._fresh: dict[str, str | None] = {}
         self._size = 0
         self._diskstats: list[str] = []
-        self._sampler: KernelSampler | None = None
-        self._before: Sample | None = None
-        self._seq = 0
         self._delays: deque[int] = deque(maxlen=_DRIFT_FRAMES)
         self._least_us = 0
-        self._news: tuple[Device, ...] = ()
+        self._suspends = ""
+        self._gauges: dict[str, str] = {}
+        """The values in the files of the tick."""
+        self.up_us = 0
+        """The last tick, on the host's CLOCK_BOOTTIME."""
+        self.shift_us = 0
+        """What that clock lacks to CLOCK_MONOTONIC here."""
         self.undecoded = 0
-        self.origin = Origin(
-            backend="procfs",
-            host=facts.get("host") or "unknown",
-            kernel=facts.get("kernel"),
-            latmon=__version__,
-            tool="/proc",
-            tier="D",
-            interval_us=options.interval_us,
-            boot_id=facts.get("boot"),
-            absent=tuple(Missing(s, _NO_DISTRIBUTION if s == "total" else _NO_STAGES) for s in STAGES),
-            reason=reason,
-        )
+        """Lines that were not understood. The reader resets it."""
 
     @property
-    def devices(self) -> tuple[Device, ...]:
-        """All devices as of the last frame."""
-        return self._sampler.devices if self._sampler is not None else ()
+    def wall(self) -> float:
+        """The wall clock here at the last tick."""
+        return time.time() - (self._clock() - self.up_us - self.shift_us) / 1e6
 
-    def take(self, line: bytes) -> Frame | None:
-        """Take a line; return the frame that it completes. HostError for what no loop of latmon's prints."""
+    def take(self, line: bytes) -> bool:
+        """Take a line; return whether it completes a tick. HostError for what no loop of latmon's prints."""
         text = line.decode("utf-8", "replace")
         word, _, rest = text.partition(" ")
         if word in ("@facts", "@tick"):
@@ -126,7 +110,7 @@ class ShellCounters:
             self._entry(word, rest)
         else:
             self.undecoded += 1
-        return None
+        return False
 
     def _begin(self, word: str, rest: str) -> None:
         self._section, self._diskstats = word, []
@@ -142,8 +126,7 @@ class ShellCounters:
         self._delays.append(now_us - up_us)
         least_us = min(self._delays)
         self._least_us = self._least_us or least_us
-        mono_us = up_us + self._offset.mono_us + least_us - self._least_us
-        self._stamp = (mono_us, time.time() - (now_us - mono_us) / 1e6)
+        self.up_us, self.shift_us = up_us, self._offset.mono_us + least_us - self._least_us
 
     def _entry(self, word: str, rest: str) -> None:
         """Note a file (f), a directory (d), a link to a directory of the tree (l) or a link to a name (n)."""
@@ -155,23 +138,37 @@ class ShellCounters:
             return
         if self._section == "@tick":
             file = self._root / "sys" / path
-            if word == "f" and file.name == _GAUGE and file.parent.is_dir() and not file.is_symlink():
-                file.write_text(value[:_MAX_GAUGE])
+            if path == _SUSPENDS:
+                self._count_suspends(value)
+            elif self._gauges.get(path) == value:  # most devices are idle
+                return
+            elif word == "f" and file.name == _GAUGE and file.parent.is_dir() and not file.is_symlink():
+                self._gauges[path] = value = value[:_MAX_GAUGE]
+                file.write_text(value)
             return
         self._size += min(len(value), _MAX_VALUE)
         if len(self._fresh) >= _MAX_ENTRIES or self._size > _MAX_BYTES:
             raise HostError(_TOO_MANY)
         self._fresh[f"{word} {path}"] = value[:_MAX_VALUE]
 
-    def _ended(self) -> Frame | None:
+    def _count_suspends(self, value: str) -> None:
+        """Raise HostError after a suspend: it moves the host's clocks apart, and nothing was counted meanwhile."""
+        before, self._suspends = self._suspends, value
+        if before not in ("", value):
+            raise HostError("it was suspended")
+
+    def _ended(self) -> bool:
         section, self._section = self._section, ""
         if section == "@facts":
             self._build()
-            return None
-        return self._frame() if section == "@tick" else None
+        elif section == "@tick":
+            (self._root / "proc").mkdir(exist_ok=True)
+            (self._root / "proc/diskstats").write_text("\n".join(self._diskstats) + "\n")
+        return section == "@tick"
 
     def _build(self) -> None:
         """Replace the tree."""
+        self._gauges.clear()
         sysfs = self._root / "sys"
         shutil.rmtree(sysfs, ignore_errors=True)
         for place in (sysfs / "block", sysfs / "class/block", sysfs / "devices", self._root / "proc"):
@@ -200,11 +197,58 @@ class ShellCounters:
         else:
             at.symlink_to(sysfs / "names" / value)
 
+
+class ShellCounters:
+    """Reader of one host's loop: lines in, frames out. Times are CLOCK_BOOTTIME of the host, moved by its offset."""
+
+    def __init__(
+        self,
+        facts: HostFacts,
+        options: Options,
+        root: Path,
+        offset: Offset,
+        reason: str,
+        *,
+        clock: Callable[[], int] = monotonic_us,
+    ) -> None:
+        """Keep the tree below `root`, an empty private directory. `reason`: why nothing better measures there."""
+        self._options, self._root = options, root
+        self._tree = ShellTree(root, offset, clock=clock)
+        self._sampler: KernelSampler | None = None
+        self._before: Sample | None = None
+        self._seq = 0
+        self._news: tuple[Device, ...] = ()
+        self.origin = Origin(
+            backend="procfs",
+            host=facts.get("host") or "unknown",
+            kernel=facts.get("kernel"),
+            latmon=__version__,
+            tool="/proc",
+            tier="D",
+            interval_us=options.interval_us,
+            boot_id=facts.get("boot"),
+            absent=tuple(Missing(s, _NO_DISTRIBUTION if s == "total" else _NO_STAGES) for s in STAGES),
+            reason=reason,
+        )
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """All devices as of the last frame."""
+        return self._sampler.devices if self._sampler is not None else ()
+
+    @property
+    def undecoded(self) -> int:
+        """Lines that were not understood since the last frame."""
+        return self._tree.undecoded
+
+    def take(self, line: bytes) -> Frame | None:
+        """Take a line; return the frame that it completes. HostError for what no loop of latmon's prints."""
+        return self._frame() if self._tree.take(line) else None
+
     def _frame(self) -> Frame | None:
-        (self._root / "proc").mkdir(exist_ok=True)
-        (self._root / "proc/diskstats").write_text("\n".join(self._diskstats) + "\n")
+        tree = self._tree
         if self._sampler is None:
-            clock = FrameClock(lambda: self._stamp[0], lambda: self._stamp[1])
+            clock = FrameClock(lambda: tree.up_us + tree.shift_us, lambda: tree.wall)
             self._sampler = KernelSampler(self._root / "proc", self._root / "sys", (), clock)
         try:
             before, now = self._before, self._sampler.sample()
@@ -225,8 +269,8 @@ class ShellCounters:
             outstanding=interval.outstanding,
             devices=tuple(one for name, one in known.items() if name not in interval.removed),
             removed=interval.removed,
-            health=Health(undecoded_lines=interval.undecoded + self.undecoded),
+            health=Health(undecoded_lines=interval.undecoded + tree.undecoded),
             late=interval.dt_us >= 2 * self._options.interval_us,
         )
-        self._seq, self._news, self.undecoded = self._seq + 1, (), 0
+        self._seq, self._news, tree.undecoded = self._seq + 1, (), 0
         return frame

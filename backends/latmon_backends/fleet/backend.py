@@ -19,7 +19,7 @@ from latmon.model.devices import host_and_device, of_devices
 from latmon.model.frame import Frame, Origin, Traced
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
-from latmon_backends.fleet.host import Host
+from latmon_backends.fleet.host import Host, Probes
 from latmon_backends.fleet.merge import (
     MAX_TEXT,
     HostFrame,
@@ -48,12 +48,16 @@ _MOST_STATES = 4
 class FleetBackend:
     """Frames of several hosts; a `latmon.capture.backend.Backend` that traces on demand."""
 
-    def __init__(self, options: Options, hosts: Sequence[str], client: Sequence[str] = SSH) -> None:
-        """`hosts`: names as ssh takes them; `client`: the words that start ssh."""
+    def __init__(
+        self, options: Options, hosts: Sequence[str], client: Sequence[str] = SSH, probes: Probes | None = None
+    ) -> None:
+        """`hosts`: names as ssh takes them; `client`: the words that start ssh; `probes`: of hosts without latmon."""
         self._options = replace(options, devices=())
         self._globs = options.devices
         named_hosts = enumerate(labels(hosts).items())
-        self._hosts = [Host(name, label, self._options, client, number=at) for at, (name, label) in named_hosts]
+        self._hosts = [
+            Host(name, label, self._options, client, number=at, probes=probes) for at, (name, label) in named_hosts
+        ]
         self._running: list[asyncio.Task[None]] = []
         self._shown: dict[str, tuple[str, ...]] = {}
         """Label -> devices that the frames have now."""
@@ -132,7 +136,7 @@ class FleetBackend:
             by_host.setdefault(label, []).append(name)
         for host in self._hosts:
             if not devices or host.label in by_host:
-                host.send({"deepen": by_host.get(host.label, [])})
+                host.request_tracing(by_host.get(host.label, []))
 
     def set_stages(self, mode: str) -> None:
         for host in self._hosts:

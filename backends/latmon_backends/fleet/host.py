@@ -6,6 +6,7 @@ A host is connected again after it failed, with growing pauses, and another way 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from latmon.capture.backend import HostPart, Options
+from latmon.capture.backend import Backend, HostPart, Options
 from latmon.model.devices import Inventory, of_devices
 from latmon.model.frame import Frame, Origin
 from latmon.recording.codec import IdleReader, decode_origin
@@ -25,13 +26,17 @@ from latmon.support.errors import LatmonError, RecordingError
 from latmon.support.text import clean
 from latmon.support.units import show_duration
 from latmon_backends.fleet import remote
-from latmon_backends.fleet.agentless import ShellCounters, private_directory
+from latmon_backends.fleet.agentless import ShellCounters, ShellTree, private_directory
 from latmon_backends.fleet.merge import HostFrame
 from latmon_backends.fleet.remote import HostFacts, Offset
-from latmon_backends.fleet.ssh import Connection, HostError
+from latmon_backends.fleet.ssh import Connection, HostError, start_there
+from latmon_backends.kernel.counters import FrameClock
+from latmon_backends.probe.always_on import ProbedHost
 
-WAYS = ("latmon", "python", "counters")
-"""Ways to measure a host, the best first: its latmon; ours, run by its Python; the shell's loop."""
+WAYS = ("latmon", "python", "bpftrace", "counters")
+"""Ways to measure a host, the best first: its latmon; ours, run by its Python; its bpftrace; the shell's loop."""
+Probes = Callable[[Options, ProbedHost], Backend]
+"""Makes a backend of the bpftrace of another host."""
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Pauses before the next connection, after so many failures in a row."""
 SLOW_S = 3.0
@@ -51,7 +56,7 @@ _MAX_UNDECODED = 100
 _MAX_REASON = 240
 _DEVICE = re.compile(r"[A-Za-z0-9_.:!+-]{1,128}")
 _MAX_NAME = 40
-_NO_LATMON = "there is no latmon on the host, and no Python 3.11 that could run ours"
+_NO_LATMON = "there is no latmon on the host, no Python 3.11 that could run ours, and no bpftrace"
 _COUNTERS = "its host has only the kernel's counters"
 
 
@@ -66,9 +71,12 @@ class Host:
         client: Sequence[str],
         *,
         number: int = 0,
+        probes: Probes | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`probes`: None leaves the bpftrace of a host without latmon alone."""
         self.name, self.label, self.number = name, label, number
+        self._probes = probes
         self.origin: Origin | None = None
         """Origin of the current or the latest connection."""
         self.reason = ""
@@ -97,7 +105,7 @@ class Host:
         self._sent = 0.0
         self._undecoded = self._uncounted = 0
         """Undecodable lines of the connection, and since its last frame."""
-        self._takes_commands = self._has_frames = False
+        self._takes_commands = self._has_own_clock = self._has_frames = False
         self._useless: dict[str, str] = {}
         """Ways that gave no frame, and why; they are tried again when no way is left."""
 
@@ -180,10 +188,21 @@ class Host:
         if self._connection is not None and self._takes_commands:
             self._connection.send(json.dumps(command, separators=(",", ":")).encode() + b"\n")
 
+    def request_tracing(self, devices: Sequence[str]) -> None:
+        """Trace these devices of the host (empty: all), or remark why that is impossible."""
+        self.send({"deepen": devices})
+        self._note_untraced()
+
     def set_stages(self, mode: str) -> None:
         """Set the mode of tracing, of this connection and of later ones."""
         self._options = replace(self._options, stages=mode)
         self.send({"stages": mode})
+        if mode == "all":
+            self._note_untraced()
+
+    def _note_untraced(self) -> None:
+        if self.origin is not None and not self.origin.traces_stages:
+            self._remark(f"no stages are traced: {self.origin.untraced[0].reason}")
 
     def _failed(self, reason: str) -> None:
         self.reason = reason
@@ -198,7 +217,8 @@ class Host:
             facts = await remote.hello(connection)
             self.has_answered = True
             self._connection = connection
-            way = next((one for one in WAYS if facts.get(one) and one not in self._useless), "")
+            ways = [one for one in WAYS if one != "bpftrace" or self._probes is not None]
+            way = next((one for one in ways if facts.get(one) and one not in self._useless), "")
             try:
                 if way == "latmon":
                     connection.send(f"latmon {remote.feed_options(self._options)}\n".encode())
@@ -206,9 +226,12 @@ class Host:
                 elif way == "python":
                     await remote.carry(connection, self._options)
                     await self._follow_latmon(connection)
+                elif way == "bpftrace":
+                    await self._follow_probe(connection, facts)
+                    await self._follow_counters(connection, facts)
                 elif way == "counters":
                     await self._follow_counters(connection, facts)
-            except HostError as error:
+            except LatmonError as error:
                 if not self._has_frames:  # then the next connection takes the next way
                     self._useless[way] = str(error)
                 raise
@@ -219,7 +242,7 @@ class Host:
             await connection.close()
 
     async def _follow_latmon(self, connection: Connection) -> None:
-        self._takes_commands = True
+        self._takes_commands = self._has_own_clock = True
         position, reader = ReadPosition(), IdleReader()
         opened = self._is_measured = False
         self._undecoded = self._uncounted = 0
@@ -244,9 +267,57 @@ class Host:
             except RecordingError as error:
                 self._undecodable(error)
 
-    async def _follow_counters(self, connection: Connection, facts: HostFacts) -> None:
+    async def _follow_probe(self, connection: Connection, facts: HostFacts) -> None:
+        """Follow the host's bpftrace, which has a connection of its own; the shell reads the counters at each tick.
+
+        Returns where it can't run there, with the shell ready for another command.
+        """
+        assert self._probes is not None  # noqa: S101 - else it is no way
+        await self._compare_clocks(connection)
+        about = await remote.tool_facts(connection, facts)
+        ahead_us = int(about["ahead"]) // 1000 if about.get("ahead", "").isdecimal() else 0
+        async with contextlib.AsyncExitStack() as stack:
+            root = Path(stack.enter_context(private_directory(os.environ)))
+            tree = ShellTree(root, self._offset)
+
+            async def refresh() -> None:
+                connection.send(b"now\n")
+                while not tree.take(await connection.line(CUT_S)):
+                    pass
+
+            connection.send(b"asked\n")
+            await refresh()
+            at = ProbedHost(
+                start=lambda words: start_there(self.name, self._client, words),
+                now_us=lambda: time.monotonic_ns() // 1000 - tree.shift_us - ahead_us,
+                suspended_us=lambda: ahead_us,
+                clock=FrameClock(lambda: tree.up_us - ahead_us, lambda: tree.wall),
+                refresh=refresh,
+                facts=about,
+            )
+            backend = self._probes(replace(self._options, proc=root / "proc", sys=root / "sys"), at)
+            try:
+                async with asyncio.timeout(STARTING_S):
+                    await stack.enter_async_context(backend)
+            except (LatmonError, TimeoutError) as error:
+                self._useless["bpftrace"] = str(error) or f"its bpftrace was not ready within {STARTING_S:.0f} s"
+                return connection.send(b"done\n")
+            self._has_own_clock = True
+            self._opened(backend.origin)
+            notice = ""
+            async for frame in backend.frames():
+                notice = frame.health.notice
+                self._uncounted, tree.undecoded = tree.undecoded, 0
+                self._take(self._named_safely(frame), tree.shift_us + ahead_us)
+            raise HostError(notice or "its bpftrace has ended")
+
+    async def _compare_clocks(self, connection: Connection) -> None:
         self._offset = await remote.shell_offset(connection)
         self._check_clock(self._offset)
+
+    async def _follow_counters(self, connection: Connection, facts: HostFacts) -> None:
+        await self._compare_clocks(connection)
+        self._has_own_clock = False
         reasons = (*self._useless.values(), *facts.refused, _NO_LATMON)
         reason = clean(reasons[0], _MAX_REASON)
         with private_directory(os.environ) as root:
@@ -265,6 +336,8 @@ class Host:
         self._last = self._clock()
         if origin.reason:
             self._remark(origin.reason)
+        if self._options.stages == "all":
+            self._note_untraced()
 
     def _undecodable(self, error: RecordingError) -> None:
         self._undecoded += 1
@@ -327,7 +400,7 @@ class Host:
         end = _wall(frame.mono_us + shift_us)
         outliers = tuple(replace(one, wall=max(0.0, one.wall + end - frame.wall)) for one in frame.outliers)
         moved = replace(frame, wall=end, outliers=outliers)
-        self._recorded.append(HostPart(self.label, self._recorded_origin, moved, self._takes_commands))
+        self._recorded.append(HostPart(self.label, self._recorded_origin, moved, self._has_own_clock))
 
     def recorded(self) -> list[HostPart]:
         """Return the frames since the last call, for recordings."""
@@ -337,9 +410,6 @@ class Host:
 
     def _receive(self, frame: Frame) -> None:
         """Take a frame of the host's latmon, or keep it until the offset of its clock is known."""
-        if self._uncounted:
-            health = replace(frame.health, undecoded_lines=frame.health.undecoded_lines + self._uncounted)
-            frame, self._uncounted = replace(frame, health=health), 0
         if self._is_measured:
             self._take(frame)
         else:
@@ -364,6 +434,9 @@ class Host:
         return kept if odd else frame
 
     def _take(self, frame: Frame, shift_us: int | None = None) -> None:
+        if self._uncounted:
+            health = replace(frame.health, undecoded_lines=frame.health.undecoded_lines + self._uncounted)
+            frame, self._uncounted = replace(frame, health=health), 0
         self._inventory.note(frame)
         self._last, self.is_settled, self._has_frames = self._clock(), True, True
         shift_us = self._offset.mono_us if shift_us is None else shift_us

@@ -49,7 +49,7 @@ MAX_TEXT = 1000
 MAX_IN_FLIGHT = 100
 """The oldest requests of all hosts that a frame lists."""
 
-_NOT_TIMED = "single I/Os are timed where latmon is installed on the host and may run probes"
+_NOT_TIMED = "single I/Os are timed where the host has latmon or bpftrace that may run probes"
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")

@@ -56,6 +56,7 @@ found() {
     "$p" -I -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || return 0
     python=$p
     say "python $p"; return 0 ;;
+  bpftrace) bpftrace=$p ;;
   esac
   say "$1 $p"
 }
@@ -86,6 +87,7 @@ facts() {
     printf 'l block/%s/device %s\n' "$n" "${p#/sys/}"
     above "$p"
   done
+  test -d /sys/bus/event_source/devices/kprobe && echo d bus/event_source/devices/kprobe
   for h in /sys/class/scsi_host/*; do
     for f in proc_name can_queue cmd_per_lun nr_hw_queues host_tagset; do one "$h/$f"; done
   done
@@ -106,23 +108,53 @@ above() {
   done
 }
 now() { read -r u _ </proc/uptime; n=${u%.*}${u#*.}; }
+tick() {
+  set +f; names=$(echo /sys/block/*); set -f
+  test "$names" = "$before" || { before=$names; seen=; v=$(say facts; facts; say end); printf '%s\n' "$v"; }
+  v=$(counts); printf '%s\n' "$v"
+}
+counts() {
+  now
+  say "tick $u"
+  while IFS= read -r v; do printf 's %s\n' "$v"; done </proc/diskstats
+  set +f
+  for b in /sys/block/*; do one "$b/inflight"; done
+  set -f
+  one /sys/power/suspend_stats/success
+  say end
+}
 counters() {
   before=; now; due=$n
   while :; do
-    set +f; names=$(echo /sys/block/*); set -f
-    test "$names" = "$before" || { seen=; say facts; facts; say end; before=$names; }
-    now
-    say "tick $u"
-    while IFS= read -r v; do printf 's %s\n' "$v"; done </proc/diskstats
-    set +f
-    for b in /sys/block/*; do one "$b/inflight"; done
-    set -f
-    say end
+    tick
     now
     due=$((due + $1)); test $due -gt $n || due=$((n + $1))
     w=$((due - n))
     sleep $((w / 100)).$(printf %02d $((w % 100))) || exit
   done
+}
+tool() {
+  root=
+  if test "$(id -u)" != 0; then
+    root='sudo -n'
+    command -v sudo >/dev/null || { say denied; return; }
+    v=$(sudo -n sh -c : 2>&1 </dev/null) || { say "denied $(printf '%s\n' "$v" | sed -n '$p')"; return; }
+    say "rights sudo"
+  fi
+  say "version $("$bpftrace" --version 2>/dev/null </dev/null | sed -n 1p)"
+  b=/sys/kernel/btf; t=
+  if test -r $b/vmlinux; then
+    t=vmlinux
+    for v in io_start_time_ns rq_disk nvme_complete_batch_req; do
+      grep -qw $v $b/vmlinux $b/nvme_core 2>/dev/null </dev/null && t="$t $v"
+    done
+  fi
+  say "types $t"
+  while read -r _ _ t _; do case $t in tracefs|debugfs) say "tracefs $t" ;; esac; done </proc/self/mounts
+  set +f; set -- /sys/devices/system/cpu/cpu[0-9]*; set -f
+  say "cpus $#"
+  say "ahead $($root sh -c 'cat /proc/timer_list' 2>/dev/null </dev/null |
+    sed -n '/^ *\.index: *2$/,/offset/s/^ *\.offset: *\([0-9]*\) nsecs.*/\1/p' | sed -n 1p)"
 }
 private() {
   for q in /run "${XDG_RUNTIME_DIR:-/nowhere}" /dev/shm /tmp; do
@@ -149,7 +181,7 @@ carried() {
 say hello
 say "uid $(id -u)"; say "host $(uname -n)"; say "kernel $(uname -sr)"
 test -r /proc/sys/kernel/random/boot_id && read -r v </proc/sys/kernel/random/boot_id && say "boot $v"
-for n in latmon python3.14 python3.13 python3.12 python3.11 python3; do found $n; done
+for n in latmon python3.14 python3.13 python3.12 python3.11 python3 bpftrace; do found $n; done
 test -r /proc/diskstats && test -r /proc/uptime && say "counters /proc"
 say ready
 while read -r what rest; do
@@ -157,14 +189,19 @@ while read -r what rest; do
     clock) u=; test -r /proc/uptime && read -r u _ </proc/uptime; say "clock $rest ${u:-0} $(date +%s)" ;;
     carried) carried $rest; exit ;;
     latmon) exec "$(command -v latmon)" fleet --feed $rest ;;
+    tool) tool; say ready ;;
+    asked) before=; while read -r v && test "$v" = now; do tick; done ;;
     counters) counters $rest <&- & p=$!; while read -r _; do :; done; kill $p; exit ;;
   esac
 done
 """
 """`found` reports a program by its path unless another user can change it: `every_step` of its path, of each link to it
 and of where they lead belongs to root or to this user, and neither others nor a group write to it, but root's or the
-user's own group; a directory may be sticky. `counters` has a period in hundredths of a second, and prints what the
-procfs reader reads, in the order of its files."""
+user's own group; a directory may be sticky. `tick` prints what the procfs reader reads, in the order of its files and
+in one piece, because sshd waits for an answer to each small one: `counters` with a period in hundredths of a second,
+`asked` for each line `now` up to another one. `tool` reports what decides how bpftrace measures there: rights, version,
+names in the kernel's types, CPUs, and how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, which is the offset of the
+third clock in /proc/timer_list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +263,20 @@ async def shell_offset(connection: Connection) -> Offset:
     if best is None:
         raise HostError("its shell has no clock")
     return best
+
+
+async def tool_facts(connection: Connection, facts: HostFacts) -> dict[str, str]:
+    """Return the facts about a host with those about its bpftrace. HostError where it does not answer."""
+    connection.send(b"tool\n")
+    values = dict(facts.values)
+    deadline = time.monotonic() + START_S
+    for _ in range(_MAX_HELLO):
+        line = clean(await connection.line(max(0.1, deadline - time.monotonic())), 400)
+        word, _, rest = line.removeprefix("@").partition(" ")
+        if word == "ready":
+            break
+        values[word] = rest.strip()
+    return values
 
 
 def feed_options(options: Options) -> str:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
+import shlex
 from collections import deque
 from collections.abc import Sequence
 from typing import Self
 
 from latmon.support.errors import LatmonError, UsageError
 from latmon.support.text import clean
+from latmon_backends.probe.process import Child
 
 MAX_HOSTS = 32
 MAX_LABEL = 24
@@ -90,6 +93,17 @@ def _short(host: str) -> str:
     return name if _ADDRESS.fullmatch(name) else name.partition(".")[0] or name
 
 
+def _words(host: str, client: Sequence[str]) -> list[str]:
+    """Return the command line of ssh; `client`: its first words."""
+    return [*client, "-T", *(word for one in _OPTIONS for word in ("-o", one)), "--", host, _SHELL]
+
+
+async def start_there(host: str, client: Sequence[str], words: Sequence[str]) -> Child:
+    """Start a probe's words on the host, over a connection of its own. OSError where ssh can't be started."""
+    script = f"exec {shlex.join(words)}\n".encode()
+    return await Child.start(_words(host, client), script=script, environ=os.environ)
+
+
 class Connection:
     """A running ssh client with `sh -s` on the host."""
 
@@ -101,11 +115,10 @@ class Connection:
     @classmethod
     async def open(cls, host: str, client: Sequence[str]) -> Self:
         """Start the client. `client`: the words of ssh. HostError where there is none."""
-        options = [word for one in _OPTIONS for word in ("-o", one)]
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
-                *client, "-T", *options, "--", host, _SHELL, stdin=pipe, stdout=pipe, stderr=pipe, limit=MAX_LINE
+                *_words(host, client), stdin=pipe, stdout=pipe, stderr=pipe, limit=MAX_LINE
             )
         except OSError as error:
             raise HostError(f"ssh can't be started: {error.strerror}") from error
