@@ -462,6 +462,22 @@ def test_a_suspend_of_a_host_ends_its_connection_because_its_clocks_moved_apart(
         taken(one, *tick(102.0, 18)[:-1], f"{suspends}4")
 
 
+def test_a_first_tick_that_comes_late_moves_no_time_and_drifting_clocks_do(tmp_path):
+    now_us = [0]
+    tree = ShellTree(tmp_path, Offset(1_000_000, 0.0, 500), clock=lambda: now_us[0])
+
+    def shift_after(second: int, delay_us: int, drift_us: int) -> int:
+        now_us[0] = 100_000_000 + second * 1_000_000 + 1_000_000 + delay_us + drift_us
+        for line in tick(100.0 + second, 1):
+            tree.take(line.encode())
+        return tree.shift_us
+
+    assert shift_after(0, 400_000, 0) == shift_after(1, 10_000, 0) == shift_after(2, 90_000, 0) == 1_000_000
+    shifts = [shift_after(second, 10_000, 50 * second) for second in range(3, 400)]
+    assert shifts == sorted(shifts)
+    assert shifts[-1] == pytest.approx(1_000_000 + 50 * 400, abs=50 * 61)
+
+
 @needs_ssh
 async def test_a_clock_that_is_wrong_by_hours_is_named_and_moves_no_time(tmp_path):
     plain = tools_in(tmp_path / "1")

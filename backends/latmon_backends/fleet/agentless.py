@@ -121,11 +121,13 @@ class ShellTree:
             up_us = round(float(rest) * 1e6)
         except (ValueError, OverflowError):
             raise HostError("its clock is no number") from None
-        # The clocks drift apart, by 0.2 s in an hour at 50 ppm: the least delay of a minute shows it.
+        # The clocks drift apart, by 0.2 s in an hour at 50 ppm: the least delay of a minute shows it, against that of
+        # the first minute. The first tick is no measure: it waits for the facts before it.
         now_us = self._clock()
         self._delays.append(now_us - up_us)
         least_us = min(self._delays)
-        self._least_us = self._least_us or least_us
+        if len(self._delays) < _DRIFT_FRAMES:
+            self._least_us = least_us
         self.up_us, self.shift_us = up_us, self._offset.mono_us + least_us - self._least_us
 
     def _entry(self, word: str, rest: str) -> None:
