@@ -13,10 +13,10 @@ from typing import Self
 
 from latmon import __version__
 from latmon.capture.backend import Options
-from latmon.model.frame import STAGES, Device, Frame, Health, Missing, Origin, Settings
+from latmon.model.frame import ISSUERS, STAGES, Device, Frame, Health, Missing, Origin, Settings
 from latmon.support import host
 from latmon_backends.kernel import settings as kernel_settings
-from latmon_backends.kernel.counters import CounterInterval, Sample, difference, monotonic_us
+from latmon_backends.kernel.counters import CounterInterval, KernelSampler, Sample, difference, monotonic_us
 from latmon_backends.kernel.system import TaskQueues, sampler_of
 
 _FIRST_US = 1_000_000
@@ -33,6 +33,9 @@ class ProcfsBackend:
         self._options, self._suspended_us = options, suspended_us
         self._sampler, source = sampler_of(options)
         self._queues = TaskQueues(source)
+        reads_cgroups = isinstance(self._sampler, KernelSampler)
+        if isinstance(self._sampler, KernelSampler):
+            self._sampler.read_cgroups()
         self._before = Sample(0, 0.0)
         self._seq, self._slept_us = 0, 0
         self._news: tuple[Device, ...] = ()
@@ -47,6 +50,7 @@ class ProcfsBackend:
             boot_id=host.boot_id(options.proc),
             hz=host.hz(options.proc),
             absent=tuple(Missing(s, _NO_DISTRIBUTION if s == "total" else _NO_STAGES) for s in STAGES),
+            untraced=() if reads_cgroups else (Missing(ISSUERS, "the system has no cgroups"),),
             reason=reason,
         )
         self._notice = _without_effect(options)
@@ -102,6 +106,7 @@ class ProcfsBackend:
             depths=interval.depths,
             cgroup_limits=interval.cgroup_limits,
             host_context=interval.host_context,
+            issuers=interval.issuers,
             devices=_merge(self._news, interval),
             removed=interval.removed,
             health=Health(undecoded_lines=interval.undecoded, notice=notice),

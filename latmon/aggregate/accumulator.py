@@ -577,6 +577,7 @@ class Accumulator(CompletionSums):
             handlers=self.on_demand.handlers,
             softirqs=self.on_demand.softirqs,
             wakeups=self.on_demand.wakeups,
+            issuers=self.on_demand.issuers,
             cgroup_limits=self.cgroup_limits.rows,
             host_context=self.host_context,
             health=replace(Health(suppressed=self.on_demand.suppressed, skipped=self.skipped), **counters),

@@ -326,6 +326,7 @@ _WITHOUT_ON_DEMAND: dict[str, Any] = {
     "handlers": {},
     "softirqs": {},
     "wakeups": (),
+    "issuers": {},
     "depths": {},
     "issues": {},
 }

@@ -17,6 +17,8 @@ from latmon.model.frame import (
     Frame,
     Handler,
     HandlerRuns,
+    IssuedIO,
+    Issuer,
     Series,
     SoftirqCpu,
     SoftirqRuns,
@@ -227,6 +229,15 @@ class OnDemandSums:
             Wakeups(self._threads[pid], delay, instead.get(pid, {}), ran_us.get(pid, {}))
             for pid, delay in self.tables["wakeup"].items()
         )
+
+    @property
+    def issuers(self) -> dict[Issuer, IssuedIO]:
+        counts, latencies = self._counts, self.tables["issuer"]
+        return {
+            key.about: IssuedIO(n, counts.get(Key("bytes", key.about), 0), latencies.get(key.about, EMPTY))
+            for key, n in counts.items()
+            if key.kind == "ios" and isinstance(key.about, Issuer)
+        }
 
     def _grouped(self, kind: str) -> dict[object, dict[str, int]]:
         found: dict[object, dict[str, int]] = {}

@@ -34,6 +34,8 @@ from latmon.model.frame import (
     Frame,
     Handler,
     HandlerRuns,
+    IssuedIO,
+    Issuer,
     Outlier,
     Series,
     SoftirqCpu,
@@ -274,6 +276,10 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
     @cached_property
     def wakeups(self) -> tuple[Wakeups, ...]:
         return self._sums.read("wakeups").wakeups
+
+    @cached_property
+    def issuers(self) -> Mapping[Issuer, IssuedIO]:
+        return self._sums.read("issuers").issuers
 
     @cached_property
     def outliers(self) -> tuple[Outlier, ...]:

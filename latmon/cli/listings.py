@@ -23,6 +23,7 @@ _TABLES = {
     "depth_driver": "number of requests in the driver and of those waiting, over time",
     "depth_issue": "number of requests in the driver when one is issued",
     "depth_time": "latency of a request by the device's depth at its arrival",
+    "cgroup": "each total by cgroup, with bytes",
 }
 """Role of a map that is not a stage -> its meaning."""
 

@@ -35,11 +35,14 @@ from latmon.decode.tables import (
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import STACKS, UNFOLLOWED_FROM, MapSpec, op_name
 from latmon.model.frame import (
+    OTHERS,
     UNKNOWN_IRQ,
     Completed,
     Flow,
     Handler,
     HandlerRuns,
+    IssuedIO,
+    Issuer,
     Series,
     SoftirqCpu,
     SoftirqRuns,
@@ -79,6 +82,7 @@ class ProbeInterval:
     """I/Os whose begin it counted, timed or not."""
     totals_us: Mapping[Flow, int] = field(default_factory=dict)
     """Gains of the sums of totals, whether or not the histograms have those I/Os yet."""
+    issuers: Mapping[Issuer, IssuedIO] = field(default_factory=dict)
 
 
 @dataclass
@@ -99,11 +103,22 @@ class _IntervalSums:
     unnamed: int = 0
 
 
+@dataclass
+class _IssuerSums:
+    """I/Os of one interval by issuer."""
+
+    counts: defaultdict[Issuer, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    us: Counter[Issuer] = field(default_factory=Counter)
+    bytes: Counter[Issuer] = field(default_factory=Counter)
+    maxima: defaultdict[Issuer, list[int]] = field(default_factory=lambda: defaultdict(list))
+
+
 class Framer:
     """The maps of one script as last printed; `interval` returns their differences.
 
     `several_queues`: whether flushes of a device can't be separated by device (tier C). `selects`: whether the outliers
-    of a device are reported; the number of records left out has no device.
+    of a device are reported; the number of records left out has no device. `cgroup`: path and container of a cgroup's
+    number in the kernel.
     """
 
     def __init__(
@@ -112,6 +127,7 @@ class Framer:
         device_name: Callable[[int], str | None],
         several_queues: Callable[[str], bool] = lambda _: False,
         selects: Callable[[str], bool] = lambda _: True,
+        cgroup: Callable[[int], tuple[str, str]] = lambda number: (f"#{number}", ""),
     ) -> None:
         self._specs, self._bits = manifest.maps, manifest.bits
         self._maps = Differences(manifest.maps)
@@ -120,7 +136,11 @@ class Framer:
         self._has_bytes = any(spec.role == "bytes" for spec in manifest.maps)
         self._guards_flush = manifest.latency_from == "issue"
         self._device_name = device_name
-        self._several_queues, self._selects = several_queues, selects
+        self._several_queues, self._selects, self._cgroup = several_queues, selects, cgroup
+        self._cgroups: Counts = {}
+        """Slot and device of a key -> number of the cgroup in the kernel, as of the latest interval."""
+        self._dev_shift = next((part.shift for spec in manifest.maps for part in spec.key if part.name == "dev"), 0)
+        self._issuers_owed: Counter[Issuer] = Counter()
         self._levels: Counts = {}
         self._flow_keys = {spec.name: _flow_place(spec) for spec in manifest.maps}
         self._flows: dict[tuple[int, int], dict[int, Flow | None]] = {}
@@ -137,17 +157,23 @@ class Framer:
 
         `tick` is the number of the tick that ends it; None where ticks were missed, then its maximum is not known.
         """
-        sums = _IntervalSums()
+        sums, issuers = _IntervalSums(), _IssuerSums()
         suppressed = 0
         for spec in self._specs:
+            if spec.role == "cgroup":
+                self._cgroups |= self._maps.latest(spec.name)
+        for spec in self._specs:
             if spec.role in _ROLES:
-                self._add(spec, self._maps.gained(spec.name), sums)
+                gained = self._maps.gained(spec.name)
+                self._add(spec, gained, sums)
+                if self._cgroups:
+                    self._add_issuers(spec, gained, issuers)
             elif spec.role == "suppressed":
                 suppressed += self._named(spec, self._maps.gained(spec.name))
             elif spec.role == "level":
                 self._level(spec, self._maps.latest(spec.name))
             elif spec.role == "max" and tick is not None:
-                self._maxima(spec, _of_ticks(self._maps.latest(spec.name), tick), sums)
+                self._maxima(spec, _of_ticks(self._maps.latest(spec.name), tick), sums, issuers)
         self._fill_rest(sums)
         self._flows.clear()
         totals_us = {Flow(s.device, s.op): us for s, us in sums.sums.items() if s.stage == "total"}
@@ -164,7 +190,42 @@ class Framer:
             dict(sums.started),
             {flow: done.count - sums.strays[flow] for flow, done in seen.items()},
             totals_us,
+            self._issued(issuers),
         )
+
+    def _add_issuers(self, spec: MapSpec, gained: Counts, sums: _IssuerSums) -> None:
+        """Add what a map of all I/Os counts for each slot of a device: the counts, sums and maxima of `total`."""
+        if spec.role == "histogram" and "total" in spec.stages:
+            for key, counts in by_bucket(spec, gained).items():
+                if (one := self._issuer(spec, key)) is not None:
+                    sums.counts[one].update(counts)
+        elif spec.role == "bytes" or (spec.role == "sum" and "total" in spec.stages):
+            table = sums.bytes if spec.role == "bytes" else sums.us
+            for key, n in gained.items():
+                if (one := self._issuer(spec, key)) is not None:
+                    table[one] += n
+
+    def _issuer(self, spec: MapSpec, key: int) -> Issuer | None:
+        """Return the cgroup of a key's slot; None for a device without a name."""
+        flow = self._flow(spec, key)
+        if flow is None:
+            return None
+        number = self._cgroups.get(key >> self._dev_shift << self._dev_shift, 0)
+        return Issuer(*flow, *(self._cgroup(number) if number else (OTHERS, "")))
+
+    def _issued(self, sums: _IssuerSums) -> dict[Issuer, IssuedIO]:
+        found: dict[Issuer, IssuedIO] = {}
+        sums.us.update(self._issuers_owed)
+        self._issuers_owed = Counter()
+        for one in {**sums.counts, **sums.bytes, **sums.us}:
+            latency = self._scaled(sums.counts[one])
+            us = latency.within(sums.us[one]) if latency else 0
+            self._issuers_owed[one] = sums.us[one] - us
+            maximum = _within_top(latency, sums.maxima[one]) if latency else None
+            latency = replace(latency, sum=us, max=maximum) if latency else latency
+            if latency or sums.bytes[one]:
+                found[one] = IssuedIO(latency.count, sums.bytes[one], latency)
+        return found
 
     def times(self, flow: Flow) -> bool:
         """Return False for flushes that can't be timed one by one."""
@@ -232,9 +293,13 @@ class Framer:
                     had = sums.buckets.get(series)
                     sums.buckets[series] = counts if had is None else _sum_of(had, counts)
 
-    def _maxima(self, spec: MapSpec, values: Iterable[tuple[int, int]], sums: _IntervalSums) -> None:
+    def _maxima(
+        self, spec: MapSpec, values: Iterable[tuple[int, int]], sums: _IntervalSums, issuers: _IssuerSums
+    ) -> None:
         for key, us in values:
             flow = self._flow(spec, key)
+            if self._cgroups and "total" in spec.stages and (one := self._issuer(spec, key)) is not None:
+                issuers.maxima[one].append(us)
             if flow is not None:
                 for stage in spec.stages:
                     sums.maxima[Series(*flow, stage)].append(us)
@@ -285,9 +350,7 @@ class Framer:
         the tick's or that of the next tick so far. One in another bucket is of an I/O that another interval counts.
         """
         total = sums.sums[series] if series.stage in self._has_sum else None
-        low, high = bucket_bounds(one.buckets[-1][0], one.bits)
-        maximum = max((us for us in sums.maxima.get(series, ()) if low <= us < high), default=None)
-        return Histogram(one.buckets, total, maximum, one.bits)
+        return Histogram(one.buckets, total, _within_top(one, sums.maxima.get(series, ())), one.bits)
 
     def _seen(self, sums: _IntervalSums) -> dict[Flow, Completed]:
         timed: defaultdict[Flow, int] = defaultdict(int)
@@ -296,6 +359,12 @@ class Framer:
                 timed[Flow(series.device, series.op)] += sum(counts.values())
         flows = dict.fromkeys(chain(timed, sums.untimed, sums.bytes))
         return {flow: Completed(timed[flow] + sums.untimed[flow], sums.bytes[flow]) for flow in flows}
+
+
+def _within_top(one: Histogram, maxima: Iterable[int]) -> int | None:
+    """Return the greatest maximum that lies in the highest bucket."""
+    low, high = bucket_bounds(one.buckets[-1][0], one.bits)
+    return max((us for us in maxima if low <= us < high), default=None)
 
 
 def _flow_place(spec: MapSpec) -> tuple[int, int]:

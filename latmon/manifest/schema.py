@@ -61,6 +61,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "depth_corrected": ("dev",),
     "depth_older": ("dev", "age"),
     "depth_since": (),
+    "cgroup": ("slot", "dev"),
 }
 """A map's role -> the parts that its key must have."""
 NAMED = ("dev", "handler", "thread", "other", "instead")

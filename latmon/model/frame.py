@@ -13,12 +13,13 @@ characters.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from latmon.model.histogram import Histogram
+from latmon.model.histogram import EMPTY, Histogram
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.model.stages import MEASURED_STAGES
@@ -43,8 +44,9 @@ class Mark:
     """Settings that differ from the origin's, with an empty value where one was removed; None where none were read."""
 
 
-TABLES = ("softirqs", "handlers", "wake-ups", "issues")
-"""Tables that tracers of a host may report in addition to stages."""
+ISSUERS = "issuers"
+TABLES = ("softirqs", "handlers", "wake-ups", "issues", ISSUERS)
+"""Tables that probes of a host may report in addition to stages."""
 
 
 class Series(NamedTuple):
@@ -480,6 +482,68 @@ class CgroupLimit:
         return replace(later, ios=ios, bytes=size, stalled_us=stalled_us)
 
 
+OTHERS = "others"
+"""In place of a cgroup's path: cgroups for which the probe had no room."""
+
+
+class Issuer(NamedTuple):
+    """Key of the I/Os that one cgroup issued to a device, or one process of a cgroup.
+
+    The kernel decides which cgroup an I/O belongs to (the bio's blkcg, as in io.stat): writeback belongs to the cgroup
+    that dirtied the pages where the kernel knows it, and a cgroup without the I/O controller counts as its parent.
+    """
+
+    device: str
+    op: str
+    cgroup: str
+    """Path in the hierarchy of the I/O controller, such as `/system.slice/backup.service`; `#ID` where it isn't known,
+    or OTHERS."""
+    container: str = ""
+    """The container's name on its host; empty: the cgroup is no container's, or the name isn't known."""
+    pid: int = 0
+    """0: all processes of the cgroup."""
+    comm: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the container's name, else its runtime and short id, else the unit of systemd, else the path.
+
+        A fleet's has its host in front.
+        """
+        host, colon, path = self.cgroup.partition(":")
+        if colon and not host.startswith("/"):
+            return f"{host}:{self._replace(cgroup=path).name}"
+        if self.container:
+            return self.container
+        if found := _CONTAINER.search(self.cgroup):
+            return f"{_RUNTIMES.get(found['by'] or '', 'container')} {found['id'][:_SHORT_ID]}"
+        parts = self.cgroup.split("/")
+        unit = next((at for at in range(len(parts) - 1, 0, -1) if parts[at].endswith(_UNITS)), 0)
+        return "/".join(parts[unit:]) if unit else self.cgroup
+
+
+_CONTAINER = re.compile(r"[/-](?:(?P<by>[a-z]+)[-/])?(?P<id>[0-9a-f]{64})(?=[./]|$)")
+_RUNTIMES = {"docker": "docker", "libpod": "podman", "containerd": "containerd", "crio": "cri-o"}
+"""Word before the id in the name of a cgroup -> what runs the container."""
+_SHORT_ID = 12
+_UNITS = (".service", ".scope", ".mount", ".socket", ".swap")
+
+
+def container_id(cgroup: str) -> str:
+    """Return the id of the container whose cgroup this is, or is below it; empty for another cgroup."""
+    found = _CONTAINER.search(cgroup)
+    return found["id"] if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedIO:
+    """I/Os of one issuer that completed in an interval. `latency` has those that a probe timed."""
+
+    count: int
+    bytes: int
+    latency: Histogram = EMPTY
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """Losses and overhead of the measurement in one interval. None is "not known here", never 0."""
@@ -544,6 +608,8 @@ class Frame:
     """Limits under which there was I/O; None where limits of cgroups are not read."""
     host_context: HostContext = field(default_factory=lambda: NO_CONTEXT)
     """Without what isn't measured on the host; empty where none is."""
+    issuers: Mapping[Issuer, IssuedIO] = field(default_factory=lambda: MappingProxyType({}))
+    """Completed I/Os by issuer; I/Os whose cgroup is not known are missing."""
     outstanding: Mapping[str, Outstanding] = field(default_factory=lambda: MappingProxyType({}))
     depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> histogram of its outstanding I/Os over the interval; all devices that were sampled, busy or not."""

@@ -16,7 +16,7 @@ from operator import mul
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from latmon.model.frame import Flow, Frame, Handler, SoftirqCpu, Thread, Traced
+from latmon.model.frame import Flow, Frame, Handler, Issuer, SoftirqCpu, Thread, Traced
 from latmon.model.histogram import BITS, Histogram, value_bounds
 
 UNKNOWN = -1
@@ -227,6 +227,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "basic": ("basic",),
         "interrupts": ("handler", "delay", "softirq"),
         "wakeups": ("wakeup",),
+        "issuers": ("issuer",),
     }
 )
 """Group -> its sums of tables; `total` and `stage` are both of the table `traced`."""
@@ -235,6 +236,7 @@ _GROUP_OF = {
     **dict.fromkeys(("unfollowed", "path", "cause", "completer", "raiser", "off", "one_in"), "totals"),
     **dict.fromkeys(("before", "returned", "ran_in", "raised_in"), "interrupts"),
     **dict.fromkeys(("instead", "ran_us"), "wakeups"),
+    **dict.fromkeys(("ios", "bytes"), "issuers"),
 }
 
 
@@ -242,7 +244,7 @@ class Key(NamedTuple):
     """Key of a count: its kind, the object it belongs to, and the name of what was counted."""
 
     kind: str
-    about: Flow | Handler | SoftirqCpu | int | str
+    about: Flow | Handler | Issuer | SoftirqCpu | int | str
     name: str = ""
 
 
@@ -304,6 +306,7 @@ def flatten(frame: Frame) -> Flat:
         "delay": Packed.of({where: runs.delay for where, runs in frame.softirqs.items()}),
         "softirq": Packed.of({where: runs.run for where, runs in frame.softirqs.items()}),
         "wakeup": Packed.of({one.thread.pid: one.delay for one in frame.wakeups}),
+        "issuer": Packed.of({issuer: done.latency for issuer, done in frame.issuers.items()}),
     }
     counted = {
         "always": _above(frame),
@@ -314,6 +317,11 @@ def flatten(frame: Frame) -> Flat:
             for one in frame.wakeups
             for kind, named in (("instead", one.instead), ("ran_us", one.ran_us))
             for pair in _named(kind, one.thread.pid, named)
+        ),
+        "issuers": (
+            (Key(kind, issuer), n)
+            for issuer, done in frame.issuers.items()
+            for kind, n in (("ios", done.count), ("bytes", done.bytes))
         ),
     }
     return Flat(

@@ -24,6 +24,8 @@ from latmon.model.frame import (
     Handler,
     HandlerRuns,
     Health,
+    IssuedIO,
+    Issuer,
     Limit,
     Mark,
     Missing,
@@ -369,6 +371,51 @@ def _wakeups(value: Any, key: str) -> tuple[Wakeups, ...]:
     return tuple(Wakeups(thread, delay, *others) for (thread, others), delay in zip(rows, delays, strict=True))
 
 
+_ISSUER = RowDecoder(
+    lambda cgroup, container="", pid=0, comm="": (cgroup, container, pid, comm),
+    ("cgroup", label),
+    ("container", label),
+    ("pid", within(0, MAX_PID)),
+    ("comm", label),
+    optional=3,
+)
+_ISSUED = RowDecoder(
+    lambda *cells: cells,
+    ("issuer", within(0, validate.MAX_ITEMS)),
+    ("device", label),
+    ("op", label),
+    ("ios", count),
+    ("bytes", count),
+)
+
+
+def _encode_issuers(issuers: Mapping[Issuer, IssuedIO]) -> Line:
+    """Return `by`, each issuer once, and a row per issuer, device and op, which begins with the issuer's place."""
+    if not issuers:
+        return {}
+    by = list(dict.fromkeys(one[2:] for one in issuers))
+    at = {one: number for number, one in enumerate(by)}
+    rows = [[at[one[2:]], one.device, one.op, done.count, done.bytes] for one, done in issuers.items()]
+    names = [[*one] if any(one[2:]) else [*one[:2]] if one[1] else [one[0]] for one in by]
+    return {"by": names, "rows": rows} | encode_table(Packed.of({one: done.latency for one, done in issuers.items()}))
+
+
+def _issuers(value: Any, key: str) -> Mapping[Issuer, IssuedIO]:
+    line = validate.mapping(value, key)
+    by = [_ISSUER.read(one, "by") for one in validate.items(line.get("by", []), "by")]
+    rows = _read_rows(line, _ISSUED)
+    if any(at >= len(by) for at, *_ in rows):
+        raise RecordingError(f"{key!r} has a row of an issuer that 'by' lacks")
+    keys = [Issuer(device, op, *by[at]) for at, device, op, _, _ in rows]
+    found = [
+        (one, IssuedIO(ios, size, latency))
+        for one, (*_, ios, size), latency in zip(keys, rows, table(line, keys).values_in_order(), strict=True)
+    ]
+    if any(done.latency.count > done.count for _, done in found):
+        raise RecordingError(f"{key!r} has more latencies than I/Os")
+    return once(found)
+
+
 _CGROUP_LIMIT = RowDecoder(
     CgroupLimit,
     ("cgroup", label),
@@ -615,6 +662,7 @@ WINDOW_VALUES = (
     RecordField("irqs", _handlers, "handlers", _encode_handlers, default=NOTHING),
     RecordField("softirqs", _softirqs, write=_encode_softirqs, default=NOTHING),
     RecordField("wakeups", _wakeups, write=_encode_wakeups, default=()),
+    RecordField("issuers", _issuers, write=_encode_issuers, default=NOTHING),
     RecordField("depths", mapped(DEPTHS.entry), write=by_name(DEPTHS.encode), default=NOTHING),
     RecordField(
         "in_flight",

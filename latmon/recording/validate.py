@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sized
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
@@ -375,8 +375,8 @@ class ReadPosition:
     devices: set[str] = field(default_factory=set)
     kinds: set[tuple[str, str]] = field(default_factory=set)
     windows: int = 0
-    threads: set[int] = field(default_factory=set)
-    """Pids of those whose wake-ups are timed."""
+    threads: set[Hashable] = field(default_factory=set)
+    """Pids of those whose wake-ups are timed, and issuers: their number grows with the length of a recording."""
 
 
 def enter(origin: Origin, position: ReadPosition) -> None:
@@ -414,8 +414,9 @@ def admit(frame: Frame, position: ReadPosition, also: Iterable[str] = ()) -> Non
         raise TooManyError(f"a window brings the recording's ops and stages beyond {MAX_KINDS}, more than any host has")
     position.windows += 1
     position.threads.update(one.thread.pid for one in frame.wakeups)
+    position.threads.update(one[2:] for one in frame.issuers)
     if len(position.threads) > (most := MAX_THREADS + THREADS_PER_WINDOW * position.windows):
-        raise TooManyError(f"a window brings the recording's threads beyond {most}, more than any host has")
+        raise TooManyError(f"a window brings the recording's threads and cgroups beyond {most}, more than any host has")
     position.mono_us = frame.mono_us
     position.kinds |= kinds
     position.series |= new

@@ -27,9 +27,11 @@ from latmon.model.devices import carry
 from latmon.model.frame import (
     IDLE,
     NOT_KNOWN,
+    OTHERS,
     CgroupLimit,
     Device,
     Frame,
+    Issuer,
     Mark,
     Origin,
     Outlier,
@@ -320,7 +322,13 @@ def private_frame(frame: Frame) -> Frame:
         wakeups=_wakeups(frame.wakeups, kernel),
         in_flight=_in_flight(frame.in_flight),
         cgroup_limits=_cgroup_limits(frame.cgroup_limits),
+        issuers={_issuer(one): done for one, done in frame.issuers.items() if not one.pid},
     )
+
+
+def _issuer(one: Issuer) -> Issuer:
+    """Return a cgroup without names; rows of single processes, which are in it too, are left out."""
+    return one._replace(cgroup=one.cgroup if one.cgroup in ("/", OTHERS) else _hidden(one.cgroup), container="")
 
 
 def _cgroup_limits(limits: tuple[CgroupLimit, ...] | None) -> tuple[CgroupLimit, ...] | None:
@@ -328,9 +336,12 @@ def _cgroup_limits(limits: tuple[CgroupLimit, ...] | None) -> tuple[CgroupLimit,
 
 
 def _cgroup_limit(one: CgroupLimit) -> CgroupLimit:
+    return replace(one, cgroup=_hidden(one.cgroup, one.root), root="", names=())
+
+
+def _hidden(cgroup: str, root: str = "") -> str:
     # distinct, so that two cgroups stay two; with a secret key, because names of services can be guessed
-    name = blake2b(f"{one.root}{one.cgroup}".encode(), digest_size=4, key=_KEY).hexdigest()
-    return replace(one, cgroup=f"/{REDACTED}-{name}", root="", names=())
+    return f"/{REDACTED}-{blake2b(f'{root}{cgroup}'.encode(), digest_size=4, key=_KEY).hexdigest()}"
 
 
 def _in_flight(in_flight: InFlightList | None) -> InFlightList | None:

@@ -35,6 +35,8 @@ from latmon.model.frame import (
     Handler,
     HandlerRuns,
     Health,
+    IssuedIO,
+    Issuer,
     Limit,
     Mark,
     Missing,
@@ -1114,6 +1116,7 @@ def test_selected_devices_of_a_fleet_have_their_rows_alone():
         "traced": Traced(one_in=1, paths={"sda": {"irq": 1}, "sdb": {"irq": 1}}),
         "in_flight": stuck,
         "cgroup_limits": limits,
+        "issuers": {Issuer(name, "read", "/web.service"): IssuedIO(1, 512) for name in ("sda", "sdb")},
         "handlers": {Handler(1, "ahci"): HandlerRuns(Histogram.record([5]))},
         "removed": ("sda", "sdb"),
     }
@@ -1123,6 +1126,7 @@ def test_selected_devices_of_a_fleet_have_their_rows_alone():
         {flow.device for flow in frame.kernel} == frame.thresholds_us.keys() == frame.traced.paths.keys() == {"a:sda"}
     )
     assert [one.device for one in frame.in_flight.oldest] == [one.device for one in frame.cgroup_limits] == ["a:sda"]
+    assert [(one.device, one.name) for one in frame.issuers] == [("a:sda", "a:web.service")]
     assert frame.traced.devices == frame.removed == ("a:sda",)
     assert [at.name for at in frame.handlers] == ["a:ahci"]
     assert _selected(several[0], ("sd*",)) == several[0]

@@ -21,7 +21,7 @@ def window(seen, unmatched):
 @pytest.fixture
 def backend():
     frames = SimpleNamespace(gap="", notice="", device_name=None, has_several_queues=None, is_selected=None)
-    counters = SimpleNamespace(sample=None)
+    counters = SimpleNamespace(sample=None, cgroups=SimpleNamespace(named=None))
     one = BpftraceAlwaysOn(Options(), SimpleNamespace(map_keys=1), counters, frames)
     one.script = next(iter(bpftrace_program.variants(1000, 0)))
     return one

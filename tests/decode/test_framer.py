@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from latmon.decode.framer import Framer
 from latmon.manifest.loader import load
 from latmon.manifest.schema import MapSpec
-from latmon.model.frame import Completed, Flow, Series
+from latmon.model.frame import OTHERS, Completed, Flow, IssuedIO, Issuer, Series
 from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
@@ -43,6 +43,76 @@ def interval(one, tick=None, probe="block_a", **maps):
     for name, values in maps.items():
         one.printed(f"{probe}_{name}", values)
     return one.interval(tick)
+
+
+# Cgroups
+
+
+def slot(number, us=None, dev=VDA, op=READ):
+    return number << 48 | key(us, dev, op)
+
+
+def cgroups(**numbers):
+    """Return what @block_a_cgroup has: slot -> number of the cgroup."""
+    return {slot(int(name[1:]), op=0): number for name, number in numbers.items()}
+
+
+def named(number):
+    return {7: ("/a", ""), 9: ("/docker/1", "web")}[number]
+
+
+def by_cgroup(**maps):
+    return interval(Framer(A, NAMES.get, cgroup=named), **maps)
+
+
+def test_the_cgroups_of_a_device_add_up_to_the_device():
+    found = by_cgroup(
+        tick=4,
+        same={slot(1, 10): 3, slot(2, 10): 1, slot(2, 50): 1, key(20): 2},
+        total={slot(1, 3000): 1},
+        hba={key(9): 1},
+        queue={key(2990): 1},
+        hba_sum={slot(1): 39, slot(2): 60, key(): 40},
+        queue_sum={slot(1): 2990},
+        bytes={slot(1): 4096, slot(2): 1024, key(): 512},
+        max={slot(1): of(4, 3000), slot(2): of(4, 50), key(): of(4, 20)},
+        cgroup=cgroups(_1=7, _2=9),
+    )
+    one, other = Issuer("vda", "read", "/a"), Issuer("vda", "read", "/docker/1", "web")
+    assert found.issuers == {
+        one: IssuedIO(4, 4096, Histogram.of({bucket_index(10): 3, bucket_index(3000): 1}, 3029, 3000)),
+        other: IssuedIO(2, 1024, Histogram.of({bucket_index(10): 1, bucket_index(50): 1}, 60, 50)),
+        Issuer("vda", "read", OTHERS): IssuedIO(2, 512, Histogram.of({bucket_index(20): 2}, 40, 20)),
+    }
+    whole = found.histograms[series("total")]
+    assert whole == replace(merge(done.latency for done in found.issuers.values()), max=whole.max)
+    assert (whole.count, whole.sum, whole.max) == (8, 3129, 3000)
+    assert found.seen == {Flow("vda", "read"): Completed(8, 5632)}
+
+
+def test_a_slot_is_another_cgroup_s_on_another_device_and_later():
+    one = Framer(A, NAMES.get, cgroup=named)
+    two = {slot(1, 5): 2, slot(1, 5, SDB): 3}
+    first = interval(one, same=two, cgroup={slot(1, op=0): 7, slot(1, dev=SDB, op=0): 9})
+    assert {(i.device, i.cgroup): done.count for i, done in first.issuers.items()} == {
+        ("vda", "/a"): 2,
+        ("sdb", "/docker/1"): 3,
+    }
+    later = interval(one, same=two | {slot(1, 5): 6}, cgroup={slot(1, op=0): 9, slot(1, dev=SDB, op=0): 9})
+    assert {(i.device, i.cgroup): done.count for i, done in later.issuers.items()} == {("vda", "/docker/1"): 4}
+
+
+def test_without_a_cgroup_nothing_is_said_of_issuers():
+    assert interval(framer(), same={key(5): 1}).issuers == {}
+    assert interval(framer(C), probe="block_c", hba={key(5): 1}).issuers == {}
+
+
+def test_a_sum_of_a_cgroup_that_is_ahead_of_its_counts_waits():
+    one = Framer(A, NAMES.get, cgroup=named)
+    numbers = cgroups(_1=7)
+    interval(one, same={slot(1, 10): 1}, hba_sum={slot(1): 30}, cgroup=numbers)
+    found = interval(one, same={slot(1, 10): 1, slot(1, 20): 1}, hba_sum={slot(1): 30}, cgroup=numbers)
+    assert found.issuers[Issuer("vda", "read", "/a")].latency.sum == 20
 
 
 # Differences

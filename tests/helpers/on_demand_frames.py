@@ -16,6 +16,8 @@ from latmon.model.frame import (
     Handler,
     HandlerRuns,
     Health,
+    IssuedIO,
+    Issuer,
     Missing,
     Outlier,
     Series,
@@ -96,6 +98,12 @@ WAKEUPS = st.lists(
     max_size=4,
     unique_by=lambda one: one.thread.pid,
 ).map(tuple)
+ISSUERS = maps(
+    st.builds(Issuer, DEVICE_NAMES, OP_NAMES, NAMES, NAMES, _PIDS, NAMES),
+    st.builds(
+        lambda one, others, size: IssuedIO(one.count + others, size, one), histograms(), st.integers(0, 9), COUNTS
+    ),
+)
 ON_DEMAND_FRAMES = st.builds(
     Frame,
     COUNTS,
@@ -109,6 +117,7 @@ ON_DEMAND_FRAMES = st.builds(
     handlers=HANDLERS,
     softirqs=SOFTIRQS,
     wakeups=WAKEUPS,
+    issuers=ISSUERS,
     health=st.builds(Health, suppressed=COUNTS, probe_cpu_percent=st.none() | st.floats(0, 1e6, allow_nan=False)),
 )
 

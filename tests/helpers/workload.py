@@ -82,17 +82,18 @@ def gained(before: Counters, after: Counters, device: str) -> dict[str, Done]:
 
 
 def fio(
-    directory: Path, seconds: float, *jobs: Mapping[str, object], urgent: bool = False
+    directory: Path, seconds: float, *jobs: Mapping[str, object], urgent: bool = False, cgroup: Path | None = None
 ) -> dict[str, dict[str, Issued]]:
     """Runs all jobs at once; name of the job -> op -> what fio issued.
 
-    `urgent` for its latencies: what fio waits for a CPU of a busy host is not the disk's.
+    `urgent` for its latencies: what fio waits for a CPU of a busy host is not the disk's. `cgroup`: where it runs.
     """
     limit = f"{round(seconds * 1000)}ms"  # of 0.8 it would take the 0
     options = {"direct": 1, "ioengine": "libaio", "bs": "4k", "time_based": 1, "runtime": limit, "randrepeat": 0}
     words = [*_words(options), *(word for job in jobs for word in _words({"name": job["name"], **job}))]
     command = [*(["chrt", "--fifo", "50"] if urgent else []), "fio", "--output-format=json", *words]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
+    inside = [] if cgroup is None else ["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(cgroup)]
+    done = subprocess.run([*inside, *command], cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     reported = json.loads(done.stdout[done.stdout.index("{") :])  # warnings come before it
     return {job["jobname"]: _issued(job) for job in reported["jobs"]}

@@ -1,10 +1,12 @@
-"""Limits of cgroups: both versions' files, what counts towards them, hostile names, the cost of looking."""
+"""Cgroups: limits of both versions, what counts towards them, hostile names, the cost of looking; containers' names."""
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 from fake_host import FakeHost
 
+from latmon.model.frame import IssuedIO, Issuer, container_id
 from latmon.support.text import is_clean
 from latmon_backends.kernel import cgroups
 from latmon_backends.kernel.cgroups import CgroupReader, difference, walk
@@ -206,3 +208,197 @@ def test_the_kernel_s_sampler_reports_them_by_device(host):
     host.v1("slow", {"read_iops": "7:0 50\n"}, (60, 0, 0))
     interval = counters_of(before, sampler.sample())
     assert [(row.cgroup, row.device, row.ios) for row in interval.cgroup_limits] == [("/slow", "vda", 50)]
+
+
+# I/Os of all cgroups
+
+
+def counted_by(reader, at_us):
+    return reader.sample(at_us, LOOP)
+
+
+def test_version_1_counts_the_ios_of_a_cgroup_alone(host):
+    reader = cgroups.CgroupIos(host.proc, host.root, at_once)
+    host.v1("a", {}, (10, 5, 2))
+    host.v1("a/b", {}, (1, 0, 0))
+    before = counted_by(reader, S)
+    host.v1("a", {}, (13, 5, 3))
+    host.v1("a/b", {}, (2, 0, 0))
+    found = cgroups.ios_between(before, counted_by(reader, 2 * S))
+    assert found == {
+        Issuer("loop0", "read", "/a"): IssuedIO(3, 3 * 4096),
+        Issuer("loop0", "write", "/a"): IssuedIO(1, 4096),
+        Issuer("loop0", "read", "/a/b"): IssuedIO(1, 4096),
+    }
+
+
+def test_version_2_counts_a_cgroup_with_those_below_it(host):
+    host.write("proc/self/mountinfo", "\n".join(host.mounts().splitlines()[2:]))
+    path = f"/machine.slice/libpod-{ID}.scope"
+    host.write("var/lib/containers/storage/overlay-containers/containers.json", PODMAN % ID)
+    host.v2("", "", "7:0 rbytes=40960 wbytes=0 rios=10 wios=0\n9:9 rios=5\n")
+    host.v2("machine.slice", "", "7:0 rbytes=20480 rios=5\n")
+    host.v2(path[1:], "", "7:0 rbytes=8192 rios=2\n")
+    reader = cgroups.CgroupIos(host.proc, host.root, at_once)
+    before = counted_by(reader, S)
+    host.v2("", "", "7:0 rbytes=81920 wbytes=0 rios=20 wios=0\n9:9 rios=50\n")
+    host.v2("machine.slice", "", "7:0 rbytes=40960 rios=10\n")
+    host.v2(path[1:], "", "7:0 rbytes=24576 rios=6\n")
+    after = counted_by(reader, 2 * S)
+    assert cgroups.ios_between(before, after) == {
+        Issuer("loop0", "read", "/"): IssuedIO(5, 20_480),
+        Issuer("loop0", "read", "/machine.slice"): IssuedIO(1, 4096),
+        Issuer("loop0", "read", path, "db-1"): IssuedIO(4, 16_384),
+    }
+    # of one that is gone, or new, the I/Os are those of the cgroup above it
+    gone = {name: one for name, one in after.items() if name != path}
+    for pair in ((before, gone), (gone, after)):
+        names = {one.cgroup for one in cgroups.ios_between(*pair)}
+        assert path not in names
+    assert cgroups.ios_between(before, gone)[Issuer("loop0", "read", "/machine.slice")].count == 5
+
+
+def test_ios_of_too_many_cgroups_or_of_none_are_not_counted(host, monkeypatch):
+    assert cgroups.ios_between(None, {}) == cgroups.ios_between({}, None) == {}
+    for name in "abc":
+        host.v1(name, {})
+    monkeypatch.setattr(cgroups, "MAX_COUNTED", 3)
+    assert counted_by(cgroups.CgroupIos(host.proc, host.root, at_once), S) is None
+    host.write("proc/self/mountinfo", "")
+    assert counted_by(cgroups.CgroupIos(host.proc, host.root, at_once), S) is None
+
+
+# Names
+
+
+def test_cgroups_are_numbered_by_their_directories(host):
+    for name in ("cg1/a/b", "cg 2/c"):
+        (host.root / name).mkdir(parents=True)
+    numbered = {
+        number: path for path, number in ((name, (host.root / f"cg1{name}").stat().st_ino) for name in ("/a", "/a/b"))
+    }
+    found = cgroups.numbers(host.proc)
+    assert numbered.items() <= found.items()
+    assert set(found.values()) == {"/", "/a", "/a/b"}  # of version 1, which has the controller here
+    host.write("proc/self/mountinfo", "\n".join(host.mounts().splitlines()[2:]))
+    assert set(cgroups.numbers(host.proc).values()) == {"/", "/c"}
+    host.write("proc/self/mountinfo", "")
+    assert cgroups.numbers(host.proc) == {}
+
+
+def test_a_new_cgroup_is_found_when_it_is_asked_for(host):
+    walks = []
+    names = cgroups.CgroupNames(host.proc, host.root, lambda call: walks.append(1) or at_once(call))
+    (host.root / "cg1/a").mkdir()
+    number = (host.root / "cg1/a").stat().st_ino
+    assert [names.named(number) for _ in range(3)] == [("/a", "")] * 3
+    assert names.named(1 << 32 | number) == ("/a", "")  # a generation, before 5.5
+    before = len(walks)
+    assert [names.named(12345678) for _ in range(3)] == [("#12345678", "")] * 3
+    assert len(walks) == before + 1  # one that no walk finds is gone
+    (host.root / "cg1/a").rmdir()
+    assert names.named(number) == ("/a", "")
+
+
+def test_a_slow_walk_delays_no_frame(host, monkeypatch):
+    monkeypatch.setattr(cgroups, "_PATIENCE_S", 0.001)
+    walking = Future()
+    names = cgroups.CgroupNames(host.proc, host.root, lambda _call: walking)
+    assert names.named(5) == ("#5", "")
+    walking.set_result({5: "/late"})
+    assert names.named(5) == ("/late", "")
+
+
+ID, POD = "3f2a91c0" * 8, "1b2c3d4e-1111-2222-3333-123456789abc"
+UID = POD.replace("-", "_")
+CGROUPS = {
+    "docker": (f"/docker/{ID}", f"/system.slice/docker-{ID}.scope"),
+    "podman": (
+        f"/machine.slice/libpod-{ID}.scope",
+        f"/machine.slice/libpod-{ID}.scope/container",
+        f"/libpod_parent/libpod-{ID}",
+    ),
+    "kubelet": (
+        f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{UID}.slice/cri-containerd-{ID}.scope",
+        f"/kubepods.slice/kubepods-pod{UID}.slice/crio-{ID}.scope/container",
+        f"/kubepods/besteffort/pod{POD}/{ID}",
+        f"/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{UID}.slice/docker-{ID}.scope",
+    ),
+}
+"""Paths as the runtimes name them, with the drivers systemd and cgroupfs."""
+DOCKER = (
+    '{"StreamConfig":{},"State":{"Running":true,"Pid":812},"ID":"%s","Created":"2026-01-05T10:00:00Z",'
+    '"Name":"/web-1","Driver":"overlay2"}'
+)
+PODMAN = (
+    '[{"id":"aa","names":["other"]},'
+    '{"id":"%s","names":["db-1"],"image":"b4","metadata":"{}","created":"2026-01-05T10:00:00Z"}]'
+)
+
+
+@pytest.mark.parametrize("path", [path for paths in CGROUPS.values() for path in paths])
+def test_the_id_of_a_container_is_in_its_cgroup(path):
+    assert container_id(path) == ID
+    assert Issuer("sda", "read", path).name.endswith(f" {ID[:12]}")
+
+
+@pytest.mark.parametrize("path", ["/", "/system.slice/nginx.service", f"/a/{ID}b", f"/a/{ID[1:]}", "#17"])
+def test_other_cgroups_are_no_containers(path, tmp_path):
+    assert (container_id(path), cgroups.container_name(path, tmp_path)) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        (CGROUPS["docker"][0], "docker 3f2a91c03f2a"),
+        (CGROUPS["podman"][1], "podman 3f2a91c03f2a"),
+        (CGROUPS["kubelet"][0], "containerd 3f2a91c03f2a"),
+        (CGROUPS["kubelet"][1], "cri-o 3f2a91c03f2a"),
+        (CGROUPS["kubelet"][2], "container 3f2a91c03f2a"),
+        ("/system.slice/nginx.service", "nginx.service"),
+        ("/system.slice/system-getty.slice/getty@tty1.service", "getty@tty1.service"),
+        ("/user.slice/user-1000.slice/session-3.scope", "session-3.scope"),
+        ("/system.slice/a.service/worker", "a.service/worker"),
+        ("/system.slice", "/system.slice"),
+        ("/", "/"),
+    ],
+)
+def test_a_cgroup_without_a_container_s_name_has_a_short_one(path, name):
+    assert Issuer("sda", "read", path).name == name
+
+
+@pytest.mark.parametrize("path", CGROUPS["docker"])
+def test_docker_s_name(host, path):
+    host.write(f"var/lib/docker/containers/{ID}/config.v2.json", DOCKER % ID)
+    assert cgroups.container_name(path, host.root) == "web-1"
+
+
+@pytest.mark.parametrize("path", CGROUPS["podman"])
+def test_podman_s_name(host, path):
+    host.write("var/lib/containers/storage/overlay-containers/containers.json", PODMAN % ID)
+    assert cgroups.container_name(path, host.root) == "db-1"
+
+
+def test_podman_s_name_of_a_user_s_container(host, monkeypatch):
+    monkeypatch.setattr(cgroups.pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_dir="/home/ann"))
+    host.write("home/ann/.local/share/containers/storage/overlay-containers/containers.json", PODMAN % ID)
+    path = f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container"
+    assert cgroups.container_name(path, host.root) == "db-1"
+
+
+@pytest.mark.parametrize("path", CGROUPS["kubelet"])
+def test_the_kubelet_s_names(host, path):
+    host.write(f"var/log/pods/prod_web-0_{POD}/nginx/0.log", "")
+    assert cgroups.container_name(path, host.root) == "prod/web-0"  # of a sandbox, which has no log
+    (host.root / "var/log/containers").mkdir()
+    (host.root / f"var/log/containers/web-0_prod_nginx-{ID}.log").symlink_to(
+        f"/var/log/pods/prod_web-0_{POD}/nginx/0.log"
+    )
+    assert cgroups.container_name(path, host.root) == "prod/web-0/nginx"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"Name":7}', "[" * 100_000, '{"Name":"/\\u001b[31m\\u202ered"}'])
+def test_a_file_with_nonsense_gives_no_name_or_a_clean_one(host, text):
+    host.write(f"var/lib/docker/containers/{ID}/config.v2.json", text)
+    host.write("var/lib/containers/storage/overlay-containers/containers.json", text)
+    assert is_clean(cgroups.container_name(CGROUPS["docker"][0], host.root))

@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from on_demand_frames import KERNEL, ON_DEMAND, ON_DEMAND_FRAMES, PROGRAM, of, outlier
 from recorded import ORIGIN, frame
 
-from latmon.model.frame import NOT_KNOWN, UNKNOWN_IRQ, Frame, Handler, HandlerRuns, Wait, Wakeups
+from latmon.model.frame import (
+    NOT_KNOWN,
+    OTHERS,
+    UNKNOWN_IRQ,
+    Frame,
+    Handler,
+    HandlerRuns,
+    IssuedIO,
+    Issuer,
+    Wait,
+    Wakeups,
+)
 from latmon.model.packed import Packed
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
@@ -26,7 +37,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0-stages.latmon.jso
 WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
 OUTLIER = {"t": 1.0, "mono": 1, "l": ["sda", "read"], "us": 5}
 ESCAPE = "\x1b]52;c;x\x07[/red]"
-KEYS = {"above", "thresholds", "outliers", "traced", "irqs", "softirqs", "wakeups"}
+KEYS = {"above", "thresholds", "outliers", "traced", "irqs", "softirqs", "wakeups", "issuers"}
 
 
 def encode_on_demand(one: Frame) -> dict:
@@ -254,6 +265,48 @@ def test_redacting_hides_programs_and_keeps_what_diagnoses(tmp_path):
     assert kept.wakeups[1].instead == {"emlxs_thread": 1}
     assert kept.wakeups[1].ran_us == {"emlxs_thread": 40, NOT_KNOWN: 5}
     assert kept.handlers == one.handlers
+
+
+POD = "/kubepods.slice/kubepods-pod1/cri-containerd-1.scope"
+ISSUED = {
+    Issuer("sda", "read", "/"): IssuedIO(3, 12_288, of(40, 41, 900)),
+    Issuer("sdb", "write", POD, "prod/web-0/nginx"): IssuedIO(2, 8192, of(7, 8)),
+    Issuer("sda", "read", POD, "prod/web-0/nginx"): IssuedIO(1, 512, of(5)),
+    Issuer("sda", "read", OTHERS): IssuedIO(4, 1),
+    Issuer("sda", "read", "/", "", 77, "fio"): IssuedIO(3, 12_288, of(40, 41, 900)),
+}
+
+
+def test_an_issuer_is_named_once_in_a_window():
+    line = parse(to_bytes(encode_frame(replace(frame(0), issuers=ISSUED))))
+    found = line["issuers"]
+    assert found["by"] == [["/"], [POD, "prod/web-0/nginx"], [OTHERS], ["/", "", 77, "fio"]]
+    assert found["rows"][1:4] == [[1, "sdb", "write", 2, 8192], [1, "sda", "read", 1, 512], [2, "sda", "read", 4, 1]]
+    assert decode_frame(line).issuers == ISSUED
+
+
+@pytest.mark.parametrize(
+    "issuers",
+    [
+        {"by": [["/"]], "rows": [[1, "sda", "read", 1, 1]]},
+        {"by": [["/"]], "rows": [[0, "sda", "read", 1, 1]], "b": [5], "n": [2]},
+        {"by": [["/"], ["/"]], "rows": [[0, "sda", "read", 1, 1], [1, "sda", "read", 1, 1]]},
+        {"by": [["/" * 300]], "rows": []},
+        {"by": [["/"]], "rows": [[0, "sda", "read", -1, 1]]},
+    ],
+)
+def test_nonsense_about_issuers_is_refused(issuers):
+    with pytest.raises(RecordingError):
+        decode_frame(WINDOW | {"issuers": issuers})
+
+
+def test_redacting_hides_cgroups_and_containers_and_keeps_them_apart(tmp_path):
+    kept = redacted(tmp_path / "r", replace(frame(0), issuers=ISSUED))
+    assert not [word for word in ("kubepods", "nginx", "fio") if word in str(kept)]
+    assert {one.cgroup for one in kept.issuers} >= {"/", OTHERS}
+    assert len({one.cgroup for one in kept.issuers}) == 3
+    assert sum(done.bytes for done in kept.issuers.values()) == 12_288 + 8192 + 512 + 1
+    assert kept.issuers[Issuer("sda", "read", "/")] == ISSUED[Issuer("sda", "read", "/")]
 
 
 def test_a_recording_is_not_read_beyond_what_its_reader_can_bear(tmp_path, monkeypatch):

@@ -107,6 +107,7 @@ class BpftraceAlwaysOn(AlwaysOn):
             options.sys,
             threshold_us=options.threshold_us,
             manifest=manifest,
+            map_keys=self._tool.map_keys,
         )
 
     def _candidates(self, refusals: Mapping[str, str]) -> Iterator[Variant]:
@@ -198,7 +199,13 @@ class BpftraceAlwaysOn(AlwaysOn):
         self.probe = await BpftraceProbe.start(self.launcher, program, in_a_hurry=True)
         self.script, self.program = script, program
         frames = self._frames
-        framer = Framer(script.manifest, frames.device_name, frames.has_several_queues, frames.is_selected)
+        framer = Framer(
+            script.manifest,
+            frames.device_name,
+            frames.has_several_queues,
+            frames.is_selected,
+            self._sampler.cgroups.named,
+        )
         around = Surroundings(
             now_us=self._at.now_us,
             ahead_us=self._at.suspended_us,
@@ -225,7 +232,10 @@ class BpftraceAlwaysOn(AlwaysOn):
         why = "the kernel's types don't show which argument is the request"
         options = self._options
         for variant in bpftrace_program.pointers(
-            options.interval_us // 1000, options.sys, threshold_us=options.threshold_us
+            options.interval_us // 1000,
+            options.sys,
+            threshold_us=options.threshold_us,
+            map_keys=self._tool.map_keys,
         ):
             running = self.probe
             try:
@@ -315,6 +325,8 @@ class BpftraceBackend(ProbeBackend):
         )
 
     async def _prepare_tracer(self, looking: asyncio.Task[None]) -> None:
+        if not self._always.script.counts_cgroups:
+            self._devices.read_cgroups()
         await looking
         variant, name = self._always.script, self._frames.selected_name
         threads = Threads(self._options.proc)

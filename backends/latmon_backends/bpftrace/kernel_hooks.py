@@ -33,6 +33,19 @@ def request_argument(path: Path, tracepoint: str) -> int | None:
     return {2: 0, 3: 1}.get(count or 0)
 
 
+_CGROUP = "$rq->bio->bi_blkg->blkcg->css.cgroup->kn->id"
+CGROUPS = (_CGROUP, f"{_CGROUP}.id", "0")
+"""Number of the cgroup that a request is charged to: since 5.5, before; where the kernel charges I/O to none."""
+
+
+def cgroup_of_request(path: Path) -> dict[str, str]:
+    """Return the words for this kernel: those for none also where its types can't be read."""
+    types = content(path)
+    if b"\0bi_blkg\0" not in types:
+        return {"group": "0", "cgroup": CGROUPS[-1]}
+    return {"group": "$rq->bio->bi_blkg", "cgroup": CGROUPS[b"\0kernfs_node_id\0" in types]}
+
+
 def enumerators(path: Path, enum: str) -> dict[str, int]:
     """Name -> value of an enum of 32 bits; empty when it is not known."""
     try:

@@ -46,6 +46,8 @@ _ENTRIES_PER_MAP = 1 << 20
 """Slots over all CPUs that one map may take: 8 MB, because per-CPU maps are allocated whole."""
 _LEAST_KEYS, _KEYS_PER_DEVICE, _MORE_DEVICES = 16_384, 1024, 8
 """Four ops with each of 27 octaves are 864 keys. Allocating 65,536 keys takes the kernel 0.5 s of CPU at a start."""
+_KEYS_PER_PAIR = 160
+"""Two ops, five octaves each, and as much again for I/Os of no cgroup."""
 _STEP_MS = 100
 """Two steps after the start are the first data."""
 
@@ -303,6 +305,11 @@ class Variant(Script):
         return " ".join([self.manifest.name, *words])
 
     @property
+    def counts_cgroups(self) -> bool:
+        """Whether the script counts I/Os by cgroup."""
+        return self.values.get("cgroup", kernel_hooks.CGROUPS[-1]) != kernel_hooks.CGROUPS[-1]
+
+    @property
     def knows_clock(self) -> bool:
         """Whether the script has a parameter for how far its clock is ahead of the requests' stamps.
 
@@ -323,19 +330,22 @@ def variants(
     threshold_us: int | None = None,
     *,
     manifest: str = "",
+    map_keys: int = _LEAST_KEYS,
 ) -> Iterator[Variant]:
     """Yield the variants, the best first. `ahead_ns`: how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC.
 
-    `manifest`: only those of the manifest with this name; for no other one BTF is read.
+    `manifest`: only those of the manifest with this name.
     """
     directory = (data_dir("probes") if probes is None else probes) / "linux"
     base = pace(interval_ms, _STEP_MS) | outliers(threshold_us) | {"ahead_ns": ahead_ns}
+    if manifest != "block_c":
+        base |= _cgroups(sys, map_keys)
     if manifest in ("", "block_a"):
         stamps = load(directory / "block_a.yaml")
         yield variant_of(stamps, base | {"disk": "q->disk"})
         yield variant_of(stamps, base | {"disk": "rq_disk"}, _MEMBER)
     if manifest in ("", "block_ap"):
-        yield from pointers(interval_ms, sys, probes, _STAMP, threshold_us)
+        yield from pointers(interval_ms, sys, probes, _STAMP, threshold_us, map_keys=map_keys)
     if manifest in ("", "block_b") and kernel_hooks.has_kprobes(sys):
         kernel = load(directory / "block_b.yaml")
         for disk in ("q->disk", "rq_disk"):
@@ -367,12 +377,19 @@ def is_for(one: Variant, types: frozenset[str]) -> bool:
     return has_disk and (not hooks or (_BATCH in types) == (_BATCH in hooks))
 
 
+def _cgroups(sys: Path, map_keys: int) -> dict[str, int | str]:
+    """Return the values by which a script counts I/Os by cgroup; a cgroup's I/Os to a device take some 100 keys."""
+    return {"pairs": map_keys // _KEYS_PER_PAIR, **kernel_hooks.cgroup_of_request(sys / "kernel/btf/vmlinux")}
+
+
 def pointers(
     interval_ms: int,
     sys: Path,
     probes: Path | None = None,
     only_after: re.Pattern[str] | None = None,
     threshold_us: int | None = None,
+    *,
+    map_keys: int = _LEAST_KEYS,
 ) -> Iterator[Variant]:
     """Yield the variants of tier A', for requests without stamps; BTF shows which argument is the request."""
     issued = kernel_hooks.request_argument((sys / "kernel/btf/vmlinux"), "block_rq_issue")
@@ -381,6 +398,7 @@ def pointers(
     directory = (data_dir("probes") if probes is None else probes) / "linux"
     manifest = load(directory / "block_ap.yaml")
     base = pace(interval_ms, _STEP_MS) | outliers(threshold_us)
+    base |= _cgroups(sys, map_keys)
     for disk, after in (("q->disk", only_after), ("rq_disk", _MEMBER)):
         yield variant_of(manifest, base | {"disk": disk, "request": f"arg{issued}"}, after)
 

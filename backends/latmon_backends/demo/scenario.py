@@ -76,7 +76,7 @@ ROWS = 40
 _STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
 UNFOLLOWED = "a user's thread, or an interrupt without a handler"
 _NONE_THERE = "this system has no D script for that"
-_ROLES = {"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup", "issues": "issue"}
+_ROLES = {"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup", "issues": "issue", "issuers": "cgroup"}
 """Table -> the beginning of the roles of its maps, or of its record's name."""
 
 
@@ -230,6 +230,8 @@ class HostFacts:
     threads: tuple[Thread, ...] = ()
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     """By op."""
+    cgroups: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> path and container of the cgroup that issues its I/Os, flushes excepted."""
 
     @property
     def is_sun(self) -> bool:

@@ -26,6 +26,7 @@ from latmon.model.frame import (
     Handler,
     HandlerRuns,
     Health,
+    IssuedIO,
     Missing,
     Origin,
     Outlier,
@@ -98,6 +99,7 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
         handlers=_summed((one.handlers for one in moved), _both_handlers),
         softirqs=_summed((one.softirqs for one in moved), lambda one, other: softirqs_added((one, other))),
         wakeups=_threads(found for one in moved for found in one.wakeups),
+        issuers=_summed((one.issuers for one in moved), _both_issued),
         taskqs=_taskqs([one.taskqs for one in now if one.taskqs is not None]),
         cgroup_limits=_limits([one.cgroup_limits for one in moved if one.cgroup_limits is not None]),
         host_context=_summed((one.host_context for one in moved), ContextValue.plus),
@@ -201,6 +203,7 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
         handlers={Handler(at.irq, to(at.name)): _handler(one, to) for at, one in frame.handlers.items()},
         softirqs={SoftirqCpu(to(at.vector), at.cpu): one for at, one in frame.softirqs.items()},
         wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
+        issuers={at._replace(device=to(at.device), cgroup=to(at.cgroup)): one for at, one in frame.issuers.items()},
         cgroup_limits=None if frame.cgroup_limits is None else tuple(_limit(one, to) for one in frame.cgroup_limits),
         host_context=by_device(frame.host_context),
         outstanding=by_device(frame.outstanding),
@@ -331,6 +334,10 @@ def _both_handlers(one: HandlerRuns, other: HandlerRuns) -> HandlerRuns:
         returned=_added((one.returned, other.returned)),
         before_us=one.before_us + other.before_us,
     )
+
+
+def _both_issued(one: IssuedIO, other: IssuedIO) -> IssuedIO:
+    return IssuedIO(one.count + other.count, one.bytes + other.bytes, merge((one.latency, other.latency)))
 
 
 def _both_depths(one: Depths, other: Depths) -> Depths:

@@ -1,4 +1,4 @@
-"""Limits of cgroups on the I/O of block devices (blk-throttle), and the I/Os that count towards them.
+"""Cgroups by number, with their containers' names; their limits on I/O (blk-throttle), and the I/Os that count there.
 
 Reads io.max and io.stat of cgroup version 2 and blkio.throttle.* of version 1, in the hierarchies that are mounted;
 any user may read these files. A thread walks all cgroups every 30 s; those with a limit are read with each sample. A
@@ -7,17 +7,20 @@ cgroup that vanishes while it is read has no limit.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import pwd
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from latmon.model.frame import MAX_LIMITS, CgroupLimit
-from latmon.support.paths import content, text
+from latmon.model.frame import MAX_LIMITS, CgroupLimit, Flow, IssuedIO, Issuer, container_id
+from latmon.support.paths import content, matching, regular, text
 from latmon.support.process import SideThread
 from latmon.support.text import clean
 
@@ -25,9 +28,15 @@ WALK_US = 30_000_000
 """Time between two walks."""
 MAX_CGROUPS = 20_000
 """Cgroups that a walk visits; 1,000 of version 1 take 80 ms of CPU."""
+COUNT_WALK_US = 5_000_000
+"""Time between two walks for cgroups whose I/Os are counted."""
+MAX_COUNTED = 500
+"""Cgroups whose counters a sample reads; each takes 20 us."""
 MAX_LIMITED = 500
 """Cgroups with a limit that a sample reads."""
 _MAX_NAME = 256
+_PATIENCE_S = 0.02
+"""Longest time for which a frame waits for the name of a new cgroup."""
 _LOOK_US = 5_000_000
 """Time between two looks at the processes of a cgroup with I/O."""
 _MAX_PROCESSES = 200
@@ -71,12 +80,256 @@ Walked = tuple[LimitedCgroup, ...] | None
 """Cgroups with a limit; None where they are not known."""
 
 
-def _aside(call: Callable[[], Walked]) -> Future[Walked]:
+T = TypeVar("T")
+
+
+def _aside(call: Callable[[], T]) -> Future[T]:
     """Run on a thread that ends with the call."""
     thread = SideThread("cgroups")
     walking = thread.submit(call)
     thread.shutdown()
     return walking
+
+
+class CgroupNames:
+    """Paths and containers' names of the cgroups in the hierarchy of the I/O controller, by number in the kernel.
+
+    A number is that of the cgroup's directory. A walk takes 10 us for a cgroup, 10 ms for a host with 500 containers;
+    a caller waits for it no longer than `_PATIENCE_S`.
+    """
+
+    def __init__(
+        self,
+        proc: Path,
+        root: Path = Path("/"),
+        run: Callable[[Callable[[], Mapping[int, str]]], Future[Mapping[int, str]]] = _aside,
+    ) -> None:
+        """`root`: where the files of container runtimes are; `run` starts a walk."""
+        self._proc, self._root, self._run = proc, root, run
+        self._known: dict[int, tuple[str, str]] = {}
+        self._lost: set[int] = set()
+        """Numbers that no walk found: the cgroup was removed."""
+        self._walking: Future[Mapping[int, str]] | None = None
+
+    def named(self, number: int) -> tuple[str, str]:
+        """Return the cgroup's path and its container's name; `#NUMBER` where the path isn't known."""
+        if number not in self._known and number not in self._lost:
+            self._look(number)
+        return self._known.get(number, (f"#{number}", ""))
+
+    def _look(self, number: int) -> None:
+        begun, self._walking = self._walking, self._walking or self._run(lambda: numbers(self._proc))
+        try:
+            found = self._walking.result(timeout=_PATIENCE_S)
+        except TimeoutError:
+            return
+        self._walking = None
+        if len(self._known) > MAX_CGROUPS:
+            self._known.clear()
+            self._lost.clear()
+        for one, path in found.items():
+            had = self._known.get(one)
+            if had is None or had[0] != path:
+                self._known[one] = path, container_name(path, self._root)
+        low = number & 0xFFFF_FFFF  # before 5.5 the upper half is a generation
+        if number not in self._known and low in self._known:
+            self._known[number] = self._known[low]
+        if number not in self._known and begun is None:  # else the cgroup may be younger than the walk
+            self._lost.add(number)
+
+
+def numbers(proc: Path) -> Mapping[int, str]:
+    """Return number -> path of all cgroups in the hierarchy that bios are charged to, as many as a walk visits."""
+    roots = sorted(_hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda one: one[1])
+    if not roots:
+        return {}
+    root = roots[0][0]  # blkio of version 1, where it is mounted: then version 2 has no controller of I/O
+    found = {}
+    for path, number in _numbered(root):
+        found[number] = LimitedCgroup(root, path, 1).name
+        if len(found) >= MAX_CGROUPS:
+            break
+    return found
+
+
+def _numbered(root: Path) -> Iterator[tuple[Path, int]]:
+    """Yield each cgroup with the number of its directory, the upper ones first."""
+    try:
+        waiting = deque([(root, root.stat().st_ino)])
+    except OSError:
+        return
+    while waiting:
+        path, number = waiting.popleft()
+        yield path, number
+        with contextlib.suppress(OSError), os.scandir(path) as entries:
+            waiting += ((Path(one.path), one.inode()) for one in entries if one.is_dir(follow_symlinks=False))
+
+
+_DOCKER = "var/lib/docker/containers"
+_PODMAN = ("overlay-containers", "vfs-containers", "btrfs-containers")
+_KUBELET_LOGS, _KUBELET_PODS = "var/log/containers", "var/log/pods"
+_POD = re.compile(r"pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
+_USER = re.compile(r"/user-(\d{1,10})\.slice/")
+_MAX_FILE = 4 << 20
+
+
+def container_name(cgroup: str, root: Path = Path("/")) -> str:
+    """Return the name that the host's files give to the container of a cgroup; empty where none does.
+
+    The kubelet's log files (`namespace/pod/container`) may be read by every user, those of docker and podman by root.
+    """
+    identity, pod = container_id(cgroup), _POD.search(cgroup)
+    name = ""
+    if pod:
+        name = _by_kubelet(identity, pod["uid"].replace("_", "-"), root)
+    elif identity:
+        name = _by_docker(identity, root) or _by_podman(identity, cgroup, root)
+    return clean(name, _MAX_NAME)
+
+
+def _by_kubelet(identity: str, uid: str, root: Path) -> str:
+    """Return the name by the log files POD_NAMESPACE_CONTAINER-ID.log; of a cgroup without one that of its pod."""
+    for path in matching(root / _KUBELET_LOGS, f"*-{identity}.log") if identity else ():
+        pod, _, rest = path.name.removesuffix(f"-{identity}.log").partition("_")
+        namespace, _, container = rest.partition("_")
+        if container:
+            return f"{namespace}/{pod}/{container}"
+    for path in matching(root / _KUBELET_PODS, f"*_{uid}"):
+        namespace, _, pod = path.name.removesuffix(f"_{uid}").partition("_")
+        if pod:
+            return f"{namespace}/{pod}"
+    return ""
+
+
+def _by_docker(identity: str, root: Path) -> str:
+    tree = _json(root / _DOCKER / identity / "config.v2.json")
+    name = tree.get("Name") if isinstance(tree, dict) else None
+    return name.removeprefix("/") if isinstance(name, str) else ""
+
+
+def _by_podman(identity: str, cgroup: str, root: Path) -> str:
+    """Return the name in the list of containers, of root or of the user whose cgroup it is."""
+    storage = root / "var/lib/containers/storage"
+    if user := _USER.search(cgroup):
+        try:
+            storage = root / pwd.getpwuid(int(user[1])).pw_dir.lstrip("/") / ".local/share/containers/storage"
+        except (KeyError, OverflowError):
+            return ""
+    for directory in _PODMAN:
+        tree = _json(storage / directory / "containers.json")
+        for one in tree if isinstance(tree, list) else ():
+            names = one.get("names") if isinstance(one, dict) and one.get("id") == identity else None
+            if isinstance(names, list) and names and isinstance(names[0], str):
+                return names[0]
+    return ""
+
+
+def _json(path: Path) -> Any:
+    """Return a file's JSON; None where it can't be read, or has none."""
+    try:
+        return json.loads(regular(path, _MAX_FILE))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+CgroupCounters = Mapping[str, "CountedCgroup"]
+"""Path -> counters of a cgroup."""
+
+
+class CountedCgroup(NamedTuple):
+    """Absolute counters of a cgroup's I/Os; those of version 2 include all cgroups below it."""
+
+    container: str
+    counters: Mapping[Flow, tuple[int, int]]
+    """I/Os and bytes."""
+    parent: str
+    """The cgroup above it, whose counters include these; empty: none does."""
+
+
+class CgroupIos:
+    """Reader of the I/Os of all cgroups by io.stat (blkio.throttle.io_serviced), for probes that can't count them.
+
+    A thread walks all cgroups every 5 s; the files of at most `MAX_COUNTED` cgroups are read with each sample.
+    """
+
+    def __init__(
+        self, proc: Path, root: Path = Path("/"), run: Callable[[Callable[[], Any]], Future[Any]] = _aside
+    ) -> None:
+        """`root`: where the files of container runtimes are; `run` starts a walk."""
+        self._proc, self._root, self._run = proc, root, run
+        self._walking: Future[tuple[LimitedCgroup, ...] | None] | None = None
+        self._due_us = 0
+        self._found: tuple[LimitedCgroup, ...] | None = None
+        self._names: dict[str, str] = {}
+
+    def sample(self, mono_us: int, devices: Mapping[str, str]) -> CgroupCounters | None:
+        """Return the counters on these devices (MAJOR:MINOR -> name).
+
+        None before the first walk has ended, where no hierarchy is mounted, or where there are too many cgroups.
+        """
+        if self._walking is None and mono_us >= self._due_us:
+            self._due_us = mono_us + COUNT_WALK_US
+            self._walking = self._run(lambda: counted(self._proc))
+        if self._walking is not None and self._walking.done():
+            self._found, self._walking = self._walking.result(), None
+            known = {one.name for one in self._found or ()}
+            self._names = {path: name for path, name in self._names.items() if path in known}
+        if self._found is None:
+            return None
+        return {one.name: self._read(one, devices) for one in self._found}
+
+    def _read(self, one: LimitedCgroup, devices: Mapping[str, str]) -> CountedCgroup:
+        found: dict[Flow, tuple[int, int]] = {}
+        counters = _version_2(one.path)[1] if one.version == 2 else _version_1_counts(one.path)  # noqa: PLR2004
+        for number, values in counters.items():
+            for op in _OPS if number in devices else ():
+                ios, size = values.get(f"{op} ios", 0), values.get(f"{op} bytes", 0)
+                if ios or size:
+                    found[Flow(devices[number], op)] = ios, size
+        name = one.name
+        if name not in self._names:
+            self._names[name] = container_name(name, self._root)
+        above = LimitedCgroup(one.root, one.path.parent, one.version).name if one.path != one.root else ""
+        return CountedCgroup(self._names[name], found, above if one.version == 2 else "")  # noqa: PLR2004
+
+
+def counted(proc: Path) -> tuple[LimitedCgroup, ...] | None:
+    """Return the cgroups with counters of I/O; None without a hierarchy, or where there are too many."""
+    roots = sorted(_hierarchies(os.fsdecode(content(proc / "self/mountinfo"))), key=lambda one: one[1])
+    found: list[LimitedCgroup] = []
+    for root, version in roots[:1]:
+        for path in _below(root, "io.stat" if version == 2 else ""):  # noqa: PLR2004
+            found.append(LimitedCgroup(root, path, version))
+            if len(found) > MAX_COUNTED:
+                return None
+    return tuple(found) or None
+
+
+def ios_between(before: CgroupCounters | None, after: CgroupCounters | None) -> dict[Issuer, IssuedIO]:
+    """Return the I/Os of each cgroup alone. Those of one that was not there at both ends are in the one above it."""
+    if before is None or after is None:
+        return {}
+    gains: dict[tuple[str, Flow], list[int]] = {}
+    both = [path for path in after if path in before]
+    for path in both:
+        was, parent = before[path].counters, after[path].parent
+        for flow, now in after[path].counters.items():
+            ios, size = (one - other for one, other in zip(now, was.get(flow, (0, 0)), strict=True))
+            if ios > 0 or size > 0:
+                _add(gains, (path, flow), ios, size)
+                if parent in before and parent in after:
+                    _add(gains, (parent, flow), -ios, -size)
+    return {
+        Issuer(*flow, path, after[path].container): IssuedIO(max(ios, 0), max(size, 0))
+        for (path, flow), (ios, size) in gains.items()
+        if ios > 0 or size > 0
+    }
+
+
+def _add(gains: dict[tuple[str, Flow], list[int]], key: tuple[str, Flow], ios: int, size: int) -> None:
+    had = gains.setdefault(key, [0, 0])
+    had[0] += ios
+    had[1] += size
 
 
 class CgroupReader:
@@ -245,13 +498,17 @@ def _version_1(path: Path) -> tuple[_Values, _Values]:
     for name, file in _V1_LIMITS.items():
         for number, value in _columns(text(path / file), 2):
             limits.setdefault(number, {})[name] = int(value)
-    counted: _Values = {}
+    return limits, _version_1_counts(path)
+
+
+def _version_1_counts(path: Path) -> _Values:
+    counters: _Values = {}
     for what, file in (("ios", "blkio.throttle.io_serviced"), ("bytes", "blkio.throttle.io_service_bytes")):
         for number, row, value in _columns(text(path / file), 3):
             for op in (op for op, rows in _COUNTED.items() if row in rows):
-                values = counted.setdefault(number, {})
+                values = counters.setdefault(number, {})
                 values[f"{op} {what}"] = values.get(f"{op} {what}", 0) + int(value)
-    return limits, counted
+    return counters
 
 
 def _columns(lines: str, cells: int) -> Iterator[list[str]]:

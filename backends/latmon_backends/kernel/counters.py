@@ -13,13 +13,13 @@ from operator import is_
 from pathlib import Path
 
 from latmon.model.devices import IdleRows, WithIdle, busy_rows
-from latmon.model.frame import CgroupLimit, Completed, Device, Flow, Outstanding
+from latmon.model.frame import CgroupLimit, Completed, Device, Flow, IssuedIO, Issuer, Outstanding
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Depths
 from latmon.support.errors import UnavailableError
 from latmon_backends.kernel import block_devices, cgroups, depth_sampler, diskstats, host_context
 from latmon_backends.kernel.block_devices import BlockDevices
-from latmon_backends.kernel.cgroups import CgroupReader
+from latmon_backends.kernel.cgroups import CgroupCounters, CgroupIos, CgroupNames, CgroupReader
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import Counters, Diskstats
 from latmon_backends.kernel.host_context import Cumulative, HostContextReader
@@ -62,6 +62,8 @@ class Sample:
     cgroup_limits: tuple[CgroupLimit, ...] | None = None
     """With absolute counters; None where limits of cgroups are not read."""
     host_context: Mapping[str, Cumulative] = field(default_factory=dict)
+    cgroup_ios: CgroupCounters | None = None
+    """Absolute counters by cgroup; None where they are not read."""
     idle: IdleRows = field(default_factory=IdleRows)
     """Rows of the devices in `shown`, for those whose counters have not changed and that have no I/O in flight."""
 
@@ -79,6 +81,7 @@ class CounterInterval:
     depths: Mapping[str, Depths] = field(default_factory=dict)
     cgroup_limits: tuple[CgroupLimit, ...] | None = None
     host_context: HostContext = field(default_factory=lambda: NO_CONTEXT)
+    issuers: Mapping[Issuer, IssuedIO] = field(default_factory=dict)
 
 
 class CounterSampler:
@@ -131,6 +134,8 @@ class KernelSampler(CounterSampler):
         self._reading: Diskstats | None = None
         self._cgroups = CgroupReader(proc)
         self._context = HostContextReader(proc)
+        self.cgroups = CgroupNames(proc)
+        self._cgroup_ios: CgroupIos | None = None
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._depths: DepthSampler | None = None
         self._gauges = (0, dict[str, Watched](), dict[str, Outstanding]())
@@ -147,6 +152,10 @@ class KernelSampler(CounterSampler):
         self._depths = DepthSampler(self._proc, self._sys, self._clock.mono_us)
         self._depths.watch(*self._gauges)
         self._depths.start()
+
+    def read_cgroups(self) -> None:
+        """Read the I/Os by cgroup from now on, because no probe counts them."""
+        self._cgroup_ios = CgroupIos(self._proc)
 
     def close(self) -> None:
         """Stop sampling depths and close their files."""
@@ -173,6 +182,7 @@ class KernelSampler(CounterSampler):
         }
         self._unread = {name for name, gauge in busy.items() if gauge.in_driver is None and name not in silent}
         outstanding = WithIdle(busy, self._idle.outstanding)
+        numbered = {f"{d.major}:{d.minor}": d.name for d in chosen.values()}
         return Sample(
             mono_us,
             wall,
@@ -185,8 +195,9 @@ class KernelSampler(CounterSampler):
             removed=tuple(device.name for device in change.removed if self.selects(device)),
             undecoded=reading.undecoded,
             spent=self._spent(mono_us, outstanding),
-            cgroup_limits=self._cgroups.sample(mono_us, {f"{d.major}:{d.minor}": d.name for d in chosen.values()}),
             host_context=self._context.sample(),
+            cgroup_limits=self._cgroups.sample(mono_us, numbered),
+            cgroup_ios=None if self._cgroup_ios is None else self._cgroup_ios.sample(mono_us, numbered),
             idle=self._idle,
         )
 
@@ -278,6 +289,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
         WithIdle(depths, idle.depths(dt_us)) if idle.queued and after.spent else depths,
         cgroups.difference(before.cgroup_limits, after.cgroup_limits),
         host_context.difference(before.host_context, after.host_context),
+        cgroups.ios_between(before.cgroup_ios, after.cgroup_ios),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from latmon.capture.backend import Options
 from latmon.manifest.loader import Manifest
 from latmon.model.devices import busy_rows
-from latmon.model.frame import Completed, Device, Flow, Frame, Health, Series
+from latmon.model.frame import Completed, Device, Flow, Frame, Health, Issuer, Series
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
 from latmon.support.paths import matching
@@ -35,7 +35,7 @@ _SLEPT_US = 100_000
 _SAME_TIME_US = 20_000
 _SAME_TIME_SHARE = 50
 """20 ms of an interval of one second; a wide one may differ by the same share."""
-Key = TypeVar("Key", Flow, Series)
+Key = TypeVar("Key", Flow, Issuer, Series)
 Value = TypeVar("Value")
 
 
@@ -121,6 +121,7 @@ class FrameBuilder:
             depths=interval.depths,
             cgroup_limits=interval.cgroup_limits,
             host_context=interval.host_context,
+            issuers={} if bent else self._selected(window.interval.issuers or interval.issuers),
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
             health=replace(health, notice=self.notice),

@@ -1,0 +1,101 @@
+"""The I/Os of two cgroups on the real kernel: their number, bytes and latencies against fio's own figures."""
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from bpftraces import each_bpftrace, tool
+from terminal import wait_for
+from workload import Capture, LoopDevice, fio, now_us
+
+SECONDS = 4
+SETTLED = 3
+"""Frames after which the kernel's counters of cgroups are read."""
+CONTAINER = "3f2a91c0" * 8
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("bpftrace", "fio", "losetup"))), reason="needs bpftrace, fio, losetup"
+    ),
+]
+
+
+def hierarchy():
+    """The cgroups to which the kernel charges I/O here."""
+    first = Path("/sys/fs/cgroup/blkio")
+    return first if first.is_dir() else Path("/sys/fs/cgroup")
+
+
+@contextmanager
+def cgroup(name):
+    path = hierarchy() / name
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        yield path
+    finally:
+        wait_for(lambda: not (path / "cgroup.procs").read_text(), every=0.1)
+        path.rmdir()
+
+
+@each_bpftrace
+def test_two_cgroups_have_the_ios_that_fio_issued(tmp_path, suite):
+    """One cgroup on one disk, another one on that and a second one."""
+    jobs = {
+        "reads": {"rw": "randread", "iodepth": 4, "rate_iops": 600},
+        "writes": {"rw": "randwrite", "iodepth": 8, "bs": "64k", "rate_iops": 300},
+        "more": {"rw": "randrw", "iodepth": 2, "rate_iops": "100,100"},
+    }
+    with ExitStack() as held:
+        disks = [held.enter_context(LoopDevice(tmp_path / name)) for name in ("one", "two")]
+        service, container = (
+            held.enter_context(cgroup(f"latmon-{os.getpid()}.service")),
+            held.enter_context(cgroup(f"latmon-docker-{CONTAINER}.scope")),
+        )
+        where = {"reads": (service, disks[0]), "writes": (container, disks[0]), "more": (container, disks[1])}
+        found = tool(suite, tmp_path)
+        watched = [word for disk in disks for word in ("--device", disk.name)]
+        with Capture(tmp_path, "--backend", "bpftrace", *watched, LATMON_BPFTRACE=found.path) as capture:
+            assert wait_for(lambda: len(capture.frames()) > SETTLED, every=0.2)
+            with ThreadPoolExecutor() as pool:
+                running = {
+                    name: pool.submit(
+                        fio,
+                        tmp_path,
+                        SECONDS,
+                        job | {"name": name, "filename": where[name][1].path},
+                        cgroup=where[name][0],
+                    )
+                    for name, job in jobs.items()
+                }
+                issued = {name: one.result()[name] for name, one in running.items()}
+            end_us = now_us()
+            assert wait_for(lambda: any(one.mono_us - one.dt_us >= end_us for one in capture.frames()), every=0.2)
+            capture.stop()
+            report = capture.report()
+    frames = capture.frames()
+    by_kernel = report["health"]["tier"] == "C"
+    if by_kernel and "cgroups" not in report:
+        pytest.skip("cgroups of version 1 count no device here that never had a limit (Linux 6.18)")
+    rows = {one["cgroup"]: one for one in report["cgroups"]}
+    assert by_kernel is not any(done.latency for frame in frames for done in frame.issuers.values())
+    assert rows[f"/{container.name}"]["name"] == f"docker {CONTAINER[:12]}"
+    for name, ops in issued.items():
+        group, disk = where[name]
+        measured = rows[f"/{group.name}"]["devices"][disk.name]["ops"]
+        for op, sent in ops.items():
+            print(f"{suite} {name} {op}: fio {sent.count} I/Os {sent.bytes} bytes, latmon {measured[op]}")
+            assert measured[op]["count"] == pytest.approx(sent.count, rel=0.01, abs=1)
+            assert measured[op]["bytes"] == pytest.approx(sent.bytes, rel=0.01, abs=1 << 16)
+    if by_kernel:
+        return
+    for disk in disks:
+        whole = report["devices"][disk.name]["ops"]
+        for op in whole:
+            parts = [one["devices"][disk.name]["ops"].get(op) for one in rows.values() if disk.name in one["devices"]]
+            assert sum(part["count"] for part in parts if part) == whole[op]["latency_us"]["count"]
+    assert sum(one["share"] for one in rows.values()) == pytest.approx(1, abs=0.01)
