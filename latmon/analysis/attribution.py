@@ -1,4 +1,4 @@
-"""Attribution of slow I/Os to stages, from traced requests.
+"""Attribution of slow I/Os to stages, from traced requests, and of all I/Os to those who issued them.
 
 It also folds identical neighbours among outliers.
 """
@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from latmon.model.devices import HOST_SEPARATOR, host_and_device
-from latmon.model.frame import OPS, STAGES, UNACCOUNTED, Outlier, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.frame import (
+    OPS,
+    STAGES,
+    UNACCOUNTED,
+    IssuedIO,
+    Issuer,
+    Outlier,
+    Series,
+    SoftirqCpu,
+    SoftirqRuns,
+    Traced,
+)
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge
 from latmon.model.stages import ADMISSION, WHOLE
 
@@ -260,3 +271,70 @@ def _bucket_of(one: Histogram, q: float) -> int:
         if seen >= rank:
             return index
     raise AssertionError("unreachable: ranks end at count")
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerRow:
+    """I/Os of one cgroup, or of one of its processes, over all devices."""
+
+    issuer: Issuer
+    """One of its keys: device and op are those of some of its I/Os."""
+    ios: int
+    bytes: int
+    latency: Histogram
+    share: float | None
+    """Its part of the time of all these I/Os, which is its part of the I/Os in flight; None: not timed."""
+    devices: Mapping[str, IssuerRow]
+    """Device -> its I/Os there, whose share is of the device's time; that with most of its time first. Empty in these
+    rows."""
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """Return what identifies it across windows."""
+        return self.issuer.cgroup, self.issuer.pid, self.issuer.comm
+
+
+def issuer_rows(
+    issuers: Mapping[Issuer, IssuedIO], devices: Container[str], ops: Container[str] = OPS, *, processes: bool = False
+) -> list[IssuerRow]:
+    """Return a row per cgroup with I/Os of these ops to these devices, that with most of the time first.
+
+    `processes`: a row per process instead.
+    """
+    found: dict[tuple[str, int, str], dict[str, list[tuple[Issuer, IssuedIO]]]] = {}
+    for one, done in issuers.items():
+        if one.device in devices and one.op in ops and bool(one.pid) is processes and (done.count or done.bytes):
+            found.setdefault((one.cgroup, one.pid, one.comm), {}).setdefault(one.device, []).append((one, done))
+    of_device: dict[str, float] = {}
+    for parts in found.values():
+        for device, some in parts.items():
+            of_device[device] = of_device.get(device, 0.0) + sum(_time_us(done.latency) for _, done in some)
+    rows = []
+    for parts in found.values():
+        each = {device: _one_row(some, of_device[device], {}) for device, some in parts.items()}
+        every = [pair for some in parts.values() for pair in some]
+        rows.append(_one_row(every, sum(of_device.values()), dict(sorted(each.items(), key=_of_item))))
+    return sorted(rows, key=_by_time)
+
+
+def _one_row(some: list[tuple[Issuer, IssuedIO]], time_us: float, devices: Mapping[str, IssuerRow]) -> IssuerRow:
+    latency = merge(done.latency for _, done in some)
+    named = next((one for one, _ in some if one.container), some[0][0])
+    share = _time_us(latency) / time_us if latency and time_us else None
+    ios, size = sum(done.count for _, done in some), sum(done.bytes for _, done in some)
+    return IssuerRow(named, ios, size, latency, share, devices)
+
+
+def _time_us(latency: Histogram) -> float:
+    """Return the time of all I/Os; where no sum is known, with the middle of each bucket, which is 6 % off at most."""
+    if latency.sum is not None:
+        return latency.sum
+    return sum(n * sum(bucket_bounds(index, latency.bits)) / 2 for index, n in latency.buckets)
+
+
+def _by_time(row: IssuerRow) -> tuple[float, int, int, str]:
+    return -_time_us(row.latency), -row.ios, -row.bytes, row.issuer.cgroup
+
+
+def _of_item(item: tuple[str, IssuerRow]) -> tuple[float, int, int, str]:
+    return _by_time(item[1])

@@ -768,7 +768,7 @@ _VIEW_HELP = {
     "filter": ("WORDS", "only devices with these words in name, driver or model; !sda or -sda: without it"),
     "window": ("TIME", "time on the screen, 15s to 10min; default 1min"),
     "columns": ("A,B", "columns of the device table, such as IOPS,p99,max"),
-    "screen": ("NAME", "the first screen: overview, maps, zoom, stages, outstanding, ... or 1 to 6"),
+    "screen": ("NAME", "the first screen: overview, maps, zoom, stages, outstanding, ... or 1 to 7"),
     "op": ("NAME", "only read, write, flush, discard or other"),
 }
 

@@ -206,7 +206,7 @@ FORMATS: Mapping[str, str] = MappingProxyType(
 )
 SCREENS = (
     *("overview", "maps", "zoom", "offsets", "ticks"),
-    *("stages", "outstanding", "outliers", "interrupts", "findings"),
+    *("stages", "outstanding", "outliers", "interrupts", "findings", "who"),
 )
 """Screens of pictures: the TUI's screens, and the other forms of its first."""
 VERSIONS = (2, 3)

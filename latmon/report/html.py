@@ -48,7 +48,7 @@ from latmon.report.html_elements import (
     text,
     time_of,
 )
-from latmon.report.interrupts import host_tables
+from latmon.report.interrupts import cgroup_table, host_tables
 from latmon.report.sections import changes, evaluated, fact_text, named, shown_on, when
 from latmon.report.totals import Totals
 from latmon.support.units import UNKNOWN, rate, spelled
@@ -142,6 +142,7 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
         _trust(summary),
         *(_device(at, each, summary, totals, frame) for at, each in enumerate(devices)),
         _outliers(summary),
+        _cgroups(summary),
         _interrupts(summary),
         _settings(summary),
         _meaning(summary, frame),
@@ -529,6 +530,12 @@ def _sum(one: _Json) -> str:
         return outlier_words.NOT_TRACED
     parts = " + ".join(f"{text(stage)} {time_of(us)}" for stage, us in found.parts.items())
     return ", ".join(filter(None, (f"{parts} = {time_of(found.whole)}", off_total(found.missing))))
+
+
+def _cgroups(summary: _Json) -> str:
+    """Return the table of cgroups."""
+    found = column_table(cgroup_table(summary), MAX_ROWS)
+    return f'<section id="who"><h2>Who issued the I/Os</h2>\n{found}</section>\n' if found else ""
 
 
 def _interrupts(summary: _Json) -> str:

@@ -1,4 +1,4 @@
-"""Host tables of a report: softirqs, interrupt handlers, wake-ups, task queues, host context. JSON rows and columns."""
+"""Host tables of a report: cgroups, softirqs, handlers, wake-ups, task queues, host context. JSON rows and columns."""
 
 from __future__ import annotations
 
@@ -6,15 +6,61 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from latmon.aggregate.accumulator import TaskqSums
-from latmon.analysis.attribution import by_vector
+from latmon.analysis.attribution import IssuerRow, by_vector, issuer_rows
 from latmon.model.devices import host_and_device
-from latmon.model.frame import UNKNOWN_IRQ, Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Wakeups, pid_of
+from latmon.model.frame import (
+    OPS,
+    OTHERS,
+    UNKNOWN_IRQ,
+    Handler,
+    HandlerRuns,
+    IssuedIO,
+    Issuer,
+    SoftirqCpu,
+    SoftirqRuns,
+    Wakeups,
+    pid_of,
+)
 from latmon.model.host_context import CONTEXT, HostContext
 from latmon.report.formatting import REST, Column, ReportTable, key, quantile, quantiles, rounded, summed
 from latmon.support.host import priority_scales
-from latmon.support.units import UNKNOWN
+from latmon.support.units import UNKNOWN, rate
 
 MAX_THREADS = 1000
+MAX_CGROUPS = 1000
+
+
+def cgroups(found: Mapping[Issuer, IssuedIO]) -> dict[str, Any]:
+    """Return a row per cgroup with I/Os, that with most of the time first; `others`: those without a row."""
+    rows = issuer_rows(found, {one.device for one in found})
+    reported = [
+        {
+            "cgroup": one.issuer.cgroup,
+            "name": "others" if one.issuer.cgroup == OTHERS else one.issuer.name,
+            **({"container": one.issuer.container} if one.issuer.container else {}),
+            **_issued(one, one.share),
+            "devices": {
+                device: _issued(each, each.share)
+                | {"ops": {op: _issued(part) for op in OPS for part in _of_op(found, one, device, op)}}
+                for device, each in one.devices.items()
+            },
+        }
+        for one in rows[:MAX_CGROUPS]
+    ]
+    left = sum(one.ios for one in rows[MAX_CGROUPS:])
+    return {"cgroups": reported, **({"cgroups_left_out": left} if left else {})} if reported else {}
+
+
+def _of_op(found: Mapping[Issuer, IssuedIO], one: IssuerRow, device: str, op: str) -> list[IssuerRow]:
+    """Return the cgroup's I/Os of one op to one device; their share is of themselves, which says nothing."""
+    its = {key: done for key, done in found.items() if key.cgroup == one.issuer.cgroup and not key.pid}
+    return issuer_rows(its, {device}, {op})
+
+
+def _issued(one: IssuerRow, share: float | None = None) -> dict[str, Any]:
+    timed = {"latency_us": summed(one.latency)} if one.latency else {}
+    part = {} if share is None else {"share": rounded(share, 4)}
+    return {"count": one.ios, "bytes": one.bytes, **part, **timed}
 
 
 def softirqs(found: Mapping[SoftirqCpu, SoftirqRuns]) -> dict[str, Any]:
@@ -125,6 +171,39 @@ _ROOM = 20
 """Cells of the text report for the name of a thread that ran instead."""
 _LOOPS = "permanent loops, not queue items"
 _Json = Mapping[str, Any]
+
+
+def cgroup_table(summary: _Json) -> ReportTable:
+    """Return the table of cgroups; without rows if they were not measured."""
+    seconds = summary["duration_s"] or 1.0
+    found = [{**one, "seconds": seconds} for one in summary.get("cgroups", [])]
+    left = summary.get("cgroups_left_out", 0)
+    return ReportTable(
+        "Cgroups",
+        CGROUPS,
+        found,
+        "share: of the time of all I/Os, so of those in flight; the kernel decides which cgroup an I/O belongs to",
+        f"{left:,} I/Os of other cgroups" if left else "",
+    )
+
+
+CGROUPS = (
+    Column("cgroup", "name", key("name"), -27),
+    Column("path", "name", key("cgroup")),
+    Column("I/Os", "count", key("count"), 9),
+    Column("IOPS", "words", lambda row: rate(row["count"] / row["seconds"]), 7),
+    Column("MB/s", "words", lambda row: rate(row["bytes"] / row["seconds"] / 1e6), 7),
+    Column("p50", "quantile", lambda row: _timed(row, "p50"), 7),
+    Column("p99", "quantile", lambda row: _timed(row, "p99"), 7),
+    Column("p99.9", "quantile", lambda row: _timed(row, "p99.9")),
+    Column("max", "quantile", lambda row: _timed(row, "max"), 7),
+    Column("share", "share", lambda row: row.get("share"), 7),
+    Column("devices", "name", lambda row: ", ".join(row["devices"])),
+)
+
+
+def _timed(row: _Json, at: str) -> tuple[_Json, str] | None:
+    return (row["latency_us"], at) if "latency_us" in row else None
 
 
 def host_tables(summary: _Json) -> Iterator[ReportTable]:

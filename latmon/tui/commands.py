@@ -17,6 +17,7 @@ from latmon.views.panels.inflight import NAMED_US, STEP, ages
 from latmon.views.panels.interrupts import focused, interrupt_position, names, tables
 from latmon.views.panels.outliers import ORDERS, log, outlier_position
 from latmon.views.panels.overview import folds
+from latmon.views.panels.who import issuer_position, issuers
 from latmon.views.selection import (
     ASIDES,
     OP_CHOICES,
@@ -151,6 +152,19 @@ def delays(view: ViewState, _by: int) -> Selection:
     selection = line(view, 0)
     on_vectors = focused(tables(view), selection.part) == "softirqs"
     return replace(selection, opened=selection.row is not None and on_vectors)
+
+
+def issuer(view: ViewState, by: int) -> Selection:
+    """Select another cgroup; it stays selected when rows change places."""
+    selection, some = view.selection, issuers(view)
+    if not some:
+        return selection
+    return replace(selection, row=beside(some, issuer_position(some, selection.row), by).key)
+
+
+def its_devices(view: ViewState, _by: int) -> Selection:
+    """Open the selected cgroup: its devices."""
+    return replace(issuer(view, 0), opened=bool(issuers(view)), top=0)
 
 
 def pick(view: ViewState, by: int) -> Selection:
@@ -420,6 +434,7 @@ STEPS: Mapping[str, Step] = MappingProxyType(
             *(busy, aside, audit_row, through),
             *(pick, read, order),
             *(part, line, cpus, delays),
+            *(issuer, its_devices),
             *(mark, across, up, grow_across, grow_up, gather),
             *(found, evidence),
         )

@@ -60,16 +60,18 @@ _TABLES = ("interrupts", "tables")
 _LINES = (*_TABLES, "delays")
 _CURSOR = ("cursor",)
 _FINDINGS = ("findings",)
+_WHO = ("who",)
 _TOUR = ("tour",)
 _MARK = "cursor: on the heat map of the selected device, which is shown alone"
 
 ACTIONS = (
     Action("screen", "1", "1", "all devices, and a heat map of each", "overview", 0),
     Action("screen", "2", "2", "where the time goes: the stages of each device's I/O", "stages", 1),
-    Action("screen", "3", "3", "outstanding I/O: depth, limit, and I/Os in flight", "outstanding", 2),
+    Action("screen", "3", "3", "outstanding I/O: depth, limit, and I/Os in flight", "depth", 2),
     Action("screen", "4", "4", "outliers: the slow I/Os one by one", "outliers", 3),
     Action("screen", "5", "5", "interrupts: per CPU and device, softirqs and wake-ups", "irqs", 4),
     Action("screen", "6", "6", "findings: what is wrong, in words", "found", 5),
+    Action("screen", "7", "7", "who: the I/Os of each cgroup, service and container", "who", 6),
     Action(
         "zoom", "enter", "Enter", "only the selected device; the devices of a host or a group", "zoom", on=_OVERVIEW
     ),
@@ -77,6 +79,7 @@ ACTIONS = (
     Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
     Action("delays", "enter", "Enter", "delays: a heat map of the softirq vector", "map", on=("interrupts",)),
     Action("evidence", "enter", "Enter", "the evidence: its screen, device and latencies", "show", on=_FINDINGS),
+    Action("its_devices", "enter", "Enter", "the devices of the selected cgroup", "open", on=("who",)),
     Action("gather", "enter", "Enter", "outliers of the marked region", "list", on=_CURSOR),
     Action("help", "question_mark,f1,H", "?", "help: keys, and what each number includes", "help"),
     Action("copy", "c", "c", "copy: a command of the next steps (OSC 52); again: the next one", "copy", on=_FINDINGS),
@@ -200,14 +203,18 @@ ACTIONS = (
     Action("found", "down,j", "↓ j", "finding below", by=1, on=_FINDINGS),
     Action("found", "home", "Home", "first finding", by=-100_000, on=_FINDINGS),
     Action("found", "end", "End", "last finding", by=100_000, on=_FINDINGS),
+    Action("issuer", "up,k", "↑ k", "cgroup above", by=-1, on=_WHO),
+    Action("issuer", "down,j", "↓ j", "cgroup below", by=1, on=_WHO),
+    Action("issuer", "home", "Home", "first cgroup", by=-100_000, on=_WHO),
+    Action("issuer", "end", "End", "last cgroup", by=100_000, on=_WHO),
     Action("line", "up,k", "↑ k", "row above", by=-1, on=_LINES),
     Action("line", "down,j", "↓ j", "row below", by=1, on=_LINES),
     Action("line", "home", "Home", "first row", by=-100_000, on=_LINES),
     Action("line", "end", "End", "last row", by=100_000, on=_LINES),
     Action("cpus", "left,h", "← h", "CPUs before", by=-1, on=_TABLES),
     Action("cpus", "right,l", "→ l", "CPUs after", by=1, on=_TABLES),
-    Action("scroll", "up,k", "↑ k", "up a line", by=-1, on=("outlier",)),
-    Action("scroll", "down,j", "↓ j", "down a line", by=1, on=("outlier",)),
+    Action("scroll", "up,k", "↑ k", "up a line", by=-1, on=("outlier", "issuer")),
+    Action("scroll", "down,j", "↓ j", "down a line", by=1, on=("outlier", "issuer")),
     Action("through", "pageup,b", "PgUp", "list up: the I/Os in flight", by=-1, on=("outstanding",)),
     Action("through", "pagedown,f", "PgDn", "list down: the I/Os in flight, each by itself", by=1, on=("outstanding",)),
     Action(
@@ -247,6 +254,7 @@ _SECTIONS = (
     ("Keys of the outliers (4)", ("outliers", "outlier")),
     ("Keys of the interrupts (5)", _LINES),
     ("Keys of the findings (6)", _FINDINGS),
+    ("Keys of the cgroups (7)", ("who", "issuer")),
     ("Keys of a demo's tour (latmon demo NAME --tour)", _TOUR),
 )
 _WAYS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
@@ -260,6 +268,7 @@ _WAYS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
         "outlier": (("screen", 3), ("read", 0)),
         "tables": (("screen", 4), ("part", 1)),
         "delays": (("screen", 4), ("delays", 0)),
+        "issuer": (("screen", 6), ("its_devices", 0)),
     },
 )
 """Context -> the actions that lead to it from everywhere."""

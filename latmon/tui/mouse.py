@@ -28,6 +28,7 @@ _ROWS: Mapping[str, re.Pattern[str]] = MappingProxyType(
         "findings": re.compile(r".(!!| !| ·) "),
         "interrupts": re.compile(r". *\S"),
         "tables": re.compile(r". *\S"),
+        "who": re.compile(r". *\S"),
     },
 )
 """Context with rows that aren't devices -> the begin of a row's first line."""

@@ -64,6 +64,13 @@ _OUTSTANDING = (
     ("limited", "limited to: the number in the driver while more were queued; blank: not seen"),
     ("off", "the problem by name, explained below the table at its setting; notes are usual defaults"),
 )
+_WHO = (
+    ("cgroup", "as the kernel charges I/O (io.stat); a container has its name where the host's files may be read"),
+    ("", "a cgroup without the io controller counts as its parent; writeback, as who dirtied the pages (version 2)"),
+    ("share", "of the time of all I/Os, and so of those in flight; below it, of the device's time"),
+    ("others", "I/Os of no cgroup, such as flushes, and those of cgroups for which the probe had no room"),
+    ("- for p99", "the kernel's own counters (tiers C and D) time no I/O of a cgroup"),
+)
 _FINDINGS = (
     ("!! critical", "I/Os that a program waits for are stuck, or nearly all of their time is lost"),
     ("! warning", "I/Os are slow because of it; the overview shows the most urgent one, and how many more"),
@@ -218,6 +225,7 @@ def pages(
         ("Numbers", _NUMBERS),
         ("Health of the capture (I)", _HEALTH),
         ("Outstanding I/O", _OUTSTANDING),
+        ("Who issued the I/Os (7)", _WHO),
         ("Findings", _FINDINGS),
         ("Stages of a traced I/O", _STAGES),
     ]

@@ -45,6 +45,7 @@ from latmon.views.panels.outliers import outliers_panel
 from latmon.views.panels.outstanding import outstanding_panel
 from latmon.views.panels.overview import device_rows, overview
 from latmon.views.panels.stages import stages_panel
+from latmon.views.panels.who import who_panel
 from latmon.views.past_view import PastReader, PastSelection
 from latmon.views.selection import Selection, carried
 from latmon.views.status import Notices, TourBanner, banner_lines, findings, notices
@@ -73,6 +74,7 @@ SCREENS: Mapping[str, Draw] = MappingProxyType(
         "outliers": outliers_panel,
         "interrupts": interrupts_panel,
         "findings": findings_panel,
+        "who": who_panel,
     },
 )
 """Screen -> function that draws its panel: (view state, width, lines) -> lines."""

@@ -277,12 +277,12 @@ HOST = "host"
 GROUPS = ("", HOST, "controller", "model", "volume")
 """What a row of the overview is: a device, or a group of devices. Only a fleet's have hosts."""
 PANELS = ("overview", "maps", "zoom")
-SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts", "findings")
+SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts", "findings", "who")
 ASIDES = ("audit", "order")
 """Panels of the outstanding screen that replace a device's depths."""
 FindingKey = tuple[str, str, int]
 """Rule, device, and begin in us: each episode of a finding has its own row."""
-_OPENED = {"stages": "stage", "outliers": "outlier", "interrupts": "delays"}
+_OPENED = {"stages": "stage", "outliers": "outlier", "interrupts": "delays", "who": "issuer"}
 
 
 @dataclass(frozen=True, slots=True)

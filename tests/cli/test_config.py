@@ -174,7 +174,7 @@ def test_saved_views(home):
         ("sort: size\n", "sort: 'size' is not one of unlike, p99"),
         ("window: 1h\n", "window: '1h' is not a window from 15s"),
         ("columns: [IOPS, q]\n", "columns: 'q' is not one of device, label"),
-        ("screen: 7\n", "screen: '7' is not one of overview, maps"),
+        ("screen: 8\n", "screen: '8' is not one of overview, maps"),
         ("filter: " + "a" * 41 + "\n", "is not a filter of at most 40 printable characters"),
         ("views: slow\n", "views: expected a section"),
         ("views: {'': {sort: max}}\n", "views: a view needs a name"),

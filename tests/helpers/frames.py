@@ -13,12 +13,15 @@ from typing import Any, Self
 from traced import HANDLERS, softirqs, together, traced, wakeups
 
 from latmon.model.frame import (
+    OTHERS,
     UNACCOUNTED,
     Completed,
     Device,
     Flow,
     Frame,
     Health,
+    IssuedIO,
+    Issuer,
     Missing,
     Origin,
     Outlier,
@@ -191,8 +194,22 @@ def _requested(one: Frame, rng: Random, n: int) -> Frame:
         handlers=HANDLERS,
         softirqs=softirqs(),
         wakeups=wakeups(),
+        issuers=_issuers(with_slow, n),
         health=replace(one.health, suppressed=1, probe_cpu_percent=1.2),
     )
+
+
+CONTAINER = f"/system.slice/docker-{'3f2a91c0' * 8}.scope"
+
+
+def _issuers(slow: Histogram, n: int) -> dict[Issuer, IssuedIO]:
+    """The writes of the odd disk are a container's, the reads of each disk a service's and, a few, of no cgroup."""
+    found = {Issuer(ODD, "write", CONTAINER, "web-1"): IssuedIO(slow.count, 65_536 * slow.count, slow)}
+    few, many = Histogram.record((90, 95)), Histogram.record((80, 85, 90, 120, 400))
+    for device in (f"nvme{i}n1" for i in range(n)):
+        found[Issuer(device, "read", "/system.slice/postgresql.service")] = IssuedIO(5, 20_480, many)
+        found[Issuer(device, "read", OTHERS)] = IssuedIO(2, 8192, few)
+    return found
 
 
 def _trace(name: str, rng: Random, slow: tuple[Outlier, ...]) -> Traced:

@@ -484,6 +484,8 @@ CONTEXTS = (
     "tables",
     "delays",
     "findings",
+    "who",
+    "issuer",
 )
 
 
@@ -508,14 +510,14 @@ def test_the_last_line_is_cut_between_keys(context):
     for cells in (10, 40, 80, 160):
         line = plain(key_line(context, {}, cells)).rstrip()
         assert len(line) <= cells
-        assert re.fullmatch(r"( {1,2}(\S+ [a-z ]+|1-6|1 2 3 4 5 6))*", line)
+        assert re.fullmatch(r"( {1,2}(\S+ [a-z ]+|1-7|1 2 3 4 5 6 7))*", line)
     names = {a: SCREENS[a.by] if a.name == "screen" else a.brief for a in briefs}
     assert all(f"{a.shown.split()[0]} {names[a]}" in plain(key_line(context, {}, 300)) for a in briefs)
     assert "? help" in plain(key_line(context, {}, 80))
     for cells in (40, 60):
         line = plain(key_line(context, {}, cells))
         assert "? help  Esc back" in line
-        assert "1-6" in line or "1 2 3 4 5 6" in line
+        assert "1-7" in line or "1 2 3 4 5 6 7" in line
 
 
 def test_only_the_tui_knows_textual():

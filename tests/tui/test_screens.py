@@ -440,6 +440,8 @@ WAYS = {
     "region": ("v", "v", "left", "enter"),
     "interrupts": ("5",),
     "delays": ("5", "enter"),
+    "who": ("7",),
+    "issuer": ("7", "enter"),
 }
 
 
@@ -478,8 +480,8 @@ def test_every_step_from_everywhere_leaves_a_screen(way):
 @pytest.mark.parametrize("origin", [ORIGIN, PROCFS], ids=["bpftrace", "procfs"])
 @pytest.mark.parametrize("size", [(80, 24), (160, 50), (40, 10)])
 def test_every_screen_says_why_it_is_empty(frames, origin, size):
-    for number in range(4):
-        for closer in ("enter", "read", "delays", "zoom"):
+    for number in (0, 1, 2, 3, 6):
+        for closer in ("enter", "read", "delays", "its_devices", "zoom"):
             made = scene(frames, origin=origin)
             press(made, f"screen:{number}", size=size)
             if works(closer, 0, made.selection.context):
@@ -498,11 +500,12 @@ async def test_number_keys():
             ("4", "outliers"),
             ("5", "interrupts"),
             ("3", "outstanding"),
+            ("7", "who"),
             ("1", "overview"),
         ):
             await pilot.press(key)
             assert app.scene.selection.screen == name
-        assert "3 outstanding" in screen(app)
+        assert "3 depth" in screen(app)
 
 
 @pytest.mark.slow
@@ -611,6 +614,7 @@ PICTURES = {
     "outlier": ("4", "down", "enter"),
     "interrupts": ("5", "tab", "down"),
     "delays": ("5", "enter"),
+    "who": ("7", "down"),
     "cursor": ("enter", "v", "left", "left", "v", "left", "left", "left", "left", "down", "down"),
     "region": ("v", "left", "left", "v", "left", "left", "left", "left", "down", "down", "enter"),
     "apart": ("r",),

@@ -1,0 +1,164 @@
+"""The panel of who issued the I/Os: a row per cgroup, or the devices of one cgroup. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from latmon.analysis.attribution import IssuerRow, issuer_rows
+from latmon.model.frame import ISSUERS, OPS, OTHERS, Origin
+from latmon.support.units import UNKNOWN, duration, part, rate
+from latmon.views.bars import share_bar
+from latmon.views.context import ViewState, no_rows
+from latmon.views.lines import (
+    BLANK,
+    TIME,
+    Field,
+    Line,
+    Placed,
+    Span,
+    around,
+    empty_panel,
+    fit,
+    heading,
+    heads,
+    layout,
+    row,
+)
+from latmon.views.selection import shown
+from latmon.views.units import count, maximum, quantile, span
+
+_BAR = 8
+_LEAST = 5
+"""Lines below the table from which on they have the devices of the selected cgroup."""
+_UNCOUNTED = ("none was counted by cgroup: their cgroups are not known yet, or not here", "none was recorded by cgroup")
+"""Live, and in a recording."""
+_OTHERS = "others, or no cgroup"
+
+
+class _Row:
+    """A row with the seconds of the window, and its name."""
+
+    def __init__(self, of: IssuerRow, name: str, seconds: float) -> None:
+        self.of, self.name, self.seconds = of, name, seconds
+
+
+def _share(one: _Row, cells: int) -> Line:
+    return share_bar(one.of.share, cells)
+
+
+_NUMBERS: tuple[Field[_Row], ...] = (
+    Field("IOPS", 5, lambda r, _: rate(r.of.ios / r.seconds)),
+    Field("MB/s", 5, lambda r, _: rate(r.of.bytes / r.seconds / 1e6)),
+    Field("mean", TIME, lambda r, _: UNKNOWN if r.of.latency.mean is None else duration(r.of.latency.mean), rank=3),
+    Field("p50", TIME, lambda r, _: quantile(r.of.latency, 0.5)),
+    Field("p99", TIME, lambda r, _: quantile(r.of.latency, 0.99)),
+    Field("p99.9", TIME, lambda r, _: quantile(r.of.latency, 0.999), rank=2),
+    Field("max", TIME, lambda r, _: maximum(r.of.latency)),
+    Field("share", 5, lambda r, _: UNKNOWN if r.of.share is None else part(r.of.share), role="strong"),
+    Field("", _BAR, _share, right=False, most=41),
+)
+_CGROUPS: tuple[Field[_Row], ...] = (
+    Field("cgroup", 22, lambda r, _: r.name, right=False, most=40),
+    *_NUMBERS,
+    Field("on", 9, lambda r, _: ", ".join(r.of.devices), rank=1, right=False, most=40, role="dim"),
+)
+_DEVICES: tuple[Field[_Row], ...] = (
+    Field("device", 12, lambda r, _: r.name, right=False, most=24),
+    *_NUMBERS,
+)
+
+
+def issuers(view: ViewState) -> Sequence[IssuerRow]:
+    """Return the rows as they are shown."""
+    history, selection = view.history, view.selection
+    devices = {one.name for one in shown(history.devices(), selection)}
+    return history.made(
+        ("who", selection.pattern, selection.ops),
+        lambda: issuer_rows(history.on_demand.issuers, devices, selection.ops),
+    )
+
+
+def issuer_position(some: Sequence[IssuerRow], key: Hashable | None) -> int:
+    """Return the position of the selected row; the first one where none is selected or it is gone."""
+    return next((at for at, one in enumerate(some) if one.key == key), 0)
+
+
+def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
+    """Return the table of cgroups; of an opened one its devices."""
+    if view.origin is None or not view.history.window.frames:
+        return empty_panel(no_rows(view), width, room)
+    some, selection = issuers(view), view.selection
+    if not some:
+        return empty_panel(_why_none(view, view.origin), width, room)
+    at = issuer_position(some, selection.row)
+    seconds = max(view.history.window.covered_us, 1) / 1e6
+    if selection.opened and some[at].key != selection.row:
+        over = span(selection.window_us)
+        return empty_panel(f"no I/O of this cgroup completed in the last {over}; Esc shows all of them", width, room)
+    if selection.opened:
+        return _opened(some[at], seconds, selection.top, width, room)
+    rows = [_Row(one, _name(one), seconds) for one in some]
+    named = sum(not _is_others(one) for one in some)
+    total = f"  {count(named)} cgroup{'s' * (named != 1)}"
+    about = ("share: of the time of all I/Os, so of those in flight ", "share: of the time of all I/Os ")
+    if not any(one.latency for one in some):
+        about = ("counted by the kernel, which times no I/O of a cgroup ", "no latency by cgroup here ")
+    head = heading(
+        (Span(" who", "strong"), Span(f"{total} with I/O"), Span(_only(view), "dim")),
+        width,
+        *((Span(text, "dim"),) for text in about),
+    )
+    lines = [head, *_table(_CGROUPS, rows, at, width, room - 1)]
+    below = _opened(some[at], seconds, 0, width, room - len(lines) - 1, selected=False)
+    return [*lines, BLANK, *below] if room - len(lines) > _LEAST else lines
+
+
+def _table(fields: Sequence[Field[_Row]], rows: Sequence[_Row], at: int, width: int, room: int) -> list[Line]:
+    placed: Placed[_Row] = layout(fields, width)
+    seen = around(len(rows), at, room - 1)
+    lines = [heads(placed, above=seen.start), *(row(placed, rows[i], selected=i == at) for i in seen)]
+    return [fit(line, width) for line in lines][: max(room, 0)]
+
+
+def _opened(one: IssuerRow, seconds: float, top: int, width: int, room: int, *, selected: bool = True) -> list[Line]:
+    """Return the devices of a cgroup below its path."""
+    name = _name(one)
+    rows = [_Row(each, device, seconds) for device, each in one.devices.items()]
+    path = "" if name == one.issuer.cgroup else one.issuer.cgroup
+    about = (Span("share: of the device's I/O time ", "dim"),)
+    head = heading((Span(f" {name}", "strong"), Span("  its devices")), width, about)
+    text: list[Line] = [(Span(f" cgroup {path}", "dim"),)] if path else []
+    at = min(top, len(rows) - 1) if selected else -1
+    return [head, *(fit(line, width) for line in text), *_table(_DEVICES, rows, at, width, room - 1 - len(text))]
+
+
+def _name(one: IssuerRow) -> str:
+    if not _is_others(one):
+        return one.issuer.name
+    return f"{one.issuer.cgroup.removesuffix(OTHERS)}{_OTHERS}"
+
+
+def _is_others(one: IssuerRow) -> bool:
+    """Return whether it has the I/Os that have no row; a fleet's has its host in front."""
+    return not one.issuer.cgroup.startswith("/") and one.issuer.cgroup.rpartition(":")[2] == OTHERS
+
+
+def _only(view: ViewState) -> str:
+    """Return what the rows are limited to; empty where they have all I/Os."""
+    selection = view.selection
+    words = [f"{selection.op}s" if selection.op in ("read", "write") else selection.op] * (selection.op != "all")
+    return "".join(f"  only {one}" for one in words)
+
+
+def _why_none(view: ViewState, origin: Origin) -> str:
+    """Return why the table is empty."""
+    if why := origin.why_untraced(ISSUERS):
+        return f"not measured here: I/Os are not counted by cgroup: {why}"
+    over = span(view.selection.window_us)
+    if view.selection.op != "all" or view.selection.pattern:
+        return f"no I/O of a cgroup in the last {over} passes the filter"
+    window = view.history.window
+    ios = sum(c.count for d in view.history.devices() for op in OPS if (c := window.completed(d.name, op)))
+    if ios and not view.history.on_demand.issuers:
+        return f"{count(ios)} I/Os completed in the last {over}, and {_UNCOUNTED[view.recorded]}"
+    return f"no I/O completed in the last {over}"

@@ -1,0 +1,146 @@
+"""The panel of cgroups: rows and shares, one that is opened, reasons for an empty one, every size, hostile names."""
+
+from dataclasses import replace
+
+import pytest
+from frames import CONTAINER, ODD, ORIGIN, frame, host, on_demand_host
+from panels import inside
+
+from latmon.analysis.attribution import issuer_rows
+from latmon.model.frame import ISSUERS, OTHERS, IssuedIO, Issuer, Missing
+from latmon.model.histogram import Histogram
+from latmon.support.text import is_clean
+from latmon.tui.commands import STEPS
+from latmon.views.lines import width
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Selection
+
+FRAMES = on_demand_host(8, 12)
+HOSTILE = "[/red]x[@click=quit]y漢字" * 9
+SERVICE = "/system.slice/postgresql.service"
+
+
+def scene(frames, origin=ORIGIN, **selected):
+    made = Scene(Selection(screen="who", **selected))
+    made.store.origin = origin
+    for one in frames:
+        made.append(one)
+    return made
+
+
+def text(made, size=(80, 24)):
+    return "\n".join(inside(screen_lines(made, (), *size)))
+
+
+def of(*values, size=4096):
+    return IssuedIO(len(values), len(values) * size, Histogram.record(values))
+
+
+# Rows
+
+
+def test_a_row_is_all_of_a_cgroup_and_shares_are_of_the_time():
+    found = {
+        Issuer("sda", "read", "/a"): of(100, 100),
+        Issuer("sda", "write", "/a"): of(200),
+        Issuer("sdb", "read", "/a"): of(400),
+        Issuer("sda", "read", "/b", "web"): of(400),
+        Issuer("sda", "read", OTHERS): of(800),
+        Issuer("sda", "read", "/a", "", 7, "fio"): of(100),
+    }
+    first, second, third = issuer_rows(found, {"sda", "sdb"})
+    assert [(one.issuer.cgroup, one.ios, one.share) for one in (first, second, third)] == [
+        ("/a", 4, 0.4),
+        (OTHERS, 1, 0.4),
+        ("/b", 1, 0.2),
+    ]
+    assert {name: (each.ios, each.share) for name, each in first.devices.items()} == {"sda": (3, 0.25), "sdb": (1, 1.0)}
+    assert (first.bytes, first.latency.max, third.issuer.name) == (4 * 4096, 400, "web")
+    (process,) = issuer_rows(found, {"sda"}, processes=True)
+    assert (process.issuer.pid, process.ios, process.share) == (7, 1, 1.0)
+
+
+def test_ops_and_devices_are_selected():
+    found = {
+        Issuer("sda", "read", "/a"): of(1),
+        Issuer("sda", "write", "/b"): of(2),
+        Issuer("sdb", "read", "/c"): of(3),
+    }
+    assert [one.issuer.cgroup for one in issuer_rows(found, {"sda"}, ("read",))] == ["/a"]
+    assert issuer_rows(found, ()) == []
+
+
+def test_without_sums_the_share_is_of_the_buckets_middles():
+    slow = Histogram.of({100: 10})
+    rows = issuer_rows(
+        {Issuer("sda", "read", "/a"): IssuedIO(10, 1, slow), Issuer("sda", "read", "/b"): of(5)}, {"sda"}
+    )
+    assert rows[0].share == pytest.approx(1, abs=0.001)
+
+
+def test_ios_that_nothing_timed_have_neither_share_nor_latency():
+    (one,) = issuer_rows({Issuer("sda", "read", "/a"): IssuedIO(10, 4096)}, {"sda"})
+    assert (one.ios, one.share, one.latency.count) == (10, None, 0)
+
+
+# The panel
+
+
+def test_cgroups_and_the_devices_of_the_selected_one():
+    shown = text(scene(FRAMES))
+    lines = shown.splitlines()
+    assert lines[1].startswith("─ who  2 cgroups with I/O")
+    assert "▸web-1" in lines[3]
+    assert "postgresql.service" in lines[4]
+    assert "others, or no cgroup" in lines[5]
+    assert "─ web-1  its devices" in shown
+    assert f" cgroup {CONTAINER[:40]}" in shown
+    assert f" {ODD} " in shown
+
+
+def test_keys_select_and_open_a_cgroup():
+    made = scene(FRAMES)
+    made.choose(STEPS["issuer"](made.view, 1))
+    assert made.selection.row == (SERVICE, 0, "")
+    assert "▸postgresql.service" in text(made)
+    made.choose(STEPS["its_devices"](made.view, 0))
+    assert made.selection.context == "issuer"
+    assert "▸nvme0n1" in text(made)
+    made.choose(STEPS["scroll"](made.view, 1))
+    assert "▸nvme1n1" in text(made)
+    made.append(replace(FRAMES[-1], seq=99, mono_us=FRAMES[-1].mono_us + 10**9, issuers={}))
+    assert "by cgroup" in text(made)
+    made.choose(STEPS["leave"](made.view, 0))
+    assert (made.selection.screen, made.selection.opened) == ("who", False)
+
+
+def test_one_op_and_a_filter():
+    assert "web-1" not in text(scene(FRAMES, op="read"))
+    assert "only reads" in text(scene(FRAMES, op="read"))
+    assert "web-1" not in text(scene(FRAMES, pattern="nvme0n1"))
+    assert "passes the filter" in text(scene(FRAMES, op="discard"))
+
+
+@pytest.mark.parametrize(
+    ("frames", "origin", "says"),
+    [
+        ([], None, "starting"),
+        ([replace(frame(1), kernel={}, seen={})], ORIGIN, "no I/O completed in the last 60 s"),
+        (host(2, 3), ORIGIN, "none was counted by cgroup"),
+        (host(2, 3), replace(ORIGIN, untraced=(Missing(ISSUERS, "it needs kernel BTF"),)), "it needs kernel BTF"),
+    ],
+)
+def test_an_empty_panel_says_why(frames, origin, says):
+    assert says in " ".join(text(scene(frames, origin)).split())
+
+
+@pytest.mark.parametrize("size", [(40, 10), (80, 24), (120, 36), (160, 50), (200, 60)])
+@pytest.mark.parametrize("opened", [False, True])
+def test_it_fits_everywhere_and_is_clean(size, opened):
+    names = [HOSTILE[:200], "/" + "x" * 250, "/漢字/サービス.service", "#17"]
+    found = {Issuer(f"d{n}", "read", name, HOSTILE[:40]): of(2**31, 1) for n, name in enumerate(names)}
+    made = scene([replace(frame(1), issuers=found)], row=(names[0], 0, ""), opened=opened)
+    lines = screen_lines(made, (), *size)
+    assert len(lines) == size[1]
+    assert all(width(line) <= size[0] for line in lines)
+    assert all(is_clean(span.text) for line in lines for span in line)
