@@ -20,6 +20,7 @@ from latmon.findings.rule import (
     DEFAULT,
     DEPTHS,
     FLEET,
+    ISSUERS,
     LATENCIES,
     LIMITS,
     MISSING,
@@ -86,6 +87,7 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         DEPTHS: any(one.idle for one in facts.window)
         or any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
         LIMITS: any(one.limits for one in facts.devices.values()),
+        ISSUERS: any(one.on_demand.tables.get("issuer") for one in facts.window),
         CGROUPS: facts.is_sun or any(one.cgroup_limits is not None for one in facts.window),
     }
     return {kind: rules for kind, rules in by_kind(NEEDS.keys() - off).items() if not available[kind]}

@@ -221,8 +221,9 @@ def sized(caption: str, of: int | None) -> str:
 Thresholds = Mapping[str, float]
 """Values of a rule's thresholds by name."""
 
-LATENCIES, TRACED, DEPTHS, LIMITS, CGROUPS = "latencies", "traced", "depths", "limits", "cgroups"
-"""Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups."""
+LATENCIES, TRACED, DEPTHS, LIMITS, CGROUPS, ISSUERS = "latencies", "traced", "depths", "limits", "cgroups", "issuers"
+"""Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
+latencies by cgroup."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -231,6 +232,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         DEPTHS: "outstanding I/Os were not counted",
         LIMITS: "no device reported a limit of its driver",
         CGROUPS: "limits of cgroups were not read",
+        ISSUERS: "no latencies were timed by cgroup",
     }
 )
 """Input -> the reason to print for rules that were not evaluated because it is missing."""

@@ -14,6 +14,7 @@ from latmon.findings.rule import (
     CGROUPS,
     CRITICAL,
     DEPTHS,
+    ISSUERS,
     LATENCIES,
     LIMITS,
     NOT_RUN,
@@ -376,4 +377,5 @@ def _missing(view: ViewState, kind: str) -> str:
         DEPTHS: "outstanding I/Os are not counted here",
         LIMITS: "no device reports a limit of I/Os in its driver",
         CGROUPS: "limits of cgroups are not read here",
+        ISSUERS: "latencies are not timed by cgroup here",
     }[kind]

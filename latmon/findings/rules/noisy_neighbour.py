@@ -1,0 +1,222 @@
+"""noisy-neighbour: the I/Os of one cgroup make those of others on the same device wait.
+
+The others' I/Os are far slower in the blocks in which one cgroup has most of the device's time than in those in which
+it has hardly any. Both kinds of blocks must be there: beside a cgroup that is always busy it isn't known how fast they
+are without it. No finding: others that issue more or larger I/Os at the same time, which may be why they are slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from latmon.findings.facts import Block, Facts
+from latmon.findings.rule import (
+    ISSUERS,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    plain,
+)
+from latmon.model.frame import OTHERS, Issuer
+from latmon.model.histogram import Histogram, merge
+from latmon.model.packed import KeyedCounts
+from latmon.support.units import counted, part, spelled
+
+ID = "noisy-neighbour"
+_QUIET = 0.1
+"""Greatest share of the device's time in a block in which the neighbour counts as quiet."""
+_MORE = 2.0
+"""How many times as many, or as large, the others' own I/Os may become."""
+_MEDIAN = 1.5
+"""How many times the median must be: a few slow I/Os alone may have another cause."""
+_MOST_OTHERS = 3
+_REFUTED = "the others are as slow while the neighbour is stopped, or their own I/Os became more or larger meanwhile"
+
+
+class _Done(NamedTuple):
+    """I/Os of one cgroup to one device in a block, or in several."""
+
+    issuer: Issuer
+    latency: Histogram
+    bytes: int
+
+    @property
+    def time_us(self) -> int:
+        return self.latency.sum or 0
+
+
+class _Victim(NamedTuple):
+    """A cgroup that waited: its I/Os while the neighbour was busy, and while it was quiet."""
+
+    busy: _Done
+    quiet: _Done
+    waited_us: float
+    """Time that its I/Os took more than they would have, all together."""
+
+    @property
+    def times(self) -> float:
+        return (self.busy.latency.mean or 0) / (self.quiet.latency.mean or 1)
+
+
+class _Neighbour(NamedTuple):
+    """A cgroup, how long it was busy and quiet, its part of the device's time while busy, and who waited."""
+
+    done: _Done
+    busy_us: int
+    quiet_us: int
+    share: float
+    victims: tuple[_Victim, ...]
+
+    @property
+    def waited_us(self) -> float:
+        return sum(one.waited_us for one in self.victims)
+
+
+_Table = Mapping[str, Mapping[str, _Done]]
+"""Device -> cgroup -> its I/Os."""
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield one finding per device, about the cgroup for which the others waited most."""
+    blocks = [(_table(block), block.span_us) for block in facts.blocks]
+    for name in sorted({device for table, _ in blocks for device, groups in table.items() if len(groups) > 1}):
+        parts = [(table.get(name, {}), us) for table, us in blocks]
+        names = dict.fromkeys(group for groups, _ in parts for group in groups if group != OTHERS)
+        found = [one for group in names if (one := _neighbour(group, parts, limits)) is not None]
+        if found:
+            yield _finding(name, max(found, key=lambda one: one.waited_us), facts)
+
+
+def _table(block: Block) -> _Table:
+    return block.once("by cgroup", lambda: _made(block))
+
+
+def _made(block: Block) -> _Table:
+    table: Mapping[Issuer, Histogram] = block.on_demand.tables.get("issuer", {})
+    counts = block.on_demand.counted.get("issuers", KeyedCounts())
+    sizes = {key.about: n for key, n in zip(counts.keys, counts.counts, strict=True) if key.kind == "bytes"}
+    found: dict[str, dict[str, _Done]] = {}
+    for issuer, latency in table.items():
+        if not issuer.pid and latency.sum is not None:
+            groups = found.setdefault(issuer.device, {})
+            one = _Done(issuer, latency, sizes.get(issuer, 0))
+            groups[issuer.cgroup] = _both((groups[issuer.cgroup], one)) if issuer.cgroup in groups else one
+    return found
+
+
+def _both(some: Iterable[_Done]) -> _Done:
+    every = tuple(some)
+    return _Done(every[-1].issuer, merge(one.latency for one in every), sum(one.bytes for one in every))
+
+
+def _neighbour(group: str, parts: list[tuple[Mapping[str, _Done], int]], limits: Thresholds) -> _Neighbour | None:
+    """Return the cgroup with those who waited for it; None where none did, or where that is not known."""
+    busy, quiet = [], []
+    for groups, us in parts:
+        whole = sum(one.time_us for one in groups.values())
+        own = groups[group].time_us if group in groups else 0
+        if whole and own >= limits["share"] * whole:
+            busy.append((groups, us))
+        elif own <= _QUIET * whole:
+            quiet.append((groups, us))
+    busy_us, quiet_us = (sum(us for _, us in some) for some in (busy, quiet))
+    if busy_us < limits["lasting_us"] or quiet_us < limits["lasting_us"] / 2:
+        return None
+    others = dict.fromkeys(name for groups, _ in busy for name in groups if name not in (group, OTHERS))
+    victims = []
+    for name in others:
+        slow, quick = ([groups[name] for groups, _ in some if name in groups] for some in (busy, quiet))
+        if slow and quick and (one := _victim(_both(slow), busy_us, _both(quick), quiet_us, limits)) is not None:
+            victims.append(one)
+    if not victims:
+        return None
+    done = _both(groups[group] for groups, _ in busy)
+    whole = sum(one.time_us for groups, _ in busy for one in groups.values())
+    victims.sort(key=lambda one: -one.waited_us)
+    return _Neighbour(done, busy_us, quiet_us, done.time_us / whole, tuple(victims))
+
+
+def _victim(slow: _Done, slow_us: int, quick: _Done, quick_us: int, limits: Thresholds) -> _Victim | None:
+    """Return a cgroup whose I/Os became slower and neither more nor larger; else None."""
+    least = min(slow.latency.count, quick.latency.count)
+    if least < limits["ios"]:
+        return None
+    mean, before = slow.latency.mean or 0.0, quick.latency.mean or 0.0
+    median, median_before = (one.latency.quantile(0.5) or 0 for one in (slow, quick))
+    if mean < limits["times"] * before or mean - before < limits["more_us"] or median < _MEDIAN * median_before:
+        return None
+    rates = slow.latency.count / slow_us, quick.latency.count / quick_us
+    sizes = slow.bytes / slow.latency.count, quick.bytes / quick.latency.count
+    if rates[0] > _MORE * rates[1] or sizes[0] > _MORE * sizes[1]:
+        return None
+    return _Victim(slow, quick, (mean - before) * slow.latency.count)
+
+
+def _finding(device: str, one: _Neighbour, facts: Facts) -> Finding:
+    first, more = one.victims[0], len(one.victims) - 1
+    also = f" and {counted(more, 'more cgroup')}" if more else ""
+    slower = sum(victim.busy.time_us for victim in one.victims)
+    name = one.done.issuer.name
+    return Finding(
+        ID,
+        WARNING,
+        device,
+        f"{device}: I/Os of {first.busy.issuer.name}{also} take {first.times:.1f} x as long while {name} is busy, "
+        f"which then has {part(one.share)} of the device's time",
+        tuple(_facts(one)),
+        Where("who", device),
+        tuple(_steps(one, device)),
+        _REFUTED,
+        one.waited_us / slower * one.busy_us / facts.span_us if slower and facts.span_us else 0.0,
+    )
+
+
+def _facts(one: _Neighbour) -> Iterator[Fact]:
+    done = one.done
+    yield Fact("cgroup", done.issuer.cgroup, f"neighbour: {done.issuer.name}, cgroup {done.issuer.cgroup}")
+    text = f"it was busy for {spelled(one.busy_us)}, with {part(one.share)} of the time of all I/Os"
+    yield Fact("share", round(one.share, 3), text, "share", done.latency.count)
+    yield Fact("quiet_us", one.quiet_us, f"it was quiet for {spelled(one.quiet_us)}", "us")
+    for at, victim in enumerate(one.victims[:_MOST_OTHERS], 1):
+        means = [done.latency.mean or 0 for done in (victim.busy, victim.quiet)]
+        text = f"{victim.busy.issuer.name}: {spelled(means[0])} in the mean while it was busy, else {spelled(means[1])}"
+        yield Fact(f"mean_{at}_us", round(means[0]), text, "us", victim.busy.latency.count)
+    yield Fact(
+        "waited_us", round(one.waited_us), f"the others waited {spelled(one.waited_us)} more, all I/Os together", "us"
+    )
+
+
+def _steps(one: _Neighbour, device: str) -> Iterator[Step]:
+    unit = one.done.issuer.name
+    if unit.endswith((".service", ".scope")) and plain(unit) and plain(device):
+        limits = " ".join(f"'IO{op}IOPSMax=/dev/{device} 500'" for op in ("Read", "Write"))
+        command = f"systemctl set-property --runtime {unit} {limits}"
+        yield Step(
+            "limit the neighbour for a moment, and look whether the others get faster",
+            f"{unit} gets slower; undone by the value infinity",
+            (command,),
+        )
+    else:
+        yield Step("limit the neighbour (io.max) or stop it for a moment, and look whether the others get faster")
+    yield Step("give each its share: io.weight with the scheduler bfq, or io.cost.qos; or move one to another device")
+
+
+RULE = Rule(
+    ID,
+    "I/Os of one cgroup make those of others on the same device wait",
+    evaluate,
+    needs=ISSUERS,
+    thresholds={
+        "share": Threshold(0.5, "share", "of the device's time at least: a cgroup is busy"),
+        "times": Threshold(3.0, "times", "as long at least take the others' I/Os in the mean while it is busy"),
+        "more_us": Threshold(200, "us", "longer at least"),
+        "ios": Threshold(100, "ios", "of another cgroup at least, while it is busy and while it has 10 % at most"),
+        "lasting_us": Threshold(10_000_000, "us", "busy at least, and half of that quiet: no burst"),
+    },
+)

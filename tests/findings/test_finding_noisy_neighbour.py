@@ -1,0 +1,102 @@
+"""noisy-neighbour: a cgroup for which others wait, and loads that only look like one."""
+
+import pytest
+from finding_cases import disk, facts_of, found, frame, hist
+
+from latmon.findings.engine import not_evaluated
+from latmon.model.frame import OTHERS, IssuedIO, Issuer
+
+RULE = "noisy-neighbour"
+BACKUP, WEB, DB = "/system.slice/backup.service", "/system.slice/web.service", "/db"
+SDA = disk()
+
+
+def issued(*rows, device="sda", size=4096):
+    """(cgroup, I/Os, us of each, and optionally their size) -> a frame's issuers."""
+    return {
+        Issuer(device, "read", group): IssuedIO(n, n * (more[0] if more else size), hist({us: n}))
+        for group, n, us, *more in rows
+    }
+
+
+def loads(quiet, busy, *, blocks=(6, 6)):
+    rows = [*[quiet] * blocks[0], *[busy] * blocks[1]]
+    return [frame(100 + 5 * at, issuers=issued(*row)) for at, row in enumerate(rows)]
+
+
+QUIET = ((WEB, 500, 200), (DB, 300, 300))
+BUSY = ((WEB, 400, 2000), (DB, 300, 310), (BACKUP, 2000, 3000, 65_536))
+
+
+def test_who_waits_for_whom_and_how_much():
+    (one,) = found(RULE, loads(QUIET, BUSY), [SDA])
+    assert one.summary == (
+        "sda: I/Os of web.service take 10.0 x as long while backup.service is busy, "
+        "which then has 87% of the device's time"
+    )
+    facts = {fact.name: fact for fact in one.facts}
+    assert facts["waited_us"].value == 6 * 400 * 1800
+    assert facts["cgroup"].value == BACKUP
+    assert (facts["mean_1_us"].value, facts["mean_1_us"].of) == (2000, 2400)
+    assert "mean_2_us" not in facts  # DB did not wait
+    assert (one.where.screen, one.where.device) == ("who", "sda")
+    assert "backup.service" in one.steps[0].commands[0]
+    assert one.share == pytest.approx(0.9 * 30 / 60)
+
+
+def test_several_wait_and_the_slowest_is_named():
+    busy = ((WEB, 400, 2000), (DB, 300, 9000), (BACKUP, 2000, 30_000))
+    (one,) = found(RULE, loads(QUIET, busy), [SDA])
+    assert "I/Os of /db and 1 more cgroup take 30.0 x as long" in one.summary
+
+
+def test_it_may_come_first_and_end():
+    (one,) = found(RULE, loads(BUSY, QUIET), [SDA])
+    assert "backup.service is busy" in one.summary
+
+
+@pytest.mark.parametrize(
+    ("quiet", "busy", "blocks"),
+    [
+        pytest.param(BUSY, BUSY, (6, 6), id="always busy"),
+        pytest.param(QUIET, BUSY, (11, 1), id="a burst"),
+        pytest.param(QUIET, ((WEB, 500, 210), (BACKUP, 2000, 3000)), (6, 6), id="nobody waits"),
+        pytest.param(QUIET, ((WEB, 5, 2000), (BACKUP, 2000, 3000)), (6, 6), id="too few to know"),
+        pytest.param(QUIET, ((WEB, 1500, 2000), (BACKUP, 2000, 3000)), (6, 6), id="more I/Os of its own"),
+        pytest.param(QUIET, ((WEB, 400, 2000, 1 << 20), (BACKUP, 2000, 3000)), (6, 6), id="larger I/Os of its own"),
+        pytest.param(QUIET, ((WEB, 400, 2000), (BACKUP, 200, 3000)), (6, 6), id="no more of the time than the others"),
+        pytest.param(QUIET, ((WEB, 400, 2000), (OTHERS, 2000, 3000)), (6, 6), id="no cgroup"),
+        pytest.param(((WEB, 500, 20),), ((WEB, 400, 90), (BACKUP, 2000, 300)), (6, 6), id="70 us more"),
+        pytest.param(((WEB, 500, 200),), ((WEB, 500, 2000),), (6, 6), id="alone"),
+    ],
+)
+def test_no_neighbour(quiet, busy, blocks):
+    assert found(RULE, loads(quiet, busy, blocks=blocks), [SDA]) == []
+
+
+def test_a_tail_alone_is_not_the_neighbour_s():
+    """A few I/Os of 100 ms make the mean 5 times as long, and the median as before."""
+    slow = {Issuer("sda", "read", WEB): IssuedIO(400, 1, hist({200: 396, 100_000: 4}))}
+    frames = [
+        frame(100 + 5 * at, issuers=issued(*QUIET) if at < 6 else slow | issued((BACKUP, 2000, 3000)))
+        for at in range(12)
+    ]
+    assert found(RULE, frames, [SDA]) == []
+
+
+def test_another_device_s_load_is_not_on_this_one():
+    frames = [
+        frame(
+            100 + 5 * at,
+            issuers=issued((WEB, 500, 200 if at < 6 else 2000)) | issued((BACKUP, 2000, 3000), device="sdb"),
+        )
+        for at in range(12)
+    ]
+    assert found(RULE, frames, [SDA, disk("sdb")]) == []
+
+
+def test_without_latencies_by_cgroup_it_is_not_evaluated():
+    counted = {Issuer("sda", "read", WEB): IssuedIO(5, 1)}
+    for issuers in ({}, counted):
+        assert not_evaluated(facts_of([frame(100, issuers=issuers)]))["issuers"] == (RULE,)
+    assert "issuers" not in not_evaluated(facts_of([frame(100, issuers=issued(*QUIET))]))
