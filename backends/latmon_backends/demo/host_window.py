@@ -80,6 +80,15 @@ _PROGRAMS = dict.fromkeys((one.name for one in DEVICES if one.timed), _BACKUP) |
     "sdd": ("ora_lgwr", 5102),
     "sdf": ("oracle", 5140),
 }
+_CONTAINER = f"/system.slice/docker-{'5d41c0a7' * 8}.scope"
+_CGROUPS = {
+    "postgres": ("/system.slice/postgresql@16-main.service", ""),
+    "mongod": (_CONTAINER, "mongo-1"),
+    _BACKUP[0]: ("/system.slice/backup.service", ""),
+    "ora_lgwr": ("/system.slice/oracle-db.service", ""),
+    "oracle": ("/system.slice/oracle-db.service", ""),
+}
+"""Program -> path and container of its cgroup."""
 COMPLETER = Thread(388, "mpt3sas_cmpl", "other", 120)
 HOG = Thread(702, "rt-logger", "fifo", 49, kernel=False)
 _SHARED_IRQ = 16
@@ -117,6 +126,7 @@ def host() -> HostFacts:
         probes,
         threads=(COMPLETER, HOG, *programs),
         flags={"write": ("sync",), "flush": ("sync", "preflush"), "discard": ("background",)},
+        cgroups={device: _CGROUPS[comm] for device, (comm, _) in _PROGRAMS.items()},
     )
 
 

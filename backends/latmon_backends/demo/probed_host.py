@@ -164,13 +164,13 @@ class ProbedHost:
     def __init__(self, host: HostFacts, vectors: HostVectors = _NO_VECTORS) -> None:
         always, *traced = host.scripts
         self.host, self._counters = host, HostCounters(host)
-        self._numbers = Numbers((one.name for one in host.devices), host.threads)
+        self._numbers = Numbers((one.name for one in host.devices), host.threads, host.cgroups)
         self._always = ScriptOutput(always, self._numbers)
         self._traced = [ScriptOutput(one, self._numbers) for one in traced]
         self._frames = FrameBuilder(self._counters, Path(), lambda: 0)
         name, threads = self._frames.device_name, HostThreads(host)
         around = Surroundings(lambda: self._counters.mono_us, lambda: 0, self._counters.sample, _MAP_KEYS, INTERVAL_US)
-        self._ticks = Ticks(always, Framer(always, name), around)
+        self._ticks = Ticks(always, Framer(always, name, cgroup=self._numbers.cgroups.__getitem__), around)
         self._timed = {one.name: one.timed for one in host.devices}
         tracer = OnDemandSurroundings(_MAP_KEYS, timed=lambda name: self._timed[name], flags=partial(of_bits, at=USUAL))
         self._tracer = OnDemandTicks(traced, name, threads, tracer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.decode.tables import AS_IS, RETURNED, VECTORS, Counts
@@ -38,11 +39,20 @@ _OCTAVE = 8
 _LETTERS = dict(zip(OPS, "RWFDN", strict=True))
 
 
-class Numbers:
-    """Numbers of the names of a host: of its devices, threads and handlers."""
+NO_CGROUPS: Mapping[str, tuple[str, str]] = MappingProxyType({})
 
-    def __init__(self, devices: Iterable[str], threads: Iterable[Thread]) -> None:
+
+class Numbers:
+    """Numbers of the names of a host: of its devices, cgroups, threads and handlers."""
+
+    def __init__(
+        self, devices: Iterable[str], threads: Iterable[Thread], cgroups: Mapping[str, tuple[str, str]] = NO_CGROUPS
+    ) -> None:
+        """`cgroups`: device -> cgroup that issues its I/Os."""
         self.devices = {name: at for at, name in enumerate(devices, 1)}
+        self.cgroups = dict(enumerate(dict.fromkeys(cgroups.values()), 1))
+        numbers = {one: at for at, one in self.cgroups.items()}
+        self.slots = {device: numbers[one] for device, one in cgroups.items()}
         self.threads = {label(one): one for one in threads}
         self._handlers: dict[Handler, int] = {}
 
@@ -110,9 +120,12 @@ class ScriptOutput:
         if not self._counts_ios:
             return
         dev = self._numbers.devices[ios.flow.device]
+        slot = 0 if ios.flow.op == "flush" else self._numbers.slots.get(ios.flow.device, 0)
+        for spec in self._specs.get("cgroup", ()) if slot else ():
+            self._maps[spec.name][_packed(spec, {"dev": dev, "slot": slot})] = slot
         tables = tables_of(self.manifest, ios)
         for spec, counts in tables.counts:
-            base, into = _packed(spec, {"dev": dev}), self._maps[spec.name]
+            base, into = _packed(spec, {"dev": dev, "slot": slot}), self._maps[spec.name]
             if spec.role == "max":
                 for key, us in counts.items():
                     into[base | key] = max(self._tick << 32 | us, into.get(base | key, 0))
