@@ -151,7 +151,7 @@ class Device:
     """Name of the dm or md device or of the multipath head, shown in addition to `name`."""
     limits: tuple[Limit, ...] = ()
     reports: tuple[DeviceReport, ...] = ()
-    """What it reports about itself: in sysfs as of at most a minute ago, by tools that root runs as of five."""
+    """What it reports about itself: in sysfs as of at most a minute ago, by tools that root runs as of at most ten."""
     untimed: str = ""
     """Reason why no probe of its host counts its I/Os, where other hosts of the fleet have one; empty: not so."""
 

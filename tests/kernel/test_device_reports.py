@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from fake_host import MPTSAS, NVME, FakeHost
+from fake_host import MPTSAS, NVME, VIRTIO, FakeHost
 
 from latmon.model.frame import DeviceReport
 from latmon_backends.kernel import block_devices
@@ -85,6 +85,21 @@ def test_what_is_not_known_is_left_out(host, file, text):
     assert values(host, "sda") == {}
 
 
+def test_a_state_of_another_bus_is_none(host):
+    host.virtio()
+    host.write(f"sys/{VIRTIO}/state", "Connected\n")  # as Xen's disks have
+    assert values(host, "vda") == {}
+
+
+@pytest.mark.parametrize(("status", "is_read"), [("active", True), ("unsupported", True), ("suspended", False)])
+def test_the_link_of_a_suspended_adapter_is_not_read(host, status, is_read):
+    host.mptsas()
+    host.write(f"sys/{ADAPTER}/power/runtime_status", f"{status}\n")
+    for name in ("current", "max"):
+        host.write(f"sys/{ADAPTER}/{name}_link_width", "8\n")
+    assert bool(values(host, "sda")) == is_read
+
+
 def test_a_device_without_any_has_none(host):
     host.virtio()
     host.disk("md0", (9, 0), mq=False)
@@ -102,3 +117,16 @@ def test_a_change_is_a_new_row_of_the_device_at_most_once_a_minute(host):
     samples = [kernel.sample().devices for _ in range(block_devices.REPORTS_S // 10)]
     assert not any(samples[:-1])
     assert [one.value for one in samples[-1][0].reports] == [5]
+
+
+def test_another_disk_of_the_name_has_its_own_reports_at_once(host):
+    host.mptsas()
+    host.write(f"sys/{MPTSAS}/ioerr_cnt", "0x9\n")
+    seconds = itertools.count(100, 1)
+    kernel = KernelSampler(host.proc, host.sys, (), FrameClock(lambda: next(seconds) * 1_000_000, lambda: 0.0))
+    kernel.sample()
+    host.unplug("sda")
+    host.mptsas()
+    host.write(f"sys/{MPTSAS}/ioerr_cnt", "0x2\n")
+    (now,) = kernel.sample().devices
+    assert [one.value for one in now.reports] == [2]

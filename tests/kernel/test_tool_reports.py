@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
-from latmon.model.frame import DeviceReport
+from latmon.model.frame import Device, DeviceReport
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon_backends.kernel import tool_reports
 from latmon_backends.kernel.block_devices import BlockDevices
@@ -95,18 +97,16 @@ def test_a_tool_that_others_can_change_is_not_run():
 
 @pytest.fixture
 def asked(monkeypatch):
-    """The drives of each reading; a thread runs it at once."""
+    """Drives of each reading, which runs at once instead of on a thread."""
     each = []
 
     class AtOnce:
         def __init__(self, _name):
             pass
 
-        def submit(self, call, drives):
-            from concurrent.futures import Future  # noqa: PLC0415
-
+        def submit(self, call, drives, **options):
             done = Future()
-            done.set_result(call(drives))
+            done.set_result(call(drives, **options))
             return done
 
         def shutdown(self):
@@ -117,34 +117,82 @@ def asked(monkeypatch):
 
 
 def logs(asked, *, root=True):
-    def read(drives):
-        asked.append(drives)
+    def read(drives, *, multipath):
+        asked.append((*drives, *(["multipath"] if multipath else [])))
         return {name: (DeviceReport("media_errors", len(asked), "nvme"),) for name in drives}
 
     return ToolReports(read, lambda: root)
 
 
-def test_drives_are_asked_at_the_start_and_every_five_minutes(asked):
+def known(*names, **models):
+    """Return a host's devices by name; `models`: the model of some."""
+    return {name: Device(name, 8, 0, model=models.get(name.replace("-", "_"), "")) for name in names}
+
+
+def test_drives_are_read_at_the_start_and_every_five_minutes(asked):
     one = logs(asked)
     for now_s in range(0, 2 * PERIOD_S, 10):
-        one.refresh(("nvme0n1", "sda", "nvme0c0n1", "nvme0n1p1", "../nvme0n1"), 100 + now_s)
+        one.refresh(known("nvme0n1", "sda", "nvme0c0n1", "nvme0n1p1", "../nvme0n1"), {}, 100 + now_s)
     assert asked == [("nvme0n1",)] * 2
-    assert [report.value for report in one.of("nvme0n1")] == [2]
-    assert one.of("sda") == ()
+    assert [report.value for report in one.of("nvme0n1", 0)] == [2]
+    assert one.of("sda", 0) == ()
 
 
-def test_without_root_nothing_is_asked(asked):
+def test_without_root_nothing_is_read(asked):
     one = logs(asked, root=False)
-    one.refresh(("nvme0n1",), 100)
+    one.refresh(known("nvme0n1"), {}, 100)
     assert asked == []
 
 
 def test_a_drive_that_is_gone_has_no_log(asked):
     one = logs(asked)
     for now_s, names in ((0, ("nvme0n1", "nvme1n1")), (PERIOD_S, ("nvme1n1",)), (PERIOD_S + 10, ("nvme1n1",))):
-        one.refresh(names, now_s)
-    assert one.of("nvme0n1") == ()
-    assert one.of("nvme1n1")
+        one.refresh(known(*names), {}, now_s)
+    assert one.of("nvme0n1", 0) == ()
+    assert one.of("nvme1n1", 0)
+
+
+def test_another_drive_of_the_name_has_no_log_until_its_own_is_read(asked):
+    one = logs(asked)
+    one.refresh(known("nvme0n1"), {"nvme0n1": 7}, 0)
+    one.refresh(known("nvme0n1"), {"nvme0n1": 9}, 10)
+    assert one.of("nvme0n1", 7)
+    assert one.of("nvme0n1", 9) == ()
+    one.refresh(known("nvme0n1"), {"nvme0n1": 9}, PERIOD_S)
+    assert one.of("nvme0n1", 9) == ()
+    one.refresh(known("nvme0n1"), {"nvme0n1": 9}, PERIOD_S + 10)
+    assert [report.value for report in one.of("nvme0n1", 9)] == [2]
+
+
+def test_a_log_that_is_not_read_again_is_dropped():
+    root = True
+    one = ToolReports(lambda *_, **__: {"nvme0n1": (DeviceReport("media_errors", 1, "nvme"),)}, lambda: root)
+    one.refresh(known("nvme0n1"), {}, 100)
+    one._reading.result(60)
+    root = False
+    one.refresh(known("nvme0n1"), {}, 100)
+    one.refresh(known("nvme0n1"), {}, 99 + 2 * PERIOD_S)
+    assert one.of("nvme0n1", 0)
+    one.refresh(known("nvme0n1"), {}, 100 + 2 * PERIOD_S)
+    assert one.of("nvme0n1", 0) == ()
+
+
+def printing(script):
+    return (sys.executable, "-c", script)
+
+
+def test_the_output_of_a_tool_is_read_to_its_end():
+    script = "import os, sys; sys.stderr.write('no'); print(os.environ['LC_ALL'], os.getpid() == os.getsid(0), 'x' * 100_000); sys.exit(4)"
+    assert tool_reports._run(printing(script)) == b"C True " + b"x" * 100_000 + b"\n"
+
+
+def test_a_tool_without_an_end_is_ended(monkeypatch):
+    monkeypatch.setattr(tool_reports, "_MAX_OUTPUT", 100_000)
+    with pytest.raises(OSError, match="prints more than 100000 bytes"):
+        tool_reports._run(printing("while True: print('x' * 1000)"))
+    monkeypatch.setattr(tool_reports, "_TIMEOUT_S", 0.3)
+    with pytest.raises(subprocess.TimeoutExpired):
+        tool_reports._run(printing("import time; time.sleep(600)"))
 
 
 MULTIPATH = b"""mpatha: 0 209715200 multipath 2 0 0 0 2 1 A 0 1 2 8:16 A 0 0 1 E 0 1 2 8:32 F 3 0 1
@@ -157,8 +205,8 @@ worse: 0 8 multipath 2 0
 
 def test_paths_of_multipath_devices_are_counted():
     ran = Ran(dmsetup=MULTIPATH)
-    found = read_logs(("dm-0", "dm-1"), ran, tools("dmsetup"))
-    assert ran.commands == [("/usr/sbin/dmsetup", "status", "--target", "multipath")]
+    found = read_logs((), ran, tools("dmsetup"), multipath=True)
+    assert ran.commands == [("/usr/sbin/dmsetup", "status", "--noflush", "--target", "multipath")]
     assert {name: tuple(one.value for one in some) for name, some in found.items()} == {
         "mpatha": (2, 1, 3),
         "mpathb": (2, 0, 1),
@@ -170,15 +218,16 @@ def test_paths_of_multipath_devices_are_counted():
     "answer", [OSError("gone"), subprocess.TimeoutExpired("dmsetup", 5), b"", b"No devices found\n"]
 )
 def test_without_multipath_devices_there_are_none(answer):
-    assert read_logs(("dm-0",), Ran(dmsetup=answer), tools("dmsetup")) == {}
+    assert read_logs((), Ran(dmsetup=answer), tools("dmsetup"), multipath=True) == {}
     assert read_logs(("sda",), Ran(), tools("dmsetup")) == {}
-    assert read_logs(("dm-0",), Ran(), tools()) == {}
+    assert read_logs((), Ran(), tools(), multipath=True) == {}
 
 
-def test_dmsetup_runs_once_for_all_volumes(asked):
+def test_dmsetup_runs_only_where_there_is_a_multipath_device(asked):
     one = logs(asked)
-    one.refresh(("dm-0", "dm-1", "nvme0n1"), 100)
-    assert asked == [("nvme0n1", "dm-0")]
+    one.refresh(known("dm-0", "dm-1", "nvme0n1", dm_0="lvm", dm_1="crypt"), {}, 100)
+    one.refresh(known("dm-0", "dm-1", dm_0="lvm", dm_1="multipath"), {}, 100 + PERIOD_S)
+    assert asked == [("nvme0n1",), ("multipath",)]
 
 
 def test_drives_of_another_host_are_not_asked_for_here(tmp_path):

@@ -299,13 +299,16 @@ _SPEED = re.compile(r"(\d+(?:\.\d+)?) GT/s")
 _LANES = range(1, 33)
 """Widths of a link. A virtual function has 0, a device that is gone 63 or 255."""
 _STATES = ("state", "access_state")
-"""Of a SCSI device or NVMe controller; of a path by ALUA."""
+"""The state of a SCSI device or an NVMe controller; the state of a SCSI path by ALUA."""
+_HAVE_STATE = ("scsi", "nvme")
+"""Subsystems of such devices. Xen's bus has a `state` of other words."""
 
 
 def reports(block: Path) -> Iterator[DeviceReport]:
     """Yield what a device and its PCIe link report about themselves, without missing values.
 
-    All of it is kept by the kernel or in PCI configuration space: no reading sends the device a command.
+    All of it is kept by the kernel or in PCI configuration space: no reading sends the device a command. The link of an
+    adapter that is suspended isn't read, because Linux resumes it for that.
     """
     every = list(_upwards(block / "device"))
     for name in ("ioerr_cnt", "iotmo_cnt"):  # iotmo_cnt since Linux 6.6
@@ -313,13 +316,15 @@ def reports(block: Path) -> Iterator[DeviceReport]:
             yield DeviceReport(name, int(content(block / "device" / name), 16), f"device/{name}")
         except ValueError:
             continue
-    places = [*((every[0] / name, f"device/{name}") for name in _STATES if every), (block / "ana_state", "ana_state")]
+    states = _STATES if every and link(every[0] / "subsystem") in _HAVE_STATE else ()
+    places = [*((every[0] / name, f"device/{name}") for name in states), (block / "ana_state", "ana_state")]
     for path, where in places:
         if text := attribute(path):
             yield DeviceReport(path.name, text, where)
     pci = next((one for one in every if link(one / "subsystem") == "pci"), None)
     if pci is not None:
-        yield from _pcie_link(pci)
+        if not attribute(pci / "power/runtime_status").startswith("suspend"):
+            yield from _pcie_link(pci)
         for kind, row in _AER.items():
             if found := re.search(rb"^%s (\d+)$" % row, content(pci / f"aer_dev_{kind}"), re.MULTILINE):
                 yield DeviceReport(f"aer_{kind}", int(found[1]), f"{pci.name}/aer_dev_{kind}")
@@ -394,7 +399,7 @@ class BlockDevices:
     """Index of the device that is checked next, where there are many."""
     _block: Path = field(init=False)
     _tools: ToolReports | None = field(init=False)
-    """None where sysfs is not this host's: a tool would ask another drive."""
+    """None where sysfs is not this host's: a tool would read another drive."""
 
     def __post_init__(self) -> None:
         self._block = self.sys / "block"
@@ -422,16 +427,15 @@ class BlockDevices:
         passed_s, self._second = mono_us // 1_000_000 - self._second, mono_us // 1_000_000
         due = self._due(lines, changed.values(), passed_s)
         self._read_limits(due)
-        if self._tools is not None:
-            self._tools.refresh(self._numbers, self._second)
         stamps = {name: self._stamp(name) for name in due if self._is_there(name, lines[self._numbers[name]])}
         gone = {name: lines[self._numbers[name]] for name in due if name not in stamps}
         self._absent = {name: line for name, line in self._absent.items() if name not in stamps} | gone
         known = self._stamps.items()
         now = {name: stamp for name, stamp in known if name in self._numbers and name not in gone} | stamps
-        if now == self._stamps:
-            return DeviceChanges()
-        return self._replace(now)
+        change = DeviceChanges() if now == self._stamps else self._replace(now)
+        if self._tools is not None:
+            self._tools.refresh(self._devices, self._generations, self._second)
+        return change
 
     def _due(self, lines: Mapping[DeviceNumber, Counters], changed: Iterable[Counters], passed_s: int) -> list[str]:
         """Return the names that this refresh checks; `changed` are the lines that differ from those before."""
@@ -533,14 +537,16 @@ class BlockDevices:
         flag, generation = number(self._below(name, "queue/iostats")), self.generation(name)
         if (flag == 0) != (name in self._uncounted):
             self._uncounted = self._uncounted | {name} if flag == 0 else self._uncounted - {name}
-        if self._generations.get(name) != generation:
+        if (before := self._generations.get(name)) != generation:
             self._generations = {**self._generations, name: generation}
+            if before is not None:  # another device has the name now
+                self._reports[name] = self._second, tuple(reports(self._directory(name)))
         return (self._limits.get(name), self._reported(name), *self._behind(name))
 
     def _reported(self, name: str) -> tuple[DeviceReport, ...]:
-        """Return what a device reports in sysfs and by tools."""
-        known_as = attribute(self._below(name, "dm/name")) if name.startswith("dm-") else name
-        by_tools = () if self._tools is None else self._tools.of(known_as)
+        """Return what a device reports in sysfs and by tools, which know a dm device by its label."""
+        known_as = one.label if (one := self._devices.get(name)) is not None and one.kind == "dm" else name
+        by_tools = () if self._tools is None else self._tools.of(known_as, self._generations.get(name, 0))
         return (*self._reports.get(name, (0, ()))[1], *by_tools)
 
     def _behind(self, name: str) -> tuple[object, ...]:

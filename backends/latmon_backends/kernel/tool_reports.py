@@ -2,8 +2,8 @@
 
 These are the health logs of NVMe drives by nvme-cli, else by smartctl, and the paths of multipath devices by dmsetup. A
 thread runs them at the start and every five minutes. A health log is an admin command, which waits in no I/O queue; the
-paths are kept by the kernel. Not asked: ATA and SCSI disks, because an ATA disk stops its queued commands for it, which
-would be measured as latency; vendors' log pages, because a drive without them adds an entry to its error log.
+paths are kept by the kernel. Not read: logs of ATA and SCSI disks, because an ATA disk stops its queued commands for
+it, which would be measured as latency; vendors' log pages, because a drive without them adds an entry to its error log.
 """
 
 from __future__ import annotations
@@ -11,22 +11,27 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from latmon.model.frame import DeviceReport
+from latmon.model.frame import Device, DeviceReport
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon.support.process import SideThread
 from latmon.support.text import clean
 from latmon.support.trust import environment, find_tool
 
 PERIOD_S = 300
+_KEPT_S = 2 * PERIOD_S
+"""Age at which a log is dropped that can't be read again: latmon is root no longer, or a tool hangs."""
 _TIMEOUT_S = 5.0
 _MAX_DRIVES = 64
 _MAX_OUTPUT = 1 << 20
+"""Bytes; a tool that prints more is ended, and its output is not used."""
 _NAME = re.compile(r"nvme\d{1,4}n\d{1,4}")
 _TOOLS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("nvme", ("smart-log", "/dev/{}", "--output-format=json"), ()),
@@ -43,30 +48,49 @@ _QUOTED = re.compile(r"\d[\d,]{0,24}", re.ASCII)
 _PATH = re.compile(r"(?<= )\d+:\d+ ([AF]) (\d{1,18})(?= )")
 """A path in the status of a multipath device: its number, active or failed, how often it failed (dm-mpath.c)."""
 Run = Callable[[tuple[str, ...]], bytes]
-"""Runs a program and returns its output. Raises OSError, subprocess.TimeoutExpired."""
+"""Runs a program and returns what it prints. Raises OSError, subprocess.TimeoutExpired."""
 Logs = Mapping[str, tuple[DeviceReport, ...]]
 
 
 def _run(words: tuple[str, ...]) -> bytes:
-    done = subprocess.run(  # noqa: S603 - an absolute path of root's own, and a name that was checked
+    """Return what a program prints, without errors; its exit code isn't read, because smartctl's has a bit per entry.
+
+    Its session is its own, so that it gets no signal and no input from the terminal.
+    """
+    until, output = time.monotonic() + _TIMEOUT_S, b""
+    with subprocess.Popen(  # noqa: S603 - an absolute path of root's own, and a name that was checked
         words,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=_TIMEOUT_S,
-        check=False,  # smartctl's exit code has a bit for each kind of entry in the log
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         env={**environment(os.environ), "LC_ALL": "C"},
-    )
-    return done.stdout[:_MAX_OUTPUT]
+        start_new_session=True,
+    ) as child:
+        assert child.stdout is not None  # noqa: S101 - for mypy
+        prints = select.poll()
+        prints.register(child.stdout, select.POLLIN)
+        try:
+            while len(output) <= _MAX_OUTPUT:
+                if not prints.poll(max(0.0, until - time.monotonic()) * 1000):
+                    raise subprocess.TimeoutExpired(words, _TIMEOUT_S)
+                if not (part := os.read(child.stdout.fileno(), 1 << 16)):
+                    return output
+                output += part
+        finally:
+            child.kill()
+    raise OSError(f"{words[0]} prints more than {_MAX_OUTPUT} bytes")
 
 
 def read_logs(
     names: Iterable[str],
     run: Run = _run,
     find: Callable[[str, str, Mapping[str, str]], Path] = find_tool,
+    *,
+    multipath: bool = False,
 ) -> dict[str, tuple[DeviceReport, ...]]:
-    """Return the logs of these drives, and the paths by the names of multipath devices; what can't be read is left out.
+    """Return the logs of these drives, and with `multipath` the paths by the names of multipath devices.
 
-    dmsetup is only run where a name begins with `dm-`.
+    What can't be read is left out.
     """
     found: dict[str, tuple[DeviceReport, ...]] = {}
     for tool, arguments, keys in _TOOLS:
@@ -83,16 +107,20 @@ def read_logs(
                 continue
             if some := tuple(parse(output, keys, tool)):
                 found[name] = some
-    if any(name.startswith("dm-") for name in names):
+    if multipath:
         found |= _paths(run, find)
     return found
 
 
 def _paths(run: Run, find: Callable[[str, str, Mapping[str, str]], Path]) -> dict[str, tuple[DeviceReport, ...]]:
-    """Return the paths of all multipath devices, by their dm name."""
+    """Return the paths of all multipath devices, by their dm name.
+
+    dmsetup asks the kernel for the status of all dm devices and prints those of the target. Without --noflush, dm-thin
+    and dm-cache commit their metadata for that, which writes to the disks that are measured.
+    """
     try:
         path = find("dmsetup", "", {"PATH": os.environ.get("PATH", os.defpath)})
-        output = run((str(path), "status", "--target", "multipath"))
+        output = run((str(path), "status", "--noflush", "--target", "multipath"))
     except (UnavailableError, UntrustedError, OSError, subprocess.TimeoutExpired):
         return {}
     return {
@@ -134,30 +162,40 @@ class ToolReports:
 
     def __init__(
         self,
-        read: Callable[[tuple[str, ...]], Logs] = read_logs,
+        read: Callable[..., Logs] = read_logs,
         is_root: Callable[[], bool] = lambda: os.geteuid() == 0,
     ) -> None:
+        """Take the function that reads them: as `read_logs`, with names of drives and `multipath`."""
         self._read, self._is_root = read, is_root
         self._reading: Future[Logs] | None = None
-        self._due_s = 0
-        self._logs: dict[str, tuple[DeviceReport, ...]] = {}
+        self._due_s = self._read_s = 0
+        self._logs: Logs = {}
+        self._generations: Mapping[str, int] = {}
+        """Drive -> its generation when the log was read."""
+        self._reading_of: Mapping[str, int] = {}
+        """The same for the logs that are read now."""
 
-    def of(self, name: str) -> tuple[DeviceReport, ...]:
-        """Return the latest values of a drive, or of a multipath device by its dm name; none where none were read."""
-        return self._logs.get(name, ())
+    def of(self, name: str, generation: int) -> tuple[DeviceReport, ...]:
+        """Return the latest values of a drive, or of a multipath device by its dm name.
 
-    def refresh(self, names: Iterable[str], now_s: int) -> None:
-        """Take over what was read, and read again when it is due. A reading that hangs is the last one."""
+        None where none were read, and none of an earlier drive of that name.
+        """
+        return self._logs.get(name, ()) if self._generations.get(name, generation) == generation else ()
+
+    def refresh(self, devices: Mapping[str, Device], generations: Mapping[str, int], now_s: int) -> None:
+        """Use what was read, and read again when it is due. While a reading hangs, there is no other one."""
         if self._reading is not None and self._reading.done():
-            self._logs = dict(self._reading.result())
+            self._logs, self._generations, self._read_s = self._reading.result(), self._reading_of, now_s
             self._reading = None
+        if self._logs and now_s - self._read_s >= _KEPT_S:
+            self._logs = {}
         if self._reading is not None or now_s < self._due_s:
             return
         self._due_s = now_s + PERIOD_S
-        several = tuple(names)
-        drives = tuple(name for name in several if _NAME.fullmatch(name))[:_MAX_DRIVES]
-        drives += tuple(name for name in several if name.startswith("dm-"))[:1]
-        if drives and self._is_root():
+        drives = tuple(name for name in devices if _NAME.fullmatch(name))[:_MAX_DRIVES]
+        multipath = any(one.model == "multipath" for one in devices.values())
+        if (drives or multipath) and self._is_root():
+            self._reading_of = {name: generations.get(name, 0) for name in drives}
             thread = SideThread("tool reports")
-            self._reading = thread.submit(self._read, drives)
+            self._reading = thread.submit(self._read, drives, multipath=multipath)
             thread.shutdown()
