@@ -55,7 +55,9 @@ def findings(*rows, load=SLOW, minutes=2, also=()):
         ),
         ("path_failures", 1, 2, WARNING, "1 failure of a path in the readings of 10 min (path_failures)"),
         ("paths_failed", 0, 2, WARNING, "2 of - paths failed"),
-        ("critical_warning", 0, 4, WARNING, "its health log has a critical warning (4)"),
+        ("critical_warning", 0, 4, WARNING, "its health log has a critical warning: reliability is degraded"),
+        ("critical_warning", 0, 9, WARNING, "its health log has a critical warning: few spare blocks, read-only"),
+        ("critical_warning", 0, 128, WARNING, "its health log has a critical warning: bits 0x80"),
         ("state", "running", "blocked", WARNING, "state is blocked"),
         ("access_state", "active/optimized", "standby", WARNING, "access state is standby"),
         ("ana_state", "optimized", "inaccessible", WARNING, "ana state is inaccessible"),
@@ -72,8 +74,8 @@ def test_a_slow_device_and_what_it_reports(name, before, after, severity, words)
     ("values", "words"),
     [
         ({"link_speed": "2.5 GT/s", "link_speed_best": "16.0 GT/s"},
-         "its PCIe link runs at 2.5 GT/s, of 16.0 GT/s that both ends can do"),
-        ({"link_width": 1, "link_width_best": 4}, "its PCIe link runs at 1 lane, of 4 lanes that both ends can do"),
+         "its PCIe link runs at 2.5 GT/s, and both of its ends can do 16.0 GT/s"),
+        ({"link_width": 1, "link_width_best": 4}, "its PCIe link runs at 1 lane, and both of its ends can do 4 lanes"),
     ],
 )  # fmt: skip
 def test_a_degraded_link(values, words):
@@ -100,6 +102,8 @@ def test_several_reports_are_one_finding():
         (reporting(link_speed="16.0 GT/s", link_speed_best="16.0 GT/s", link_width=4, link_width_best=4),),
         (reporting(link_speed="odd", link_speed_best="16.0 GT/s"),),  # a later kernel's words
         (reporting(state="live", ana_state="non-optimized"),),
+        (reporting(state="Connected", access_state="new word", ana_state="invalid state"),),
+        (reporting(critical_warning="x", state=1),),  # a recording of another program
         (reporting(num_err_log_entries=1), reporting(num_err_log_entries=900)),  # commands that it doesn't know
     ],
 )

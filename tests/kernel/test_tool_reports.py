@@ -182,7 +182,10 @@ def printing(script):
 
 
 def test_the_output_of_a_tool_is_read_to_its_end():
-    script = "import os, sys; sys.stderr.write('no'); print(os.environ['LC_ALL'], os.getpid() == os.getsid(0), 'x' * 100_000); sys.exit(4)"
+    script = (
+        "import os, sys; sys.stderr.write('no'); "
+        "print(os.environ['LC_ALL'], os.getpid() == os.getsid(0), 'x' * 100_000); sys.exit(4)"
+    )
     assert tool_reports._run(printing(script)) == b"C True " + b"x" * 100_000 + b"\n"
 
 

@@ -62,7 +62,28 @@ _COUNTERS: Mapping[str, _Counter] = MappingProxyType(
     }
 )
 """ioerr_cnt counts commands of monitors that a drive doesn't know as well, so that a few say nothing."""
-_GOOD_STATES = frozenset(("running", "live", "active/optimized", "active/non-optimized", "optimized", "non-optimized"))
+_BAD_STATES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "state": frozenset(
+            (
+                *("blocked", "created-blocked", "quiesce", "offline", "transport-offline", "cancel", "deleted"),  # SCSI
+                *("resetting", "connecting", "deleting", "deleting (no IO)", "dead"),  # NVMe
+            )
+        ),
+        "access_state": frozenset(("standby", "unavailable", "offline", "transitioning")),
+        "ana_state": frozenset(("inaccessible", "persistent-loss", "change")),
+    }
+)
+"""Words of scsi_sysfs.c, nvme/host/sysfs.c and nvme/host/multipath.c. A word that isn't here says nothing."""
+_WARNINGS = (
+    "few spare blocks",
+    "temperature is beyond a threshold",
+    "reliability is degraded",
+    "read-only",
+    "the backup of volatile memory failed",
+    "persistent memory is read-only or unreliable",
+)
+"""Bits of critical_warning, from the lowest on (NVMe base specification, SMART log)."""
 _PARTS = ("link_speed", "link_width")
 _REFUTED = "the reports stay as they are while the latency changes: the link and the errors are old and harmless"
 
@@ -97,26 +118,28 @@ def _remarks(facts: Facts, device: Device, limits: Thresholds) -> Iterator[_Rema
         if (n := grown.get(name, 0)) >= limits[one.least]:
             what = one.one if n == 1 else one.several
             yield _Remark(name, n, f"{n:,} {what} in the readings of {spelled(GROWN_US)} ({name})", one.is_severe)
-    for name in ("state", "access_state", "ana_state"):
-        if name in values and values[name] not in _GOOD_STATES:
+    for name, bad in _BAD_STATES.items():
+        if values.get(name) in bad:
             yield _Remark(name, values[name], f"{name.replace('_', ' ')} is {values[name]}", True)
     if failed := values.get("paths_failed"):
         yield _Remark("paths_failed", failed, f"{failed} of {values.get('paths', '-')} paths failed", True)
-    if warning := values.get("critical_warning"):
-        yield _Remark("critical_warning", warning, f"its health log has a critical warning ({warning})", True)
+    warning = values.get("critical_warning")
+    if isinstance(warning, int) and warning > 0:
+        what = ", ".join(text for bit, text in enumerate(_WARNINGS) if warning >> bit & 1) or f"bits {warning:#x}"
+        yield _Remark("critical_warning", warning, f"its health log has a critical warning: {what}", True)
     for name in _PARTS:
         now, best = values.get(name), values.get(f"{name}_best")
         if now is not None and best is not None and _amount(now) < _amount(best):
             yield _Remark(
-                name, now, f"its PCIe link runs at {_of_link(now)}, of {_of_link(best)} that both ends can do"
+                name, now, f"its PCIe link runs at {_of_link(now)}, and both of its ends can do {_of_link(best)}"
             )
 
 
 def _of_members(facts: Facts, device: Device) -> Iterator[_Remark]:
-    """Yield the bad states of a volume's disks and of paths; a path in standby (ALUA, ANA) is none."""
+    """Yield the bad states of a volume's disks and of paths. Standby (ALUA, ANA) of a path is not bad for its volume."""
     for member in device.members:
         state = next((one.value for one in facts.device(member).reports if one.name == "state"), None)
-        if state is not None and state not in _GOOD_STATES:
+        if state in _BAD_STATES["state"]:
             yield _Remark(f"state_of_{member}", state, f"state of {member} below it is {state}", True)
 
 
