@@ -18,6 +18,7 @@ from latmon.model.frame import (
     UNACCOUNTED,
     Completed,
     Device,
+    DeviceReport,
     Flow,
     Missing,
     Origin,
@@ -181,20 +182,25 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audit
         **({"outlier_longest_us": longest.total_us} if longest else {}),
         **issue_order(totals.orders.get(name), known, overtaken_us(name, totals)),
         **limits(audited),
-        **_reports(known, totals.first_reports.get(name, {})),
+        **_reports(known, totals.reports.get(name, {})),
     }
 
 
-def _reports(device: Device | None, first: Mapping[str, int | str]) -> dict[str, Any]:
-    """Return what the device reports about itself, each with its first value where that was another one."""
+def _reports(device: Device | None, reports: Mapping[str, tuple[int | str, DeviceReport]]) -> dict[str, Any]:
+    """Return what the device reported about itself: last values, each with its first one where that was another.
+
+    `read_until_end` is False for what was not read any more at the end.
+    """
+    now = {one.name for one in device.reports} if device else set()
     rows = [
         {
             "name": one.name,
             "value": one.value,
-            **({"first": first[one.name]} if first.get(one.name, one.value) != one.value else {}),
+            **({"first": first} if first != one.value else {}),
+            **({"read_until_end": False} if one.name not in now else {}),
             "source": one.source,
         }
-        for one in (device.reports if device else ())
+        for first, one in reports.values()
     ]
     return {"reports": rows} if rows else {}
 

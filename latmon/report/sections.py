@@ -89,10 +89,17 @@ def stack_sentences(name: str, device: _Json) -> tuple[str, ...]:
     return stacks_text(name, traced.get("completers", {}), traced.get("raisers", {}))
 
 
+def _when(report: _Json) -> str:
+    """Return ` (3 at first, not read until the end)`, or the part of it that holds; empty without one."""
+    notes = [f"{report['first']} at first"] if "first" in report else []
+    notes += [] if report.get("read_until_end", True) else ["not read until the end"]
+    return f" ({', '.join(notes)})" if notes else ""
+
+
 def reports_sentence(device: _Json) -> str:
     """Return `by its own reports: state running, ioerr_cnt 12 (3 at first)`; empty without any."""
     values = [
-        f"{one['name']} {one['value']}" + (f" ({one['first']} at first)" if "first" in one else "")
+        f"{one['name']} {one['value']}{_when(one)}"
         for one in device.get("reports", [])
         if not one["name"].endswith("_best")
     ]

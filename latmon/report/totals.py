@@ -15,7 +15,7 @@ from latmon.aggregate.request_age import Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
 from latmon.findings.facts import Block
 from latmon.model.devices import NONE, Coverage, total
-from latmon.model.frame import Device, Frame, Mark, Outlier
+from latmon.model.frame import Device, DeviceReport, Frame, Mark, Outlier
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import AgedAt, Ages
 from latmon.model.packed import Flat, KeyedCounts, Packed
@@ -29,6 +29,8 @@ MAX_THREADS = 10_000
 """Threads with rows of wake-ups: a long recording may see any number of them."""
 MAX_DEVICES = 10_000
 """Devices with an age of their own."""
+MAX_REPORTS = 64
+"""Reports of one device: a damaged recording may have any number of names."""
 
 
 @dataclass
@@ -81,8 +83,10 @@ class Totals(Accumulator):
         """Devices in the last window that reported them."""
         self.queue_depths: dict[str, int] = {}
         """The highest queue_depth that was reported of each."""
-        self.first_reports: dict[str, Mapping[str, int | str]] = {}
-        """Device -> what it first reported about itself, by name."""
+        self.reports: dict[str, dict[str, tuple[int | str, DeviceReport]]] = {}
+        """Device -> name of a report -> its first value and its last one, whether or not it was read until the end."""
+        for one in self.devices.values():
+            self._note_reports(one)
         self.gaps: list[Missed] = []
         self.late: list[Missed] = []
         """Wide windows that were read late; nothing is missing in them."""
@@ -115,13 +119,18 @@ class Totals(Accumulator):
         elif isinstance(item, End):
             self.end = item
 
+    def _note_reports(self, device: Device) -> None:
+        known = self.reports.setdefault(device.name, {}) if device.reports else {}
+        for one in device.reports:
+            if one.name in known or len(known) < MAX_REPORTS:
+                known[one.name] = known.get(one.name, (one.value, one))[0], one
+
     def _window(self, frame: Frame) -> None:
         self._note_gap(frame, frame.dt_us)
         self.devices.update((one.name, one) for one in frame.devices)
         for device in frame.devices:
             reported = (of.value for of in device.limits if of.name == "queue_depth" and isinstance(of.value, int))
-            if device.reports:
-                self.first_reports.setdefault(device.name, {one.name: one.value for one in device.reports})
+            self._note_reports(device)
             self.queue_depths[device.name] = max(self.queue_depths.get(device.name, 0), *reported, 0)
         notice, before = frame.health.notice, self._notice
         if notice not in ("", before) and len(self.notices) < MAX_NOTICES:

@@ -12,6 +12,7 @@ from recorded import ORIGIN, frame
 from latmon.capture.backend import Options
 from latmon.model.frame import (
     Device,
+    DeviceReport,
     Flow,
     Frame,
     Handler,
@@ -31,6 +32,7 @@ from latmon.report import interrupts
 from latmon.report import outliers as rows
 from latmon.report.command import render_text
 from latmon.report.summary import summarise
+from latmon.report.totals import MAX_REPORTS
 from latmon.views.units import exact
 
 NEW_KEYS = {"softirqs", "irqs", "wakeups", "wakeups_left_out", "outliers", "outliers_left_out", "host_context"}
@@ -361,3 +363,29 @@ def test_of_a_fleet_the_context_has_the_host_in_its_rows(summary_of):
 
 def test_without_context_there_is_no_table(summary_of):
     assert not {"host_context", "host_context_absent"} & summary_of(frame(0)).keys()
+
+
+def test_what_a_device_reports_has_its_first_value_and_whether_it_was_read_until_the_end(summary_of):
+    device = Device("sda", 8, 0)
+    state, log = DeviceReport("state", "running", "device/state"), DeviceReport("media_errors", 2, "nvme")
+    rows = [
+        (state,),
+        (state, log, DeviceReport("ioerr_cnt", 1, "device/ioerr_cnt")),
+        (state, DeviceReport("ioerr_cnt", 5, "device/ioerr_cnt")),
+    ]
+    summary = summary_of(*(replace(frame(0), devices=(replace(device, reports=one),)) for one in rows))
+    assert summary["devices"]["sda"]["reports"] == [
+        {"name": "state", "value": "running", "source": "device/state"},
+        {"name": "media_errors", "value": 2, "read_until_end": False, "source": "nvme"},
+        {"name": "ioerr_cnt", "value": 5, "first": 1, "source": "device/ioerr_cnt"},
+    ]
+    text = " ".join(render_text(summary).split())
+    assert (
+        "by its own reports: state running, media_errors 2 (not read until the end), ioerr_cnt 5 (1 at first)" in text
+    )
+
+
+def test_a_recording_with_any_number_of_reports_has_some_of_them(summary_of):
+    rows = [(DeviceReport(f"x{at}-{of}", 1, "x") for of in range(60)) for at in range(3)]
+    summary = summary_of(*(replace(frame(0), devices=(Device("sda", 8, 0, reports=tuple(one)),)) for one in rows))
+    assert len(summary["devices"]["sda"]["reports"]) == MAX_REPORTS

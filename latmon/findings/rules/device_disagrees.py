@@ -136,7 +136,7 @@ def _remarks(facts: Facts, device: Device, limits: Thresholds) -> Iterator[_Rema
 
 
 def _of_members(facts: Facts, device: Device) -> Iterator[_Remark]:
-    """Yield the bad states of a volume's disks and of paths. Standby (ALUA, ANA) of a path is not bad for its volume."""
+    """Yield the bad states of a volume's disks and of paths. Standby (ALUA, ANA) of a path is none."""
     for member in device.members:
         state = next((one.value for one in facts.device(member).reports if one.name == "state"), None)
         if state in _BAD_STATES["state"]:
