@@ -143,12 +143,3 @@ def added(values: Iterable[HostContext]) -> dict[str, ContextValue]:
             before = found.get(name)
             found[name] = value if before is None else before.plus(value)
     return found
-
-
-def of_host(values: HostContext, host: str) -> dict[str, ContextValue]:
-    """Return the values of one host; `host`: what is in front of its names in a fleet, with the colon, else empty."""
-    return {
-        name.removeprefix(host): value
-        for name, value in values.items()
-        if name.startswith(host) and name.removeprefix(host) in CONTEXT
-    }

@@ -6,7 +6,7 @@ import pytest
 from finding_cases import BEGIN_S, disk, frame
 
 from latmon.findings import engine
-from latmon.findings.coincidence import HIGH
+from latmon.findings.coincidence import HIGH, KEPT_US
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import WARNING, Finding, Where
 from latmon.model.frame import Origin
@@ -104,3 +104,14 @@ def test_of_a_fleet_the_host_of_the_device_counts(monkeypatch):
 def test_every_value_that_is_named_is_one_of_the_table():
     assert HIGH.keys() <= CONTEXT.keys()
     assert all(0 < HIGH[name] < 1 for name in HIGH if CONTEXT[name].unit == SHARE)
+
+
+def test_an_hour_is_kept_in_few_spans(monkeypatch):
+    monkeypatch.setattr(engine, "evaluate_rules", lambda *_: iter([]))
+    one = RuleEngine(Origin("demo", "host", "6.1", "0", interval_us=5 * S, start_mono_us=BEGIN_S * S))
+    for at in range(1, 900):
+        one.take(frame(BEGIN_S + 5 * at, host_context={"a:steal": share(0.1), "a:arc": interval_value(1, 1)}))
+    spans = one._coincidences._spans
+    assert len(spans) <= KEPT_US // (30 * S) + 1
+    assert {name for span in spans for name in span.context} == {"a:steal"}
+    assert KEPT_US <= sum(span.context["a:steal"].weight for span in spans) <= KEPT_US + 30 * S

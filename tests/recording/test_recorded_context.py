@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from recorded import NAMES, frame
 
 from latmon.aggregate.accumulator import Accumulator
-from latmon.model.host_context import ContextValue, interval_value, of_host
+from latmon.model.host_context import ContextValue, interval_value
 from latmon.recording import validate
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import ReadPosition, admit, parse
@@ -69,10 +69,3 @@ def test_values_add_up_and_the_highest_interval_is_kept():
     for values in ({"steal": interval_value(10, 100)}, {}, {"steal": interval_value(0, 100)}):
         sums.add(replace(frame(0), host_context=values))
     assert sums.frame.host_context == {"steal": ContextValue(10, 200, 0.1)}
-
-
-def test_the_values_of_one_host_of_a_fleet():
-    values = {"a:steal": interval_value(1, 2), "b:steal": interval_value(1, 4), "steal": interval_value(1, 8)}
-    assert of_host(values, "b:") == {"steal": interval_value(1, 4)}
-    assert of_host(values, "") == {"steal": interval_value(1, 8)}
-    assert of_host({"other": interval_value(1, 8)}, "") == {}
