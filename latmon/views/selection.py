@@ -343,7 +343,7 @@ class Selection:
     band: tuple[int | None, int | None] | None = None
     """Latencies that are marked on the map of the selected device; None: no bound."""
     load: bool | None = None
-    """Values of the host below the map of the selected device; None: where it is large."""
+    """Values of the host below the map of the selected device; None: where it is large and a value is high."""
     back: Selection | None = None
     """The selection that Esc returns to from a finding's evidence."""
     landed: tuple[bool, ...] = ()

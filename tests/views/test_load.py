@@ -80,6 +80,39 @@ def test_of_a_fleet_those_of_the_devices_host_are_shown():
     assert not any("PSI cpu some" in one for one in drawn(made, (160, 50)))
 
 
+def test_a_large_map_keeps_its_lines_where_nothing_is_high():
+    low = {**QUIET, "psi_cpu_some": share(0.2), "dirty": interval_value(9 * 10**8, 1), "arc": interval_value(10**12, 1)}
+    made = loaded(low, low)
+    _, frames, origin = made
+    without = frames, [replace(one, host_context={}) for one in frames], origin
+    assert drawn(made, (160, 50)) == drawn(without, (160, 50))
+    one = scene(frames)
+    text(one, (160, 50))
+    assert load(one.view, 0).load
+    lines = drawn(made, (160, 50), ASKED)
+    assert any("20%, max 20% PSI cpu some" in one for one in lines)
+    assert any("1000.0GB" in one or "1.0TB" in one for one in lines)
+
+
+def test_values_that_are_low_or_have_no_room_are_named():
+    busy = {**BUSY, "psi_io_some": share(0.01)}
+    assert any("more by L: io; not measured here" in one for one in drawn(loaded(busy), (160, 50)))
+    every = {**busy, "psi_memory_some": share(0.2), "writeback": interval_value(10**9, 1)}
+    assert any("no room: steal dirty wback" in one for one in drawn(loaded(every), (80, 24), ASKED))
+
+
+def test_a_value_that_is_no_longer_measured_has_no_present_one():
+    _, frames, _ = loaded(BUSY)
+    later = host(2, 200)
+    made = (
+        None,
+        [replace(one, host_context=frames[at].host_context if at < 12 else {}) for at, one in enumerate(later)],
+        ORIGIN,
+    )
+    lines = drawn(made, (160, 50), replace(ASKED, window_us=600_000_000))
+    assert any("-, max 50% PSI cpu some" in one for one in lines)
+
+
 @pytest.mark.parametrize("size", [(40, 12), (80, 24), (100, 24), (160, 50), (200, 80)])
 @pytest.mark.parametrize("selection", [ASKED, Selection(load=True, apart=True), Selection(load=True, panel="zoom")])
 def test_every_size_is_filled_exactly(size, selection):

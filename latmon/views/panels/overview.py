@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from latmon.aggregate.history import KEEP_US
 from latmon.analysis.attribution import tail, tail_cut
+from latmon.findings.coincidence import HIGH
 from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.frame import OPS, Device, Flow, Frame, Outlier, Traced
 from latmon.model.histogram import Histogram
@@ -623,8 +624,10 @@ _SHOWN_LOAD = (
 )
 """Values of CONTEXT in the order of their strips; `full` is a part of `some`."""
 _LOAD_FROM, _LOAD_PART, _LEAST_LOAD = 22, 5, 4
-"""Lines from which on a wide map has the host's values without being asked, the part of the lines that they may take,
-and the least lines where they are asked for."""
+"""Lines from which on a wide map has the host's high values by itself, the part of the lines that they may take, and
+the least lines where they are asked for."""
+_LOAD_AGE_US = 60_000_000
+"""Age up to which a value is the present one: a file that costs much CPU time is read that seldom."""
 _LEAST_BAR = {SHARE: 0.2, PER_S: 10.0, BYTES: 64e6}
 """Unit -> the value that the highest bar stands for at least."""
 
@@ -640,13 +643,17 @@ def _load_room(view: ViewState, width: int, room: int) -> int:
 def _load(view: ViewState, device: Device, timeline: Timeline, size: tuple[int, int]) -> list[Line]:
     """Return strips of the values of a device's host, one line each, and a line with the others; `size` is the most.
 
-    One more line has what the device reports about itself. Nothing where none was measured, unless they are asked for.
+    One more line has what the device reports about itself. Unless they are asked for, strips are of values that are
+    high in a column (HIGH), and there is nothing where none is: the map keeps the lines.
     """
     (width, room), host = size, device.name[: device.name.find(HOST_SEPARATOR) + 1]
-    columns = [{} if one is None else one.host_context for one in timeline.by_slot()]
-    known = {name for column in columns for name in column}
-    measured = [name for name in _SHOWN_LOAD if host + name in known]
-    view.latency_map.has_load = room > 0 and (bool(measured) or bool(view.selection.load))
+    asked, columns = bool(view.selection.load), timeline.by_slot()
+    values = {name: [None if one is None else one.host_context.get(host + name) for one in columns] for name in CONTEXT}
+    peaks = {name: max((one.ratio for one in some if one), default=None) for name, some in values.items()}
+    measured = [name for name in _SHOWN_LOAD if peaks[name] is not None]
+    moved = [name for name in measured if peaks[name]]
+    shown = [name for name in moved if asked or CONTEXT[name].scaled(peaks[name] or 0) >= HIGH.get(name, math.inf)]
+    view.latency_map.has_load = room > 0 and (asked or bool(shown))
     if not view.latency_map.has_load:
         return []
     own = ", ".join(f"{one.name} {one.value}" for one in device.reports if not one.name.endswith("_best"))
@@ -654,33 +661,35 @@ def _load(view: ViewState, device: Device, timeline: Timeline, size: tuple[int, 
     room -= len(below)
     if not measured:
         return [fit((Span(" " * LABEL + "load of the host: not measured here", "dim"),), width), *below]
-    moved = [name for name in measured if any(host + name in one and one[host + name].total for one in columns)]
     wide = max(map_cells(width) // timeline.slots, 1)
     glyphs = SPARKS if view.ink.coloured else RAMP_SPARKS
-    newest = [one.host_context for one in reversed(timeline.columns)]
+    newest = [one.host_context for one in timeline.columns if timeline.columns[-1].mono_us - one.mono_us < _LOAD_AGE_US]
     some = [
-        _load_strip(name, [one.get(host + name) for one in columns], [one.get(host + name) for one in newest])
-        for name in moved[: room - 1]
+        _load_strip(name, values[name], [one[host + name] for one in newest if host + name in one])
+        for name in shown[: room - 1]
     ]
     lines = [fit(line, width) for one in some for line in _bars(one, 1, wide, glyphs, width)]
-    return [*lines, _other_load(moved[room - 1 :], measured, moved, width), *below]
+    left = [name for name in moved if name not in shown[: room - 1]]
+    return [*lines, _other_load(left, measured, moved, width, asked=asked), *below]
 
 
-def _load_strip(
-    name: str, values: Sequence[ContextValue | None], newest_first: Sequence[ContextValue | None]
-) -> ColumnStrip:
+def _load_strip(name: str, values: Sequence[ContextValue | None], newest: Sequence[ContextValue]) -> ColumnStrip:
+    """Return a value's strip; `newest`: its values that are new enough for the present one, the latest last."""
     kind = CONTEXT[name]
     scaled = [None if one is None else kind.scaled(one.ratio) for one in values]
-    known = [one for one in newest_first if one is not None]
-    most = max(kind.scaled(one.highest) for one in known)
-    now, highest = (kind.text(one).replace(" ", "") for one in (kind.scaled(known[0].ratio), most))
-    return ColumnStrip(kind.short, scaled, now, highest, "depth", f" {kind.title}", _LEAST_BAR[kind.unit])
+    most = _load_text(name, max(one.highest for one in values if one))
+    now = _load_text(name, newest[-1].ratio) if newest else UNKNOWN
+    return ColumnStrip(kind.short, scaled, now, most, "depth", f" {kind.title}", _LEAST_BAR[kind.unit])
 
 
-def _other_load(left: Sequence[str], measured: Sequence[str], moved: Sequence[str], width: int) -> Line:
-    """Return a line with the values that have no strip: `left`, for which there is no room; 0; not measured."""
+def _load_text(name: str, ratio: float) -> str:
+    return CONTEXT[name].text(CONTEXT[name].scaled(ratio)).replace(" ", "")
+
+
+def _other_load(left: Sequence[str], measured: Sequence[str], moved: Sequence[str], width: int, *, asked: bool) -> Line:
+    """Return a line with the values that have no strip: low or without room (`left`), 0, not measured."""
     parts = (
-        ("L: ", left),
+        ("no room: " if asked else "more by L: ", left),
         ("0: ", [name for name in measured if name not in moved]),
         ("not measured here: ", [name for name in _SHOWN_LOAD if name not in measured]),
     )
