@@ -32,7 +32,7 @@ from latmon.model.frame import (
     Traced,
 )
 from latmon.model.histogram import Histogram
-from latmon.model.host_context import ContextValue, added
+from latmon.model.host_context import ContextValue, add_to
 from latmon.model.inflight import AgedAt
 from latmon.model.packed import Flat, flatten
 
@@ -579,7 +579,7 @@ class Accumulator(CompletionSums):
             wakeups=self.on_demand.wakeups,
             issuers=self.on_demand.issuers,
             cgroup_limits=self.cgroup_limits.rows,
-            host_context=self.host_context,
+            host_context=dict(self.host_context),
             health=replace(Health(suppressed=self.on_demand.suppressed, skipped=self.skipped), **counters),
         )
 
@@ -593,7 +593,7 @@ class Accumulator(CompletionSums):
             self.skipped = (self.skipped or 0) + frame.health.skipped
         self._add_on_demand(frame)
         self.cgroup_limits.add(frame.cgroup_limits, frame.dt_us)
-        self.host_context = added((self.host_context, frame.host_context))
+        add_to(self.host_context, frame.host_context)
         self.thresholds_us.update(frame.thresholds_us)
         if frame.traced.one_in:
             self._tracer = frame.traced

@@ -17,7 +17,7 @@ from latmon.findings.facts import Block, Facts
 from latmon.findings.rule import LIMITS, Fact, Finding
 from latmon.findings.rules import RULES
 from latmon.model.devices import host_and_device
-from latmon.model.host_context import CONTEXT, ContextValue, HostContext, added
+from latmon.model.host_context import CONTEXT, ContextValue, HostContext, add_to, added
 
 HIGH: Mapping[str, float] = MappingProxyType(
     {
@@ -56,7 +56,8 @@ class _Span:
 
     def add(self, block: Block) -> None:
         some = {at: one for at, one in block.host_context.items() if host_and_device(at)[1] in HIGH}
-        self.end_us, self.context = block.end_us, added((self.context, some))
+        self.end_us = block.end_us
+        add_to(self.context, some)
 
 
 class Coincidences:

@@ -119,13 +119,14 @@ class Limit(NamedTuple):
 
 
 class DeviceReport(NamedTuple):
-    """A counter of errors or a state that a device, its link or its driver reports, and the kernel shows in sysfs."""
+    """A counter of errors or a state that a device, its link or its driver reports, in sysfs or by a tool."""
 
     name: str
-    """As in the kernel, with `link_` and `aer_` before those of the PCIe link."""
+    """As in the kernel or in the tool, with `link_` and `aer_` before those of the PCIe link."""
     value: int | str
-    """A count of errors is since boot."""
+    """A counter of the kernel's began at boot or when the device was added, that of a health log with the drive."""
     source: str
+    """Path in sysfs, or the name of the tool."""
 
 
 @dataclass(frozen=True, slots=True)

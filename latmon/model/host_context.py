@@ -99,7 +99,7 @@ CONTEXT: Mapping[str, ContextKind] = MappingProxyType(
             "CPU steal",
             "steal",
             SHARE,
-            "CPU time that the hypervisor gave others",
+            "CPU time in which the hypervisor ran others",
             "/proc/stat has no steal",
         ),
         "dirty": ContextKind(
@@ -139,7 +139,12 @@ def added(values: Iterable[HostContext]) -> dict[str, ContextValue]:
     """Return the sums over intervals."""
     found: dict[str, ContextValue] = {}
     for one in values:
-        for name, value in one.items():
-            before = found.get(name)
-            found[name] = value if before is None else before.plus(value)
+        add_to(found, one)
     return found
+
+
+def add_to(sums: dict[str, ContextValue], values: HostContext) -> None:
+    """Add an interval's values to sums."""
+    for name, value in values.items():
+        before = sums.get(name)
+        sums[name] = value if before is None else before.plus(value)

@@ -349,7 +349,7 @@ def test_the_host_s_context_has_means_the_highest_window_and_what_is_missing(sum
     absent = {one["name"]: one["reason"] for one in summary["host_context_absent"]}
     assert absent.keys() == CONTEXT.keys() - {"steal", "dirty"}
     text = " ".join(render_text(summary).split())
-    assert "CPU steal 20% 40% CPU time that the hypervisor gave others" in text
+    assert "CPU steal 20% 40% CPU time in which the hypervisor ran others" in text
     assert "ZFS ARC (no ZFS module is loaded)" in text
 
 
