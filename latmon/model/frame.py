@@ -129,6 +129,12 @@ class DeviceReport(NamedTuple):
     """Path in sysfs, or the name of the tool."""
 
 
+def shown_reports(values: Mapping[str, int | str]) -> list[str]:
+    """Return the names, of reports by name, that a line has: the best of a link only where it is at less than that."""
+    usual = {f"{name}_best": value for name, value in values.items()}
+    return [name for name, value in values.items() if usual.get(name) != value]
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A block device as an admin names it. `kind`: disk, dm, md, loop, zram, nvme-path, nvme-head, other.

@@ -13,6 +13,7 @@ from typing import Any
 from latmon.findings.engine import evaluated_by
 from latmon.findings.rule import sized
 from latmon.findings.rules import title_of
+from latmon.model.frame import shown_reports
 from latmon.model.histogram import BITS
 from latmon.model.stages import called, explained
 from latmon.recording.codec import LATE
@@ -98,11 +99,9 @@ def _when(report: _Json) -> str:
 
 def reports_sentence(device: _Json) -> str:
     """Return `by its own reports: state running, ioerr_cnt 12 (3 at first)`; empty without any."""
-    values = [
-        f"{one['name']} {one['value']}{_when(one)}"
-        for one in device.get("reports", [])
-        if not one["name"].endswith("_best")
-    ]
+    rows = {one["name"]: one for one in device.get("reports", [])}
+    names = shown_reports({name: one["value"] for name, one in rows.items()})
+    values = [f"{name} {rows[name]['value']}{_when(rows[name])}" for name in names]
     return f"by its own reports: {', '.join(values)}" if values else ""
 
 

@@ -274,7 +274,8 @@ def fold(view: ViewState, _by: int) -> Selection:
 def load(view: ViewState, _by: int) -> Selection:
     """Show the host's values below the map of the selected device, or not."""
     selection = view.selection
-    return replace(selection, load=not view.latency_map.has_load, fold="", panel=_big(selection.panel))
+    is_shown = view.latency_map.has_load and selection.panel == _big(selection.panel)
+    return replace(selection, load=not is_shown, fold="", panel=_big(selection.panel))
 
 
 def mark(view: ViewState, _by: int) -> Selection:

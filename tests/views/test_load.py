@@ -8,7 +8,7 @@ import pytest
 from frames import ORIGIN, PROCFS, host
 from test_panels import scene, text
 
-from latmon.model.frame import DeviceReport
+from latmon.model.frame import DeviceReport, shown_reports
 from latmon.model.host_context import interval_value
 from latmon.tui.commands import load
 from latmon.views.selection import Selection
@@ -127,6 +127,19 @@ def test_the_key_hides_what_is_shown_and_shows_what_is_hidden():
         assert load(made.view, 0).load is shown
 
 
+def test_the_key_hides_it_where_reads_and_writes_are_apart_and_shows_it_from_small_maps():
+    _, frames, _ = loaded(QUIET, BUSY)
+    made = scene(frames, Selection(load=True, apart=True))
+    assert "CPU steal" in text(made, (160, 50))
+    assert load(made.view, 0).load is False
+    assert load(replace(made.view, selection=Selection(load=True, panel="maps")), 0).load is True
+
+
+def test_the_best_of_a_link_is_shown_where_it_is_at_less():
+    assert shown_reports({"state": "live", "link_width": 4, "link_width_best": 4}) == ["state", "link_width"]
+    assert shown_reports({"link_width": 2, "link_width_best": 4}) == ["link_width", "link_width_best"]
+
+
 def test_what_the_device_reports_is_below_the_load():
     reports = (DeviceReport("state", "live", "nvme0/state"), DeviceReport("link_width", 2, "x"))
     _, frames, _ = loaded(QUIET, BUSY)
@@ -137,7 +150,7 @@ def test_what_the_device_reports_is_below_the_load():
     for size, selection in (((160, 50), Selection()), ((80, 24), ASKED)):
         lines = drawn((None, frames, ORIGIN), size, selection)
         assert len(lines) == size[1]
-        assert any("nvme0n1 reports: state live, link_width 2 " in f"{one} " for one in lines)
+        assert any("nvme0n1 reports: state live, link_width 2, link_width_best 4 " in f"{one} " for one in lines)
 
 
 def test_a_sweep_has_the_newest_value_as_now():

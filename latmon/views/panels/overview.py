@@ -18,7 +18,7 @@ from latmon.aggregate.history import KEEP_US
 from latmon.analysis.attribution import tail, tail_cut
 from latmon.findings.coincidence import HIGH
 from latmon.model.devices import HOST_SEPARATOR
-from latmon.model.frame import OPS, Device, Flow, Frame, Outlier, Traced
+from latmon.model.frame import OPS, Device, Flow, Frame, Outlier, Traced, shown_reports
 from latmon.model.histogram import Histogram
 from latmon.model.host_context import BYTES, CONTEXT, PER_S, SHARE, ContextValue
 from latmon.model.inflight import Issue
@@ -409,6 +409,7 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
     """
     origin, name = view.origin, chosen.device.name
     assert origin is not None  # noqa: S101  drawn only once there is a row
+    view.latency_map.has_load = False
     if view.selection.fold and view.selection.cursor is None:
         head = status.headline(chosen, width, _counted(view, name))
         return [head, *offsets_panel(view, chosen, width, room - 1)]
@@ -656,7 +657,8 @@ def _load(view: ViewState, device: Device, timeline: Timeline, size: tuple[int, 
     view.latency_map.has_load = room > 0 and (asked or bool(shown))
     if not view.latency_map.has_load:
         return []
-    own = ", ".join(f"{one.name} {one.value}" for one in device.reports if not one.name.endswith("_best"))
+    reports = {one.name: one.value for one in device.reports}
+    own = ", ".join(f"{name} {reports[name]}" for name in shown_reports(reports))
     below = [fit((Span(f"{' ' * LABEL}{device.name} reports: {own}", "dim"),), width)] if own else []
     room -= len(below)
     if not measured:
@@ -1004,6 +1006,7 @@ def _maps_apart(view: ViewState, chosen: Subject, width: int, room: int) -> list
         of_op = replace(view, selection=shown, latency_map=state, past=past)
         one = replace(chosen, selection=replace(chosen.selection, op=op), times_peers=None)
         lines += big_map(of_op, one, width, left, explains=False)
+    view.latency_map.has_load = view.write_map.has_load
     return lines
 
 
