@@ -85,9 +85,9 @@ CONTEXT: Mapping[str, ContextKind] = MappingProxyType(
     {
         "psi_cpu_some": _psi("cpu_some", "cpu", "a runnable task waited for a CPU"),
         "psi_io_some": _psi("io_some", "io", "a task waited for I/O"),
-        "psi_io_full": _psi("io_full", "io*", "all tasks that were not idle waited for it"),
+        "psi_io_full": _psi("io_full", "io*", "all tasks that were not idle waited for I/O"),
         "psi_memory_some": _psi("memory_some", "mem", "a task waited for memory"),
-        "psi_memory_full": _psi("memory_full", "mem*", "all tasks that were not idle waited for it"),
+        "psi_memory_full": _psi("memory_full", "mem*", "all tasks that were not idle waited for memory"),
         "psi_irq_full": ContextKind(
             "PSI irq full",
             "irq",
