@@ -420,9 +420,13 @@ def big_map(view: ViewState, chosen: Subject, width: int, room: int, *, explains
         lines = _without(view, chosen, why, width, room - 1)
         view.latency_map.drawn = None
         return [status.headline(chosen, width), *lines]
-    reason = paragraph(why, width) if why else []
+    return _map_with_strips(view, chosen, width, room, paragraph(why, width) if why else [])
+
+
+def _map_with_strips(view: ViewState, chosen: Subject, width: int, room: int, reason: list[Line]) -> list[Line]:
+    """Return `big_map` of a device with a distribution; `reason` is below its headline."""
     room -= len(reason)
-    selection, cells = view.selection, map_cells(width)
+    name, selection, cells = chosen.device.name, view.selection, map_cells(width)
     ops = _shown_apart(chosen, width, room)
     by_op = room // 3 if ops else 0
     room -= by_op
