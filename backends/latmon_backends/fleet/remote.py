@@ -198,7 +198,7 @@ done
 """`found` reports a program by its path unless another user can change it: `every_step` of its path, of each link to it
 and of where they lead belongs to root or to this user, and neither others nor a group write to it, but root's or the
 user's own group; a directory may be sticky. `tick` prints what the procfs reader reads, in the order of its files and
-in one piece, because sshd waits for an answer to each small one: `counters` with a period in hundredths of a second,
+as a whole, because sshd waits for an answer to each small one: `counters` with a period in hundredths of a second,
 `asked` for each line `now` up to another one. `tool` reports what decides how bpftrace measures there: rights, version,
 names in the kernel's types, CPUs, and how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, which is the offset of the
 third clock in /proc/timer_list."""

@@ -34,7 +34,7 @@ _NFS_RPC = re.compile(rb"^rpc \d+ (\d+)", re.MULTILINE)
 Cumulative = tuple[int, int]
 """Total and weight, as in ContextValue, since any begin."""
 _Parsed = Iterator[tuple[str, int, int]]
-"""Name, total and weight of a value; a weight of 0 stands for the time of the reading."""
+"""Name, total and weight of a value; a weight of 0 means the time of the reading."""
 
 
 @dataclass(slots=True)

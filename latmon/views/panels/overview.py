@@ -561,7 +561,7 @@ class ColumnStrip(NamedTuple):
     role: str
     limit: str = ""
     least: float = 0.0
-    """The least value that the highest bar stands for, so that noise is low."""
+    """The least value of the highest bar, so that noise is low."""
 
 
 def _strips(chosen: Subject, timeline: Timeline, style: MapStyle, size: tuple[int, int], many: int) -> list[Line]:
@@ -634,7 +634,7 @@ the least lines where they are asked for."""
 _LOAD_AGE_US = 60_000_000
 """Age up to which a value is the present one: a file that costs much CPU time is read that seldom."""
 _LEAST_BAR = {SHARE: 0.2, PER_S: 10.0, BYTES: 64e6}
-"""Unit -> the value that the highest bar stands for at least."""
+"""Unit -> the least value of the highest bar."""
 
 
 def _load_room(view: ViewState, width: int, room: int) -> int:
