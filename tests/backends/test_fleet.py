@@ -480,6 +480,25 @@ def test_a_first_tick_that_comes_late_moves_no_time_and_drifting_clocks_do(tmp_p
     assert shifts[-1] == pytest.approx(1_000_000 + 50 * 400, abs=50 * 61)
 
 
+@pytest.mark.parametrize(
+    ("error_us", "first_minute_us", "paused_us"),
+    [(0, 0, 0), (2_000_000, 0, 0), (-2_000_000, 0, 0), (0, 300_000, 0), (0, 0, 3_000_000)],
+    ids=["exact", "slow pings", "slow questions", "loaded first minute", "paused"],
+)
+def test_a_time_that_was_asked_for_lies_between_question_and_answer(tmp_path, error_us, first_minute_us, paused_us):
+    now_us = [0]
+    tree = ShellTree(tmp_path, Offset(1_000_000 + error_us, 0.0, 500), clock=lambda: now_us[0])
+    for second in range(1, 200):
+        lacks_us = 1_000_000 + (paused_us if second > 100 else 0)
+        read_us = (100 + second) * 1_000_000 + lacks_us
+        tree.asked_us = read_us - 20_000
+        now_us[0] = read_us + (first_minute_us if second < 90 else 5_000)
+        for line in tick(100.0 + second, 1):
+            tree.take(line.encode())
+        assert lacks_us - 30_000 <= tree.shift_us <= now_us[0] - tree.up_us
+    assert abs(tree.shift_us - lacks_us) <= 30_000
+
+
 @needs_ssh
 async def test_a_clock_that_is_wrong_by_hours_is_named_and_moves_no_time(tmp_path):
     plain = tools_in(tmp_path / "1")
@@ -1184,6 +1203,21 @@ def test_a_host_that_reports_without_an_end_is_refused(tmp_path, monkeypatch, be
         any(one.take(line.encode()) for line in lines)
     assert len(one._tree._diskstats) < 10**5
     assert len(one._tree._fresh) < 1000
+
+
+@pytest.mark.parametrize("line", ["rubbish", "f block/sda/inflight 1 0", "@tick 100.0", "@facts"])
+def test_a_host_that_prints_lines_without_the_end_of_a_tick_is_refused(tmp_path, monkeypatch, line):
+    monkeypatch.setattr(agentless, "_MAX_ANSWER", 1000)
+    one = counters(tmp_path)
+    taken(one, *FACTS, *tick(100.0, 10))
+    with pytest.raises(HostError, match="without the end of a tick"):
+        taken(one, *[line] * 1001)
+
+
+@pytest.mark.parametrize("line", [b"rubbish", b"@refused latmon /x", b"@latmon /x"])
+async def test_a_shell_that_never_is_ready_is_refused(line):
+    with pytest.raises(HostError, match="does not run sh"):
+        await remote.hello(FakeConnection(b"@hello", *[line] * 1000))
 
 
 def test_a_tick_writes_nothing_but_the_gauges_of_devices(tmp_path):

@@ -44,6 +44,10 @@ _GAUGE, _MAX_GAUGE = "inflight", 64
 _SUSPENDS = "power/suspend_stats/success"
 """Number of suspends since the boot."""
 _TOO_MANY = "it reports more devices than any host has"
+_MAX_ANSWER = _MAX_ENTRIES + 2 * _MAX_LINES
+"""Lines up to the end of a tick, with those about devices."""
+_UPTIME_US = 10_000
+"""Resolution of /proc/uptime, which is cut off there."""
 _DRIFT_FRAMES = 60
 _PREFIX = "latmon-fleet-"
 
@@ -86,6 +90,10 @@ class ShellTree:
         """The last tick, on the host's CLOCK_BOOTTIME."""
         self.shift_us = 0
         """What that clock lacks to CLOCK_MONOTONIC here."""
+        self.asked_us = 0
+        """When the reader asked for the tick, on the clock here; 0 where the host prints ticks by itself."""
+        self._lines = 0
+        """Lines since the last tick's end."""
         self.undecoded = 0
         """Lines that were not understood. The reader resets it."""
 
@@ -96,6 +104,9 @@ class ShellTree:
 
     def take(self, line: bytes) -> bool:
         """Take a line; return whether it completes a tick. HostError for what no loop of latmon's prints."""
+        self._lines += 1
+        if self._lines > _MAX_ANSWER:
+            raise HostError("it prints lines without the end of a tick")
         text = line.decode("utf-8", "replace")
         word, _, rest = text.partition(" ")
         if word in ("@facts", "@tick"):
@@ -128,7 +139,12 @@ class ShellTree:
         least_us = min(self._delays)
         if len(self._delays) < _DRIFT_FRAMES:
             self._least_us = least_us
-        self.up_us, self.shift_us = up_us, self._offset.mono_us + least_us - self._least_us
+        shift_us = self._offset.mono_us + least_us - self._least_us
+        if self.asked_us:
+            # The answer was read after the question and before now. Delays alone show too late that a host was paused,
+            # and never that its first minute, or the answers about its clock, were slow.
+            shift_us = min(max(shift_us, self.asked_us - up_us - _UPTIME_US), now_us - up_us)
+        self.up_us, self.shift_us = up_us, shift_us
 
     def _entry(self, word: str, rest: str) -> None:
         """Note a file (f), a directory (d), a link to a directory of the tree (l) or a link to a name (n)."""
@@ -164,6 +180,7 @@ class ShellTree:
         if section == "@facts":
             self._build()
         elif section == "@tick":
+            self._lines = 0
             (self._root / "proc").mkdir(exist_ok=True)
             (self._root / "proc/diskstats").write_text("\n".join(self._diskstats) + "\n")
         return section == "@tick"

@@ -281,6 +281,7 @@ class Host:
             tree = ShellTree(root, self._offset)
 
             async def refresh() -> None:
+                tree.asked_us = time.monotonic_ns() // 1000
                 connection.send(b"now\n")
                 while not tree.take(await connection.line(CUT_S)):
                     pass

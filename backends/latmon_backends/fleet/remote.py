@@ -21,7 +21,7 @@ ANSWER_S = 10.0
 PINGS = 3
 _MAX_HELLO = 20
 _MAX_NOISE = 200
-"""Lines that a login shell may print before the script's first one."""
+"""Lines that a login shell may print before the script's first one, with the script's own."""
 
 _SCRIPT = r"""
 LC_ALL=C; export LC_ALL; umask 077; set -f; python=
@@ -230,20 +230,18 @@ async def hello(connection: Connection) -> HostFacts:
     deadline = time.monotonic() + START_S
     values: dict[str, str] = {}
     refused: list[str] = []
-    noise = 0
-    while True:
+    for _ in range(_MAX_NOISE):
         line = clean(await connection.line(max(0.1, deadline - time.monotonic())), 400)
         word, _, rest = line.removeprefix("@").partition(" ")
         if not line.startswith("@") or ("hello" not in values and word != "hello"):
-            noise += 1
-            if noise > _MAX_NOISE:
-                raise HostError("its login shell prints text and does not run sh")
-        elif word == "ready":
+            continue
+        if word == "ready":
             return HostFacts(values, tuple(refused))
-        elif word == "refused":
+        if word == "refused":
             refused.append(rest)
         elif len(values) < _MAX_HELLO:
             values[word] = rest
+    raise HostError("its login shell prints text and does not run sh")
 
 
 async def shell_offset(connection: Connection) -> Offset:
