@@ -356,6 +356,24 @@ async def test_a_host_whose_bpftrace_can_not_run_is_measured_by_its_counters_and
     assert any(one.limits for frame in found for one in frame.devices)  # the facts came with the counters
 
 
+READY = 'printf \'{"type":"printf","data":"ready block_a"}\\n\''
+
+
+@needs_ssh
+@pytest.mark.parametrize(
+    "then",
+    [pytest.param("while printf 'rubbish\\n'; do :; done", marks=pytest.mark.slow, id="rubbish"), "exec sleep 1000"],
+)
+async def test_a_bpftrace_that_is_ready_and_gives_no_interval_makes_way_for_the_counters(tmp_path, monkeypatch, then):
+    monkeypatch.setattr(host, "STARTING_S", 3.0)
+    monkeypatch.setattr(host, "PAUSES_S", (0.2,))
+    with servers(tmp_path, plain=probed(tmp_path / "1", f"{READY}; {then}")) as (client, _):
+        async with FleetBackend(Options(interval_us=500_000), ["plain"], client, RemoteBpftrace) as backend:
+            found = await frames_until(backend, lambda one: one.kernel)
+            assert await asyncio.to_thread(gone, str(tmp_path / "1/bpftrace"))
+    assert "its bpftrace gave no interval for " in "; ".join(one.health.notice for one in found)
+
+
 live_probe = [
     pytest.mark.live,
     needs_ssh,
@@ -419,7 +437,7 @@ def sshd_sessions(server) -> list[int]:
 
 
 @marked(*live_probe)
-@pytest.mark.parametrize("end", ["client", "connection"])
+@pytest.mark.parametrize("end", [pytest.param("client", marks=pytest.mark.slow), "connection"])
 async def test_the_bpftrace_of_a_host_ends_with_its_connection(tmp_path, end):
     path = probed(tmp_path / "1", sudo='test "$1" = -n && shift; exec "$@"')
     with servers(tmp_path, bare=path) as (client, started):

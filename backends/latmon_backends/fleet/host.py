@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from latmon_backends.fleet.remote import HostFacts, Offset
 from latmon_backends.fleet.ssh import Connection, HostError, start_there
 from latmon_backends.kernel.counters import FrameClock
 from latmon_backends.probe.always_on import ProbedHost
+from latmon_backends.probe.process import LOOK_S, Silence
 
 WAYS = ("latmon", "python", "bpftrace", "counters")
 """Ways to measure a host, the best first: its latmon; ours, run by its Python; its bpftrace; the shell's loop."""
@@ -306,11 +307,39 @@ class Host:
             self._has_own_clock = True
             self._opened(backend.origin)
             notice = ""
-            async for frame in backend.frames():
-                notice = frame.health.notice
-                self._uncounted, tree.undecoded = tree.undecoded, 0
-                self._take(self._named_safely(frame), tree.shift_us + ahead_us)
-            raise HostError(notice or "its bpftrace has ended")
+            try:
+                async for frame in self._in_time(backend.frames()):
+                    notice = frame.health.notice
+                    if not frame.health.probes_attached:  # the last one, which has no interval
+                        break
+                    self._uncounted, tree.undecoded = tree.undecoded, 0
+                    self._take(self._named_safely(frame), tree.shift_us + ahead_us)
+            except HostError as error:
+                notice = str(error)
+            notice = notice or "its bpftrace has ended"
+            if self._has_frames:
+                raise HostError(notice)
+            self._useless["bpftrace"] = notice
+            return connection.send(b"done\n")
+
+    async def _in_time(self, frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
+        """Yield the frames. HostError where none comes for as long as a probe may take to start again."""
+        patience_s = STARTING_S + 3 * self._options.interval_us / 1e6
+        while True:
+            silence, coming = Silence(), asyncio.ensure_future(anext(frames))
+            try:
+                while not coming.done():
+                    if silence.look() > patience_s:  # of this process's own time: it may have been stopped
+                        raise HostError(f"its bpftrace gave no interval for {patience_s:.0f} s")
+                    await asyncio.wait({coming}, timeout=LOOK_S)
+            finally:
+                coming.cancel()
+                await asyncio.wait({coming})
+            try:
+                frame = coming.result()
+            except StopAsyncIteration:
+                return
+            yield frame
 
     async def _compare_clocks(self, connection: Connection) -> None:
         self._offset = await remote.shell_offset(connection)
