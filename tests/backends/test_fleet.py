@@ -1238,6 +1238,20 @@ async def test_a_shell_that_never_is_ready_is_refused(line):
         await remote.hello(FakeConnection(b"@hello", *[line] * 1000))
 
 
+def test_counts_of_a_device_go_on_where_another_one_comes_or_leaves():
+    more = (*FACTS[:-1], "f block/sdb/size 8", "f block/sdb/device/model disk", "@end")
+    less = tuple(line for line in FACTS if "model" not in line)
+    count, reads = itertools.count(1000, 7), []
+    with agentless.private_directory(os.environ) as root:  # in memory, where no inode is used twice
+        one, disks = counters(Path(root)), Path(root, "sys/block")
+        for at, facts in enumerate((FACTS, more, less, more, FACTS)):
+            found = taken(one, *facts, *tick(100.0 + at, next(count)))
+            reads += [frame.kernel[Flow("sda", "read")].count for frame in found]
+            assert (disks / "sdb").exists() == (facts is more)
+            assert (disks / "sda/device/model").exists() == (facts is not less)
+    assert reads == [7, 7, 7, 7]
+
+
 def test_a_tick_writes_nothing_but_the_gauges_of_devices(tmp_path):
     one = counters(tmp_path)
     ticked = (*tick(100.0, 10)[:-1], *(f"f block/sda/queue/x{at} 1" for at in range(9)), "f block/sda/size 9", "@end")

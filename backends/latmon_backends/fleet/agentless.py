@@ -186,10 +186,20 @@ class ShellTree:
         return section == "@tick"
 
     def _build(self) -> None:
-        """Replace the tree."""
+        """Replace the tree.
+
+        The directory of a device that stays is kept: the reader takes another inode for another device, whose counters
+        began at 0.
+        """
         self._gauges.clear()
         sysfs = self._root / "sys"
-        shutil.rmtree(sysfs, ignore_errors=True)
+        staying = {entry.split("/")[1] for entry in self._fresh if re.match("[fd] block/", entry)}
+        for one in (*sysfs.glob("*"), *sysfs.glob("block/*"), *sysfs.glob("block/*/*")):
+            is_kept = one == sysfs / "block" or (one.parent == sysfs / "block" and one.name in staying)
+            if one.is_symlink() or (one.exists() and not one.is_dir()):
+                one.unlink()
+            elif one.exists() and not is_kept:
+                shutil.rmtree(one)
         for place in (sysfs / "block", sysfs / "class/block", sysfs / "devices", self._root / "proc"):
             place.mkdir(parents=True, exist_ok=True)
         order = sorted(self._fresh.items(), key=lambda one: "dlfn".index(one[0][0]))
