@@ -362,7 +362,10 @@ READY = 'printf \'{"type":"printf","data":"ready block_a"}\\n\''
 @needs_ssh
 @pytest.mark.parametrize(
     "then",
-    [pytest.param("while printf 'rubbish\\n'; do :; done", marks=pytest.mark.slow, id="rubbish"), "exec sleep 1000"],
+    [
+        pytest.param("while printf 'rubbish\\n'; do :; done", marks=pytest.mark.slow, id="rubbish"),
+        pytest.param("exec sleep 1000", id="nothing"),
+    ],
 )
 async def test_a_bpftrace_that_is_ready_and_gives_no_interval_makes_way_for_the_counters(tmp_path, monkeypatch, then):
     monkeypatch.setattr(host, "STARTING_S", 3.0)
