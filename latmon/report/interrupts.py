@@ -33,6 +33,10 @@ MAX_CGROUPS = 1000
 def cgroups(found: Mapping[Issuer, IssuedIO]) -> dict[str, Any]:
     """Return a row per cgroup with I/Os, that with most of the time first; `others`: those without a row."""
     rows = issuer_rows(found, {one.device for one in found})
+    parts: dict[tuple[str, str, str], dict[Issuer, IssuedIO]] = {}
+    for issuer, done in found.items():
+        if not issuer.pid:
+            parts.setdefault((issuer.cgroup, issuer.device, issuer.op), {})[issuer] = done
     reported = [
         {
             "cgroup": one.issuer.cgroup,
@@ -41,7 +45,7 @@ def cgroups(found: Mapping[Issuer, IssuedIO]) -> dict[str, Any]:
             **_issued(one, one.share),
             "devices": {
                 device: _issued(each, each.share)
-                | {"ops": {op: _issued(part) for op in OPS for part in _of_op(found, one, device, op)}}
+                | {"ops": {op: _issued(part) for op in OPS for part in _of_op(parts, one.issuer.cgroup, device, op)}}
                 for device, each in one.devices.items()
             },
         }
@@ -51,10 +55,11 @@ def cgroups(found: Mapping[Issuer, IssuedIO]) -> dict[str, Any]:
     return {"cgroups": reported, **({"cgroups_left_out": left} if left else {})} if reported else {}
 
 
-def _of_op(found: Mapping[Issuer, IssuedIO], one: IssuerRow, device: str, op: str) -> list[IssuerRow]:
+def _of_op(
+    parts: Mapping[tuple[str, str, str], Mapping[Issuer, IssuedIO]], cgroup: str, device: str, op: str
+) -> list[IssuerRow]:
     """Return the cgroup's I/Os of one op to one device; their share is of themselves, which says nothing."""
-    its = {key: done for key, done in found.items() if key.cgroup == one.issuer.cgroup and not key.pid}
-    return issuer_rows(its, {device}, {op})
+    return issuer_rows(parts.get((cgroup, device, op), {}), {device}, {op})
 
 
 def _issued(one: IssuerRow, share: float | None = None) -> dict[str, Any]:

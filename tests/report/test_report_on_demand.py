@@ -11,6 +11,7 @@ from recorded import ORIGIN, frame
 
 from latmon.capture.backend import Options
 from latmon.model.frame import (
+    OTHERS,
     Device,
     DeviceReport,
     Flow,
@@ -18,6 +19,8 @@ from latmon.model.frame import (
     Handler,
     HandlerRuns,
     Health,
+    IssuedIO,
+    Issuer,
     Missing,
     Series,
     Thread,
@@ -50,6 +53,33 @@ def summary_of(tmp_path):
         return found
 
     return made
+
+
+def test_cgroups_have_their_devices_and_ops(summary_of):
+    issuers = {
+        Issuer("sda", "read", "/a"): IssuedIO(2, 8192, of(100, 100)),
+        Issuer("sda", "write", "/a"): IssuedIO(1, 512, of(400)),
+        Issuer("sdb", "read", "/a"): IssuedIO(1, 4096, of(200)),
+        Issuer("sda", "read", "/b", "web"): IssuedIO(1, 1024, of(200)),
+        Issuer("sda", "flush", OTHERS): IssuedIO(0, 64),
+        Issuer("sda", "read", "/a", "", 7, "fio"): IssuedIO(2, 8192, of(100, 100)),
+    }
+    summary = summary_of(replace(frame(0), issuers=issuers), replace(frame(1), issuers=issuers))
+    first, second, others = summary["cgroups"]
+    assert [(one["cgroup"], one["name"], one["count"], one["bytes"]) for one in (first, second, others)] == [
+        ("/a", "/a", 8, 25_600),
+        ("/b", "web", 2, 2048),
+        (OTHERS, "others", 0, 128),
+    ]
+    assert (first["share"], second["share"]) == (0.8, 0.2)
+    ops = {name: one["ops"] for name, one in first["devices"].items()}
+    assert {name: {op: part["count"] for op, part in found.items()} for name, found in ops.items()} == {
+        "sda": {"read": 4, "write": 2},
+        "sdb": {"read": 2},
+    }
+    assert first["devices"]["sda"]["share"] == 0.75
+    assert ops["sda"]["write"]["bytes"] == 1024
+    assert not {"share", "latency_us"} & others.keys()
 
 
 def test_unmeasured_values_are_absent(summary_of):
