@@ -233,10 +233,10 @@ class OnDemandSums:
     @property
     def issuers(self) -> dict[Issuer, IssuedIO]:
         counts, latencies = self._counts, self.tables["issuer"]
+        known = dict.fromkeys(key.about for key in counts if isinstance(key.about, Issuer))
         return {
-            key.about: IssuedIO(n, counts.get(Key("bytes", key.about), 0), latencies.get(key.about, EMPTY))
-            for key, n in counts.items()
-            if key.kind == "ios" and isinstance(key.about, Issuer)
+            one: IssuedIO(counts.get(Key("ios", one), 0), counts.get(Key("bytes", one), 0), latencies.get(one, EMPTY))
+            for one in known
         }
 
     def _grouped(self, kind: str) -> dict[object, dict[str, int]]:

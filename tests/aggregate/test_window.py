@@ -18,7 +18,7 @@ from latmon.aggregate.history import OnDemandLog, Store
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.window import PATIENCE, OnDemandWindow
 from latmon.analysis.attribution import tail, untraced_share
-from latmon.model.frame import Frame, Health, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.frame import Frame, Health, IssuedIO, Issuer, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
 from latmon.model.packed import Pressed, flatten
@@ -37,6 +37,7 @@ def values(sums):
         sums.handlers,
         sums.softirqs,
         sorted(sums.wakeups, key=lambda one: one.thread.pid),
+        sums.issuers,
         sums.above,
         sums.suppressed,
         sums.thresholds_us,
@@ -79,6 +80,14 @@ def test_a_new_window_merges_nothing_and_an_old_one_what_the_log_has_merged(monk
         assert len(window._sums.entries) <= 100, "one by one for a minute at most"
     assert window.traced.histograms[next(iter(window.traced.histograms))].count == before * 2
     assert values(window) == values(OnDemandWindow(300 * SECOND, log))
+
+
+def test_bytes_of_a_request_that_has_not_completed_are_its_cgroup_s():
+    issuer = Issuer("sda", "read", "/a")
+    part, whole = IssuedIO(0, 4096), IssuedIO(1, 512, Histogram.record([9]))
+    assert OnDemandSums([at(1, issuers={issuer: part})]).issuers == {issuer: part}
+    both = OnDemandSums([at(1, issuers={issuer: part}), at(2, issuers={issuer: whole})])
+    assert both.issuers == {issuer: IssuedIO(1, 4608, Histogram.record([9]))}
 
 
 def test_the_always_on_stages_are_summed_beside_the_total():
