@@ -140,6 +140,8 @@ class Framer:
         self._cgroups: Counts = {}
         """Slot and device of a key -> number of the cgroup in the kernel, as of the latest interval."""
         self._dev_shift = next((part.shift for spec in manifest.maps for part in spec.key if part.name == "dev"), 0)
+        self._named_cgroups: dict[int, tuple[str, str]] = {}
+        """Number -> path and container, asked for once in an interval: an answer may change, or take a moment."""
         self._issuers_owed: Counter[Issuer] = Counter()
         self._levels: Counts = {}
         self._flow_keys = {spec.name: _flow_place(spec) for spec in manifest.maps}
@@ -176,6 +178,7 @@ class Framer:
                 self._maxima(spec, _of_ticks(self._maps.latest(spec.name), tick), sums, issuers)
         self._fill_rest(sums)
         self._flows.clear()
+        self._named_cgroups.clear()
         totals_us = {Flow(s.device, s.op): us for s, us in sums.sums.items() if s.stage == "total"}
         histograms, seen = self._histograms(sums), self._seen(sums)
         return ProbeInterval(
@@ -211,7 +214,9 @@ class Framer:
         if flow is None:
             return None
         number = self._cgroups.get(key >> self._dev_shift << self._dev_shift, 0)
-        return Issuer(*flow, *(self._cgroup(number) if number else (OTHERS, "")))
+        if number not in self._named_cgroups:
+            self._named_cgroups[number] = self._cgroup(number) if number else (OTHERS, "")
+        return Issuer(*flow, *self._named_cgroups[number])
 
     def _issued(self, sums: _IssuerSums) -> dict[Issuer, IssuedIO]:
         found: dict[Issuer, IssuedIO] = {}
@@ -220,7 +225,8 @@ class Framer:
         for one in {**sums.counts, **sums.bytes, **sums.us}:
             latency = self._scaled(sums.counts[one])
             us = latency.within(sums.us[one]) if latency else 0
-            self._issuers_owed[one] = sums.us[one] - us
+            if owed := sums.us[one] - us:
+                self._issuers_owed[one] = owed
             maximum = _within_top(latency, sums.maxima[one]) if latency else None
             latency = replace(latency, sum=us, max=maximum) if latency else latency
             if latency or sums.bytes[one]:

@@ -113,6 +113,18 @@ def test_a_sum_of_a_cgroup_that_is_ahead_of_its_counts_waits():
     interval(one, same={slot(1, 10): 1}, hba_sum={slot(1): 30}, cgroup=numbers)
     found = interval(one, same={slot(1, 10): 1, slot(1, 20): 1}, hba_sum={slot(1): 30}, cgroup=numbers)
     assert found.issuers[Issuer("vda", "read", "/a")].latency.sum == 20
+    assert not one._issuers_owed
+
+
+def test_a_cgroup_has_one_name_in_an_interval():
+    """Its name may be found while an interval is read: without it, and with it, it would be two."""
+    answers = iter([("/a", ""), ("/a", "web")])
+    one = Framer(A, NAMES.get, cgroup=lambda _: next(answers))
+    numbers = cgroups(_1=7)
+    first = interval(one, same={slot(1, 5): 1, slot(1, 9): 1}, bytes={slot(1): 1024}, cgroup=numbers)
+    assert [(i.container, done.bytes) for i, done in first.issuers.items()] == [("", 1024)]
+    later = interval(one, same={slot(1, 5): 2, slot(1, 9): 1}, cgroup=numbers)
+    assert [i.container for i in later.issuers] == ["web"]
 
 
 # Differences
