@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from latmon.model.histogram import EMPTY, Histogram
+from latmon.model.histogram import EMPTY, Histogram, merge
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.model.stages import MEASURED_STAGES
@@ -549,6 +549,10 @@ class IssuedIO:
     count: int
     bytes: int
     latency: Histogram = EMPTY
+
+    def plus(self, other: IssuedIO) -> IssuedIO:
+        """Return the sum of both."""
+        return IssuedIO(self.count + other.count, self.bytes + other.bytes, merge((self.latency, other.latency)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from latmon.model.frame import (
     CgroupLimit,
     Device,
     Frame,
+    IssuedIO,
     Issuer,
     Mark,
     Origin,
@@ -322,13 +323,19 @@ def private_frame(frame: Frame) -> Frame:
         wakeups=_wakeups(frame.wakeups, kernel),
         in_flight=_in_flight(frame.in_flight),
         cgroup_limits=_cgroup_limits(frame.cgroup_limits),
-        issuers={_issuer(one): done for one, done in frame.issuers.items() if not one.pid},
+        issuers=_issuers(frame.issuers),
     )
 
 
-def _issuer(one: Issuer) -> Issuer:
-    """Return a cgroup without names; rows of single processes, which are in it too, are left out."""
-    return one._replace(cgroup=one.cgroup if one.cgroup in ("/", OTHERS) else _hidden(one.cgroup), container="")
+def _issuers(issuers: Mapping[Issuer, IssuedIO]) -> dict[Issuer, IssuedIO]:
+    """Return the I/Os of cgroups without names; rows of single processes, which are in these too, are left out."""
+    found: dict[Issuer, IssuedIO] = {}
+    for one, done in issuers.items():
+        if not one.pid:
+            name = one.cgroup if one.cgroup in ("/", OTHERS) else _hidden(one.cgroup)
+            key = Issuer(one.device, one.op, name)
+            found[key] = found[key].plus(done) if key in found else done
+    return found
 
 
 def _cgroup_limits(limits: tuple[CgroupLimit, ...] | None) -> tuple[CgroupLimit, ...] | None:

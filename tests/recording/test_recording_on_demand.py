@@ -309,6 +309,12 @@ def test_redacting_hides_cgroups_and_containers_and_keeps_them_apart(tmp_path):
     assert kept.issuers[Issuer("sda", "read", "/")] == ISSUED[Issuer("sda", "read", "/")]
 
 
+def test_redacting_adds_up_a_cgroup_that_was_recorded_with_and_without_its_container_s_name(tmp_path):
+    both = {Issuer("sda", "read", POD, name): IssuedIO(2, 512, of(5, 6)) for name in ("", "web")}
+    kept = redacted(tmp_path / "r", replace(frame(0), issuers=both))
+    assert list(kept.issuers.values()) == [IssuedIO(4, 1024, of(5, 5, 6, 6))]
+
+
 def test_a_recording_is_not_read_beyond_what_its_reader_can_bear(tmp_path, monkeypatch):
     monkeypatch.setattr("latmon.recording.validate.MAX_SERIES", 40)
     writer = Writer.create(tmp_path / "r", ORIGIN)

@@ -99,7 +99,7 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
         handlers=_summed((one.handlers for one in moved), _both_handlers),
         softirqs=_summed((one.softirqs for one in moved), lambda one, other: softirqs_added((one, other))),
         wakeups=_threads(found for one in moved for found in one.wakeups),
-        issuers=_summed((one.issuers for one in moved), _both_issued),
+        issuers=_summed((one.issuers for one in moved), IssuedIO.plus),
         taskqs=_taskqs([one.taskqs for one in now if one.taskqs is not None]),
         cgroup_limits=_limits([one.cgroup_limits for one in moved if one.cgroup_limits is not None]),
         host_context=_summed((one.host_context for one in moved), ContextValue.plus),
@@ -334,10 +334,6 @@ def _both_handlers(one: HandlerRuns, other: HandlerRuns) -> HandlerRuns:
         returned=_added((one.returned, other.returned)),
         before_us=one.before_us + other.before_us,
     )
-
-
-def _both_issued(one: IssuedIO, other: IssuedIO) -> IssuedIO:
-    return IssuedIO(one.count + other.count, one.bytes + other.bytes, merge((one.latency, other.latency)))
 
 
 def _both_depths(one: Depths, other: Depths) -> Depths:
