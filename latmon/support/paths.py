@@ -106,18 +106,23 @@ def matching(directory: Path, pattern: str) -> list[Path]:
     return [directory / one for one in glob.glob(pattern, root_dir=directory)]  # noqa: PTH207
 
 
-def regular(path: Path, most: int) -> bytes:
-    """Return the first `most` bytes of a regular file. OSError for anything else: a FIFO is not waited for."""
-    _need_regular(path.stat())  # opening a device may already do something to it
+def regular(path: Path, most: int, owner: int | None = None) -> bytes:
+    """Return the first `most` bytes of a regular file. OSError for anything else: a FIFO is not waited for.
+
+    `owner`: the uid that must own it.
+    """
+    _need_regular(path.stat(), owner)  # opening a device may already do something to it
     descriptor = os.open(path, _FLAGS)
     try:
-        _need_regular(os.fstat(descriptor))  # it may have been replaced
+        _need_regular(os.fstat(descriptor), owner)  # it may have been replaced
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(most) or b""  # None where nothing can be read yet, such as /proc/kmsg
     finally:
         os.close(descriptor)
 
 
-def _need_regular(status: os.stat_result) -> None:
+def _need_regular(status: os.stat_result, owner: int | None = None) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
+    if owner not in (None, status.st_uid):
+        raise PermissionError(errno.EPERM, "another user's file")

@@ -1,5 +1,6 @@
 """Cgroups: limits of both versions, what counts towards them, hostile names, the cost of looking; containers' names."""
 
+import os
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -309,6 +310,31 @@ def test_a_slow_walk_delays_no_frame(host, monkeypatch):
     assert names.named(5) == ("/late", "")
 
 
+def test_names_of_containers_are_read_for_those_that_are_asked_for(host, monkeypatch):
+    """A user may have thousands of cgroups with such names, and a list of 4 MB for each to be looked up in."""
+    read = []
+    monkeypatch.setattr(cgroups, "container_name", lambda path, _root: read.append(path) or "web")
+    paths = [f"/docker/{number:064x}" for number in range(3)]
+    for path in (*paths, "/a"):
+        (host.root / f"cg1{path}").mkdir(parents=True)
+    names = cgroups.CgroupNames(host.proc, host.root, at_once)
+    found = [names.named((host.root / f"cg1{path}").stat().st_ino) for path in (paths[1], paths[1], "/a")]
+    assert found == [(paths[1], "web"), (paths[1], "web"), ("/a", "")]
+    assert read == [paths[1]]
+
+
+def test_a_file_of_names_that_hangs_delays_no_frame_and_no_number(host, monkeypatch):
+    monkeypatch.setattr(cgroups, "_PATIENCE_S", 0.001)
+    started = []
+    names = cgroups.ContainerNames(host.root, lambda _call: started.append(Future()) or started[-1])
+    one, other = f"/docker/{ID}", f"/docker/{ID[::-1]}"
+    assert [names.name(path) for path in (one, other, one, "/a")] == ["", "", "", ""]
+    assert len(started) == 1
+    started[0].set_result("web")
+    assert [names.name(path) for path in (other, one)] == ["", "web"]
+    assert len(started) == 2
+
+
 ID, POD = "3f2a91c0" * 8, "1b2c3d4e-1111-2222-3333-123456789abc"
 UID = POD.replace("-", "_")
 CGROUPS = {
@@ -382,8 +408,10 @@ def test_podman_s_name(host, path):
 def test_podman_s_name_of_a_user_s_container(host, monkeypatch):
     monkeypatch.setattr(cgroups.pwd, "getpwuid", lambda _uid: SimpleNamespace(pw_dir="/home/ann"))
     host.write("home/ann/.local/share/containers/storage/overlay-containers/containers.json", PODMAN % ID)
-    path = f"/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{ID}.scope/container"
-    assert cgroups.container_name(path, host.root) == "db-1"
+    path = "/user.slice/user-{0}.slice/user@{0}.service/user.slice/libpod-{1}.scope/container"
+    assert cgroups.container_name(path.format(os.getuid(), ID), host.root) == "db-1"
+    another = path.format(os.getuid() + 1, ID)  # it is not this user's file: a link may lead there
+    assert cgroups.container_name(another, host.root) == ""
 
 
 @pytest.mark.parametrize("path", CGROUPS["kubelet"])

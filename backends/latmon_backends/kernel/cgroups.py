@@ -91,6 +91,45 @@ def _aside(call: Callable[[], T]) -> Future[T]:
     return walking
 
 
+class ContainerNames:
+    """Containers' names of cgroups with I/O.
+
+    The files that have them may be large, on a slow file system, or a user's: a thread reads them, once for a cgroup.
+    A caller waits for that no longer than `_PATIENCE_S`.
+    """
+
+    def __init__(self, root: Path, run: Callable[[Callable[[], Any]], Future[Any]]) -> None:
+        """`root`: where the files of container runtimes are; `run` starts a call."""
+        self._root, self._run = root, run
+        self._known: dict[str, str] = {}
+        self._reading: tuple[str, Future[str]] | None = None
+
+    def name(self, cgroup: str) -> str:
+        """Return the container's name; empty where the cgroup is no container's, and until the name is known."""
+        if not container_id(cgroup) and not _POD.search(cgroup):
+            return ""
+        if cgroup not in self._known:
+            self._read(cgroup)
+        return self._known.get(cgroup, "")
+
+    def _read(self, cgroup: str) -> None:
+        self._take(0)
+        if self._reading is None and cgroup not in self._known:
+            self._reading = cgroup, self._run(lambda: container_name(cgroup, self._root))
+            self._take(_PATIENCE_S)
+
+    def _take(self, patience_s: float) -> None:
+        """Take the name that is being read."""
+        if self._reading is None:
+            return
+        cgroup, reading = self._reading
+        with contextlib.suppress(TimeoutError):
+            name = reading.result(timeout=patience_s)
+            if len(self._known) > MAX_CGROUPS:
+                self._known.clear()
+            self._known[cgroup], self._reading = name, None
+
+
 class CgroupNames:
     """Paths and containers' names of the cgroups in the hierarchy of the I/O controller, by number in the kernel.
 
@@ -102,11 +141,12 @@ class CgroupNames:
         self,
         proc: Path,
         root: Path = Path("/"),
-        run: Callable[[Callable[[], Mapping[int, str]]], Future[Mapping[int, str]]] = _aside,
+        run: Callable[[Callable[[], Any]], Future[Any]] = _aside,
     ) -> None:
         """`root`: where the files of container runtimes are; `run` starts a walk."""
-        self._proc, self._root, self._run = proc, root, run
-        self._known: dict[int, tuple[str, str]] = {}
+        self._proc, self._run = proc, run
+        self._containers = ContainerNames(root, run)
+        self._known: dict[int, str] = {}
         self._lost: set[int] = set()
         """Numbers that no walk found: the cgroup was removed."""
         self._walking: Future[Mapping[int, str]] | None = None
@@ -115,22 +155,20 @@ class CgroupNames:
         """Return the cgroup's path and its container's name; `#NUMBER` where the path isn't known."""
         if number not in self._known and number not in self._lost:
             self._look(number)
-        return self._known.get(number, (f"#{number}", ""))
+        path = self._known.get(number, f"#{number}")
+        return path, self._containers.name(path)
 
     def _look(self, number: int) -> None:
         begun, self._walking = self._walking, self._walking or self._run(lambda: numbers(self._proc))
         try:
-            found = self._walking.result(timeout=_PATIENCE_S)
+            found = self._walking.result(timeout=_PATIENCE_S if begun is None else 0)
         except TimeoutError:
             return
         self._walking = None
         if len(self._known) > MAX_CGROUPS:
             self._known.clear()
             self._lost.clear()
-        for one, path in found.items():
-            had = self._known.get(one)
-            if had is None or had[0] != path:
-                self._known[one] = path, container_name(path, self._root)
+        self._known |= found
         low = number & 0xFFFF_FFFF  # before 5.5 the upper half is a generation
         if number not in self._known and low in self._known:
             self._known[number] = self._known[low]
@@ -215,8 +253,9 @@ def _by_podman(identity: str, cgroup: str, root: Path) -> str:
             storage = root / pwd.getpwuid(int(user[1])).pw_dir.lstrip("/") / ".local/share/containers/storage"
         except (KeyError, OverflowError):
             return ""
+    owner = int(user[1]) if user else None  # a link in a user's directory may point at what that user can't read
     for directory in _PODMAN:
-        tree = _json(storage / directory / "containers.json")
+        tree = _json(storage / directory / "containers.json", owner)
         for one in tree if isinstance(tree, list) else ():
             names = one.get("names") if isinstance(one, dict) and one.get("id") == identity else None
             if isinstance(names, list) and names and isinstance(names[0], str):
@@ -224,10 +263,10 @@ def _by_podman(identity: str, cgroup: str, root: Path) -> str:
     return ""
 
 
-def _json(path: Path) -> Any:
-    """Return a file's JSON; None where it can't be read, or has none."""
+def _json(path: Path, owner: int | None = None) -> Any:
+    """Return a file's JSON; None where it can't be read, has none, or is another owner's."""
     try:
-        return json.loads(regular(path, _MAX_FILE))
+        return json.loads(regular(path, _MAX_FILE, owner))
     except (OSError, ValueError, RecursionError):
         return None
 
@@ -256,11 +295,11 @@ class CgroupIos:
         self, proc: Path, root: Path = Path("/"), run: Callable[[Callable[[], Any]], Future[Any]] = _aside
     ) -> None:
         """`root`: where the files of container runtimes are; `run` starts a walk."""
-        self._proc, self._root, self._run = proc, root, run
+        self._proc, self._run = proc, run
+        self._containers = ContainerNames(root, run)
         self._walking: Future[tuple[LimitedCgroup, ...] | None] | None = None
         self._due_us = 0
         self._found: tuple[LimitedCgroup, ...] | None = None
-        self._names: dict[str, str] = {}
 
     def sample(self, mono_us: int, devices: Mapping[str, str]) -> CgroupCounters | None:
         """Return the counters on these devices (MAJOR:MINOR -> name).
@@ -272,8 +311,6 @@ class CgroupIos:
             self._walking = self._run(lambda: counted(self._proc))
         if self._walking is not None and self._walking.done():
             self._found, self._walking = self._walking.result(), None
-            known = {one.name for one in self._found or ()}
-            self._names = {path: name for path, name in self._names.items() if path in known}
         if self._found is None:
             return None
         return {one.name: self._read(one, devices) for one in self._found}
@@ -286,11 +323,9 @@ class CgroupIos:
                 ios, size = values.get(f"{op} ios", 0), values.get(f"{op} bytes", 0)
                 if ios or size:
                     found[Flow(devices[number], op)] = ios, size
-        name = one.name
-        if name not in self._names:
-            self._names[name] = container_name(name, self._root)
+        container = self._containers.name(one.name) if found else ""
         above = LimitedCgroup(one.root, one.path.parent, one.version).name if one.path != one.root else ""
-        return CountedCgroup(self._names[name], found, above if one.version == 2 else "")  # noqa: PLR2004
+        return CountedCgroup(container, found, above if one.version == 2 else "")  # noqa: PLR2004
 
 
 def counted(proc: Path) -> tuple[LimitedCgroup, ...] | None:
