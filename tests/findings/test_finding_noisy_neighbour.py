@@ -31,7 +31,7 @@ BUSY = ((WEB, 400, 2000), (DB, 300, 310), (BACKUP, 2000, 3000, 65_536))
 def test_who_waits_for_whom_and_how_much():
     (one,) = found(RULE, loads(QUIET, BUSY), [SDA])
     assert one.summary == (
-        "sda: I/Os of web.service take 10.0 x as long while backup.service is busy, "
+        "sda: reads of web.service take 10.0 x as long while backup.service is busy, "
         "which then has 87% of the device's time"
     )
     facts = {fact.name: fact for fact in one.facts}
@@ -47,7 +47,7 @@ def test_who_waits_for_whom_and_how_much():
 def test_several_wait_and_the_slowest_is_named():
     busy = ((WEB, 400, 2000), (DB, 300, 9000), (BACKUP, 2000, 30_000))
     (one,) = found(RULE, loads(QUIET, busy), [SDA])
-    assert "I/Os of /db and 1 more cgroup take 30.0 x as long" in one.summary
+    assert "reads of /db and 1 more cgroup take 30.0 x as long" in one.summary
 
 
 def test_it_may_come_first_and_end():
@@ -82,6 +82,50 @@ def test_a_tail_alone_is_not_the_neighbour_s():
         for at in range(12)
     ]
     assert found(RULE, frames, [SDA]) == []
+
+
+@pytest.mark.parametrize(
+    ("group", "container", "command"),
+    [
+        ("/system.slice/more.slice/backup.service", "", "systemctl set-property --runtime backup.service"),
+        ("/user.slice/user-1000.slice/user@1000.service/app.slice/web.service", "", ""),
+        (f"/docker/{'3f2a91c0' * 8}", "ssh.service", ""),
+        ("a:/system.slice/web.service", "", ""),
+        ("/", "", ""),
+    ],
+)
+def test_a_command_is_for_a_unit_of_the_system_alone(group, container, command):
+    busy = issued((WEB, 400, 2000)) | {
+        one._replace(container=container): done for one, done in issued((group, 2000, 3000)).items()
+    }
+    frames = [frame(100 + 5 * at, issuers=issued(*QUIET) if at < 6 else busy) for at in range(12)]
+    (one,) = found(RULE, frames, [SDA])
+    commands = [text for step in one.steps for text in step.commands]
+    assert bool(commands) is bool(command)
+    assert all(text.startswith(command) for text in commands)
+    assert all("only reads" not in step.risk for step in one.steps)
+    assert ("IOAccounting" in one.steps[0].what) is (group == "/")
+
+
+def mixed(reads, writes, us=(5000, 100)):
+    """Return reads, which are slow, and writes of a service."""
+    counts = zip(("read", "write"), (reads, writes), us, strict=True)
+    return {Issuer("sda", op, WEB): IssuedIO(n, n * 4096, hist({one: n})) for op, n, one in counts}
+
+
+def test_more_reads_than_before_are_slower_without_a_neighbour():
+    """A mean and a median of reads and writes are 50 times as long, because most are reads now."""
+    busy = issued((BACKUP, 2000, 6000))
+    frames = [frame(100 + 5 * at, issuers=mixed(100, 900) if at < 6 else mixed(800, 150) | busy) for at in range(12)]
+    assert found(RULE, frames, [SDA]) == []
+
+
+def test_reads_may_wait_while_writes_do_not():
+    busy = issued((BACKUP, 2000, 60_000))
+    slow = mixed(100, 900, (30_000, 100))
+    frames = [frame(100 + 5 * at, issuers=mixed(100, 900) if at < 6 else slow | busy) for at in range(12)]
+    (one,) = found(RULE, frames, [SDA])
+    assert "reads of web.service take 6.0 x as long" in one.summary
 
 
 def test_another_device_s_load_is_not_on_this_one():

@@ -2,7 +2,8 @@
 
 The others' I/Os are far slower in the blocks in which one cgroup has most of the device's time than in those in which
 it has hardly any. Both kinds of blocks must be there: beside a cgroup that is always busy it isn't known how fast they
-are without it. No finding: others that issue more or larger I/Os at the same time, which may be why they are slow.
+are without it. I/Os of one op are compared, because reads may be slower than writes at any time. No finding: others
+that issue more or larger I/Os at the same time, which may be why they are slow.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _REFUTED = "the others are as slow while the neighbour is stopped, or their own 
 
 
 class _Done(NamedTuple):
-    """I/Os of one cgroup to one device in a block, or in several."""
+    """I/Os of one cgroup to one device in a block, or in several, of one op or of all."""
 
     issuer: Issuer
     latency: Histogram
@@ -52,12 +53,17 @@ class _Done(NamedTuple):
 
 
 class _Victim(NamedTuple):
-    """A cgroup that waited: its I/Os while the neighbour was busy, and while it was quiet."""
+    """A cgroup that waited: its I/Os of one op while the neighbour was busy, and while it was quiet."""
 
     busy: _Done
     quiet: _Done
     waited_us: float
     """Time that its I/Os took more than they would have, all together."""
+
+    @property
+    def words(self) -> str:
+        op = self.busy.issuer.op
+        return f"{f'{op}s' if op in ('read', 'write') else 'I/Os'} of {self.busy.issuer.name}"
 
     @property
     def times(self) -> float:
@@ -78,8 +84,10 @@ class _Neighbour(NamedTuple):
         return sum(one.waited_us for one in self.victims)
 
 
-_Table = Mapping[str, Mapping[str, _Done]]
-"""Device -> cgroup -> its I/Os."""
+_Groups = Mapping[str, Mapping[str, _Done]]
+"""Cgroup -> op -> its I/Os."""
+_Table = Mapping[str, _Groups]
+"""By device."""
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -101,26 +109,35 @@ def _made(block: Block) -> _Table:
     table: Mapping[Issuer, Histogram] = block.on_demand.tables.get("issuer", {})
     counts = block.on_demand.counted.get("issuers", KeyedCounts())
     sizes = {key.about: n for key, n in zip(counts.keys, counts.counts, strict=True) if key.kind == "bytes"}
-    found: dict[str, dict[str, _Done]] = {}
+    found: dict[str, dict[str, dict[str, _Done]]] = {}
     for issuer, latency in table.items():
-        if not issuer.pid and latency.sum is not None:
-            groups = found.setdefault(issuer.device, {})
+        if latency and not issuer.pid and latency.sum is not None:
+            ops = found.setdefault(issuer.device, {}).setdefault(issuer.cgroup, {})
             one = _Done(issuer, latency, sizes.get(issuer, 0))
-            groups[issuer.cgroup] = _both((groups[issuer.cgroup], one)) if issuer.cgroup in groups else one
+            ops[issuer.op] = _sum((ops[issuer.op], one)) if issuer.op in ops else one
     return found
 
 
-def _both(some: Iterable[_Done]) -> _Done:
+def _by_op(groups: Iterable[_Groups], group: str) -> dict[str, _Done]:
+    """Return the sums of a cgroup's I/Os."""
+    found: dict[str, list[_Done]] = {}
+    for one in groups:
+        for op, done in one.get(group, {}).items():
+            found.setdefault(op, []).append(done)
+    return {op: _sum(some) for op, some in found.items()}
+
+
+def _sum(some: Iterable[_Done]) -> _Done:
     every = tuple(some)
     return _Done(every[-1].issuer, merge(one.latency for one in every), sum(one.bytes for one in every))
 
 
-def _neighbour(group: str, parts: list[tuple[Mapping[str, _Done], int]], limits: Thresholds) -> _Neighbour | None:
+def _neighbour(group: str, parts: list[tuple[_Groups, int]], limits: Thresholds) -> _Neighbour | None:
     """Return the cgroup with those who waited for it; None where none did, or where that is not known."""
     busy, quiet = [], []
     for groups, us in parts:
-        whole = sum(one.time_us for one in groups.values())
-        own = groups[group].time_us if group in groups else 0
+        whole = sum(one.time_us for ops in groups.values() for one in ops.values())
+        own = sum(one.time_us for one in groups.get(group, {}).values())
         if whole and own >= limits["share"] * whole:
             busy.append((groups, us))
         elif own <= _QUIET * whole:
@@ -131,29 +148,33 @@ def _neighbour(group: str, parts: list[tuple[Mapping[str, _Done], int]], limits:
     others = dict.fromkeys(name for groups, _ in busy for name in groups if name not in (group, OTHERS))
     victims = []
     for name in others:
-        slow, quick = ([groups[name] for groups, _ in some if name in groups] for some in (busy, quiet))
-        if slow and quick and (one := _victim(_both(slow), busy_us, _both(quick), quiet_us, limits)) is not None:
-            victims.append(one)
+        slow, quick = (_by_op((groups for groups, _ in some), name) for some in (busy, quiet))
+        if slow and quick and not _became_more(_sum(slow.values()), busy_us, _sum(quick.values()), quiet_us):
+            ops = [_victim(slow[op], quick[op], limits) for op in slow if op in quick]
+            victims += sorted(filter(None, ops), key=lambda one: -one.waited_us)[:1]
     if not victims:
         return None
-    done = _both(groups[group] for groups, _ in busy)
-    whole = sum(one.time_us for groups, _ in busy for one in groups.values())
+    done = _sum(one for groups, _ in busy for one in groups[group].values())
+    whole = sum(one.time_us for groups, _ in busy for ops in groups.values() for one in ops.values())
     victims.sort(key=lambda one: -one.waited_us)
     return _Neighbour(done, busy_us, quiet_us, done.time_us / whole, tuple(victims))
 
 
-def _victim(slow: _Done, slow_us: int, quick: _Done, quick_us: int, limits: Thresholds) -> _Victim | None:
-    """Return a cgroup whose I/Os became slower and neither more nor larger; else None."""
+def _became_more(slow: _Done, slow_us: int, quick: _Done, quick_us: int) -> bool:
+    """Return whether a cgroup's own I/Os became more or larger."""
+    rates = slow.latency.count / slow_us, quick.latency.count / quick_us
+    sizes = slow.bytes / slow.latency.count, quick.bytes / quick.latency.count
+    return rates[0] > _MORE * rates[1] or sizes[0] > _MORE * sizes[1]
+
+
+def _victim(slow: _Done, quick: _Done, limits: Thresholds) -> _Victim | None:
+    """Return a cgroup whose I/Os of this op became slower; else None."""
     least = min(slow.latency.count, quick.latency.count)
     if least < limits["ios"]:
         return None
     mean, before = slow.latency.mean or 0.0, quick.latency.mean or 0.0
     median, median_before = (one.latency.quantile(0.5) or 0 for one in (slow, quick))
     if mean < limits["times"] * before or mean - before < limits["more_us"] or median < _MEDIAN * median_before:
-        return None
-    rates = slow.latency.count / slow_us, quick.latency.count / quick_us
-    sizes = slow.bytes / slow.latency.count, quick.bytes / quick.latency.count
-    if rates[0] > _MORE * rates[1] or sizes[0] > _MORE * sizes[1]:
         return None
     return _Victim(slow, quick, (mean - before) * slow.latency.count)
 
@@ -167,7 +188,7 @@ def _finding(device: str, one: _Neighbour, facts: Facts) -> Finding:
         ID,
         WARNING,
         device,
-        f"{device}: I/Os of {first.busy.issuer.name}{also} take {first.times:.1f} x as long while {name} is busy, "
+        f"{device}: {first.words}{also} take {first.times:.1f} x as long while {name} is busy, "
         f"which then has {part(one.share)} of the device's time",
         tuple(_facts(one)),
         Where("who", device),
@@ -185,7 +206,7 @@ def _facts(one: _Neighbour) -> Iterator[Fact]:
     yield Fact("quiet_us", one.quiet_us, f"it was quiet for {spelled(one.quiet_us)}", "us")
     for at, victim in enumerate(one.victims[:_MOST_OTHERS], 1):
         means = [done.latency.mean or 0 for done in (victim.busy, victim.quiet)]
-        text = f"{victim.busy.issuer.name}: {spelled(means[0])} in the mean while it was busy, else {spelled(means[1])}"
+        text = f"{victim.words}: {spelled(means[0])} in the mean while it was busy, else {spelled(means[1])}"
         yield Fact(f"mean_{at}_us", round(means[0]), text, "us", victim.busy.latency.count)
     yield Fact(
         "waited_us", round(one.waited_us), f"the others waited {spelled(one.waited_us)} more, all I/Os together", "us"
@@ -193,8 +214,15 @@ def _facts(one: _Neighbour) -> Iterator[Fact]:
 
 
 def _steps(one: _Neighbour, device: str) -> Iterator[Step]:
-    unit = one.done.issuer.name
-    if unit.endswith((".service", ".scope")) and plain(unit) and plain(device):
+    root, *slices, unit = one.done.issuer.cgroup.split("/")
+    # The system's manager knows a unit below slices alone: one in a user's or a container's has a manager of its own.
+    is_system_s = not root and all(part.endswith(".slice") for part in slices)
+    if not unit:
+        yield Step(
+            "give services IOAccounting=yes: those without it are one cgroup, the root, which nothing limits",
+            "the kernel counts and schedules their I/O apart",
+        )
+    elif is_system_s and unit.endswith((".service", ".scope")) and plain(unit) and plain(device):
         limits = " ".join(f"'IO{op}IOPSMax=/dev/{device} 500'" for op in ("Read", "Write"))
         command = f"systemctl set-property --runtime {unit} {limits}"
         yield Step(
@@ -203,8 +231,14 @@ def _steps(one: _Neighbour, device: str) -> Iterator[Step]:
             (command,),
         )
     else:
-        yield Step("limit the neighbour (io.max) or stop it for a moment, and look whether the others get faster")
-    yield Step("give each its share: io.weight with the scheduler bfq, or io.cost.qos; or move one to another device")
+        yield Step(
+            "limit the neighbour (io.max) or stop it for a moment, and look whether the others get faster",
+            "the neighbour gets slower, or stops",
+        )
+    yield Step(
+        "give each its share: io.weight with the scheduler bfq, or io.cost.qos; or move one to another device",
+        "the neighbour gets slower; a scheduler costs CPU",
+    )
 
 
 RULE = Rule(
@@ -216,7 +250,9 @@ RULE = Rule(
         "share": Threshold(0.5, "share", "of the device's time at least: a cgroup is busy"),
         "times": Threshold(3.0, "times", "as long at least take the others' I/Os in the mean while it is busy"),
         "more_us": Threshold(200, "us", "longer at least"),
-        "ios": Threshold(100, "ios", "of another cgroup at least, while it is busy and while it has 10 % at most"),
+        "ios": Threshold(
+            100, "ios", "of one op of another cgroup at least, while it is busy and while it has 10 % at most"
+        ),
         "lasting_us": Threshold(10_000_000, "us", "busy at least, and half of that quiet: no burst"),
     },
 )
