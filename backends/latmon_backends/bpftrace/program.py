@@ -46,8 +46,9 @@ _ENTRIES_PER_MAP = 1 << 20
 """Slots over all CPUs that one map may take: 8 MB, because per-CPU maps are allocated whole."""
 _LEAST_KEYS, _KEYS_PER_DEVICE, _MORE_DEVICES = 16_384, 1024, 8
 """Four ops with each of 27 octaves are 864 keys. Allocating 65,536 keys takes the kernel 0.5 s of CPU at a start."""
-_KEYS_PER_PAIR = 160
-"""Two ops, five octaves each, and as much again for I/Os of no cgroup."""
+_KEYS_PER_PAIR = 320
+"""Two ops with each of 14 octaves are 224 keys, 50 us to 1 s, which a busy pair has after hours; the rest is for I/Os
+of no cgroup. A full map would lose the new buckets of all devices, which are their tails."""
 _STEP_MS = 100
 """Two steps after the start are the first data."""
 
@@ -378,7 +379,7 @@ def is_for(one: Variant, types: frozenset[str]) -> bool:
 
 
 def _cgroups(sys: Path, map_keys: int) -> dict[str, int | str]:
-    """Return the values by which a script counts I/Os by cgroup; a cgroup's I/Os to a device take some 100 keys."""
+    """Return the values by which a script counts I/Os by cgroup; a cgroup's I/Os to a device take up to 224 keys."""
     return {"pairs": map_keys // _KEYS_PER_PAIR, **kernel_hooks.cgroup_of_request(sys / "kernel/btf/vmlinux")}
 
 
