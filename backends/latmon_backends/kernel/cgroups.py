@@ -44,8 +44,8 @@ _MAX_BELOW = 100
 """Cgroups below a limited one whose processes are looked at."""
 _NAMES = 3
 _OPS = ("read", "write")
-_COUNTED = {"read": ("Read",), "write": ("Write", "Discard")}
-"""Op -> rows of version 1's counters."""
+_COUNTED = {"Read": "read", "Write": "write", "Discard": "discard"}
+"""Row of version 1's counters -> op."""
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _Values = dict[str, dict[str, int]]
 """MAJOR:MINOR -> name -> number."""
@@ -319,7 +319,7 @@ class CgroupIos:
         found: dict[Flow, tuple[int, int]] = {}
         counters = _version_2(one.path)[1] if one.version == 2 else _version_1_counts(one.path)  # noqa: PLR2004
         for number, values in counters.items():
-            for op in _OPS if number in devices else ():
+            for op in _COUNTED.values() if number in devices else ():
                 ios, size = values.get(f"{op} ios", 0), values.get(f"{op} bytes", 0)
                 if ios or size:
                     found[Flow(devices[number], op)] = ios, size
@@ -400,7 +400,7 @@ class CgroupReader:
         found = [(number, op) for number in limits if number in devices for op in _OPS]
         found = [(number, op) for number, op in found if {f"{op} ios", f"{op} bytes"} & limits[number].keys()]
         stalled_us = _stalled_us(one.path)
-        ios = sum(counted.get(number, {}).get(f"{op} ios", 0) for number, op in found)
+        ios = sum(_limited(counted.get(number, {}), op) for number, op in found)
         processes = self._look(one.path, ios, mono_us)
         for number, op in found:
             done = counted.get(number, {})
@@ -410,7 +410,7 @@ class CgroupReader:
                 op,
                 limits[number].get(f"{op} ios"),
                 limits[number].get(f"{op} bytes"),
-                done.get(f"{op} ios", 0),
+                _limited(done, op),
                 done.get(f"{op} bytes", 0),
                 processes.count,
                 processes.names,
@@ -428,6 +428,11 @@ class CgroupReader:
             had = _Processes(ios, mono_us, len(pids), tuple(name for name, _ in comms.most_common(_NAMES)))
             self._processes[path] = had
         return had
+
+
+def _limited(done: Mapping[str, int], op: str) -> int:
+    """Return the I/Os under a limit: that of writes is of discards too, which count as 512 bytes each."""
+    return done.get(f"{op} ios", 0) + (done.get("discard ios", 0) if op == "write" else 0)
 
 
 def difference(
@@ -503,9 +508,10 @@ _V2_LIMITS = {"riops": "read ios", "wiops": "write ios", "rbps": "read bytes", "
 _V2_COUNTS = {
     "rios": "read ios",
     "wios": "write ios",
-    "dios": "write ios",
+    "dios": "discard ios",
     "rbytes": "read bytes",
     "wbytes": "write bytes",
+    "dbytes": "discard bytes",
 }
 
 
@@ -540,9 +546,8 @@ def _version_1_counts(path: Path) -> _Values:
     counters: _Values = {}
     for what, file in (("ios", "blkio.throttle.io_serviced"), ("bytes", "blkio.throttle.io_service_bytes")):
         for number, row, value in _columns(text(path / file), 3):
-            for op in (op for op, rows in _COUNTED.items() if row in rows):
-                values = counters.setdefault(number, {})
-                values[f"{op} {what}"] = values.get(f"{op} {what}", 0) + int(value)
+            if row in _COUNTED:
+                counters.setdefault(number, {})[f"{_COUNTED[row]} {what}"] = int(value)
     return counters
 
 
