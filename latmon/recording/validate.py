@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sized
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, NoReturn, TypeVar
 
-from latmon.model.frame import Flow, Frame, Origin, Series
+from latmon.model.frame import Flow, Frame, Issuer, Origin, Series
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.packed import names
 from latmon.support.errors import RecordingError, TooManyError
@@ -358,7 +358,8 @@ MAX_SERIES = 65_536
 """Series of one recording: a reader's memory grows with their number. Threads have a limit of their own."""
 MAX_THREADS, THREADS_PER_WINDOW = 65_536, 256
 """Threads of one recording, and more for each of its windows. A tracer's maps are never cleared and have 65,536 keys at
-most, so only a tracer that is started again can name more threads than that."""
+most, so only a tracer that is started again can name more threads than that. The same limits are those of issuers, by
+device and op."""
 
 
 @dataclass
@@ -375,8 +376,10 @@ class ReadPosition:
     devices: set[str] = field(default_factory=set)
     kinds: set[tuple[str, str]] = field(default_factory=set)
     windows: int = 0
-    threads: set[Hashable] = field(default_factory=set)
-    """Pids of those whose wake-ups are timed, and issuers: their number grows with the length of a recording."""
+    threads: set[int] = field(default_factory=set)
+    """Pids of those whose wake-ups are timed."""
+    issuers: set[Issuer] = field(default_factory=set)
+    """As that of threads, their number grows with the length of a recording."""
 
 
 def enter(origin: Origin, position: ReadPosition) -> None:
@@ -414,9 +417,11 @@ def admit(frame: Frame, position: ReadPosition, also: Iterable[str] = ()) -> Non
         raise TooManyError(f"a window brings the recording's ops and stages beyond {MAX_KINDS}, more than any host has")
     position.windows += 1
     position.threads.update(one.thread.pid for one in frame.wakeups)
-    position.threads.update(one[2:] for one in frame.issuers)
-    if len(position.threads) > (most := MAX_THREADS + THREADS_PER_WINDOW * position.windows):
-        raise TooManyError(f"a window brings the recording's threads and cgroups beyond {most}, more than any host has")
+    position.issuers.update(frame.issuers)
+    most = MAX_THREADS + THREADS_PER_WINDOW * position.windows
+    for what, number in (("threads", len(position.threads)), ("cgroups by device", len(position.issuers))):
+        if number > most:
+            raise TooManyError(f"a window brings the recording's {what} beyond {most}, more than any host has")
     position.mono_us = frame.mono_us
     position.kinds |= kinds
     position.series |= new

@@ -69,6 +69,7 @@ def _labels(path, kind, windows):
     device = b'{"name":"d%d","major":8,"minor":1}'
     woken = b'"h":[],"wakeups":{"rows":[%s],"b":[' + b",".join([b"3"] + [b"256"] * 999) + b'],"n":['
     woken += b",".join([b"1"] * 1000) + b"]}"
+    issued = b'"h":[],"issuers":{"by":[["/a"]],"rows":[%s]}'
     parts = [member(to_bytes(encode_origin(ORIGIN)), 0)]
     for seq in range(windows):
         names = range(1000 * seq, 1000 * seq + 1000)
@@ -76,8 +77,9 @@ def _labels(path, kind, windows):
             "series": lambda names=names: b",".join(series % (b"s%d" % one, one % 100) for one in names),
             "devices": lambda names=names: b",".join(device % one for one in names),
             "threads": lambda names=names: b",".join(b'[%d,"t%d","other",120,true,{}]' % (one, one) for one in names),
+            "issuers": lambda names=names: b",".join(b'[0,"sda","op%d",1,1]' % one for one in names),
         }[kind]()
-        key = {"series": b'"h":[%s]', "devices": b'"h":[],"devices":[%s]', "threads": woken}[kind]
+        key = {"series": b'"h":[%s]', "devices": b'"h":[],"devices":[%s]', "threads": woken, "issuers": issued}[kind]
         at = 6_000_000 + seq * 1_000_000
         window = b'{"type":"window","seq":%d,"t":%d,"mono":%d,"dt":1000000,' % (seq, 1_000_001 + seq, at)
         parts.append(member(window + key % rows + b"}\n", at))
@@ -95,7 +97,7 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("kind", ["series", "devices", "threads"])
+@pytest.mark.parametrize("kind", ["series", "devices", "threads", "issuers"])
 def test_labels_without_end_are_refused_where_no_host_has_so_many(tmp_path, capsys, monkeypatch, kind):
     """By every command, and nothing behind that window is decoded."""
     path, decoded = tmp_path / "r", []
@@ -118,7 +120,7 @@ def test_labels_without_end_are_refused_where_no_host_has_so_many(tmp_path, caps
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["series", "devices", "threads"])
+@pytest.mark.parametrize("kind", ["series", "devices", "threads", "issuers"])
 @pytest.mark.parametrize("words", [*COMMANDS, ("replay", "F")], ids=" ".join)
 def test_a_million_labels_cost_no_command_much(tmp_path, kind, words):
     """2 s of CPU and 256 MiB on a quiet host; CPU on a busy one is slower, by less than a factor of 4."""
