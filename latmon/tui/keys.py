@@ -79,7 +79,7 @@ ACTIONS = (
     Action("read", "enter", "Enter", "open the selected outlier", "open", on=("outliers",)),
     Action("delays", "enter", "Enter", "delays: a heat map of the softirq vector", "map", on=("interrupts",)),
     Action("evidence", "enter", "Enter", "the evidence: its screen, device and latencies", "show", on=_FINDINGS),
-    Action("its_devices", "enter", "Enter", "the devices of the selected cgroup", "open", on=("who",)),
+    Action("its_devices", "enter", "Enter", "its devices: those of the selected cgroup", "open", on=("who",)),
     Action("gather", "enter", "Enter", "outliers of the marked region", "list", on=_CURSOR),
     Action("help", "question_mark,f1,H", "?", "help: keys, and what each number includes", "help"),
     Action("copy", "c", "c", "copy: a command of the next steps (OSC 52); again: the next one", "copy", on=_FINDINGS),
@@ -155,8 +155,8 @@ ACTIONS = (
     Action("event", "left_parenthesis", "(", "previous event: a finding, a mark, a burst of outliers", by=-1),
     Action("event", "right_parenthesis", ")", "next event: a finding, a mark, a burst of outliers", by=1),
     Action("kind", "x", "x", "kind of events: all, findings, marks, bursts of outliers, for ( and )"),
-    Action("oldest", "g", "g", "the oldest that is kept"),
-    Action("newest", "G", "G", "the newest: back to live"),
+    Action("end", "g", "g", "the oldest: as far back as is kept", by=-1),
+    Action("end", "G", "G", "the newest: back to live", by=1),
     Action("seek", "t", "t", "go to a time: 13:04:12, 13:04, 2026-01-05 13:04, -5min, +10s"),
     Action("save", "w", "w", "save: the window on the screen as a recording"),
     Action("picture", "P", "P", "picture: save what is on the screen as an SVG"),
@@ -436,8 +436,8 @@ def _entry(action: Action, text: str, *, here: bool = False, apart: bool = True)
 
 _WHOLE_NAMES = 100
 """Cells from which on the last line has the whole names of the screens."""
-_WAYS_OUT = ("redraw", "suspend", "screen", "help", "leave", "stop", "stop_now")
-"""Actions of all contexts that are below those of the screen in the brief table: they draw it or lead away from it."""
+_WAYS_OUT = ("suspend", "screen", "help", "leave", "stop", "stop_now")
+"""Actions of all contexts that are below those of the screen in the brief table: they lead away from it."""
 _BRIEF_KEYS = 9
 """Cells of the keys in the brief table."""
 _FILTER = 24

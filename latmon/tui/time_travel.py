@@ -132,24 +132,18 @@ class Travel:
         if is_end:
             self._show_message("this is the oldest that is kept" if by < 0 else "this is the newest")
 
-    def oldest(self, _by: int) -> None:
-        """Go to the oldest stored frame."""
+    def end(self, by: int) -> None:
+        """Go to the oldest stored frame (below 0), else to the live edge, in a replay to the end of the recording."""
         stamps = self._scene.archive.stamps
-        if len(stamps):
-            self._go(stamps[0])
-
-    def newest(self, _by: int) -> None:
-        """Go to the live edge; in a replay to the end of the recording."""
-        stamps = self._scene.archive.stamps
-        if self._played is None:
+        if by > 0 and self._played is None:
             self._scene.resume()
         elif len(stamps):
-            self._go(stamps[-1])
+            self._go(stamps[-1 if by > 0 else 0])
 
     def opened(self) -> None:
         """Show the end of a replay without a pace, once it is open."""
         if self._played is not None and self._played.speed == 0:
-            self.newest(0)
+            self.end(1)
 
     def survey(self) -> None:
         """Begin to evaluate the rules over all of a replay, behind the screen; look for its bursts now."""
@@ -336,8 +330,7 @@ TRAVEL: Mapping[str, Callable[[Travel, int], None]] = MappingProxyType(
     {
         "hold": Travel.hold,
         "step": Travel.step,
-        "oldest": Travel.oldest,
-        "newest": Travel.newest,
+        "end": Travel.end,
         "event": Travel.event,
         "kind": Travel.kind,
         "seek": Travel.seek,

@@ -29,7 +29,7 @@ HERE = replace(ORIGIN, backend="dtrace", untraced=chosen(lambda _: None))
 
 
 def test_of_d_scripts_on_linux_only_waiters_and_threads_are_traced():
-    assert {one.name for one in HERE.untraced} == {*STAGES[:-2], "softirqs", "handlers", "issues"}
+    assert {one.name for one in HERE.untraced} == {*STAGES[:-2], "softirqs", "handlers", "issues", "issuers"}
     assert {one.reason for one in HERE.untraced} == {NONE}
     assert not HERE.traces_stages
 
