@@ -122,7 +122,7 @@ class DeviceReport(NamedTuple):
     """A counter of errors or a state that a device, its link or its driver reports, in sysfs or by a tool."""
 
     name: str
-    """As in the kernel or in the tool, with `link_` and `aer_` before those of the PCIe link."""
+    """The kernel or the tool calls it so; those of the PCIe link have `link_` or `aer_` in front."""
     value: int | str
     """A counter of the kernel's began at boot or when the device was added, that of a health log with the drive."""
     source: str

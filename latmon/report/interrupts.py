@@ -10,7 +10,6 @@ from latmon.analysis.attribution import IssuerRow, by_vector, issuer_rows
 from latmon.model.devices import host_and_device
 from latmon.model.frame import (
     OPS,
-    OTHERS,
     UNKNOWN_IRQ,
     Handler,
     HandlerRuns,
@@ -40,7 +39,7 @@ def cgroups(found: Mapping[Issuer, IssuedIO]) -> dict[str, Any]:
     reported = [
         {
             "cgroup": one.issuer.cgroup,
-            "name": "others" if one.issuer.cgroup == OTHERS else one.issuer.name,
+            "name": one.issuer.name,
             **({"container": one.issuer.container} if one.issuer.container else {}),
             **_issued(one, one.share),
             "devices": {

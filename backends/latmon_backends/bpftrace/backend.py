@@ -30,7 +30,7 @@ from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool, Vari
 from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost
 from latmon_backends.kernel.counters import KernelSampler
 from latmon_backends.kernel.settings import Sections
-from latmon_backends.probe.always_on import HERE, AlwaysOn, FrameBuilder, ProbedHost
+from latmon_backends.probe.always_on import HERE, AlwaysOn, FrameBuilder, MeasuredHost
 from latmon_backends.probe.launcher import Direct, Script, Skipped
 from latmon_backends.probe.outliers import Outliers, Threads
 from latmon_backends.probe.process import GRACE_S, RefusedError
@@ -63,7 +63,7 @@ class BpftraceAlwaysOn(AlwaysOn):
         only: tuple[str, ...] = (),
         choices: ProbeCache | None = None,
         tries_all: bool = False,
-        at: ProbedHost = HERE,
+        at: MeasuredHost = HERE,
     ) -> None:
         """`only` names the manifests that may be tried; empty means all.
 
@@ -357,7 +357,7 @@ _NO_TRACER = "this needs latmon on the host, which measures and limits the cost 
 class RemoteBpftrace(BpftraceBackend):
     """Frames from bpftrace of another host, by its always-on probe alone. Times are that host's."""
 
-    def __init__(self, options: Options, at: ProbedHost) -> None:
+    def __init__(self, options: Options, at: MeasuredHost) -> None:
         """`options`: its roots have the files that `at.refresh` writes, which must be there."""
         super().__init__(replace(options, stages="basic"), self._found)
         self._at = at

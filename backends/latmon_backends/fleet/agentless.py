@@ -89,7 +89,7 @@ class ShellTree:
         self.up_us = 0
         """The last tick, on the host's CLOCK_BOOTTIME."""
         self.shift_us = 0
-        """What that clock lacks to CLOCK_MONOTONIC here."""
+        """CLOCK_MONOTONIC here is ahead of that clock by so much."""
         self.asked_us = 0
         """When the reader asked for the tick, on the clock here; 0 where the host prints ticks by itself."""
         self._lines = 0

@@ -31,12 +31,12 @@ from latmon_backends.fleet.merge import HostFrame
 from latmon_backends.fleet.remote import HostFacts, Offset
 from latmon_backends.fleet.ssh import Connection, HostError, start_there
 from latmon_backends.kernel.counters import FrameClock
-from latmon_backends.probe.always_on import ProbedHost
+from latmon_backends.probe.always_on import MeasuredHost
 from latmon_backends.probe.process import LOOK_S, Silence
 
 WAYS = ("latmon", "python", "bpftrace", "counters")
 """Ways to measure a host, the best first: its latmon; ours, run by its Python; its bpftrace; the shell's loop."""
-Probes = Callable[[Options, ProbedHost], Backend]
+Probes = Callable[[Options, MeasuredHost], Backend]
 """Makes a backend of the bpftrace of another host."""
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Pauses before the next connection, after so many failures in a row."""
@@ -289,7 +289,7 @@ class Host:
 
             connection.send(b"asked\n")
             await refresh()
-            at = ProbedHost(
+            at = MeasuredHost(
                 start=lambda words: start_there(self.name, self._client, words),
                 now_us=lambda: time.monotonic_ns() // 1000 - tree.shift_us - ahead_us,
                 suspended_us=lambda: ahead_us,

@@ -356,8 +356,8 @@ REPORTS_S = 60
 LIMITS_S = 10
 """Seconds between two readings of a device's limits, which change seldom: a dozen files take 0.15 ms."""
 CHECKED, TURN = 32, 8
-"""Of up to CHECKED devices each refresh reads the files; of more, TURN devices in turn per second, and at least one
-device: 5,000 take 10 minutes."""
+"""A refresh reads the files of up to CHECKED devices; where there are more, of TURN devices in turn per second, and of
+at least one device: 5,000 take 10 minutes."""
 
 
 @dataclass(frozen=True, slots=True)

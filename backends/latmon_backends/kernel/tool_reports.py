@@ -94,22 +94,23 @@ def read_logs(
     """
     found: dict[str, tuple[DeviceReport, ...]] = {}
     for tool, arguments, keys in _TOOLS:
-        try:
-            path = find(tool, "", {"PATH": os.environ.get("PATH", os.defpath)})
-        except (UnavailableError, UntrustedError):
-            continue
         for name in names:
             if name in found or not _NAME.fullmatch(name):
                 continue
-            try:
-                output = run((str(path), *(one.format(name) for one in arguments)))
-            except (OSError, subprocess.TimeoutExpired):
-                continue
+            output = _output(run, find, tool, *(one.format(name) for one in arguments))
             if some := tuple(parse(output, keys, tool)):
                 found[name] = some
     if multipath:
         found |= _paths(run, find)
     return found
+
+
+def _output(run: Run, find: Callable[[str, str, Mapping[str, str]], Path], tool: str, *arguments: str) -> bytes:
+    """Return what a tool prints; nothing where it isn't installed, isn't root's own or fails."""
+    try:
+        return run((str(find(tool, "", {"PATH": os.environ.get("PATH", os.defpath)})), *arguments))
+    except (UnavailableError, UntrustedError, OSError, subprocess.TimeoutExpired):
+        return b""
 
 
 def _paths(run: Run, find: Callable[[str, str, Mapping[str, str]], Path]) -> dict[str, tuple[DeviceReport, ...]]:
@@ -118,11 +119,7 @@ def _paths(run: Run, find: Callable[[str, str, Mapping[str, str]], Path]) -> dic
     dmsetup asks the kernel for the status of all dm devices and prints those of the target. Without --noflush, dm-thin
     and dm-cache commit their metadata for that, which writes to the disks that are measured.
     """
-    try:
-        path = find("dmsetup", "", {"PATH": os.environ.get("PATH", os.defpath)})
-        output = run((str(path), "status", "--noflush", "--target", "multipath"))
-    except (UnavailableError, UntrustedError, OSError, subprocess.TimeoutExpired):
-        return {}
+    output = _output(run, find, "dmsetup", "status", "--noflush", "--target", "multipath")
     return {
         name: paths for line in output.splitlines() if (name := _named(line)) and (paths := tuple(parse_paths(line)))
     }
@@ -173,7 +170,7 @@ class ToolReports:
         self._generations: Mapping[str, int] = {}
         """Drive -> its generation when the log was read."""
         self._reading_of: Mapping[str, int] = {}
-        """The same for the logs that are read now."""
+        """Drive -> its generation when the reading began that goes on now."""
 
     def of(self, name: str, generation: int) -> tuple[DeviceReport, ...]:
         """Return the latest values of a drive, or of a multipath device by its dm name.

@@ -40,7 +40,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class ProbedHost:
+class MeasuredHost:
     """The host that a probe measures: this one, or another one behind a connection. Times in us, by its clocks."""
 
     start: StartProcess = Child.start
@@ -53,10 +53,10 @@ class ProbedHost:
     refresh: Callable[[], Awaitable[None]] | None = None
     """Reads its counters and devices into the files below the roots of the options; None where these are its own."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What another host has reported about itself."""
+    """Another host has reported these about itself."""
 
 
-HERE = ProbedHost()
+HERE = MeasuredHost()
 
 
 class DeviceCounters(Protocol):
@@ -296,7 +296,7 @@ class AlwaysOn(ABC):
         launcher: Launcher,
         frames: FrameBuilder,
         *,
-        at: ProbedHost = HERE,
+        at: MeasuredHost = HERE,
     ) -> None:
         """`silent_s`: a probe that prints nothing for so long is stuck."""
         self._options, self.launcher, self._frames, self._at = options, launcher, frames, at

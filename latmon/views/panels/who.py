@@ -35,18 +35,18 @@ _UNCOUNTED = ("none was counted by cgroup: their cgroups are not known yet, or n
 _OTHERS = "others, or no cgroup"
 
 
-class _Row:
+class _IssuerLine:
     """A row with the seconds of the window, and its name."""
 
     def __init__(self, of: IssuerRow, name: str, seconds: float) -> None:
         self.of, self.name, self.seconds = of, name, seconds
 
 
-def _share(one: _Row, cells: int) -> Line:
+def _share(one: _IssuerLine, cells: int) -> Line:
     return share_bar(one.of.share, cells)
 
 
-_NUMBERS: tuple[Field[_Row], ...] = (
+_NUMBERS: tuple[Field[_IssuerLine], ...] = (
     Field("IOPS", 5, lambda r, _: rate(r.of.ios / r.seconds)),
     Field("MB/s", 5, lambda r, _: rate(r.of.bytes / r.seconds / 1e6)),
     Field("mean", TIME, lambda r, _: UNKNOWN if r.of.latency.mean is None else duration(r.of.latency.mean), rank=3),
@@ -57,12 +57,12 @@ _NUMBERS: tuple[Field[_Row], ...] = (
     Field("share", 5, lambda r, _: UNKNOWN if r.of.share is None else part(r.of.share), role="strong"),
     Field("", _BAR, _share, right=False, most=41),
 )
-_CGROUPS: tuple[Field[_Row], ...] = (
+_CGROUPS: tuple[Field[_IssuerLine], ...] = (
     Field("cgroup", 22, lambda r, _: r.name, right=False, most=40),
     *_NUMBERS,
     Field("on", 9, lambda r, _: ", ".join(r.of.devices), rank=1, right=False, most=40, role="dim"),
 )
-_DEVICES: tuple[Field[_Row], ...] = (
+_DEVICES: tuple[Field[_IssuerLine], ...] = (
     Field("device", 12, lambda r, _: r.name, right=False, most=24),
     *_NUMBERS,
 )
@@ -97,7 +97,7 @@ def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
         return empty_panel(f"no I/O of this cgroup completed in the last {over}; Esc shows all of them", width, room)
     if selection.opened:
         return _opened(some[at], seconds, selection.top, width, room)
-    rows = [_Row(one, _name(one), seconds) for one in some]
+    rows = [_IssuerLine(one, _name(one), seconds) for one in some]
     named = sum(not _is_others(one) for one in some)
     total = f"  {count(named)} cgroup{'s' * (named != 1)}"
     about = ("share: of the time of all I/Os, so of those in flight ", "share: of the time of all I/Os ")
@@ -113,8 +113,10 @@ def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
     return [*lines, BLANK, *below] if room - len(lines) > _LEAST else lines
 
 
-def _table(fields: Sequence[Field[_Row]], rows: Sequence[_Row], at: int, width: int, room: int) -> list[Line]:
-    placed: Placed[_Row] = layout(fields, width)
+def _table(
+    fields: Sequence[Field[_IssuerLine]], rows: Sequence[_IssuerLine], at: int, width: int, room: int
+) -> list[Line]:
+    placed: Placed[_IssuerLine] = layout(fields, width)
     seen = around(len(rows), at, room - 1)
     lines = [heads(placed, above=seen.start), *(row(placed, rows[i], selected=i == at) for i in seen)]
     return [fit(line, width) for line in lines][: max(room, 0)]
@@ -123,7 +125,7 @@ def _table(fields: Sequence[Field[_Row]], rows: Sequence[_Row], at: int, width: 
 def _opened(one: IssuerRow, seconds: float, top: int, width: int, room: int, *, selected: bool = True) -> list[Line]:
     """Return the devices of a cgroup below its path."""
     name = _name(one)
-    rows = [_Row(each, device, seconds) for device, each in one.devices.items()]
+    rows = [_IssuerLine(each, device, seconds) for device, each in one.devices.items()]
     path = "" if name == one.issuer.cgroup else one.issuer.cgroup
     about = (Span("share: of the device's I/O time ", "dim"),)
     head = heading((Span(f" {name}", "strong"), Span("  its devices")), width, about)
