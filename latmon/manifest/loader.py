@@ -70,9 +70,11 @@ _FILTER = r"({{any_dev}} == 1 || @traced[(uint64)\1] != 0 || @traced[(uint64)0] 
 run (`trace_devices` in latmon_backends/probe/launcher.py). Its key 0 means all devices; its values are when they were
 added, in ns of CLOCK_BOOTTIME, else 0."""
 _SAMPLED = re.compile(r"\bsampled\(([$>\w-]+)\)")
+COARSER = "@traced[(uint64)4294967297]"
+"""In bpftrace's scripts: how much coarser the sample is than at the start, a power of two less one."""
 _SAMPLE = (
     r"((((uint64)\1 * 2654435761) >> 20) % {{one_in}} == 0"
-    r" && ((((uint64)\1 * 2654435761) >> 20) & @traced[(uint64)4294967297]) == 0)"
+    rf" && ((((uint64)\1 * 2654435761) >> 20) & {COARSER}) == 0)"
 )
 """Macro `sampled($number)` of bpftrace's scripts: whether an I/O with this number is one of the sample, which is fixed
 at the start (`one_in`) and made coarser by an entry of the same map: one I/O in value + 1, a power of two."""

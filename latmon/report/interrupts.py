@@ -24,6 +24,7 @@ from latmon.model.host_context import CONTEXT, HostContext
 from latmon.report.formatting import REST, Column, ReportTable, key, quantile, quantiles, rounded, summed
 from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN, rate
+from latmon.views.units import sampled_as
 
 MAX_THREADS = 1000
 MAX_CGROUPS = 1000
@@ -212,8 +213,12 @@ def _timed(row: _Json, at: str) -> tuple[_Json, str] | None:
 
 def host_tables(summary: _Json) -> Iterator[ReportTable]:
     """Yield the tables of softirqs, handlers, wake-ups, task queues, host context; without rows if not measured."""
+    traced = summary["health"].get("traced", {"one_in": 1})
+    sampled = sampled_as(traced.get("one_in_least", traced["one_in"]), traced["one_in"])
+    sampled = sampled and f"; a sample of {sampled}"
     found = [{"vector": vector, **one} for vector, one in summary.get("softirqs", {}).items()]
-    yield ReportTable("Softirqs", SOFTIRQS, found, "delay: from the raise to the entry; ran in: the most frequent")
+    note = f"delay: from the raise to the entry; ran in: the most frequent{sampled}"
+    yield ReportTable("Softirqs", SOFTIRQS, found, note)
     handlers = sorted(summary.get("irqs", []), key=lambda one: -(one["run_us"]["sum"] or 0))
     note = "IRQ_NONE: share of runs that returned it (not handled); waited: for handlers before it in its interrupt"
     yield ReportTable("Interrupt handlers", IRQS, handlers, note, first="handler")
@@ -223,7 +228,7 @@ def host_tables(summary: _Json) -> Iterator[ReportTable]:
         "Woken threads",
         WAKEUPS,
         summary.get("wakeups", []),
-        f"times: from woken to running; instead: what ran meanwhile; prio: {scale}",
+        f"times: from woken to running; instead: what ran meanwhile; prio: {scale}{sampled}",
         f"{left:,} wake-ups of other threads" if left else "",
     )
     left = summary.get("taskqs_left_out", 0)

@@ -84,7 +84,7 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
         figures=[figure for pair in pairs for figure in pair.figures()],
         remarks=(
             "The last column: each program's ns per I/O.",
-            "Every I/O is traced here: above 5,000 I/Os per second --stages all traces a sample.",
+            "Every I/O is traced here: above 2,500 I/Os per second --stages all traces a sample.",
         ),
     )
 

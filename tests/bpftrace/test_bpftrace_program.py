@@ -303,7 +303,7 @@ def made_of(*names, joined=True):
 
 
 def test_scripts_on_one_tracepoint_are_one_program():
-    """Each statement is there, in the order of the scripts; no variable of one script is another's."""
+    """Each statement is there, in the order of the scripts; no variable of one is another's; calls are made once."""
     apart, joined = made_of(*SCRIPTS, joined=False), made_of(*SCRIPTS)
     assert apart.hooks.count("rawtracepoint:block_rq_complete") == 3
     assert sorted(joined.hooks) == sorted(set(apart.hooks))
@@ -312,9 +312,12 @@ def test_scripts_on_one_tracepoint_are_one_program():
     at = [block.index(f"@{one}") for one in ("inflight_a_out[", "stages_a_total[", "wakeups_a_mark[")]
     assert at == sorted(at)
     variables = [set(re.findall(r"\$\w+", part)) for part in re.split(r"^(?=\t\$rq_\d+ =)", block, flags=re.MULTILINE)]
-    assert not variables[1] & variables[2]
+    assert variables[1] & variables[2] <= {"$coarser", "$clock", "$stamp", "$tag"}
+    once = bpftrace_program._ONCE
+    assert [block.count(call) for call in once.values()] == [1] * len(once)
     plain = re.compile(r"(\$\w+?)_\d+\b")
-    lines = [sorted(plain.sub(r"\1", one).splitlines()) for one in (text, apart.text())]
+    called = re.compile("|".join(rf"\t{re.escape(f'{variable} = {call};')}\n" for variable, call in once.items()))
+    lines = [plain.sub(r"\1", called.sub("", one)).splitlines() for one in (text, apart.text())]
     gone = len(apart.hooks) - len(joined.hooks)
     assert len(lines[1]) - len(lines[0]) in range(gone, 3 * gone + 1), "headers and braces"
 

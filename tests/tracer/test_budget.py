@@ -72,7 +72,7 @@ def test_what_it_cost_before_a_stop_says_nothing_about_the_next_time():
 
 @pytest.mark.parametrize(
     ("iops", "before", "expected"),
-    [(0, 1, 1), (5_000, 1, 1), (15_000, 1, 4), (5_000, 4, 4), (3_000, 4, 1), (85_000, 4, 64), (1e9, 1, COARSEST)],
+    [(0, 1, 1), (2_500, 1, 1), (7_500, 1, 4), (2_500, 4, 4), (1_500, 4, 1), (42_000, 4, 64), (1e9, 1, COARSEST)],
 )
 def test_without_a_budget_the_sample_depends_on_the_rate(iops, before, expected):
     assert one_in(iops, before) == expected

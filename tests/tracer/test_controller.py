@@ -161,7 +161,7 @@ async def test_all_traces_a_sample_of_a_fast_disk(on_demand, programs):
     """Without a restart; a slower rate makes it finer again."""
     one = on_demand(mode="all")
     await until(one, traced)
-    for ios, one_in in ((100_000, 64), (14_000, 4), (100, 1)):
+    for ios, one_in in ((100_000, 64), (7_000, 4), (100, 1)):
         await until(one, lambda frame, wanted=one_in: frame.traced.one_in == wanted, busy(ios))
         assert one._launcher.written[SAMPLE] == one_in - 1
     assert len(programs()) == 1

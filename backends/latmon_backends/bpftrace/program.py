@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from latmon.manifest.loader import Manifest, load
+from latmon.manifest.loader import COARSER, Manifest, load
 from latmon.support import privileges
 from latmon.support.errors import UnavailableError
 from latmon.support.host import install_command
@@ -186,6 +186,13 @@ _TRACEPOINT = re.compile(
 _VARIABLE = re.compile(r"\$(\w+)")
 _FULL = ("tracepoint:block:block_rq_complete", "tracepoint:irq:irq_handler_exit")
 """Tracepoints on which a script of tier C, compiled by bpftrace 0.17, takes most of a program's 512 bytes of stack."""
+_ONCE = {
+    "$coarser": COARSER,
+    "$clock": "nsecs(monotonic)",
+    "$stamp": "((struct request *)arg0)->start_time_ns",
+    "$tag": "((struct request *)arg0)->tag",
+}
+"""Calls of 50 to 90 ns."""
 
 
 def hooks_of(script: Script) -> tuple[str, ...]:
@@ -201,7 +208,8 @@ def hooks_in(text: str) -> tuple[str, ...]:
 def _joined(text: str) -> str:
     """Return a program with one block for each tracepoint, in the place of the first: each attached one costs a call.
 
-    The blocks' variables get different names, because a variable has one type in a block.
+    The blocks' variables get different names, because a variable has one type in a block. What several of them begin
+    with is called once.
     """
     blocks = list(_TRACEPOINT.finditer(text))
     bodies: dict[str, list[str]] = {}
@@ -216,7 +224,11 @@ def _joined(text: str) -> str:
         if hook in begun:
             return ""
         begun.add(hook)
-        return f"{hook}\n{{\n{''.join(several)}}}\n"
+        body = "".join(several)
+        for variable, call in _ONCE.items():
+            if len(re.findall(rf"^\t[^\t].*{re.escape(call)}", body, re.MULTILINE)) > 1:
+                body = f"\t{variable} = {call};\n{body.replace(call, variable)}"
+        return f"{hook}\n{{\n{body}}}\n"
 
     return _TRACEPOINT.sub(put, text)
 

@@ -217,7 +217,7 @@ GUESSED_NS = 5_000.0
 """Per traced request: 3.8 us for the full split, and some for its interrupts and wake-ups."""
 
 
-TRACED_A_SECOND = 5_000
+TRACED_A_SECOND = 2_500
 """I/Os from which on `--stages all` traces a sample: tracing must not take most of a fast disk's time."""
 
 
