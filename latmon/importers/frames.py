@@ -460,5 +460,6 @@ def _devices(frame: Frame) -> set[str]:
 
 
 def _device(name: str, limits: tuple[Limit, ...]) -> Device:
-    """Return a device of which only the name is known, and its settings if the text has them."""
-    return Device(name, 0, 0, kind="other", limits=limits)
+    """Return a device of which only the name is known, and its settings if the text has them: sd's are a disk's."""
+    kind = "disk" if any(one.name.startswith("un_") for one in limits) else "other"
+    return Device(name, 0, 0, kind=kind, limits=limits)

@@ -316,6 +316,7 @@ _SETTING = re.compile(
 _STRUCTURE = re.compile(r".{0,80}\bsdump\s+(0x[0-9a-f]{8,16})\b.{0,200}")
 _PRIORITY = re.compile(r"\s*prio: (\d{1,4})\s*")
 _MAX_SETTING = 400
+_ADAPTER, _DISK = "mpt", "sd"
 
 
 def sniff_settings(head: str) -> bool:
@@ -324,13 +325,20 @@ def sniff_settings(head: str) -> bool:
 
 
 def read_settings(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
-    """Yield the settings of each structure, and priorities as messages."""
+    """Yield the settings of each structure, and priorities as messages.
+
+    Settings of mpt are of an adapter, each group of them of another one, and not of the disk before them.
+    """
     del options
     structure = ""
+    adapters = 0
     found: list[tuple[int, str, int]] = []
     for at, line in enumerate(lines, 1):
         begins, one = _STRUCTURE.fullmatch(line[:_MAX_SETTING]), _setting(line)
         address = begins[1] if begins else one[0] if one else ""
+        if one and not address and one[1].startswith("m_") is not structure.startswith(_ADAPTER):
+            adapters += one[1].startswith("m_")
+            address = f"{_ADAPTER}{adapters}" if one[1].startswith("m_") else _DISK
         if begins or (address and address != structure):
             yield from _limits(structure, found)
             found = []
@@ -354,4 +362,4 @@ def _limits(structure: str, found: Sequence[tuple[int, str, int]]) -> Iterator[L
     if found:
         sources = {"u": "struct sd_lun", "m": "struct mpt"}
         each = {name: Limit(name, value, sources[name[0]]) for _, name, value in found}
-        yield Limits(TextSpan(found[0][0], found[-1][0]), structure or "sd", tuple(each.values()))
+        yield Limits(TextSpan(found[0][0], found[-1][0]), structure or _DISK, tuple(each.values()))

@@ -93,6 +93,29 @@ def test_settings_of_a_driver_are_those_of_its_device():
     assert [one.where.first for one in found.found if isinstance(one, Limits)] == [4, 11, 14, 15]
 
 
+def test_settings_of_an_adapter_are_not_those_of_the_disk_before_them():
+    """Each group of them is of another adapter: a working host's after that of the slow one."""
+    ours, theirs = "   ushort_t m_notag = 0xffff\n", "mpt\n   ushort_t m_notag = 0xffc0\n"
+    found = read(
+        SETTINGS.replace(PROSE, f"{PROSE}{ours}", 1).replace("CAT(vmcore.0/10X)>", f"{theirs}CAT(vmcore.0/10X)>")
+    )
+    limits = {one.name: (one.kind, one.limits) for frame in found.frames() for one in frame.devices}
+    assert limits["mpt1"] == ("other", (Limit("m_notag", 0xFFFF, "struct mpt"),))
+    assert limits["mpt2"] == ("other", (Limit("m_notag", 0xFFC0, "struct mpt"),))
+    kind, of_disk = limits["device1"]
+    assert (kind, len(of_disk)) == ("disk", 3)
+
+
+def test_settings_alone_are_judged(tmp_path):
+    """No I/O is counted in them, so none is idle; what was not measured is in no evidence."""
+    (tmp_path / "text").write_text(SETTINGS)
+    out = tmp_path / "out.latmon.jsonl.gz"
+    assert import_command(tmp_path / "text", out, ImportOptions()) == EXIT_DONE
+    (one,) = summarise(open_recording(out))["findings"]
+    assert (one["id"], one["device"]) == ("queue-depth-misconfigured", "device1")
+    assert [*one["evidence"]] == ["un_throttle", "un_f_opt_queueing"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -40,7 +40,8 @@ class _WrongSetting(NamedTuple):
     remark: Advice
     queued: float | None
     """None where the kernel doesn't count waiting I/Os."""
-    full: float
+    full: float | None
+    """None where the driver's I/Os aren't counted."""
     submission: Submission
     """Traced I/Os from their submission on; empty where that isn't traced."""
     lasts: bool
@@ -52,7 +53,7 @@ class _WrongSetting(NamedTuple):
     walled: bool
     """Whether it is limited to a few I/Os, which outstanding-ceiling reports with its cost."""
     used: bool
-    """Whether it did an I/O in the last minute."""
+    """Whether it did an I/O in the last minute, or nothing counted its I/Os: an imported text with settings alone."""
 
     @property
     def waits(self) -> float:
@@ -67,7 +68,8 @@ class _WrongSetting(NamedTuple):
     @property
     def effect(self) -> float:
         """Return the share of the time in which it may delay I/Os, or of the I/Os' time that it may take."""
-        return self.full if self.untimed else min(self.waits, self.full)
+        full = self.full or 0.0
+        return full if self.untimed else min(self.waits, full)
 
     def costs(self, limits: Thresholds) -> bool:
         """Return whether I/Os wait for it now, and not only in a first burst: early for as long as later."""
@@ -100,12 +102,13 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
     device, done = facts.devices[audited.device], facts.completed(audited.device)
     depths = facts.depths(device.name)
     bound = None if audited.bound is None else int(audited.bound.value)
-    full = 0.0 if bound is None else busy_share(depths.in_driver, bound)
+    full = None if bound is None or not depths.in_driver else busy_share(depths.in_driver, bound)
     lasts = facts.lasts(facts.span_us, lasting_us)
     reported = "outstanding-ceiling" not in facts.off
     walled = reported and audited.limited_to is not None and audited.limited_to <= FEW and lasts
     submission = submission_of(facts.traced, device.name)
-    used = bool(done and done.count) or device.name in busy
+    uncounted = done is None and facts.origin.backend == "import"
+    used = bool(done and done.count) or device.name in busy or uncounted
     found = [
         _WrongSetting(
             device,
@@ -172,7 +175,7 @@ def _finding(device: str, wrong: list[_WrongSetting], names: tuple[str, ...], li
 def _effect(wrong: _WrongSetting) -> str:
     """Return the effect of a setting as the end of a sentence."""
     if wrong.untimed:
-        return f", and it is full at {wrong.limit.value} {part(wrong.full)} of the time"
+        return f", and it is full at {wrong.limit.value} {part(wrong.full or 0)} of the time"
     if wrong.submission.share > (wrong.queued or 0) or wrong.uncounted:
         return f": {part(wrong.submission.share)} of the time of its I/Os passes before they have a request"
     return f": I/Os wait for it {part(wrong.queued or 0)} of the time"
@@ -183,8 +186,9 @@ def _waits(wrong: _WrongSetting, on: str) -> Iterable[Fact]:
     if not wrong.uncounted and wrong.queued is not None:
         text = f"{on}I/Os wait above the driver {part(wrong.queued)} of the time"
         yield Fact("queued", round(wrong.queued, 3), text, "share")
-    text = f"{on}the driver is at its limit {part(wrong.full)} of the time"
-    yield Fact("full", round(wrong.full, 3), text, "share")
+    if wrong.full is not None:
+        text = f"{on}the driver is at its limit {part(wrong.full)} of the time"
+        yield Fact("full", round(wrong.full, 3), text, "share")
     waits = wrong.submission.admission
     if waits.mean is not None:
         text = f"{on}an I/O waits {spelled(waits.mean)} in the mean before it has a request"
