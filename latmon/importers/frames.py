@@ -364,9 +364,12 @@ _LONGEST_US = 60_000_000
 
 
 def frames(built: Built, options: ImportOptions) -> Iterator[Frame]:
-    """Yield frames in order, on one clock that continues where the text has no time."""
+    """Yield frames in order, on one clock that continues where the text has no time.
+
+    What comes before the first time lies just before it: in 1970 it would make a gap of decades.
+    """
     start = options.start or 0.0
-    wall_before: float | None = None
+    wall_before = _before_first(built.windows, options)
     mono = 0
     known: set[str] = set()
     limits = {device: some for one in built.windows for device, some in one.limits.items()}
@@ -385,6 +388,15 @@ def frames(built: Built, options: ImportOptions) -> Iterator[Frame]:
         new = sorted({*_devices(frame), *one.limits} - known - {device.name for device in frame.devices})
         known |= {*new, *(device.name for device in frame.devices)}
         yield replace(frame, devices=(*frame.devices, *(_device(name, limits.get(name, ())) for name in new)))
+
+
+def _before_first(every: Sequence[ImportedWindow], options: ImportOptions) -> float | None:
+    """Return when windows ahead of the first time of the text begin; None where there are none, or no time."""
+    first = next((at for at, one in enumerate(every) if one.wall is not None or one.whole is not None), 0)
+    wall = every[first].wall if every else None
+    if options.start is not None or not first or wall is None or wall < RELATIVE_BELOW:
+        return None
+    return wall - sum(one.dt_us or options.interval_us for one in every[: first + 1]) / 1e6
 
 
 def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options: ImportOptions) -> Frame:

@@ -407,7 +407,9 @@ def _assumed(read: Read) -> list[str]:
     no_time = [one for one in built.windows if one.wall is None and one.whole is None]
     if no_time:
         unknown = options.start is None and built.windows[0] in no_time
-        begin = " from 1970 on because the time is unknown" if unknown else ""
+        dated = any(one.wall is not None and one.wall >= RELATIVE_BELOW for one in built.windows)
+        begin = ", the first ones just before the first time" if dated else " from 1970 on because the time is unknown"
+        begin = begin if unknown else ""
         each = f"{options.interval_us / 1e6:g} s each{begin}: their rates are no more exact"
         sentences.append(f"windows without a time: {len(no_time):,}, {each}")
     if built.not_kept:

@@ -231,3 +231,11 @@ def test_a_wrong_number_of_ticks_is_refused(tmp_path, capsys, text):
     (tmp_path / "a").write_text(pairs(1, 1))
     assert main(["import", str(tmp_path / "a"), "-o", str(tmp_path / "b"), "--hz", text]) == EXIT_USAGE
     assert "is not a number of ticks per second such as 250" in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_comes_before_the_first_time_lies_just_before_it(tmp_path):
+    """In 1970 it would make a gap of decades."""
+    (tmp_path / "text").write_text(HBA)
+    out = tmp_path / "out.latmon.jsonl.gz"
+    assert import_command(tmp_path / "text", out, ImportOptions()) == EXIT_DONE
+    assert not summarise(open_recording(out))["gaps"]
