@@ -27,6 +27,7 @@ PAGE = ROOT / ".cache" / "benchmarks.md"
 PARTS = (
     "cost",
     "throughput",
+    "hooks",
     "usage",
     "large",
     "growth",
@@ -39,7 +40,7 @@ PARTS = (
     "soak",
 )
 """Modules with `measure(scratch, rounds) -> Iterator[Section]`."""
-DEFAULT = ("cost", "throughput", "usage", "startup")
+DEFAULT = ("cost", "throughput", "startup")
 """The cost of being watched, in less than 15 minutes."""
 INTRODUCTION = """# Benchmarks
 

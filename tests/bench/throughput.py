@@ -16,18 +16,18 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from cost import ALL, VERSION_OF, one_loop
+from cost import VERSION_OF, one_loop
 from disks import Load, Ran, run
 from figures import Figure, Section
 from screens import LATMON, environment
-from tracing import BIOLATENCY, BIOSNOOP, Script, attached, empty, on_demand, running, tools
+from tracing import BIOLATENCY, BIOSNOOP, Script, attached, running, tools
 
 from latmon_backends.bpftrace.program import VARIABLE, BpftraceTool
 
 PAIRS = 12
 """At least so many: then the median's interval of 95 % leaves out two on either side."""
 RATE = 15_000
-_SECONDS, _PACED_S, _SETTLES_S = 1.0, 3.0, 2.0
+_SECONDS, _PACED_S, _SETTLES_S = 1.0, 2.0, 1.5
 """The sample of the I/Os is chosen by the rate of the second before."""
 _EACH = 4
 """Runs with a watcher each time that it is started, and as many without it: a half before, a half after."""
@@ -81,15 +81,19 @@ def _beside(pairs: Sequence[tuple[Felt, Felt]], value: Callable[[Felt], float], 
 
 
 def measure(scratch: Path, rounds: int) -> Iterator[Section]:
-    found = tools(scratch)
-    watchers = _watchers(found, (scratch / f"throughput-{number}.latmon.jsonl.gz" for number in itertools.count()))
+    names = (scratch / f"throughput-{number}.latmon.jsonl.gz" for number in itertools.count())
+    yield compared("What the load feels, a loop device on memory", _watchers(tools(scratch), names), rounds)
+
+
+def compared(title: str, watchers: Sequence[Watcher], rounds: int) -> Section:
+    """Run the load with and without each watcher in turn."""
     with one_loop() as path:
         run(Load(path))  # the memory of its file is allocated once
         for _ in range(-(-max(rounds, PAIRS) // _EACH)):
             for watcher in watchers:
                 watcher.run(path)
-    yield Section(
-        title="What the load feels, a loop device on memory",
+    return Section(
+        title=title,
         method=(
             f"fio, 4 KiB random reads and writes, 32 in flight, {_SECONDS} s as fast as it goes and {_PACED_S} s at"
             f" {RATE:,} IOPS; watched, after {_SETTLES_S:.0f} s of that load. Pairs without and with it, in the"
@@ -104,13 +108,10 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
 
 def _watchers(found: Mapping[str, BpftraceTool], names: Iterator[Path]) -> list[Watcher]:
     tool = found[VERSION_OF["A"]]
-    hooks = on_demand("A", tool, ALL)
     return [
         Watcher("nothing", contextlib.nullcontext),
         Watcher("latmon, always-on", partial(recording, tool, names, "--stages", "basic")),
         Watcher("latmon, --stages all", partial(recording, tool, names, "--stages", "all", programs=ALL_PROGRAMS)),
-        Watcher("... its hooks with empty programs", partial(running, empty(hooks))),
-        Watcher("... its hooks with one look into a map", partial(running, empty(hooks, looks=True))),
         Watcher("biolatency", partial(running, Script("biolatency", tool, BIOLATENCY))),
         Watcher("biosnoop", partial(running, Script("biosnoop", tool, BIOSNOOP))),
     ]
