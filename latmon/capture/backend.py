@@ -16,6 +16,11 @@ if TYPE_CHECKING:  # each command imports this module
     from latmon.recording.archive import Past
 
 
+QUIET_S = 180.0
+"""What measures on a host of a fleet ends after so long, and three intervals, without a word from there: an ssh client
+that is stopped, or a network that is gone, closes nothing. A start takes up to 120 s until the first question."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of a capture. Durations in microseconds; `devices` are shell globs, empty means all."""
@@ -39,6 +44,11 @@ class Options:
     def fixed(self) -> dict[str, int]:
         """Options that readers of the frames need, for Origin.extra."""
         return {} if self.threshold_us is None else {"threshold_us": self.threshold_us}
+
+    @property
+    def quiet_s(self) -> float:
+        """Time without a word after which what measures on a host of a fleet ends."""
+        return QUIET_S + 3 * self.interval_us / 1e6
 
 
 class Backend(Protocol):

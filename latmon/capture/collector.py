@@ -36,8 +36,10 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Collector(asyncio.Protocol):
     """Protocol of the socket to the UI, or of two pipes: one capture from its first line to the end of either side."""
 
-    def __init__(self, request: Request | None = None) -> None:
-        """Without a request the first line is one."""
+    def __init__(self, request: Request | None = None, quiet_s: float = 0.0) -> None:
+        """Without a request the first line is one. After `quiet_s` without a line the capture ends; 0: never."""
+        self._quiet_s = quiet_s
+        self._ending: asyncio.TimerHandle | None = None
         self._lines = Lines()
         self._transport: asyncio.WriteTransport | None = None
         self._capture: Capture | None = None
@@ -50,8 +52,17 @@ class Collector(asyncio.Protocol):
         if isinstance(transport, asyncio.WriteTransport):
             transport.set_write_buffer_limits(high=MAX_BACKLOG)
             self._transport = transport
+        self._wait_on()
+
+    def _wait_on(self) -> None:
+        if self._ending is not None:
+            self._ending.cancel()
+        if self._quiet_s:
+            why = f"nothing came from latmon fleet for {self._quiet_s:.0f} s"
+            self._ending = asyncio.get_running_loop().call_later(self._quiet_s, self.stop, why)
 
     def data_received(self, data: bytes) -> None:
+        self._wait_on()
         for line in self._lines.feed(data):
             if not self.requested.done():
                 self.requested.set_result(Request.decode(line))
@@ -119,13 +130,14 @@ async def serve(fd: int) -> int:
 async def serve_standard(request: Request) -> int:
     """Run one capture with its commands on standard input and its feed on standard output; return its exit code.
 
-    It ends when either is closed, as by an ssh connection that was cut. UsageError where they are no pipes.
+    It ends when either is closed, as by an ssh connection that was cut, and when no command comes for too long.
+    UsageError where they are no pipes.
     """
     modes = [os.fstat(file.fileno()).st_mode for file in (sys.stdin, sys.stdout)]
     if not all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes):
         raise UsageError("--feed is run by latmon fleet, over pipes on standard input and output")
     loop = asyncio.get_running_loop()
-    collector = Collector(request)
+    collector = Collector(request, request.options.quiet_s)
     for connect, file in ((loop.connect_write_pipe, sys.stdout), (loop.connect_read_pipe, sys.stdin)):
         await connect(lambda: collector, file)
     for number in STOP_SIGNALS:

@@ -456,6 +456,57 @@ async def test_the_bpftrace_of_a_host_ends_with_its_connection(tmp_path, end):
             assert await asyncio.to_thread(gone, path)
 
 
+QUIET = "import latmon.capture.backend as it; it.QUIET_S = 5.0"
+MEASURING = f"""
+import asyncio, sys
+{QUIET}
+from latmon_backends.bpftrace.backend import RemoteBpftrace
+from latmon_backends.fleet.backend import FleetBackend
+
+async def main():
+    options = it.Options(interval_us=500_000)
+    async with FleetBackend(options, sys.argv[2:], sys.argv[1].split(), RemoteBpftrace) as backend:
+        async for frame in backend.frames():
+            print(len({{one.device.partition(":")[0] for one in frame.kernel}}), flush=True)
+
+asyncio.run(main())
+"""
+
+
+def left_by_stopped_clients(scratch: Path, paths, words: str) -> bool:
+    """Measure hosts, stop the ssh clients, kill the fleet; return whether the words' processes end by themselves."""
+    with servers(scratch, **paths) as (client, _):
+        environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backends'}"}
+        started = [sys.executable, "-c", MEASURING, " ".join(client), *paths]
+        process = subprocess.Popen(started, env=environ, stdout=subprocess.PIPE, text=True)
+        with killed(str(scratch / "client")):
+            try:
+                assert f"{len(paths)}\n" in process.stdout
+                assert running(words)
+                for pid in running(str(scratch / "client")):
+                    if pid != process.pid:
+                        os.kill(pid, signal.SIGSTOP)
+            finally:
+                process.kill()
+                process.communicate()
+            return not gone(words)
+
+
+@needs_ssh
+def test_a_host_whose_client_is_stopped_for_long_measures_no_longer(tmp_path):
+    mark = f"fleet-{tmp_path.name}-{os.getpid()}"
+    own = tools_in(tmp_path / "2", latmon="", code=QUIET)
+    assert not left_by_stopped_clients(
+        tmp_path, {"plain": f"{tools_in(tmp_path / '1')}:/{mark}", "own": f"{own}:/{mark}"}, mark
+    )
+
+
+@marked(*live_probe)
+def test_the_bpftrace_of_a_host_whose_client_is_stopped_for_long_ends(tmp_path):
+    path = probed(tmp_path / "1", sudo='test "$1" = -n && shift; exec "$@"')
+    assert not left_by_stopped_clients(tmp_path, {"bare": path}, f"{path}/bpftrace")
+
+
 @marked(*live_probe)
 async def test_a_bpftrace_that_is_killed_on_its_host_is_started_again(tmp_path):
     path = probed(tmp_path / "1")
@@ -686,7 +737,7 @@ def counters(root: Path) -> ShellCounters:
 
 
 def taken(one: ShellCounters, *lines: str) -> list[Frame]:
-    return [frame for line in lines if (frame := one.take(line.encode())) is not None]
+    return [frame for line in lines if one.tree.take(line.encode()) and (frame := one.frame()) is not None]
 
 
 def test_a_host_without_latmon_is_measured_by_the_difference_of_its_counters(tmp_path):
@@ -1221,9 +1272,9 @@ def test_a_host_that_reports_without_an_end_is_refused(tmp_path, monkeypatch, be
     one = counters(tmp_path)
     taken(one, *FACTS, *begin)
     with pytest.raises(HostError, match="more devices than any host"):
-        any(one.take(line.encode()) for line in lines)
-    assert len(one._tree._diskstats) < 10**5
-    assert len(one._tree._fresh) < 1000
+        any(one.tree.take(line.encode()) for line in lines)
+    assert len(one.tree._diskstats) < 10**5
+    assert len(one.tree._fresh) < 1000
 
 
 @pytest.mark.parametrize("line", ["rubbish", "f block/sda/inflight 1 0", "@tick 100.0", "@facts"])

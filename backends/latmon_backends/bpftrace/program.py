@@ -36,6 +36,7 @@ _RAW_SINCE = (0, 19)
 _BATCH = "nvme_complete_batch_req"
 _TIME = re.compile(r"[0-9]{1,18}")
 """Nanoseconds, up to 30 years."""
+_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _VERSION = re.compile(r"bpftrace v?(\d+\.\d+(?:\.\d+)?)")
 _ERRORS = (re.compile(r"(?:ERROR|FATAL|error):\s*(.+)"), re.compile(r"WARNING:\s*(.+)"))
 _NOISE = ("RLIMIT_MEMLOCK", "available_filter_functions", "Addrspace is not set", "Return value discarded")
@@ -65,6 +66,8 @@ class BpftraceTool:
     map_keys: int
     reported: str = ""
     """The version that another host has reported."""
+    beside: str = ""
+    """Number of the process there that answers questions, with whose end the tool ends."""
 
     @property
     def version(self) -> str:
@@ -81,7 +84,7 @@ class BpftraceTool:
         # The first name is 0.17's, the second came with 0.20.
         variables = {"BPFTRACE_MAP_KEYS_MAX": keys, "BPFTRACE_MAX_MAP_KEYS": keys, "LC_ALL": "C"} | _MEMORY
         words = [self.path, "-f", "json", "--no-warnings", "-e", program]
-        return shimmed(words, variables, sudo=self.sudo, mount_tracefs=self.mount_tracefs)
+        return shimmed(words, variables, sudo=self.sudo, mount_tracefs=self.mount_tracefs, beside=self.beside)
 
 
 def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), euid: int | None = None) -> BpftraceTool:
@@ -120,6 +123,7 @@ def of_remote(facts: Mapping[str, str], devices: int) -> BpftraceTool:
         mount_tracefs="tracefs" not in facts,
         map_keys=map_keys(int(cpus) if cpus.isdecimal() and int(cpus) else 1, devices),
         reported=found[1],
+        beside=facts["shell"] if _NUMBER.fullmatch(facts.get("shell", "")) else "",
     )
 
 

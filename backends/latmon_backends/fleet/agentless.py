@@ -1,6 +1,6 @@
-"""Frames of a host without latmon: counters that a shell loop prints, read by the reader of /proc and sysfs.
+"""Frames of a host without latmon: counters that its shell prints when asked, read by the reader of /proc and sysfs.
 
-What the loop prints about devices is kept as a tree of small files below a private directory, in which names are
+What the shell prints about devices is kept as a tree of small files below a private directory, in which names are
 checked: the reader takes its roots as arguments.
 """
 
@@ -91,7 +91,7 @@ class ShellTree:
         self.shift_us = 0
         """CLOCK_MONOTONIC here is ahead of that clock by so much."""
         self.asked_us = 0
-        """When the reader asked for the tick, on the clock here; 0 where the host prints ticks by itself."""
+        """When the reader asked for the tick, on the clock here."""
         self._lines = 0
         """Lines since the last tick's end."""
         self.undecoded = 0
@@ -103,7 +103,7 @@ class ShellTree:
         return time.time() - (self._clock() - self.up_us - self.shift_us) / 1e6
 
     def take(self, line: bytes) -> bool:
-        """Take a line; return whether it completes a tick. HostError for what no loop of latmon's prints."""
+        """Take a line; return whether it completes a tick. HostError for what no script of latmon's prints."""
         self._lines += 1
         if self._lines > _MAX_ANSWER:
             raise HostError("it prints lines without the end of a tick")
@@ -140,10 +140,9 @@ class ShellTree:
         if len(self._delays) < _DRIFT_FRAMES:
             self._least_us = least_us
         shift_us = self._offset.mono_us + least_us - self._least_us
-        if self.asked_us:
-            # The answer was read after the question and before now. Delays alone show too late that a host was paused,
-            # and never that its first minute, or the answers about its clock, were slow.
-            shift_us = min(max(shift_us, self.asked_us - up_us - _UPTIME_US), now_us - up_us)
+        # The answer was read after the question and before now. Delays alone show too late that a host was paused, and
+        # never that its first minute, or the answers about its clock, were slow.
+        shift_us = min(max(shift_us, self.asked_us - up_us - _UPTIME_US), now_us - up_us)
         self.up_us, self.shift_us = up_us, shift_us
 
     def _entry(self, word: str, rest: str) -> None:
@@ -228,7 +227,7 @@ class ShellTree:
 
 
 class ShellCounters:
-    """Reader of one host's loop: lines in, frames out. Times are CLOCK_BOOTTIME of the host, moved by its offset."""
+    """Reader of one host's answers. Times are CLOCK_BOOTTIME of the host, moved by its offset."""
 
     def __init__(
         self,
@@ -242,7 +241,7 @@ class ShellCounters:
     ) -> None:
         """Keep the tree below `root`, an empty private directory. `reason`: why nothing better measures there."""
         self._options, self._root = options, root
-        self._tree = ShellTree(root, offset, clock=clock)
+        self.tree = ShellTree(root, offset, clock=clock)
         self._sampler: KernelSampler | None = None
         self._before: Sample | None = None
         self._seq = 0
@@ -268,14 +267,11 @@ class ShellCounters:
     @property
     def undecoded(self) -> int:
         """Lines that were not understood since the last frame."""
-        return self._tree.undecoded
+        return self.tree.undecoded
 
-    def take(self, line: bytes) -> Frame | None:
-        """Take a line; return the frame that it completes. HostError for what no loop of latmon's prints."""
-        return self._frame() if self._tree.take(line) else None
-
-    def _frame(self) -> Frame | None:
-        tree = self._tree
+    def frame(self) -> Frame | None:
+        """Return the frame of the interval that the tree's tick ends; None for the first one."""
+        tree = self.tree
         if self._sampler is None:
             clock = FrameClock(lambda: tree.up_us + tree.shift_us, lambda: tree.wall)
             self._sampler = KernelSampler(self._root / "proc", self._root / "sys", (), clock)

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from latmon_backends.probe.always_on import MeasuredHost
 from latmon_backends.probe.process import LOOK_S, Silence
 
 WAYS = ("latmon", "python", "bpftrace", "counters")
-"""Ways to measure a host, the best first: its latmon; ours, run by its Python; its bpftrace; the shell's loop."""
+"""Ways to measure a host, the best first: its latmon; ours, run by its Python; its bpftrace; its shell."""
 Probes = Callable[[Options, MeasuredHost], Backend]
 """Makes a backend of the bpftrace of another host."""
 PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -43,7 +44,8 @@ PAUSES_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 SLOW_S = 3.0
 """A host is slow after this time without a frame, and after 3 intervals."""
 CUT_S = 30.0
-"""A silent host's connection is cut after this time: ssh's own test takes 15 s, and finds no hanging program."""
+"""A silent host's connection is cut after this time, and 3 intervals: ssh's own test takes 15 s, and finds no hanging
+program."""
 STARTING_S = 120.0
 """Time for the probes of a host to compile."""
 _CLOCK_EVERY_S, _CLOCK_AGAIN_S = 30.0, 5.0
@@ -138,8 +140,12 @@ class Host:
         return f"{self.label}: no frame since {since}"
 
     @property
+    def _interval_s(self) -> float:
+        return self._options.interval_us / 1e6
+
+    @property
     def is_slow(self) -> bool:
-        return self._clock() - self._last > max(SLOW_S, 3 * self._options.interval_us / 1e6)
+        return self._clock() - self._last > max(SLOW_S, 3 * self._interval_s)
 
     @property
     def is_shown(self) -> bool:
@@ -249,7 +255,7 @@ class Host:
         self._undecoded = self._uncounted = 0
         self._early.clear()
         while True:
-            line = await connection.line(CUT_S if opened else STARTING_S)
+            line = await connection.line(CUT_S + 3 * self._interval_s if opened else STARTING_S)
             try:
                 value = parse(line)
                 kind = value.get("type")
@@ -280,14 +286,8 @@ class Host:
         async with contextlib.AsyncExitStack() as stack:
             root = Path(stack.enter_context(private_directory(os.environ)))
             tree = ShellTree(root, self._offset)
-
-            async def refresh() -> None:
-                tree.asked_us = time.monotonic_ns() // 1000
-                connection.send(b"now\n")
-                while not tree.take(await connection.line(CUT_S)):
-                    pass
-
-            connection.send(b"asked\n")
+            refresh = partial(_ask, connection, tree)
+            connection.send(remote.asked_command(self._options))
             await refresh()
             at = MeasuredHost(
                 start=lambda words: start_there(self.name, self._client, words),
@@ -324,7 +324,7 @@ class Host:
 
     async def _in_time(self, frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
         """Yield the frames. HostError where none comes for as long as a probe may take to start again."""
-        patience_s = STARTING_S + 3 * self._options.interval_us / 1e6
+        patience_s = STARTING_S + 3 * self._interval_s
         while True:
             silence, coming = Silence(), asyncio.ensure_future(anext(frames))
             try:
@@ -352,12 +352,18 @@ class Host:
         reason = clean(reasons[0], _MAX_REASON)
         with private_directory(os.environ) as root:
             counters = ShellCounters(facts, self._options, Path(root), self._offset, reason)
-            connection.send(remote.counters_command(self._options))
+            connection.send(remote.asked_command(self._options))
             self._opened(counters.origin)
+            due = time.monotonic()
             while True:
-                frame = counters.take(await connection.line(CUT_S))
+                await _ask(connection, counters.tree)
+                frame = counters.frame()
                 if frame is not None:
                     self._take(self._named_safely(frame), 0)
+                now = time.monotonic()
+                due += self._interval_s
+                due = due if due > now else now + self._interval_s
+                await connection.pause(due - now)
 
     def _opened(self, origin: Origin) -> None:
         self.origin, self.reason = origin, ""
@@ -475,6 +481,14 @@ class Host:
         self._waiting.append(HostFrame(self.label, frame, shift_us, devices, self._untimed, self.number))
         if self._takes_commands and self._clock() - self._sent > _CLOCK_EVERY_S:
             self._ask_clock()
+
+
+async def _ask(connection: Connection, tree: ShellTree) -> None:
+    """Ask the host's shell for a tick, and read its answer into the tree."""
+    tree.asked_us = time.monotonic_ns() // 1000
+    connection.send(b"now\n")
+    while not tree.take(await connection.line(CUT_S)):
+        pass
 
 
 def _origin(header: dict[str, Any]) -> Origin:

@@ -1,4 +1,4 @@
-"""The shell script that a host runs, and the negotiation of what measures there: its latmon, or the shell's own loop.
+"""The shell script that a host runs, and the negotiation of what measures there: its latmon, or the shell itself.
 
 The script is sent on standard input and nothing after it before its `ready`, because a shell may read ahead. Its lines
 begin with `@`. It runs only programs that no other user can write to, and nothing from what a host sends runs here.
@@ -107,14 +107,13 @@ above() {
     p=${p%/*}
   done
 }
-now() { read -r u _ </proc/uptime; n=${u%.*}${u#*.}; }
 tick() {
   set +f; names=$(echo /sys/block/*); set -f
   test "$names" = "$before" || { before=$names; seen=; v=$(say facts; facts; say end); printf '%s\n' "$v"; }
   v=$(counts); printf '%s\n' "$v"
 }
 counts() {
-  now
+  read -r u _ </proc/uptime
   say "tick $u"
   while IFS= read -r v; do printf 's %s\n' "$v"; done </proc/diskstats
   set +f
@@ -123,15 +122,17 @@ counts() {
   one /sys/power/suspend_stats/success
   say end
 }
-counters() {
-  before=; now; due=$n
-  while :; do
-    tick
-    now
-    due=$((due + $1)); test $due -gt $n || due=$((n + $1))
-    w=$((due - n))
-    sleep $((w / 100)).$(printf %02d $((w % 100))) || exit
-  done
+asked() {
+  before=
+  trap '' USR1
+  (
+    trap n=0 USR1; n=0
+    while test $n -lt $1; do n=$((n + 5)); sleep 5; kill -0 $$ || exit; done
+    kill $$
+  ) </dev/null >/dev/null 2>&1 &
+  w=$!
+  while read -r v && test "$v" = now; do kill -USR1 $w; tick; done
+  kill $w
 }
 tool() {
   root=
@@ -178,7 +179,7 @@ carried() {
   say send
   "$python" -I -c "$run" "$d" "$size" fleet --feed "$@"
 }
-say hello
+say hello; say "shell $$"
 say "uid $(id -u)"; say "host $(uname -n)"; say "kernel $(uname -sr)"
 test -r /proc/sys/kernel/random/boot_id && read -r v </proc/sys/kernel/random/boot_id && say "boot $v"
 for n in latmon python3.14 python3.13 python3.12 python3.11 python3 bpftrace; do found $n; done
@@ -190,18 +191,18 @@ while read -r what rest; do
     carried) carried $rest; exit ;;
     latmon) exec "$(command -v latmon)" fleet --feed $rest ;;
     tool) tool; say ready ;;
-    asked) before=; while read -r v && test "$v" = now; do tick; done ;;
-    counters) counters $rest <&- & p=$!; while read -r _; do :; done; kill $p; exit ;;
+    asked) asked $rest ;;
   esac
 done
 """
 """`found` reports a program by its path unless another user can change it: `every_step` of its path, of each link to it
 and of where they lead belongs to root or to this user, and neither others nor a group write to it, but root's or the
 user's own group; a directory may be sticky. `tick` prints what the procfs reader reads, in the order of its files and
-as a whole, because sshd waits for an answer to each small one: `counters` with a period in hundredths of a second,
-`asked` for each line `now` up to another one. `tool` reports what decides how bpftrace measures there: rights, version,
-names in the kernel's types, CPUs, and how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, which is the offset of the
-third clock in /proc/timer_list."""
+as a whole, because sshd waits for an answer to each small one. `asked` does it for each line `now` up to another one.
+After so many seconds without a line a process beside the shell, in which USR1 begins the count again, ends it: `read`
+has a time limit in some shells only. `tool` reports what decides how bpftrace measures there: rights, version, names in
+the kernel's types, CPUs, and how far CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC, which is the offset of the third clock
+in /proc/timer_list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +296,6 @@ async def carry(connection: Connection, options: Options) -> None:
     connection.send(data)
 
 
-def counters_command(options: Options) -> bytes:
-    """Return the line that starts the loop, with its period in hundredths of a second."""
-    return f"counters {max(10, options.interval_us // 10_000)}\n".encode()
+def asked_command(options: Options) -> bytes:
+    """Return the line after which the shell answers each `now`, with the seconds of silence that end it."""
+    return f"asked {options.quiet_s:.0f}\n".encode()

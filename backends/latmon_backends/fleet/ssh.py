@@ -150,6 +150,12 @@ class Connection:
         async with asyncio.timeout(within_s):
             return b"" if stdout is None else await stdout.readline()
 
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until the client has ended."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+
     async def close(self) -> None:
         """Close the remote side's standard input, which ends it; kill the client if that takes too long."""
         process = self._process

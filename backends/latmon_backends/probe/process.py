@@ -28,12 +28,14 @@ from latmon_backends.probe.events import Event, Printed, UndecodedLine
 # The tool gets SIGTERM when file 3, our end of its standard input, closes, and SIGKILL if detaching takes it too long.
 # A line there asks it to end and gives it the time that it takes. An abort must not leave a core behind. What waits
 # must not keep the tool's output open, or its end is seen late; `read`, not `cat`, because no process is left over when
-# the tool ends first.
+# the tool ends first. A process beside it is looked for each 5 s.
 _SHIM = (
     "ulimit -c 0; exec 3<&0; "
-    '"$@" </dev/null 3<&- & p=$!; '
-    "(while read -r _; do kill -TERM $p; done <&3; kill -TERM $p; sleep {grace_s}; kill -KILL $p) >/dev/null 2>&1 & "
-    "c=$!; "
+    '"$@" </dev/null 3<&- & p=$!; c=; '
+    "for w in {ends}; do "
+    "(case $w in input) while read -r _; do kill -TERM $p; done <&3 ;; *) while kill -0 $w; do sleep 5; done ;; esac; "
+    "kill -TERM $p; sleep {grace_s}; kill -KILL $p) >/dev/null 2>&1 & "
+    'c="$c $!"; done; '
     "wait $p; r=$?; kill $c 2>/dev/null; {after}exit $r"
 )
 GRACE_S = 1.4
@@ -58,9 +60,12 @@ def shimmed(
     mount_tracefs: bool = False,
     mount_debugfs: bool = False,
     grace_s: float = GRACE_S,
+    beside: str = "",
     after: str = "",
 ) -> list[str]:
     """Return the words that run `command` behind the shim. `after`: shell commands for when the tool, `$p`, is gone.
+
+    `beside`: number of a process on the tool's host whose end also ends the tool.
 
     `sudo` asks for root without ever prompting. `mount_tracefs` and `mount_debugfs` give the tool that file system in a
     mount namespace of its own, so that nothing stays mounted on the host.
@@ -70,7 +75,7 @@ def shimmed(
         if wanted:
             words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh", *words]
     words = ["env", *(f"{name}={value}" for name, value in variables.items()), *words]
-    shim = _SHIM.format(grace_s=grace_s, after=after)
+    shim = _SHIM.format(ends=f"input {beside}".rstrip(), grace_s=grace_s, after=after)
     return [*(["sudo", "-n"] if sudo else []), "sh", "-c", shim, "latmon-probe", *words]
 
 
