@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,10 +19,11 @@ from pathlib import Path
 import pytest
 import sshd
 from bpftraces import IN_CHROOT, each_bpftrace
+from emulated import Watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import FRAMES
-from terminal import wait_for
+from terminal import Terminal, latmon, wait_for
 from workload import CROWDED, LoopDevice, crowded, fio
 
 from latmon.capture.backend import Options
@@ -96,10 +98,15 @@ def tools_in(directory: Path, *, latmon: str | None = None, python: bool = False
 
 
 @contextlib.contextmanager
-def servers(scratch: Path, **paths: str):
+def servers(scratch: Path, nets=None, before=None, **paths: str):
+    """Run a server for each host with its PATH; `nets`, `before`: its network, the words that start it."""
+    nets, before = nets or {}, before or {}
     with contextlib.ExitStack() as stack:
         started = {
-            name: stack.enter_context(sshd.server(scratch, name, {"PATH": path})) for name, path in paths.items()
+            name: stack.enter_context(
+                sshd.server(scratch, name, {"PATH": path}, net=nets.get(name), before=before.get(name, ()))
+            )
+            for name, path in paths.items()
         }
         yield sshd.client(scratch / "client", started), started
 
@@ -456,6 +463,85 @@ async def test_the_bpftrace_of_a_host_ends_with_its_connection(tmp_path, end):
             assert await asyncio.to_thread(gone, path)
 
 
+needs_nets = pytest.mark.skipif(not sshd.can_have_nets(), reason="needs root, iproute2 and network namespaces")
+TROUBLED = {
+    "slow": "no frame since",
+    "hangs": "no frame since",
+    "dies": "(no frame since|Timeout, server|connect to host|Connection)",
+    "full": "No space left on device",
+    "sudo": r"its bpftrace needs root \(sudo: a password is required\): connect as root",
+    "clock": "its clock is 2h ahead",
+}
+"""Host -> what a screen says about it."""
+FULL = 'mount -t tmpfs -o size=100k tmpfs /run && mkdir /run/sshd && exec "$@"'
+CLOCK = re.compile(r"(\d\d:\d\d:\d\d) \S+ +last")
+
+
+def eight_hosts(scratch: Path) -> dict[str, str]:
+    """Return name -> PATH of hosts of each kind, most of which come to grief."""
+    ahead = "import time; real = time.time; time.time = lambda: real() + 7200.0"
+    return {
+        "agentless": probed(scratch / "1") if shutil.which("bpftrace") else tools_in(scratch / "1"),
+        "single": tools_in(scratch / "2", python=True),
+        "hangs": tools_in(scratch / "3", latmon=""),
+        "slow": tools_in(scratch / "4"),
+        "dies": tools_in(scratch / "5", python=True),
+        "full": tools_in(scratch / "6", python=True),
+        "sudo": probed(scratch / "7", "exit", sudo=REFUSED),
+        "clock": tools_in(scratch / "8", latmon="", code=ahead),
+    }
+
+
+@needs_ssh
+@needs_nets
+def test_a_screen_of_eight_hosts_ticks_while_they_fail_and_names_them_and_leaves_nothing(tmp_path):
+    mark = f"fleet-{tmp_path.name}-{os.getpid()}"
+    paths = {name: f"{path}:/{mark}" for name, path in eight_hosts(tmp_path).items()}
+    full = {"full": ("unshare", "--mount", "--propagation", "private", "sh", "-c", FULL, "sh")}
+    with sshd.nets(*paths) as (here, nets), servers(tmp_path, nets, full, **paths) as (client, started):
+        words = here.words(*latmon("fleet", *paths))
+        path = f"{client_bin(tmp_path, client)}:{os.environ['PATH']}"
+        with Terminal(words, tmp_path, size=(40, 120), PATH=path) as terminal:
+            watched = Watched(lambda: terminal.output, 120, 40)
+            assert wait_for(lambda: rows_of(watched.lines()) >= {*paths} - {"slow"}, every=0.2), watched.lines()
+            files = files_of(mark)
+            assert files
+            assert nets["slow"].shape("netem", "delay", "6s") or nets["slow"].shape(
+                *("tbf", "rate", "1kbit", "burst", "2kb", "latency", "300s")
+            )
+            for pid in descendants(started["hangs"].pid):
+                os.kill(pid, signal.SIGSTOP)
+            nets["dies"].ip("link", "set", "eth0", "down")
+            for pid in descendants(started["dies"].pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            said, ticks, begun = set(), {}, time.monotonic()
+
+            def all_said() -> bool:
+                text = " ".join(one.strip("│ ") for one in watched.lines())
+                said.update(name for name, why in TROUBLED.items() if re.search(f"{name}: [^;]*{why}", text))
+                ticks.setdefault(CLOCK.search(watched.lines()[0])[1], time.monotonic())
+                return said == {*TROUBLED} and time.monotonic() - begun > 15
+
+            wait_for(all_said, every=0.2)
+            assert said == {*TROUBLED}, watched.lines()
+            times = [*ticks.values(), time.monotonic()]
+            assert len(ticks) > 0.5 * (times[-1] - begun)
+            assert max(after - before for before, after in itertools.pairwise(times)) < 10
+            for pid, _ in terminal.processes("-m latmon"):
+                os.kill(pid, signal.SIGKILL)
+            for pid in descendants(started["hangs"].pid):
+                os.kill(pid, signal.SIGCONT)
+            assert not terminal.left(PATIENCE_S)
+            assert gone(mark)
+            assert not any_left(files)
+
+
+def rows_of(lines: list[str]) -> set[str]:
+    """Return the hosts that have a row."""
+    return {line.strip("│▸ ").partition(" ")[0] for line in lines}
+
+
 QUIET = "import latmon.capture.backend as it; it.QUIET_S = 5.0"
 MEASURING = f"""
 import asyncio, sys
@@ -473,38 +559,46 @@ asyncio.run(main())
 """
 
 
-def left_by_stopped_clients(scratch: Path, paths, words: str) -> bool:
-    """Measure hosts, stop the ssh clients, kill the fleet; return whether the words' processes end by themselves."""
-    with servers(scratch, **paths) as (client, _):
+def ends_in_silence(scratch: Path, cut: str, words: str, **paths: str) -> bool:
+    """Measure hosts, cut the connections so that nothing closes them, kill the fleet; return whether the words end."""
+    with contextlib.ExitStack() as stack:
+        here, nets = stack.enter_context(sshd.nets(*paths)) if cut == "network" else (None, {})
+        client, _ = stack.enter_context(servers(scratch, nets, **paths))
         environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backends'}"}
         started = [sys.executable, "-c", MEASURING, " ".join(client), *paths]
+        started = started if here is None else here.words(*started)
         process = subprocess.Popen(started, env=environ, stdout=subprocess.PIPE, text=True)
-        with killed(str(scratch / "client")):
-            try:
-                assert f"{len(paths)}\n" in process.stdout
-                assert running(words)
-                for pid in running(str(scratch / "client")):
-                    if pid != process.pid:
-                        os.kill(pid, signal.SIGSTOP)
-            finally:
-                process.kill()
-                process.communicate()
-            return not gone(words)
+        stack.enter_context(killed(str(scratch / "client")))
+        try:
+            assert f"{len(paths)}\n" in process.stdout
+            assert running(words)
+            for one in nets.values():
+                one.ip("link", "set", "eth0", "down")
+            for pid in running(str(scratch / "client")) if cut == "client" else ():
+                if pid != process.pid:
+                    os.kill(pid, signal.SIGSTOP)
+        finally:
+            process.kill()
+            process.communicate()
+        return gone(words)
+
+
+each_cut = pytest.mark.parametrize("cut", ["client", pytest.param("network", marks=needs_nets)])
 
 
 @needs_ssh
-def test_a_host_whose_client_is_stopped_for_long_measures_no_longer(tmp_path):
+@each_cut
+def test_a_host_that_nothing_comes_from_for_long_measures_no_longer(tmp_path, cut):
     mark = f"fleet-{tmp_path.name}-{os.getpid()}"
     own = tools_in(tmp_path / "2", latmon="", code=QUIET)
-    assert not left_by_stopped_clients(
-        tmp_path, {"plain": f"{tools_in(tmp_path / '1')}:/{mark}", "own": f"{own}:/{mark}"}, mark
-    )
+    assert ends_in_silence(tmp_path, cut, mark, plain=f"{tools_in(tmp_path / '1')}:/{mark}", own=f"{own}:/{mark}")
 
 
 @marked(*live_probe)
-def test_the_bpftrace_of_a_host_whose_client_is_stopped_for_long_ends(tmp_path):
+@each_cut
+def test_the_bpftrace_of_a_host_that_nothing_comes_from_for_long_ends(tmp_path, cut):
     path = probed(tmp_path / "1", sudo='test "$1" = -n && shift; exec "$@"')
-    assert not left_by_stopped_clients(tmp_path, {"bare": path}, f"{path}/bpftrace")
+    assert ends_in_silence(tmp_path, cut, f"{path}/bpftrace", bare=path)
 
 
 @marked(*live_probe)
@@ -626,13 +720,17 @@ async def test_a_host_with_an_unknown_or_a_changed_key_is_named_with_its_remedy(
     assert f"host: Host key verification failed: {remedy}" in str(error.value)
 
 
-def command(scratch: Path, client, *words: str) -> subprocess.Popen:
-    """Start `latmon fleet` with a program `ssh` in PATH that has the servers' configuration."""
+def client_bin(scratch: Path, client) -> Path:
+    """Return a directory with a program `ssh` that has the servers' configuration."""
     directory = scratch / "client-bin"
     directory.mkdir()
-    program = directory / "ssh"
-    program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {client[2]} "$@"\n')
-    program.chmod(0o755)
+    write_program(directory, "ssh", f'exec {shutil.which("ssh")} -F {client[2]} "$@"')
+    return directory
+
+
+def command(scratch: Path, client, *words: str) -> subprocess.Popen:
+    """Start `latmon fleet` with a program `ssh` in PATH that has the servers' configuration."""
+    directory = client_bin(scratch, client)
     environ = {**os.environ, "PATH": f"{directory}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT}:{ROOT / 'backends'}"}
     return subprocess.Popen(
         [sys.executable, "-m", "latmon", "fleet", *words], env=environ, stderr=subprocess.PIPE, text=True

@@ -61,7 +61,7 @@ ASK, ANSWER = b"\x1b[6n", b"\x1b[1;1R"
 class Terminal:
     """`output` is every byte that reached the terminal. Whatever happens, `end` leaves nothing running."""
 
-    def __init__(self, argv, cwd, *, ignore_hang_up=False, job_control=True, answers=True, **environ):
+    def __init__(self, argv, cwd, *, ignore_hang_up=False, job_control=True, answers=True, size=(24, 80), **environ):
         """`answers`: to requests for the cursor's position; a shell gets those that a stopped screen doesn't read."""
         self._answers = answers
         self.mark = uuid.uuid4().hex
@@ -70,7 +70,7 @@ class Terminal:
         self.status_file = Path(cwd) / f"status-{self.mark}"
         self.output = b""
         self.master, self.slave = os.openpty()
-        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self.before = termios.tcgetattr(self.slave)
         command = f"{shlex.join(argv)}; echo $? > {shlex.quote(str(self.status_file))}; sleep 60"
         if ignore_hang_up:

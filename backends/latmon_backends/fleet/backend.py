@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -42,7 +43,9 @@ _DELAY, _LATEST, _SLACK = 0.35, 0.8, 0.2
 """Shares of an interval: from its end to its frame, the same where a host's is late, and around its end where a frame
 may count for the next one."""
 SSH = ("ssh",)
-_MOST_STATES = 4
+_MOST_STATES, _MOST_NEWS = 4, 32
+_TURN_US = 3_000_000
+"""A screen has two lines for a frame's notice: each state and each remark comes first for so long, in its turn."""
 
 
 class FleetBackend:
@@ -63,7 +66,9 @@ class FleetBackend:
         """Label -> devices that the frames have now."""
         self._latest: dict[str, HostFrame] = {}
         self._origin = Origin(backend="fleet", host="", kernel="", latmon=__version__)
-        self._noticed = ""
+        self._news: deque[str] = deque(maxlen=_MOST_NEWS)
+        """Remarks that have not had their turn, and since when the first one has it."""
+        self._turn_us = 0
         self._seq = 0
         self._end_us = 0
 
@@ -175,12 +180,24 @@ class FleetBackend:
         return replace(frame, removed=(*frame.removed, *gone), health=health, late=frame.late or late)
 
     def _notice(self, refused: Mapping[str, str], theirs: str) -> str:
-        """Return states of silent hosts, why frames were refused by label, the hosts' own notices, and new remarks."""
-        states = [state for host in self._hosts if (state := host.state)]
+        """Return a remark, states of silent hosts, why frames were refused by label, and remarks that wait.
+
+        Remarks are the hosts' own notices and what was found about them.
+        """
+        states = deque(state for host in self._hosts if (state := host.state))
         states += [f"{label}: its frame is left out: {why}" for label, why in refused.items()]
+        states.rotate(-(self._end_us // _TURN_US))
         more = [f"{len(states) - _MOST_STATES} more hosts send none"] if len(states) > _MOST_STATES else []
-        news = [text for host in self._hosts for text in host.news()]
-        return clean("; ".join((*states[:_MOST_STATES], *more, *filter(None, [theirs]), *news)), MAX_TEXT)
+        if not self._news:
+            self._turn_us = self._end_us
+        elif self._end_us - self._turn_us >= _TURN_US:
+            self._news.popleft()
+            self._turn_us = self._end_us
+        found = (*filter(None, [theirs]), *(text for host in self._hosts for text in host.news()))
+        self._news += [text for text in found if text not in self._news]
+        first, *waiting = self._news or [""]
+        texts = (first, *list(states)[:_MOST_STATES], *more, *waiting)
+        return clean("; ".join(filter(None, texts)), MAX_TEXT)
 
 
 def _selected(part: HostFrame, globs: tuple[str, ...]) -> HostFrame:
