@@ -303,7 +303,7 @@ def issuer_rows(
     """
     found: dict[tuple[str, int, str], dict[str, list[tuple[Issuer, IssuedIO]]]] = {}
     for one, done in issuers.items():
-        if one.device in devices and one.op in ops and bool(one.pid) is processes and (done.count or done.bytes):
+        if one.device in devices and one.op in ops and one.is_process is processes and (done.count or done.bytes):
             found.setdefault((one.cgroup, one.pid, one.comm), {}).setdefault(one.device, []).append((one, done))
     of_device: dict[str, float] = {}
     for parts in found.values():

@@ -36,6 +36,7 @@ from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import STACKS, UNFOLLOWED_FROM, MapSpec, op_name
 from latmon.model.frame import (
     OTHERS,
+    PROCESSES,
     UNKNOWN_IRQ,
     Completed,
     Flow,
@@ -113,12 +114,17 @@ class _IssuerSums:
     maxima: defaultdict[Issuer, list[int]] = field(default_factory=lambda: defaultdict(list))
 
 
+def unnamed_cgroup(number: int) -> tuple[str, str]:
+    """Return the path and container of a cgroup that isn't looked up."""
+    return f"#{number}", ""
+
+
 class Framer:
     """The maps of one script as last printed; `interval` returns their differences.
 
     `several_queues`: whether flushes of a device can't be separated by device (tier C). `selects`: whether the outliers
     of a device are reported; the number of records left out has no device. `cgroup`: path and container of a cgroup's
-    number in the kernel.
+    number in the kernel. `comm`: name of a process.
     """
 
     def __init__(
@@ -127,7 +133,8 @@ class Framer:
         device_name: Callable[[int], str | None],
         several_queues: Callable[[str], bool] = lambda _: False,
         selects: Callable[[str], bool] = lambda _: True,
-        cgroup: Callable[[int], tuple[str, str]] = lambda number: (f"#{number}", ""),
+        cgroup: Callable[[int], tuple[str, str]] = unnamed_cgroup,
+        comm: Callable[[int], str] = lambda _: "",
     ) -> None:
         self._specs, self._bits = manifest.maps, manifest.bits
         self._maps = Differences(manifest.maps)
@@ -136,9 +143,12 @@ class Framer:
         self._has_bytes = any(spec.role == "bytes" for spec in manifest.maps)
         self._guards_flush = manifest.latency_from == "issue"
         self._device_name = device_name
-        self._several_queues, self._selects, self._cgroup = several_queues, selects, cgroup
+        self._several_queues, self._selects, self._cgroup, self._comm = several_queues, selects, cgroup, comm
         self._cgroups: Counts = {}
         """Slot and device of a key -> number of the cgroup in the kernel, as of the latest interval."""
+        self._pids: Counts = {}
+        """Slot and device of a key -> pid of the process, as of the latest interval."""
+        self._has_processes = any(spec.role == "process" for spec in manifest.maps)
         self._dev_shift = next((part.shift for spec in manifest.maps for part in spec.key if part.name == "dev"), 0)
         self._named_cgroups: dict[int, tuple[str, str]] = {}
         """Number -> path and container, asked for once in an interval: an answer may change, or take a moment."""
@@ -164,11 +174,13 @@ class Framer:
         for spec in self._specs:
             if spec.role == "cgroup":
                 self._cgroups |= self._maps.latest(spec.name)
+            elif spec.role == "process":
+                self._pids |= self._maps.latest(spec.name)
         for spec in self._specs:
             if spec.role in _ROLES:
                 gained = self._maps.gained(spec.name)
                 self._add(spec, gained, sums)
-                if self._cgroups:
+                if self._counts_issuers:
                     self._add_issuers(spec, gained, issuers)
             elif spec.role == "suppressed":
                 suppressed += self._named(spec, self._maps.gained(spec.name))
@@ -213,10 +225,18 @@ class Framer:
         flow = self._flow(spec, key)
         if flow is None:
             return None
-        number = self._cgroups.get(key >> self._dev_shift << self._dev_shift, 0)
+        place = key >> self._dev_shift << self._dev_shift
+        number = self._cgroups.get(place, 0)
         if number not in self._named_cgroups:
             self._named_cgroups[number] = self._cgroup(number) if number else (OTHERS, "")
-        return Issuer(*flow, *self._named_cgroups[number])
+        if not self._has_processes:
+            return Issuer(*flow, *self._named_cgroups[number])
+        pid = self._pids.get(place, 0)
+        return Issuer(*flow, *self._named_cgroups[number], pid, self._comm(pid) if pid else OTHERS)
+
+    @property
+    def _counts_issuers(self) -> bool:
+        return bool(self._cgroups) or self._has_processes
 
     def _issued(self, sums: _IssuerSums) -> dict[Issuer, IssuedIO]:
         found: dict[Issuer, IssuedIO] = {}
@@ -304,7 +324,7 @@ class Framer:
     ) -> None:
         for key, us in values:
             flow = self._flow(spec, key)
-            if self._cgroups and "total" in spec.stages and (one := self._issuer(spec, key)) is not None:
+            if self._counts_issuers and "total" in spec.stages and (one := self._issuer(spec, key)) is not None:
                 issuers.maxima[one].append(us)
             if flow is not None:
                 for stage in spec.stages:
@@ -420,6 +440,8 @@ class TracerInterval:
     """At the newest tick; None where no script printed it."""
     ages_of: tuple[str, ...] = ()
     """The groups of the scripts that printed it: `inflight` for requests, `bios` for devices without requests."""
+    issuers: Mapping[Issuer, IssuedIO] = field(default_factory=dict)
+    """I/Os of processes."""
 
 
 class TracerFramer:
@@ -431,10 +453,15 @@ class TracerFramer:
         device_name: Callable[[int], str | None],
         flags: Flags = lambda _: (),
         alone: Callable[[str], bool] = lambda _: True,
+        cgroup: Callable[[int], tuple[str, str]] = unnamed_cgroup,
+        comm: Callable[[int], str] = lambda _: "",
     ) -> None:
-        """`alone`: whether only the tracer times a device. I/Os above its threshold are counted here then."""
+        """`alone`: whether only the tracer times a device. I/Os above its threshold are counted here then.
+
+        `cgroup` and `comm` as Framer takes them.
+        """
         self._manifest, self._device_name, self._alone = manifest, device_name, alone
-        self._framer = Framer(manifest, device_name, selects=alone)
+        self._framer = Framer(manifest, device_name, selects=alone, cgroup=cgroup, comm=comm)
         self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
         self._maps = Differences(self._specs)
         self._ages = NewestAges(device_name, flags)
@@ -479,6 +506,9 @@ class TracerFramer:
         gains = [(one, self._maps.gained(one.name)) for one in self._specs if one.role not in AS_IS]
         undecoded = series.undecoded + self._maps.close() + self._left_out
         self._left_out = 0
+        if self._manifest.group == PROCESSES:
+            # Its histograms have the same I/Os as those of the always-on probe.
+            return TracerInterval(undecoded=undecoded, issuers=series.issuers)
         in_flight = self._ages.taken()
         return TracerInterval(
             self._traced(series, gains),
@@ -555,7 +585,7 @@ class TracerFramer:
 
 def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -> TracerInterval:
     """Merge the intervals of the scripts of a process; a stage is absent where no script measures it."""
-    each, known = list(intervals), list(manifests)
+    each, known = list(intervals), [one for one in manifests if one.group != PROCESSES]
     measured = {stage for one in known for stage in one.stages}
     by_request = [one for one in known if one.group == "stages"]
     reasons = {stage: why for one in by_request for stage, why in one.absent.items()}
@@ -578,6 +608,7 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
         {device: depths for one in each for device, depths in one.depths.items()},
         all_waiting(one.in_flight for one in each),
         tuple(dict.fromkeys(group for one in each for group in one.ages_of)),
+        {issuer: done for one in each for issuer, done in one.issuers.items()},
     )
 
 

@@ -19,7 +19,7 @@ TOOLS = ("bpftrace", "dtrace")
 COSTS = ("cheap", "moderate", "invasive")
 CLOCKS = ("monotonic", "boottime", "hrtime")
 """hrtime: the tool's own clock, which is neither of the others."""
-GROUPS = ("always", "inflight", "stages", "wakeups", "irqs", "softirqs", "bios", "order", "limits")
+GROUPS = ("always", "inflight", "stages", "wakeups", "irqs", "softirqs", "bios", "order", "limits", "processes")
 """always: from the first frame to the last. The others are traced on demand."""
 DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
 ROLES: dict[str, tuple[str, ...]] = {
@@ -62,6 +62,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "depth_older": ("dev", "age"),
     "depth_since": (),
     "cgroup": ("slot", "dev"),
+    "process": ("slot", "dev"),
 }
 """A map's role -> the parts that its key must have."""
 NAMED = ("dev", "handler", "thread", "other", "instead")

@@ -44,8 +44,8 @@ class Mark:
     """Settings that differ from the origin's, with an empty value where one was removed; None where none were read."""
 
 
-ISSUERS = "issuers"
-TABLES = ("softirqs", "handlers", "wake-ups", "issues", ISSUERS)
+ISSUERS, PROCESSES = "issuers", "processes"
+TABLES = ("softirqs", "handlers", "wake-ups", "issues", ISSUERS, PROCESSES)
 """Tables that probes of a host may report in addition to stages."""
 
 
@@ -508,8 +508,14 @@ class Issuer(NamedTuple):
     container: str = ""
     """The container's name on its host; empty: the cgroup is no container's, or the name isn't known."""
     pid: int = 0
-    """0: all processes of the cgroup."""
+    """0: all processes of the cgroup, or with a `comm` several of them."""
     comm: str = ""
+    """The process's name; OTHERS for all processes for which the probe had no room. A cgroup's I/Os have none."""
+
+    @property
+    def is_process(self) -> bool:
+        """Whether these are I/Os of processes, which those of their cgroups include."""
+        return bool(self.pid or self.comm)
 
     @property
     def name(self) -> str:

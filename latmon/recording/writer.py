@@ -331,7 +331,7 @@ def _issuers(issuers: Mapping[Issuer, IssuedIO]) -> dict[Issuer, IssuedIO]:
     """Return the I/Os of cgroups without names; rows of single processes, which are in these too, are left out."""
     found: dict[Issuer, IssuedIO] = {}
     for one, done in issuers.items():
-        if not one.pid:
+        if not one.is_process:
             name = one.cgroup if one.cgroup in ("/", OTHERS) else _hidden(one.cgroup)
             key = Issuer(one.device, one.op, name)
             found[key] = found[key].plus(done) if key in found else done

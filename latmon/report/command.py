@@ -20,7 +20,7 @@ from latmon.report import outliers, outstanding, sections
 from latmon.report.devices import LATENCY, NOT_PASSED, latency_rows, stages_without, volume
 from latmon.report.formatting import heads, line, text_table, wrapped
 from latmon.report.heatmap_columns import MapColumns
-from latmon.report.interrupts import cgroup_table, host_tables
+from latmon.report.interrupts import cgroup_table, host_tables, process_table
 from latmon.report.summary import Evaluated, added_up, summarise, summary_of
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, RecordingError
@@ -128,7 +128,7 @@ def render_text(summary: _Json) -> str:
     blocks = [_head(summary), findings(summary), _trust(summary), marks(summary)]
     begins = summary.get("latency_from", "")
     blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
-    blocks += [text_table(cgroup_table(summary))[:-1]]
+    blocks += [text_table(one(summary))[:-1] for one in (cgroup_table, process_table)]
     blocks += [outliers.text(summary), interrupts(summary)[:-1], outstanding.remarks(summary)]
     blocks.append(settings(summary))
     blocks += [_idle(summary), [line for sentence in sections.meaning(summary) for line in wrapped(sentence)]]

@@ -48,7 +48,7 @@ from latmon.report.html_elements import (
     text,
     time_of,
 )
-from latmon.report.interrupts import cgroup_table, host_tables
+from latmon.report.interrupts import cgroup_table, host_tables, process_table
 from latmon.report.sections import changes, evaluated, fact_text, named, shown_on, when
 from latmon.report.totals import Totals
 from latmon.support.units import UNKNOWN, rate, spelled
@@ -142,7 +142,7 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
         _trust(summary),
         *(_device(at, each, summary, totals, frame) for at, each in enumerate(devices)),
         _outliers(summary),
-        _cgroups(summary),
+        _issuers(summary),
         _interrupts(summary),
         _settings(summary),
         _meaning(summary, frame),
@@ -532,9 +532,9 @@ def _sum(one: _Json) -> str:
     return ", ".join(filter(None, (f"{parts} = {time_of(found.whole)}", off_total(found.missing))))
 
 
-def _cgroups(summary: _Json) -> str:
-    """Return the table of cgroups."""
-    found = column_table(cgroup_table(summary), MAX_ROWS)
+def _issuers(summary: _Json) -> str:
+    """Return the tables of cgroups and processes."""
+    found = "".join(column_table(one(summary), MAX_ROWS) for one in (cgroup_table, process_table))
     return f'<section id="who"><h2>Who issued the I/Os</h2>\n{found}</section>\n' if found else ""
 
 

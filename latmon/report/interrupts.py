@@ -1,8 +1,8 @@
-"""Host tables of a report: cgroups, softirqs, handlers, wake-ups, task queues, host context. JSON rows and columns."""
+"""Host tables of a report: cgroups, processes, softirqs, handlers, wake-ups, task queues, host context. JSON rows and columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 from latmon.aggregate.accumulator import TaskqSums
@@ -10,6 +10,7 @@ from latmon.analysis.attribution import IssuerRow, by_vector, issuer_rows
 from latmon.model.devices import host_and_device
 from latmon.model.frame import (
     OPS,
+    PROCESSES,
     UNKNOWN_IRQ,
     Handler,
     HandlerRuns,
@@ -27,39 +28,51 @@ from latmon.support.units import UNKNOWN, rate
 from latmon.views.units import sampled_as
 
 MAX_THREADS = 1000
-MAX_CGROUPS = 1000
+MAX_ISSUERS = 1000
 
 
-def cgroups(found: Mapping[Issuer, IssuedIO]) -> dict[str, Any]:
-    """Return a row per cgroup with I/Os, that with most of the time first; `others`: those without a row."""
-    rows = issuer_rows(found, {one.device for one in found})
-    parts: dict[tuple[str, str, str], dict[Issuer, IssuedIO]] = {}
-    for issuer, done in found.items():
-        if not issuer.pid:
-            parts.setdefault((issuer.cgroup, issuer.device, issuer.op), {})[issuer] = done
-    reported = [
-        {
-            "cgroup": one.issuer.cgroup,
-            "name": one.issuer.name,
-            **({"container": one.issuer.container} if one.issuer.container else {}),
-            **_issued(one, one.share),
-            "devices": {
-                device: _issued(each, each.share)
-                | {"ops": {op: _issued(part) for op in OPS for part in _of_op(parts, one.issuer.cgroup, device, op)}}
-                for device, each in one.devices.items()
-            },
-        }
-        for one in rows[:MAX_CGROUPS]
-    ]
-    left = sum(one.ios for one in rows[MAX_CGROUPS:])
-    return {"cgroups": reported, **({"cgroups_left_out": left} if left else {})} if reported else {}
+def issuers(found: Mapping[Issuer, IssuedIO]) -> dict[str, Any]:
+    """Return a row per cgroup with I/Os, and one per traced process, those with most of the time first.
+
+    `cgroups_left_out`, `processes_left_out`: I/Os without a row.
+    """
+    reported: dict[str, Any] = {}
+    for name, processes in (("cgroups", False), (PROCESSES, True)):
+        rows = issuer_rows(found, {one.device for one in found}, processes=processes)
+        parts: dict[tuple[Hashable, str, str], dict[Issuer, IssuedIO]] = {}
+        for issuer, done in found.items():
+            if issuer.is_process is processes:
+                parts.setdefault((issuer[2:], issuer.device, issuer.op), {})[issuer] = done
+        left = sum(one.ios for one in rows[MAX_ISSUERS:])
+        if rows:
+            reported[name] = [_issuer(one, parts) for one in rows[:MAX_ISSUERS]]
+        if left:
+            reported[f"{name}_left_out"] = left
+    return reported
 
 
-def _of_op(
-    parts: Mapping[tuple[str, str, str], Mapping[Issuer, IssuedIO]], cgroup: str, device: str, op: str
-) -> list[IssuerRow]:
-    """Return the cgroup's I/Os of one op to one device; their share is of themselves, which says nothing."""
-    return issuer_rows(parts.get((cgroup, device, op), {}), {device}, {op})
+_Parts = Mapping[tuple[Hashable, str, str], Mapping[Issuer, IssuedIO]]
+
+
+def _issuer(one: IssuerRow, parts: _Parts) -> dict[str, Any]:
+    by = one.issuer
+    return {
+        **({"pid": by.pid or None, "comm": by.comm} if by.is_process else {}),
+        "cgroup": by.cgroup,
+        "name": by.name,
+        **({"container": by.container} if by.container else {}),
+        **_issued(one, one.share),
+        "devices": {
+            device: _issued(each, each.share)
+            | {"ops": {op: _issued(part) for op in OPS for part in _of_op(parts, by, device, op)}}
+            for device, each in one.devices.items()
+        },
+    }
+
+
+def _of_op(parts: _Parts, by: Issuer, device: str, op: str) -> list[IssuerRow]:
+    """Return the issuer's I/Os of one op to one device; their share is of themselves, which says nothing."""
+    return issuer_rows(parts.get((by[2:], device, op), {}), {device}, {op}, processes=by.is_process)
 
 
 def _issued(one: IssuerRow, share: float | None = None) -> dict[str, Any]:
@@ -192,6 +205,19 @@ def cgroup_table(summary: _Json) -> ReportTable:
     )
 
 
+def process_table(summary: _Json) -> ReportTable:
+    """Return the table of processes; without rows if none was traced."""
+    left = summary.get("processes_left_out", 0)
+    return ReportTable(
+        "Processes",
+        PROCESS_COLUMNS,
+        summary.get(PROCESSES, []),
+        "counted while the tracer ran; share: of the time of these I/Os; writeback is of a kworker, in the cgroup that "
+        "dirtied the pages",
+        f"{left:,} I/Os of other processes" if left else "",
+    )
+
+
 CGROUPS = (
     Column("cgroup", "name", key("name"), -27),
     Column("path", "name", key("cgroup")),
@@ -205,6 +231,20 @@ CGROUPS = (
     Column("share", "share", lambda row: row.get("share"), 7),
     Column("devices", "name", lambda row: ", ".join(row["devices"])),
 )
+
+
+PROCESS_COLUMNS = (
+    Column("process", "name", lambda row: issuer_label(row["comm"], row["pid"]), -22),
+    Column("cgroup", "name", key("name"), -20),
+    Column("I/Os", "count", key("count"), 9),
+    Column("MB", "words", lambda row: rate(row["bytes"] / 1e6), 7),
+    *CGROUPS[5:],
+)
+
+
+def issuer_label(comm: str, pid: int | None) -> str:
+    """Return the name and the pid of a process, or of those without a row of their own."""
+    return f"{comm or UNKNOWN} {pid}" if pid else comm
 
 
 def _timed(row: _Json, at: str) -> tuple[_Json, str] | None:

@@ -27,7 +27,7 @@ from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
 from latmon.report.devices import devices, sampling
 from latmon.report.formatting import missing, opened, rounded
-from latmon.report.interrupts import cgroups, host_context, irqs, softirqs, taskqs, wakeups
+from latmon.report.interrupts import host_context, irqs, issuers, softirqs, taskqs, wakeups
 from latmon.report.outliers import outliers
 from latmon.report.outstanding import older_counts
 from latmon.report.totals import Missed, Totals
@@ -115,7 +115,7 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         **_notices(totals),
         "health": _health(origin, totals),
         "devices": devices(origin, totals),
-        **cgroups(totals.on_demand.issuers),
+        **issuers(totals.on_demand.issuers),
         **softirqs(totals.on_demand.softirqs),
         **irqs(totals.on_demand.handlers),
         **wakeups(totals.on_demand.wakeups, totals.wakeups_left_out),

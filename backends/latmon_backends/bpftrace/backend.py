@@ -337,6 +337,7 @@ class BpftraceBackend(ProbeBackend):
             self._devices.selects,
             name,
             threads,
+            self._devices.cgroups.named,
         )
         self._programs = BpftracePrograms(self._options, here, self._inventory)
         manifests = (variant.manifest, *self._programs.manifests)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from latmon.capture.backend import Options
 from latmon.manifest.loader import Manifest, load
-from latmon.model.frame import Device, Missing
+from latmon.model.frame import PROCESSES, Device, Missing
 from latmon.support import host
 from latmon.support.errors import ManifestError
 from latmon.support.paths import data_dir
@@ -31,7 +31,7 @@ from latmon_backends.probe.tick_protocol import OnDemandSurroundings, OnDemandTi
 from latmon_backends.tracer import programs
 from latmon_backends.tracer.programs import ChosenScripts, Programs, Target, TracerSample, stages_of
 
-GROUPS = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order")
+GROUPS = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order", PROCESSES)
 """In the order of their text: I/Os in flight are counted before a completion's stages are recorded."""
 _VARIANTS = {"A": ("A", "C"), "A'": ("A", "C")}
 """Always-on tier -> tiers of the tracer's scripts, the better one first. Tier A adds raw tracepoints."""
@@ -40,6 +40,7 @@ _OF_EVENTS = {
     "irqs": "handlers",
     "softirqs": "softirqs",
     "order": "issues",
+    PROCESSES: PROCESSES,
     "admission_waits": "admission_causes",
 }
 """Script, without its variant's letter, whose cost no sample of requests reduces -> what is lacking without it."""
@@ -119,6 +120,7 @@ def words(tracepoints: Tracepoints, sys: Path, machine: str = platform.machine()
         "request": (f"arg{issued}",),
         "bio": (f"arg{bio}",),
         "queue": (_bio_queue(tracepoints),),
+        **{name: (word,) for name, word in kernel_hooks.cgroup_of_request(sys / "kernel/btf/vmlinux").items()},
         "timer_entry": (f"{category}:{entry}", entry),
         "timer_exit": (f"{category}:{leave}", leave),
         "timer_context": (int(has_timer),),
@@ -220,6 +222,8 @@ _SKIPS = tuple(f"skip{at}" for at in range(8))
 """Parameters of bios_c: majors that it leaves out. Bios of other devices with requests are traced and dropped."""
 _KEYS_PER_DEVICE = 256
 """Some 100 buckets of two ops, and others."""
+_KEYS_PER_PROCESS = 64
+"""Two ops with each of 4 octaves: the rest is for I/Os of processes without a place of their own."""
 _ENTRIES_PER_MAP = 1 << 17
 """Slots over all CPUs that one map may take: 1 MB, because per-CPU maps are allocated whole and there are some 50."""
 
@@ -237,6 +241,8 @@ class TracerHost:
     """Whether the user selects a device."""
     device_name: Callable[[int], str | None]
     threads: Threads
+    cgroup: Callable[[int], tuple[str, str]]
+    """Path and container of a cgroup's number in the kernel."""
 
 
 class ScriptInventory:
@@ -342,7 +348,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
 
     def _ticks(self, program: BpftraceProgram) -> OnDemandTicks:
         manifests = [one.manifest for one in program.scripts]
-        around = OnDemandSurroundings(program.map_keys, host.suspended_us, self._times, self._flags)
+        around = OnDemandSurroundings(program.map_keys, host.suspended_us, self._times, self._flags, self._here.cgroup)
         return OnDemandTicks(manifests, self._here.device_name, self.threads, around)
 
     async def _leave_out(self, launcher: Launcher, program: BpftraceProgram, refusal: RefusedError) -> None:  # noqa: ARG002 - the text names it
@@ -393,8 +399,10 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         has_bios = not target.numbers or not all(self.timed.values())
         wanted = (one for one in self._affordable(sample).manifests if one.group != "bios" or has_bios)
         scripts = [script for one in wanted if (script := self._script(one, values)) is not None]
-        keys = map_keys(os.cpu_count() or 1, len(self._here.devices()))
-        return BpftraceProgram(tuple(scripts), keys, self._joined)
+        return BpftraceProgram(tuple(scripts), self._map_keys(), self._joined)
+
+    def _map_keys(self) -> int:
+        return map_keys(os.cpu_count() or 1, len(self._here.devices()))
 
     def _script(self, manifest: Manifest, values: Mapping[str, int | str]) -> Script | None:
         try:
@@ -411,6 +419,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
             "one_in": one_in,
             **self._sampling,
             "any_dev": int(not target.filtered),
+            "slots": self._map_keys() // _KEYS_PER_PROCESS,
             **dict(zip(_SKIPS, (*self._skipped_majors(), *(0,) * len(_SKIPS)), strict=False)),
         }
 

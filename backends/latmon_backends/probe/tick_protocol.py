@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined
+from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined, unnamed_cgroup
 from latmon.decode.tables import Counts, Flags, Record, record, shifted
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import STACKS, op_name
@@ -366,16 +366,24 @@ class OnDemandSurroundings:
     timed: Callable[[str], bool] = lambda _: False
     """Whether the always-on probe times a device. Its bios are left out then: they are its requests."""
     flags: Flags = lambda _: ()
+    cgroup: Callable[[int], tuple[str, str]] = unnamed_cgroup
+    """Path and container of a cgroup's number in the kernel."""
 
 
 class _Script:
     """Decoding state of one script."""
 
     def __init__(
-        self, manifest: Manifest, device_name: Callable[[int], str | None], around: OnDemandSurroundings
+        self,
+        manifest: Manifest,
+        device_name: Callable[[int], str | None],
+        threads: Threads,
+        around: OnDemandSurroundings,
     ) -> None:
         alone = lambda name: not around.timed(name)  # noqa: E731
-        self.manifest, self.framer = manifest, TracerFramer(manifest, device_name, around.flags, alone)
+        comm = lambda pid: threads.of(pid).comm  # noqa: E731
+        self.manifest = manifest
+        self.framer = TracerFramer(manifest, device_name, around.flags, alone, around.cgroup, comm)
         self.device_name = device_name
         self.waiting: list[Record] = []
         """Records of slow bios: they belong to the tick whose map counts them, as the number of those left out does."""
@@ -440,7 +448,7 @@ class OnDemandTicks(_Lines):
             return None if name is None or around.timed(name) else name
 
         names = {True: untimed_name, False: device_name}
-        self._scripts = {one.name: _Script(one, names[one.group == _BIOS], around) for one in manifests}
+        self._scripts = {one.name: _Script(one, names[one.group == _BIOS], threads, around) for one in manifests}
         self._of_map = {spec.name: self._scripts[one.name] for one in manifests for spec in one.maps}
         self._by_stack = {spec.name: spec for one in manifests for spec in one.maps if spec.role in STACKS}
         self._threads = threads

@@ -444,6 +444,7 @@ class OnDemand:
             wakeups=on_demand.wakeups,
             in_flight=self._last_list.of(frame, in_flight),
             issues=window.issues,
+            issuers={**frame.issuers, **on_demand.issuers},
             health=self._health(frame.health, window),
         )
 

@@ -111,7 +111,7 @@ def _made(block: Block) -> _Table:
     sizes = {key.about: n for key, n in zip(counts.keys, counts.counts, strict=True) if key.kind == "bytes"}
     found: dict[str, dict[str, dict[str, _Done]]] = {}
     for issuer, latency in table.items():
-        if latency and not issuer.pid and latency.sum is not None:
+        if latency and not issuer.is_process and latency.sum is not None:
             ops = found.setdefault(issuer.device, {}).setdefault(issuer.cgroup, {})
             one = _Done(issuer, latency, sizes.get(issuer, 0))
             ops[issuer.op] = _sum((ops[issuer.op], one)) if issuer.op in ops else one
