@@ -302,7 +302,7 @@ def traced_devices(selection: Selection, shown: str = "") -> tuple[str, ...] | N
     `shown`: the device that the screen selects while the user has selected none.
     """
     selected = selection.selected or shown
-    if selection.screen in ("overview", "findings", "who"):
+    if selection.screen in ("overview", "findings"):
         return None
     if selection.screen == "outstanding" or (selection.screen == "stages" and selection.opened):
         return (selected,) if selected else ()

@@ -155,15 +155,20 @@ def delays(view: ViewState, _by: int) -> Selection:
 
 
 def issuer(view: ViewState, by: int) -> Selection:
-    """Select another cgroup; it stays selected when rows change places."""
+    """Select another cgroup or process; it stays selected when rows change places."""
     selection, some = view.selection, issuers(view)
     if not some:
         return selection
     return replace(selection, row=beside(some, issuer_position(some, selection.row), by).key)
 
 
+def processes(view: ViewState, _by: int) -> Selection:
+    """Toggle between a row per cgroup and a row per process."""
+    return replace(view.selection, processes=not view.selection.processes, row=None)
+
+
 def its_devices(view: ViewState, _by: int) -> Selection:
-    """Open the selected cgroup: its devices."""
+    """Open the selected cgroup or process: its devices."""
     return replace(issuer(view, 0), opened=bool(issuers(view)), top=0)
 
 
@@ -435,7 +440,7 @@ STEPS: Mapping[str, Step] = MappingProxyType(
             *(busy, aside, audit_row, through),
             *(pick, read, order),
             *(part, line, cpus, delays),
-            *(issuer, its_devices),
+            *(issuer, its_devices, processes),
             *(mark, across, up, grow_across, grow_up, gather),
             *(found, evidence),
         )

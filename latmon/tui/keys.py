@@ -108,6 +108,7 @@ ACTIONS = (
     Action("next_panel", "tab", "Tab", "small maps: one per device, or the table", "maps", on=_OVERVIEW),
     Action("part", "tab", "Tab", "the next part: softirqs, handlers, wake-ups", "part", 1, on=_TABLES),
     Action("part", "shift+tab", "Shift-Tab", "the part before", by=-1, on=_TABLES),
+    Action("processes", "tab", "Tab", "cgroups, or processes: traced while this screen is open", "processes", on=_WHO),
     Action("order", "s", "s", "by time or by total", "order", on=("outliers",)),
     Action("pick", "n", "n", "next outlier", "next", 1, on=("outlier", "outliers")),
     Action("pick", "p", "p", "outlier before", "previous", -1, on=("outlier", "outliers")),
@@ -203,10 +204,10 @@ ACTIONS = (
     Action("found", "down,j", "↓ j", "finding below", by=1, on=_FINDINGS),
     Action("found", "home", "Home", "first finding", by=-100_000, on=_FINDINGS),
     Action("found", "end", "End", "last finding", by=100_000, on=_FINDINGS),
-    Action("issuer", "up,k", "↑ k", "cgroup above", by=-1, on=_WHO),
-    Action("issuer", "down,j", "↓ j", "cgroup below", by=1, on=_WHO),
-    Action("issuer", "home", "Home", "first cgroup", by=-100_000, on=_WHO),
-    Action("issuer", "end", "End", "last cgroup", by=100_000, on=_WHO),
+    Action("issuer", "up,k", "↑ k", "row above", by=-1, on=_WHO),
+    Action("issuer", "down,j", "↓ j", "row below", by=1, on=_WHO),
+    Action("issuer", "home", "Home", "first row", by=-100_000, on=_WHO),
+    Action("issuer", "end", "End", "last row", by=100_000, on=_WHO),
     Action("line", "up,k", "↑ k", "row above", by=-1, on=_LINES),
     Action("line", "down,j", "↓ j", "row below", by=1, on=_LINES),
     Action("line", "home", "Home", "first row", by=-100_000, on=_LINES),
@@ -243,7 +244,7 @@ ACTIONS = (
 )
 
 
-_FIRST = ("stop_now", "redraw", "suspend", "next_panel", "part")
+_FIRST = ("stop_now", "redraw", "suspend", "next_panel", "part", "processes")
 """Keys with priority over widgets: some always work, and Textual would move the focus with Tab."""
 _SECTIONS = (
     ("Keys", ()),
@@ -254,7 +255,7 @@ _SECTIONS = (
     ("Keys of the outliers (4)", ("outliers", "outlier")),
     ("Keys of the interrupts (5)", _LINES),
     ("Keys of the findings (6)", _FINDINGS),
-    ("Keys of the cgroups (7)", ("who", "issuer")),
+    ("Keys of cgroups and processes (7)", ("who", "issuer")),
     ("Keys of a demo's tour (latmon demo NAME --tour)", _TOUR),
 )
 _WAYS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
@@ -481,6 +482,7 @@ def foot(
         "zoom": "open" if selection.lists_groups else "unzoom" if selection.panel == "zoom" else "zoom",
         "group": selection.next_group or "devices",
         "apart": "together" if selection.splits else "apart",
+        "processes": "cgroups" if selection.processes else "processes",
         "busy": "idle too" if selection.busy else "busy",
         "mark": "release" if selection.cursor and selection.cursor.corner else "pin" if selection.cursor else "mark",
         "hold": "go on" if view.away else "pause",

@@ -2,20 +2,21 @@
 
 from collections import Counter, defaultdict
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.decode.framer import Framer
+from latmon.decode.framer import Framer, TracerFramer, joined
 from latmon.manifest.loader import load
 from latmon.manifest.schema import MapSpec
-from latmon.model.frame import OTHERS, Completed, Flow, IssuedIO, Issuer, Series
+from latmon.model.frame import OTHERS, Completed, Flow, IssuedIO, Issuer, Series, Thread, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
-A, C = load(PROBES / "block_a.yaml"), load(PROBES / "block_c.yaml")
+A, C, P = (load(PROBES / f"{name}.yaml") for name in ("block_a", "block_c", "processes_a"))
 NAMES = {254 << 20: "vda", 8 << 20 | 16: "sdb"}
 READ, WRITE, FLUSH, DISCARD = range(4)
 VDA, SDB, GHOST = 254 << 20, 8 << 20 | 16, 7 << 20
@@ -38,11 +39,11 @@ def of(tick, us):
     return tick << 32 | us
 
 
-def interval(one, tick=None, probe="block_a", **maps):
-    """Prints maps by their short names, then closes."""
+def interval(one, tick=None, probe="block_a", at=None, **maps):
+    """Prints maps by their short names, then closes; `at`: names threads, for a framer of the tracer."""
     for name, values in maps.items():
         one.printed(f"{probe}_{name}", values)
-    return one.interval(tick)
+    return one.interval(tick, *([at] if at else []))
 
 
 # Cgroups
@@ -100,6 +101,34 @@ def test_a_slot_is_another_cgroup_s_on_another_device_and_later():
     }
     later = interval(one, same=two | {slot(1, 5): 6}, cgroup={slot(1, op=0): 9, slot(1, dev=SDB, op=0): 9})
     assert {(i.device, i.cgroup): done.count for i, done in later.issuers.items()} == {("vda", "/docker/1"): 4}
+
+
+def test_a_slot_of_the_tracer_is_a_process_of_a_cgroup_and_its_ios_are_no_series():
+    one = TracerFramer(P, NAMES.get, cgroup=named, comm={33: "fio", 34: ""}.get)
+    found = partial(interval, one, probe="processes_a", at=lambda pid: Thread(pid, "", "", -1))
+    maps = {
+        "total": {slot(1, 10): 2, slot(1, 70): 1, slot(2, 10): 1, slot(0, 30): 4, slot(1, 10, SDB): 5},
+        "sum": {slot(1): 90, slot(2): 10, slot(0): 120, slot(1, dev=SDB): 50},
+        "bytes": {slot(1): 12_288, slot(2): 4096, slot(0): 2048, slot(1, dev=SDB): 512},
+        "max": {slot(1): of(4, 70)},
+        "pid": {slot(1, op=0): 33, slot(2, op=0): 34, slot(1, dev=SDB, op=0): 34},
+        "cgroup": {slot(1, op=0): 7, slot(2, op=0): 7, slot(1, dev=SDB, op=0): 9},
+    }
+    window = found(4, **maps)
+    fio = Histogram.of({bucket_index(10): 2, bucket_index(70): 1}, 90, 70)
+    assert window.issuers[Issuer("vda", "read", "/a", "", 33, "fio")] == IssuedIO(3, 12_288, fio)
+    assert {(one.device, *one[2:]): done.count for one, done in window.issuers.items()} == {
+        ("vda", "/a", "", 33, "fio"): 3,
+        ("vda", "/a", "", 34, ""): 1,
+        ("vda", OTHERS, "", 0, OTHERS): 4,
+        ("sdb", "/docker/1", "web", 34, ""): 5,
+    }
+    assert all(one.is_process for one in window.issuers)
+    assert joined([window], [P]).issuers == window.issuers
+    assert joined([window], [P]).traced == Traced()
+    maps["total"] = maps["total"] | {slot(2, 10): 4}
+    maps["pid"] = maps["pid"] | {slot(2, op=0): 33}
+    assert {one.pid: done.count for one, done in found(5, **maps).issuers.items()} == {33: 3}
 
 
 def test_without_a_cgroup_nothing_is_said_of_issuers():

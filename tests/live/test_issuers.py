@@ -12,6 +12,8 @@ from terminal import wait_for
 from workload import Capture, LoopDevice, fio, now_us
 
 SECONDS = 4
+TRACED_S = 60.0
+"""The tool compiles the tracer's program."""
 SETTLED = 3
 """Frames after which the kernel's counters of cgroups are read."""
 CONTAINER = "3f2a91c0" * 8
@@ -45,6 +47,15 @@ def cgroup(name):
 @each_bpftrace
 def test_two_cgroups_have_the_ios_that_fio_issued(tmp_path, suite):
     """One cgroup on one disk, another one on that and a second one."""
+    check_issuers(tmp_path, suite)
+
+
+@each_bpftrace
+def test_processes_have_the_ios_that_fio_issued_while_they_are_traced(tmp_path, suite):
+    check_issuers(tmp_path, suite, "--stages", "all")
+
+
+def check_issuers(tmp_path, suite, *words):
     jobs = {
         "reads": {"rw": "randread", "iodepth": 4, "rate_iops": 600},
         "writes": {"rw": "randwrite", "iodepth": 8, "bs": "64k", "rate_iops": 300},
@@ -58,9 +69,11 @@ def test_two_cgroups_have_the_ios_that_fio_issued(tmp_path, suite):
         )
         where = {"reads": (service, disks[0]), "writes": (container, disks[0]), "more": (container, disks[1])}
         found = tool(suite, tmp_path)
-        watched = [word for disk in disks for word in ("--device", disk.name)]
+        watched = [*words, *(word for disk in disks for word in ("--device", disk.name))]
         with Capture(tmp_path, "--backend", "bpftrace", *watched, LATMON_BPFTRACE=found.path) as capture:
             assert wait_for(lambda: len(capture.frames()) > SETTLED, every=0.2)
+            if words:
+                assert wait_for(lambda: any(one.traced.one_in for one in capture.frames()), TRACED_S, every=0.5)
             with ThreadPoolExecutor() as pool:
                 running = {
                     name: pool.submit(
@@ -94,9 +107,26 @@ def test_two_cgroups_have_the_ios_that_fio_issued(tmp_path, suite):
             assert measured[op]["bytes"] == pytest.approx(sent.bytes, rel=0.01, abs=1 << 16)
     if by_kernel:
         return
+    if words:
+        check_processes(report, issued, where)
     for disk in disks:
         whole = report["devices"][disk.name]["ops"]
         for op in whole:
             parts = [one["devices"][disk.name]["ops"].get(op) for one in rows.values() if disk.name in one["devices"]]
             assert sum(part["count"] for part in parts if part) == whole[op]["latency_us"]["count"]
     assert sum(one["share"] for one in rows.values()) == pytest.approx(1, abs=0.01)
+
+
+def check_processes(report, issued, where):
+    """A job is one process, in a cgroup; what others count together is none of it."""
+    rows = report["processes"]
+    for name, ops in issued.items():
+        group, disk = where[name]
+        its = [one for one in rows if one["cgroup"] == f"/{group.name}" and disk.name in one["devices"]]
+        assert [one["comm"] for one in its] == ["fio"]
+        for op, sent in ops.items():
+            measured = its[0]["devices"][disk.name]["ops"][op]
+            print(f"{its[0]['comm']} {its[0]['pid']} {op}: fio {sent.count} I/Os {sent.bytes} bytes, latmon {measured}")
+            assert measured["count"] == pytest.approx(sent.count, rel=0.01, abs=1)
+            assert measured["bytes"] == pytest.approx(sent.bytes, rel=0.01, abs=1 << 16)
+            assert measured["latency_us"]["count"] == measured["count"]

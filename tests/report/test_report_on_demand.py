@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -33,7 +34,7 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import interrupts
 from latmon.report import outliers as rows
-from latmon.report.command import render_text
+from latmon.report.command import render_text, text_table
 from latmon.report.summary import summarise
 from latmon.report.totals import MAX_REPORTS, Totals
 from latmon.views.units import exact
@@ -80,6 +81,11 @@ def test_cgroups_have_their_devices_and_ops(summary_of):
     assert first["devices"]["sda"]["share"] == 0.75
     assert ops["sda"]["write"]["bytes"] == 1024
     assert not {"share", "latency_us"} & others.keys()
+    (process,) = summary["processes"]
+    assert (process["pid"], process["comm"], process["cgroup"], process["count"]) == (7, "fio", "/a", 4)
+    assert process["devices"]["sda"]["ops"]["read"]["bytes"] == 16_384
+    table = "\n".join(text_table(interrupts.process_table(summary)))
+    assert re.search(r"fio 7 +/a +4 ", table)
 
 
 def test_unmeasured_values_are_absent(summary_of):

@@ -12,6 +12,7 @@ from synthetic_btf import ENUM, Btf
 
 from latmon.capture.backend import Options
 from latmon.decode.framer import TracerInterval
+from latmon.decode.framer import unnamed_cgroup
 from latmon.model.frame import Completed, Device, Flow, Frame, Health
 from latmon.model.inflight import InFlightList
 from latmon_backends.bpftrace.program import BpftraceTool
@@ -106,6 +107,7 @@ async def on_demand(tmp_path):
             selects=lambda one: not globs or one.name in globs,
             device_name={one.major << 20 | one.minor: name for name, one in devices.items()}.get,
             threads=Threads(tmp_path),
+            cgroup=unnamed_cgroup,
         )
         tool = BpftraceTool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
         one = OnDemand(options, launcher(tool), BpftracePrograms(options, here, INVENTORY), clock)

@@ -7,7 +7,7 @@ from frames import CONTAINER, ODD, ORIGIN, frame, host, on_demand_host
 from panels import inside
 
 from latmon.analysis.attribution import issuer_rows
-from latmon.model.frame import ISSUERS, OTHERS, IssuedIO, Issuer, Missing
+from latmon.model.frame import ISSUERS, OTHERS, PROCESSES, IssuedIO, Issuer, Missing, Traced
 from latmon.model.histogram import Histogram
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
@@ -121,6 +121,45 @@ def test_one_op_and_a_filter():
     assert "passes the filter" in text(scene(FRAMES, op="discard"))
 
 
+FIO, OTHER = (ODD, "write", CONTAINER, "web-1", 4711, "fio"), (ODD, "read", OTHERS, "", 0, OTHERS)
+
+
+def traced():
+    its = {Issuer(*FIO): of(100, 300), Issuer(*OTHER): of(50)}
+    return [replace(one, issuers={**one.issuers, **its}, traced=Traced(one_in=1)) for one in FRAMES]
+
+
+def test_processes_of_a_cgroup_and_all_of_them():
+    made = scene(traced())
+    assert "fio 4711" in text(made, (120, 40))
+    assert "other processes" not in text(made, (120, 40))
+    made.choose(STEPS["processes"](made.view, 0))
+    shown = text(made, (140, 30)).splitlines()
+    assert shown[1].startswith("─ who  1 process with I/O")
+    assert shown[3].split()[:4] == ["▸fio", "4711", "24", "0.1"]
+    assert "web-1" in shown[3]
+    assert "other processes" in shown[4]
+    made.choose(STEPS["its_devices"](made.view, 0))
+    assert "fio 4711  its devices" in text(made)
+    assert CONTAINER[:40] in text(made)
+    made.choose(STEPS["leave"](made.view, 0))
+    made.choose(STEPS["processes"](made.view, 0))
+    assert "2 cgroups" in text(made)
+
+
+@pytest.mark.parametrize(
+    ("frames", "missing", "says"),
+    [
+        (FRAMES, "", "none has completed"),
+        (FRAMES, "it needs kernel BTF", "it needs kernel BTF"),
+        (host(2, 3), "", "I/Os of processes"),
+    ],
+)
+def test_without_processes_it_says_why(frames, missing, says):
+    origin = replace(ORIGIN, untraced=(Missing(PROCESSES, missing),)) if missing else ORIGIN
+    assert says in " ".join(text(scene(frames, origin, processes=True)).split())
+
+
 @pytest.mark.parametrize(
     ("frames", "origin", "says"),
     [
@@ -136,10 +175,13 @@ def test_an_empty_panel_says_why(frames, origin, says):
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (120, 36), (160, 50), (200, 60)])
 @pytest.mark.parametrize("opened", [False, True])
-def test_it_fits_everywhere_and_is_clean(size, opened):
+@pytest.mark.parametrize("processes", [False, True])
+def test_it_fits_everywhere_and_is_clean(size, opened, processes):
     names = [HOSTILE[:200], "/" + "x" * 250, "/漢字/サービス.service", "#17"]
     found = {Issuer(f"d{n}", "read", name, HOSTILE[:40]): of(2**31, 1) for n, name in enumerate(names)}
-    made = scene([replace(frame(1), issuers=found)], row=(names[0], 0, ""), opened=opened)
+    found |= {one._replace(pid=2**22 - n, comm=HOSTILE[:60]): done for n, (one, done) in enumerate(found.items())}
+    row = (names[0], 2**22, HOSTILE[:60]) if processes else (names[0], 0, "")
+    made = scene([replace(frame(1), issuers=found)], row=row, opened=opened, processes=processes)
     lines = screen_lines(made, (), *size)
     assert len(lines) == size[1]
     assert all(width(line) <= size[0] for line in lines)

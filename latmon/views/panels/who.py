@@ -1,14 +1,14 @@
-"""The panel of who issued the I/Os: a row per cgroup, or the devices of one cgroup. Pure."""
+"""The panel of who issued the I/Os: a row per cgroup or per process, or what belongs to one of them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
 from latmon.analysis.attribution import IssuerRow, issuer_rows
-from latmon.model.frame import ISSUERS, OPS, OTHERS, Origin
-from latmon.support.units import UNKNOWN, duration, part, rate
+from latmon.model.frame import ISSUERS, OPS, OTHERS, PROCESSES, Origin
+from latmon.support.units import UNKNOWN, duration, part, rate, whole
 from latmon.views.bars import share_bar
-from latmon.views.context import ViewState, no_rows
+from latmon.views.context import MEASURING, ViewState, no_rows, not_traced
 from latmon.views.lines import (
     BLANK,
     TIME,
@@ -46,9 +46,16 @@ def _share(one: _IssuerLine, cells: int) -> Line:
     return share_bar(one.of.share, cells)
 
 
-_NUMBERS: tuple[Field[_IssuerLine], ...] = (
+_RATES: tuple[Field[_IssuerLine], ...] = (
     Field("IOPS", 5, lambda r, _: rate(r.of.ios / r.seconds)),
     Field("MB/s", 5, lambda r, _: rate(r.of.bytes / r.seconds / 1e6)),
+)
+_SUMS: tuple[Field[_IssuerLine], ...] = (
+    Field("I/Os", 6, lambda r, _: whole(r.of.ios)),
+    Field("MB", 5, lambda r, _: rate(r.of.bytes / 1e6)),
+)
+"""In place of rates: the tracer may have run for a part of the window."""
+_TIMES: tuple[Field[_IssuerLine], ...] = (
     Field("mean", TIME, lambda r, _: UNKNOWN if r.of.latency.mean is None else duration(r.of.latency.mean), rank=3),
     Field("p50", TIME, lambda r, _: quantile(r.of.latency, 0.5)),
     Field("p99", TIME, lambda r, _: quantile(r.of.latency, 0.99)),
@@ -57,24 +64,38 @@ _NUMBERS: tuple[Field[_IssuerLine], ...] = (
     Field("share", 5, lambda r, _: UNKNOWN if r.of.share is None else part(r.of.share), role="strong"),
     Field("", _BAR, _share, right=False, most=41),
 )
+_ON: Field[_IssuerLine] = Field(
+    "on", 9, lambda r, _: ", ".join(r.of.devices), rank=1, right=False, most=40, role="dim"
+)
 _CGROUPS: tuple[Field[_IssuerLine], ...] = (
     Field("cgroup", 22, lambda r, _: r.name, right=False, most=40),
-    *_NUMBERS,
-    Field("on", 9, lambda r, _: ", ".join(r.of.devices), rank=1, right=False, most=40, role="dim"),
+    *_RATES,
+    *_TIMES,
+    _ON,
 )
-_DEVICES: tuple[Field[_IssuerLine], ...] = (
-    Field("device", 12, lambda r, _: r.name, right=False, most=24),
-    *_NUMBERS,
+_PROCESSES: tuple[Field[_IssuerLine], ...] = (
+    Field("process", 22, lambda r, _: r.name, right=False, most=40),
+    *_SUMS,
+    *_TIMES,
+    Field("cgroup", 12, lambda r, _: r.of.issuer.name, rank=1, right=False, most=40, role="dim"),
+    _ON,
+)
+_DEVICES, _DEVICES_OF_PROCESS = (
+    (Field("device", 12, lambda r, _: r.name, right=False, most=24), *numbers, *_TIMES) for numbers in (_RATES, _SUMS)
 )
 
 
 def issuers(view: ViewState) -> Sequence[IssuerRow]:
     """Return the rows as they are shown."""
+    return _rows(view, processes=view.selection.processes)
+
+
+def _rows(view: ViewState, *, processes: bool) -> Sequence[IssuerRow]:
     history, selection = view.history, view.selection
     devices = {one.name for one in shown(history.devices(), selection)}
     return history.made(
-        ("who", selection.pattern, selection.ops),
-        lambda: issuer_rows(history.on_demand.issuers, devices, selection.ops),
+        ("who", processes, selection.pattern, selection.ops),
+        lambda: issuer_rows(history.on_demand.issuers, devices, selection.ops, processes=processes),
     )
 
 
@@ -84,33 +105,44 @@ def issuer_position(some: Sequence[IssuerRow], key: Hashable | None) -> int:
 
 
 def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
-    """Return the table of cgroups; of an opened one its devices."""
+    """Return the table of cgroups or processes; of an opened one its devices, of a cgroup its processes too."""
     if view.origin is None or not view.history.window.frames:
         return empty_panel(no_rows(view), width, room)
     some, selection = issuers(view), view.selection
     if not some:
         return empty_panel(_why_none(view, view.origin), width, room)
     at = issuer_position(some, selection.row)
-    seconds = max(view.history.window.covered_us, 1) / 1e6
     if selection.opened and some[at].key != selection.row:
-        over = span(selection.window_us)
-        return empty_panel(f"no I/O of this cgroup completed in the last {over}; Esc shows all of them", width, room)
+        over, what = span(selection.window_us), "process" if selection.processes else "cgroup"
+        return empty_panel(f"no I/O of this {what} completed in the last {over}; Esc shows all of them", width, room)
     if selection.opened:
-        return _opened(some[at], seconds, selection.top, width, room)
+        return _opened(view, some[at], selection.top, width, room)
+    seconds = _seconds(view)
     rows = [_IssuerLine(one, _name(one), seconds) for one in some]
+    lines = [_heading(view, some, width)]
+    lines += _table(_PROCESSES if selection.processes else _CGROUPS, rows, at, width, room - 1)
+    below = _opened(view, some[at], 0, width, room - len(lines) - 1, selected=False)
+    return [*lines, BLANK, *below] if room - len(lines) > _LEAST else lines
+
+
+def _heading(view: ViewState, some: Sequence[IssuerRow], width: int) -> Line:
     named = sum(not _is_others(one) for one in some)
-    total = f"  {count(named)} cgroup{'s' * (named != 1)}"
-    about = ("share: of the time of all I/Os, so of those in flight ", "share: of the time of all I/Os ")
-    if not any(one.latency for one in some):
+    what = "process" if view.selection.processes else "cgroup"
+    total = f"  {count(named)} {what}{('es' if view.selection.processes else 's') * (named != 1)}"
+    about: tuple[str, ...] = ("share: of the time of all I/Os, so of those in flight ", "share: of the time of all I/Os ")
+    if view.selection.processes:
+        about = ("counted while they are traced; share: of the time of these I/Os ", "counted while they are traced ")
+    elif not any(one.latency for one in some):
         about = ("counted by the kernel, which times no I/O of a cgroup ", "no latency by cgroup here ")
-    head = heading(
+    return heading(
         (Span(" who", "strong"), Span(f"{total} with I/O"), Span(_only(view), "dim")),
         width,
         *((Span(text, "dim"),) for text in about),
     )
-    lines = [head, *_table(_CGROUPS, rows, at, width, room - 1)]
-    below = _opened(some[at], seconds, 0, width, room - len(lines) - 1, selected=False)
-    return [*lines, BLANK, *below] if room - len(lines) > _LEAST else lines
+
+
+def _seconds(view: ViewState) -> float:
+    return max(view.history.window.covered_us, 1) / 1e6
 
 
 def _table(
@@ -122,26 +154,40 @@ def _table(
     return [fit(line, width) for line in lines][: max(room, 0)]
 
 
-def _opened(one: IssuerRow, seconds: float, top: int, width: int, room: int, *, selected: bool = True) -> list[Line]:
-    """Return the devices of a cgroup below its path."""
-    name = _name(one)
+def _opened(
+    view: ViewState, one: IssuerRow, top: int, width: int, room: int, *, selected: bool = True
+) -> list[Line]:
+    """Return the devices of a cgroup below its path, with its traced processes, or those of a process."""
+    name, seconds, of_process = _name(one), _seconds(view), one.issuer.is_process
     rows = [_IssuerLine(each, device, seconds) for device, each in one.devices.items()]
     path = "" if name == one.issuer.cgroup else one.issuer.cgroup
     about = (Span("share: of the device's I/O time ", "dim"),)
     head = heading((Span(f" {name}", "strong"), Span("  its devices")), width, about)
     text: list[Line] = [(Span(f" cgroup {path}", "dim"),)] if path else []
     at = min(top, len(rows) - 1) if selected else -1
-    return [head, *(fit(line, width) for line in text), *_table(_DEVICES, rows, at, width, room - 1 - len(text))]
+    fields = _DEVICES_OF_PROCESS if of_process else _DEVICES
+    lines = [head, *(fit(line, width) for line in text), *_table(fields, rows, at, width, room - 1 - len(text))]
+    its = [] if of_process else [each for each in _rows(view, processes=True) if each.issuer[2:4] == one.issuer[2:4]]
+    if not its or room - len(lines) <= _LEAST:
+        return lines
+    head = heading((Span(f" {name}", "strong"), Span("  its processes, while they are traced")), width)
+    rows = [_IssuerLine(each, _name(each), seconds) for each in its]
+    return [*lines, BLANK, head, *_table(_PROCESSES, rows, -1, width, room - len(lines) - 2)]
 
 
 def _name(one: IssuerRow) -> str:
+    issuer = one.issuer
+    if issuer.is_process:
+        return f"{issuer.comm or UNKNOWN} {issuer.pid}" if issuer.pid else "other processes"
     if not _is_others(one):
-        return one.issuer.name
+        return issuer.name
     return f"{one.issuer.cgroup.removesuffix(OTHERS)}{_OTHERS}"
 
 
 def _is_others(one: IssuerRow) -> bool:
     """Return whether it has the I/Os that have no row; a fleet's has its host in front."""
+    if one.issuer.is_process:
+        return not one.issuer.pid
     return not one.issuer.cgroup.startswith("/") and one.issuer.cgroup.rpartition(":")[2] == OTHERS
 
 
@@ -154,13 +200,24 @@ def _only(view: ViewState) -> str:
 
 def _why_none(view: ViewState, origin: Origin) -> str:
     """Return why the table is empty."""
+    if view.selection.processes and not any(one.is_process for one in view.history.on_demand.issuers):
+        return _why_no_process(view, origin)
     if why := origin.why_untraced(ISSUERS):
         return f"not measured here: I/Os are not counted by cgroup: {why}"
     over = span(view.selection.window_us)
     if view.selection.op != "all" or view.selection.pattern:
-        return f"no I/O of a cgroup in the last {over} passes the filter"
+        what = "process" if view.selection.processes else "cgroup"
+        return f"no I/O of a {what} in the last {over} passes the filter"
     window = view.history.window
     ios = sum(c.count for d in view.history.devices() for op in OPS if (c := window.completed(d.name, op)))
     if ios and not view.history.on_demand.issuers:
         return f"{count(ios)} I/Os completed in the last {over}, and {_UNCOUNTED[view.recorded]}"
     return f"no I/O completed in the last {over}"
+
+
+def _why_no_process(view: ViewState, origin: Origin) -> str:
+    """Return why no process is known."""
+    if view.tracing == MEASURING and not origin.why_untraced(PROCESSES):
+        return "I/Os of processes: none has completed since they are traced, or the tracer leaves them out: its cost"
+    mode, state = view.selection.stages, view.tracing
+    return not_traced("I/Os of processes", origin, (PROCESSES,), mode=mode, recorded=view.recorded, state=state)
