@@ -24,6 +24,7 @@ _TABLES = {
     "depth_issue": "number of requests in the driver when one is issued",
     "depth_time": "latency of a request by the device's depth at its arrival",
     "cgroup": "each total by cgroup, with bytes",
+    "process": "I/Os of each process, with bytes",
 }
 """Role of a map that is not a stage -> its meaning."""
 

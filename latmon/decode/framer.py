@@ -109,6 +109,8 @@ class _IssuerSums:
     """I/Os of one interval by issuer."""
 
     counts: defaultdict[Issuer, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    started: Counter[Issuer] = field(default_factory=Counter)
+    """I/Os that nothing times."""
     us: Counter[Issuer] = field(default_factory=Counter)
     bytes: Counter[Issuer] = field(default_factory=Counter)
     maxima: defaultdict[Issuer, list[int]] = field(default_factory=lambda: defaultdict(list))
@@ -214,8 +216,8 @@ class Framer:
             for key, counts in by_bucket(spec, gained).items():
                 if (one := self._issuer(spec, key)) is not None:
                     sums.counts[one].update(counts)
-        elif spec.role == "bytes" or (spec.role == "sum" and "total" in spec.stages):
-            table = sums.bytes if spec.role == "bytes" else sums.us
+        elif spec.role in ("bytes", "started") or (spec.role == "sum" and "total" in spec.stages):
+            table = {"bytes": sums.bytes, "started": sums.started}.get(spec.role, sums.us)
             for key, n in gained.items():
                 if (one := self._issuer(spec, key)) is not None:
                     table[one] += n
@@ -242,15 +244,15 @@ class Framer:
         found: dict[Issuer, IssuedIO] = {}
         sums.us.update(self._issuers_owed)
         self._issuers_owed = Counter()
-        for one in {**sums.counts, **sums.bytes, **sums.us}:
+        for one in {**sums.counts, **sums.started, **sums.bytes, **sums.us}:
             latency = self._scaled(sums.counts[one])
             us = latency.within(sums.us[one]) if latency else 0
             if owed := sums.us[one] - us:
                 self._issuers_owed[one] = owed
             maximum = _within_top(latency, sums.maxima[one]) if latency else None
             latency = replace(latency, sum=us, max=maximum) if latency else latency
-            if latency or sums.bytes[one]:
-                found[one] = IssuedIO(latency.count, sums.bytes[one], latency)
+            if latency or sums.bytes[one] or sums.started[one]:
+                found[one] = IssuedIO(latency.count + sums.started[one], sums.bytes[one], latency)
         return found
 
     def times(self, flow: Flow) -> bool:

@@ -11,6 +11,8 @@ from bpftraces import each_bpftrace, tool
 from terminal import wait_for
 from workload import Capture, LoopDevice, fio, now_us
 
+from latmon.model.frame import OTHERS
+
 SECONDS = 4
 TRACED_S = 60.0
 """The tool compiles the tracer's program."""
@@ -92,6 +94,8 @@ def check_issuers(tmp_path, suite, *words):
             report = capture.report()
     frames = capture.frames()
     by_kernel = report["health"]["tier"] == "C"
+    if words:
+        check_processes(report, issued, where, timed=not by_kernel)
     counted = {name for one in report.get("cgroups", ()) for name in one["devices"]}
     if by_kernel and not counted >= {disk.name for disk in disks}:
         pytest.skip("cgroups of version 1 count no device here that never had a limit (Linux 6.18)")
@@ -107,8 +111,6 @@ def check_issuers(tmp_path, suite, *words):
             assert measured[op]["bytes"] == pytest.approx(sent.bytes, rel=0.01, abs=1 << 16)
     if by_kernel:
         return
-    if words:
-        check_processes(report, issued, where)
     for disk in disks:
         whole = report["devices"][disk.name]["ops"]
         for op in whole:
@@ -117,16 +119,16 @@ def check_issuers(tmp_path, suite, *words):
     assert sum(one["share"] for one in rows.values()) == pytest.approx(1, abs=0.01)
 
 
-def check_processes(report, issued, where):
-    """A job is one process, in a cgroup; what others count together is none of it."""
-    rows = report["processes"]
+def check_processes(report, issued, where, *, timed):
+    """A job is one process, in a cgroup on tier A; what others count together is none of it."""
     for name, ops in issued.items():
         group, disk = where[name]
-        its = [one for one in rows if one["cgroup"] == f"/{group.name}" and disk.name in one["devices"]]
-        assert [one["comm"] for one in its] == ["fio"]
+        its = [(one, one["devices"].get(disk.name, {}).get("ops", {})) for one in report["processes"]]
+        ((process, measured),) = [(one, found) for one, found in its if found.keys() == ops.keys()]
+        assert process["comm"] == "fio"
+        assert process["cgroup"] == (f"/{group.name}" if timed else OTHERS)
         for op, sent in ops.items():
-            measured = its[0]["devices"][disk.name]["ops"][op]
-            print(f"{its[0]['comm']} {its[0]['pid']} {op}: fio {sent.count} I/Os {sent.bytes} bytes, latmon {measured}")
-            assert measured["count"] == pytest.approx(sent.count, rel=0.01, abs=1)
-            assert measured["bytes"] == pytest.approx(sent.bytes, rel=0.01, abs=1 << 16)
-            assert measured["latency_us"]["count"] == measured["count"]
+            print(f"fio {process['pid']} {op}: {sent.count} I/Os {sent.bytes} bytes, latmon {measured[op]}")
+            assert measured[op]["count"] == pytest.approx(sent.count, rel=0.01, abs=1)
+            assert measured[op]["bytes"] == pytest.approx(sent.bytes, rel=0.01, abs=1 << 16)
+            assert measured[op].get("latency_us", {}).get("count", 0) == (measured[op]["count"] if timed else 0)

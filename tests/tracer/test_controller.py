@@ -11,8 +11,7 @@ import pytest
 from synthetic_btf import ENUM, Btf
 
 from latmon.capture.backend import Options
-from latmon.decode.framer import TracerInterval
-from latmon.decode.framer import unnamed_cgroup
+from latmon.decode.framer import TracerInterval, unnamed_cgroup
 from latmon.model.frame import Completed, Device, Flow, Frame, Health
 from latmon.model.inflight import InFlightList
 from latmon_backends.bpftrace.program import BpftraceTool

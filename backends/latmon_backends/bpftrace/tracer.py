@@ -120,7 +120,10 @@ def words(tracepoints: Tracepoints, sys: Path, machine: str = platform.machine()
         "request": (f"arg{issued}",),
         "bio": (f"arg{bio}",),
         "queue": (_bio_queue(tracepoints),),
-        **{name: (word,) for name, word in kernel_hooks.cgroup_of_request(sys / "kernel/btf/vmlinux").items()},
+        **{
+            name: (word, word.replace("$rq->bio", "$bio"))
+            for name, word in kernel_hooks.cgroup_of_request(sys / "kernel/btf/vmlinux").items()
+        },
         "timer_entry": (f"{category}:{entry}", entry),
         "timer_exit": (f"{category}:{leave}", leave),
         "timer_context": (int(has_timer),),

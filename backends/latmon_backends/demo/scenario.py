@@ -76,7 +76,10 @@ ROWS = 40
 _STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
 UNFOLLOWED = "a user's thread, or an interrupt without a handler"
 _NONE_THERE = "this system has no D script for that"
-_ROLES = {"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup", "issues": "issue", "issuers": "cgroup", "processes": "process"}
+_ROLES = {
+    **{"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup"},
+    **{"issues": "issue", "issuers": "cgroup", "processes": "process"},
+}
 """Table -> the beginning of the roles of its maps, or of its record's name."""
 
 

@@ -79,7 +79,10 @@ class DtraceProgram:
         return "".join(script.text() for script in self.scripts)
 
 
-_ROLES = {"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup", "issues": "issue", "issuers": "cgroup", "processes": "process"}
+_ROLES = {
+    **{"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup"},
+    **{"issues": "issue", "issuers": "cgroup", "processes": "process"},
+}
 """Table -> the beginning of the roles of its maps, or of its record's name."""
 NONE_THERE = "this system has no D script for that"
 INVASIVE = "it is invasive and needs an explicit --invasive"
