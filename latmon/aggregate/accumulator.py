@@ -578,6 +578,8 @@ class Accumulator(CompletionSums):
             softirqs=self.on_demand.softirqs,
             wakeups=self.on_demand.wakeups,
             issuers=self.on_demand.issuers,
+            sizes=self.on_demand.sizes,
+            patterns=self.on_demand.patterns,
             cgroup_limits=self.cgroup_limits.rows,
             host_context=dict(self.host_context),
             health=replace(Health(suppressed=self.on_demand.suppressed, skipped=self.skipped), **counters),

@@ -327,6 +327,8 @@ _WITHOUT_ON_DEMAND: dict[str, Any] = {
     "softirqs": {},
     "wakeups": (),
     "issuers": {},
+    "sizes": {},
+    "patterns": {},
     "depths": {},
     "issues": {},
 }

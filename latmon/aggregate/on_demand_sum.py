@@ -19,7 +19,9 @@ from latmon.model.frame import (
     HandlerRuns,
     IssuedIO,
     Issuer,
+    Pattern,
     Series,
+    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Thread,
@@ -238,6 +240,22 @@ class OnDemandSums:
             one: IssuedIO(counts.get(Key("ios", one), 0), counts.get(Key("bytes", one), 0), latencies.get(one, EMPTY))
             for one in known
         }
+
+    @property
+    def sizes(self) -> dict[SizeClass, IssuedIO]:
+        counts, latencies = self._counts, self.tables["size"]
+        known = dict.fromkeys(key.about for key in counts if isinstance(key.about, SizeClass))
+        return {
+            one: IssuedIO(
+                counts.get(Key("size_ios", one), 0), counts.get(Key("size_bytes", one), 0), latencies.get(one, EMPTY)
+            )
+            for one in known
+        }
+
+    @property
+    def patterns(self) -> dict[Flow, Pattern]:
+        found = self._grouped("pattern")
+        return {flow: Pattern(**named) for flow, named in found.items() if isinstance(flow, Flow)}
 
     def _grouped(self, kind: str) -> dict[object, dict[str, int]]:
         found: dict[object, dict[str, int]] = {}

@@ -36,6 +36,8 @@ from latmon.model.frame import (
     HandlerRuns,
     IssuedIO,
     Issuer,
+    Pattern,
+    SizeClass,
     Outlier,
     Series,
     SoftirqCpu,
@@ -280,6 +282,14 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
     @cached_property
     def issuers(self) -> Mapping[Issuer, IssuedIO]:
         return self._sums.read("issuers").issuers
+
+    @cached_property
+    def sizes(self) -> Mapping[SizeClass, IssuedIO]:
+        return self._sums.read("sizes").sizes
+
+    @cached_property
+    def patterns(self) -> Mapping[Flow, Pattern]:
+        return self._sums.read("sizes").patterns
 
     @cached_property
     def outliers(self) -> tuple[Outlier, ...]:

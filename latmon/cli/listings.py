@@ -25,6 +25,8 @@ _TABLES = {
     "depth_time": "latency of a request by the device's depth at its arrival",
     "cgroup": "each total by cgroup, with bytes",
     "process": "I/Os of each process, with bytes",
+    "size_latency": "latency by the size of an I/O",
+    "pattern": "I/Os that were sequential, read ahead, flagged SYNC, not aligned to a physical block",
 }
 """Role of a map that is not a stage -> its meaning."""
 

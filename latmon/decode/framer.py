@@ -28,6 +28,8 @@ from latmon.decode.tables import (
     depths,
     handlers,
     most_of,
+    patterns,
+    sizes,
     softirqs,
     vector,
     wakeups,
@@ -44,7 +46,9 @@ from latmon.model.frame import (
     HandlerRuns,
     IssuedIO,
     Issuer,
+    Pattern,
     Series,
+    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Thread,
@@ -415,7 +419,7 @@ def _of_ticks(values: Counts, tick: int) -> Iterator[tuple[int, int]]:
 
 
 _OWN = ("by_total", "path", "off", *STACKS)
-_TABLES = ("handler", "softirq", "wakeup", "depth")
+_TABLES = ("handler", "softirq", "wakeup", "depth", "size_", "pattern")
 _MAX_HANDLERS = 4096
 UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
 """Any handler whose record was lost, or whose name had no room."""
@@ -444,6 +448,8 @@ class TracerInterval:
     """The groups of the scripts that printed it: `inflight` for requests, `bios` for devices without requests."""
     issuers: Mapping[Issuer, IssuedIO] = field(default_factory=dict)
     """I/Os of processes."""
+    sizes: Mapping[SizeClass, IssuedIO] = field(default_factory=dict)
+    patterns: Mapping[Flow, Pattern] = field(default_factory=dict)
 
 
 class TracerFramer:
@@ -524,6 +530,8 @@ class TracerFramer:
             depths(gains, most_of(most, tick), self._device_name),
             in_flight,
             () if in_flight is None else (self._manifest.group,),
+            sizes=sizes(gains, self._device_name),
+            patterns=patterns(gains, self._device_name),
         )
 
     def _traced(self, reported: ProbeInterval, gains: Gains) -> Traced:
@@ -611,6 +619,8 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
         all_waiting(one.in_flight for one in each),
         tuple(dict.fromkeys(group for one in each for group in one.ages_of)),
         {issuer: done for one in each for issuer, done in one.issuers.items()},
+        {size: done for one in each for size, done in one.sizes.items()},
+        {flow: pattern for one in each for flow, pattern in one.patterns.items()},
     )
 
 

@@ -18,15 +18,20 @@ from latmon.manifest.schema import KeyPart, MapSpec, RecordSpec, op_name
 from latmon.model.frame import (
     IDLE,
     NOT_KNOWN,
+    PATTERN,
     UNKNOWN_IRQ,
+    Flow,
     Handler,
     HandlerRuns,
+    IssuedIO,
+    Pattern,
+    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Thread,
     Wakeups,
 )
-from latmon.model.histogram import BITS, MAX_COUNT, TOP, Histogram
+from latmon.model.histogram import BITS, EMPTY, MAX_COUNT, TOP, Histogram
 from latmon.model.inflight import AGES_S, EXACT, PROBE, Depths, InFlight, InFlightList, Took, coarse_end
 from latmon.support.text import clean
 
@@ -191,6 +196,45 @@ def handlers(
         )
         for handler, counts in runs.items()
     }
+
+
+_LARGEST = 20
+"""Exponent of the largest size with a class of its own: 1 MiB."""
+_SIZE_BITS = 2
+"""Four buckets per octave for latencies by size, of which there are ten times as many as by device."""
+
+
+def sizes(gains: Gains, device_name: Callable[[int], str | None]) -> dict[SizeClass, IssuedIO]:
+    """Return the I/Os of each size of the devices that have a name."""
+    counts: defaultdict[SizeClass, Counter[int]] = defaultdict(Counter)
+    sums: defaultdict[str, Counter[SizeClass]] = defaultdict(Counter)
+    for spec, key, gained in by_key(gains, "size_"):
+        exponent, device = spec.part("size").read(key), device_name(spec.part("dev").read(key))
+        if device is not None:
+            upto = 1 << exponent if exponent <= _LARGEST else 0
+            of = SizeClass(device, op_name(spec.part("op").read(key)), upto)
+            if spec.role == "size_latency":
+                counts[of].update(gained)
+            else:
+                sums[spec.role][of] += sum(gained.values())
+    found = {}
+    for of in {**counts, **sums["size_bytes"]}:
+        latency = _histogram(counts[of], sums["size_sum"][of], _SIZE_BITS) if counts[of] else EMPTY
+        found[of] = IssuedIO(latency.count, sums["size_bytes"][of], latency)
+    return found
+
+
+def patterns(gains: Gains, device_name: Callable[[int], str | None]) -> dict[Flow, Pattern]:
+    """Return where the issued I/Os lay and how they were flagged; a code has a bit for each field after the first."""
+    found: dict[Flow, Pattern] = {}
+    for spec, key, gained in by_key(gains, "pattern"):
+        device, code, n = device_name(spec.part("dev").read(key)), spec.part("pattern").read(key), sum(gained.values())
+        if device is not None:
+            flow = Flow(device, op_name(spec.part("op").read(key)))
+            found[flow] = found.get(flow, Pattern()).plus(
+                Pattern(n, *(n * (code >> bit & 1) for bit in range(len(PATTERN) - 1)))
+            )
+    return found
 
 
 def softirqs(gains: Gains) -> dict[SoftirqCpu, SoftirqRuns]:

@@ -19,7 +19,7 @@ TOOLS = ("bpftrace", "dtrace")
 COSTS = ("cheap", "moderate", "invasive")
 CLOCKS = ("monotonic", "boottime", "hrtime")
 """hrtime: the tool's own clock, which is neither of the others."""
-GROUPS = ("always", "inflight", "stages", "wakeups", "irqs", "softirqs", "bios", "order", "limits", "processes")
+GROUPS = ("always", "inflight", "stages", "wakeups", "irqs", "softirqs", "bios", "order", "limits", "processes", "sizes")
 """always: from the first frame to the last. The others are traced on demand."""
 DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
 ROLES: dict[str, tuple[str, ...]] = {
@@ -63,6 +63,10 @@ ROLES: dict[str, tuple[str, ...]] = {
     "depth_since": (),
     "cgroup": ("slot", "dev"),
     "process": ("slot", "dev"),
+    "size_latency": ("size", "dev", "op", "bucket"),
+    "size_sum": ("size", "dev", "op"),
+    "size_bytes": ("size", "dev", "op"),
+    "pattern": ("dev", "op", "pattern"),
 }
 """A map's role -> the parts that its key must have."""
 NAMED = ("dev", "handler", "thread", "other", "instead")

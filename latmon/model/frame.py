@@ -44,8 +44,8 @@ class Mark:
     """Settings that differ from the origin's, with an empty value where one was removed; None where none were read."""
 
 
-ISSUERS, PROCESSES = "issuers", "processes"
-TABLES = ("softirqs", "handlers", "wake-ups", "issues", ISSUERS, PROCESSES)
+ISSUERS, PROCESSES, SIZES = "issuers", "processes", "sizes"
+TABLES = ("softirqs", "handlers", "wake-ups", "issues", ISSUERS, PROCESSES, SIZES)
 """Tables that probes of a host may report in addition to stages."""
 
 
@@ -561,6 +561,38 @@ class IssuedIO:
         return IssuedIO(self.count + other.count, self.bytes + other.bytes, merge((self.latency, other.latency)))
 
 
+class SizeClass(NamedTuple):
+    """Key of the I/Os of one op on a device with a size above half of `upto` bytes, up to that."""
+
+    device: str
+    op: str
+    upto: int
+    """A power of two; the smallest has all sizes up to it. 0: larger than the largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """I/Os of one op that went to a device in an interval, by where they lay and how they were flagged."""
+
+    issued: int = 0
+    sequential: int = 0
+    """Those that began where one of the last I/Os of the op had ended."""
+    sync: int = 0
+    """Flagged SYNC: something waits for them. All reads are; of writes, not writeback."""
+    ahead: int = 0
+    """Reads ahead of what a program asked for."""
+    unaligned: int = 0
+    """Those that begin or end within a physical block of the device."""
+
+    def plus(self, other: Pattern) -> Pattern:
+        """Return the sum of both."""
+        return Pattern(*(getattr(self, name) + getattr(other, name) for name in PATTERN))
+
+
+PATTERN = ("issued", "sequential", "sync", "ahead", "unaligned")
+"""Fields of a Pattern."""
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """Losses and overhead of the measurement in one interval. None is "not known here", never 0."""
@@ -627,6 +659,10 @@ class Frame:
     """Without what isn't measured on the host; empty where none is."""
     issuers: Mapping[Issuer, IssuedIO] = field(default_factory=lambda: MappingProxyType({}))
     """Completed I/Os by issuer; I/Os whose cgroup is not known are missing."""
+    sizes: Mapping[SizeClass, IssuedIO] = field(default_factory=lambda: MappingProxyType({}))
+    """Completed I/Os by size, of traced devices."""
+    patterns: Mapping[Flow, Pattern] = field(default_factory=lambda: MappingProxyType({}))
+    """Issued I/Os of traced devices."""
     outstanding: Mapping[str, Outstanding] = field(default_factory=lambda: MappingProxyType({}))
     depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> histogram of its outstanding I/Os over the interval; all devices that were sampled, busy or not."""

@@ -16,7 +16,7 @@ from operator import mul
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from latmon.model.frame import Flow, Frame, Handler, Issuer, SoftirqCpu, Thread, Traced
+from latmon.model.frame import PATTERN, Flow, Frame, Handler, Issuer, SizeClass, SoftirqCpu, Thread, Traced
 from latmon.model.histogram import BITS, Histogram, value_bounds
 
 UNKNOWN = -1
@@ -228,6 +228,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "interrupts": ("handler", "delay", "softirq"),
         "wakeups": ("wakeup",),
         "issuers": ("issuer",),
+        "sizes": ("size",),
     }
 )
 """Group -> its sums of tables; `total` and `stage` are both of the table `traced`."""
@@ -237,6 +238,7 @@ _GROUP_OF = {
     **dict.fromkeys(("before", "returned", "ran_in", "raised_in"), "interrupts"),
     **dict.fromkeys(("instead", "ran_us"), "wakeups"),
     **dict.fromkeys(("ios", "bytes"), "issuers"),
+    **dict.fromkeys(("size_ios", "size_bytes", "pattern"), "sizes"),
 }
 
 
@@ -244,7 +246,7 @@ class Key(NamedTuple):
     """Key of a count: its kind, the object it belongs to, and the name of what was counted."""
 
     kind: str
-    about: Flow | Handler | Issuer | SoftirqCpu | int | str
+    about: Flow | Handler | Issuer | SizeClass | SoftirqCpu | int | str
     name: str = ""
 
 
@@ -307,6 +309,7 @@ def flatten(frame: Frame) -> Flat:
         "softirq": Packed.of({where: runs.run for where, runs in frame.softirqs.items()}),
         "wakeup": Packed.of({one.thread.pid: one.delay for one in frame.wakeups}),
         "issuer": Packed.of({issuer: done.latency for issuer, done in frame.issuers.items()}),
+        "size": Packed.of({size: done.latency for size, done in frame.sizes.items()}),
     }
     counted = {
         "always": _above(frame),
@@ -323,6 +326,7 @@ def flatten(frame: Frame) -> Flat:
             for issuer, done in frame.issuers.items()
             for kind, n in (("ios", done.count), ("bytes", done.bytes))
         ),
+        "sizes": _sizes(frame),
     }
     return Flat(
         {name: table for name, table in tables.items() if table},
@@ -344,6 +348,7 @@ def names(frame: Frame) -> set[tuple[Any, ...]]:
     found.update(key for key, n in _above(frame) if n)
     found.update(key for key, n in _paths(traced) if n)
     found.update(key for key, n in _interrupts(frame) if n)
+    found.update(key for key, n in _sizes(frame) if n)
     return found
 
 
@@ -351,6 +356,14 @@ def _above(frame: Frame) -> Iterator[tuple[Key, int]]:
     yield Key("suppressed", ""), frame.health.suppressed
     for flow, n in frame.above.items():
         yield Key("above", flow), n
+
+
+def _sizes(frame: Frame) -> Iterator[tuple[Key, int]]:
+    for size, done in frame.sizes.items():
+        yield Key("size_ios", size), done.count
+        yield Key("size_bytes", size), done.bytes
+    for flow, pattern in frame.patterns.items():
+        yield from ((Key("pattern", flow, name), getattr(pattern, name)) for name in PATTERN)
 
 
 def _paths(traced: Traced) -> Iterator[tuple[Key, int]]:

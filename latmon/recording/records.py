@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from latmon.analysis.attribution import frequent
 from latmon.model.frame import (
     NO_SETTINGS,
+    PATTERN,
     UNKNOWN_IRQ,
     CgroupLimit,
     Device,
@@ -32,7 +33,9 @@ from latmon.model.frame import (
     Origin,
     Outlier,
     Outstanding,
+    Pattern,
     Settings,
+    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Taskq,
@@ -379,6 +382,41 @@ _ISSUER = RowDecoder(
     ("comm", label),
     optional=3,
 )
+_SIZE = RowDecoder(
+    lambda *cells: cells,
+    ("device", label),
+    ("op", label),
+    ("upto", count),
+    ("ios", count),
+    ("bytes", count),
+)
+_PATTERN = RowDecoder(
+    lambda device, op, *counts: (Flow(device, op), Pattern(*counts)),
+    ("device", label),
+    ("op", label),
+    *((name, count) for name in PATTERN),
+)
+
+
+def _encode_sizes(sizes: Mapping[SizeClass, IssuedIO]) -> Line:
+    """Return a row per device, op and size."""
+    if not sizes:
+        return {}
+    rows = [[*size, done.count, done.bytes] for size, done in sizes.items()]
+    return _rows(rows) | encode_table(Packed.of({size: done.latency for size, done in sizes.items()}))
+
+
+def _sizes(value: Any, key: str) -> Mapping[SizeClass, IssuedIO]:
+    line = validate.mapping(value, key)
+    rows = _read_rows(line, _SIZE)
+    keys = [SizeClass(*row[:_TRIPLE]) for row in rows]
+    return _issued_by(keys, [row[_TRIPLE:] for row in rows], line, key)
+
+
+def _patterns(value: Any, key: str) -> Mapping[Flow, Pattern]:
+    return once([_PATTERN.read(one, key) for one in validate.items(value, key)])
+
+
 _ISSUED = RowDecoder(
     lambda *cells: cells,
     ("issuer", within(0, validate.MAX_ITEMS)),
@@ -407,9 +445,14 @@ def _issuers(value: Any, key: str) -> Mapping[Issuer, IssuedIO]:
     if any(at >= len(by) for at, *_ in rows):
         raise RecordingError(f"{key!r} has a row of an issuer that 'by' lacks")
     keys = [Issuer(device, op, *by[at]) for at, device, op, _, _ in rows]
+    return _issued_by(keys, [row[-2:] for row in rows], line, key)
+
+
+def _issued_by(keys: list[Any], counts: list[Any], line: Line, key: str) -> Mapping[Any, IssuedIO]:
+    """Return rows with their I/Os, bytes and latencies, which a table of the line has in the same order."""
     found = [
         (one, IssuedIO(ios, size, latency))
-        for one, (*_, ios, size), latency in zip(keys, rows, table(line, keys).values_in_order(), strict=True)
+        for one, (ios, size), latency in zip(keys, counts, table(line, keys).values_in_order(), strict=True)
     ]
     if any(done.latency.count > done.count for _, done in found):
         raise RecordingError(f"{key!r} has more latencies than I/Os")
@@ -663,6 +706,13 @@ WINDOW_VALUES = (
     RecordField("softirqs", _softirqs, write=_encode_softirqs, default=NOTHING),
     RecordField("wakeups", _wakeups, write=_encode_wakeups, default=()),
     RecordField("issuers", _issuers, write=_encode_issuers, default=NOTHING),
+    RecordField("sizes", _sizes, write=_encode_sizes, default=NOTHING),
+    RecordField(
+        "patterns",
+        _patterns,
+        write=lambda some: [[*flow, *(getattr(one, name) for name in PATTERN)] for flow, one in some.items()],
+        default=NOTHING,
+    ),
     RecordField("depths", mapped(DEPTHS.entry), write=by_name(DEPTHS.encode), default=NOTHING),
     RecordField(
         "in_flight",

@@ -280,6 +280,7 @@ def _compare(frame: Frame) -> None:
         "a softirq": (one for runs in frame.softirqs.values() for one in (runs.delay, runs.run)),
         "a wake-up": (one.delay for one in frame.wakeups),
         "an issuer": (one.latency for one in frame.issuers.values()),
+        "a size": (one.latency for one in frame.sizes.values()),
     }
     for name, some in tables.items():
         for one in some:

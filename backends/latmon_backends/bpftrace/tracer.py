@@ -15,7 +15,7 @@ from pathlib import Path
 
 from latmon.capture.backend import Options
 from latmon.manifest.loader import Manifest, load
-from latmon.model.frame import PROCESSES, Device, Missing
+from latmon.model.frame import PROCESSES, SIZES, Device, Missing
 from latmon.support import host
 from latmon.support.errors import ManifestError
 from latmon.support.paths import data_dir
@@ -25,13 +25,13 @@ from latmon_backends.bpftrace.probe import BpftraceProbe
 from latmon_backends.bpftrace.program import BpftraceProgram, hooks_of, is_privilege
 from latmon_backends.probe import outliers
 from latmon_backends.probe.launcher import Launcher, Script, Values
-from latmon_backends.probe.outliers import Threads
+from latmon_backends.probe.outliers import USUAL, Threads
 from latmon_backends.probe.process import RefusedError, RunningProbe
 from latmon_backends.probe.tick_protocol import OnDemandSurroundings, OnDemandTicks
 from latmon_backends.tracer import programs
 from latmon_backends.tracer.programs import ChosenScripts, Programs, Target, TracerSample, stages_of
 
-GROUPS = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order", PROCESSES)
+GROUPS = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order", PROCESSES, SIZES)
 """In the order of their text: I/Os in flight are counted before a completion's stages are recorded."""
 _VARIANTS = {"A": ("A", "C"), "A'": ("A", "C")}
 """Always-on tier -> tiers of the tracer's scripts, the better one first. Tier A adds raw tracepoints."""
@@ -41,6 +41,7 @@ _OF_EVENTS = {
     "softirqs": "softirqs",
     "order": "issues",
     PROCESSES: PROCESSES,
+    SIZES: SIZES,
     "admission_waits": "admission_causes",
 }
 """Script, without its variant's letter, whose cost no sample of requests reduces -> what is lacking without it."""
@@ -227,6 +228,10 @@ _KEYS_PER_DEVICE = 256
 """Some 100 buckets of two ops, and others."""
 _KEYS_PER_PROCESS = 64
 """Two ops with each of 4 octaves: the rest is for I/Os of processes without a place of their own."""
+_KEYS_BY_SIZE = 512
+"""Two ops with each of 6 sizes and 6 octaves, 4 buckets per octave, are 288 keys. With less room: every other size."""
+_FLAGS = {"sync": "sync", "ahead": "readahead"}
+"""Parameter -> word of a request's flag, whose bit is its value."""
 _ENTRIES_PER_MAP = 1 << 17
 """Slots over all CPUs that one map may take: 1 MB, because per-CPU maps are allocated whole and there are some 50."""
 
@@ -279,6 +284,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         self._words = with_found(inventory.words, here.always_on)
         self._cpus = inventory.cpus
         self._sampling = sampling(self._cpus or os.cpu_count() or 1)
+        self._flag_bits = inventory.flag_bits
         self._flags = partial(outliers.of_bits, at=inventory.flag_bits)
         self._choice: ChosenScripts | None = None
         self._joined = True
@@ -423,6 +429,8 @@ class BpftracePrograms(Programs[BpftraceProgram]):
             **self._sampling,
             "any_dev": int(not target.filtered),
             "slots": self._map_keys() // _KEYS_PER_PROCESS,
+            "coarse": int(len(self._here.devices()) * _KEYS_BY_SIZE > self._map_keys()),
+            **{name: self._flag_bits.get(flag, USUAL[flag]) for name, flag in _FLAGS.items()},
             **dict(zip(_SKIPS, (*self._skipped_majors(), *(0,) * len(_SKIPS)), strict=False)),
         }
 

@@ -81,7 +81,7 @@ class DtraceProgram:
 
 _ROLES = {
     **{"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup"},
-    **{"issues": "issue", "issuers": "cgroup", "processes": "process"},
+    **{"issues": "issue", "issuers": "cgroup", "processes": "process", "sizes": "size_latency"},
 }
 """Table -> the beginning of the roles of its maps, or of its record's name."""
 NONE_THERE = "this system has no D script for that"
