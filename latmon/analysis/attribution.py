@@ -5,6 +5,7 @@ It also folds identical neighbours among outliers.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from latmon.model.frame import (
     Issuer,
     Outlier,
     Series,
+    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Traced,
@@ -271,6 +273,25 @@ def _bucket_of(one: Histogram, q: float) -> int:
         if seen >= rank:
             return index
     raise AssertionError("unreachable: ranks end at count")
+
+
+SIZES = (4096, 16_384, 65_536, 262_144, 0)
+"""Sizes up to which latencies are apart, in bytes; 0: larger ones."""
+
+
+def by_size(sizes: Mapping[SizeClass, IssuedIO]) -> dict[int, IssuedIO]:
+    """Return the I/Os of one device and op by the sizes that were counted, the largest last; keys as SizeClass has."""
+    found = {one.upto: done for one, done in sizes.items()}
+    return dict(sorted(found.items(), key=lambda item: item[0] or math.inf))
+
+
+def latency_by_size(counted: Mapping[int, IssuedIO]) -> dict[int, IssuedIO]:
+    """Return the I/Os of `by_size` by the sizes of SIZES."""
+    found: dict[int, IssuedIO] = {}
+    for upto, done in counted.items():
+        size = next((one for one in SIZES if one and 0 < upto <= one), 0)
+        found[size] = found[size].plus(done) if size in found else done
+    return found
 
 
 @dataclass(frozen=True, slots=True)

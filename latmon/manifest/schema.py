@@ -19,7 +19,19 @@ TOOLS = ("bpftrace", "dtrace")
 COSTS = ("cheap", "moderate", "invasive")
 CLOCKS = ("monotonic", "boottime", "hrtime")
 """hrtime: the tool's own clock, which is neither of the others."""
-GROUPS = ("always", "inflight", "stages", "wakeups", "irqs", "softirqs", "bios", "order", "limits", "processes", "sizes")
+GROUPS = (
+    "always",
+    "inflight",
+    "stages",
+    "wakeups",
+    "irqs",
+    "softirqs",
+    "bios",
+    "order",
+    "limits",
+    "processes",
+    "sizes",
+)
 """always: from the first frame to the last. The others are traced on demand."""
 DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
 ROLES: dict[str, tuple[str, ...]] = {

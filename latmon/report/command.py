@@ -196,7 +196,8 @@ def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[s
         if why.startswith(NOT_PASSED):
             yield from wrapped(f"n/a: {', '.join(stages)} ({why.removeprefix(NOT_PASSED)})", "  ")
     tail, admission = sections.tail_sentence(name, device), sections.admission_sentence(name, device)
-    for sentence in (tail, admission, *sections.stack_sentences(name, device), sections.reports_sentence(device)):
+    more = (*sections.stack_sentences(name, device), *sections.size_sentences(device))
+    for sentence in (tail, admission, *more, sections.reports_sentence(device)):
         if sentence:
             yield from wrapped(sentence, "  ")
     yield from outstanding.lines(device)

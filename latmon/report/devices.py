@@ -14,15 +14,19 @@ from latmon.analysis.limits import Audited, audit
 from latmon.analysis.littles_law import COUNTED, MeanTimes, mean_waiting, times, times_of
 from latmon.model.frame import (
     OPS,
+    PATTERN,
     STAGES,
     UNACCOUNTED,
     Completed,
     Device,
     DeviceReport,
     Flow,
+    IssuedIO,
     Missing,
     Origin,
+    Pattern,
     Series,
+    SizeClass,
     Traced,
 )
 from latmon.model.histogram import Histogram, merge
@@ -162,10 +166,15 @@ def devices(origin: Origin, totals: Totals) -> dict[str, Any]:
     waiting = {name: _waiting(name, totals) for name, depths in sums.items() if not depths.queued}
     rows = audit(totals.devices.values(), sums, totals.queue_depths, waiting, settings=origin.settings)
     audited = {one.device: one for one in rows}
-    return {name: _device(name, ops, origin, totals, audited.get(name)) for name, ops in _by_device(totals).items()}
+    sized = _sizes(totals)
+    return {
+        name: _device(name, ops, origin, totals, audited.get(name), sized) for name, ops in _by_device(totals).items()
+    }
 
 
-def _device(name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audited | None) -> dict[str, Any]:
+def _device(
+    name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audited | None, sized: Mapping[Flow, dict[str, Any]]
+) -> dict[str, Any]:
     known = totals.devices.get(name)
     busy = [op for op in sorted(ops, key=order(OPS)) if _count(Flow(name, op), ops[op], totals)]
     above = {flow.op: n for flow, n in totals.on_demand.above.items() if flow.device == name}
@@ -173,7 +182,9 @@ def _device(name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audit
     longest = totals.worst.longest.get(name)
     return {
         **(_identity(known) if known else {}),
-        "ops": {op: _op(Flow(name, op), ops[op], origin, totals, cut_us) for op in busy},
+        "ops": {
+            op: _op(Flow(name, op), ops[op], origin, totals, cut_us) | sized.get(Flow(name, op), {}) for op in busy
+        },
         **tail(name, tuple(ops), totals.traced, cut_us),
         **followed(name, totals.traced),
         **({"threshold_us": totals.thresholds_us[name], "above": above} if name in totals.thresholds_us else {}),
@@ -241,6 +252,34 @@ def _op(
         **tail(flow.device, (flow.op,), totals.traced, cut_us),
         **({"kernel": _kernel(kernel)} if kernel else {}),
     }
+
+
+def _sizes(totals: Totals) -> dict[Flow, dict[str, Any]]:
+    """Return the key `sizes` of each traced flow: I/Os by size, latencies by size, and where they lay.
+
+    `upto` is in bytes, None for what is larger than all others.
+    """
+    by_flow: dict[Flow, dict[SizeClass, IssuedIO]] = {}
+    for one, done in totals.on_demand.sizes.items():
+        by_flow.setdefault(Flow(one.device, one.op), {})[one] = done
+    patterns = totals.on_demand.patterns
+    return {flow: {"sizes": _sized(by_flow.get(flow, {}), patterns.get(flow))} for flow in {**by_flow, **patterns}}
+
+
+def _sized(sizes: Mapping[SizeClass, IssuedIO], pattern: Pattern | None) -> dict[str, Any]:
+    counted = attribution.by_size(sizes)
+    return {
+        "histogram": [{"upto": upto or None} | _done(one) for upto, one in counted.items()],
+        "latency": [
+            {"upto": upto or None} | _done(one) | {"latency_us": summed(one.latency)}
+            for upto, one in attribution.latency_by_size(counted).items()
+        ],
+        **({"pattern": {name: getattr(pattern, name) for name in PATTERN}} if pattern else {}),
+    }
+
+
+def _done(one: IssuedIO) -> dict[str, int]:
+    return {"count": one.count, "bytes": one.bytes}
 
 
 def _count(flow: Flow, found: Mapping[str, Histogram], totals: Totals) -> int:

@@ -350,7 +350,7 @@ def _identity(one: _Json) -> str:
 def _reported(device: str, one: _Json) -> str:
     """Return the sentences on the tail, Little's law and the issue order."""
     sentences = [sections.tail_sentence(device, one), sections.admission_sentence(device, one)]
-    sentences += (*sections.stack_sentences(device, one), sections.reports_sentence(one))
+    sentences += (*sections.stack_sentences(device, one), *sections.size_sentences(one), sections.reports_sentence(one))
     sentences.append(one.get("outstanding", {}).get("littles_law", {}).get("sentence", ""))
     order = one.get("issue_order", {})
     sentences.append(f"issue order: {order['summary']}" if order.get("ascending") is not None else "")

@@ -21,8 +21,8 @@ from latmon.recording.reader import UNCLOSED
 from latmon.report import outstanding
 from latmon.report.devices import NOT_PASSED, includes_of
 from latmon.report.summary import incomplete
-from latmon.support.units import UNKNOWN, counted, part, spelled
-from latmon.views.anatomy import MUCH, admission_text, causes_text, stacks_text
+from latmon.support.units import UNKNOWN, counted, duration, part, spelled
+from latmon.views.anatomy import MUCH, admission_text, causes_text, size_text, stacks_text
 from latmon.views.units import percent, sampled_as
 
 _FROM = {
@@ -88,6 +88,19 @@ def stack_sentences(name: str, device: _Json) -> tuple[str, ...]:
     """Return which kernel functions complete a device's requests, and which raise its softirqs."""
     traced = device.get("traced", {})
     return stacks_text(name, traced.get("completers", {}), traced.get("raisers", {}))
+
+
+def size_sentences(device: _Json) -> tuple[str, ...]:
+    """Return a sentence per op on its latencies by size."""
+    return tuple(_sizes(op, one["sizes"]) for op, one in device["ops"].items() if "sizes" in one)
+
+
+def _sizes(op: str, sizes: _Json) -> str:
+    rows = [
+        (one["upto"] or 0, one["count"], *(duration(one["latency_us"][at]) for at in ("p50", "p99")))
+        for one in sizes["latency"]
+    ]
+    return size_text(op, rows, sizes.get("pattern", {}))
 
 
 def _when(report: _Json) -> str:

@@ -6,15 +6,17 @@ the tracer runs, else of the always-on stages, never of both.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from latmon.analysis.attribution import (
     PARTS,
+    by_size,
     by_vector,
     frequent,
     in_table,
+    latency_by_size,
     raisers_of,
     stages_of,
     submission_of,
@@ -23,7 +25,20 @@ from latmon.analysis.attribution import (
     untraced_share,
     vectors_of,
 )
-from latmon.model.frame import STARTING, Device, Origin, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.frame import (
+    PATTERN,
+    STARTING,
+    Device,
+    Flow,
+    IssuedIO,
+    Origin,
+    Pattern,
+    Series,
+    SizeClass,
+    SoftirqCpu,
+    SoftirqRuns,
+    Traced,
+)
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.stages import ADMISSION, FACTS_OF, WHOLE, by_column, called, why_unmeasured
 from latmon.support.text import listed
@@ -103,6 +118,8 @@ class Anatomy:
     """Sentences on softirqs that others use, too, and that completions wait for."""
     stacks: tuple[str, ...] = ()
     """Sentences on the kernel functions that complete its requests and raise its softirqs."""
+    sizes: tuple[str, ...] = ()
+    """Sentences on latencies by size."""
 
     @property
     def tail(self) -> LatencyBand | None:
@@ -260,6 +277,47 @@ def stacks_text(
 def _stacks(stacks: Mapping[str, int]) -> str:
     whole = sum(stacks.values())
     return ", ".join(f"{name} ({part(n / whole)})" for name, n in frequent(stacks).items())
+
+
+_PATTERNS = {
+    "sequential": "sequential",
+    "ahead": "read ahead",
+    "sync": "flagged SYNC",
+    "unaligned": "not aligned to physical blocks",
+}
+"""Field of a Pattern -> its name in the sentence on sizes."""
+
+
+def size_sentences(
+    device: str, ops: Iterable[str], sizes: Mapping[SizeClass, IssuedIO], patterns: Mapping[Flow, Pattern]
+) -> tuple[str, ...]:
+    """Return a sentence per op with latencies by size, and how much of it is sequential; nothing for an op without."""
+    found = []
+    for op in ops:
+        its = {one: done for one, done in sizes.items() if (one.device, one.op) == (device, op)}
+        rows = latency_by_size(by_size(its))
+        pattern = patterns.get(Flow(device, op), Pattern())
+        some = [
+            (upto, one.count, quantile(one.latency, 0.5), quantile(one.latency, 0.99)) for upto, one in rows.items()
+        ]
+        if some or pattern.issued:
+            found.append(size_text(op, some, {name: getattr(pattern, name) for name in PATTERN}))
+    return tuple(found)
+
+
+def size_text(op: str, rows: Sequence[tuple[int, int, str, str]], pattern: Mapping[str, int]) -> str:
+    """Return `read by size: 90% up to 4 KiB (p50 80us, p99 1.2ms), 10% larger ..; 12% sequential`.
+
+    `rows`: size (0: larger than the others), I/Os, p50 and p99.
+    """
+    whole, issued = sum(n for _, n, _, _ in rows), pattern.get("issued", 0)
+    texts = [
+        f"{part(n / whole)} {f'up to {upto >> 10} KiB' if upto else 'larger'} (p50 {p50}, p99 {p99})"
+        for upto, n, p50, p99 in rows
+        if n
+    ]
+    shares = [f"{part(pattern[one] / issued)} {name}" for one, name in _PATTERNS.items() if issued and pattern[one]]
+    return f"{op} by size: {', '.join(texts) or 'not timed'}; {', '.join(shares) or 'none of them is sequential'}"
 
 
 def softirq_sentences(

@@ -77,8 +77,13 @@ _STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
 UNFOLLOWED = "a user's thread, or an interrupt without a handler"
 _NONE_THERE = "this system has no D script for that"
 _ROLES = {
-    **{"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup"},
-    **{"issues": "issue", "issuers": "cgroup", "processes": "process", "sizes": "size_latency"},
+    "softirqs": "softirq",
+    "handlers": "handler",
+    "wake-ups": "wakeup",
+    "issues": "issue",
+    "issuers": "cgroup",
+    "processes": "process",
+    "sizes": "size_latency",
 }
 """Table -> the beginning of the roles of its maps, or of its record's name."""
 

@@ -80,8 +80,13 @@ class DtraceProgram:
 
 
 _ROLES = {
-    **{"softirqs": "softirq", "handlers": "handler", "wake-ups": "wakeup"},
-    **{"issues": "issue", "issuers": "cgroup", "processes": "process", "sizes": "size_latency"},
+    "softirqs": "softirq",
+    "handlers": "handler",
+    "wake-ups": "wakeup",
+    "issues": "issue",
+    "issuers": "cgroup",
+    "processes": "process",
+    "sizes": "size_latency",
 }
 """Table -> the beginning of the roles of its maps, or of its record's name."""
 NONE_THERE = "this system has no D script for that"

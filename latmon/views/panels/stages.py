@@ -24,6 +24,7 @@ from latmon.views.anatomy import (
     anatomy,
     largest,
     share,
+    size_sentences,
     softirq_sentences,
     tail_sentence,
 )
@@ -495,7 +496,7 @@ def _below(one: Anatomy, width: int, why: str, found: Sequence[Line], *, headed:
     sentence = [] if found else paragraph(tail_sentence(one), width, "strong")
     is_above = is_wide and population(one) in plain(_headline(one, width))
     counted = [] if is_above else paragraph(population(one), width, "dim")
-    after = [line for text in (*one.softirqs, *one.stacks) for line in paragraph(text, width)]
+    after = [line for text in (*one.softirqs, *one.stacks, *one.sizes) for line in paragraph(text, width)]
     return [*paragraph(admission_sentence(one), width, "bad"), *sentence, *found, *after, *counted]
 
 
@@ -546,7 +547,10 @@ def stages_panel(view: ViewState, width: int, room: int) -> list[Line]:
         return device_bars(several, chosen, width, room, view.ink, why=why, found=found, title=title)
     subject = next(s for s in subjects if s.device.name == chosen)
     one = _anatomy(view, subject)
-    one = replace(one, softirqs=softirq_sentences(subject.device, one.paths, view.history.on_demand.softirqs))
+    on_demand = view.history.on_demand
+    by_size = size_sentences(chosen, view.selection.ops, on_demand.sizes, on_demand.patterns)
+    softirqs = softirq_sentences(subject.device, one.paths, on_demand.softirqs)
+    one = replace(one, softirqs=softirqs, sizes=by_size)
     found = of_device(view, chosen, width)
     return device(one, width, room, view.ink, why=why, top=view.selection.top, found=found)
 

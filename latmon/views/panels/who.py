@@ -64,9 +64,7 @@ _TIMES: tuple[Field[_IssuerLine], ...] = (
     Field("share", 5, lambda r, _: UNKNOWN if r.of.share is None else part(r.of.share), role="strong"),
     Field("", _BAR, _share, right=False, most=41),
 )
-_ON: Field[_IssuerLine] = Field(
-    "on", 9, lambda r, _: ", ".join(r.of.devices), rank=1, right=False, most=40, role="dim"
-)
+_ON: Field[_IssuerLine] = Field("on", 9, lambda r, _: ", ".join(r.of.devices), rank=1, right=False, most=40, role="dim")
 _CGROUPS: tuple[Field[_IssuerLine], ...] = (
     Field("cgroup", 22, lambda r, _: r.name, right=False, most=40),
     *_RATES,
@@ -129,7 +127,10 @@ def _heading(view: ViewState, some: Sequence[IssuerRow], width: int) -> Line:
     named = sum(not _is_others(one) for one in some)
     what = "process" if view.selection.processes else "cgroup"
     total = f"  {count(named)} {what}{('es' if view.selection.processes else 's') * (named != 1)}"
-    about: tuple[str, ...] = ("share: of the time of all I/Os, so of those in flight ", "share: of the time of all I/Os ")
+    about: tuple[str, ...] = (
+        "share: of the time of all I/Os, so of those in flight ",
+        "share: of the time of all I/Os ",
+    )
     if view.selection.processes:
         about = ("counted while they are traced; share: of the time of these I/Os ", "counted while they are traced ")
     elif not any(one.latency for one in some):
@@ -154,9 +155,7 @@ def _table(
     return [fit(line, width) for line in lines][: max(room, 0)]
 
 
-def _opened(
-    view: ViewState, one: IssuerRow, top: int, width: int, room: int, *, selected: bool = True
-) -> list[Line]:
+def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *, selected: bool = True) -> list[Line]:
     """Return the devices of a cgroup below its path, with its traced processes, or those of a process."""
     name, seconds, of_process = _name(one), _seconds(view), one.issuer.is_process
     rows = [_IssuerLine(each, device, seconds) for device, each in one.devices.items()]
