@@ -317,7 +317,8 @@ def size_text(op: str, rows: Sequence[tuple[int, int, str, str]], pattern: Mappi
         if n
     ]
     shares = [f"{part(pattern[one] / issued)} {name}" for one, name in _PATTERNS.items() if issued and pattern[one]]
-    return f"{op} by size: {', '.join(texts) or 'not timed'}; {', '.join(shares) or 'none of them is sequential'}"
+    by_size = f" by size: {', '.join(texts)};" if texts else ":"
+    return f"{op}{by_size} {', '.join(shares) or 'none of them is sequential'}"
 
 
 def softirq_sentences(

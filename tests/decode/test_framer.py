@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from latmon.decode.framer import Framer, TracerFramer, joined
 from latmon.manifest.loader import load
 from latmon.manifest.schema import MapSpec
-from latmon.model.frame import OTHERS, Completed, Flow, IssuedIO, Issuer, Series, Thread, Traced
+from latmon.model.frame import OTHERS, Completed, Flow, IssuedIO, Issuer, Pattern, Series, SizeClass, Thread, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
@@ -129,6 +129,34 @@ def test_a_slot_of_the_tracer_is_a_process_of_a_cgroup_and_its_ios_are_no_series
     maps["total"] = maps["total"] | {slot(2, 10): 4}
     maps["pid"] = maps["pid"] | {slot(2, op=0): 33}
     assert {one.pid: done.count for one, done in found(5, **maps).issuers.items()} == {33: 3}
+
+
+def test_latencies_by_size_and_how_much_is_sequential():
+    def sized(exponent, us=None, dev=VDA, op=READ):
+        return exponent << 48 | key(us, dev, op) & ~1
+
+    one = TracerFramer(load(PROBES / "sizes_a.yaml"), NAMES.get)
+    window = interval(
+        one,
+        4,
+        "sizes_a",
+        at=lambda pid: Thread(pid, "", "", -1),
+        latency={sized(12, 10): 3, sized(12, 900): 1, sized(21, 5000): 2, sized(16, 10, SDB, WRITE): 1, sized(12, 1, GHOST): 9},
+        sum={sized(12): 930, sized(21): 10_000, sized(16, dev=SDB, op=WRITE): 10},
+        bytes={sized(12): 16_384, sized(21): 4 << 20, sized(16, dev=SDB, op=WRITE): 65_536},
+        pattern={VDA << 16 | 0: 4, VDA << 16 | 1: 2, VDA << 16 | 2 | 4 | 8: 3, GHOST << 16: 7},
+    )
+    small = window.sizes[SizeClass("vda", "read", 4096)]
+    assert (small.count, small.bytes, small.latency.sum, small.latency.bits) == (4, 16_384, 930, 2)
+    low, high = bucket_bounds(small.latency.buckets[-1][0], 2)
+    assert low <= 900 < high
+    assert {one[:]: done.bytes for one, done in window.sizes.items()} == {
+        ("vda", "read", 4096): 16_384,
+        ("vda", "read", 0): 4 << 20,
+        ("sdb", "write", 65_536): 65_536,
+    }
+    assert window.patterns == {Flow("vda", "read"): Pattern(9, 2, 3, 3, 3)}
+    assert not window.traced.histograms
 
 
 def test_without_a_cgroup_nothing_is_said_of_issuers():

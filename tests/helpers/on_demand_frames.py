@@ -20,7 +20,9 @@ from latmon.model.frame import (
     Issuer,
     Missing,
     Outlier,
+    Pattern,
     Series,
+    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Thread,
@@ -104,6 +106,11 @@ ISSUERS = maps(
         lambda one, others, size: IssuedIO(one.count + others, size, one), histograms(), st.integers(0, 9), COUNTS
     ),
 )
+SIZES = maps(
+    st.builds(SizeClass, DEVICE_NAMES, OP_NAMES, st.sampled_from((4096, 65_536, 1 << 20, 0))),
+    st.builds(lambda one, size: IssuedIO(one.count, size, one.coarsen(2)), histograms(), COUNTS),
+)
+PATTERNS = maps(FLOWS, st.builds(Pattern, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS))
 ON_DEMAND_FRAMES = st.builds(
     Frame,
     COUNTS,
@@ -118,6 +125,8 @@ ON_DEMAND_FRAMES = st.builds(
     softirqs=SOFTIRQS,
     wakeups=WAKEUPS,
     issuers=ISSUERS,
+    sizes=SIZES,
+    patterns=PATTERNS,
     health=st.builds(Health, suppressed=COUNTS, probe_cpu_percent=st.none() | st.floats(0, 1e6, allow_nan=False)),
 )
 

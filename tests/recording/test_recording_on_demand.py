@@ -37,7 +37,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0-stages.latmon.jso
 WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
 OUTLIER = {"t": 1.0, "mono": 1, "l": ["sda", "read"], "us": 5}
 ESCAPE = "\x1b]52;c;x\x07[/red]"
-KEYS = {"above", "thresholds", "outliers", "traced", "irqs", "softirqs", "wakeups", "issuers"}
+KEYS = {"above", "thresholds", "outliers", "traced", "irqs", "softirqs", "wakeups", "issuers", "sizes", "patterns"}
 
 
 def encode_on_demand(one: Frame) -> dict:
@@ -283,6 +283,21 @@ def test_an_issuer_is_named_once_in_a_window():
     assert found["by"] == [["/"], [POD, "prod/web-0/nginx"], [OTHERS], ["/", "", 77, "fio"]]
     assert found["rows"][1:4] == [[1, "sdb", "write", 2, 8192], [1, "sda", "read", 1, 512], [2, "sda", "read", 4, 1]]
     assert decode_frame(line).issuers == ISSUED
+
+
+@pytest.mark.parametrize(
+    "window",
+    [
+        {"sizes": {"rows": [["sda", "read", -1, 1, 1]], "b": [5], "n": [1], "e": [1]}},
+        {"sizes": {"rows": [["sda", "read", 4096, 1, 1]] * 2}},
+        {"patterns": [["sda", "read", 1, 1, 1, 1]]},
+        {"patterns": [["sda", "read", 1, 1, 1, 1, -1]]},
+        {"patterns": [["sda", "read", 1, 1, 1, 1, 1]] * 2},
+    ],
+)
+def test_nonsense_about_sizes_is_refused(window):
+    with pytest.raises(RecordingError):
+        decode_frame(WINDOW | window)
 
 
 @pytest.mark.parametrize(

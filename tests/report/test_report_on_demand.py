@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from on_demand_frames import ON_DEMAND, of, outlier, traced_disk
+from on_demand_frames import DISK, ON_DEMAND, of, outlier, traced_disk
 from recorded import ORIGIN, frame
 
 from latmon.capture.backend import Options
@@ -23,7 +23,9 @@ from latmon.model.frame import (
     IssuedIO,
     Issuer,
     Missing,
+    Pattern,
     Series,
+    SizeClass,
     Thread,
     Traced,
     Wakeups,
@@ -86,6 +88,31 @@ def test_cgroups_have_their_devices_and_ops(summary_of):
     assert process["devices"]["sda"]["ops"]["read"]["bytes"] == 16_384
     table = "\n".join(text_table(interrupts.process_table(summary)))
     assert re.search(r"fio 7 +/a +4 ", table)
+
+
+def test_latencies_by_size_are_of_each_op(summary_of):
+    sizes = {
+        SizeClass("sdc", "write", 4096): IssuedIO(3, 8192, of(100, 100, 200).coarsen(2)),
+        SizeClass("sdc", "write", 8192): IssuedIO(1, 8192, of(400).coarsen(2)),
+        SizeClass("sdc", "write", 0): IssuedIO(1, 4 << 20, of(9000).coarsen(2)),
+    }
+    patterns = {DISK: Pattern(8, 2, 8, 0, 4)}
+    summary = summary_of(*(replace(ON_DEMAND, seq=n, mono_us=n, sizes=sizes, patterns=patterns) for n in (1, 2)))
+    found = summary["devices"]["sdc"]["ops"]["write"]["sizes"]
+    assert found["histogram"] == [
+        {"upto": 4096, "count": 6, "bytes": 16_384},
+        {"upto": 8192, "count": 2, "bytes": 16_384},
+        {"upto": None, "count": 2, "bytes": 8 << 20},
+    ]
+    assert [(one["upto"], one["count"], one["latency_us"]["sum"]) for one in found["latency"]] == [
+        (4096, 6, 800),
+        (16_384, 2, 800),
+        (None, 2, 18_000),
+    ]
+    assert found["pattern"] == {"issued": 16, "sequential": 4, "sync": 16, "ahead": 0, "unaligned": 8}
+    text = " ".join(render_text(summary).split())
+    assert "write by size: 60% up to 4 KiB (p50 " in text
+    assert "25% sequential, 100% flagged SYNC, 50% not aligned to physical blocks" in text
 
 
 def test_unmeasured_values_are_absent(summary_of):

@@ -11,11 +11,24 @@ from hypothesis import strategies as st
 from traced import HOSTILE, NVME, SDC, softirq_ios, together, traced
 
 from latmon.analysis.attribution import PARTS
-from latmon.model.frame import OPS, UNACCOUNTED, Device, Missing, Series, SoftirqCpu, SoftirqRuns, Traced
+from latmon.model.frame import (
+    OPS,
+    UNACCOUNTED,
+    Device,
+    Flow,
+    IssuedIO,
+    Missing,
+    Pattern,
+    Series,
+    SizeClass,
+    SoftirqCpu,
+    SoftirqRuns,
+    Traced,
+)
 from latmon.model.histogram import Histogram
 from latmon.model.stages import COLUMNS, FACTS, LETTERS
 from latmon.support.text import is_clean
-from latmon.views.anatomy import Anatomy, anatomy, largest, share, softirq_sentences, tail_sentence
+from latmon.views.anatomy import Anatomy, anatomy, largest, share, size_sentences, softirq_sentences, tail_sentence
 from latmon.views.bars import TimeAxis, apportion, distribution, legend, role, share_bar, stacked
 from latmon.views.context import MEASURING, not_traced
 from latmon.views.heatmap import RAMP, Ink
@@ -208,6 +221,25 @@ def test_what_begins_at_submission_leads_and_is_no_part_of_the_total():
         submitted([300] * 50), admission_causes={"sdc": {"iocost": 150, "no tag free": 14_835, "other": 15}}
     )
     assert "is admission (99% no tag free); total" in text(device(of("sdc", named), 120, 34, Ink()))
+
+
+def test_latencies_by_size_are_below_the_stages_of_an_op():
+    sizes = {
+        SizeClass("sdc", "read", 4096): IssuedIO(90, 90 * 4096, Histogram.record([100] * 90).coarsen(2)),
+        SizeClass("sdc", "read", 8192): IssuedIO(10, 10 * 8192, Histogram.record([100] * 10).coarsen(2)),
+        SizeClass("sdc", "read", 0): IssuedIO(100, 100 << 21, Histogram.record([9000] * 100).coarsen(2)),
+        SizeClass("sdc", "write", 4096): IssuedIO(1, 4096),
+        SizeClass("sdd", "read", 4096): IssuedIO(5, 5 * 4096),
+    }
+    patterns = {Flow("sdc", "read"): Pattern(200, 50, 200, 10, 0), Flow("sdc", "flush"): Pattern(4)}
+    found = size_sentences("sdc", ("read", "flush", "discard"), sizes, patterns)
+    assert found == (
+        "read by size: 45% up to 4 KiB (p50 100us, p99 -), 5% up to 16 KiB (p50 100us, p99 -), "
+        "50% larger (p50 9.00ms, p99 9.00ms); 25% sequential, 5% read ahead, 100% flagged SYNC",
+        "flush: none of them is sequential",
+    )
+    drawn = " ".join(text(device(replace(of("sdc", SDC), sizes=found), 120, 40, Ink())).split())
+    assert "50% larger (p50 9.00ms, p99 9.00ms); 25% sequential" in drawn
 
 
 def test_the_functions_that_complete_and_raise_are_below_the_stages():
