@@ -578,6 +578,7 @@ class Accumulator(CompletionSums):
             softirqs=self.on_demand.softirqs,
             wakeups=self.on_demand.wakeups,
             issuers=self.on_demand.issuers,
+            behind=self.on_demand.behind,
             sizes=self.on_demand.sizes,
             patterns=self.on_demand.patterns,
             cgroup_limits=self.cgroup_limits.rows,

@@ -327,6 +327,7 @@ _WITHOUT_ON_DEMAND: dict[str, Any] = {
     "softirqs": {},
     "wakeups": (),
     "issuers": {},
+    "behind": {},
     "sizes": {},
     "patterns": {},
     "depths": {},

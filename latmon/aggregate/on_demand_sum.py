@@ -13,6 +13,7 @@ from typing import Any
 from latmon.aggregate.histogram_sum import HistogramSum, TableSum
 from latmon.model.frame import (
     UNKNOWN_IRQ,
+    Behind,
     Flow,
     Frame,
     Handler,
@@ -240,6 +241,10 @@ class OnDemandSums:
             one: IssuedIO(counts.get(Key("ios", one), 0), counts.get(Key("bytes", one), 0), latencies.get(one, EMPTY))
             for one in known
         }
+
+    @property
+    def behind(self) -> dict[Behind, int]:
+        return {key.about: us for key, us in self._counts.items() if isinstance(key.about, Behind)}
 
     @property
     def sizes(self) -> dict[SizeClass, IssuedIO]:

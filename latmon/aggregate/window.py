@@ -30,6 +30,7 @@ from latmon.aggregate.history import (
 from latmon.aggregate.on_demand_sum import OnDemandSums, traced_of
 from latmon.model.devices import busy_rows
 from latmon.model.frame import (
+    Behind,
     Flow,
     Frame,
     Handler,
@@ -282,6 +283,10 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
     @cached_property
     def issuers(self) -> Mapping[Issuer, IssuedIO]:
         return self._sums.read("issuers").issuers
+
+    @cached_property
+    def behind(self) -> Mapping[Behind, int]:
+        return self._sums.read("issuers").behind
 
     @cached_property
     def sizes(self) -> Mapping[SizeClass, IssuedIO]:

@@ -6,9 +6,10 @@ It also folds identical neighbours among outliers.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.model.devices import HOST_SEPARATOR, host_and_device
@@ -16,6 +17,7 @@ from latmon.model.frame import (
     OPS,
     STAGES,
     UNACCOUNTED,
+    Behind,
     IssuedIO,
     Issuer,
     Outlier,
@@ -308,6 +310,14 @@ class IssuerRow:
     devices: Mapping[str, IssuerRow]
     """Device -> its I/Os there, whose share is of the device's time; that with most of its time first. Empty in these
     rows."""
+    behind: Mapping[str, float] = field(default_factory=dict)
+    """Cgroup, its own included -> share of the time of its I/Os in which the device was with that one's; largest first.
+    Empty where it wasn't traced."""
+
+    @property
+    def waits_for(self) -> tuple[str, float] | None:
+        """Return the other cgroup that it is behind most, and the share of its time; None where it isn't known."""
+        return next(((name, share) for name, share in self.behind.items() if name != self.issuer.cgroup), None)
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -316,12 +326,20 @@ class IssuerRow:
 
 
 def issuer_rows(
-    issuers: Mapping[Issuer, IssuedIO], devices: Container[str], ops: Container[str] = OPS, *, processes: bool = False
+    issuers: Mapping[Issuer, IssuedIO],
+    devices: Container[str],
+    ops: Container[str] = OPS,
+    *,
+    processes: bool = False,
+    behind: Mapping[Behind, int] = MappingProxyType({}),
 ) -> list[IssuerRow]:
     """Return a row per cgroup with I/Os of these ops to these devices, that with most of the time first.
 
-    `processes`: a row per process instead.
+    `processes`: a row per process instead. `behind`: sampled times of their I/Os, for cgroups.
     """
+    waits: dict[str, dict[str, dict[str, int]]] = {}
+    for pair, us in behind.items():
+        waits.setdefault(pair.cgroup, {}).setdefault(pair.device, {})[pair.other] = us
     found: dict[tuple[str, int, str], dict[str, list[tuple[Issuer, IssuedIO]]]] = {}
     for one, done in issuers.items():
         if one.device in devices and one.op in ops and one.is_process is processes and (done.count or done.bytes):
@@ -334,8 +352,20 @@ def issuer_rows(
     for parts in found.values():
         each = {device: _one_row(some, of_device[device], {}) for device, some in parts.items()}
         every = [pair for some in parts.values() for pair in some]
-        rows.append(_one_row(every, sum(of_device.values()), dict(sorted(each.items(), key=_of_item))))
+        row = _one_row(every, sum(of_device.values()), dict(sorted(each.items(), key=_of_item)))
+        rows.append(row if processes else replace(row, behind=_behind(row, waits.get(row.issuer.cgroup, {}))))
     return sorted(rows, key=_by_time)
+
+
+def _behind(row: IssuerRow, waits: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+    """Return the shares over all devices, each with the time of the row's I/Os there, of which some were sampled."""
+    found: defaultdict[str, float] = defaultdict(float)
+    for device, each in row.devices.items():
+        sampled_us = sum(waits.get(device, {}).values())
+        for other, us in waits.get(device, {}).items():
+            found[other] += _time_us(each.latency) * us / sampled_us
+    whole = sum(found.values())
+    return {other: us / whole for other, us in sorted(found.items(), key=lambda item: -item[1])} if whole else {}
 
 
 def _one_row(some: list[tuple[Issuer, IssuedIO]], time_us: float, devices: Mapping[str, IssuerRow]) -> IssuerRow:

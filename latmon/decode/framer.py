@@ -40,6 +40,7 @@ from latmon.model.frame import (
     OTHERS,
     PROCESSES,
     UNKNOWN_IRQ,
+    Behind,
     Completed,
     Flow,
     Handler,
@@ -59,6 +60,8 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram, bucket_bounds, merge
 from latmon.model.inflight import Depths, InFlightList
 
+_NS, _SLOT = 1000, 48
+"""Nanoseconds of 1 us; place of a slot in a key."""
 _US = 2**32 - 1
 """Mask of the time in a maximum's value."""
 _ROLES = ("histogram", "sum", "bytes", "untimed", "unmatched", "above", "started")
@@ -88,6 +91,7 @@ class ProbeInterval:
     totals_us: Mapping[Flow, int] = field(default_factory=dict)
     """Gains of the sums of totals, whether or not the histograms have those I/Os yet."""
     issuers: Mapping[Issuer, IssuedIO] = field(default_factory=dict)
+    behind_us: Mapping[Behind, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -140,6 +144,7 @@ class Framer:
         several_queues: Callable[[str], bool] = lambda _: False,
         selects: Callable[[str], bool] = lambda _: True,
         cgroup: Callable[[int], tuple[str, str]] = unnamed_cgroup,
+        *,
         comm: Callable[[int], str] = lambda _: "",
     ) -> None:
         self._specs, self._bits = manifest.maps, manifest.bits
@@ -177,17 +182,16 @@ class Framer:
         """
         sums, issuers = _IntervalSums(), _IssuerSums()
         suppressed = 0
-        for spec in self._specs:
-            if spec.role == "cgroup":
-                self._cgroups |= self._maps.latest(spec.name)
-            elif spec.role == "process":
-                self._pids |= self._maps.latest(spec.name)
+        behind: Counter[Behind] = Counter()
+        self._learn_issuers()
         for spec in self._specs:
             if spec.role in _ROLES:
                 gained = self._maps.gained(spec.name)
                 self._add(spec, gained, sums)
                 if self._counts_issuers:
                     self._add_issuers(spec, gained, issuers)
+            elif spec.role == "behind":
+                self._add_behind(spec, self._maps.gained(spec.name), behind)
             elif spec.role == "suppressed":
                 suppressed += self._named(spec, self._maps.gained(spec.name))
             elif spec.role == "level":
@@ -212,6 +216,7 @@ class Framer:
             {flow: done.count - sums.strays[flow] for flow, done in seen.items()},
             totals_us,
             self._issued(issuers),
+            {pair: ns // 1000 for pair, ns in behind.items() if ns >= _NS},
         )
 
     def _add_issuers(self, spec: MapSpec, gained: Counts, sums: _IssuerSums) -> None:
@@ -232,13 +237,38 @@ class Framer:
         if flow is None:
             return None
         place = key >> self._dev_shift << self._dev_shift
-        number = self._cgroups.get(place, 0)
+        named = self._named_cgroup(self._cgroups.get(place, 0))
+        if not self._has_processes:
+            return Issuer(*flow, *named)
+        pid = self._pids.get(place, 0)
+        return Issuer(*flow, *named, pid, self._comm(pid) if pid else OTHERS)
+
+    def _learn_issuers(self) -> None:
+        """Note whose slots are in the keys of the interval."""
+        for spec in self._specs:
+            if spec.role == "cgroup":
+                self._cgroups |= self._maps.latest(spec.name)
+            elif spec.role == "process":
+                self._pids |= self._maps.latest(spec.name)
+
+    def _add_behind(self, spec: MapSpec, gained: Counts, sums: Counter[Behind]) -> None:
+        """Add the times (ns) of a pair of slots to the sum of their cgroups."""
+        parts = self._parts[spec.name]
+        for key, ns in gained.items():
+            number = parts["dev"].read(key)
+            device = self._device_name(number)
+            if device is not None:
+                slots = (parts[name].read(key) << _SLOT for name in ("slot", "other"))
+                pair = (self._path(slot | number << self._dev_shift) for slot in slots)
+                sums[Behind(device, *pair)] += ns
+
+    def _path(self, place: int) -> str:
+        return self._named_cgroup(self._cgroups.get(place, 0))[0]
+
+    def _named_cgroup(self, number: int) -> tuple[str, str]:
         if number not in self._named_cgroups:
             self._named_cgroups[number] = self._cgroup(number) if number else (OTHERS, "")
-        if not self._has_processes:
-            return Issuer(*flow, *self._named_cgroups[number])
-        pid = self._pids.get(place, 0)
-        return Issuer(*flow, *self._named_cgroups[number], pid, self._comm(pid) if pid else OTHERS)
+        return self._named_cgroups[number]
 
     @property
     def _counts_issuers(self) -> bool:
@@ -448,6 +478,7 @@ class TracerInterval:
     """The groups of the scripts that printed it: `inflight` for requests, `bios` for devices without requests."""
     issuers: Mapping[Issuer, IssuedIO] = field(default_factory=dict)
     """I/Os of processes."""
+    behind: Mapping[Behind, int] = field(default_factory=dict)
     sizes: Mapping[SizeClass, IssuedIO] = field(default_factory=dict)
     patterns: Mapping[Flow, Pattern] = field(default_factory=dict)
 
@@ -461,6 +492,7 @@ class TracerFramer:
         device_name: Callable[[int], str | None],
         flags: Flags = lambda _: (),
         alone: Callable[[str], bool] = lambda _: True,
+        *,
         cgroup: Callable[[int], tuple[str, str]] = unnamed_cgroup,
         comm: Callable[[int], str] = lambda _: "",
     ) -> None:
@@ -516,7 +548,7 @@ class TracerFramer:
         self._left_out = 0
         if self._manifest.group == PROCESSES:
             # Its histograms have the same I/Os as those of the always-on probe.
-            return TracerInterval(undecoded=undecoded, issuers=series.issuers)
+            return TracerInterval(undecoded=undecoded, issuers=series.issuers, behind=series.behind_us)
         in_flight = self._ages.taken()
         return TracerInterval(
             self._traced(series, gains),
@@ -619,6 +651,7 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
         all_waiting(one.in_flight for one in each),
         tuple(dict.fromkeys(group for one in each for group in one.ages_of)),
         {issuer: done for one in each for issuer, done in one.issuers.items()},
+        {pair: us for one in each for pair, us in one.behind.items()},
         {size: done for one in each for size, done in one.sizes.items()},
         {flow: pattern for one in each for flow, pattern in one.patterns.items()},
     )

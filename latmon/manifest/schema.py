@@ -75,6 +75,7 @@ ROLES: dict[str, tuple[str, ...]] = {
     "depth_since": (),
     "cgroup": ("slot", "dev"),
     "process": ("slot", "dev"),
+    "behind": ("other", "slot", "dev"),
     "size_latency": ("size", "dev", "op", "bucket"),
     "size_sum": ("size", "dev", "op"),
     "size_bytes": ("size", "dev", "op"),

@@ -61,7 +61,7 @@ def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
 
 _BY_DEVICE = (
     *("histograms", "seen", "kernel", "above", "thresholds_us", "outstanding", "depths", "issues", "issuers"),
-    *("sizes", "patterns"),
+    *("behind", "sizes", "patterns"),
 )
 _TRACED_BY_DEVICE = ("histograms", "by_total", "unfollowed", "paths", "admission_causes", "completers")
 

@@ -561,6 +561,18 @@ class IssuedIO:
         return IssuedIO(self.count + other.count, self.bytes + other.bytes, merge((self.latency, other.latency)))
 
 
+class Behind(NamedTuple):
+    """Key of the time that sampled I/Os of a cgroup were in flight while the device was with another one's.
+
+    A part of an I/O's time belongs to the cgroup whose I/O completes at its end, the last part to its own.
+    """
+
+    device: str
+    cgroup: str
+    """As in Issuer."""
+    other: str
+
+
 class SizeClass(NamedTuple):
     """Key of the I/Os of one op on a device with a size above half of `upto` bytes, up to that."""
 
@@ -659,6 +671,8 @@ class Frame:
     """Without what isn't measured on the host; empty where none is."""
     issuers: Mapping[Issuer, IssuedIO] = field(default_factory=lambda: MappingProxyType({}))
     """Completed I/Os by issuer; I/Os whose cgroup is not known are missing."""
+    behind: Mapping[Behind, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Time in us of sampled I/Os of traced devices."""
     sizes: Mapping[SizeClass, IssuedIO] = field(default_factory=lambda: MappingProxyType({}))
     """Completed I/Os by size, of traced devices."""
     patterns: Mapping[Flow, Pattern] = field(default_factory=lambda: MappingProxyType({}))

@@ -16,7 +16,7 @@ from operator import mul
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-from latmon.model.frame import PATTERN, Flow, Frame, Handler, Issuer, SizeClass, SoftirqCpu, Thread, Traced
+from latmon.model.frame import PATTERN, Behind, Flow, Frame, Handler, Issuer, SizeClass, SoftirqCpu, Thread, Traced
 from latmon.model.histogram import BITS, Histogram, value_bounds
 
 UNKNOWN = -1
@@ -237,7 +237,7 @@ _GROUP_OF = {
     **dict.fromkeys(("unfollowed", "path", "cause", "completer", "raiser", "off", "one_in"), "totals"),
     **dict.fromkeys(("before", "returned", "ran_in", "raised_in"), "interrupts"),
     **dict.fromkeys(("instead", "ran_us"), "wakeups"),
-    **dict.fromkeys(("ios", "bytes"), "issuers"),
+    **dict.fromkeys(("ios", "bytes", "behind"), "issuers"),
     **dict.fromkeys(("size_ios", "size_bytes", "pattern"), "sizes"),
 }
 
@@ -246,7 +246,7 @@ class Key(NamedTuple):
     """Key of a count: its kind, the object it belongs to, and the name of what was counted."""
 
     kind: str
-    about: Flow | Handler | Issuer | SizeClass | SoftirqCpu | int | str
+    about: Behind | Flow | Handler | Issuer | SizeClass | SoftirqCpu | int | str
     name: str = ""
 
 
@@ -321,11 +321,7 @@ def flatten(frame: Frame) -> Flat:
             for kind, named in (("instead", one.instead), ("ran_us", one.ran_us))
             for pair in _named(kind, one.thread.pid, named)
         ),
-        "issuers": (
-            (Key(kind, issuer), n)
-            for issuer, done in frame.issuers.items()
-            for kind, n in (("ios", done.count), ("bytes", done.bytes))
-        ),
+        "issuers": _issuers(frame),
         "sizes": _sizes(frame),
     }
     return Flat(
@@ -356,6 +352,14 @@ def _above(frame: Frame) -> Iterator[tuple[Key, int]]:
     yield Key("suppressed", ""), frame.health.suppressed
     for flow, n in frame.above.items():
         yield Key("above", flow), n
+
+
+def _issuers(frame: Frame) -> Iterator[tuple[Key, int]]:
+    for issuer, done in frame.issuers.items():
+        yield Key("ios", issuer), done.count
+        yield Key("bytes", issuer), done.bytes
+    for pair, us in frame.behind.items():
+        yield Key("behind", pair), us
 
 
 def _sizes(frame: Frame) -> Iterator[tuple[Key, int]]:

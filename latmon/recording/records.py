@@ -18,6 +18,7 @@ from latmon.model.frame import (
     NO_SETTINGS,
     PATTERN,
     UNKNOWN_IRQ,
+    Behind,
     CgroupLimit,
     Device,
     DeviceReport,
@@ -390,6 +391,13 @@ _SIZE = RowDecoder(
     ("ios", count),
     ("bytes", count),
 )
+_BEHIND = RowDecoder(
+    lambda device, cgroup, other, us: (Behind(device, cgroup, other), us),
+    ("device", label),
+    ("cgroup", label),
+    ("other", label),
+    ("us", count),
+)
 _PATTERN = RowDecoder(
     lambda device, op, *counts: (Flow(device, op), Pattern(*counts)),
     ("device", label),
@@ -411,6 +419,10 @@ def _sizes(value: Any, key: str) -> Mapping[SizeClass, IssuedIO]:
     rows = _read_rows(line, _SIZE)
     keys = [SizeClass(*row[:_TRIPLE]) for row in rows]
     return _issued_by(keys, [row[_TRIPLE:] for row in rows], line, key)
+
+
+def _behind(value: Any, key: str) -> Mapping[Behind, int]:
+    return once([_BEHIND.read(one, key) for one in validate.items(value, key)])
 
 
 def _patterns(value: Any, key: str) -> Mapping[Flow, Pattern]:
@@ -706,6 +718,7 @@ WINDOW_VALUES = (
     RecordField("softirqs", _softirqs, write=_encode_softirqs, default=NOTHING),
     RecordField("wakeups", _wakeups, write=_encode_wakeups, default=()),
     RecordField("issuers", _issuers, write=_encode_issuers, default=NOTHING),
+    RecordField("behind", _behind, write=lambda some: [[*pair, us] for pair, us in some.items()], default=NOTHING),
     RecordField("sizes", _sizes, write=_encode_sizes, default=NOTHING),
     RecordField(
         "patterns",

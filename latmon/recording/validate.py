@@ -18,7 +18,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Generic, NoReturn, TypeVar
 
-from latmon.model.frame import Flow, Frame, Issuer, Origin, Series
+from latmon.model.frame import Behind, Flow, Frame, Issuer, Origin, Series
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.packed import names
 from latmon.support.errors import RecordingError, TooManyError
@@ -378,7 +378,7 @@ class ReadPosition:
     windows: int = 0
     threads: set[int] = field(default_factory=set)
     """Pids of those whose wake-ups are timed."""
-    issuers: set[Issuer] = field(default_factory=set)
+    issuers: set[Issuer | Behind] = field(default_factory=set)
     """As that of threads, their number grows with the length of a recording."""
 
 
@@ -417,7 +417,7 @@ def admit(frame: Frame, position: ReadPosition, also: Iterable[str] = ()) -> Non
         raise TooManyError(f"a window brings the recording's ops and stages beyond {MAX_KINDS}, more than any host has")
     position.windows += 1
     position.threads.update(one.thread.pid for one in frame.wakeups)
-    position.issuers.update(frame.issuers)
+    position.issuers.update(frame.issuers, frame.behind)
     most = MAX_THREADS + THREADS_PER_WINDOW * position.windows
     for what, number in (("threads", len(position.threads)), ("cgroups by device", len(position.issuers))):
         if number > most:

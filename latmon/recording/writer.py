@@ -28,6 +28,7 @@ from latmon.model.frame import (
     IDLE,
     NOT_KNOWN,
     OTHERS,
+    Behind,
     CgroupLimit,
     Device,
     Frame,
@@ -324,6 +325,7 @@ def private_frame(frame: Frame) -> Frame:
         in_flight=_in_flight(frame.in_flight),
         cgroup_limits=_cgroup_limits(frame.cgroup_limits),
         issuers=_issuers(frame.issuers),
+        behind=_behind(frame.behind),
     )
 
 
@@ -332,10 +334,17 @@ def _issuers(issuers: Mapping[Issuer, IssuedIO]) -> dict[Issuer, IssuedIO]:
     found: dict[Issuer, IssuedIO] = {}
     for one, done in issuers.items():
         if not one.is_process:
-            name = one.cgroup if one.cgroup in ("/", OTHERS) else _hidden(one.cgroup)
-            key = Issuer(one.device, one.op, name)
+            key = Issuer(one.device, one.op, _issuer(one.cgroup))
             found[key] = found[key].plus(done) if key in found else done
     return found
+
+
+def _behind(found: Mapping[Behind, int]) -> dict[Behind, int]:
+    return {Behind(one.device, _issuer(one.cgroup), _issuer(one.other)): us for one, us in found.items()}
+
+
+def _issuer(cgroup: str) -> str:
+    return cgroup if cgroup in ("/", OTHERS) else _hidden(cgroup)
 
 
 def _cgroup_limits(limits: tuple[CgroupLimit, ...] | None) -> tuple[CgroupLimit, ...] | None:

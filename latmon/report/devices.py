@@ -168,12 +168,19 @@ def devices(origin: Origin, totals: Totals) -> dict[str, Any]:
     audited = {one.device: one for one in rows}
     sized = _sizes(totals)
     return {
-        name: _device(name, ops, origin, totals, audited.get(name), sized) for name, ops in _by_device(totals).items()
+        name: _device(name, ops, origin, totals, audited.get(name), sized=sized)
+        for name, ops in _by_device(totals).items()
     }
 
 
 def _device(
-    name: str, ops: _Ops, origin: Origin, totals: Totals, audited: Audited | None, sized: Mapping[Flow, dict[str, Any]]
+    name: str,
+    ops: _Ops,
+    origin: Origin,
+    totals: Totals,
+    audited: Audited | None,
+    *,
+    sized: Mapping[Flow, dict[str, Any]],
 ) -> dict[str, Any]:
     known = totals.devices.get(name)
     busy = [op for op in sorted(ops, key=order(OPS)) if _count(Flow(name, op), ops[op], totals)]

@@ -1,4 +1,4 @@
-"""Host tables of a report: cgroups, processes, softirqs, handlers, wake-ups, task queues, host context. JSON rows and columns."""
+"""Host tables of a report: who issued, softirqs, handlers, wake-ups, task queues, host context. JSON rows, columns."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from latmon.model.frame import (
     OPS,
     PROCESSES,
     UNKNOWN_IRQ,
+    Behind,
     Handler,
     HandlerRuns,
     IssuedIO,
@@ -24,28 +25,36 @@ from latmon.model.frame import (
 from latmon.model.host_context import CONTEXT, HostContext
 from latmon.report.formatting import REST, Column, ReportTable, key, quantile, quantiles, rounded, summed
 from latmon.support.host import priority_scales
-from latmon.support.units import UNKNOWN, rate
+from latmon.support.units import UNKNOWN, part, rate
 from latmon.views.units import sampled_as
 
 MAX_THREADS = 1000
 MAX_ISSUERS = 1000
+MAX_BEHIND = 8
+"""Cgroups that another one is behind."""
 
 
-def issuers(found: Mapping[Issuer, IssuedIO]) -> dict[str, Any]:
+def issuers(found: Mapping[Issuer, IssuedIO], behind: Mapping[Behind, int]) -> dict[str, Any]:
     """Return a row per cgroup with I/Os, and one per traced process, those with most of the time first.
+
+    `behind`: the cgroups that the device was with while its I/Os were in flight, with the share of their time.
 
     `cgroups_left_out`, `processes_left_out`: I/Os without a row.
     """
     reported: dict[str, Any] = {}
     for name, processes in (("cgroups", False), (PROCESSES, True)):
-        rows = issuer_rows(found, {one.device for one in found}, processes=processes)
+        rows = issuer_rows(found, {one.device for one in found}, processes=processes, behind=behind)
+        names = {one.issuer.cgroup: one.issuer.name for one in rows}
         parts: dict[tuple[Hashable, str, str], dict[Issuer, IssuedIO]] = {}
         for issuer, done in found.items():
             if issuer.is_process is processes:
                 parts.setdefault((issuer[2:], issuer.device, issuer.op), {})[issuer] = done
         left = sum(one.ios for one in rows[MAX_ISSUERS:])
         if rows:
-            reported[name] = [_issuer(one, parts) for one in rows[:MAX_ISSUERS]]
+            reported[name] = [
+                _issuer(one, parts) | ({"behind": _shares(one.behind, names)} if one.behind else {})
+                for one in rows[:MAX_ISSUERS]
+            ]
         if left:
             reported[f"{name}_left_out"] = left
     return reported
@@ -68,6 +77,11 @@ def _issuer(one: IssuerRow, parts: _Parts) -> dict[str, Any]:
             for device, each in one.devices.items()
         },
     }
+
+
+def _shares(behind: Mapping[str, float], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    most = list(behind.items())[:MAX_BEHIND]
+    return [{"cgroup": one, "name": names.get(one, one), "share": rounded(share, 4)} for one, share in most]
 
 
 def _of_op(parts: _Parts, by: Issuer, device: str, op: str) -> list[IssuerRow]:
@@ -191,6 +205,12 @@ _LOOPS = "permanent loops, not queue items"
 _Json = Mapping[str, Any]
 
 
+def _most_behind(row: _Json) -> str:
+    """Return the share of its time in which the device was with another cgroup's I/Os, and the name of that one."""
+    others = (one for one in row.get("behind", ()) if one["cgroup"] != row["cgroup"])
+    return next((f"{part(one['share'])} {one['name']}" for one in others), "")
+
+
 def cgroup_table(summary: _Json) -> ReportTable:
     """Return the table of cgroups; without rows if they were not measured."""
     seconds = summary["duration_s"] or 1.0
@@ -230,6 +250,7 @@ CGROUPS = (
     Column("max", "quantile", lambda row: _timed(row, "max"), 7),
     Column("share", "share", lambda row: row.get("share"), 7),
     Column("devices", "name", lambda row: ", ".join(row["devices"])),
+    Column("behind", "name", _most_behind),
 )
 
 

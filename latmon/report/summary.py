@@ -115,7 +115,7 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         **_notices(totals),
         "health": _health(origin, totals),
         "devices": devices(origin, totals),
-        **issuers(totals.on_demand.issuers),
+        **issuers(totals.on_demand.issuers, totals.on_demand.behind),
         **softirqs(totals.on_demand.softirqs),
         **irqs(totals.on_demand.handlers),
         **wakeups(totals.on_demand.wakeups, totals.wakeups_left_out),

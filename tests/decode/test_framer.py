@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from latmon.decode.framer import Framer, TracerFramer, joined
 from latmon.manifest.loader import load
 from latmon.manifest.schema import MapSpec
-from latmon.model.frame import OTHERS, Completed, Flow, IssuedIO, Issuer, Pattern, Series, SizeClass, Thread, Traced
+from latmon.model.frame import (
+    OTHERS,
+    Behind,
+    Completed,
+    Flow,
+    IssuedIO,
+    Issuer,
+    Pattern,
+    Series,
+    SizeClass,
+    Thread,
+    Traced,
+)
 from latmon.model.histogram import MAX_US, Histogram, bucket_bounds, bucket_index, merge
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
@@ -111,6 +123,13 @@ def test_a_slot_of_the_tracer_is_a_process_of_a_cgroup_and_its_ios_are_no_series
         "sum": {slot(1): 90, slot(2): 10, slot(0): 120, slot(1, dev=SDB): 50},
         "bytes": {slot(1): 12_288, slot(2): 4096, slot(0): 2048, slot(1, dev=SDB): 512},
         "max": {slot(1): of(4, 70)},
+        "behind": {
+            2 << 55 | slot(1, op=0): 4_000_999,
+            1 << 55 | slot(1, op=0): 2_000_000,
+            slot(2, op=0): 7000,
+            1 << 55 | slot(1, dev=GHOST, op=0): 5000,
+            1 << 55 | slot(1, dev=SDB, op=0): 999,
+        },
         "pid": {slot(1, op=0): 33, slot(2, op=0): 34, slot(1, dev=SDB, op=0): 34},
         "cgroup": {slot(1, op=0): 7, slot(2, op=0): 7, slot(1, dev=SDB, op=0): 9},
     }
@@ -124,6 +143,8 @@ def test_a_slot_of_the_tracer_is_a_process_of_a_cgroup_and_its_ios_are_no_series
         ("sdb", "/docker/1", "web", 34, ""): 5,
     }
     assert all(one.is_process for one in window.issuers)
+    assert window.behind == {Behind("vda", "/a", "/a"): 6000, Behind("vda", "/a", OTHERS): 7}
+    assert joined([window], [P]).behind == window.behind
     assert joined([window], [P]).issuers == window.issuers
     assert joined([window], [P]).traced == Traced()
     maps["total"] = maps["total"] | {slot(2, 10): 4}
@@ -141,7 +162,13 @@ def test_latencies_by_size_and_how_much_is_sequential():
         4,
         "sizes_a",
         at=lambda pid: Thread(pid, "", "", -1),
-        latency={sized(12, 10): 3, sized(12, 900): 1, sized(21, 5000): 2, sized(16, 10, SDB, WRITE): 1, sized(12, 1, GHOST): 9},
+        latency={
+            sized(12, 10): 3,
+            sized(12, 900): 1,
+            sized(21, 5000): 2,
+            sized(16, 10, SDB, WRITE): 1,
+            sized(12, 1, GHOST): 9,
+        },
         sum={sized(12): 930, sized(21): 10_000, sized(16, dev=SDB, op=WRITE): 10},
         bytes={sized(12): 16_384, sized(21): 4 << 20, sized(16, dev=SDB, op=WRITE): 65_536},
         pattern={VDA << 16 | 0: 4, VDA << 16 | 1: 2, VDA << 16 | 2 | 4 | 8: 3, GHOST << 16: 7},

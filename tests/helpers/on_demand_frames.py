@@ -11,6 +11,7 @@ from latmon.model.frame import (
     STAGES,
     UNACCOUNTED,
     UNKNOWN_IRQ,
+    Behind,
     Flow,
     Frame,
     Handler,
@@ -110,6 +111,7 @@ SIZES = maps(
     st.builds(SizeClass, DEVICE_NAMES, OP_NAMES, st.sampled_from((4096, 65_536, 1 << 20, 0))),
     st.builds(lambda one, size: IssuedIO(one.count, size, one.coarsen(2)), histograms(), COUNTS),
 )
+BEHIND = maps(st.builds(Behind, DEVICE_NAMES, NAMES, NAMES), COUNTS)
 PATTERNS = maps(FLOWS, st.builds(Pattern, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS))
 ON_DEMAND_FRAMES = st.builds(
     Frame,
@@ -125,6 +127,7 @@ ON_DEMAND_FRAMES = st.builds(
     softirqs=SOFTIRQS,
     wakeups=WAKEUPS,
     issuers=ISSUERS,
+    behind=BEHIND,
     sizes=SIZES,
     patterns=PATTERNS,
     health=st.builds(Health, suppressed=COUNTS, probe_cpu_percent=st.none() | st.floats(0, 1e6, allow_nan=False)),

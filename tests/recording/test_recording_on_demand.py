@@ -17,6 +17,7 @@ from latmon.model.frame import (
     NOT_KNOWN,
     OTHERS,
     UNKNOWN_IRQ,
+    Behind,
     Frame,
     Handler,
     HandlerRuns,
@@ -37,7 +38,19 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "recording-1.0-stages.latmon.jso
 WINDOW = {"type": "window", "seq": 0, "t": 1.0, "mono": 1, "dt": 1}
 OUTLIER = {"t": 1.0, "mono": 1, "l": ["sda", "read"], "us": 5}
 ESCAPE = "\x1b]52;c;x\x07[/red]"
-KEYS = {"above", "thresholds", "outliers", "traced", "irqs", "softirqs", "wakeups", "issuers", "sizes", "patterns"}
+KEYS = {
+    "above",
+    "thresholds",
+    "outliers",
+    "traced",
+    "irqs",
+    "softirqs",
+    "wakeups",
+    "issuers",
+    "behind",
+    "sizes",
+    "patterns",
+}
 
 
 def encode_on_demand(one: Frame) -> dict:
@@ -322,6 +335,13 @@ def test_redacting_hides_cgroups_and_containers_and_keeps_them_apart(tmp_path):
     assert len({one.cgroup for one in kept.issuers}) == 3
     assert sum(done.bytes for done in kept.issuers.values()) == 12_288 + 8192 + 512 + 1
     assert kept.issuers[Issuer("sda", "read", "/")] == ISSUED[Issuer("sda", "read", "/")]
+
+
+def test_redacting_names_the_same_cgroup_the_same_in_both_tables(tmp_path):
+    behind = {Behind("sda", "/", POD): 5, Behind("sda", POD, OTHERS): 7}
+    kept = redacted(tmp_path / "r", replace(frame(0), issuers=ISSUED, behind=behind))
+    (hidden,) = {one.cgroup for one in kept.issuers} - {"/", OTHERS}
+    assert kept.behind == {Behind("sda", "/", hidden): 5, Behind("sda", hidden, OTHERS): 7}
 
 
 def test_redacting_adds_up_a_cgroup_that_was_recorded_with_and_without_its_container_s_name(tmp_path):

@@ -13,6 +13,7 @@ from recorded import ORIGIN, frame
 from latmon.capture.backend import Options
 from latmon.model.frame import (
     OTHERS,
+    Behind,
     Device,
     DeviceReport,
     Flow,
@@ -67,7 +68,8 @@ def test_cgroups_have_their_devices_and_ops(summary_of):
         Issuer("sda", "flush", OTHERS): IssuedIO(0, 64),
         Issuer("sda", "read", "/a", "", 7, "fio"): IssuedIO(2, 8192, of(100, 100)),
     }
-    summary = summary_of(replace(frame(0), issuers=issuers), replace(frame(1), issuers=issuers))
+    behind = {Behind("sda", "/a", "/b"): 30, Behind("sda", "/a", "/a"): 10}
+    summary = summary_of(*(replace(frame(n), issuers=issuers, behind=behind) for n in range(2)))
     first, second, others = summary["cgroups"]
     assert [(one["cgroup"], one["name"], one["count"], one["bytes"]) for one in (first, second, others)] == [
         ("/a", "/a", 8, 25_600),
@@ -83,6 +85,9 @@ def test_cgroups_have_their_devices_and_ops(summary_of):
     assert first["devices"]["sda"]["share"] == 0.75
     assert ops["sda"]["write"]["bytes"] == 1024
     assert not {"share", "latency_us"} & others.keys()
+    assert [one["cgroup"] for one in first["behind"]] == ["/b", "/a"]
+    assert first["behind"][0] == {"cgroup": "/b", "name": "web", "share": 0.75}
+    assert "behind" not in second
     (process,) = summary["processes"]
     assert (process["pid"], process["comm"], process["cgroup"], process["count"]) == (7, "fio", "/a", 4)
     assert process["devices"]["sda"]["ops"]["read"]["bytes"] == 16_384

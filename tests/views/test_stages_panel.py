@@ -234,8 +234,10 @@ def test_latencies_by_size_are_below_the_stages_of_an_op():
     patterns = {Flow("sdc", "read"): Pattern(200, 50, 200, 10, 0), Flow("sdc", "flush"): Pattern(4)}
     found = size_sentences("sdc", ("read", "flush", "discard"), sizes, patterns)
     assert found == (
-        "read by size: 45% up to 4 KiB (p50 100us, p99 -), 5% up to 16 KiB (p50 100us, p99 -), "
-        "50% larger (p50 9.00ms, p99 9.00ms); 25% sequential, 5% read ahead, 100% flagged SYNC",
+        (
+            "read by size: 45% up to 4 KiB (p50 100us, p99 -), 5% up to 16 KiB (p50 100us, p99 -), "
+            "50% larger (p50 9.00ms, p99 9.00ms); 25% sequential, 5% read ahead, 100% flagged SYNC"
+        ),
         "flush: none of them is sequential",
     )
     drawn = " ".join(text(device(replace(of("sdc", SDC), sizes=found), 120, 40, Ink())).split())

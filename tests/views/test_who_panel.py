@@ -7,7 +7,7 @@ from frames import CONTAINER, ODD, ORIGIN, frame, host, on_demand_host
 from panels import inside
 
 from latmon.analysis.attribution import issuer_rows
-from latmon.model.frame import ISSUERS, OTHERS, PROCESSES, IssuedIO, Issuer, Missing, Traced
+from latmon.model.frame import ISSUERS, OTHERS, PROCESSES, Behind, IssuedIO, Issuer, Missing, Traced
 from latmon.model.histogram import Histogram
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
@@ -58,6 +58,26 @@ def test_a_row_is_all_of_a_cgroup_and_shares_are_of_the_time():
     assert (first.bytes, first.latency.max, third.issuer.name) == (4 * 4096, 400, "web")
     (process,) = issuer_rows(found, {"sda"}, processes=True)
     assert (process.issuer.pid, process.ios, process.share) == (7, 1, 1.0)
+
+
+def test_a_cgroup_is_behind_others_for_a_share_of_its_time_on_each_device():
+    found = {Issuer(name, "read", "/a"): of(us) for name, us in (("sda", 300), ("sdb", 100))}
+    found |= {Issuer("sda", "read", "/b"): of(9), Issuer("sda", "read", "/a", "", 7, "fio"): of(300)}
+    behind = {Behind("sda", "/a", "/b"): 80, Behind("sda", "/a", "/a"): 20, Behind("sdb", "/a", "/a"): 5}
+    first, second = issuer_rows(found, {"sda", "sdb"}, behind=behind)
+    assert first.behind == {"/b": pytest.approx(0.6), "/a": pytest.approx(0.4)}
+    assert first.waits_for == ("/b", pytest.approx(0.6))
+    assert (second.behind, second.waits_for) == ({}, None)
+    assert not issuer_rows(found, {"sda"}, processes=True, behind=behind)[0].behind
+    assert issuer_rows(found, {"sdb"}, behind=behind)[0].behind == {"/a": 1.0}
+
+
+def test_an_opened_cgroup_says_whom_it_is_behind():
+    behind = {Behind(ODD, CONTAINER, SERVICE): 900, Behind(ODD, CONTAINER, CONTAINER): 100}
+    made = scene([replace(one, behind=behind) for one in FRAMES])
+    made.choose(STEPS["its_devices"](made.view, 0))
+    said = " ".join(text(made).split())
+    assert "while its I/Os were in flight, the device was with 90% postgresql.service, 10% its own" in said
 
 
 def test_ops_and_devices_are_selected():

@@ -18,6 +18,7 @@ from latmon.analysis.attribution import softirqs_added
 from latmon.model.devices import HOST_SEPARATOR, carry
 from latmon.model.frame import (
     NAMED_FROM,
+    Behind,
     CgroupLimit,
     Completed,
     Device,
@@ -101,6 +102,7 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
         softirqs=_summed((one.softirqs for one in moved), lambda one, other: softirqs_added((one, other))),
         wakeups=_threads(found for one in moved for found in one.wakeups),
         issuers=_summed((one.issuers for one in moved), IssuedIO.plus),
+        behind=_summed((one.behind for one in moved), int.__add__),
         sizes=_summed((one.sizes for one in moved), IssuedIO.plus),
         patterns=_summed((one.patterns for one in moved), Pattern.plus),
         taskqs=_taskqs([one.taskqs for one in now if one.taskqs is not None]),
@@ -207,6 +209,7 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
         softirqs={SoftirqCpu(to(at.vector), at.cpu): one for at, one in frame.softirqs.items()},
         wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
         issuers={at._replace(device=to(at.device), cgroup=to(at.cgroup)): one for at, one in frame.issuers.items()},
+        behind={Behind(*map(to, at)): us for at, us in frame.behind.items()},
         sizes={at._replace(device=to(at.device)): one for at, one in frame.sizes.items()},
         patterns=by_flow(frame.patterns),
         cgroup_limits=None if frame.cgroup_limits is None else tuple(_limit(one, to) for one in frame.cgroup_limits),

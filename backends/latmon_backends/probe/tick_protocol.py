@@ -383,7 +383,7 @@ class _Script:
         alone = lambda name: not around.timed(name)  # noqa: E731
         comm = lambda pid: threads.of(pid).comm  # noqa: E731
         self.manifest = manifest
-        self.framer = TracerFramer(manifest, device_name, around.flags, alone, around.cgroup, comm)
+        self.framer = TracerFramer(manifest, device_name, around.flags, alone, cgroup=around.cgroup, comm=comm)
         self.device_name = device_name
         self.waiting: list[Record] = []
         """Records of slow bios: they belong to the tick whose map counts them, as the number of those left out does."""

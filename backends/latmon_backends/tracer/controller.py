@@ -445,6 +445,7 @@ class OnDemand:
             in_flight=self._last_list.of(frame, in_flight),
             issues=window.issues,
             issuers={**frame.issuers, **on_demand.issuers},
+            behind=on_demand.behind,
             sizes=on_demand.sizes,
             patterns=on_demand.patterns,
             health=self._health(frame.health, window),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from latmon.analysis.attribution import IssuerRow, issuer_rows
 from latmon.model.frame import ISSUERS, OPS, OTHERS, PROCESSES, Origin
@@ -22,6 +22,7 @@ from latmon.views.lines import (
     heading,
     heads,
     layout,
+    paragraph,
     row,
 )
 from latmon.views.selection import shown
@@ -30,6 +31,8 @@ from latmon.views.units import count, maximum, quantile, span
 _BAR = 8
 _LEAST = 5
 """Lines below the table from which on they have the devices of the selected cgroup."""
+_NAMED = 4
+"""Cgroups in the sentence on whom another one is behind."""
 _UNCOUNTED = ("none was counted by cgroup: their cgroups are not known yet, or not here", "none was recorded by cgroup")
 """Live, and in a recording."""
 _OTHERS = "others, or no cgroup"
@@ -93,7 +96,9 @@ def _rows(view: ViewState, *, processes: bool) -> Sequence[IssuerRow]:
     devices = {one.name for one in shown(history.devices(), selection)}
     return history.made(
         ("who", processes, selection.pattern, selection.ops),
-        lambda: issuer_rows(history.on_demand.issuers, devices, selection.ops, processes=processes),
+        lambda: issuer_rows(
+            history.on_demand.issuers, devices, selection.ops, processes=processes, behind=history.on_demand.behind
+        ),
     )
 
 
@@ -166,12 +171,22 @@ def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *,
     at = min(top, len(rows) - 1) if selected else -1
     fields = _DEVICES_OF_PROCESS if of_process else _DEVICES
     lines = [head, *(fit(line, width) for line in text), *_table(fields, rows, at, width, room - 1 - len(text))]
+    if one.behind:
+        names = {each.issuer.cgroup: _name(each) for each in _rows(view, processes=False)}
+        lines += paragraph(_behind(one, names), width)
     its = [] if of_process else [each for each in _rows(view, processes=True) if each.issuer[2:4] == one.issuer[2:4]]
     if not its or room - len(lines) <= _LEAST:
         return lines
     head = heading((Span(f" {name}", "strong"), Span("  its processes, while they are traced")), width)
     rows = [_IssuerLine(each, _name(each), seconds) for each in its]
     return [*lines, BLANK, head, *_table(_PROCESSES, rows, -1, width, room - len(lines) - 2)]
+
+
+def _behind(one: IssuerRow, names: Mapping[str, str]) -> str:
+    """Return which cgroups' I/Os the devices completed in the time of its own, as a sentence."""
+    own = {one.issuer.cgroup: "its own"}
+    some = [(own.get(by) or names.get(by, by), share) for by, share in list(one.behind.items())[:_NAMED]]
+    return f"while its I/Os were in flight, the device was with {', '.join(f'{part(s)} {name}' for name, s in some)}"
 
 
 def _name(one: IssuerRow) -> str:
