@@ -590,7 +590,7 @@ class Pattern:
     sequential: int = 0
     """Those that began where one of the last I/Os of the op had ended."""
     sync: int = 0
-    """Flagged SYNC: something waits for them. All reads are; of writes, not writeback."""
+    """Writes flagged SYNC: something waits for them, as for direct writes, not for writeback. Reads have no such flag."""
     ahead: int = 0
     """Reads ahead of what a program asked for."""
     unaligned: int = 0

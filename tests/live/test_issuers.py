@@ -57,6 +57,45 @@ def test_processes_have_the_ios_that_fio_issued_while_they_are_traced(tmp_path, 
     check_issuers(tmp_path, suite, "--stages", "all")
 
 
+@each_bpftrace
+def test_a_cgroup_is_behind_the_one_that_keeps_the_disk_busy(tmp_path, suite):
+    """A victim reads one by one, a neighbour writes much, and another cgroup hardly does anything."""
+    jobs = {
+        "victim": {"rw": "randread", "iodepth": 1, "rate_iops": 200},
+        "busy": {"rw": "write", "iodepth": 16, "bs": "256k", "rate_iops": 1000},
+        "idle": {"rw": "randread", "iodepth": 1, "rate_iops": 10},
+    }
+    with ExitStack() as held:
+        disk = held.enter_context(LoopDevice(tmp_path / "disk"))
+        groups = {name: held.enter_context(cgroup(f"latmon-{name}-{os.getpid()}.service")) for name in jobs}
+        found = tool(suite, tmp_path)
+        words = ("--backend", "bpftrace", "--stages", "all", "--device", disk.name)
+        with Capture(tmp_path, *words, LATMON_BPFTRACE=found.path) as capture:
+            assert wait_for(lambda: any(one.traced.one_in for one in capture.frames()), TRACED_S, every=0.5)
+            with ThreadPoolExecutor() as pool:
+                running = [
+                    pool.submit(
+                        fio, tmp_path, SECONDS, job | {"name": name, "filename": disk.path}, cgroup=groups[name]
+                    )
+                    for name, job in jobs.items()
+                ]
+                for one in running:
+                    one.result()
+            end_us = now_us()
+            assert wait_for(lambda: any(one.mono_us - one.dt_us >= end_us for one in capture.frames()), every=0.2)
+            capture.stop()
+            report = capture.report()
+    if report["health"]["tier"] == "C":
+        pytest.skip("what an I/O is behind is known on tier A alone")
+    rows = {one["cgroup"]: one for one in report["cgroups"]}
+    shares = {one["cgroup"]: one["share"] for one in rows[f"/{groups['victim'].name}"]["behind"]}
+    print(shares)
+    busy, idle = (shares.get(f"/{groups[name].name}", 0) for name in ("busy", "idle"))
+    assert busy > 0.3
+    assert busy > 5 * idle
+    assert sum(shares.values()) == pytest.approx(1, abs=0.01)
+
+
 def check_issuers(tmp_path, suite, *words):
     jobs = {
         "reads": {"rw": "randread", "iodepth": 4, "rate_iops": 600},
