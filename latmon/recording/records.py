@@ -460,7 +460,7 @@ def _issuers(value: Any, key: str) -> Mapping[Issuer, IssuedIO]:
     return _issued_by(keys, [row[-2:] for row in rows], line, key)
 
 
-def _issued_by(keys: list[Any], counts: list[Any], line: Line, key: str) -> Mapping[Any, IssuedIO]:
+def _issued_by(keys: list[Any], counts: list[Any], line: Json, key: str) -> Mapping[Any, IssuedIO]:
     """Return rows with their I/Os, bytes and latencies, which a table of the line has in the same order."""
     found = [
         (one, IssuedIO(ios, size, latency))
