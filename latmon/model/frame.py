@@ -590,7 +590,7 @@ class Pattern:
     sequential: int = 0
     """Those that began where one of the last I/Os of the op had ended."""
     sync: int = 0
-    """Writes flagged SYNC: something waits for them, as for direct writes, not for writeback. Reads have no such flag."""
+    """Writes flagged SYNC: something waits for them, as for direct ones, not for writeback. Reads have no such flag."""
     ahead: int = 0
     """Reads ahead of what a program asked for."""
     unaligned: int = 0

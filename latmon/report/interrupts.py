@@ -227,13 +227,14 @@ def cgroup_table(summary: _Json) -> ReportTable:
 
 def process_table(summary: _Json) -> ReportTable:
     """Return the table of processes; without rows if none was traced."""
-    left = summary.get("processes_left_out", 0)
+    left, traced = summary.get("processes_left_out", 0), summary["health"].get("traced", {})
+    sample = sampled_as(traced.get("one_in_least", traced.get("one_in", 1)), traced.get("one_in", 1))
     return ReportTable(
         "Processes",
         PROCESS_COLUMNS,
         summary.get(PROCESSES, []),
-        "counted while the tracer ran; share: of the time of these I/Os; writeback is of a kworker, in the cgroup that "
-        "dirtied the pages",
+        f"counted while the tracer ran{f', {sample}' if sample else ''}; share: of the time of these I/Os; writeback is of "
+        "a kworker, in the cgroup that dirtied the pages",
         f"{left:,} I/Os of other processes" if left else "",
     )
 

@@ -40,8 +40,6 @@ _OF_EVENTS = {
     "irqs": "handlers",
     "softirqs": "softirqs",
     "order": "issues",
-    PROCESSES: PROCESSES,
-    SIZES: SIZES,
     "admission_waits": "admission_causes",
 }
 """Script, without its variant's letter, whose cost no sample of requests reduces -> what is lacking without it."""

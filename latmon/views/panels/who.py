@@ -26,7 +26,7 @@ from latmon.views.lines import (
     row,
 )
 from latmon.views.selection import shown
-from latmon.views.units import count, maximum, quantile, span
+from latmon.views.units import count, maximum, quantile, sampled_as, span
 
 _BAR = 8
 _LEAST = 5
@@ -137,7 +137,9 @@ def _heading(view: ViewState, some: Sequence[IssuerRow], width: int) -> Line:
         "share: of the time of all I/Os ",
     )
     if view.selection.processes:
-        about = ("counted while they are traced; share: of the time of these I/Os ", "counted while they are traced ")
+        sample = sampled_as(*view.history.on_demand.traced.sampled)
+        of = f", {sample}" if sample else ""
+        about = (f"counted while traced{of}; share: of the time of these I/Os ", f"counted while traced{of} ")
     elif not any(one.latency for one in some):
         about = ("counted by the kernel, which times no I/O of a cgroup ", "no latency by cgroup here ")
     return heading(
