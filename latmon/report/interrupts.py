@@ -225,16 +225,22 @@ def cgroup_table(summary: _Json) -> ReportTable:
     )
 
 
+def _sample(summary: _Json) -> str:
+    """Return the sample that the tracer took as the end of a sentence; empty where it took none."""
+    traced = summary["health"].get("traced", {"one_in": 1})
+    sample = sampled_as(traced.get("one_in_least", traced["one_in"]), traced["one_in"])
+    return sample and f"; a sample of {sample}"
+
+
 def process_table(summary: _Json) -> ReportTable:
     """Return the table of processes; without rows if none was traced."""
-    left, traced = summary.get("processes_left_out", 0), summary["health"].get("traced", {})
-    sample = sampled_as(traced.get("one_in_least", traced.get("one_in", 1)), traced.get("one_in", 1))
+    left = summary.get("processes_left_out", 0)
     return ReportTable(
         "Processes",
         PROCESS_COLUMNS,
         summary.get(PROCESSES, []),
-        f"counted while the tracer ran{f', {sample}' if sample else ''}; share: of the time of these I/Os; writeback is of "
-        "a kworker, in the cgroup that dirtied the pages",
+        "counted while the tracer ran; share: of the time of these I/Os; writeback is of a kworker, in the cgroup that"
+        f" dirtied the pages{_sample(summary)}",
         f"{left:,} I/Os of other processes" if left else "",
     )
 
@@ -275,9 +281,7 @@ def _timed(row: _Json, at: str) -> tuple[_Json, str] | None:
 
 def host_tables(summary: _Json) -> Iterator[ReportTable]:
     """Yield the tables of softirqs, handlers, wake-ups, task queues, host context; without rows if not measured."""
-    traced = summary["health"].get("traced", {"one_in": 1})
-    sampled = sampled_as(traced.get("one_in_least", traced["one_in"]), traced["one_in"])
-    sampled = sampled and f"; a sample of {sampled}"
+    sampled = _sample(summary)
     found = [{"vector": vector, **one} for vector, one in summary.get("softirqs", {}).items()]
     note = f"delay: from the raise to the entry; ran in: the most frequent{sampled}"
     yield ReportTable("Softirqs", SOFTIRQS, found, note)

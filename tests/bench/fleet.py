@@ -71,7 +71,8 @@ def main() -> None:
             words, path = latmon("fleet", *names), f"{home / 'bin'}:/usr/bin:/bin"
             with Terminal(words, home, size=SIZE[::-1], PATH=path) as terminal:
                 watched = Watched(lambda: terminal.output, *SIZE)
-                all_shown = wait_for(lambda: re.search(rf" (hosts|of) {hosts} ", " ".join(watched.lines())), _START_S, _LOOK_S)
+                shown = re.compile(rf" (hosts|of) {hosts} ")
+                all_shown = wait_for(lambda: shown.search(" ".join(watched.lines())), _START_S, _LOOK_S)
                 took = time.monotonic() - begun
                 print(
                     f"{hosts} hosts, {kind}: first screen with all {took:.1f} s" if all_shown else "not all are shown"
