@@ -23,6 +23,7 @@ from latmon.model.frame import (
     MAX_LIMITS,
     CgroupLimit,
     Completed,
+    FileOperation,
     Flow,
     Frame,
     Health,
@@ -489,6 +490,7 @@ class Accumulator(CompletionSums):
         self.orders: dict[str, LbaOrder] = {}
         self.on_demand = OnDemandSums()
         self.outliers: list[Outlier] = []
+        self.file_operations: list[FileOperation] = []
         self.thresholds_us: dict[str, int] = {}
         """The latest of each device."""
         self.counters = Counter[str]()
@@ -581,6 +583,9 @@ class Accumulator(CompletionSums):
             behind=self.on_demand.behind,
             sizes=self.on_demand.sizes,
             patterns=self.on_demand.patterns,
+            files=self.on_demand.files,
+            file_operations=tuple(self.file_operations),
+            files_left_out=self.on_demand.files_left_out,
             cgroup_limits=self.cgroup_limits.rows,
             host_context=dict(self.host_context),
             health=replace(Health(suppressed=self.on_demand.suppressed, skipped=self.skipped), **counters),
@@ -602,12 +607,16 @@ class Accumulator(CompletionSums):
             self._tracer = frame.traced
         self._traced = None
         self._add_outliers(frame.outliers)
+        self._add_operations(frame.file_operations)
 
     def _add_on_demand(self, frame: Frame) -> None:
         self.on_demand.add(on_demand_of(frame))
 
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
         self.outliers += outliers[: MAX_OUTLIERS - len(self.outliers)]
+
+    def _add_operations(self, operations: tuple[FileOperation, ...]) -> None:
+        self.file_operations += operations[: MAX_OUTLIERS - len(self.file_operations)]
 
     def _add_gauges(self, frame: Frame) -> None:
         # A gauge is one sample: after a stop it represents an interval, not all of the time without samples.

@@ -22,7 +22,7 @@ from latmon.aggregate.depth_sum import DepthSum, PackedDepths, packed
 from latmon.aggregate.histogram_sum import Peak, maximum_of
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.model.devices import WithIdle, busy_rows, idle_devices, total
-from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, Series, Traced
+from latmon.model.frame import Completed, Device, FileOperation, Flow, Frame, Health, Origin, Outlier, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
 from latmon.model.packed import Flat, KeyedCounts, Pressed, flatten
@@ -145,11 +145,13 @@ class OnDemandLog(EntryLog[OnDemandValues]):
         """Keys of tables, and rows of keys: one object for all frames with equal ones."""
         self._appended = 0
         self._outliers: deque[tuple[int, Outlier]] = deque(maxlen=max_outliers)
+        self._operations: deque[tuple[int, FileOperation]] = deque(maxlen=max_outliers)
 
     def append(self, frame: Frame) -> None:
         reported = frame if self._brief else self._shared(flatten(frame))
         self.entries.append(LogEntry(frame.mono_us - frame.dt_us, frame.mono_us, reported))
         self._outliers.extend((frame.mono_us, one) for one in frame.outliers)
+        self._operations.extend((frame.mono_us, one) for one in frame.file_operations)
         self._age(frame.mono_us)
         self._appended += 1
         if self._appended % _TIDY == 0 and not self._brief:
@@ -160,17 +162,20 @@ class OnDemandLog(EntryLog[OnDemandValues]):
         other = OnDemandLog(brief=self._brief)
         self._copy_to(other)
         other._outliers, other.keys, other._appended = self._outliers.copy(), self.keys.copy(), self._appended
+        other._operations = self._operations.copy()
         return other
 
     def forget(self, before_us: int) -> None:
         """Drop entries and outliers of frames that end before `before_us`."""
         super().forget(before_us)
-        while self._outliers and self._outliers[0][0] < before_us:
-            self._outliers.popleft()
+        for log in (self._outliers, self._operations):
+            while log and log[0][0] < before_us:
+                log.popleft()
 
     def clear(self) -> None:
         super().clear()
         self._outliers.clear()
+        self._operations.clear()
         self.keys.clear()
 
     @property
@@ -181,6 +186,10 @@ class OnDemandLog(EntryLog[OnDemandValues]):
     def outliers(self, after_us: int, until_us: int) -> tuple[Outlier, ...]:
         """Return the outliers of frames that end in (after_us, until_us], oldest first."""
         return tuple(one for stamp, one in self._outliers if after_us < stamp <= until_us)
+
+    def file_operations(self, after_us: int, until_us: int) -> tuple[FileOperation, ...]:
+        """Return the slow operations on files of frames that end in (after_us, until_us], oldest first."""
+        return tuple(one for stamp, one in self._operations if after_us < stamp <= until_us)
 
     def _shared(self, flat: Flat) -> Flat:
         """Return equal values whose keys and facts are the objects that earlier frames have."""
@@ -330,6 +339,9 @@ _WITHOUT_ON_DEMAND: dict[str, Any] = {
     "behind": {},
     "sizes": {},
     "patterns": {},
+    "files": {},
+    "file_operations": (),
+    "files_left_out": 0,
     "depths": {},
     "issues": {},
 }

@@ -14,6 +14,7 @@ from latmon.aggregate.histogram_sum import HistogramSum, TableSum
 from latmon.model.frame import (
     UNKNOWN_IRQ,
     Behind,
+    FileSeries,
     Flow,
     Frame,
     Handler,
@@ -261,6 +262,14 @@ class OnDemandSums:
     def patterns(self) -> dict[Flow, Pattern]:
         found = self._grouped("pattern")
         return {flow: Pattern(**named) for flow, named in found.items() if isinstance(flow, Flow)}
+
+    @property
+    def files(self) -> dict[FileSeries, Histogram]:
+        return dict(self.tables["file"])
+
+    @property
+    def files_left_out(self) -> int:
+        return self._counts.get(Key("files_left_out", ""), 0)
 
     def _grouped(self, kind: str) -> dict[object, dict[str, int]]:
         found: dict[object, dict[str, int]] = {}

@@ -31,6 +31,8 @@ from latmon.aggregate.on_demand_sum import OnDemandSums, traced_of
 from latmon.model.devices import busy_rows
 from latmon.model.frame import (
     Behind,
+    FileOperation,
+    FileSeries,
     Flow,
     Frame,
     Handler,
@@ -295,6 +297,19 @@ class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
     @cached_property
     def patterns(self) -> Mapping[Flow, Pattern]:
         return self._sums.read("sizes").patterns
+
+    @cached_property
+    def files(self) -> Mapping[FileSeries, Histogram]:
+        return self._sums.read("files").files
+
+    @property
+    def files_left_out(self) -> int:
+        return self._sums.read("files").files_left_out
+
+    @cached_property
+    def file_operations(self) -> tuple[FileOperation, ...]:
+        """Slow operations on files, newest last."""
+        return self._log.file_operations(self._until_us - self.length_us, self._until_us)
 
     @cached_property
     def outliers(self) -> tuple[Outlier, ...]:

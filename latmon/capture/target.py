@@ -141,6 +141,10 @@ class Mount:
     kind: str
     source: str
     options: str
+    number: tuple[int, int] = (0, 0)
+    """Major and minor of its device, which is an anonymous one where the file system isn't on a block device alone."""
+    root: str = "/"
+    """The directory in the file system that is mounted."""
 
     @property
     def is_remote(self) -> bool:
@@ -165,7 +169,7 @@ def remarks(path: Path, globs: Sequence[str] = (), proc: Path = Path("/proc"), s
 def mount_of(directory: Path, proc: Path = Path("/proc")) -> Mount | None:
     """Return the mount of a directory: the latest one with the longest mount point above it."""
     best: Mount | None = None
-    for mount in _mounts(content(proc / "self/mountinfo")):
+    for mount in mounts(proc):
         above = mount.point == "/" or directory == Path(mount.point) or Path(mount.point) in directory.parents
         if above and (best is None or len(mount.point) >= len(best.point)):
             best = mount
@@ -181,11 +185,16 @@ def _below(directory: Path, proc: Path, sys: Path, depth: int) -> Iterator[str]:
     if not depth:
         return
     number = _number(directory)
+    mount = None if os.major(number) else mount_of(directory, proc)
+    yield from _of_mount(number, mount, proc, sys, depth)
+
+
+def _of_mount(number: int, mount: Mount | None, proc: Path, sys: Path, depth: int) -> Iterator[str]:
+    """Yield the devices below a file system: by its device's number, else by its mount."""
     if os.major(number):
         yield from _stack(sys / f"dev/block/{os.major(number)}:{os.minor(number)}", proc, sys, depth)
         return
     # btrfs, overlay and the like have no device number of their own
-    mount = mount_of(directory, proc)
     if mount is None:
         return
     upper = next((one[9:] for one in mount.options.split(",") if one.startswith("upperdir=")), "")
@@ -229,12 +238,22 @@ def _stack(block: Path, proc: Path, sys: Path, depth: int) -> Iterator[str]:
         yield from _stack(sys / "class/block" / below.name, proc, sys, depth - 1)
 
 
-def _mounts(reported: bytes) -> Iterator[Mount]:
-    for line in reported.splitlines():
+def mounts(proc: Path = Path("/proc")) -> Iterator[Mount]:
+    """Yield the mounts in the order of mountinfo: none where the system has no such file."""
+    for line in content(proc / "self/mountinfo").splitlines():
         before, separator, after = line.partition(b" - ")
         places, kinds = before.split(b" "), after.split(b" ")
         if separator and len(places) >= _PLACES and len(kinds) > 2:  # noqa: PLR2004 - kind, source, options
-            yield Mount(_plain(places[4]), clean(_plain(kinds[0])), _plain(kinds[1]), _plain(kinds[2]))
+            major, _, minor = places[2].partition(b":")
+            number = (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+            names = clean(_plain(kinds[0])), _plain(kinds[1]), _plain(kinds[2])
+            yield Mount(_plain(places[4]), *names, number, _plain(places[3]))
+
+
+def disk_of(mount: Mount, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> str:
+    """Return the block device of a mount, the whole disk of a partition; empty where it is on none, or not known."""
+    number = os.makedev(*mount.number) if mount.number[0] else 0
+    return next(_of_mount(number, mount, proc, sys, _DEEPEST), "")
 
 
 def _plain(field: bytes) -> str:

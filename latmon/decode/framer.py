@@ -18,6 +18,7 @@ from latmon.decode.tables import (
     Differences,
     Flags,
     Gains,
+    Maps,
     NewestAges,
     Record,
     all_waiting,
@@ -26,6 +27,7 @@ from latmon.decode.tables import (
     by_stack,
     context_name,
     depths,
+    files,
     handlers,
     most_of,
     patterns,
@@ -42,6 +44,8 @@ from latmon.model.frame import (
     UNKNOWN_IRQ,
     Behind,
     Completed,
+    FileSeries,
+    FileSystem,
     Flow,
     Handler,
     HandlerRuns,
@@ -57,7 +61,7 @@ from latmon.model.frame import (
     Wakeups,
     missing_stages,
 )
-from latmon.model.histogram import Histogram, bucket_bounds, merge
+from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths, InFlightList
 
 _NS, _SLOT = 1000, 48
@@ -283,7 +287,7 @@ class Framer:
             us = latency.within(sums.us[one]) if latency else 0
             if owed := sums.us[one] - us:
                 self._issuers_owed[one] = owed
-            maximum = _within_top(latency, sums.maxima[one]) if latency else None
+            maximum = latency.within_top(sums.maxima[one]) if latency else None
             latency = replace(latency, sum=us, max=maximum) if latency else latency
             if latency or sums.bytes[one] or sums.started[one]:
                 found[one] = IssuedIO(latency.count + sums.started[one], sums.bytes[one], latency)
@@ -412,7 +416,7 @@ class Framer:
         the tick's or that of the next tick so far. One in another bucket is of an I/O that another interval counts.
         """
         total = sums.sums[series] if series.stage in self._has_sum else None
-        return Histogram(one.buckets, total, _within_top(one, sums.maxima.get(series, ())), one.bits)
+        return Histogram(one.buckets, total, one.within_top(sums.maxima.get(series, ())), one.bits)
 
     def _seen(self, sums: _IntervalSums) -> dict[Flow, Completed]:
         timed: defaultdict[Flow, int] = defaultdict(int)
@@ -421,12 +425,6 @@ class Framer:
                 timed[Flow(series.device, series.op)] += sum(counts.values())
         flows = dict.fromkeys(chain(timed, sums.untimed, sums.bytes))
         return {flow: Completed(timed[flow] + sums.untimed[flow], sums.bytes[flow]) for flow in flows}
-
-
-def _within_top(one: Histogram, maxima: Iterable[int]) -> int | None:
-    """Return the greatest maximum that lies in the highest bucket."""
-    low, high = bucket_bounds(one.buckets[-1][0], one.bits)
-    return max((us for us in maxima if low <= us < high), default=None)
 
 
 def _flow_place(spec: MapSpec) -> tuple[int, int]:
@@ -448,8 +446,13 @@ def _of_ticks(values: Counts, tick: int) -> Iterator[tuple[int, int]]:
     return ((key, value & _US) for key, value in values.items() if value >> 32 in (tick, tick + 1))
 
 
+def _at_tick(maps: Maps, tick: int) -> Maps:
+    """Return the maxima of a tick in us, by a key without its slot."""
+    return [(spec, dict(_of_ticks(values, tick))) for spec, values in maps]
+
+
 _OWN = ("by_total", "path", "off", *STACKS)
-_TABLES = ("handler", "softirq", "wakeup", "depth", "size_", "pattern")
+_TABLES = ("handler", "softirq", "wakeup", "depth", "size_", "pattern", "file")
 _MAX_HANDLERS = 4096
 UNKNOWN = Handler(UNKNOWN_IRQ, "unknown")
 """Any handler whose record was lost, or whose name had no room."""
@@ -481,6 +484,9 @@ class TracerInterval:
     behind: Mapping[Behind, int] = field(default_factory=dict)
     sizes: Mapping[SizeClass, IssuedIO] = field(default_factory=dict)
     patterns: Mapping[Flow, Pattern] = field(default_factory=dict)
+    files: Mapping[FileSeries, Histogram] = field(default_factory=dict)
+    files_left_out: int = 0
+    """Slow operations on files without a record."""
 
 
 class TracerFramer:
@@ -495,11 +501,13 @@ class TracerFramer:
         *,
         cgroup: Callable[[int], tuple[str, str]] = unnamed_cgroup,
         comm: Callable[[int], str] = lambda _: "",
+        file_system: Callable[[int], FileSystem] = lambda number: FileSystem(str(number)),
     ) -> None:
         """`alone`: whether only the tracer times a device. I/Os above its threshold are counted here then.
 
-        `cgroup` and `comm` as Framer takes them.
+        `cgroup` and `comm` as Framer takes them; `file_system`: the one with a device number.
         """
+        self._file_system = file_system
         self._manifest, self._device_name, self._alone = manifest, device_name, alone
         self._framer = Framer(manifest, device_name, selects=alone, cgroup=cgroup, comm=comm)
         self._specs = [spec for spec in manifest.maps if spec.role in _OWN or spec.role.startswith(_TABLES)]
@@ -544,6 +552,8 @@ class TracerFramer:
         series = self._framer.interval(tick)
         most = [(one, self._maps.latest(one.name)) for one in self._specs if one.role == "depth_most"]
         gains = [(one, self._maps.gained(one.name)) for one in self._specs if one.role not in AS_IS]
+        maxima = [(one, self._maps.latest(one.name)) for one in self._specs if one.role == "file_max"]
+        unreported = sum(n for one, gained in gains if one.role == "file_suppressed" for n in gained.values())
         undecoded = series.undecoded + self._maps.close() + self._left_out
         self._left_out = 0
         if self._manifest.group == PROCESSES:
@@ -564,6 +574,8 @@ class TracerFramer:
             () if in_flight is None else (self._manifest.group,),
             sizes=sizes(gains, self._device_name),
             patterns=patterns(gains, self._device_name),
+            files=files(gains, [] if tick is None else _at_tick(maxima, tick), self._file_system, self._manifest.bits),
+            files_left_out=unreported,
         )
 
     def _traced(self, reported: ProbeInterval, gains: Gains) -> Traced:
@@ -654,7 +666,18 @@ def joined(intervals: Iterable[TracerInterval], manifests: Iterable[Manifest]) -
         {pair: us for one in each for pair, us in one.behind.items()},
         {size: done for one in each for size, done in one.sizes.items()},
         {flow: pattern for one in each for flow, pattern in one.patterns.items()},
+        _merged_files(one.files for one in each),
+        sum(one.files_left_out for one in each),
     )
+
+
+def _merged_files(tables: Iterable[Mapping[FileSeries, Histogram]]) -> dict[FileSeries, Histogram]:
+    """Return the operations of several scripts, such as those of system calls and of io_uring."""
+    found: dict[FileSeries, Histogram] = {}
+    for table in tables:
+        for series, took in table.items():
+            found[series] = merge((found[series], took)) if series in found else took
+    return found
 
 
 def _includes(manifests: Iterable[Manifest]) -> dict[str, tuple[str, ...]]:

@@ -16,10 +16,14 @@ from functools import cache
 
 from latmon.manifest.schema import KeyPart, MapSpec, RecordSpec, op_name
 from latmon.model.frame import (
+    FILE_OPS,
+    FILE_WAITS,
     IDLE,
     NOT_KNOWN,
     PATTERN,
     UNKNOWN_IRQ,
+    FileSeries,
+    FileSystem,
     Flow,
     Handler,
     HandlerRuns,
@@ -312,6 +316,38 @@ def by_key(gains: Gains, role: str) -> Iterator[tuple[MapSpec, int, Counts]]:
             yield from ((spec, key, {0: n}) for key, n in gained.items())
 
 
+def files(
+    gains: Gains, maxima: Maps, file_system: Callable[[int], FileSystem], bits: int = BITS
+) -> dict[FileSeries, Histogram]:
+    """Return the operations on files, at the scale of `bits`. `maxima`: the interval's, as (map, key -> us) pairs."""
+    counted: defaultdict[FileSeries, Counter[int]] = defaultdict(Counter)
+    sums: Counter[FileSeries] = Counter()
+    highest: defaultdict[FileSeries, list[int]] = defaultdict(list)
+    for spec, key, counts in by_key(gains, "file"):
+        series = _file_series(spec, key, file_system)
+        if series is not None and spec.role == "file":
+            counted[series].update(counts)
+        elif series is not None:
+            sums[series] += counts[0]
+    for spec, values in maxima:
+        for key, us in values.items():
+            if (series := _file_series(spec, key, file_system)) is not None:
+                highest[series].append(us)
+    found = {one: _histogram(counts, sums[one], bits) for one, counts in counted.items()}
+    return {one: replace(latency, max=latency.within_top(highest[one])) for one, latency in found.items() if latency}
+
+
+def _file_series(spec: MapSpec, key: int, file_system: Callable[[int], FileSystem]) -> FileSeries | None:
+    """Return the series of a key; None where it names an unknown operation, and of maps without one."""
+    if spec.role not in ("file", "file_sum", "file_max"):
+        return None
+    call, wait = spec.part("call").read(key), spec.part("wait").read(key)
+    if call >= len(FILE_OPS) or wait >= len(FILE_WAITS):
+        return None
+    its = file_system(spec.part("dev").read(key))
+    return FileSeries(its.device, FILE_OPS[call], its.mount, its.kind, FILE_WAITS[wait])
+
+
 def _histogram(counts: Counts, us: int, bits: int = BITS) -> Histogram:
     """Return a histogram with its sum; a map of sums is printed after that of its runs and may be ahead of them."""
     found = Histogram.of(counts).coarsen(bits)
@@ -330,12 +366,13 @@ def context_name(spec: MapSpec, key: int, chains: Sequence[str] = ()) -> str:
 
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
+_ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 _RWBS = re.compile(r"[A-Z]{1,10}", re.ASCII)
 _ALL_BITS = 2**64 - 1
 _MOST = 2**63 - 1
 _MOST_OF = {
     **dict.fromkeys(("request", "handler", "flags"), _ALL_BITS),
-    **dict.fromkeys(("pid", "thread", "instead", "outstanding", "overtaken", "bytes", "dev", "irq"), 2**32 - 1),
+    **dict.fromkeys(("pid", "thread", "instead", "outstanding", "overtaken", "bytes", "dev", "irq", "disk"), 2**32 - 1),
     **dict.fromkeys(("cpu_issue", "cpu_complete"), 0xFFFF),
     **dict.fromkeys(("op", "path"), 0xFF),
     # Linux' p->prio: 0 to 139, a deadline thread's -1 is left out as if it were not known; Solaris' t_pri: 0 to 169;
@@ -386,7 +423,13 @@ def record(line: str, spec: RecordSpec) -> Record | None:
             if not 0 <= value <= most:
                 return None
             fields[name] = value
-    return Record(spec.kind, clean(words[1]), fields, rwbs, clean(words[-1]))
+    text = _escaped(words[-1]) if spec.kind == "path" else words[-1]
+    return Record(spec.kind, clean(words[1]), fields, rwbs, clean(text))
+
+
+def _escaped(text: str) -> bytes:
+    r"""Return the bytes that bpftrace printed as `\xNN`."""
+    return _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), text.encode("utf-8", "backslashreplace"))
 
 
 def shifted(one: Record, ahead_ns: int) -> Record:
@@ -403,7 +446,7 @@ def _most_of(name: str) -> int:
     return _MOST_US if name.endswith("_us") else _MOST_OF.get(name, _MOST)
 
 
-AS_IS = ("depth_most", "depth_older", "depth_since")
+AS_IS = ("depth_most", "depth_older", "depth_since", "file_max")
 """Roles of maps whose values are of the tick that printed them, not cumulative."""
 SLOTS = 4
 """A largest depth is kept for each of so many ticks."""

@@ -19,6 +19,7 @@ from latmon.findings.rule import (
     CGROUPS,
     DEFAULT,
     DEPTHS,
+    FILES,
     FLEET,
     ISSUERS,
     LATENCIES,
@@ -87,6 +88,7 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         DEPTHS: any(one.idle for one in facts.window)
         or any(sums.depths.source != MEANS or sums.queued for sums in facts.depth_sums.values()),
         LIMITS: any(one.limits for one in facts.devices.values()),
+        FILES: any(one.on_demand.tables.get("file") for one in facts.window),
         ISSUERS: any(one.on_demand.tables.get("issuer") for one in facts.window),
         CGROUPS: facts.is_sun or any(one.cgroup_limits is not None for one in facts.window),
     }

@@ -37,6 +37,7 @@ from latmon.model.frame import (
     CgroupLimit,
     Completed,
     Device,
+    FileSeries,
     Flow,
     Handler,
     HandlerRuns,
@@ -405,6 +406,10 @@ class Facts:
     def traced_devices(self) -> frozenset[str]:
         """Return the devices with traced requests."""
         return frozenset(series.device for series in self.traced.histograms)
+
+    @cached_property
+    def files(self) -> Mapping[FileSeries, Histogram]:
+        return self._on_demand.files
 
     @cached_property
     def handlers(self) -> Mapping[Handler, HandlerRuns]:

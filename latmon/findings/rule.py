@@ -142,7 +142,7 @@ class Where(NamedTuple):
     """The view that shows the evidence: a screen of the TUI, what is selected there, and the region on its map."""
 
     screen: str
-    """overview, stages, outstanding, outliers, interrupts."""
+    """overview, stages, outstanding, outliers, interrupts, who; order and files, which are parts of two of them."""
     device: str = ""
     op: str = ""
     """The op that is selected; empty for all."""
@@ -221,9 +221,10 @@ def sized(caption: str, of: int | None) -> str:
 Thresholds = Mapping[str, float]
 """Values of a rule's thresholds by name."""
 
-LATENCIES, TRACED, DEPTHS, LIMITS, CGROUPS, ISSUERS = "latencies", "traced", "depths", "limits", "cgroups", "issuers"
+LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
+CGROUPS, ISSUERS, FILES = "cgroups", "issuers", "files"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
-latencies by cgroup."""
+latencies by cgroup; operations on files."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -233,6 +234,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         LIMITS: "no device reported a limit of its driver",
         CGROUPS: "limits of cgroups were not read",
         ISSUERS: "no latencies were timed by cgroup",
+        FILES: "no operations on files were traced",
     }
 )
 """Input -> the reason to print for rules that were not evaluated because it is missing."""

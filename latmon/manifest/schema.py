@@ -28,6 +28,7 @@ GROUPS = (
     "softirqs",
     "bios",
     "order",
+    "files",
     "limits",
     "processes",
     "sizes",
@@ -80,11 +81,26 @@ ROLES: dict[str, tuple[str, ...]] = {
     "size_sum": ("size", "dev", "op"),
     "size_bytes": ("size", "dev", "op"),
     "pattern": ("dev", "op", "pattern"),
+    "file": ("dev", "wait", "call", "bucket"),
+    "file_sum": ("dev", "wait", "call"),
+    "file_max": ("dev", "wait", "call"),
+    "file_suppressed": ("dev",),
 }
 """A map's role -> the parts that its key must have."""
 NAMED = ("dev", "handler", "thread", "other", "instead")
 """Parts, and fields of records, that DTrace's scripts print as names."""
-WIDTHS = {"bucket": 8, "dev": 32, "handler": 31, "thread": 31, "other": 31, "depth": 16, "cpu": 16, "priority": 16}
+WIDTHS = {
+    "bucket": 8,
+    "dev": 32,
+    "handler": 31,
+    "thread": 31,
+    "other": 31,
+    "depth": 16,
+    "cpu": 16,
+    "priority": 16,
+    "wait": 4,
+    "call": 4,
+}
 """Bits of a part where the reader packs the key; 8 of all others."""
 STACKS = ("cause", "completer", "raiser")
 """Roles whose script has a kernel stack in place of the code in `context`."""
@@ -104,6 +120,11 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "issue": ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us"),
     "thread": ("thread", "priority", "policy", "flags"),
     "limit": ("dev", "value"),
+    "path": ("thread", "bytes"),
+    "file": (
+        *("thread", "dev", "call", "wait", "begun_ns", "total_us", "bytes", "offset"),
+        *("disk", "sector", "sector_end", "pid"),
+    ),
 }
 """A record line's kind -> the fields that it may have. All are integers except rwbs, a word of letters."""
 TEXTS = {
@@ -115,6 +136,8 @@ TEXTS = {
     "issue": "",
     "thread": "comm",
     "limit": "name",
+    "path": "name",
+    "file": "comm",
 }
 UNFOLLOWED_FROM = 64
 """Codes of a path part: below it `paths`, from it on `unfollowed`."""

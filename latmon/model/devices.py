@@ -61,7 +61,7 @@ def carry(missed: Iterable[Frame], frame: Frame) -> Frame:
 
 _BY_DEVICE = (
     *("histograms", "seen", "kernel", "above", "thresholds_us", "outstanding", "depths", "issues", "issuers"),
-    *("behind", "sizes", "patterns"),
+    *("behind", "sizes", "patterns", "files"),
 )
 _TRACED_BY_DEVICE = ("histograms", "by_total", "unfollowed", "paths", "admission_causes", "completers")
 
@@ -76,6 +76,7 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
         frame,
         **_kept(frame, _BY_DEVICE, keeps),
         outliers=tuple(one for one in frame.outliers if keeps(one.device)),
+        file_operations=tuple(one for one in frame.file_operations if keeps(one.file_system.device)),
         traced=replace(traced, **_kept(traced, _TRACED_BY_DEVICE, keeps)),
         cgroup_limits=None if limits is None else tuple(one for one in limits if keeps(one.device)),
         devices=tuple(one for one in frame.devices if keeps(one.name)),

@@ -44,8 +44,8 @@ class Mark:
     """Settings that differ from the origin's, with an empty value where one was removed; None where none were read."""
 
 
-ISSUERS, PROCESSES, SIZES = "issuers", "processes", "sizes"
-TABLES = ("softirqs", "handlers", "wake-ups", "issues", ISSUERS, PROCESSES, SIZES)
+ISSUERS, PROCESSES, SIZES, FILES = "issuers", "processes", "sizes", "files"
+TABLES = ("softirqs", "handlers", "wake-ups", "issues", ISSUERS, PROCESSES, SIZES, FILES)
 """Tables that probes of a host may report in addition to stages."""
 
 
@@ -605,6 +605,67 @@ PATTERN = ("issued", "sequential", "sync", "ahead", "unaligned")
 """Fields of a Pattern."""
 
 
+FILE_OPS = ("read", "write", "open", "fsync")
+"""Operations on files, by the numbers that a probe's keys have."""
+CACHED, DEVICE_BOUND = "cached", "device"
+FILE_WAITS = (CACHED, DEVICE_BOUND, "unknown")
+"""What a thread waited for in an operation, by the numbers that a probe's keys have. `cached`: it did not sleep and
+issued no I/O, so no device kept it waiting; `device`: it issued I/O to a device and slept; `unknown`: neither can be
+said. A latency decides none of them."""
+
+
+class FileSystem(NamedTuple):
+    """A mounted file system."""
+
+    mount: str
+    """Mount point; `MAJ:MIN`, the number of its device, where latmon's mounts don't have it."""
+    kind: str = ""
+    """ext4, xfs, nfs4 and so on."""
+    device: str = ""
+    """The block device that it is on, of a partition the whole disk; empty: none, or not known."""
+
+
+class FileSeries(NamedTuple):
+    """Key of a latency histogram of operations on the files of one file system."""
+
+    device: str
+    """That of the file system."""
+    op: str
+    """One of FILE_OPS."""
+    mount: str
+    kind: str
+    wait: str
+    """One of FILE_WAITS."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileOperation:
+    """A slow operation on a file: the time that a program waited in its system call. `wall`, `mono_us`: its begin."""
+
+    wall: float
+    mono_us: int
+    op: str
+    total_us: int
+    wait: str
+    file_system: FileSystem
+    path: str
+    """The last parts of the file's path in its file system, with `…/` in front where there are more."""
+    pid: int | None = None
+    comm: str = ""
+    bytes: int | None = None
+    """Bytes read or written; None for other operations."""
+    offset: int | None = None
+    disk: str = ""
+    """The device to which the thread issued I/O meanwhile; empty: none."""
+    sectors: tuple[int, int] | None = None
+    """The first sector of that I/O, and the end of its last one."""
+
+    @property
+    def until_us(self) -> int:
+        """The end, on CLOCK_MONOTONIC."""
+        return self.mono_us + self.total_us
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """Losses and overhead of the measurement in one interval. None is "not known here", never 0."""
@@ -677,6 +738,12 @@ class Frame:
     """Completed I/Os by size, of traced devices."""
     patterns: Mapping[Flow, Pattern] = field(default_factory=lambda: MappingProxyType({}))
     """Issued I/Os of traced devices."""
+    files: Mapping[FileSeries, Histogram] = field(default_factory=lambda: MappingProxyType({}))
+    """Operations on files, where the tracer traces them: the time in the system call."""
+    file_operations: tuple[FileOperation, ...] = ()
+    """Slow ones, ordered by begin."""
+    files_left_out: int = 0
+    """Slow operations on files that are missing there because of the rate limit."""
     outstanding: Mapping[str, Outstanding] = field(default_factory=lambda: MappingProxyType({}))
     depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> histogram of its outstanding I/Os over the interval; all devices that were sampled, busy or not."""

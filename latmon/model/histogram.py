@@ -188,6 +188,11 @@ class Histogram:
         """Return `us`, or the exact maximum where that is less."""
         return us if self.max is None else min(us, self.max)
 
+    def within_top(self, maxima: Iterable[int]) -> int | None:
+        """Return the greatest of these maxima that lies in the highest bucket; None where none does."""
+        low, high = bucket_bounds(self.buckets[-1][0], self.bits)
+        return max((us for us in maxima if low <= us < high), default=None)
+
     @property
     def max_bound(self) -> int | None:
         """The exact maximum, or the upper bound of the highest bucket where it is unknown; None when empty."""

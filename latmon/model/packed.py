@@ -229,6 +229,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "wakeups": ("wakeup",),
         "issuers": ("issuer",),
         "sizes": ("size",),
+        "files": ("file",),
     }
 )
 """Group -> its sums of tables; `total` and `stage` are both of the table `traced`."""
@@ -239,6 +240,7 @@ _GROUP_OF = {
     **dict.fromkeys(("instead", "ran_us"), "wakeups"),
     **dict.fromkeys(("ios", "bytes", "behind"), "issuers"),
     **dict.fromkeys(("size_ios", "size_bytes", "pattern"), "sizes"),
+    "files_left_out": "files",
 }
 
 
@@ -310,6 +312,7 @@ def flatten(frame: Frame) -> Flat:
         "wakeup": Packed.of({one.thread.pid: one.delay for one in frame.wakeups}),
         "issuer": Packed.of({issuer: done.latency for issuer, done in frame.issuers.items()}),
         "size": Packed.of({size: done.latency for size, done in frame.sizes.items()}),
+        "file": Packed.of(frame.files),
     }
     counted = {
         "always": _above(frame),
@@ -323,6 +326,7 @@ def flatten(frame: Frame) -> Flat:
         ),
         "issuers": _issuers(frame),
         "sizes": _sizes(frame),
+        "files": [(Key("files_left_out", ""), frame.files_left_out)],
     }
     return Flat(
         {name: table for name, table in tables.items() if table},
@@ -339,7 +343,7 @@ def group_of(key: Key) -> str:
 def names(frame: Frame) -> set[tuple[Any, ...]]:
     """Return the keys of all on-demand values except threads, whose number grows with a recording's length."""
     traced = frame.traced
-    tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total, frame.handlers, frame.softirqs]
+    tables: list[Mapping[Any, Any]] = [traced.histograms, traced.by_total, frame.handlers, frame.softirqs, frame.files]
     found: set[tuple[Any, ...]] = set().union(*(zip(repeat(number), table) for number, table in enumerate(tables)))
     found.update(key for key, n in _above(frame) if n)
     found.update(key for key, n in _paths(traced) if n)

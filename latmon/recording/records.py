@@ -22,6 +22,9 @@ from latmon.model.frame import (
     CgroupLimit,
     Device,
     DeviceReport,
+    FileOperation,
+    FileSeries,
+    FileSystem,
     Flow,
     Handler,
     HandlerRuns,
@@ -45,7 +48,7 @@ from latmon.model.frame import (
     Wait,
     Wakeups,
 )
-from latmon.model.histogram import BITS, MAX_COUNT
+from latmon.model.histogram import BITS, MAX_COUNT, Histogram
 from latmon.model.host_context import ContextValue, HostContext, interval_value
 from latmon.model.inflight import SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.model.packed import Packed, Sums
@@ -471,6 +474,51 @@ def _issued_by(keys: list[Any], counts: list[Any], line: Json, key: str) -> Mapp
     return once(found)
 
 
+_FILE_SYSTEM = RowDecoder(FileSystem, ("mount", label), ("kind", label), ("device", label))
+_FILES_ROW = RowDecoder(lambda *cells: cells, ("by", within(0, validate.MAX_ITEMS)), ("op", label), ("wait", label))
+
+
+def _encode_files(files: Mapping[FileSeries, Histogram]) -> Line:
+    """Return `by`, each file system once, and a row per file system, op and wait, which begins with its place."""
+    if not files:
+        return {}
+    by = list(dict.fromkeys(FileSystem(one.mount, one.kind, one.device) for one in files))
+    at = {one: number for number, one in enumerate(by)}
+    rows = [[at[FileSystem(one.mount, one.kind, one.device)], one.op, one.wait] for one in files]
+    return {"by": [[*one] for one in by], "rows": rows} | encode_table(Packed.of(files))
+
+
+def _files(value: Any, key: str) -> Mapping[FileSeries, Histogram]:
+    line = validate.mapping(value, key)
+    by = [_FILE_SYSTEM.read(one, "by") for one in validate.items(line.get("by", []), "by")]
+    rows = _read_rows(line, _FILES_ROW)
+    if any(at >= len(by) for at, *_ in rows):
+        raise RecordingError(f"{key!r} has a row of a file system that 'by' lacks")
+    keys = [FileSeries(by[at].device, op, by[at].mount, by[at].kind, wait) for at, op, wait in rows]
+    return once(list(zip(keys, table(line, keys).values_in_order(), strict=True)))
+
+
+def _sectors(value: Any, key: str) -> tuple[int, int] | None:
+    rows = number_rows(value, key, _PAIR, _PAIR)
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+FILE_OPERATION = RecordCodec(
+    FileOperation,
+    _WALL,
+    _MONO,
+    RecordField("op", label, required=True, always=True),
+    RecordField("us", count, "total_us", always=True),
+    RecordField("wait", label, required=True, always=True),
+    RecordField("on", _FILE_SYSTEM.read, "file_system", list, required=True, always=True),
+    RecordField("path", text, default="", always=True),
+    RecordField("pid", _OPTIONAL, default=None),
+    RecordField("comm", label, default=""),
+    *fields(_OPTIONAL, "bytes", "offset", default=None),
+    RecordField("disk", label, default=""),
+    RecordField("sectors", _sectors, write=lambda one: None if one is None else [*one], default=None),
+)
+
 _CGROUP_LIMIT = RowDecoder(
     CgroupLimit,
     ("cgroup", label),
@@ -726,6 +774,9 @@ WINDOW_VALUES = (
         write=lambda some: [[*flow, *(getattr(one, name) for name in PATTERN)] for flow, one in some.items()],
         default=NOTHING,
     ),
+    RecordField("files", _files, write=_encode_files, default=NOTHING),
+    RecordField("file_operations", listed(FILE_OPERATION.entry), write=_each(FILE_OPERATION.encode), default=()),
+    RecordField("files_left_out", count),
     RecordField("depths", mapped(DEPTHS.entry), write=by_name(DEPTHS.encode), default=NOTHING),
     RecordField(
         "in_flight",

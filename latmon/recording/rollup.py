@@ -118,7 +118,9 @@ class MinuteSums:
         hole_us = frame.mono_us - frame.dt_us - (self._before_us or 0)
         odd = frame.gap or frame.late or frame.health.notice or frame.devices or frame.removed or frame.marks
         probed = began_us <= frame.mono_us - frame.dt_us
-        full = len(self._sums.outliers) + len(frame.outliers) > MAX_OUTLIERS
+        sums = self._sums
+        operations = len(sums.file_operations) + len(frame.file_operations)
+        full = max(len(sums.outliers) + len(frame.outliers), operations) > MAX_OUTLIERS
         return not odd and probed and hole_us <= frame.dt_us // 2 and not full
 
 

@@ -281,6 +281,7 @@ def _compare(frame: Frame) -> None:
         "a wake-up": (one.delay for one in frame.wakeups),
         "an issuer": (one.latency for one in frame.issuers.values()),
         "a size": (one.latency for one in frame.sizes.values()),
+        "an operation on files": frame.files.values(),
     }
     for name, some in tables.items():
         for one in some:

@@ -31,6 +31,8 @@ from latmon.model.frame import (
     Behind,
     CgroupLimit,
     Device,
+    FileOperation,
+    FileSeries,
     Frame,
     IssuedIO,
     Issuer,
@@ -41,7 +43,7 @@ from latmon.model.frame import (
     Wait,
     Wakeups,
 )
-from latmon.model.histogram import merge
+from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import InFlightList
 from latmon.recording import codec, members
 from latmon.recording.codec import End, Gap
@@ -298,6 +300,8 @@ def _create(path: Path) -> int:
 
 REDACTED = "redacted"
 _KEY = os.urandom(16)
+_NUMBER = re.compile(r"[0-9]+:[0-9]+")
+"""Mount point of a file system that isn't among latmon's mounts."""
 _ADDRESS = re.compile(r"\b(\w*addr)=[^,\s]+")
 _PROGRAMS = Thread(0, REDACTED, "", 120, kernel=False)
 """Replacement of all threads of programs: pids are private, too, so they are one."""
@@ -326,6 +330,8 @@ def private_frame(frame: Frame) -> Frame:
         cgroup_limits=_cgroup_limits(frame.cgroup_limits),
         issuers=_issuers(frame.issuers),
         behind=_behind(frame.behind),
+        files=_files(frame.files),
+        file_operations=tuple(_operation(one) for one in frame.file_operations),
     )
 
 
@@ -345,6 +351,22 @@ def _behind(found: Mapping[Behind, int]) -> dict[Behind, int]:
 
 def _issuer(cgroup: str) -> str:
     return cgroup if cgroup in ("/", OTHERS) else _hidden(cgroup)
+
+
+def _files(files: Mapping[FileSeries, Histogram]) -> dict[FileSeries, Histogram]:
+    """Return the operations by file systems whose mount points have no names; equal ones stay apart."""
+    return {one._replace(mount=_hidden_mount(one.mount)): latency for one, latency in files.items()}
+
+
+def _hidden_mount(mount: str) -> str:
+    return mount if mount == "/" or _NUMBER.fullmatch(mount) else _hidden(mount)
+
+
+def _operation(one: FileOperation) -> FileOperation:
+    """Return an operation without the names of its file and its process."""
+    its = one.file_system._replace(mount=_hidden_mount(one.file_system.mount))
+    comm = REDACTED if one.comm else ""
+    return replace(one, file_system=its, path=REDACTED if one.path else "", pid=None, comm=comm)
 
 
 def _cgroup_limits(limits: tuple[CgroupLimit, ...] | None) -> tuple[CgroupLimit, ...] | None:

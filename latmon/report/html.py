@@ -18,6 +18,7 @@ from latmon.model.stages import COLUMNS, by_column
 from latmon.report import outliers as outlier_words
 from latmon.report import outstanding, sections
 from latmon.report.devices import LATENCY, NOT_MEASURED, NOT_PASSED, includes_of, latency_rows, stages_without, volume
+from latmon.report.files import file_table, operation_table
 from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html_charts import (
     MapFrame,
@@ -143,6 +144,7 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
         *(_device(at, each, summary, totals, frame) for at, each in enumerate(devices)),
         _outliers(summary),
         _issuers(summary),
+        _files(summary),
         _interrupts(summary),
         _settings(summary),
         _meaning(summary, frame),
@@ -536,6 +538,12 @@ def _issuers(summary: _Json) -> str:
     """Return the tables of cgroups and processes."""
     found = "".join(column_table(one(summary), MAX_ROWS) for one in (cgroup_table, process_table))
     return f'<section id="who"><h2>Who issued the I/Os</h2>\n{found}</section>\n' if found else ""
+
+
+def _files(summary: _Json) -> str:
+    """Return the tables of operations on files, and of the slow ones."""
+    found = "".join(column_table(one(summary), MAX_ROWS) for one in (file_table, operation_table))
+    return f'<section id="files"><h2>What programs waited for</h2>\n{found}</section>\n' if found else ""
 
 
 def _interrupts(summary: _Json) -> str:

@@ -45,9 +45,14 @@ class Worst:
         else:
             heapq.heappushpop(self._heap, entry)
 
+    @property
+    def kept(self) -> list[Outlier]:
+        """Return the longest ones, in no order."""
+        return [one for _, _, one in self._heap]
+
     def rows(self) -> list[Folded]:
         """Return (outlier, repeats), the longest first."""
-        folded = fold([one for _, _, one in self._heap])
+        folded = fold(self.kept)
         return sorted(folded, key=lambda row: (-row.outlier.total_us, row.outlier.mono_us))[:MAX_ROWS]
 
 

@@ -26,6 +26,7 @@ from latmon.recording.codec import End, Gap
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
 from latmon.report.devices import devices, sampling
+from latmon.report.files import files
 from latmon.report.formatting import missing, opened, rounded
 from latmon.report.interrupts import host_context, irqs, issuers, softirqs, taskqs, wakeups
 from latmon.report.outliers import outliers
@@ -116,6 +117,7 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         "health": _health(origin, totals),
         "devices": devices(origin, totals),
         **issuers(totals.on_demand.issuers, totals.on_demand.behind),
+        **files(totals.on_demand.files, totals.operations, totals.on_demand.files_left_out, totals.worst.kept),
         **softirqs(totals.on_demand.softirqs),
         **irqs(totals.on_demand.handlers),
         **wakeups(totals.on_demand.wakeups, totals.wakeups_left_out),

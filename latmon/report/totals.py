@@ -15,11 +15,12 @@ from latmon.aggregate.request_age import Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
 from latmon.findings.facts import Block
 from latmon.model.devices import NONE, Coverage, total
-from latmon.model.frame import Device, DeviceReport, Frame, Mark, Outlier
+from latmon.model.frame import Device, DeviceReport, FileOperation, Frame, Mark, Outlier
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import AgedAt, Ages
 from latmon.model.packed import Flat, KeyedCounts, Packed
 from latmon.recording.codec import LATE, End, Gap
+from latmon.report.files import LongestOperations
 from latmon.report.outliers import Worst
 
 MAX_GAPS = 10_000
@@ -93,7 +94,7 @@ class Totals(Accumulator):
         self.notices: list[tuple[float, str]] = []
         """Notices with the time from which on the frames have them."""
         self._notice = ""
-        self.worst = Worst()
+        self.worst, self.operations = Worst(), LongestOperations()
         self.marks: list[Mark] = []
         self.end: End | None = None
         self.by_blocks = False
@@ -192,6 +193,10 @@ class Totals(Accumulator):
     def _add_outliers(self, outliers: tuple[Outlier, ...]) -> None:
         for one in outliers:
             self.worst.add(one)
+
+    def _add_operations(self, operations: tuple[FileOperation, ...]) -> None:
+        for one in operations:
+            self.operations.add(one)
 
     def _note_gap(self, frame: Frame, dt_us: int) -> None:
         """Note a gap before this window, and whether it was read late; `dt_us`: length of a window."""

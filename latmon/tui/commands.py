@@ -12,6 +12,7 @@ from latmon.findings.rule import Where
 from latmon.model.histogram import bucket_index
 from latmon.views.context import ViewState, selected
 from latmon.views.panels.asides import audited
+from latmon.views.panels.files import operation_position, operations, slow_requests
 from latmon.views.panels.findings import finding_position, key_of, where
 from latmon.views.panels.inflight import NAMED_US, STEP, ages
 from latmon.views.panels.interrupts import focused, interrupt_position, names, tables
@@ -88,10 +89,14 @@ def evidence(view: ViewState, _by: int) -> Selection:
     return replace(landed, landed=landed.depth)
 
 
+_ASIDE_OF = {"order": ("outstanding", "order"), "files": ("stages", "files")}
+"""Where of evidence -> its screen, and its part of that."""
+
+
 def show_at(view: ViewState, there: Where) -> Selection:
     """Return a screen with a device selected and a region marked on its map."""
     selection = view.selection
-    screen, aside = ("outstanding", "order") if there.screen == "order" else (there.screen, "")
+    screen, aside = _ASIDE_OF.get(there.screen, (there.screen, ""))
     return replace(
         selection,
         screen=screen if screen in SCREENS else SCREENS[0],
@@ -172,6 +177,24 @@ def its_devices(view: ViewState, _by: int) -> Selection:
     return replace(issuer(view, 0), opened=bool(issuers(view)), top=0)
 
 
+def operation(view: ViewState, by: int) -> Selection:
+    """Select another slow operation on a file; it stays selected when newer ones come."""
+    selection, some = view.selection, operations(view)
+    if not some:
+        return selection
+    return replace(selection, row=beside(some, operation_position(some, selection.row), by))
+
+
+def its_request(view: ViewState, _by: int) -> Selection:
+    """Open the longest request of the selected operation; Esc returns to the operation."""
+    selection, some = operation(view, 0), operations(view)
+    found = slow_requests(view, some[operation_position(some, selection.row)]) if some else []
+    if not found:
+        return selection
+    opened = replace(selection, screen="outliers", opened=True, aside="", region=None, outlier=found[0], top=0)
+    return replace(opened, back=replace(selection, back=None), landed=opened.depth)
+
+
 def pick(view: ViewState, by: int) -> Selection:
     """Select another outlier; it stays selected when newer ones come."""
     rows = log(view)
@@ -207,7 +230,7 @@ def busy(view: ViewState, _by: int) -> Selection:
 
 
 def aside(view: ViewState, by: int) -> Selection:
-    """Toggle the limits' audit or the issue order."""
+    """Toggle the limits' audit, the issue order, or the operations on files."""
     wanted = ASIDES[by]
     return replace(view.selection, aside="" if view.selection.aside == wanted else wanted, top=0)
 
@@ -381,8 +404,10 @@ def leave(view: ViewState, _by: int) -> Selection:
 
 def _one_back(selection: Selection) -> Selection | None:
     """Return the selection one step back; None where that leaves the screen."""
-    if selection.aside or selection.opened:
-        return replace(selection, aside="", opened=False, top=0)
+    if selection.aside:
+        return replace(selection, aside="", top=0)
+    if selection.opened:
+        return replace(selection, opened=False, top=0)
     if selection.region is not None:
         return replace(selection, region=None, screen="overview")
     if selection.cursor is not None:
@@ -441,6 +466,7 @@ STEPS: Mapping[str, Step] = MappingProxyType(
             *(pick, read, order),
             *(part, line, cpus, delays),
             *(issuer, its_devices, processes),
+            *(operation, its_request),
             *(mark, across, up, grow_across, grow_up, gather),
             *(found, evidence),
         )

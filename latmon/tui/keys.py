@@ -61,6 +61,8 @@ _LINES = (*_TABLES, "delays")
 _CURSOR = ("cursor",)
 _FINDINGS = ("findings",)
 _WHO = ("who",)
+_FILES = ("files",)
+_STAGES = ("stages", "stage", "files")
 _TOUR = ("tour",)
 _MARK = "cursor: on the heat map of the selected device, which is shown alone"
 
@@ -80,6 +82,7 @@ ACTIONS = (
     Action("delays", "enter", "Enter", "delays: a heat map of the softirq vector", "map", on=("interrupts",)),
     Action("evidence", "enter", "Enter", "the evidence: its screen, device and latencies", "show", on=_FINDINGS),
     Action("its_devices", "enter", "Enter", "its devices: those of the selected cgroup", "open", on=("who",)),
+    Action("its_request", "enter", "Enter", "its request: the slowest I/O of the operation", "request", on=_FILES),
     Action("gather", "enter", "Enter", "outliers of the marked region", "list", on=_CURSOR),
     Action("help", "question_mark,f1,H", "?", "help: keys, and what each number includes", "help"),
     Action("copy", "c", "c", "copy: a command of the next steps (OSC 52); again: the next one", "copy", on=_FINDINGS),
@@ -116,6 +119,9 @@ ACTIONS = (
     Action("tour", "comma,less_than_sign", ",", "the stop before", "back", -1, on=_TOUR),
     Action("tour", "escape", "Esc", "end the tour; the demo goes on", "end", 0, on=_TOUR),
     Action("leave", "escape,backspace", "Esc", "back, also to all hosts or groups; clears the filter", "back"),
+    Action(
+        "aside", "F", "F", "files: what reads, writes, opens and syncs wait for; again: back", "files", 2, on=_STAGES
+    ),
     Action(
         "filter",
         "slash",
@@ -208,6 +214,12 @@ ACTIONS = (
     Action("issuer", "down,j", "↓ j", "cgroup or process below", by=1, on=_WHO),
     Action("issuer", "home", "Home", "first cgroup or process", by=-100_000, on=_WHO),
     Action("issuer", "end", "End", "last cgroup or process", by=100_000, on=_WHO),
+    Action("operation", "up,k", "↑ k", "slow operation above", by=-1, on=_FILES),
+    Action("operation", "down,j", "↓ j", "slow operation below", by=1, on=_FILES),
+    Action("operation", "pageup,b", "PgUp", "ten slow operations up", by=-10, on=_FILES),
+    Action("operation", "pagedown,f", "PgDn", "ten slow operations down", by=10, on=_FILES),
+    Action("operation", "home", "Home", "first slow operation", by=-100_000, on=_FILES),
+    Action("operation", "end", "End", "last slow operation", by=100_000, on=_FILES),
     Action("line", "up,k", "↑ k", "row above", by=-1, on=_LINES),
     Action("line", "down,j", "↓ j", "row below", by=1, on=_LINES),
     Action("line", "home", "Home", "first row", by=-100_000, on=_LINES),
@@ -250,7 +262,7 @@ _SECTIONS = (
     ("Keys", ()),
     ("Keys of the overview (1)", _OVERVIEW),
     ("Keys of the marked region on a map (v)", _CURSOR),
-    ("Keys of the stages (2)", ("stages", "stage")),
+    ("Keys of the stages (2)", _STAGES),
     ("Keys of the outstanding I/Os (3)", _WAITING),
     ("Keys of the outliers (4)", ("outliers", "outlier")),
     ("Keys of the interrupts (5)", _LINES),
@@ -264,6 +276,7 @@ _WAYS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(
         "zoom": (("screen", 0), ("zoom", 0)),
         "cursor": (("screen", 0), ("mark", 0)),
         "stage": (("screen", 1), ("enter", 0)),
+        "files": (("screen", 1), ("aside", 2)),
         "audit": (("screen", 2), ("aside", 0)),
         "order": (("screen", 2), ("aside", 1)),
         "outlier": (("screen", 3), ("read", 0)),

@@ -64,6 +64,13 @@ _OUTSTANDING = (
     ("limited", "limited to: the number in the driver while more were queued; blank: not seen"),
     ("off", "the problem by name, explained below the table at its setting; notes are usual defaults"),
 )
+_FILES = (
+    ("time", "of the system call of a read, a write, an open or a sync (fsync, fdatasync): what the program waits for"),
+    ("cached", "the thread did not sleep and issued no I/O: no device kept it waiting"),
+    ("device", "the thread issued I/O to a device and slept"),
+    ("unknown", "it slept without I/O of its own: a lock, the I/O of a journal or of a server; or read ahead"),
+    ("its slow I/O", "outliers of the same process and device, begun meanwhile, in the sectors that the thread issued"),
+)
 _WHO = (
     ("cgroup", "as the kernel charges I/O (io.stat); a container has its name where the host's files may be read"),
     ("", "a cgroup without the io controller counts as its parent; writeback, as who dirtied the pages (version 2)"),
@@ -226,6 +233,7 @@ def pages(
         ("Numbers", _NUMBERS),
         ("Health of the capture (I)", _HEALTH),
         ("Outstanding I/O", _OUTSTANDING),
+        ("Files (2, F)", _FILES),
         ("Who issued the I/Os (7)", _WHO),
         ("Findings", _FINDINGS),
         ("Stages of a traced I/O", _STAGES),

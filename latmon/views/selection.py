@@ -278,8 +278,9 @@ GROUPS = ("", HOST, "controller", "model", "volume")
 """What a row of the overview is: a device, or a group of devices. Only a fleet's have hosts."""
 PANELS = ("overview", "maps", "zoom")
 SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts", "findings", "who")
-ASIDES = ("audit", "order")
-"""Panels of the outstanding screen that replace a device's depths."""
+ASIDES = ("audit", "order", "files")
+"""Panels that replace a screen's own: the first two on the outstanding screen, the last one on that of stages."""
+_WITH_ASIDES = ("outstanding", "stages")
 FindingKey = tuple[str, str, int]
 """Rule, device, and begin in us: each episode of a finding has its own row."""
 _OPENED = {"stages": "stage", "outliers": "outlier", "interrupts": "delays", "who": "issuer"}
@@ -339,7 +340,7 @@ class Selection:
     busy: bool = False
     """Depths of busy time only."""
     aside: str = ""
-    """One of ASIDES, on the outstanding screen."""
+    """One of ASIDES."""
     finding: FindingKey | None = None
     """The selected one; None: the first of the list."""
     band: tuple[int | None, int | None] | None = None
@@ -363,7 +364,7 @@ class Selection:
             return "cursor"
         if self.screen == "overview" and self.panel == "zoom":
             return "zoom"
-        if self.screen == "outstanding" and self.aside:
+        if self.screen in _WITH_ASIDES and self.aside:
             return self.aside
         if self.screen == "interrupts" and not self.opened and self.part:
             return "tables"

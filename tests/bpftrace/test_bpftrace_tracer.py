@@ -10,6 +10,7 @@ from latmon_backends.bpftrace import tracer
 from latmon_backends.bpftrace.kernel_hooks import Tracepoints
 from latmon_backends.bpftrace.program import BpftraceProgram, hooks_of
 from latmon_backends.bpftrace.tracer import (
+    _system_calls,
     choose,
     on_demand_manifests,
     possible_cpus,
@@ -31,7 +32,7 @@ VALUES = {
     "gate_ns": 900_000_000,
     "threshold_us": 0,
 }
-WORDS = {"timer_context": (1,)}
+WORDS = {"timer_context": (1,), **_system_calls("x86_64")}
 
 
 def everything(_hook):

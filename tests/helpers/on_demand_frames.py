@@ -8,10 +8,15 @@ from hypothesis import strategies as st
 from recorded import COUNTS, DEVICE_NAMES, FLOWS, NAMES, OP_NAMES, frame, histograms
 
 from latmon.model.frame import (
+    FILE_OPS,
+    FILE_WAITS,
     STAGES,
     UNACCOUNTED,
     UNKNOWN_IRQ,
     Behind,
+    FileOperation,
+    FileSeries,
+    FileSystem,
     Flow,
     Frame,
     Handler,
@@ -113,6 +118,26 @@ SIZES = maps(
 )
 BEHIND = maps(st.builds(Behind, DEVICE_NAMES, NAMES, NAMES), COUNTS)
 PATTERNS = maps(FLOWS, st.builds(Pattern, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS))
+FILES = maps(
+    st.builds(FileSeries, DEVICE_NAMES, st.sampled_from(FILE_OPS), NAMES, NAMES, st.sampled_from(FILE_WAITS)),
+    histograms(),
+)
+FILE_OPERATIONS = st.builds(
+    FileOperation,
+    st.floats(0, MAX_WALL),
+    COUNTS,
+    st.sampled_from(FILE_OPS),
+    COUNTS,
+    st.sampled_from(FILE_WAITS),
+    st.builds(FileSystem, NAMES, NAMES, DEVICE_NAMES),
+    NAMES,
+    st.none() | _PIDS,
+    NAMES,
+    st.none() | COUNTS,
+    st.none() | COUNTS,
+    DEVICE_NAMES,
+    st.none() | st.tuples(COUNTS, COUNTS),
+)
 ON_DEMAND_FRAMES = st.builds(
     Frame,
     COUNTS,
@@ -130,6 +155,9 @@ ON_DEMAND_FRAMES = st.builds(
     behind=BEHIND,
     sizes=SIZES,
     patterns=PATTERNS,
+    files=FILES,
+    file_operations=st.lists(FILE_OPERATIONS, max_size=3).map(tuple),
+    files_left_out=COUNTS,
     health=st.builds(Health, suppressed=COUNTS, probe_cpu_percent=st.none() | st.floats(0, 1e6, allow_nan=False)),
 )
 

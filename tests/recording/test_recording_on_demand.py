@@ -18,6 +18,9 @@ from latmon.model.frame import (
     OTHERS,
     UNKNOWN_IRQ,
     Behind,
+    FileOperation,
+    FileSeries,
+    FileSystem,
     Frame,
     Handler,
     HandlerRuns,
@@ -51,6 +54,7 @@ KEYS = {
     "sizes",
     "patterns",
 }
+KEYS |= {"files", "file_operations", "files_left_out"}
 
 
 def encode_on_demand(one: Frame) -> dict:
@@ -369,3 +373,63 @@ def test_a_packed_table_is_asked_without_histograms_and_read_in_one_pass(monkeyp
     monkeypatch.setattr(Packed, "_made", lambda *_: pytest.fail("a histogram was made"))
     assert ("a" in packed, "d" in packed) == (True, False)
     assert dict(packed.items()) == every
+
+
+DATA = FileSystem("/home/ann/db", "ext4", "sda")
+DONE = {
+    FileSeries("sda", "fsync", DATA.mount, "ext4", "device"): of(900, 4_000),
+    FileSeries("sda", "read", DATA.mount, "ext4", "cached"): of(1, 2),
+    FileSeries("", "read", "0:52", "", "unknown"): of(7),
+}
+SYNC = FileOperation(
+    2.0, 77, "fsync", 4_000, "device", DATA, "salaries.db", 4211, "ann-db", disk="sda", sectors=(8, 24)
+)
+
+
+def test_a_file_system_is_named_once_in_a_window():
+    one = replace(frame(0), files=DONE, file_operations=(SYNC,), files_left_out=3)
+    line = parse(to_bytes(encode_frame(one)))
+    assert line["files"]["by"] == [[*DATA], ["0:52", "", ""]]
+    assert line["files"]["rows"] == [[0, "fsync", "device"], [0, "read", "cached"], [1, "read", "unknown"]]
+    assert decode_frame(line) == one
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"files": {"by": [["/", "ext4", "sda"]], "rows": [[1, "read", "cached"]]}},
+        {"files": {"by": [["/", "ext4"]], "rows": []}},
+        {"files": {"by": [["/", "ext4", "sda"]], "rows": [[0, "read", "cached"], [0, "read", "cached"]]}},
+        {"files_left_out": -1},
+        {"file_operations": [{"t": 1.0, "mono": 1, "op": "read", "us": 1, "wait": "cached"}]},
+        {"file_operations": [{"t": 1, "mono": 1, "op": "read", "us": 1, "wait": "x", "on": ["/"] * 3, "sectors": [1]}]},
+    ],
+)
+def test_nonsense_about_files_is_refused(key):
+    with pytest.raises(RecordingError):
+        decode_frame(WINDOW | key)
+
+
+def test_a_hostile_path_in_a_recording_is_cleaned():
+    operation = {
+        "t": 1.0,
+        "mono": 1,
+        "op": ESCAPE,
+        "us": 1,
+        "wait": "x",
+        "on": [ESCAPE] * 3,
+        "path": ESCAPE,
+        "comm": ESCAPE,
+    }
+    (found,) = decode_frame(WINDOW | {"file_operations": [operation]}).file_operations
+    assert all(map(is_clean, (found.op, found.path, found.comm, *found.file_system)))
+
+
+def test_redacting_hides_files_and_mounts_and_keeps_them_apart(tmp_path):
+    kept = redacted(tmp_path / "r", replace(frame(0), files=DONE, file_operations=(SYNC,)))
+    assert not [word for word in ("ann", "salaries", "4211") if word in str(kept)]
+    assert len({one.mount for one in kept.files}) == 2
+    assert {one.mount for one in kept.files} >= {"0:52"}
+    (operation,) = kept.file_operations
+    assert operation.file_system.mount in {one.mount for one in kept.files}
+    assert (operation.path, operation.total_us) == ("redacted", 4_000)

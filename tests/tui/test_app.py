@@ -478,6 +478,7 @@ CONTEXTS = (
     "cursor",
     "stages",
     "stage",
+    "files",
     "outliers",
     "outlier",
     "interrupts",

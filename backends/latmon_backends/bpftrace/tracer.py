@@ -15,7 +15,7 @@ from pathlib import Path
 
 from latmon.capture.backend import Options
 from latmon.manifest.loader import Manifest, load
-from latmon.model.frame import PROCESSES, SIZES, Device, Missing
+from latmon.model.frame import FILES, PROCESSES, SIZES, Device, Missing
 from latmon.support import host
 from latmon.support.errors import ManifestError
 from latmon.support.paths import data_dir
@@ -23,6 +23,7 @@ from latmon_backends.bpftrace import kernel_hooks
 from latmon_backends.bpftrace.kernel_hooks import Tracepoints
 from latmon_backends.bpftrace.probe import BpftraceProbe
 from latmon_backends.bpftrace.program import BpftraceProgram, hooks_of, is_privilege
+from latmon_backends.kernel.file_systems import FileSystems
 from latmon_backends.probe import outliers
 from latmon_backends.probe.launcher import Launcher, Script, Values
 from latmon_backends.probe.outliers import USUAL, Threads
@@ -31,7 +32,7 @@ from latmon_backends.probe.tick_protocol import OnDemandSurroundings, OnDemandTi
 from latmon_backends.tracer import programs
 from latmon_backends.tracer.programs import ChosenScripts, Programs, Target, TracerSample, stages_of
 
-GROUPS = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order", PROCESSES, SIZES)
+GROUPS = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order", FILES, PROCESSES, SIZES)
 """In the order of their text: I/Os in flight are counted before a completion's stages are recorded."""
 _VARIANTS = {"A": ("A", "C"), "A'": ("A", "C")}
 """Always-on tier -> tiers of the tracer's scripts, the better one first. Tier A adds raw tracepoints."""
@@ -40,6 +41,8 @@ _OF_EVENTS = {
     "irqs": "handlers",
     "softirqs": "softirqs",
     "order": "issues",
+    "files": FILES,
+    "uring": "files of io_uring",
     "admission_waits": "admission_causes",
 }
 """Script, without its variant's letter, whose cost no sample of requests reduces -> what is lacking without it."""
@@ -126,7 +129,44 @@ def words(tracepoints: Tracepoints, sys: Path, machine: str = platform.machine()
         "timer_entry": (f"{category}:{entry}", entry),
         "timer_exit": (f"{category}:{leave}", leave),
         "timer_context": (int(has_timer),),
+        **_system_calls(machine),
     }
+
+
+_CALLS = {
+    "read": (0, 63),
+    "readv": (19, 65),
+    "pread64": (17, 67),
+    "preadv": (295, 69),
+    "preadv2": (327, 286),
+    "write": (1, 64),
+    "writev": (20, 66),
+    "pwrite64": (18, 68),
+    "pwritev": (296, 70),
+    "pwritev2": (328, 287),
+    "open": (2, 65535),
+    "openat": (257, 56),
+    "openat2": (437, 437),
+    "fsync": (74, 82),
+    "fdatasync": (75, 83),
+}
+"""Numbers of system calls on x86_64, and where asm-generic/unistd.h has them; 65535: there is none."""
+_GENERIC = ("aarch64", "riscv64", "loongarch64")
+
+
+def _system_calls(machine: str) -> dict[str, tuple[int | str, ...]]:
+    """Return the numbers of a machine's system calls, their registers, and the test for a 64-bit program's call.
+
+    None of them where the machine isn't known: its registers may be named as another's, which the compiler refuses.
+    """
+    if machine == "x86_64":
+        compat = "((uint64)$task->thread_info.status & 2) == 0"
+        registers = {"descriptor": ("di",), "position": ("r10",)}
+        return {"native": (compat,), **registers, **{name: (x86,) for name, (x86, _) in _CALLS.items()}}
+    if machine in _GENERIC:
+        registers = {"descriptor": ("regs[0]",), "position": ("regs[3]",)}
+        return {"native": ("1 == 1",), **registers, **{name: (generic,) for name, (_, generic) in _CALLS.items()}}
+    return {}
 
 
 def _bio_queue(tracepoints: Tracepoints) -> str:
@@ -284,6 +324,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         self._sampling = sampling(self._cpus or os.cpu_count() or 1)
         self._flag_bits = inventory.flag_bits
         self._flags = partial(outliers.of_bits, at=inventory.flag_bits)
+        self._file_systems = FileSystems(options.proc, options.sys)
         self._choice: ChosenScripts | None = None
         self._joined = True
         """Whether the kernel takes the scripts on one tracepoint as one program, as far as is known."""
@@ -355,7 +396,14 @@ class BpftracePrograms(Programs[BpftraceProgram]):
 
     def _ticks(self, program: BpftraceProgram) -> OnDemandTicks:
         manifests = [one.manifest for one in program.scripts]
-        around = OnDemandSurroundings(program.map_keys, host.suspended_us, self._times, self._flags, self._here.cgroup)
+        around = OnDemandSurroundings(
+            program.map_keys,
+            host.suspended_us,
+            self._times,
+            self._flags,
+            self._here.cgroup,
+            file_system=self._file_systems.of,
+        )
         return OnDemandTicks(manifests, self._here.device_name, self.threads, around)
 
     async def _leave_out(self, launcher: Launcher, program: BpftraceProgram, refusal: RefusedError) -> None:  # noqa: ARG002 - the text names it

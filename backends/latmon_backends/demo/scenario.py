@@ -84,6 +84,7 @@ _ROLES = {
     "issuers": "cgroup",
     "processes": "process",
     "sizes": "size_latency",
+    "files": "file",
 }
 """Table -> the beginning of the roles of its maps, or of its record's name."""
 

@@ -87,6 +87,7 @@ _ROLES = {
     "issuers": "cgroup",
     "processes": "process",
     "sizes": "size_latency",
+    "files": "file",
 }
 """Table -> the beginning of the roles of its maps, or of its record's name."""
 NONE_THERE = "this system has no D script for that"

@@ -22,6 +22,7 @@ from latmon.model.frame import (
     CgroupLimit,
     Completed,
     Device,
+    FileOperation,
     Flow,
     Frame,
     Handler,
@@ -105,6 +106,11 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
         behind=_summed((one.behind for one in moved), int.__add__),
         sizes=_summed((one.sizes for one in moved), IssuedIO.plus),
         patterns=_summed((one.patterns for one in moved), Pattern.plus),
+        files=_summed((one.files for one in moved), lambda one, other: merge((one, other))),
+        file_operations=tuple(
+            sorted((found for one in moved for found in one.file_operations), key=lambda one: one.mono_us)
+        ),
+        files_left_out=sum(one.files_left_out for one in moved),
         taskqs=_taskqs([one.taskqs for one in now if one.taskqs is not None]),
         cgroup_limits=_limits([one.cgroup_limits for one in moved if one.cgroup_limits is not None]),
         host_context=_summed((one.host_context for one in moved), ContextValue.plus),
@@ -212,6 +218,8 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
         behind={Behind(*map(to, at)): us for at, us in frame.behind.items()},
         sizes={at._replace(device=to(at.device)): one for at, one in frame.sizes.items()},
         patterns=by_flow(frame.patterns),
+        files={at._replace(device=to(at.device), mount=to(at.mount)): one for at, one in frame.files.items()},
+        file_operations=tuple(_file_operation(one, to, shift_us, epoch_s) for one in frame.file_operations),
         cgroup_limits=None if frame.cgroup_limits is None else tuple(_limit(one, to) for one in frame.cgroup_limits),
         host_context=by_device(frame.host_context),
         outstanding=by_device(frame.outstanding),
@@ -250,6 +258,17 @@ def _outlier(one: Outlier, to: Callable[[str], str], shift_us: int, epoch_s: flo
         mono_us=_time(one.mono_us, shift_us),
         wall=_wall(epoch_s + (one.mono_us + shift_us) / 1e6),
         waits=tuple(replace(wait, woken_us=_time(wait.woken_us, shift_us)) for wait in one.waits),
+    )
+
+
+def _file_operation(one: FileOperation, to: Callable[[str], str], shift_us: int, epoch_s: float) -> FileOperation:
+    its = one.file_system
+    return replace(
+        one,
+        file_system=its._replace(mount=to(its.mount), device=to(its.device)),
+        disk=to(one.disk),
+        mono_us=_time(one.mono_us, shift_us),
+        wall=_wall(epoch_s + (one.mono_us + shift_us) / 1e6),
     )
 
 

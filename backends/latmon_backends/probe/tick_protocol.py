@@ -15,7 +15,7 @@ from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInte
 from latmon.decode.tables import Counts, Flags, Record, record, shifted
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import STACKS, op_name
-from latmon.model.frame import Thread
+from latmon.model.frame import FILE_OPS, FILE_WAITS, FileOperation, FileSystem, Thread
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.inflight import Issue
 from latmon_backends.kernel.counters import Sample
@@ -337,6 +337,68 @@ def _issue(record: Record) -> Issue | None:
     return Issue(issued // 1000, sector, size, op_name(op), queued)
 
 
+_MOST_OPERATIONS, _MOST_NAMES, _NAME_BYTES = 1024, 6, 64
+"""Slow operations kept for one interval; names of a path, and bytes of a name, that the script prints at most."""
+
+
+class FileOperations:
+    """Slow operations on files, from records: the names of a thread's file, from it upwards, then the operation."""
+
+    def __init__(self, device_name: Callable[[int], str | None], file_system: Callable[[int], FileSystem]) -> None:
+        self._device_name, self._file_system = device_name, file_system
+        self._names: defaultdict[int, list[str]] = defaultdict(list)
+        self._kept: list[FileOperation] = []
+
+    def take(self, record: Record) -> bool:
+        """Keep a record; return False where that is impossible."""
+        thread = record.get("thread")
+        if thread is None:
+            return False
+        if record.kind == "path":
+            cut = "…" if (record.get("bytes") or 0) > _NAME_BYTES and not record.text.endswith("…") else ""
+            names = self._names[thread]
+            names.append(record.text + cut)
+            return len(names) <= _MOST_NAMES + 1 and len(self._names) <= _MOST_OPERATIONS
+        names = self._names.pop(thread, [])
+        one = self._operation(record, names)
+        if one is None or len(self._kept) >= _MOST_OPERATIONS:
+            return False
+        self._kept.append(one)
+        return True
+
+    def taken(self) -> tuple[FileOperation, ...]:
+        """Return the operations since the last call, by their begin; their `wall` is that of the frame's end, unset."""
+        found, self._kept = tuple(sorted(self._kept, key=lambda one: one.mono_us)), []
+        if len(self._names) > _MOST_OPERATIONS:  # names whose operation was lost
+            self._names.clear()
+        return found
+
+    def _operation(self, record: Record, names: Sequence[str]) -> FileOperation | None:
+        call, wait, dev = record.get("call"), record.get("wait"), record.get("dev")
+        begun, total, disk = record.get("begun_ns"), record.get("total_us"), record.get("disk")
+        if call is None or wait is None or dev is None or begun is None or total is None:
+            return None
+        if call >= len(FILE_OPS) or wait >= len(FILE_WAITS):
+            return None
+        first, end = record.get("sector"), record.get("sector_end")
+        more = ["…"] if len(names) > _MOST_NAMES else []
+        return FileOperation(
+            0.0,
+            begun // 1000,
+            FILE_OPS[call],
+            total,
+            FILE_WAITS[wait],
+            self._file_system(dev),
+            "/".join([*more, *reversed(names[:_MOST_NAMES])]),
+            record.get("pid"),
+            record.text,
+            record.get("bytes"),
+            record.get("offset"),
+            (self._device_name(disk) or "") if disk else "",
+            (first, end) if disk and first is not None and end is not None else None,
+        )
+
+
 _BIOS = "bios"
 
 
@@ -354,6 +416,8 @@ class TracerWindow:
     """The tick from which the earliest of its scripts counts; 0 where it has no ticks."""
     issues: Mapping[str, tuple[Issue, ...]] = field(default_factory=dict)
     """Consecutive issues of a device, in their order."""
+    file_operations: tuple[FileOperation, ...] = ()
+    """Slow ones by their begin, without `wall`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +432,8 @@ class OnDemandSurroundings:
     flags: Flags = lambda _: ()
     cgroup: Callable[[int], tuple[str, str]] = unnamed_cgroup
     """Path and container of a cgroup's number in the kernel."""
+    file_system: Callable[[int], FileSystem] = lambda number: FileSystem(str(number))
+    """The mounted file system with a device number."""
 
 
 class _Script:
@@ -383,7 +449,15 @@ class _Script:
         alone = lambda name: not around.timed(name)  # noqa: E731
         comm = lambda pid: threads.of(pid).comm  # noqa: E731
         self.manifest = manifest
-        self.framer = TracerFramer(manifest, device_name, around.flags, alone, cgroup=around.cgroup, comm=comm)
+        self.framer = TracerFramer(
+            manifest,
+            device_name,
+            around.flags,
+            alone,
+            cgroup=around.cgroup,
+            comm=comm,
+            file_system=around.file_system,
+        )
         self.device_name = device_name
         self.waiting: list[Record] = []
         """Records of slow bios: they belong to the tick whose map counts them, as the number of those left out does."""
@@ -454,6 +528,7 @@ class OnDemandTicks(_Lines):
         self._threads = threads
         self._records: deque[Record] = deque()
         self._issues = IssueWindows(device_name)
+        self._files = FileOperations(device_name, around.file_system)
         self._ended = False
 
     def take(self, event: Event) -> None:
@@ -494,6 +569,7 @@ class OnDemandTicks(_Lines):
             max((len(one.numbers) for one in scripts), default=0),
             min((one.since_ns // 1000 - self._ahead_us(one.manifest) for one in scripts if one.numbers), default=0),
             self._issues.taken(),
+            self._files.taken(),
         )
         self._losses, self._records = Losses(), deque()
         for one in scripts:
@@ -547,6 +623,8 @@ class OnDemandTicks(_Lines):
             self._threads.learn(found)
         elif found.kind == "issue":
             self._losses.unkept += not self._issues.take(found)
+        elif found.kind in ("path", "file"):
+            self._losses.unkept += not self._files.take(found)
         elif found.kind == "waiting":
             self._losses.unkept += not _keep(script.in_flight, found)
         elif found.kind == "slow" and script.manifest.group == _BIOS:

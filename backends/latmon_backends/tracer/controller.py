@@ -185,6 +185,7 @@ def with_records_of(earlier: TracerWindow, later: TracerWindow) -> TracerWindow:
         records=(*earlier.records, *later.records),
         losses=earlier.losses + later.losses,
         issues={**earlier.issues, **later.issues},
+        file_operations=(*earlier.file_operations, *later.file_operations),
     )
 
 
@@ -448,6 +449,11 @@ class OnDemand:
             behind=on_demand.behind,
             sizes=on_demand.sizes,
             patterns=on_demand.patterns,
+            files=on_demand.files,
+            files_left_out=on_demand.files_left_out,
+            file_operations=tuple(
+                replace(one, wall=frame.wall - (frame.mono_us - one.mono_us) / 1e6) for one in window.file_operations
+            ),
             health=self._health(frame.health, window),
         )
 

@@ -14,6 +14,7 @@ from latmon.findings.rule import (
     CGROUPS,
     CRITICAL,
     DEPTHS,
+    FILES,
     ISSUERS,
     LATENCIES,
     LIMITS,
@@ -378,4 +379,5 @@ def _missing(view: ViewState, kind: str) -> str:
         LIMITS: "no device reports a limit of I/Os in its driver",
         CGROUPS: "limits of cgroups are not read here",
         ISSUERS: "latencies are not timed by cgroup here",
+        FILES: "operations on files were not traced",
     }[kind]

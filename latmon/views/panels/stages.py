@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from latmon.analysis.attribution import total_of
-from latmon.model.frame import STAGES, UNACCOUNTED
+from latmon.model.frame import FILES, STAGES, UNACCOUNTED
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
 from latmon.model.stages import ADMISSION, LETTERS, explained
 from latmon.support.units import UNKNOWN, duration, part, spelled, whole, with_unit
@@ -55,6 +55,7 @@ from latmon.views.lines import (
     wrap,
 )
 from latmon.views.lines import width as line_width
+from latmon.views.panels.files import files_above, files_panel
 from latmon.views.panels.findings import of_device
 from latmon.views.units import count, maximum, quantile
 
@@ -528,7 +529,9 @@ _PATH = tuple(one for one in STAGES if one not in ("resume", "total"))
 
 
 def stages_panel(view: ViewState, width: int, room: int) -> list[Line]:
-    """Return a row per device; for an opened device a row per stage."""
+    """Return a row per device; for an opened device a row per stage; or the operations on files."""
+    if view.selection.aside == FILES:
+        return files_panel(view, width, room)
     subjects = view.subjects()
     if not subjects or view.origin is None:
         return empty_panel(no_rows(view), width, room)
@@ -537,6 +540,13 @@ def stages_panel(view: ViewState, width: int, room: int) -> list[Line]:
     )
     if no_distribution(view.origin):
         return empty_panel(why, width, room)  # a table would count its I/Os as 0
+    chosen = subjects[0].selection.selected
+    above = files_above(view, chosen, width, room)
+    return [*above, *_stages_below(view, subjects, width, room - len(above), why=why)]
+
+
+def _stages_below(view: ViewState, subjects: Sequence[Subject], width: int, room: int, *, why: str) -> list[Line]:
+    """Return the panel without what is above the stages."""
     chosen = subjects[0].selection.selected
     if not view.selection.opened:
         several = [_anatomy(view, s, detailed=s.device.name == chosen) for s in subjects]

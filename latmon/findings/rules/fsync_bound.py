@@ -1,0 +1,115 @@
+"""fsync-bound: programs wait for syncs, not for their reads and writes, on a file system of a device.
+
+Most of the time of all operations on the files of a file system is in fsync and fdatasync, and it is a good part of the
+window: each sync waits until the data, the journal and the device's cache are written. A sync that is rare, or fast, is
+no finding, nor are programs that mostly read. Whether the device or a lock kept a sync waiting is a fact of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from latmon.analysis.file_operations import FileRow, file_rows
+from latmon.findings.facts import Facts
+from latmon.findings.rule import FILES, NOTICE, Fact, Finding, Rule, Step, Threshold, Thresholds, Where, duration_facts
+from latmon.model.frame import FILE_OPS, FILE_WAITS, FileSystem
+from latmon.support.units import part, spelled
+
+ID = "fsync-bound"
+_SYNC = FILE_OPS[-1]
+_REFUTED = "the program is as slow on tmpfs, or with its syncs turned off in a test"
+
+
+def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
+    """Yield a finding per device, about its file system whose programs waited most for syncs."""
+    found: dict[str, Finding] = {}
+    for its, rows in _by_file_system(file_rows(facts.files)).items():
+        sync = next((one for one in rows if one.op == _SYNC), None)
+        whole_us = sum(one.latency.sum or 0 for one in rows)
+        if sync is None or sync.latency.sum is None or not facts.span_us:
+            continue
+        share, waiting = sync.latency.sum / max(whole_us, 1), sync.latency.sum / facts.span_us
+        enough = sync.latency.count >= limits["syncs"] and (sync.latency.mean or 0) >= limits["mean_us"]
+        if not enough or share < limits["share"] or waiting < limits["waiting"]:
+            continue
+        one = _finding(its, sync, share, facts)
+        if its.device not in found or one.share > found[its.device].share:
+            found[its.device] = one
+    return [found[device] for device in sorted(found)]
+
+
+def _by_file_system(rows: Iterable[FileRow]) -> dict[FileSystem, list[FileRow]]:
+    found: dict[FileSystem, list[FileRow]] = {}
+    for one in rows:
+        found.setdefault(one.file_system, []).append(one)
+    return found
+
+
+def _finding(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Finding:
+    mean = spelled(sync.latency.mean or 0)
+    name = f"{its.device}: " if its.device else ""
+    return Finding(
+        ID,
+        NOTICE,
+        its.device,
+        f"{name}{part(share)} of the time of operations on files of {its.mount} is in {sync.latency.count:,} syncs, "
+        f"which take {mean} in the mean",
+        tuple(_facts(its, sync, share, facts)),
+        Where("files", its.device),
+        tuple(_steps(its)),
+        _REFUTED,
+        share * min(1.0, (sync.latency.sum or 0) / facts.span_us),
+    )
+
+
+def _facts(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Iterator[Fact]:
+    yield Fact("mount", its.mount, f"file system: {its.mount}, {its.kind or 'of a type that is not known'}")
+    text = f"syncs have {part(share)} of the time of reads, writes, opens and syncs"
+    yield Fact("share", round(share, 3), text, "share", sync.latency.count)
+    waiting = (sync.latency.sum or 0) / facts.span_us
+    yield Fact("waiting", round(waiting, 2), f"{waiting:.2g} threads waited for a sync at a time, in the mean")
+    yield from duration_facts(
+        ("mean_us", sync.latency.mean, "a sync takes {} in the mean", sync.latency.count),
+        ("p99_us", sync.latency.quantile(0.99), "p99 of a sync: {}", sync.latency.count),
+    )
+    for wait in FILE_WAITS:
+        if of := sync.share(wait):
+            yield Fact(f"{wait}_share", round(of, 3), f"{_WAITED[wait]}: {part(of)} of the syncs' time", "share")
+    if its.device and (flush := facts.latency(its.device, "flush")):
+        yield from duration_facts(
+            ("flush_us", flush.mean, f"a flush of the cache of {its.device} takes {{}} in the mean", flush.count)
+        )
+
+
+_WAITED = {
+    "cached": "the thread did not sleep",
+    "device": "the thread issued I/O and slept",
+    "unknown": "the thread slept without I/O of its own, such as for the journal's",
+}
+
+
+def _steps(its: FileSystem) -> Iterator[Step]:
+    yield Step("see which files are synced and by whom, and the I/O of a slow sync: screen 2, key F")
+    yield Step(
+        "let the program sync once for several changes (group commit), or write its log with O_DSYNC",
+        "changes since the last sync are lost when the host fails",
+    )
+    if its.device:
+        yield Step(
+            "use a device whose cache survives a power failure: a flush costs it nothing; or put the log on a device "
+            "of its own",
+        )
+
+
+RULE = Rule(
+    ID,
+    "programs wait for syncs of a file system, not for their reads and writes",
+    evaluate,
+    needs=FILES,
+    thresholds={
+        "share": Threshold(0.5, "share", "of the time of all operations on the file system's files at least"),
+        "waiting": Threshold(0.2, "share", "of the window is waited for syncs at least, all threads together"),
+        "mean_us": Threshold(1_000, "us", "a sync takes at least, in the mean"),
+        "syncs": Threshold(50, "syncs", "in the window at least"),
+    },
+)

@@ -1,0 +1,144 @@
+"""The file-system layer of a real bpftrace: operations on files of mounted file systems, against fio's own counts."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from bpftraces import TIMEOUT_S, each_bpftrace, tool
+from workload import Capture, LoopDevice, buckets_apart, fio, wait_for
+
+from latmon.analysis.file_operations import requests_of
+from latmon.model.histogram import merge
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("bpftrace", "fio", "losetup"))), reason="needs bpftrace, fio and losetup"
+    ),
+]
+MAKE = {"ext4": ("mkfs.ext4", "-q", "-F"), "xfs": ("mkfs.xfs", "-q", "-f"), "btrfs": ("mkfs.btrfs", "-q", "-f")}
+KINDS = (*MAKE, "overlay")
+HOSTILE = "a\nb\x1b[31m \\x41ä".encode() + b"\xff"
+
+
+@contextlib.contextmanager
+def mount(*words):
+    """Mount a file system at the last word; skip where the kernel can't."""
+    done = subprocess.run(["mount", *words], check=False, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"can't be mounted here: {done.stderr}")
+    try:
+        yield Path(words[-1])
+    finally:
+        subprocess.run(["umount", words[-1]], check=True)
+
+
+@contextlib.contextmanager
+def mounted(directory, kind):
+    """A new file system of its own; its loop device and its mount point."""
+    make = MAKE["ext4" if kind == "overlay" else kind]
+    if shutil.which(make[0]) is None:
+        pytest.skip(f"{make[0]} is not installed")
+    places = {name: directory / name for name in ("mnt", "merged")}
+    for one in places.values():
+        one.mkdir()
+    with LoopDevice(directory / "image", 512 << 20) as disk:
+        subprocess.run([*make, disk.path], check=True, stdout=subprocess.DEVNULL)
+        with mount(disk.path, str(places["mnt"])) as point:
+            if kind != "overlay":
+                yield disk, point
+                return
+            for name in ("lower", "upper", "work"):
+                (point / name).mkdir()
+            options = ",".join(f"{name}dir={point / name}" for name in ("lower", "upper", "work"))
+            with mount("-t", "overlay", "overlay", "-o", options, str(places["merged"])) as merged:
+                yield disk, merged
+
+
+@contextlib.contextmanager
+def captured(directory, suite, *words):
+    path = tool(suite, directory).path
+    with Capture(directory, "--backend", "bpftrace", "--stages", "all", *words, LATMON_BPFTRACE=path) as capture:
+        wait_for(lambda: any(frame.files for frame in capture.frames()), TIMEOUT_S, 1.0)
+        yield capture
+        time.sleep(3)  # the last interval, and outliers wait for two frames
+        assert capture.stop() == 0, capture.stderr
+
+
+def of_mount(frames, point):
+    """Op -> what was done on files of the mount."""
+    found = {}
+    for frame in frames:
+        for one, latency in frame.files.items():
+            if one.mount == str(point):
+                found.setdefault(one.op, []).append(latency)
+    return {op: merge(parts) for op, parts in found.items()}
+
+
+@each_bpftrace
+@pytest.mark.parametrize("kind", KINDS)
+def test_counts_and_times_are_those_of_fio(suite, kind, tmp_path):
+    with mounted(tmp_path, kind) as (disk, point):
+        sync = {"direct": 0, "ioengine": "psync", "directory": point, "size": "16M", "rate_iops": 150}
+        writes = {"name": "writes", "rw": "randwrite", "fsync": 1, **sync}
+        reads = {"name": "reads", "rw": "randread", **sync, "direct": 1}
+        fio(tmp_path, 0.5, reads)  # writes its file
+        with captured(tmp_path, suite) as capture:
+            done = fio(tmp_path, 3, writes, reads)
+        frames = capture.frames()
+    its = of_mount(frames, point)
+    assert its["fsync"].count - done["writes"]["flush"].count in range(3), its  # fio syncs a new file once more
+    assert its["write"].count == done["writes"]["write"].count
+    assert its["read"].count == done["reads"]["read"].count
+    for op, (job, name) in {"fsync": ("writes", "flush"), "read": ("reads", "read")}.items():
+        if (p99 := done[job][name].p99) is not None:
+            assert buckets_apart(its[op].quantile(0.99), p99) <= 2
+    kinds = {(one.kind, one.device) for frame in frames for one in frame.files if one.mount == str(point)}
+    assert kinds == {(kind, disk.name)}
+    waits = Counter()
+    for frame in frames:
+        for one, latency in frame.files.items():
+            if (one.mount, one.op) == (str(point), "read"):
+                waits[one.wait] += latency.count
+    assert waits["device"] > 0.9 * its["read"].count, waits  # direct reads
+
+
+@each_bpftrace
+def test_operations_of_io_uring_are_counted(suite, tmp_path):
+    with mounted(tmp_path, "ext4") as (_, point):
+        job = {"name": "ring", "rw": "randwrite", "fsync": 1, "ioengine": "io_uring", "rate_iops": 100}
+        with captured(tmp_path, suite) as capture:
+            done = fio(tmp_path, 2, {**job, "direct": 0, "directory": point, "size": "16M"})["ring"]
+        frames = capture.frames()
+    ring = [(one, took) for frame in frames for one, took in frame.files.items() if one.mount == str(point)]
+    found = {
+        op: sum(took.count for one, took in ring if (one.op, one.wait) == (op, "unknown")) for op in ("write", "fsync")
+    }
+    assert found["write"] == done["write"].count
+    assert found["fsync"] - done["flush"].count in range(3)
+
+
+@each_bpftrace
+def test_a_slow_sync_has_its_file_its_process_and_the_request_below_it(suite, tmp_path):
+    with mounted(tmp_path, "ext4") as (disk, point), captured(tmp_path, suite, "--threshold", "0") as capture:
+        (point / "some/where").mkdir(parents=True)
+        with (point / "some/where" / os.fsdecode(HOSTILE)).open("wb") as file:
+            file.write(b"x" * 5000)
+            file.flush()
+            os.fsync(file.fileno())
+    found = [one for frame in capture.frames() for one in frame.file_operations if one.file_system.mount == str(point)]
+    assert {one.op for one in found} == {"open", "write", "fsync"}, found
+    assert {one.path for one in found} == {r"some/where/a\nb\x1b[31m Aä\xff"}
+    sync = next(one for one in found if one.op == "fsync")
+    assert (sync.pid, sync.wait, sync.disk) == (os.getpid(), "device", disk.name)
+    assert next((one.bytes, one.offset) for one in found if one.op == "write") == (5000, 0)
+    assert all(one.isprintable() for one in (sync.path, sync.comm))
+    found = requests_of(sync, [one for frame in capture.frames() for one in frame.outliers])
+    assert {one.device for one in found} == {disk.name}, sync
+    assert any(one.stages_us for one in found)

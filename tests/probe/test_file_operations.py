@@ -1,0 +1,144 @@
+"""Operations on files from the lines of files_c: histograms by file system, slow operations with their paths."""
+
+import pytest
+
+from latmon.decode.tables import record
+from latmon.manifest.loader import load
+from latmon.model.frame import FileSeries, FileSystem
+from latmon.support.paths import data_dir
+from latmon.support.text import is_clean
+from latmon_backends.kernel.file_systems import FileSystems
+from latmon_backends.probe.events import MapPrinted, Printed
+from latmon_backends.probe.outliers import Threads
+from latmon_backends.probe.tick_protocol import FileOperations, OnDemandSurroundings, OnDemandTicks
+
+MANIFEST = load(data_dir("probes") / "linux/files_c.yaml")
+ROOT, SDA = 8 << 20 | 1, 8 << 20
+SYSTEMS = {ROOT: FileSystem("/", "ext4", "sda"), 52: FileSystem("/net", "nfs4")}
+UNKNOWN = "18446744073709551615"
+
+
+def key(call, wait, us_bucket=0, dev=ROOT):
+    return str(dev << 16 | wait << 12 | call << 8 | us_bucket)
+
+
+class Run:
+    def __init__(self, proc):
+        around = OnDemandSurroundings(100, ahead_us=lambda: 500, file_system=SYSTEMS.__getitem__)
+        self.ticks = OnDemandTicks([MANIFEST], {SDA: "sda"}.get, Threads(proc), around)
+        self.tick(0)
+        self.ticks.taken()
+
+    def line(self, text):
+        self.ticks.take(Printed(text))
+
+    def tick(self, number, **maps):
+        self.line(f"tick files_c {number} {number * 1_000_000_000}")
+        for name, rows in maps.items():
+            self.ticks.take(MapPrinted(f"files_c_{name}", rows))
+        self.line("done files_c")
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(tmp_path)
+
+
+def test_operations_are_counted_by_file_system_op_and_wait(run):
+    took = {key(0, 0, 5): 3, key(3, 1, 40): 2, key(1, 2, 7, dev=52): 1, key(9, 0): 1, key(0, 7): 1}
+    times = {key(0, 0): 15, key(3, 1): 270, key(1, 2, dev=52): 7}
+    run.tick(1, took=took, sum=times, max={key(3, 1, 1): 1 << 32 | 140, key(0, 0, 0): 2 << 32 | 5})
+    found = run.ticks.taken().interval.files
+    assert {(one.mount, one.op, one.wait): done.count for one, done in found.items()} == {
+        ("/", "read", "cached"): 3,
+        ("/", "fsync", "device"): 2,
+        ("/net", "write", "unknown"): 1,
+    }
+    sync = found[FileSeries("sda", "fsync", "/", "ext4", "device")]
+    assert (sync.sum, sync.max) == (270, 140)
+    run.tick(2, took={**took, key(0, 0, 5): 4}, sum={**times, key(0, 0): 20}, suppressed={str(ROOT << 16): 2})
+    later = run.ticks.taken().interval
+    assert {one.op: (done.count, done.sum) for one, done in later.files.items()} == {"read": (1, 5)}
+    assert (later.files_left_out, later.suppressed) == (2, 0)
+
+
+def test_a_slow_operation_has_its_path_and_the_clock_of_the_frames(run):
+    for name in ("f\\x0a1", "\\xc3\\xa4b", "db"):
+        run.line(f"path files_c 77 3 {name}")
+    run.line("path files_c 78 5 other")
+    run.line(f"file files_c 77 {ROOT} 3 1 2000500000 9000 {UNKNOWN} -1 {SDA} 64 128 4211 ora lgwr")
+    run.line("file files_c 78 52 0 2 1000500000 100 4096 8192 0 0 0 4211 nfs")
+    run.tick(1)
+    other, sync = run.ticks.taken().file_operations
+    assert (sync.op, sync.wait, sync.path, sync.comm, sync.pid) == ("fsync", "device", "db/äb/f\\n1", "ora lgwr", 4211)
+    assert (sync.mono_us, sync.until_us, sync.bytes, sync.offset) == (2_000_000, 2_009_000, None, None)
+    assert (sync.disk, sync.sectors, sync.file_system.mount) == ("sda", (64, 128), "/")
+    assert (other.path, other.bytes, other.offset, other.disk, other.sectors) == ("other", 4096, 8192, "", None)
+    assert run.ticks.taken().file_operations == ()
+
+
+def test_a_long_path_and_a_long_name_are_marked():
+    operations = FileOperations({}.get, SYSTEMS.__getitem__)
+    for name in ("x" * 64, *"bcdefg"):
+        text = f"path files_c 7 {200 if len(name) > 1 else 1} {name}"
+        assert operations.take(record(text, MANIFEST.records["path"]))
+    assert operations.take(record(f"file files_c 7 {ROOT} 0 0 5 5 1 1 0 0 0 1 c", MANIFEST.records["file"]))
+    assert operations.taken()[0].path == f"…/f/e/d/c/b/{'x' * 64}…"
+
+
+@pytest.mark.parametrize("fields", ["9 0 5 5", "0 9 5 5", "0 0 -1 5"])
+def test_an_impossible_operation_is_counted_and_left_out(run, fields):
+    run.line(f"file files_c 7 {ROOT} {fields} 1 1 0 0 0 1 c")
+    run.tick(1)
+    window = run.ticks.taken()
+    assert (window.file_operations, window.losses.unkept) == ((), 1)
+
+
+def test_names_without_an_operation_are_bounded(run):
+    for thread in range(3000):
+        run.line(f"path files_c {thread} 1 x")
+    run.tick(1)
+    assert run.ticks.taken().losses.unkept == 3000 - 1024
+
+
+def test_a_name_can_t_end_a_line_or_reach_the_terminal():
+    hostile = "\\x1b]52;c;x\\x07\\xe2\\x80\\xae"
+    one = record(f"path files_c 7 9 {hostile}", MANIFEST.records["path"])
+    assert is_clean(one.text)
+    assert "\x1b" not in one.text
+
+
+MOUNTS = """\
+21 1 8:1 / / rw - ext4 /dev/sda1 rw
+22 21 8:1 /srv /bind rw - ext4 /dev/sda1 rw
+23 21 0:40 / /net rw shared:1 - nfs4 server:/export rw
+24 21 0:41 / /btr rw - btrfs /dev/sdb rw
+25 21 0:42 / /merged rw - overlay overlay rw,upperdir={root}/up
+26 21 0:43 / /a\\040b rw - fuse.x y rw
+"""
+
+
+def test_file_systems_are_found_by_the_number_of_their_device(tmp_path):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    mountinfo = tmp_path / "proc/self/mountinfo"
+    mountinfo.write_text(MOUNTS.format(root=tmp_path))
+    sda1 = tmp_path / "sys/devices/sda/sda1"
+    (sda1 / "partition").mkdir(parents=True)
+    (tmp_path / "sys/dev/block").mkdir(parents=True)
+    (tmp_path / "sys/dev/block/8:1").symlink_to(sda1)
+    (tmp_path / "sys/devices/sdb").mkdir()
+    (tmp_path / "sys/class/block").mkdir(parents=True)
+    (tmp_path / "sys/class/block/sdb").symlink_to(tmp_path / "sys/devices/sdb")
+    now = [0.0]
+    found = FileSystems(tmp_path / "proc", tmp_path / "sys", lambda: now[0])
+    assert found.of(8 << 20 | 1) == FileSystem("/", "ext4", "sda")
+    assert found.of(40) == FileSystem("/net", "nfs4", "")
+    assert found.of(41) == FileSystem("/btr", "btrfs", "sdb")
+    assert found.of(42).mount == "/merged"
+    assert found.of(43) == FileSystem("/a b", "fuse.x", "")
+    assert found.of(99) == FileSystem("0:99")
+    mountinfo.write_text("21 1 0:99 / /new rw - tmpfs none rw\n")
+    assert found.of(99) == FileSystem("0:99"), "asked once in a while"
+    now[0] = 11.0
+    assert found.of(99) == FileSystem("/new", "tmpfs")
+    assert found.of(8 << 20 | 1) == FileSystem("8:1")

@@ -1,0 +1,167 @@
+"""The panel of operations on files: rows, slow operations with their requests, reasons, sizes, hostile names."""
+
+from dataclasses import replace
+
+import pytest
+from frames import ODD, ORIGIN, on_demand_host
+from panels import inside
+
+from latmon.analysis.file_operations import file_rows, requests_of
+from latmon.model.frame import FILES, FileOperation, FileSeries, FileSystem, Missing
+from latmon.model.histogram import Histogram
+from latmon.support.text import is_clean
+from latmon.tui.commands import STEPS
+from latmon.views.lines import width
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Selection
+
+DATA, SHARE = FileSystem("/data", "ext4", ODD), FileSystem("/net", "nfs4")
+HOSTILE = "[/red]x[@click=quit]y漢字" * 9
+
+
+def series(op, wait, its=DATA):
+    return FileSeries(its.device, op, its.mount, its.kind, wait)
+
+
+def operation(outlier, **changed):
+    """The sync whose thread issued this request 30 us after it began."""
+    first = outlier.sector or 0
+    made = FileOperation(
+        outlier.wall - 30e-6,
+        outlier.mono_us - 30,
+        "fsync",
+        outlier.total_us + 90,
+        "device",
+        DATA,
+        "db/wal/0001",
+        outlier.pid,
+        outlier.comm,
+        disk=outlier.device,
+        sectors=(first, first + (outlier.bytes or 0) // 512),
+    )
+    return replace(made, **changed)
+
+
+def frames(**changed):
+    """Frames with a slow sync a second, which the first outlier belongs to."""
+    found = []
+    for one in on_demand_host(8, 12):
+        slow = operation(max(one.outliers, key=lambda o: o.total_us), **changed)
+        files = {
+            series("fsync", "device"): Histogram.record([slow.total_us] * 3),
+            series("read", "cached"): Histogram.record([2] * 200),
+            series("read", "device"): Histogram.record([900] * 2),
+            series("write", "unknown", SHARE): Histogram.record([400] * 5),
+        }
+        found.append(replace(one, files=files, file_operations=(slow,), files_left_out=2))
+    return found
+
+
+FRAMES = frames()
+
+
+def scene(shown=FRAMES, origin=ORIGIN, **selected):
+    made = Scene(Selection(**{"screen": "stages", "aside": "files", **selected}))
+    made.store.origin = origin
+    for one in shown:
+        made.append(one)
+    return made
+
+
+def text(made, size=(120, 40)):
+    return "\n".join(inside(screen_lines(made, (), *size)))
+
+
+def press(made, *keys):
+    for name, by in keys:
+        made.choose(STEPS[name](made.view, by))
+
+
+def test_a_row_is_an_op_of_a_file_system_with_the_shares_of_its_waits():
+    rows = file_rows(FRAMES[0].files)
+    assert [(one.file_system.mount, one.op, one.latency.count) for one in rows] == [
+        ("/data", "read", 202),
+        ("/data", "fsync", 3),
+        ("/net", "write", 5),
+    ]
+    read, sync, write = rows
+    assert (read.share("device"), read.share("cached"), read.share("unknown")) == (1800 / 2200, 400 / 2200, None)
+    assert (sync.share("device"), write.share("unknown")) == (1.0, 1.0)
+
+
+def test_a_slow_operation_has_the_requests_of_its_thread_and_no_others():
+    outliers = FRAMES[0].outliers
+    (slow,) = FRAMES[0].file_operations
+    longest = max(outliers, key=lambda one: one.total_us)
+    assert requests_of(slow, outliers) == [longest]
+    assert requests_of(replace(slow, pid=1), outliers) == []
+    assert requests_of(replace(slow, disk="sdb"), outliers) == []
+    assert requests_of(replace(slow, mono_us=longest.mono_us + 2_000), outliers) == []
+    assert requests_of(replace(slow, sectors=(longest.sector + 10_000, longest.sector + 10_008)), outliers) == []
+    assert requests_of(replace(slow, sectors=None), outliers) == []
+
+
+def test_the_keys_lead_from_a_slow_sync_to_its_file_its_request_its_stage_and_back():
+    made = scene(aside="", opened=False, selected=ODD)
+    drawn = text(made)
+    assert "12 slow: F" in drawn
+    press(made, ("aside", 2))
+    drawn = text(made)
+    assert "/data/db/wal/0001" in drawn
+    assert "left out by the rate limit" in drawn
+    assert f"issued I/O to {ODD}" in drawn
+    press(made, ("operation", 1))
+    chosen = made.selection.row
+    press(made, ("its_request", 0))
+    assert (made.selection.screen, made.selection.context) == ("outliers", "outlier")
+    drawn = text(made)
+    assert "waterfall" in drawn
+    assert "softirq" in drawn
+    press(made, ("leave", 0))
+    assert (made.selection.context, made.selection.row) == ("files", chosen)
+    press(made, ("leave", 0))
+    assert made.selection.context == "stages"
+
+
+def test_the_file_systems_of_an_opened_device_are_above_its_stages():
+    drawn = text(scene(aside="", opened=True, selected=ODD))
+    assert drawn.index("what programs wait for") < drawn.index("fsync") < drawn.index("queue")
+    assert "/net" not in drawn
+    other = text(scene(aside="", opened=True, selected="nvme0n1"))
+    assert "what programs wait for" not in other
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"wait": "unknown", "disk": "", "sectors": None}, "it slept without I/O of its own"),
+        ({"wait": "cached", "disk": "", "sectors": None}, "it did not sleep"),
+        ({"pid": 1}, "was logged above 1 ms"),
+    ],
+)
+def test_an_operation_without_a_request_says_why(changed, why):
+    made = scene(frames(**changed))
+    assert why in " ".join(text(made).split())
+    before = made.selection.context
+    press(made, ("its_request", 0))
+    assert made.selection.context == before
+
+
+def test_nothing_traced_says_why():
+    bare = on_demand_host(8, 3)
+    assert "no operation on a file in the last 60 s" in text(scene(bare))
+    refused = replace(ORIGIN, probes_missing=(Missing(FILES, "this kernel has no tracepoint raw_syscalls"),))
+    assert "not traced: this kernel has no tracepoint raw_syscalls" in text(scene(bare, refused))
+    none = [replace(one, traced=type(one.traced)()) for one in bare]
+    assert "press S, or --stages all" in text(scene(none))
+
+
+@pytest.mark.parametrize("size", [(40, 10), (80, 24), (132, 43), (200, 60)])
+def test_every_size_and_a_hostile_name_fit(size):
+    made = scene(frames(path=HOSTILE, comm=HOSTILE[:15]))
+    for selection in (made.selection, replace(made.selection, aside="", opened=True, selected=ODD)):
+        made.choose(selection)
+        lines = screen_lines(made, (), *size)
+        assert len(lines) == size[1]
+        assert all(width(line) <= size[0] for line in lines)
+        assert all(is_clean(span.text) for line in lines for span in line)
