@@ -64,10 +64,11 @@ class Terminal:
         return until is not None and until in self.seen
 
     def resize(self, rows, cells, done):
-        """Until it is `done`, or 60 s; what was seen before is forgotten. Two resizes at once would be none."""
+        """Wait until it is `done`, at most 60 s; what was seen before is forgotten. Two resizes at once would be none."""
         self.size, self.seen, until = (cells, rows), b"", time.monotonic() + 60
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cells, 0, 0))
-        while not done() and time.monotonic() < until:
+        while not done():
+            assert time.monotonic() < until, self.screen()
             os.kill(self.pid, signal.SIGWINCH)
             self.read(1)
 
@@ -233,7 +234,7 @@ def test_the_screen_has_the_terminals_size_and_not_that_of_the_environment():
     """A container that was started with COLUMNS and LINES would keep them after each resize."""
     terminal = Terminal(COLUMNS="99999", LINES="3")
     assert terminal.read(60, until=b"nvme5n1")
-    terminal.resize(30, 100, done=lambda: "findings" in terminal.screen()[29])
+    terminal.resize(30, 100, done=lambda: "q quit" in terminal.screen()[29])
     assert "LIVE" in terminal.screen()[0][80:]
     terminal.write(b"q")
     assert terminal.end()[0] == 0
