@@ -24,7 +24,7 @@ from latmon_backends.bpftrace import probe_cache
 _TURNS, _WORKER = "LATMON_TEST_TURNS", "PYTEST_XDIST_WORKER"
 _KEY = pytest.StashKey["Turns"]()
 _LONG_ID = 200
-_LONG = ("live", "tui", "cli", "support", "project", "recording", "probe", "dtrace", "tracer", "capture", "backends")
+_LONG = ("live", "backends", "tui", "cli", "capture", "tracer", "support", "project", "recording", "probe", "dtrace")
 """Packages whose tests take longest. They begin first, so that the last files of a run are short ones."""
 
 # Where a host wants no bytecode kept, each worker and each of some hundred children would compile all of it again.
@@ -85,8 +85,8 @@ def pytest_collection() -> Iterator[object]:
 
 def _turn(item: pytest.Item) -> tuple[bool, int]:
     package = item.path.parent.name
-    of_kernel = item.get_closest_marker("xdist_group") is not None
-    return not of_kernel, _LONG.index(package) if package in _LONG else len(_LONG)
+    in_group = item.get_closest_marker("xdist_group") is not None
+    return not in_group, _LONG.index(package) if package in _LONG else len(_LONG)
 
 
 def _is_of_demo(item: pytest.Item) -> bool:
@@ -95,8 +95,8 @@ def _is_of_demo(item: pytest.Item) -> bool:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than CPUs, because half of a test's time is waiting for processes; 4 at most."""
-    return min((os.cpu_count() or 1) + 1, 4)
+    """Two workers for a CPU, because half of a test's time is waiting for processes; 4 at most."""
+    return min(2 * (os.cpu_count() or 1), 4)
 
 
 class FileScheduling(LoadGroupScheduling):

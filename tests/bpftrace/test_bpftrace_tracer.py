@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -191,10 +192,12 @@ def test_no_program_uses_more_maps_than_the_kernel_lets_it(tier):
 def test_a_line_reports_its_script():
     chosen = choose(FOUND, "C", everything, WORDS).manifests
     program = BpftraceProgram(tuple(script(one, everything, WORDS, VALUES) for one in chosen), 4096)
-    for at, line in enumerate(program.text().splitlines(), 1):
-        owner = re.search(r"@([a-z]+_c)_", line)
-        if owner:
-            assert program.script_at(at).manifest.name == owner[1]
+    lines = enumerate(program.text().splitlines(), 1)
+    owners = {at: owner[1] for at, line in lines if (owner := re.search(r"@([a-z]+_c)_", line))}
+    borders = [pair for pair in pairwise(owners) if owners[pair[0]] != owners[pair[1]]]
+    assert len(borders) >= len(chosen)
+    for at in {at for pair in borders for at in pair}:
+        assert program.script_at(at).manifest.name == owners[at]
     assert program.script_at(0) is None
     assert program.script_at(10**6) is None
 

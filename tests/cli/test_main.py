@@ -190,13 +190,13 @@ def test_a_capture_and_its_report(latmon, here, tmp_path):
 
 
 def test_a_demos_recording_is_the_same_bytes_for_the_same_seed(tmp_path, monkeypatch):
-    monkeypatch.setattr(headless, "DEMO_WINDOWS", 12)
+    monkeypatch.setattr(headless, "DEMO_WINDOWS", 4)
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
         assert main.main(["demo", "--seed", seed, "--record", str(tmp_path / name)]) == 0
-    first, again, other = (gzip.decompress((tmp_path / name).read_bytes()) for name in "abc")
+    first, again, other = ((tmp_path / name).read_bytes() for name in "abc")
     assert first == again
-    assert first != other
-    assert len([one for one in open_recording(tmp_path / "a") if isinstance(one, Frame)]) == 12
+    assert gzip.decompress(first) != gzip.decompress(other)
+    assert len([one for one in open_recording(tmp_path / "a") if isinstance(one, Frame)]) == 4
 
 
 def test_one_window_of_a_demo_is_reported_in_the_singular(tmp_path, capsys):

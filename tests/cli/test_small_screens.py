@@ -1,5 +1,6 @@
 """Screens without the TUI: one as plain text, a strip below the prompt, pictures of a demo; progress on stderr."""
 
+import contextlib
 import io
 import os
 import re
@@ -156,31 +157,44 @@ class Terminal:
 
     def __init__(self, *words, **environ):
         ours, theirs = os.openpty()
+        os.set_blocking(ours, False)  # a read that waits would outlast PATIENCE_S
         termios.tcsetwinsize(ours, (30, 100))
         self.before = termios.tcgetattr(ours)
-        self.fd, self.seen = ours, b""
+        self.fd, self._theirs, self.seen = ours, theirs, b""
         self.process = subprocess.Popen(
             command(*words),
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
             env=environment(TERM="xterm-256color", **environ),
-            preexec_fn=lambda: os.login_tty(theirs),  # noqa: PLW1509  its Ctrl-C is a signal, as in a shell
+            preexec_fn=self._lead,  # noqa: PLW1509 - no thread of ours holds a lock across it
         )
-        self._theirs = theirs
+
+    def _lead(self):
+        """Make keys of the terminal signals, as in a shell, also where this process was started with them ignored."""
+        os.login_tty(self._theirs)
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
 
     def read(self, until):
         end = time.monotonic() + PATIENCE_S
         while until not in self.seen and time.monotonic() < end and self.process.poll() is None:
-            if select.select([self.fd], [], [], 0.1)[0]:
-                self.seen += os.read(self.fd, 1 << 16)
+            self.take()
         return until in self.seen
+
+    def take(self):
+        """Read what comes within a tenth of a second; return whether something did."""
+        ready, _, _ = select.select([self.fd], [], [], 0.1)
+        with contextlib.suppress(BlockingIOError):
+            self.seen += os.read(self.fd, 1 << 16)
+        return bool(ready)
 
     def end(self):
         end = time.monotonic() + PATIENCE_S
-        while select.select([self.fd], [], [], 0.1)[0] or (self.process.poll() is None and time.monotonic() < end):
-            if select.select([self.fd], [], [], 0)[0]:
-                self.seen += os.read(self.fd, 1 << 16)
+        while self.take() or self.process.poll() is None:
+            if time.monotonic() > end:
+                self.process.kill()
+                pytest.fail(f"it did not end: {self.screen()}")
         code = self.process.wait(1)
         after = termios.tcgetattr(self.fd)
         os.close(self._theirs)
@@ -232,8 +246,7 @@ def test_the_strip_has_the_terminals_width_and_follows_it():
         while time.monotonic() < end:
             if any("latmon" in line and len(line) == width - 2 for line in terminal.screen()):
                 return True
-            if select.select([terminal.fd], [], [], 0.1)[0]:
-                terminal.seen += os.read(terminal.fd, 1 << 16)
+            terminal.take()
         return False
 
     assert title_of(100), terminal.screen()
@@ -259,8 +272,10 @@ def test_the_strip_rings_for_a_critical_finding():
 def test_textuals_own_variables_have_no_effect(tmp_path):
     """They end the program with a traceback, write a file, as root under `sudo -E`, or press keys."""
     log = str(tmp_path / "log")
-    terminal = Terminal("demo", TEXTUAL_COLOR_SYSTEM="nonsense", TEXTUAL_LOG=log, TEXTUAL_PRESS="question_mark")
-    assert terminal.read(b"sda"), terminal.screen()
+    terminal = Terminal(
+        "demo", "emulex", TEXTUAL_COLOR_SYSTEM="nonsense", TEXTUAL_LOG=log, TEXTUAL_PRESS="question_mark"
+    )
+    assert terminal.read(b"sd0"), terminal.screen()
     os.write(terminal.fd, b"q")
     assert terminal.end() == 0
     assert not list(tmp_path.iterdir())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,7 +14,6 @@ from latmon.model.histogram import merge
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import parse
 from latmon_backends.demo import host
-from latmon_backends.demo.backend import DemoBackend
 from latmon_backends.demo.host_window import COMPLETER, HOG
 from latmon_backends.demo.scenario import ROWS
 from latmon_backends.demo.script_output import label
@@ -24,14 +22,12 @@ QUIET = 40
 """Windows before the backup begins."""
 
 
-async def take(limit: int) -> list[Frame]:
-    async with DemoBackend(speed=0, limit=limit) as backend:
-        return [frame async for frame in backend.frames()]
+pytestmark = pytest.mark.xdist_group("demo")
 
 
 @pytest.fixture(scope="module")
-def frames() -> list[Frame]:
-    return asyncio.run(take(60))
+def frames(period) -> list[Frame]:
+    return period[:60]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import pairwise
 
 import pytest
@@ -12,20 +11,16 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.limits import ceiling
 from latmon.model.frame import Frame
 from latmon.model.inflight import PROBE, SYSFS
-from latmon_backends.demo.backend import DemoBackend
 from latmon_backends.demo.host import CROWDED, DEVICES
 from latmon_backends.demo.host_window import STARVED
 from latmon_backends.demo.inflight import MOMENTS, apportioned, in_service_shares, line
 
-
-async def take(limit: int) -> list[Frame]:
-    async with DemoBackend(speed=0, limit=limit) as backend:
-        return [frame async for frame in backend.frames()]
+pytestmark = pytest.mark.xdist_group("demo")
 
 
 @pytest.fixture(scope="module")
-def frames() -> list[Frame]:
-    return asyncio.run(take(16))
+def frames(period) -> list[Frame]:
+    return period[:16]
 
 
 def mean(counts):

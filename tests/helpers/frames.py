@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from random import Random
 from types import MappingProxyType
 from typing import Any, Self
@@ -30,8 +30,11 @@ from latmon.model.frame import (
     Traced,
 )
 from latmon.model.histogram import Histogram, merge
+from latmon.recording.codec import encode_frame, to_bytes
 from latmon.support.errors import UnavailableError
 
+_HOSTS = 8
+"""Hosts whose frames are kept for the next test that asks for the same; they are equal each time, and frozen."""
 SECOND = 1_000_000
 START_WALL = 1_767_582_000.0
 START_MONO = 86_400 * SECOND
@@ -99,6 +102,11 @@ def frame(
 
 def host(n: int, seconds: int, *, odd: str = "", seed: int = 1, ios: int = 200) -> list[Frame]:
     """`seconds` frames of `n` equal disks; `odd` gets three I/Os of 80 to 400 ms each second."""
+    return list(_host(n, seconds, odd, seed, ios))
+
+
+@lru_cache(_HOSTS)
+def _host(n: int, seconds: int, odd: str, seed: int, ios: int) -> tuple[Frame, ...]:
     rng = Random(seed)
     everyone = disks(n)
     frames = []
@@ -113,7 +121,7 @@ def host(n: int, seconds: int, *, odd: str = "", seed: int = 1, ios: int = 200) 
                 histograms[Series(device.name, op, "hba")] = Histogram.record(values)
         busy = {d.name: Outstanding(rng.randrange(8), rng.randrange(3)) for d in everyone}
         frames.append(frame(second, histograms, devices=everyone if second == 1 else (), outstanding=busy))
-    return frames
+    return tuple(frames)
 
 
 class Lazy(Sequence[Frame]):
@@ -133,6 +141,20 @@ class Lazy(Sequence[Frame]):
         return len(self._frames)
 
 
+_LINES: dict[int, tuple[Frame, bytes]] = {}
+_MOST_LINES = 1000
+
+
+def line_of(one: Frame) -> bytes:
+    """Return a frame's line in a recording, as a collector sends it: a scene without it encodes each frame again."""
+    found = _LINES.get(id(one))
+    if found is None:
+        if len(_LINES) >= _MOST_LINES:
+            _LINES.clear()
+        found = _LINES[id(one)] = one, to_bytes(encode_frame(one))  # the frame too: its id stays its own
+    return found[1]
+
+
 class Source:
     """A backend that yields given frames at once, or as a test releases them; then ends, or stays open."""
 
@@ -146,6 +168,7 @@ class Source:
         refuse: str = "",
     ) -> None:
         self.origin = origin
+        self.line = b""
         self.closed = False
         self._frames = list(frames)
         self._stay = stay
@@ -162,6 +185,7 @@ class Source:
 
     async def frames(self) -> AsyncIterator[Frame]:
         for i, one in enumerate(self._frames):
+            self.line = line_of(one)
             yield one
             if self._pace and i >= 60:
                 await asyncio.sleep(self._pace)
@@ -175,8 +199,13 @@ ODD = "nvme5n1"
 
 def on_demand_host(n: int, seconds: int, *, seed: int = 1, ios: int = 60) -> list[Frame]:
     """`host`, with three outliers a second of one disk and all traced values: stages, handlers, softirqs, wake-ups."""
+    return list(_on_demand_host(n, seconds, seed, ios))
+
+
+@lru_cache(_HOSTS)
+def _on_demand_host(n: int, seconds: int, seed: int, ios: int) -> tuple[Frame, ...]:
     rng = Random(seed)
-    return [_requested(one, rng, n) for one in host(n, seconds, seed=seed, ios=ios)]
+    return tuple(_requested(one, rng, n) for one in host(n, seconds, seed=seed, ios=ios))
 
 
 def _requested(one: Frame, rng: Random, n: int) -> Frame:

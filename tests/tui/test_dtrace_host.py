@@ -7,7 +7,8 @@ import re
 
 import pytest
 from fake_dtrace import GOLDEN, Fake, manifests
-from test_screens import press, scene
+from panels import scene
+from test_screens import press
 
 from latmon.capture.backend import Options
 from latmon.capture.capture import Capture

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import pytest
 from frames import ORIGIN, PROCFS, SECOND, Lazy, Source, frame, host
+from panels import scene
 from test_app import make, pressed, settled, whole
-from test_screens import press, scene, text
+from test_screens import press, text
 
 from latmon.aggregate.depth_sum import DepthSum
 from latmon.aggregate.history import MAX_BURST, DepthLog, Window

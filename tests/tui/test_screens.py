@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from frames import ODD, ORIGIN, PROCFS, SECOND, Commands, Lazy, Source, frame, host, on_demand_host
-from panels import inside
+from panels import inside, scene
 from test_app import make, painted, pressed, screen, settled, whole
 
 from latmon.capture.backend import Options
@@ -15,19 +15,11 @@ from latmon.model.inflight import InFlight, InFlightList
 from latmon.tui.app import SourceEnded, traced_devices
 from latmon.tui.commands import STEPS
 from latmon.tui.keys import ACTIONS, foot, sections, works
-from latmon.views.screen import Scene, screen_lines
+from latmon.views.screen import screen_lines
 from latmon.views.selection import Selection
 
 FRAMES = Lazy(on_demand_host, 8, 57)
 EMPTY = [frame(1)]
-
-
-def scene(frames, selection=Selection(), origin=ORIGIN, **options):  # noqa: B008  frozen
-    made = Scene(selection, **options)
-    made.store.origin = origin
-    for one in frames:
-        made.append(one)
-    return made
 
 
 def press(made, *steps, size=(80, 24)):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from frames import ORIGIN, SECOND, START_MONO, START_WALL, Commands, Lazy, Source, host, on_demand_host
+from frames import ORIGIN, SECOND, START_MONO, START_WALL, Commands, Lazy, Source, host, line_of, on_demand_host
 
 from latmon.capture.backend import Options
 from latmon.capture.registry import Request
@@ -56,7 +56,7 @@ def session(frames, **options):
     made = Scene(options.pop("selection", Selection()), **options)
     made.opened(BEGUN)
     for one in frames:
-        made.append(one)
+        made.append(one, line_of(one))
     return made
 
 

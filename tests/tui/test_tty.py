@@ -64,7 +64,7 @@ class Terminal:
         return until is not None and until in self.seen
 
     def resize(self, rows, cells, done):
-        """Wait until it is `done`, at most 60 s; what was seen before is forgotten. Two resizes at once would be none."""
+        """Wait for at most 60 s until it is `done`; what was seen before is forgotten. Two at once would be none."""
         self.size, self.seen, until = (cells, rows), b"", time.monotonic() + 60
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cells, 0, 0))
         while not done():

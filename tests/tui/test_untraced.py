@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 from frames import ORIGIN, host
-from test_screens import press, scene
+from panels import scene
+from test_screens import press
 from traced import wakeups
 
 from latmon.capture.capture import CaptureCounts

@@ -6,10 +6,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from frames import ORIGIN, PROCFS, SECOND, START_MONO, disks, frame, host
+from frames import PROCFS, SECOND, START_MONO, disks, frame, host
 from hypothesis import given
 from hypothesis import strategies as st
-from panels import inside
+from panels import inside, scene
 
 from latmon.model.frame import OPS, Completed, Device, Flow, Outstanding, Series
 from latmon.model.histogram import MAX_US, Histogram
@@ -19,20 +19,12 @@ from latmon.views.heatmap import RAMP, TAIL, Ink, MapStyle, SideMark, body, labe
 from latmon.views.heatmap_state import HeatmapState, filled, shape
 from latmon.views.lines import Span, plain
 from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, level, rows_of, thresholds
-from latmon.views.screen import Scene, screen_lines
+from latmon.views.screen import screen_lines
 from latmon.views.selection import Selection, times
 from latmon.views.timeline import Timeline
 
 READ = Series("nvme0n1", "read", "total")
 STYLE = MapStyle(LatencyScale(0, 16, 10), 4096)
-
-
-def scene(frames, selection=Selection(), origin=ORIGIN):  # noqa: B008  frozen
-    made = Scene(selection)
-    made.store.origin = origin
-    for one in frames:
-        made.append(one)
-    return made
 
 
 def text(made, size=(80, 24)):

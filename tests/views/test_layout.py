@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 from frames import ORIGIN, host
-from test_panels import scene
+from panels import scene
 
 from latmon.findings.rule import Settings
 from latmon.support.paths import data_dir

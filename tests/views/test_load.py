@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 from frames import ORIGIN, PROCFS, host
-from test_panels import scene, text
+from panels import scene
+from test_panels import text
 
 from latmon.model.frame import DeviceReport, shown_reports
 from latmon.model.host_context import interval_value

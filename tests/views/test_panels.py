@@ -11,7 +11,7 @@ import pytest
 from frames import ORIGIN, PROCFS, SECOND, START_MONO, disks, frame, host
 from hypothesis import example, given
 from hypothesis import strategies as st
-from panels import inside
+from panels import inside, scene
 
 from latmon.aggregate.history import Store, Window
 from latmon.analysis.device_order import natural
@@ -56,14 +56,6 @@ from latmon_backends.demo import host_window
 from latmon_backends.demo.backend import DemoBackend
 
 READ = Series("nvme0n1", "read", "total")
-
-
-def scene(frames, selection=Selection(), origin=ORIGIN, **options):  # noqa: B008  frozen
-    made = Scene(selection, **options)
-    made.store.origin = origin
-    for one in frames:
-        made.append(one)
-    return made
 
 
 def text(made, size=(80, 24)):

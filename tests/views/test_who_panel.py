@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from frames import CONTAINER, ODD, ORIGIN, frame, host, on_demand_host
+from frames import CONTAINER, ODD, ORIGIN, Lazy, frame, host, on_demand_host
 from panels import inside
 
 from latmon.analysis.attribution import issuer_rows
@@ -15,7 +15,7 @@ from latmon.views.lines import width
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
 
-FRAMES = on_demand_host(8, 12)
+FRAMES = Lazy(on_demand_host, 8, 12)
 HOSTILE = "[/red]x[@click=quit]y漢字" * 9
 SERVICE = "/system.slice/postgresql.service"
 
