@@ -237,8 +237,8 @@ def test_the_strip_ends_with_its_source(recorded):
     assert any("ENDED" in line for line in terminal.screen())
 
 
-def test_the_strip_has_the_terminals_width_and_follows_it():
-    terminal = Terminal("demo", "emulex", "--inline", COLUMNS="60")
+def test_the_strip_has_the_terminals_width_and_follows_it(recorded):
+    terminal = Terminal("replay", str(recorded), "--inline", "--speed", "0.01", COLUMNS="60")
 
     def title_of(width):
         """Whether a title of so many columns comes; a blank at its end is not counted."""

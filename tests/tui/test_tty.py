@@ -203,7 +203,7 @@ SIZES = (b"99999;99999;0;0", b"0;0;0;0", b"24;99999;480;800", b"24;80;0;0")
 """Reports of a new size (lines, columns, both in pixels) that no terminal has; the last one's pixels are not known."""
 
 
-def test_bytes_that_are_no_text_and_ctrl_z_in_a_terminals_first_program_do_not_end_the_screen():
+def test_bytes_that_are_no_text_impossible_sizes_and_ctrl_z_in_a_terminals_first_program_do_not_end_the_screen():
     terminal = Terminal()
     assert terminal.read(60, until=b"nvme5n1")
     terminal.write(b"\xff\xfe\x1b[M\x20\xc8\x30")
@@ -212,13 +212,6 @@ def test_bytes_that_are_no_text_and_ctrl_z_in_a_terminals_first_program_do_not_e
     terminal.read(1)
     terminal.write(b"\x1a")
     assert terminal.read(60, until=b"no shell to go back to")
-    terminal.write(b"q")
-    assert terminal.end()[0] == 0
-
-
-def test_sizes_that_no_terminal_has_are_left_out():
-    terminal = Terminal()
-    assert terminal.read(60, until=b"nvme5n1")
     for size in SIZES:
         terminal.write(b"\x1b[48;" + size + b"t")
         terminal.write(b"\x1b[<0;5;4M\x1b[<0;5;4m")  # a click divides by the size
