@@ -24,7 +24,7 @@ from latmon_backends.bpftrace import probe_cache
 _TURNS, _WORKER = "LATMON_TEST_TURNS", "PYTEST_XDIST_WORKER"
 _KEY = pytest.StashKey["Turns"]()
 _LONG_ID = 200
-_LONG = ("live", "backends", "tui", "cli", "capture", "tracer", "support", "project", "recording", "probe", "dtrace")
+_LONG = ("live", "backends", "tui", "cli", "metrics", "capture", "tracer", "support", "project", "recording", "probe")
 """Packages whose tests take longest. They begin first, so that the last files of a run are short ones."""
 
 # Where a host wants no bytecode kept, each worker and each of some hundred children would compile all of it again.

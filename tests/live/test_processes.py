@@ -234,7 +234,8 @@ def stop_and_go_on(terminal, screen, number, commands):
 
 
 @pytest.mark.parametrize(
-    ("number", "parent"), [(signal.SIGSTOP, ""), (signal.SIGTSTP, ""), (CTRL_Z, ""), (CTRL_Z, "sh")]
+    ("number", "parent"),
+    [pytest.param(signal.SIGSTOP, "", marks=pytest.mark.slow), (signal.SIGTSTP, ""), (CTRL_Z, ""), (CTRL_Z, "sh")],
 )
 def test_a_job_of_a_shell_stops_and_goes_on(tmp_path, number, parent):
     shell = ["bash", "--norc", "--noprofile", "-i"]
