@@ -196,12 +196,14 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 def imported(package: Path) -> set[str]:
     """The names of all modules that a package imports, without what is behind their dots."""
-    nodes = [node for path in package.rglob("*.py") for node in statements(ast.parse(path.read_text("utf-8")))]
-    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return {
-        name.partition(".")[0]
-        for name in plain | {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
-    }
+    names = set()
+    for path in package.rglob("*.py"):
+        for node in statements(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                names.update(alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom):
+                names.add(node.module or "")
+    return {name.partition(".")[0] for name in names}
 
 
 def test_what_is_imported_is_declared():
