@@ -168,7 +168,7 @@ class Source:
         refuse: str = "",
     ) -> None:
         self.origin = origin
-        self.line = b""
+        self.line: bytes | None = None
         self.closed = False
         self._frames = list(frames)
         self._stay = stay
