@@ -32,6 +32,8 @@ VALUES = {
     "read_one_in": 1,
     "gate_ns": 900_000_000,
     "threshold_us": 0,
+    **dict.fromkeys(("slots", "sync", "ahead"), 16),
+    "coarse": 0,
 }
 WORDS = {"timer_context": (1,), **_system_calls("x86_64")}
 
