@@ -503,7 +503,8 @@ def test_a_screen_of_eight_hosts_ticks_while_they_fail_and_names_them_and_leaves
         path = f"{client_bin(tmp_path, client)}:{os.environ['PATH']}"
         with Terminal(words, tmp_path, size=(40, 120), PATH=path) as terminal:
             watched = Watched(lambda: terminal.output, 120, 40)
-            assert wait_for(lambda: rows_of(watched.lines()) >= {*paths} - {"slow"}, every=0.2), watched.lines()
+            rows = wait_for(lambda: rows_of(watched.lines()) >= {*paths} - {"slow"}, 3 * PATIENCE_S, 0.2)
+            assert rows, watched.lines()
             files = files_of(mark)
             assert files
             assert nets["slow"].shape("netem", "delay", "6s") or nets["slow"].shape(
@@ -523,11 +524,12 @@ def test_a_screen_of_eight_hosts_ticks_while_they_fail_and_names_them_and_leaves
                 ticks.setdefault(CLOCK.search(watched.lines()[0])[1], time.monotonic())
                 return said == {*TROUBLED} and time.monotonic() - begun > 15
 
-            wait_for(all_said, every=0.2)
+            wait_for(all_said, 3 * PATIENCE_S, 0.2)
             assert said == {*TROUBLED}, watched.lines()
             times = [*ticks.values(), time.monotonic()]
-            assert len(ticks) > 0.5 * (times[-1] - begun)
-            assert max(after - before for before, after in itertools.pairwise(times)) < 10
+            # one a second where there is a CPU for it; a screen that waited for a host would stand for 30 s
+            assert len(ticks) > 0.25 * (times[-1] - begun)
+            assert max(after - before for before, after in itertools.pairwise(times)) < 15
             for pid, _ in terminal.processes("-m latmon"):
                 os.kill(pid, signal.SIGKILL)
             for pid in descendants(started["hangs"].pid):
