@@ -178,9 +178,10 @@ class Manifest:
 
         def put(place: re.Match[str]) -> str:
             name = place[1]
-            if name not in known or name not in values:
+            value = values.get(name, known[name].default) if name in known else None
+            if value is None:
                 raise ManifestError(f"{self.script.name}: no value for {{{{{name}}}}}")
-            return known[name].check(values[name])
+            return known[name].check(value)
 
         return _PLACE.sub(put, self.source)
 
@@ -342,10 +343,21 @@ class _ManifestReader(Checks):
 
     def parameter(self, name: str, tree: Any) -> Parameter:
         where = f"parameters.{name}"
-        fields = self.table(tree, where, ("type",), ("low", "high", "words"))
-        if self.word(fields["type"], where, ("integer", "word")) == "word":
-            return Parameter(name, words=self.texts(fields.get("words"), where))
-        return Parameter(name, self.integer(fields.get("low"), where), self.integer(fields.get("high"), where))
+        fields = self.table(tree, where, ("type",), ("low", "high", "words", "most", "default"))
+        kind = self.word(fields["type"], where, ("integer", "word", "ranges"))
+        if kind == "word":
+            found = Parameter(name, words=self.texts(fields.get("words"), where))
+        elif kind == "ranges":
+            found = Parameter(name, most=self.within(fields.get("most"), where, 1, 64))
+        else:
+            found = Parameter(name, self.integer(fields.get("low"), where), self.integer(fields.get("high"), where))
+        if "default" not in fields:
+            return found
+        try:
+            found.check(fields["default"])
+        except ManifestError as error:
+            raise self.fail(where, f"default: {error}") from None
+        return replace(found, default=fields["default"])
 
     def keys(self, top: dict[str, Any]) -> dict[str, tuple[KeyPart, ...]]:
         if "keys" not in top:

@@ -5,6 +5,7 @@ The words that a manifest may use are listed here; loader.py applies the checks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,8 +33,9 @@ GROUPS = (
     "limits",
     "processes",
     "sizes",
+    "trace",
 )
-"""always: from the first frame to the last. The others are traced on demand."""
+"""always: from the first frame to the last. trace: `latmon trace` alone. The others are traced on demand."""
 DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
 ROLES: dict[str, tuple[str, ...]] = {
     "histogram": ("dev", "op", "bucket"),
@@ -112,6 +114,7 @@ RECORDS: dict[str, tuple[str, ...]] = {
     "slow": (
         *("request", "dev", "op", "flags", "rwbs", "sector", "bytes", "begun_ns", "done_ns", *TIMES),
         *("cpu_issue", "cpu_complete", "pid", "path", "outstanding", "overtaken", "thread"),
+        *("admission_us", "inserted_us"),
     ),
     "resumed": ("request", "dev", "sector", "done_ns", "resume_us", "thread", "priority"),
     "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority", "ran_us"),
@@ -203,15 +206,23 @@ class RecordSpec:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value of the script: an integer in [low, high], or one of `words`."""
+    """A value of the script: an integer in [low, high], one of `words`, or at most `most` ranges of integers.
+
+    Ranges are a text such as `8-15,100-200`, without one any number fits.
+    """
 
     name: str
     low: int = 0
     high: int = 0
     words: tuple[str, ...] = ()
+    most: int = 0
+    default: int | str | None = None
+    """Its value where none is given; None: one must be."""
 
     def check(self, value: int | str) -> str:
         """Return the text to substitute; ManifestError for a value that is not allowed."""
+        if self.most:
+            return overlap(self._ranges(value))
         if self.words:
             if value not in self.words:
                 raise ManifestError(f"parameter {self.name} takes one of {', '.join(self.words)}, not {value!r}")
@@ -219,6 +230,28 @@ class Parameter:
         if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
             raise ManifestError(f"parameter {self.name} takes an integer from {self.low} to {self.high}, not {value!r}")
         return str(value)
+
+    def _ranges(self, value: int | str) -> list[tuple[int, int]]:
+        parts = value.split(",") if isinstance(value, str) and value else []
+        found = [match for part in parts if (match := _RANGE.fullmatch(part))]
+        ranges = [(int(one[1]), int(one[2])) for one in found if int(one[1]) <= int(one[2]) < MAX_IN_RANGE]
+        if value != "" and (len(ranges) != len(parts) or not 0 < len(parts) <= self.most):
+            raise ManifestError(f"parameter {self.name} takes at most {self.most} ranges such as 8-15,100-200")
+        return ranges
+
+
+_RANGE = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
+MAX_IN_RANGE = 1 << 62
+"""Greater numbers can't be compared by the sign of a difference."""
+
+
+def overlap(ranges: Iterable[tuple[int, int]]) -> str:
+    """Return bpftrace's condition that $low to $high overlaps one of the ranges; without any it holds.
+
+    The highest bit of a range's term is its "no". The verifier follows each branch, and comparisons are branches.
+    """
+    terms = [f"(((uint64){high} - $low) | ($high - (uint64){low}))" for low, high in ranges]
+    return f"(({' & '.join(terms)}) >> 63) == 0" if terms else "1 == 1"
 
 
 def op_name(number: int) -> str:

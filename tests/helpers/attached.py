@@ -40,7 +40,7 @@ def values(of, **given):
     at = {"timer_entry": int(not timer), "timer_exit": int(not timer)}
     words = {p.name: p.words[at.get(p.name, 0)] for p in of.parameters if p.words}
     words["begin"] = "block_io_start" if has_event("block/block_io_start") else "block_getrq"
-    return {p.name: known.get(p.name, words.get(p.name, p.low)) for p in of.parameters}
+    return {p.name: known.get(p.name, words.get(p.name, p.low)) for p in of.parameters if p.default is None}
 
 
 def every_stack(text):

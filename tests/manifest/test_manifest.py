@@ -131,6 +131,39 @@ def test_comments_of_a_d_script_are_left_out(columns):
     assert one.program({"step": 97}) == "BEGIN { }\ntick-97ms { }\n"
 
 
+RANGES = st.tuples(st.integers(0, 300), st.integers(0, 60)).map(lambda pair: (pair[0], sum(pair)))
+
+
+@given(st.lists(RANGES, min_size=1, max_size=5), RANGES)
+def test_a_parameter_of_ranges_is_a_condition_that_one_of_them_overlaps(ranges, wanted):
+    text = Parameter("wanted", most=5).check(",".join(f"{low}-{high}" for low, high in ranges))
+    low, high = wanted
+    # In Python a negative number has the highest bit of any width.
+    found = eval(text.replace("(uint64)", "").replace("$low", str(low)).replace("$high", str(high)))
+    assert found is any(low <= end and high >= begin for begin, end in ranges)
+
+
+def test_without_ranges_every_number_is_wanted():
+    assert Parameter("wanted", most=5).check("") == "1 == 1"
+
+
+@pytest.mark.parametrize("value", ["8", "9-8", "1-2,", "1-2;3-4", "1-2,1-2,1-2", f"0-{1 << 62}", "1 == 1", 7, "-1-2"])
+def test_other_texts_are_no_ranges(value):
+    with pytest.raises(ManifestError, match="wanted takes at most 2 ranges"):
+        Parameter("wanted", most=2).check(value)
+
+
+def test_a_default_is_taken_where_no_value_is_given_and_checked(write):
+    one = dict(MINIMAL, parameters={"step": {"type": "integer", "low": 1, "high": 9, "default": 4}})
+    path = write(one)
+    path.with_suffix(".bt").write_text("interval:ms:{{step}} { }\n")
+    assert load(path).program({}) == "interval:ms:4 { }\n"
+    assert load(path).program({"step": 5}) == "interval:ms:5 { }\n"
+    one["parameters"]["step"]["default"] = 10
+    with pytest.raises(ManifestError, match=r"parameters\.step: default: .*from 1 to 9"):
+        load(write(one))
+
+
 # The shipped ones
 
 
@@ -219,7 +252,7 @@ def test_a_packed_key_is_taken_apart(manifest):
 
 @each_shipped
 def test_the_program_has_no_place_left(manifest):
-    values = {p.name: p.words[0] if p.words else p.low for p in manifest.parameters}
+    values = {p.name: p.words[0] if p.words else p.low for p in manifest.parameters if p.default is None}
     program = manifest.program(values)
     assert "{{" not in program
     for name in values:
@@ -487,7 +520,9 @@ def evaluated(program, name, value):
 @given(value=st.integers(0, 2**32 - 1))
 def test_the_bucket_macros_are_latmons_bucket_index(script, value):
     shipped = next(manifest for manifest in SHIPPED if manifest.name == script)
-    program = shipped.program({p.name: p.words[0] if p.words else p.low for p in shipped.parameters})
+    program = shipped.program(
+        {p.name: p.words[0] if p.words else p.low for p in shipped.parameters if p.default is None}
+    )
     macro = re.search(MACROS[script], program, re.MULTILINE)
     assert evaluated(macro[0], macro[1], value) == bucket_index(value)
     assert "bucket(" not in program
