@@ -315,6 +315,10 @@ class Outlier:
     """Threads whose wake-up this I/O waited for: its completion thread, its waiter."""
     own: bool = False
     """Issued by this latmon or its probe tool: no evidence of a finding."""
+    admission_us: int | None = None
+    """Time from its first bio's queueing until its request existed, before `mono_us`; known of `latmon trace`'s."""
+    inserted_us: int | None = None
+    """Time from the request until it was inserted into the scheduler's queue; None: it never was, or not known."""
 
 
 UNKNOWN_IRQ = -1

@@ -243,6 +243,7 @@ OUTLIER = RecordCodec(
     RecordField("includes", _INCLUDES, write=_LISTS, default=NOTHING),
     RecordField("waits", listed(WAIT.entry, MAX_FEW), write=_each(WAIT.encode), default=()),
     RecordField("own", flag, default=False),
+    *fields(_OPTIONAL, "admission_us", "inserted_us", default=None),
 )
 
 

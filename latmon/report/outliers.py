@@ -87,6 +87,7 @@ def _row(one: Outlier, repeats: int) -> dict[str, Any]:
         "includes": {stage: list(others) for stage, others in one.includes.items()},
         "waits": [_wait(wait) for wait in one.waits],
         **({"own": True} if one.own else {}),
+        **{name: us for name in ("admission_us", "inserted_us") if (us := getattr(one, name)) is not None},
     }
 
 

@@ -1,0 +1,166 @@
+"""blktrace exports: I/Os of a recording as blkparse's text, and as blktrace's binary events for btt and blkparse.
+
+Each I/O whose stages are known has the events Q, G, I, D, R and C of its steps, without I where no insertion is known.
+Q has the whole request, also where several bios were merged into it: their own Qs and Ms are not known. Stamps are
+exact to the microsecond.
+
+Events of all I/Os are written in the order of their time: a first pass over the recording finds the longest I/O, and
+the second one holds back as much time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, NamedTuple
+
+from latmon.analysis.io_trace import SECTOR, steps
+from latmon.exporters.registry import ExportOptions, Source
+from latmon.model.frame import Device, Frame, Outlier
+
+_ACTIONS = {"Q": 1, "G": 4, "R": 6, "D": 7, "C": 8, "I": 12}
+"""enum blktrace_act of include/uapi/linux/blktrace_api.h; R is a requeue."""
+_CATEGORIES = {"Q": 1 << 4, "G": 1 << 4, "R": 1 << 5, "D": 1 << 6, "C": 1 << 7, "I": 1 << 4}
+_READ, _WRITE, _FLUSH, _SYNC, _AHEAD, _META, _DISCARD, _FUA = (1 << at for at in (0, 1, 2, 3, 11, 12, 13, 15))
+_OPS = {"read": ("R", _READ), "write": ("W", _WRITE), "discard": ("D", _WRITE | _DISCARD), "flush": ("F", _FLUSH)}
+_FLAGS = {"fua": ("F", _FUA), "readahead": ("A", _AHEAD), "sync": ("S", _SYNC), "meta": ("M", _META)}
+"""In the order of blk_fill_rwbs."""
+_EVENT = struct.Struct("<IIQQIIIIIHH")
+"""struct blk_io_trace."""
+_MAGIC = 0x65617407
+_NOTIFY = 1 << 10 << 16
+"""BLK_TN_PROCESS: the name of a process is in the data after the event."""
+_SLACK_US = 1_000_000
+"""A record may be printed so much later than the frame's tick."""
+
+
+class BlockEvent(NamedTuple):
+    """One event of an I/O, in the order in which they are written."""
+
+    mono_us: int
+    order: int
+    """The place among the events of the I/O."""
+    action: str
+    cpu: int
+    pid: int
+    sector: int
+    bytes: int
+    rwbs: str
+    category: int
+    comm: str
+    device: tuple[int, int]
+
+
+def events(one: Outlier, device: Device | None) -> list[BlockEvent]:
+    """Return the events of an I/O in their order; none where its issue is not known."""
+    found = steps(one)
+    if "D2C" not in found:
+        return []
+    begun, done = one.mono_us, one.mono_us + found["Q2C"] - found.get("Q2G", 0)
+    issued = done - found["D2C"]
+    at = [("Q", begun - found.get("Q2G", 0)), ("G", begun)]
+    if "I2D" in found:
+        at.append(("I", begun + found["G2I"]))
+    if requeued := found.get("requeue"):
+        at += [("D", issued - requeued), ("R", issued)]
+    at += [("D", issued), ("C", done)]
+    rwbs, category = _kind(one)
+    number = (device.major, device.minor) if device else (0, 0)
+    here, there = one.cpu_issue or 0, one.cpu_complete or 0
+    pid = one.pid or 0
+    return [
+        BlockEvent(
+            *(us, order, action, there if action == "C" else here, 0 if action == "C" else pid, one.sector or 0),
+            *(one.bytes or 0, rwbs, category, one.comm, number),
+        )
+        for order, (action, us) in enumerate(at)
+    ]
+
+
+def _kind(one: Outlier) -> tuple[str, int]:
+    letter, category = _OPS.get(one.op, ("N", 0))
+    rwbs = f"F{letter}" if "preflush" in one.flags or one.op == "flush" else letter
+    category |= _FLUSH if "preflush" in one.flags else 0
+    for name, (sign, bit) in _FLAGS.items():
+        if name in one.flags:
+            rwbs, category = rwbs + sign, category | bit
+    return rwbs, category
+
+
+def write_text(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
+    """Write blkparse's default text, a line an event."""
+    out.writelines(_line(one, number, us).encode() for one, number, us in _numbered(source))
+
+
+def _line(one: BlockEvent, number: int, us: int) -> str:
+    major, minor = one.device
+    place = f"{one.sector} + {one.bytes // SECTOR} " if one.bytes else ""
+    tail = "[0]" if one.action == "C" else f"[{one.comm or 'unknown'}]"
+    return (
+        f"{major:3},{minor:<3} {one.cpu:2} {number:8} {us // 1_000_000:5}.{us % 1_000_000:06}000 {one.pid:5} "
+        f"{one.action:>2} {one.rwbs:>3} {place}{tail}\n"
+    )
+
+
+def write_binary(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
+    """Write blktrace's events of all CPUs in one stream: `btt -i FILE`, `blkparse -i - < FILE`."""
+    named: set[tuple[int, str]] = set()
+    for one, number, us in _numbered(source):
+        device = one.device[0] << 20 | one.device[1]
+        if one.pid and (one.pid, one.comm) not in named:
+            named.add((one.pid, one.comm))
+            name = one.comm.encode("utf-8", "replace")[:15].ljust(16, b"\0")
+            out.write(_EVENT.pack(_MAGIC, 0, us * 1000, 0, 0, _NOTIFY, one.pid, device, one.cpu, 0, len(name)) + name)
+        action = _ACTIONS[one.action] | (_CATEGORIES[one.action] | one.category) << 16
+        numbers = (number, us * 1000, one.sector, one.bytes, action, one.pid, device, one.cpu, 0, 0)
+        out.write(_EVENT.pack(_MAGIC, *numbers))
+
+
+def _numbered(source: Source) -> Iterator[tuple[BlockEvent, int, int]]:
+    """Yield each event with its number on its device's CPU and its time since the earliest one."""
+    first = _first_pass(source)
+    numbers: Counter[tuple[tuple[int, int], int]] = Counter()
+    waiting: list[BlockEvent] = []
+    for item in source.reported():
+        if not isinstance(item, Frame):
+            continue
+        for one in item.outliers:
+            for event in events(one, source.devices.get(one.device)):
+                heapq.heappush(waiting, event)
+        until = item.mono_us - first.longest_us - _SLACK_US
+        while waiting and waiting[0].mono_us < until:
+            yield _number(heapq.heappop(waiting), numbers, first)
+    while waiting:
+        yield _number(heapq.heappop(waiting), numbers, first)
+
+
+@dataclass
+class _FirstPass:
+    """The earliest event of a recording, and the longest I/O."""
+
+    begin_us: int | None = None
+    longest_us: int = 0
+
+    def add(self, one: Outlier) -> None:
+        us = steps(one)["Q2C"]
+        begin = one.mono_us - (one.admission_us or 0)
+        self.begin_us = begin if self.begin_us is None else min(self.begin_us, begin)
+        self.longest_us = max(self.longest_us, us)
+
+
+def _first_pass(source: Source) -> _FirstPass:
+    found = _FirstPass()
+    for item in source.reported():
+        for one in item.outliers if isinstance(item, Frame) else ():
+            found.add(one)
+    return found
+
+
+def _number(
+    one: BlockEvent, numbers: Counter[tuple[tuple[int, int], int]], first: _FirstPass
+) -> tuple[BlockEvent, int, int]:
+    numbers[one.device, one.cpu] += 1
+    return one, numbers[one.device, one.cpu], one.mono_us - (first.begin_us or 0)
