@@ -188,6 +188,56 @@ class OfHosts(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """What `latmon trace` traces: all I/Os of a device, or those of one of `lba`, `file`, `pid` and `cgroup`."""
+
+    device: str
+    duration_us: int
+    most: int
+    """I/Os after which it ends."""
+    per_s: int
+    """I/Os a second above which it drops some."""
+    lba: tuple[int, int] | None = None
+    """First and last sector of 512 bytes of the device."""
+    file: Path | None = None
+    pid: int | None = None
+    cgroup: str = ""
+    stacks_us: int | None = None
+    """Least latency of the I/Os whose kernel stacks at submission are counted; None: no stacks."""
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceCost:
+    """What tracing cost the host while it ran. None: not known."""
+
+    seconds: float
+    kernel_ns: int | None
+    """Run time of the probes' programs."""
+    cpu_ns: int
+    """CPU time of the tool and of latmon."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceCounts:
+    """I/Os of a trace. Those in the file are the ones that completed less `dropped` and `lost`."""
+
+    traced: int = 0
+    """I/Os that match, in the file or not."""
+    dropped: int = 0
+    """Left out by the limit of I/Os a second."""
+    lost: int = 0
+    """Events that the tool lost."""
+    untimed: int = 0
+    """I/Os without the kernel's time stamps, which can't be traced."""
+    undecoded: int = 0
+    completed: tuple[int, int] = (0, 0)
+    """I/Os of the whole device by the kernel's counters: meanwhile, and with those at the begin and the end."""
+    merged: int = 0
+
+
 NO = "no: "
 """Begins the reason why nothing measures a stage."""
 

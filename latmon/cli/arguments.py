@@ -33,6 +33,9 @@ MIN_KEEP_US = 60_000_000
 MAX_DIGITS = 18
 MAX_MISTAKE = 300
 MAX_GLOB = 255
+MAX_IOS = 1_000_000
+"""I/Os of one trace: 400 MB of the tool's output, and some 60 MB of a recording."""
+MAX_IOS_PER_S = 20_000
 PROMETHEUS = "prometheus"
 """The backend of many hosts, which has options of its own."""
 _NEEDS = {
@@ -42,6 +45,7 @@ _NEEDS = {
     "report": {"ramp": ("html", "--html OUT")},
     "import": {"key": ("events", "--events A,B")},
     "doctor": {"backend": ("self_test", "--self-test")},
+    "trace": {"slow": ("stacks", "--stacks OUT")},
     "check": {"repair": ("out", "-o OUT"), "out": ("repair", "--repair")},
 }
 """Command -> option -> the option without which it has no effect, and its words."""
@@ -415,11 +419,18 @@ def _check_demo(args: argparse.Namespace) -> None:
     args.scenario = "host" if args.scenario is None else args.scenario
 
 
+def _check_trace(args: argparse.Namespace) -> None:
+    """Raise UsageError for two outputs on standard output."""
+    if args.out == args.stacks == STANDARD:
+        raise UsageError("--output - and --stacks -: standard output is one file")
+
+
 _CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
     "live": _check_live,
     "demo": _check_demo,
     "fleet": _check_fleet,
     "replay": _check_replay,
+    "trace": _check_trace,
     "probes": _check_list,
     "rules": _check_list,
 }
@@ -650,6 +661,100 @@ def _watch(parser: argparse.ArgumentParser) -> None:
     _parts(recording)
 
 
+def _trace(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = (
+        "Needs root and bpftrace. FILE is a recording: replay, report and export read it; `export --to blkparse` and "
+        "`--to blktrace` are for other tools. Exit code 1: no I/O was traced; 4: some are missing, and the output "
+        "counts them."
+    )
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        required=True,
+        type=_checked(_glob),
+        help="disk or partition, such as sda or /dev/sda1",
+    )
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument(
+        "--lba", metavar="A-B", type=_checked(_sectors), help="only I/Os in these sectors of 512 bytes of the device"
+    )
+    only.add_argument("--file", metavar="F", type=Path, help="only I/Os in the blocks that this file has at the start")
+    only.add_argument("--pid", metavar="P", type=_checked(_pid), help="only I/Os that this process issued")
+    only.add_argument(
+        "--cgroup", metavar="C", default="", help="only I/Os charged to this cgroup or one below it: a path or its end"
+    )
+    parser.add_argument(
+        "--duration",
+        type=_checked(_duration),
+        default=10_000_000,
+        help="trace for this time, such as 60s (default 10s)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        dest="out",
+        metavar="FILE",
+        type=_checked(_new_file),
+        help="the new recording, - is stdout (default: named by host and time, in the current directory)",
+    )
+    parser.add_argument(
+        "--stacks",
+        metavar="OUT",
+        type=_checked(_new_file),
+        help="count the kernel stacks that submitted slow I/Os: folded text, or a flame graph if OUT ends in .svg",
+    )
+    parser.add_argument(
+        "--slow",
+        metavar="TIME",
+        type=_checked(threshold_us),
+        help="with --stacks: from this latency on (default 10ms)",
+    )
+    parser.add_argument(
+        "--max-ios",
+        metavar="N",
+        type=_checked(_ios),
+        default=MAX_IOS // 5,
+        help=f"end soon after so many I/Os (default {MAX_IOS // 5:,}, at most {MAX_IOS:,})",
+    )
+    parser.add_argument(
+        "--max-rate",
+        metavar="N",
+        type=_checked(_ios_per_s),
+        default=MAX_IOS_PER_S,
+        help=f"leave out I/Os above so many a second (default and at most {MAX_IOS_PER_S:,})",
+    )
+    parser.add_argument(
+        "--redact", action="store_true", help="do not write names that may identify the host or its users"
+    )
+
+
+def _sectors(text: str) -> tuple[int, int]:
+    low, dash, high = (part.strip() for part in text.partition("-"))
+    if not (dash and all(one.isascii() and one.isdigit() and len(one) <= MAX_DIGITS for one in (low, high))):
+        raise ValueError(f"{text!r} is not a range of sectors such as 2048-4095")
+    if int(low) > int(high):
+        raise ValueError(f"{text!r} ends before it begins")
+    return int(low), int(high)
+
+
+def _pid(text: str) -> int:
+    return _number(text, "a process number", 1, (1 << 22) - 1)
+
+
+def _ios(text: str) -> int:
+    return _number(text, "a number of I/Os", 1, MAX_IOS)
+
+
+def _ios_per_s(text: str) -> int:
+    return _number(text, "a number of I/Os a second", 1, MAX_IOS_PER_S)
+
+
+def _number(text: str, what: str, least: int, most: int) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS and least <= int(text) <= most):
+        raise ValueError(f"{text!r} is not {what} from {least:,} to {most:,}")
+    return int(text)
+
+
 def _fleet(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Each HOST is measured by its own latmon, else by its Python or its bpftrace, else by the kernel's counters, "
@@ -746,6 +851,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "doctor": ("check what works on this host, why something doesn't, and what to do", _doctor),
     "fleet": ("show several hosts at once, over ssh", _fleet),
     "exporter": ("serve this host's I/O latency to Prometheus", _exporter),
+    "trace": ("trace each I/O of a device for a while: stages, btt's table, seeks", _trace),
     "watch": ("watch this host as a service, and act on findings", _watch),
     "probes": ("list the probes, or show one", _probes),
     "rules": ("list the rules of the findings, with the meaning and values of their thresholds", _rules),

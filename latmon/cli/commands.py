@@ -515,6 +515,26 @@ def _watch_findings(args: argparse.Namespace) -> int:
     return watch(request, defaults.findings, actions, user)
 
 
+def _trace(args: argparse.Namespace) -> int:
+    paths.data_dir("probes")
+    _name_tools(config.load(os.environ, user=_user()))
+    from latmon.capture.backend import TraceRequest
+    from latmon.cli.trace import trace_command
+
+    request = TraceRequest(
+        device=args.device,
+        duration_us=args.duration,
+        most=args.max_ios,
+        per_s=args.max_rate,
+        lba=args.lba,
+        file=None if args.file is None else args.file.absolute(),
+        pid=args.pid,
+        cgroup=args.cgroup,
+        stacks_us=None if args.stacks is None else 10_000 if args.slow is None else args.slow,
+    )
+    return trace_command(request, args.out, args.stacks, redact=args.redact)
+
+
 def _server_account(name: str | None) -> privileges.Invoker | None:
     """Return the user who answers the exporter's requests; None where root has to, which stderr reports."""
     try:
@@ -590,6 +610,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "import": _import,
     "doctor": _doctor,
     "exporter": _exporter,
+    "trace": _trace,
     "watch": _watch_findings,
     "fleet": _fleet,
     "probes": _probes,

@@ -140,6 +140,16 @@ def _chain(functions: Sequence[str], skips: Collection[str]) -> str:
     return " < ".join(one[:_MAX_FUNCTION] for one in own[first : first + _CALLERS])
 
 
+def folded(values: Mapping[str, object]) -> dict[str, int]:
+    """Return a map whose keys are kernel stacks as `outermost;...;innermost` -> count."""
+    found: Counter[str] = Counter()
+    for stack, n in values.items():
+        own = [one for one in _FUNCTION.findall(stack) if not _TRACING.match(one)]
+        if isinstance(n, int):
+            found[";".join(one[:_MAX_FUNCTION] for one in reversed(own)) or "unknown"] += n
+    return dict(found)
+
+
 def _place(chain: str, chains: list[str]) -> int:
     """Return the chain's place in the list, which it is added to; _UNKNOWN_CONTEXT without a chain, or without room."""
     if chain in chains:

@@ -31,8 +31,8 @@ _FLAGS = {"fua": ("F", _FUA), "readahead": ("A", _AHEAD), "sync": ("S", _SYNC), 
 _EVENT = struct.Struct("<IIQQIIIIIHH")
 """struct blk_io_trace."""
 _MAGIC = 0x65617407
-_NOTIFY = 1 << 10 << 16
-"""BLK_TN_PROCESS: the name of a process is in the data after the event."""
+_NAME, _MESSAGE = 1 << 10 << 16, 1 << 10 << 16 | 2
+"""BLK_TN_PROCESS and BLK_TN_MESSAGE: the name of a process, and a text, are in the data after the event."""
 _SLACK_US = 1_000_000
 """A record may be printed so much later than the frame's tick."""
 
@@ -92,7 +92,13 @@ def _kind(one: Outlier) -> tuple[str, int]:
 
 def write_text(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
     """Write blkparse's default text, a line an event."""
+    out.write(f"  0,0    0        0     0.000000000     0  m   N {_message(source)}\n".encode())
     out.writelines(_line(one, number, us).encode() for one, number, us in _numbered(source))
+
+
+def _message(source: Source) -> str:
+    redacted = ", redacted" if source.redacted else ""
+    return f"latmon {source.origin.latmon}, host {source.origin.host}{redacted}"
 
 
 def _line(one: BlockEvent, number: int, us: int) -> str:
@@ -107,13 +113,15 @@ def _line(one: BlockEvent, number: int, us: int) -> str:
 
 def write_binary(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
     """Write blktrace's events of all CPUs in one stream: `btt -i FILE`, `blkparse -i - < FILE`."""
+    message = _message(source).encode()
+    out.write(_EVENT.pack(_MAGIC, 0, 0, 0, 0, _MESSAGE, 0, 0, 0, 0, len(message)) + message)
     named: set[tuple[int, str]] = set()
     for one, number, us in _numbered(source):
         device = one.device[0] << 20 | one.device[1]
         if one.pid and (one.pid, one.comm) not in named:
             named.add((one.pid, one.comm))
             name = one.comm.encode("utf-8", "replace")[:15].ljust(16, b"\0")
-            out.write(_EVENT.pack(_MAGIC, 0, us * 1000, 0, 0, _NOTIFY, one.pid, device, one.cpu, 0, len(name)) + name)
+            out.write(_EVENT.pack(_MAGIC, 0, us * 1000, 0, 0, _NAME, one.pid, device, one.cpu, 0, len(name)) + name)
         action = _ACTIONS[one.action] | (_CATEGORIES[one.action] | one.category) << 16
         numbers = (number, us * 1000, one.sector, one.bytes, action, one.pid, device, one.cpu, 0, 0)
         out.write(_EVENT.pack(_MAGIC, *numbers))

@@ -50,7 +50,8 @@ def written(write, recording, out):
 
 
 def test_the_text_has_the_events_in_the_order_of_their_times(recording, tmp_path):
-    lines = written(write_text, recording, tmp_path / "text").read_text().splitlines()
+    head, *lines = written(write_text, recording, tmp_path / "text").read_text().splitlines()
+    assert head.endswith("m   N latmon 0.1.0, host db-07")
     times = [float(line.split()[3]) for line in lines]
     assert times == sorted(times)
     assert times[0] == 0
@@ -79,7 +80,7 @@ def test_an_io_without_its_issue_has_no_events(tmp_path):
     bare = Outlier(1.0, 10 * SECOND, "sda", "read", 100, sector=8, bytes=512)
     writer.append(Frame(0, 1.0, 11 * SECOND, SECOND, outliers=(bare,)))
     writer.close()
-    assert written(write_text, path, tmp_path / "text").read_text() == ""
+    assert len(written(write_text, path, tmp_path / "text").read_text().splitlines()) == 1
 
 
 def test_each_event_of_the_binary_form_is_whole(recording, tmp_path):
@@ -92,13 +93,15 @@ def test_each_event_of_the_binary_form_is_whole(recording, tmp_path):
         at += 48 + more
     assert at == len(data)
     assert [one[0] for one in found if one[2] == 640] == [1, 4, 7, 6, 7, 8]
-    assert {one[5] for one in found} == {8 << 20}
+    assert {one[5] for one in found[1:]} == {8 << 20}
 
 
 @pytest.mark.skipif(shutil.which("btt") is None, reason="needs btt of blktrace")
 def test_btt_finds_the_same_steps(recording, tmp_path):
     file = written(write_binary, recording, tmp_path / "binary")
-    done = subprocess.run(["btt", "-i", str(file)], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        ["btt", "-i", str(file)], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
     rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line[:3] in ("Q2G", "G2I", "D2C")}
     assert int(rows["D2C"][4]) == len(IOS)
     assert float(rows["G2I"][2]) == pytest.approx(4e-6, abs=1e-8)

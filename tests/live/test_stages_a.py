@@ -45,7 +45,8 @@ def program(names, **values):
     manifests = [load(DIRECTORY / f"{name}.yaml") for name in names]
     given = {**VALUES, "threshold_us": 0, **values}
     return BpftraceProgram(
-        tuple(Script(one, {p.name: given[p.name] for p in one.parameters}) for one in manifests), 8192
+        tuple(Script(one, {p.name: given[p.name] for p in one.parameters if p.default is None}) for one in manifests),
+        8192,
     )
 
 

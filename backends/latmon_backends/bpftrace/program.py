@@ -68,6 +68,8 @@ class BpftraceTool:
     """The version that another host has reported."""
     beside: str = ""
     """Number of the process there that answers questions, with whose end the tool ends."""
+    buffer_pages: int = 0
+    """Pages of each CPU's buffer for printed lines; 0: the tool's default, 64."""
 
     @property
     def version(self) -> str:
@@ -83,6 +85,8 @@ class BpftraceTool:
         keys = str(self.map_keys)
         # The first name is 0.17's, the second came with 0.20.
         variables = {"BPFTRACE_MAP_KEYS_MAX": keys, "BPFTRACE_MAX_MAP_KEYS": keys, "LC_ALL": "C"} | _MEMORY
+        if self.buffer_pages:
+            variables["BPFTRACE_PERF_RB_PAGES"] = str(self.buffer_pages)
         words = [self.path, "-f", "json", "--no-warnings", "-e", program]
         return shimmed(words, variables, sudo=self.sudo, mount_tracefs=self.mount_tracefs, beside=self.beside)
 
@@ -164,6 +168,11 @@ def reason(complaints: Sequence[str], status: int) -> str:
 def is_privilege(why: str) -> bool:
     """Return whether more rights, not another probe, would help."""
     return any(sign in why for sign in _PRIVILEGE)
+
+
+def has_raw_tracepoints(tool: BpftraceTool) -> bool:
+    """Return whether a tool has what the scripts of tier A need."""
+    return _numbers(tool.version) >= _RAW_SINCE
 
 
 def _is_capable(path: str, proc: Path, *, mount: bool) -> bool:
@@ -378,7 +387,7 @@ def lacking(one: Variant, tool: BpftraceTool, types: frozenset[str]) -> str:
     `types`: names that the BTF of its kernel has, of those that the scripts depend on; empty without BTF.
     """
     tier = one.manifest.tier
-    if tier == "A" and _numbers(tool.version) < _RAW_SINCE:
+    if tier == "A" and not has_raw_tracepoints(tool):
         return f"needs bpftrace 0.19 or newer, and this is {tool.version}"
     if tier != "C" and not types:
         return "needs a kernel with BTF"

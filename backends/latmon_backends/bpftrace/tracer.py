@@ -34,6 +34,7 @@ from latmon_backends.tracer.programs import ChosenScripts, Programs, Target, Tra
 
 GROUPS = ("inflight", "stages", "irqs", "softirqs", "wakeups", "bios", "order", FILES, PROCESSES, SIZES)
 """In the order of their text: I/Os in flight are counted before a completion's stages are recorded."""
+_ORDER = ("trace", *GROUPS)
 _VARIANTS = {"A": ("A", "C"), "A'": ("A", "C")}
 """Always-on tier -> tiers of the tracer's scripts, the better one first. Tier A adds raw tracepoints."""
 _OF_EVENTS = {
@@ -98,7 +99,7 @@ def choose(
 def script(manifest: Manifest, has: Has, words: Words, values: Values) -> Script:
     """Return the script with its values; ManifestError where one is not known."""
     every = {**_words_of(manifest, has, words), **values}
-    unknown = [one.name for one in manifest.parameters if one.name not in every]
+    unknown = [one.name for one in manifest.parameters if one.name not in every and one.default is None]
     if unknown:
         raise ManifestError(f"no value is known for {', '.join(unknown)}")
     return Script.fitted(manifest, every)
@@ -205,7 +206,7 @@ def with_found(words: Words, always_on: Values) -> Words:
 
 def _stems(found: Sequence[Manifest]) -> Iterator[str]:
     """Yield names without their variant's letter, in the order of GROUPS; needed scripts come first."""
-    ordered = sorted(found, key=lambda one: (GROUPS.index(one.group), len(one.needs), one.name))
+    ordered = sorted(found, key=lambda one: (_ORDER.index(one.group), len(one.needs), one.name))
     yield from dict.fromkeys(stem(one.name) for one in ordered)
 
 
@@ -242,7 +243,7 @@ def _words_of(manifest: Manifest, has: Has, words: Words) -> dict[str, int | str
         fitting = [word for word in words.get(one.name, ()) if not one.words or word in one.words]
         if fitting:
             found[one.name] = fitting[0]
-        elif one.words:
+        elif one.words and one.default is None:
             found[one.name] = next(
                 (word for word in one.words if _attaches(manifest, {**found, one.name: word}, has)), one.words[0]
             )
@@ -255,7 +256,7 @@ def _attaches(manifest: Manifest, values: Values, has: Has) -> bool:
 
 def _hooks(manifest: Manifest, values: Values) -> tuple[str, ...]:
     """Return the hooks; other parameters get any value."""
-    others = {one.name: one.words[0] if one.words else one.low for one in manifest.parameters}
+    others = {one.name: one.words[0] if one.words else one.low for one in manifest.parameters if one.default is None}
     return hooks_of(Script(manifest, {**others, **values}))
 
 

@@ -162,7 +162,10 @@ class RequestRecords:
         return (one for one in (self.on_demand, self.always) if one is not None)
 
     def get(self, name: str) -> int | None:
-        return next((value for one in self.sources() if (value := one.get(name)) is not None), None)
+        for one in (self.on_demand, self.always):
+            if one is not None and (value := one.get(name)) is not None:
+                return value
+        return None
 
     @property
     def total_us(self) -> int | None:
@@ -231,6 +234,8 @@ def outlier(
         path="" if path is None else _path(reported, names, path),
         includes={stage: into for stage, into in manifest.includes.items() if stage in stages},
         waits=_waits(reported, (begun, done_us, done_us + (resume or 0)), late, names.threads),
+        admission_us=reported.get("admission_us"),
+        inserted_us=reported.get("inserted_us"),
     )
 
 

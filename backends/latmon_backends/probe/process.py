@@ -14,7 +14,7 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -369,6 +369,16 @@ class RunningProbe(ABC):
             if not portion:
                 break
         return self._events.popleft() if self._events else None
+
+    async def undecoded(self) -> bytes:
+        """Return the next portion of its output, b"" at the end, for `decode_later`."""
+        return await self._portion()
+
+    def decode_later(self, portion: bytes) -> Iterator[Event]:
+        """Yield the events of a portion that `undecoded` returned, the portions in their order and b"" last."""
+        yield from self._events
+        self._events.clear()
+        yield from self._decoded(portion)
 
     async def _portion(self) -> bytes:
         return await self._child.read()

@@ -1,0 +1,437 @@
+"""`latmon trace` with bpftrace: each I/O of a device with its stages, for a while.
+
+While it runs nothing is decoded: the tool's output is kept in a file, and the frames are made of it afterwards. The
+program is stages_a with the scripts that add to it (or stages_c), which then print each I/O; the limit of I/Os a second
+is in the program, and its maps count those that it leaves out, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import BinaryIO
+
+from latmon import __version__
+from latmon.capture.backend import Options, TraceCost, TraceCounts, TraceRequest
+from latmon.decode.tables import folded, record, shifted
+from latmon.manifest.loader import Manifest, load
+from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, missing_stages
+from latmon.support import host, privileges
+from latmon.support.errors import UnavailableError
+from latmon.support.paths import data_dir
+from latmon.support.process import cpu_ns
+from latmon_backends.bpftrace import kernel_hooks
+from latmon_backends.bpftrace import program as bpftrace_program
+from latmon_backends.bpftrace.program import BpftraceTool
+from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost, stem
+from latmon_backends.kernel.counters import KernelSampler, monotonic_us
+from latmon_backends.kernel.trace_target import BY_CGROUP, TraceTarget, trace_target
+from latmon_backends.probe.events import MapPrinted, Printed
+from latmon_backends.probe.launcher import Direct, Launcher, ProgramTotals, RootLauncher, needed
+from latmon_backends.probe.outliers import ClockPair, RecordContext, RequestRecords, Threads, outlier
+from latmon_backends.probe.process import RefusedError, RunningProbe
+from latmon_backends.probe.tick_protocol import OnDemandTicks, TracerWindow, stamped
+from latmon_backends.tracer.programs import Target, TracerSample, pace
+
+INTERVAL_MS = 250
+"""Length of a frame: with 20,000 I/Os a second its line in a recording is a few MB, and 8 MB are the most."""
+_STEP_MS = 50
+_SCRIPTS = frozenset(("trace", "stages", "who", "csd", "workers", "scsi", "nvme"))
+"""Stems of the scripts: those of requests, without those that count the I/Os in flight, and admission's, which trace_a
+measures for each I/O."""
+_STACKS, _STACKS_MAP = "stacks_a", "stacks_a_slow"
+_STEPS = "@trace_a_steps[(uint64)arg0]"
+_ENDING_S = 30.0
+"""Output is still read after the end: the tool detaches, and prints what waits in its buffers."""
+_TICKS = 2
+_PIECE = 1 << 20
+_PAGES, _ALL_PAGES = (64, 512), 1 << 15
+"""Pages of a CPU's buffer, which are locked in memory: 2 MB are 0.4 s of 20,000 lines a second; of all CPUs 128 MB."""
+
+
+class TracePrograms(BpftracePrograms):
+    """The scripts of a trace of one target."""
+
+    def __init__(
+        self,
+        options: Options,
+        here: TracerHost,
+        inventory: ScriptInventory,
+        *,
+        target: TraceTarget,
+        request: TraceRequest,
+    ) -> None:
+        self._target, self._request = target, request
+        super().__init__(options, here, inventory)
+
+    @property
+    def stages_script(self) -> Manifest | None:
+        """The script that prints the I/Os; None where none runs here."""
+        return next((one for one in self.choice().manifests if stem(one.name) == "stages"), None)
+
+    def why_not(self) -> str:
+        """Return why this target can't be traced by the scripts that run here; empty where it can."""
+        script = self.stages_script
+        if script is None:
+            return "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
+        if self._request.stacks_us is not None and not self._has(_STACKS):
+            return f"--stacks: {next((one.reason for one in self.choice().missing if one.name == stem(_STACKS)), '')}"
+        if self._target.by == BY_CGROUP and "cgroup" not in {one.name for one in script.parameters}:
+            return "--cgroup needs tier A (bpftrace 0.19 or newer, kernel BTF), and this host has tier C"
+        if self._target.by == BY_CGROUP and self._words["cgroup"][0] == kernel_hooks.CGROUPS[-1]:
+            return "--cgroup needs a kernel that charges I/O to cgroups (CONFIG_BLK_CGROUP) and has BTF"
+        return ""
+
+    def _has(self, name: str) -> bool:
+        return any(one.name == name for one in self.choice().manifests)
+
+    def _values(self, target: Target, one_in: int) -> dict[str, int | str]:
+        per_s = self._request.per_s
+        return {
+            **super()._values(target, one_in),
+            **pace(INTERVAL_MS, _STEP_MS),
+            "threshold_us": 1,
+            "every": 1,
+            "burst": max(1, per_s // 2),
+            "per_s": per_s,
+            "apart_ns": 0,
+            "by": self._target.by,
+            "wanted": self._target.wanted,
+            "slow_us": self._request.stacks_us or 0,
+            **({"steps": _STEPS} if self._has("trace_a") else {}),
+        }
+
+
+class DeviceTrace:
+    """One trace: `run` it, then `frames` may be read once; `counts` are complete after that."""
+
+    def __init__(self, request: TraceRequest, find_tool: Callable[[], BpftraceTool] = bpftrace_program.find) -> None:
+        """Find the target. UnavailableError or UsageError where that can't be traced."""
+        self._request, self._find_tool = request, find_tool
+        self.target = trace_target(request)
+        self.counts = TraceCounts()
+        self.cost = TraceCost(0.0, None, 0)
+        self.ios = 0
+        """I/Os in the tool's output."""
+        self.ended = ""
+        """Why it ended before its time; empty where it didn't."""
+        self.stacks: dict[str, int] = {}
+        """Folded kernel stack -> slow I/Os that it submitted; known after the frames."""
+        self.completed = (0, 0)
+        """I/Os that the disk completed by the kernel's counters: meanwhile, and with those at the begin and the end."""
+
+    async def run(self, progress: Callable[[str], None], stop: asyncio.Event) -> None:
+        """Trace for the requested time, until `stop` is set, or until the most I/Os are traced.
+
+        Root is given up once the tool runs through a helper (`sudo latmon`). UnavailableError where nothing runs here.
+        """
+        options = Options(devices=(self.target.disk,), proc=self._request.proc, sys=self._request.sys)
+        pages = max(_PAGES[0], min(_PAGES[1], _ALL_PAGES // (os.cpu_count() or 1)))
+        tool = replace(self._find_tool(), buffer_pages=pages)
+        self._sampler = KernelSampler(options.proc, options.sys, options.devices)
+        self._sampler.sample()
+        self._programs = self._chosen(tool, options)
+        if why := self._programs.why_not():
+            raise UnavailableError(f"nothing can be traced: {why}")
+        by_helper = needed()
+        launcher: Launcher = RootLauncher(tool, os.getpid()) if by_helper else Direct(tool, options.proc)
+        try:
+            privileges.drop_root(privileges.invoker(os.environ, os.geteuid()))
+            self._spool: BinaryIO = tempfile.TemporaryFile(prefix="latmon-")  # noqa: SIM115 - read after the end
+            progress("starting bpftrace, which compiles the probes first")
+            self._probe, self._ticks = await self._started(launcher, tool)
+            try:
+                await self._traced(launcher, progress, stop)
+            finally:
+                await self._probe.stop()
+        finally:
+            await launcher.close()
+        self._origin = self._made_origin(tool, options)
+
+    @property
+    def origin(self) -> Origin:
+        return self._origin
+
+    def _chosen(self, tool: BpftraceTool, options: Options) -> TracePrograms:
+        found = [load(path) for path in sorted((data_dir("probes") / "linux").glob("*.yaml"))]
+        stems = _SCRIPTS | ({stem(_STACKS)} if self._request.stacks_us is not None else set())
+        manifests = tuple(one for one in found if one.group in ("trace", "stages") and stem(one.name) in stems)
+        inventory = ScriptInventory(options, manifests=manifests)
+        has_types = "io_start_time_ns" in inventory.tracepoints
+        tier = "A" if bpftrace_program.has_raw_tracepoints(tool) and has_types else "C"
+        disk = "rq_disk" if "rq_disk" in inventory.tracepoints else "q->disk"
+        self._threads = Threads(options.proc)
+        here = TracerHost(
+            tier,
+            {"disk": disk},
+            lambda: self._sampler.block.devices,
+            self._sampler.selects,
+            self._name,
+            self._threads,
+            self._sampler.cgroups.named,
+        )
+        self._flag_bits = inventory.flag_bits
+        return TracePrograms(options, here, inventory, target=self.target, request=self._request)
+
+    def _name(self, number: int) -> str | None:
+        return self.target.disk if number == self.target.number else None
+
+    async def _started(self, launcher: Launcher, tool: BpftraceTool) -> tuple[RunningProbe, OnDemandTicks]:
+        target = Target((self.target.disk,), (self.target.number,), filtered=True)
+        try:
+            return await self._programs.start(launcher, target, TracerSample())
+        except RefusedError as refusal:
+            if bpftrace_program.is_privilege(str(refusal)):
+                raise UnavailableError(f"bpftrace needs root ({refusal}): run `sudo latmon trace`.") from None
+            raise UnavailableError(f"bpftrace {tool.version} can't trace here: {refusal}.") from None
+
+    async def _traced(self, launcher: Launcher, progress: Callable[[str], None], stop: asyncio.Event) -> None:
+        probe = self._probe
+        await self._attached()
+        await launcher.count_time(on=True)
+        outside = self._kernel_counts()
+        if not await launcher.trace_devices(probe.pid, {self.target.number: True}):
+            raise UnavailableError("the program's map of traced devices can't be written: run latmon as root.")
+        inside = self._kernel_counts()
+        self._wall, self._mono_us = time.time(), monotonic_us()
+        begun, cpu, totals = time.monotonic(), self._cpu_ns(), await launcher.totals(probe.pid)
+        duration_s = self._request.duration_us / 1e6
+        progress(f"tracing {self.target.text} for {duration_s:g} s")
+        reading, stopped = asyncio.create_task(self._keep(stop)), asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({reading, stopped}, timeout=duration_s, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()
+                raise UnavailableError(f"bpftrace ended while it traced: {await probe.complaint()}.")
+            if stop.is_set() and not self.ended:
+                self.ended = "it was interrupted"
+            least = self._kernel_counts(inside).count
+            # Detaching takes a second, on a busy host several.
+            await launcher.trace_devices(probe.pid, {self.target.number: False})
+            most = self._kernel_counts(outside)
+            self.completed, self._merged = (least, most.count), most.merged or 0
+            self.cost = TraceCost(
+                time.monotonic() - begun,
+                _since(totals, await launcher.totals(probe.pid)),
+                self._cpu_ns() - cpu,
+            )
+            probe.end(patient=True)
+            await asyncio.wait({reading}, timeout=_ENDING_S)
+        finally:
+            for task in (reading, stopped):
+                task.cancel()
+            await asyncio.wait({reading, stopped})
+
+    async def _attached(self) -> None:
+        """Wait for the second tick: every probe is attached by then, and the maps count from the first one on."""
+        ticks = 0
+        while ticks < _TICKS:
+            portion = await self._probe.undecoded()
+            if not portion:
+                raise UnavailableError(f"bpftrace ended before it traced: {await self._probe.complaint()}.")
+            self._spool.write(portion)
+            ticks += portion.count(b"done stages_")
+
+    async def _keep(self, stop: asyncio.Event) -> None:
+        """Write the output to the file, and end the trace after the most I/Os."""
+        while portion := await self._probe.undecoded():
+            self._spool.write(portion)
+            self.ios += portion.count(b'"slow ')
+            if self.ios >= self._request.most and not stop.is_set():
+                self.ended = f"it reached the limit of {self._request.most:,} I/Os"
+                stop.set()
+
+    def _cpu_ns(self) -> int:
+        """Return the CPU time of this process and of the tool."""
+        return cpu_ns(os.getpid(), self._request.proc)
+
+    def _kernel_counts(self, before: Completed | None = None) -> Completed:
+        """Return what the disk has completed by the kernel's counters, or has since `before`."""
+        line = self._sampler.sample().counters.get(self.target.disk)
+        ops = line.ops.values() if line is not None else ()
+        count, merged = sum(one.count for one in ops), sum(one.merged or 0 for one in ops)
+        return Completed(
+            count - (before.count if before else 0), 0, merged=merged - ((before.merged or 0) if before else 0)
+        )
+
+    def _made_origin(self, tool: BpftraceTool, options: Options) -> Origin:
+        script = self._programs.stages_script
+        assert script is not None  # noqa: S101 - it ran
+        missing = self._programs.choice().missing
+        return Origin(
+            backend="bpftrace",
+            host=host.name(),
+            kernel=host.kernel(),
+            latmon=__version__,
+            tool=f"bpftrace {tool.version}".strip(),
+            tier=script.tier,
+            interval_us=INTERVAL_MS * 1000,
+            start_wall=self._wall,
+            start_mono_us=self._mono_us,
+            boot_id=host.boot_id(options.proc),
+            hz=host.hz(options.proc),
+            measured={"total": ()},
+            absent=missing_stages(("total",), {}, {}, "traced I/Os have it"),
+            probes_missing=missing,
+            latency_from="queued",
+            extra={"trace": self.target.text, "threshold_us": 0},
+        )
+
+    def frames(self) -> Iterator[Frame]:
+        """Yield the frames, each with its I/Os as outliers, in the order of their begins."""
+        script = self._programs.stages_script
+        assert script is not None  # noqa: S101 - it ran
+        context = RecordContext(self._name, self._threads, {script.name: script}, self._flag_bits)
+        probes = Health(probes_attached=self._probe.attached, probes_wanted=self._probe.wanted)
+        made = _Frames(
+            self._ticks, script, context, ClockPair(self._wall, self._mono_us), device=self._device(), probes=probes
+        )
+        self._spool.seek(0)
+        with self._spool:
+            while True:
+                piece = self._spool.read(_PIECE)
+                for event in self._probe.decode_later(piece):
+                    if isinstance(event, Printed):
+                        yield from made.line(event)
+                    elif isinstance(event, MapPrinted) and event.name == _STACKS_MAP:
+                        self.stacks = folded(event.values)
+                    else:
+                        self._ticks.take(event)
+                if not piece:
+                    break
+        yield from made.last()
+        self.counts = replace(made.counts, completed=self.completed, merged=self._merged)
+
+    def _device(self) -> Device:
+        known = self._sampler.block.devices.get(self.target.disk)
+        return known or Device(self.target.disk, self.target.number >> 20, self.target.number & 0xFFFFF)
+
+
+class _Frames:
+    """Frames of the tool's output, and what it counted so far."""
+
+    def __init__(
+        self,
+        ticks: OnDemandTicks,
+        script: Manifest,
+        context: RecordContext,
+        begun: ClockPair,
+        *,
+        device: Device,
+        probes: Health,
+    ) -> None:
+        self._ticks, self._script, self._context, self._begun, self._device = ticks, script, context, begun, device
+        self._probes = probes
+        self._untimed = _untimed(script)
+        self._outliers: list[Outlier] = []
+        self._tick_us = self._end_us = 0
+        self._seq = self._in_file = 0
+        self.counts = TraceCounts()
+
+    def line(self, event: Printed) -> Iterator[Frame]:
+        """Take a line; yield a frame that it completes."""
+        kind, _, rest = event.text.partition(" ")
+        if kind == "slow":
+            self._slow(event.text)
+            return
+        if kind in ("tick", "last") and rest.startswith(self._script.name) and (at := stamped(event.text.split())):
+            self._tick_us = at[1] // 1000 - self._ahead_us
+        self._ticks.take(event)
+        if kind == "done" and rest.startswith(self._script.name):
+            yield from self._frame()
+
+    def last(self) -> Iterator[Frame]:
+        """Yield the frame of the unfinished interval."""
+        self._ticks.end()
+        yield from self._frame(is_last=True)
+
+    @property
+    def _ahead_us(self) -> int:
+        return 0 if self._script.clock == "monotonic" else host.suspended_us()
+
+    def _slow(self, text: str) -> None:
+        found = record(text, self._script.records["slow"])
+        done = None if found is None else shifted(found, self._ahead_us * 1000)
+        made = None
+        if done is not None and (at := done.get("done_ns")) is not None:
+            made = outlier(RequestRecords(at, on_demand=done), {}, self._context, self._begun)
+        if made is None:
+            self.counts = replace(self.counts, undecoded=self.counts.undecoded + 1)
+        else:
+            self._outliers.append(made)
+
+    def _frame(self, *, is_last: bool = False) -> Iterator[Frame]:
+        window = self._ticks.taken()
+        begin_us = max(self._end_us, self._begun.mono_us)
+        end_us = max(self._tick_us, *(one.mono_us + one.total_us for one in self._outliers), 0)
+        if is_last:
+            end_us = max(end_us, begin_us + 1)
+        if end_us <= begin_us:  # before the device was traced
+            return
+        self._end_us = end_us
+        self._count(window)
+        # Records and maps are printed one after the other: before the last ones either may be a few I/Os ahead.
+        dropped = self._drop() if is_last else 0
+        outliers, self._outliers = tuple(sorted(self._outliers, key=lambda one: one.mono_us)), []
+        sizes: Counter[Flow] = Counter()
+        for one in outliers:
+            sizes[Flow(one.device, one.op)] += one.bytes or 0
+        traced = window.interval.traced
+        totals = {series: one for series, one in traced.histograms.items() if series.stage == "total"}
+        done = {Flow(series.device, series.op): one.count for series, one in totals.items()}
+        yield Frame(
+            seq=self._seq,
+            wall=self._begun.wall + (end_us - self._begun.mono_us) / 1e6,
+            mono_us=end_us,
+            dt_us=end_us - begin_us,
+            histograms=totals,
+            seen={flow: Completed(n, sizes[flow]) for flow, n in done.items()},
+            above=done,
+            outliers=outliers,
+            thresholds_us={self._device.name: 0},
+            traced=replace(traced, one_in=1, devices=(self._device.name,)),
+            devices=() if self._seq else (self._device,),
+            health=replace(
+                self._probes,
+                lost_events=window.losses.lost,
+                map_full=window.losses.map_full,
+                undecoded_lines=window.losses.undecoded,
+                suppressed=dropped,
+            ),
+        )
+        self._seq += 1
+
+    def _count(self, window: TracerWindow) -> None:
+        """Add the counts of a window."""
+        traced, losses, before = window.interval.traced, window.losses, self.counts
+        self._in_file += len(self._outliers)
+        self.counts = replace(
+            before,
+            traced=before.traced
+            + sum(one.count for series, one in traced.histograms.items() if series.stage == "total"),
+            lost=before.lost + losses.lost,
+            untimed=before.untimed
+            + sum(n for table in traced.unfollowed.values() for why, n in table.items() if why in self._untimed),
+            undecoded=before.undecoded + losses.undecoded,
+        )
+
+    def _drop(self) -> int:
+        """Count the I/Os that the limit left out: the maps have all, the lines those that are in the file or lost."""
+        now = self.counts
+        self.counts = replace(now, dropped=max(0, now.traced - self._in_file - now.lost - now.undecoded))
+        return self.counts.dropped
+
+
+def _untimed(script: Manifest) -> frozenset[str]:
+    """Return the reasons why requests were not followed, of those that a script doesn't time at all."""
+    words = ("iostats off", "71 minutes", "start not seen")
+    return frozenset(one for one in script.unfollowed if any(word in one for word in words))
+
+
+def _since(before: ProgramTotals, after: ProgramTotals) -> int | None:
+    return None if before.run_ns is None or after.run_ns is None else after.run_ns - before.run_ns

@@ -1,0 +1,124 @@
+"""Text of `latmon trace`: btt's table beside latmon's stages, a map of seeks, what is missing and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from latmon.analysis.io_trace import SECTOR, SeekMap, TraceTable
+from latmon.capture.backend import TraceCost, TraceCounts
+from latmon.model.histogram import Histogram
+from latmon.report.formatting import WIDTH, wrapped
+from latmon.support.units import UNKNOWN, counted, duration, part, spelled
+from latmon.views.units import maximum, quantile, size
+
+_GLYPHS = " .:+*#@"
+_ROWS, _COLUMNS = 12, 64
+_NAME = 12
+_TIMES = ("mean", "p50", "p99", "max")
+
+
+def trace_text(table: TraceTable, seeks: SeekMap, counts: TraceCounts, cost: TraceCost, *, every: bool) -> list[str]:
+    """Return all lines, without an end of line. `every`: all I/Os of the device were wanted."""
+    return [
+        *_missing(table, counts, every=every),
+        *wrapped(_cost(cost, counts)),
+        "",
+        *_steps(table),
+        "",
+        *_stages(table),
+        "",
+        *_seeks(seeks),
+    ]
+
+
+def _missing(table: TraceTable, counts: TraceCounts, *, every: bool) -> Iterator[str]:
+    """Yield the numbers of I/Os in the file, and of those that are not."""
+    left = [
+        f"{n:,} {why}"
+        for n, why in (
+            (counts.dropped, "left out by the limit of I/Os a second"),
+            (counts.lost, "events lost by the tool's buffers"),
+            (counts.undecoded, "lines not understood"),
+            (counts.untimed, "without the kernel's time stamps (iostats off)"),
+        )
+        if n
+    ]
+    yield from wrapped(
+        f"{counted(table.ios, 'I/O')} in the file, {size(table.bytes)}B; {'; '.join(left) or 'none was dropped'}"
+    )
+    least, most = counts.completed
+    seen = counts.traced + counts.untimed
+    if not every:
+        text = f"the device completed {least:,} meanwhile by /proc/diskstats"
+    elif seen < least:
+        text = f"the device completed {least:,} by /proc/diskstats, {least - seen:,} more than the probes saw"
+    else:
+        text = f"/proc/diskstats counts {'as many' if seen <= most else f'{seen - most:,} fewer'}"
+    merged = f"; {counts.merged:,} I/Os were merged into others" if counts.merged else ""
+    yield from wrapped(f"{text}{merged}")
+
+
+def _cost(cost: TraceCost, counts: TraceCounts) -> str:
+    seconds = cost.seconds or 1.0
+    tool = f"bpftrace and latmon {cost.cpu_ns / 1e7 / seconds:.1f} % of one CPU while tracing"
+    if cost.kernel_ns is None:
+        return f"cost: {tool}; the probes' own run time is not known"
+    each = f", {cost.kernel_ns / counts.traced / 1e3:.1f} us per I/O" if counts.traced else ""
+    return f"cost: probes {cost.kernel_ns / 1e7 / seconds:.1f} % of one CPU{each}; {tool}"
+
+
+def _steps(table: TraceTable) -> Iterator[str]:
+    rows = table.step_rows()
+    whole = sum(histogram.sum or 0 for step, histogram in rows if step.name == "Q2C")
+    yield _line("btt", "I/Os", "share", _TIMES, "latmon's stages")
+    for step, histogram in rows:
+        yield _row(step.name, histogram, whole, step.stages)
+    for op, histogram in table.op_rows() if len(table.ops) > 1 else ():
+        yield _row(f"Q2C {op}", histogram, whole, "")
+    for step, _ in rows:
+        yield from wrapped(f"{step.name}: {step.meaning}", "  ")
+
+
+def _stages(table: TraceTable) -> Iterator[str]:
+    whole = sum(us * n for us, n in table.of_step["Q2C"].items())
+    yield _line("stage", "I/Os", "share", _TIMES)
+    for stage, histogram in table.stage_rows():
+        yield _row(stage, histogram, whole, "")
+    paths = [f"{path or 'not known'} {n:,}" for path, n in table.paths.most_common()]
+    yield from wrapped(f"completed in: {', '.join(paths)}")
+
+
+def _row(name: str, one: Histogram, whole: int, stages: str) -> str:
+    share = part((one.sum or 0) / whole) if whole else UNKNOWN
+    times = (duration(one.mean), quantile(one, 0.5), quantile(one, 0.99), maximum(one))
+    return _line(name, f"{one.count:,}", share, times, stages)
+
+
+def _line(name: str, ios: str, share: str, times: Sequence[str], stages: str = "") -> str:
+    return f"{name:<{_NAME}}{ios:>9} {share:>5} {' '.join(f'{one:>7}' for one in times)}  {stages}".rstrip()
+
+
+def _seeks(seeks: SeekMap) -> Iterator[str]:
+    """Yield the map: sectors up, time to the right, a denser sign for more I/Os."""
+    if not seeks.sectors:
+        yield "seek map: no I/O has a place (flushes alone)"
+        return
+    (low, high), (begin, end) = seeks.extent, seeks.span_us
+    found = seeks.seeks()
+    text = f"{part(found.sequential / found.pairs) if found.pairs else UNKNOWN} begin where the I/O before ends"
+    far = f"; the others are {size(found.median * SECTOR)}B away from it in the median" if found.median else ""
+    yield from wrapped(f"seek map, sectors {low:,} to {high:,} over {spelled(end - begin)}: {text}{far}")
+    grid = seeks.grid(_COLUMNS, _ROWS)
+    most = max(max(row) for row in grid)
+    labels = {0: f"{high}", _ROWS - 1: f"{low}"}
+    wide = WIDTH - _COLUMNS - 3
+    for at, row in enumerate(grid):
+        yield f"{labels.get(at, '')[:wide]:>{wide}} |{''.join(_glyph(n, most) for n in row)}|".rstrip()
+
+
+def _glyph(ios: int, most: int) -> str:
+    """Return a sign by the logarithm of a cell's I/Os: one is the first sign, the most are the last."""
+    if ios == 0:
+        return _GLYPHS[0]
+    steps = len(_GLYPHS) - 2
+    return _GLYPHS[1 + (ios.bit_length() - 1) * steps // max(1, most.bit_length() - 1)]
