@@ -1,6 +1,6 @@
 # Thin: everything is in ./bootstrap, which a host without make calls directly.
 # make run ARGS="demo"   make test ARGS="-k histogram"
-.PHONY: run test test-thorough test-bpftrace-versions test-dtrace test-crash test-lab test-bootstrap bench incidents clean
+.PHONY: run test test-thorough test-bpftrace-versions test-dtrace test-crash test-lab test-trust test-bootstrap bench incidents clean
 
 run:
 	@sh ./bootstrap run $(ARGS)
@@ -24,6 +24,9 @@ test-crash: # root: kills and hang-ups with real probes, also under load
 
 test-lab: # root, qemu: throw-away guests, for hours; one whose recording is valid is not booted again
 	@sh ./bootstrap python -m pytest -m lab --timeout 0 tests/lab $(ARGS)
+
+test-trust: # root, for hours: the tests of docs/TRUST.md, with a line for each of the 40; ARGS="12 13" runs some
+	@sh ./bootstrap python tests/helpers/trust.py $(ARGS)
 
 test-bootstrap: # root, debootstrap: ./bootstrap in fresh Debian 12 and 13 chroots
 	@sh tests/lab/fresh-debian $(ARGS)

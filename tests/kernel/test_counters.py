@@ -34,6 +34,23 @@ def test_what_completed_between_two_samples(host):
     }
 
 
+@pytest.mark.parametrize("set_by_s", [3600, -7200, 0.5])
+def test_a_clock_that_is_set_changes_no_interval(host, set_by_s):
+    host.virtio()
+    ticks = itertools.count(5_000_000, 1_000_000)
+    walls = iter((1_700_000_000.0, 1_700_000_001.0 + set_by_s, 1_700_000_002.0 + set_by_s))
+    kernel = KernelSampler(host.proc, host.sys, (), FrameClock(lambda: next(ticks), lambda: next(walls)))
+    samples = []
+    for reads in (100, 103, 106):
+        host.count("vda", columns(reads))
+        samples.append(kernel.sample())
+    for before, after in itertools.pairwise(samples):
+        interval = difference(before, after)
+        assert interval.dt_us == 1_000_000
+        assert interval.kernel[Flow("vda", "read")].count == 3
+    assert [one.wall for one in samples[1:]] == [1_700_000_001.0 + set_by_s, 1_700_000_002.0 + set_by_s]
+
+
 def test_partitions_are_not_counted_again(host):
     host.virtio()
     host.partition("vda", "vda1", (254, 1))

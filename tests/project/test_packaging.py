@@ -137,6 +137,7 @@ def test_the_sdist_builds_the_same_wheel(wheel, tmp_path):
     code = "import sys; from hatchling import build; print(build.build_wheel(sys.argv[1]))"
     run(Path(sys.executable), "-c", code, str(tmp_path), cwd=unpacked)
     assert zipfile.ZipFile(tmp_path / wheel.name).namelist() == zipfile.ZipFile(wheel).namelist()
+    assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes(), "a build has the same bytes wherever it is made"
 
 
 def test_an_installed_wheel_runs_and_finds_its_files(wheel, python):

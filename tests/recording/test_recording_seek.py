@@ -130,6 +130,24 @@ def test_time_that_goes_back_is_read_in_its_order(writer, path, tmp_path):
     assert stamps(recording.since(frame(38).mono_us)) == [frame(38).mono_us, frame(39).mono_us]
 
 
+def test_a_clock_that_was_set_moves_no_window(path):
+    """An hour forth, two back: each window is where the monotonic clock has it, in a seek as in a walk."""
+    written = Writer.create(path, ORIGIN)
+    walls = {20: 3600.0, 30: -3600.0}
+    moved = 0.0
+    for seq in range(COUNT):
+        moved = walls.get(seq, moved)
+        written.append(replace(frame(seq), wall=frame(seq).wall + moved))
+    written.close()
+    recording = open_recording(path)
+    items = list(recording)
+    frames = [one for one in items if isinstance(one, Frame)]
+    assert [one.seq for one in frames] == list(range(COUNT))
+    assert [one.mono_us for one in frames] == sorted(one.mono_us for one in frames)
+    assert [one for one in items if isinstance(one, Gap)] == recording.damage == []
+    assert since(recording, frames[25].mono_us) == stamps(frames[25:])
+
+
 def test_a_second_seek_looks_at_a_few_heads_only(writer, path, monkeypatch):
     writer.close()
     recording = open_recording(path)
