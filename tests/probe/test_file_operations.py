@@ -2,6 +2,7 @@
 
 import pytest
 
+from latmon.capture import target
 from latmon.decode.tables import record
 from latmon.manifest.loader import load
 from latmon.model.frame import FileSeries, FileSystem
@@ -142,3 +143,28 @@ def test_file_systems_are_found_by_the_number_of_their_device(tmp_path):
     now[0] = 11.0
     assert found.of(99) == FileSystem("/new", "tmpfs")
     assert found.of(8 << 20 | 1) == FileSystem("8:1")
+
+
+def test_mounts_are_read_once_however_many_numbers_are_missing(tmp_path, monkeypatch):
+    (tmp_path / "self").mkdir()
+    mountinfo = tmp_path / "self/mountinfo"
+    mountinfo.write_text("".join(f"21 1 0:{n} / /{n} rw - tmpfs none rw\n" for n in range(40, 50)))
+    read, looked = [], []
+    mounts, disk_of = target.mounts, target.disk_of
+    monkeypatch.setattr(target, "mounts", lambda proc: read.append(proc) or mounts(proc))
+    monkeypatch.setattr(target, "disk_of", lambda one, *roots: looked.append(one.point) or disk_of(one, *roots))
+    now = [0.0]
+    found = FileSystems(tmp_path, tmp_path / "sys", lambda: now[0])
+    numbers = (40, 41, *range(100, 200))  # most are of other mount namespaces
+    for _ in range(3):
+        assert [found.of(number).mount for number in numbers[:4]] == ["/40", "/41", "0:100", "0:101"]
+        assert all(found.of(number) for number in numbers)
+    assert len(read) == 1
+    assert looked == ["/40", "/41"], "of ten mounts"
+    mountinfo.write_text("21 1 0:150 / /new rw - tmpfs none rw\n")
+    now[0] = 1.5
+    assert found.of(150).mount == "/new", "it was not looked for before"
+    for step in range(8):
+        now[0] = 2.0 + step
+        assert all(found.of(number) for number in range(100, 108))
+    assert len(read) <= 10
