@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 from latmon.analysis.attribution import frequent
 from latmon.model.frame import (
+    FILE_OPS,
+    FILE_WAITS,
     NO_SETTINGS,
     PATTERN,
     UNKNOWN_IRQ,
@@ -80,6 +82,7 @@ from latmon.recording.validate import (
     mapped,
     number_rows,
     once,
+    one_of,
     optional,
     text,
     within,
@@ -387,11 +390,26 @@ _ISSUER = RowDecoder(
     ("comm", label),
     optional=3,
 )
+
+
+def _size_class(value: Any, key: str) -> int:
+    size = count(value, key)
+    if size & (size - 1):
+        raise RecordingError(f"{key!r} is {size}, which is no power of two")
+    return size
+
+
+def _pattern(device: str, op: str, issued: int, *parts: int) -> tuple[Flow, Pattern]:
+    if max(parts) > issued:
+        raise RecordingError("'patterns' has a row with more I/Os of a kind than were issued")
+    return Flow(device, op), Pattern(issued, *parts)
+
+
 _SIZE = RowDecoder(
     lambda *cells: cells,
     ("device", label),
     ("op", label),
-    ("upto", count),
+    ("upto", _size_class),
     ("ios", count),
     ("bytes", count),
 )
@@ -403,7 +421,7 @@ _BEHIND = RowDecoder(
     ("us", count),
 )
 _PATTERN = RowDecoder(
-    lambda device, op, *counts: (Flow(device, op), Pattern(*counts)),
+    _pattern,
     ("device", label),
     ("op", label),
     *((name, count) for name in PATTERN),
@@ -476,7 +494,10 @@ def _issued_by(keys: list[Any], counts: list[Any], line: Json, key: str) -> Mapp
 
 
 _FILE_SYSTEM = RowDecoder(FileSystem, ("mount", label), ("kind", label), ("device", label))
-_FILES_ROW = RowDecoder(lambda *cells: cells, ("by", within(0, validate.MAX_ITEMS)), ("op", label), ("wait", label))
+_FILE_OP, _FILE_WAIT = one_of(*FILE_OPS), one_of(*FILE_WAITS)
+_FILES_ROW = RowDecoder(
+    lambda *cells: cells, ("by", within(0, validate.MAX_ITEMS)), ("op", _FILE_OP), ("wait", _FILE_WAIT)
+)
 
 
 def _encode_files(files: Mapping[FileSeries, Histogram]) -> Line:
@@ -500,17 +521,22 @@ def _files(value: Any, key: str) -> Mapping[FileSeries, Histogram]:
 
 
 def _sectors(value: Any, key: str) -> tuple[int, int] | None:
-    rows = number_rows(value, key, _PAIR, _PAIR)
-    return (rows[0][0], rows[0][1]) if rows else None
+    rows = number_rows(value, key, _PAIR, 1)
+    if not rows:
+        return None
+    ((first, end),) = rows
+    if end < first:
+        raise RecordingError(f"{key!r} ends at {end}, before it begins")
+    return first, end
 
 
 FILE_OPERATION = RecordCodec(
     FileOperation,
     _WALL,
     _MONO,
-    RecordField("op", label, required=True, always=True),
+    RecordField("op", _FILE_OP, required=True, always=True),
     RecordField("us", count, "total_us", always=True),
-    RecordField("wait", label, required=True, always=True),
+    RecordField("wait", _FILE_WAIT, required=True, always=True),
     RecordField("on", _FILE_SYSTEM.read, "file_system", list, required=True, always=True),
     RecordField("path", text, default="", always=True),
     RecordField("pid", _OPTIONAL, default=None),

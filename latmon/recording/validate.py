@@ -307,6 +307,18 @@ def within(low: int, high: int = MAX_COUNT) -> Read:
     return lambda value, key: whole(value, key, low, high)
 
 
+def one_of(*names: str) -> Read:
+    """Return a check for one of these names."""
+    known = frozenset(names)
+
+    def checked(value: Any, key: str) -> str:
+        if type(value) is str and value in known:
+            return value
+        raise RecordingError(f"{key!r} is none of {', '.join(names)}")
+
+    return checked
+
+
 def optional(read: Read) -> Read:
     """Return a check that passes null as None."""
     return lambda value, key: None if value is None else read(value, key)

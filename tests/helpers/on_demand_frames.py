@@ -117,7 +117,7 @@ SIZES = maps(
     st.builds(lambda one, size: IssuedIO(one.count, size, one.coarsen(2)), histograms(), COUNTS),
 )
 BEHIND = maps(st.builds(Behind, DEVICE_NAMES, NAMES, NAMES), COUNTS)
-PATTERNS = maps(FLOWS, st.builds(Pattern, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS))
+PATTERNS = maps(FLOWS, st.tuples(*[COUNTS] * 5).map(lambda some: Pattern(max(some), *some[1:])))
 FILES = maps(
     st.builds(FileSeries, DEVICE_NAMES, st.sampled_from(FILE_OPS), NAMES, NAMES, st.sampled_from(FILE_WAITS)),
     histograms(),
@@ -136,7 +136,7 @@ FILE_OPERATIONS = st.builds(
     st.none() | COUNTS,
     st.none() | COUNTS,
     DEVICE_NAMES,
-    st.none() | st.tuples(COUNTS, COUNTS),
+    st.none() | st.tuples(COUNTS, COUNTS).map(lambda some: (min(some), max(some))),
 )
 ON_DEMAND_FRAMES = st.builds(
     Frame,

@@ -310,6 +310,8 @@ def test_an_issuer_is_named_once_in_a_window():
         {"patterns": [["sda", "read", 1, 1, 1, 1]]},
         {"patterns": [["sda", "read", 1, 1, 1, 1, -1]]},
         {"patterns": [["sda", "read", 1, 1, 1, 1, 1]] * 2},
+        {"patterns": [["sda", "read", 5, 1, 6, 1, 1]]},
+        {"sizes": {"rows": [["sda", "read", 4097, 1, 1]]}},
     ],
 )
 def test_nonsense_about_sizes_is_refused(window):
@@ -386,6 +388,9 @@ SYNC = FileOperation(
 )
 
 
+OPERATION = {"t": 1, "mono": 1, "op": "read", "us": 1, "wait": "cached", "on": ["/"] * 3}
+
+
 def test_a_file_system_is_named_once_in_a_window():
     one = replace(frame(0), files=DONE, file_operations=(SYNC,), files_left_out=3)
     line = parse(to_bytes(encode_frame(one)))
@@ -402,7 +407,9 @@ def test_a_file_system_is_named_once_in_a_window():
         {"files": {"by": [["/", "ext4", "sda"]], "rows": [[0, "read", "cached"], [0, "read", "cached"]]}},
         {"files_left_out": -1},
         {"file_operations": [{"t": 1.0, "mono": 1, "op": "read", "us": 1, "wait": "cached"}]},
-        {"file_operations": [{"t": 1, "mono": 1, "op": "read", "us": 1, "wait": "x", "on": ["/"] * 3, "sectors": [1]}]},
+        {"file_operations": [{"t": 1, "mono": 1, "op": "read", "us": 1, "wait": "cached", "on": ["/"] * 3, "sectors": [1]}]},
+        {"file_operations": [OPERATION | {"sectors": [1, 2, 3, 4]}]},
+        {"file_operations": [OPERATION | {"sectors": [9, 8]}]},
     ],
 )
 def test_nonsense_about_files_is_refused(key):
@@ -410,19 +417,24 @@ def test_nonsense_about_files_is_refused(key):
         decode_frame(WINDOW | key)
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"wait": "x"}, "'wait' is none of cached, device, unknown"), ({"op": 3}, "'op' is none of read, write, open")],
+)
+def test_an_unknown_op_or_wait_is_refused_by_name(changed, said):
+    assert decode_frame(WINDOW | {"file_operations": [OPERATION]}).file_operations[0].op == "read"
+    with pytest.raises(RecordingError, match=said):
+        decode_frame(WINDOW | {"file_operations": [OPERATION | changed]})
+    row = {"op": "read", "wait": "cached"} | changed
+    files = {"by": [["/", "ext4", "sda"]], "rows": [[0, *row.values()]]}
+    with pytest.raises(RecordingError, match=said):
+        decode_frame(WINDOW | {"files": files})
+
+
 def test_a_hostile_path_in_a_recording_is_cleaned():
-    operation = {
-        "t": 1.0,
-        "mono": 1,
-        "op": ESCAPE,
-        "us": 1,
-        "wait": "x",
-        "on": [ESCAPE] * 3,
-        "path": ESCAPE,
-        "comm": ESCAPE,
-    }
+    operation = OPERATION | {"on": [ESCAPE] * 3, "path": ESCAPE, "comm": ESCAPE}
     (found,) = decode_frame(WINDOW | {"file_operations": [operation]}).file_operations
-    assert all(map(is_clean, (found.op, found.path, found.comm, *found.file_system)))
+    assert all(map(is_clean, (found.path, found.comm, *found.file_system)))
 
 
 def test_redacting_hides_files_and_mounts_and_keeps_them_apart(tmp_path):

@@ -395,7 +395,7 @@ class FileOperations:
             record.get("bytes"),
             record.get("offset"),
             (self._device_name(disk) or "") if disk else "",
-            (first, end) if disk and first is not None and end is not None else None,
+            (first, end) if disk and first is not None and end is not None and first <= end else None,
         )
 
 
