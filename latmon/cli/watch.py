@@ -29,6 +29,7 @@ from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import SEVERITIES, Finding, Settings
 from latmon.model.frame import Frame, Origin
 from latmon.recording.archive import Archive, completed
+from latmon.recording.writer import private_frame
 from latmon.report.summary import finding_values
 from latmon.support import privileges, trust
 from latmon.support.errors import LatmonError
@@ -225,7 +226,8 @@ async def _watch(session: Session, settings: Settings, actions: Actions, log: Lo
                 if state not in ("", frame.health.recording or "-"):
                     log(syslog.LOG_WARNING, frame.health.recording or "the recording has ended")
                 state = frame.health.recording or "-"
-                if engine.take(frame):
+                # log and command get the names that a finding has: of cgroups, mount points, threads
+                if engine.take(private_frame(frame) if redact else frame):
                     for what, one in standing.update(engine.current, frame.mono_us):
                         log(_LEVELS[one.severity], f"{one.severity}, {one.id} {what}: {one.summary}")
                         if what == BEGAN:

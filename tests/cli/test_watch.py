@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 from terminal import environment, latmon, wait_for
@@ -15,8 +16,9 @@ from latmon.cli import watch
 from latmon.cli.config import Actions
 from latmon.cli.main import main
 from latmon.cli.watch import BEGAN, ENDED, Actor, StandingFindings
-from latmon.findings.rule import CRITICAL, NOTICE, WARNING, Finding, Where
-from latmon.model.frame import Origin
+from latmon.findings.engine import RuleEngine
+from latmon.findings.rule import CRITICAL, DEFAULT, NOTICE, WARNING, Finding, Where
+from latmon.model.frame import Frame, IssuedIO, Issuer, Origin
 from latmon.recording.archive import Archive
 
 SECOND = 1_000_000
@@ -108,6 +110,27 @@ def acted(command, *findings):
 
     asyncio.run(asyncio.wait_for(run(), 300))
     return said
+
+
+@pytest.mark.parametrize("redact", [False, True])
+def test_findings_have_no_names_of_cgroups_where_they_are_redacted(monkeypatch, redact):
+    taken, frame = [], Frame(0, 1.0, SECOND, SECOND, issuers={Issuer("sda", "read", "/ann.slice"): IssuedIO(1, 512)})
+    monkeypatch.setattr(RuleEngine, "take", lambda _, one: taken.append(one))
+
+    async def frames():
+        yield frame
+
+    class Feed:
+        origin, line = Origin("demo", "db-07", "Linux 6.12", "0.1.0"), None
+        __aexit__ = AsyncMock(return_value=None)
+
+        async def __aenter__(self):
+            return self
+
+    monkeypatch.setattr(watch, "followed", lambda *_: frames())
+    session = SimpleNamespace(feed=Feed())
+    asyncio.run(watch._watch(session, DEFAULT, Actions(), lambda *_: None, redact=redact))
+    assert ("ann" in str(taken)) is not redact
 
 
 def test_a_command_gets_json_and_no_shell_reads_it(tmp_path):
