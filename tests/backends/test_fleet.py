@@ -29,6 +29,7 @@ from workload import CROWDED, LoopDevice, crowded, fio
 from latmon.capture.backend import Options
 from latmon.model.devices import IdleRows, WithIdle
 from latmon.model.frame import (
+    Behind,
     CgroupLimit,
     Completed,
     Device,
@@ -1133,6 +1134,20 @@ def test_times_before_this_hosts_boot_can_be_read():
     values = {"outliers": (outlier,), "in_flight": stuck, "issues": {"sda": (Issue(1, 0, 512, "read", 1),)}}
     frame = decoded(merged(part(shift_us=-(10**12), **values)))
     assert frame.outliers[0].mono_us == frame.in_flight.oldest[0].began_us == frame.issues["a:sda"][0].mono_us == 0
+
+
+def test_cgroups_with_long_paths_leave_no_host_out():
+    paths = [f"/{at}/{'x' * 252}{at % 2}" for at in range(3)]
+    issuers = {Issuer("sda", "read", path): IssuedIO(1, 512) for path in paths}
+    limits = (CgroupLimit(paths[0], "sda", "read", 5, None, 1, 512),)
+    behind = {Behind("sda", paths[0], path): 9 for path in paths}
+    several = [part("a" * 24, issuers=issuers, behind=behind, cgroup_limits=limits)]
+    assert readable(several) == (several, {})
+    found = decoded(merged(*several))
+    assert sorted(done.count for done in found.issuers.values()) == [1, 2], "two have the same end"
+    assert sum(found.behind.values()) == 27
+    names = {one.cgroup for one in (*found.issuers, *found.cgroup_limits)}
+    assert {(len(name), name[:26]) for name in names} == {(256, "a" * 24 + ":…")}
 
 
 def test_a_host_whose_frame_no_reader_takes_is_left_out_and_named():

@@ -44,7 +44,7 @@ from latmon.model.histogram import MAX_COUNT, Histogram, merge
 from latmon.model.host_context import ContextValue
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
-from latmon.recording.validate import MAX_WALL, parse
+from latmon.recording.validate import MAX_LABEL, MAX_WALL, parse
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
@@ -77,6 +77,12 @@ class HostFrame:
 def named(label: str, name: str) -> str:
     """Return the name with its host in front; an empty name stays empty."""
     return f"{label}{HOST_SEPARATOR}{name}" if name else ""
+
+
+def _named_path(label: str, path: str) -> str:
+    """Return a cgroup's path with its host in front: of one that is too long for a recording the end."""
+    whole, front = named(label, path), named(label, "…")
+    return whole if len(whole) <= MAX_LABEL else front + path[len(front) - MAX_LABEL :]
 
 
 def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: int, dt_us: int) -> Frame:
@@ -195,6 +201,9 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
     def to(name: str) -> str:
         return named(label, name)
 
+    def to_path(cgroup: str) -> str:
+        return _named_path(label, cgroup)
+
     def by_device(table: Mapping[str, V]) -> dict[str, V]:
         return {to(name): value for name, value in table.items()}
 
@@ -214,13 +223,18 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
         handlers={Handler(at.irq, to(at.name)): _handler(one, to) for at, one in frame.handlers.items()},
         softirqs={SoftirqCpu(to(at.vector), at.cpu): one for at, one in frame.softirqs.items()},
         wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
-        issuers={at._replace(device=to(at.device), cgroup=to(at.cgroup)): one for at, one in frame.issuers.items()},
-        behind={Behind(*map(to, at)): us for at, us in frame.behind.items()},
+        issuers=_summed(
+            ({at._replace(device=to(at.device), cgroup=to_path(at.cgroup)): one} for at, one in frame.issuers.items()),
+            IssuedIO.plus,
+        ),
+        behind=_added(
+            {Behind(to(at.device), to_path(at.cgroup), to_path(at.other)): us} for at, us in frame.behind.items()
+        ),
         sizes={at._replace(device=to(at.device)): one for at, one in frame.sizes.items()},
         patterns=by_flow(frame.patterns),
         files={at._replace(device=to(at.device), mount=to(at.mount)): one for at, one in frame.files.items()},
         file_operations=tuple(_file_operation(one, to, shift_us, epoch_s) for one in frame.file_operations),
-        cgroup_limits=None if frame.cgroup_limits is None else tuple(_limit(one, to) for one in frame.cgroup_limits),
+        cgroup_limits=None if frame.cgroup_limits is None else tuple(_limit(one, to, to_path) for one in frame.cgroup_limits),
         host_context=by_device(frame.host_context),
         outstanding=by_device(frame.outstanding),
         depths=by_device(frame.depths),
@@ -316,8 +330,8 @@ def _both_wakeups(one: Wakeups, other: Wakeups) -> Wakeups:
     )
 
 
-def _limit(one: CgroupLimit, to: Callable[[str], str]) -> CgroupLimit:
-    return replace(one, cgroup=to(one.cgroup), device=to(one.device))
+def _limit(one: CgroupLimit, to: Callable[[str], str], to_path: Callable[[str], str]) -> CgroupLimit:
+    return replace(one, cgroup=to_path(one.cgroup), device=to(one.device))
 
 
 def _in_flight_of(one: InFlightList, to: Callable[[str], str], shift_us: int) -> InFlightList:
