@@ -653,7 +653,8 @@ class FileOperation:
     wait: str
     file_system: FileSystem
     path: str
-    """The last parts of the file's path in its file system, with `…/` in front where there are more."""
+    """The last parts of the file's path in its file system, with `…/` in front where there are more. `…` alone: not
+    known, because the probe's events were lost."""
     pid: int | None = None
     comm: str = ""
     bytes: int | None = None

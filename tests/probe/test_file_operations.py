@@ -9,7 +9,7 @@ from latmon.model.frame import FileSeries, FileSystem
 from latmon.support.paths import data_dir
 from latmon.support.text import is_clean
 from latmon_backends.kernel.file_systems import FileSystems
-from latmon_backends.probe.events import MapPrinted, Printed
+from latmon_backends.probe.events import Lost, MapPrinted, Printed
 from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.tick_protocol import FileOperations, OnDemandSurroundings, OnDemandTicks
 
@@ -85,6 +85,22 @@ def test_a_long_path_and_a_long_name_are_marked():
         assert operations.take(record(text, MANIFEST.records["path"]))
     assert operations.take(record(f"file files_c 7 {ROOT} 0 0 5 5 1 1 0 0 0 1 c", MANIFEST.records["file"]))
     assert operations.taken()[0].path == f"…/f/e/d/c/b/{'x' * 64}…"
+
+
+def test_an_operation_has_no_path_where_a_name_may_be_lost(run):
+    for name in ("file", "old"):
+        run.line(f"path files_c 7 1 {name}")
+    run.ticks.take(Lost(3))  # the operation, and the first names of the next one
+    run.line("path files_c 7 1 directory")
+    run.line(f"file files_c 7 {ROOT} 0 0 5 5 1 1 0 0 0 1 c")
+    run.tick(1)
+    window = run.ticks.taken()
+    assert [one.path for one in window.file_operations] == ["…"]
+    assert window.losses.lost == 3
+    run.line("path files_c 7 1 next")
+    run.line(f"file files_c 7 {ROOT} 0 0 5 5 1 1 0 0 0 1 c")
+    run.tick(2)
+    assert [one.path for one in run.ticks.taken().file_operations] == ["next"]
 
 
 @pytest.mark.parametrize("fields", ["9 0 5 5", "0 9 5 5", "0 0 -1 5"])

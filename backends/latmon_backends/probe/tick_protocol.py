@@ -348,12 +348,20 @@ class FileOperations:
         self._device_name, self._file_system = device_name, file_system
         self._names: defaultdict[int, list[str]] = defaultdict(list)
         self._kept: list[FileOperation] = []
+        self._is_torn = False
+
+    def note_lost(self) -> None:
+        """Leave out the paths until `taken`: a name may be among the events that were lost."""
+        self._names.clear()
+        self._is_torn = True
 
     def take(self, record: Record) -> bool:
         """Keep a record; return False where that is impossible."""
         thread = record.get("thread")
         if thread is None:
             return False
+        if record.kind == "path" and self._is_torn:
+            return True
         if record.kind == "path":
             cut = "…" if (record.get("bytes") or 0) > _NAME_BYTES and not record.text.endswith("…") else ""
             names = self._names[thread]
@@ -371,6 +379,7 @@ class FileOperations:
         found, self._kept = tuple(sorted(self._kept, key=lambda one: one.mono_us)), []
         if len(self._names) > _MOST_OPERATIONS:  # names whose operation was lost
             self._names.clear()
+        self._is_torn = False
         return found
 
     def _operation(self, record: Record, names: Sequence[str]) -> FileOperation | None:
@@ -389,7 +398,7 @@ class FileOperations:
             total,
             FILE_WAITS[wait],
             self._file_system(dev),
-            "/".join([*more, *reversed(names[:_MOST_NAMES])]),
+            "…" if self._is_torn else "/".join([*more, *reversed(names[:_MOST_NAMES])]),
             record.get("pid"),
             record.text,
             record.get("bytes"),
@@ -541,6 +550,8 @@ class OnDemandTicks(_Lines):
                 if probe in self._scripts:
                     self._scripts[probe].framer.handler(Record("handler", probe, {"handler": number}, "", name))
             case _:
+                if isinstance(event, Lost):
+                    self._files.note_lost()
                 self._losses.note(event)
 
     def end(self) -> None:
