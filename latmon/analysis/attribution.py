@@ -311,7 +311,7 @@ class IssuerRow:
     """Device -> its I/Os there, whose share is of the device's time; that with most of its time first. Empty in these
     rows."""
     behind: Mapping[str, float] = field(default_factory=dict)
-    """Cgroup, its own included -> share of the time of its I/Os in which the device was with that one's; largest first.
+    """Cgroup, its own included -> share of the time of its I/Os in which the device served that one's; largest first.
     Empty where it wasn't traced."""
 
     @property

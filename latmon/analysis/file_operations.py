@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from latmon.model.frame import FILE_OPS, FILE_WAITS, FileOperation, FileSeries, FileSystem, Outlier
 from latmon.model.histogram import EMPTY, Histogram, merge
 
+Requests = Mapping[tuple[str, int | None], Sequence[Outlier]]
+"""Outliers by device and process."""
 _SECTOR = 512
 _SLACK_US = 1_000
 """Two programs have stamps of two clocks, whose distance is measured from outside."""
@@ -45,7 +47,20 @@ def file_rows(files: Mapping[FileSeries, Histogram]) -> list[FileRow]:
     return sorted(rows, key=lambda one: (-times_us[one.file_system], one.file_system, at.get(one.op, len(at))))
 
 
-def requests_of(operation: FileOperation, outliers: Iterable[Outlier]) -> list[Outlier]:
+def whole_path(mount: str, path: str) -> str:
+    """Return the path of a file from the root, as far as it is known."""
+    return f"{mount.rstrip('/')}/{path}"
+
+
+def by_process(outliers: Iterable[Outlier]) -> Requests:
+    """Return the outliers for `requests_of`, so that many operations need not look at all of them."""
+    found: dict[tuple[str, int | None], list[Outlier]] = {}
+    for one in outliers:
+        found.setdefault((one.device, one.pid), []).append(one)
+    return found
+
+
+def requests_of(operation: FileOperation, outliers: Requests) -> list[Outlier]:
     """Return the slow requests that the operation's thread issued during it, the longest first.
 
     They have its process and lie on its device and in its sectors. A request of a thread of the file system's own, such
@@ -56,9 +71,8 @@ def requests_of(operation: FileOperation, outliers: Iterable[Outlier]) -> list[O
     first, end = operation.sectors
     found = [
         one
-        for one in outliers
-        if (one.device, one.pid) == (operation.disk, operation.pid)
-        and operation.mono_us - _SLACK_US <= one.mono_us <= operation.until_us
+        for one in outliers.get((operation.disk, operation.pid), ())
+        if operation.mono_us - _SLACK_US <= one.mono_us <= operation.until_us
         and _overlaps(one, first, end)
     ]
     return sorted(found, key=lambda one: -one.total_us)

@@ -566,7 +566,7 @@ class IssuedIO:
 
 
 class Behind(NamedTuple):
-    """Key of the time that sampled I/Os of a cgroup were in flight while the device was with another one's.
+    """Key of the time that sampled I/Os of a cgroup were in flight while the device served another one's.
 
     A part of an I/O's time belongs to the cgroup whose I/O completes at its end, the last part to its own.
     """

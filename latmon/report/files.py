@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from latmon.analysis.file_operations import file_rows, requests_of
+from latmon.analysis.file_operations import Requests, by_process, file_rows, requests_of, whole_path
 from latmon.model.frame import FileOperation, FileSeries, Outlier
 from latmon.model.histogram import Histogram
 from latmon.report.formatting import Column, ReportTable, key, quantile, rounded, summed, wrapped
@@ -43,7 +43,7 @@ def files(
     found: Mapping[FileSeries, Histogram],
     operations: LongestOperations,
     left_out: int,
-    outliers: Sequence[Outlier],
+    outliers: Iterable[Outlier],
 ) -> dict[str, Any]:
     """Return the keys `files`, `file_operations` and what the latter lacks; none where nothing was traced.
 
@@ -65,16 +65,16 @@ def files(
         }
         for one in file_rows(found)
     ]
-    kept = operations.rows()
+    kept, requests = operations.rows(), by_process(outliers)
     missing = left_out + operations.seen - len(kept)
     return {
         "files": rows,
-        "file_operations": [_operation(one, outliers) for one in kept],
+        "file_operations": [_operation(one, requests) for one in kept],
         **({"file_operations_left_out": missing} if missing else {}),
     }
 
 
-def _operation(one: FileOperation, outliers: Iterable[Outlier]) -> dict[str, Any]:
+def _operation(one: FileOperation, outliers: Requests) -> dict[str, Any]:
     return {
         "time": rfc3339(one.wall, "microseconds"),
         "mono_us": one.mono_us,
@@ -129,7 +129,7 @@ def file_table(summary: _Json) -> ReportTable:
 
 def path(row: _Json) -> str:
     """Return the path of an operation's file below its mount point."""
-    return f"{row['mount'].rstrip('/')}/{row['path']}"
+    return whole_path(row["mount"], row["path"])
 
 
 def process(row: _Json) -> str:

@@ -37,7 +37,7 @@ MAX_BEHIND = 8
 def issuers(found: Mapping[Issuer, IssuedIO], behind: Mapping[Behind, int]) -> dict[str, Any]:
     """Return a row per cgroup with I/Os, and one per traced process, those with most of the time first.
 
-    `behind`: the cgroups that the device was with while its I/Os were in flight, with the share of their time.
+    `behind`: the cgroups that the device served while a cgroup's I/Os were in flight, with the share of their time.
 
     `cgroups_left_out`, `processes_left_out`: I/Os without a row.
     """
@@ -206,7 +206,7 @@ _Json = Mapping[str, Any]
 
 
 def _most_behind(row: _Json) -> str:
-    """Return the share of its time in which the device was with another cgroup's I/Os, and the name of that one."""
+    """Return the share of its time in which the device served another cgroup's I/Os, and the name of that one."""
     others = (one for one in row.get("behind", ()) if one["cgroup"] != row["cgroup"])
     return next((f"{part(one['share'])} {one['name']}" for one in others), "")
 
@@ -266,7 +266,7 @@ PROCESS_COLUMNS = (
     Column("cgroup", "name", key("name"), -20),
     Column("I/Os", "count", key("count"), 9),
     Column("MB", "words", lambda row: rate(row["bytes"] / 1e6), 7),
-    *CGROUPS[5:],
+    *CGROUPS[5:-1],  # behind is of cgroups alone
 )
 
 

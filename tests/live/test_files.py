@@ -12,7 +12,7 @@ import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from workload import Capture, LoopDevice, buckets_apart, fio, wait_for
 
-from latmon.analysis.file_operations import requests_of
+from latmon.analysis.file_operations import by_process, requests_of
 from latmon.model.histogram import merge
 
 pytestmark = [
@@ -139,6 +139,6 @@ def test_a_slow_sync_has_its_file_its_process_and_the_request_below_it(suite, tm
     assert (sync.pid, sync.wait, sync.disk) == (os.getpid(), "device", disk.name)
     assert next((one.bytes, one.offset) for one in found if one.op == "write") == (5000, 0)
     assert all(one.isprintable() for one in (sync.path, sync.comm))
-    found = requests_of(sync, [one for frame in capture.frames() for one in frame.outliers])
+    found = requests_of(sync, by_process(one for frame in capture.frames() for one in frame.outliers))
     assert {one.device for one in found} == {disk.name}, sync
     assert any(one.stages_us for one in found)

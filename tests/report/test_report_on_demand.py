@@ -92,6 +92,7 @@ def test_cgroups_have_their_devices_and_ops(summary_of):
     assert (process["pid"], process["comm"], process["cgroup"], process["count"]) == (7, "fio", "/a", 4)
     assert process["devices"]["sda"]["ops"]["read"]["bytes"] == 16_384
     table = "\n".join(text_table(interrupts.process_table(summary)))
+    assert "behind" not in table, "it is of cgroups alone"
     assert re.search(r"fio 7 +/a +4 ", table)
 
 

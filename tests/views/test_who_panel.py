@@ -72,12 +72,12 @@ def test_a_cgroup_is_behind_others_for_a_share_of_its_time_on_each_device():
     assert issuer_rows(found, {"sdb"}, behind=behind)[0].behind == {"/a": 1.0}
 
 
-def test_an_opened_cgroup_says_whom_it_is_behind():
+def test_an_opened_cgroup_names_those_that_it_is_behind():
     behind = {Behind(ODD, CONTAINER, SERVICE): 900, Behind(ODD, CONTAINER, CONTAINER): 100}
     made = scene([replace(one, behind=behind) for one in FRAMES])
     made.choose(STEPS["its_devices"](made.view, 0))
     said = " ".join(text(made).split())
-    assert "while its I/Os were in flight, the device was with 90% postgresql.service, 10% its own" in said
+    assert "while its I/Os were in flight, the device served postgresql.service for 90%, its own I/Os for 10% of the time" in said
 
 
 def test_ops_and_devices_are_selected():

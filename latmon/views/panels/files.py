@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from latmon.analysis.file_operations import FileRow, file_rows, requests_of
+from latmon.analysis.file_operations import FileRow, by_process, file_rows, requests_of, whole_path
 from latmon.model.frame import CACHED, DEVICE_BOUND, FILE_WAITS, FILES, FileOperation, FileSystem, Outlier
 from latmon.support.units import UNKNOWN, duration, part, rate, spelled
 from latmon.views.bars import stacked
@@ -66,13 +66,12 @@ def _process(one: FileOperation, _cells: int = 0) -> str:
     return one.comm if one.pid is None else f"{one.comm}/{one.pid}"
 
 
-def whole_path(one: FileOperation) -> str:
-    """Return the path below the mount point, as far as it is known."""
-    return f"{one.file_system.mount.rstrip('/')}/{one.path}"
+def _path(one: FileOperation) -> str:
+    return whole_path(one.file_system.mount, one.path)
 
 
 def _end_of_path(one: FileOperation, cells: int) -> str:
-    path = whole_path(one)
+    path = _path(one)
     return path if len(path) <= cells else f"…{path[len(path) - cells + 1 :]}"
 
 
@@ -134,7 +133,7 @@ def operation_position(some: Sequence[FileOperation], chosen: Hashable | None) -
 def slow_requests(view: ViewState, one: FileOperation) -> list[Outlier]:
     """Return the slow requests that an operation issued, the longest first."""
     history = view.history
-    return requests_of(one, history.store.on_demand.outliers(one.mono_us, history.until_us))
+    return requests_of(one, by_process(history.store.on_demand.outliers(one.mono_us, history.until_us)))
 
 
 def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
@@ -176,7 +175,7 @@ def _operation(view: ViewState, one: FileOperation, width: int) -> list[Line]:
     where = f"{its.kind} on {its.device}" if its.device else its.kind
     offset = "" if one.offset is None else f", at offset {one.offset:,}"
     done = f"{one.bytes:,} bytes{offset}; " if one.bytes is not None else ""
-    lines = paragraph(f"{one.op} of {whole_path(one)}", width, "strong")
+    lines = paragraph(f"{one.op} of {_path(one)}", width, "strong")
     lines += paragraph(
         f"{done}{where or 'file system not known'}, by {_process(one)}: {spelled(one.total_us)}, {_waited(one)}",
         width,

@@ -32,7 +32,7 @@ _BAR = 8
 _LEAST = 5
 """Lines below the table from which on they have the devices of the selected cgroup."""
 _NAMED = 4
-"""Cgroups in the sentence on whom another one is behind."""
+"""Cgroups in the sentence on those that another one is behind."""
 _UNCOUNTED = ("none was counted by cgroup: their cgroups are not known yet, or not here", "none was recorded by cgroup")
 """Live, and in a recording."""
 _OTHERS = "others, or no cgroup"
@@ -185,10 +185,11 @@ def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *,
 
 
 def _behind(one: IssuerRow, names: Mapping[str, str]) -> str:
-    """Return which cgroups' I/Os the devices completed in the time of its own, as a sentence."""
-    own = {one.issuer.cgroup: "its own"}
+    """Return the cgroups that the devices served while its I/Os were in flight, as a sentence."""
+    own = {one.issuer.cgroup: "its own I/Os"}
     some = [(own.get(by) or names.get(by, by), share) for by, share in list(one.behind.items())[:_NAMED]]
-    return f"while its I/Os were in flight, the device was with {', '.join(f'{part(s)} {name}' for name, s in some)}"
+    served = ", ".join(f"{name} for {part(share)}" for name, share in some)
+    return f"while its I/Os were in flight, the device served {served} of the time"
 
 
 def _name(one: IssuerRow) -> str:
