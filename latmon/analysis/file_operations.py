@@ -72,8 +72,7 @@ def requests_of(operation: FileOperation, outliers: Requests) -> list[Outlier]:
     found = [
         one
         for one in outliers.get((operation.disk, operation.pid), ())
-        if operation.mono_us - _SLACK_US <= one.mono_us <= operation.until_us
-        and _overlaps(one, first, end)
+        if operation.mono_us - _SLACK_US <= one.mono_us <= operation.until_us and _overlaps(one, first, end)
     ]
     return sorted(found, key=lambda one: -one.total_us)
 

@@ -25,8 +25,10 @@ _TABLES = {
     "depth_time": "latency of a request by the device's depth at its arrival",
     "cgroup": "each total by cgroup, with bytes",
     "process": "I/Os of each process, with bytes",
+    "behind": "cgroups that a device serves while I/Os of another one are in flight",
     "size_latency": "latency by the size of an I/O",
     "pattern": "I/Os that were sequential, read ahead, flagged SYNC, not aligned to a physical block",
+    "file": "operations on files by file system, and what their threads waited for",
 }
 """Role of a map that is not a stage -> its meaning."""
 
@@ -36,6 +38,7 @@ _REPORTED = {
     "slow": "each I/O above the threshold, within the rate limit",
     "resumed": "the thread that waited for a slow I/O, and the time until it ran again",
     "late": "wake-ups of 1 ms and more",
+    "file": "each slow operation on a file with its path, within the rate limit",
     "limit": "limits of each device in its driver",
 }
 

@@ -57,3 +57,16 @@ def test_a_group_s_name_shows_its_scripts(group, scripts, capsys):
     assert listings.show_probe(group) == 0
     shown = capsys.readouterr().out
     assert [line.split()[1] for line in shown.splitlines() if line.startswith("name ")] == scripts
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("files_c", ("measures", "operations on files by file system", "reports", "each slow operation on a file")),
+        ("processes_a", ("cgroups that a device serves while I/Os of another one are in flight",)),
+    ],
+)
+def test_what_a_probe_of_files_or_processes_measures_is_shown(capsys, name, lines):
+    assert listings.show_probe(name) == 0
+    shown = capsys.readouterr().out
+    assert not [one for one in lines if one not in shown]

@@ -407,7 +407,11 @@ def test_a_file_system_is_named_once_in_a_window():
         {"files": {"by": [["/", "ext4", "sda"]], "rows": [[0, "read", "cached"], [0, "read", "cached"]]}},
         {"files_left_out": -1},
         {"file_operations": [{"t": 1.0, "mono": 1, "op": "read", "us": 1, "wait": "cached"}]},
-        {"file_operations": [{"t": 1, "mono": 1, "op": "read", "us": 1, "wait": "cached", "on": ["/"] * 3, "sectors": [1]}]},
+        {
+            "file_operations": [
+                {"t": 1, "mono": 1, "op": "read", "us": 1, "wait": "cached", "on": ["/"] * 3, "sectors": [1]}
+            ]
+        },
         {"file_operations": [OPERATION | {"sectors": [1, 2, 3, 4]}]},
         {"file_operations": [OPERATION | {"sectors": [9, 8]}]},
     ],

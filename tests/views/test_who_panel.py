@@ -77,7 +77,10 @@ def test_an_opened_cgroup_names_those_that_it_is_behind():
     made = scene([replace(one, behind=behind) for one in FRAMES])
     made.choose(STEPS["its_devices"](made.view, 0))
     said = " ".join(text(made).split())
-    assert "while its I/Os were in flight, the device served postgresql.service for 90%, its own I/Os for 10% of the time" in said
+    assert (
+        "while its I/Os were in flight, the device served postgresql.service for 90%, its own I/Os for 10% of the time"
+        in said
+    )
 
 
 def test_ops_and_devices_are_selected():

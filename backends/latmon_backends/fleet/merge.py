@@ -234,7 +234,9 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
         patterns=by_flow(frame.patterns),
         files={at._replace(device=to(at.device), mount=to(at.mount)): one for at, one in frame.files.items()},
         file_operations=tuple(_file_operation(one, to, shift_us, epoch_s) for one in frame.file_operations),
-        cgroup_limits=None if frame.cgroup_limits is None else tuple(_limit(one, to, to_path) for one in frame.cgroup_limits),
+        cgroup_limits=None
+        if frame.cgroup_limits is None
+        else tuple(_limit(one, to, to_path) for one in frame.cgroup_limits),
         host_context=by_device(frame.host_context),
         outstanding=by_device(frame.outstanding),
         depths=by_device(frame.depths),
