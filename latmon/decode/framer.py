@@ -248,7 +248,7 @@ class Framer:
         return Issuer(*flow, *named, pid, self._comm(pid) if pid else OTHERS)
 
     def _learn_issuers(self) -> None:
-        """Note whose slots are in the keys of the interval."""
+        """Note the cgroup and the process of each slot in the keys of the interval."""
         for spec in self._specs:
             if spec.role == "cgroup":
                 self._cgroups |= self._maps.latest(spec.name)
