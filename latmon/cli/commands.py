@@ -239,7 +239,6 @@ def _screen_program() -> Callable[..., int | None]:
     return run
 
 
-_STARTING = "the probes that time each I/O are starting"
 _PREVIEW_US = 300_000
 """The first frame of the kernel's counters comes after this time."""
 
@@ -251,8 +250,11 @@ def _preview(request: Request) -> Backend | None:
     """
     if not registry.compiling(request.backend) or request.backend in ("demo", "fleet"):
         return None
+    from latmon.model.frame import PROBES_STARTING
+
     interval_us = min(request.options.interval_us, _PREVIEW_US)
-    preview = registry.load("procfs")(Options(interval_us=interval_us, devices=request.options.devices), _STARTING)
+    options = Options(interval_us=interval_us, devices=request.options.devices)
+    preview = registry.load("procfs")(options, PROBES_STARTING)
     preview.begin()
     return preview  # type: ignore[no-any-return]  # classes of the registry are not known
 

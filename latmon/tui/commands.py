@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from latmon.findings.engine import Episode
 from latmon.findings.rule import Where
@@ -18,9 +18,10 @@ from latmon.views.panels.inflight import NAMED_US, STEP, ages
 from latmon.views.panels.interrupts import focused, interrupt_position, names, tables
 from latmon.views.panels.outliers import ORDERS, log, outlier_position
 from latmon.views.panels.overview import folds
-from latmon.views.panels.who import issuer_position, issuers
+from latmon.views.panels.who import issued, issuer_position, issuers
 from latmon.views.selection import (
     ASIDES,
+    FOREVER_US,
     OP_CHOICES,
     PANELS,
     SCREENS,
@@ -38,7 +39,6 @@ from latmon.views.selection import across as band_cursor
 
 T = TypeVar("T")
 _OPS = frozenset(name for name, _ in OP_CHOICES)
-_FOREVER_US = 2**63
 _PAGE = 10
 """Rows of the device table that a key turns."""
 
@@ -130,7 +130,7 @@ def _region(there: Where, words: str) -> Picked | None:
         return None
     low, high = (0 if us is None else bucket_index(us) for us in (there.low_us, there.high_us))
     region = Region(0, 0, low, high, open_below=there.low_us is None, open_above=there.high_us is None)
-    return Picked(there.device, 0, _FOREVER_US, region, words.removeprefix("outliers, "))
+    return Picked(there.device, 0, FOREVER_US, region, words.removeprefix("outliers, "))
 
 
 def part(view: ViewState, by: int) -> Selection:
@@ -175,6 +175,27 @@ def processes(view: ViewState, _by: int) -> Selection:
 def its_devices(view: ViewState, _by: int) -> Selection:
     """Open the selected cgroup or process: its devices."""
     return replace(issuer(view, 0), opened=bool(issuers(view)), top=0)
+
+
+def its_outliers(view: ViewState, _by: int) -> Selection:
+    """List the outliers that the opened cgroup's or process's I/Os on the selected device are. Esc returns to it."""
+    region = issued(view)
+    return view.selection if region is None else _landed(view, screen="outliers", opened=False, region=region)
+
+
+def its_files(view: ViewState, _by: int) -> Selection:
+    """List the operations on files of the selected cgroup or process. Esc returns to it."""
+    region = issued(view)
+    if region is None:
+        return view.selection
+    return _landed(view, screen="stages", opened=False, aside="files", row=None, region=region)
+
+
+def _landed(view: ViewState, **changed: Any) -> Selection:
+    """Return a selection that Esc leads back from to the present one."""
+    back = replace(issuer(view, 0), back=None)
+    landed = replace(back, **changed, outlier=None, top=0, back=back)
+    return replace(landed, landed=landed.depth)
 
 
 def operation(view: ViewState, by: int) -> Selection:
@@ -465,7 +486,7 @@ STEPS: Mapping[str, Step] = MappingProxyType(
             *(busy, aside, audit_row, through),
             *(pick, read, order),
             *(part, line, cpus, delays),
-            *(issuer, its_devices, processes),
+            *(issuer, its_devices, its_outliers, its_files, processes),
             *(operation, its_request),
             *(mark, across, up, grow_across, grow_up, gather),
             *(found, evidence),

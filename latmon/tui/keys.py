@@ -61,6 +61,8 @@ _LINES = (*_TABLES, "delays")
 _CURSOR = ("cursor",)
 _FINDINGS = ("findings",)
 _WHO = ("who",)
+_ISSUER = ("issuer",)
+_ISSUERS = (*_WHO, *_ISSUER)
 _FILES = ("files",)
 _STAGES = ("stages", "stage", "files")
 _TOUR = ("tour",)
@@ -82,6 +84,9 @@ ACTIONS = (
     Action("delays", "enter", "Enter", "delays: a heat map of the softirq vector", "map", on=("interrupts",)),
     Action("evidence", "enter", "Enter", "the evidence: its screen, device and latencies", "show", on=_FINDINGS),
     Action("its_devices", "enter", "Enter", "its devices: those of the selected cgroup", "open", on=("who",)),
+    Action(
+        "its_outliers", "enter", "Enter", "its outliers: its slow I/Os on the selected device", "outliers", on=_ISSUER
+    ),
     Action("its_request", "enter", "Enter", "its request: the slowest I/O of the operation", "request", on=_FILES),
     Action("gather", "enter", "Enter", "outliers of the marked region", "list", on=_CURSOR),
     Action("help", "question_mark,f1,H", "?", "help: keys, and what each number includes", "help"),
@@ -112,7 +117,7 @@ ACTIONS = (
     Action("part", "tab", "Tab", "the next part: softirqs, handlers, wake-ups", "part", 1, on=_TABLES),
     Action("part", "shift+tab", "Shift-Tab", "the part before", by=-1, on=_TABLES),
     Action("processes", "tab", "Tab", "cgroups, or processes: traced while this screen is open", "processes", on=_WHO),
-    Action("order", "s", "s", "by time or by total", "order", on=("outliers",)),
+    Action("order", "s", "s", "by time or by total", "order", on=("outliers", *_FILES)),
     Action("pick", "n", "n", "next outlier", "next", 1, on=("outlier", "outliers")),
     Action("pick", "p", "p", "outlier before", "previous", -1, on=("outlier", "outliers")),
     Action("tour", "full_stop,greater_than_sign", ".", "the next stop of the tour", "next", 1, on=_TOUR),
@@ -121,6 +126,14 @@ ACTIONS = (
     Action("leave", "escape,backspace", "Esc", "back, also to all hosts or groups; clears the filter", "back"),
     Action(
         "aside", "F", "F", "files: what reads, writes, opens and syncs wait for; again: back", "files", 2, on=_STAGES
+    ),
+    Action(
+        "its_files",
+        "F",
+        "F",
+        "its files: what its processes wait for in reads, writes, opens and syncs",
+        "files",
+        on=_ISSUERS,
     ),
     Action(
         "filter",
@@ -267,7 +280,7 @@ _SECTIONS = (
     ("Keys of the outliers (4)", ("outliers", "outlier")),
     ("Keys of the interrupts (5)", _LINES),
     ("Keys of the findings (6)", _FINDINGS),
-    ("Keys of cgroups and processes (7)", ("who", "issuer")),
+    ("Keys of cgroups and processes (7)", _ISSUERS),
     ("Keys of a demo's tour (latmon demo NAME --tour)", _TOUR),
 )
 _WAYS: Mapping[str, tuple[tuple[str, int], ...]] = MappingProxyType(

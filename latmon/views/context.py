@@ -13,7 +13,7 @@ from latmon.aggregate.history import Window
 from latmon.analysis.attribution import total_of
 from latmon.analysis.device_order import Order, in_flight_us, natural
 from latmon.capture.registry import compiling
-from latmon.model.frame import OPS, STARTING, Device, Frame, Origin, Traced
+from latmon.model.frame import OPS, PROBES_STARTING, STARTING, Device, Frame, Origin, Traced
 from latmon.model.histogram import Histogram
 from latmon.recording.archive import Past, TimelineEvent
 from latmon.views.device_table import Group, Subject, group_names, groups, order
@@ -96,6 +96,8 @@ def not_traced(
     """
     if origin is None:
         return "starting: opening the backend"
+    if origin.reason == PROBES_STARTING:
+        return f"{what}: {PROBES_STARTING}"
     if without := no_distribution(origin):
         apart = next((one.reason for one in origin.absent if one.name != "total"), without)
         why = apart if what == "stages" else "they need a probe; latmon doctor names those that can run here"

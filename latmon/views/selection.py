@@ -199,6 +199,8 @@ class Picked:
     words: str
     op: str = "all"
     """The op of the map; `all` for any."""
+    pids: frozenset[int] | None = None
+    """The processes that issued them; None: any."""
 
     def holds(self, one: Outlier) -> bool:
         """Return whether an outlier is in the region, by its completion: the waiter's resume is not in the maps."""
@@ -206,8 +208,14 @@ class Picked:
         index, region = bucket_index(took), self.region
         slow = region.open_below or index >= region.low
         quick = region.open_above or index <= region.high
-        is_of = one.device == self.device and self.op in ("all", one.op)
+        is_of = one.device == self.device and self.op in ("all", one.op) and (self.pids is None or one.pid in self.pids)
         return is_of and self.begin_us < one.mono_us + took <= self.end_us and slow and quick
+
+
+def issued_by(pids: frozenset[int], device: str, words: str) -> Picked:
+    """Return the filter for all I/Os that processes issued to a device, at any time."""
+    every = Region(0, 0, 0, 0, open_below=True, open_above=True)
+    return Picked(device, 0, FOREVER_US, every, words, pids=pids)
 
 
 def begun(timeline: Timeline, device: str, scale: LatencyScale) -> Cursor | None:
@@ -256,6 +264,8 @@ def _found(point: MapCell, old: Timeline, new: Timeline) -> MapCell | None:
     return next((MapCell(c.number, point.bucket) for c in new.columns if c.mono_us >= end), None)
 
 
+FOREVER_US = 2**63
+"""The end of a region that is not limited in time."""
 WINDOWS_US = tuple(s * 1_000_000 for s in (15, 30, 60, 120, 300, 600))
 SORT_WORDS: Mapping[str, str] = MappingProxyType(
     {

@@ -166,3 +166,29 @@ def test_every_size_and_a_hostile_name_fit(size):
         assert len(lines) == size[1]
         assert all(width(line) <= size[0] for line in lines)
         assert all(is_clean(span.text) for line in lines for span in line)
+
+
+def test_the_longest_are_listed_first_and_those_of_one_device():
+    made = scene()
+    other = operation(
+        FRAMES[0].outliers[0], path="etc/other", total_us=2**30, file_system=FileSystem("/", "ext4", "sda")
+    )
+    made.append(replace(FRAMES[-1], seq=99, mono_us=FRAMES[-1].mono_us + 10**6, file_operations=(other,)))
+    press(made, ("order", 0))
+    drawn = text(made)
+    assert "longest first" in drawn
+    assert drawn.index("etc/other") < drawn.index("db/wal/0001")
+    made.choose(replace(made.selection, opened=True, selected=ODD))
+    drawn = text(made)
+    assert f"on {ODD}" in drawn
+    assert "etc/other" not in drawn
+    assert "/net" not in drawn
+    made.choose(replace(made.selection, opened=False, pattern="nvme0n1"))
+    assert "no operation on a file on nvme0n1 in the last 60 s" in text(made)
+
+
+def test_what_the_budget_left_out_says_how_to_have_it():
+    why = "left out because tracing cost more than its budget"
+    lean = [replace(one, files={}, traced=replace(one.traced, absent=(Missing(FILES, why),))) for one in FRAMES]
+    drawn = " ".join(text(scene(lean)).split())
+    assert f"not traced: {why}; S until" in drawn

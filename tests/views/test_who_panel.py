@@ -12,6 +12,7 @@ from latmon.model.histogram import Histogram
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
 from latmon.views.lines import width
+from latmon.views.panels.outliers import log
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
 
@@ -209,3 +210,45 @@ def test_it_fits_everywhere_and_is_clean(size, opened, processes):
     assert len(lines) == size[1]
     assert all(width(line) <= size[0] for line in lines)
     assert all(is_clean(span.text) for line in lines for span in line)
+
+
+def slow(one, **changed):
+    return replace(max(one.outliers, key=lambda o: o.total_us), **changed)
+
+
+def test_keys_lead_from_an_issuer_to_its_slow_ios_and_files_and_back():
+    frames = [
+        replace(one, outliers=(slow(one, device=ODD, pid=4711, comm="fio"), slow(one, device=ODD, pid=4, comm="dd")))
+        for one in traced()
+    ]
+    made = scene(frames)
+    for keys in ((), ("processes",)):  # a cgroup has the I/Os of its processes
+        for name in (*keys, "its_devices"):
+            made.choose(STEPS[name](made.view, 0))
+        made.choose(STEPS["its_outliers"](made.view, 0))
+        assert made.selection.context == "outliers"
+        whose = "fio 4711" if keys else "web-1"
+        assert f"outliers {ODD}, by {whose}" in text(made)
+        assert {row.outlier.pid for row in log(made.view).rows} == {4711}
+        made.choose(STEPS["read"](made.view, 0))
+        assert made.selection.context == "outlier"
+        for context in ("outliers", "issuer"):
+            made.choose(STEPS["leave"](made.view, 0))
+            assert made.selection.context == context
+        made.choose(STEPS["its_files"](made.view, 0))
+        assert made.selection.context == "files"
+        made.choose(STEPS["leave"](made.view, 0))
+        made.choose(STEPS["leave"](made.view, 0))
+        assert made.selection.context == "who"
+
+
+def test_an_issuer_without_known_processes_has_no_slow_ios_of_others():
+    made = scene(FRAMES)
+    made.choose(STEPS["its_devices"](made.view, 0))
+    made.choose(STEPS["its_outliers"](made.view, 0))
+    shown = text(made, (140, 40))
+    assert f"no outlier was logged in {ODD}, by web-1" in " ".join(shown.split())
+    empty = scene(host(2, 3))
+    before = empty.selection
+    assert STEPS["its_outliers"](empty.view, 0) is before
+    assert STEPS["its_files"](empty.view, 0) is before

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from latmon.analysis.file_operations import FileRow, by_process, file_rows, requests_of, whole_path
-from latmon.model.frame import CACHED, DEVICE_BOUND, FILE_WAITS, FILES, FileOperation, FileSystem, Outlier
+from latmon.model.frame import (
+    CACHED,
+    DEVICE_BOUND,
+    FILE_WAITS,
+    FILES,
+    STARTING,
+    FileOperation,
+    FileSystem,
+    Outlier,
+)
+from latmon.support.text import listed
 from latmon.support.units import UNKNOWN, duration, part, rate, spelled
 from latmon.views.bars import stacked
 from latmon.views.context import ViewState, no_rows, not_traced
@@ -25,13 +35,15 @@ from latmon.views.lines import (
     row,
     table,
 )
-from latmon.views.panels.outliers import op_letters, parts_of
+from latmon.views.panels.outliers import ORDERS, op_letters, parts_of
+from latmon.views.selection import shown
 from latmon.views.units import count, maximum, moment, quantile, size, span
 
 _ROWS = 4
 """Rows of a device's file systems above its stages."""
 _LEAST = 20
 """Lines from which on a line about them is above the devices' stages."""
+_UNLIMITED = "; S until the last line says `stages all`, which has no budget"
 _DETAIL = 7
 """Lines of the selected operation below the list, at least."""
 _SLEPT = "it slept without I/O of its own: a lock, or I/O of another thread, such as a journal's or a server's"
@@ -88,9 +100,23 @@ _OPERATION: tuple[Field[FileOperation], ...] = (
 
 def device_files(view: ViewState, device: str) -> list[FileRow]:
     """Return the rows of file systems on a device, or on one that it is a member of."""
-    devices = view.history.store.devices
-    above = {device, *(name for name, one in devices.items() if device in one.members)}
+    above = _with_volumes(view, device)
     return [one for one in every_row(view) if one.file_system.device in above]
+
+
+def _with_volumes(view: ViewState, device: str) -> set[str]:
+    """Return a device, and those that it is a member of."""
+    return {device, *(name for name, one in view.history.store.devices.items() if device in one.members)}
+
+
+def _devices(view: ViewState) -> frozenset[str] | None:
+    """Return the devices whose file systems are listed: the opened one, those of the filter; None: all."""
+    selection = view.selection
+    if selection.opened:
+        return frozenset(_with_volumes(view, selection.selected))
+    if not selection.globs and not selection.pattern.strip():
+        return None
+    return frozenset(one.name for one in shown(view.history.store.devices.values(), selection))
 
 
 def every_row(view: ViewState) -> list[FileRow]:
@@ -121,8 +147,19 @@ def _table(view: ViewState, rows: Sequence[FileRow], width: int) -> list[Line]:
 
 
 def operations(view: ViewState) -> Sequence[FileOperation]:
-    """Return the slow operations, newest first."""
-    return view.history.made("file operations", lambda: view.history.on_demand.file_operations[::-1])
+    """Return the slow operations in the selected order: of the listed devices, and of the region's processes."""
+    selection, devices = view.selection, _devices(view)
+    pids = None if selection.region is None else selection.region.pids
+
+    def those() -> list[FileOperation]:
+        some = [
+            one
+            for one in view.history.on_demand.file_operations[::-1]
+            if (pids is None or one.pid in pids) and (devices is None or one.file_system.device in devices)
+        ]
+        return some if selection.order == ORDERS[0] else sorted(some, key=lambda one: -one.total_us)
+
+    return view.history.made(("file operations", pids, devices, selection.order), those)
 
 
 def operation_position(some: Sequence[FileOperation], chosen: Hashable | None) -> int:
@@ -140,7 +177,8 @@ def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
     """Return the table of file systems, the list of slow operations, and the I/O of the selected one."""
     if view.origin is None or not view.history.window.frames:
         return empty_panel(no_rows(view), width, room)
-    rows = every_row(view)
+    devices = _devices(view)
+    rows = [one for one in every_row(view) if devices is None or one.file_system.device in devices]
     if not rows:
         return empty_panel(_why_none(view), width, room)
     some = operations(view)
@@ -149,7 +187,7 @@ def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
         (
             Span(" files", "strong"),
             Span(f"  {count(named)} file system{'s' * (named != 1)}"),
-            Span("  all devices", "dim"),
+            Span("  all devices" if devices is None else f"  on {listed(sorted(devices))}", "dim"),
         ),
         width,
         (Span(" cached, device, unknown: shares of the time ", "dim"),),
@@ -161,12 +199,20 @@ def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
         return [*top, BLANK, *paragraph(_no_operations(view), width)][:room]
     at = operation_position(some, view.selection.row)
     below = _operation(view, some[at], width)
-    listed = max(left - max(len(below), _DETAIL) - 2, 3)
+    height = max(left - max(len(below), _DETAIL) - 2, 3)
     missing = view.history.on_demand.files_left_out
-    counted = f"  {count(len(some))} newest first" + (f", {count(missing)} left out by the rate limit" * bool(missing))
+    counted = f"{_by(view)}  {count(len(some))} {view.selection.order} first" + (
+        f", {count(missing)} left out by the rate limit" * bool(missing)
+    )
     title = heading((Span(" slow operations", "strong"), Span(counted)), width)
-    listing = table(_OPERATION, some, at, (width, listed), why="")
+    listing = table(_OPERATION, some, at, (width, height), why="")
     return [*top, BLANK, title, *listing, BLANK, *below][:room]
+
+
+def _by(view: ViewState) -> str:
+    """Return whose operations are listed; empty for all."""
+    region = view.selection.region
+    return "" if region is None or region.pids is None else f" {region.words.removeprefix(f'{region.device}, ')}"
 
 
 def _operation(view: ViewState, one: FileOperation, width: int) -> list[Line]:
@@ -212,16 +258,21 @@ def _no_request(view: ViewState, one: FileOperation) -> str:
 def _no_operations(view: ViewState) -> str:
     missing = view.history.on_demand.files_left_out
     left_out = f"; the rate limit left out {count(missing)}" if missing else ""
-    return f"no operation on a file was slow in the last {span(view.selection.window_us)}{left_out}"
+    return f"no operation on a file{_by(view)} was slow in the last {span(view.selection.window_us)}{left_out}"
 
 
 def _why_none(view: ViewState) -> str:
     origin, selection = view.origin, view.selection
     assert origin is not None  # noqa: S101  checked by the caller
-    if view.history.any_traced:
+    begins = view.tracing.startswith(STARTING) and not view.recorded
+    if view.history.any_traced and not begins:
         lacks = {one.name: one.reason for one in (*view.history.on_demand.traced.absent, *origin.probes_missing)}
-        over = f"no operation on a file in the last {span(selection.window_us)}"
-        return f"operations on files are not traced: {lacks[FILES]}" if FILES in lacks else over
+        if FILES in lacks:
+            unlimited = _UNLIMITED if "budget" in lacks[FILES] and not view.recorded else ""
+            return f"operations on files are not traced: {lacks[FILES]}{unlimited}"
+        devices = _devices(view)
+        where = "" if devices is None else f" on {listed(sorted(devices))}" if devices else " of a device that passes"
+        return f"no operation on a file{where} in the last {span(selection.window_us)}"
     return not_traced(
         "operations on files", origin, (FILES,), mode=selection.stages, recorded=view.recorded, state=view.tracing
     )

@@ -25,7 +25,7 @@ from latmon.views.lines import (
     paragraph,
     row,
 )
-from latmon.views.selection import shown
+from latmon.views.selection import Picked, issued_by, shown
 from latmon.views.units import count, maximum, quantile, sampled_as, span
 
 _BAR = 8
@@ -107,6 +107,27 @@ def issuer_position(some: Sequence[IssuerRow], key: Hashable | None) -> int:
     return next((at for at, one in enumerate(some) if one.key == key), 0)
 
 
+def issued(view: ViewState) -> Picked | None:
+    """Return the filter for the I/Os of the selected row: an opened one's on the selected device; None without a row.
+
+    The I/Os of a cgroup are those of its processes, which are known while they are traced.
+    """
+    some, selection = issuers(view), view.selection
+    if not some:
+        return None
+    one = some[issuer_position(some, selection.row)]
+    devices = list(one.devices)
+    device = devices[min(selection.top, len(devices) - 1)] if selection.opened else devices[0]
+    its = [one] if one.issuer.is_process else _processes_of(view, one)
+    pids = frozenset(each.issuer.pid for each in its if each.issuer.pid)
+    return issued_by(pids, device, f"{device}, by {_name(one)}")
+
+
+def _processes_of(view: ViewState, one: IssuerRow) -> list[IssuerRow]:
+    """Return the traced processes of a cgroup."""
+    return [each for each in _rows(view, processes=True) if each.issuer[2:4] == one.issuer[2:4]]
+
+
 def who_panel(view: ViewState, width: int, room: int) -> list[Line]:
     """Return the table of cgroups or processes; of an opened one its devices, of a cgroup its processes too."""
     if view.origin is None or not view.history.window.frames:
@@ -166,7 +187,7 @@ def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *,
     """Return the devices of a cgroup below its path, with its traced processes, or those of a process."""
     name, seconds, of_process = _name(one), _seconds(view), one.issuer.is_process
     rows = [_IssuerLine(each, device, seconds) for device, each in one.devices.items()]
-    path = "" if name == one.issuer.cgroup else one.issuer.cgroup
+    path = "" if name == one.issuer.cgroup or _is_others(one) else one.issuer.cgroup
     about = (Span("share: of the device's I/O time ", "dim"),)
     head = heading((Span(f" {name}", "strong"), Span("  its devices")), width, about)
     text: list[Line] = [(Span(f" cgroup {path}", "dim"),)] if path else []
@@ -176,7 +197,7 @@ def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *,
     if one.behind:
         names = {each.issuer.cgroup: _name(each) for each in _rows(view, processes=False)}
         lines += paragraph(_behind(one, names), width)
-    its = [] if of_process else [each for each in _rows(view, processes=True) if each.issuer[2:4] == one.issuer[2:4]]
+    its = [] if of_process else _processes_of(view, one)
     if not its or room - len(lines) <= _LEAST:
         return lines
     head = heading((Span(f" {name}", "strong"), Span("  its processes, while they are traced")), width)
