@@ -94,10 +94,8 @@ def not_traced(
 
     `state`: the tracer's state, where tracing was requested; `parts`: stages and tables, one must be traceable.
     """
-    if origin is None:
-        return "starting: opening the backend"
-    if origin.reason == PROBES_STARTING:
-        return f"{what}: {PROBES_STARTING}"
+    if origin is None or origin.reason == PROBES_STARTING:
+        return "starting: opening the backend" if origin is None else f"{what}: {PROBES_STARTING}"
     if without := no_distribution(origin):
         apart = next((one.reason for one in origin.absent if one.name != "total"), without)
         why = apart if what == "stages" else "they need a probe; latmon doctor names those that can run here"

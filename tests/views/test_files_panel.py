@@ -7,7 +7,7 @@ from frames import ODD, ORIGIN, on_demand_host
 from panels import inside
 
 from latmon.analysis.file_operations import by_process, file_rows, requests_of
-from latmon.model.frame import FILES, FileOperation, FileSeries, FileSystem, Missing
+from latmon.model.frame import FILES, PROBES_STARTING, FileOperation, FileSeries, FileSystem, Missing
 from latmon.model.histogram import Histogram
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
@@ -192,3 +192,11 @@ def test_what_the_budget_left_out_says_how_to_have_it():
     lean = [replace(one, files={}, traced=replace(one.traced, absent=(Missing(FILES, why),))) for one in FRAMES]
     drawn = " ".join(text(scene(lean)).split())
     assert f"not traced: {why}; S until" in drawn
+
+
+def test_while_probes_start_the_panels_say_so():
+    preview = replace(ORIGIN, backend="procfs", reason=PROBES_STARTING, measured={}, tier="D")
+    for aside in ("", "files"):
+        drawn = " ".join(text(scene([on_demand_host(8, 1)[0]], preview, aside=aside)).split())
+        assert PROBES_STARTING in drawn
+        assert "needs bpftrace" not in drawn
