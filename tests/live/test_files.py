@@ -2,18 +2,27 @@
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
+from panels import inside
 from workload import Capture, LoopDevice, buckets_apart, fio, wait_for
 
 from latmon.analysis.file_operations import by_process, requests_of
 from latmon.model.histogram import merge
+from latmon.recording.reader import open_recording
+from latmon.tui.commands import STEPS
+from latmon.tui.keys import ACTIONS
+from latmon.views.panels.files import operations
+from latmon.views.screen import Scene, screen_lines
+from latmon.views.selection import Selection
 
 pytestmark = [
     pytest.mark.live,
@@ -25,6 +34,14 @@ pytestmark = [
 MAKE = {"ext4": ("mkfs.ext4", "-q", "-F"), "xfs": ("mkfs.xfs", "-q", "-f"), "btrfs": ("mkfs.btrfs", "-q", "-f")}
 KINDS = (*MAKE, "overlay")
 HOSTILE = "a\nb\x1b[31m \\x41ä".encode() + b"\xff"
+
+SYNCS = """
+import os, sys
+file = os.open(sys.argv[1], os.O_WRONLY)
+for n in range(40):
+    os.pwrite(file, bytes(4096), n * 4096)
+    os.fdatasync(file)
+"""
 
 
 @contextlib.contextmanager
@@ -142,3 +159,65 @@ def test_a_slow_sync_has_its_file_its_process_and_the_request_below_it(suite, tm
     found = requests_of(sync, by_process(one for frame in capture.frames() for one in frame.outliers))
     assert {one.device for one in found} == {disk.name}, sync
     assert any(one.stages_us for one in found)
+
+
+@contextlib.contextmanager
+def spinning(pinned):
+    """A shell that uses the CPU."""
+    with subprocess.Popen([*pinned, "sh", "-c", "while :; do :; done"]) as shell:
+        try:
+            yield
+        finally:
+            shell.kill()
+
+
+def press(made, *keys):
+    """Press keys as the table of keys has them for the context."""
+    for key in keys:
+        its = [
+            one for one in ACTIONS if key in one.keys.split(",") and (not one.on or made.selection.context in one.on)
+        ]
+        made.choose(STEPS[its[0].name](made.view, its[0].by))
+
+
+def drawn(made):
+    return " ".join(" ".join(inside(screen_lines(made, (), 160, 60))).split())
+
+
+@each_bpftrace
+def test_keys_lead_from_a_slow_sync_to_who_ran_instead_of_its_thread(suite, tmp_path):
+    cpu = min(os.sched_getaffinity(0))
+    pinned = ["taskset", "-c", str(cpu)]
+    with mounted(tmp_path, "ext4") as (disk, point):
+        (point / "orders.wal").write_bytes(bytes(1 << 20))
+        os.sync()
+        with captured(tmp_path, suite, "--threshold", "0", "--device", disk.name) as capture, spinning(pinned):
+            writer = [*pinned, "nice", "-n", "19", sys.executable, "-c", SYNCS, point / "orders.wal"]
+            subprocess.run(writer, check=True)
+        frames, origin = capture.frames(), open_recording(capture.file).origin
+    made = Scene(Selection(screen="stages", selected=disk.name, window_us=600_000_000))
+    made.store.origin = origin
+    for one in frames:
+        made.append(one)
+    outliers = [one for frame in frames for one in frame.outliers]
+
+    def instead(operation):
+        return [
+            wait for one in requests_of(operation, outliers)[:1] for wait in one.waits if wait.instead.startswith("sh ")
+        ]
+
+    press(made, "enter", "F", "s")
+    assert made.selection.context == "files"
+    some = operations(made.view)
+    late = next((at for at, one in enumerate(some) if one.op == "fsync" and instead(one)), None)
+    assert late is not None, [one.waits for one in outliers if one.waits]
+    press(made, *["down"] * late)
+    assert f"fsync of {point}/orders.wal" in drawn(made)
+    press(made, "enter")
+    assert made.selection.context == "outlier"
+    shown = drawn(made)
+    assert "resume" in shown
+    assert instead(some[late])[0].thread in shown
+    assert re.search(r"was woken and did not run: sh \(prio \d+\) had its CPU", shown), shown
+    press(made, "escape", "escape")
+    assert made.selection.context == "stage"
