@@ -154,6 +154,7 @@ def test_a_slow_sync_has_its_file_its_process_and_the_request_below_it(suite, tm
     assert {one.path for one in found} == {r"some/where/a\nb\x1b[31m Aä\xff"}
     sync = next(one for one in found if one.op == "fsync")
     assert (sync.pid, sync.wait, sync.disk) == (os.getpid(), "device", disk.name)
+    assert sync.sectors[0] > 0, "a flush, whose bio begins at 0, is none of them"
     assert next((one.bytes, one.offset) for one in found if one.op == "write") == (5000, 0)
     assert all(one.isprintable() for one in (sync.path, sync.comm))
     found = requests_of(sync, by_process(one for frame in capture.frames() for one in frame.outliers))
