@@ -493,6 +493,7 @@ def eight_hosts(scratch: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @needs_ssh
 @needs_nets
 def test_a_screen_of_eight_hosts_ticks_while_they_fail_and_names_them_and_leaves_nothing(tmp_path):
@@ -598,8 +599,9 @@ def test_a_host_that_nothing_comes_from_for_long_measures_no_longer(tmp_path, cu
     assert ends_in_silence(tmp_path, cut, mark, 10, plain=f"{tools_in(tmp_path / '1')}:/{mark}", own=f"{own}:/{mark}")
 
 
+@pytest.mark.slow
 @marked(*live_probe)
-@pytest.mark.parametrize("cut", ["client", pytest.param("network", marks=[needs_nets, pytest.mark.slow])])
+@pytest.mark.parametrize("cut", ["client", pytest.param("network", marks=needs_nets)])
 def test_the_bpftrace_of_a_host_that_nothing_comes_from_for_long_ends(tmp_path, cut):
     path = probed(tmp_path / "1", sudo='test "$1" = -n && shift; exec "$@"')
     compiling_s = 40  # until the first question

@@ -99,7 +99,9 @@ def of_mount(frames, point):
 
 
 @each_bpftrace
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["ext4", *(pytest.param(one, marks=pytest.mark.slow) for one in KINDS if one != "ext4")]
+)
 def test_counts_and_times_are_those_of_fio(suite, kind, tmp_path):
     with mounted(tmp_path, kind) as (disk, point):
         sync = {"direct": 0, "ioengine": "psync", "directory": point, "size": "16M", "rate_iops": 150}

@@ -137,6 +137,7 @@ WAITS = (
 )
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_the_ios_of_one_process(disk, trace):
     words = [sys.executable, "-c", WAITS, disk.path]
@@ -153,6 +154,7 @@ def test_the_ios_of_one_process(disk, trace):
     assert {one.pid for one in ios} == {ours.pid}
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_the_blocks_of_a_file(disk, trace, tmp_path):
     if shutil.which("mkfs.ext4") is None:
@@ -199,6 +201,7 @@ def test_nothing_to_trace_is_a_sentence_and_no_file(disk, trace):
     assert not running.file.exists()
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_the_exports_have_every_io(disk, trace, tmp_path):
     running = trace("--device", disk.name)

@@ -314,3 +314,11 @@ def test_bios_of_a_device_that_is_timed_by_its_requests_are_nothing(tmp_path):
         ticks.take(Printed("done bios_c"))
     window = ticks.taken()
     assert (window.records, window.interval.above, window.interval.traced.histograms) == ((), {}, {})
+
+
+@pytest.mark.parametrize(
+    ("comm", "expected"),
+    [("kworker/u8:1-loop2", "kworker/u8:1"), ("kworker/0:1H", "kworker/0:1H"), ("log-writer", "log-writer")],
+)
+def test_a_kworker_is_one_process_whatever_it_works_on(comm, expected):
+    assert tick_protocol._worker(comm) == expected

@@ -445,6 +445,11 @@ class OnDemandSurroundings:
     """The mounted file system with a device number."""
 
 
+def _worker(comm: str) -> str:
+    """Return a process's name; that of a kworker without what it works on now, or each work would have a row."""
+    return comm.partition("-")[0] if comm.startswith("kworker/") else comm
+
+
 class _Script:
     """Decoding state of one script."""
 
@@ -456,7 +461,7 @@ class _Script:
         around: OnDemandSurroundings,
     ) -> None:
         alone = lambda name: not around.timed(name)  # noqa: E731
-        comm = lambda pid: threads.of(pid).comm  # noqa: E731
+        comm = lambda pid: _worker(threads.of(pid).comm)  # noqa: E731
         self.manifest = manifest
         self.framer = TracerFramer(
             manifest,
