@@ -97,8 +97,8 @@ def _ran(probe: Manifest) -> tuple[str, ...]:
 
 
 def _partners(probe: Manifest) -> tuple[str, ...]:
-    """Return the probes of the same program that it needs; the in-flight probe needs the one of the stages."""
-    return probe.needs or (("stages_" + probe.tier.lower(),) if probe.group == "inflight" else ())
+    """Return the probes of the same program that it needs; those in flight and of `trace` need that of the stages."""
+    return probe.needs or (("stages_" + probe.tier.lower(),) if probe.group in ("inflight", "trace") else ())
 
 
 def _stages(probe: Manifest) -> list[str]:
