@@ -202,7 +202,7 @@ def test_keys_lead_from_a_slow_sync_to_who_ran_instead_of_its_thread(suite, tmp_
     made.store.origin = origin
     for one in frames:
         made.append(one)
-    outliers = [one for frame in frames for one in frame.outliers]
+    outliers = by_process(one for frame in frames for one in frame.outliers)
 
     def instead(operation):
         return [
@@ -213,7 +213,7 @@ def test_keys_lead_from_a_slow_sync_to_who_ran_instead_of_its_thread(suite, tmp_
     assert made.selection.context == "files"
     some = operations(made.view)
     late = next((at for at, one in enumerate(some) if one.op == "fsync" and instead(one)), None)
-    assert late is not None, [one.waits for one in outliers if one.waits]
+    assert late is not None, [one.waits for each in outliers.values() for one in each if one.waits]
     press(made, *["down"] * late)
     assert f"fsync of {point}/orders.wal" in drawn(made)
     press(made, "enter")
