@@ -104,6 +104,17 @@ WIDTHS = {
     "call": 4,
 }
 """Bits of a part where the reader packs the key; 8 of all others."""
+TABLE_ROLES = {
+    "softirqs": "softirq",
+    "handlers": "handler",
+    "wake-ups": "wakeup",
+    "issues": "issue",
+    "issuers": "cgroup",
+    "processes": "process",
+    "sizes": "size_latency",
+    "files": "file",
+}
+"""Table -> the beginning of the roles of its maps, or of its record's name."""
 STACKS = ("cause", "completer", "raiser")
 """Roles whose script has a kernel stack in place of the code in `context`."""
 FEED_STAGES = ("histogram", "sum", "max", "by_total")

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from latmon import __version__
 from latmon.manifest.loader import Manifest, load
+from latmon.manifest.schema import TABLE_ROLES
 from latmon.model.frame import (
     STAGES,
     TABLES,
@@ -76,17 +77,6 @@ ROWS = 40
 _STAGES = ("queue", "requeue", "hba", "irq", "softirq", "completion")
 UNFOLLOWED = "a user's thread, or an interrupt without a handler"
 _NONE_THERE = "this system has no D script for that"
-_ROLES = {
-    "softirqs": "softirq",
-    "handlers": "handler",
-    "wake-ups": "wakeup",
-    "issues": "issue",
-    "issuers": "cgroup",
-    "processes": "process",
-    "sizes": "size_latency",
-    "files": "file",
-}
-"""Table -> the beginning of the roles of its maps, or of its record's name."""
 
 
 @cache
@@ -327,7 +317,7 @@ def _untraced(probes: Sequence[Manifest]) -> tuple[Missing, ...]:
     measured |= {inner for one in probes for stages in one.includes.values() for inner in stages}
     printed = {name for one in probes for name in (*(spec.role for spec in one.maps), *one.records)}
     reasons = {stage: why for one in probes for stage, why in one.absent.items()}
-    tables = (name for name in TABLES if not any(one.startswith(_ROLES[name]) for one in printed))
+    tables = (name for name in TABLES if not any(one.startswith(TABLE_ROLES[name]) for one in printed))
     stages = (stage for stage in STAGES if stage != "total" and stage not in measured)
     return tuple(Missing(name, reasons.get(name, _NONE_THERE)) for name in (*stages, *tables))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from latmon.manifest.loader import Manifest, load_all
+from latmon.manifest.schema import TABLE_ROLES
 from latmon.model.frame import STAGES, TABLES, Missing
 from latmon.model.histogram import BITS
 from latmon.support.errors import UsageError
@@ -79,17 +80,6 @@ class DtraceProgram:
         return "".join(script.text() for script in self.scripts)
 
 
-_ROLES = {
-    "softirqs": "softirq",
-    "handlers": "handler",
-    "wake-ups": "wakeup",
-    "issues": "issue",
-    "issuers": "cgroup",
-    "processes": "process",
-    "sizes": "size_latency",
-    "files": "file",
-}
-"""Table -> the beginning of the roles of its maps, or of its record's name."""
 NONE_THERE = "this system has no D script for that"
 INVASIVE = "it is invasive and needs an explicit --invasive"
 
@@ -168,7 +158,7 @@ def measures(one: Manifest, what: str) -> bool:
     """Return whether a script measures a stage of requests, or has a table."""
     if what in STAGES:
         return one.group != "bios" and what in one.stages
-    return any(name.startswith(_ROLES[what]) for name in (*(spec.role for spec in one.maps), *one.records))
+    return any(name.startswith(TABLE_ROLES[what]) for name in (*(spec.role for spec in one.maps), *one.records))
 
 
 def untraced(choice: ChosenScripts, found: Sequence[Manifest]) -> tuple[Missing, ...]:
