@@ -20,7 +20,7 @@ from latmon.model.stages import ADMISSION, FACTS
 SECTOR = 512
 
 
-class Step(NamedTuple):
+class BttStep(NamedTuple):
     """A step of btt: its name, what it is, and latmon's stages whose time it has."""
 
     name: str
@@ -29,13 +29,13 @@ class Step(NamedTuple):
 
 
 STEPS = (
-    Step("Q2G", "first bio queued, until its request is allocated", "admission"),
-    Step("G2I", "request allocated, until it is inserted into the scheduler's queue", "queue"),
-    Step("I2D", "inserted, until the driver gets it", "queue"),
-    Step("G2D", "request allocated, until the driver gets it, of I/Os without a known insertion", "queue"),
-    Step("requeue", "the driver gets it first, until it gets it last (btt: a new D)", "requeue"),
-    Step("D2C", "the driver gets it, until it is completed", "hba irq softirq completion"),
-    Step("Q2C", "queued, until it is completed: the sum of the steps above", "admission total"),
+    BttStep("Q2G", "first bio queued, until its request is allocated", "admission"),
+    BttStep("G2I", "request allocated, until it is inserted into the scheduler's queue", "queue"),
+    BttStep("I2D", "inserted, until the driver gets it", "queue"),
+    BttStep("G2D", "request allocated, until the driver gets it, of I/Os without a known insertion", "queue"),
+    BttStep("requeue", "the driver gets it first, until it gets it last (btt: a new D)", "requeue"),
+    BttStep("D2C", "the driver gets it, until it is completed", "hba irq softirq completion"),
+    BttStep("Q2C", "queued, until it is completed: the sum of the steps above", "admission total"),
 )
 
 
@@ -87,7 +87,7 @@ class TraceTable:
             self.of_stage[UNACCOUNTED][one.unaccounted_us] += 1
         self.paths[one.path] += 1
 
-    def step_rows(self) -> list[tuple[Step, Histogram]]:
+    def step_rows(self) -> list[tuple[BttStep, Histogram]]:
         """Return the steps that any I/O has, in the order in which it passes them."""
         return [(one, histogram(self.of_step[one.name])) for one in STEPS if self.of_step.get(one.name)]
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:  # each command imports this module
 
 
 QUIET_S = 180.0
-"""What measures on a host of a fleet ends after so long, and three intervals, without a word from there: an ssh client
-that is stopped, or a network that is gone, closes nothing. A start takes up to 120 s until the first question."""
+"""A host of a fleet ends what measures there after so long, and three intervals, without a question: an ssh client that
+is stopped, or a network that is gone, closes nothing. A start takes up to 120 s until the first question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class OfHosts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """What `latmon trace` traces: all I/Os of a device, or those of one of `lba`, `file`, `pid` and `cgroup`."""
+    """Selection of `latmon trace`: all I/Os of a device, or those of one of `lba`, `file`, `pid` and `cgroup`."""
 
     device: str
     duration_us: int
@@ -211,7 +211,7 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True)
 class TraceCost:
-    """What tracing cost the host while it ran. None: not known."""
+    """Cost of tracing to the host while it ran. None: not known."""
 
     seconds: float
     kernel_ns: int | None

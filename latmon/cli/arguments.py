@@ -683,6 +683,11 @@ def _trace(parser: argparse.ArgumentParser) -> None:
     only.add_argument(
         "--cgroup", metavar="C", default="", help="only I/Os charged to this cgroup or one below it: a path or its end"
     )
+    _trace_bounds(parser)
+
+
+def _trace_bounds(parser: argparse.ArgumentParser) -> None:
+    """Add the options on how long, where to and how much `latmon trace` writes."""
     parser.add_argument(
         "--duration",
         type=_checked(_duration),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from latmon.capture.backend import TraceRequest
 from latmon.support.errors import UnavailableError, UsageError
-from latmon_backends.kernel.trace_target import Range, covered, trace_target
+from latmon_backends.kernel.trace_target import BlockRange, covered, trace_target
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_file_elsewhere_is_refused(host, tmp_path):
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 50)), min_size=1, max_size=60), st.integers(1, 20))
 def test_covering_ranges_have_every_extent_and_as_few_others_as_they_say(extents, most):
-    ranges = [Range(first, first + length - 1) for first, length in extents]
+    ranges = [BlockRange(first, first + length - 1) for first, length in extents]
     found, more = covered(ranges, most)
     assert 1 <= len(found) <= most
     sectors = {at for one in ranges for at in range(one.low, one.high + 1)}

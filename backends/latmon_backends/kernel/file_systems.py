@@ -25,7 +25,7 @@ class FileSystems:
         self._proc, self._sys, self._now_s = proc, sys, now_s
         self._mounts: dict[int, target.Mount] = {}
         self._known: dict[int, FileSystem] = {}
-        """Those that were asked for since the mounts were read: sysfs is read for these alone."""
+        """File systems that were asked for since the mounts were read: sysfs is read for these alone."""
         self._missing: set[int] = set()
         self._read_s = -_FRESH_S
 

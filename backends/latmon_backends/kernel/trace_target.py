@@ -35,7 +35,7 @@ _LAST, _NOWHERE = 1, 0x2 | 0x4 | 0x200
 _LISTED = 20
 
 
-class Range(NamedTuple):
+class BlockRange(NamedTuple):
     """The first and the last sector, or number."""
 
     low: int
@@ -50,11 +50,11 @@ class TraceTarget:
     number: int
     """dev_t of the kernel."""
     by: int = 0
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[BlockRange, ...] = ()
     text: str = ""
     """The target in words."""
     remark: str = ""
-    """What else is traced, in a sentence; empty where nothing is."""
+    """Sentence on what else is traced; empty where nothing is."""
 
     @property
     def wanted(self) -> str:
@@ -76,19 +76,19 @@ def trace_target(request: TraceRequest) -> TraceTarget:
     place = _place(request.device, request.sys)
     number = _number(request.sys / "block" / place.disk.replace("/", "!"), place)
     if request.lba is not None:
-        return _by_sectors(place, number, [Range(*request.lba)], _lba_text(place, request.lba))
+        return _by_sectors(place, number, [BlockRange(*request.lba)], _lba_text(place, request.lba))
     if request.file is not None:
         return _by_file(place, number, request.file, request.sys)
     if request.pid is not None:
         if not (request.proc / str(request.pid)).exists():
             raise UnavailableError(f"--pid {request.pid}: there is no such process")
         return TraceTarget(
-            place.disk, number, BY_PID, (Range(request.pid, request.pid),), f"{place.disk}, process {request.pid}"
+            place.disk, number, BY_PID, (BlockRange(request.pid, request.pid),), f"{place.disk}, process {request.pid}"
         )
     if request.cgroup:
         return _by_cgroup(place, number, request.cgroup, request.proc)
     if place.name != place.disk:
-        return _by_sectors(place, number, [Range(0, place.sectors - 1)], place.name)
+        return _by_sectors(place, number, [BlockRange(0, place.sectors - 1)], place.name)
     return TraceTarget(place.disk, number, text=place.disk)
 
 
@@ -133,8 +133,8 @@ def _lba_text(place: _Place, lba: tuple[int, int]) -> str:
     return f"{place.name}, sectors {lba[0]:,} to {lba[1]:,}"
 
 
-def _by_sectors(place: _Place, number: int, ranges: Iterable[Range], text: str, remark: str = "") -> TraceTarget:
-    moved = tuple(Range(place.first + low, place.first + high) for low, high in ranges)
+def _by_sectors(place: _Place, number: int, ranges: Iterable[BlockRange], text: str, remark: str = "") -> TraceTarget:
+    moved = tuple(BlockRange(place.first + low, place.first + high) for low, high in ranges)
     return TraceTarget(place.disk, number, BY_LBA, moved, text, remark)
 
 
@@ -172,7 +172,7 @@ def _lies_on(device: int, shown: str, sys: Path) -> _Place:
     return _place(path.resolve().name.replace("!", "/"), sys)
 
 
-def _extents(descriptor: int) -> Iterator[Range]:
+def _extents(descriptor: int) -> Iterator[BlockRange]:
     """Yield the sectors of an open file on its file system's device, in the order of the file."""
     at = 0
     for _ in range(_MAX_EXTENTS // _AT_ONCE):
@@ -182,7 +182,7 @@ def _extents(descriptor: int) -> Iterator[Range]:
         for number in range(found):
             logical, physical, length, _, _, flags, *_ = _EXTENT.unpack_from(buffer, _HEAD.size + number * _EXTENT.size)
             if not flags & _NOWHERE and length:
-                yield Range(physical // _SECTOR, (physical + length - 1) // _SECTOR)
+                yield BlockRange(physical // _SECTOR, (physical + length - 1) // _SECTOR)
             at = logical + length
             if flags & _LAST:
                 return
@@ -191,25 +191,25 @@ def _extents(descriptor: int) -> Iterator[Range]:
     raise UsageError(f"the file has more than {_MAX_EXTENTS:,} extents: trace a range of its device, --lba A-B")
 
 
-def covered(extents: Sequence[Range], most: int) -> tuple[list[Range], int]:
+def covered(extents: Sequence[BlockRange], most: int) -> tuple[list[BlockRange], int]:
     """Return at most so many ranges that cover the extents, and how many other sectors they have.
 
     The smallest gaps are covered first.
     """
-    joined: list[Range] = []
+    joined: list[BlockRange] = []
     for low, high in sorted(extents):
         if joined and low <= joined[-1].high + 1:
-            joined[-1] = Range(joined[-1].low, max(joined[-1].high, high))
+            joined[-1] = BlockRange(joined[-1].low, max(joined[-1].high, high))
         else:
-            joined.append(Range(low, high))
+            joined.append(BlockRange(low, high))
     gaps = sorted(range(1, len(joined)), key=lambda at: joined[at].low - joined[at - 1].high)
     closed = set(gaps[: max(0, len(joined) - most)])
-    found: list[Range] = []
+    found: list[BlockRange] = []
     more = 0
     for at, one in enumerate(joined):
         if at in closed:
             more += one.low - found[-1].high - 1
-            found[-1] = Range(found[-1].low, one.high)
+            found[-1] = BlockRange(found[-1].low, one.high)
         else:
             found.append(one)
     return found, more
@@ -238,5 +238,5 @@ def _by_cgroup(place: _Place, number: int, wanted: str, proc: Path) -> TraceTarg
         )
     below = len(numbers) - 1
     with_below = f" and {below} below it" if below else ""
-    ranges = tuple(Range(one, one) for one in numbers)
+    ranges = tuple(BlockRange(one, one) for one in numbers)
     return TraceTarget(place.disk, number, BY_CGROUP, ranges, f"{place.disk}, cgroup {named[0]}{with_below}")

@@ -49,18 +49,18 @@ _DETAIL = 7
 _SLEPT = "it slept without I/O of its own: a lock, or I/O of another thread, such as a journal's or a server's"
 
 
-class _Row:
+class _TimedRow:
     """A row with the seconds of the window."""
 
     def __init__(self, of: FileRow, seconds: float) -> None:
         self.of, self.seconds = of, seconds
 
 
-def _share(wait: str) -> Field[_Row]:
+def _share(wait: str) -> Field[_TimedRow]:
     return Field(wait, 7, lambda r, _: UNKNOWN if (of := r.of.share(wait)) is None else part(of), rank=1)
 
 
-_FIELDS: tuple[Field[_Row], ...] = (
+_FIELDS: tuple[Field[_TimedRow], ...] = (
     Field("op", 5, lambda r, _: r.of.op, right=False),
     Field("files on", 14, lambda r, _: r.of.file_system.mount, right=False, most=40),
     Field("type", 6, lambda r, _: r.of.file_system.kind, rank=1, right=False, most=12, role="dim"),
@@ -143,7 +143,7 @@ def files_above(view: ViewState, device: str, width: int, room: int) -> list[Lin
 def _table(view: ViewState, rows: Sequence[FileRow], width: int) -> list[Line]:
     placed = layout(_FIELDS, width)
     seconds = max(view.history.window.covered_us, 1) / 1e6
-    return [fit(line, width) for line in (heads(placed), *(row(placed, _Row(one, seconds)) for one in rows))]
+    return [fit(line, width) for line in (heads(placed), *(row(placed, _TimedRow(one, seconds)) for one in rows))]
 
 
 def operations(view: ViewState) -> Sequence[FileOperation]:
