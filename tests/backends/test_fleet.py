@@ -64,12 +64,12 @@ from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_USAGE, Unavai
 from latmon.support.host import boot_id
 from latmon.support.process import descendants
 from latmon_backends.bpftrace.backend import RemoteBpftrace
-from latmon_backends.fleet import agentless, bundle, host, remote, ssh
+from latmon_backends.fleet import agentless, bundle, host, merge, remote, ssh
 from latmon_backends.fleet import backend as backend_module
 from latmon_backends.fleet.agentless import ShellCounters, ShellTree
 from latmon_backends.fleet.backend import FleetBackend, _selected
 from latmon_backends.fleet.host import Host
-from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin, readable
+from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin
 from latmon_backends.fleet.remote import HostFacts, Offset
 from latmon_backends.fleet.ssh import HostError
 
@@ -995,6 +995,12 @@ def part(label="a", mono_us=5_000_000, shift_us=0, **values):
 
 
 def merged(*parts):
+    frame, refused = merged_or_refused(*parts)
+    assert not refused
+    return frame
+
+
+def merged_or_refused(*parts):
     return merged_frame(parts, seq=7, wall=1000.0, mono_us=50_000_000, dt_us=1_000_000)
 
 
@@ -1144,7 +1150,6 @@ def test_cgroups_with_long_paths_leave_no_host_out():
     limits = (CgroupLimit(paths[0], "sda", "read", 5, None, 1, 512),)
     behind = {Behind("sda", paths[0], path): 9 for path in paths}
     several = [part("a" * 24, issuers=issuers, behind=behind, cgroup_limits=limits)]
-    assert readable(several) == (several, {})
     found = decoded(merged(*several))
     assert sorted(done.count for done in found.issuers.values()) == [1, 2], "two have the same end"
     assert sum(found.behind.values()) == 27
@@ -1156,12 +1161,24 @@ def test_a_host_whose_frame_no_reader_takes_is_left_out_and_named():
     much = {"kernel": {Flow("sda", "read"): Completed(2**62, 0, 0)}}
     long_name = "x" * 255
     wide = part("b", handlers={Handler(1, long_name): HandlerRuns(Histogram.record([5]))})
-    taken, refused = readable([part("a", **much), wide, part("c", **much), part("a", **much)])
-    assert [one.label for one in taken] == ["a", "c"]
+    frame, refused = merged_or_refused(part("a", **much), wide, part("c", **much), part("a", **much))
     assert refused.keys() == {"a", "b"}
-    assert decoded(merged(*taken))
+    assert decoded(frame).kernel.keys() == {Flow("c:sda", "read")}
     disk = Device("sda", 8, 0, members=("sdb",), limits=(Limit("nr_requests", 64, "queue/nr_requests"),))
-    assert readable([part(devices=(disk,))]) == ([part(devices=(disk,))], {})
+    assert merged(part(devices=(disk,)))
+
+
+def test_losses_of_all_hosts_are_at_most_what_a_reader_takes():
+    lost = Health(lost_events=2**62)
+    assert decoded(merged(part("a", health=lost), part("b", health=lost))).health.lost_events == 2**63 - 1
+
+
+def test_hosts_beyond_the_most_rows_of_a_frame_are_left_out_and_named(monkeypatch):
+    monkeypatch.setattr(merge, "MAX_ITEMS", 2)
+    two = {"outstanding": {"sda": Outstanding(0, 0), "sdb": Outstanding(0, 0)}}
+    frame, refused = merged_or_refused(part("a", **two), part("b", **two))
+    assert frame.outstanding.keys() == {"a:sda", "a:sdb"}
+    assert list(refused) == ["b"] and "--devices" in refused["b"]
 
 
 async def test_a_lost_answer_about_the_clock_is_asked_for_again(monkeypatch):

@@ -38,7 +38,7 @@ def test_on_a_host_of_a_fleet_its_own_softirqs_and_threads_are_named():
             wall=one.wall,
             mono_us=one.mono_us,
             dt_us=one.dt_us,
-        )
+        )[0]
         for one in lasting(traced=disk, softirqs=softirqs, wakeups=(thread,), **SLOW)
     ]
     first, second = sorted(found(RULE, frames, backend="fleet"), key=lambda one: one.device)

@@ -94,7 +94,8 @@ def fleet(*names):
     for at, frames in enumerate(zip(*several, strict=True)):
         parts = [HostFrame(name, one, 0, number=n) for n, (name, one) in enumerate(zip(names, frames, strict=True))]
         now = frames[0]
-        yield merged_frame(parts, seq=at, wall=now.wall, mono_us=now.mono_us, dt_us=now.dt_us)
+        frame, _ = merged_frame(parts, seq=at, wall=now.wall, mono_us=now.mono_us, dt_us=now.dt_us)
+        yield frame
 
 
 NAMES = ("database-07", "database-08", "web-1")

@@ -27,7 +27,6 @@ from latmon_backends.fleet.merge import (
     merged_frame,
     merged_origin,
     named,
-    readable,
     without_counts,
 )
 from latmon_backends.fleet.ssh import labels
@@ -171,10 +170,9 @@ class FleetBackend:
                 parts += found
         wall = time.time() - (time.monotonic_ns() // 1000 - end_us) / 1e6
         parts = [_selected(one, self._globs) for one in parts] if self._globs else parts
-        parts, refused = readable(parts)
+        frame, refused = merged_frame(parts, seq=self._seq, wall=wall, mono_us=end_us, dt_us=end_us - begin_us)
         for label in refused:  # the next frame has all its devices
             gone += [named(label, one) for one in self._shown.pop(label, ())]
-        frame = merged_frame(parts, seq=self._seq, wall=wall, mono_us=end_us, dt_us=end_us - begin_us)
         self._seq += 1
         health = replace(frame.health, notice=self._notice(refused, frame.health.notice))
         return replace(frame, removed=(*frame.removed, *gone), health=health, late=frame.late or late)

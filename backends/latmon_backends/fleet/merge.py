@@ -8,7 +8,7 @@ number on two hosts is never one row.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -44,7 +44,7 @@ from latmon.model.histogram import MAX_COUNT, Histogram, merge
 from latmon.model.host_context import ContextValue
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
-from latmon.recording.validate import MAX_LABEL, MAX_WALL, parse
+from latmon.recording.validate import MAX_ITEMS, MAX_LABEL, MAX_WALL, parse
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
@@ -53,6 +53,7 @@ MAX_TEXT = 1000
 MAX_IN_FLIGHT = 100
 """The oldest requests of all hosts that a frame lists."""
 
+_ANY_INTERVAL = Frame(seq=0, wall=0.0, mono_us=1, dt_us=1)
 _NOT_TIMED = "single I/Os are timed where the host has latmon or bpftrace that may run probes"
 
 K = TypeVar("K", bound=Hashable)
@@ -75,36 +76,47 @@ class HostFrame:
 
 
 def named(label: str, name: str) -> str:
-    """Return the name with its host in front; an empty name stays empty."""
-    return f"{label}{HOST_SEPARATOR}{name}" if name else ""
+    """Return the name with its host in front; an empty name stays empty. RecordingError: it is too long for a reader."""
+    if not name:
+        return ""
+    whole = f"{label}{HOST_SEPARATOR}{name}"
+    if len(whole) > MAX_LABEL:
+        raise RecordingError(f"a name of {len(name)} characters is too long with the host in front")
+    return whole
 
 
 def _named_path(label: str, path: str) -> str:
     """Return a cgroup's path with its host in front: of one that is too long for a recording the end."""
-    whole, front = named(label, path), named(label, "…")
+    whole, front = f"{label}{HOST_SEPARATOR}{path}" if path else "", f"{label}{HOST_SEPARATOR}…"
     return whole if len(whole) <= MAX_LABEL else front + path[len(front) - MAX_LABEL :]
 
 
-def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: int, dt_us: int) -> Frame:
+def merged_frame(
+    parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: int, dt_us: int
+) -> tuple[Frame, dict[str, str]]:
     """Return one frame of all hosts for the interval that ends at `mono_us` and `wall` of this host.
 
-    A host may have none or several frames in it; counts of several are added.
+    A host may have none or several frames in it; counts of several are added. The second value is label -> why no
+    reader takes the host's frames beside those of the others: they are left out.
     """
-    moved = [_moved(one, wall - mono_us / 1e6) for one in parts]
-    last = {part.label: (part, one) for part, one in zip(parts, moved, strict=True)}
+    taken, refused = _readable(parts, wall - mono_us / 1e6)
+    return _sum(taken, Frame(seq, wall, mono_us, dt_us)), refused
+
+
+def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
+    """Return the sum of hosts' frames, whose names and times are the fleet's, in the interval of the empty frame."""
+    parts, moved = [part for part, _ in taken], [one for _, one in taken]
+    last = {part.label: (part, one) for part, one in taken}
     now = [one for _, one in last.values()]
-    merged = Frame(
-        seq=seq,
-        wall=wall,
-        mono_us=mono_us,
-        dt_us=dt_us,
+    merged = replace(
+        empty,
         histograms=_histograms(one.histograms for one in moved),
         seen=_summed((one.seen for one in moved), Completed.__add__),
         kernel=_summed((one.kernel for one in moved), Completed.__add__),
         above=_added(one.above for one in moved),
         outliers=tuple(sorted((found for one in moved for found in one.outliers), key=lambda one: one.mono_us)),
         thresholds_us=_joined(one.thresholds_us for one in now),
-        traced=_traced([(part, one.traced) for part, one in zip(parts, moved, strict=True)]),
+        traced=_traced([(part, one.traced) for part, one in taken]),
         handlers=_summed((one.handlers for one in moved), _both_handlers),
         softirqs=_summed((one.softirqs for one in moved), lambda one, other: softirqs_added((one, other))),
         wakeups=_threads(found for one in moved for found in one.wakeups),
@@ -116,7 +128,7 @@ def merged_frame(parts: Sequence[HostFrame], *, seq: int, wall: float, mono_us: 
         file_operations=tuple(
             sorted((found for one in moved for found in one.file_operations), key=lambda one: one.mono_us)
         ),
-        files_left_out=sum(one.files_left_out for one in moved),
+        files_left_out=_total(one.files_left_out for one in moved),
         taskqs=_taskqs([one.taskqs for one in now if one.taskqs is not None]),
         cgroup_limits=_limits([one.cgroup_limits for one in moved if one.cgroup_limits is not None]),
         host_context=_summed((one.host_context for one in moved), ContextValue.plus),
@@ -154,32 +166,43 @@ def _labelled(texts: Iterable[tuple[str, str]]) -> str:
     return clean("; ".join(dict.fromkeys(f"{label}: {text}" for label, text in texts if text)), MAX_TEXT)
 
 
-def readable(parts: Sequence[HostFrame]) -> tuple[list[HostFrame], dict[str, str]]:
-    """Return the parts that every reader of the merged frame takes, and label -> reason of hosts that have others.
+def _readable(parts: Sequence[HostFrame], epoch_s: float) -> tuple[list[tuple[HostFrame, Frame]], dict[str, str]]:
+    """Return the frames of those hosts that every reader of the merged frame takes, and label -> reason of the others.
 
-    A host's frame is valid by itself, but a name may be too long with the host in front, or a sum too large.
+    Each frame is valid by itself, and hosts have no row in common. So it is enough to check that names are short
+    enough with the host in front, the sum of several frames of one host, and the number of rows.
     """
-    if not _why_not(parts):
-        return list(parts), {}
-    refused = {part.label: why for part in parts if (why := _why_not([part]))}
-    rest = [part for part in parts if part.label not in refused]
-    if not _why_not(rest):
-        return rest, refused
-    taken: list[HostFrame] = []
-    for part in rest:  # a sum of several is too large
-        if why := _why_not([*taken, part]):
-            refused[part.label] = why
-        else:
-            taken.append(part)
+    by_host: dict[str, list[HostFrame]] = {}
+    for part in parts:
+        by_host.setdefault(part.label, []).append(part)
+    taken: list[tuple[HostFrame, Frame]] = []
+    refused: dict[str, str] = {}
+    rows = 0
+    for label, some in by_host.items():
+        try:
+            moved = [_moved(part, epoch_s) for part in some]
+            if len(some) > 1:
+                decode_frame(parse(to_bytes(encode_frame(_sum([*zip(some, moved, strict=True)], _ANY_INTERVAL)))))
+        except (RecordingError, ValueError) as error:
+            refused[label] = str(error)
+            continue
+        more = sum(map(_most_rows, moved))
+        if rows + more > MAX_ITEMS:
+            refused[label] = f"all hosts together have more than {MAX_ITEMS} rows: give --devices, or fewer hosts"
+            continue
+        rows += more
+        taken += zip(some, moved, strict=True)
     return taken, refused
 
 
-def _why_not(parts: Sequence[HostFrame]) -> str:
-    try:
-        decode_frame(parse(to_bytes(encode_frame(merged_frame(parts, seq=0, wall=0.0, mono_us=1, dt_us=1)))))
-    except (RecordingError, ValueError) as error:
-        return str(error)
-    return ""
+def _most_rows(frame: Frame) -> int:
+    """Return the number of rows of the frame's largest table."""
+    tables = (*_values_of(frame), *_values_of(frame.traced))
+    return max(len(one) for one in tables if isinstance(one, Sized))
+
+
+def _values_of(record: Frame | Traced) -> list[object]:
+    return [getattr(record, one.name) for one in dataclasses.fields(record)]
 
 
 def _device(label: str, device: Device, untimed: str) -> Device:
@@ -362,7 +385,12 @@ def _summed(tables: Iterable[Mapping[K, V]], add: Callable[[V, V], V]) -> dict[K
 
 
 def _added(tables: Iterable[Mapping[K, int]]) -> dict[K, int]:
-    return _summed(tables, int.__add__)
+    return _summed(tables, lambda one, other: _total((one, other)))
+
+
+def _total(counts: Iterable[int]) -> int:
+    """Return the sum of counts, at most the largest that a reader takes."""
+    return min(sum(counts), MAX_COUNT)
 
 
 def _joined(tables: Iterable[Mapping[K, V]]) -> dict[K, V]:
@@ -413,7 +441,7 @@ def _traced(several: Sequence[tuple[HostFrame, Traced]]) -> Traced:
         by_total=_summed((one.by_total for _, one in active), lambda one, other: _added((one, other))),
         unfollowed=_tables(one.unfollowed for _, one in active),
         paths=_tables(one.paths for _, one in active),
-        off=sum(one.off for _, one in active),
+        off=_total(one.off for _, one in active),
         one_in=max(one.one_in for _, one in active),
         rates=(min(rates), max(rates)) if min(rates) != max(rates) else (0, 0),
         devices=tuple(dict.fromkeys(_traced_devices(several))),
@@ -483,15 +511,15 @@ def _health(several: Sequence[Health], now: Sequence[Health]) -> Health:
 
     The overhead is the largest of a host, because each is a percentage of that host's CPU.
     """
-    counts = {name: sum(getattr(one, name) for one in several) for name in _LOSSES}
-    counts |= {name: sum(getattr(one, name) for one in now) for name in _PROBES}
+    counts = {name: _total(getattr(one, name) for one in several) for name in _LOSSES}
+    counts |= {name: _total(getattr(one, name) for one in now) for name in _PROBES}
     skipped = [one.skipped for one in several if one.skipped is not None]
     spent = [one.probe_cpu_percent for one in several if one.probe_cpu_percent is not None]
     each = [one.probe_ns_per_io for one in several if one.probe_ns_per_io is not None]
     return Health(
         **counts,
         notice=clean("; ".join(dict.fromkeys(one.notice for one in several if one.notice)), MAX_TEXT),
-        skipped=sum(skipped) if skipped else None,
+        skipped=_total(skipped) if skipped else None,
         probe_cpu_percent=max(spent, default=None),
         probe_ns_per_io=max(each, default=None),
     )
