@@ -197,19 +197,23 @@ def unlike(
 
 def _unlike(timed: Mapping[str, Timed]) -> dict[str, float]:
     tails = {name: tail_of(_slowest(some)) for name, some in timed.items()}
+    lasting = {name: one for name, one in beyond(tails, Measure()).items() if _parts_above(timed[name], one.bar) >= RUN}
+    odd = _odd(timed, {name: one.bar for name, one in lasting.items()}) if lasting else set()
+    return {name: 2 ** (one.own - one.middle) for name, one in lasting.items() if name in odd}
+
+
+def _odd(timed: Mapping[str, Timed], bars: Mapping[str, float]) -> set[str]:
+    """Return those devices of `bars` that have more I/Os above their bar than chance explains."""
+    whole = {name: counts_of(one for _, one in some) for name, some in timed.items()}
+    totals = {name: sum(counts.values()) for name, counts in whole.items()}
+    every = sum(totals.values())
+    slow = {bar: {name: above(counts, bar) for name, counts in whole.items()} for bar in set(bars.values())}
+    all_slow = {bar: sum(by_name.values()) for bar, by_name in slow.items()}
     return {
-        name: 2 ** (one.own - one.middle)
-        for name, one in beyond(tails, Measure()).items()
-        if _parts_above(timed[name], one.bar) >= RUN and _odd(timed, name, one.bar)
+        name
+        for name, bar in bars.items()
+        if chance(slow[bar][name], all_slow[bar], totals[name] / every) * len(whole) < _CHANCE
     }
-
-
-def _odd(timed: Mapping[str, Timed], name: str, bar: float) -> bool:
-    """Return whether this device has more I/Os above the bar than chance explains."""
-    whole = {other: counts_of(one for _, one in some) for other, some in timed.items()}
-    share = sum(whole[name].values()) / sum(sum(counts.values()) for counts in whole.values())
-    slow = {other: above(counts, bar) for other, counts in whole.items()}
-    return chance(slow[name], sum(slow.values()), share) * len(whole) < _CHANCE
 
 
 def _timed(frames: Iterable[Frame], length_us: int, ops: frozenset[str]) -> dict[str, Timed]:

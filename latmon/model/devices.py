@@ -87,10 +87,14 @@ def of_devices(frame: Frame, keeps: Callable[[str], bool]) -> Frame:
 
 def _kept(value: Frame | Traced, names: Iterable[str], keeps: Callable[[str], bool]) -> dict[str, Any]:
     """Return these mappings of a value without other devices; their keys are devices' names or have a device."""
-    return {
-        name: {key: one for key, one in getattr(value, name).items() if keeps(getattr(key, "device", key))}
-        for name in names
-    }
+    return {name: _rows_kept(getattr(value, name), keeps) for name in names}
+
+
+def _rows_kept(table: Mapping[Any, V], keeps: Callable[[str], bool]) -> Mapping[Any, V]:
+    """Return the table without other devices; the same one where it has none, because packed values take long."""
+    if all(keeps(getattr(key, "device", key)) for key in table):
+        return table
+    return {key: one for key, one in table.items() if keeps(getattr(key, "device", key))}
 
 
 class WithIdle(Mapping[K, V]):

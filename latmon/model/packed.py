@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate, islice, repeat
 from operator import mul
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from latmon.model.frame import PATTERN, Behind, Flow, Frame, Handler, Issuer, SizeClass, SoftirqCpu, Thread, Traced
 from latmon.model.histogram import BITS, Histogram, value_bounds
@@ -23,6 +23,7 @@ UNKNOWN = -1
 _MOST = 2**63 - 1
 
 K = TypeVar("K")
+V = TypeVar("V")
 
 
 class RowSpan(NamedTuple):
@@ -75,22 +76,29 @@ class Packed(Mapping[K, Histogram]):
             scales=bytes([one.bits for one in every]) if any(one.bits != BITS for one in every) else b"",
         )
 
-    def joined(self, other: Packed[K]) -> Packed[K]:
-        """Return the rows of both, which have no key in common."""
-        if not other.rows or not self.rows:
-            return self if self.rows else other
-        last = self.ends[-1]
+    def joined(self, *others: Packed[K]) -> Packed[K]:
+        """Return the rows of all, which have no key in common."""
+        every = [one for one in (self, *others) if one.rows]
+        if not every[1:]:
+            return every[0] if every else self
+        first_of = accumulate((len(one.indices) for one in every), initial=0)
         return Packed(
-            self.rows + other.rows,
-            [*self.ends, *(last + end for end in other.ends)],
-            self.indices + other.indices,
-            [*self.counts, *other.counts],
-            sums=_both(self, other, self.sums, other.sums),
-            maxima=_both(self, other, self.maxima, other.maxima),
-            scales=bytes([one.bits(row) for one in (self, other) for row in range(len(one.rows))])
-            if self.scales or other.scales
+            tuple(row for one in every for row in one.rows),
+            [first + end for first, one in zip(first_of, every, strict=False) for end in one.ends],
+            b"".join(one.indices for one in every),
+            [n for one in every for n in one.counts],
+            sums=_all([one.sums for one in every], every),
+            maxima=_all([one.maxima for one in every], every),
+            scales=bytes([one.bits(row) for one in every for row in range(len(one.rows))])
+            if any(one.scales for one in every)
             else b"",
         )
+
+    def renamed(self, rename: Callable[[K], K]) -> Packed[K]:
+        """Return the same values under other keys; `rename` makes no two of them equal."""
+        rows = tuple(map(rename, self.rows))
+        values = {"sums": self.sums, "maxima": self.maxima}
+        return Packed(rows, self.ends, self.indices, self.counts, **values, scales=self.scales)
 
     def parts(self) -> Iterator[tuple[K, RowSpan]]:
         """Yield the rows without making their histograms."""
@@ -171,12 +179,11 @@ class Packed(Mapping[K, Histogram]):
         )
 
 
-def _both(one: Packed[Any], other: Packed[Any], values: array[int], others: array[int]) -> list[int]:
-    """Return the values of all rows of both, or none where none is known."""
-    if not values and not others:
+def _all(values: Sequence[array[int]], every: Sequence[Packed[Any]]) -> list[int]:
+    """Return the values of all rows, or none where none is known."""
+    if not any(values):
         return []
-    unknown = [UNKNOWN]
-    return [*(values or unknown * len(one.rows)), *(others or unknown * len(other.rows))]
+    return [n for some, one in zip(values, every, strict=True) for n in some or [UNKNOWN] * len(one.rows)]
 
 
 class Sums(Mapping[K, Mapping[int, int]]):
@@ -203,6 +210,15 @@ class Sums(Mapping[K, Mapping[int, int]]):
 
     def __len__(self) -> int:
         return len(self.packed)
+
+
+def renamed(table: Mapping[K, V], rename: Callable[[K], K]) -> Mapping[K, V]:
+    """Return the table under other keys; packed values stay packed. `rename` makes no two keys equal."""
+    if isinstance(table, Packed):
+        return cast("Mapping[K, V]", table.renamed(rename))
+    if isinstance(table, Sums):
+        return cast("Mapping[K, V]", Sums(table.packed.renamed(rename)))
+    return {rename(key): value for key, value in table.items()}
 
 
 def numbers(values: Iterable[int]) -> array[int]:
@@ -288,6 +304,22 @@ class Flat:
     facts: OnDemandFacts = OnDemandFacts()
 
 
+def tables_of(frame: Frame) -> dict[str, Packed[Any]]:
+    """Return the histograms of a frame's on-demand values by the name of their table."""
+    return {
+        "traced": Packed.of(frame.traced.histograms),
+        "by_total": Sums.of(frame.traced.by_total).packed,
+        "basic": Packed.of({series: one for series, one in frame.histograms.items() if series.stage != "total"}),
+        "handler": Packed.of({handler: runs.run for handler, runs in frame.handlers.items()}),
+        "delay": Packed.of({where: runs.delay for where, runs in frame.softirqs.items()}),
+        "softirq": Packed.of({where: runs.run for where, runs in frame.softirqs.items()}),
+        "wakeup": Packed.of({one.thread.pid: one.delay for one in frame.wakeups}),
+        "issuer": Packed.of({issuer: done.latency for issuer, done in frame.issuers.items()}),
+        "size": Packed.of({size: done.latency for size, done in frame.sizes.items()}),
+        "file": Packed.of(frame.files),
+    }
+
+
 def flatten(frame: Frame) -> Flat:
     """Return all on-demand values of a frame except its outliers."""
     facts = OnDemandFacts(
@@ -302,18 +334,6 @@ def flatten(frame: Frame) -> Flat:
         {handler: (runs.device, runs.shared_with, runs.caller) for handler, runs in frame.handlers.items()},
         frame.thresholds_us,
     )
-    tables: dict[str, Packed[Any]] = {
-        "traced": Packed.of(frame.traced.histograms),
-        "by_total": Sums.of(frame.traced.by_total).packed,
-        "basic": Packed.of({series: one for series, one in frame.histograms.items() if series.stage != "total"}),
-        "handler": Packed.of({handler: runs.run for handler, runs in frame.handlers.items()}),
-        "delay": Packed.of({where: runs.delay for where, runs in frame.softirqs.items()}),
-        "softirq": Packed.of({where: runs.run for where, runs in frame.softirqs.items()}),
-        "wakeup": Packed.of({one.thread.pid: one.delay for one in frame.wakeups}),
-        "issuer": Packed.of({issuer: done.latency for issuer, done in frame.issuers.items()}),
-        "size": Packed.of({size: done.latency for size, done in frame.sizes.items()}),
-        "file": Packed.of(frame.files),
-    }
     counted = {
         "always": _above(frame),
         "totals": _paths(frame.traced),
@@ -329,7 +349,7 @@ def flatten(frame: Frame) -> Flat:
         "files": [(Key("files_left_out", ""), frame.files_left_out)],
     }
     return Flat(
-        {name: table for name, table in tables.items() if table},
+        {name: table for name, table in tables_of(frame).items() if table},
         {group: some for group, pairs in counted.items() if (some := KeyedCounts.of(pairs)).keys},
         facts,
     )

@@ -8,9 +8,10 @@ number on two hosts is never one row.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from latmon import __version__
 from latmon.aggregate.depth_sum import DepthSum, packed
@@ -43,7 +44,9 @@ from latmon.model.frame import (
 from latmon.model.histogram import MAX_COUNT, Histogram, merge
 from latmon.model.host_context import ContextValue
 from latmon.model.inflight import Depths, InFlightList, Issue
+from latmon.model.packed import Packed, Sums, renamed, tables_of
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
+from latmon.recording.packed_tables import MAX_IN_TABLE, MAX_SLOTS
 from latmon.recording.validate import MAX_ITEMS, MAX_LABEL, MAX_WALL, parse
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
@@ -76,7 +79,7 @@ class HostFrame:
 
 
 def named(label: str, name: str) -> str:
-    """Return the name with its host in front; an empty name stays empty. RecordingError: it is too long for a reader."""
+    """Return the name with its host in front; an empty name stays empty. RecordingError where it gets too long."""
     if not name:
         return ""
     whole = f"{label}{HOST_SEPARATOR}{name}"
@@ -177,7 +180,7 @@ def _readable(parts: Sequence[HostFrame], epoch_s: float) -> tuple[list[tuple[Ho
         by_host.setdefault(part.label, []).append(part)
     taken: list[tuple[HostFrame, Frame]] = []
     refused: dict[str, str] = {}
-    rows = 0
+    sizes = _Size()
     for label, some in by_host.items():
         try:
             moved = [_moved(part, epoch_s) for part in some]
@@ -186,23 +189,41 @@ def _readable(parts: Sequence[HostFrame], epoch_s: float) -> tuple[list[tuple[Ho
         except (RecordingError, ValueError) as error:
             refused[label] = str(error)
             continue
-        more = sum(map(_most_rows, moved))
-        if rows + more > MAX_ITEMS:
-            refused[label] = f"all hosts together have more than {MAX_ITEMS} rows: give --devices, or fewer hosts"
-            continue
-        rows += more
-        taken += zip(some, moved, strict=True)
+        if sizes.holds(moved):
+            taken += zip(some, moved, strict=True)
+        else:
+            refused[label] = "all hosts together have more rows than a screen reads: give --device, or fewer hosts"
     return taken, refused
 
 
-def _most_rows(frame: Frame) -> int:
-    """Return the number of rows of the frame's largest table."""
-    tables = (*_values_of(frame), *_values_of(frame.traced))
-    return max(len(one) for one in tables if isinstance(one, Sized))
+class _Size:
+    """Rows, buckets and counts of each table of the hosts that are taken so far."""
+
+    def __init__(self) -> None:
+        self._of: Counter[tuple[str, str]] = Counter()
+
+    def holds(self, moved: Sequence[Frame]) -> bool:
+        """Add a host's frames; return False, and add nothing, where a reader's bounds do not hold them as well."""
+        both = self._of.copy()
+        for frame in moved:
+            both.update(_size(frame))
+        bounds = {"rows": MAX_ITEMS, "buckets": MAX_SLOTS, "counts": MAX_IN_TABLE}
+        if any(n > bounds[kind] for (_, kind), n in both.items()):
+            return False
+        self._of = both
+        return True
 
 
-def _values_of(record: Frame | Traced) -> list[object]:
-    return [getattr(record, one.name) for one in dataclasses.fields(record)]
+def _size(frame: Frame) -> dict[tuple[str, str], int]:
+    """Return (table, what) -> number."""
+    found = {}
+    for record in (frame, frame.traced):
+        for name in (one.name for one in dataclasses.fields(record)):
+            if isinstance(value := getattr(record, name), Sized):
+                found[f"{type(record).__name__}.{name}", "rows"] = len(value)
+    for name, table in {"histograms": Packed.of(frame.histograms), **tables_of(frame)}.items():
+        found[name, "buckets"], found[name, "counts"] = len(table.indices), sum(table.counts)
+    return found
 
 
 def _device(label: str, device: Device, untimed: str) -> Device:
@@ -227,6 +248,9 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
     def to_path(cgroup: str) -> str:
         return _named_path(label, cgroup)
 
+    def to_series(at: Series) -> Series:
+        return Series(to(at.device), at.op, at.stage)
+
     def by_device(table: Mapping[str, V]) -> dict[str, V]:
         return {to(name): value for name, value in table.items()}
 
@@ -236,13 +260,13 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
     in_flight = frame.in_flight
     return replace(
         frame,
-        histograms={Series(to(at.device), at.op, at.stage): one for at, one in frame.histograms.items()},
+        histograms=renamed(frame.histograms, to_series),
         seen=by_flow(frame.seen),
         kernel=by_flow(frame.kernel),
         above=by_flow(frame.above),
         outliers=tuple(_outlier(one, to, shift_us, epoch_s) for one in frame.outliers),
         thresholds_us=by_device(frame.thresholds_us),
-        traced=_traced_of(frame.traced, to),
+        traced=_traced_of(frame.traced, to, to_series),
         handlers={Handler(at.irq, to(at.name)): _handler(one, to) for at, one in frame.handlers.items()},
         softirqs={SoftirqCpu(to(at.vector), at.cpu): one for at, one in frame.softirqs.items()},
         wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
@@ -311,12 +335,12 @@ def _file_operation(one: FileOperation, to: Callable[[str], str], shift_us: int,
     )
 
 
-def _traced_of(one: Traced, to: Callable[[str], str]) -> Traced:
+def _traced_of(one: Traced, to: Callable[[str], str], to_series: Callable[[Series], Series]) -> Traced:
     """Return a host's traced requests with names of the fleet."""
     return replace(
         one,
-        histograms={at._replace(device=to(at.device)): histogram for at, histogram in one.histograms.items()},
-        by_total={at._replace(device=to(at.device)): times for at, times in one.by_total.items()},
+        histograms=renamed(one.histograms, to_series),
+        by_total=renamed(one.by_total, to_series),
         unfollowed={to(name): table for name, table in one.unfollowed.items()},
         paths={to(name): table for name, table in one.paths.items()},
         devices=tuple(map(to, one.devices)),
@@ -372,8 +396,27 @@ def _in_flight_of(one: InFlightList, to: Callable[[str], str], shift_us: int) ->
     )
 
 
-def _histograms(tables: Iterable[Mapping[Series, Histogram]]) -> dict[Series, Histogram]:
-    return _summed(tables, lambda one, other: merge((one, other)))
+def _histograms(several: Iterable[Mapping[Series, Histogram]]) -> Mapping[Series, Histogram]:
+    every = list(several)
+    return _joined_rows(every) or _summed(every, lambda one, other: merge((one, other)))
+
+
+def _by_total(several: Iterable[Mapping[Series, Mapping[int, int]]]) -> Mapping[Series, Mapping[int, int]]:
+    every = list(several)
+    joined = _joined_rows([one.packed for one in every if isinstance(one, Sums)])
+    return Sums(joined) if joined and all(isinstance(one, Sums) for one in every) else _summed(every, _both)
+
+
+def _both(one: Mapping[K, int], other: Mapping[K, int]) -> Mapping[K, int]:
+    return _added((one, other))
+
+
+def _joined_rows(every: Sequence[Mapping[Series, Histogram]]) -> Packed[Series] | None:
+    """Return the rows of all without unpacking them; None where one isn't packed, or two have a key in common."""
+    packed = [one for one in every if isinstance(one, Packed)]
+    if len(packed) < len(every) or len(set().union(*packed)) < sum(map(len, packed)):
+        return None
+    return Packed[Series]().joined(*packed)
 
 
 def _summed(tables: Iterable[Mapping[K, V]], add: Callable[[V, V], V]) -> dict[K, V]:
@@ -438,7 +481,7 @@ def _traced(several: Sequence[tuple[HostFrame, Traced]]) -> Traced:
     rates = [rate for _, one in active for rate in one.sampled]
     return Traced(
         histograms=_histograms(one.histograms for _, one in active),
-        by_total=_summed((one.by_total for _, one in active), lambda one, other: _added((one, other))),
+        by_total=_by_total(one.by_total for _, one in active),
         unfollowed=_tables(one.unfollowed for _, one in active),
         paths=_tables(one.paths for _, one in active),
         off=_total(one.off for _, one in active),
@@ -467,7 +510,7 @@ def _traced_devices(several: Sequence[tuple[HostFrame, Traced]]) -> tuple[str, .
 
 
 def _tables(several: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, Mapping[str, int]]:
-    return _summed(several, lambda one, other: _added((one, other)))
+    return _summed(several, _both)
 
 
 def _stages(several: Iterable[Mapping[str, tuple[str, ...]]]) -> dict[str, tuple[str, ...]]:
@@ -511,7 +554,7 @@ def _health(several: Sequence[Health], now: Sequence[Health]) -> Health:
 
     The overhead is the largest of a host, because each is a percentage of that host's CPU.
     """
-    counts = {name: _total(getattr(one, name) for one in several) for name in _LOSSES}
+    counts: dict[str, Any] = {name: _total(getattr(one, name) for one in several) for name in _LOSSES}
     counts |= {name: _total(getattr(one, name) for one in now) for name in _PROBES}
     skipped = [one.skipped for one in several if one.skipped is not None]
     spent = [one.probe_cpu_percent for one in several if one.probe_cpu_percent is not None]
