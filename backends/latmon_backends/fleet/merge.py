@@ -32,7 +32,6 @@ from latmon.model.frame import (
     IssuedIO,
     Missing,
     Origin,
-    Outlier,
     Pattern,
     Series,
     SoftirqCpu,
@@ -239,8 +238,12 @@ def _device(label: str, device: Device, untimed: str) -> Device:
 
 def _moved(part: HostFrame, epoch_s: float) -> Frame:
     """Return a host's frame with names of the fleet and times of this host; `epoch_s`: wall clock at mono_us 0."""
-    frame, label, shift_us = part.frame, part.label, part.shift_us
-    late_s = frame.wall - (epoch_s + (frame.mono_us + shift_us) / 1e6)
+    return _at_our_times(_with_host(part), part.shift_us, epoch_s)
+
+
+def _with_host(part: HostFrame) -> Frame:
+    """Return a host's frame with the host in front of each name. RecordingError where a name gets too long."""
+    frame, label = part.frame, part.label
 
     def to(name: str) -> str:
         return named(label, name)
@@ -251,24 +254,21 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
     def to_series(at: Series) -> Series:
         return Series(to(at.device), at.op, at.stage)
 
-    def by_device(table: Mapping[str, V]) -> dict[str, V]:
-        return {to(name): value for name, value in table.items()}
+    def to_flow(at: Flow) -> Flow:
+        return Flow(to(at.device), at.op)
 
-    def by_flow(table: Mapping[Flow, V]) -> dict[Flow, V]:
-        return {Flow(to(one.device), one.op): value for one, value in table.items()}
-
-    in_flight = frame.in_flight
+    limits, in_flight = frame.cgroup_limits, frame.in_flight
     return replace(
         frame,
         histograms=renamed(frame.histograms, to_series),
-        seen=by_flow(frame.seen),
-        kernel=by_flow(frame.kernel),
-        above=by_flow(frame.above),
-        outliers=tuple(_outlier(one, to, shift_us, epoch_s) for one in frame.outliers),
-        thresholds_us=by_device(frame.thresholds_us),
+        seen=renamed(frame.seen, to_flow),
+        kernel=renamed(frame.kernel, to_flow),
+        above=renamed(frame.above, to_flow),
+        outliers=tuple(replace(one, device=to(one.device)) for one in frame.outliers),
+        thresholds_us=renamed(frame.thresholds_us, to),
         traced=_traced_of(frame.traced, to, to_series),
         handlers={Handler(at.irq, to(at.name)): _handler(one, to) for at, one in frame.handlers.items()},
-        softirqs={SoftirqCpu(to(at.vector), at.cpu): one for at, one in frame.softirqs.items()},
+        softirqs=renamed(frame.softirqs, lambda at: SoftirqCpu(to(at.vector), at.cpu)),
         wakeups=tuple(_wakeups(one, to, part.number) for one in frame.wakeups),
         issuers=_summed(
             ({at._replace(device=to(at.device), cgroup=to_path(at.cgroup)): one} for at, one in frame.issuers.items()),
@@ -277,31 +277,58 @@ def _moved(part: HostFrame, epoch_s: float) -> Frame:
         behind=_added(
             {Behind(to(at.device), to_path(at.cgroup), to_path(at.other)): us} for at, us in frame.behind.items()
         ),
-        sizes={at._replace(device=to(at.device)): one for at, one in frame.sizes.items()},
-        patterns=by_flow(frame.patterns),
-        files={at._replace(device=to(at.device), mount=to(at.mount)): one for at, one in frame.files.items()},
-        file_operations=tuple(_file_operation(one, to, shift_us, epoch_s) for one in frame.file_operations),
-        cgroup_limits=None
-        if frame.cgroup_limits is None
-        else tuple(_limit(one, to, to_path) for one in frame.cgroup_limits),
-        host_context=by_device(frame.host_context),
-        outstanding=by_device(frame.outstanding),
-        depths=by_device(frame.depths),
-        in_flight=None if in_flight is None else _in_flight_of(in_flight, to, shift_us),
-        issues={
-            to(name): tuple(one._replace(mono_us=_time(one.mono_us, shift_us)) for one in some)
-            for name, some in frame.issues.items()
-        },
+        sizes=renamed(frame.sizes, lambda at: at._replace(device=to(at.device))),
+        patterns=renamed(frame.patterns, to_flow),
+        files=renamed(frame.files, lambda at: at._replace(device=to(at.device), mount=to(at.mount))),
+        file_operations=tuple(_file_operation(one, to) for one in frame.file_operations),
+        cgroup_limits=None if limits is None else tuple(_limit(one, to, to_path) for one in limits),
+        host_context=renamed(frame.host_context, to),
+        outstanding=renamed(frame.outstanding, to),
+        depths=renamed(frame.depths, to),
+        in_flight=None if in_flight is None else _in_flight_of(in_flight, to),
+        issues=renamed(frame.issues, to),
         devices=tuple(_device(label, one, part.untimed) for one in frame.devices),
         removed=tuple(map(to, frame.removed)),
         taskqs=None if frame.taskqs is None else tuple(replace(one, name=to(one.name)) for one in frame.taskqs),
         health=replace(frame.health, notice=_labelled([(label, frame.health.notice)])),
-        marks=tuple(
+        marks=tuple(replace(one, text=f"{label}: {one.text}") for one in frame.marks),
+    )
+
+
+def _at_our_times(frame: Frame, shift_us: int, epoch_s: float) -> Frame:
+    """Return a host's frame with the times of this host's clocks."""
+    late_s = frame.wall - (epoch_s + (frame.mono_us + shift_us) / 1e6)
+
+    def ours(mono_us: int) -> int:
+        return _time(mono_us, shift_us)
+
+    def wall(mono_us: int) -> float:
+        return _wall(epoch_s + (mono_us + shift_us) / 1e6)
+
+    in_flight = frame.in_flight
+    if in_flight is not None:
+        oldest = tuple(one._replace(began_us=ours(one.began_us)) for one in in_flight.oldest)
+        since_us, at_us = in_flight.since_us and ours(in_flight.since_us), in_flight.at_us and ours(in_flight.at_us)
+        in_flight = replace(in_flight, oldest=oldest, since_us=since_us, at_us=at_us)
+    return replace(
+        frame,
+        outliers=tuple(
             replace(
-                one, text=f"{label}: {one.text}", mono_us=_time(one.mono_us, shift_us), wall=_wall(one.wall - late_s)
+                one,
+                mono_us=ours(one.mono_us),
+                wall=wall(one.mono_us),
+                waits=tuple(replace(wait, woken_us=ours(wait.woken_us)) for wait in one.waits),
             )
-            for one in frame.marks
+            for one in frame.outliers
         ),
+        file_operations=tuple(
+            replace(one, mono_us=ours(one.mono_us), wall=wall(one.mono_us)) for one in frame.file_operations
+        ),
+        in_flight=in_flight,
+        issues={
+            name: tuple(one._replace(mono_us=ours(one.mono_us)) for one in some) for name, some in frame.issues.items()
+        },
+        marks=tuple(replace(one, mono_us=ours(one.mono_us), wall=_wall(one.wall - late_s)) for one in frame.marks),
     )
 
 
@@ -314,25 +341,9 @@ def _wall(seconds: float) -> float:
     return min(max(0.0, seconds), MAX_WALL)
 
 
-def _outlier(one: Outlier, to: Callable[[str], str], shift_us: int, epoch_s: float) -> Outlier:
-    return replace(
-        one,
-        device=to(one.device),
-        mono_us=_time(one.mono_us, shift_us),
-        wall=_wall(epoch_s + (one.mono_us + shift_us) / 1e6),
-        waits=tuple(replace(wait, woken_us=_time(wait.woken_us, shift_us)) for wait in one.waits),
-    )
-
-
-def _file_operation(one: FileOperation, to: Callable[[str], str], shift_us: int, epoch_s: float) -> FileOperation:
+def _file_operation(one: FileOperation, to: Callable[[str], str]) -> FileOperation:
     its = one.file_system
-    return replace(
-        one,
-        file_system=its._replace(mount=to(its.mount), device=to(its.device)),
-        disk=to(one.disk),
-        mono_us=_time(one.mono_us, shift_us),
-        wall=_wall(epoch_s + (one.mono_us + shift_us) / 1e6),
-    )
+    return replace(one, file_system=its._replace(mount=to(its.mount), device=to(its.device)), disk=to(one.disk))
 
 
 def _traced_of(one: Traced, to: Callable[[str], str], to_series: Callable[[Series], Series]) -> Traced:
@@ -383,17 +394,9 @@ def _limit(one: CgroupLimit, to: Callable[[str], str], to_path: Callable[[str], 
     return replace(one, cgroup=to_path(one.cgroup), device=to(one.device))
 
 
-def _in_flight_of(one: InFlightList, to: Callable[[str], str], shift_us: int) -> InFlightList:
-    oldest = tuple(
-        found._replace(device=to(found.device), began_us=_time(found.began_us, shift_us)) for found in one.oldest
-    )
-    return replace(
-        one,
-        oldest=oldest,
-        since_us=one.since_us and _time(one.since_us, shift_us),
-        at_us=one.at_us and _time(one.at_us, shift_us),
-        devices=tuple(map(to, one.devices)),
-    )
+def _in_flight_of(one: InFlightList, to: Callable[[str], str]) -> InFlightList:
+    oldest = tuple(found._replace(device=to(found.device)) for found in one.oldest)
+    return replace(one, oldest=oldest, devices=tuple(map(to, one.devices)))
 
 
 def _histograms(several: Iterable[Mapping[Series, Histogram]]) -> Mapping[Series, Histogram]:
