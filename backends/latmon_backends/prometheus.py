@@ -72,7 +72,12 @@ _OLDEST_S, _HOUR_S, _MINUTE_S = 30 * 86_400, 3600, 60
 """Span and steps of the search for the oldest sample."""
 _LATENCY = "latmon_io_latency_seconds"
 _NAME, _MAX_NAME = "instance", 80
-_NO_STAGES = "Prometheus has total latencies; `sudo latmon` on the host shows the stages and outliers of single I/Os"
+_HOST_AND_PORT = re.compile(r"(?:\[(.+)\]|([^:]+)):\d+")
+"""An instance as Prometheus makes it of a target. An IPv6 address has brackets."""
+_NO_STAGES = (
+    "Prometheus has total latencies; the stages and outliers of single I/Os are on the host: "
+    "key E on screen 1 (latmon fleet), or `sudo latmon` there"
+)
 _NO_ANSWER = "no answer"
 _NOT_PROMETHEUS = "the answer is not Prometheus'"
 _MAX_BYTES, _MAX_REFUSAL = 128 << 20, 1 << 20
@@ -408,7 +413,7 @@ class PrometheusBackend:
         quick: bool = False,
     ) -> None:
         """Prepare queries. `brief`: begin with one interval; `quick`: and `frames` ends after it, to be shown then."""
-        self._brief_begin, self._quick = brief or quick, quick
+        self._brief_begin, self._begins_quick, self._quick = brief or quick, quick, quick
         self._address = Address.parse(url, password)
         self._client, self._select, self._globs = Client(self._address), select, tuple(devices)
         self._step_s = 0 if interval_us is None else max(round(interval_us / 1e6), 1)
@@ -438,6 +443,7 @@ class PrometheusBackend:
         return self._past
 
     async def __aenter__(self) -> Self:
+        self._changed, self._quick = asyncio.Event(), self._begins_quick  # of this event loop
         await self._aside(self._open)
         return self
 
@@ -459,6 +465,13 @@ class PrometheusBackend:
         self._host = ""
         self._changed.set()
         return True
+
+    def host_of(self, name: str) -> str:
+        """See Grouped: the instance, whose port is the exporter's, without it."""
+        rows = self._rows_store().rows
+        instance = rows.host or next((one for one in rows.names if clean(one, _MAX_NAME) == name), "")
+        target = _HOST_AND_PORT.fullmatch(instance)
+        return target[1] or target[2] if target else instance
 
     async def regroup(self) -> None:
         """See Grouped."""

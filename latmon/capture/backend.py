@@ -138,6 +138,10 @@ class Grouped(Archived, Protocol):
         """Request the hosts; False where they are shown."""
         ...
 
+    def host_of(self, name: str) -> str:
+        """Return the host of a row as ssh takes it; empty where the row has none."""
+        ...
+
     async def regroup(self) -> None:
         """Read the requested rows, with an `origin` and a `past` of their own."""
         ...

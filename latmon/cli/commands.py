@@ -6,6 +6,8 @@ import argparse
 import asyncio
 import gc
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -129,7 +131,26 @@ def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privile
         return EXIT_DONE if code is None else code
     from latmon.tui.app import run
 
-    return run(registry.load("prometheus")(**store, quick=True), screen)
+    return run(registry.load("prometheus")(**store, quick=True), screen, visit=_visit)
+
+
+def _visit(host: str) -> None:
+    """Show a host by `latmon fleet` until that is left; a failure stays on the terminal until Enter.
+
+    The screen of this process has ended, so that both are one job: Ctrl-Z stops and `fg` continues them together.
+    """
+    print(f"latmon fleet {clean(host)}", file=sys.stderr, flush=True)
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for the other one, which would inherit SIG_IGN
+    try:
+        status = subprocess.run([*_LATMON, "fleet", "--", host], check=False).returncode  # noqa: S603  no shell reads it
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if status:
+        print("latmon: Enter: back to the hosts of the Prometheus ", end="", file=sys.stderr, flush=True)
+        sys.stdin.readline()
+
+
+_LATMON = (sys.executable, "-P", "-s", "-m", "latmon")
 
 
 def _password(file: Path | None) -> str:

@@ -355,6 +355,8 @@ class LatmonApp(App[int]):
         self._ramp = options.ramp
         self._kept = (options.theme, options.ramp)
         self.failure: LatmonError | None = None
+        self.visited = ""
+        """The host to be shown over ssh, after which the screen begins again; empty: the user leaves."""
         self._options, self._viewed = options, ""
         self._scanning: Timer | None = None
         self._progress = ""
@@ -498,7 +500,12 @@ class LatmonApp(App[int]):
 
     def _foot(self, cells: int) -> Line:
         comparing = self.scene.comparison is not None
-        return foot(self.scene.view, self._asked, cells, switched=self._switches_stages, comparing=comparing)
+        return foot(
+            *(self.scene.view, self._asked, cells),
+            switched=self._switches_stages,
+            comparing=comparing,
+            visiting=isinstance(self._source, Grouped),
+        )
 
     def _choose(self, selection: Selection) -> None:
         before, screen, sort = self._traced_devices(), self.scene.selection.screen, self.scene.selection.sort
@@ -628,12 +635,26 @@ class LatmonApp(App[int]):
             chosen = selected(view.subjects())
             if chosen is None or not source.open_row(chosen.device.name):
                 return False
-            self.show_message(f"devices of {chosen.device.name}; Esc: all hosts; stages: `sudo latmon` there, by ssh")
+            there = source.host_of(chosen.device.name)
+            self.show_message(f"devices of {chosen.device.name}; Esc: all hosts; E: `latmon fleet {there}`, over ssh")
         elif step != "leave" or STEPS[step](view, 0) != selection or not source.close_row():
             return False
         else:
             self._clear_message()
         return True
+
+    def action_visit(self) -> None:
+        """End the screen so that `run` shows the selected host over ssh."""
+        chosen = selected(self.scene.view.subjects())
+        if not isinstance(self._source, Grouped) or chosen is None:
+            self.show_message("only a host of a Prometheus is opened over ssh: `latmon fleet HOST` opens any other")
+            return
+        self.visited = self._source.host_of(chosen.device.name)
+        self.exit(return_code=EXIT_DONE)
+
+    def resumed(self, options: ScreenOptions) -> ScreenOptions:
+        """Return the options of a screen that goes on with the selection and colours of this one."""
+        return replace(options, selection=self.scene.selection, theme=self._theme_shown, ramp=self._ramp)
 
     def action_travel(self, name: str, by: int) -> None:
         if name not in STAYING:
@@ -885,22 +906,28 @@ def run(
     session: Session | None = None,
     preview: Backend | None = None,
     tour: Tour | None = None,
+    visit: Callable[[str], None] | None = None,
 ) -> int:
     """Run the TUI on any source until it is left, and return the exit code.
 
     `session`: the live capture or the demo that is the source; `preview`: a backend whose frames are shown until the
-    source's first one; `tour`: shown from its first stop on.
+    source's first one; `tour`: shown from its first stop on; `visit`: shows a host of a Grouped source over ssh, and
+    returns when that view is left: then the source is opened again, with the same selection.
     """
     forget_size()
     depth = colour_depth(os.environ)
-    app = LatmonApp(source, options, depth=depth, session=session, preview=preview, tour=tour)
-    code = asyncio.run(_run(app, takes_mouse=options.takes_mouse))
-    if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it
-        raise app._exception  # noqa: SLF001
-    if app.failure is not None:
-        print(f"latmon: {app.failure}", file=sys.stderr)
-        return app.failure.exit_code
-    return code
+    while True:
+        app = LatmonApp(source, options, depth=depth, session=session, preview=preview, tour=tour)
+        code = asyncio.run(_run(app, takes_mouse=options.takes_mouse))
+        if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it
+            raise app._exception  # noqa: SLF001
+        if app.failure is not None:
+            print(f"latmon: {app.failure}", file=sys.stderr)
+            return app.failure.exit_code
+        if not app.visited or visit is None:
+            return code
+        visit(app.visited)
+        options = app.resumed(options)
 
 
 async def _run(app: LatmonApp, *, takes_mouse: bool) -> int:

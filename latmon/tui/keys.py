@@ -149,6 +149,14 @@ ACTIONS = (
     Action("redraw", "ctrl+l", "Ctrl-L", "redraw: all of the screen, after output of another program"),
     Action("stages", "S", "S", "trace stages on demand (auto), never (basic), or always (all)", "stages"),
     Action(
+        "visit",
+        "E",
+        "E",
+        "over ssh: `latmon fleet` on the selected host of a Prometheus; its q leads back",
+        "ssh",
+        on=_OVERVIEW,
+    ),
+    Action(
         "sort",
         "s",
         "s",
@@ -489,10 +497,12 @@ def foot(
     *,
     switched: bool = True,
     comparing: bool = False,
+    visiting: bool = False,
 ) -> Line:
     """Return the last line.
 
-    `switched`: the stages mode can be changed from here; `comparing`: a comparison is shown.
+    `switched`: the stages mode can be changed from here; `comparing`: a comparison is shown; `visiting`: a host of the
+    screen can be opened over ssh.
     """
     if isinstance(open_prompt, Choice):
         return choosing(open_prompt, cells)
@@ -513,6 +523,7 @@ def foot(
         "mark": "release" if selection.cursor and selection.cursor.corner else "pin" if selection.cursor else "mark",
         "hold": "go on" if view.away else "pause",
         "stages": f"stages {selection.stages}" if switched else "",
+        "visit": "ssh" if visiting else "",
     }
     if comparing:
         hidden = (a.name for a in ACTIONS if is_hidden(a.call.partition("(")[0], a.name))

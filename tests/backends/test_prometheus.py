@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import re
 import subprocess
 import threading
@@ -12,10 +13,12 @@ import generate
 import many_hosts
 import pytest
 import yaml
+from emulated import Watched
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus import Prometheus, free_port
 from terminal import Terminal, environment, latmon, wait_for
+from test_fleet import client_bin, needs_ssh, servers, tools_in
 
 from latmon.capture.backend import Grouped
 from latmon.cli import arguments, commands
@@ -415,6 +418,51 @@ def test_a_strip_of_hosts_is_shown(url, tmp_path):
         assert wait_for(lambda: SLOW.encode() in terminal.output, 120, every=0.2), terminal.output
         terminal.type(b"q")
         assert terminal.status() == 0
+
+
+@pytest.mark.slow
+@needs_ssh
+def test_a_host_is_opened_over_ssh_and_left_again(url, tmp_path):
+    """E on a host shows it by `latmon fleet`, whose q leads back; where ssh fails, its reason stays until Enter."""
+    with servers(tmp_path, **{SLOW: tools_in(tmp_path / "1")}) as (client, _):
+        path = f"{client_bin(tmp_path, client)}:{os.environ['PATH']}"
+        words = latmon("--backend", "prometheus", "--url", url, "--interval", "2s")
+        with Terminal(words, tmp_path, size=(40, 160), PATH=path) as terminal:
+            shown = Watched(lambda: terminal.output, 160, 40)
+
+            def shows(text):
+                return wait_for(lambda: text in "\n".join(shown.lines()), every=0.2), shown.lines()
+
+            assert all(shows(f"▸{SLOW}"))
+            terminal.type(b"\r")
+            assert all(shows(f"E: `latmon fleet {SLOW}`, over ssh"))
+            assert all(shows("sdb"))
+            terminal.type(b"E")
+            assert all(shows("tier D")), "the host's shell measures"
+            terminal.type(b"q")
+            assert all(shows("sdb")), "the devices that were open"
+            terminal.type(b"\x1b")
+            assert all(shows("▸host"))
+            terminal.type(b"\x1b[B")
+            terminal.type(b"E")
+            assert all(shows("Enter: back to the hosts of the Prometheus"))
+            other = re.search(r"no host can be measured: (\S+): Could not resolve", "\n".join(shown.lines()))[1]
+            terminal.type(b"\r")
+            assert all(shows(f"▸{other}")), "the selected row"
+            terminal.type(b"q")
+            assert terminal.status() == 0
+            assert not terminal.left()
+
+
+@pytest.mark.parametrize(
+    ("instance", "host"),
+    [("db-7:9750", "db-7"), ("db-7", "db-7"), ("[fe80::1]:9750", "fe80::1"), ("fe80::1", "fe80::1"), ("", "")],
+)
+def test_the_port_of_an_exporter_is_not_that_of_ssh(instance, host):
+    backend = PrometheusBackend("http://127.0.0.1:1")
+    backend._store = PrometheusStore(backend._client, Rows(tuple(filter(None, [instance])), 1), 1)
+    assert backend.host_of(instance) == host
+    assert not backend.host_of("another")
 
 
 async def test_rows_that_can_not_be_read_leave_those_before(url):

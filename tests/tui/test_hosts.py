@@ -44,6 +44,9 @@ class Hosts:
         self._changed.set()
         return True
 
+    def host_of(self, name):
+        return self.opened or name
+
     async def regroup(self):
         self._changed.clear()
         self.origin, self._past = replace(ORIGIN, host=self.opened or ORIGIN.host), Archive()
@@ -86,6 +89,31 @@ async def test_enter_opens_a_host_and_escape_leaves_it():
         await shows(pilot, HOSTS)
         assert app.scene.store.origin.host == ORIGIN.host
         assert app.scene.ended is None
+
+
+async def test_a_host_is_opened_over_ssh_and_the_screen_goes_on_with_its_selection():
+    source = Hosts()
+    app = make(source)
+    async with app.run_test(size=(160, 50)) as pilot:
+        await shows(pilot, HOSTS)
+        assert "E ssh" in screen(app).splitlines()[-1]
+        await pilot.press("enter")
+        await shows(pilot, DEVICES)
+        assert f"E: `latmon fleet {source.opened}`, over ssh" in screen(app)
+        await pilot.press("down", "E")
+        await pilot.pause()
+        assert (app.visited, app.return_code) == (source.opened, 0)
+        assert app.resumed(app._options).selection == app.scene.selection
+
+
+async def test_a_screen_of_one_host_opens_none_over_ssh():
+    app = make(Source(host(DEVICES, 3)))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert "E ssh" not in screen(app)
+        await pilot.press("E")
+        assert "only a host of a Prometheus is opened over ssh" in screen(app)
+        assert not app.visited
 
 
 def fleet(*names):
