@@ -202,8 +202,8 @@ class ProbeBackend(ABC):
         await asyncio.gather(self._always.probe.stop(), self._on_demand.close())
         await self._always.launcher.close()
 
-    def request_tracing(self, devices: tuple[str, ...]) -> None:
-        self._on_demand.request_tracing(devices)
+    def request_tracing(self, devices: tuple[str, ...], *, files: bool = False) -> None:
+        self._on_demand.request_tracing(devices, files=files)
 
     def set_stages(self, mode: str) -> None:
         self._on_demand.set_stages(mode)

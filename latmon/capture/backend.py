@@ -163,8 +163,11 @@ class TracesOnDemand(Protocol):
     Neither call waits or fails; the result is in the next frames (`traced.one_in`, `health.notice`).
     """
 
-    def request_tracing(self, devices: tuple[str, ...]) -> None:
-        """Trace these devices (empty: all) for a while; repeated as long as a screen shows their stages."""
+    def request_tracing(self, devices: tuple[str, ...], *, files: bool = False) -> None:
+        """Trace these devices (empty: all) for a while; repeated as long as a screen shows their stages.
+
+        `files`: the screen shows operations on files too.
+        """
         ...
 
     def set_stages(self, mode: str) -> None:

@@ -300,10 +300,10 @@ class Capture:
         if isinstance(self._backend, TracesOnDemand):
             self._backend.set_stages(mode)
 
-    def request_tracing(self, devices: tuple[str, ...]) -> None:
+    def request_tracing(self, devices: tuple[str, ...], *, files: bool = False) -> None:
         """Trace these devices (empty: all) for a while; repeated calls make an early one without a backend harmless."""
         if isinstance(self._backend, TracesOnDemand):
-            self._backend.request_tracing(devices)
+            self._backend.request_tracing(devices, files=files)
 
     @property
     def recorded_bytes(self) -> int:

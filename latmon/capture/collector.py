@@ -109,7 +109,7 @@ class Collector(asyncio.Protocol):
         elif isinstance(command.get("mark"), str):
             capture.mark(clean(command["mark"], MAX_MARK))
         elif "deepen" in command:
-            capture.request_tracing(tuple(map(str, command["deepen"])))
+            capture.request_tracing(tuple(map(str, command["deepen"])), files=command.get("files") is True)
 
 
 def clock_line(number: int) -> bytes:

@@ -53,9 +53,9 @@ def stages_command(mode: str) -> bytes:
     return to_bytes({"stages": mode})
 
 
-def request_tracing_command(devices: tuple[str, ...]) -> bytes:
-    """Encode a request to trace these devices (empty: all)."""
-    return to_bytes({"deepen": list(devices)})
+def request_tracing_command(devices: Sequence[str], *, files: bool) -> bytes:
+    """Encode a request to trace these devices (empty: all), and operations on files."""
+    return to_bytes({"deepen": list(devices), **({"files": True} if files else {})})
 
 
 class Lines:
@@ -179,9 +179,9 @@ class Session:
         """Set the mode, one of STAGES_MODES; the result is in the next frames."""
         self._send(stages_command(mode))
 
-    def request_tracing(self, devices: tuple[str, ...]) -> None:
+    def request_tracing(self, devices: tuple[str, ...], *, files: bool = False) -> None:
         """Trace these devices (empty: all) for a while; repeated as long as a screen shows their stages."""
-        self._send(request_tracing_command(devices))
+        self._send(request_tracing_command(devices, files=files))
 
     def mark(self, text: str) -> None:
         """Add a note of the user; the next frame contains it."""

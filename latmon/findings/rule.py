@@ -234,7 +234,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         LIMITS: "no device reported a limit of its driver",
         CGROUPS: "limits of cgroups were not read",
         ISSUERS: "no latencies were timed by cgroup",
-        FILES: "no operations on files were traced",
+        FILES: "no operations on files were traced, which screen 2 and --stages all do",
     }
 )
 """Input -> the reason to print for rules that were not evaluated because it is missing."""

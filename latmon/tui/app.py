@@ -508,7 +508,7 @@ class LatmonApp(App[int]):
         )
 
     def _choose(self, selection: Selection) -> None:
-        before, screen, sort = self._traced_devices(), self.scene.selection.screen, self.scene.selection.sort
+        before, screen, sort = self._requested(), self.scene.selection.screen, self.scene.selection.sort
         try:
             self.scene.choose(selection)
         except LatmonError as error:  # a removed file: the screen stays as it is
@@ -518,7 +518,7 @@ class LatmonApp(App[int]):
         if selection.sort != sort:  # at 80 columns neither the line of keys nor a column of the table shows it
             self.show_message(f"rows sorted by {SORTED_BY.get(selection.sort, selection.sort)}")
         self._repaint()
-        if self._traced_devices() != before:
+        if self._requested() != before:
             self._repeat_request()
 
     def _traced_devices(self) -> tuple[str, ...] | None:
@@ -527,11 +527,15 @@ class LatmonApp(App[int]):
             return traced_devices(selection)
         return traced_devices(selection, next((one.selection.selected for one in self.scene.view.subjects()), ""))
 
+    def _requested(self) -> tuple[tuple[str, ...] | None, bool]:
+        """Return the devices to trace, None for no request, and whether the screen shows operations on files."""
+        return self._traced_devices(), self.scene.selection.screen == "stages"
+
     def _repeat_request(self) -> None:
         """Request tracing of the devices on the screen, repeated as long as they are shown."""
-        devices = self._traced_devices()
+        devices, files = self._requested()
         if self._session is not None and devices is not None and self.scene.ended is None:
-            self._session.request_tracing(devices)
+            self._session.request_tracing(devices, files=files)
 
     def show_message(self, text: str) -> None:
         """Show a sentence for some seconds."""

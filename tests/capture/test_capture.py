@@ -409,8 +409,8 @@ class Traces(Stub):
     def set_stages(self, mode):
         self.reported.append(mode)
 
-    def request_tracing(self, devices):
-        self.reported.append(devices)
+    def request_tracing(self, devices, *, files=False):
+        self.reported.append((devices, files))
 
 
 async def test_the_on_demand_probes_are_reported_what_the_user_wants():
@@ -418,9 +418,13 @@ async def test_the_on_demand_probes_are_reported_what_the_user_wants():
     capture, watcher = capturing(stub)
     capture.set_stages("all")
     capture.request_tracing(("early",))
-    watcher.then = lambda: (capture.request_tracing(("sda",)), capture.set_stages("basic"), capture.stop("enough"))
+    watcher.then = lambda: (
+        capture.request_tracing(("sda",), files=True),
+        capture.set_stages("basic"),
+        capture.stop("enough"),
+    )
     await capture.run()
-    assert stub.reported == ["all", ("sda",), "basic"]
+    assert stub.reported == ["all", (("sda",), True), "basic"]
 
 
 async def test_a_backend_without_on_demand_probes_is_reported_nothing():

@@ -112,8 +112,8 @@ async def test_commands_reach_the_capture_in_their_order(session):
     running = session(script=text + "sys.exit(''.join(lines.readline() for _ in range(3)).replace(chr(10), ' '))")
     running.set_stages("all")
     running.request_tracing(("sda", "nvme0n1"))
-    running.request_tracing(())
-    assert '{"stages":"all"} {"deepen":["sda","nvme0n1"]} {"deepen":[]}' in running.failure_reason()
+    running.request_tracing((), files=True)
+    assert '{"stages":"all"} {"deepen":["sda","nvme0n1"]} {"deepen":[],"files":true}' in running.failure_reason()
 
 
 async def test_a_capture_goes_on_whatever_it_is_reported(session):

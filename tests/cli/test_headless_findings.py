@@ -71,7 +71,7 @@ def test_none_is_reported_of_what_was_long_enough():
     assert last.endswith(
         "(outstanding I/Os were not counted), queue-depth-misconfigured (no device reported a limit of its driver), "
         "io-throttled (limits of cgroups were not read), noisy-neighbour (no latencies were timed by cgroup), "
-        "fsync-bound (no operations on files were traced)"
+        "fsync-bound (no operations on files were traced, which screen 2 and --stages all do)"
     )
 
 

@@ -291,8 +291,8 @@ class Commands:
     def set_stages(self, mode):
         self.sent.append(("set_stages", mode))
 
-    def request_tracing(self, devices):
-        self.sent.append(("request_tracing", devices))
+    def request_tracing(self, devices, *, files=False):
+        self.sent.append(("request_tracing", (devices, files)))
 
     def mark(self, text):
         self.sent.append(("mark", text))

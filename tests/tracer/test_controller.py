@@ -12,7 +12,7 @@ from synthetic_btf import ENUM, Btf
 
 from latmon.capture.backend import Options
 from latmon.decode.framer import TracerInterval, unnamed_cgroup
-from latmon.model.frame import Completed, Device, Flow, Frame, Health
+from latmon.model.frame import FILES, Completed, Device, Flow, Frame, Health
 from latmon.model.inflight import InFlightList
 from latmon_backends.bpftrace.program import BpftraceTool
 from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost
@@ -23,7 +23,7 @@ from latmon_backends.probe.tick_protocol import TracerWindow
 from latmon_backends.tracer import controller
 from latmon_backends.tracer import demand as tracer_budget
 from latmon_backends.tracer.controller import OnDemand, TracerRun
-from latmon_backends.tracer.demand import PAUSE_S, Want
+from latmon_backends.tracer.demand import LOOKED_S, PAUSE_S, Want
 from latmon_backends.tracer.programs import Target, TracerSample
 
 DEVICES = {
@@ -240,6 +240,23 @@ async def test_the_first_device_without_requests_takes_the_scripts_for_bios_in(o
     seen = await until(one, lambda frame: "dm-0" in frame.traced.devices)
     assert "s: the tracer was restarted for a device without requests" in seen.notice
     assert ["@bios_c_" in program for program in programs()] == [False, True]
+
+
+async def test_operations_on_files_are_traced_once_a_screen_shows_them(on_demand, programs):
+    one = on_demand()
+    one.request_tracing(("sda",))
+    without = (await until(one, traced))[-1].traced.absent
+    assert {missing.name for missing in without} >= {FILES}
+    assert "while screen 2 is open" in next(missing.reason for missing in without if missing.name == FILES)
+    one.request_tracing(("sda",), files=True)
+    seen = await until(one, lambda frame: traced(frame) and FILES not in {each.name for each in frame.traced.absent})
+    assert "the tracer was restarted for operations on files" in seen.notice
+    assert ["@files_c_" in program for program in programs()] == [False, True]
+    one._demand._looked_at_files -= LOOKED_S
+    one.request_tracing(("sda",))
+    for _ in range(5):
+        await until(one, traced)
+    assert len(programs()) == 2, "a restart for a screen that was left would only lose data"
 
 
 def created(name, major, minor=0, **others):
@@ -637,7 +654,7 @@ def measuring(monkeypatch):
 @pytest.mark.usefixtures("measuring")
 async def test_above_the_budget_requests_alone_then_a_sample_then_nothing(on_demand, programs):
     one = on_demand(launcher=lambda tool: Measured(tool, 1.0))
-    one.request_tracing(())
+    one.request_tracing((), files=True)
     seen = await until(one, lambda frame: "has no budget" in frame.health.notice)
     assert "the budget is 5 %" in seen.notice
     assert {frame.traced.one_in for frame in seen} <= {0, 1, 4}

@@ -27,6 +27,17 @@ def test_who_looks_and_suspects_are_wanted_together():
     assert demand.wanted((SDA,), 0.0) == Want(("sda", "sdz"), SDA.why)
 
 
+def test_operations_on_files_are_wanted_while_a_screen_shows_them():
+    demand = Demand("auto")
+    assert demand.wanted((SDA,), 0.0) == Want(("sda",), SDA.why)
+    demand.request_tracing(("sdb",), 0.0, files=True)
+    demand.request_tracing(("sdb",), 30.0)
+    assert demand.wanted((), LOOKED_S - 1).files
+    assert not demand.wanted((), LOOKED_S).files
+    demand.request_tracing((), LOOKED_S, files=True)
+    assert demand.wanted((SDA,), LOOKED_S) == Want((), "while this screen is open", files=True)
+
+
 def test_a_few_reasons_are_named():
     some = tuple(Suspect(f"sd{n}", f"I/Os above {n} ms") for n in range(6))
     want = Demand("auto").wanted(some, 0.0)
@@ -46,6 +57,6 @@ def test_basic_is_never_and_all_is_always():
     demand.request_tracing(("sda",), 0.0)
     assert demand.wanted((SDA,), 0.0) is None
     demand.set_mode("all")
-    assert demand.wanted((), 0.0) == Want((), "--stages all", forced=True)
+    assert demand.wanted((), 0.0) == Want((), "--stages all", forced=True, files=True)
     demand.set_mode("auto")
     assert demand.wanted((), 0.0) is None

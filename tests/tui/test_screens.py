@@ -524,9 +524,11 @@ async def test_who_looks_is_reported_at_once_and_again(monkeypatch):
         await settled(pilot)
         assert session.of("request_tracing") == []
         await pilot.press("2")
-        assert session.of("request_tracing")[:1] == [()]
+        assert session.of("request_tracing")[:1] == [((), True)]
         await pilot.press("down", "enter")
-        assert session.of("request_tracing")[-1] == (app.scene.selection.selected,)
+        assert session.of("request_tracing")[-1] == ((app.scene.selection.selected,), True)
+        await pilot.press("4")
+        assert session.of("request_tracing")[-1][1] is False, "no operation on a file is on this screen"
         before = len(session.sent)
         async with asyncio.timeout(60):
             while len(session.sent) <= before:  # noqa: ASYNC110 - it has no event for that

@@ -50,6 +50,7 @@ _OF_EVENTS = {
 _TOO_LARGE = "rror loading"
 """In the refusal of a program that the kernel's verifier doesn't take."""
 _LEAN = "left out because tracing cost more than its budget"
+_UNSEEN = "traced while screen 2 is open and with --stages all: each system call of the host passes their hooks"
 _CPUS_EACH = 16
 """CPUs up to which sums are read at each request, at some 0.1 us for a CPU and a request."""
 _LOOK_US = 3719
@@ -342,8 +343,10 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         tier, has = self._here.tier, self._tracepoints.has
         return choose(self.manifests, tier, has, self._words, refused, cpus=self._cpus)
 
-    def left_out(self, sample: TracerSample) -> tuple[Missing, ...]:
-        return tuple(Missing(name, _LEAN) for name in _OF_EVENTS.values()) if sample.lean else ()
+    def left_out(self, target: Target, sample: TracerSample) -> tuple[Missing, ...]:
+        if sample.lean:
+            return tuple(Missing(name, _LEAN) for name in _OF_EVENTS.values())
+        return () if target.files else tuple(Missing(_OF_EVENTS[name], _UNSEEN) for name in ("files", "uring"))
 
     def _affordable(self, sample: TracerSample) -> ChosenScripts:
         """Return the choice without scripts that count every request of which a sample is traced, or events."""
@@ -368,14 +371,14 @@ class BpftracePrograms(Programs[BpftraceProgram]):
     def sample_us(self) -> int:  # type: ignore[override]  # decided by the number of CPUs
         return self._sampling["sample_us"]
 
-    def target(self, devices: tuple[str, ...], *, forced: bool) -> Target:
+    def target(self, devices: tuple[str, ...], *, forced: bool, files: bool) -> Target:
         """Return the devices and their members; a device without requests is traced by its bios too."""
         numbers = self._numbers(devices)
         filtered = not self.unfiltered and (not forced or bool(self._options.devices))
         why_all = self.unfiltered if numbers else f"{', '.join(devices)} not found" if devices else ""
         if why_all or not numbers:
-            return Target(why_all=why_all, filtered=filtered)
-        return Target(tuple(numbers), tuple(numbers.values()), filtered=filtered)
+            return Target(why_all=why_all, filtered=filtered, files=files)
+        return Target(tuple(numbers), tuple(numbers.values()), filtered=filtered, files=files)
 
     def _numbers(self, devices: tuple[str, ...]) -> dict[str, int]:
         """Return name -> dev_t of the wanted devices and their members; empty: all, or none exists."""
@@ -385,10 +388,13 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         names = dict.fromkeys(name for one in chosen for name in (one.name, *one.members) if name in known)
         return {name: known[name].major << _MAJOR | known[name].minor for name in names}
 
-    def has_scripts(self, target: Target) -> bool:
-        """Return whether the running program has the scripts for bios, if they run here and are needed."""
-        has_bios = "bios" in self._running or all(one.group != "bios" for one in self.choice().manifests)
-        return has_bios or all(map(self._times, target.devices))
+    def lacks(self, target: Target, sample: TracerSample) -> str:
+        """Return whose scripts the running program lacks though they run here and are needed: bios', or files'."""
+        running = {one.manifest.group for one in self._running.values()}
+        others = {one.group for one in self._affordable(sample).manifests} - running
+        if "bios" in others and not all(map(self._times, target.devices)):
+            return "a device without requests"
+        return "operations on files" if target.files and FILES in others else ""
 
     async def _launch(self, launcher: Launcher, program: BpftraceProgram) -> RunningProbe:
         probe = await BpftraceProbe.start(launcher, program)
@@ -449,11 +455,13 @@ class BpftracePrograms(Programs[BpftraceProgram]):
     def program(self, target: Target, sample: TracerSample) -> BpftraceProgram:
         """Return the scripts that run here, put together.
 
-        Those for bios are left out only where all devices of a host have requests and some are wanted.
+        Those for bios are left out only where all devices of a host have requests and some are wanted, those for
+        operations on files where no screen shows them: each system call of the host passes their hooks.
         """
         values = self._values(target, sample.one_in)
         has_bios = not target.numbers or not all(self.timed.values())
-        wanted = (one for one in self._affordable(sample).manifests if one.group != "bios" or has_bios)
+        unneeded = {*(() if has_bios else ("bios",)), *(() if target.files else (FILES,))}
+        wanted = (one for one in self._affordable(sample).manifests if one.group not in unneeded)
         scripts = [script for one in wanted if (script := self._script(one, values)) is not None]
         return BpftraceProgram(tuple(scripts), self._map_keys(), self._joined)
 

@@ -445,7 +445,7 @@ class DtracePrograms(Programs[DtraceProgram]):
     def timed(self) -> Mapping[str, bool]:
         return {name: device.timed for name, device in self._here.devices.known.items()}
 
-    def target(self, devices: tuple[str, ...], *, forced: bool) -> Target:  # noqa: ARG002 - there is no filter
+    def target(self, devices: tuple[str, ...], *, forced: bool, files: bool) -> Target:  # noqa: ARG002 - there is no filter
         return Target(why_all="D scripts trace all devices" if devices else "")
 
     def program(self, target: Target, sample: TracerSample) -> DtraceProgram:  # noqa: ARG002 - D scripts trace every I/O of all devices

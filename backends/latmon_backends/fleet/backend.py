@@ -132,7 +132,7 @@ class FleetBackend:
                 return
             await asyncio.sleep(min(_LOOK_S, interval_us / 1e7))
 
-    def request_tracing(self, devices: tuple[str, ...]) -> None:
+    def request_tracing(self, devices: tuple[str, ...], *, files: bool = False) -> None:
         """Trace these devices on their hosts (empty: all of all hosts)."""
         by_host: dict[str, list[str]] = {}
         for one in devices:
@@ -140,7 +140,7 @@ class FleetBackend:
             by_host.setdefault(label, []).append(name)
         for host in self._hosts:
             if not devices or host.label in by_host:
-                host.request_tracing(by_host.get(host.label, []))
+                host.request_tracing(by_host.get(host.label, []), files=files)
 
     def set_stages(self, mode: str) -> None:
         for host in self._hosts:

@@ -195,9 +195,9 @@ class Host:
         if self._connection is not None and self._takes_commands:
             self._connection.send(json.dumps(command, separators=(",", ":")).encode() + b"\n")
 
-    def request_tracing(self, devices: Sequence[str]) -> None:
+    def request_tracing(self, devices: Sequence[str], *, files: bool) -> None:
         """Trace these devices of the host (empty: all), or remark why that is impossible."""
-        self.send({"deepen": devices})
+        self.send({"deepen": devices, **({"files": True} if files else {})})
         self._note_untraced()
 
     def set_stages(self, mode: str) -> None:

@@ -398,8 +398,8 @@ class OnDemand:
         """Wait until the tracer runs for the first time, or can't."""
         await self._tried.wait()
 
-    def request_tracing(self, devices: tuple[str, ...]) -> None:
-        self._demand.request_tracing(devices, self._clock())
+    def request_tracing(self, devices: tuple[str, ...], *, files: bool = False) -> None:
+        self._demand.request_tracing(devices, self._clock(), files=files)
         self._changed.set()
 
     def set_stages(self, mode: str) -> None:
@@ -541,7 +541,7 @@ class OnDemand:
                 await self._start(want)
         elif run.want.forced != want.forced:
             await self._restart(want, "the tracer was restarted for another mode")
-        elif (target := self._programs.target(want.devices, forced=want.forced)) != run.target:
+        elif (target := self._target(want)) != run.target:
             await self._retarget(run, want, target)
         elif want.forced and (one_in := demand.one_in(self._iops_of(target), run.sample.one_in)) != run.sample.one_in:
             await self._resample(run, one_in, now)
@@ -550,8 +550,8 @@ class OnDemand:
 
     async def _retarget(self, run: TracerRun, want: Want, target: Target) -> None:
         """Have the process trace other devices, by its filter."""
-        if not self._programs.has_scripts(target):
-            await self._restart(want, "the tracer was restarted for a device without requests")
+        if lack := self._programs.lacks(target, run.sample):
+            await self._restart(want, f"the tracer was restarted for {lack}")
         elif not target.filtered or await self._filter(run.probe, target, run.target):
             before = run.want.devices
             run.retarget(want, target)
@@ -620,7 +620,7 @@ class OnDemand:
 
     async def _started(self, want: Want) -> TracerRun | None:
         """Return a new process for these devices; None where it lives and its filter can't be written."""
-        target = self._programs.target(want.devices, forced=want.forced)
+        target = self._target(want)
         first = max(self._sample.one_in, self._budget.first(self._iops_of(target)))
         sample = TracerSample() if want.forced else replace(self._sample, one_in=first)
         try:
@@ -636,10 +636,13 @@ class OnDemand:
                 await probe.stop()
         if not is_started:
             return None
-        left_out = self._programs.left_out(sample)
+        left_out = self._programs.left_out(target, sample)
         run = TracerRun(probe, ticks, want, target, sample=sample, left_out=left_out, clock=self._clock)
         run.measured = run.begun + demand.FIRST_AFTER_S
         return run
+
+    def _target(self, want: Want) -> Target:
+        return self._programs.target(want.devices, forced=want.forced, files=want.files)
 
     def _note_start(self, run: TracerRun) -> None:
         self._notices.add(_traced_text(run))

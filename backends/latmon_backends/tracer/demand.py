@@ -159,6 +159,8 @@ class Want:
     why: str = ""
     forced: bool = False
     """Requested by the user: no budget stops it."""
+    files: bool = False
+    """Whether operations on files are wanted too, whose hooks every system call of the host passes."""
 
 
 class Demand:
@@ -167,16 +169,18 @@ class Demand:
     def __init__(self, mode: str) -> None:
         self.mode = mode
         self._looked: dict[str, float] = {}
-        self._looked_at_all = -LOOKED_S
+        self._looked_at_all = self._looked_at_files = -LOOKED_S
 
     def set_mode(self, mode: str) -> None:
         """Set one of STAGES_MODES, and forget the requests under the mode before."""
         self.mode = mode
         self._looked.clear()
-        self._looked_at_all = -LOOKED_S
+        self._looked_at_all = self._looked_at_files = -LOOKED_S
 
-    def request_tracing(self, devices: tuple[str, ...], now: float) -> None:
-        """Request tracing of these devices, which a screen shows; empty: all."""
+    def request_tracing(self, devices: tuple[str, ...], now: float, *, files: bool = False) -> None:
+        """Request tracing of these devices, which a screen shows (empty: all), and of operations on files."""
+        if files:
+            self._looked_at_files = now
         if not devices:
             self._looked_at_all = now
         self._looked |= dict.fromkeys(devices, now)
@@ -186,12 +190,13 @@ class Demand:
         if self.mode == "basic":
             return None
         if self.mode == "all":
-            return Want(why="--stages all", forced=True)
+            return Want(why="--stages all", forced=True, files=True)
         self._looked = {name: at for name, at in self._looked.items() if now - at < LOOKED_S}
+        files = now - self._looked_at_files < LOOKED_S
         if now - self._looked_at_all < LOOKED_S:
-            return Want(why=LOOKED_AT)
+            return Want(why=LOOKED_AT, files=files)
         chosen = {*self._looked, *(one.device for one in suspects)}
-        return Want(tuple(sorted(chosen)), _reasons(suspects) or LOOKED_AT) if chosen else None
+        return Want(tuple(sorted(chosen)), _reasons(suspects) or LOOKED_AT, files=files) if chosen else None
 
 
 def _reasons(suspects: Iterable[Suspect]) -> str:

@@ -26,6 +26,8 @@ class Target:
     """Why all devices are traced though only some are wanted."""
     filtered: bool = False
     """Whether the program takes its devices from a map, which is written while it runs."""
+    files: bool = False
+    """Whether operations on files are traced too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +87,19 @@ class Programs(ABC, Generic[OneProgram]):
         return fresh
 
     @abstractmethod
-    def target(self, devices: tuple[str, ...], *, forced: bool) -> Target:
+    def target(self, devices: tuple[str, ...], *, forced: bool, files: bool) -> Target:
         """Return what a program for these devices traces; `forced`: they don't change while it runs."""
 
-    def has_scripts(self, target: Target) -> bool:  # noqa: ARG002 - a tool without a filter
-        """Return whether the program that runs has the scripts for these devices."""
-        return True
+    def lacks(self, target: Target, sample: TracerSample) -> str:  # noqa: ARG002 - a tool without a filter
+        """Return what the program that runs has no script for; empty where it can trace the target."""
+        return ""
 
     def unfollowed(self, target: Target) -> Mapping[str, str]:  # noqa: ARG002 - a tool without a filter
         """Return devices that the program for `target` can't follow in all or in part -> why, a sentence's end."""
         return {}
 
-    def left_out(self, sample: TracerSample) -> tuple[Missing, ...]:  # noqa: ARG002 - a tool without a budget
-        """Return the stages and tables that the program for this sample doesn't measure, and others do."""
+    def left_out(self, target: Target, sample: TracerSample) -> tuple[Missing, ...]:  # noqa: ARG002 - a tool without a budget
+        """Return the stages and tables that the program for these doesn't measure, and others do."""
         return ()
 
     @abstractmethod
