@@ -1,10 +1,12 @@
 """noisy-neighbour: a cgroup for which others wait, and loads that only look like one."""
 
+from dataclasses import replace
+
 import pytest
 from finding_cases import disk, facts_of, found, frame, hist
 
 from latmon.findings.engine import not_evaluated
-from latmon.model.frame import OTHERS, IssuedIO, Issuer
+from latmon.model.frame import OTHERS, Behind, IssuedIO, Issuer
 
 RULE = "noisy-neighbour"
 BACKUP, WEB, DB = "/system.slice/backup.service", "/system.slice/web.service", "/db"
@@ -42,6 +44,35 @@ def test_who_waits_for_whom_and_how_much():
     assert (one.where.screen, one.where.device) == ("who", "sda")
     assert "backup.service" in one.steps[0].commands[0]
     assert one.share == pytest.approx(0.9 * 30 / 60)
+
+
+def served(**shares):
+    """Return what the device did while traced I/Os of web.service were in flight, by name, in a frame."""
+    names = {"web": WEB, "backup": BACKUP, "db": DB}
+    return {Behind("sda", WEB, names[name]): us for name, us in shares.items()}
+
+
+def test_the_time_behind_the_neighbour_is_evidence():
+    behind = served(web=10_000, backup=70_000, db=20_000) | {Behind("sdb", WEB, BACKUP): 10**6}
+    frames = [replace(one, behind=behind) for one in loads(QUIET, BUSY)]
+    (one,) = found(RULE, frames, [SDA])
+    (fact,) = (fact for fact in one.facts if fact.name == "behind_1")
+    assert fact.value == 0.7
+    assert fact.text == "for 70% of the time of I/Os of web.service the device served those of backup.service"
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_found"),
+    [
+        pytest.param(served(web=80_000, backup=15_000), False, id="hardly behind it"),
+        pytest.param(served(web=80_000, db=70_000, backup=15_000), False, id="behind another one"),
+        pytest.param(served(web=800, backup=150), True, id="too few traced to know"),
+        pytest.param({}, True, id="not traced"),
+    ],
+)
+def test_what_was_traced_and_is_not_behind_it_did_not_wait_for_it(behind, is_found):
+    frames = [replace(one, behind=behind) for one in loads(QUIET, BUSY)]
+    assert bool(found(RULE, frames, [SDA])) is is_found
 
 
 def test_several_wait_and_the_slowest_is_named():

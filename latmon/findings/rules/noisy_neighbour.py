@@ -3,7 +3,8 @@
 The others' I/Os are far slower in the blocks in which one cgroup has most of the device's time than in those in which
 it has hardly any. Both kinds of blocks must be there: beside a cgroup that is always busy it isn't known how fast they
 are without it. I/Os of one op are compared, because reads may be slower than writes at any time. No finding: others
-that issue more or larger I/Os at the same time, which may be why they are slow.
+that issue more or larger I/Os at the same time, which may be why they are slow; and others whose I/Os were traced and
+were hardly in flight while the device served those of the neighbour.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from latmon.findings.rule import (
     Where,
     plain,
 )
-from latmon.model.frame import OTHERS, Issuer
+from latmon.model.frame import OTHERS, Behind, Issuer
 from latmon.model.histogram import Histogram, merge
 from latmon.model.packed import KeyedCounts
 from latmon.support.units import counted, part, spelled
@@ -36,6 +37,8 @@ _MORE = 2.0
 """How many times as many, or as large, the others' own I/Os may become."""
 _MEDIAN = 1.5
 """How many times the median must be: a few slow I/Os alone may have another cause."""
+_SAMPLED = 30
+"""Traced I/Os from which on the time behind the neighbour counts: a few are no mean."""
 _MOST_OTHERS = 3
 _REFUTED = "the others are as slow while the neighbour is stopped, or their own I/Os became more or larger meanwhile"
 
@@ -59,6 +62,8 @@ class _Victim(NamedTuple):
     quiet: _Done
     waited_us: float
     """Time that its I/Os took more than they would have, all together."""
+    behind: float | None = None
+    """Share of the time of its traced I/Os in which the device served those of the neighbour; None: not measured."""
 
     @property
     def words(self) -> str:
@@ -86,16 +91,27 @@ class _Neighbour(NamedTuple):
 
 _Groups = Mapping[str, Mapping[str, _Done]]
 """Cgroup -> op -> its I/Os."""
+
+
+class _Part(NamedTuple):
+    """I/Os of the cgroups to one device in a block, the block's length, and the times behind each other."""
+
+    groups: _Groups
+    us: int
+    behind: Mapping[Behind, int]
+
+
 _Table = Mapping[str, _Groups]
 """By device."""
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device, about the cgroup for which the others waited most."""
-    blocks = [(_table(block), block.span_us) for block in facts.blocks]
-    for name in sorted({device for table, _ in blocks for device, groups in table.items() if len(groups) > 1}):
-        parts = [(table.get(name, {}), us) for table, us in blocks]
-        names = dict.fromkeys(group for groups, _ in parts for group in groups if group != OTHERS)
+    tables = [_table(block) for block in facts.blocks]
+    for name in sorted({device for table in tables for device, groups in table.items() if len(groups) > 1}):
+        pairs = zip(tables, facts.blocks, strict=True)
+        parts = [_Part(table.get(name, {}), block.span_us, _behind(block, name)) for table, block in pairs]
+        names = dict.fromkeys(group for part in parts for group in part.groups if group != OTHERS)
         found = [one for group in names if (one := _neighbour(group, parts, limits)) is not None]
         if found:
             yield _finding(name, max(found, key=lambda one: one.waited_us), facts)
@@ -118,6 +134,12 @@ def _made(block: Block) -> _Table:
     return found
 
 
+def _behind(block: Block, device: str) -> Mapping[Behind, int]:
+    counts = block.on_demand.counted.get("issuers", KeyedCounts())
+    pairs = zip(counts.keys, counts.counts, strict=True)
+    return {key.about: us for key, us in pairs if isinstance(key.about, Behind) and key.about.device == device}
+
+
 def _by_op(groups: Iterable[_Groups], group: str) -> dict[str, _Done]:
     """Return the sums of a cgroup's I/Os."""
     found: dict[str, list[_Done]] = {}
@@ -132,32 +154,41 @@ def _sum(some: Iterable[_Done]) -> _Done:
     return _Done(every[-1].issuer, merge(one.latency for one in every), sum(one.bytes for one in every))
 
 
-def _neighbour(group: str, parts: list[tuple[_Groups, int]], limits: Thresholds) -> _Neighbour | None:
+def _neighbour(group: str, parts: list[_Part], limits: Thresholds) -> _Neighbour | None:
     """Return the cgroup with those who waited for it; None where none did, or where that is not known."""
     busy, quiet = [], []
-    for groups, us in parts:
-        whole = sum(one.time_us for ops in groups.values() for one in ops.values())
-        own = sum(one.time_us for one in groups.get(group, {}).values())
+    for here in parts:
+        whole = sum(one.time_us for ops in here.groups.values() for one in ops.values())
+        own = sum(one.time_us for one in here.groups.get(group, {}).values())
         if whole and own >= limits["share"] * whole:
-            busy.append((groups, us))
+            busy.append(here)
         elif own <= _QUIET * whole:
-            quiet.append((groups, us))
-    busy_us, quiet_us = (sum(us for _, us in some) for some in (busy, quiet))
+            quiet.append(here)
+    busy_us, quiet_us = (sum(here.us for here in some) for some in (busy, quiet))
     if busy_us < limits["lasting_us"] or quiet_us < limits["lasting_us"] / 2:
         return None
-    others = dict.fromkeys(name for groups, _ in busy for name in groups if name not in (group, OTHERS))
+    others = dict.fromkeys(name for here in busy for name in here.groups if name not in (group, OTHERS))
     victims = []
     for name in others:
-        slow, quick = (_by_op((groups for groups, _ in some), name) for some in (busy, quiet))
+        slow, quick = (_by_op((here.groups for here in some), name) for some in (busy, quiet))
         if slow and quick and not _became_more(_sum(slow.values()), busy_us, _sum(quick.values()), quiet_us):
-            ops = [_victim(slow[op], quick[op], limits) for op in slow if op in quick]
+            share = _share_behind(busy, _sum(slow.values()), group)
+            ops = [_victim(slow[op], quick[op], share, limits) for op in slow if op in quick]
             victims += sorted(filter(None, ops), key=lambda one: -one.waited_us)[:1]
     if not victims:
         return None
-    done = _sum(one for groups, _ in busy for one in groups[group].values())
-    whole = sum(one.time_us for groups, _ in busy for ops in groups.values() for one in ops.values())
+    done = _sum(one for here in busy for one in here.groups[group].values())
+    whole = sum(one.time_us for here in busy for ops in here.groups.values() for one in ops.values())
     victims.sort(key=lambda one: -one.waited_us)
     return _Neighbour(done, busy_us, quiet_us, done.time_us / whole, tuple(victims))
+
+
+def _share_behind(busy: Iterable[_Part], slow: _Done, group: str) -> float | None:
+    """Return the share of a cgroup's traced time in which the device served `group`; None where few were traced."""
+    its = [(key.other, us) for here in busy for key, us in here.behind.items() if key.cgroup == slow.issuer.cgroup]
+    whole = sum(us for _, us in its)
+    traced = whole * slow.latency.count / max(slow.time_us, 1)
+    return sum(us for other, us in its if other == group) / whole if traced >= _SAMPLED else None
 
 
 def _became_more(slow: _Done, slow_us: int, quick: _Done, quick_us: int) -> bool:
@@ -167,16 +198,16 @@ def _became_more(slow: _Done, slow_us: int, quick: _Done, quick_us: int) -> bool
     return rates[0] > _MORE * rates[1] or sizes[0] > _MORE * sizes[1]
 
 
-def _victim(slow: _Done, quick: _Done, limits: Thresholds) -> _Victim | None:
-    """Return a cgroup whose I/Os of this op became slower; else None."""
+def _victim(slow: _Done, quick: _Done, behind: float | None, limits: Thresholds) -> _Victim | None:
+    """Return a cgroup whose I/Os of this op became slower, behind the neighbour where that was traced; else None."""
     least = min(slow.latency.count, quick.latency.count)
-    if least < limits["ios"]:
+    if least < limits["ios"] or (behind is not None and behind < limits["behind"]):
         return None
     mean, before = slow.latency.mean or 0.0, quick.latency.mean or 0.0
     median, median_before = (one.latency.quantile(0.5) or 0 for one in (slow, quick))
     if mean < limits["times"] * before or mean - before < limits["more_us"] or median < _MEDIAN * median_before:
         return None
-    return _Victim(slow, quick, (mean - before) * slow.latency.count)
+    return _Victim(slow, quick, (mean - before) * slow.latency.count, behind)
 
 
 def _finding(device: str, one: _Neighbour, facts: Facts) -> Finding:
@@ -208,6 +239,10 @@ def _facts(one: _Neighbour) -> Iterator[Fact]:
         means = [done.latency.mean or 0 for done in (victim.busy, victim.quiet)]
         text = f"{victim.words}: {spelled(means[0])} in the mean while it was busy, else {spelled(means[1])}"
         yield Fact(f"mean_{at}_us", round(means[0]), text, "us", victim.busy.latency.count)
+        if victim.behind is not None:
+            those = f"{part(victim.behind)} of the time of I/Os of {victim.busy.issuer.name}"
+            text = f"for {those} the device served those of {done.issuer.name}"
+            yield Fact(f"behind_{at}", round(victim.behind, 3), text, "share")
     yield Fact(
         "waited_us", round(one.waited_us), f"the others waited {spelled(one.waited_us)} more, all I/Os together", "us"
     )
@@ -252,6 +287,9 @@ RULE = Rule(
         "more_us": Threshold(200, "us", "longer at least"),
         "ios": Threshold(
             100, "ios", "of one op of another cgroup at least, while it is busy and while it has 10 % at most"
+        ),
+        "behind": Threshold(
+            0.2, "share", "of the others' time the device serves the neighbour's I/Os at least, where that was traced"
         ),
         "lasting_us": Threshold(10_000_000, "us", "busy at least, and half of that quiet: no burst"),
     },
