@@ -41,9 +41,12 @@ from latmon.model.frame import (
     Flow,
     Handler,
     HandlerRuns,
+    IssuedIO,
     Origin,
     Outlier,
+    Pattern,
     Series,
+    SizeClass,
     SoftirqCpu,
     SoftirqRuns,
     Traced,
@@ -410,6 +413,14 @@ class Facts:
     @cached_property
     def files(self) -> Mapping[FileSeries, Histogram]:
         return self._on_demand.files
+
+    @cached_property
+    def sizes(self) -> Mapping[SizeClass, IssuedIO]:
+        return self._on_demand.sizes
+
+    @cached_property
+    def patterns(self) -> Mapping[Flow, Pattern]:
+        return self._on_demand.patterns
 
     @cached_property
     def handlers(self) -> Mapping[Handler, HandlerRuns]:

@@ -222,9 +222,9 @@ Thresholds = Mapping[str, float]
 """Values of a rule's thresholds by name."""
 
 LATENCIES, TRACED, DEPTHS, LIMITS = "latencies", "traced", "depths", "limits"
-CGROUPS, ISSUERS, FILES = "cgroups", "issuers", "files"
+CGROUPS, ISSUERS, FILES, PATTERNS = "cgroups", "issuers", "files", "patterns"
 """Inputs: latency histograms; requests traced on demand; counts of outstanding I/Os; limits of drivers, of cgroups;
-latencies by cgroup; operations on files."""
+latencies by cgroup; operations on files; sizes and order of I/Os."""
 
 MISSING: Mapping[str, str] = MappingProxyType(
     {
@@ -235,6 +235,7 @@ MISSING: Mapping[str, str] = MappingProxyType(
         CGROUPS: "limits of cgroups were not read",
         ISSUERS: "no latencies were timed by cgroup",
         FILES: "no operations on files were traced, which screen 2 and --stages all do",
+        PATTERNS: "sizes and order of I/Os were not traced",
     }
 )
 """Input -> the reason to print for rules that were not evaluated because it is missing."""

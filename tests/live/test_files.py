@@ -1,6 +1,7 @@
 """The file-system layer of a real bpftrace: operations on files of mounted file systems, against fio's own counts."""
 
 import contextlib
+import math
 import os
 import re
 import shutil
@@ -33,6 +34,8 @@ pytestmark = [
 ]
 MAKE = {"ext4": ("mkfs.ext4", "-q", "-F"), "xfs": ("mkfs.xfs", "-q", "-f"), "btrfs": ("mkfs.btrfs", "-q", "-f")}
 KINDS = (*MAKE, "overlay")
+STRACE_US = 1_000
+"""strace adds at most so much to a call on a busy host, in the mean."""
 HOSTILE = "a\nb\x1b[31m \\x41ä".encode() + b"\xff"
 
 SYNCS = """
@@ -42,6 +45,53 @@ for n in range(40):
     os.pwrite(file, bytes(4096), n * 4096)
     os.fdatasync(file)
 """
+
+
+CALLS = """
+import contextlib, os, sys
+for name in "abc":
+    file = os.open(f"{sys.argv[1]}/{name}", os.O_CREAT | os.O_RDWR)
+    for n in range(50):
+        os.pwrite(file, bytes(4096), n * 4096)
+        os.write(file, bytes(100))
+        os.writev(file, [bytes(10), bytes(20)])
+        os.pread(file, 4096, n * 4096)
+        os.preadv(file, [bytearray(64)], 0)
+    for n in range(40):
+        os.pwrite(file, bytes(65536), n * 65536)
+        (os.fsync if n % 2 else os.fdatasync)(file)
+    os.lseek(file, 0, os.SEEK_SET)
+    while os.read(file, 65536):
+        pass
+    os.close(file)
+    left_out = (lambda: os.read(file, 10), lambda: os.open(f"{sys.argv[1]}/none", os.O_RDONLY))
+    for one in left_out:
+        with contextlib.suppress(OSError):
+            one()
+"""
+"""Known calls on three files, and some that fail."""
+CALLS_OF = {
+    "read": ("read", "readv", "pread64", "preadv", "preadv2"),
+    "write": ("write", "writev", "pwrite64", "pwritev", "pwritev2"),
+    "open": ("open", "openat", "openat2"),
+    "fsync": ("fsync", "fdatasync"),
+}
+OP_OF = {call: op for op, calls in CALLS_OF.items() for call in calls}
+TRACED = re.compile(r"^\d+ +(\w+)\((.*)\) += \d+(<[^ ]*>)? <([\d.]+)>$", re.MULTILINE)
+
+
+def nearest_rank(values, share):
+    return sorted(values)[math.ceil(share * len(values)) - 1]
+
+
+def by_strace(text, point):
+    """Op -> seconds of each call on a file of the mount that succeeded."""
+    found = {}
+    for name, arguments, opened, seconds in TRACED.findall(text):
+        its = opened if OP_OF[name] == "open" else arguments.partition(",")[0]
+        if f"<{point}/" in its:
+            found.setdefault(OP_OF[name], []).append(float(seconds))
+    return found
 
 
 @contextlib.contextmanager
@@ -126,6 +176,29 @@ def test_counts_and_times_are_those_of_fio(suite, kind, tmp_path):
             if (one.mount, one.op) == (str(point), "read"):
                 waits[one.wait] += latency.count
     assert waits["device"] > 0.9 * its["read"].count, waits  # direct reads
+
+
+@each_bpftrace
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("strace"), reason="needs strace")
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_counts_are_those_of_strace(suite, kind, tmp_path):
+    with mounted(tmp_path, kind) as (_, point):
+        with captured(tmp_path, suite) as capture:
+            words = ["strace", "-f", "-y", "-T", "-e", f"trace={','.join(OP_OF)}", "-o", tmp_path / "calls"]
+            subprocess.run([*words, sys.executable, "-c", CALLS, point], check=True)
+        its = of_mount(capture.frames(), point)
+    calls = by_strace((tmp_path / "calls").read_text(), point)
+    assert {op: one.count for op, one in its.items()} == {op: len(seconds) for op, seconds in calls.items()}
+    assert len(calls["fsync"]) == 120
+    assert len(calls["write"]) == 3 * (50 * 3 + 40)
+    for op, seconds in calls.items():
+        whole_us = sum(seconds) * 1e6
+        assert its[op].sum < whole_us, "strace's times are those of the calls and its own"
+        if len(seconds) > 100:
+            assert whole_us - its[op].sum < STRACE_US * len(seconds), (op, its[op].sum, whole_us)
+    if (p99_us := nearest_rank(calls["fsync"], 0.99) * 1e6) > 10 * STRACE_US:
+        assert buckets_apart(its["fsync"].quantile(0.99), p99_us) <= 2
 
 
 @each_bpftrace

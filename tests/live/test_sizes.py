@@ -1,9 +1,12 @@
 """I/Os by size and sequential ones on the real kernel, against fio's own figures."""
 
+import contextlib
 import os
 import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from bpftraces import each_bpftrace, tool
@@ -71,3 +74,45 @@ def test_ios_by_size_are_those_that_fio_issued(tmp_path, suite):
     print(patterns)
     assert patterns["read"]["sequential"] < 0.05 * patterns["read"]["issued"]
     assert patterns["write"]["sequential"] > 0.9 * patterns["write"]["issued"]
+
+
+@contextlib.contextmanager
+def writing_slowly(directory, per_s):
+    """A prefix for a command whose writes to the disk below a directory are limited to so many per second."""
+    group = Path("/sys/fs/cgroup/blkio") / f"latmon-test-{os.getpid()}"
+    if not (group.parent / "blkio.throttle.write_iops_device").exists():
+        pytest.skip("no cgroup of version 1 can limit writes here")
+    below = Path("/sys/dev/block") / "{}:{}".format(*(f(directory.stat().st_dev) for f in (os.major, os.minor)))
+    disk = below.resolve().parent if (below / "partition").exists() else below
+    group.mkdir()
+    try:
+        (group / "blkio.throttle.write_iops_device").write_text(f"{(disk / 'dev').read_text().strip()} {per_s}")
+        yield ["sh", "-c", 'echo $$ > "$0/cgroup.procs"; exec "$@"', str(group)]
+    finally:
+        assert wait_for(lambda: not subprocess.run(["rmdir", group], check=False, stderr=subprocess.DEVNULL).returncode)
+
+
+@each_bpftrace
+@pytest.mark.slow
+@pytest.mark.parametrize(("mix", "is_found"), [("randwrite", True), ("write", False)])
+def test_small_random_writes_of_a_slow_device_are_a_finding(tmp_path, suite, mix, is_found):
+    """The worker of a loop device waits for the disk below like the cgroup whose I/O it does."""
+    with LoopDevice(tmp_path / "disk") as disk, writing_slowly(tmp_path, 200) as slowly:
+        words = ("--backend", "bpftrace", "--stages", "all", "--device", disk.name)
+        with Capture(tmp_path, *words, LATMON_BPFTRACE=tool(suite, tmp_path).path) as capture:
+            assert wait_for(lambda: any(one.traced.one_in for one in capture.frames()), TRACED_S, every=0.5)
+            job = ["--name=pages", f"--filename={disk.path}", "--direct=1", "--ioengine=libaio", "--iodepth=4"]
+            job += [f"--rw={mix}", "--bs=8k", "--runtime=20", "--time_based", "--norandommap"]
+            subprocess.run([*slowly, "fio", *job], check=True, stdout=subprocess.DEVNULL)
+            capture.stop()
+            report = capture.report()
+    if report["health"]["tier"] == "C":
+        pytest.skip("I/Os are counted by size on tier A alone")
+    its = {one["id"]: one for one in report["findings"] if one["device"] == disk.name}
+    print(its)
+    assert ("small-random-writes" in its) is is_found
+    if is_found:
+        evidence = its["small-random-writes"]["evidence"]
+        assert evidence["bytes"]["value"] == 8192
+        assert evidence["sequential"]["value"] < 0.05
+        assert 4 / 200 * 1e6 * 0.5 < evidence["mean_us"]["value"] < 4 / 200 * 1e6 * 3

@@ -20,6 +20,7 @@ from latmon.findings.rule import (
     LIMITS,
     NOT_RUN,
     NOTICE,
+    PATTERNS,
     TRACED,
     WARNING,
     Finding,
@@ -380,4 +381,5 @@ def _missing(view: ViewState, kind: str) -> str:
         CGROUPS: "limits of cgroups are not read here",
         ISSUERS: "latencies are not timed by cgroup here",
         FILES: "operations on files were not traced",
+        PATTERNS: "sizes and order of I/Os were not traced",
     }[kind]

@@ -1,0 +1,83 @@
+"""small-random-writes: a slow device with such a load, and loads and devices that only look like one."""
+
+import pytest
+from finding_cases import disk, done, facts_of, found, frame, hist, timed
+
+from latmon.findings.engine import not_evaluated
+from latmon.model.frame import Flow, IssuedIO, Pattern, SizeClass
+
+RULE = "small-random-writes"
+SDA = disk(limits={"rotational": 1})
+
+
+def load(*rows, sequential=0.05, pattern=True, blocks=12):
+    """Return frames of 5 s; a row is (op, largest size in bytes, I/Os, us of each)."""
+    writes = sum(n for op, _, n, _ in rows if op == "write")
+    values = {
+        "sizes": {
+            SizeClass("sda", op, upto): IssuedIO(n, n * (upto or 1 << 20), hist({us: n})) for op, upto, n, us in rows
+        },
+        "patterns": {Flow("sda", "write"): Pattern(writes, round(sequential * writes))} if pattern else {},
+        "kernel": {},
+        "histograms": {},
+    }
+    for op in dict.fromkeys(op for op, *_ in rows):
+        its = [(n, {"total": us}) for kind, _, n, us in rows if kind == op]
+        values["histograms"] |= timed("sda", its, op)
+        values["kernel"] |= done("sda", sum(n for n, _ in its), op)
+    return [frame(100 + 5 * at, **values) for at in range(blocks)]
+
+
+PAGES = ("write", 8192, 600, 8_000)
+LARGE = ("write", 262_144, 50, 9_000)
+READS = ("read", 4096, 100, 6_000)
+
+
+def test_a_disk_that_does_little_else():
+    (one,) = found(RULE, load(PAGES, LARGE, READS), [SDA])
+    assert one.summary == (
+        "sda: 82% of the time of its I/Os is in writes of 16 KiB or less that are not sequential; "
+        "they take 8 ms in the mean"
+    )
+    facts = {fact.name: fact for fact in one.facts}
+    assert facts["share"].value == pytest.approx(4.8 / (4.8 + 0.45 + 0.6), abs=0.01)
+    assert facts["share"].of == 7200
+    assert facts["sequential"].value == pytest.approx(0.05, abs=0.01)
+    assert facts["bytes"].value == 8192
+    assert facts["mean_us"].value == 8000
+    assert facts["waiting"].value == pytest.approx(600 * 8_000 / 5e6, abs=0.01)
+    assert (facts["iops"].value, facts["iops"].text) == (
+        150,
+        "the device completes 150 I/Os per second; it rotates",
+    )
+    assert (one.where.screen, one.where.device, one.severity) == ("stages", "sda", "notice")
+
+
+def test_what_is_not_known_of_rotation_decides_nothing():
+    (one,) = found(RULE, load(PAGES), [disk()])
+    assert "whether it rotates is not known" in {fact.name: fact.text for fact in one.facts}["iops"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "more"),
+    [
+        pytest.param((PAGES,), {"sequential": 0.6}, id="sequential"),
+        pytest.param((PAGES,), {"pattern": False}, id="the order is not known"),
+        pytest.param((("write", 8192, 600, 300),), {}, id="a cache takes them"),
+        pytest.param((("write", 8192, 200, 8_000),), {}, id="seldom one in flight"),
+        pytest.param((("write", 8192, 100_000, 2_000),), {}, id="a fast device with a long queue"),
+        pytest.param((("write", 262_144, 600, 8_000),), {}, id="large"),
+        pytest.param((PAGES, ("write", 262_144, 400, 2_000)), {}, id="the pattern may be that of the large ones"),
+        pytest.param((PAGES, ("read", 4096, 900, 8_000)), {}, id="reads take more"),
+        pytest.param((PAGES,), {"blocks": 1, "sequential": 0.5}, id="short and sequential"),
+        pytest.param((("write", 8192, 5, 600_000),), {"blocks": 2}, id="few"),
+        pytest.param((("read", 8192, 600, 8_000),), {}, id="reads"),
+    ],
+)
+def test_no_such_load(rows, more):
+    assert found(RULE, load(*rows, **more), [SDA]) == []
+
+
+def test_without_the_order_of_writes_it_is_not_evaluated():
+    assert RULE in not_evaluated(facts_of(load(PAGES, pattern=False)))["patterns"]
+    assert "patterns" not in not_evaluated(facts_of(load(PAGES)))
