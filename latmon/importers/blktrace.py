@@ -1,12 +1,13 @@
-"""Importers of blkparse's and ftrace's lines: times from one event to another.
+"""Importers of blkparse's, ftrace's and perf script's lines: times from one event to another.
 
 blkparse: I/Os are keyed by device and sector. A merged request completes with the sector of its first bio: a Q is taken
 for the request that begins at its sector, other Qs are merges and have no time of their own. A second D is a requeue,
 and the last one counts. A completion of some sectors leaves the request outstanding with the sectors after them.
 Flushes without a sector can't be distinguished: they are left out and counted.
 
-ftrace: `--key FIELD` decides which A belongs to which B: a `name=value` of the line, or cpu, pid, comm, dev, sector.
-Without it the oldest waiting A is taken.
+ftrace and perf script: `--key FIELD` decides which A belongs to which B: a `name=value` of the line, or cpu, pid,
+comm, dev, sector; several fields must all agree. Without it the oldest waiting A is taken, but requests of the block
+layer are paired by device and sector, and they are the events where none are named.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from latmon.importers.values import (
     IN_FLIGHT,
     SECOND,
     UNKNOWN_OP,
+    Counts,
     Found,
     ImportOptions,
     Passed,
@@ -27,10 +30,11 @@ from latmon.importers.values import (
     Seconds,
     TextSpan,
     TimeLine,
+    add,
+    one_device,
     op_of,
 )
-from latmon.model.frame import Flow, Outlier
-from latmon.support.errors import UsageError
+from latmon.model.frame import Completed, Flow, Outlier
 from latmon.support.text import clean
 
 _BLKPARSE_LINE = re.compile(
@@ -48,6 +52,12 @@ _BLKPARSE_HEADS = re.compile(
     r"(?:CPU\d+ \(|Total \(|\s+(?:Reads|Read|Writes|PC|IO|Timer|In) ?\S|Throughput \(|Events \(|Skips:|Input file)"
 )
 _SECTOR = 512
+_NAMED_TRACE = re.compile(r"(?:CPU\d{1,4}|(Total)) \((.{1,64})\):\s*")
+_COMPLETED = re.compile(
+    r"\s*Reads Completed:\s+(\d[\d,]{0,18}),\s+(\d[\d,]{0,18})KiB"
+    r"\s+Writes Completed:\s+(\d[\d,]{0,18}),\s+(\d[\d,]{0,18})KiB\s*"
+)
+_THROUGHPUT = re.compile(r"Throughput \(R/W\): (\d[\d,]{0,12})KiB/s / (\d[\d,]{0,12})KiB/s\s*")
 
 
 @dataclass(slots=True)
@@ -63,8 +73,11 @@ class _Request:
 
 
 def sniff_blkparse(head: str) -> bool:
-    """Return whether there are lines with an action of an I/O."""
-    return any((line := _BLKPARSE_LINE.match(one)) and line[8] in ("Q", "D", "C", "G", "I") for one in head.split("\n"))
+    """Return whether there are lines with an action of an I/O, or a summary of them."""
+    return any(
+        ((line := _BLKPARSE_LINE.match(one)) and line[8] in ("Q", "D", "C", "G", "I")) or _COMPLETED.fullmatch(one)
+        for one in head.split("\n")
+    )
 
 
 def read_blkparse(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
@@ -78,6 +91,9 @@ def read_blkparse(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
             yield Remark(TextSpan(at, at), f"{int(skips[1]):,} events are missing in the trace", lost=int(skips[1]))
         elif _SUMMARY.match(line):
             trace.is_over = True
+            trace.summary.begin(at, line)
+        elif trace.is_over and not trace.is_timed:
+            yield from trace.summary.take(at, line)
         elif _MESSAGE.match(line):
             yield Passed(TextSpan(at, at))
         elif found is None and _BLKPARSE_EVENT.match(line):
@@ -85,6 +101,48 @@ def read_blkparse(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
         if found is not None or _BLKPARSE_HEADS.match(line):
             yield Passed(TextSpan(at, at))
     yield from trace.end(len(lines))
+
+
+@dataclass(slots=True)
+class _Totals:
+    """Summary of blkparse without its events: I/Os and KiB of each CPU, or of all (`Total`), by name of the trace."""
+
+    options: ImportOptions
+    first: int = 0
+    name: str = ""
+    is_total: bool = False
+    rows: dict[str, tuple[bool, list[int]]] = field(default_factory=dict)
+
+    def begin(self, at: int, line: str) -> None:
+        """Note whose rows follow."""
+        named = _NAMED_TRACE.fullmatch(line)
+        self.name, self.is_total = (named[2], bool(named[1])) if named else ("", False)
+        self.first = self.first or at
+
+    def take(self, at: int, line: str) -> Iterator[Found]:
+        """Add a row of completions; yield all of them at the throughput, with which a summary ends."""
+        done, ends = _COMPLETED.fullmatch(line), _THROUGHPUT.fullmatch(line)
+        if done is not None and self.name:
+            numbers = [int(one.replace(",", "")) for one in done.groups()]
+            is_total, had = self.rows.get(self.name, (False, [0] * len(numbers)))
+            if self.is_total or not is_total:
+                some = numbers if self.is_total else [a + b for a, b in zip(had, numbers, strict=True)]
+                self.rows[self.name] = self.is_total, some
+        elif ends is not None and self.rows:
+            where = TextSpan(self.first, at, dt_us=self._dt_us([int(one.replace(",", "")) for one in ends.groups()]))
+            kernel: dict[Flow, Completed] = {}
+            for name, (_, (reads, read, writes, written)) in self.rows.items():
+                for op, count, kib in (("read", reads, read), ("write", writes, written)):
+                    add(kernel, self.options.flow(clean(name.replace(",", ":"), 64), op), Completed(count, 1024 * kib))
+            yield Counts(where, kernel, {})
+            yield Remark(where, "a summary of blkparse counts I/Os, and times none; its length is by the throughput")
+            self.rows, self.first, self.name = {}, 0, ""
+
+    def _dt_us(self, rates: list[int]) -> int | None:
+        """Return the length by the greater of the rates, which are whole KiB/s; None where both are 0."""
+        totals = [sum(some[at] for _, some in self.rows.values()) for at in (1, 3)]
+        rate, kib = max(zip(rates, totals, strict=True))
+        return round(1e6 * kib / rate) if rate and kib else None
 
 
 @dataclass(slots=True)
@@ -104,11 +162,18 @@ class _Trace:
     """Whether blkparse's summary was read: the next lines are of another run."""
     sequence: dict[tuple[str, str], int] = field(default_factory=dict)
     """The last number of each device and CPU."""
+    is_timed: bool = False
+    """Whether the run has a completion: its summary counts the same I/Os again."""
+    summary: _Totals = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.summary = _Totals(self.options)
 
     def take(self, at: int, found: re.Match[str]) -> Iterator[Found]:
         """Take one event; yield a second that is over."""
         yield from self._another_run(at, found)
         action, ns = found[8], int(found[5]) * SECOND + int(found[6])
+        self.is_timed = self.is_timed or action == "C"
         if action not in ("Q", "D", "C"):
             return
         if found[10] is None or not int(found[11]):
@@ -133,7 +198,7 @@ class _Trace:
         if begins and self.sequence:
             yield from self.end(at - 1)
             yield TimeLine(TextSpan(at, at), f"line {at}: another run of blktrace begins")
-            self.open, self.sequence, self.is_over = {}, {}, False
+            self.open, self.sequence, self.is_over, self.is_timed = {}, {}, False, False
             self.unmatched = self.unkeyed = self.unqueued = self.partial = self.skipped = 0
         elif cpu in self.sequence and number > self.sequence[cpu] + 1:
             self.skipped += number - self.sequence[cpu] - 1
@@ -194,15 +259,154 @@ def _blkparse_outlier(flow: Flow, sector: int, request: _Request, ns: int) -> Ou
     )
 
 
-_FTRACE_LINE = re.compile(
-    r"\s*(.{1,32}?)-(\d{1,10})\s+(?:\(\s*[\d-]+\)\s+)?\[(\d{1,5})\]\s+(?:[\w.+#\-]{4,8}\s+)?(\d{1,9})\.(\d{1,9}):\s+"
-    r"(?:[\w-]{1,32}:\s+)??([A-Za-z_][\w.]{0,80})(?::|\s*<-|\s|\(|$)(.{0,2000})"
+_BTT_HEAD = re.compile(r"\s*([A-Z]\w{2}|[A-Z]\d[A-Z]dm)\s+MIN\s+AVG\s+MAX\s+N\s*")
+_BTT_ROW = re.compile(
+    r"\s*(\(\s*\d{1,4},\s*\d{1,7}\)|[^\s(].{0,40}?)\s+(\d{1,9}\.\d{9})\s+(\d{1,9}\.\d{9})\s+(\d{1,9}\.\d{9})\s+(\d{1,15})\s*"
 )
+_BTT_SECTION = re.compile(r"=+ (.{1,60}?) =+\s*")
+_BTT_MERGES = re.compile(r"\s*(\(\s*\d{1,4},\s*\d{1,7}\)) \|\s+(\d+)\s+(\d+)\s+[\d.]+ \|(?:\s+\d+){3}\s+(\d{1,15})\s*")
+_BTT_REST = re.compile(r".*\s\|\s|[-=| ]+\s*\Z|#|\s+\d+\.\d{9}\s+\d+\.\d\s*\Z")
+"""Other tables of btt, and its lists of activity."""
+_WHOLE_TIME, _DEVICE_TIME, _BETWEEN = "Q2C", "D2C", "Q2Q"
+
+
+class _Step(NamedTuple):
+    """Times of a step in btt's table: shortest, mean and longest in seconds, and how many."""
+
+    least: float
+    mean: float
+    most: float
+    number: int
+
+
+def sniff_btt(head: str) -> bool:
+    """Return whether there is the head of btt's times."""
+    return any(_BTT_HEAD.fullmatch(line) for line in head.split("\n") if "MIN" in line)
+
+
+def read_btt(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield the I/Os and exact means of each device, else of all of them.
+
+    Q2C is the whole time and D2C that of driver and device. btt counts bios, of which several may be one request. Its
+    tables per process are of the same I/Os and are left out.
+    """
+    run = _BttRun()
+    for at, line in enumerate(lines, 1):
+        section, head = _BTT_SECTION.fullmatch(line), _BTT_HEAD.fullmatch(line)
+        if section is not None and run.is_over(section[1]):
+            yield from run.end(options)
+            yield TimeLine(TextSpan(at, at), f"line {at}: another output of btt begins")
+            run = _BttRun()
+        if run.take(at, line, section, head):
+            yield Passed(TextSpan(at, at))
+    yield from run.end(options)
+
+
+@dataclass(slots=True)
+class _BttRun:
+    """Output of one btt."""
+
+    first: int = 0
+    last: int = 0
+    section: str = ""
+    head: str = ""
+    steps: dict[str, dict[str, _Step]] = field(default_factory=dict)
+    """Device, or empty for all of them -> step -> its times."""
+    sectors: dict[str, int] = field(default_factory=dict)
+
+    def is_over(self, section: str) -> bool:
+        """Return whether a section is of another output: times of processes (-A) come before those of all devices."""
+        return section in ("Per Process", "All Devices") and "" in self.steps
+
+    def take(self, at: int, line: str, section: re.Match[str] | None, head: re.Match[str] | None) -> bool:
+        """Take a line; return whether it is btt's."""
+        if section is not None or head is not None:
+            self.first = self.first or at
+            self.section, self.head = (section[1], "") if section else (self.section, head[1] if head else "")
+        elif not self.first:
+            return False
+        elif self.head and (row := _BTT_ROW.fullmatch(line)):
+            step = _Step(float(row[2]), float(row[3]), float(row[4]), int(row[5]))
+            if self.head == "ALL":
+                self.steps.setdefault("", {})[row[1]] = step
+            elif self.section == "Per Device":
+                self.steps.setdefault(_btt_device(row[1]), {})[self.head] = step
+        elif merges := _BTT_MERGES.fullmatch(line):
+            self.sectors[_btt_device(merges[1])] = int(merges[4])
+        elif not _BTT_REST.match(line):
+            return False
+        self.last = at
+        return True
+
+    def end(self, options: ImportOptions) -> Iterator[Found]:
+        """Yield the counts of the devices and their exact times in words."""
+        between = self.steps.get("", {}).get(_BETWEEN)
+        dt_us = round(between.mean * between.number * 1e6) if between else 0
+        where = TextSpan(self.first or 1, self.last or 1, dt_us=dt_us or None)
+        each = {name: steps for name, steps in self.steps.items() if name and _WHOLE_TIME in steps}
+        if not each and _WHOLE_TIME in self.steps.get("", {}):
+            one = next(iter(self.sectors), "") if len(self.sectors) == 1 else ""
+            each = {one or "all disks": self.steps[""]}
+        kernel: dict[Flow, Completed] = {}
+        for name, steps in each.items():
+            whole, driver = steps[_WHOLE_TIME], steps.get(_DEVICE_TIME)
+            us = round(whole.mean * whole.number * 1e6)
+            queue = (
+                None
+                if driver is None or driver.number != whole.number
+                else us - round(driver.mean * driver.number * 1e6)
+            )
+            size = self.sectors.get(name, 0 if name in self.sectors or len(each) > 1 else sum(self.sectors.values()))
+            done = Completed(whole.number, size * _SECTOR, us, None if queue is None else max(0, queue))
+            add(kernel, options.flow(name, UNKNOWN_OP), done)
+            yield Remark(
+                where, f"{name}: {'; '.join(_in_words(step, of) for step, of in steps.items() if step != _BETWEEN)}"
+            )
+        if kernel:
+            one_device(options, list(each))
+            yield Counts(where, kernel, {})
+        elif self.first:
+            yield Remark(
+                where, "this output of btt has no times from queueing to completion (Q2C)", 1, is_incomplete=True
+            )
+
+
+def _btt_device(text: str) -> str:
+    """Return 8:0 of `(  8,  0)`."""
+    return ":".join(part.strip() for part in text.strip("()").split(","))
+
+
+def _in_words(step: str, of: _Step) -> str:
+    least, mean, most = (f"{one * 1e6:,.3f}" for one in of[:3])
+    return f"{step} min {least}, mean {mean}, max {most} us of {of.number:,}"
+
+
+_FTRACE_LINE = re.compile(
+    r"\s*(?P<comm>.{1,32}?)-(?P<pid>\d{1,10})\s+(?:\(\s*[\d-]+\)\s+)?"
+    r"(?:\[(?P<cpu>\d{1,5})\]\s+(?:[\w.+#\-]{4,8}\s+)?|(?P<number>\d{1,5})[.a-zA-Z][\w.+#\-]{3,7}\s+)"
+    r"(?P<s>\d{1,9})\.(?P<part>\d{1,9}):\s+"
+    r"(?:[\w-]{1,32}:\s+)??(?P<event>[A-Za-z_][\w.]{0,80})(?::|\s*<-|\s|\(|$)(?P<rest>.{0,2000})"
+)
+_PERF_LINE = re.compile(
+    r"\s*(?P<comm>\S.{0,31}?)\s+(?P<pid>\d{1,10})(?:/\d{1,10})?\s+(?:\[(?P<cpu>\d{1,5})\]\s+)?"
+    r"(?P<s>\d{1,9})\.(?P<part>\d{1,9}):\s+(?:\d{1,20}\s+)?"
+    r"(?:[\w-]{1,40}:)?(?P<event>[A-Za-z_][\w.]{0,80}):(?!\S)(?P<rest>.{0,2000})"
+)
+"""Line of perf script: task, pid (or pid/tid), CPU where it is printed, time, period of a sample, group, event."""
+_STACK = re.compile(r"\s+[0-9a-f]{6,16} \S.{0,300} \(.{1,200}\)\s*")
+"""Frame of a call chain below a line of perf script."""
 _LOST = re.compile(r"\s*CPU:(\d{1,5}) \[(?:LOST(?: (\d{1,15}))? EVENTS|(\d{1,15}) EVENTS DROPPED)\]")
 """Lost events in trace_pipe (kernel/trace/trace.c) and in trace-cmd report."""
+_PERF_LOST = re.compile(
+    r".{0,100}?(?:PERF_RECORD_LOST lost (\d{1,15})|Processed \d{1,15} events and lost (\d{1,15}) chunks)"
+)
+"""Lost events by perf script --show-lost-events; lost chunks, of one event or more each, by its warning."""
 _BEGINS = re.compile(r"# tracer:|cpus=\d+\s*\Z")
 _FTRACE_HEADS = re.compile(r"\s*#|cpus=\d+|version = |CPU \d+ is empty|\s*CPU:\d+ \[LOST|trace-cmd|libtrace")
 _BLOCK = re.compile(r"\s*(\d+,\d+) ([A-Z]+) (?:(\d+) )?\(.{0,200}?\) (\d+) \+ (\d+)")
+_DISK = re.compile(r"\bdisk=(\w{1,40})")
+_REQUEST = ("block_rq_issue", "block_rq_complete")
+"""Events that are paired where --events names none."""
 
 
 @dataclass(slots=True)
@@ -217,28 +421,48 @@ class _Line:
 
 
 def sniff_ftrace(head: str) -> bool:
-    """Return whether there are lines with task, CPU in brackets, seconds and event."""
-    return any(_FTRACE_LINE.match(one) for one in head.split("\n"))
+    """Return whether there are lines with task, CPU, seconds and event."""
+    return any(_line(0, one) is not None for one in head.split("\n"))
 
 
 def read_ftrace(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
-    """Yield a window for the pairs that end in each second. UsageError without --events."""
-    if options.events is None:
-        raise UsageError("a trace needs --events A,B: the time from event A to event B is measured")
-    pairing = _Pairing(options, Seconds(options.threshold_us, options.stage_of()), *options.events)
+    """Yield a window for the pairs that end in each second; without --events of requests of the block layer."""
+    events = options.events
+    if events is None and not all(any(event in line for line in lines) for event in _REQUEST):
+        yield from _without_events(lines)
+        return
+    begin, end = (event.rpartition(":")[2] for event in events or _REQUEST)
+    key = options.key or ("sector" if (begin, end) == _REQUEST else "")
+    asked = replace(options, events=events or _REQUEST, key=key)
+    pairing = _Pairing(asked, Seconds(asked.threshold_us, asked.stage_of()), begin, end)
     for at, text in enumerate(lines, 1):
-        one = _line(at, text)
-        if one is not None:
-            yield from pairing.take(one)
-        elif (lost := _LOST.match(text)) is not None:
-            yield from pairing.lost(at, int(lost[1]), int(lost[2] or lost[3] or 1))
-        elif _BEGINS.match(text):
-            pairing.is_over = bool(pairing.times)
-        elif not _FTRACE_HEADS.match(text) and any(event in text for event in options.events):
-            yield Remark(TextSpan(at, at), "an event can't be read: its pair is missing", 1, lost=1)
-        if one is not None or _FTRACE_HEADS.match(text):
-            yield Passed(TextSpan(at, at))
+        yield from _traced_line(pairing, at, text)
     yield from pairing.end(len(lines))
+
+
+def _traced_line(pairing: _Pairing, at: int, text: str) -> Iterator[Found]:
+    one, where = _line(at, text), TextSpan(at, at)
+    is_ours = one is not None or _FTRACE_HEADS.match(text)
+    if one is not None:
+        yield from pairing.take(one)
+    elif (lost := _LOST.match(text)) is not None:
+        yield from pairing.lost(at, int(lost[2] or lost[3] or 1), f"CPU {lost[1]}")
+    elif (lost := _PERF_LOST.match(text)) is not None:
+        is_ours = True
+        yield from pairing.lost(at, int(lost[1] or lost[2]), "perf")
+    elif _BEGINS.match(text):
+        pairing.is_over = bool(pairing.times)
+    elif not is_ours and (pairing.begin in text or pairing.end_ in text):
+        yield Remark(where, "an event can't be read: its pair is missing", 1, lost=1)
+    if is_ours or (pairing.times and _STACK.fullmatch(text)):
+        yield Passed(where)
+
+
+def _without_events(lines: Sequence[str]) -> Iterator[Found]:
+    """Yield a remark on a trace of which no two events are named."""
+    every = [at for at, text in enumerate(lines, 1) if _line(at, text) is not None]
+    text = f"{len(every):,} lines of a trace need --events A,B, the time from event A to event B: they are left out"
+    yield Remark(TextSpan(every[0], every[-1]), text, len(every), is_incomplete=True)
 
 
 @dataclass(slots=True)
@@ -287,12 +511,12 @@ class _Pairing:
             self.begun = self.unmatched = self.keyless = self.pairs = self.dropped = 0
         self.times[one.cpu] = one.ns
 
-    def lost(self, at: int, cpu: int, events: int) -> Iterator[Found]:
+    def lost(self, at: int, events: int, by: str) -> Iterator[Found]:
         """Drop the begins that wait: if their end was lost, they would be paired with a later one."""
         self.dropped += self.begun
         self.begun = 0
         self.waiting.clear()
-        yield Remark(TextSpan(at, at), f"{events:,} events of CPU {cpu} were lost by the kernel's buffer", lost=events)
+        yield Remark(TextSpan(at, at), f"{events:,} events of {by} were lost by the kernel's buffer", lost=events)
 
     def _paired(self, begun: _Line, ended: _Line) -> Iterator[Found]:
         self.begun -= 1
@@ -319,27 +543,35 @@ class _Pairing:
 
 
 def _line(at: int, text: str) -> _Line | None:
-    found = _FTRACE_LINE.match(text)
+    found = _FTRACE_LINE.match(text) or (_PERF_LINE.match(text) if ": " in text else None)
     if found is None:
         return None
-    ns = int(found[4]) * SECOND + int(found[5].ljust(9, "0"))
-    return _Line(at, clean(found[1].strip()), int(found[2]), int(found[3]), ns, found[6], found[7])
+    ns = int(found["s"]) * SECOND + int(found["part"].ljust(9, "0"))
+    cpu = found["cpu"] or found.groupdict().get("number") or -1
+    return _Line(at, clean(found["comm"].strip()), int(found["pid"]), int(cpu), ns, found["event"], found["rest"])
 
 
-def _key(one: _Line, key: str) -> str | None:
-    if not key:
-        return ""
+def _key(one: _Line, keys: str) -> str | None:
+    """Return the values of the fields of --key, separated by commas; None for a line that lacks one."""
+    found = [_field(one, key.strip()) for key in keys.split(",")] if keys else []
+    return None if None in found else " ".join(map(str, found))
+
+
+def _field(one: _Line, key: str) -> str | None:
     if key in ("cpu", "pid", "comm"):
         return str(getattr(one, key))
     if key in ("dev", "sector") and (block := _BLOCK.match(one.rest)):
-        return block[1] if key == "dev" else f"{block[1]} {block[4]}"
+        # a flush is issued at sector 0 and completes at 2^64 - 1; a device has one at a time (block/blk-flush.c)
+        return block[1] if key == "dev" else f"{block[1]} {block[4] if block[5] != '0' else 'flush'}"
     found = re.search(rf"\b{re.escape(key)}\s*[=:]\s*([^\s,;]{{1,64}})", one.rest)
     return found[1] if found else None
 
 
 def _flow(begun: _Line, options: ImportOptions) -> Flow:
     block = _BLOCK.match(begun.rest)
-    name = block[1].replace(",", ":") if block else clean(" to ".join(options.events or ()))
+    disk = _DISK.search(begun.rest)
+    named = disk[1] if disk else " to ".join(options.events or ())
+    name = block[1].replace(",", ":") if block else clean(named)
     return options.flow(name, op_of(block[2]) if block else UNKNOWN_OP)
 
 
@@ -353,10 +585,10 @@ def _ftrace_outlier(flow: Flow, begun: _Line, ended: _Line, options: ImportOptio
         op=flow.op,
         total_us=total,
         unaccounted_us=total,
-        sector=int(block[4]) if block else None,
+        sector=int(block[4]) if block and block[5] != "0" else None,
         pid=begun.pid or None,
         comm=begun.comm,
-        cpu_issue=begun.cpu,
-        cpu_complete=ended.cpu,
+        cpu_issue=begun.cpu if begun.cpu >= 0 else None,
+        cpu_complete=ended.cpu if ended.cpu >= 0 else None,
         path=clean(" to ".join(options.events or ())),
     )

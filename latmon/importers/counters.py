@@ -445,30 +445,39 @@ def sniff_smart(head: str) -> bool:
 def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the time between two logs: commands and bytes, whose times a log hasn't."""
     every: list[Reading | TextSpan] = []
-    clock, after = Clock(options.start), 0
-    logs = list(documents(lines, "critical_warning"))
-    for where, value in logs:
-        above = lines[after : where.first - 1]
-        walls = [wall for line in above if (wall := clock.wall(line.strip()[:60])) is not None]
-        after = where.last
-        numbers = [_smart_number(value, name) for name in _SMART] if isinstance(value, dict) else [None]
-        named = [m[1] for line in above[-_ABOVE:] if (m := _NVME.search(line[:200])) is not None]
+    for where, value, device in _logs(lines, "critical_warning", options):
+        numbers = [_number_of(value, name) for name in _SMART]
         if None in numbers:
             yield Remark(where, "a smart log can't be read: it is left out", 1, is_incomplete=True)
-        elif not (named or options.device) and len(logs) > 1:
-            text = "no line above this smart log names its device (/dev/nvme0), nor does --device: it is left out"
-            yield Remark(where, text, 1, is_incomplete=True)
+        elif not device:
+            yield _nameless(where, "smart log")
         else:
-            one = Reading(where.first, where.last, walls[-1] if walls else None)
+            one = Reading(where.first, where.last, where.wall)
             for name, number in zip(_SMART, numbers, strict=True):
-                one.take(
-                    Device(named[-1] if named else options.device or "nvme"), Counter(name), number or 0, where.last
-                )
+                one.take(Device(device), Counter(name), number or 0, where.last)
             every.append(one)
     yield from _intervals(every, _smart_counts, ("smart log", "the smart log"), options)
 
 
-def _smart_number(value: Mapping[str, Any], name: str) -> int | None:
+def _logs(lines: Sequence[str], key: str, options: ImportOptions) -> Iterator[tuple[TextSpan, dict[str, Any], str]]:
+    """Yield each log of a drive with the time and the device that lines above it name; the device is empty without."""
+    clock, after = Clock(options.start), 0
+    logs = list(documents(lines, key))
+    for where, value in logs:
+        above = lines[after : where.first - 1]
+        walls = [wall for line in above if (wall := clock.wall(line.strip()[:60])) is not None]
+        after = where.last
+        named = [m[1] for line in above[-_ABOVE:] if (m := _NVME.search(line[:200])) is not None]
+        device = named[-1] if named else options.device or ("nvme" if len(logs) == 1 else "")
+        yield replace(where, wall=walls[-1] if walls else None), value if isinstance(value, dict) else {}, device
+
+
+def _nameless(where: TextSpan, what: str) -> Remark:
+    text = f"no line above this {what} names its device (/dev/nvme0), nor does --device: it is left out"
+    return Remark(where, text, 1, is_incomplete=True)
+
+
+def _number_of(value: Mapping[str, Any], name: str) -> int | None:
     """Return a counter; versions of nvme-cli print it as a number or quoted, with commas."""
     found = value.get(name)
     return whole(found.replace(",", "") if isinstance(found, str) else found, 2**63 - 1)
@@ -484,3 +493,112 @@ def _smart_counts(growths: Growths, when: TextSpan, names: Mapping[Device, str])
         yield Counts(when, kernel, {})
         text = "a smart log counts commands and units of 512,000 bytes; it times none"
         yield Remark(TextSpan(when.first, when.last), text)
+
+
+_OCP_KEY = "Feature Status"
+_OCP_OPS = {"Read": "read", "Write": "write", "Trim": "discard"}
+_OCP_BUCKETS = 4
+
+
+class _Monitor(NamedTuple):
+    """Latency monitor of an OCP drive: edges in ms, I/Os by op and bucket, of the present and the last full period."""
+
+    edges: tuple[int, ...]
+    timer_s: int
+    period_s: int
+    active: Mapping[str, tuple[int, ...]]
+    static: Mapping[str, tuple[int, ...]]
+    measured: tuple[str, ...]
+    """Single latencies that the drive kept with their times, in words."""
+
+
+def sniff_ocp(head: str) -> bool:
+    """Return whether there is a latency monitor's log as JSON."""
+    return '"Active Bucket Counter: Bucket 0"' in head
+
+
+def read_ocp(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
+    """Yield the I/Os at or above the monitor's lowest threshold, by the drive's own clock.
+
+    Buckets 0 to 3 begin at the thresholds A to D (OCP Datacenter NVMe SSD specification, log page C3h). The active
+    counters become the static ones when the bucket timer expires, so that a later log of a drive has the I/Os of the
+    one before it again: these are subtracted.
+    """
+    before: dict[str, tuple[_Monitor, float | None]] = {}
+    for where, value, device in _logs(lines, _OCP_KEY, options):
+        one = _monitor(value)
+        if one is None:
+            yield Remark(where, "a latency monitor's log can't be read: it is left out", 1, is_incomplete=True)
+            continue
+        if not device:
+            yield _nameless(where, "latency monitor's log")
+            continue
+        yield Passed(TextSpan(where.first, where.last))
+        text = f"{device}: only I/Os of {one.edges[0]:,} ms or more are counted, by the drive's own clock"
+        yield Remark(TextSpan(where.first, where.first), "; ".join((text, *one.measured)))
+        yield from _monitored(one, before.get(device), where, device, options)
+        before[device] = (one, where.wall)
+
+
+def _monitor(value: Mapping[str, Any]) -> _Monitor | None:
+    """Return a log's values; None where one is missing or no number."""
+    edges = [_number_of(value, f"Active Threshold {letter}") for letter in "ABCD"]
+    timer, period = _number_of(value, "Active Bucket Timer"), _number_of(value, "Active Bucket Timer Threshold")
+    counts: dict[str, dict[str, tuple[int, ...]]] = {}
+    for kind in ("Active", "Static"):
+        of = [value.get(f"{kind} Bucket Counter: Bucket {n}") for n in range(_OCP_BUCKETS)]
+        for op in _OCP_OPS:
+            each = [_number_of(one, op) for one in of if isinstance(one, dict)]
+            known = [n for n in each if n is not None]
+            if len(known) < _OCP_BUCKETS:
+                return None
+            counts.setdefault(kind, {})[op] = tuple(known)
+    known = [edge for edge in edges if edge is not None]
+    if timer is None or period is None or len(known) < _OCP_BUCKETS or known != sorted({*known}):
+        return None
+    return _Monitor(tuple(known), 60 * timer, 60 * period, counts["Active"], counts["Static"], _measured(value))
+
+
+def _measured(value: Mapping[str, Any]) -> tuple[str, ...]:
+    found = []
+    for kind in ("Active", "Static"):
+        for n in reversed(range(_OCP_BUCKETS)):
+            latencies, stamps = (
+                value.get(f"{kind} {what}: Bucket {n}") for what in ("Measured Latency", "Latency Time Stamp")
+            )
+            for op in _OCP_OPS:
+                ms = _number_of(latencies, op) if isinstance(latencies, dict) else None
+                stamp = str(stamps.get(op, "")) if isinstance(stamps, dict) else ""
+                if ms and stamp not in ("", "NA"):
+                    found.append(clean(f"a {op.lower()} of {ms:,} ms at {stamp}", 80))
+    return tuple(dict.fromkeys(found))[:_OCP_BUCKETS]
+
+
+def _monitored(
+    one: _Monitor, before: tuple[_Monitor, float | None] | None, where: TextSpan, device: str, options: ImportOptions
+) -> Iterator[Found]:
+    """Yield the tables of the last full period and of the present one, without what the log before it had."""
+    old, passed = before[0] if before else None, None
+    if before and before[1] is not None and where.wall is not None:
+        passed = where.wall - before[1]
+    if old is not None and old.edges != one.edges:
+        yield Remark(where, f"{device}: its thresholds were changed since the log before", is_incomplete=True)
+        return
+    same = old is not None and old.static == one.static
+    # two periods or more ended since: nothing of the log before is left in this one
+    apart = passed is not None and passed - one.timer_s > one.period_s
+    begun = None if where.wall is None else where.wall - one.timer_s
+    parts = [] if same else [("the last full period", one.static, begun, one.period_s, None if apart else old)]
+    parts.append(("the present period", one.active, where.wall, one.timer_s, old if same else None))
+    for what, counts, wall, seconds, had in parts:
+        when = TextSpan(where.first, where.last, wall, seconds * 1_000_000 or None)
+        for op, numbers in counts.items():
+            grown = [n - was for n, was in zip(numbers, had.active[op] if had else (0,) * _OCP_BUCKETS, strict=True)]
+            title = f"{device} {op}, {what}"
+            if any(n < 0 for n in grown):
+                yield Remark(when, f"{title}: its counters fell, left out", 1, is_incomplete=True)
+            elif any(grown):
+                ends = [*one.edges[1:], None]
+                rows = tuple(Row(low, high, n) for low, high, n in zip(one.edges, ends, grown, strict=True))
+                series = options.series(device, _OCP_OPS[op], options.stage or "hba")
+                yield ImportedTable(when, title, "ocp", rows, "ms", "the log", series)

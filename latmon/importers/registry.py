@@ -110,11 +110,18 @@ FORMATS = tuple(
         ("prometheus", "scrapes of node_exporter, ebpf_exporter", counters.sniff_prometheus, counters.read_prometheus),
         ("kstat", "kstat -p of disks, twice (Solaris, illumos)", counters.sniff_kstat, counters.read_kstat),
         ("smart-log", "nvme smart-log -o json, twice", counters.sniff_smart, counters.read_smart),
+        (
+            "latency-monitor",
+            "nvme ocp latency-monitor-log -o json: slow I/Os by the drive's own clock",
+            counters.sniff_ocp,
+            counters.read_ocp,
+        ),
         ("zpool", "zpool iostat, with -l, -v or -w", zpool.sniff, zpool.read),
-        ("blkparse", "blkparse's lines: D to C, Q to C", blktrace.sniff_blkparse, blktrace.read_blkparse),
+        ("blkparse", "blkparse's lines: D to C, Q to C; its summary", blktrace.sniff_blkparse, blktrace.read_blkparse),
+        ("btt", "btt: Q2C, D2C and others, their means and counts", blktrace.sniff_btt, blktrace.read_btt),
         (
             "ftrace",
-            "ftrace, trace-cmd report: time from an event to another",
+            "ftrace, trace-cmd report, perf script: time from an event to another",
             blktrace.sniff_ftrace,
             blktrace.read_ftrace,
         ),
@@ -218,9 +225,8 @@ def read_text(
     keep(built)
     if not built.windows:
         formats = " or ".join(f.name for f in chosen)
-        why = next(
-            (f"line {r.where.first}: {r.text}; " for r in found if isinstance(r, Remark) and r.is_incomplete), ""
-        )
+        remarks = sorted((r for r in found if isinstance(r, Remark)), key=lambda r: not r.is_incomplete)
+        why = f"line {remarks[0].where.first}: {remarks[0].text}; " if remarks else ""
         raise RecordingError(
             f"no table, time or count of {formats} was found in {name}; {why}`latmon import --help` lists the formats"
         )

@@ -18,7 +18,7 @@ from latmon.model.histogram import Histogram
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.summary import summarise
-from latmon.support.errors import LatmonError, RecordingError, UsageError
+from latmon.support.errors import EXIT_UNREADABLE, LatmonError, RecordingError, UsageError
 from latmon.support.text import is_clean
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/imports"
@@ -350,8 +350,10 @@ def test_two_events_of_a_trace():
     assert (one.count, one.sum, one.max) == (1, 3966, 3966)
     keyed = ImportOptions(events=("block_rq_issue", "block_rq_complete"), key="sector")
     assert only(frames(FTRACE, keyed)).histograms[Series("8:0", "write", "total")].sum == 300
-    with pytest.raises(UsageError, match="--events"):
-        frames(FTRACE)
+    assert only(frames(FTRACE)).histograms == only(frames(FTRACE, keyed)).histograms
+    with pytest.raises(RecordingError, match="2 lines of a trace need --events") as refused:
+        frames("".join(FTRACE.splitlines(keepends=True)[:3]))
+    assert refused.value.exit_code == EXIT_UNREADABLE
 
 
 def test_lost_ends_of_lines():
