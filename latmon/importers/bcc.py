@@ -9,7 +9,7 @@ Write and Sync-Write, are of different I/Os and are added row by row.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -50,6 +50,8 @@ TRACERS = tuple(
     for begins, *rest in (
         (r"Tracing block (?:device )?I/O", "biolatency iolatency biosnoop iosnoop biostacks bitesize", "all disks"),
         (r"Tracing run queue latency", "runqlat runqslower", "run queue", "resume"),
+        (r"Tracing work queue request latency", "wqlat", "work queue", "resume"),
+        (r"Tracing (?:tcp|TCP) ", "tcprtt tcpcong", "", "", "times of TCP"),
         (r"Tracing sync read/writes", "fileslower", "files"),
         (r"Tracing (\w+) operations?\b", "", ""),
         (r"Tracing (?:MySQL|database)", "dbslower mysqld_qslower", "queries"),
@@ -85,6 +87,7 @@ _JSON_ROW = re.compile(
     r"\{(?:'interval-start': (\d{1,20}), 'interval-end': (\d{1,20})|'value': (\d{1,20})), "
     r"'count': (\d{1,20})\}(?:, |\Z)"
 )
+_CUMULATIVE = re.compile(r"Tracing \w{1,100}\. {1,2}Hit Ctrl-C to exit")
 _DEVICE_KEYS = ("disk", "bucket ptr", "dev", "device", "function")
 _TITLE = 200
 
@@ -175,10 +178,44 @@ def sniff(head: str) -> bool:
 
 def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield each histogram as a table; a time above them is theirs."""
+    found = _tables(lines, options)
+    yield from _differences(found) if any(_CUMULATIVE.match(line) for line in lines) else found
+
+
+def _tables(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     reader = _Reader(options, Clock(options.start))
     for at, line in enumerate(lines, 1):
         yield from reader.line(at, line)
     yield from reader.end()
+
+
+def _differences(found: Iterable[Found]) -> Iterator[Found]:
+    """Yield tables that grow from print to print as their differences.
+
+    funclatency of libbpf-tools (bcc 0.26) prints all values since its begin; later ones those of an interval. A run is
+    cumulative if no count of its tables ever falls.
+    """
+    runs: list[list[Found]] = [[]]
+    for one in found:
+        runs += [[]] if isinstance(one, TimeLine) and one.run else []
+        runs[-1].append(one)
+    for run in runs:
+        tables = [one for one in run if isinstance(one, ImportedTable)]
+        pairs = list(pairwise(tables))
+        grown = {id(new): _minus(new, old) for old, new in pairs}
+        is_cumulative = bool(pairs) and all(row.count >= 0 for one in grown.values() for row in one.rows)
+        for one in run:
+            yield grown.get(id(one), one) if is_cumulative and isinstance(one, ImportedTable) else one
+        if is_cumulative:
+            text = f"{len(tables):,} tables count all values since the begin: each has what it has more than the last"
+            yield Remark(TextSpan(tables[0].where.first, tables[0].where.first), text)
+
+
+def _minus(one: ImportedTable, other: ImportedTable) -> ImportedTable:
+    """Return a table without the counts of an earlier one; rows that only the earlier one has are below 0."""
+    had = {row.low: row for row in other.rows}
+    rows = [row._replace(count=row.count - (had.pop(row.low).count if row.low in had else 0)) for row in one.rows]
+    return replace(one, rows=(*rows, *(row._replace(count=-row.count) for row in had.values())), sum_us=None)
 
 
 @dataclass(slots=True)
@@ -264,7 +301,8 @@ class _Reader:
 
     def _title(self, one: _Histogram) -> str:
         return clean(
-            " ".join(f"{key} {value}" for key, value in one.section) or (one.tracer or TRACERS[0]).device, _TITLE
+            " ".join(f"{key} {value}" for key, value in one.section) or (one.tracer or TRACERS[0]).device or "a table",
+            _TITLE,
         )
 
     def _series(self, one: _Histogram) -> Series:

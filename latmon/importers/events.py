@@ -1,4 +1,4 @@
-"""Importer of tables with a row for each I/O: biosnoop, iosnoop, fileslower, ext4slower, runqslower and their like.
+"""Importer of tables with a row for each I/O: biosnoop, iosnoop, fileslower, ext4slower, runqslower, funcslower.
 
 A table is known by its head: each word is a column whose meaning is declared here, and one is a latency. Names of
 processes and files may have blanks; other columns may not. A table in which time falls, or whose head comes again, is
@@ -46,7 +46,7 @@ _TIME = Column("clock", r"\d{1,2}:\d{2}:\d{2}(?:\.\d{1,9})?")
 _SECONDS = Column("end", _DECIMAL)
 _COMM, _PID, _OP = Column("comm", _TEXT), Column("pid", _INT), Column("op", _WORD)
 _BYTES, _MS, _US = (
-    Column("bytes", r"\d{1,19}|LL_MAX"),
+    Column("bytes", r"-?\d{1,19}|LL_MAX"),
     Column("latency", _DECIMAL, 1000),
     Column("latency", _DECIMAL, 1),
 )
@@ -85,11 +85,15 @@ COLUMNS = {
     "FILENAME": _FILE,
     "FILE": _FILE,
     "QUERY": _FILE,
+    "RVAL": _OTHER,
+    "FUNC": Column("device", r"\S.{0,200}?"),
 }
 """Word of a head -> what the column has."""
 _PREVIOUS = " PREV COMM"
 """The task that had the CPU before, in the last two columns of runqslower -P."""
 _LEAST = 4
+_QUEUED = "-529"
+"""The kernel's EIOCBQUEUED instead of a size: an asynchronous I/O was submitted, and had not completed."""
 _LONGEST = 1000
 """Characters of a row or a head."""
 _MIN = re.compile(r"Tracing .{1,80} (?:slower|higher) than (\d{1,9}) (ms|us)")
@@ -111,7 +115,9 @@ class Head:
     def is_like_row(self, line: str) -> bool:
         """Return whether a line has as many words as a row, and begins like one."""
         words = line.split(self.separator or None)
-        numbers = sum(any(c.isdigit() for c in word) for word in words)
+        if self.columns[0].role in ("end", "clock") and not any(c.isdigit() for c in "".join(words[:1])):
+            return False
+        numbers = sum(any(c.isdigit() for c in word) for word in words[: len(self.columns) + 2])
         return len(words) >= len(self.columns) - 1 and 2 * numbers >= len(self.columns) - 1
 
 
@@ -147,7 +153,7 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     reader = _Reader(options, Clock(options.start))
     for at, line in enumerate(lines, 1):
         yield from reader.line(at, line)
-    yield from reader.seconds.end()
+    yield from reader.end()
 
 
 @dataclass(slots=True)
@@ -164,6 +170,8 @@ class _Reader:
     names: ShortNames = field(default_factory=ShortNames)
     has_rows: bool = False
     least_us: int | None = None
+    submitted: list[int] = field(default_factory=list)
+    """Lines of rows of the table that were printed when their I/O was submitted."""
 
     def __post_init__(self) -> None:
         self.seconds = Seconds(self.options.threshold_us)
@@ -186,8 +194,19 @@ class _Reader:
             self.head = None
             yield from self._other(at, line)
 
-    def _begin(self, at: int, head: Head) -> Iterator[Found]:
+    def end(self) -> Iterator[Found]:
+        """Yield the last second of a table, and a remark on rows that have no I/O."""
         yield from self.seconds.end()
+        if self.submitted:
+            where = TextSpan(self.submitted[0], self.submitted[0])
+            text = (
+                f"{len(self.submitted):,} rows are of asynchronous I/Os ({_QUEUED} bytes), timed until the submission"
+            )
+            yield Remark(where, f"{text}: they are left out", len(self.submitted))
+            self.submitted = []
+
+    def _begin(self, at: int, head: Head) -> Iterator[Found]:
+        yield from self.end()
         stage = self.options.stage_of(self.tracer.stage if self.tracer else WHOLE)
         least = self.options.threshold_us if self.least_us is None else min(self.options.threshold_us, self.least_us)
         # a wait for the CPU is no I/O
@@ -219,6 +238,10 @@ class _Reader:
         latency = _us(found["latency"])
         if latency is None:
             yield Remark(where, "a row without a latency: its I/O is left out", 1, is_incomplete=True)
+            return
+        if found.get("bytes", ("",))[0] == _QUEUED:
+            self.submitted.append(at)
+            yield Passed(where)
             return
         queue = _us(found["queue"]) if "queue" in found else None
         end = self._end(found)

@@ -1,11 +1,18 @@
 """Tables with a row for each I/O, and single lines of an I/O: columns, runs, thresholds, damaged rows."""
 
+import re
+
 import pytest
 from test_imports import GOLDEN, frames, only, read
 
 from latmon.importers.values import ImportOptions, Remark
 from latmon.model.frame import Flow, Series
-from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError
+
+
+def golden(name):
+    return (GOLDEN / name).read_text()
+
 
 DISKS, FILES = ((GOLDEN / f"events_{name}.txt").read_text() for name in ("disks", "files"))
 ALL = ImportOptions(threshold_us=0)
@@ -112,3 +119,70 @@ def test_events_that_were_lost():
     found = read(DISKS + "Possibly lost 12 samples\n")
     assert found.exit_code == EXIT_INCOMPLETE
     assert sum(one.health.lost_events for one in found.frames()) == 12
+
+
+def test_rows_that_were_timed_until_the_submission_are_left_out():
+    """ext4slower prints -529 (EIOCBQUEUED) bytes for an asynchronous I/O, with the time of its submission."""
+    found = read(golden("events_async.txt"))
+    rows = [line.split() for line in golden("events_async.txt").splitlines()[2:]]
+    taken = [row for row in rows if row[4] != "-529"]
+    every = list(found.frames())
+    assert sum(done.count for one in every for done in one.seen.values()) == len(taken)
+    assert f"{len(rows) - len(taken)} rows are of asynchronous I/Os" in every[0].health.notice
+    assert found.exit_code == EXIT_DONE
+
+
+def test_an_error_of_an_operation_is_no_size():
+    text = golden("events_async.txt").replace("F LL_MAX", "F -5    ")
+    assert all(done.bytes >= 0 for one in frames(text) for done in one.seen.values())
+
+
+def test_prose_with_numbers_below_rows_is_no_damaged_row():
+    text = "TIME(s)        PID          MS QUERY\n1.315800       25776  2000.999 call getproduct(97)\n\n"
+    assert read(f"{text}This traced 5 queries, 4 of which took about 130 milliseconds.\n").exit_code == EXIT_DONE
+    assert read(f"{text}x.315800       25776  2000.999 call getproduct(97)\n").exit_code == EXIT_INCOMPLETE
+    assert read(f"{text}1.31x800       25776  2000.999 call getproduct(97)\n").exit_code == EXIT_INCOMPLETE
+
+
+def test_functions_slower_than_a_threshold():
+    text = "Tracing function calls slower than 1 us... Ctrl+C to quit.\n"
+    text += (
+        "COMM           PID    LAT(us)             RVAL FUNC\nless           27074    33.77                3 vfs_read\n"
+    )
+    (flow,) = frames(text)[0].seen
+    assert flow.device == "vfs_read"
+
+
+def test_tables_that_count_from_the_begin_are_their_differences():
+    """funclatency of libbpf-tools 0.26 doesn't clear what it printed: 62, 124, 186, 248, 309."""
+    text = golden("bcc_funclatency_sums.txt")
+    every = frames(text)
+    assert [only(one.histograms.values()).count for one in every] == [62, 62, 62, 62, 61]
+    assert "5 tables count all values since the begin" in every[0].health.notice
+    cleared = text.replace("0 -> 1          : 298", "0 -> 1          : 3")
+    assert sum(only(one.histograms.values()).count for one in frames(cleared)) == 62 + 124 + 186 + 248 + 14
+
+
+@pytest.mark.parametrize("tool", ["Tracing TCP RTT... Hit Ctrl-C to end.", "# ./tcpcong -d"])
+def test_times_of_tcp_are_no_latencies_of_ios(tool):
+    table = "     usecs               : count     distribution\n         0 -> 1          : 2        |***|\n"
+    with pytest.raises(RecordingError, match="times of TCP"):
+        read(f"{tool}\n{table}")
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("bcc_ext4dist.txt", r"-> \d+ *: (\d+)"),
+        ("bcc_biolatency_flags.txt", r"-> \d+ *: (\d+)"),
+    ],
+)
+def test_totals_of_real_output_are_the_sum_of_its_rows(name, pattern):
+    rows = sum(int(n) for n in re.findall(pattern, golden(name)))
+    assert sum(h.count for one in frames(golden(name)) for h in one.histograms.values()) == rows > 0
+
+
+def test_rows_of_iosnoop():
+    lines = golden("events_iosnoop.txt").splitlines()
+    number = sum(line[:1].isdigit() for line in lines)
+    assert sum(done.count for one in frames(golden("events_iosnoop.txt")) for done in one.seen.values()) == number > 30

@@ -85,7 +85,7 @@ def check(text: str, asked: ImportOptions = ASKED) -> None:
     remarks = " ".join(one.text for one in found.found if isinstance(one, Remark))
     for one in found.found:
         if isinstance(one, ImportedTable) and one.kind in ROWS and one.where.last > one.where.first:
-            is_sum = f"added to the table in line {one.where.first}," in remarks
+            is_sum = f"added to the table in line {one.where.first}," in remarks or "since the begin" in remarks
             assert is_sum or printed(found, one) == one.count, (one.where, one.title)
     assert all(1 <= at <= len(found.lines) for at in found.left)
 
