@@ -7,6 +7,7 @@ Each tool has a subclass, its adapter: how it is found, what it must look up, wh
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import time
 from abc import ABC, abstractmethod
@@ -15,7 +16,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self
 
 from latmon import __version__
-from latmon.capture.backend import NO, Options
+from latmon.capture.backend import NO, Options, ProbeCost
 from latmon.decode.framer import TracerInterval
 from latmon.decode.tables import Record
 from latmon.manifest.loader import Manifest
@@ -36,6 +37,8 @@ from latmon.model.frame import (
 from latmon.model.inflight import SYSFS, Depths
 from latmon.model.stages import called
 from latmon.support import host
+from latmon.support.errors import UnavailableError
+from latmon.support.process import cpu_ns
 from latmon_backends.kernel import counters as kernel_counters
 from latmon_backends.kernel import settings as kernel_settings
 from latmon_backends.kernel.interrupts import Interrupts
@@ -46,8 +49,11 @@ from latmon_backends.probe.outliers import Outliers
 from latmon_backends.probe.process import RunningProbe
 from latmon_backends.probe.tick_protocol import ProbeWindow, TracerWindow
 from latmon_backends.tracer.controller import OnDemand
+from latmon_backends.tracer.demand import CALL_NS
 from latmon_backends.tracer.programs import Programs, Target, TracerSample
 
+ALWAYS_ON, TRACER, LATMON = "always-on probe", "tracer", "latmon"
+"""What has a cost."""
 _TRACED_S = 90.0
 """How long a busy or emulated host may take to compile the tracer's probes before a capture goes on without."""
 _SETTLES = 0.3
@@ -177,7 +183,8 @@ class ProbeBackend(ABC):
         self, waiting: Outliers, fresh: Callable[[tuple[Device, ...]], tuple[Device, ...]] = lambda devices: devices
     ) -> None:
         """Make the tracer's controller, and the joining of its frames. `fresh` adds devices that only probes name."""
-        self._on_demand = OnDemand(self._options, self._always.launcher, self._programs)
+        always = self._always
+        self._on_demand = OnDemand(self._options, always.launcher, self._programs, always_on=lambda: always.probe.pid)
         self._joining = FrameJoiner(
             self._frames,
             self._on_demand,
@@ -217,8 +224,40 @@ class ProbeBackend(ABC):
             frame = self._frame(window, await self._always.skipped())
             self._waiting = None
             yield frame
+            if self._on_demand.too_dear:
+                self._frames.notice = f"the capture was ended: {self._on_demand.too_dear}"
+                break
             await self._always.restart_if_needed(window, frame.gap)
         yield self._frames.final_frame(Health(probes_wanted=self._always.probe.wanted))
+
+    async def cost(self, frames: AsyncIterator[Frame], seconds: float) -> tuple[ProbeCost, ...]:
+        with launcher.counted_time():
+            await anext(frames)  # from here on both counters begin with the same interval
+            begun, before, one_in = time.monotonic(), await self._spent(), 1
+            ios = 0
+            while time.monotonic() - begun < seconds:
+                frame = await anext(frames, None)
+                if frame is None:
+                    raise UnavailableError("the probes ended while they were measured")
+                ios += sum(done.count for done in frame.seen.values())
+                one_in = max(one_in, frame.traced.one_in)
+            passed, after = time.monotonic() - begun, await self._spent()
+        if before.keys() != after.keys():
+            raise UnavailableError("a probe was started or ended while the cost was measured: run it again")
+        costs = []
+        for (name, pid), (now, own_ns) in after.items():
+            was, was_ns = before[name, pid]
+            runs, run_ns = _difference(now.runs, was.runs), _difference(now.run_ns, was.run_ns)
+            sample = one_in if name == TRACER else 1
+            costs.append(ProbeCost(name, passed, ios, own_ns - was_ns, run_ns, runs, (runs or 0) * CALL_NS, sample))
+        return tuple(costs)
+
+    async def _spent(self) -> dict[tuple[str, int], tuple[launcher.ProgramTotals, int]]:
+        """Return the counters of each process, by name and pid: of its programs, and its own CPU time in ns."""
+        tracer = self._on_demand.pid
+        pids = {ALWAYS_ON: self._always.probe.pid, **({} if tracer is None else {TRACER: tracer})}
+        found = {(name, pid): (await self._always.launcher.totals(pid), cpu_ns(pid)) for name, pid in pids.items()}
+        return {**found, (LATMON, os.getpid()): (launcher.ProgramTotals(), time.process_time_ns())}
 
     async def finish(self, patience_s: float) -> tuple[Frame, ...]:
         """End the probes; return the frame that waits, and that of the unfinished interval if it comes in time."""
@@ -235,6 +274,10 @@ class ProbeBackend(ABC):
     def _frame(self, window: ProbeWindow, skipped: int | None, *, ending: bool = False) -> Frame:
         health = health_of(window, self._always.probe, skipped)
         return self._joining.frame(window, self._always.manifest, health, ending=ending)
+
+
+def _difference(now: int | None, before: int | None) -> int | None:
+    return None if now is None or before is None else now - before
 
 
 _MOST = 64

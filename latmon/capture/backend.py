@@ -35,6 +35,9 @@ class Options:
     """One of STAGES_MODES: when the tracer runs."""
     budget_percent: float = 10.0
     """Limit of the tracer's CPU time in percent of one CPU; 0: no limit."""
+    max_overhead: float = 0.0
+    """Limit of the CPU time of all probes, in percent of one CPU; 0: no limit. Above it the tracer is stopped, and
+    without a tracer the capture."""
     invasive: tuple[str, ...] = ()
     """Names of the invasive probes that the user permits in spite of their overhead."""
     by_ssh: bool = False
@@ -225,6 +228,49 @@ class TraceCost:
     """Run time of the probes' programs."""
     cpu_ns: int
     """CPU time of the tool and of latmon."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCost:
+    """Cost of a probe, or of latmon itself, while it was measured. None: not known."""
+
+    name: str
+    seconds: float
+    ios: int
+    """I/Os that the always-on probe counted meanwhile."""
+    cpu_ns: int
+    """CPU time of the process: the tool, or latmon."""
+    run_ns: int | None = None
+    """Run time of its programs, as the kernel counts it."""
+    runs: int | None = None
+    """How often its programs were called."""
+    calls_ns: int = 0
+    """Estimated time of those calls, which the kernel does not count as run time."""
+    one_in: int = 1
+    """Its sample: one I/O in so many is traced, each one is counted."""
+
+    @property
+    def ns_per_io(self) -> float | None:
+        """Run time of its programs for each I/O; None without I/Os."""
+        return None if self.run_ns is None or not self.ios else self.run_ns / self.ios
+
+    def percent(self, ns: int) -> float:
+        """Return a time of the measurement in percent of one CPU."""
+        return ns / self.seconds / 1e7
+
+
+@runtime_checkable
+class MeasuresCost(Protocol):
+    """A backend that can measure what it costs."""
+
+    def set_stages(self, mode: str) -> None: ...
+
+    async def cost(self, frames: AsyncIterator[Frame], seconds: float) -> tuple[ProbeCost, ...]:
+        """Measure each probe that runs, and latmon, while frames of this backend are read for so long.
+
+        UnavailableError where the kernel does not count run times, or where a probe ends meanwhile.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)

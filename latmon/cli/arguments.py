@@ -44,7 +44,6 @@ _NEEDS = {
     "fleet": dict.fromkeys(("redact", "tui"), ("record", "--record DIR")),
     "report": {"ramp": ("html", "--html OUT")},
     "import": {"key": ("events", "--events A,B")},
-    "doctor": {"backend": ("self_test", "--self-test")},
     "trace": {"slow": ("stacks", "--stacks OUT")},
     "check": {"repair": ("out", "-o OUT"), "out": ("repair", "--repair")},
 }
@@ -85,6 +84,14 @@ def budget_percent(text: str) -> float:
         value = math.nan
     if not 0 <= value <= MAX_BUDGET:
         raise ValueError(f"{text!r} is not a share of one CPU from 0 (no budget) to {MAX_BUDGET:g} percent")
+    return value
+
+
+def overhead_percent(text: str) -> float:
+    """Parse a percentage above 0 to 100. Raises ValueError for another."""
+    value = budget_percent(text)
+    if not value:
+        raise ValueError(f"{text!r} is no limit: give a share of one CPU above 0, to {MAX_BUDGET:g} percent")
     return value
 
 
@@ -229,6 +236,13 @@ def _measuring(parser: argparse.ArgumentParser, *, here: bool = True) -> None:
         type=_checked(stages_mode),
         help="trace stages on demand (auto, the default), never (basic), or always and for all devices (all)",
     )
+    overhead = "stop the tracer above this share of one CPU, then latmon: all probes and their tool, such as 5"
+    parser.add_argument(
+        "--max-overhead",
+        metavar="PERCENT",
+        type=_checked(overhead_percent),
+        help=overhead if here else argparse.SUPPRESS,
+    )
     invasive = "run this probe, which slows the host down (`latmon probes` lists the probes); may be repeated"
     parser.add_argument(
         "--invasive", metavar="PROBE", action="append", default=[], help=invasive if here else argparse.SUPPRESS
@@ -323,7 +337,7 @@ def _check_live(args: argparse.Namespace) -> None:
 
 
 _OF_A_HOST = {
-    **dict.fromkeys(("stages", "invasive", "threshold"), "a host's own data"),
+    **dict.fromkeys(("stages", "invasive", "threshold", "max_overhead"), "a host's own data"),
     "tui": "a capture of this host: take --record FILE without a screen",
     "bell": "rules that are evaluated here, and the exporters evaluate them",
 }
@@ -361,10 +375,11 @@ def _check_fleet(args: argparse.Namespace) -> None:
         return
     if not args.hosts:
         raise UsageError("name the hosts: latmon fleet HOST... (`latmon fleet --help` lists the options)")
-    if args.backend is not None or args.invasive:
-        name, value = ("invasive", "PROBE") if args.backend is None else ("backend", "NAME")
+    values = {"backend": "NAME", "invasive": "PROBE", "max_overhead": "PERCENT"}
+    if name := next((one for one in values if getattr(args, one)), ""):
+        option = f"{_option(name)} {values[name]}"
         raise UsageError(
-            f"--{name} is for one host: run `latmon --{name} {value}` on the host; a fleet takes what each host has"
+            f"{_option(name)} is for one host: run `latmon {option}` on the host; a fleet takes what each host has"
         )
     if args.record == STANDARD:
         raise UsageError("--record of a fleet needs a directory: each host has a file of its own")
@@ -419,6 +434,12 @@ def _check_demo(args: argparse.Namespace) -> None:
     args.scenario = "host" if args.scenario is None else args.scenario
 
 
+def _check_doctor(args: argparse.Namespace) -> None:
+    """Raise UsageError for a backend that nothing is measured with."""
+    if args.backend and not (args.self_test or args.overhead):
+        raise UsageError("--backend needs --self-test or --overhead")
+
+
 def _check_trace(args: argparse.Namespace) -> None:
     """Raise UsageError for two outputs on standard output."""
     if args.out == args.stacks == STANDARD:
@@ -430,6 +451,7 @@ _CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
     "demo": _check_demo,
     "fleet": _check_fleet,
     "replay": _check_replay,
+    "doctor": _check_doctor,
     "trace": _check_trace,
     "probes": _check_list,
     "rules": _check_list,
@@ -605,16 +627,22 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Exit code 0: latmon can measure on this host; 3: it can't. With --self-test 0: every panel that measures on "
         "this host shows the delay that was made; 1: at least one panel doesn't; 3: the test can't run on this host, "
-        "and the reason is printed."
+        "and the reason is printed. With --overhead 0: the cost is printed; 3: it can't be measured on this host."
     )
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
-    parser.add_argument(
+    tests = parser.add_mutually_exclusive_group()
+    tests.add_argument(
+        "--overhead",
+        action="store_true",
+        help="measure what the probes cost, for 5 s of the I/O that the host has, then for 5 s with stages; needs root",
+    )
+    tests.add_argument(
         "--self-test",
         action="store_true",
         help="make a known delay on a temporary loop device and check that the panels show it; needs root; takes about "
         "8 s more than the start of the probes, which takes up to a minute with an old bpftrace, more on a loaded host",
     )
-    parser.add_argument("--backend", metavar="NAME", help="with --self-test: measure with this backend")
+    parser.add_argument("--backend", metavar="NAME", help="with --self-test and --overhead: measure with this backend")
 
 
 def _exporter(parser: argparse.ArgumentParser) -> None:

@@ -206,6 +206,7 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
         threshold_us=defaults.threshold if args.threshold is None else args.threshold,
         stages=args.stages or defaults.stages or Options().stages,
         invasive=tuple(args.invasive),
+        max_overhead=args.max_overhead or 0.0,
         budget_percent=Options().budget_percent if defaults.budget_percent is None else defaults.budget_percent,
     )
     return Request(backend=backend, options=options)
@@ -488,12 +489,16 @@ def _doctor(args: argparse.Namespace) -> int:
     defaults = config.load(os.environ, user=_user())
     _name_tools(defaults)
     backend = args.backend or defaults.backend or ""
-    if not args.self_test:
+    if not (args.self_test or args.overhead):
         return doctor_command(args.json, backend, ignored=defaults.ignored)
-    from latmon.doctor.command import print_progress
+    from latmon.doctor.command import measure_overhead, print_progress
     from latmon.doctor.selftest.run import check_backend, self_test
 
     check_backend(backend or registry.AUTO)
+    if args.overhead:
+        tell = partial(print_progress, what="overhead")
+        measure = partial(measure_overhead, backend or registry.AUTO, tell)
+        return doctor_command(args.json, backend, ignored=defaults.ignored, measure=measure)
     test = partial(self_test, backend or registry.AUTO, print_progress)
     return doctor_command(args.json, backend, test, ignored=defaults.ignored)
 

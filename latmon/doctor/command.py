@@ -6,27 +6,33 @@ Must not import a backend: the registry does that for the check of the tier.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from latmon import __version__
 from latmon.capture import registry
-from latmon.capture.backend import NO, ProbeReport
+from latmon.capture.backend import NO, MeasuresCost, Options, ProbeCost, ProbeReport
+from latmon.capture.registry import Request
 from latmon.doctor import checks as doctor_checks
 from latmon.doctor.checks import Check, Place, Status
 from latmon.doctor.selftest import SelfTest, Verdict
+from latmon.model.frame import TRACER_STARTING, Frame
 from latmon.support import host
-from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError
+from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 from latmon.support.text import aligned, clean
 
 MARKS = {Verdict.OK: "ok", Verdict.FAILED: "FAILED", Verdict.UNMEASURED: "-"}
 
 
-def print_progress(text: str) -> None:
+def print_progress(text: str, what: str = "self-test") -> None:
     """Print progress to stderr."""
-    print(f"latmon: self-test: {clean(text, 300)}", file=sys.stderr, flush=True)
+    print(f"latmon: {what}: {clean(text, 300)}", file=sys.stderr, flush=True)
 
 
 def lines(found: SelfTest) -> list[str]:
@@ -64,6 +70,122 @@ def exit_code(found: SelfTest) -> int:
     if found.refused:
         return EXIT_UNAVAILABLE
     return EXIT_DONE if found.passed else EXIT_FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """What latmon costs on this host; `refused` is the reason why it can't be measured, and then there is nothing."""
+
+    refused: str = ""
+    measured_with: str = ""
+    alone: tuple[ProbeCost, ...] = ()
+    """Without stages."""
+    traced: tuple[ProbeCost, ...] = ()
+    """With stages of all devices; empty where no tracer runs."""
+    untraced: str = ""
+    """Why no tracer runs."""
+
+
+OVERHEAD_S = 5.0
+_STARTS_S = 90.0
+"""Time for the tracer's start: bpftrace 0.17 compiles it for up to a minute on a busy host."""
+
+
+def measure_overhead(backend: str, progress: Callable[[str], None], seconds: float = OVERHEAD_S) -> Overhead:
+    """Measure the cost of the probes for the I/O that the host has now, first without stages, then with those of all.
+
+    It makes no I/O of its own.
+    """
+    if sys.platform == "linux" and os.geteuid() != 0:
+        return Overhead("only root can read the run time of probes: sudo latmon doctor --overhead")
+    try:
+        return asyncio.run(_overhead(Request(backend, Options(stages="basic")), progress, seconds))
+    except UnavailableError as refusal:
+        return Overhead(str(refusal))
+
+
+async def _overhead(request: Request, progress: Callable[[str], None], seconds: float) -> Overhead:
+    progress("starting the probes; an old bpftrace takes up to a minute, on a loaded host several")
+    async with registry.opened(request) as backend:
+        origin = backend.origin
+        if not isinstance(backend, MeasuresCost):
+            raise UnavailableError(
+                f"{origin.backend} has no probes whose cost could be measured. {origin.reason}".strip()
+            )
+        frames = backend.frames()
+        progress(f"measuring {origin.tool} for {seconds:.0f} s")
+        alone = await backend.cost(frames, seconds)
+        backend.set_stages("all")
+        progress("starting the tracer")
+        traced: tuple[ProbeCost, ...] = ()
+        if not (why := await _untraced(frames)):
+            progress(f"measuring with stages for {seconds:.0f} s")
+            traced = await backend.cost(frames, seconds)
+        return Overhead("", f"{origin.tool}{f', tier {origin.tier}' if origin.tier else ''}", alone, traced, why)
+
+
+async def _untraced(frames: AsyncIterator[Frame]) -> str:
+    """Wait until stages are traced; return the reason where they are not."""
+    deadline = time.monotonic() + _STARTS_S
+    why = "the probes ended"
+    async for frame in frames:
+        if frame.traced.one_in:
+            return ""
+        why = next((one.reason for one in frame.traced.absent), "no script of the tracer runs here")
+        if time.monotonic() > deadline or not (why.startswith(TRACER_STARTING) or not frame.traced.absent):
+            break
+    return why
+
+
+def overhead_lines(found: Overhead) -> list[str]:
+    """Return the report on the cost: a table, then what its columns mean."""
+    if found.refused:
+        return [f"overhead  MISSING   {found.refused}"]
+    head = ["percent of one CPU", "I/Os/s", "ns/IO", "programs", "calls", "process", "sum"]
+    rows = [head, ["without stages:", *[""] * 6], *map(_cost_row, found.alone)]
+    if found.traced:
+        rows += [["with stages of all devices:", *[""] * 6], *map(_cost_row, found.traced)]
+    return [
+        f"overhead of {found.measured_with}, of the I/O that this host has now, on {os.cpu_count()} CPUs",
+        *aligned(rows),
+        *([f"with stages: not measured: {found.untraced}"] if found.untraced else []),
+        *([] if all(one.ios for one in found.alone) else ["ns/IO is not known: no I/O was completed meanwhile"]),
+        "programs: run time of a probe's programs, as the kernel counts it; ns/IO: this",
+        "time for each completed I/O, the tracer's also that for interrupts and context",
+        "switches. calls: an estimate of the time to call programs, which the kernel does",
+        "not count. process: CPU time of the tool, and of latmon to read it and to make",
+        "frames, without a screen and a recording. Not included: what the probes delay",
+        "elsewhere, such as by cache misses.",
+    ]
+
+
+def _cost_row(cost: ProbeCost) -> list[str]:
+    programs = "-" if cost.run_ns is None else f"{cost.percent(cost.run_ns):.2f}"
+    calls = "-" if cost.runs is None else f"{cost.percent(cost.calls_ns):.2f}"
+    sample = f", one I/O in {cost.one_in}" if cost.one_in > 1 else ""
+    return [
+        f"  {cost.name}{sample}",
+        f"{cost.ios / cost.seconds:,.0f}",
+        "-" if cost.ns_per_io is None else f"{cost.ns_per_io:,.0f}",
+        programs,
+        calls,
+        f"{cost.percent(cost.cpu_ns):.2f}",
+        f"{cost.percent((cost.run_ns or 0) + cost.calls_ns + cost.cpu_ns):.2f}",
+    ]
+
+
+def overhead_values(found: Overhead) -> dict[str, Any]:
+    """Return the cost for JSON; times in ns, null where not known."""
+    if found.refused:
+        return {"measured": False, "refused": found.refused}
+    return {
+        "measured": True,
+        "measured_with": found.measured_with,
+        "cpus": os.cpu_count(),
+        "without_stages": [asdict(one) for one in found.alone],
+        "with_stages": [asdict(one) for one in found.traced],
+        **({"untraced": found.untraced} if found.untraced else {}),
+    }
 
 
 MAX_CHARS = 400
@@ -134,8 +256,13 @@ def render_text(found: Sequence[Check], explained: ProbeReport) -> str:
     return "\n".join(lines)
 
 
-def render_json(found: Sequence[Check], explained: ProbeReport, tested: SelfTest | None = None) -> str:
-    """Return the report as JSON; `remedy` is absent without one, `self_test` where it was not requested."""
+def render_json(
+    found: Sequence[Check],
+    explained: ProbeReport,
+    tested: SelfTest | None = None,
+    overhead: Overhead | None = None,
+) -> str:
+    """Return the report as JSON; `remedy` is absent without one, `self_test` and `overhead` if not requested."""
     listed = [
         {"name": check.name, "status": check.status.value, "what": check.what}
         | ({"remedy": check.remedy} if check.remedy else {})
@@ -147,16 +274,22 @@ def render_json(found: Sequence[Check], explained: ProbeReport, tested: SelfTest
         whole |= {"drivers": dict(explained.drivers), "in_flight": in_flight(explained)}
     if tested is not None:
         whole["self_test"] = values(tested)
+    if overhead is not None:
+        whole["overhead"] = overhead_values(overhead)
     return json.dumps(whole, indent=2)
 
 
 def doctor_command(
-    as_json: bool, backend: str = "", test: Callable[[], SelfTest] | None = None, ignored: str = ""
+    as_json: bool,
+    backend: str = "",
+    test: Callable[[], SelfTest] | None = None,
+    ignored: str = "",
+    measure: Callable[[], Overhead] | None = None,
 ) -> int:
     """Print the report; return 0 when latmon can measure here, else 3.
 
-    `backend` is the requested one. `test` runs the self-test, whose exit code is returned instead. `ignored` is the
-    sentence on ignored keys of the config.
+    `backend` is the requested one. `test` runs the self-test, `measure` measures the cost: the exit code is then that
+    of this. `ignored` is the sentence on ignored keys of the config.
     """
     here = Place()
     explained = report(here, backend=backend)
@@ -165,12 +298,17 @@ def doctor_command(
     if not as_json:
         print(render_text(found, explained), flush=True)
     tested = test() if test is not None else None
+    overhead = measure() if measure is not None else None
     if as_json:
-        print(render_json(found, explained, tested))
+        print(render_json(found, explained, tested, overhead))
     elif tested is not None:
         print("\n".join(["", *lines(tested)]))
+    elif overhead is not None:
+        print("\n".join(["", *overhead_lines(overhead)]))
     if tested is not None:
         return exit_code(tested)
+    if overhead is not None:
+        return EXIT_UNAVAILABLE if overhead.refused else EXIT_DONE
     return EXIT_DONE if usable(found) else EXIT_UNAVAILABLE
 
 

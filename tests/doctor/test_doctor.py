@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from latmon.capture.backend import ProbeReport
+from latmon.capture.backend import ProbeCost, ProbeReport
 from latmon.doctor import checks as doctor_checks
 from latmon.doctor import command
 from latmon.doctor.checks import Check, Output, Place, Status, run
+from latmon.model.frame import Frame, Missing, Traced
 from latmon.support.errors import UnavailableError
 
 USER = 1000
@@ -619,3 +620,80 @@ def test_commands_are_run_without_input():
     assert run(["cat"]) == Output(0, "")
     assert run(["/no/such/command"]).code == 127
     assert run(["sh", "-c", "echo out; echo err >&2; exit 3"]) == Output(3, "out\nerr\n")
+
+
+COSTS = (
+    ProbeCost("always-on probe", 5.0, 10_000, cpu_ns=5_000_000, run_ns=20_000_000, runs=20_000, calls_ns=1_000_000),
+    ProbeCost("tracer", 5.0, 10_000, cpu_ns=0, run_ns=100_000_000, runs=40_000, calls_ns=2_000_000, one_in=4),
+    ProbeCost("latmon", 5.0, 10_000, cpu_ns=50_000_000),
+)
+
+
+def cells(line):
+    return line.split()[-6:]
+
+
+def test_the_cost_of_each_probe_and_of_latmon():
+    text = command.overhead_lines(command.Overhead("", "bpftrace 0.23.2, tier A", COSTS[::2], COSTS))
+    rows = {line.strip().rpartition("  2,000")[0].strip(): line for line in text if "  2,000" in line}
+    assert cells(rows["always-on probe"]) == ["2,000", "2,000", "0.40", "0.02", "0.10", "0.52"]
+    assert cells(rows["tracer, one I/O in 4"]) == ["2,000", "10,000", "2.00", "0.04", "0.00", "2.04"]
+    assert cells(rows["latmon"]) == ["2,000", "-", "-", "-", "1.00", "1.00"]
+    assert max(map(len, text)) <= 80
+
+
+def test_without_io_there_is_no_cost_per_io():
+    idle = tuple(replace(one, ios=0) for one in COSTS[::2])
+    text = command.overhead_lines(command.Overhead("", "bpftrace", idle, (), "a reason"))
+    assert "ns/IO is not known: no I/O was completed meanwhile" in text
+    assert "with stages: not measured: a reason" in text
+    assert cells(next(line for line in text if "always-on" in line))[:2] == ["0", "-"]
+
+
+class CostedBackend:
+    """A backend whose cost is made up, and whose tracer starts with the third frame, or never."""
+
+    origin = SimpleNamespace(tool="bpftrace 0.23.2", tier="A", backend="bpftrace", reason="")
+
+    def __init__(self, reason=""):
+        self.mode, self.reason, self.modes = "basic", reason, []
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        pass
+
+    def set_stages(self, mode):
+        self.modes.append(mode)
+
+    async def cost(self, _frames, _seconds):
+        return COSTS if self.modes else COSTS[::2]
+
+    async def frames(self):
+        for at in range(5):
+            starting = Missing("hba", "the probes are starting" if not self.reason else self.reason)
+            yield Frame(at, 0.0, at, 1, traced=Traced(one_in=int(at > 1 and not self.reason), absent=(starting,)))
+
+
+@pytest.mark.parametrize("reason", ["", "no tracer for it"])
+def test_the_cost_is_measured_without_and_with_stages(monkeypatch, reason):
+    monkeypatch.setattr(command.os, "geteuid", lambda: 0)
+    backend, progress = CostedBackend(reason), []
+    monkeypatch.setattr(command.registry, "opened", lambda _request: backend)
+    monkeypatch.setattr(command, "TRACER_STARTING", "the probes are starting")
+    found = command.measure_overhead("auto", progress.append)
+    assert (found.alone, found.traced) == (COSTS[::2], () if reason else COSTS)
+    assert (found.untraced, found.measured_with) == (reason, "bpftrace 0.23.2, tier A")
+    assert backend.modes == ["all"]
+    assert command.overhead_values(found)["without_stages"][0]["run_ns"] == 20_000_000
+
+
+def test_no_cost_without_root_or_without_a_probe(monkeypatch):
+    monkeypatch.setattr(command.os, "geteuid", lambda: USER)
+    refused = command.measure_overhead("auto", str)
+    assert "only root can read the run time of probes" in refused.refused
+    assert command.overhead_lines(refused)[0].startswith("overhead  MISSING")
+    assert command.overhead_values(refused)["measured"] is False
+    monkeypatch.setattr(command.os, "geteuid", lambda: 0)
+    assert "procfs runs no probe" in command.measure_overhead("procfs", str).refused

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -125,3 +126,45 @@ def test_every_panel_shows_the_delay(suite, tmp_path):
     assert {name for name, status in verdicts.items() if status == "ok"} >= always
     assert reported["measured_with"].startswith("bpftrace")
     assert "delaying a write for 1,200 ms" in done.stderr
+
+
+@pytest.mark.slow
+@each_bpftrace
+def test_the_cost_of_probes_is_measured(suite, tmp_path):
+    file = tmp_path / "data"
+    file.write_bytes(bytes(1 << 20))
+    stop = threading.Event()
+    thread = threading.Thread(target=write_on, args=(file, stop))
+    thread.start()
+    try:
+        done = subprocess.run(
+            latmon("doctor", "--json", "--overhead"),
+            env=environment(LATMON_BPFTRACE=str(tool(suite, tmp_path).path)),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+    finally:
+        stop.set()
+        thread.join()
+    cost = json.loads(done.stdout)["overhead"]
+    assert done.returncode == 0, (cost, done.stderr)
+    assert [one["name"] for one in cost["without_stages"]] == ["always-on probe", "latmon"]
+    assert [one["name"] for one in cost["with_stages"]] == ["always-on probe", "tracer", "latmon"]
+    for one in (*cost["without_stages"], *cost["with_stages"]):
+        assert one["ios"] > 0
+        assert one["cpu_ns"] > 0
+        assert (one["run_ns"] is None) == (one["name"] == "latmon")
+    always, tracer = cost["with_stages"][0], cost["with_stages"][1]
+    assert 100 < always["run_ns"] / always["ios"] < 100_000
+    assert tracer["runs"] > always["runs"] > always["ios"]
+    assert Path("/proc/sys/kernel/bpf_stats_enabled").read_text().strip() == "0"
+
+
+def write_on(file, stop):
+    """Write to the file's disk some hundred times per second."""
+    with file.open("r+b") as data:
+        while not stop.wait(0.005):
+            os.pwrite(data.fileno(), os.urandom(4096), 0)
+            os.fdatasync(data.fileno())

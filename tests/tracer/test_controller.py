@@ -92,13 +92,22 @@ async def on_demand(tmp_path):
     made = []
 
     def make(
-        lines=LIVES, *, mode="auto", launcher=Filtered, devices=DEVICES, globs=(), budget=5.0, clock=time.monotonic
+        lines=LIVES,
+        *,
+        mode="auto",
+        launcher=Filtered,
+        devices=DEVICES,
+        globs=(),
+        budget=5.0,
+        limit=0.0,
+        clock=time.monotonic,
     ):
         path = tmp_path / "bpftrace"
         keep = f'for word; do :; done; printf "%s\\0" "$word" >> {tmp_path}/programs\n'
         path.write_text(f"#!/bin/sh\n{keep}{lines}\n")
         path.chmod(0o755)
-        options = Options(stages=mode, sys=tmp_path, proc=tmp_path, devices=globs, budget_percent=budget)
+        roots = {"sys": tmp_path, "proc": tmp_path}
+        options = Options(stages=mode, devices=globs, budget_percent=budget, max_overhead=limit, **roots)
         here = TracerHost(
             tier="C",
             always_on={},
@@ -109,7 +118,8 @@ async def on_demand(tmp_path):
             cgroup=unnamed_cgroup,
         )
         tool = BpftraceTool(str(path), sudo=False, mount_tracefs=False, map_keys=8192)
-        one = OnDemand(options, launcher(tool), BpftracePrograms(options, here, INVENTORY), clock)
+        programs = BpftracePrograms(options, here, INVENTORY)
+        one = OnDemand(options, launcher(tool), programs, clock, always_on=lambda: 1)
         made.append(one)
         one.begin()
         return one
@@ -668,6 +678,42 @@ async def test_above_the_budget_requests_alone_then_a_sample_then_nothing(on_dem
     after = (await until(one, lambda _: True))[-1]
     assert "budget" in after.traced.absent[0].reason
     assert one._launcher.counting[-1] is False
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_above_the_limit_of_all_probes_the_tracer_goes_and_then_the_capture(on_demand, programs):
+    one = on_demand(mode="all", launcher=lambda tool: Measured(tool, 1.0), limit=5.0)
+    seen = await until(one, lambda _: one.too_dear)
+    assert "stages are not traced for 1 min: the probes took" in seen.notice
+    assert "--max-overhead is 5 %" in one.too_dear
+    assert len(programs()) == 1
+    assert one.pid is None
+    counted = len(one._launcher.counting)
+    await asyncio.sleep(0.3)
+    assert len(one._launcher.counting) == counted  # the capture ends: nothing is left to measure
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_below_the_limit_nothing_is_stopped(on_demand):
+    one = on_demand(mode="all", launcher=lambda tool: Measured(tool, 0.0), limit=50.0)
+    seen = await until(one, lambda _: len(one._launcher.counting) > 8)
+    assert not one.too_dear
+    assert traced(seen[-1])
+
+
+@pytest.mark.usefixtures("measuring")
+async def test_a_limit_that_can_not_be_measured_is_reported_once(on_demand):
+    class Uncounted(Filtered):
+        asked = 0
+
+        async def count_time(self, *, on):
+            self.asked += on
+            return False
+
+    one = on_demand(mode="basic", launcher=Uncounted, limit=5.0)
+    seen = await until(one, lambda _: one._launcher.asked > 3)
+    assert seen.notice.count("--max-overhead is not kept") == 1
+    assert not one.too_dear
 
 
 async def test_decoding_is_part_of_the_time_for_reading(on_demand):

@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from latmon.manifest.loader import Manifest
 from latmon.support import privileges, trust
+from latmon.support.errors import UnavailableError
 from latmon.support.paths import text
 from latmon.support.process import descendants, widen
 from latmon_backends.probe.process import LOOK_S, Child, Silence
@@ -361,6 +362,20 @@ def totals(pid: int, proc: Path = Path("/proc")) -> ProgramTotals:
                 found[fields["prog_id"]] = fields
     values = tuple(found.values())
     return ProgramTotals(_sum(values, "run_time_ns"), _sum(values, "run_cnt"), _sum(values, "recursion_misses"))
+
+
+@contextlib.contextmanager
+def counted_time() -> Iterator[None]:
+    """Have run times counted while this is open. UnavailableError without the privilege or kernel support."""
+    try:
+        file = open_stats()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UnavailableError(f"the kernel does not count the run time of probes here: {reason}") from error
+    try:
+        yield
+    finally:
+        os.close(file)
 
 
 class Skipped:

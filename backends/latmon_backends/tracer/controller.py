@@ -361,11 +361,19 @@ class OnDemand:
         launcher: Launcher,
         programs: Programs[Any],
         clock: Callable[[], float] = time.monotonic,
+        always_on: Callable[[], int] | None = None,
     ) -> None:
+        """`always_on` returns the pid of the always-on probe, which Options.max_overhead includes."""
         self._launcher, self._programs, self._clock = launcher, programs, clock
         self._process, self._notices, self._last_list = TracerProcess(), TracerNotices(), LastInFlightList()
         self._demand, self._suspicion = Demand(options.stages), Suspicion()
-        self._budget = Budget(options.budget_percent)
+        limits = [one for one in (options.budget_percent, options.max_overhead) if one]
+        self._budget, self._limit = Budget(min(limits, default=0.0)), Budget(options.max_overhead)
+        self._always_on, self._limit_due = always_on, clock() + demand.FIRST_AFTER_S
+        self._limit_unknown = False
+        """Whether a notice has reported that the limit can't be measured."""
+        self.too_dear = ""
+        """Why the capture has to end: the always-on probe alone takes more than Options.max_overhead."""
         self._silent_s = max(_SILENT_S, _SILENT_TICKS * options.interval_us / 1e6)
         self._deaths: deque[float] = deque(maxlen=_RESTARTS)
         self._why_not = ""
@@ -388,6 +396,11 @@ class OnDemand:
     def runs(self) -> bool:
         """Whether a process of the tracer has not ended."""
         return self._process.run is not None
+
+    @property
+    def pid(self) -> int | None:
+        """The tracer's process; None where it does not run."""
+        return self._process.run.probe.pid if self._process.run else None
 
     def begin(self) -> None:
         """Follow what is wanted from now on."""
@@ -523,6 +536,7 @@ class OnDemand:
 
     async def _step(self) -> None:
         """Do what is due, and report the devices that can't be followed then."""
+        await self._keep_limit()
         run = self._process.run
         suspects = self._suspicion.suspects() if self._demand.mode == "auto" else ()
         await self._follow(self._demand.wanted(suspects, self._clock()), run)
@@ -681,6 +695,34 @@ class OnDemand:
             await self._enforce(verdict, run)
         elif self._budget.exceeded(percent):
             run.measured = self._clock()
+
+    async def _keep_limit(self) -> None:
+        """Measure all probes when that is due; above the limit stop the tracer, without one request the end."""
+        if self._always_on is None or not self._limit.percent or self.too_dear or self._clock() < self._limit_due:
+            return
+        run = self._process.run
+        pids = [self._always_on(), *([run.probe.pid] if run else [])]
+        percents = [one.percent for one in await demand.measure(self._launcher, pids)]
+        known = [one for one in percents if one is not None]
+        self._limit_due = self._clock() + demand.EVERY_S
+        if len(known) < len(percents):
+            if not self._limit_unknown:
+                self._notices.add("--max-overhead is not kept: the kernel does not count the run time of probes here")
+            self._limit_unknown = True
+            return
+        spent = self._limit.above(sum(known))
+        if spent is None:
+            if self._limit.exceeded(sum(known)):
+                self._limit_due = self._clock()
+            return
+        cost = f"the probes took {spent:.1f} % of a CPU, --max-overhead is {self._limit.percent:g} %"
+        if run is None:
+            self.too_dear = cost
+            return
+        await self._stop("the tracer was off")
+        self._budget.forget()
+        self._pause(cost, DEAR_S)
+        self._limit_due = self._clock()
 
     async def _enforce(self, verdict: BudgetVerdict, run: TracerRun) -> None:
         cost = f"tracing took {verdict.percent:.1f} % of a CPU, the budget is {self._budget.percent:g} %"

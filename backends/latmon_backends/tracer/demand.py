@@ -265,6 +265,11 @@ class Budget:
 
     def evaluate(self, percent: float, sample: TracerSample, iops: float) -> BudgetVerdict | None:
         """Evaluate a measurement at this rate of requests; None: no change."""
+        spent = self.above(percent)
+        return None if spent is None else BudgetVerdict(self._cheaper(spent, sample, iops), spent)
+
+    def above(self, percent: float) -> float | None:
+        """Take a measurement; return the least of IN_A_ROW above the budget, None where there are not as many."""
         if not self.exceeded(percent):
             self.forget()
             return None
@@ -273,7 +278,7 @@ class Budget:
             return None
         spent = min(self._above)
         self.forget()
-        return BudgetVerdict(self._cheaper(spent, sample, iops), spent)
+        return spent
 
     def _cheaper(self, spent: float, sample: TracerSample, iops: float) -> TracerSample | None:
         """Return a sample that costs less; None: there is none.
