@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -34,6 +35,9 @@ def _explain(kind: type[BaseException], error: BaseException, trace: TracebackTy
 
     from latmon.support import privileges  # noqa: PLC0415
 
+    if why := _exhausted(error):
+        print(f"latmon failed: {why}", file=sys.stderr)
+        return
     details = "".join(traceback.format_exception(kind, error, trace))
     sentence = f"latmon failed: {kind.__name__}: {clean(str(error), 200)}"
     try:  # under sudo the log is below the user's home, where a name may be a link
@@ -42,6 +46,24 @@ def _explain(kind: type[BaseException], error: BaseException, trace: TracebackTy
     except OSError as failure:  # still root: it writes nothing there
         kept = f"the details could not be kept: {failure.strerror}"
     print(f"{sentence}; {kept}", file=sys.stderr)
+
+
+_LIMITS = {
+    errno.EMFILE: "latmon may open no more files: raise the limit (ulimit -n), 256 are enough",
+    errno.ENFILE: "this host has no more open files: raise fs.file-max, or find the program that has them open",
+    errno.EAGAIN: "latmon may start no more processes or threads: raise the limit (ulimit -u, pids.max of its cgroup)",
+    errno.ENOMEM: "there is no memory left: free some, or raise the limit of latmon's cgroup (memory.max, ulimit -v)",
+}
+"""Limits of the host, which are no mistake of latmon."""
+
+
+def _exhausted(error: BaseException) -> str:
+    """Return the limit of the host that an exception reports, with the remedy; empty for any other exception."""
+    if isinstance(error, MemoryError):
+        return _LIMITS[errno.ENOMEM]
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":  # of threading, for any errno
+        return _LIMITS[errno.EAGAIN]
+    return _LIMITS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
 
 
 def _keep(details: str, path: Path) -> str:

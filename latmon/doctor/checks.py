@@ -21,6 +21,7 @@ from typing import NamedTuple
 from latmon.support import host, privileges
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content, matching
+from latmon.support.process import bounded_output
 from latmon.support.text import clean
 from latmon.support.trust import environment, find_tool
 
@@ -56,19 +57,12 @@ class Output(NamedTuple):
 def run(command: Sequence[str]) -> Output:
     """Run a command and return its output. Its input is empty, so that it can't prompt."""
     try:
-        done = subprocess.run(  # noqa: S603  # the doctor's own commands, no shell
-            command,
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env=environment(os.environ),
-        )
+        code, printed = bounded_output(command, SECONDS, environment(os.environ))
     except subprocess.TimeoutExpired:
         return Output(124, "")
     except OSError:
         return Output(127, "")
-    return Output(done.returncode, (done.stdout + done.stderr).decode("utf-8", "replace"))
+    return Output(code, printed.decode("utf-8", "replace"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,7 @@ def overhead_lines(found: Overhead) -> list[str]:
     if found.traced:
         rows += [["with stages of all devices:", *[""] * 6], *map(_cost_row, found.traced)]
     return [
-        f"overhead of {found.measured_with}, of the I/O that this host has now, on {os.cpu_count()} CPUs",
+        f"overhead of {found.measured_with}, for the I/O of this host now, {os.cpu_count()} CPUs",
         *aligned(rows),
         *([f"with stages: not measured: {found.untraced}"] if found.untraced else []),
         *([] if all(one.ios for one in found.alone) else ["ns/IO is not known: no I/O was completed meanwhile"]),

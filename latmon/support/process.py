@@ -11,11 +11,13 @@ import contextlib
 import fcntl
 import gc
 import os
+import select
 import socket
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +50,40 @@ def widen(pipe: int) -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
+_MOST_PRINTED = 1 << 20
+
+
+def bounded_output(
+    words: Sequence[str],
+    seconds: float,
+    environ: Mapping[str, str],
+    *,
+    stderr: int = subprocess.STDOUT,
+    most: int = _MOST_PRINTED,
+) -> tuple[int, bytes]:
+    """Run a command without input; return its exit code and the first `most` bytes that it prints.
+
+    It is killed where it prints more, as a tool that never ends would. TimeoutExpired where it takes longer, OSError
+    where it can't be started. Without a shell: the words are the command's own.
+    """
+    until = time.monotonic() + seconds
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environ) as one:  # noqa: S603
+        found = bytearray()
+        try:
+            assert one.stdout is not None  # noqa: S101 - a pipe was asked for
+            while len(found) < most:
+                if not select.select([one.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+                    raise subprocess.TimeoutExpired(words, seconds)
+                portion = os.read(one.stdout.fileno(), most - len(found))
+                if not portion:
+                    one.wait(max(0.0, until - time.monotonic()))
+                    break
+                found += portion
+        finally:
+            one.kill()
+    return one.returncode, bytes(found)
 
 
 def notify(state: str) -> None:

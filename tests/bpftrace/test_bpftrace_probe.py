@@ -1,8 +1,13 @@
 """A probe's start and end, with shell scripts in place of bpftrace that print what real versions printed."""
 
 import asyncio
+import contextlib
+import os
+import subprocess
+from pathlib import Path
 
 import pytest
+from terminal import environment, latmon, wait_for
 
 from latmon.support.errors import UnavailableError
 from latmon_backends.bpftrace.probe import BpftraceProbe
@@ -109,3 +114,54 @@ async def test_an_unrequested_end_reports_its_reason(start):
     assert await texts(probe) == []
     assert await probe.complaint() == "out of luck"
     await probe.stop()
+
+
+VERSION = 'case $1 in --version) echo "bpftrace v0.23.2"; exit ;; esac'
+NAMED = """for word; do :; done
+for name in block_a block_b block_c; do case $word in *"ready $name "*) it=$name ;; esac; done
+echo '{"type": "attached_probes", "data": {"probes": 9}}'
+printf '{"type": "printf", "data": "ready %s 1"}\\n' "$it\""""
+LIES = {
+    "a wrong version": 'case $1 in --version) echo "bpftrace vBANANA" ;; *) echo nonsense ;; esac',
+    "an endless version": "case $1 in --version) exec yes ;; *) exit 1 ;; esac",
+    "garbage": f"{VERSION}\nhead -c 1000000 /dev/urandom\nexec sleep 100",
+    "a line without an end": f"{VERSION}\nexec cat /dev/zero",
+    "endless lines": f"{VERSION}\nexec yes",
+    "garbage when it is ready": f"{VERSION}\n{NAMED}\nexec cat /dev/urandom",
+    "a line without an end when it is ready": f"{VERSION}\n{NAMED}\nexec cat /dev/zero",
+    "ticks without an end": f"{VERSION}\n{NAMED}\n"
+    """exec yes "{\\"type\\": \\"printf\\", \\"data\\": \\"tick $it 1 1\\"}\"""",
+    "half lines": f"""{VERSION}\n{NAMED}\nwhile :; do printf '{{"type": "printf", "da'; sleep 0.1; done""",
+    "silence, and no end by SIGTERM": f"{VERSION}\n{NAMED}\ntrap '' TERM\nwhile :; do sleep 1; done",
+    "endless complaints": f"{VERSION}\n{NAMED}\nexec yes >&2",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: bpftrace runs for no other user")
+@pytest.mark.parametrize("lie", LIES)
+def test_a_bpftrace_that_lies_costs_neither_memory_nor_a_traceback(tmp_path, lie):
+    """What it prints is refused, or the recording says what is missing; the capture ends in its time."""
+    path, said = tmp_path / "bpftrace", tmp_path / "stderr"
+    path.write_text(f"#!/bin/sh\n{LIES[lie]}\n")
+    path.chmod(0o755)
+    command = latmon("--record", str(tmp_path / "r.gz"), "--duration", "2s")
+    with said.open("w") as err:
+        process = subprocess.Popen(command, env=environment(LATMON_BPFTRACE=str(path)), stdout=err, stderr=err)
+        _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    text = said.read_text()
+    assert process.returncode in (0, 4), text
+    assert "Traceback" not in text
+    assert ("runs none of the probes here" in text) == (process.returncode == 0), text
+    assert usage.ru_maxrss < 400 * 1024, f"{usage.ru_maxrss / 1024:.0f} MB"
+    assert wait_for(lambda: not running(str(path)), 5)
+
+
+def running(word):
+    """Return the processes with this word in their command line."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found += [one] * (word.encode() in one.read_bytes())
+    return found

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from terminal import environment
 
 CRASH = "from latmon import __main__ as last_resort; last_resort.install(); raise KeyError('a\\n\\x1b[31mb')"
 
@@ -58,3 +59,42 @@ def test_root_that_can_not_be_given_up_keeps_nothing(tmp_path):
     done = crash({"XDG_STATE_HOME": str(tmp_path)}, refuses + CRASH)
     assert "could not be kept" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("raised", "named"),
+    [
+        ("OSError(24, 'Too many open files')", "ulimit -n"),
+        ("OSError(23, 'Too many open files in system')", "fs.file-max"),
+        ("BlockingIOError(11, 'Resource temporarily unavailable')", "pids.max"),
+        ('RuntimeError("can\'t start new thread")', "pids.max"),
+        ("OSError(12, 'Cannot allocate memory')", "memory.max"),
+        ("MemoryError()", "memory.max"),
+    ],
+)
+def test_a_limit_of_the_host_is_no_mistake_to_report(tmp_path, raised, named):
+    done = crash({"XDG_STATE_HOME": str(tmp_path)}, CRASH.replace("KeyError('a\\n\\x1b[31mb')", raised))
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert named in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+_LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, ({0}, {0}))
+from latmon import __main__ as last_resort; sys.argv[0] = "latmon"; last_resort.install(); sys.exit(last_resort.main())
+"""
+
+
+@pytest.mark.parametrize("files", [6, 8, 10, 12, 14, 16])
+def test_no_number_of_open_files_gives_more_than_a_sentence(tmp_path, files):
+    words = ["--backend", "procfs", "--record", str(tmp_path / "r.gz"), "--duration", "1s"]
+    environ = {**environment(), "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = [sys.executable, "-c", _LIMITED.format(files), *words]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode in (0, 1, 3)
+    assert "Traceback" not in done.stderr
+    assert "please report" not in done.stderr
+    assert done.returncode == 0 or "Too many open files" in done.stderr or "ulimit -n" in done.stderr
+    assert not (tmp_path / "state").exists()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import threading
+import time
 
 import pytest
 
@@ -11,7 +13,7 @@ from latmon.capture import capture as module
 from latmon.capture.capture import Capture
 from latmon.capture.registry import Request
 from latmon.support.errors import UnavailableError
-from latmon.support.process import call_with_deadline
+from latmon.support.process import bounded_output, call_with_deadline
 
 
 @pytest.fixture
@@ -69,3 +71,24 @@ async def test_what_is_odd_about_the_place_is_reported_ahead(monkeypatch, tmp_pa
     capture = Capture(Request(record=tmp_path / "x"), Sink(), lambda _: Opener(), ahead=sentences.append)
     with pytest.raises(UnavailableError, match="no probe"):
         await capture.run()
+
+
+def test_a_command_without_an_end_is_read_to_a_limit_and_killed():
+    code, printed = bounded_output(["yes"], 30, {}, most=100_000)
+    assert (code, len(printed)) == (-9, 100_000)
+
+
+def test_a_command_that_hangs_is_killed_in_time():
+    began = time.monotonic()
+    for words in (["sleep", "60"], ["sh", "-c", "exec >&-; exec sleep 60"]):
+        with pytest.raises(subprocess.TimeoutExpired):
+            bounded_output(words, 0.2, {}, stderr=subprocess.DEVNULL)
+    assert time.monotonic() - began < 30
+
+
+def test_a_command_s_output_and_code_come_through():
+    script = "echo one; echo two >&2; exit 3"
+    assert bounded_output(["sh", "-c", script], 30, {}) == (3, b"one\ntwo\n")
+    assert bounded_output(["sh", "-c", script], 30, {}, stderr=subprocess.DEVNULL) == (3, b"one\n")
+    with pytest.raises(FileNotFoundError):
+        bounded_output(["/nonexistent/tool"], 30, {})

@@ -130,7 +130,7 @@ class BpftraceAlwaysOn(AlwaysOn):
 
     def _why_none(self, refusals: dict[str, str]) -> str:
         why = "; ".join(f"{name}: {reason}" for name, reason in refusals.items())
-        return f"bpftrace {self._tool.version} runs none of the probes here: {why}."
+        return f"{f'bpftrace {self._tool.version}'.strip()} runs none of the probes here: {why}."
 
     def why_lesser(self, refusals: Mapping[str, str]) -> str:
         """Return why this tier runs and not A; nothing for A."""

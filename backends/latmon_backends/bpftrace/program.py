@@ -23,6 +23,7 @@ from latmon.support import privileges
 from latmon.support.errors import UnavailableError
 from latmon.support.host import install_command
 from latmon.support.paths import content, data_dir
+from latmon.support.process import bounded_output
 from latmon.support.trust import environment, find_tool
 from latmon_backends.bpftrace import kernel_hooks
 from latmon_backends.probe.launcher import TRACED, AnyProgram, Script, Values
@@ -134,12 +135,10 @@ def of_remote(facts: Mapping[str, str], devices: int) -> BpftraceTool:
 def version(path: str) -> str:
     """Return `0.23.2`, or nothing where the tool doesn't print it."""
     try:
-        printed = subprocess.run(  # noqa: S603 - the tool the user named
-            [path, "--version"], capture_output=True, timeout=10, check=False, env=environment(os.environ)
-        )
+        _, printed = bounded_output([path, "--version"], 10, environment(os.environ), stderr=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = _VERSION.search(printed.stdout.decode("utf-8", "replace"))
+    found = _VERSION.search(printed.decode("utf-8", "replace"))
     return found[1] if found else ""
 
 

@@ -48,8 +48,9 @@ _MOST_NEW_COMPLAINTS = 4096
 _PORTION = 1 << 16
 _NICE = -10
 _KILL_AFTER_S = 1.7
-_MAX_NOISE = 200
-"""Lines before the ready one that a tool, or a login shell on the way to it, may print and that can't be decoded."""
+_MAX_NOISE, _MAX_NOISE_BYTES = 200, 1 << 24
+"""Lines and bytes before the ready line that a tool, or a login shell on the way to it, may print and that can't be
+decoded; a line without an end is bytes alone."""
 
 
 def shimmed(
@@ -342,6 +343,8 @@ class RunningProbe(ABC):
         """`wanted`: hooks that the program has."""
         self._child, self.wanted = child, wanted
         self._events: deque[Event] = deque()
+        self._noise_left: int | None = _MAX_NOISE_BYTES
+        """Bytes that may come before the ready line; None: it has come."""
         self.decode_ns = 0
         """CPU time for decoding its output."""
 
@@ -360,9 +363,13 @@ class RunningProbe(ABC):
         return self._events.popleft() if self._events else None
 
     async def next(self) -> Event | None:
-        """Return the next event; None at the end of the output."""
+        """Return the next event; None at the end of the output. RefusedError where that has no ready line."""
         while not self._events:
             portion = await self._portion()
+            if self._noise_left is not None:
+                self._noise_left -= len(portion)
+                if self._noise_left < 0:
+                    raise self._no_output()
             begun = time.thread_time_ns()
             self._events.extend(self._decoded(portion))
             self.decode_ns += time.thread_time_ns() - begun
@@ -419,6 +426,7 @@ class RunningProbe(ABC):
                 while (event := await self.next()) is not None and undecoded < _MAX_NOISE:
                     undecoded += isinstance(event, UndecodedLine)
                     if isinstance(event, Printed) and event.text.startswith("ready "):
+                        self._noise_left = None
                         await self._check_attached()
                         return self._child.prefer()
         except TimeoutError:
@@ -426,8 +434,11 @@ class RunningProbe(ABC):
                 f"{self.tool_name} was not ready within {self.ready_s:.0f} s on this host."
             ) from None
         if undecoded >= _MAX_NOISE:
-            raise RefusedError(f"it prints no output of {self.tool_name}")
+            raise self._no_output()
         raise await self._refused()
+
+    def _no_output(self) -> RefusedError:
+        return RefusedError(f"it prints no output of {self.tool_name}")
 
     async def _check_attached(self) -> None:  # noqa: B027 - most tools print the line after attaching
         """Raise RefusedError where the tool fails to attach after its ready line."""
