@@ -52,6 +52,8 @@ _TIMEOUT_S = 5.0
 """Longest time of one request, from the connection to the last byte."""
 _MAX_REQUESTS = 8
 """Requests that are served at the same time; further ones get status 503."""
+_BACKLOG = 128
+"""Connections that wait to be accepted; beyond these a client waits for a second, and more, to try again."""
 _MAX_PORT = 65_535
 _READY = b"no interval has ended yet\n"
 _PAGE = """<!doctype html><meta charset="utf-8"><title>latmon</title><h1>latmon {version}</h1>
@@ -117,7 +119,7 @@ class ListenAddress:
         one = socket.socket(family, socket.SOCK_STREAM)
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(address)
-        one.listen(_MAX_REQUESTS)
+        one.listen(_BACKLOG)
         return one
 
 
@@ -145,7 +147,7 @@ def _unix_socket(path: str) -> socket.socket:
         if not _removed(Path(path)):
             raise
         one.bind(path)
-    one.listen(_MAX_REQUESTS)
+    one.listen(_BACKLOG)
     return one
 
 

@@ -4,12 +4,14 @@ import base64
 import gzip
 import http.client
 import os
+import resource
 import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import sys
+from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
@@ -225,6 +227,50 @@ def test_slow_clients_block_the_metrics_for_a_limited_time(port):
     finally:
         for one in slow:
             one.close()
+
+
+@pytest.fixture
+def many_files():
+    """Room for a thousand connections in this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("many_files")
+def test_a_thousand_connections_cost_no_thread_and_no_memory(tmp_path):
+    number, open_sockets = free_port(), []
+    with exporter(tmp_path, f"127.0.0.1:{number}") as process:
+        assert wait_for(lambda: ask(number)[0] == 200)
+        of_it = psutil.Process(process.pid)
+        before_mb = of_it.memory_info().rss / 1e6
+        try:
+            for _ in range(1000):
+                one = socket.create_connection(("127.0.0.1", number), timeout=120)
+                open_sockets.append(one)
+                with suppress(OSError):  # refused already
+                    one.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            assert of_it.num_threads() < 50
+            answers = Counter(answered(one) for one in open_sockets)
+        finally:
+            for one in open_sockets:
+                one.close()
+        assert set(answers) <= {b"503", b""}, answers  # "": room for it, but its request never ended
+        assert answers[b"503"] > 500
+        assert wait_for(lambda: ask(number)[0] == 200, seconds=120, every=0.5)
+        assert wait_for(lambda: of_it.num_threads() < 10)
+        assert of_it.memory_info().rss / 1e6 < before_mb + 30
+        assert of_it.num_fds() < 40
+
+
+def answered(connection):
+    """Return the status that a connection got, b"" where it was closed without one."""
+    try:
+        return connection.recv(100)[9:12]
+    except ConnectionResetError:
+        return b""
 
 
 def test_a_unix_socket(tmp_path):

@@ -178,7 +178,7 @@ def test_a_report_or_an_export_has_no_control(hostile, tmp_path, capsys, words):
     if "perfetto" in words or "--json" in words:
         assert not any(map(controls, strings(json.loads(out.read_text("utf-8") if out.exists() else shown.out))))
     if "svg" in words:
-        assert ET.fromstring(text).tag.endswith("svg")
+        assert ET.fromstring(out.read_text("utf-8")).tag.endswith("svg")
     if words[0] == "report" and len(words) == 2:
         assert SHOWN in text
 
