@@ -195,7 +195,10 @@ def _edges() -> Mapping[int, int]:
 
 
 def read_back(value: Any) -> Histogram | None:
-    """Return a cumulative native histogram in latmon's buckets; None where it has other edges, or is a number."""
+    """Return a cumulative native histogram in latmon's buckets; None where it has other edges, or is a number.
+
+    Its sum is unknown where it is 0 in spite of latencies of 1 us or more.
+    """
     if not isinstance(value, dict):
         return None
     counts: dict[int, int] = {}
@@ -207,7 +210,8 @@ def read_back(value: Any) -> Histogram | None:
         return None
     if min(counts.values(), default=0) < 0:
         return None
-    return Histogram.of(counts, round(total * 1e6) if math.isfinite(total) else None)
+    is_known = math.isfinite(total) and (total > 0 or not any(counts))
+    return Histogram.of(counts, round(total * 1e6) if is_known else None)
 
 
 def _bucket(low: float, high: float) -> int:

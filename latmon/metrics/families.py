@@ -147,7 +147,11 @@ def _message(family: Family) -> bytes:
 
 
 def _native(one: Histogram) -> bytes:
-    """Encode a histogram: its zero bucket has latencies below 1 us."""
+    """Encode a histogram: its zero bucket has latencies below 1 us.
+
+    A sum that is not known is 0, which no latencies above the zero bucket have. NaN would be the sum of latencies that
+    are NaN, of which Prometheus 3 takes some for beyond all buckets: its quantiles of such a histogram are wrong.
+    """
     zero, counts = 0, dict[int, int]()
     for index, n in one.buckets:
         high = bucket_bounds(index, one.bits)[1]
@@ -155,7 +159,7 @@ def _native(one: Histogram) -> bytes:
             zero = n
         else:
             counts[native_index(high)] = n
-    out = _number(1, one.count) + _double(2, math.nan if one.sum is None else one.sum / 1e6)
+    out = _number(1, one.count) + _double(2, 0.0 if one.sum is None else one.sum / 1e6)
     out += _number(5, _zigzag(SCHEMA)) + _double(6, 1e-6) + _number(7, zero)
     spans, deltas = _spans(counts)
     out += b"".join(_nested(12, _number(1, _zigzag(offset)) + _number(2, length)) for offset, length in spans)

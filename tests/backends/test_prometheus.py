@@ -129,6 +129,12 @@ def test_a_sum_that_is_no_number_is_not_known(text):
     assert read_back({"sum": text, "buckets": [[0, "0", "1e-6", "1"]]}).sum is None
 
 
+def test_a_sum_of_0_is_known_only_of_latencies_below_1_us():
+    below, above = [0, "0", "1e-6", "5"], as_json([1000])[0]["buckets"][0]
+    assert read_back({"sum": "0", "buckets": [below]}).sum == 0
+    assert read_back({"sum": "0", "buckets": [below, above]}).sum is None
+
+
 @pytest.mark.parametrize("high", ["0.0011", "+Inf", "NaN", "x", "1e-7x"])
 def test_edges_that_are_not_latmons_are_not_read(high):
     assert read_back({"count": "1", "sum": "1", "buckets": [[0, "0", high, "1"]]}) is None

@@ -1,9 +1,12 @@
 """A real Prometheus for tests: the one in PATH, else Debian's package unpacked beside the checkout, never installed.
 
+That of another Debian release is unpacked in the same way; its lists of packages are read apart from the host's.
+
 An Alertmanager is only used where it is installed.
 """
 
 import contextlib
+import getpass
 import json
 import shutil
 import socket
@@ -25,22 +28,51 @@ def free_port():
         return one.getsockname()[1]
 
 
-def program(name):
-    """The path of `prometheus` or `promtool`; skips the test where there is none to be had."""
-    if found := shutil.which(name):
+def program(name, suite=""):
+    """The path of `prometheus` or `promtool`, of a Debian release if named; skips the test where there is none."""
+    found = "" if suite else shutil.which(name)
+    if found:
         return found
-    path = _UNPACKED / "usr/bin" / name
+    home = _UNPACKED / suite
+    path = home / "usr/bin" / name
     if not path.exists() and shutil.which("apt-get"):
-        _UNPACKED.mkdir(parents=True, exist_ok=True)
-        got = subprocess.run(
-            ["apt-get", "-q", "download", "prometheus"], cwd=_UNPACKED, capture_output=True, check=False
-        )
-        for package in _UNPACKED.glob("prometheus_*.deb") if not got.returncode else ():
-            subprocess.run(["dpkg", "-x", package, _UNPACKED], check=True)
-            package.unlink()
+        home.mkdir(parents=True, exist_ok=True)
+        apart = _lists_of(suite, home / "apt") if suite else []
+        for package in dict.fromkeys((name, "prometheus")):  # promtool has a package of its own since Debian 14
+            _unpack(package, home, apart)
     if not path.exists():
-        pytest.skip(f"needs {name}: no package of it is to be had")
+        pytest.skip(f"needs {name}{f' of Debian {suite}' if suite else ''}: no package of it is to be had")
     return str(path)
+
+
+def _unpack(name, home, apart):
+    """Unpack a package, if there is one; `apart`: of apt-get's options."""
+    subprocess.run(["apt-get", "-q", *apart, "download", name], cwd=home, capture_output=True, check=False)
+    for package in home.glob(f"{name}_*.deb"):
+        subprocess.run(["dpkg", "-x", package, home], check=True)
+        package.unlink()
+
+
+def _lists_of(suite, home):
+    """apt-get's options for another release, whose lists of packages it reads first."""
+    for name in ("state/lists/partial", "cache/archives/partial"):
+        (home / name).mkdir(parents=True, exist_ok=True)
+    sources = home / "sources.list"
+    sources.write_text(f"deb [signed-by={_KEYRING}] http://deb.debian.org/debian {suite} main\n")
+    values = {
+        "Dir::State": home / "state",
+        "Dir::State::status": "/var/lib/dpkg/status",
+        "Dir::Cache": home / "cache",
+        "Dir::Etc::sourcelist": sources,
+        "Dir::Etc::sourceparts": "-",
+        "APT::Sandbox::User": getpass.getuser(),
+    }
+    options = [word for key, value in values.items() for word in ("-o", f"{key}={value}")]
+    subprocess.run(["apt-get", "-q", *options, "update"], capture_output=True, check=False)
+    return options
+
+
+_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 class _Server:
@@ -107,8 +139,11 @@ class Agent(_Server):
 class Prometheus(_Server):
     """A server that scrapes these addresses every second."""
 
-    def __init__(self, directory, *targets, rules="", alertmanager="", interval="1s", paths=(), receives=False):
-        """`paths`: (path, label `instance`) of metrics that one target has several of; `receives`: by remote write."""
+    def __init__(
+        self, directory, *targets, rules="", alertmanager="", interval="1s", paths=(), receives=False, suite=""
+    ):
+        """`paths`: (path, label `instance`) of metrics that one target has several of; `receives`: by remote write;
+        `suite`: the Debian release that it is of."""
         port = free_port()
         named = [
             {"source_labels": ["__meta_path"], "target_label": "__metrics_path__"},
@@ -134,7 +169,7 @@ class Prometheus(_Server):
             "--enable-feature=native-histograms",
             *(["--web.enable-remote-write-receiver"] if receives else []),
         ]
-        super().__init__(directory, [program("prometheus"), *words], port=port)
+        super().__init__(directory, [program("prometheus", suite), *words], port=port)
 
     def query(self, text, **more):
         """The result of an instant query."""
