@@ -103,7 +103,7 @@ class Request:
     hosts: tuple[str, ...] = ()
     """Hosts of the backend `fleet`, as ssh takes them."""
     store: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Arguments of the backend `prometheus`; one is a password."""
+    """Arguments of the backend `prometheus`, of which one is a password, and of `fleet`."""
 
     def encode(self) -> bytes:
         return json.dumps(asdict(self), default=str, separators=(",", ":")).encode() + b"\n"
@@ -166,7 +166,7 @@ def _arguments(request: Request) -> dict[str, Any]:
         return {"scenario": request.scenario, "seed": request.seed}
     if request.backend == "fleet":
         probes = load_target("bpftrace", "latmon_backends.bpftrace.backend:RemoteBpftrace")
-        return {"options": request.options, "hosts": request.hosts, "probes": probes}
+        return {"options": request.options, "hosts": request.hosts, "probes": probes, **request.store}
     if request.backend == "prometheus":
         return dict(request.store)
     return {"options": request.options}

@@ -610,7 +610,8 @@ def _fleet(args: argparse.Namespace) -> int:
         from latmon.cli import headless
 
         return headless.once(request, screen())
-    return _watch(request, screen, None, inline=args.inline, instead="latmon fleet HOST... --once")
+    shown = replace(request, store={"patient": False})
+    return _watch(shown, screen, None, inline=args.inline, instead="latmon fleet HOST... --once")
 
 
 def _probes(args: argparse.Namespace) -> int:

@@ -285,6 +285,35 @@ async def test_a_host_that_hangs_is_named_and_does_not_hold_up_the_others(tmp_pa
     assert hosts_of(found[-1]) == {"plain"}
 
 
+@needs_ssh
+@pytest.mark.parametrize(("latmon", "said"), [("sleep 20", "slow: starting"), (None, "slow: connecting")])
+async def test_a_screen_begins_without_a_host_that_is_slow_and_names_it(tmp_path, monkeypatch, latmon, said):
+    """One host's latmon, or its sshd, sleeps; it joins when it is ready, whatever the first hosts measure."""
+    monkeypatch.setattr(backend_module, "OTHERS_S", 1.0)
+    monkeypatch.setattr(backend_module, "OPENING_S", PATIENCE_S)
+    options = Options(interval_us=500_000)
+    paths = {"plain": tools_in(tmp_path / "1"), "slow": tools_in(tmp_path / "2", latmon=latmon)}
+    with servers(tmp_path, **paths) as (client, started):
+        if latmon is None:
+            os.kill(started["slow"].pid, signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            async with FleetBackend(options, [*paths], client, patient=False) as backend:
+                first = next(one for one in backend._hosts if one.is_settled)
+                assert (first.label, backend._hosts[1].is_settled) == ("plain", False)
+                print(f"{said}: first screen after {time.monotonic() - begun:.1f} s")
+                assert "total" in backend.origin.measured
+                assert not backend.origin.reason
+                found = await frames_until(backend, lambda one: one.kernel)
+                assert hosts_of(found[-1]) == {"plain"}
+                assert any(said in one.health.notice for one in found)
+                if latmon is None:
+                    os.kill(started["slow"].pid, signal.SIGCONT)
+                await frames_until(backend, lambda one: hosts_of(one) == {*paths})
+        finally:
+            os.kill(started["slow"].pid, signal.SIGCONT)
+
+
 async def first_notice(scratch, word, **paths):
     """Return the notices of a fleet of these hosts up to the first one with the word, and the last frame."""
     with servers(scratch, **paths) as (client, _):

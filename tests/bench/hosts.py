@@ -34,7 +34,7 @@ def main() -> None:
         rules.write_text(yaml.safe_dump(generate.rules(interval=f"{interval}s")))
         paths = [(f"/{host}/metrics", name_of(host)) for host in range(hosts)]
         simulated = subprocess.Popen(
-            [sys.executable, ROOT / "tests/helpers/many_hosts.py", *map(str, (port, hosts, devices))]
+            [sys.executable, ROOT / "tests/helpers/many_hosts.py", *map(str, (port, hosts, devices, interval))]
         )
         try:
             target = f"127.0.0.1:{port}"

@@ -1,7 +1,7 @@
 """Simulated exporters: one process that serves /HOST/metrics of many hosts in the exporter's own protobuf.
 
 Counts grow with the time since the start, by a fixed distribution per host and op. `python many_hosts.py PORT HOSTS
-DEVICES` serves until it is ended.
+DEVICES STEP_S` serves until it is ended, with counts that grow every STEP_S seconds.
 """
 
 import gzip
@@ -78,8 +78,9 @@ class Hosts(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 1024
 
-    def __init__(self, hosts, devices, port=0):
-        self.began = time.time()
+    def __init__(self, hosts, devices, port=0, step_s=1):
+        self.began, self.step_s = time.time(), step_s
+        self.encoding = threading.Lock()
         self.encoded = lru_cache(2 * SHAPES)(self._encoded)
         self.devices = devices
         self.paths = [(f"/{host}/metrics", name_of(host)) for host in range(hosts)]
@@ -103,7 +104,9 @@ class Hosts(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         shape = int(self.path.split("/")[1]) % SHAPES
-        data = self.server.encoded(shape, int(time.time() - self.server.began) + 1)
+        with self.server.encoding:  # else each of a thousand scrapes would encode the same
+            elapsed = int(time.time() - self.server.began)
+            data = self.server.encoded(shape, elapsed // self.server.step_s * self.server.step_s + 1)
         self.send_response(200)
         for name, text in (("Content-Type", PROTOBUF), ("Content-Encoding", "gzip"), ("Content-Length", len(data))):
             self.send_header(name, str(text))
@@ -115,5 +118,5 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    port, hosts, devices = map(int, sys.argv[1:])
-    Hosts(hosts, devices, port).serve_forever()
+    port, hosts, devices, step_s = map(int, sys.argv[1:])
+    Hosts(hosts, devices, port, step_s).serve_forever()

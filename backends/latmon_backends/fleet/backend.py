@@ -7,6 +7,7 @@ arrived; a host's devices leave the frame when it has sent none for some seconds
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -34,7 +35,9 @@ from latmon_backends.fleet.ssh import labels
 OPENING_S = 12.0
 """Time for the first connections; ssh gives up after 10 s. Hosts that take longer appear when they answer."""
 COMPILING_S = 30.0
-"""Time for the probes of hosts that answered: what they measure decides what the screens have."""
+"""Time for the probes of hosts that answered."""
+OTHERS_S = 3.0
+"""Time that hosts with frames wait for the others on a screen; they appear when they are ready."""
 _LOOK_S = 0.05
 STAGGER_S = 0.05
 """Pause between two connections at the start: each costs an ssh client a key exchange."""
@@ -51,9 +54,19 @@ class FleetBackend:
     """Frames of several hosts; a `latmon.capture.backend.Backend` that traces on demand."""
 
     def __init__(
-        self, options: Options, hosts: Sequence[str], client: Sequence[str] = SSH, probes: Probes | None = None
+        self,
+        options: Options,
+        hosts: Sequence[str],
+        client: Sequence[str] = SSH,
+        probes: Probes | None = None,
+        *,
+        patient: bool = True,
     ) -> None:
-        """`hosts`: names as ssh takes them; `client`: the words that start ssh; `probes`: of hosts without latmon."""
+        """`hosts`: names as ssh takes them; `client`: the words that start ssh; `probes`: of hosts without latmon.
+
+        `patient`: begin with all hosts that can be measured; else with those that have frames OTHERS_S after the first.
+        """
+        self._patient = patient
         self._options = replace(options, devices=())
         self._globs = options.devices
         named_hosts = enumerate(labels(hosts).items())
@@ -88,16 +101,24 @@ class FleetBackend:
         known = {one.label: one.origin for one in self._hosts if one.origin is not None}
         begun = time.time(), self._end_us
         origin = merged_origin(known, len(self._hosts), self._options.interval_us, begun)
+        if any(one.origin is None and not one.reason for one in self._hosts):
+            origin = _with_latencies(origin)
         self._origin = replace(origin, extra=self._options.fixed)
         return self
 
     async def _settled(self) -> None:
-        """Wait until each host has its first frame or has failed, as long as that may take."""
-        begun = time.monotonic()
+        """Wait until each host has its first frame or has failed, as long as that may take.
+
+        On a screen not longer than OTHERS_S after the first one.
+        """
+        begun, first = time.monotonic(), math.inf
         while True:
+            now = time.monotonic()
             open_ones = [one for one in self._hosts if not one.is_settled]
             patience_s = COMPILING_S if any(one.has_answered for one in open_ones) else OPENING_S
-            if not open_ones or time.monotonic() - begun > patience_s:
+            if not self._patient and any(one.is_settled and one.is_shown for one in self._hosts):
+                first = min(first, now)
+            if not open_ones or now - begun > patience_s or now - first > OTHERS_S:
                 return
             await asyncio.sleep(_LOOK_S)
 
@@ -196,6 +217,17 @@ class FleetBackend:
         first, *waiting = self._news or [""]
         texts = (first, *list(states)[:_MOST_STATES], *more, *waiting)
         return clean("; ".join(filter(None, texts)), MAX_TEXT)
+
+
+def _with_latencies(origin: Origin) -> Origin:
+    """Return the origin of a fleet with hosts that are still starting: their probes may measure latencies and stages.
+
+    An origin does not change later, and a screen shows nothing that its origin lacks. Devices whose host turns out to
+    have counters alone have their own reason.
+    """
+    measured = {"total": (), **origin.measured}
+    absent = tuple(one for one in origin.absent if one.name not in measured)
+    return replace(origin, measured=measured, absent=absent, untraced=(), reason="")
 
 
 def _selected(part: HostFrame, globs: tuple[str, ...]) -> HostFrame:

@@ -132,10 +132,10 @@ class Host:
         """Return what is wrong with the host, in words; empty while its frames come."""
         if self.reason:
             return f"{self.label}: {self.reason}"
+        if self.origin is None:
+            return f"{self.label}: {'starting' if self.has_answered else 'connecting'}"
         if not self.is_slow:
             return ""
-        if self.origin is None:
-            return f"{self.label}: starting"
         since = time.strftime("%H:%M:%S", time.localtime(time.time() - (self._clock() - self._last)))
         return f"{self.label}: no frame since {since}"
 
