@@ -847,6 +847,9 @@ def _export(parser: argparse.ArgumentParser) -> None:
     )
     _devices(parser)
     parser.add_argument("--buckets", action="store_true", help="csv: write a row per bucket that contains I/Os")
+    parser.add_argument(
+        "--who", action="store_true", help="csv: write a row per cgroup, process, size, order and file system"
+    )
     pictures = parser.add_argument_group("svg, text and cast")
     pictures.add_argument("--screen", choices=SCREENS, help="screen to draw (default overview)")
     _pictures(pictures)

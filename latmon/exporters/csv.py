@@ -1,4 +1,4 @@
-"""CSV exports (RFC 4180, UTF-8): a row per window and series, or with --buckets a row per bucket.
+"""CSV exports (RFC 4180, UTF-8): a row per window and series, with --buckets per bucket, with --who per issuer or file.
 
 Quantiles are upper bounds of their buckets, as everywhere; a quantile of too few I/Os is an empty cell.
 
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from latmon.exporters.registry import DamageNote, ExportOptions, Reported, Source
-from latmon.model.frame import Flow, Frame, Mark, Origin, Outstanding, Series
+from latmon.model.frame import PATTERN, Flow, Frame, Mark, Origin, Outstanding, Series
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds
 from latmon.recording.codec import Gap
 from latmon.support.units import rfc3339
@@ -154,3 +154,62 @@ def _counts(frame: Frame, origin: Origin) -> Iterator[bytes]:
             for index, n in one.buckets:
                 low, high = bucket_bounds(index, one.bits)
                 yield row((*begin, series.device, series.op, before + series.stage, low, high, n, inside))
+
+
+WHO_HEADER = (
+    *("time", "mono_us", "dt_us", "table", "device", "op", "name", "detail", "count", "bytes", "sum_us", "max_us"),
+    *QUANTILES,
+    "note",
+)
+_WhoCells = tuple[str, str, str, str | None, str | None, int | None, int | None, Histogram, int | None]
+"""Table, device, op, name, detail, count, bytes, latencies and, without those, the sum of the time."""
+
+
+def write_who(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
+    """Write the rows of all windows: I/Os by cgroup, process and size, their order, and operations on files."""
+    out.write(row(WHO_HEADER))
+    if source.redacted:
+        out.write(_who_note(None, None, None, "redacted"))
+    out.writelines(b"".join(_who_rows(item)) for item in source.reported())
+
+
+def _who_note(time: str | None, mono_us: int | None, dt_us: int | None, text: str) -> bytes:
+    return row((time, mono_us, dt_us, *(None,) * (len(WHO_HEADER) - 4), text or None))
+
+
+def _who_rows(item: Reported) -> Iterator[bytes]:
+    if not isinstance(item, Frame):
+        yield _who_note(*_note(item))
+        return
+    begin = (stamp(item.wall), item.mono_us, item.dt_us)
+    yield _who_note(*begin, item.health.notice)
+    for *about, one, sum_us in _who_cells(item):
+        time_us = one.sum if one else sum_us
+        yield row((*begin, *about, time_us, *(_figures(one) if one else (None,) * (1 + len(QUANTILES))), None))
+
+
+def _who_cells(frame: Frame) -> Iterator[_WhoCells]:
+    for issuer, done in frame.issuers.items():
+        table, name, detail = "cgroup", issuer.cgroup, issuer.name
+        if issuer.is_process:
+            table, name, detail = "process", f"{issuer.comm}/{issuer.pid}" if issuer.pid else issuer.comm, issuer.cgroup
+        yield table, issuer.device, issuer.op, name, detail, done.count, done.bytes, done.latency, None
+    for pair, us in frame.behind.items():
+        yield "behind", pair.device, "", pair.cgroup, pair.other, None, None, EMPTY, us
+    for size, done in frame.sizes.items():
+        yield "size", size.device, size.op, str(size.upto), None, done.count, done.bytes, done.latency, None
+    for flow, pattern in frame.patterns.items():
+        for name in PATTERN:
+            yield "pattern", *flow, name, None, getattr(pattern, name), None, EMPTY, None
+    for file, latency in frame.files.items():
+        yield (
+            "file",
+            file.device,
+            file.op,
+            file.mount,
+            names((file.kind, file.wait)),
+            latency.count,
+            None,
+            latency,
+            None,
+        )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO
 
 from latmon import __version__
 from latmon.aggregate.accumulator import COUNTERS
+from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.exporters.registry import ExportOptions, Source
-from latmon.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, MetricSample, openmetrics
+from latmon.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, Labels, MetricSample, openmetrics
 from latmon.metrics.host import INCLUDES, Includes, in_flight, latency
-from latmon.model.frame import Completed, Flow, Frame, Series
+from latmon.model.frame import PATTERN, Completed, Flow, Frame, IssuedIO, Issuer, Series, SizeClass
 from latmon.model.histogram import Histogram
 from latmon.recording.codec import Gap
 from latmon.report.totals import Totals
@@ -45,6 +46,7 @@ def _families(source: Source, totals: Totals, missing: Counter[str]) -> Iterator
     yield from _histograms("latmon_traced_latency", help_text, traced.histograms, traced.includes_of)
     for source_of, done in (("kernel", totals.kernel), ("probe", totals.seen)):
         yield from _completed(source_of, done)
+    yield from _who(totals.on_demand)
     yield from _outstanding(totals.last)
     for name in COUNTERS:
         help_text = f"Total of the capture: {name.replace('_', ' ')}."
@@ -76,6 +78,46 @@ def _completed(source_of: str, done: Mapping[Flow, Completed]) -> Iterator[Famil
     ios, size = f"I/Os completed, by {origin_text}.", f"Bytes of them, by {origin_text}."
     yield Family(f"{name}_ios", COUNTER, ios, tuple(MetricSample(flow, one.count) for flow, one in rows))
     yield Family(f"{name}_bytes", COUNTER, size, tuple(MetricSample(flow, one.bytes) for flow, one in rows), "bytes")
+
+
+def _who(sums: OnDemandSums) -> Iterator[Family]:
+    """Yield I/Os by cgroup and by size, their order, and operations on files, as far as they were measured."""
+    cgroups = [(one, done) for one, done in sorted(sums.issuers.items()) if not one.is_process]
+    by_cgroup = [({**_about(one), "cgroup": one.cgroup, "name": one.name}, done) for one, done in cgroups]
+    yield from _issued("latmon_cgroup", "by the cgroup that issued them", by_cgroup)
+    served = tuple(MetricSample(pair._asdict(), us / 1e6) for pair, us in sorted(sums.behind.items()))
+    if served:
+        text = "Time of traced I/Os of a cgroup in which the device served those of another one, or its own."
+        yield Family("latmon_cgroup_behind_seconds", COUNTER, text, served, "seconds")
+    by_size = [({**_about(one), "upto": str(one.upto or "+Inf")}, done) for one, done in sorted(sums.sizes.items())]
+    yield from _issued("latmon_size", "by the power of two up to which their size is, in bytes", by_size)
+    order = tuple(
+        MetricSample({**flow._asdict(), "pattern": name}, getattr(pattern, name))
+        for flow, pattern in sorted(sums.patterns.items())
+        for name in PATTERN
+    )
+    if order:
+        text = "I/Os that went to a device (issued), and how many of them lay or were flagged so."
+        yield Family("latmon_pattern_ios", COUNTER, text, order)
+    files = tuple(MetricSample(one._asdict(), latency) for one, latency in sorted(sums.files.items()))
+    if files:
+        text = "Time of operations on files in the system call, by file system and what the thread waited for."
+        yield Family("latmon_file_latency_seconds", HISTOGRAM, text, files, "seconds")
+
+
+def _about(one: Issuer | SizeClass) -> dict[str, str]:
+    return {"device": one.device, "op": one.op}
+
+
+def _issued(name: str, how: str, rows: Sequence[tuple[Labels, IssuedIO]]) -> Iterator[Family]:
+    if not rows:
+        return
+    yield Family(f"{name}_ios", COUNTER, f"I/Os {how}.", tuple(MetricSample(labels, one.count) for labels, one in rows))
+    size = tuple(MetricSample(labels, one.bytes) for labels, one in rows)
+    yield Family(f"{name}_bytes", COUNTER, f"Bytes of I/Os {how}.", size, "bytes")
+    timed = tuple(MetricSample(labels, one.latency) for labels, one in rows if one.latency)
+    if timed:
+        yield Family(f"{name}_latency_seconds", HISTOGRAM, f"Latency of I/Os {how}.", timed, "seconds")
 
 
 def _outstanding(last: Frame | None) -> Iterator[Family]:

@@ -160,6 +160,7 @@ class ExportOptions:
     """Options of an export; each format reads its own."""
 
     buckets: bool = False
+    who: bool = False
     size: tuple[int, int] = (80, 24)
     at: str = ""
     """When, in the words of the command line; empty: a picture at the end, a cast from the begin."""
@@ -217,6 +218,7 @@ SIZES = ((40, 10), (500, 200))
 GOES_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "buckets": ("csv",),
+        "who": ("csv",),
         "screen": ("svg", "text", "cast"),
         "size": ("svg", "text", "cast"),
         "at": ("svg", "text", "cast"),
@@ -234,6 +236,7 @@ _WRITERS = {
     "jsonl": ("jsonl", "write"),
     "csv": ("csv", "write_windows"),
     "csv-buckets": ("csv", "write_buckets"),
+    "csv-who": ("csv", "write_who"),
     "openmetrics": ("openmetrics", "write"),
     "hlog": ("hdrhistogram", "write"),
     "perfetto": ("perfetto", "write"),
@@ -281,7 +284,10 @@ def writer(form: str, options: ExportOptions) -> Callable[[Source, BinaryIO, Exp
     """Return the function of a format, loaded now."""
     if form not in FORMATS:
         raise UsageError(f"there is no format {form!r}; there are {', '.join(FORMATS)}")
-    module, name = _WRITERS["csv-buckets" if form == "csv" and options.buckets else form]
+    if options.buckets and options.who:
+        raise UsageError("--buckets and --who are two files: export twice")
+    rows = "-buckets" if options.buckets else "-who" if options.who else ""
+    module, name = _WRITERS[f"{form}{rows}" if form == "csv" else form]
     found: Callable[[Source, BinaryIO, ExportOptions], None] = getattr(
         import_module(f"latmon.exporters.{module}"), name
     )

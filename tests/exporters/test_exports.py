@@ -27,7 +27,24 @@ from latmon.exporters.hdrhistogram import encode, slot, tag
 from latmon.exporters.perfetto import MAX_LANES
 from latmon.exporters.registry import FORMATS, ExportOptions, Source, moment_us, writer
 from latmon.exporters.screen import of_source, palette, screen_options, windows
-from latmon.model.frame import Completed, Flow, Frame, Health, Mark, Origin, Outlier, Outstanding, Series
+from latmon.model.frame import (
+    Behind,
+    Completed,
+    Device,
+    FileSeries,
+    Flow,
+    Frame,
+    Health,
+    IssuedIO,
+    Issuer,
+    Mark,
+    Origin,
+    Outlier,
+    Outstanding,
+    Pattern,
+    Series,
+    SizeClass,
+)
 from latmon.model.histogram import Histogram
 from latmon.recording import codec as recording_encode
 from latmon.recording.codec import Gap
@@ -443,6 +460,70 @@ def test_redaction_is_carried_on(tmp_path):
         assert b"redacted" in export(path, form), form
 
 
+WEB, BACKUP = "/system.slice/web.service", "/system.slice/backup.service"
+
+
+@pytest.fixture
+def who(tmp_path):
+    """Two windows with issuers, sizes, order and files of sda, and a process of sdb."""
+    path = tmp_path / "who.latmon.jsonl.gz"
+    made = Writer.create(path, ORIGIN)
+    for number in range(2):
+        made.append(
+            one(
+                number,
+                devices=(Device("sda", 8, 0), Device("sdb", 8, 16)),
+                issuers={
+                    Issuer("sda", "write", WEB): IssuedIO(3, 12_288, Histogram.record([100, 200, 300])),
+                    Issuer("sda", "write", BACKUP): IssuedIO(5, 500_000),
+                    Issuer("sdb", "read", WEB, pid=7, comm=EVIL): IssuedIO(1, 512, Histogram.record([9])),
+                },
+                behind={Behind("sda", WEB, BACKUP): 250_000},
+                sizes={SizeClass("sda", "write", 4096): IssuedIO(3, 12_288, Histogram.record([100, 200, 300]))},
+                patterns={Flow("sda", "write"): Pattern(8, 5, 1, 0, 2)},
+                files={FileSeries("sda", "fsync", "/data", "ext4", "device"): Histogram.record([8_000])},
+            )
+        )
+    made.close()
+    return path
+
+
+def test_who_issued_what_is_in_csv_and_openmetrics(who):
+    counts, times = Counter(), Counter()
+    for r in rows(export(who, "csv", who=True)):
+        if r["table"]:
+            key = r["table"], r["device"], r["op"], r["name"], r["detail"]
+            counts[key] += int(r["count"] or 0)
+            times[key] += int(r["sum_us"] or 0)
+    web = ("cgroup", "sda", "write", WEB, "web.service")
+    assert (counts[web], times[web]) == (6, 1200)
+    backup = ("cgroup", "sda", "write", BACKUP, "backup.service")
+    assert (counts[backup], times[backup]) == (10, 0)
+    assert counts["process", "sdb", "read", f"'{EVIL}/7", WEB] == 2
+    assert times["behind", "sda", "", WEB, BACKUP] == 500_000
+    assert counts["size", "sda", "write", "4096", ""] == 6
+    assert counts["pattern", "sda", "write", "sequential", ""] == 10
+    assert times["file", "sda", "fsync", "/data", "ext4 device"] == 16_000
+    metrics = export(who, "openmetrics").decode()
+    for line in (
+        f'latmon_cgroup_ios_total{{device="sda",op="write",cgroup="{WEB}",name="web.service"}} 6',
+        f'latmon_cgroup_latency_seconds_count{{device="sda",op="write",cgroup="{WEB}",name="web.service"}} 6',
+        f'latmon_cgroup_bytes_total{{device="sda",op="write",cgroup="{BACKUP}",name="backup.service"}} 1000000',
+        f'latmon_cgroup_behind_seconds_total{{device="sda",cgroup="{WEB}",other="{BACKUP}"}} 0.5',
+        'latmon_size_ios_total{device="sda",op="write",upto="4096"} 6',
+        'latmon_pattern_ios_total{device="sda",op="write",pattern="unaligned"} 4',
+        'latmon_file_latency_seconds_sum{device="sda",op="fsync",mount="/data",kind="ext4",wait="device"} 0.016',
+    ):
+        assert line in metrics.splitlines(), metrics
+    assert "latmon_cgroup_latency_seconds_count" in metrics
+    assert EVIL not in metrics
+
+
+def test_who_is_of_the_selected_devices(who):
+    found = {r["device"] for r in rows(export(who, "csv", "sdb", who=True))}
+    assert found == {"", "sdb"}
+
+
 @pytest.mark.parametrize("args", [["--to", "csv", "--buckets"], ["--to", "jsonl"]])
 def test_what_is_exported_and_imported_again_keeps_its_counts(args, demo, tmp_path):
     out, back = tmp_path / "out.txt", tmp_path / "back.latmon.jsonl.gz"
@@ -469,6 +550,7 @@ def test_what_is_wrong_is_reported_and_leaves_no_file(small, tmp_path, capfd):
     for args, why in (
         (["--to", "csv", "--at", "5s"], "--at goes with --to svg, text and cast"),
         (["--to", "svg", "--buckets"], "--buckets goes with --to csv"),
+        (["--to", "csv", "--buckets", "--who"], "--buckets and --who are two files"),
         (["--to", "cast", "--speed", "0"], "--speed 0"),
         (["--to", "csv", "--device", "xv*"], "no such device in it; there are"),
         (["--to", "svg", "--theme", "pink"], "no theme 'pink'"),
