@@ -74,6 +74,10 @@ class CaptureSpan:
     """Time in us of a stage of the traced I/Os, by the bucket of their total."""
     above: dict[Flow, int] = field(default_factory=dict)
     """I/Os above the threshold, counted by the probe."""
+    issued: dict[str, int] = field(default_factory=dict)
+    """I/Os by the cgroup that issued them, by its path; at most MAX_SERIES."""
+    files: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """Operations on files by mount point and op, and their time in us; at most MAX_SERIES."""
     _thresholds: dict[str, set[int]] = field(default_factory=dict)
     _known: dict[Series, int] = field(default_factory=dict)
     _bounds: dict[Series, int] = field(default_factory=dict)
@@ -113,9 +117,20 @@ class CaptureSpan:
             self.above[flow] = self.above.get(flow, 0) + above
         for device, us in frame.thresholds_us.items():
             self._thresholds.setdefault(device, set()).add(us)
+        self._add_who(frame)
         for flow, done in _done(frame).items():
             before = unit.done.get(flow, (0, 0))
             unit.done[flow] = before[0] + done.count, before[1] + done.bytes
+
+    def _add_who(self, frame: Frame) -> None:
+        for issuer, io in frame.issuers.items():
+            if not issuer.is_process and (issuer.cgroup in self.issued or len(self.issued) < MAX_SERIES):
+                self.issued[issuer.cgroup] = self.issued.get(issuer.cgroup, 0) + io.count
+        for file, took in frame.files.items():
+            key = file.mount, file.op
+            if took.sum is not None and (key in self.files or len(self.files) < MAX_SERIES):
+                count, us = self.files.get(key, (0, 0))
+                self.files[key] = count + took.count, us + took.sum
 
     def threshold_us(self, device: str) -> int | None:
         """Return the device's threshold; None if it changed or there was none."""

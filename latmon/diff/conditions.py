@@ -19,6 +19,8 @@ _UNLIKE = 1.2
 _SURE = 4.0
 """Standard errors, from blocks, that a difference of rates must exceed."""
 _SHARE = 0.05
+_TWICE = 2.0
+_OPERATIONS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,36 @@ def unlike(a: CaptureSpan, b: CaptureSpan) -> tuple[LoadDifference, ...]:
             what.append("size")
         if what:
             found.append(LoadDifference(device, one, other, tuple(what)))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class WhoDifference:
+    """A cgroup whose I/Os per second differ, or an op on a file system whose mean time in us differs."""
+
+    name: str
+    a: float
+    b: float
+
+
+def unlike_cgroups(a: CaptureSpan, b: CaptureSpan) -> tuple[WhoDifference, ...]:
+    """Return the cgroups that issue twice as many I/Os in one span, and a twentieth of all; those far apart first."""
+    if not (a.issued and b.issued and a.us and b.us):
+        return ()
+    least = _SHARE * max(sum(one.issued.values()) / one.us for one in (a, b)) * 1e6
+    names = sorted({*a.issued, *b.issued})
+    rates = [WhoDifference(name, *(one.issued.get(name, 0) * 1e6 / one.us for one in (a, b))) for name in names]
+    found = [one for one in rates if max(one.a, one.b) >= max(least, _TWICE * min(one.a, one.b))]
+    return tuple(sorted(found, key=lambda one: (-abs(one.a - one.b), one.name)))
+
+
+def unlike_files(a: CaptureSpan, b: CaptureSpan) -> tuple[WhoDifference, ...]:
+    """Return `OP MOUNT` of the operations on files that take twice as long in the mean in one span, of enough each."""
+    found = []
+    for mount, op in sorted(a.files.keys() & b.files.keys()):
+        (n, us), (m, other_us) = a.files[mount, op], b.files[mount, op]
+        if min(n, m) >= _OPERATIONS and max(us / n, other_us / m) >= _TWICE * min(us / n, other_us / m):
+            found.append(WhoDifference(f"{op} {mount}", us / n, other_us / m))
     return tuple(found)
 
 

@@ -10,7 +10,16 @@ from typing import Any
 from latmon.diff import verdict
 from latmon.diff.blocks import CaptureSpan
 from latmon.diff.comparison import COLUMNS, Comparison, PartChange, SeriesChange, Shift, SweepTable, devices_of
-from latmon.diff.conditions import DeviceLoad, Difference, LoadDifference, device_load, differing, unlike
+from latmon.diff.conditions import (
+    DeviceLoad,
+    Difference,
+    LoadDifference,
+    device_load,
+    differing,
+    unlike,
+    unlike_cgroups,
+    unlike_files,
+)
 from latmon.diff.hypotheses import POWER, TAIL_SHARE
 from latmon.diff.statistics import ALPHA
 from latmon.model.stages import called
@@ -35,6 +44,7 @@ def render(comparison: Comparison) -> str:
     parts = (
         verdict.lead(comparison),
         loads(unlike(a, b)),
+        _who(a, b),
         warnings(comparison),
         _verdicts(comparison),
         _settings(a, b),
@@ -56,6 +66,14 @@ def loads(some: Sequence[LoadDifference]) -> list[str]:
     for one in some:
         equal.setdefault(", ".join(_load(one)), []).append(one.device)
     return _capped([first, *(f"  {_devices(names)}: {how}" for how, names in equal.items())])
+
+
+def _who(a: CaptureSpan, b: CaptureSpan) -> list[str]:
+    """Return the cgroups and the operations on files that differ."""
+    groups = [f"  {one.name}: {rate(one.a)} -> {rate(one.b)} IOPS" for one in unlike_cgroups(a, b)]
+    files = [f"  {one.name}: {spelled(one.a)} -> {spelled(one.b)} in the mean" for one in unlike_files(a, b)]
+    heads = ("cgroups that issue twice as many I/Os on one side:", "operations on files that take twice as long:")
+    return [line for head, some in zip(heads, (groups, files), strict=True) if some for line in _capped([head, *some])]
 
 
 def warnings(comparison: Comparison) -> list[str]:
@@ -276,11 +294,26 @@ def summarise(comparison: Comparison) -> dict[str, Any]:
         "lead": verdict.lead(comparison),
         "warnings": warnings(comparison),
         "loads_differ": [asdict(one) for one in unlike(a, b)],
+        **_who_keys(a, b),
         "settings": [asdict(one) for one in differing(a, b)],
         "changes": [_change(one, comparison) for one in comparison.changes],
         "only_a": [one._asdict() for one in comparison.only_a],
         "only_b": [one._asdict() for one in comparison.only_b],
     }
+
+
+def _who_keys(a: CaptureSpan, b: CaptureSpan) -> dict[str, Any]:
+    """Return the keys `cgroups_differ` and `files_differ`, each where both sides measured it."""
+    found: dict[str, Any] = {}
+    if a.issued and b.issued:
+        found["cgroups_differ"] = [
+            {"cgroup": one.name, "iops": [round(one.a, 3), round(one.b, 3)]} for one in unlike_cgroups(a, b)
+        ]
+    if a.files and b.files:
+        found["files_differ"] = [
+            {"operation": one.name, "mean_us": [round(one.a, 1), round(one.b, 1)]} for one in unlike_files(a, b)
+        ]
+    return found
 
 
 def summarise_sweep(sweeps: Sequence[SweepTable], periods: Sequence[CaptureSpan]) -> dict[str, Any]:

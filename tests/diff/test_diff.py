@@ -22,7 +22,7 @@ from latmon.diff.hypotheses import Detectable
 from latmon.diff.output import render, summarise
 from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ratio, student, weigh
 from latmon.diff.verdict import sentence
-from latmon.model.frame import Completed, Flow, Frame, Mark, Series, Traced
+from latmon.model.frame import Completed, FileSeries, Flow, Frame, IssuedIO, Issuer, Mark, Series, Traced
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.recording.writer import Writer
 from latmon.support.errors import RecordingError, UsageError
@@ -465,3 +465,37 @@ def test_what_is_no_recording_and_an_empty_one_are_one_sentence(tmp_path, capsys
     assert main.main(["diff", str(tmp_path / "none"), str(empty)]) == 5
     assert main.main(["diff", str(empty)]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+def who(ios, syncs_us=(), process=0):
+    """A span of 10 frames with so many I/Os of cgroups in each, and a sync of each of these times."""
+    issuers = {Issuer("sda", "read", name): IssuedIO(n, 0) for name, n in ios.items()}
+    if process:
+        issuers[Issuer("sda", "read", "/web", pid=7, comm="x")] = IssuedIO(process, 0)
+    files = {FileSeries("sda", "fsync", "/data", "ext4", "device"): Histogram.record(syncs_us)} if syncs_us else {}
+    made = (replace(frame(at), issuers=issuers, files=files) for at in range(10))
+    return period_of("x", BOX, (), made)
+
+
+def test_cgroups_and_operations_on_files_that_differ_are_described():
+    a = who({"/web": 100, "/backup": 0, "/rare": 1}, [1_000] * 20)
+    b = who({"/web": 110, "/backup": 400, "/rare": 5}, [3_000] * 20, process=500)
+    found = compare(a, b)
+    text = render(found)
+    assert "cgroups that issue twice as many I/Os on one side:" in text
+    assert "  /backup: 0 -> 400 IOPS" in text
+    assert "/web" not in text
+    assert "/rare" not in text, "it is no twentieth of all"
+    assert "  fsync /data: 1 ms -> 3 ms in the mean" in text
+    reported = summarise(found)
+    assert reported["cgroups_differ"] == [{"cgroup": "/backup", "iops": [0, 400]}]
+    assert reported["files_differ"] == [{"operation": "fsync /data", "mean_us": [1000, 3000]}]
+
+
+def test_what_one_side_did_not_measure_is_no_difference():
+    a, b = who({"/web": 100}, [1_000] * 20), who({})
+    reported = summarise(compare(a, b))
+    assert not {"cgroups_differ", "files_differ"} & reported.keys()
+    assert "fsync" not in render(compare(a, b))
+    few = who({"/web": 100}, [9_000])
+    assert summarise(compare(a, few))["files_differ"] == [], "10 syncs are too few"
