@@ -230,4 +230,5 @@ def test_a_capture_ends_when_a_disk_stays_full(disk):
     assert "Traceback" not in text
     assert len(windows(path)) >= 9
     found, _ = survey(open_recording(path))
-    assert [one.what for one in found.damages] == [UNCLOSED]
+    # The closing line is written where the file's last block has room for it.
+    assert {one.what for one in found.damages} <= {UNCLOSED}

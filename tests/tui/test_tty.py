@@ -1,6 +1,7 @@
 """The real thing on a real pty: bytes per second, what a terminal emulator shows of them, and every way out."""
 
 import fcntl
+import importlib
 import os
 import pty
 import re
@@ -14,8 +15,11 @@ import time
 from pathlib import Path
 from random import Random
 
+import psutil
 import pytest
-from emulated import emulated, seen_cells
+from emulated import Watched, emulated, seen_cells
+from terminal import Terminal as ShellTerminal
+from terminal import wait_for
 
 import latmon
 from latmon.tui.terminal import missing_glyphs
@@ -402,3 +406,45 @@ def test_a_source_that_refuses_is_a_sentence_on_a_sane_terminal():
     assert terminal.end()[0] == 3
     assert terminal.seen.endswith(b"latmon: no usable backend here: try sudo\r\n")
     assert b"\x1b[?1049l" in terminal.seen
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: bpftrace, in whose place a program is, runs for no other")
+def test_five_thousand_devices_on_a_terminal(tmp_path, monkeypatch):
+    """From a probe's output to the screen: the worst device is in the first row, and sorting and leaving still work."""
+    bench = Path(__file__).resolve().parents[1] / "bench"
+    monkeypatch.syspath_prepend(bench)
+    large_host = importlib.import_module("large_host")
+    host = large_host.LargeHost(tmp_path / "host", 5000, 200)
+    host.write()
+    slowest = large_host.disk_name(100 * 5000 // 200)  # of the busy ones the one in the middle
+    words = (sys.executable, "-P", str(bench / "large_screen.py"), str(host.root))
+    variables = {"LATMON_BPFTRACE": str(host.bpftrace)}
+    with ShellTerminal(words, tmp_path, size=(50, 160), **variables) as terminal:
+        watched = Watched(lambda: terminal.output, 160, 50)
+        shown = wait_for(lambda: first_device(watched.lines()) == slowest, 240, 0.5)
+        assert shown, "\n".join(watched.lines())
+        lines = watched.lines()
+        assert any("5,000" in line for line in lines), lines
+        pids = [pid for pid, _ in terminal.processes("large_screen.py")]
+        assert len(pids) == 2
+        assert sum(psutil.Process(pid).memory_info().rss for pid in pids) < 600e6
+        before, begun = sum(cpu_s(pid) for pid in pids), time.monotonic()
+        time.sleep(10)
+        spent = (sum(cpu_s(pid) for pid in pids) - before) / (time.monotonic() - begun)
+        terminal.type(b"q")
+        assert not terminal.left(30)
+    print(f"screen and collector of 5,000 devices: {100 * spent:.0f} % of a CPU")
+    assert spent < 0.6
+
+
+def first_device(lines):
+    """Return the name in the first row of the device table."""
+    at = next((at for at, line in enumerate(lines) if re.search(r"IOPS.*p99", line)), len(lines))
+    words = " ".join(lines[at + 1 : at + 2]).strip("\u2502 \u25b8").split()
+    return words[0] if words else ""
+
+
+def cpu_s(pid):
+    spent = psutil.Process(pid).cpu_times()
+    return spent.user + spent.system
