@@ -213,6 +213,7 @@ async def test_nothing_is_left_on_a_host_after_the_end(tmp_path):
     assert not any_left(files)
 
 
+@pytest.mark.slow
 @needs_ssh
 async def test_nothing_is_left_on_a_host_after_the_client_was_killed(tmp_path):
     mark = f"fleet-{tmp_path.name}-{os.getpid()}"
@@ -374,10 +375,13 @@ REFUSED = "echo sudo: a password is required >&2; exit 1"
 @pytest.mark.parametrize(
     ("host_with", "said"),
     [
-        (tools_in, "no Python 3.11 that could run ours, and no bpftrace"),
+        pytest.param(tools_in, "no Python 3.11 that could run ours, and no bpftrace", marks=pytest.mark.slow),
         (lambda at: probed(at, "exit", sudo=REFUSED), "needs root (sudo: a password is required): connect as root, or"),
         (lambda at: probed(at, "while printf 'rubbish\\033[2J\\n'; do :; done"), "it prints no output of bpftrace"),
-        (lambda at: probed(at, "echo ERROR: No BTF >&2; exit 1"), "runs none of the probes here: block_"),
+        pytest.param(
+            *(lambda at: probed(at, "echo ERROR: No BTF >&2; exit 1"), "runs none of the probes here: block_"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["none", "sudo", "rubbish", "refuses"],
 )
@@ -396,6 +400,7 @@ async def test_a_host_whose_bpftrace_can_not_run_is_measured_by_its_counters_and
 READY = 'printf \'{"type":"printf","data":"ready block_a"}\\n\''
 
 
+@pytest.mark.slow
 @needs_ssh
 @pytest.mark.parametrize(
     "then",
@@ -620,6 +625,7 @@ def ends_in_silence(scratch: Path, cut: str, words: str, quiet_s: float, **paths
 each_cut = pytest.mark.parametrize("cut", ["client", pytest.param("network", marks=needs_nets)])
 
 
+@pytest.mark.slow
 @needs_ssh
 @each_cut
 def test_a_host_that_nothing_comes_from_for_long_measures_no_longer(tmp_path, cut):
@@ -637,6 +643,7 @@ def test_the_bpftrace_of_a_host_that_nothing_comes_from_for_long_ends(tmp_path, 
     assert ends_in_silence(tmp_path, cut, f"{path}/bpftrace", compiling_s, bare=path)
 
 
+@pytest.mark.slow
 @marked(*live_probe)
 async def test_a_bpftrace_that_is_killed_on_its_host_is_started_again(tmp_path):
     path = probed(tmp_path / "1")
@@ -807,6 +814,7 @@ def small_disk(at: Path, size: str):
         subprocess.run(["umount", "-l", str(at)], check=True)
 
 
+@pytest.mark.slow
 @needs_ssh
 def test_a_disk_that_fills_ends_the_recording_of_a_fleet_and_is_named(tmp_path):
     paths = {"plain": tools_in(tmp_path / "1"), "own": tools_in(tmp_path / "2", latmon="")}

@@ -207,6 +207,7 @@ def test_time_that_a_gap_line_reports_is_not_lost_twice(check):
     assert [one.seconds for one in items_in(found.copy, Gap)] == [2.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_tail_reports_what_it_held(whole, check):
     found = check(whole[: offsets(whole)[-2] + 70])
     assert "cut off" in found.damages[0]

@@ -221,7 +221,7 @@ def test_the_strip_is_redrawn_in_place_and_stays_behind():
     assert b"\x1b[?1049h" not in terminal.seen
 
 
-@pytest.mark.parametrize(("keys", "code"), [(b"\x03", 0), (b"\x1c", 131)])
+@pytest.mark.parametrize(("keys", "code"), [(b"\x03", 0), pytest.param(b"\x1c", 131, marks=pytest.mark.slow)])
 def test_keys_leave_the_strip(keys, code):
     terminal = Terminal("demo", "emulex", "--inline", NO_COLOR="1")
     assert terminal.read(b"device")
@@ -262,6 +262,7 @@ def test_a_strip_whose_source_can_t_be_opened_says_why():
     assert b"latmon: " in terminal.seen.split(b"\x1b[K\r\n")[-1]
 
 
+@pytest.mark.slow
 def test_the_strip_rings_for_a_critical_finding():
     terminal = Terminal("demo", "host", "--inline", "--bell")
     assert terminal.read(b"\a"), terminal.screen()

@@ -28,6 +28,7 @@ def over(frames: list[Frame], device: str, op: str, stage: str = "total") -> His
     return merge(f.histograms[s] for f in frames if (s := Series(device, op, stage)) in f.histograms)
 
 
+@pytest.mark.slow
 async def test_a_seed_decides_every_frame_and_a_longer_run_begins_with_the_shorter_one(period):
     assert await take(DemoBackend(speed=0, limit=20)) == period[:20]
     assert await take(DemoBackend(seed=8, speed=0, limit=1)) != period[:1]
@@ -162,7 +163,7 @@ def test_a_list_fits_its_terminal_and_is_a_line_each_in_a_pipe(monkeypatch, caps
     assert lines[0].startswith("host ")
 
 
-@pytest.mark.parametrize("name", ["host", "qumulo"])
+@pytest.mark.parametrize("name", ["host", pytest.param("qumulo", marks=pytest.mark.slow)])
 def test_a_demo_is_the_same_whatever_the_order_of_sets_is(name, tmp_path):
     def recorded(seed):
         path = tmp_path / f"{seed}.latmon.jsonl.gz"

@@ -147,7 +147,9 @@ def of_settings(host: HostFacts) -> Iterator[str]:
         yield "hz"
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.slow] * one.endswith("-healthy")) for one in HOSTS]
+)
 def test_a_demo_shows_what_its_scripts_print_and_no_more(name, period):
     host = HOSTS[name]()
     printable = Printable(host)

@@ -148,6 +148,7 @@ def of_mount(frames, point):
     return {op: merge(parts) for op, parts in found.items()}
 
 
+@pytest.mark.slow
 @each_bpftrace
 @pytest.mark.parametrize(
     "kind", ["ext4", *(pytest.param(one, marks=pytest.mark.slow) for one in KINDS if one != "ext4")]
@@ -201,6 +202,7 @@ def test_counts_are_those_of_strace(suite, kind, tmp_path):
         assert buckets_apart(its["fsync"].quantile(0.99), p99_us) <= 2
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_operations_of_io_uring_are_counted(suite, tmp_path):
     with mounted(tmp_path, "ext4") as (_, point):
@@ -260,6 +262,7 @@ def drawn(made):
     return " ".join(" ".join(inside(screen_lines(made, (), 160, 60))).split())
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_keys_lead_from_a_slow_sync_to_who_ran_instead_of_its_thread(suite, tmp_path):
     cpu = min(os.sched_getaffinity(0))

@@ -103,7 +103,10 @@ def short_of_requests(disk):
 
 @pytest.mark.parametrize(
     ("problem", "backends"),
-    [(throttled, ("procfs",) if NO_BPFTRACE else ("procfs", "bpftrace")), (short_of_requests, ("procfs",))],
+    [
+        (throttled, ("procfs",) if NO_BPFTRACE else ("procfs", "bpftrace")),
+        pytest.param(short_of_requests, ("procfs",), marks=pytest.mark.slow),
+    ],
     ids=["throttled", "short_of_requests"],
 )
 def test_the_cause_is_named_whole(disk, tmp_path, problem, backends):

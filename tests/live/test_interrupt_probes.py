@@ -338,6 +338,7 @@ def test_bios_of_a_device_without_requests(suite, zram, tmp_path, one_in, some):
         assert one.get("done_ns") - one.get("begun_ns") >= 1000
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_a_device_without_requests_that_is_created_while_all_stages_are_traced(suite, tmp_path):
     """By the program that runs: it is not started again."""

@@ -52,11 +52,13 @@ def test_two_cgroups_have_the_ios_that_fio_issued(tmp_path, suite):
     check_issuers(tmp_path, suite)
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_processes_have_the_ios_that_fio_issued_while_they_are_traced(tmp_path, suite):
     check_issuers(tmp_path, suite, "--stages", "all")
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_a_cgroup_is_behind_the_one_that_keeps_the_disk_busy(tmp_path, suite):
     """A victim reads one by one, a neighbour writes much, and another cgroup hardly does anything."""

@@ -152,6 +152,7 @@ def test_the_collector_says_its_last_sentence_and_no_traceback(started):
     assert b"Traceback" not in terminal.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_stopped_screen_does_not_stop_the_recording(started, file, backend):
     terminal = started(backend, job_control=False)  # with it, bash would take the terminal back
@@ -235,7 +236,10 @@ def stop_and_go_on(terminal, screen, number, commands):
 
 @pytest.mark.parametrize(
     ("number", "parent"),
-    [pytest.param(signal.SIGSTOP, "", marks=pytest.mark.slow), (signal.SIGTSTP, ""), (CTRL_Z, ""), (CTRL_Z, "sh")],
+    [
+        *(pytest.param(one, "", marks=pytest.mark.slow) for one in (signal.SIGSTOP, signal.SIGTSTP, CTRL_Z)),
+        (CTRL_Z, "sh"),
+    ],
 )
 def test_a_job_of_a_shell_stops_and_goes_on(tmp_path, number, parent):
     shell = ["bash", "--norc", "--noprofile", "-i"]
@@ -270,7 +274,7 @@ def test_sigcont_at_any_time_changes_nothing(started):
     assert b"Traceback" not in terminal.output
 
 
-@pytest.mark.parametrize("size", [(40, 120), (0, 0)])
+@pytest.mark.parametrize("size", [(40, 120), pytest.param((0, 0), marks=pytest.mark.slow)])
 def test_a_screen_whose_output_is_no_terminal_leaves_at_q(tmp_path, size):
     """Textual has two notions of the size then; it painted without end."""
     command = f"{shlex.join(latmon(*LIGHT))} > /dev/null"

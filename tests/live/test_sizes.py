@@ -32,6 +32,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_ios_by_size_are_those_that_fio_issued(tmp_path, suite):
     """Random reads of two sizes and sequential writes: each size has its own count, bytes and latencies."""

@@ -130,6 +130,7 @@ def test_leftover_starts_in_either_map_are_not_used(suite, loop, tmp_path, turn)
     assert traced.histograms[Series("disk", "write", "total")].count >= WRITES * 0.95
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_a_start_from_before_the_device_was_traced_is_not_used(suite, loop, tmp_path):
     """A request that began 2 s ago at each sector, as if its end had not been traced."""

@@ -117,6 +117,7 @@ def test_every_io_of_fio_is_in_the_file_and_its_steps_add_up(disk, trace, suite,
         assert "Q2G" in running.printed
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_a_range_of_sectors_and_a_limit_of_the_rate(disk, trace, tmp_path):
     running = trace("--device", disk.path, "--lba", "0-32767", "--max-rate", "10")
@@ -192,6 +193,7 @@ def test_the_stacks_that_submitted_slow_ios(disk, trace, suite, tmp_path):
     assert "kernel stacks that submitted" in running.printed
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_nothing_to_trace_is_a_sentence_and_no_file(disk, trace):
     running = trace("--device", disk.name)

@@ -129,6 +129,7 @@ def test_the_wheel_says_version_licence_and_entry_points(wheel):
         assert f"{name} = {target}\n" in read["entry_points.txt"]
 
 
+@pytest.mark.slow
 def test_the_sdist_builds_the_same_wheel(wheel, tmp_path):
     with tarfile.open(build("sdist", tmp_path)) as archive:
         archive.extractall(tmp_path, filter="data")

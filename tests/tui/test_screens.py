@@ -620,7 +620,7 @@ PICTURES = {
 }
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)], ids=["80x24", "160x50"])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((160, 50), marks=pytest.mark.slow)], ids=["80x24", "160x50"])
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures(snap_compare, name, size):
     app = make(Source(FRAMES))

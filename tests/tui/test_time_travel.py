@@ -677,6 +677,7 @@ class Slowly(ReplayBackend):
                 await self.released.wait()
 
 
+@pytest.mark.slow
 async def test_a_key_that_moves_in_time_overrules_the_worst_minute_and_ends_no_survey(with_a_burst):
     source = Slowly([with_a_burst[0]])
     app = app_of(source, mode="REPLAY", to_worst=True, findings=Settings())
