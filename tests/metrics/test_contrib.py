@@ -5,16 +5,20 @@ import json
 import shlex
 import shutil
 import subprocess
+import sys
 import threading
 import urllib.request
+from enum import Enum
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import import_module
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import generate
 import many_hosts
 import pytest
 import yaml
-from prometheus import Agent, Alertmanager, Prometheus, free_port, program
+from prometheus import ROOT, Agent, Alertmanager, Prometheus, free_port, program
 from terminal import wait_for
 from test_server import exporter
 
@@ -86,6 +90,67 @@ def test_systemd_accepts_the_units(tmp_path):
 def test_promtool_accepts_the_rules():
     done = subprocess.run([program("promtool"), "check", "rules", generate.RULES], capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+SDK = "grafana-foundation-sdk"
+
+
+def unpacked_sdk(version):
+    """Grafana's types of one of its releases (PyPI, Apache 2.0), as a wheel beside the checkout, never installed."""
+    home = ROOT / ".cache/grafana" / version.partition("!")[2]
+    if not any(home.glob("*.whl")):
+        words = ["download", "-q", "--no-deps", "-d", home, f"{SDK}=={version}"]
+        subprocess.run([sys.executable, "-m", "pip", *words], check=False, capture_output=True)
+    found = next(home.glob("*.whl"), None)
+    return found or pytest.skip(f"needs {SDK} {version}: it is not to be had")
+
+
+def lost(ours, theirs, at="dashboard"):
+    """The places of ours whose values are another one, or missing, in theirs."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return [place for key, one in ours.items() for place in lost(one, theirs.get(key), f"{at}.{key}")]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs, strict=True))
+        return [place for n, pair in pairs for place in lost(*pair, f"{at}[{n}]")]
+    return [] if ours == theirs else [at]
+
+
+def strangers(value, hint=None, at="dashboard"):
+    """The places whose values are none of the words that Grafana's types list."""
+    words = next((one for one in (hint, *get_args(hint)) if isinstance(one, type) and issubclass(one, Enum)), None)
+    if words is not None and value is not None:
+        return [] if value in {*words, *(one.value for one in words)} else [f"{at} = {value!r}"]
+    if isinstance(value, list):
+        return [place for n, one in enumerate(value) for place in strangers(one, at=f"{at}[{n}]")]
+    hints = get_type_hints(type(value)) if hasattr(value, "__dict__") else {}
+    fields = vars(value).items() if hints else ()
+    return [place for key, one in fields for place in strangers(one, hints.get(key), f"{at}.{key}")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["1769699998!10.1.0", "1769699379!11.6.0"])
+def test_grafanas_own_types_take_the_dashboard(version, monkeypatch):
+    """Each field is known to the types of the panel, the query and the variable that it is in, and each word is."""
+    monkeypatch.syspath_prepend(unpacked_sdk(version))
+    try:
+        import_module("grafana_foundation_sdk.cog.plugins").register_default_plugins()
+        types = import_module("grafana_foundation_sdk.models.dashboard")
+        encoder = import_module("grafana_foundation_sdk.cog.encoder").JSONEncoder()
+
+        def taken(ours):
+            dashboard = types.Dashboard.from_json(ours)
+            return lost(ours, json.loads(encoder.encode(dashboard))) + strangers(dashboard)
+
+        assert taken(generate.dashboard()) == []
+        wrong = generate.dashboard()
+        wrong["panels"][0]["targets"][0] |= {"expresion": "up", "format": "histogram"}
+        wrong["panels"][0]["tittle"] = "x"
+        first = "dashboard.panels[0]"
+        unknown = [f"{first}.targets[0].expresion", f"{first}.tittle"]
+        assert taken(wrong) == [*unknown, f"{first}.targets[0].format_val = 'histogram'"]
+    finally:
+        for name in [one for one in sys.modules if one.startswith("grafana_foundation_sdk")]:
+            del sys.modules[name]
 
 
 def series(name, values, **labels):
