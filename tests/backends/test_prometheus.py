@@ -37,15 +37,16 @@ HOSTS, DEVICES = 8, 2
 SLOW = many_hosts.name_of(many_hosts.SLOW)
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory):
-    """A Prometheus that has scraped hosts for some seconds, and knows their p99."""
+@pytest.fixture(scope="module", params=["", pytest.param("sid", marks=pytest.mark.slow)], ids=["installed", "sid"])
+def url(tmp_path_factory, request):
+    """A Prometheus that has scraped hosts for some seconds, and knows their p99; also one of the third generation."""
     home = tmp_path_factory.mktemp("hosts")
     rules = home / "rules.yml"
     rules.write_text(yaml.safe_dump(generate.rules(interval="2s")))
     with many_hosts.Hosts(HOSTS, DEVICES) as hosts:
         target = f"127.0.0.1:{hosts.server_port}"
-        with Prometheus(home, target, rules=rules, interval="2s", paths=hosts.paths) as server:
+        served = Prometheus(home, target, rules=rules, interval="2s", paths=hosts.paths, suite=request.param)
+        with served as server:
             slowest = f"count({prometheus.HOST_P99})"
             assert wait_for(lambda: [one["value"][1] for one in server.query(slowest)] == [f"{HOSTS}"], every=0.5)
             yield server.url
