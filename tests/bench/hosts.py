@@ -7,6 +7,7 @@ from Enter to the first device.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import tempfile
@@ -73,6 +74,7 @@ def _cost(server: Prometheus, hosts: int, interval: int) -> None:
 def _screen(home: Path, url: str) -> None:
     began = time.monotonic()
     with Terminal(latmon("--backend", "prometheus", "--url", url), home) as terminal:
+        _share_priority(terminal.leader.pid)
         assert wait_for(lambda: SLOW in terminal.output), terminal.output
         first = time.monotonic() - began
         time.sleep(1.5)
@@ -83,6 +85,14 @@ def _screen(home: Path, url: str) -> None:
         print(f"first screen {first:.2f} s; devices after Enter {time.monotonic() - began:.2f} s", flush=True)
         terminal.type(b"q")
         terminal.left(5)
+
+
+def _share_priority(pid: int) -> None:
+    """Give a session the nice value of this one (autogroups, sched(7)): on a crowded host the bench may have a better
+    one, as by `setsid sh -c 'echo -12 >/proc/self/autogroup; exec ./bootstrap python tests/bench/hosts.py ...'`."""
+    with contextlib.suppress(OSError, IndexError):  # no autogroups, or no right to it
+        nice = Path("/proc/self/autogroup").read_text().split()[2]
+        Path(f"/proc/{pid}/autogroup").write_text(nice)
 
 
 if __name__ == "__main__":
