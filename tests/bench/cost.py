@@ -7,15 +7,28 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, median
 
-from disks import Load, loops, run
+from disks import Load, loops, mounted, run
 from figures import Figure, Section
-from tracing import BIOLATENCY, PLAIN_MAP, Script, always_on, counted, on_demand, running, tools
+from tracing import (
+    BIOLATENCY,
+    BIOSNOOP,
+    BIOTOP,
+    FILESLOWER,
+    PLAIN_MAP,
+    Script,
+    always_on,
+    counted,
+    on_demand,
+    running,
+    tools,
+)
 
+from latmon.model.frame import FILES
 from latmon_backends.bpftrace.program import BpftraceTool
 
 VERSION_OF = {"A": "0.23", "C": "0.17"}
@@ -26,6 +39,7 @@ _ALWAYS_ON_LIMITS = {"A": 0.75, "C": 1.25}
 _STAGES_LIMIT = 3.0
 _PEERS = {"A": PLAIN_MAP, "C": BIOLATENCY}
 _SECONDS = 2.0
+RATE = 15_000
 
 
 @dataclass(slots=True)
@@ -86,6 +100,41 @@ def measure(scratch: Path, rounds: int) -> Iterator[Section]:
             "The last column: each program's ns per I/O.",
             "Every I/O is traced here: above 2,500 I/Os per second --stages all traces a sample.",
         ),
+    )
+    yield _of_files(file_scripts(found[VERSION_OF["A"]]), rounds)
+
+
+def file_scripts(tool: BpftraceTool) -> tuple[Script, ...]:
+    """Return latmon's file layer and its peers."""
+    peers = {"fileslower": FILESLOWER, "biotop": BIOTOP, "biosnoop": BIOSNOOP}
+    return on_demand("A", tool, (FILES,)), *(Script(name, tool, text) for name, text in peers.items())
+
+
+def _of_files(scripts: Sequence[Script], rounds: int) -> Section:
+    spent: dict[Script, list[float]] = {one: [] for one in scripts}
+    programs: dict[Script, list[int]] = {one: [] for one in scripts}
+    with counted(), one_loop() as path, mounted(path) as point:
+        load = Load(path, seconds=_SECONDS, rate=RATE, file=f"{point}/file")
+        run(load)  # the file is written once
+        for script in (script for _ in range(rounds) for script in scripts):
+            with running(script) as one:
+                one.begin()
+                ios = run(load).ios
+                each = [found for _, found in one.each()]
+            spent[script].append(sum(found.ns for found in each) / ios)
+            programs[script].append(round(sum(found.runs for found in each) / ios))
+    return Section(
+        title="BPF run time per operation on a file, ext4 on a loop device on memory",
+        method=(
+            f"fio, 2 threads with pread and pwrite of 4 KiB past the cache, {RATE:,} per second, {_SECONDS:.0f} s."
+            " run_time_ns of all programs of a script for each operation, one script after the other. A program that is"
+            " called takes some 50 ns more, which run_time_ns doesn't have."
+        ),
+        figures=[
+            Figure(one.label, tuple(spent[one]), "ns/op", note=f"{median(programs[one]):.0f} calls of programs")
+            for one in scripts
+        ],
+        remarks=("All scripts but biotop and biosnoop see each system call of the host.",),
     )
 
 

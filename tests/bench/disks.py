@@ -11,8 +11,10 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import struct
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +24,7 @@ _LOOP_CTL_GET_FREE, _LOOP_CONFIGURE = 0x4C82, 0x4C0A
 _AUTOCLEAR = 4
 _BEGINS_S = 0.2
 _TRIES = 3
+_JOBS = 2
 _CONFIG = struct.Struct("=II 52x I 176x 64x")
 """struct loop_config: backing fd, block size, lo_flags within loop_info64, reserved."""
 
@@ -31,6 +34,18 @@ def loops(count: int, megabytes: int) -> Iterator[list[str]]:
     """Paths of that many new loop devices, each on memory of its own."""
     with contextlib.ExitStack() as held:
         yield [held.enter_context(_loop(megabytes)) for _ in range(count)]
+
+
+@contextlib.contextmanager
+def mounted(path: str) -> Iterator[str]:
+    """A directory where a new ext4 of the disk is mounted until the block ends."""
+    subprocess.run(["mkfs.ext4", "-q", "-F", "-O", "^has_journal", path], check=True)
+    with tempfile.TemporaryDirectory(prefix="latmon-bench-") as point:
+        subprocess.run(["mount", path, point], check=True)
+        try:
+            yield point
+        finally:
+            subprocess.run(["umount", point], check=True)
 
 
 @contextlib.contextmanager
@@ -76,13 +91,21 @@ class Load:
     seconds: float = 3.0
     rate: int = 0
     """I/Os per second; 0: as many as there can be."""
+    file: str = ""
+    """A file on the disk, which two threads read and write by pread and pwrite; empty: the disk itself, by libaio."""
 
     def words(self) -> list[str]:
+        jobs = _JOBS if self.file else 1
+        each = self.rate // 2 // jobs
+        how = (
+            ("--ioengine=psync", f"--numjobs={jobs}") if self.file else ("--ioengine=libaio", f"--iodepth={self.depth}")
+        )
         return [
-            *("fio", "--name=bench", f"--filename={self.target}", "--direct=1", "--ioengine=libaio", "--bs=4k"),
-            *(f"--rw={self.mix}", f"--iodepth={self.depth}", f"--runtime={self.seconds}", "--time_based"),
+            *("fio", "--name=bench", f"--filename={self.file or self.target}", "--direct=1", "--bs=4k", *how),
+            *(f"--rw={self.mix}", f"--runtime={self.seconds}", "--time_based", "--group_reporting"),
             *("--allow_mounted_write=1", "--thread", "--output-format=json", "--norandommap"),
-            *([f"--rate_iops={self.rate // 2},{self.rate // 2}"] if self.rate else []),
+            *(["--size=256m"] if self.file else []),
+            *([f"--rate_iops={each},{each}"] if self.rate else []),
         ]
 
 
@@ -93,6 +116,9 @@ class Ran:
     iops: float
     cpu_us: float
     p99_us: float
+    ios: int
+    own_us: float
+    """CPU time of the load for each, with the programs that run in its threads, and without that of other processes."""
 
 
 def run(load: Load, settles_s: float = 0.0) -> Ran:
@@ -106,6 +132,7 @@ def run(load: Load, settles_s: float = 0.0) -> Ran:
 def _run(load: Load, settles_s: float) -> Ran:
     # Not fio's ramp_time: with rate_iops it times nothing then (fio 3.33).
     words = replace(load, seconds=settles_s + load.seconds).words()
+    own_s = _children_s()
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd="/") as fio:
         first = _completed(load.target)
         while _completed(load.target) == first and fio.poll() is None:
@@ -118,7 +145,14 @@ def _run(load: Load, settles_s: float) -> Ran:
         text = fio.communicate()[0]
     job = json.loads(text[text.index("{") :])["jobs"][0]
     p99_ns = max(job[kind]["clat_ns"]["percentile"]["99.000000"] for kind in ("read", "write"))
-    return Ran(done / passed, busy_s * 1e6 / done, p99_ns / 1e3)
+    ios = job["read"]["total_ios"] + job["write"]["total_ios"]
+    return Ran(done / passed, busy_s * 1e6 / done, p99_ns / 1e3, ios, (_children_s() - own_s) * 1e6 / ios)
+
+
+def _children_s() -> float:
+    """Return the CPU time of the children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _completed(path: str) -> int:

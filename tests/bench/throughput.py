@@ -11,22 +11,29 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 
-from cost import VERSION_OF, one_loop
-from disks import Load, Ran, run
+from cost import RATE, VERSION_OF, file_scripts, one_loop
+from disks import Load, Ran, mounted, run
 from figures import Figure, Section
 from screens import LATMON, environment
-from tracing import BIOLATENCY, BIOSNOOP, Script, attached, running, tools
+from tracing import (
+    BIOLATENCY,
+    BIOSNOOP,
+    Script,
+    attached,
+    empty,
+    running,
+    tools,
+)
 
 from latmon_backends.bpftrace.program import VARIABLE, BpftraceTool
 
 PAIRS = 12
 """At least so many: then the median's interval of 95 % leaves out two on either side."""
-RATE = 15_000
 _SECONDS, _PACED_S, _SETTLES_S = 1.0, 2.0, 1.5
 """The sample of the I/Os is chosen by the rate of the second before."""
 _EACH = 4
@@ -52,24 +59,33 @@ class Watcher:
     start: Callable[[], AbstractContextManager[object]]
     pairs: list[tuple[Felt, Felt]] = field(default_factory=list)
 
-    def run(self, path: str) -> None:
-        alone = _felt(path, _EACH // 2, 0.0)
+    def run(self, load: Load) -> None:
+        alone = _felt(load, _EACH // 2, 0.0)
         with self.start():
-            watched = _felt(path, _EACH, _SETTLES_S)
-        alone += _felt(path, _EACH // 2, 0.0)
+            watched = _felt(load, _EACH, _SETTLES_S)
+        alone += _felt(load, _EACH // 2, 0.0)
         self.pairs += zip(alone, watched, strict=True)
 
     def figures(self) -> list[Figure]:
         iops = tuple(felt.fast.iops / alone.fast.iops for alone, felt in self.pairs)
+        kept = tuple(felt.paced.iops / alone.paced.iops for alone, felt in self.pairs)
         cpu = tuple(felt.paced.cpu_us - alone.paced.cpu_us for alone, felt in self.pairs)
         tail = tuple(felt.fast.p99_us / alone.fast.p99_us for alone, felt in self.pairs)
         paced = tuple(felt.paced.p99_us / alone.paced.p99_us for alone, felt in self.pairs)
+        own = tuple(felt.paced.own_us - alone.paced.own_us for alone, felt in self.pairs)
         return [
             Figure(f"{self.name}: IOPS", iops, "x", None, 3, _beside(self.pairs, lambda one: one.fast.iops), 1.0),
             Figure("... its p99", tail, "x", None, 2, _beside(self.pairs, lambda one: one.fast.p99_us, "us"), 1.0),
             Figure(
                 *(f"... CPU per I/O at {RATE:,} IOPS", cpu, "us", None, 2),
                 *(_beside(self.pairs, lambda one: one.paced.cpu_us, "us"), 0.0),
+            ),
+            Figure(
+                "... of it fio's own", own, "us", None, 2, _beside(self.pairs, lambda one: one.paced.own_us, "us"), 0.0
+            ),
+            Figure(
+                *(f"... IOPS of {RATE:,}", kept, "x", None, 3),
+                *(_beside(self.pairs, lambda one: one.paced.iops), 1.0),
             ),
             Figure("... its p99", paced, "x", None, 2, _beside(self.pairs, lambda one: one.paced.p99_us, "us"), 1.0),
         ]
@@ -83,19 +99,23 @@ def _beside(pairs: Sequence[tuple[Felt, Felt]], value: Callable[[Felt], float], 
 def measure(scratch: Path, rounds: int) -> Iterator[Section]:
     names = (scratch / f"throughput-{number}.latmon.jsonl.gz" for number in itertools.count())
     yield compared("What the load feels, a loop device on memory", _watchers(tools(scratch), names), rounds)
+    watchers = _file_watchers(tools(scratch)[VERSION_OF["A"]])
+    yield compared("What operations on files feel, ext4 on a loop device on memory", watchers, rounds, files=True)
 
 
-def compared(title: str, watchers: Sequence[Watcher], rounds: int) -> Section:
-    """Run the load with and without each watcher in turn."""
-    with one_loop() as path:
-        run(Load(path))  # the memory of its file is allocated once
+def compared(title: str, watchers: Sequence[Watcher], rounds: int, *, files: bool = False) -> Section:
+    """Run the load with and without each watcher in turn; `files`: on a file of a file system."""
+    with one_loop() as path, mounted(path) if files else contextlib.nullcontext("") as point:
+        load = Load(path, file=f"{point}/file" if files else "")
+        run(load)  # the memory of its file is allocated once
         for _ in range(-(-max(rounds, PAIRS) // _EACH)):
             for watcher in watchers:
-                watcher.run(path)
+                watcher.run(load)
+    how = "2 threads with pread and pwrite past the cache" if files else "32 in flight"
     return Section(
         title=title,
         method=(
-            f"fio, 4 KiB random reads and writes, 32 in flight, {_SECONDS} s as fast as it goes and {_PACED_S} s at"
+            f"fio, 4 KiB random reads and writes, {how}, {_SECONDS} s as fast as it goes and {_PACED_S} s at"
             f" {RATE:,} IOPS; watched, after {_SETTLES_S:.0f} s of that load. Pairs without and with it, in the"
             " order A A B B B B A A; the median of their ratios or differences, and its interval of 95 % by order"
             " statistics. CPU time is the time in which no CPU of the whole host was idle (/proc/stat: idle, iowait,"
@@ -117,10 +137,16 @@ def _watchers(found: Mapping[str, BpftraceTool], names: Iterator[Path]) -> list[
     ]
 
 
-def _felt(path: str, times: int, settles_s: float) -> list[Felt]:
+def _file_watchers(tool: BpftraceTool) -> list[Watcher]:
+    scripts = file_scripts(tool)
+    watched = [Watcher(one.name, partial(running, one)) for one in (empty(scripts[0]), *scripts)]
+    return [Watcher("nothing", contextlib.nullcontext), *watched]
+
+
+def _felt(load: Load, times: int, settles_s: float) -> list[Felt]:
     fast, paced = (
-        [run(load, 0.0 if number else settles_s) for number in range(times)]
-        for load in (Load(path, seconds=_SECONDS), Load(path, seconds=_PACED_S, rate=RATE))
+        [run(one, 0.0 if number else settles_s) for number in range(times)]
+        for one in (replace(load, seconds=_SECONDS), replace(load, seconds=_PACED_S, rate=RATE))
     )
     return [Felt(*both) for both in zip(fast, paced, strict=True)]
 

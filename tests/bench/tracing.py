@@ -65,6 +65,40 @@ END { clear(@start); }
 """
 """One printed line per I/O."""
 
+BIOTOP = """
+tracepoint:block:block_rq_issue { @start[args->dev, args->sector] = (nsecs, pid, comm); }
+tracepoint:block:block_rq_complete {
+	$s = @start[args->dev, args->sector];
+	if ($s.0) {
+		@us[$s.1, $s.2, args->dev, args->rwbs] = stats((nsecs - $s.0) / 1000);
+		@bytes[$s.1, $s.2, args->dev, args->rwbs] = sum(args->nr_sector * 512);
+		delete(@start[args->dev, args->sector]);
+	}
+}
+interval:s:1 { print(@us); print(@bytes); clear(@us); clear(@bytes); }
+END { clear(@start); }
+"""
+"""I/Os, bytes and mean latency per process, device and op, printed each second."""
+
+FILESLOWER = (
+    "".join(
+        f"""
+tracepoint:syscalls:sys_enter_{call} {{ @start[tid] = nsecs; }}
+tracepoint:syscalls:sys_exit_{call} {{
+	$s = @start[tid];
+	if ($s) {{
+		$us = (nsecs - $s) / 1000;
+		if ($us >= 10000) {{ printf("%lld %s %d {call} %lld %lld\\n", nsecs, comm, pid, args->ret, $us); }}
+		delete(@start[tid]);
+	}}
+}}
+"""
+        for call in ("read", "write", "pread64", "pwrite64")
+    )
+    + "END { clear(@start); }\n"
+)
+"""A line per read and write of 10 ms or more. bcc's has kprobes in the VFS and the name of the file."""
+
 
 _ON_BLOCK_IO = {"5": "tracepoint", "17": "raw tracepoint"}
 """prog_type: bpftrace's BEGIN and END are uprobes (2), which are there long before the others; an interval is 7."""

@@ -163,10 +163,10 @@ def _system_calls(machine: str) -> dict[str, tuple[int | str, ...]]:
     """
     if machine == "x86_64":
         compat = "((uint64)$task->thread_info.status & 2) == 0"
-        registers = {"descriptor": ("di",), "position": ("r10",)}
+        registers = {"descriptor": ("di",), "position": ("r10",), "number": ("orig_ax",)}
         return {"native": (compat,), **registers, **{name: (x86,) for name, (x86, _) in _CALLS.items()}}
     if machine in _GENERIC:
-        registers = {"descriptor": ("regs[0]",), "position": ("regs[3]",)}
+        registers = {"descriptor": ("regs[0]",), "position": ("regs[3]",), "number": ("syscallno",)}
         return {"native": ("1 == 1",), **registers, **{name: (generic,) for name, (_, generic) in _CALLS.items()}}
     return {}
 
