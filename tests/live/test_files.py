@@ -1,5 +1,6 @@
 """The file-system layer of a real bpftrace: operations on files of mounted file systems, against fio's own counts."""
 
+import asyncio
 import contextlib
 import math
 import os
@@ -17,6 +18,8 @@ from panels import inside
 from workload import Capture, LoopDevice, buckets_apart, fio, wait_for
 
 from latmon.analysis.file_operations import by_process, requests_of
+from latmon.capture.backend import Options
+from latmon.model.frame import FILES
 from latmon.model.histogram import merge
 from latmon.recording.reader import open_recording
 from latmon.tui.commands import STEPS
@@ -24,6 +27,7 @@ from latmon.tui.keys import ACTIONS
 from latmon.views.panels.files import operations
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
+from latmon_backends.bpftrace.backend import BpftraceBackend
 
 pytestmark = [
     pytest.mark.live,
@@ -235,6 +239,13 @@ def test_a_slow_sync_has_its_file_its_process_and_the_request_below_it(suite, tm
     assert any(one.stages_us for one in found)
 
 
+def write_and_sync(path):
+    with path.open("wb") as file:
+        file.write(bytes(4096))
+        file.flush()
+        os.fsync(file.fileno())
+
+
 @contextlib.contextmanager
 def spinning(pinned):
     """A shell that uses the CPU."""
@@ -296,3 +307,23 @@ def test_keys_lead_from_a_slow_sync_to_who_ran_instead_of_its_thread(suite, tmp_
     assert re.search(r"was woken and did not run: sh \(prio \d+\) had its CPU", shown), shown
     press(made, "escape", "escape")
     assert made.selection.context == "stage"
+
+
+@pytest.mark.slow
+async def test_operations_on_files_are_traced_from_the_screen_on_that_shows_them(tmp_path):
+    """Writes to a file are counted once a screen requests it, and not while another one has the stages of the disk."""
+    with mounted(tmp_path, "ext4") as (disk, point):
+        before, after = [], []
+        async with BpftraceBackend(Options(interval_us=500_000)) as backend, asyncio.timeout(2 * TIMEOUT_S):
+            backend.request_tracing((disk.name,))
+            async for frame in backend.frames():
+                write_and_sync(point / "file")
+                if frame.traced.one_in:
+                    (after if after or frame.files else before).append(frame)
+                if len(before) == 4:
+                    backend.request_tracing((disk.name,), files=True)
+                if len(after) == 4:
+                    break
+    assert {FILES} <= {one.name for frame in before[:4] for one in frame.traced.absent}
+    assert FILES not in {one.name for one in after[-1].traced.absent}
+    assert of_mount(after, point)["fsync"].count > 0
