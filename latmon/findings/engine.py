@@ -34,7 +34,7 @@ from latmon.findings.rule import (
     in_order,
     on_its_host,
 )
-from latmon.findings.rules import RULES
+from latmon.findings.rules import RULES, bottleneck_between
 from latmon.model.frame import Device, Frame, Origin
 from latmon.model.inflight import MEANS
 from latmon.support.units import part
@@ -94,7 +94,9 @@ def not_evaluated(facts: Facts, off: frozenset[str] = frozenset()) -> dict[str, 
         ISSUERS: any(one.on_demand.tables.get("issuer") for one in facts.window),
         CGROUPS: facts.is_sun or any(one.cgroup_limits is not None for one in facts.window),
     }
-    return {kind: rules for kind, rules in by_kind(NEEDS.keys() - off).items() if not available[kind]}
+    # the means of two tools are enough to compare them
+    compared = {bottleneck_between.ID} if bottleneck_between.layers_of(facts) > 1 else set()
+    return {kind: rules for kind, rules in by_kind(NEEDS.keys() - off - compared).items() if not available[kind]}
 
 
 def by_kind(rules: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -302,7 +304,8 @@ class RuleEngine:
             found += some
             yield
         missing = not_evaluated(facts)
-        self.silent &= frozenset(rule for rules in missing.values() for rule in rules)
+        fired = {one.id for one in found} if self.origin.is_imported else set()  # by another input that a text has
+        self.silent &= frozenset(rule for rules in missing.values() for rule in rules) - fired
         self.lacked.update(missing.keys())
         self.facts, self.current = facts, self._coincidences.named(facts, in_order(unexplained(found)))
         self.evaluated += 1

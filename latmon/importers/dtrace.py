@@ -297,7 +297,14 @@ def _has_hole(one: Distribution) -> bool:
     return any(high < low for low, high in pairwise(steps))
 
 
+_ROW_ABOVE = re.compile(r"(?:[<>]=? *)?-?\d{1,20} *\|[@ ]*\d{1,20}")
+"""Row that came above the head of its table, where the title is."""
+
+
 def _table(one: Distribution) -> ImportedTable | Remark:
+    if _ROW_ABOVE.fullmatch(_title(one.keys)):
+        text = f"a row of the table in line {one.line} is above its head: all of it is left out"
+        return Remark(TextSpan(one.key_line, one.last), text, 1, is_incomplete=True)
     if _has_hole(one):
         text = f"the table {_title(one.keys)}".rstrip() + f" in line {one.line} has no row for a part of its range"
         return Remark(TextSpan(one.key_line, one.last), f"{text}: all of it is left out", 1, is_incomplete=True)

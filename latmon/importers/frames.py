@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 from latmon.importers import buckets
@@ -32,8 +33,11 @@ from latmon.importers.values import (
     add,
 )
 from latmon.model.frame import (
+    SOURCE,
+    THREAD_PRIORITY,
     Completed,
     Device,
+    DeviceReport,
     Flow,
     Frame,
     Health,
@@ -92,6 +96,8 @@ class ImportedWindow:
     messages: list[str] = field(default_factory=list)
     """Sentences of a log, which become marks."""
     limits: dict[str, tuple[Limit, ...]] = field(default_factory=dict)
+    priorities: list[int] = field(default_factory=list)
+    """Of threads, by lines that don't name them."""
     run: str = ""
 
     def __bool__(self) -> bool:
@@ -117,6 +123,7 @@ class ImportedWindow:
         self.outstanding |= other.outstanding
         self.depths |= other.depths
         self.limits |= other.limits
+        self.priorities += other.priorities
         self.taskqs = self.taskqs if self.taskqs is not None else other.taskqs
         room = MAX_OUTLIERS - len(self.outliers)
         self.outliers += other.outliers[:room]
@@ -143,16 +150,57 @@ class Built:
     """Origin in latmon's own lines."""
     measured: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Stage -> the stages that it includes, from latmon's own buckets."""
+    reports: dict[str, tuple[DeviceReport, ...]] = field(default_factory=dict)
+    """Device -> what other lines of the text report about it."""
 
 
-def windows(found: Iterable[Found], options: ImportOptions, names: SeriesNames, left: Sequence[int] = ()) -> Built:
-    """Return the windows; UsageError naming --unit for a table without a unit. `left`: lines of no format, in order."""
+def windows(
+    found: Iterable[Found],
+    options: ImportOptions,
+    names: SeriesNames,
+    left: Sequence[int] = (),
+    sources: Mapping[str, str] = MappingProxyType({}),
+) -> Built:
+    """Return the windows; UsageError naming --unit for a table without a unit.
+
+    `left`: lines of no format, in order; `sources`: the format that has a device.
+    """
     building = _Building(options, names, left)
+    building.built.reports = {name: (DeviceReport(SOURCE, one, "latmon import"),) for name, one in sources.items()}
     for one in found:
         building.add(one)
     building.end()
+    _join_waits(building.built)
     building.built.windows = _on_one_axis(building.built.windows, options)
     return building.built
+
+
+_WAITS, _RESUME = "completion", "resume"
+
+
+def _join_waits(built: Built) -> None:
+    """Give tables of resume() and a thread's priority the device of the text's I/Os that waited for their completion.
+
+    They name no device themselves. With I/Os of several devices nothing tells whose thread it was.
+    """
+    devices = {o.device for one in built.windows for o in one.outliers if _WAITS in o.stages_us}
+    if len(devices) != 1:
+        return
+    (device,) = devices
+    for one in built.windows:
+        for series, placed in list(one.tables.items()):
+            joined = series._replace(device=device)
+            if series.stage == _RESUME and placed.table.series is None and joined not in one.tables:
+                one.tables[joined] = replace(one.tables.pop(series), series=joined)
+                title = clean(placed.table.title, _LONGEST_TITLE)
+                where = f"line {placed.table.where.first}: {title}"
+                one.notices.append(f"{where} is of threads that resume, taken with the slow completions of {device}")
+    priorities = [number for one in built.windows for number in one.priorities]
+    if len(priorities) == 1:
+        built.reports[device] = (
+            *built.reports.get(device, ()),
+            DeviceReport(THREAD_PRIORITY, priorities[0], "prio: in the same text"),
+        )
 
 
 @dataclass(slots=True)
@@ -211,6 +259,7 @@ class _Building:
             self._counts(one)
         elif isinstance(one, Message):
             self.now.messages.append(one.text)
+            self.now.priorities += [] if one.priority is None else [one.priority]
         elif isinstance(one, Limits):
             self.now.limits[self.names.series(one.title).device] = one.limits
         elif isinstance(one, Queues):
@@ -331,18 +380,21 @@ def _on_one_axis(every: list[ImportedWindow], options: ImportOptions) -> list[Im
     if any(one.wall is None or one.wall < RELATIVE_BELOW or one.whole is not None for one in every):
         return every
     lengths = _lengths(every, options)
-    order = sorted(range(len(every)), key=lambda at: walls[at] or 0.0)
-    joined: list[ImportedWindow] = []
-    for at in order:
-        one, last = every[at], joined[-1] if joined else None
-        one.dt_us = lengths[at]
-        if last is not None and last.wall == one.wall and last.dt_us == one.dt_us and not last.shares(one):
-            last.join(one)
-            continue
-        if last is not None and (one.wall or 0.0) - one.dt_us / 1e6 < (last.wall or 0.0) - _OVERLAP_S:
+    groups: list[list[int]] = []
+    for at in sorted(range(len(every)), key=lambda at: walls[at] or 0.0):
+        wall, last = walls[at] or 0.0, groups[-1] if groups else []
+        is_same = bool(last) and walls[last[0]] == wall and lengths[last[0]] == lengths[at]
+        if is_same and not any(every[one].shares(every[at]) for one in last):
+            last.append(at)
+        elif last and wall - lengths[at] / 1e6 < (walls[last[0]] or 0.0) - _OVERLAP_S:
             return every
-        joined.append(one)
-    return joined
+        else:
+            groups.append([at])
+    for first, *others in groups:
+        every[first].dt_us = lengths[first]
+        for at in others:
+            every[first].join(every[at])
+    return [every[first] for first, *_ in groups]
 
 
 def _lengths(every: list[ImportedWindow], options: ImportOptions) -> list[int]:
@@ -356,6 +408,7 @@ def _lengths(every: list[ImportedWindow], options: ImportOptions) -> list[int]:
     return found
 
 
+_LONGEST_TITLE = 60
 _OVERLAP_S = 0.5
 """Times printed without fractions may lie so far apart."""
 _SENTENCE = 1000
@@ -387,7 +440,8 @@ def frames(built: Built, options: ImportOptions) -> Iterator[Frame]:
             frame, wall_before = _frame(one, seq, (wall, mono, dt), options), wall
         new = sorted({*_devices(frame), *one.limits} - known - {device.name for device in frame.devices})
         known |= {*new, *(device.name for device in frame.devices)}
-        yield replace(frame, devices=(*frame.devices, *(_device(name, limits.get(name, ())) for name in new)))
+        added = (replace(_device(name, limits.get(name, ())), reports=built.reports.get(name, ())) for name in new)
+        yield replace(frame, devices=(*frame.devices, *added))
 
 
 def _before_first(every: Sequence[ImportedWindow], options: ImportOptions) -> float | None:

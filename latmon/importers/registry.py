@@ -48,7 +48,7 @@ from latmon.importers.values import (
     TextSpan,
     Times,
 )
-from latmon.model.frame import Frame, Origin, missing_stages
+from latmon.model.frame import Flow, Frame, Origin, Series, missing_stages
 from latmon.model.inflight import MEANS
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.packed_tables import MAX_IN_TABLE
@@ -147,7 +147,8 @@ def recognised(lines: Sequence[str], name: str) -> tuple[Format, ...]:
     found = tuple(one for one in FORMATS if not one.whole and one.sniff(text))
     if not found:
         raise RecordingError(
-            f"no table of a known tool was found in {name}: `latmon import --help` lists the formats, --from names one"
+            f"no table of a known tool was found in {name} ({source.why_nothing(lines)}): "
+            "`latmon import --help` lists the formats, --from names one"
         )
     return found
 
@@ -221,7 +222,7 @@ def read_text(
     chosen = (format_named(from_format),) if from_format else recognised(lines, name)
     found, left, spans = _found(lines, chosen, options, progress)
     names = SeriesNames(options)
-    built = windows(found, options, names, left)
+    built = windows(found, options, names, left, _sources(found, spans))
     keep(built)
     if not built.windows:
         formats = " or ".join(f.name for f in chosen)
@@ -295,6 +296,25 @@ def _found(
         kept = [_with_unit(one, context) if isinstance(one, ImportedTable) else one for one in kept]
     kept.sort(key=lambda thing: thing.where.first)
     return kept, left, sorted(spans)
+
+
+def _sources(found: Sequence[Found], spans: Sequence[tuple[int, int, str]]) -> dict[str, str]:
+    """Return the format of each device, where the text has several formats; a device of two of them has none."""
+    formats: dict[str, set[str]] = {}
+    for one in found:
+        of: list[Series | Flow] = []
+        if isinstance(one, Times):
+            of += one.histograms
+        elif isinstance(one, Counts):
+            of += one.kernel
+        elif isinstance(one, ImportedTable) and one.series is not None:
+            of.append(one.series)
+        names = {name for first, last, name in spans if of and first <= one.where.first <= last}
+        for key in of:
+            formats.setdefault(key.device, set()).update(names)
+    if len({name for some in formats.values() for name in some}) < 2:  # noqa: PLR2004
+        return {}
+    return {device: next(iter(some)) for device, some in formats.items() if len(some) == 1}
 
 
 def _joined(lines: Sequence[str], spans: Sequence[tuple[slice, bool]], name: str) -> Iterator[tuple[int, int, str]]:

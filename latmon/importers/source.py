@@ -209,6 +209,26 @@ def blocks(lines: Sequence[str], left: Iterable[int]) -> list[tuple[int, int]]:
     return [*found, *now.span]
 
 
+_RATE = re.compile(r"\d[\d,.]* ?(?:[KMGT]?i?B/s|[KMGT]?B/sec|IOPS)\b")
+_NAMED_SPANS = 3
+
+
+def why_nothing(lines: Sequence[str]) -> str:
+    """Return what the lines of a text without any table of a known tool are, in words."""
+    every = [at for at, line in enumerate(lines, 1) if line.strip()]
+    unknown = [_span(first, last) for first, last in blocks(lines, every)[:_NAMED_SPANS]]
+    if unknown:
+        return f"{' and '.join(unknown)}: like a distribution of no known format"
+    rates = [at for at in every if len(_RATE.findall(lines[at - 1])) > 1]
+    if rates:
+        return f"{_span(rates[0], rates[-1])}: rates, no latencies; no other line is one that a known tool prints"
+    return f"none of its {len(every):,} lines is one that a known tool prints"
+
+
+def _span(first: int, last: int) -> str:
+    return f"lines {first} to {last}" if last > first else f"line {first}"
+
+
 def torn(lines: Sequence[str], found: Iterable[Found], left: Sequence[int]) -> tuple[list[Found], list[int]]:
     """Replace tables that a damaged row cuts off by remarks; their other rows no longer count as not understood."""
     unknown, kept, gone = set(left), list[Found](), set[int]()
@@ -246,8 +266,8 @@ def _is_head(text: str) -> bool:
 
 def _row(text: str) -> _Row | None:
     """Return the numbers of a bucket's line; None for any other line."""
-    if len(text) > _LONGEST:
-        return None
+    if len(text) > _LONGEST or "/s" in text:
+        return None  # a rate is no bucket
     if any(word[0].lower() not in _KNOWN for word in _WORD.finditer(text)):
         return None
     has_bar = "|" in text and _BAR.search(text) is not None

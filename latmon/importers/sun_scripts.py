@@ -345,7 +345,9 @@ def read_settings(lines: Sequence[str], options: ImportOptions) -> Iterator[Foun
         if one is not None:
             found.append((at, *one[1:]))
         elif (priority := _PRIORITY.fullmatch(line)) is not None:
-            yield Message(TextSpan(at, at), f"line {at}: prio: {priority[1]}, the priority of a thread")
+            yield Message(
+                TextSpan(at, at), f"line {at}: prio: {priority[1]}, the priority of a thread", int(priority[1])
+            )
         if begins or one is not None:
             yield Passed(TextSpan(at, at))
         structure = address or structure

@@ -128,6 +128,8 @@ class Message:
 
     where: TextSpan
     text: str
+    priority: int | None = None
+    """The priority of a thread, if the sentence is about one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,10 @@ class DeviceReport(NamedTuple):
     """Path in sysfs, or the name of the tool."""
 
 
+THREAD_PRIORITY, SOURCE = "thread_priority", "source"
+"""Reports of an imported device: the priority of a thread, in a text about its slow completions; its text's format."""
+
+
 def shown_reports(values: Mapping[str, int | str]) -> list[str]:
     """Return the names, of reports by name, that a line has: the best of a link only where it is at less than that."""
     usual = {f"{name}_best": value for name, value in values.items()}
@@ -799,6 +803,11 @@ class Origin:
     settings: Settings = field(default_factory=lambda: NO_SETTINGS)
     """Settings to compare captures by: kernel, drivers with versions and parameters, queues, probes by their hash."""
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def is_imported(self) -> bool:
+        """Return whether another tool counted what is in this recording."""
+        return self.backend == "import" or "imported" in self.extra
 
     @property
     def traces_stages(self) -> bool:

@@ -125,7 +125,7 @@ class Passages:
         self._claimed_us = 0
         self._windows = 0
         self._roll_ups = RollUpCheck()
-        self._imported = is_imported(origin)
+        self._imported = origin.is_imported
         self._given_up = False
 
     def __iter__(self) -> Iterator[ScannedLine | Damage]:
@@ -262,11 +262,6 @@ def line_of(raw: bytes, position: ReadPosition, *, imported: bool) -> tuple[Item
         if not imported:
             _compare(item)
     return item, "" if item is not None else _kind(raw)
-
-
-def is_imported(origin: Origin) -> bool:
-    """Return whether another tool counted what is in this recording."""
-    return origin.backend == "import" or "imported" in origin.extra
 
 
 def _compare(frame: Frame) -> None:

@@ -1,11 +1,14 @@
 """Whole documents of an incident: tables of several tools in prose, each with its lines, and runs kept apart."""
 
+from dataclasses import replace
+
 import pytest
-from test_imports import EMLXS, GOLDEN, INDENTED, STRIPPED, TASKQ, frames, only, read, table
+from test_imports import EMLXS, GOLDEN, INDENTED, POWERS, SCSI, SLOW, STRIPPED, TASKQ, frames, only, read, table
 
 from latmon.cli.main import main
+from latmon.importers.frames import _join_waits
 from latmon.importers.registry import import_command
-from latmon.importers.values import ImportOptions, Limits, Message
+from latmon.importers.values import Counts, ImportOptions, Limits, Message
 from latmon.model.frame import Flow, Limit, Series
 from latmon.recording.reader import open_recording
 from latmon.report.summary import summarise
@@ -54,15 +57,47 @@ def test_an_incident_of_an_hba_has_all_of_its_tables():
     log, slow, swtch, resume, queue, prio = every
     assert log.outliers[0].total_us == 836_000
     assert len(slow.outliers) == 8
-    assert [only(one.histograms) for one in (swtch, resume)] == [
-        Series("unix`swtch+0x165 resume 4", "other", "resume"),
-        Series("resume(ms)", "other", "resume"),
-    ]
+    assert [only(one.histograms) for one in (swtch, resume)] == [Series("emlxs", "other", "resume")] * 2
     assert [only(one.histograms.values()).count for one in (swtch, resume)] == [2342, 15_230]
     assert only(queue.taskqs).priority == 99
     assert "prio: 97" in only(prio.marks).text
     assert found.exit_code == EXIT_DONE
     assert all(not HBA.splitlines()[at - 1][:1].isdigit() for at in found.left)
+
+
+def test_waits_of_threads_are_taken_with_the_completions_that_waited(tmp_path):
+    """resume(ms) and `prio:` name no device: the text's only I/Os that waited for their completion are emlxs'."""
+    (tmp_path / "text").write_text(HBA)
+    out = tmp_path / "out.latmon.jsonl.gz"
+    import_command(tmp_path / "text", out, ImportOptions())
+    summary = summarise(open_recording(out))
+    (one,) = summary["findings"]
+    assert (one["id"], one["device"]) == ("completion-wakeup", "emlxs")
+    assert "threads took up to 2.1 s to resume" in one["summary"]
+    assert one["evidence"]["priority"]["value"] == 97
+    assert one["evidence"]["resume_max"]["samples"] == 15_230 + 2342
+    assert "completion-wakeup" not in str(summary["findings_by"])
+
+
+def test_waits_of_threads_are_no_devices_where_two_could_be_theirs():
+    found = read(HBA.replace(EMLXS * 8, EMLXS * 8) + SCSI)
+    assert found.built.reports["emlxs"][0].name in ("source", "thread_priority")
+    other = replace(next(o for w in found.built.windows for o in w.outliers if o.device == "emlxs"), device="qlc")
+    found.built.windows[0].outliers.append(other)
+    before = [set(one.tables) for one in found.built.windows]
+    _join_waits(found.built)
+    assert [set(one.tables) for one in found.built.windows] == before
+
+
+def test_a_bubble_in_a_table_of_minutes_is_a_finding_without_blocks(tmp_path):
+    """Such as quantize() in ms at the end of ten minutes: its window has all I/Os, and no op is named."""
+    source, out = tmp_path / "text", tmp_path / "out.latmon.jsonl.gz"
+    source.write_text(f"the times are milliseconds:\n6597960853440\n{table(zip(POWERS, SLOW, strict=True))}")
+    import_command(source, out, ImportOptions())
+    (one,) = summarise(open_recording(out))["findings"]
+    assert (one["id"], one["severity"]) == ("bimodal-tail", "warning")
+    assert "302 of 378k I/Os take" in one["summary"]
+    assert "in one table" in one["evidence"]["blocks"]["text"]
 
 
 def test_what_was_taken_is_named_with_its_lines(tmp_path, capsys):
@@ -117,14 +152,19 @@ def test_settings_alone_are_judged(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "why"),
     [
-        PROSE * 4 + "在58225.458457这个时间点 58225.462423 才调用\n",
-        PROSE + "max_vec write read\n2 8,080 MB/s 15,460 MB/s\n4 5,540 MB/s 13,670 MB/s\n",
+        (PROSE * 4 + "在58225.458457这个时间点 58225.462423 才调用\n", "none of its 5 lines is one that a known tool"),
+        (
+            PROSE
+            + "max_vec write read\n2 8,080 MB/s 15,460 MB/s\n4 5,540 MB/s 13,670 MB/s\n8 4,540 MB/s 13,430 MB/s\n",
+            "lines 3 to 5: rates, no latencies",
+        ),
+        (PROSE + "0us - 100us    12\n100us - 1ms    7\n1ms - 9ms    1\n", "lines 2 to 4: like a distribution of no"),
     ],
 )
-def test_prose_without_a_table_is_refused(text):
-    with pytest.raises(RecordingError) as refused:
+def test_prose_without_a_table_is_refused_with_the_reason(text, why):
+    with pytest.raises(RecordingError, match=why) as refused:
         read(text)
     assert refused.value.exit_code == EXIT_UNREADABLE
 
@@ -204,6 +244,17 @@ def test_tables_of_one_incident_are_on_one_time_axis():
 def test_two_runs_of_one_time_stay_apart():
     every = frames(timed("bcc", [2, 3]) + "2024-03-01T10:00:03Z\n" + timed("bcc", [2, 3]))
     assert [only(one.histograms.values()).count for one in every] == [102, 103, 102, 103]
+
+
+def test_windows_that_would_overlap_are_not_joined_either():
+    """Both disks of 10:00:02 were counted again where a later time made the order of the text stand."""
+    row = "10:00:{:02}  {}  {}.00  0.00  0.00  0.00  4.00  0.00  1.00  0.00\n"
+    head = "{} DEV tps rkB/s wkB/s dkB/s areq-sz aqu-sz await %util\n"
+    text = "Linux 6.1 (vm) \t03/01/24 \t_x86_64_\t(2 CPU)\n\n" + head.format("10:00:01") + row.format(2, "sda", 11)
+    text += f"\n{row.format(2, 'sdb', 12)}" + head.format("10:00:02") + row.format(41, "sda", 13)
+    found = read(text)
+    rows = sum(one.count for of in found.found if isinstance(of, Counts) for one in of.kernel.values())
+    assert sum(one.count for frame in found.frames() for one in frame.kernel.values()) == rows
 
 
 def pairs(number, us):

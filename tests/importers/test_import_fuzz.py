@@ -1,5 +1,6 @@
 """Mutated texts of all formats: no exception but a sentence, and every total is the sum of the rows that were taken."""
 
+import random
 import re
 
 import pytest
@@ -19,6 +20,10 @@ ROWS = {
     "lhist": re.compile(r"^\s*[\[(].*?[\])]\s+(\d+)[^\S\n]*(?:\||$)", re.MULTILINE),
 }
 """Kind of a table -> its rows' counts, by other patterns than those of the importers."""
+BARS = re.compile(r"^\s*(?:[<>]=? ?)?-?\d+ *\|[@ ]*?(-?\d+)\s*$", re.MULTILINE)
+ROWS |= dict.fromkeys(("quantize", "lquantize", "llquantize"), BARS)
+MUTATIONS = 100_000
+"""Of all samples together, in the slow test."""
 CHARS = "0123456789 .,:|[]{}()\"'-@=%xKMs\t\N{REPLACEMENT CHARACTER}\n"
 
 edits = st.lists(
@@ -73,7 +78,8 @@ def imported(found: Read) -> tuple[int, int]:
 def printed(found: Read, table: ImportedTable) -> int:
     """Return the sum of a table's rows in the text."""
     text = "\n".join(found.lines[table.where.first - 1 : table.where.last])
-    return sum(int(next(filter(None, groups))) for groups in (m.groups() for m in ROWS[table.kind].finditer(text)))
+    counts = (int(next(filter(None, groups))) for groups in (m.groups() for m in ROWS[table.kind].finditer(text)))
+    return sum(count for count in counts if count > 0)
 
 
 def check(text: str, asked: ImportOptions = ASKED) -> None:
@@ -94,6 +100,24 @@ def check(text: str, asked: ImportOptions = ASKED) -> None:
 def test_mutated_texts_are_read_or_refused_with_a_sentence(name, steps, other):
     text = TEXTS[name] if other is None else f"{TEXTS[name]}\nprose\n{TEXTS[other]}"
     check(mutated(text, steps))
+
+
+def drawn(rng: random.Random) -> list[tuple[str, float, str]]:
+    kinds = ("delete", "double", "swap", "char", "cut", "insert")
+    return [(rng.choice(kinds), rng.random(), rng.choice(CHARS)) for _ in range(rng.randrange(1, 7))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_very_many_mutated_texts_are_read_or_refused_with_a_sentence(name):
+    rng = random.Random(name)
+    for _ in range(MUTATIONS // len(TEXTS) + 1):
+        other = f"\nprose\n{TEXTS[rng.choice(sorted(TEXTS))]}" if rng.random() < 0.1 else ""
+        text = mutated(TEXTS[name] + other, steps := drawn(rng))
+        try:
+            check(text)
+        except Exception as error:
+            raise AssertionError(f"{name}, edits {steps}, with another text: {bool(other)}") from error
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS))

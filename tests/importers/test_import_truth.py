@@ -4,7 +4,7 @@ import re
 
 import pytest
 import test_imports
-from test_imports import BLKPARSE, EMLXS, HEAD, PAIR, SAMPLES, SCSI, SOLARIS, VSCSI, frames, only, read, table
+from test_imports import BLKPARSE, BOUNDS, EMLXS, HEAD, PAIR, SAMPLES, SCSI, SOLARIS, VSCSI, frames, only, read, table
 
 from latmon.exporters import csv as exporters_csv
 from latmon.exporters import jsonl
@@ -564,6 +564,13 @@ def test_a_row_that_is_missing_leaves_out_the_table_of_dtrace(missing):
     found = read(f"a_us\n{table([(n, 5) for n in labels])}\nb_us\n{table([(n, 5) for n in labels if n != missing])}")
     assert found.exit_code == EXIT_INCOMPLETE
     assert [only(one.tables.values()).table.count for one in found.built.windows] == [35]
+
+
+def test_a_row_of_dtrace_above_its_head_leaves_out_the_table():
+    lines = table(BOUNDS).splitlines(keepends=True)
+    found = read("".join([lines[1], lines[0], *lines[2:]]) + EMLXS, ImportOptions(unit="ms"))
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert not any("total" in key.stage and key.device != "emlxs" for one in found.frames() for key in one.histograms)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from latmon.findings.rule import Rule
 from latmon.findings.rules import (
     bimodal_tail,
     bottleneck_above_device,
+    bottleneck_between,
     completion_wakeup,
     device_disagrees,
     fsync_bound,
@@ -35,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     slow_shared_handler.RULE,
     outstanding_ceiling.RULE,
     bottleneck_above_device.RULE,
+    bottleneck_between.RULE,
     requeue_storm.RULE,
     io_throttled.RULE,
     noisy_neighbour.RULE,
@@ -55,6 +57,7 @@ TITLES: Mapping[str, str] = MappingProxyType(
         "slow-shared-handler": "slow handler on a shared interrupt",
         "outstanding-ceiling": "driver limit reached",
         "bottleneck-above-device": "queue above the driver",
+        "bottleneck-between": "time between two tools",
         "requeue-storm": "refused by the driver",
         "io-throttled": "throttled by a cgroup limit",
         "noisy-neighbour": "another cgroup's I/O in the way",

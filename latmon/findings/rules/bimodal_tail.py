@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from latmon.analysis.peers import Counts, above, above_in, counts_of, octaves, tail_of, time_of
 from latmon.findings.evidence import mean_bytes
 from latmon.findings.facts import Facts
 from latmon.findings.rule import LATENCIES, NOTICE, WARNING, Fact, Finding, Rule, Step, Threshold, Thresholds, Where
-from latmon.model.histogram import bucket_bounds
+from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.support.units import part, spelled, whole
 
 OPS = ("read", "write")
+_ANY = (*OPS, "other")
+"""In an imported text, whose tables may name no op."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,22 @@ class FarMode:
     """I/Os in the sparse range below it."""
     blocks: int
     slowest_us: int
+    slowest_is_exact: bool
     time_us: float
     share: float
     """Its share of the device's I/O time."""
+
+    @property
+    def ios_text(self) -> str:
+        """Return the word for its I/Os."""
+        return f"{self.op}s" if self.op in OPS else "I/Os"
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device: on the op with the most time in its far mode."""
     for device in facts.busy:
-        modes = [far for op in OPS if (far := _far(facts, device, op, limits)) is not None]
+        ops = _ANY if facts.origin.is_imported else OPS
+        modes = [far for op in ops if (far := _far(facts, device, op, limits)) is not None]
         if modes:
             yield _finding(facts, max(modes, key=lambda far: far.share), limits)
 
@@ -64,8 +73,10 @@ def _far(facts: Facts, device: str, op: str, limits: Thresholds) -> FarMode | No
     begin = _beginning(slow, limits["between"] * count)
     between = above(counts, begin - limits["below"]) - above(counts, begin)
     count = above(counts, begin)
-    blocks = sum(above_in(one, cut) > 0 for one in facts.parts(device, op))
-    if between > limits["between"] * count or blocks < limits["run"]:
+    parts = [one for one in facts.parts(device, op) if one]
+    blocks = sum(above_in(one, cut) > 0 for one in parts)
+    # another tool's table of minutes is one block
+    if between > limits["between"] * count or blocks < min(limits["run"], _least(facts, parts)):
         return None
     time_us = time_of(slow, begin)
     return FarMode(
@@ -78,9 +89,15 @@ def _far(facts: Facts, device: str, op: str, limits: Thresholds) -> FarMode | No
         between=between,
         blocks=blocks,
         slowest_us=timed.max_bound or 0,
+        slowest_is_exact=timed.max is not None,
         time_us=time_us,
         share=min(1.0, time_us / max(time_of(counts_of((facts.latency(device),))), 1.0)),
     )
+
+
+def _least(facts: Facts, parts: Sequence[Histogram]) -> float:
+    """Return the most blocks that a rule may ask for: an imported text may have a single table."""
+    return len(parts) if facts.origin.is_imported else math.inf
 
 
 def _beginning(slow: Counts, before: float) -> float:
@@ -99,9 +116,9 @@ def _finding(facts: Facts, far: FarMode, limits: Thresholds) -> Finding:
         "bimodal-tail",
         WARNING if far.begin_us >= limits["long_us"] else NOTICE,
         far.device,
-        f"{far.device}: {far.count:,} of {whole(far.ios)} {far.op}s take {begin} or longer where half take less than "
-        f"{usual}, with hardly any in between; they take {part(far.share)} of the I/O time",
-        (*_evidence(far), *_kind(facts, far, limits)),
+        f"{far.device}: {far.count:,} of {whole(far.ios)} {far.ios_text} take {begin} or longer where half take less "
+        f"than {usual}, with hardly any in between; they take {part(far.share)} of the I/O time",
+        (*_evidence(facts, far), *_kind(facts, far, limits)),
         Where("outliers", far.device, far.op, far.begin_us),
         _STEPS,
         "the slow I/Os are of another kind (far larger, or sent by one program), or the range below them fills up",
@@ -109,16 +126,19 @@ def _finding(facts: Facts, far: FarMode, limits: Thresholds) -> Finding:
     )
 
 
-def _evidence(far: FarMode) -> Iterator[Fact]:
+def _evidence(facts: Facts, far: FarMode) -> Iterator[Fact]:
     begin = spelled(far.begin_us)
-    yield Fact("far_ios", far.count, f"{far.count:,} {far.op}s took {begin} or longer", "ios", far.ios)
+    yield Fact("far_ios", far.count, f"{far.count:,} {far.ios_text} took {begin} or longer", "ios", far.ios)
     yield Fact("far_from_us", far.begin_us, f"the far mode begins at {begin}", "us", far.count)
     yield Fact("median_us", far.median_us, f"half of all take less than {spelled(far.median_us)}", "us", far.ios)
     yield Fact(
         "between_ios", far.between, f"{far.between:,} lie in the sparse range below the far mode", "ios", far.ios
     )
-    yield Fact("slowest_us", far.slowest_us, f"the slowest took {spelled(far.slowest_us)}", "us", far.ios)
-    yield Fact("blocks", far.blocks, f"they came in {far.blocks:,} blocks", "", far.count)
+    slowest = ("" if far.slowest_is_exact else "at most ") + spelled(far.slowest_us)
+    yield Fact("slowest_us", far.slowest_us, f"the slowest took {slowest}", "us", far.ios)
+    single = "they are in one table: whether they came at once is not known"
+    many = f"they came in {far.blocks:,} blocks"
+    yield Fact("blocks", far.blocks, single if facts.origin.is_imported and far.blocks == 1 else many, "", far.count)
     text = f"they took {spelled(far.time_us)} together, {part(far.share)} of the device's I/O time"
     yield Fact("far_share", far.share, text, "share", far.ios)
 

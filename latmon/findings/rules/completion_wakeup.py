@@ -35,7 +35,8 @@ from latmon.findings.rule import (
     plain,
     threads,
 )
-from latmon.model.frame import Outlier, Wait, Wakeups, pid_of
+from latmon.model.frame import THREAD_PRIORITY, Outlier, Wait, Wakeups, pid_of
+from latmon.model.histogram import Histogram
 from latmon.support.host import priority_text
 from latmon.support.units import spelled
 
@@ -167,7 +168,7 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | N
         ID,
         severity,
         delayed.device,
-        _summary(delayed, woken),
+        _summary(facts, delayed, woken),
         tuple(_facts(facts, group, woken)),
         Where("stages", delayed.device, low_us=delayed.slow.cut_us),
         tuple(_steps(facts, delayed, woken)),
@@ -178,12 +179,18 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | N
     )
 
 
-def _summary(delayed: _DelayedIos, woken: CompletionThread | None) -> str:
+def _summary(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None) -> str:
     begin = f"{delayed.device}: {delayed.slow.share_text(STAGE)}"
     if woken is None:
+        resumed = _resumed(facts, delayed.device).max_bound
+        late = (
+            f"threads took up to {spelled(resumed)} to resume"
+            if resumed
+            else "whether it was woken late is not known here"
+        )
         return (
             f"{begin} passes between their interrupt and the thread that completes them, {spelled(delayed.mean_us)} in "
-            "the mean; whether it was woken late is not known here"
+            f"the mean; {late}"
         )
     device = _device_us(delayed)
     itself = f"; the device itself took {spelled(device)}" if device is not None else ""
@@ -191,6 +198,11 @@ def _summary(delayed: _DelayedIos, woken: CompletionThread | None) -> str:
         f"{begin} is a wait for {woken.text}, which was woken and ran "
         f"up to {spelled(woken.longest_us)} later{_meanwhile(woken.instead)}{itself}"
     )
+
+
+def _resumed(facts: Facts, device: str) -> Histogram:
+    """Return the times that threads took to resume, from other tables of an imported text; empty elsewhere."""
+    return facts.stage("resume", device) if facts.origin.is_imported else Histogram()
 
 
 def _meanwhile(instead: Instead) -> str:
@@ -224,6 +236,13 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | Non
         yield Fact("others", others, f"{others} waited for the same thread", of=sum(one.ios for one in group[1:]))
     if woken is not None:
         yield from _thread_facts(facts, woken)
+        return
+    resumed = _resumed(facts, delayed.device)
+    if resumed:
+        yield from longest_fact("resume_max", resumed, "resuming a thread took {} in the same text, its sleep included")
+    for one in facts.device(delayed.device).reports:
+        if one.name == THREAD_PRIORITY:
+            yield Fact("priority", one.value, f"the priority of a thread is {one.value} ({one.source})")
 
 
 def _bounded(facts: Facts, delayed: _DelayedIos) -> str:

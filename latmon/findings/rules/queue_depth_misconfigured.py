@@ -107,7 +107,7 @@ def _wrong_settings(facts: Facts, audited: Audited, busy: frozenset[str], lastin
     reported = "outstanding-ceiling" not in facts.off
     walled = reported and audited.limited_to is not None and audited.limited_to <= FEW and lasts
     submission = submission_of(facts.traced, device.name)
-    uncounted = done is None and facts.origin.backend == "import"
+    uncounted = done is None and facts.origin.is_imported
     used = bool(done and done.count) or device.name in busy or uncounted
     found = [
         _WrongSetting(
