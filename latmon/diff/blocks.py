@@ -68,6 +68,10 @@ class CaptureSpan:
     damage: tuple[str, ...] = ()
     is_live: bool = False
     """Whether its file is still being written."""
+    findings: Mapping[tuple[str, str], str] | None = None
+    """Rule and device -> the summary of its worst moment; None where no rule was evaluated."""
+    not_evaluated: frozenset[str] = frozenset()
+    """Rules without their input: that they found nothing says nothing."""
     includes: dict[Series, tuple[str, ...]] = field(default_factory=dict)
     """Stages that a stage's time includes."""
     by_total: dict[Series, Counts] = field(default_factory=dict)

@@ -17,6 +17,7 @@ from latmon.diff.blocks import CaptureSpan
 from latmon.diff.comparison import compare, devices, sweep
 from latmon.diff.conditions import with_marks
 from latmon.diff.output import render, render_sweep, summarise, summarise_sweep
+from latmon.findings.engine import RuleEngine
 from latmon.model.frame import Frame, Mark
 from latmon.recording.codec import Gap
 from latmon.recording.reader import Item, Recording, open_recording
@@ -112,11 +113,15 @@ def _empty(recording: Recording, name: str, by_minutes: bool) -> CaptureSpan:
 
 
 def _filled(made: CaptureSpan, items: Iterable[Item | Minute]) -> CaptureSpan:
+    engine = RuleEngine(made.origin, tuple(made.devices.values()))
     for item in items:
         if isinstance(item, Frame | Minute):
             made.add(item)
+            engine.take(item)
         elif isinstance(item, Gap):
             made.gaps += 1
+    made.findings = {one.worst.key: one.worst.summary for one in engine.episodes}
+    made.not_evaluated = engine.silent
     return made
 
 

@@ -6,13 +6,15 @@ They are reported first: latencies of different loads compare badly.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from latmon.diff import blocks
 from latmon.diff.blocks import CaptureSpan
 from latmon.diff.statistics import error_of_mean
-from latmon.model.frame import OPS, Device, Flow, Mark, Origin, Settings
+from latmon.model.frame import OPS, Device, Flow, Mark, Origin, Series, Settings
+from latmon.model.histogram import bucket_bounds
 
 _UNLIKE = 1.2
 """Rates or sizes that differ by a smaller factor are the same load."""
@@ -53,6 +55,61 @@ def device_load(period: CaptureSpan, device: str = "") -> DeviceLoad:
     if not count or not seconds:
         return DeviceLoad()
     return DeviceLoad(count / seconds, size / seconds / 1e6, by_op["read"] / both if both else 0.0, size / count)
+
+
+_DAY_S = 86_400
+_BAR_US = 131_072
+"""Where the spans have no common threshold: an edge of buckets of any width, just above 100 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserView:
+    """Effect of a span on its users, over all of its devices; `above_us` is the same for the spans that are compared.
+
+    `above` is None where no latency was timed, `longest_us` an upper bound where `longest_is_exact` is False.
+    """
+
+    above_us: int
+    above: int | None
+    per_day: float
+    longest_us: int | None
+    longest_is_exact: bool
+    iops: float
+
+
+def user_views(periods: Sequence[CaptureSpan]) -> tuple[UserView, ...]:
+    """Return what users of each span saw. A volume whose disks are timed too is not counted again."""
+    timed = [
+        [one for one in period.series() if one.stage == "total" and not _is_stacked(period, one)] for period in periods
+    ]
+    bars = {period.threshold_us(one.device) for period, some in zip(periods, timed, strict=True) for one in some}
+    common = bars.pop() if len(bars) == 1 else None
+    return tuple(_user_view(period, some, common) for period, some in zip(periods, timed, strict=True))
+
+
+def _is_stacked(period: CaptureSpan, series: Series) -> bool:
+    """Return whether a device's I/Os are those of other devices of the span."""
+    device = period.devices.get(series.device)
+    return device is not None and any(member in period.devices for member in device.members)
+
+
+def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None) -> UserView:
+    totals = [period.total(one, period.bits[one]) for one in timed]
+    if common is not None:
+        names = {one.device for one in timed}
+        above = sum(count for flow, count in period.above.items() if flow.device in names)
+    else:
+        above = sum(n for one in totals for at, n in one.buckets if bucket_bounds(at, one.bits)[0] >= _BAR_US)
+    longest = max((one for one in totals if one), key=lambda one: one.max_bound or 0, default=None)
+    seconds = period.us / 1e6
+    return UserView(
+        above_us=_BAR_US if common is None else common,
+        above=above if totals else None,
+        per_day=above / seconds * _DAY_S if seconds else 0.0,
+        longest_us=longest.max_bound if longest else None,
+        longest_is_exact=longest is not None and longest.max is not None,
+        iops=device_load(period).iops,
+    )
 
 
 def unlike(a: CaptureSpan, b: CaptureSpan) -> tuple[LoadDifference, ...]:
@@ -127,6 +184,31 @@ def _sure(a: CaptureSpan, b: CaptureSpan, device: str) -> bool:
 
 def _rate(done: dict[Flow, tuple[int, int]], device: str) -> int:
     return sum(count for flow, (count, _) in done.items() if flow.device == device)
+
+
+class FindingsChange(NamedTuple):
+    """Summaries of findings that one side alone has; subjects of those of both, and of those whose rule one side lacks."""
+
+    gone: tuple[str, ...]
+    new: tuple[str, ...]
+    both: tuple[str, ...]
+    unknown: tuple[str, ...]
+    """Of rules that were not evaluated on the other side."""
+
+
+def findings_change(a: CaptureSpan, b: CaptureSpan) -> FindingsChange | None:
+    """Return which findings are gone or new in B; None where no rules were evaluated on one of them."""
+    if a.findings is None or b.findings is None:
+        return None
+    sides: list[list[str]] = []
+    unknown: list[str] = []
+    for one, other, name in ((a, b, "B"), (b, a, "A")):
+        alone = [(rule, device) for rule, device in one.findings or {} if (rule, device) not in (other.findings or {})]
+        missing = [key for key in alone if key[0] in other.not_evaluated]
+        sides.append([f"{(one.findings or {})[key]} ({key[0]})" for key in alone if key not in missing])
+        unknown += [f"{device or 'the host'} ({rule}), not evaluated in {name}" for rule, device in missing]
+    both = [f"{device or 'the host'} ({rule})" for rule, device in a.findings if (rule, device) in b.findings]
+    return FindingsChange(*map(tuple, (*sides, both, unknown)))
 
 
 _EXPECTED = {"clock", "host"}

@@ -13,12 +13,16 @@ from latmon.diff.comparison import COLUMNS, Comparison, PartChange, SeriesChange
 from latmon.diff.conditions import (
     DeviceLoad,
     Difference,
+    FindingsChange,
     LoadDifference,
+    UserView,
     device_load,
     differing,
+    findings_change,
     unlike,
     unlike_cgroups,
     unlike_files,
+    user_views,
 )
 from latmon.diff.hypotheses import POWER, TAIL_SHARE
 from latmon.diff.statistics import ALPHA
@@ -40,9 +44,11 @@ _ROWS = 12
 def render(comparison: Comparison) -> str:
     """Return the comparison as text."""
     a, b = comparison.a, comparison.b
-    lines = [*_wrapped(f"A  {_named(a)}", 3), *_wrapped(f"B  {_named(b)}", 3), ""]
+    lines = [*_wrapped(for_users(user_views((a, b)))), ""]
+    lines += [*_wrapped(f"A  {_named(a)}", 3), *_wrapped(f"B  {_named(b)}", 3), ""]
     parts = (
         verdict.lead(comparison),
+        _findings(findings_change(a, b)),
         loads(unlike(a, b)),
         _who(a, b),
         warnings(comparison),
@@ -55,6 +61,31 @@ def render(comparison: Comparison) -> str:
             lines.append("")
     lines += [line for sentence in _how(comparison) for line in _wrapped(sentence)]
     return "\n".join([*lines, "", *_table(comparison)]).rstrip() + "\n"
+
+
+def for_users(views: Sequence[UserView]) -> str:
+    """Return what changed for the users of the spans, from the first to the last, in one sentence."""
+    bar = spelled(views[0].above_us)
+    slow = " -> ".join("not timed" if one.above is None else f"{whole(round(one.per_day))}" for one in views)
+    counted_as = ", ".join("-" if one.above is None else f"{one.above:,}" for one in views)
+    longest = " -> ".join(_longest(one) for one in views)
+    iops = " -> ".join(rate(one.iops) for one in views)
+    return f"I/Os of {bar} or more per day: {slow} (counted: {counted_as}); the longest I/O: {longest}; IOPS: {iops}"
+
+
+def _findings(change: FindingsChange | None) -> list[str]:
+    """Return the findings that are gone and new; nothing where neither side has one."""
+    if change is None or not any(change):
+        return []
+    lines = [f"finding gone: {one}" for one in change.gone] + [f"finding new: {one}" for one in change.new]
+    lines += [f"findings of both: {', '.join(change.both)}"] if change.both else []
+    return _capped([*lines, *(f"finding of one side: {one}" for one in change.unknown)])
+
+
+def _longest(one: UserView) -> str:
+    if one.longest_us is None:
+        return "not timed"
+    return f"{'' if one.longest_is_exact else 'at most '}{spelled(one.longest_us)}"
 
 
 def loads(some: Sequence[LoadDifference]) -> list[str]:
@@ -291,6 +322,8 @@ def summarise(comparison: Comparison) -> dict[str, Any]:
             "block_correlation": {name: round(one.correlation, 3) for name, one in comparison.lengths.items()},
             "power": POWER,
         },
+        "users": [asdict(one) for one in user_views((a, b))],
+        "findings": None if (change := findings_change(a, b)) is None else change._asdict(),
         "lead": verdict.lead(comparison),
         "warnings": warnings(comparison),
         "loads_differ": [asdict(one) for one in unlike(a, b)],

@@ -4,6 +4,7 @@ import json
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
@@ -17,7 +18,7 @@ from latmon.cli import main
 from latmon.diff.blocks import MAX_UNITS, period_of
 from latmon.diff.command import diff_command, read
 from latmon.diff.comparison import PartChange, SeriesChange, Shift, compare, sweep
-from latmon.diff.conditions import differing
+from latmon.diff.conditions import device_load, differing, findings_change, user_views
 from latmon.diff.hypotheses import Detectable
 from latmon.diff.output import render, summarise
 from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ratio, student, weigh
@@ -26,8 +27,10 @@ from latmon.model.frame import Completed, FileSeries, Flow, Frame, IssuedIO, Iss
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.recording.writer import Writer
 from latmon.support.errors import RecordingError, UsageError
+from latmon.support.units import whole
 from latmon_backends.demo.backend import INCIDENTS
 
+RECORDINGS = Path(__file__).resolve().parents[1] / "golden/recordings"
 BIG = {"windows": 96, "ios": 11_000.0, "phi": 0.8, "tail": 0.001, "bursts": False}
 """More than 10^6 I/Os, of which 0.1 % are the tail."""
 
@@ -499,3 +502,48 @@ def test_what_one_side_did_not_measure_is_no_difference():
     assert "fsync" not in render(compare(a, b))
     few = who({"/web": 100}, [9_000])
     assert summarise(compare(a, few))["files_differ"] == [], "10 syncs are too few"
+
+
+def test_the_first_line_is_what_changed_for_the_users():
+    sick, healthy = without_tracing("e810"), without_tracing("e810-healthy")
+    first = " ".join(render(compare(sick, healthy)).partition("\n\n")[0].split())
+    slow, fast = user_views((sick, healthy))
+    assert first.startswith(
+        f"I/Os of 2 ms or more per day: {whole(round(slow.per_day))} -> 0 (counted: {slow.above:,}, 0)"
+    )
+    assert slow.per_day == pytest.approx(slow.above / (sick.us / 1e6) * 86_400)
+    assert "the longest I/O: 3.97 ms -> " in first
+    assert (slow.iops, fast.iops) == (device_load(sick).iops, device_load(healthy).iops)
+
+
+def test_without_a_common_threshold_slow_ios_are_those_of_buckets_above_100_ms():
+    sick, healthy = without_tracing("e810"), without_tracing("e810-healthy")
+    for device in {one.device for one in sick.series()}:
+        sick._thresholds[device] = {1_000}
+    assert {one.above_us for one in user_views((sick, healthy))} == {131_072}
+    assert [one.above for one in user_views((sick, healthy))] == [0, 0]
+
+
+def test_a_finding_is_gone_only_if_its_rule_was_evaluated():
+    a, b = without_tracing("e810"), without_tracing("e810-healthy")
+    assert findings_change(a, b) is None
+    a.findings, b.findings = (
+        {("tick-quantum", "nvme0n1"): "slow", ("softirq-delay", "nvme0n1"): "late"},
+        {("x", ""): "y"},
+    )
+    b.not_evaluated = frozenset(("softirq-delay",))
+    change = findings_change(a, b)
+    assert (change.gone, change.new, change.both) == (("slow (tick-quantum)",), ("y (x)",), ())
+    assert change.unknown == ("nvme0n1 (softirq-delay), not evaluated in B",)
+    text = " ".join(render(compare(a, b)).split())
+    assert "finding gone: slow (tick-quantum)" in text
+    assert "finding of one side: nvme0n1 (softirq-delay), not evaluated in B" in text
+    b.findings = {**b.findings, ("tick-quantum", "nvme0n1"): "slow"}
+    assert findings_change(a, b).both == ("nvme0n1 (tick-quantum)",)
+
+
+def test_the_command_evaluates_the_rules_of_both(capsys):
+    paths = [str(RECORDINGS / f"demo-{name}.latmon.jsonl.gz") for name in ("bubbles", "serialised")]
+    diff_command(paths, as_json=True)
+    (new,) = json.loads(capsys.readouterr().out)["findings"]["new"]
+    assert new.endswith("(queue-depth-misconfigured)")

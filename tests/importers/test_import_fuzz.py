@@ -20,7 +20,7 @@ ROWS = {
     "lhist": re.compile(r"^\s*[\[(].*?[\])]\s+(\d+)[^\S\n]*(?:\||$)", re.MULTILINE),
 }
 """Kind of a table -> its rows' counts, by other patterns than those of the importers."""
-BARS = re.compile(r"^\s*(?:[<>]=? ?)?-?\d+ *\|[@ ]*?(-?\d+)\s*$", re.MULTILINE)
+BARS = re.compile(r"^\s*(?:[<>]=? ?)?-?\d+[^\S\n]*\|[@ \t]*?(-?\d+)[^\S\n]*$", re.MULTILINE)
 ROWS |= dict.fromkeys(("quantize", "lquantize", "llquantize"), BARS)
 MUTATIONS = 100_000
 """Of all samples together, in the slow test."""
