@@ -187,7 +187,7 @@ def _rate(done: dict[Flow, tuple[int, int]], device: str) -> int:
 
 
 class FindingsChange(NamedTuple):
-    """Summaries of findings that one side alone has; subjects of those of both, and of those whose rule one side lacks."""
+    """Summaries of findings of one side alone; subjects of those of both, and of those whose rule one side lacks."""
 
     gone: tuple[str, ...]
     new: tuple[str, ...]
