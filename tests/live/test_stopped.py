@@ -292,3 +292,50 @@ def test_a_suspended_terminal(disk, tmp_path, backend, screen):
     assert len(summary.get("late", [])) == (0 if screen else 1)
     frames = [one for one in open_recording(file) if isinstance(one, Frame)]
     assert sum(one.dt_us for one in frames) == frames[-1].mono_us - frames[0].mono_us + frames[0].dt_us
+
+
+CPUS = sorted(Path("/sys/devices/system/cpu").glob("cpu[0-9]*/online"))
+
+
+@pytest.fixture
+def last_cpu():
+    """Switches a CPU off (False) and on; it is on again afterwards."""
+    file = CPUS[-1]
+
+    def switch(*, on):
+        file.write_text(f"{on:d}\n")
+
+    # Also where this process is killed: then the shell's input ends.
+    words = ["sh", "-c", 'read -r _; echo 1 > "$1"', "sh", str(file)]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True) as restoring:
+        yield switch
+        restoring.communicate(b"\n")
+    assert wait_for(lambda: file.read_text() == "1\n", 10)
+
+
+@pytest.mark.crash
+@pytest.mark.skipif(not CPUS, reason="no CPU of this host can be switched off")
+@pytest.mark.parametrize("first", ["on", "off"])
+@each_bpftrace
+def test_a_cpu_goes_and_comes_back(capture, suite, tmp_path, last_cpu, first):
+    """All I/Os are counted once: `first` is the CPU's state when the probes start."""
+    if first == "off":
+        last_cpu(on=False)
+    one = capture("bpftrace", "--stages", "all", LATMON_BPFTRACE=tool(suite, tmp_path).path)
+    before = probe(one)
+    for on in (first == "off", first == "on") * 2:
+        last_cpu(on=on)
+        many = len(one.frames())
+        assert wait_for(lambda many=many: len(one.frames()) > many + 2, 60, 0.2)
+    assert probe(one) == before, "the probe was not restarted"
+    assert one.stop() == 0, one.stderr
+    reported = one.report()
+    assert (reported["gaps"], reported["health"]["lost_events"], reported["health"]["map_full"]) == ([], 0, 0)
+    for frame in one.frames():
+        assert all(done.count >= 0 for done in (*frame.seen.values(), *frame.kernel.values()))
+    probed, kernel = (
+        sum(done.count for frame in one.frames() for flow, done in table(frame).items() if flow.device == one.disk)
+        for table in (lambda frame: frame.seen, lambda frame: frame.kernel)
+    )
+    assert kernel > RATE
+    assert abs(probed - kernel) <= READ_LATE_S * RATE, (probed, kernel)
