@@ -1,6 +1,6 @@
 # Thin: everything is in ./bootstrap, which a host without make calls directly.
 # make run ARGS="demo"   make test ARGS="-k histogram"
-.PHONY: run test test-thorough test-bpftrace-versions test-dtrace test-crash test-lab test-trust test-bootstrap bench incidents clean
+.PHONY: run test test-thorough test-bpftrace-versions test-dtrace test-crash test-lab test-trust test-bootstrap bench incidents dist clean
 
 run:
 	@sh ./bootstrap run $(ARGS)
@@ -36,6 +36,9 @@ bench: # root: writes .cache/benchmarks.md
 
 incidents: # recordings, pictures, casts and quoted output of docs/incidents
 	@sh ./bootstrap python docs/incidents/remake.py $(ARGS)
+
+dist: # dist/: wheel, sdist, SBOM, checksums, by the build tools of contrib/build.lock
+	@sh ./bootstrap python contrib/release.py
 
 clean:
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache snapshot_report.html

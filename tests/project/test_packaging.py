@@ -1,6 +1,8 @@
 """Installations have all of the tree: the wheel, the sdist and an editable install, built without a network."""
 
 import ast
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import release
 
 import latmon
 
@@ -215,3 +218,54 @@ def test_what_is_imported_is_declared():
     assert (
         {"pyyaml" if name == "yaml" else name for name in foreign} == names == {"textual", "rich", "pyyaml", "psutil"}
     )
+
+
+def test_a_lock_file_has_each_declared_package_and_what_it_needs():
+    runtime = {one.name: one for one in release.locked(release.RUNTIME.read_text("utf-8"))}
+    assert release.required(declared("project", "dependencies")) <= runtime.keys()
+    for one in runtime.values():
+        assert one.hashes
+    built_by = {one.name for one in release.locked(release.BUILD.read_text("utf-8"))}
+    assert release.required(declared("build-system", "requires")) <= built_by
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["textual==8.2.8", "textual>=8.2 \\\n    --hash=sha256:" + "0" * 64, "textual==8 \\\n    --hash=md5:" + "0" * 64],
+)
+def test_a_lock_without_a_hash_is_refused(line):
+    with pytest.raises(ValueError, match="no package with its version and hashes"):
+        release.locked(f"# a comment\n{line}\n")
+
+
+def test_the_sbom_names_every_package_and_what_needs_it(wheel):
+    packages = release.locked(release.RUNTIME.read_text("utf-8"))
+    found = release.bill(wheel, packages)
+    assert found == release.bill(wheel, packages), "it has no time and no random number"
+    assert json.loads(json.dumps(found)) == found
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", "1.5")
+    about = found["metadata"]["component"]
+    assert about["purl"] == f"pkg:pypi/latmon@{latmon.__version__}"
+    assert about["hashes"] == [{"alg": "SHA-256", "content": hashlib.sha256(wheel.read_bytes()).hexdigest()}]
+    assert all(one["licenses"] for one in found["components"])
+    edges = {one["ref"]: one["dependsOn"] for one in found["dependencies"]}
+    reached, todo = set(), [about["bom-ref"]]
+    while todo:
+        reached.add(one := todo.pop())
+        todo += [other for other in edges[one] if other not in reached]
+    assert reached == edges.keys() == {about["bom-ref"], *(one["bom-ref"] for one in found["components"])}
+
+
+def test_an_sdist_that_gives_another_wheel_is_refused(tmp_path, monkeypatch):
+    def built(_python, kind, tree, out):
+        file = out / f"latmon.{kind}"
+        if kind == "sdist":
+            with tarfile.open(file, "w:gz") as archive:
+                archive.add(REPO / "LICENSE", "latmon-0/LICENSE")
+        else:
+            file.write_bytes(str(tree).encode())
+        return file
+
+    monkeypatch.setattr(release, "_built", built)
+    with pytest.raises(ValueError, match="gives another wheel than the tree"):
+        release.build(tmp_path, Path(sys.executable))

@@ -1,0 +1,178 @@
+"""Builder of a release: `make dist` writes wheel, sdist, SBOM and checksums to dist/.
+
+The build tools are those of contrib/build.lock, of which pip compares the hashes. The wheel is built of the tree and of
+the unpacked sdist, and both must have the same bytes. The SBOM is CycloneDX 1.5 (https://cyclonedx.org/docs/1.5/json/)
+of contrib/requirements.lock, which has the versions that a release was tested with and the hashes of their files.
+Everything here is the standard library's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+import uuid
+import venv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+RUNTIME, BUILD = HERE / "requirements.lock", HERE / "build.lock"
+_PACKAGE = re.compile(
+    r"^(?P<name>[a-z0-9-]+)==(?P<version>\S+)(?P<rest>(?: ;[^\\\n]*)?(?: \\\n +--hash=sha256:[0-9a-f]{64})+)$",
+    re.MULTILINE,
+)
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[([^]]*)\])?")
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+_BUILDS = "import sys; from hatchling import build; print(getattr(build, f'build_{sys.argv[1]}')(sys.argv[2]))"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package of a lock file, with the hashes (sha256) of all of its files."""
+
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+
+    @property
+    def purl(self) -> str:
+        """Package URL (https://github.com/package-url/purl-spec)."""
+        return f"pkg:pypi/{self.name}@{self.version}"
+
+
+def locked(text: str) -> tuple[Package, ...]:
+    """Return the packages of a lock file in its order. ValueError for a line that is none of one, and for no hash."""
+    left = _PACKAGE.sub("", text)
+    if wrong := next((line for line in left.splitlines() if line.strip() and not line.startswith("#")), ""):
+        raise ValueError(f"no package with its version and hashes: {wrong!r}")
+    return tuple(
+        Package(one["name"], one["version"], (*_HASH.findall(one["rest"]),)) for one in _PACKAGE.finditer(text)
+    )
+
+
+def normal(name: str) -> str:
+    """Return a package's name as the lock files have it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def required(lines: Sequence[str], extra: str = "") -> set[str]:
+    """Return the names in requirements (PEP 508), with those of the extras that they name; `extra`: of this one alone.
+
+    Markers of systems and versions are not evaluated: the lock file is for all of them.
+    """
+    found: set[str] = set()
+    for line in lines:
+        marked = re.search(r"extra == ['\"]([^'\"]+)", line)
+        if (marked[1] if marked else "") != extra:
+            continue
+        if one := _REQUIREMENT.match(line):
+            found.add(normal(one[1]))
+            for name in filter(None, re.split(r"[, ]+", one[2] or "")):
+                found |= required(importlib.metadata.requires(one[1]) or [], name)
+    return found
+
+
+def bill(wheel: Path, packages: tuple[Package, ...]) -> dict[str, Any]:
+    """Return the SBOM: latmon's wheel, the packages that it needs, and who needs whom. It has no time of its own."""
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    latmon = Package("latmon", wheel.name.split("-")[1], (digest,))
+    by_name = {one.name: one for one in packages}
+    needs = {latmon.purl: required(declared["dependencies"])}
+    needs |= {one.purl: required(importlib.metadata.requires(one.name) or []) for one in packages}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, digest)}",
+        "version": 1,
+        "metadata": {"component": _component(latmon, "application", {"license": {"id": declared["license"]}})},
+        "components": [_component(one, "library", _licence(one.name)) for one in packages],
+        "dependencies": [
+            {"ref": purl, "dependsOn": sorted(by_name[name].purl for name in names if name in by_name)}
+            for purl, names in needs.items()
+        ],
+    }
+
+
+def _component(one: Package, kind: str, licence: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {
+        "type": kind,
+        "bom-ref": one.purl,
+        "name": one.name,
+        "version": one.version,
+        "purl": one.purl,
+        "hashes": [{"alg": "SHA-256", "content": found} for found in one.hashes],
+        **({"licenses": [licence]} if licence else {}),
+    }
+
+
+def _licence(name: str) -> dict[str, Any] | None:
+    """Return the licence in a package's own words; None where it has none."""
+    about = importlib.metadata.metadata(name)
+    if "License-Expression" in about:
+        return {"expression": about["License-Expression"]}
+    words = about.get("License", "")
+    if re.fullmatch(r"[A-Za-z0-9.+-]{1,40}", words):
+        return {"license": {"name": words}}
+    classified = [one.rpartition(" :: ")[2] for one in about.get_all("Classifier", []) if one.startswith("License ::")]
+    return {"license": {"name": classified[0]}} if classified else None
+
+
+def _run(*words: str | Path, cwd: Path = ROOT) -> str:
+    return subprocess.run([str(one) for one in words], cwd=cwd, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 - our own words
+
+
+def _builder(directory: Path) -> Path:
+    """Return a Python that has the build tools of the lock file."""
+    venv.create(directory, with_pip=True)
+    python = directory / "bin/python"
+    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    _run(*pip, "--require-hashes", "--only-binary", ":all:", "-r", BUILD)
+    return python
+
+
+def _built(python: Path, kind: str, tree: Path, out: Path) -> Path:
+    return out / _run(python, "-c", _BUILDS, kind, out, cwd=tree).splitlines()[-1]
+
+
+def build(out: Path, python: Path) -> tuple[Path, Path]:
+    """Build wheel and sdist of the tree into a directory. ValueError where the sdist gives another wheel."""
+    wheel, sdist = (_built(python, kind, ROOT, out) for kind in ("wheel", "sdist"))
+    with tempfile.TemporaryDirectory() as scratch:
+        with tarfile.open(sdist) as archive:
+            archive.extractall(scratch, filter="data")
+        (tree,) = Path(scratch).iterdir()
+        again = Path(scratch, "again")
+        again.mkdir()
+        if _built(python, "wheel", tree, again).read_bytes() != wheel.read_bytes():
+            raise ValueError(f"{sdist.name} gives another wheel than the tree")
+    return wheel, sdist
+
+
+def main() -> int:
+    """Build into dist/ and print the checksums."""
+    out = ROOT / "dist"
+    out.mkdir(exist_ok=True)
+    packages = locked(RUNTIME.read_text("utf-8"))
+    with tempfile.TemporaryDirectory() as scratch:
+        wheel, sdist = build(out, _builder(Path(scratch)))
+    listed = out / f"{wheel.name.removesuffix('-py3-none-any.whl')}.cdx.json"
+    listed.write_text(json.dumps(bill(wheel, packages), indent=2) + "\n", "utf-8")
+    sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in (wheel, sdist, listed))
+    (out / "SHA256SUMS").write_text(sums, "utf-8")
+    print(sums, end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
