@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,6 +48,7 @@ _NEEDS = {
     "check": {"repair": ("out", "-o OUT"), "out": ("repair", "--repair")},
 }
 """Command -> option -> the option without which it has no effect, and its words."""
+_HEADING = "commands (latmon COMMAND --help lists the options of each):"
 _MAIN = "Show where I/O latency hides: a live terminal UI, or a recording without one."
 
 
@@ -161,31 +162,140 @@ VIEW: Mapping[str, Callable[[str], Any]] = {
 """Keys of a view, which are options and keys of the config too."""
 
 
+class _Layout(argparse.HelpFormatter):
+    """Layout of a help text whose indented lines and headings stay lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        filled = super()._fill_text
+        lines = text.splitlines()
+        return "\n".join(
+            one if one[:1] in ("", " ") or one[-1:] == ":" else filled(one, width, indent) for one in lines
+        )
+
+
 class _Parser(argparse.ArgumentParser):
     """Parser whose errors are one sentence of a UsageError."""
 
     def error(self, message: str) -> NoReturn:
         text = clean(message.removeprefix("argument "), MAX_MISTAKE)
+        unknown = message.removeprefix(_UNKNOWN).partition(" ")[0].partition("=")[0]
+        if message.startswith(_UNKNOWN) and unknown.startswith("--"):
+            offered = [
+                one for action in self._actions if action.help != argparse.SUPPRESS for one in action.option_strings
+            ]
+            text += _nearest(unknown, offered)
         raise UsageError(f"{text} (`{self.prog} --help` lists the options)")
+
+
+_UNKNOWN = "unrecognized arguments: "
+
+
+def _nearest(word: str, known: Iterable[str]) -> str:
+    """Return a question that names what is written most alike; empty where nothing is."""
+    from difflib import get_close_matches  # noqa: PLC0415  only a mistake needs it
+
+    found = get_close_matches(word[:80], [*known], 1)
+    return f"; did you mean {found[0]}?" if found else ""
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the command line; `command` is `live` without a command. --help and --version print and exit."""
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
+        if len(argv) == 1:
+            _print_help()
     name = argv[0] if argv and not argv[0].startswith("-") else ""
     if name and name not in _COMMANDS:
-        raise UsageError(f"there is no command {clean(name)!r}; the commands are {', '.join(_COMMANDS)}")
-    parser = (
-        _live()
-        if not name
-        else _Parser(prog=f"latmon {name}", description=_sentence(_COMMANDS[name][0]), allow_abbrev=False)
-    )
-    if name:
-        _COMMANDS[name][1](parser)
+        near = _nearest(name, _COMMANDS)
+        raise UsageError(f"there is no command {clean(name)!r}{near or f'; the commands are {_listed_commands()}'}")
+    parser = _of_command(name) if name else _live()
     args = parser.parse_args(argv[1:] if name else argv, argparse.Namespace(command=name or "live"))
     _check_needs(args)
     if args.command in _CHECKS:
         _CHECKS[args.command](args)
     return args
+
+
+def _listed_commands() -> str:
+    return ", ".join((*_COMMANDS, "help"))
+
+
+def _of_command(name: str) -> _Parser:
+    purpose, add = _COMMANDS[name]
+    parser = _Parser(prog=f"latmon {name}", description=_sentence(purpose), allow_abbrev=False, formatter_class=_Layout)
+    add(parser)
+    parser.epilog = "\n".join(filter(None, (parser.epilog, *_examples(name))))
+    return parser
+
+
+def _examples(command: str) -> list[str]:
+    return ["\nexamples:", *(f"  {one}" for one in EXAMPLES[command])]
+
+
+def _print_help() -> NoReturn:
+    """Print the help of latmon with exit codes and environment, and end."""
+    _live().print_help()
+    for title, rows in (("exit codes", EXIT_CODES), ("environment", ENVIRONMENT)):
+        width = max(map(len, rows))
+        print(f"\n{title}:", *(f"  {name:<{width}}  {text}" for name, text in rows.items()), sep="\n")
+    raise SystemExit(0)
+
+
+EXIT_CODES = {
+    "0": "done",
+    "1": "failed while running",
+    "2": "wrong option, value, key or theme",
+    "3": "no usable backend, privilege or target",
+    "4": "the capture or the import is incomplete",
+    "5": "the recording can't be read",
+    "128+N": "ended by signal N",
+}
+ENVIRONMENT = {
+    "LATMON_BPFTRACE": "absolute path of the bpftrace to use",
+    "LATMON_DTRACE": "absolute path of the dtrace to use",
+    "LATMON_KSTAT": "absolute path of the kstat to use (illumos)",
+    "LATMON_PROMETHEUS_PASSWORD": "password of --backend prometheus",
+    "XDG_CONFIG_HOME": "has latmon/config.yaml and themes (default ~/.config)",
+    "NO_COLOR": "anything: no colours",
+    "COLUMNS, LINES": "size of --once",
+}
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "live": (
+        "latmon",
+        "latmon --stages all --threshold 20ms",
+        "latmon --record host.latmon.jsonl.gz --duration 60s",
+    ),
+    "replay": ("latmon replay host.latmon.jsonl.gz", "latmon replay host.latmon.jsonl.gz --speed 10"),
+    "report": ("latmon report host.latmon.jsonl.gz", "latmon report host.latmon.jsonl.gz --html case.html"),
+    "diff": (
+        "latmon diff before.latmon.jsonl.gz after.latmon.jsonl.gz",
+        "latmon diff day.latmon.jsonl.gz@..upgrade day.latmon.jsonl.gz@upgrade",
+    ),
+    "check": (
+        "latmon check host.latmon.jsonl.gz",
+        "latmon check host.latmon.jsonl.gz --repair -o clean.latmon.jsonl.gz",
+    ),
+    "export": (
+        "latmon export host.latmon.jsonl.gz --to csv -o host.csv",
+        "latmon export host.latmon.jsonl.gz --to svg --screen stages --at 90s -o stages.svg",
+    ),
+    "import": (
+        "latmon import biolatency.txt --unit us -o b.latmon.jsonl.gz",
+        "latmon import iostat.txt --from iostat --interval 10s -o i.latmon.jsonl.gz",
+    ),
+    "demo": ("latmon demo", "latmon demo --list", "latmon demo emulex --tour"),
+    "doctor": ("latmon doctor", "sudo latmon doctor --self-test", "sudo latmon doctor --overhead"),
+    "fleet": ("latmon fleet db1 db2 root@db3", "latmon fleet db1 db2 --record incident --duration 10min"),
+    "exporter": ("sudo latmon exporter", "sudo latmon exporter --listen unix:/run/latmon.sock --stages auto"),
+    "trace": (
+        "sudo latmon trace --device sda",
+        "sudo latmon trace --device sda --stacks slow.svg --slow 20ms",
+    ),
+    "watch": ("sudo latmon watch", "sudo latmon watch --record /var/lib/latmon --max-size 512M --keep 7d"),
+    "probes": ("latmon probes", "latmon probes show stages"),
+    "rules": ("latmon rules", "latmon rules show peer-outlier"),
+}
+"""Command -> command lines for its help; the tests parse each of them."""
 
 
 def _sentence(purpose: str) -> str:
@@ -197,8 +307,8 @@ def _live() -> _Parser:
     parser = _Parser(
         prog="latmon",
         description=_MAIN,
-        epilog=f"commands (latmon COMMAND --help lists the options of each):\n{lines}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join((f"{_HEADING}\n{lines}", *_examples("live"), "\nexit codes and environment: latmon help")),
+        formatter_class=_Layout,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"latmon {__version__}")
@@ -512,7 +622,6 @@ def _diff(parser: argparse.ArgumentParser) -> None:
 def _import(parser: argparse.ArgumentParser) -> None:
     from latmon.importers.registry import FORMATS, NAMES  # noqa: PLC0415  no other command needs them
 
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "formats:\n" + "\n".join(f"  {one.name:<14} {one.purpose}" for one in FORMATS)
     parser.add_argument(
         "file", metavar="FILE", type=Path, help="output of another tool; text around it is skipped; - is stdin"

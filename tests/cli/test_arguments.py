@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from latmon.cli import arguments, config
 from latmon.cli.commands import _request, _screen
+from latmon.support import errors
 from latmon.support.errors import EXIT_USAGE, UsageError
 
 
@@ -122,7 +123,13 @@ def test_other_commands():
         ("--max-overhead 101", "--max-overhead: '101' is not a share of one CPU"),
         ("check a -o b", "-o needs --repair"),
         ("check a --repair", "--repair needs -o OUT"),
-        ("live", "there is no command 'live'"),
+        ("live", "there is no command 'live'; the commands are"),
+        ("reprot a", "there is no command 'reprot'; did you mean report?"),
+        ("help reprot", "there is no command 'reprot'; did you mean report?"),
+        ("--recrod f", "unrecognized arguments: --recrod f; did you mean --record? (`latmon --help`"),
+        ("replay a --sped=2", "unrecognized arguments: --sped=2; did you mean --speed?"),
+        ("report a --zzzz", "unrecognized arguments: --zzzz (`latmon report --help`"),
+        ("fleet a --bakend procfs", "unrecognized arguments: --bakend procfs (`latmon fleet --help`"),
         ("fleet", "name the hosts: latmon fleet HOST..."),
         ("fleet a --backend procfs", "--backend is for one host: run `latmon --backend NAME` on the host"),
         ("fleet a --invasive stages_x", "--invasive is for one host: run `latmon --invasive PROBE` on the host"),
@@ -183,9 +190,45 @@ def test_help_lists_no_option_that_does_not_apply(command, others, capsys):
     assert not [one for one in others if f"{one} " in shown or f"{one}\n" in shown or f"[{one}]" in shown]
 
 
+@pytest.mark.parametrize("command", arguments.EXAMPLES)
+def test_each_example_of_a_help_is_a_command_line(command, capsys):
+    with pytest.raises(SystemExit):
+        arguments.parse([*([] if command == "live" else [command]), "--help"])
+    shown = capsys.readouterr().out
+    for line in arguments.EXAMPLES[command]:
+        assert len(line) < 78
+        assert f"\n  {line}\n" in shown
+        words = line.removeprefix("sudo ").split()
+        assert words[0] == "latmon"
+        assert arguments.parse(words[1:]).command == command
+
+
+def test_every_command_has_examples():
+    assert arguments.EXAMPLES.keys() == {"live", *arguments._COMMANDS}
+
+
+def test_help_of_all_has_exit_codes_and_environment(capsys):
+    with pytest.raises(SystemExit) as left:
+        arguments.parse(["help"])
+    shown = capsys.readouterr().out
+    assert left.value.code == 0
+    assert "\nexit codes:\n" in shown
+    assert all(f"\n  {name}" in shown for name in (*arguments.EXIT_CODES, *arguments.ENVIRONMENT))
+    codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    assert {str(code) for code in codes} == arguments.EXIT_CODES.keys() - {"128+N"}
+
+
+def test_help_of_one_command_is_its_own(capsys):
+    for words in (["help", "check"], ["check", "--help"]):
+        with pytest.raises(SystemExit):
+            arguments.parse(words)
+    first, second = capsys.readouterr().out.split("usage: ")[1:]
+    assert first == second
+
+
 @given(st.lists(st.text(max_size=12), max_size=5))
 def test_any_line_is_understood_or_refused(argv):
-    if any(word in ("-h", "--help", "--version") or word.startswith("-h") for word in argv):
+    if argv[:1] == ["help"] or any(word in ("-h", "--help", "--version") or word.startswith("-h") for word in argv):
         return
     try:
         text = vars(arguments.parse(argv))["command"]
