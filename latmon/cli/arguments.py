@@ -277,7 +277,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "export": (
         "latmon export host.latmon.jsonl.gz --to csv -o host.csv",
-        "latmon export host.latmon.jsonl.gz --to svg --screen stages --at 90s -o stages.svg",
+        "latmon export host.latmon.jsonl.gz --to svg --screen stages -o s.svg",
     ),
     "import": (
         "latmon import biolatency.txt --unit us -o b.latmon.jsonl.gz",
