@@ -67,7 +67,7 @@ def test_none_is_reported_of_what_was_long_enough():
     assert list(one.all_reported()) == []
     assert lines(one, 5) == []
     (last,) = one.all_reported()
-    assert last.startswith("no finding; 0 of 16 rules evaluated; not evaluated: tick-quantum, ")
+    assert last.startswith("no finding; 0 of 17 rules evaluated; not evaluated: tick-quantum, ")
     assert last.endswith(
         "(outstanding I/Os were not counted), queue-depth-misconfigured (no device reported a limit of its driver), "
         "io-throttled (limits of cgroups were not read), noisy-neighbour (no latencies were timed by cgroup), "

@@ -24,7 +24,7 @@ from latmon.report.summary import Evaluated, summarise
 ORIGIN = Origin("bpftrace", "box", "6.1", "0.1")
 OFF = frozenset({"bimodal-tail"})
 SILENT = {
-    "latencies": ["tick-quantum", "peer-outlier", "device-disagrees"],
+    "latencies": ["tick-quantum", "bottleneck-between", "peer-outlier", "device-disagrees"],
     "traced": ["starved-io", "completion-wakeup", "softirq-delay", "slow-shared-handler", "requeue-storm"],
     "depths": ["outstanding-ceiling", "bottleneck-above-device"],
     "limits": ["queue-depth-misconfigured"],
@@ -80,7 +80,7 @@ def test_json(monkeypatch):
     assert one["view"] == {"screen": "stages", "device": "sdc", "low_us": 100_000}
     assert (one["begin"], one["end"], one["episodes"]) == ("2001-09-09T01:46:41.000Z", "2001-09-09T01:46:54.000Z", 1)
     assert summary["findings_by"] == {
-        "rules": 15,
+        "rules": 16,
         "judged": 0,
         "judged_by": "windows",
         "not_judged": SILENT,
@@ -111,8 +111,8 @@ def test_none_is_reported_where_rules_were_asked(monkeypatch):
     assert evaluated(monkeypatch, (), n=0) == {}
     text = " ".join(" ".join(as_text(evaluated(monkeypatch, (), minutes=True))).split()).replace("- ", "-")
     assert text == (
-        "findings: none (0 of 15 rules evaluated, minute by minute; not evaluated: tick-quantum, peer-outlier, "
-        "device-disagrees (no latencies were timed), starved-io, completion-wakeup, softirq-delay, "
+        "findings: none (0 of 16 rules evaluated, minute by minute; not evaluated: tick-quantum, bottleneck-between, "
+        "peer-outlier, device-disagrees (no latencies were timed), starved-io, completion-wakeup, softirq-delay, "
         "slow-shared-handler, requeue-storm "
         "(stages were not traced), outstanding-ceiling, bottleneck-above-device (outstanding I/Os were not counted), "
         "queue-depth-misconfigured (no device reported a limit of its driver), io-throttled (limits of cgroups were "
@@ -122,7 +122,7 @@ def test_none_is_reported_where_rules_were_asked(monkeypatch):
     )
     assert as_text({}) == []
     assert as_html({}) == ""
-    assert "None, by 0 of 15 rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
+    assert "None, by 0 of 16 rules evaluated, every 5 s" in as_html(evaluated(monkeypatch, ()))
 
 
 def test_what_failed_or_was_left_out_is_reported():
