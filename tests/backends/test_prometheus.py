@@ -372,7 +372,7 @@ def test_its_screen_has_no_raised_priority(monkeypatch):
     monkeypatch.setattr(commands, "_need_terminal", lambda *_, **__: None)
     monkeypatch.setattr(commands.privileges, "drop_root", lambda _: None)
     monkeypatch.setattr(commands.START, "end", lambda: calls.append("end"))
-    monkeypatch.setattr(app, "run", lambda *_: calls.append("run") or 0)
+    monkeypatch.setattr(app, "run", lambda *_, **__: calls.append("run") or 0)
     assert commands.run(arguments.parse(["--backend", "prometheus", "--url", "http://127.0.0.1:1"])) == 0
     assert calls == ["end", "run"]
 
