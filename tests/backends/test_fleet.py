@@ -26,7 +26,9 @@ from recorded import FRAMES
 from terminal import Terminal, latmon, wait_for
 from workload import CROWDED, LoopDevice, crowded, fio
 
+from latmon.capture import registry
 from latmon.capture.backend import Options
+from latmon.cli import arguments, commands, headless
 from latmon.model.devices import IdleRows, WithIdle
 from latmon.model.frame import (
     Behind,
@@ -313,6 +315,16 @@ async def test_a_screen_begins_without_a_host_that_is_slow_and_names_it(tmp_path
                 await frames_until(backend, lambda one: hosts_of(one) == {*paths})
         finally:
             os.kill(started["slow"].pid, signal.SIGCONT)
+
+
+def test_only_a_screen_begins_without_slow_hosts(monkeypatch):
+    shown = []
+    monkeypatch.setattr(commands.privileges, "drop_root", lambda _: None)
+    monkeypatch.setattr(commands, "_watch", lambda request, *_, **__: shown.append(request) or EXIT_DONE)
+    monkeypatch.setattr(headless, "once", lambda request, _: shown.append(request) or EXIT_DONE)
+    for words in (["fleet", "a", "b"], ["fleet", "a", "b", "--once"]):
+        assert commands.run(arguments.parse(words)) == EXIT_DONE
+    assert [FleetBackend(**registry._arguments(one))._patient for one in shown] == [False, True]
 
 
 async def first_notice(scratch, word, **paths):
