@@ -36,6 +36,7 @@ class ProcfsBackend:
         reads_cgroups = isinstance(self._sampler, KernelSampler)
         if isinstance(self._sampler, KernelSampler):
             self._sampler.read_cgroups()
+            self._sampler.read_processes()
         self._before = Sample(0, 0.0)
         self._seq, self._slept_us = 0, 0
         self._news: tuple[Device, ...] = ()

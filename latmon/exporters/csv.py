@@ -193,7 +193,8 @@ def _who_cells(frame: Frame) -> Iterator[_WhoCells]:
         table, name, detail = "cgroup", issuer.cgroup, issuer.name
         if issuer.is_process:
             table, name, detail = "process", f"{issuer.comm}/{issuer.pid}" if issuer.pid else issuer.comm, issuer.cgroup
-        yield table, issuer.device, issuer.op, name, detail, done.count, done.bytes, done.latency, None
+        ios = done.count if issuer.device else None  # bytes of /proc/PID/io have neither
+        yield table, issuer.device, issuer.op, name, detail, ios, done.bytes, done.latency, None
     for pair, us in frame.behind.items():
         yield "behind", pair.device, "", pair.cgroup, pair.other, None, None, EMPTY, us
     for size, done in frame.sizes.items():

@@ -71,10 +71,12 @@ def _issuer(one: IssuerRow, parts: _Parts) -> dict[str, Any]:
         "name": by.name,
         **({"container": by.container} if by.container else {}),
         **_issued(one, one.share),
+        **({"count": None} if "" in one.devices else {}),
         "devices": {
             device: _issued(each, each.share)
             | {"ops": {op: _issued(part) for op in OPS for part in _of_op(parts, by, device, op)}}
             for device, each in one.devices.items()
+            if device  # bytes by /proc/PID/io have none
         },
     }
 
@@ -234,13 +236,18 @@ def _sample(summary: _Json) -> str:
 
 def process_table(summary: _Json) -> ReportTable:
     """Return the table of processes; without rows if none was traced."""
-    left = summary.get("processes_left_out", 0)
+    left, rows = summary.get("processes_left_out", 0), summary.get(PROCESSES, [])
+    note = (
+        "counted while the tracer ran; share: of the time of these I/Os; writeback is of a kworker, in the cgroup that"
+        f" dirtied the pages{_sample(summary)}"
+    )
+    if rows and all(one["count"] is None for one in rows):
+        note = "bytes by /proc/PID/io: nothing counts their I/Os, devices or latencies; written is what they made dirty"
     return ReportTable(
         "Processes",
         PROCESS_COLUMNS,
-        summary.get(PROCESSES, []),
-        "counted while the tracer ran; share: of the time of these I/Os; writeback is of a kworker, in the cgroup that"
-        f" dirtied the pages{_sample(summary)}",
+        rows,
+        note,
         f"{left:,} I/Os of other processes" if left else "",
     )
 

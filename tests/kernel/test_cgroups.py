@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -430,3 +431,56 @@ def test_a_file_with_nonsense_gives_no_name_or_a_clean_one(host, text):
     host.write(f"var/lib/docker/containers/{ID}/config.v2.json", text)
     host.write("var/lib/containers/storage/overlay-containers/containers.json", text)
     assert is_clean(cgroups.container_name(CGROUPS["docker"][0], host.root))
+
+
+def process(host, pid, *threads, comm="dd", cgroup="0::/web.service\n", ended=0):
+    """(read, written) of each thread, and the bytes that children which have ended read."""
+    sums = [sum(one[at] for one in threads) for at in range(2)]
+    places = {"": (sums[0] + ended, sums[1])} | {f"task/{pid + at}": one for at, one in enumerate(threads)}
+    for name, (read, written) in places.items():
+        directory = host.proc / str(pid) / name
+        directory.mkdir(exist_ok=True, parents=True)
+        lines = ("rchar: 9", "syscr: 1", f"read_bytes: {read}", f"write_bytes: {written}", "cancelled_write_bytes: 0")
+        (directory / "io").write_text("\n".join((*lines, "")))
+    (host.proc / str(pid) / "comm").write_text(f"{comm}\n")
+    (host.proc / str(pid) / "cgroup").write_text(cgroup)
+
+
+def test_bytes_of_processes_are_the_growth_of_their_counters(host):
+    process(host, 7, (4096, 0), (4096, 0))
+    process(host, 80, (0, 0), comm="idle")
+    process(host, 90, (1 << 20, 1 << 20), comm="old")
+    reader = cgroups.ProcessIos(host.proc)
+    before = reader.sample()
+    process(host, 7, (12_288, 512), (4096, 0), ended=1 << 30)
+    process(host, 90, (100, 0), comm="new", cgroup="12:pids:/x\n7:blkio:/one\n0::/two\n")
+    process(host, 100, (0, 4096), comm="born")
+    after = reader.sample()
+    assert cgroups.bytes_between(None, after) == {}
+    assert cgroups.bytes_between(before, None) == {}
+    assert cgroups.bytes_between(before, after) == {
+        Issuer("", "read", "/web.service", "", 7, "dd"): IssuedIO(0, 8192),
+        Issuer("", "write", "/web.service", "", 7, "dd"): IssuedIO(0, 512),
+        Issuer("", "read", "/one", "", 90, "new"): IssuedIO(0, 100),
+        Issuer("", "write", "/web.service", "", 100, "born"): IssuedIO(0, 4096),
+    }
+
+
+def test_processes_whose_files_this_user_may_not_read_are_not_known(host):
+    assert cgroups.ProcessIos(host.proc).sample() is None
+    process(host, 7, (0, 0))
+    (host.proc / "7/io").write_text("")
+    assert cgroups.ProcessIos(host.proc).sample() is None
+
+
+def test_bytes_that_this_process_writes_are_those_of_the_kernel(tmp_path):
+    reader, size = cgroups.ProcessIos(Path("/proc")), 8 << 20
+    before = reader.sample()
+    with (tmp_path / "file").open("wb") as file:
+        file.write(bytes(size))
+        os.fsync(file.fileno())
+    found = cgroups.bytes_between(before, reader.sample())
+    own = [one.bytes for issuer, one in found.items() if (issuer.pid, issuer.op) == (os.getpid(), "write")]
+    if not own:
+        pytest.skip("the directory for tests is on no device, or the kernel counts no I/O of processes")
+    assert own == [pytest.approx(size, rel=0.05)]

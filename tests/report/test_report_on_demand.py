@@ -38,6 +38,7 @@ from latmon.recording.writer import Writer
 from latmon.report import interrupts
 from latmon.report import outliers as rows
 from latmon.report.command import render_text, text_table
+from latmon.report.interrupts import issuers as reported_issuers
 from latmon.report.summary import summarise
 from latmon.report.totals import MAX_REPORTS, Totals
 from latmon.views.units import exact
@@ -460,3 +461,10 @@ def test_a_recording_with_any_number_of_reports_has_some_of_them():
         reports = tuple(DeviceReport(f"x{at}-{of}", 1, "x") for of in range(60))
         totals.add(replace(frame(at), devices=(Device("sda", 8, 0, reports=reports),)))
     assert len(totals.reports["sda"]) == MAX_REPORTS
+
+
+def test_processes_without_a_probe_have_bytes_alone():
+    one = {Issuer("", "read", "/web.service", "", 7, "dd"): IssuedIO(0, 8192)}
+    (row,) = reported_issuers(one, {})["processes"]
+    assert (row["comm"], row["count"], row["bytes"], row["devices"]) == ("dd", None, 8192, {})
+    assert not {"share", "latency_us"} & row.keys()

@@ -252,3 +252,16 @@ def test_an_issuer_without_known_processes_has_no_slow_ios_of_others():
     before = empty.selection
     assert STEPS["its_outliers"](empty.view, 0) is before
     assert STEPS["its_files"](empty.view, 0) is before
+
+
+def test_bytes_of_processes_without_a_probe_are_marked_so():
+    """No I/O, device or latency of them is known: none of these is 0."""
+    one = {Issuer("", "read", SERVICE, "", 7, "dd"): IssuedIO(0, 5_000_000)}
+    frames = [replace(frame(0), issuers=one)]
+    shown = text(scene(frames, processes=True), (160, 50))
+    assert "bytes by /proc/PID/io: no I/Os, devices or latencies" in shown
+    (line,) = [one for one in shown.splitlines() if "dd 7" in one and "5" in one][:1]
+    assert line.split("dd 7")[1].split()[:3] == ["-", "5.00", "-"], line
+    assert "dd 7" not in text(scene(frames, processes=True, pattern="sda"), (160, 50)), "its device is not known"
+    opened = scene(frames, processes=True, opened=True, row=(SERVICE, 7, "dd"))
+    assert "not known" in text(opened, (160, 50))

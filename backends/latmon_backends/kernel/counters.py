@@ -19,7 +19,14 @@ from latmon.model.inflight import Depths
 from latmon.support.errors import UnavailableError
 from latmon_backends.kernel import block_devices, cgroups, depth_sampler, diskstats, host_context
 from latmon_backends.kernel.block_devices import BlockDevices
-from latmon_backends.kernel.cgroups import CgroupCounters, CgroupIos, CgroupNames, CgroupReader
+from latmon_backends.kernel.cgroups import (
+    CgroupCounters,
+    CgroupIos,
+    CgroupNames,
+    CgroupReader,
+    ProcessCounters,
+    ProcessIos,
+)
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
 from latmon_backends.kernel.diskstats import Counters, Diskstats
 from latmon_backends.kernel.host_context import Cumulative, HostContextReader
@@ -64,6 +71,8 @@ class Sample:
     host_context: Mapping[str, Cumulative] = field(default_factory=dict)
     cgroup_ios: CgroupCounters | None = None
     """Absolute counters by cgroup; None where they are not read."""
+    process_ios: ProcessCounters | None = None
+    """Absolute counters by process; None where they are not read."""
     idle: IdleRows = field(default_factory=IdleRows)
     """Rows of the devices in `shown`, for those whose counters have not changed and that have no I/O in flight."""
 
@@ -136,6 +145,7 @@ class KernelSampler(CounterSampler):
         self._context = HostContextReader(proc)
         self.cgroups = CgroupNames(proc)
         self._cgroup_ios: CgroupIos | None = None
+        self._process_ios: ProcessIos | None = None
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._depths: DepthSampler | None = None
         self._gauges = (0, dict[str, Watched](), dict[str, Outstanding]())
@@ -156,6 +166,10 @@ class KernelSampler(CounterSampler):
     def read_cgroups(self) -> None:
         """Read the I/Os by cgroup from now on, because no probe counts them."""
         self._cgroup_ios = CgroupIos(self._proc)
+
+    def read_processes(self) -> None:
+        """Read the bytes by process from now on, because no probe may run."""
+        self._process_ios = ProcessIos(self._proc)
 
     def close(self) -> None:
         """Stop sampling depths and close their files."""
@@ -198,6 +212,7 @@ class KernelSampler(CounterSampler):
             host_context=self._context.sample(),
             cgroup_limits=self._cgroups.sample(mono_us, numbered),
             cgroup_ios=None if self._cgroup_ios is None else self._cgroup_ios.sample(mono_us, numbered),
+            process_ios=None if self._process_ios is None else self._process_ios.sample(),
             idle=self._idle,
         )
 
@@ -289,7 +304,10 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
         WithIdle(depths, idle.depths(dt_us)) if idle.queued and after.spent else depths,
         cgroups.difference(before.cgroup_limits, after.cgroup_limits),
         host_context.difference(before.host_context, after.host_context),
-        cgroups.ios_between(before.cgroup_ios, after.cgroup_ios),
+        {
+            **cgroups.ios_between(before.cgroup_ios, after.cgroup_ios),
+            **cgroups.bytes_between(before.process_ios, after.process_ios),
+        },
     )
 
 

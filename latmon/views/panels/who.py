@@ -54,7 +54,7 @@ _RATES: tuple[Field[_IssuerLine], ...] = (
     Field("MB/s", 5, lambda r, _: rate(r.of.bytes / r.seconds / 1e6)),
 )
 _SUMS: tuple[Field[_IssuerLine], ...] = (
-    Field("I/Os", 6, lambda r, _: whole(r.of.ios)),
+    Field("I/Os", 6, lambda r, _: whole(r.of.ios) if r.of.ios else UNKNOWN),
     Field("MB", 5, lambda r, _: rate(r.of.bytes / 1e6)),
 )
 """In place of rates: the tracer may have run for a part of the window."""
@@ -67,7 +67,9 @@ _TIMES: tuple[Field[_IssuerLine], ...] = (
     Field("share", 5, lambda r, _: UNKNOWN if r.of.share is None else part(r.of.share), role="strong"),
     Field("", _BAR, _share, right=False, most=41),
 )
-_ON: Field[_IssuerLine] = Field("on", 9, lambda r, _: ", ".join(r.of.devices), rank=1, right=False, most=40, role="dim")
+_ON: Field[_IssuerLine] = Field(
+    "on", 9, lambda r, _: ", ".join(r.of.devices) or UNKNOWN, rank=1, right=False, most=40, role="dim"
+)
 _CGROUPS: tuple[Field[_IssuerLine], ...] = (
     Field("cgroup", 22, lambda r, _: r.name, right=False, most=40),
     *_RATES,
@@ -94,6 +96,8 @@ def issuers(view: ViewState) -> Sequence[IssuerRow]:
 def _rows(view: ViewState, *, processes: bool) -> Sequence[IssuerRow]:
     history, selection = view.history, view.selection
     devices = {one.name for one in shown(history.devices(), selection)}
+    if processes and not selection.globs and not selection.pattern:
+        devices.add("")  # /proc/PID/io has no device
     return history.made(
         ("who", processes, selection.pattern, selection.ops),
         lambda: issuer_rows(
@@ -160,7 +164,10 @@ def _heading(view: ViewState, some: Sequence[IssuerRow], width: int) -> Line:
     if view.selection.processes:
         sample = sampled_as(*view.history.on_demand.traced.sampled)
         of = f", {sample}" if sample else ""
-        about = (f"counted while traced{of}; share: of the time of these I/Os ", f"counted while traced{of} ")
+        if not any(one.latency or one.ios for one in some):
+            about = ("bytes by /proc/PID/io: no I/Os, devices or latencies ", "bytes alone, by /proc/PID/io ")
+        else:
+            about = (f"counted while traced{of}; share: of the time of these I/Os ", f"counted while traced{of} ")
     elif not any(one.latency for one in some):
         about = ("counted by the kernel, which times no I/O of a cgroup ", "no latency by cgroup here ")
     return heading(
@@ -186,7 +193,7 @@ def _table(
 def _opened(view: ViewState, one: IssuerRow, top: int, width: int, room: int, *, selected: bool = True) -> list[Line]:
     """Return the devices of a cgroup below its path, with its traced processes, or those of a process."""
     name, seconds, of_process = _name(one), _seconds(view), one.issuer.is_process
-    rows = [_IssuerLine(each, device, seconds) for device, each in one.devices.items()]
+    rows = [_IssuerLine(each, device or "not known", seconds) for device, each in one.devices.items()]
     path = "" if name == one.issuer.cgroup or _is_others(one) else one.issuer.cgroup
     about = (Span("share: of the device's I/O time ", "dim"),)
     head = heading((Span(f" {name}", "strong"), Span("  its devices")), width, about)
