@@ -1,4 +1,6 @@
-"""Inside a lab guest: fio on every disk while latmon records, and what came of it as JSON in the file that is named.
+"""Inside a lab guest: fio on every disk while latmon records, and what came of it as JSON in the file named last.
+
+With the word `cgroups` before it: two jobs in two cgroups of version 2.
 
 Runs with the guest's own Python; beside it lie latmon, tests/live and PyYAML, and no package else.
 """
@@ -10,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "helpers"), *os.environ["PYTHONPATH"].split(":")]
@@ -48,12 +51,41 @@ def volume(member: str) -> str:
     return f"dm-{os.minor(Path('/dev/mapper/lab').stat().st_rdev)}"
 
 
-def main(result: Path) -> None:
-    names = disks()
-    on_top = {"name": "volume", "filename": "/dev/mapper/lab", "size": "32M", "rw": "randrw", "iodepth": 2}
-    name_on_top = volume(names[0])
+def in_cgroups(work: Path, disk: str) -> dict[str, object]:
+    """Two cgroups of version 2 with a job each on one disk: what fio issued, io.stat counted and latmon reported."""
+    root = Path("/sys/fs/cgroup")
+    (root / "cgroup.subtree_control").write_text("+io")
+    loads = {
+        "reads.service": {"rw": "randread", "iodepth": 4, "rate_iops": 300},
+        "writes.service": {"rw": "randwrite", "iodepth": 4, "bs": "16k", "rate_iops": 150},
+    }
+    with Capture(work, "--backend", "bpftrace", "--device", disk) as capture, ThreadPoolExecutor() as pool:
+        time.sleep(SETTLED_S)
+        running = {}
+        for name, load in loads.items():
+            (root / name).mkdir()
+            job = {"name": name, "filename": f"/dev/{disk}", "size": "64M", **load}
+            running[name] = pool.submit(fio, work, SECONDS, job, cgroup=root / name)
+        issued = {name: running[name].result()[name] for name in loads}
+        time.sleep(SETTLED_S)
+        capture.stop()
+    return {
+        "issued": {name: {op: one[:2] for op, one in by_op.items()} for name, by_op in issued.items()},
+        "io.stat": {name: (root / name / "io.stat").read_text() for name in loads},
+        "reported": capture.report()["cgroups"],
+        "number": (SYS / disk / "dev").read_text().strip(),
+    }
+
+
+def main(result: Path, what: str = "") -> None:
     work = Path("/tmp/latmon-lab")
     work.mkdir()
+    names = disks()
+    if what == "cgroups":
+        result.write_text(json.dumps(in_cgroups(work, names[0])))
+        return
+    on_top = {"name": "volume", "filename": "/dev/mapper/lab", "size": "32M", "rw": "randrw", "iodepth": 2}
+    name_on_top = volume(names[0])
     with Capture(work, "--backend", "bpftrace") as capture:
         issued = fio(work, SECONDS, on_top, *(job for name in names for job in jobs(name)))
         time.sleep(SETTLED_S)
@@ -75,4 +107,4 @@ def main(result: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[-1]), *sys.argv[1:-1])

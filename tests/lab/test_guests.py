@@ -141,3 +141,21 @@ def test_a_clock_step_and_a_paused_machine_lose_nothing(tmp_path):
     assert any(3590 < step < 3610 for step in reported["steps_s"])
     assert reported["issued"] <= reported["diskstats"]
     assert read["count"] == reported["diskstats"]
+
+
+def test_cgroups_of_version_2_have_the_ios_of_fio_and_of_io_stat(tmp_path):
+    words = (*COUNTS, "cgroups")
+    reported = run(tmp_path, "trixie", words, "--disk", "nvme", "--append", "no_timer_check", on_demand=(), packed=True)
+    rows = {one["cgroup"]: one for one in reported["reported"]}
+    for name, issued in reported["issued"].items():
+        ((op, (count, size)),) = issued.items()
+        lines = (line.split() for line in reported["io.stat"][name].splitlines())
+        (pairs,) = [pairs for number, *pairs in lines if number == reported["number"]]
+        kernel = {key: int(value) for key, _, value in (pair.partition("=") for pair in pairs)}
+        row = rows[f"/{name}"]
+        print(name, op, "fio", count, size, "io.stat", kernel, "latmon", row["count"], row["bytes"])
+        assert row["count"] == pytest.approx(count, rel=0.01)
+        assert row["bytes"] == pytest.approx(size, rel=0.01)
+        assert row["count"] == pytest.approx(kernel[f"{op[0]}ios"], rel=0.01)
+        assert row["bytes"] == pytest.approx(kernel[f"{op[0]}bytes"], rel=0.01)
+        assert row["latency_us"]["count"] == pytest.approx(count, rel=0.01)
