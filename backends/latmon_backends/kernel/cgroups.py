@@ -384,7 +384,7 @@ _IO = re.compile(rb"^(?:read|write)_bytes: (\d{1,19})$", re.MULTILINE)
 
 
 class ProcessIos:
-    """Reader of the bytes of all processes by /proc/PID/io, where no probe counts their I/Os; 15 us for a process.
+    """Reader of the bytes of all processes by /proc/PID/io, where no probe counts their I/Os; 20 us for a process.
 
     Root may read all of these files, others those of their own processes. The kernel adds a process's counters to those
     of its parent when it has ended, so the growth is that of the threads' own; what a thread does between the last
