@@ -26,7 +26,7 @@ from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, RecordingError
 from latmon.support.streams import named
 from latmon.support.text import encodable
-from latmon.support.units import UNKNOWN
+from latmon.support.units import UNKNOWN, spelled
 
 if TYPE_CHECKING:
     from latmon.report.html_elements import Look
@@ -125,7 +125,7 @@ _Json = Mapping[str, Any]
 
 def render_text(summary: _Json) -> str:
     """Return the whole report, with a newline at its end."""
-    blocks = [_head(summary), findings(summary), _trust(summary), marks(summary)]
+    blocks = [_head(summary), findings(summary), _slow(summary), _trust(summary), marks(summary)]
     begins = summary.get("latency_from", "")
     blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
     blocks += [text_table(one(summary))[:-1] for one in (cgroup_table, process_table)]
@@ -134,6 +134,29 @@ def render_text(summary: _Json) -> str:
     blocks.append(settings(summary))
     blocks += [_idle(summary), [line for sentence in sections.meaning(summary) for line in wrapped(sentence)]]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+_HOURS = 12
+"""Hours that are listed, those with the most slow I/Os."""
+
+
+def _slow(summary: _Json) -> list[str]:
+    """Return the worst minute, and where there are several the hours and days, with their I/Os above the threshold."""
+    slow = summary.get("slow")
+    if slow is None:
+        return []
+    bar = "their device's threshold" if slow["above_us"] is None else spelled(slow["above_us"])
+    worst = slow["worst_minute"]
+    if worst is None:
+        return wrapped(f"no I/O took {bar} or longer")
+    lines = wrapped(f"I/Os of {bar} or longer: most in the minute from {worst['start'][:16]}Z: {worst['count']:,}")
+    for name, length in (("hours", 13), ("days", 10)):
+        rows = slow[name]
+        if len(rows) > 1:
+            most = sorted(sorted(rows, key=lambda one: -one["count"])[:_HOURS], key=lambda one: one["start"])
+            each = ", ".join(f"{one['start'][:length].replace('T', ' ')} {one['count']:,}" for one in most)
+            lines += wrapped(f"  by {name[:-1]} (UTC){'' if len(rows) <= _HOURS else ', the worst'}: {each}")
+    return lines
 
 
 def _head(summary: _Json) -> list[str]:

@@ -124,6 +124,7 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         **taskqs(totals.taskqs),
         **host_context(totals.host_context),
         **(outliers(totals.worst) if totals.thresholds_us or totals.worst.seen else {}),
+        **_slow_times(totals),
         **_noted(origin, totals),
         **({"latency_from": origin.latency_from} if origin.latency_from else {}),
         **({"reason": origin.reason} if origin.reason else {}),
@@ -152,6 +153,23 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
         "self_cpu_percent": rounded(totals.cpu.mean, 2),
         **({} if totals.probe_cpu.mean is None else {"probe_cpu_percent": rounded(totals.probe_cpu.mean, 2)}),
         "probe_ns_per_io": rounded(totals.probe_ns.mean, 1),
+    }
+
+
+def _slow_times(totals: Totals) -> dict[str, Any]:
+    """Return I/Os at or above the threshold by hour and day, and the worst minute; nothing where none was set."""
+    slow = totals.slow
+    if not slow.hours:
+        return {}
+    thresholds = {*totals.thresholds_us.values()}
+    count, begin = slow.worst
+    return {
+        "slow": {
+            "above_us": next(iter(thresholds)) if len(thresholds) == 1 else None,
+            "worst_minute": {"start": rfc3339(begin), "count": count} if count else None,
+            "hours": [{"start": rfc3339(hour), "count": n} for hour, n in sorted(slow.hours.items())],
+            "days": [{"start": rfc3339(day), "count": n} for day, n in sorted(slow.days.items())],
+        }
     }
 
 

@@ -71,6 +71,52 @@ class Missed:
     start_mono_us: int = 0
 
 
+HOUR_S, _DAY_S, _MINUTE_S = 3600, 86_400, 60
+MAX_HOURS = 100_000
+
+
+@dataclass
+class SlowTimes:
+    """I/Os at or above their device's threshold by hour, UTC, and the minute with the most of them.
+
+    A roll-up counts in the hour and minute of its middle.
+    """
+
+    hours: dict[int, int] = field(default_factory=dict)
+    """Unix time of an hour's begin -> I/Os; hours with a window and without a slow I/O are 0."""
+    worst: tuple[int, int] = (0, 0)
+    """I/Os of the worst minute, and its begin."""
+    _minute: int = 0
+    _count: int = 0
+
+    def add(self, frame: Frame, devices: Mapping[str, Device]) -> None:
+        """Add a window's I/Os, but not those of a volume whose disks count them too."""
+        if not frame.thresholds_us:
+            return
+        above = sum(n for flow, n in frame.above.items() if not _is_stacked(devices.get(flow.device), devices))
+        middle = frame.wall - frame.dt_us / 2e6
+        hour, minute = (int(middle // length) * length for length in (HOUR_S, _MINUTE_S))
+        if hour in self.hours or len(self.hours) < MAX_HOURS:
+            self.hours[hour] = self.hours.get(hour, 0) + above
+        self._count = above + (self._count if minute == self._minute else 0)
+        self._minute = minute
+        if self._count > self.worst[0]:
+            self.worst = self._count, minute
+
+    @property
+    def days(self) -> dict[int, int]:
+        """Return the I/Os by day, UTC."""
+        found: dict[int, int] = {}
+        for hour, count in self.hours.items():
+            day = hour // _DAY_S * _DAY_S
+            found[day] = found.get(day, 0) + count
+        return found
+
+
+def _is_stacked(device: Device | None, devices: Mapping[str, Device]) -> bool:
+    return device is not None and any(member in devices for member in device.members)
+
+
 class Totals(Accumulator):
     """Sums over all items of a recording, filled by `add`."""
 
@@ -96,6 +142,7 @@ class Totals(Accumulator):
         self._notice = ""
         self.worst, self.operations = Worst(), LongestOperations()
         self.marks: list[Mark] = []
+        self.slow = SlowTimes()
         self.end: End | None = None
         self.by_blocks = False
         """Whether `take` adds the tables of blocks; else they are added frame by frame."""
@@ -108,7 +155,9 @@ class Totals(Accumulator):
         """Add the next item. A Minute equals its windows where a window comes before and after it."""
         if isinstance(item, Frame):
             self._window(item)
+            self.slow.add(item, self.devices)
         elif isinstance(item, Minute):
+            self.slow.add(item.frame, self.devices)
             self._note_gap(item.frame, item.first_dt_us)
             self.outstanding.take(item)
             self.merge(replace(item, frame=self._with_known_threads(item.frame)))
