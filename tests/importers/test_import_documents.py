@@ -277,6 +277,18 @@ def test_pairs_just_below_a_tick_are_a_finding_where_the_tick_is_known(tmp_path,
     assert [one["id"] for one in summarise(open_recording(out))["findings"]] == ids
 
 
+def test_pairs_that_are_a_wait_for_a_softirq_are_judged_as_one(tmp_path):
+    source, out = tmp_path / "trace.txt", tmp_path / "a.latmon.jsonl.gz"
+    source.write_text(pairs(600, 3966))
+    asked = ImportOptions(events=("ib_cq_completion_softirq", "nvme_rdma_send_done"), hz=250, stage="softirq")
+    import_command(source, out, asked)
+    summary = summarise(open_recording(out))
+    (one,) = summary["findings"]
+    assert one["id"] == "tick-quantum"
+    assert "100% of I/Os wait just below one tick of 1/250 s (3.97 ms) for the softirq; which one" in one["summary"]
+    assert "tick-quantum" not in str(summary["findings_by"])
+
+
 @pytest.mark.parametrize("text", ["0", "x", "10001", "²"])
 def test_a_wrong_number_of_ticks_is_refused(tmp_path, capsys, text):
     (tmp_path / "a").write_text(pairs(1, 1))

@@ -103,7 +103,10 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
 def _modes(facts: Facts, device: str, tick_us: float, limits: Thresholds) -> Iterator[_TickMode]:
     total = facts.traced_stage("total", device) or facts.latency(device)
     waits = facts.traced_stage(_SOFTIRQ, device)
+    if facts.origin.is_imported:  # such as the time between two events of a trace
+        waits = waits or facts.stage(_SOFTIRQ, device)
     for stage, found in (("total", total), (_SOFTIRQ, waits)):
+        ios = total.count or found.count
         for ticks in (1, 2):
             upto = ticks * tick_us
             band = (max(0.0, 1 - limits["below"]) * upto, upto)
@@ -111,12 +114,12 @@ def _modes(facts: Facts, device: str, tick_us: float, limits: Thresholds) -> Ite
             counts = dict(found.buckets)
             count = sum(counts.get(index, 0) for index in range(first, last + 1))
             beside = max(counts.get(first - 1, 0), counts.get(last + 1, 0))
-            if count < max(1, limits["ios"], limits["share"] * total.count) or count < limits["narrow"] * beside:
+            if count < max(1, limits["ios"], limits["share"] * ios) or count < limits["narrow"] * beside:
                 continue
             exact = _exact(facts, device, stage, found, range(first, last + 1))
             if exact is None or band[0] <= exact <= band[1]:
                 low, high = bucket_bounds(first, found.bits)[0], bucket_bounds(last, found.bits)[1]
-                yield _TickMode(device, stage, ticks, tick_us, low, high, count, total.count, exact)
+                yield _TickMode(device, stage, ticks, tick_us, low, high, count, ios, exact)
 
 
 def _exact(facts: Facts, device: str, stage: str, found: Histogram, buckets: range) -> float | None:
@@ -179,11 +182,14 @@ def _proven(facts: Facts, mode: _TickMode, delayed: _DelayedVector, limits: Thre
 
 
 def _likely(mode: _TickMode) -> Finding:
+    unknown = "whether they wait for the tick is not known: softirqs are not traced"
+    if mode.stage == _SOFTIRQ:
+        unknown = "which one, and what raises it, is not in the text"
     return Finding(
         ID,
         NOTICE,
         mode.device,
-        f"{_begin(mode, '')}; whether they wait for the tick is not known: softirqs are not traced",
+        f"{_begin(mode, '')}; {unknown}",
         tuple(_facts(mode, None, None)),
         Where("overview", mode.device, low_us=mode.low_us, high_us=mode.high_us),
         (
@@ -200,7 +206,7 @@ def _likely(mode: _TickMode) -> Finding:
 def _begin(mode: _TickMode, vector: str) -> str:
     share, tick = f"{mode.device}: {part(mode.share)}", f"{_ticks(mode)} of 1/{round(1e6 / mode.tick_us)} s"
     if mode.stage != "total":
-        return f"{share} of I/Os wait just below {tick} ({spelled(mode.us)}) for the softirq {vector}"
+        return f"{share} of I/Os wait just below {tick} ({spelled(mode.us)}) for the softirq {vector}".rstrip()
     waiting = f", waiting for the softirq {vector}" if vector else ""
     return f"{share} of I/Os take {spelled(mode.us)}, just below {tick}{waiting}"
 
