@@ -247,12 +247,13 @@ def test_two_runs_of_one_time_stay_apart():
 
 
 def test_windows_that_would_overlap_are_not_joined_either():
-    """Both disks of 10:00:02 were counted again where a later time made the order of the text stand."""
-    row = "10:00:{:02}  {}  {}.00  0.00  0.00  0.00  4.00  0.00  1.00  0.00\n"
-    head = "{} DEV tps rkB/s wkB/s dkB/s areq-sz aqu-sz await %util\n"
-    text = "Linux 6.1 (vm) \t03/01/24 \t_x86_64_\t(2 CPU)\n\n" + head.format("10:00:01") + row.format(2, "sda", 11)
-    text += f"\n{row.format(2, 'sdb', 12)}" + head.format("10:00:02") + row.format(41, "sda", 13)
-    found = read(text)
+    """The disks of 21:10:40 were counted again where a later time made the order of the text stand."""
+    lines = golden("sar_d.txt").splitlines()
+    head = lines.pop(7)
+    lines.insert(8, head)  # a row comes before the head of its report
+    at = next(n for n, line in enumerate(lines) if line.startswith("21:10:41"))
+    lines[at] = lines[at].replace("21:10:41", "21:10:01")
+    found = read("\n".join(lines) + "\n")
     rows = sum(one.count for of in found.found if isinstance(of, Counts) for one in of.kernel.values())
     assert sum(one.count for frame in found.frames() for one in frame.kernel.values()) == rows
 
