@@ -553,6 +553,8 @@ def _is_damaged_row(line: str, report: Report) -> bool:
     """Return whether a line was a row: any line below the head except prose, prompts and iostat's own heads."""
     if _NOISE.match(line) or _CPU.match(line) or _TRIVIAL.match(line) or importers_values.moment(line) is not None:
         return False
+    if line.count('","') > 1:
+        return False  # a table of commas, such as esxtop's
     words = line.split()
     if not report.is_open:
         return len(words) >= _LEAST and sum(_NUMBER.match(one) is not None for one in words) >= len(words) // 2

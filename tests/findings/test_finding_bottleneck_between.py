@@ -6,6 +6,7 @@ from latmon.importers.registry import import_command
 from latmon.importers.values import ImportOptions
 from latmon.recording.reader import open_recording
 from latmon.report.summary import summarise
+from latmon.support.errors import EXIT_DONE
 
 HEAD = "Device            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
 COUNTERS = ("Reads/sec", "Writes/sec", "MBytes Read/sec", "MBytes Written/sec", "Average Guest MilliSec/Command")
@@ -29,7 +30,7 @@ def esxtop(*latencies_ms):
 def findings(tmp_path, text):
     (tmp_path / "ticket.txt").write_text(text)
     out = tmp_path / "out.latmon.jsonl.gz"
-    import_command(tmp_path / "ticket.txt", out, ImportOptions())
+    assert import_command(tmp_path / "ticket.txt", out, ImportOptions()) == EXIT_DONE
     return summarise(open_recording(out))
 
 
