@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
+import re
 import select
 import socket
 import subprocess
@@ -11,8 +13,11 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
+from random import Random
+from typing import ClassVar
 
 import pytest
+from hostile import mutated
 
 from latmon.manifest.loader import load
 from latmon.support import priority
@@ -265,6 +270,57 @@ def test_what_is_not_right_is_not_answered(tmp_path, wrong):
     one = Starter(tool(tmp_path, f"touch {tmp_path}/ran"), 1, {"block_c": BLOCK_C})
     with pytest.raises(MalformedError):
         one.answer(json.loads(json.dumps(WRONG[wrong])))
+    assert not one.children
+
+
+SPLINTERS = (
+    *(b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"null", b"true", b"-1", b"1e999", b"NaN", b"9" * 30, b"0.5"),
+    *(
+        b'"system(\\"id\\")"',
+        b'"../../x"',
+        b'"start":',
+        b'"totals":',
+        b'"stats":',
+        b'"trace":',
+        b'"block_c"',
+        b"\\ud800",
+    ),
+)
+
+
+class NoProcess:
+    """In place of a process that would be started: the text of its program is kept."""
+
+    texts: ClassVar[set[str]] = set()
+
+    def __init__(self, words, **_):
+        self.texts.add(words[-1])
+        raise OSError(errno.EAGAIN, "no process here")
+
+
+@pytest.mark.parametrize("count", [3_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_a_mutated_request_is_answered_or_malformed(tmp_path, monkeypatch, count):
+    """No other exception, and what would be started is block_c with numbers in its range."""
+    monkeypatch.setattr("latmon_backends.root_helper.subprocess.Popen", NoProcess)
+    monkeypatch.setattr("latmon_backends.root_helper.trusted", lambda program: program)
+    monkeypatch.setattr(probe_launcher, "open_stats", lambda: os.open("/dev/null", os.O_RDONLY))
+    NoProcess.texts.clear()
+    (tmp_path / "proc").mkdir()
+    one = Starter(tool(tmp_path, "exit 1"), 1, {"block_c": BLOCK_C}, tmp_path / "proc")
+    right = [START, {"totals": 1}, {"stats": True}, {"stats": False}, {"trace": [1, [[8_388_608, True]]]}]
+    texts, draw, answers = [json.dumps(request).encode() for request in right], Random(count), 0
+    for _ in range(count):
+        text = mutated(draw.choice(texts), draw, texts, SPLINTERS)
+        try:
+            request = json.loads(text)
+        except (ValueError, RecursionError):
+            continue
+        with contextlib.suppress(MalformedError):
+            one.answer(request)
+            answers += 1
+    assert answers > count // 1000
+    assert NoProcess.texts
+    assert len({re.sub(r"\d+", "N", text) for text in NoProcess.texts}) == 1
     assert not one.children
 
 

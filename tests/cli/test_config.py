@@ -2,14 +2,17 @@
 
 import errno
 import os
+from random import Random
 
 import pytest
+from hostile import mutated
 
 from latmon.cli import config
 from latmon.cli.config import Config
 from latmon.findings.rule import DEFAULT
 from latmon.findings.rules import peer_outlier
 from latmon.support.errors import UsageError
+from latmon.support.text import clean
 
 
 @pytest.fixture
@@ -188,3 +191,61 @@ def test_a_mistake_in_what_the_screen_shows_names_its_place(home, text, output):
     with pytest.raises(UsageError, match=r"config\.yaml") as raised:
         load(home, text)
     assert output in str(raised.value)
+
+
+SAMPLE = b"""theme: light
+interval: 500ms
+threshold: 1s
+stages: all
+budget_percent: 2.5
+columns: [IOPS, p99, max]
+findings:
+  peer-outlier: off
+  softirq-delay: {tail: 0.5}
+views:
+  slow: {sort: max, window: 2min, filter: "!sda"}
+"""
+SPLINTERS = (
+    *(
+        b":",
+        b"- ",
+        b"\n",
+        b"\n  ",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"&a ",
+        b"*a",
+        b"<<: ",
+        b"!!python/object:os.system ",
+        b"|\n",
+    ),
+    *(
+        b"null",
+        b"~",
+        b"1e999",
+        b".nan",
+        b"-1",
+        b"9" * 40,
+        b"\t",
+        b"\x00",
+        b"\xff",
+        b"\xe2\x80\xae",
+        b"views:",
+        b"findings:",
+    ),
+)
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(30_000, marks=pytest.mark.slow)])
+def test_a_mutated_config_is_read_or_refused_in_one_sentence(home, count):
+    draw, refusals = Random(count), []
+    for _ in range(count):
+        text = mutated(SAMPLE, draw, [SAMPLE], SPLINTERS)
+        try:
+            load(home, text)
+        except UsageError as error:
+            refusals.append(str(error))
+    assert 0 < len(refusals) < count
+    assert [one for one in refusals if clean(one, 10_000) != one] == []

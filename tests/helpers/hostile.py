@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 
 from recorded import ORIGIN, frame
 
@@ -18,6 +19,24 @@ GOOD = 10**6
 GIB = 2**30
 EVIL = "\x1b]52;c;aGk=\x07[@click=quit]x[/red]\u202e\u200b\n\t../../../../tmp/evil"
 WINDOW = b'{"type":"window","seq":1,"t":1000001,"mono":6000001,"dt":1000000,"h":['
+
+
+def mutated(text: bytes, draw: Random, others: Sequence[bytes], splinters: Sequence[bytes]) -> bytes:
+    """Return a text after one to four edits, which also put `splinters` or parts of `others` in."""
+    data = bytearray(text)
+    for _ in range(draw.randint(1, 4)):
+        at, way = draw.randrange(len(data) + 1), draw.randrange(5)
+        if way == 0:
+            data[at : at + 1] = bytes([draw.randrange(256)])
+        elif way == 1:
+            del data[at : at + draw.randint(1, 20)]
+        elif way == 2:
+            data[at:at] = data[draw.randrange(len(data) + 1) :][:20]
+        elif way == 3:
+            data[at:at] = draw.choice(splinters)
+        else:
+            data[at:] = draw.choice(others)[draw.randrange(40) :]
+    return bytes(data)
 
 
 def member(line: bytes, at: int = 6_000_001) -> bytes:

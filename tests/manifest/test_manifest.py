@@ -2,10 +2,12 @@
 
 import re
 from pathlib import Path
+from random import Random
 
 import pytest
 import yaml
 from fake_dtrace import manifests
+from hostile import mutated
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -661,3 +663,48 @@ def test_a_manifest_without_its_script(write):
     path.with_suffix(".bt").unlink()
     with pytest.raises(ManifestError, match=r"no script tiny\.bt beside it"):
         load(path)
+
+
+SPLINTERS = (
+    *(
+        b":",
+        b"- ",
+        b"\n",
+        b"\n  ",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"&a ",
+        b"*a",
+        b"<<: ",
+        b"!!python/object:os.system ",
+        b"extends: tiny\n",
+    ),
+    *(
+        b"null",
+        b"1e999",
+        b".nan",
+        b"-1",
+        b"9" * 40,
+        b"\x00",
+        b"\xff",
+        b"../../etc/passwd",
+        b"shift",
+        b"maps:",
+        b"script: {a: b}\n",
+    ),
+)
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(30_000, marks=pytest.mark.slow)])
+def test_a_mutated_manifest_is_read_or_refused_by_its_file(write, count):
+    text, draw, refusals = yaml.safe_dump(MINIMAL, sort_keys=False).encode(), Random(count), []
+    for _ in range(count):
+        path = write(mutated(text, draw, [text], SPLINTERS))
+        try:
+            load(path)
+        except ManifestError as error:
+            refusals.append(str(error))
+    assert 0 < len(refusals) < count
+    assert all("tiny.yaml" in one for one in refusals)

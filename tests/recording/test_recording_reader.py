@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hostile import mutated
 from recorded import ORIGIN, frame
 
 from latmon.model.frame import Frame, Health, Mark
@@ -299,3 +300,39 @@ def test_a_sparse_file_of_2_gib_is_refused_or_read_to_its_end(tmp_path):
 def test_health_counts_survive(read):
     _, _, items = read(HEADER + member(0, health=Health(lost_events=3)) + END)
     assert items[0].health.lost_events == 3
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(30_000, marks=pytest.mark.slow)])
+def test_a_mutated_recording_is_read_or_refused_in_one_sentence(tmp_path, count):
+    """Of each release's recordings, the text of a member or the bytes of the file."""
+    files = [path.read_bytes() for path in (Path(__file__).parents[1] / "golden").glob("recording-*.gz")]
+    lines = [line + b"\n" for data in files for line in gzip.decompress(data).splitlines()]
+    draw, path, refusals = random.Random(count), tmp_path / "r.gz", []
+    splinters = (
+        b"{",
+        b"[",
+        b"null",
+        b"-1",
+        b"1e999",
+        b"9" * 40,
+        b'"h":',
+        b'"t":',
+        b'"',
+        b"\\ud800",
+        b"\x1f\x8b\x08\x04",
+    )
+    for at in range(count):
+        if at % 2:
+            path.write_bytes(mutated(draw.choice(files), draw, files, splinters))
+        else:
+            own = gzip.decompress(draw.choice(files)).splitlines(keepends=True)
+            where = draw.randrange(len(own))
+            own[where] = mutated(own[where], draw, lines, splinters)
+            path.write_bytes(b"".join(gzip.compress(line, 1) for line in own))
+        try:
+            for _ in open_recording(path):
+                pass
+        except RecordingError as error:
+            refusals.append(str(error))
+    assert 0 < len(refusals) < count
+    assert all(len(one.splitlines()) == 1 for one in refusals)
