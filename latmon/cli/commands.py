@@ -457,7 +457,8 @@ def _diff(args: argparse.Namespace) -> int:
 
     if [args.first, *args.others].count(str(STANDARD)) > 1:
         raise UsageError(_ONE_FILE)
-    return diff_command([args.first, *args.others], as_json=args.json)
+    settings = config.load(os.environ).findings
+    return diff_command([args.first, *args.others], as_json=args.json, settings=settings)
 
 
 def _import(args: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ from latmon.diff.comparison import compare, devices, sweep
 from latmon.diff.conditions import with_marks
 from latmon.diff.output import render, render_sweep, summarise, summarise_sweep
 from latmon.findings.engine import RuleEngine
+from latmon.findings.rule import DEFAULT, Settings
 from latmon.model.frame import Frame, Mark
 from latmon.recording.codec import Gap
 from latmon.recording.reader import Item, Recording, open_recording
@@ -31,13 +32,13 @@ ENOUGH_MINUTES = 20
 _SHOWN = 8
 _MAX_NOTES = 10_000
 _PAIR = 2
-Fill = Callable[[bool], CaptureSpan]
-"""Reads a span: by minutes (True) or by windows."""
+Fill = Callable[[bool], tuple[CaptureSpan, Iterable[Item | Minute]]]
+"""Returns an empty span and its items, by minutes (True) or by windows."""
 _BEFORE = re.compile(r"(?P<length>[0-9.]+[a-z]+)?\.\.(?P<note>.+)", re.DOTALL)
 
 
-def read(argument: str) -> CaptureSpan:
-    """Return the span that an argument of the command line names.
+def read(argument: str, settings: Settings = DEFAULT) -> CaptureSpan:
+    """Return the span that an argument of the command line names; `settings` are the rules'.
 
     UsageError for a note that no mark has, RecordingError where the span has no window.
     """
@@ -48,9 +49,9 @@ def read(argument: str) -> CaptureSpan:
     with streams.Progress(f"reading {streams.named(path)}") as recording.progress:
         fill = _before_mark(recording, path, before, argument) if before else _from_mark(recording, path, note)
         # 20 minutes are enough units; of less than that reading each window is as quick
-        made = fill(True)
+        made = _filled(*fill(True), settings)
         if len(made.units) < ENOUGH_MINUTES:
-            made = fill(False)
+            made = _filled(*fill(False), settings)
     made.damage, made.is_live = tuple(recording.damage), recording.is_live
     if not made.units:
         raise RecordingError(f"{clean(argument, 200)} contains no window: there is nothing to compare.")
@@ -81,12 +82,12 @@ def _before_mark(recording: Recording, path: Path, wanted: re.Match[str], argume
         except ValueError as error:
             raise UsageError(f"{clean(argument, 200)!r}: {error}") from None
 
-    def fill(by_minutes: bool) -> CaptureSpan:
+    def fill(by_minutes: bool) -> tuple[CaptureSpan, Iterable[Item | Minute]]:
         made = _empty(recording, name, by_minutes)
         made.settings = with_marks(made.settings, noted)
         items = recording.summed(since_us + 1, until_us) if by_minutes else recording.between(since_us + 1, until_us)
         whole = (one for one in items if not isinstance(one, Frame | Minute) or one.mono_us - one.dt_us >= mark_us)
-        return _filled(made, whole)
+        return made, whole
 
     return fill
 
@@ -96,10 +97,10 @@ def _from_mark(recording: Recording, path: Path, note: str) -> Fill:
     note = _noted(recording, path, note) if note else ""
     name = note or path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".latmon")
 
-    def fill(by_minutes: bool) -> CaptureSpan:
+    def fill(by_minutes: bool) -> tuple[CaptureSpan, Iterable[Item | Minute]]:
         made = _empty(recording, name, by_minutes)
         items: Iterable[Item | Minute] = recording.summed() if by_minutes else recording
-        return _filled(made, _after(made, items, note) if note else items)
+        return made, _after(made, items, note) if note else items
 
     return fill
 
@@ -112,16 +113,20 @@ def _empty(recording: Recording, name: str, by_minutes: bool) -> CaptureSpan:
     return made
 
 
-def _filled(made: CaptureSpan, items: Iterable[Item | Minute]) -> CaptureSpan:
-    engine = RuleEngine(made.origin, tuple(made.devices.values()))
+def _filled(made: CaptureSpan, items: Iterable[Item | Minute], settings: Settings) -> CaptureSpan:
+    engine: RuleEngine | None = None
     for item in items:
         if isinstance(item, Frame | Minute):
+            # only now: the devices that came before the first window of the span are known
+            engine = engine or RuleEngine(made.origin, tuple(made.devices.values()), settings)
             made.add(item)
             engine.take(item)
         elif isinstance(item, Gap):
             made.gaps += 1
-    made.findings = {one.worst.key: one.worst.summary for one in engine.episodes}
-    made.not_evaluated = engine.silent
+    if engine is not None:
+        engine.finish()
+        made.findings = {one.worst.key: one.worst.summary for one in engine.episodes}
+        made.not_evaluated = engine.silent
     return made
 
 
@@ -179,9 +184,9 @@ def _marks(item: object) -> list[Mark]:
     return list(item.marks) if isinstance(item, Frame) else []
 
 
-def diff_command(arguments: Sequence[str], *, as_json: bool) -> int:
-    """Print the differences. RecordingError without windows, UsageError for an unknown note."""
-    periods = [read(one) for one in arguments]
+def diff_command(arguments: Sequence[str], *, as_json: bool, settings: Settings = DEFAULT) -> int:
+    """Print the differences; `settings` are the rules'. RecordingError without windows, UsageError for an unknown note."""
+    periods = [read(one, settings) for one in arguments]
     if len(periods) == _PAIR:
         comparison = compare(*periods)
         text = _json(summarise(comparison)) if as_json else render(comparison)

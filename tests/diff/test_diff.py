@@ -23,9 +23,12 @@ from latmon.diff.hypotheses import Detectable
 from latmon.diff.output import render, summarise
 from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ratio, student, weigh
 from latmon.diff.verdict import sentence
+from latmon.findings.rule import DEFAULT
 from latmon.model.frame import Completed, FileSeries, Flow, Frame, IssuedIO, Issuer, Mark, Series, Traced
 from latmon.model.histogram import Histogram, bucket_index
+from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
+from latmon.report import summary as report_summary
 from latmon.support.errors import RecordingError, UsageError
 from latmon.support.units import whole
 from latmon_backends.demo.backend import INCIDENTS
@@ -547,3 +550,14 @@ def test_the_command_evaluates_the_rules_of_both(capsys):
     diff_command(paths, as_json=True)
     (new,) = json.loads(capsys.readouterr().out)["findings"]["new"]
     assert new.endswith("(queue-depth-misconfigured)")
+    off = replace(DEFAULT, off=frozenset({"queue-depth-misconfigured"}))
+    diff_command(paths, as_json=True, settings=off)
+    assert not json.loads(capsys.readouterr().out)["findings"]["new"], "as the config has it, and `latmon report`"
+
+
+@pytest.mark.parametrize("name", ["demo-host", "demo-qumulo", "import-dtrace"])
+def test_the_findings_of_a_side_are_those_of_its_report(name):
+    """The last seconds are a block too, and so is all of a recording shorter than one."""
+    path = RECORDINGS / f"{name}.latmon.jsonl.gz"
+    reported = report_summary.summarise(open_recording(path))["findings"]
+    assert read(str(path)).findings.keys() == {(one["id"], one["device"]) for one in reported}
