@@ -185,7 +185,7 @@ def _marks(item: object) -> list[Mark]:
 
 
 def diff_command(arguments: Sequence[str], *, as_json: bool, settings: Settings = DEFAULT) -> int:
-    """Print the differences; `settings` are the rules'. RecordingError without windows, UsageError for an unknown note."""
+    """Print the differences; `settings` are the rules'. RecordingError without windows, UsageError for no such note."""
     periods = [read(one, settings) for one in arguments]
     if len(periods) == _PAIR:
         comparison = compare(*periods)

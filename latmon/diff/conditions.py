@@ -6,9 +6,9 @@ They are reported first: latencies of different loads compare badly.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from latmon.diff import blocks
 from latmon.diff.blocks import CaptureSpan
@@ -66,31 +66,36 @@ _BAR_US = 131_072
 class UserView:
     """Effect of a span on its users, over all of its devices; `above_us` is the same for the spans that are compared.
 
-    `above` is None where no latency was timed, `longest_us` an upper bound where `longest_is_exact` is False.
+    `above` and `per_day` are None where no latency was timed, `iops` where no I/O was counted; `longest_us` is an upper
+    bound where `longest_is_exact` is False.
     """
 
     above_us: int
     above: int | None
-    per_day: float
+    per_day: float | None
     longest_us: int | None
     longest_is_exact: bool
-    iops: float
+    iops: float | None
 
 
 def user_views(periods: Sequence[CaptureSpan]) -> tuple[UserView, ...]:
-    """Return what users of each span saw. A volume whose disks are timed too is not counted again."""
-    timed = [
-        [one for one in period.series() if one.stage == "total" and not _is_stacked(period, one)] for period in periods
-    ]
+    """Return what users of each span saw. A volume whose disks are measured too is not counted again."""
+    totals = [[one for one in period.series() if one.stage == "total"] for period in periods]
+    timed = [_without_volumes(period, some) for period, some in zip(periods, totals, strict=True)]
     bars = {period.threshold_us(one.device) for period, some in zip(periods, timed, strict=True) for one in some}
     common = bars.pop() if len(bars) == 1 else None
     return tuple(_user_view(period, some, common) for period, some in zip(periods, timed, strict=True))
 
 
-def _is_stacked(period: CaptureSpan, series: Series) -> bool:
-    """Return whether a device's I/Os are those of other devices of the span."""
-    device = period.devices.get(series.device)
-    return device is not None and any(member in period.devices for member in device.members)
+_Key = TypeVar("_Key", Series, Flow)
+
+
+def _without_volumes(period: CaptureSpan, keys: Iterable[_Key]) -> list[_Key]:
+    """Return the keys without those of volumes whose disks have keys too: a volume's I/Os are those of its disks."""
+    every = list(keys)
+    names = {one.device for one in every}
+    volumes = {name for name, device in period.devices.items() if names.intersection(device.members)}
+    return [one for one in every if one.device not in volumes]
 
 
 def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None) -> UserView:
@@ -101,14 +106,16 @@ def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None)
     else:
         above = sum(n for one in totals for at, n in one.buckets if bucket_bounds(at, one.bits)[0] >= _BAR_US)
     longest = max((one for one in totals if one), key=lambda one: one.max_bound or 0, default=None)
+    flows = _without_volumes(period, {flow for unit in period.units for flow in unit.done})
+    done = sum(unit.done[flow][0] for unit in period.units for flow in flows if flow in unit.done)
     seconds = period.us / 1e6
     return UserView(
         above_us=_BAR_US if common is None else common,
         above=above if totals else None,
-        per_day=above / seconds * _DAY_S if seconds else 0.0,
+        per_day=above / seconds * _DAY_S if totals and seconds else None,
         longest_us=longest.max_bound if longest else None,
         longest_is_exact=longest is not None and longest.max is not None,
-        iops=device_load(period).iops,
+        iops=done / seconds if flows and seconds else None,
     )
 
 

@@ -66,10 +66,10 @@ def render(comparison: Comparison) -> str:
 def for_users(views: Sequence[UserView]) -> str:
     """Return what changed for the users of the spans, from the first to the last, in one sentence."""
     bar = spelled(views[0].above_us)
-    slow = " -> ".join("not timed" if one.above is None else f"{whole(round(one.per_day))}" for one in views)
+    slow = " -> ".join("not timed" if one.per_day is None else whole(round(one.per_day)) for one in views)
     counted_as = ", ".join("-" if one.above is None else f"{one.above:,}" for one in views)
     longest = " -> ".join(_longest(one) for one in views)
-    iops = " -> ".join(rate(one.iops) for one in views)
+    iops = " -> ".join("not counted" if one.iops is None else rate(one.iops) for one in views)
     return f"I/Os of {bar} or more per day: {slow} (counted: {counted_as}); the longest I/O: {longest}; IOPS: {iops}"
 
 

@@ -24,7 +24,7 @@ from latmon.diff.output import render, summarise
 from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ratio, student, weigh
 from latmon.diff.verdict import sentence
 from latmon.findings.rule import DEFAULT
-from latmon.model.frame import Completed, FileSeries, Flow, Frame, IssuedIO, Issuer, Mark, Series, Traced
+from latmon.model.frame import Completed, Device, FileSeries, Flow, Frame, IssuedIO, Issuer, Mark, Series, Traced
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
@@ -517,6 +517,30 @@ def test_the_first_line_is_what_changed_for_the_users():
     assert slow.per_day == pytest.approx(slow.above / (sick.us / 1e6) * 86_400)
     assert "the longest I/O: 3.97 ms -> " in first
     assert (slow.iops, fast.iops) == (device_load(sick).iops, device_load(healthy).iops)
+
+
+def test_what_a_side_does_not_measure_is_no_zero():
+    counters = read(str(RECORDINGS / "procfs.latmon.jsonl.gz"))
+    none = period_of("x", BOX, (), (replace(frame(at), seen={}, kernel={}) for at in range(2)))
+    timed, counted = user_views((none, counters))
+    assert (timed.iops, counted.above, counted.per_day) == (None, None, None)
+    first = " ".join(render(compare(none, counters)).partition("\n\n")[0].split())
+    assert "-> not timed (counted:" in first
+    assert "IOPS: not counted -> 1.93k" in first
+
+
+@pytest.mark.parametrize(("disk_is_measured", "iops"), [(True, 100), (False, 50)])
+def test_ios_of_a_volume_are_not_counted_again_beside_those_of_its_disk(disk_is_measured, iops):
+    volume = Device("dm-0", 253, 0, members=("sda",))
+    done = {Flow("dm-0", "read"): Completed(50, 0, 0)} | (
+        {Flow("sda", "read"): Completed(100, 0, 0)} if disk_is_measured else {}
+    )
+    timed = {
+        Series(flow.device, "read", "total"): Histogram.record([200_000] * one.count) for flow, one in done.items()
+    }
+    made = [replace(frame(at), histograms=timed, seen=done, kernel=done, devices=(volume, DISK)) for at in range(2)]
+    (view,) = user_views((period_of("x", BOX, (), made),))
+    assert (view.above, view.iops) == (2 * iops, iops)
 
 
 def test_without_a_common_threshold_slow_ios_are_those_of_buckets_above_100_ms():
