@@ -9,7 +9,7 @@ Write and Sync-Write, are of different I/Os and are added row by row.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -179,7 +179,8 @@ def sniff(head: str) -> bool:
 def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield each histogram as a table; a time above them is theirs."""
     found = _tables(lines, options)
-    yield from _differences(found) if any(_CUMULATIVE.match(line) for line in lines) else found
+    begins = {at: bool(_CUMULATIVE.match(line)) for at, line in enumerate(lines, 1) if line.startswith("Tracing ")}
+    yield from _differences(found, begins) if any(begins.values()) else found
 
 
 def _tables(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
@@ -189,11 +190,12 @@ def _tables(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     yield from reader.end()
 
 
-def _differences(found: Iterable[Found]) -> Iterator[Found]:
+def _differences(found: Iterable[Found], begins: Mapping[int, bool]) -> Iterator[Found]:
     """Yield tables that grow from print to print as their differences.
 
     funclatency of libbpf-tools (bcc 0.26) prints all values since its begin; later ones those of an interval. A run is
-    cumulative if no count of its tables ever falls.
+    cumulative if no count of its tables ever falls. `begins`: lines with which a tool's output begins -> whether it is
+    funclatency's; tables of other tools in the same text are left as they are.
     """
     runs: list[list[Found]] = [[]]
     for one in found:
@@ -201,7 +203,8 @@ def _differences(found: Iterable[Found]) -> Iterator[Found]:
         runs[-1].append(one)
     for run in runs:
         tables = [one for one in run if isinstance(one, ImportedTable)]
-        pairs = list(pairwise(tables))
+        above = [at for at in begins if tables and at <= tables[0].where.first]
+        pairs = list(pairwise(tables)) if above and begins[above[-1]] else []
         grown = {id(new): _minus(new, old) for old, new in pairs}
         is_cumulative = bool(pairs) and all(row.count >= 0 for one in grown.values() for row in one.rows)
         for one in run:

@@ -168,3 +168,10 @@ def test_a_hole_is_named_by_the_line_behind_it():
     gone = max(at for at, line in enumerate(lines) if "2 -> 3" in line)
     found = read("\n".join(lines[:gone] + lines[gone + 1 :]))
     assert any(f"is damaged in line {gone + 1}:" in one.text for one in found.found if isinstance(one, Remark))
+
+
+def test_tables_beside_funclatencys_are_not_taken_for_growing_ones():
+    tool, more = "Tracing block device I/O... Hit Ctrl-C to end.\n", run((0, 1, 6), (2, 3, 9), (4, 7, 1))
+    text = f"Tracing vfs_read.  Hit Ctrl-C to exit\n{FIRST}\n{tool}\n{FIRST}\n{more}"
+    assert [table.count for table in tables(text)] == [13, 13, 16]
+    assert [only(one.histograms.values()).count for one in frames(text)] == [13, 13, 16]
