@@ -265,7 +265,7 @@ _BTT_ROW = re.compile(
 )
 _BTT_SECTION = re.compile(r"=+ (.{1,60}?) =+\s*")
 _BTT_MERGES = re.compile(r"\s*(\(\s*\d{1,4},\s*\d{1,7}\)) \|\s+(\d+)\s+(\d+)\s+[\d.]+ \|(?:\s+\d+){3}\s+(\d{1,15})\s*")
-_BTT_REST = re.compile(r".*\s\|\s|[-=| ]+\s*\Z|#|\s+\d+\.\d{9}\s+\d+\.\d\s*\Z")
+_BTT_REST = re.compile(r".*\s\|\s|[-=|\s]+\Z|#|\s+\d+\.\d{9}\s+\d+\.\d\s*\Z")
 """Other tables of btt, and its lists of activity."""
 _WHOLE_TIME, _DEVICE_TIME, _BETWEEN = "Q2C", "D2C", "Q2Q"
 

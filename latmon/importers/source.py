@@ -209,7 +209,7 @@ def blocks(lines: Sequence[str], left: Iterable[int]) -> list[tuple[int, int]]:
     return [*found, *now.span]
 
 
-_RATE = re.compile(r"\d[\d,.]* ?(?:[KMGT]?i?B/s|[KMGT]?B/sec|IOPS)\b")
+_RATE = re.compile(r"(?<![\d,.])\d[\d,.]{0,30} ?(?:[KMGT]?i?B/s|[KMGT]?B/sec|IOPS)\b")
 _NAMED_SPANS = 3
 
 

@@ -5,6 +5,7 @@ A digit that became another digit can't be seen and is not tried; neither are de
 
 import random
 import re
+import time
 
 import pytest
 from test_imports import GOLDEN, PAIR, SAMPLES, read
@@ -100,3 +101,16 @@ def test_many_mutations_are_never_silent(name):
         damage_a_digit(name, rng)
         if rows(name):
             delete_a_row(name, rng)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["7" * 40_000, f"==================== All Devices ====================\n{'- ' * 40_000}x"],
+    ids=["digits", "a ruler in btt's output"],
+)
+def test_a_long_line_takes_time_in_proportion_to_its_length(text):
+    """CPU time, with a margin of 50: each of them took a minute by a pattern that tried each pair of positions."""
+    begun = time.process_time()
+    with pytest.raises(RecordingError):
+        read(text, name="btt" if "=" in text else "")
+    assert time.process_time() - begun < 5
