@@ -649,11 +649,14 @@ class LatmonApp(App[int]):
 
     def action_visit(self) -> None:
         """End the screen so that `run` shows the selected host over ssh."""
-        chosen = selected(self.scene.view.subjects())
-        if not isinstance(self._source, Grouped) or chosen is None:
+        if not isinstance(self._source, Grouped):
             self.show_message("only a host of a Prometheus is opened over ssh: `latmon fleet HOST` opens any other")
             return
-        self.visited = self._source.host_of(chosen.device.name)
+        chosen = selected(self.scene.view.subjects())
+        self.visited = "" if chosen is None else self._source.host_of(chosen.device.name)
+        if not self.visited:  # the rows were chosen again after the screen was drawn
+            self.show_message("no host of the Prometheus is selected: select one of its rows")
+            return
         self.exit(return_code=EXIT_DONE)
 
     def resumed(self, options: ScreenOptions) -> ScreenOptions:

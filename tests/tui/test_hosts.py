@@ -106,6 +106,17 @@ async def test_a_host_is_opened_over_ssh_and_the_screen_goes_on_with_its_selecti
         assert app.resumed(app._options).selection == app.scene.selection
 
 
+async def test_a_row_whose_host_is_gone_does_not_end_the_screen(monkeypatch):
+    source = Hosts()
+    monkeypatch.setattr(source, "host_of", lambda _name: "")
+    app = make(source)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shows(pilot, HOSTS)
+        await pilot.press("E")
+        assert "no host of the Prometheus is selected" in screen(app)
+        assert app.return_code is None
+
+
 async def test_a_screen_of_one_host_opens_none_over_ssh():
     app = make(Source(host(DEVICES, 3)))
     async with app.run_test(size=(80, 24)) as pilot:
