@@ -54,6 +54,7 @@ from latmon_backends.tracer.programs import Programs, Target, TracerSample
 
 ALWAYS_ON, TRACER, LATMON = "always-on probe", "tracer", "latmon"
 """What has a cost."""
+_ENDED = "the probes ended while they were measured"
 _TRACED_S = 90.0
 """How long a busy or emulated host may take to compile the tracer's probes before a capture goes on without."""
 _SETTLES = 0.3
@@ -232,13 +233,15 @@ class ProbeBackend(ABC):
 
     async def cost(self, frames: AsyncIterator[Frame], seconds: float) -> tuple[ProbeCost, ...]:
         with launcher.counted_time():
-            await anext(frames)  # from here on both counters begin with the same interval
+            # from here on both counters begin with the same interval
+            if await anext(frames, None) is None:
+                raise UnavailableError(_ENDED)
             begun, before, one_in = time.monotonic(), await self._spent(), 1
             ios = 0
             while time.monotonic() - begun < seconds:
                 frame = await anext(frames, None)
                 if frame is None:
-                    raise UnavailableError("the probes ended while they were measured")
+                    raise UnavailableError(_ENDED)
                 ios += sum(done.count for done in frame.seen.values())
                 one_in = max(one_in, frame.traced.one_in)
             passed, after = time.monotonic() - begun, await self._spent()

@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,6 +11,8 @@ from latmon.doctor import command
 from latmon.doctor.checks import Check, Output, Place, Status, run
 from latmon.model.frame import Frame, Missing, Traced
 from latmon.support.errors import UnavailableError
+from latmon_backends.probe import launcher
+from latmon_backends.probe_backend import ProbeBackend
 
 USER = 1000
 PROBING = 1 << 39 | 1 << 38 | 1 << 2 | 1 << 1
@@ -697,3 +700,14 @@ def test_no_cost_without_root_or_without_a_probe(monkeypatch):
     assert command.overhead_values(refused)["measured"] is False
     monkeypatch.setattr(command.os, "geteuid", lambda: 0)
     assert "procfs has no probes whose cost could be measured" in command.measure_overhead("procfs", str).refused
+
+
+async def test_probes_that_end_before_their_cost_is_measured_are_named(monkeypatch):
+    monkeypatch.setattr(launcher, "counted_time", nullcontext)
+
+    async def none():
+        for _ in ():
+            yield
+
+    with pytest.raises(UnavailableError, match="the probes ended while they were measured"):
+        await ProbeBackend.cost(SimpleNamespace(), none(), 1.0)
