@@ -43,18 +43,23 @@ class Tracer(NamedTuple):
     stage: str = WHOLE
     no_latency: str = ""
     """Reason why its values are no latencies of I/Os; empty where they are."""
+    layer: str = ""
+    """One of values.LAYERS; empty where that is not known."""
 
 
 TRACERS = tuple(
     Tracer(re.compile(begins), *rest)
     for begins, *rest in (
-        (r"Tracing block (?:device )?I/O", "biolatency iolatency biosnoop iosnoop biostacks bitesize", "all disks"),
+        (
+            *(r"Tracing block (?:device )?I/O", "biolatency iolatency biosnoop iosnoop biostacks bitesize"),
+            *("all disks", WHOLE, "", values.DISK),
+        ),
         (r"Tracing run queue latency", "runqlat runqslower", "run queue", "resume"),
         (r"Tracing work queue request latency", "wqlat", "work queue", "resume"),
         (r"Tracing (?:tcp|TCP) ", "tcprtt tcpcong", "", "", "times of TCP"),
-        (r"Tracing sync read/writes", "fileslower", "files"),
-        (r"Tracing (\w+) operations?\b", "", ""),
-        (r"Tracing (?:MySQL|database)", "dbslower mysqld_qslower", "queries"),
+        (r"Tracing sync read/writes", "fileslower", "files", WHOLE, "", values.FILE),
+        (r"Tracing (\w+) operations?\b", "", "", WHOLE, "", values.FILE),
+        (r"Tracing (?:MySQL|database)", "dbslower mysqld_qslower", "queries", WHOLE, "", values.APPLICATION),
         (r"Tracing (?:hard|soft) irq event time", "hardirqs softirqs", "", "", "run times of handlers"),
         (r"Tracing (?:on|off)-CPU time", "cpudist", "", "", "times on or off a CPU"),
         (r"Tracing fs read-ahead", "readahead", "", "", "ages of pages read ahead"),
@@ -101,7 +106,7 @@ def tracer_of(line: str, before: Tracer | None) -> Tracer | None:
     if (command := _COMMAND.fullmatch(line)) is None:
         return before
     if file_system := _FILE_SYSTEM.fullmatch(command[2]):
-        return TRACERS[0]._replace(device=file_system[1])
+        return TRACERS[0]._replace(device=file_system[1], layer=values.FILE)
     unknown = None if command[1] else before
     return next((one for one in TRACERS if command[2] in one.commands.split()), unknown)
 
@@ -298,8 +303,10 @@ class _Reader:
             return Remark(where, f"{title}: {why or clean(one.label, 40)}, no latency, left out", one.count)
         kind = "log2" if one.is_log2 else "linear"
         series = self._series(one)
+        layer = one.tracer.layer if one.tracer else values.DISK if any(key == "disk" for key, _ in one.section) else ""
+        unit_from = "the head of the table"
         return ImportedTable(
-            where, title, kind, tuple(one.rows), one.unit, "the head of the table", series, one.total_us
+            where, title, kind, tuple(one.rows), one.unit, unit_from, series, one.total_us, layer=layer
         )
 
     def _title(self, one: _Histogram) -> str:

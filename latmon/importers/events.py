@@ -17,6 +17,9 @@ from typing import NamedTuple
 from latmon.importers import values
 from latmon.importers.bcc import Tracer, lost_in, tracer_of
 from latmon.importers.values import (
+    APPLICATION,
+    DISK,
+    FILE,
     TRIVIAL,
     WHOLE,
     Clock,
@@ -52,6 +55,7 @@ _BYTES, _MS, _US = (
 )
 _FILE, _OTHER = Column("file", _TEXT), Column("", _WORD)
 _DEVICE, _SECTOR = Column("device", _WORD), Column("sector", _INT)
+_NUMBERS = Column("device", r"\d{1,4},\d{1,7}")
 COLUMNS = {
     "TIME(s)": _SECONDS,
     "TIME(ms)": Column("end", _DECIMAL, 1e-3),
@@ -66,7 +70,7 @@ COLUMNS = {
     "PID": _PID,
     "TID": _PID,
     "DISK": _DEVICE,
-    "DEV": Column("device", r"\d{1,4},\d{1,7}"),
+    "DEV": _NUMBERS,
     "T": _OP,
     "D": _OP,
     "TYPE": _OP,
@@ -210,11 +214,23 @@ class _Reader:
         stage = self.options.stage_of(self.tracer.stage if self.tracer else WHOLE)
         least = self.options.threshold_us if self.least_us is None else min(self.options.threshold_us, self.least_us)
         # a wait for the CPU is no I/O
-        self.seconds = Seconds(least if stage == WHOLE else _MOST_US + 1, stage)
+        self.seconds = Seconds(least if stage == WHOLE else _MOST_US + 1, stage, self._layer(head))
         self.head, self.end_s = head, None
         where = TextSpan(at, at)
         yield TimeLine(where, f"line {at}: another table begins") if self.has_rows else Passed(where)
         self.has_rows = False
+
+    def _layer(self, head: Head) -> str:
+        """Return where the tool of a table measures, by its first sentence, else by its columns."""
+        if self.tracer is not None and self.tracer.layer:
+            return self.tracer.layer
+        return DISK if {_DEVICE, _NUMBERS} & {*head.columns} else FILE if _FILE in head.columns else ""
+
+    def _at(self, layer: str) -> Iterator[Found]:
+        """Begin a window of another layer; yield the second of the one before."""
+        if self.seconds.layer != layer:
+            yield from self.seconds.end()
+            self.seconds.layer = layer
 
     def _other(self, at: int, line: str) -> Iterator[Found]:
         """Take a line that is no row: a time, or the tool's first sentence."""
@@ -253,6 +269,7 @@ class _Reader:
             self.end_s = max(end, self.end_s if self.end_s is not None else end)
         self.has_rows = True
         one = self._io(found, latency, queue)
+        yield from self._at(self._layer(head))
         yield from self.seconds.add(None if self.end_s is None else int(self.end_s), at, at, one)
 
     def _end(self, found: dict[str, tuple[str, float]]) -> float | None:
@@ -304,6 +321,7 @@ class _Reader:
             path="log write of Oracle",
         )
         self.end_s = self.wall
+        yield from self._at(APPLICATION)
         yield from self.seconds.add(None if self.wall is None else int(self.wall), at, at, one)
 
 

@@ -299,7 +299,10 @@ def _found(
 
 
 def _sources(found: Sequence[Found], spans: Sequence[tuple[int, int, str]]) -> dict[str, str]:
-    """Return the format of each device, where the text has several formats; a device of two of them has none."""
+    """Return the format of each device, where the text has several; a device of two of them has none.
+
+    A format with tools of several layers is followed by the layer: `bcc disk`.
+    """
     formats: dict[str, set[str]] = {}
     for one in found:
         of: list[Series | Flow] = []
@@ -310,6 +313,8 @@ def _sources(found: Sequence[Found], spans: Sequence[tuple[int, int, str]]) -> d
         elif isinstance(one, ImportedTable) and one.series is not None:
             of.append(one.series)
         names = {name for first, last, name in spans if of and first <= one.where.first <= last}
+        if isinstance(one, Times | ImportedTable) and one.layer:
+            names = {f"{name} {one.layer}" for name in names}
         for key in of:
             formats.setdefault(key.device, set()).update(names)
     if len({name for some in formats.values() for name in some}) < 2:  # noqa: PLR2004

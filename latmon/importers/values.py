@@ -39,6 +39,11 @@ class TextSpan:
     dt_us: int | None = None
 
 
+DISK, FILE, APPLICATION = "disk", "file", "application"
+LAYERS = (DISK, FILE, APPLICATION)
+"""Where a tool measures whose format has tools of several layers: I/Os of disks, operations on files, a program's."""
+
+
 @dataclass(frozen=True, slots=True)
 class ImportedTable:
     """Distribution in the buckets of another tool."""
@@ -56,6 +61,8 @@ class ImportedTable:
     """Empty: by the title."""
     sum_us: int | None = None
     max_us: int | None = None
+    layer: str = ""
+    """One of LAYERS, where its format doesn't decide that."""
     at_issue: bool = False
     """Its values are depths, not times: I/Os outstanding when one was issued."""
 
@@ -76,6 +83,8 @@ class Times:
     outliers: tuple[Outlier, ...] = ()
     """`mono_us` and `wall` may be 0: they then began when the window did."""
     seen: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
+    layer: str = ""
+    """As in ImportedTable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -536,11 +545,11 @@ class _Second:
 class Seconds:
     """Windows of one second each, filled with the I/Os of a trace in the order in which they ended.
 
-    `stage` is the stage of an I/O's whole time; I/Os from `threshold_us` on are listed.
+    `stage` is the stage of an I/O's whole time; I/Os from `threshold_us` on are listed. `layer` is one of LAYERS.
     """
 
-    def __init__(self, threshold_us: int, stage: str = WHOLE) -> None:
-        self._threshold_us, self._stage = threshold_us, stage
+    def __init__(self, threshold_us: int, stage: str = WHOLE, layer: str = "") -> None:
+        self._threshold_us, self._stage, self.layer = threshold_us, stage, layer
         self._second: _Second | None = None
 
     def add(self, number: int | None, first: int, last: int, one: Outlier) -> Iterator[Times]:
@@ -573,4 +582,5 @@ class Seconds:
             {series: Histogram.record(some) for series, some in second.values.items()},
             tuple(second.outliers),
             {flow: Completed(len(some), second.bytes[flow], sum(some)) for flow, some in totals.items()},
+            self.layer,
         )

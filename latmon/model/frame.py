@@ -130,7 +130,8 @@ class DeviceReport(NamedTuple):
 
 
 THREAD_PRIORITY, SOURCE = "thread_priority", "source"
-"""Reports of an imported device: the priority of a thread, in a text about its slow completions; its text's format."""
+"""Reports of an imported device: the priority of a thread, in a text about its slow completions; its text's format,
+and the layer of its tool where that has several."""
 
 
 def shown_reports(values: Mapping[str, int | str]) -> list[str]:

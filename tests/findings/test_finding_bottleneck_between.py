@@ -43,9 +43,48 @@ def test_the_layer_between_two_tools_is_named(tmp_path):
     assert "bottleneck-between" not in str(summary["findings_by"])
 
 
+EVENTS = {
+    "ext4slower": "Tracing ext4 operations slower than 1 ms\n"
+    "TIME     COMM           PID    T BYTES   OFF_KB   LAT(ms) FILENAME\n",
+    "biosnoop": "TIME(s)     COMM           PID     DISK      T SECTOR     BYTES   LAT(ms)\n",
+}
+
+
+def events(tool, ms):
+    """A table with 150 rows of a tool."""
+    rows = {
+        "ext4slower": "10:00:{:02} fio            17     R 4096    {}        {:.2f} a.bin\n",
+        "biosnoop": "{:.6f}    fio            17      vdb       R {:<10} 4096      {:.2f}\n",
+    }
+    return EVENTS[tool] + "".join(rows[tool].format(at // 5, at * 8, ms) for at in range(150)) + "\n"
+
+
+def undated(text):
+    """Times of day, or none, are of no date: the tables of a text are compared if they are of one time."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("2026-"))
+
+
+def biolatency(ms):
+    head = "     msecs               : count     distribution\n"
+    rows = ((0 if at == 0 else 2**at, 2 ** (at + 1) - 1, 200 * (2**at <= ms < 2 ** (at + 1))) for at in range(7))
+    table = "".join(f"{low:>10} -> {high:<10} : {n:<8} |{'*' * 40 * (n > 0):<40}|\n" for low, high, n in rows)
+    return f"Tracing block device I/O... Hit Ctrl-C to end.\n\n{head}{table}\n"
+
+
+def test_operations_on_files_are_above_the_block_layer(tmp_path):
+    (one,) = findings(tmp_path, f"{events('ext4slower', 40)}\n{undated(iostat(0.5))}")["findings"]
+    assert (one["id"], one["device"]) == ("bottleneck-between", "ext4")
+    assert "a table of operations on files has 40 ms for an I/O in the mean, iostat 500 us" in one["summary"]
+    assert "between the file system and the block layer" in one["summary"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        events("biosnoop", 40) + undated(iostat(0.5)),  # both in the block layer
+        biolatency(40) + undated(iostat(0.5)),
+        biolatency(40).replace("Tracing block device I/O...", "Tracing vfs_read. ")
+        + undated(iostat(0.5)),  # where is it?
         iostat(40) + esxtop(0.5, 12),  # the slowest disk below may be its own
         iostat(40) + iostat(0.5, 300, "sdb"),  # of one tool: two disks
         iostat(3) + esxtop(0.5),  # too little to matter

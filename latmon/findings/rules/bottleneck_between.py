@@ -29,17 +29,27 @@ from latmon.support.units import part, spelled
 ID = "bottleneck-between"
 _LAYERS: Mapping[str, tuple[str, int]] = MappingProxyType(
     {
-        "fio": ("an application", 0),
-        "events": ("the file system", 0),
-        **dict.fromkeys(
-            ("iostat", "iostat-json", "kstat", "prometheus", "blkparse", "btt", "bcc"), ("the block layer", 1)
-        ),
+        **dict.fromkeys(("fio", "events application"), ("an application", 0)),
+        **dict.fromkeys(("events file", "bcc file"), ("the file system", 0)),
+        **dict.fromkeys(("iostat", "iostat-json", "kstat", "prometheus", "blkparse", "btt"), ("the block layer", 1)),
+        **dict.fromkeys(("events disk", "bcc disk"), ("the block layer", 1)),
         **dict.fromkeys(("scsi.d", "emlxsoverhead"), ("the HBA's driver", 2)),
         **dict.fromkeys(("esxtop", "vscsistats"), ("the hypervisor", 3)),
         "latency-monitor": ("the drive", 4),
     }
 )
-"""Format of an import -> where its tool measures, and its place from the application down."""
+"""Format of an import, and layer of its tool where that has several -> where it measures, and its place from the
+application down. Tools whose layer is not known, such as funclatency, are not compared."""
+_TOOLS: Mapping[str, str] = MappingProxyType(
+    {
+        "events application": "a log of the application",
+        "events file": "a table of operations on files",
+        "events disk": "a table of I/Os",
+        "bcc file": "bcc's table of a file system",
+        "bcc disk": "bcc's table of disks",
+    }
+)
+"""Source -> the words for its tool; a format that is missing has one tool of the same name."""
 _BETWEEN: Mapping[tuple[int, int], str] = MappingProxyType(
     {
         (0, 1): "the file system, the page cache or a throttle above the block layer",
@@ -61,8 +71,12 @@ class _Measured(NamedTuple):
     ios: int
 
     @property
+    def tool(self) -> str:
+        return _TOOLS.get(self.source, self.source)
+
+    @property
     def text(self) -> str:
-        return f"{self.device} by {self.source}"
+        return f"{self.device} by {self.tool}"
 
 
 def layers_of(facts: Facts) -> int:
@@ -101,14 +115,15 @@ def _measured(facts: Facts, device: str) -> _Measured | None:
 
 def _finding(above: _Measured, below: _Measured) -> Finding:
     places = f"{_LAYERS[above.source][0]} and {_LAYERS[below.source][0]}"
-    between = _BETWEEN.get((above.layer, below.layer), f"what lies between {places}")
+    between = _BETWEEN.get((above.layer, below.layer), "")
     share = 1 - below.mean_us / above.mean_us
     return Finding(
         ID,
         WARNING,
         above.device,
-        f"{above.device}: {above.source} has {spelled(above.mean_us)} for an I/O in the mean, {below.source} "
-        f"{spelled(below.mean_us)} at most ({below.device}): {part(share)} of it passes between {places}, in {between}",
+        f"{above.device}: {above.tool} has {spelled(above.mean_us)} for an I/O in the mean, {below.tool} "
+        f"{spelled(below.mean_us)} at most ({below.device}): {part(share)} of it passes between {places}"
+        f"{between and f', in {between}'}",
         tuple(_facts(above, below)),
         Where("overview", above.device),
         tuple(_steps(above, below)),
@@ -122,11 +137,12 @@ def _facts(above: _Measured, below: _Measured) -> Iterator[Fact]:
         ("above", above.mean_us, f"{above.text} takes {{}} in the mean", above.ios),
         ("below", below.mean_us, f"{below.text}, the slowest there, takes {{}} in the mean", below.ios),
     )
-    yield Fact("layers", f"{above.source}, {below.source}", f"{above.source} measures in {_LAYERS[above.source][0]}")
+    text = f"{above.tool} measures in {_LAYERS[above.source][0]}, {below.tool} in {_LAYERS[below.source][0]}"
+    yield Fact("layers", f"{above.source}, {below.source}", text)
 
 
 def _steps(above: _Measured, below: _Measured) -> Iterator[Step]:
-    yield Step(f"make sure that {above.device} is on {below.device}, or on another device that {below.source} lists")
+    yield Step(f"make sure that {above.device} is on {below.device}, or on another device that {below.tool} lists")
     if below.source in ("esxtop", "vscsistats"):
         yield Step(
             "see how many I/Os the guest has outstanding at its virtual disk: one at a time means that it serialises",
