@@ -55,6 +55,7 @@ _LIMITS = {
     errno.ENOMEM: "there is no memory left: free some, or raise the limit of latmon's cgroup (memory.max, ulimit -v)",
 }
 """Limits of the host, which are no mistake of latmon."""
+_NOT_WAITED_FOR = "its output is a pipe that does not wait for its reader (O_NONBLOCK): write to a file, or to `| cat`"
 
 
 def _exhausted(error: BaseException) -> str:
@@ -63,6 +64,8 @@ def _exhausted(error: BaseException) -> str:
         return _LIMITS[errno.ENOMEM]
     if isinstance(error, RuntimeError) and str(error) == "can't start new thread":  # of threading, for any errno
         return _LIMITS[errno.EAGAIN]
+    if isinstance(error, BlockingIOError) and hasattr(error, "characters_written"):  # of a write, not of fork(2)
+        return _NOT_WAITED_FOR
     return _LIMITS.get(error.errno or 0, "") if isinstance(error, OSError) else ""
 
 

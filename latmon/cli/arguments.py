@@ -201,9 +201,9 @@ def _nearest(word: str, known: Iterable[str]) -> str:
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the command line; `command` is `live` without a command. --help and --version print and exit."""
     if argv[:1] == ["help"]:
-        argv = [*argv[1:], "--help"]
-        if len(argv) == 1:
+        if argv[1:] in ([], ["help"]):
             _print_help()
+        argv = [*argv[1:], "--help"]
     name = argv[0] if argv and not argv[0].startswith("-") else ""
     if name and name not in _COMMANDS:
         near = _nearest(name, _COMMANDS)

@@ -207,9 +207,10 @@ def test_every_command_has_examples():
     assert arguments.EXAMPLES.keys() == {"live", *arguments._COMMANDS}
 
 
-def test_help_of_all_has_exit_codes_and_environment(capsys):
+@pytest.mark.parametrize("words", [["help"], ["help", "help"]])
+def test_help_of_all_has_exit_codes_and_environment(capsys, words):
     with pytest.raises(SystemExit) as left:
-        arguments.parse(["help"])
+        arguments.parse(words)
     shown = capsys.readouterr().out
     assert left.value.code == 0
     assert "\nexit codes:\n" in shown

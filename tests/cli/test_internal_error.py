@@ -67,6 +67,7 @@ def test_root_that_can_not_be_given_up_keeps_nothing(tmp_path):
         ("OSError(24, 'Too many open files')", "ulimit -n"),
         ("OSError(23, 'Too many open files in system')", "fs.file-max"),
         ("BlockingIOError(11, 'Resource temporarily unavailable')", "pids.max"),
+        ("BlockingIOError(11, 'write could not complete without blocking', 0)", "O_NONBLOCK"),
         ('RuntimeError("can\'t start new thread")', "pids.max"),
         ("OSError(12, 'Cannot allocate memory')", "memory.max"),
         ("MemoryError()", "memory.max"),
