@@ -1231,6 +1231,15 @@ def test_hosts_beyond_the_most_rows_of_a_frame_are_left_out_and_named(monkeypatc
     assert list(refused) == ["b"]
 
 
+def test_hosts_beyond_the_longest_line_of_a_frame_are_left_out_and_named(monkeypatch):
+    monkeypatch.setattr(merge, "MAX_LINE", 2_000)
+    some = {"outstanding": {f"sd{at}": Outstanding(at, at) for at in range(30)}}
+    frame, refused = merged_or_refused(part("a", **some), part("b", **some), part("c", **some), part("d", **some))
+    assert len(codec.to_bytes(codec.encode_frame(frame))) <= 2_000
+    assert list(refused) == ["d"]
+    assert "--device," in refused["d"]
+
+
 async def test_a_lost_answer_about_the_clock_is_asked_for_again(monkeypatch):
     """A host whose answer came too late stayed without rows for ever."""
     now = [100.0]

@@ -46,7 +46,7 @@ from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.model.packed import Packed, Sums, renamed, tables_of
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.packed_tables import MAX_IN_TABLE, MAX_SLOTS
-from latmon.recording.validate import MAX_ITEMS, MAX_LABEL, MAX_WALL, parse
+from latmon.recording.validate import MAX_ITEMS, MAX_LABEL, MAX_LINE, MAX_WALL, parse
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
@@ -172,7 +172,7 @@ def _readable(parts: Sequence[HostFrame], epoch_s: float) -> tuple[list[tuple[Ho
     """Return the frames of those hosts that every reader of the merged frame takes, and label -> reason of the others.
 
     Each frame is valid by itself, and hosts have no row in common. So it is enough to check that names are short
-    enough with the host in front, the sum of several frames of one host, and the number of rows.
+    enough with the host in front, the sum of several frames of one host, and the number of rows and bytes.
     """
     by_host: dict[str, list[HostFrame]] = {}
     for part in parts:
@@ -195,22 +195,39 @@ def _readable(parts: Sequence[HostFrame], epoch_s: float) -> tuple[list[tuple[Ho
     return taken, refused
 
 
+_BUCKET, _ROW, _WIDE_ROW = 8, 64, 2048
+"""Bytes of a bucket in a line, of a row, and of a row with many words; all together some more than measured."""
+_WIDE = ("devices", "outliers", "file_operations", "marks")
+
+
 class _Size:
-    """Rows, buckets and counts of each table of the hosts that are taken so far."""
+    """Rows, buckets and counts of each table of the hosts that are taken so far, and the bytes of their line."""
 
     def __init__(self) -> None:
         self._of: Counter[tuple[str, str]] = Counter()
+        self._bytes = 0
 
     def holds(self, moved: Sequence[Frame]) -> bool:
         """Add a host's frames; return False, and add nothing, where a reader's bounds do not hold them as well."""
         both = self._of.copy()
+        own: Counter[tuple[str, str]] = Counter()
         for frame in moved:
-            both.update(_size(frame))
+            own.update(_size(frame))
+        both.update(own)
+        wanted = self._bytes + sum(n * _row_bytes(name, kind) for (name, kind), n in own.items())
+        if wanted > MAX_LINE // 2:  # an estimate is not enough; to encode all of a fleet's frames takes 0.1 s
+            wanted = self._bytes + sum(len(to_bytes(encode_frame(one))) for one in moved)
         bounds = {"rows": MAX_ITEMS, "buckets": MAX_SLOTS, "counts": MAX_IN_TABLE}
-        if any(n > bounds[kind] for (_, kind), n in both.items()):
+        if wanted > MAX_LINE or any(n > bounds[kind] for (_, kind), n in both.items()):
             return False
-        self._of = both
+        self._of, self._bytes = both, wanted
         return True
+
+
+def _row_bytes(name: str, kind: str) -> int:
+    if kind == "rows":
+        return _WIDE_ROW if name.partition(".")[2] in _WIDE else _ROW
+    return _BUCKET if kind == "buckets" else 0
 
 
 def _size(frame: Frame) -> dict[tuple[str, str], int]:
