@@ -911,7 +911,7 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
     _measuring(parser, here=False)
     recording = parser.add_argument_group("recording")
     recording.add_argument(
-        "--record", metavar="DIR", type=_checked(_new_file), help="record without a screen, each host to a file in DIR"
+        "--record", metavar="DIR", type=_checked(_new_path), help="record without a screen, each host to a file in DIR"
     )
     recording.add_argument(
         "--duration", type=_checked(_duration), help="end after this time, such as 60s; also with --once and --inline"
@@ -1079,6 +1079,12 @@ def _checked(check: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _new_file(text: str) -> Path:
+    if text.endswith("/") and not Path(text).is_dir():  # else a file would get the name of the directory
+        raise ValueError(f"there is no directory {text}: make it first")
+    return _new_path(text)
+
+
+def _new_path(text: str) -> Path:
     if not text or "\0" in text:
         raise ValueError("expected the name of a file that doesn't exist yet, or - for standard output")
     return STANDARD if text == "-" else Path(text).absolute()

@@ -138,6 +138,7 @@ def test_other_commands():
         ("fleet a --record -", "--record of a fleet needs a directory"),
         ("fleet --feed a", "--feed sends frames of this host to the latmon fleet that runs it: it takes no HOST"),
         ("fleet --feed --once", "it takes no --once"),
+        ("watch --record /nowhere/latmon/", "there is no directory /nowhere/latmon/: make it first"),
         ("fleet --feed --no-mouse", "it takes no --no-mouse"),
     ],
 )
