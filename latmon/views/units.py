@@ -113,7 +113,7 @@ def zone(wall: float) -> str:
 def span(us: int) -> str:
     """Return a window's length: 60 s, 5 min."""
     seconds = us / 1e6
-    return f"{seconds / 60:g} min" if seconds >= 120 else f"{seconds:g} s"  # noqa: PLR2004  two minutes and more
+    return f"{round(seconds / 60, 1):g} min" if seconds >= 120 else f"{seconds:g} s"  # noqa: PLR2004  two minutes and more
 
 
 def sampled_as(least: int, most: int) -> str:

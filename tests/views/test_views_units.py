@@ -106,7 +106,7 @@ def test_counts_are_whole():
     assert [units.count(n) for n in (3, 24_711, 1_020_000)] == ["3", "24,711", "1.02M"]
     assert [whole(n) for n in (3, 412, 11_200)] == ["3", "412", "11.2k"]
     assert [units.rounded(n) for n in (64, 256, 4096, 1 << 20)] == ["64", "256", "4.1k", "1.0M"]
-    assert [units.span(s * 10**6) for s in (15, 60, 120, 600)] == ["15 s", "60 s", "2 min", "10 min"]
+    assert [units.span(s * 10**6) for s in (15, 60, 120, 256, 600)] == ["15 s", "60 s", "2 min", "4.3 min", "10 min"]
 
 
 @pytest.mark.parametrize(
