@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, ParamSpec, Self, TypeVar
@@ -82,6 +82,9 @@ _NO_ANSWER = "no answer"
 _NOT_PROMETHEUS = "the answer is not Prometheus'"
 _MAX_BYTES, _MAX_REFUSAL = 128 << 20, 1 << 20
 """Bytes that are read of an answer, and of a refusal."""
+_PORTION = 1 << 16
+_MOST_IOS = 1 << 53
+"""I/Os of a histogram at most: Prometheus' numbers are floats, which don't have each larger number."""
 
 Labels = Mapping[str, str]
 Point = tuple[float, Any]
@@ -116,7 +119,10 @@ class Address:
 
 
 class Client:
-    """Queries of one Prometheus. Each blocks until the answer is there, at most `timeout_s` between two bytes."""
+    """Queries of one Prometheus. Each blocks until the answer is there.
+
+    That is at most `timeout_s` for the connection, between two bytes of the headers, and from the question to the end.
+    """
 
     def __init__(self, address: Address, timeout_s: float = _TIMEOUT_S) -> None:
         self._address, self._timeout_s = address, timeout_s
@@ -138,11 +144,9 @@ class Client:
             # no other server gets it
             request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
         try:
+            end = time.monotonic() + self._timeout_s
             with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
-                text = answer.read(_MAX_BYTES + 1)
-            if len(text) > _MAX_BYTES:
-                raise self._failure(f"the answer has more than {_MAX_BYTES:,} bytes")
-            data = json.loads(text)
+                data = json.loads(self._body(answer, end))
         except urllib.error.HTTPError as error:
             raise self._failure(_reason(error)) from None
         except RecursionError:
@@ -153,6 +157,20 @@ class Client:
             return [_answer(one) for one in data["data"]["result"]]
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             raise self._failure(_NOT_PROMETHEUS) from None
+
+    def _body(self, answer: HTTPResponse, end: float) -> bytes:
+        """Return the bytes of an answer, which has to be complete at `end`: a socket's timeout is of each read."""
+        parts, size = [], 0
+        while part := answer.read1(_PORTION):
+            parts.append(part)
+            size += len(part)
+            if size > _MAX_BYTES:
+                raise self._failure(f"the answer has more than {_MAX_BYTES:,} bytes")
+            if time.monotonic() > end:
+                raise self._failure(f"the answer was not complete within {self._timeout_s:g} s")
+        if answer.length:
+            raise self._failure(f"the answer ended {answer.length:,} bytes too early")
+        return b"".join(parts)
 
     def _failure(self, reason: str) -> UnavailableError:
         return UnavailableError(f"{self._address.url}: {clean(reason, 300)}")
@@ -208,7 +226,7 @@ def read_back(value: Any) -> Histogram | None:
         total = float(value.get("sum", "nan"))
     except (TypeError, ValueError, OverflowError, LookupError):
         return None
-    if min(counts.values(), default=0) < 0:
+    if min(counts.values(), default=0) < 0 or sum(counts.values()) > _MOST_IOS:
         return None
     is_known = math.isfinite(total) and (total > 0 or not any(counts))
     return Histogram.of(counts, round(total * 1e6) if is_known else None)
@@ -316,7 +334,8 @@ class PrometheusStore:
         for tables, name, labels, value in self._values(in_flight, found, length):
             if not isinstance(value, dict):
                 n = float(value)
-                tables.waiting[name][labels.get("where", "")] = int(n) if math.isfinite(n) else 0
+                if 0 <= n <= _MOST_IOS:
+                    tables.waiting[name][labels.get("where", "")] = int(n)
         return tuple(self._frame(when, one, length) for when, one in found.items() if one.later)
 
     def _values(

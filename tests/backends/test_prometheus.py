@@ -1,6 +1,7 @@
 """The prometheus backend: frames of simulated hosts from a real Prometheus, and errors of a server that fails."""
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -119,7 +120,10 @@ def test_a_histogram_is_read_back_exactly(latencies):
 
 @pytest.mark.parametrize(
     "value",
-    ["1", 3, None, [], {"buckets": 3}, {"buckets": [[0, "0", "0.001"]]}, {"buckets": [[0, "0", "1e-6", "-1"]]}],
+    [
+        *("1", 3, None, [], {"buckets": 3}, {"buckets": [[0, "0", "0.001"]]}),
+        *({"buckets": [[0, "0", "1e-6", n]]} for n in ("-1", "1e300", "9007199254740994")),
+    ],
 )
 def test_odd_values_are_no_histograms(value):
     assert read_back(value) is None
@@ -244,7 +248,9 @@ class _Answers(BaseHTTPRequestHandler):
         if status == 302:
             self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/other")
         self.end_headers()
-        self.wfile.write(body)
+        with contextlib.suppress(ConnectionError):
+            for part in [body] if isinstance(body, bytes) else body:
+                self.wfile.write(part)
 
     do_GET = do_POST  # noqa: N815  as http.server names them
 
@@ -308,6 +314,23 @@ def test_a_failure_has_the_address_and_the_reason(fake, monkeypatch, answer, rea
         Client(Address.parse(url)).at("up", 0)
     assert str(raised.value).startswith(f"{url}: {reason}")
     assert "\x1b" not in str(raised.value)
+
+
+def test_an_answer_that_goes_on_and_on_has_a_time_limit(fake):
+    """A screen that waits for an earlier time takes no key."""
+    fake.answer, url = (200, (time.sleep(0.05) or b" " for _ in range(2_000))), f"http://127.0.0.1:{fake.server_port}"
+    with pytest.raises(UnavailableError, match=r"the answer was not complete within 0\.5 s"):
+        Client(Address.parse(url), 0.5).at("up", 0)
+
+
+@pytest.mark.parametrize("value", ["-5", "1e300", "NaN", "+Inf"])
+def test_ios_in_flight_that_none_can_be_are_unknown(monkeypatch, value):
+    client = Client(Address("http://127.0.0.1:1"))
+    latencies = [({"device": "sda", "op": "read"}, [(2.0, as_json([1000])[0])])]
+    answers = iter((latencies, latencies, [({"device": "sda", "where": "driver"}, [(2.0, value)])]))
+    monkeypatch.setattr(client, "at", lambda *_words: next(answers))
+    (frame,) = PrometheusStore(client, Rows(("h",), 1, "h"), 2).frames(0.0, 2.0)
+    assert not frame.outstanding
 
 
 @pytest.mark.parametrize("value", ["NaN", "1e999", "-1", "0"])
