@@ -15,6 +15,7 @@ import time
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 import sshd
@@ -938,6 +939,28 @@ def test_a_file_below_a_link_is_not_written_through_it(tmp_path):
     assert (root / "sys/devices/a/model").read_text() == "x"
 
 
+@pytest.mark.parametrize(
+    ("disk", "gauge"),
+    [
+        ("8 0 sda 9223372036854775808 0 80", "1 0"),
+        ("8 0 sda 17 0 9223372036854775807", "1 0"),
+        ("8 0 sda -5 0 80", "1 0"),
+        ("8 0 sda 17 0 80", "1 -7"),
+        ("8 0 sda 17 0 80", "9223372036854775808 0"),
+    ],
+)
+def test_counters_that_no_reader_takes_end_the_connection(tmp_path, disk, gauge):
+    """The frame of all hosts with them ended the screen, and a recording of the host had no frame."""
+    hostile = ("@tick 101.0", f"s {disk} 5 0 0 0 0 0 5 5 0 0 0 0 0 0", f"f block/sda/inflight {gauge}", "@end")
+    one = Host("a", "a", Options(), ("ssh",))
+    facts = ("@facts", f"f block/sda/queue/nr_requests {'9' * 20}", *FACTS[2:])
+    good, bad = taken(counters(tmp_path), *facts, *tick(100.0, 0), *tick(100.5, 0), *hostile)
+    one._take_counted(good, 0)
+    with pytest.raises(HostError, match="its counters are no numbers of a kernel: "):
+        one._take_counted(bad, 0)
+    assert [part.frame for part in one._waiting] == [good]
+
+
 def parent_of_the_tree(runtime: object) -> str:
     with agentless.private_directory({"XDG_RUNTIME_DIR": str(runtime)}) as made:
         return str(Path(made).parent)
@@ -1289,6 +1312,32 @@ async def test_a_header_that_cannot_be_read_ends_the_connection():
     one = Host("a", "a", Options(), ("ssh",))
     with pytest.raises(HostError, match="header"):
         await one._follow_latmon(FakeConnection(to_line({"type": "header", "host": 7})))
+
+
+async def test_a_host_without_a_frame_is_named_with_why_its_last_line_is_unreadable():
+    now = [100.0]
+    one = Host("a", "a", Options(), ("ssh",), clock=lambda: now[0])
+    one._connection = FakeConnection(HEADER, to_line({"type": "window", "seq": "x"}))
+    with pytest.raises(HostError, match="the lines have ended"):
+        await one._follow_latmon(one._connection)
+    now[0] = 110.0
+    assert re.fullmatch(r"a: no frame since \S+: its latmon sends what this one can't read: .+", one.state)
+
+
+async def test_the_last_way_of_a_host_is_named_with_why_it_failed(monkeypatch):
+    async def nothing(_connection):
+        return HostFacts({"counters": "/proc", "kernel": "Linux 6.1"})
+
+    async def opened(_name, _client):
+        return AsyncMock(spec=ssh.Connection)
+
+    monkeypatch.setattr(host.remote, "hello", nothing)
+    monkeypatch.setattr(host.Connection, "open", opened)
+    one = Host("a", "a", Options(), ("ssh",))
+    one._useless = {"counters": "its clock is no number"}
+    with pytest.raises(HostError, match=r"^its clock is no number$"):
+        await one._connected()
+    assert not one._useless
 
 
 async def test_a_fault_in_a_connection_is_its_reason_and_it_connects_again(monkeypatch):

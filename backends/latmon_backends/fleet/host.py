@@ -21,7 +21,7 @@ from typing import Any
 from latmon.capture.backend import Backend, HostPart, Options
 from latmon.model.devices import Inventory, of_devices
 from latmon.model.frame import Frame, Origin
-from latmon.recording.codec import IdleReader, decode_origin
+from latmon.recording.codec import IdleReader, decode_frame, decode_origin, encode_frame, to_bytes
 from latmon.recording.validate import MAX_SPAN_US, MAX_WALL, ReadPosition, admit, parse, wall, whole
 from latmon.support.errors import LatmonError, RecordingError
 from latmon.support.text import clean
@@ -60,6 +60,7 @@ _MAX_REASON = 240
 _DEVICE = re.compile(r"[A-Za-z0-9_.:!+-]{1,128}")
 _MAX_NAME = 40
 _NO_LATMON = "there is no latmon on the host, no Python 3.11 that could run ours, and no bpftrace"
+_UNREAD = "its latmon sends what this one can't read"
 _COUNTERS = "its host has only the kernel's counters"
 
 
@@ -108,6 +109,8 @@ class Host:
         self._sent = 0.0
         self._undecoded = self._uncounted = 0
         """Undecodable lines of the connection, and since its last frame."""
+        self._unread = ""
+        """Why the last one of them could not be read."""
         self._takes_commands = self._has_own_clock = self._has_frames = False
         self._useless: dict[str, str] = {}
         """Ways that gave no frame, and why; they are tried again when no way is left."""
@@ -137,7 +140,7 @@ class Host:
         if not self.is_slow:
             return ""
         since = time.strftime("%H:%M:%S", time.localtime(time.time() - (self._clock() - self._last)))
-        return f"{self.label}: no frame since {since}"
+        return f"{self.label}: no frame since {since}{self._unread and f': {_UNREAD}: {self._unread}'}"
 
     @property
     def _interval_s(self) -> float:
@@ -242,8 +245,9 @@ class Host:
                 if not self._has_frames:  # then the next connection takes the next way
                     self._useless[way] = str(error)
                 raise
+            why = next(reversed(self._useless.values()), "") or _nothing(facts)
             self._useless.clear()
-            raise HostError(_nothing(facts))
+            raise HostError(why)
         finally:
             self._connection, self._takes_commands = None, False
             await connection.close()
@@ -253,6 +257,7 @@ class Host:
         position, reader = ReadPosition(), IdleReader()
         opened = self._is_measured = False
         self._undecoded = self._uncounted = 0
+        self._unread = ""
         self._early.clear()
         while True:
             line = await connection.line(CUT_S + 3 * self._interval_s if opened else STARTING_S)
@@ -313,7 +318,7 @@ class Host:
                     if not frame.health.probes_attached:  # the last one, which has no interval
                         break
                     self._uncounted, tree.undecoded = tree.undecoded, 0
-                    self._take(self._named_safely(frame), tree.shift_us + ahead_us)
+                    self._take_counted(frame, tree.shift_us + ahead_us)
             except HostError as error:
                 notice = str(error)
             notice = notice or "its bpftrace has ended"
@@ -359,7 +364,7 @@ class Host:
                 await _ask(connection, counters.tree)
                 frame = counters.frame()
                 if frame is not None:
-                    self._take(self._named_safely(frame), 0)
+                    self._take_counted(frame, 0)
                 now = time.monotonic()
                 due += self._interval_s
                 due = due if due > now else now + self._interval_s
@@ -378,8 +383,9 @@ class Host:
     def _undecodable(self, error: RecordingError) -> None:
         self._undecoded += 1
         self._uncounted += 1
+        self._unread = clean(str(error), _MAX_REASON)
         if self._undecoded > _MAX_UNDECODED:
-            raise HostError(f"its latmon sends what this one can't read: {error}")
+            raise HostError(f"{_UNREAD}: {error}")
 
     def _ask_clock(self) -> None:
         self._sent = self._clock()
@@ -469,12 +475,25 @@ class Host:
             self._remark(f"{clean(min(odd), _MAX_NAME)!r} is no name of a device and is left out")
         return kept if odd else frame
 
+    def _take_counted(self, frame: Frame, shift_us: int) -> None:
+        """Take a frame that was made here with what the host's shell prints.
+
+        HostError for counters that no reader takes: the frame of all hosts, and a recording, would be unreadable.
+        """
+        times = Frame(frame.seq, frame.wall, frame.mono_us, frame.dt_us, removed=frame.removed)
+        counted = replace(times, kernel=frame.kernel, outstanding=frame.outstanding, devices=frame.devices)
+        try:
+            decode_frame(parse(to_bytes(encode_frame(counted))))
+        except (RecordingError, ValueError) as error:
+            raise HostError(f"its counters are no numbers of a kernel: {clean(str(error), _MAX_REASON)}") from None
+        self._take(self._named_safely(frame), shift_us)
+
     def _take(self, frame: Frame, shift_us: int | None = None) -> None:
         if self._uncounted:
             health = replace(frame.health, undecoded_lines=frame.health.undecoded_lines + self._uncounted)
             frame, self._uncounted = replace(frame, health=health), 0
         self._inventory.note(frame)
-        self._last, self.is_settled, self._has_frames = self._clock(), True, True
+        self._last, self.is_settled, self._has_frames, self._unread = self._clock(), True, True, ""
         shift_us = self._offset.mono_us if shift_us is None else shift_us
         self._record(frame, shift_us)
         devices = tuple(one.name for one in self._inventory.complete(frame).devices)

@@ -291,7 +291,12 @@ def _read(directory: Path, wanted: tuple[str, ...], where: str) -> Iterator[Limi
         if name == "scheduler" and "[" in text:
             text = text.partition("[")[2].partition("]")[0]  # `none [mq-deadline] bfq`
         if text:
-            yield Limit(name, int(text) if text.isdecimal() else text, f"{where}/{name}")
+            is_number = text.isdecimal() and len(text) <= _DIGITS
+            yield Limit(name, int(text) if is_number else text, f"{where}/{name}")
+
+
+_DIGITS = 18
+"""Digits of a number in a recording: a longer one is a text."""
 
 
 _AER = {"correctable": b"TOTAL_ERR_COR", "nonfatal": b"TOTAL_ERR_NONFATAL", "fatal": b"TOTAL_ERR_FATAL"}
