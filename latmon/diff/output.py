@@ -43,24 +43,36 @@ _ROWS = 12
 
 def render(comparison: Comparison) -> str:
     """Return the comparison as text."""
+    lines: list[str] = []
+    for heading, sentences in paragraphs(comparison):
+        hanging = 3 if heading == _SIDES else 4
+        lines += [*(line for sentence in sentences for line in _wrapped(sentence, hanging)), ""]
+    return "\n".join([*lines, *_table(comparison)]).rstrip() + "\n"
+
+
+_SIDES = "Captures"
+
+
+def paragraphs(comparison: Comparison) -> list[tuple[str, list[str]]]:
+    """Return the paragraphs in their order: a heading, which the text leaves out, and sentences.
+
+    A sentence that begins with blanks belongs to the one before it. Tails come before the body of the distributions.
+    """
     a, b = comparison.a, comparison.b
-    lines = [*_wrapped(for_users(user_views((a, b)))), ""]
-    lines += [*_wrapped(f"A  {_named(a)}", 3), *_wrapped(f"B  {_named(b)}", 3), ""]
-    parts = (
-        verdict.lead(comparison),
-        _findings(findings_change(a, b)),
-        loads(unlike(a, b)),
-        _who(a, b),
-        warnings(comparison),
-        _verdicts(comparison),
-        _settings(a, b),
-    )
-    for part in (*parts, _only(comparison)):
-        lines += [line for sentence in part for line in _wrapped(sentence)]
-        if part:
-            lines.append("")
-    lines += [line for sentence in _how(comparison) for line in _wrapped(sentence)]
-    return "\n".join([*lines, "", *_table(comparison)]).rstrip() + "\n"
+    parts = [
+        ("For the users", [for_users(user_views((a, b)))]),
+        (_SIDES, [f"A  {_named(a)}", f"B  {_named(b)}"]),
+        ("Longest I/Os and causes", verdict.lead(comparison)),
+        ("Findings", _findings(findings_change(a, b))),
+        ("Loads", loads(unlike(a, b))),
+        ("Cgroups and files", _who(a, b)),
+        ("Warnings", warnings(comparison)),
+        ("Verdicts", _verdicts(comparison)),
+        ("Settings", _settings(a, b)),
+        ("Devices of one side", _only(comparison)),
+        ("Method", _how(comparison)),
+    ]
+    return [(heading, sentences) for heading, sentences in parts if sentences]
 
 
 def for_users(views: Sequence[UserView]) -> str:
@@ -207,8 +219,8 @@ def _verdicts(comparison: Comparison) -> list[str]:
 
 
 def _worst(some: Sequence[SeriesChange]) -> list[SeriesChange]:
-    """Return the series that changed, those that changed most first."""
-    return sorted((one for one in some if one.changed), key=_far, reverse=True)
+    """Return the series that changed: those whose tail did before the others, those that changed most first."""
+    return sorted((one for one in some if one.changed), key=lambda one: (one.where != "body", _far(one)), reverse=True)
 
 
 def _far(change: SeriesChange) -> float:
@@ -265,18 +277,28 @@ def _how(comparison: Comparison) -> list[str]:
     return [f"{text} Each interval is for its own number. docs/DIFF.md"]
 
 
+def shown_totals(comparison: Comparison) -> list[SeriesChange]:
+    """Return the totals that have numbers in the output: those that changed, then others."""
+    totals = [one for one in comparison.changes if one.series.stage == "total"]
+    return [*_worst(totals), *(one for one in totals if not one.changed)][:_ROWS]
+
+
+def quantile_rows(one: SeriesChange) -> list[list[str]]:
+    """Return the rows of A and of B: the side, its I/Os and quantiles."""
+    sides = (("A", one.a.count), ("B", one.b.count))
+    return [[name, whole(n), *(verdict.sides(it)[at] for it in one.shifts)] for at, (name, n) in enumerate(sides)]
+
+
 def _table(comparison: Comparison) -> Iterator[str]:
     """Yield quantiles of the totals, A above B."""
-    totals = [one for one in comparison.changes if one.series.stage == "total"]
-    totals = [*_worst(totals), *(one for one in totals if not one.changed)][:_ROWS]
+    totals = shown_totals(comparison)
     if not totals:
         return
     yield f"{'':<24}{'I/Os':>9}" + "".join(f"{shift.name:>11}" for shift in totals[0].shifts)
     for one in totals:
-        for at, (name, count) in enumerate((("A", one.a.count), ("B", one.b.count))):
+        for name, count, *values in quantile_rows(one):
             label = verdict.subject(one) if name == "A" else ""
-            cells = "".join(f"{verdict.sides(shift)[at]:>11}" for shift in one.shifts)
-            yield f"{label[:21]:<22}{name} {whole(count):>9}{cells}"
+            yield f"{label[:21]:<22}{name} {count:>9}" + "".join(f"{value:>11}" for value in values)
 
 
 def _named(one: CaptureSpan) -> str:

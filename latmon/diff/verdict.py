@@ -146,23 +146,16 @@ def _several(items: Sequence[str]) -> str:
 
 def untested(change: SeriesChange) -> str:
     """Return the differences of the numbers if there are too few windows for a test."""
-    parts = [
-        reported for shift in change.shifts if (reported := _plain(shift)) and shift.name in ("p50", "p99.9", "max")
-    ]
+    slowest_first = [one for one in reversed(change.shifts) if one.name in ("p50", "p99.9", "max")]
+    parts = [reported for one in slowest_first if (reported := _plain(one))]
     one, other = mode(change.a), mode(change.b)
     if one != other and one and other:
-        parts.insert(1, f"the mode {_range(one)} -> {_range(other)}")
-    words = "; ".join(parts) or "no quantile that both have"
+        parts.append(f"the mode {_range(one)} -> {_range(other)}")
     tail = change.shifts[-1]
     if tail.a_us and tail.b_us and not _HALF > tail.b_us / tail.a_us > 1 / _HALF:
-        words += (
-            "; the tail is longer"
-            if tail.b_us > tail.a_us
-            else "; the tail is gone"
-            if _gone(change)
-            else ("; the tail is shorter")
-        )
-    return words
+        longer, gone = tail.b_us > tail.a_us, _gone(change)
+        parts.insert(0, f"the tail is {'longer' if longer else 'gone' if gone else 'shorter'}")
+    return "; ".join(parts) or "no quantile that both have"
 
 
 def too_few(comparison: Comparison) -> str:
@@ -228,14 +221,14 @@ def percent(share: float) -> str:
 
 def _whole(change: SeriesChange) -> str:
     way = _SPEED[change.body.direction or change.tail.direction or 1]
-    return f"all of it is {way}: {_listed(_body_shift(change), _tail_shift(change)) or _shares(change.tail)}"
+    return f"all of it is {way}: {_listed(_tail_shift(change), _body_shift(change)) or _shares(change.tail)}"
 
 
 def _opposed(change: SeriesChange) -> str:
     body, tail = change.body.direction or 1, change.tail.direction or 1
     return (
-        f"the body is {_SPEED[body]}: {_body_shift(change) or _shares(change.body)}; the tail {_WAYS[tail]}: "
-        f"{_listed(_tail_shift(change), _shares(change.tail))}"
+        f"the tail {_WAYS[tail]}: {_listed(_tail_shift(change), _shares(change.tail))}; the body is {_SPEED[body]}: "
+        f"{_body_shift(change) or _shares(change.body)}"
     )
 
 

@@ -20,7 +20,7 @@ from latmon.diff.command import diff_command, read
 from latmon.diff.comparison import PartChange, SeriesChange, Shift, compare, sweep
 from latmon.diff.conditions import device_load, differing, findings_change, user_views
 from latmon.diff.hypotheses import Detectable
-from latmon.diff.output import render, summarise
+from latmon.diff.output import _worst, render, summarise
 from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ratio, student, weigh
 from latmon.diff.verdict import sentence
 from latmon.findings.rule import DEFAULT
@@ -177,6 +177,18 @@ def test_a_quantile_whose_interval_does_not_exclude_1_is_no_evidence():
     assert text_of(moved("body", (0.4, 0.6), p50=(2.4, 0.9, 3))).startswith("the body is slower: 40 % -> 60 % of I/Os")
 
 
+def test_tails_come_before_bodies_in_the_list_and_in_the_sentence():
+    body, tail = moved("body", (0.1, 0.9), p50=(9, 8, 10)), moved("tail", (0.01, 0.02), p99=(1.5, 1.3, 1.8))
+    assert [one.where for one in _worst([body, tail, body])] == ["tail", "body", "body"]
+    both = replace(
+        moved("whole", (0.1, 0.9), p50=(2, 1.9, 2.1), p99=(2, 1.9, 2.1)), body=PartChange(1, 0.001, 8, 0.1, 0.9)
+    )
+    assert text_of(both).index("p99") < text_of(both).index("p50")
+    opposed = replace(both, body=PartChange(-1, 0.001, 8, 0.9, 0.1))
+    assert opposed.where == "opposed"
+    assert text_of(opposed).index("the tail grew") < text_of(opposed).index("the body is faster")
+
+
 def test_a_cut_between_nearly_all_and_nearly_none_is_all_of_it():
     assert text_of(moved("tail", (1.0, 0.0028), p99=(0.01, 0.009, 0.02))).startswith("all of it is faster: p99 ")
     assert text_of(moved("tail", (0.0028, 1.0), p99=(90, 80, 99))).startswith("all of it is slower: p99 ")
@@ -274,7 +286,7 @@ def test_two_tables_without_windows_name_tail_and_median_and_claim_no_test():
     assert most in text
     assert text.index(most) < text.index("p50 270 ms -> 530 ms (x2)")
     assert "the mode 131 ms to 262 ms -> 262 ms to 524 ms" in text
-    assert "the tail is gone" in text
+    assert text.index("the tail is gone; max") < text.index("p50 270 ms")
     assert "too few windows for a test: 1 where it takes 20" in text
 
 
