@@ -270,6 +270,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "diff": (
         "latmon diff before.latmon.jsonl.gz after.latmon.jsonl.gz",
         "latmon diff day.latmon.jsonl.gz@..upgrade day.latmon.jsonl.gz@upgrade",
+        "latmon diff --a a1.gz a2.gz --b b1.gz b2.gz --html case.html",
+        "latmon diff --sweep max_vec vec-2.gz vec-4.gz vec-8.gz",
     ),
     "check": (
         "latmon check host.latmon.jsonl.gz",
@@ -544,6 +546,16 @@ def _check_demo(args: argparse.Namespace) -> None:
     args.scenario = "host" if args.scenario is None else args.scenario
 
 
+def _check_diff(args: argparse.Namespace) -> None:
+    """Raise UsageError unless there are two captures at least, as FILEs or as --a and --b."""
+    if bool(args.a) != bool(args.b):
+        raise UsageError("--a and --b belong together: each names the runs of one side")
+    if args.a and (args.files or args.sweep):
+        raise UsageError(f"--a and --b name all captures: leave out {'the other files' if args.files else '--sweep'}")
+    if not args.a and len(args.files) < 2:  # noqa: PLR2004  A and B
+        raise UsageError("a comparison needs two captures at least: latmon diff A B, or --a FILE... --b FILE...")
+
+
 def _check_doctor(args: argparse.Namespace) -> None:
     """Raise UsageError for a backend that nothing is measured with."""
     if args.backend and not (args.self_test or args.overhead):
@@ -561,6 +573,7 @@ _CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
     "demo": _check_demo,
     "fleet": _check_fleet,
     "replay": _check_replay,
+    "diff": _check_diff,
     "doctor": _check_doctor,
     "trace": _check_trace,
     "probes": _check_list,
@@ -603,20 +616,33 @@ def _report(parser: argparse.ArgumentParser) -> None:
 
 def _diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "first",
-        metavar="A",
+        "files",
+        metavar="FILE",
+        nargs="*",
         type=_checked(_span),
-        help="a recording (- is stdin); FILE@NOTE is its part from the mark NOTE to the next mark, FILE@..NOTE the "
-        "part before that mark",
+        help="recordings A and B (- is stdin), or more, which are compared as a sweep; FILE@NOTE is the part from the "
+        "mark NOTE to the next mark, FILE@..NOTE the part before that mark",
     )
+    for side, other in (("a", "B"), ("b", "A")):
+        parser.add_argument(
+            f"--{side}",
+            metavar="FILE",
+            nargs="+",
+            type=_checked(_span),
+            help=f"runs of {side.upper()}'s condition, which are joined and compared with those of {other}",
+        )
     parser.add_argument(
-        "others",
-        metavar="B",
-        nargs="+",
-        type=_checked(_span),
-        help="what to compare with A, written like A; several are compared as a sweep",
+        "--sweep",
+        metavar="SETTING",
+        type=_checked(_glob),
+        help="a row per value of this setting, such as max_vec or 'device sda queue_depth'; captures with the same "
+        "value are joined",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.diff/1")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.diff/1")
+    form.add_argument(
+        "--html", metavar="OUT", type=Path, help="write one HTML file that loads nothing else; - is stdout"
+    )
 
 
 def _import(parser: argparse.ArgumentParser) -> None:

@@ -453,12 +453,18 @@ def _export(args: argparse.Namespace) -> int:
 
 def _diff(args: argparse.Namespace) -> int:
     _settle()
-    from latmon.diff.command import diff_command
+    from latmon.diff.command import compared, print_compared
 
-    if [args.first, *args.others].count(str(STANDARD)) > 1:
+    sides = (args.a, args.b) if args.a else ()
+    if [*args.files, *(one for side in sides for one in side)].count(str(STANDARD)) > 1:
         raise UsageError(_ONE_FILE)
     settings = config.load(os.environ).findings
-    return diff_command([args.first, *args.others], as_json=args.json, settings=settings)
+    made = partial(compared, args.files, sides, args.sweep or "", settings)
+    if args.html is None:
+        return print_compared(made(), as_json=args.json)
+    from latmon.report.html_diff import write_diff
+
+    return write_diff(made, args.html)
 
 
 def _import(args: argparse.Namespace) -> int:

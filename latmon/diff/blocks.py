@@ -8,7 +8,7 @@ bounded by the number of series. Pure: reads no file and makes no text.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
@@ -78,6 +78,8 @@ class CaptureSpan:
     """Time in us of a stage of the traced I/Os, by the bucket of their total."""
     above: dict[Flow, int] = field(default_factory=dict)
     """I/Os above the threshold, counted by the probe."""
+    runs: tuple[CaptureSpan, ...] = ()
+    """The captures that `of_runs` joined."""
     issued: dict[str, int] = field(default_factory=dict)
     """I/Os by the cgroup that issued them, by its path; at most MAX_SERIES."""
     files: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
@@ -135,6 +137,31 @@ class CaptureSpan:
             if took.sum is not None and (key in self.files or len(self.files) < MAX_SERIES):
                 count, us = self.files.get(key, (0, 0))
                 self.files[key] = count + took.count, us + took.sum
+
+    def absorb(self, run: CaptureSpan) -> None:
+        """Add all of another span but its units and the resolutions of its series."""
+        self.start_wall = min(self.start_wall or run.start_wall, run.start_wall)
+        self.end_wall, self.end_us = max(self.end_wall, run.end_wall), max(self.end_us, run.end_us)
+        self.gaps, self.lost, self.left_out = self.gaps + run.gaps, self.lost + run.lost, self.left_out + run.left_out
+        self.damage, self.is_live = (*self.damage, *run.damage), self.is_live or run.is_live
+        self.devices |= run.devices
+        self.includes |= run.includes
+        for series, sums in run.by_total.items():
+            if series in self.by_total or len(self.by_total) < MAX_SERIES:
+                add(self.by_total.setdefault(series, {}), sums.items())
+        for flow, above in run.above.items():
+            self.above[flow] = self.above.get(flow, 0) + above
+        for device, some in run._thresholds.items():
+            self._thresholds.setdefault(device, set()).update(some)
+        for cgroup, n in run.issued.items():
+            if cgroup in self.issued or len(self.issued) < MAX_SERIES:
+                self.issued[cgroup] = self.issued.get(cgroup, 0) + n
+        for file, (n, us) in run.files.items():
+            if file in self.files or len(self.files) < MAX_SERIES:
+                count, took = self.files.get(file, (0, 0))
+                self.files[file] = count + n, took + us
+        for tops, more in ((self._known, run._known), (self._bounds, run._bounds)):
+            tops.update((series, max(top, tops.get(series, -1))) for series, top in more.items())
 
     def threshold_us(self, device: str) -> int | None:
         """Return the device's threshold; None if it changed or there was none."""
@@ -208,6 +235,43 @@ def period_of(name: str, origin: Origin, devices: Iterable[Device], frames: Iter
     for frame in frames:
         made.add(frame)
     return made
+
+
+def of_runs(runs: Sequence[CaptureSpan]) -> CaptureSpan:
+    """Join runs of one condition. The settings and the origin are the first run's, a finding is that of any run.
+
+    A rule counts as not evaluated if no run evaluated it. Units become about as long in all runs, because blocks of
+    units are exchanged; no unit has I/Os of two runs.
+    """
+    first = runs[0]
+    if len(runs) == 1:
+        return first
+    made = CaptureSpan(", ".join(one.name for one in runs), first.origin, first.settings, runs=tuple(runs))
+    for run in runs:
+        made.absorb(run)
+        for series, bits in run.bits.items():
+            if series in made.bits or len(made.bits) < MAX_SERIES:
+                made.bits[series] = min(bits, made.bits.get(series, bits))
+    least_us = max(*(one.us / len(one.units) for one in runs), sum(one.us for one in runs) / MAX_UNITS)
+    made.units = [unit for run in runs for unit in _even(run, least_us, made.bits)]
+    if all(one.findings is not None for one in runs):
+        made.findings = {key: text for one in reversed(runs) for key, text in (one.findings or {}).items()}
+        made.not_evaluated = frozenset.intersection(*(one.not_evaluated for one in runs))
+    return made
+
+
+def _even(run: CaptureSpan, least_us: float, bits: Mapping[Series, int]) -> Iterator[Unit]:
+    """Yield units of about this length, in the resolution of `bits`; a series that it lacks is left out."""
+    open_unit = Unit()
+    left_us = run.us
+    for unit in run.units:
+        counts = {s: coarse(some, run.bits[s], bits[s]) for s, some in unit.counts.items() if s in bits}
+        open_unit.absorb(Unit(unit.us, unit.windows, counts, unit.done))
+        left_us -= unit.us
+        # a short rest is part of the last unit
+        if open_unit.us + unit.us / 2 >= least_us and (not left_us or left_us >= least_us / 2):
+            yield open_unit
+            open_unit = Unit()
 
 
 def plain(series: Series) -> Series:

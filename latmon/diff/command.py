@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from latmon.aggregate.accumulator import Minute
-from latmon.diff.blocks import CaptureSpan
-from latmon.diff.comparison import compare, devices, sweep
+from latmon.diff.blocks import CaptureSpan, of_runs
+from latmon.diff.comparison import Comparison, Sweep, compare, sweep_of
 from latmon.diff.conditions import with_marks
 from latmon.diff.output import render, render_sweep, summarise, summarise_sweep
 from latmon.findings.engine import RuleEngine
@@ -184,25 +184,30 @@ def _marks(item: object) -> list[Mark]:
     return list(item.marks) if isinstance(item, Frame) else []
 
 
-def diff_command(arguments: Sequence[str], *, as_json: bool, settings: Settings = DEFAULT) -> int:
-    """Print the differences; `settings` are the rules'. RecordingError without windows, UsageError for no such note."""
-    periods = [read(one, settings) for one in arguments]
-    if len(periods) == _PAIR:
-        comparison = compare(*periods)
-        text = _json(summarise(comparison)) if as_json else render(comparison)
+def compared(
+    arguments: Sequence[str], sides: Sequence[Sequence[str]] = (), setting: str = "", rules: Settings = DEFAULT
+) -> Comparison | Sweep:
+    """Return the comparison of two arguments, the sweep of more of them or over a setting.
+
+    `sides`: instead of arguments, the runs of A and those of B; `rules`: settings of findings.
+    RecordingError without windows, UsageError for an unknown note or setting.
+    """
+    if sides:
+        a, b = (of_runs([read(one, rules) for one in some]) for some in sides)
+        return compare(a, b)
+    periods = [read(one, rules) for one in arguments]
+    return compare(*periods) if len(periods) == _PAIR and not setting else sweep_of(periods, setting)
+
+
+def print_compared(found: Comparison | Sweep, *, as_json: bool) -> int:
+    """Print the differences."""
+    if isinstance(found, Comparison):
+        text = _json(summarise(found)) if as_json else render(found)
     else:
-        sweeps = [sweep(periods), *(sweep(periods, one) for one in devices(periods))]
-        few = sweeps[:1] if len(sweeps) == _PAIR else sweeps
-        text = _json(summarise_sweep(sweeps, periods)) if as_json else render_sweep(few, _differ(periods))
+        text = _json(summarise_sweep(found)) if as_json else render_sweep(found)
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     return EXIT_DONE
-
-
-def _differ(periods: Sequence[CaptureSpan]) -> list[str]:
-    """Return a warning if totals begin at different points: a sweep needs the same one."""
-    begins = sorted({one.origin.latency_from or "unknown" for one in periods})
-    return [f"totals begin at different points: {', '.join(begins)}."] if len(begins) > 1 else []
 
 
 def _json(value: object) -> str:

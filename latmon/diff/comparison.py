@@ -16,7 +16,7 @@ from latmon.analysis.device_order import by_name
 from latmon.diff import blocks, hypotheses, statistics
 from latmon.diff.blocks import TRACED, CaptureSpan, plain
 from latmon.diff.cause import TRACED_FEWEST, Cause, Extreme, cause, extreme
-from latmon.diff.conditions import Difference, device_load, differing
+from latmon.diff.conditions import Difference, UserView, device_load, differing, user_views, values_of
 from latmon.diff.hypotheses import FEWEST, PARTS, QUANTILES, BlockCounts, Cut, SeriesCuts, cuts_of, length, own
 from latmon.diff.statistics import CutRow, Ratio, RowResult, Survival, interval, ratio
 from latmon.model.frame import OPS, STAGES, Series
@@ -317,17 +317,19 @@ def devices_of(some: Iterable[Series]) -> list[str]:
     return list(dict.fromkeys(one.device for one in some))
 
 
-COLUMNS = ("MB/s", "IOPS", "p50", "p99", "p99.9", "max")
+COLUMNS = ("MB/s", "IOPS", "p50", "p99", "p99.9", "max", "slow/day")
 LEAST = 3
 _SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Row of a sweep: rates per second, latencies in us, None with too few I/Os."""
+    """Row of a sweep: rates per second, latencies in us, None with too few I/Os; slow I/Os per day."""
 
     name: str
     values: dict[str, float | None]
+    runs: int = 1
+    """Captures of the row, joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,17 +353,84 @@ class SweepTable:
     device: str
     entries: tuple[Entry, ...]
     trends: tuple[Trend, ...]
+    above_us: int = 0
+    """I/Os of `slow/day` take at least this long."""
 
 
-def sweep(periods: Sequence[CaptureSpan], device: str = "") -> SweepTable:
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Captures in the order of a setting, one span per value; `names`: its values, or the captures' names."""
+
+    setting: str
+    names: tuple[str, ...]
+    spans: tuple[CaptureSpan, ...]
+    captures: tuple[CaptureSpan, ...] = ()
+    """As they were given, each by itself."""
+
+    @property
+    def tables(self) -> list[SweepTable]:
+        """Return the table of all devices, and that of each device that all captures have."""
+        return [sweep(self, one) for one in ("", *devices(self.spans))]
+
+
+def sweep_of(periods: Sequence[CaptureSpan], wanted: str = "") -> Sweep:
+    """Return the captures in the order of a setting: the wanted one, else the one that differs in all of them.
+
+    Captures with the same value of the wanted one are joined. UsageError where a capture lacks it.
+    """
+    setting, values = (wanted, values_of(periods, wanted)) if wanted else swept(periods)
+    if not setting:
+        return Sweep("", tuple(one.name for one in periods), tuple(periods), tuple(periods))
+    groups: dict[str, list[CaptureSpan]] = {}
+    for value, one in zip(values, periods, strict=True):
+        groups.setdefault(value, []).append(one)
+    ranked = sorted(groups, key=_rank)
+    return Sweep(setting, tuple(ranked), tuple(blocks.of_runs(groups[one]) for one in ranked), tuple(periods))
+
+
+def sweep(some: Sweep, device: str = "") -> SweepTable:
     """Return the table of one device, or of all."""
-    setting, values = swept(periods)
-    order = sorted(range(len(periods)), key=lambda i: _rank(values[i])) if setting else range(len(periods))
-    entries = tuple(_entry(periods[i], values[i] if setting else periods[i].name, device) for i in order)
-    return SweepTable(setting, device, entries, tuple(t for c in COLUMNS if (t := _trend(c, entries)) is not None))
+    views = user_views(some.spans, device)
+    rows = zip(some.names, some.spans, views, strict=True)
+    entries = tuple(_entry(span, name, device, view) for name, span, view in rows)
+    trends = (trend for column in COLUMNS if (trend := _trend(column, entries)) is not None)
+    return SweepTable(some.setting, device, entries, tuple(trends), views[0].above_us)
 
 
-def devices(periods: Sequence[CaptureSpan]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Lowest and highest value of a column over the runs of A and over those of B."""
+
+    column: str
+    a: tuple[float, float]
+    b: tuple[float, float]
+
+    @property
+    def direction(self) -> int:
+        """Return 1 if every run of B is above every run of A, -1 if below, 0 where the ranges overlap."""
+        return int(self.b[0] > self.a[1]) - int(self.b[1] < self.a[0])
+
+
+def runs_of(a: CaptureSpan, b: CaptureSpan) -> tuple[tuple[SweepTable, ...], tuple[Spread, ...]]:
+    """Return a table of runs of each side, of all devices, and their ranges; nothing if neither has several runs."""
+    if not (a.runs or b.runs):
+        return (), ()
+    sides = [one.runs or (one,) for one in (a, b)]
+    whole = sweep(Sweep("", tuple(run.name for side in sides for run in side), (*sides[0], *sides[1])))
+    first = len(sides[0])
+    tables = (
+        replace(whole, entries=whole.entries[:first], trends=()),
+        replace(whole, entries=whole.entries[first:], trends=()),
+    )
+    ranges = []
+    for column in COLUMNS:
+        found = [[v for one in table.entries if (v := one.values[column]) is not None] for table in tables]
+        if all(len(values) == len(side) for values, side in zip(found, sides, strict=True)):
+            ranges.append(Spread(column, *((min(values), max(values)) for values in found)))
+    return tables, tuple(ranges)
+
+
+def devices(periods: Iterable[CaptureSpan]) -> list[str]:
     """Return the devices of which all captures have I/O."""
     found = [{flow.device for unit in one.units for flow in unit.done} for one in periods]
     return sorted(set.intersection(*found), key=by_name) if found else []
@@ -392,19 +461,24 @@ def _value(some: Sequence[Difference], key: tuple[str, str]) -> str:
 
 def _rank(value: str) -> tuple[int, float, str]:
     """Return a sort key: numbers by size, before words."""
+    return (0, float(value), value) if is_number(value) else (1, 0.0, value)
+
+
+def is_number(value: str) -> bool:
+    """Return whether a setting's value is a finite number."""
     try:
-        number = float(value)
+        return math.isfinite(float(value))
     except ValueError:
-        number = math.nan
-    return (0, number, value) if math.isfinite(number) else (1, 0.0, value)
+        return False
 
 
-def _entry(period: CaptureSpan, name: str, device: str) -> Entry:
+def _entry(period: CaptureSpan, name: str, device: str, view: UserView) -> Entry:
     load, total = device_load(period, device), _latency(period, device)
     quantiles = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
     values: dict[str, float | None] = {"MB/s": load.mb_per_s, "IOPS": load.iops}
     values |= {column: total.quantile(q) for column, q in quantiles.items()}
-    return Entry(name, values | {"max": total.max_bound})
+    values |= {"max": total.max_bound, "slow/day": None if view.above is None else view.per_day}
+    return Entry(name, values, len(period.runs) or 1)
 
 
 def _latency(period: CaptureSpan, device: str) -> Histogram:

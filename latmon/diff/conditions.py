@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import NamedTuple, TypeVar
 
 from latmon.diff import blocks
@@ -15,6 +16,8 @@ from latmon.diff.blocks import CaptureSpan
 from latmon.diff.statistics import error_of_mean
 from latmon.model.frame import OPS, Device, Flow, Mark, Origin, Series, Settings
 from latmon.model.histogram import bucket_bounds
+from latmon.support.errors import UsageError
+from latmon.support.text import clean
 
 _UNLIKE = 1.2
 """Rates or sizes that differ by a smaller factor are the same load."""
@@ -78,13 +81,18 @@ class UserView:
     iops: float | None
 
 
-def user_views(periods: Sequence[CaptureSpan]) -> tuple[UserView, ...]:
-    """Return what users of each span saw. A volume whose disks are measured too is not counted again."""
-    totals = [[one for one in period.series() if one.stage == "total"] for period in periods]
+def user_views(periods: Sequence[CaptureSpan], device: str = "") -> tuple[UserView, ...]:
+    """Return what users of each span saw, of one device or of all.
+
+    Of all, a volume whose disks are measured too is not counted again.
+    """
+    totals = [
+        [one for one in period.series() if one.stage == "total" and device in ("", one.device)] for period in periods
+    ]
     timed = [_without_volumes(period, some) for period, some in zip(periods, totals, strict=True)]
     bars = {period.threshold_us(one.device) for period, some in zip(periods, timed, strict=True) for one in some}
     common = bars.pop() if len(bars) == 1 else None
-    return tuple(_user_view(period, some, common) for period, some in zip(periods, timed, strict=True))
+    return tuple(_user_view(period, some, common, device) for period, some in zip(periods, timed, strict=True))
 
 
 _Key = TypeVar("_Key", Series, Flow)
@@ -98,7 +106,7 @@ def _without_volumes(period: CaptureSpan, keys: Iterable[_Key]) -> list[_Key]:
     return [one for one in every if one.device not in volumes]
 
 
-def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None) -> UserView:
+def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None, device: str) -> UserView:
     totals = [period.total(one, period.bits[one]) for one in timed]
     if common is not None:
         names = {one.device for one in timed}
@@ -106,7 +114,8 @@ def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None)
     else:
         above = sum(n for one in totals for at, n in one.buckets if bucket_bounds(at, one.bits)[0] >= _BAR_US)
     longest = max((one for one in totals if one), key=lambda one: one.max_bound or 0, default=None)
-    flows = _without_volumes(period, {flow for unit in period.units for flow in unit.done})
+    done_by = {flow for unit in period.units for flow in unit.done if device in ("", flow.device)}
+    flows = _without_volumes(period, done_by)
     done = sum(unit.done[flow][0] for unit in period.units for flow in flows if flow in unit.done)
     seconds = period.us / 1e6
     return UserView(
@@ -241,6 +250,27 @@ def differing(a: CaptureSpan, b: CaptureSpan) -> tuple[Difference, ...]:
     names = sorted({*one, *other})
     found = [Difference(*key, one.get(key, ""), other.get(key, "")) for key in names if one.get(key) != other.get(key)]
     return tuple(found[:MOST])
+
+
+def values_of(periods: Sequence[CaptureSpan], wanted: str) -> list[str]:
+    """Return each span's value of a setting: `NAME`, or `SECTION NAME` as the settings of a diff are listed.
+
+    UsageError where a span lacks it, or has several values of it.
+    """
+    found = []
+    for period in periods:
+        known = _reported(period, headers=True)
+        values = {value for (section, name), value in known.items() if wanted in (name, f"{section} {name}")}
+        where = clean(period.name, 40)
+        if len(values) > 1:
+            several = ", ".join(sorted(f"'{section} {name}'" for section, name in known if name == wanted)[:4])
+            raise UsageError(f"{where} has several values of {clean(wanted)!r}: choose one of {several}, ...")
+        if not values:
+            near = get_close_matches(wanted, sorted({*(name for _, name in known), *map(" ".join, known)}), 3, 0.5)
+            hint = f"; it has {', '.join(map(repr, near))}" if near else ""
+            raise UsageError(f"{where} has no setting {clean(wanted)!r}{hint}")
+        found.append(values.pop())
+    return found
 
 
 def with_marks(settings: Settings, marks: list[Mark]) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -9,7 +10,19 @@ from typing import Any
 
 from latmon.diff import verdict
 from latmon.diff.blocks import CaptureSpan
-from latmon.diff.comparison import COLUMNS, Comparison, PartChange, SeriesChange, Shift, SweepTable, devices_of
+from latmon.diff.comparison import (
+    COLUMNS,
+    Comparison,
+    Entry,
+    PartChange,
+    SeriesChange,
+    Shift,
+    Sweep,
+    SweepTable,
+    devices_of,
+    is_number,
+    runs_of,
+)
 from latmon.diff.conditions import (
     DeviceLoad,
     Difference,
@@ -27,7 +40,7 @@ from latmon.diff.conditions import (
 from latmon.diff.hypotheses import POWER, TAIL_SHARE
 from latmon.diff.statistics import ALPHA
 from latmon.model.stages import called
-from latmon.support.units import MINUTE_US, counted, duration, rate, rfc3339, spelled, whole
+from latmon.support.units import MINUTE_US, UNKNOWN, counted, duration, in_words, rate, rfc3339, spelled, whole
 
 WIDTH = 80
 _MOST = 40
@@ -37,6 +50,10 @@ _FEW = 3
 """Devices that are named."""
 _STAGES = 6
 """Sentences on single stages; the stage that explains a change is at the top already."""
+_SAME = 2
+"""Tables of a sweep with one device: that of all devices is the same."""
+_BAR_CELLS = 12
+_TIMES = {"p50", "p99", "p99.9", "max"}
 _ROWS = 12
 """Rows of the table: series that changed, then others."""
 
@@ -67,6 +84,7 @@ def paragraphs(comparison: Comparison) -> list[tuple[str, list[str]]]:
         ("Loads", loads(unlike(a, b))),
         ("Cgroups and files", _who(a, b)),
         ("Warnings", warnings(comparison)),
+        ("Runs", _runs(a, b)),
         ("Verdicts", _verdicts(comparison)),
         ("Settings", _settings(a, b)),
         ("Devices of one side", _only(comparison)),
@@ -160,39 +178,94 @@ def _unlike_stages(comparison: Comparison) -> list[str]:
     ]
 
 
-def render_sweep(sweeps: Sequence[SweepTable], warned: Sequence[str]) -> str:
-    """Return the table of more than two captures."""
+def render_sweep(one: Sweep) -> str:
+    """Return the tables and plots of a sweep."""
     lines: list[str] = []
-    for one in sweeps:
-        lines += [*_sweep(one), ""]
-    lines += [line for sentence in warned for line in _wrapped(sentence)]
+    for table in shown_tables(one):
+        lines += [*_sweep(table), ""]
+    lines += [line for sentence in sweep_warnings(one) for line in _wrapped(sentence)]
     return "\n".join(lines).rstrip() + "\n"
 
 
+def shown_tables(one: Sweep) -> list[SweepTable]:
+    """Return the tables that are shown: of a single device that of all is enough."""
+    tables = one.tables
+    return tables[:1] if len(tables) == _SAME else tables
+
+
+def sweep_warnings(one: Sweep) -> list[str]:
+    """Return a warning if totals begin at different points: a sweep needs the same one."""
+    begins = sorted({span.origin.latency_from or "unknown" for span in one.captures})
+    return [f"totals begin at different points: {', '.join(begins)}."] if len(begins) > 1 else []
+
+
 def _sweep(one: SweepTable) -> Iterator[str]:
+    yield sweep_title(one)
+    names = [entry_name(entry) for entry in one.entries]
+    wide = min(max([len("capture"), *map(len, names)]), WIDTH - 9 * len(COLUMNS) - 2)
+    yield f"  {'capture':<{wide}}" + "".join(f"{column:>9}" for column in COLUMNS)
+    for name, entry in zip(names, one.entries, strict=True):
+        cells = (sweep_cell(column, entry.values[column]) for column in COLUMNS)
+        yield f"  {name[:wide]:<{wide}}" + "".join(f"{text:>9}" for text in cells)
+    for sentence in trends(one):
+        yield from _wrapped(sentence, 2, 2)
+    yield from _plot(one, [name[:wide] for name in names], wide)
+
+
+def sweep_title(one: SweepTable) -> str:
+    """Return `sda by queue_depth (slow: I/Os of 20 ms or more)`."""
     by = f" by {one.setting}" if one.setting else ""
-    yield f"{one.device or 'all devices'}{by}"
-    name = max([len("capture"), *(len(entry.name) for entry in one.entries)])
-    name = min(name, WIDTH - 9 * len(COLUMNS) - 2)
-    yield f"  {'capture':<{name}}" + "".join(f"{column:>9}" for column in COLUMNS)
-    for entry in one.entries:
-        cells = (_value(column, entry.values[column]) for column in COLUMNS)
-        yield f"  {entry.name[:name]:<{name}}" + "".join(f"{text:>9}" for text in cells)
+    return f"{one.device or 'all devices'}{by} (slow: I/Os of {spelled(one.above_us)} or more)"
+
+
+def entry_name(one: Entry) -> str:
+    """Return the value or name of a row, and how many captures it joins."""
+    return one.name if one.runs == 1 else f"{one.name} ({one.runs} runs)"
+
+
+def trends(one: SweepTable) -> Iterator[str]:
+    """Yield a sentence per column that only rises or only falls."""
+    ordered = one.setting and all(is_number(entry.name) for entry in one.entries)
     for trend in one.trends:
         what = "throughput" if trend.column == "MB/s" else trend.column
-        by = one.setting.split()[-1] + " rises" if one.setting else "from each to the next"
-        reported = f"{what} {'rises' if trend.rises else 'falls'} {'as ' if one.setting else ''}{by}"
+        by = f"as {one.setting.split()[-1]} rises" if ordered else "from each to the next"
+        reported = f"{what} {'rises' if trend.rises else 'falls'} {by}"
         if trend.sure:
             reported += f" (p {trend.p:.3f})"
         else:
             reported += f" (p {trend.p:.2g}: {len(one.entries)} captures are too few to be sure; it takes 5)"
-        yield from _wrapped(reported, 2, 2)
+        yield reported
 
 
-def _value(column: str, value: float | None) -> str:
+def _plot(one: SweepTable, names: Sequence[str], wide: int) -> Iterator[str]:
+    """Yield a line per row: its IOPS as a bar, its p50, p99 and maximum on a logarithmic axis."""
+    marks = {"5": "p50", "9": "p99", "M": "max"}
+    times = [value for entry in one.entries for column in marks.values() if (value := entry.values[column])]
+    if not times:
+        return
+    cells = WIDTH - wide - _BAR_CELLS - 8
+    low, high = math.log(min(times)), math.log(max(times))
+    most = max(entry.values["IOPS"] or 0 for entry in one.entries)
+    ends = f"{spelled(min(times))} to {spelled(max(times))}, log: 5 p50, 9 p99, M max"
+    yield f"  {'':<{wide}}  {'IOPS':<{_BAR_CELLS}}  {ends}"
+    for name, entry in zip(names, one.entries, strict=True):
+        row = [" "] * cells
+        for mark, column in marks.items():
+            if value := entry.values[column]:
+                row[round((math.log(value) - low) / ((high - low) or 1) * (cells - 1))] = mark
+        bar = "#" * math.ceil((entry.values["IOPS"] or 0) / (most or 1) * _BAR_CELLS)
+        yield f"  {name:<{wide}}  {bar:<{_BAR_CELLS}} |{''.join(row)}|"
+
+
+def _worded(column: str, value: float | None) -> str:
+    return in_words(sweep_cell(column, value)) if column in _TIMES else sweep_cell(column, value)
+
+
+def sweep_cell(column: str, value: float | None) -> str:
+    """Return a value of a sweep in its column's unit."""
     if value is None:
-        return "-"
-    return rate(value) if column in ("MB/s", "IOPS") else duration(value)
+        return UNKNOWN
+    return duration(value) if column in _TIMES else rate(value)
 
 
 def _verdicts(comparison: Comparison) -> list[str]:
@@ -259,6 +332,37 @@ def _devices(names: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= _FEW else f"{len(names):,} devices ({', '.join(names[:_FEW])}, ...)"
 
 
+def _runs(a: CaptureSpan, b: CaptureSpan) -> list[str]:
+    """Return the numbers of each run, and how far the runs of a side differ; nothing without several runs."""
+    tables, spreads = runs_of(a, b)
+    if not tables:
+        return []
+    each = [(name, one) for name, table in zip("AB", tables, strict=True) for one in table.entries]
+    numbers = (", ".join(f"{column} {_worded(column, one.values[column])}" for column in COLUMNS) for _, one in each)
+    lines = [f"  {name} {one.name}: {text}" for (name, one), text in zip(each, numbers, strict=True)]
+    lines = _capped([f"runs, all devices (slow: I/Os of {spelled(tables[0].above_us)} or more):", *lines])
+    for direction, begin, end in (
+        (1, "every run of B is above every run of A in ", ""),
+        (-1, "every run of B is below every run of A in ", ""),
+        (0, "the runs of A and B overlap in ", ": there the sides may differ no more than runs do"),
+    ):
+        some = [
+            f"{one.column} ({_range(one.column, one.a)} -> {_range(one.column, one.b)})"
+            for one in spreads
+            if one.direction == direction and one.a != one.b
+        ]
+        lines += [begin + ", ".join(some) + end] if some else []
+    for name, side in (("A", a), ("B", b)):
+        found = [text for run in side.runs[1:] for text in settings(differing(side.runs[0], run))]
+        lines += [f"settings differ between the runs of {name}: {'; '.join(dict.fromkeys(found))}"] if found else []
+    return lines
+
+
+def _range(column: str, ends: tuple[float, float]) -> str:
+    low, high = (_worded(column, value) for value in ends)
+    return low if low == high else f"{low} to {high}"
+
+
 def _only(comparison: Comparison) -> list[str]:
     shared = {one.series.device for one in comparison.changes}
     sentences = []
@@ -304,7 +408,8 @@ def _table(comparison: Comparison) -> Iterator[str]:
 def _named(one: CaptureSpan) -> str:
     length = one.us / 1e6
     span = f"{length:.0f} s" if one.us < MINUTE_US else f"{spelled(one.us)}"
-    return f"{one.name}: {one.origin.host}, {one.origin.kernel}, {span} in {counted(one.windows, 'window')}"
+    runs = f"{len(one.runs)} runs: " if one.runs else ""
+    return f"{runs}{one.name}: {one.origin.host}, {one.origin.kernel}, {span} in {counted(one.windows, 'window')}"
 
 
 def _load(one: LoadDifference) -> Iterator[str]:
@@ -350,6 +455,7 @@ def summarise(comparison: Comparison) -> dict[str, Any]:
         "warnings": warnings(comparison),
         "loads_differ": [asdict(one) for one in unlike(a, b)],
         **_who_keys(a, b),
+        **_run_keys(a, b),
         "settings": [asdict(one) for one in differing(a, b)],
         "changes": [_change(one, comparison) for one in comparison.changes],
         "only_a": [one._asdict() for one in comparison.only_a],
@@ -371,21 +477,36 @@ def _who_keys(a: CaptureSpan, b: CaptureSpan) -> dict[str, Any]:
     return found
 
 
-def summarise_sweep(sweeps: Sequence[SweepTable], periods: Sequence[CaptureSpan]) -> dict[str, Any]:
-    """Return the JSON of more than two spans."""
+def summarise_sweep(one: Sweep) -> dict[str, Any]:
+    """Return the JSON of a sweep."""
     return {
         "schema": SCHEMA,
-        "captures": [_period(one) for one in periods],
+        "captures": [_period(span) for span in one.captures],
         "sweep": [
             {
-                "device": one.device or None,
-                "setting": one.setting or None,
-                "rows": [{"name": entry.name, **entry.values} for entry in one.entries],
-                "trends": [asdict(trend) | {"significant": trend.sure} for trend in one.trends],
+                "device": table.device or None,
+                "setting": table.setting or None,
+                "above_us": table.above_us,
+                "rows": [_row(entry) for entry in table.entries],
+                "trends": [asdict(trend) | {"significant": trend.sure} for trend in table.trends],
             }
-            for one in sweeps
+            for table in one.tables
         ],
     }
+
+
+def _row(one: Entry) -> dict[str, Any]:
+    return {"name": one.name, **({"runs": one.runs} if one.runs > 1 else {}), **one.values}
+
+
+def _run_keys(a: CaptureSpan, b: CaptureSpan) -> dict[str, Any]:
+    """Return the key `runs` where a side has several."""
+    tables, spreads = runs_of(a, b)
+    if not tables:
+        return {}
+    sides = {name: [_row(one) for one in table.entries] for name, table in zip("ab", tables, strict=True)}
+    ranges = [asdict(one) | {"direction": one.direction} for one in spreads]
+    return {"runs": {"above_us": tables[0].above_us, **sides, "ranges": ranges}}
 
 
 def _period(one: CaptureSpan) -> dict[str, Any]:

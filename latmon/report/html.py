@@ -35,6 +35,7 @@ from latmon.report.html_elements import (
     Look,
     cells,
     column_table,
+    document,
     facts,
     figure,
     left_out,
@@ -44,7 +45,6 @@ from latmon.report.html_elements import (
     name,
     number,
     share,
-    style_sheet,
     table,
     text,
     time_of,
@@ -149,14 +149,7 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
         _settings(summary),
         _meaning(summary, frame),
     ]
-    inner = "\n".join(each for each in body if each)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{text(title)}</title>\n<style>\n{style_sheet(shown)}</style>\n</head>\n"
-        f"<body>\n<main>\n{inner}\n</main>\n{_footer(summary)}</body>\n</html>\n"
-    )
+    return document(title, body, _footer(summary), shown)
 
 
 def _verdict(summary: _Json) -> str:

@@ -18,7 +18,7 @@ from latmon.model.stages import COLUMNS, FACTS_OF, LETTERS, STAGE_OF
 from latmon.report.formatting import QUANTILES, ordered
 from latmon.report.heatmap_columns import Counts, MapColumns
 from latmon.report.html_elements import LEVELS, number, share, text, time_of
-from latmon.support.units import spelled
+from latmon.support.units import rate, spelled
 from latmon.views.scale import Extent, LatencyScale, begins, last_step, latency_scale, level, rows_of, tail_bucket
 
 WIDTH = 960
@@ -342,13 +342,17 @@ def _levels(found: dict[int, Counts], frame: MapFrame, colours: CellColours) -> 
         yield "</g>"
 
 
-def histogram(device: str, one: Histogram) -> str:
-    """Return I/Os per bucket with the quantiles; on logarithmic axes one slow I/O of millions is visible."""
+def histogram(device: str, one: Histogram, beside: Histogram | None = None) -> str:
+    """Return I/Os per bucket with the quantiles; on logarithmic axes one slow I/O of millions is visible.
+
+    The axes include those of the picture `beside`, whose buckets are equally wide.
+    """
     if not one:
         return ""
-    first, last = one.buckets[0][0], one.buckets[-1][0] + 1
+    every = [*one.buckets, *(beside.buckets if beside else ())]
+    first, last = min(index for index, _ in every), max(index for index, _ in every) + 1
     spread = max(last - first, 1)
-    most = max(n for _, n in one.buckets)
+    most = max(n for _, n in every)
     top, bottom = 40, 40 + _CHART_HIGH
     scale = _CHART_HIGH / max(math.log10(most) + 0.5, 0.5)
 
@@ -397,6 +401,80 @@ def _quantiles(one: Histogram, x: object, top: int, bottom: int) -> Iterator[str
                 ends[lane] = begin + (len(label) + 1) * _CHART_CHAR
                 shift = -3 if anchor == "end" else 3
                 yield f'<text class="lab" x="{at + shift}" y="{10 + 12 * lane}" text-anchor="{anchor}">{label}</text>'
+
+
+_PANEL = 150
+_SPACE = 46
+"""Height of a panel of a sweep, and of the space below it."""
+
+
+def sweep_chart(
+    label: str,
+    names: Sequence[str],
+    times: Mapping[str, Sequence[float | None]],
+    rates: Mapping[str, Sequence[float | None]],
+) -> str:
+    """Return latencies in us as lines on a logarithmic axis, and below them a panel of bars for each rate.
+
+    One value per name, None where it is not known. Each point and bar has its value as text.
+    """
+    known = [us for values in times.values() for us in values if us]
+    step = (RIGHT - LEFT) / max(len(names), 1)
+    panels = (_PANEL + _SPACE if known else 0) + len(rates) * (_PANEL // 2 + _SPACE)
+    parts = [_open(panels + 4, label)]
+    top = 18
+    if known:
+        parts += _lines(times, step, (min(known), max(known)), top)
+        top += _PANEL + _SPACE
+    for name, values in rates.items():
+        parts += _bars(name, values, step, top)
+        top += _PANEL // 2 + _SPACE
+    for at, name in enumerate(names):
+        x = LEFT + (at + 0.5) * step
+        shown = name if len(name) * _CHAR <= step else name[: max(int(step / _CHAR) - 1, 1)] + "…"
+        parts.append(f'<text x="{x:.1f}" y="{top - _SPACE + 16}" text-anchor="middle">{text(shown)}</text>')
+    return "\n".join([*parts, "</svg>"])
+
+
+def _lines(
+    times: Mapping[str, Sequence[float | None]], step: float, ends: tuple[float, float], top: int
+) -> Iterator[str]:
+    low, high = math.log10(ends[0]) - 0.1, math.log10(ends[1]) + 0.1
+    bottom = top + _PANEL
+
+    def y(us: float) -> float:
+        return round(bottom - (math.log10(us) - low) / (high - low) * _PANEL, 1)
+
+    yield f'<rect class="frame" fill="none" x="{LEFT}" y="{top}" width="{RIGHT - LEFT}" height="{_PANEL}"/>'
+    for us in _DECADES:
+        if low < math.log10(us) < high:
+            yield f'<path class="grid" stroke="#b0b0b0" d="M{LEFT} {y(us)}H{RIGHT}"/>'
+            yield f'<text x="{LEFT - 5}" y="{y(us) + 4}" text-anchor="end">{spelled(us)}</text>'
+    for rank, (name, values) in enumerate(times.items()):
+        below = -4 if rank else 12  # the lowest line has its values below it
+        points = [(round(LEFT + (at + 0.5) * step, 1), y(us), us) for at, us in enumerate(values) if us]
+        if not points:
+            continue
+        yield f'<path class="mark" stroke="#000" fill="none" d="M{"L".join(f"{x} {at}" for x, at, _ in points)}"/>'
+        yield f'<text class="lab" x="{RIGHT + 4}" y="{points[-1][1] + below}">{text(name)}</text>'
+        for x, at, us in points:
+            yield f'<circle class="depth" fill="#6a6e7a" cx="{x}" cy="{at}" r="3"/>'
+            yield f'<text class="lab" x="{x + 6}" y="{at + below}">{spelled(us)}</text>'
+
+
+def _bars(name: str, values: Sequence[float | None], step: float, top: int) -> Iterator[str]:
+    bottom, most = top + _PANEL // 2, max((value or 0 for value in values), default=0) or 1
+    yield f'<path class="axis" stroke="#b0b0b0" d="M{LEFT} {bottom}H{RIGHT}"/>'
+    yield f'<text class="lab" x="{RIGHT + 4}" y="{bottom - 4}">{text(name)}</text>'
+    for at, value in enumerate(values):
+        x, high = LEFT + (at + 0.2) * step, (value or 0) / most * (_PANEL // 2)
+        if value is not None:
+            yield (
+                f'<rect class="bar" fill="#6a6e7a" x="{x:.1f}" y="{bottom - high:.1f}" width="{0.6 * step:.1f}" '
+                f'height="{high:.1f}"/>'
+            )
+        middle = LEFT + (at + 0.5) * step
+        yield f'<text x="{middle:.1f}" y="{bottom - high - 4:.1f}" text-anchor="middle">{rate(value)}</text>'
 
 
 def stage_bars(device: str, rows: Sequence[tuple[str, Mapping[str, float]]]) -> str:

@@ -197,6 +197,18 @@ def _theme(name: str, ramp: str) -> Theme:
     return replace(theme, ramp=replace(chosen, steps=rgb, steps_256=xterm))
 
 
+def document(title: str, body: Iterable[str], footer: str, shown: Look) -> str:
+    """Return a whole page of these parts, without those that are empty."""
+    inner = "\n".join(each for each in body if each)
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{text(title)}</title>\n<style>\n{style_sheet(shown)}</style>\n</head>\n"
+        f"<body>\n<main>\n{inner}\n</main>\n{footer}</body>\n</html>\n"
+    )
+
+
 def style_sheet(shown: Look) -> str:
     """Return the style sheet; it loads nothing."""
     paper = _variables(shown.paper, "#ffffff", "#f3f3f3", "#b0b0b0")

@@ -1,6 +1,7 @@
 """Comparisons: which changes are found, which are not, and how they are worded; from synthetic loads and from files."""
 
 import json
+import re
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
@@ -15,9 +16,9 @@ from recorded import DISK, frame
 from recorded import ORIGIN as BOX
 
 from latmon.cli import main
-from latmon.diff.blocks import MAX_UNITS, period_of
-from latmon.diff.command import diff_command, read
-from latmon.diff.comparison import PartChange, SeriesChange, Shift, compare, sweep
+from latmon.diff.blocks import MAX_UNITS, coarse, of_runs, period_of
+from latmon.diff.command import compared, print_compared, read
+from latmon.diff.comparison import PartChange, SeriesChange, Shift, compare, sweep_of
 from latmon.diff.conditions import device_load, differing, findings_change, user_views
 from latmon.diff.hypotheses import Detectable
 from latmon.diff.output import _worst, render, summarise
@@ -25,7 +26,7 @@ from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ra
 from latmon.diff.verdict import sentence
 from latmon.findings.rule import DEFAULT
 from latmon.model.frame import Completed, Device, FileSeries, Flow, Frame, IssuedIO, Issuer, Mark, Series, Traced
-from latmon.model.histogram import Histogram, bucket_index
+from latmon.model.histogram import Histogram, bucket_index, merge
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import summary as report_summary
@@ -309,12 +310,12 @@ def test_files_settings_and_marks(tmp_path, capsys):
     path = write(tmp_path / "a.gz", frames, origin)
     before = write(tmp_path / "b.gz", frames[:20], origin)
     assert read(f"{path}@vec 8").windows == 23
-    assert diff_command([str(before), f"{path}@vec 8"], as_json=False) == 0
+    assert print_compared(compared([str(before), f"{path}@vec 8"]), as_json=False) == 0
     text = capsys.readouterr().out
     assert "sda read: " in text
     assert "module vmd max_vec: 2 -> 8" in text
     assert all(len(line) <= 80 for line in text.splitlines())
-    assert diff_command([str(before), f"{path}@vec 8"], as_json=True) == 0
+    assert print_compared(compared([str(before), f"{path}@vec 8"]), as_json=True) == 0
     reported = json.loads(capsys.readouterr().out)
     assert reported["schema"] == "latmon.diff/1"
     assert reported["settings"] == [{"section": "module vmd", "name": "max_vec", "a": "2", "b": "8"}]
@@ -334,7 +335,7 @@ def test_a_sweep_is_ordered_by_what_differs_and_three_are_too_few(tmp_path, caps
     assert "by module vmd max_vec" in text
     assert [line.split()[0] for line in text.splitlines()[2:5]] == ["2", "4", "8"]
     assert "throughput falls as max_vec rises (p 0.33: 3 captures are too few" in " ".join(text.split())
-    assert sweep([read(one) for one in files]).trends[0].p == pytest.approx(1 / 3)
+    assert sweep_of([read(one) for one in files]).tables[0].trends[0].p == pytest.approx(1 / 3)
 
 
 def test_loads_and_starting_points_that_differ_are_reported_first():
@@ -583,11 +584,11 @@ def test_a_finding_is_gone_only_if_its_rule_was_evaluated():
 
 def test_the_command_evaluates_the_rules_of_both(capsys):
     paths = [str(RECORDINGS / f"demo-{name}.latmon.jsonl.gz") for name in ("bubbles", "serialised")]
-    diff_command(paths, as_json=True)
+    print_compared(compared(paths), as_json=True)
     (new,) = json.loads(capsys.readouterr().out)["findings"]["new"]
     assert new.endswith("(queue-depth-misconfigured)")
     off = replace(DEFAULT, off=frozenset({"queue-depth-misconfigured"}))
-    diff_command(paths, as_json=True, settings=off)
+    print_compared(compared(paths, rules=off), as_json=True)
     assert not json.loads(capsys.readouterr().out)["findings"]["new"], "as the config has it, and `latmon report`"
 
 
@@ -597,3 +598,121 @@ def test_the_findings_of_a_side_are_those_of_its_report(name):
     path = RECORDINGS / f"{name}.latmon.jsonl.gz"
     reported = report_summary.summarise(open_recording(path))["findings"]
     assert read(str(path)).findings.keys() == {(one["id"], one["device"]) for one in reported}
+
+
+def frames_of(number, length=30, us=100, dt_us=1_000_000):
+    """Frames whose reads of a run take `us`; one of each window is 50 times as slow."""
+    rng = Random(number)
+    for seq in range(length):
+        times = [round(us * rng.uniform(0.8, 1.2)) for _ in range(100)] + [50 * us]
+        seen = {Flow(DISK.name, "read"): Completed(101, 413_696)}
+        reads = {Series(DISK.name, "read", "total"): Histogram.record(times)}
+        when = {"dt_us": dt_us, "mono_us": (seq + 1) * dt_us, "wall": 1e9 + (seq + 1) * dt_us / 1e6}
+        above = {"above": {Flow(DISK.name, "read"): 1}, "thresholds_us": {DISK.name: 4_000}}
+        yield replace(frame(seq), histograms=reads, seen=seen, kernel=seen, **when, **above)
+
+
+def run(number, **given):
+    return period_of(f"r{number}", BOX, (DISK,), frames_of(number, **given))
+
+
+def test_runs_of_one_side_have_the_sums_of_their_captures():
+    runs = [run(1), run(2, length=45), run(3)]
+    side = of_runs(runs)
+    series = Series(DISK.name, "read", "total")
+    each = [one.total(series, 3) for one in runs]
+    assert side.total(series, 3).count == sum(one.count for one in each) == 105 * 101
+    assert side.total(series, 3).max == max(one.max for one in each) == 5_000
+    assert (side.us, side.windows, side.above[Flow(DISK.name, "read")]) == (105_000_000, 105, 105)
+    assert user_views((side,))[0].per_day == pytest.approx(86_400)
+    assert of_runs(runs[:1]) is runs[0]
+
+
+def test_units_of_runs_are_about_equally_long_and_of_one_run_each():
+    side = of_runs([run(1, length=100), run(2, length=20, dt_us=10_000_000)])
+    lengths = [unit.us for unit in side.units]
+    assert sum(lengths) == 300_000_000
+    assert lengths == [10_000_000] * 30
+    long = of_runs([run(number, length=400) for number in range(3)])
+    assert len(long.units) <= 1.5 * MAX_UNITS
+    assert sum(unit.us for unit in long.units) == 1_200_000_000
+
+
+def test_a_coarser_run_makes_its_side_coarse():
+    fine, rough = run(1), run(2)
+    series = Series(DISK.name, "read", "total")
+    for unit in rough.units:
+        unit.counts[series] = coarse(unit.counts[series], 3, 0)
+    rough.bits[series] = 0
+    side = of_runs([fine, rough])
+    assert side.bits[series] == 0
+    assert side.total(series, 3).buckets == merge([fine.total(series, 0), rough.total(series, 0)]).buckets
+
+
+def test_differences_between_the_runs_of_a_side_are_stated():
+    a, b = of_runs([run(1), run(2, us=140)]), of_runs([run(3, us=120), run(4, us=130)])
+    text = " ".join(render(compare(a, b)).split())
+    assert "A 2 runs: r1, r2: box" in text
+    assert "A r1: MB/s 0.4, IOPS 101, p50 104 us, p99 128 us, p99.9 5 ms, max 5 ms, slow/day 86.4k" in text
+    assert re.search(r"the runs of A and B overlap in p50 \(104 us to 144 us -> 128 us to 144 us\)", text)
+    slow = of_runs([run(3, us=520), run(4, us=550)])
+    comparison = compare(a, slow)
+    text = " ".join(render(comparison).split())
+    assert re.search(r"every run of B is above every run of A in p50 \(104 us to 144 us -> ", text)
+    reported = summarise(comparison)["runs"]
+    assert [row["name"] for row in reported["a"]] == ["r1", "r2"]
+    (p50,) = [one for one in reported["ranges"] if one["column"] == "p50"]
+    assert (p50["direction"], tuple(p50["a"])) == (1, (104, 144))
+    assert "runs" not in summarise(compare(run(1), run(2)))
+
+
+def test_findings_of_a_side_are_those_of_any_run():
+    runs = [run(1), run(2)]
+    runs[0].findings, runs[1].findings = {}, {("x", "sda"): "slow"}
+    runs[0].not_evaluated, runs[1].not_evaluated = frozenset("xy"), frozenset("y")
+    side = of_runs(runs)
+    assert (side.findings, side.not_evaluated) == ({("x", "sda"): "slow"}, frozenset("y"))
+
+
+def test_the_command_joins_the_runs_of_each_side(tmp_path, capsys):
+    files = [str(write(tmp_path / f"{number}.gz", frames_of(number))) for number in range(4)]
+    assert main.main(["diff", "--a", *files[:2], "--b", *files[2:], "--json"]) == 0
+    reported = json.loads(capsys.readouterr().out)
+    assert [one["windows"] for one in reported["captures"]] == [60, 60]
+    for wrong in (["--a", *files], ["--a", *files[:2], "--b", files[2], "--sweep", "x"], files[:1]):
+        assert main.main(["diff", *wrong]) == 2
+        assert capsys.readouterr().err
+
+
+def sweep_files(tmp_path, values):
+    for number, depth in enumerate(values):
+        origin = replace(BOX, settings={"device sda": {"depth": depth}, "capture": {"run": str(number)}})
+        yield str(write(tmp_path / f"{number}.gz", frames_of(number, us=100 * int(depth)), origin))
+
+
+def test_a_sweep_of_a_named_setting_has_a_row_per_value(tmp_path, capsys):
+    files = list(sweep_files(tmp_path, ("8", "2", "16", "8")))
+    assert main.main(["diff", "--sweep", "depth", *files]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "all devices by depth (slow: I/Os of 4 ms or more)"
+    assert [line.split("  ")[1] for line in lines[2:5]] == ["2", "8 (2 runs)", "16"]
+    plot = [line for line in lines if line.endswith("|")]
+    assert len(plot) == 3
+    assert [line.index("5") < line.index("9") < line.index("M") for line in plot] == [True] * 3
+    assert plot[2].index("M") > plot[1].index("M") > plot[0].index("M")
+    assert "p50 rises as depth rises" in " ".join(lines)
+    assert all(len(line) <= 80 for line in lines)
+    assert main.main(["diff", "--sweep", "device sda depth", *files, "--json"]) == 0
+    (table, _) = json.loads(capsys.readouterr().out)["sweep"]
+    assert [row.get("runs") for row in table["rows"]] == [None, 2, None]
+    assert table["rows"][1]["slow/day"] == pytest.approx(86_400)
+
+
+def test_a_sweep_of_an_unknown_setting_names_those_like_it(tmp_path, capsys):
+    files = list(sweep_files(tmp_path, ("8", "2")))
+    assert main.main(["diff", "--sweep", "depht", *files]) == 2
+    assert "0 has no setting 'depht'; it has 'depth'" in capsys.readouterr().err
+    several = replace(BOX, settings={"device sda": {"depth": "1"}, "device sdb": {"depth": "2"}})
+    files.append(str(write(tmp_path / "several.gz", frames_of(9), several)))
+    assert main.main(["diff", "--sweep", "depth", *files]) == 2
+    assert "several has several values of 'depth': choose one of 'device sda depth', 'd" in capsys.readouterr().err

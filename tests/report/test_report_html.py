@@ -17,6 +17,9 @@ from on_demand_frames import DISK as SDC_WRITE
 from on_demand_frames import outlier, traced_disk
 from recorded import DISK, ORIGIN, frame
 
+from latmon.diff.command import read
+from latmon.diff.comparison import COLUMNS, compare, sweep_of
+from latmon.diff.output import paragraphs, quantile_rows, shown_totals, sweep_cell
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Limit, Mark, Outlier, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
@@ -28,6 +31,8 @@ from latmon.report.command import render_text, report_command
 from latmon.report.formatting import QUANTILES
 from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html import render_html
+from latmon.report.html_charts import histogram
+from latmon.report.html_diff import diff_page, sweep_page, write_diff
 from latmon.report.html_elements import LEVELS, look, style_sheet, time_of
 from latmon.report.summary import added_up, summarise, summary_of
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
@@ -431,3 +436,63 @@ def test_the_time_from_issue_to_completion_is_not_called_hba_in_text_or_html(tmp
     for text in (" ".join(render_text(summary).split()), html):
         assert "hba" not in text
         assert "D2C (issue to completion) includes irq, softirq, completion" in text
+
+
+def recordings(*names):
+    return [read(str(GOLDEN / "recordings" / f"demo-{name}.latmon.jsonl.gz")) for name in names]
+
+
+def flat(sentences):
+    return " ".join(" ".join(sentences).split())
+
+
+def test_the_page_of_a_diff_has_the_text_in_its_order_and_both_distributions():
+    comparison = compare(*recordings("bubbles", "serialised"))
+    page = Page(diff_page(comparison))
+    shown = flat(page.text)
+    at = 0
+    for _, sentences in paragraphs(comparison):
+        for one in sentences:
+            at = shown.index(flat([one]), at)
+    for one in shown_totals(comparison):
+        assert all(row in page.tables[0] for row in quantile_rows(one))
+    labels = [one["aria-label"] for one in page.every("svg")]
+    assert len(labels) == 2 * len(shown_totals(comparison)) > 0
+    assert [one.split(":")[0].rsplit(" ", 1)[-1] for one in labels[:2]] == ["A", "B"]
+    assert not page.every("script") + page.every("link") + page.every("img")
+
+
+def test_both_distributions_have_the_same_axes():
+    fast, slow = Histogram.record([100] * 50), Histogram.record([100] * 5 + [90_000])
+    for one, other in ((fast, slow), (slow, fast)):
+        ticks = re.findall(r">(1 ms|10 ms|10|1)</text>", histogram("x", one, other))
+        assert sorted(ticks) == ["1", "1 ms", "10", "10 ms"]
+    assert "10 ms" not in histogram("x", fast)
+
+
+def test_the_page_of_a_sweep_has_its_table_and_a_picture():
+    spans = recordings("bubbles", "serialised", "bubbles")
+    swept = sweep_of(spans)
+    page = Page(sweep_page(swept))
+    table = swept.tables[0]
+    assert page.tables[0][0] == ["capture", *COLUMNS]
+    assert [row[1:] for row in page.tables[0][1:]] == [
+        [sweep_cell(column, entry.values[column]) for column in COLUMNS] for entry in table.entries
+    ]
+    (picture, *_) = re.findall(r"<svg.*?</svg>", sweep_page(swept), re.DOTALL)
+    drawn = ET.fromstring(picture)
+    assert len(list(drawn.iter(f"{SVG}circle"))) == 3 * len(spans)
+    assert len(list(drawn.iter(f"{SVG}rect"))) == 1 + 2 * len(spans)
+    assert {one.text for one in drawn.iter(f"{SVG}text")} >= {"IOPS", "slow/day", "p50", "p99", "max"}
+
+
+def test_foreign_text_is_inert_on_the_page_of_a_diff(tmp_path):
+    a, b = recordings("bubbles", "bubbles")
+    a.name, b.settings = EVIL[0], {"module x": {"y": EVIL[1]}}
+    page = Page(diff_page(compare(a, b)))
+    assert not page.every("script")
+    out = tmp_path / "d.html"
+    assert write_diff(lambda: sweep_of([a, b], "driver"), out) == EXIT_DONE
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    with pytest.raises(UnavailableError):
+        write_diff(lambda: pytest.fail("read before the name was found taken"), out)
