@@ -7,6 +7,7 @@ Assumptions are in the recording: in its `reason`, in notices, and as tables tha
 from __future__ import annotations
 
 import sys
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -304,6 +305,9 @@ def _sources(found: Sequence[Found], spans: Sequence[tuple[int, int, str]]) -> d
     A format with tools of several layers is followed by the layer: `bcc disk`.
     """
     formats: dict[str, set[str]] = {}
+    by_format: dict[str, list[tuple[int, int]]] = {}
+    for first, last, name in spans:
+        by_format.setdefault(name, []).append((first, last))
     for one in found:
         of: list[Series | Flow] = []
         if isinstance(one, Times):
@@ -312,7 +316,7 @@ def _sources(found: Sequence[Found], spans: Sequence[tuple[int, int, str]]) -> d
             of += one.kernel
         elif isinstance(one, ImportedTable) and one.series is not None:
             of.append(one.series)
-        names = {name for first, last, name in spans if of and first <= one.where.first <= last}
+        names = {name for name, some in by_format.items() if of and _is_in(one.where.first, some)}
         if isinstance(one, Times | ImportedTable) and one.layer:
             names = {f"{name} {one.layer}" for name in names}
         for key in of:
@@ -320,6 +324,12 @@ def _sources(found: Sequence[Found], spans: Sequence[tuple[int, int, str]]) -> d
     if len({name for some in formats.values() for name in some}) < 2:  # noqa: PLR2004
         return {}
     return {device: next(iter(some)) for device, some in formats.items() if len(some) == 1}
+
+
+def _is_in(line: int, spans: Sequence[tuple[int, int]]) -> bool:
+    """Return whether one of the spans has the line; they are in order, and no two have a line in common."""
+    at = bisect_right(spans, line, key=lambda span: span[0])
+    return at > 0 and line <= spans[at - 1][1]
 
 
 def _joined(lines: Sequence[str], spans: Sequence[tuple[slice, bool]], name: str) -> Iterator[tuple[int, int, str]]:
