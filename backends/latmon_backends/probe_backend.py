@@ -53,7 +53,7 @@ from latmon_backends.tracer.demand import CALL_NS
 from latmon_backends.tracer.programs import Programs, Target, TracerSample
 
 ALWAYS_ON, TRACER, LATMON = "always-on probe", "tracer", "latmon"
-"""What has a cost."""
+"""Names of the parts whose cost is measured."""
 _ENDED = "the probes ended while they were measured"
 _TRACED_S = 90.0
 """How long a busy or emulated host may take to compile the tracer's probes before a capture goes on without."""

@@ -71,7 +71,7 @@ class CaptureSpan:
     findings: Mapping[tuple[str, str], str] | None = None
     """Rule and device -> the summary of its worst moment; None where no rule was evaluated."""
     not_evaluated: frozenset[str] = frozenset()
-    """Rules without their input: that they found nothing says nothing."""
+    """Rules without their input: a finding of theirs on the other side is neither gone nor new."""
     includes: dict[Series, tuple[str, ...]] = field(default_factory=dict)
     """Stages that a stage's time includes."""
     by_total: dict[Series, Counts] = field(default_factory=dict)

@@ -697,7 +697,7 @@ class OnDemand:
             run.measured = self._clock()
 
     async def _keep_limit(self) -> None:
-        """Measure all probes when that is due; above the limit stop the tracer, without one request the end."""
+        """Measure all probes when that is due; above the limit stop the tracer, or end the capture where none runs."""
         if self._always_on is None or not self._limit.percent or self.too_dear or self._clock() < self._limit_due:
             return
         run = self._process.run

@@ -1,9 +1,9 @@
 """small-random-writes: most of the time of a slow device is in small writes that are not sequential.
 
 A disk that rotates moves its head for each of them, some 8 ms, and a parity RAID reads before it writes; so either
-completes some hundreds per second. A device counts as slow by what it completes while such writes are in flight: what
-the kernel says of rotation is a fact of the finding and decides nothing, because virtual disks and volumes of RAID
-controllers often claim it. No finding: small writes that are sequential, or merged into larger ones; a cache that takes
+completes some hundreds per second. A device counts as slow by what it completes while such writes are in flight. The
+kernel's flag of rotation is a fact of the finding and not a condition, because virtual disks and volumes of RAID
+controllers often have it. No finding: small writes that are sequential, or merged into larger ones; a cache that takes
 them at once; a fast device that has many; reads that take the time.
 """
 
