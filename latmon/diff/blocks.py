@@ -8,7 +8,7 @@ bounded by the number of series. Pure: reads no file and makes no text.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeVar
@@ -20,6 +20,8 @@ from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_ind
 MAX_UNITS = 128
 """Beyond it neighbours are merged: a long capture has 64 to 128 units."""
 MAX_SERIES = 4096
+SMALL = 16_384
+"""Bytes: pages of databases and file systems have 4 to 16 KiB."""
 """Further series are left out and counted."""
 MINUTE_US = 60_000_000
 TRACED = "traced "
@@ -84,6 +86,8 @@ class CaptureSpan:
     """I/Os by the cgroup that issued them, by its path; at most MAX_SERIES."""
     files: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     """Operations on files by mount point and op, and their time in us; at most MAX_SERIES."""
+    kinds: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    """Small or sequential I/Os, and all, of a traced device, by its name and the kind; at most MAX_SERIES."""
     _thresholds: dict[str, set[int]] = field(default_factory=dict)
     _known: dict[Series, int] = field(default_factory=dict)
     _bounds: dict[Series, int] = field(default_factory=dict)
@@ -130,13 +134,16 @@ class CaptureSpan:
 
     def _add_who(self, frame: Frame) -> None:
         for issuer, io in frame.issuers.items():
-            if not issuer.is_process and (issuer.cgroup in self.issued or len(self.issued) < MAX_SERIES):
-                self.issued[issuer.cgroup] = self.issued.get(issuer.cgroup, 0) + io.count
+            if not issuer.is_process:
+                _put(self.issued, issuer.cgroup, io.count, int.__add__)
         for file, took in frame.files.items():
-            key = file.mount, file.op
-            if took.sum is not None and (key in self.files or len(self.files) < MAX_SERIES):
-                count, us = self.files.get(key, (0, 0))
-                self.files[key] = count + took.count, us + took.sum
+            if took.sum is not None:
+                _put(self.files, (file.mount, file.op), (took.count, took.sum), _plus)
+        for size, io in frame.sizes.items():
+            small = io.count if 0 < size.upto <= SMALL else 0
+            _put(self.kinds, (size.device, "up to 16 KiB"), (small, io.count), _plus)
+        for flow, pattern in frame.patterns.items():
+            _put(self.kinds, (flow.device, "sequential"), (pattern.sequential, pattern.issued), _plus)
 
     def absorb(self, run: CaptureSpan) -> None:
         """Add all of another span but its units and the resolutions of its series."""
@@ -154,12 +161,10 @@ class CaptureSpan:
         for device, some in run._thresholds.items():
             self._thresholds.setdefault(device, set()).update(some)
         for cgroup, n in run.issued.items():
-            if cgroup in self.issued or len(self.issued) < MAX_SERIES:
-                self.issued[cgroup] = self.issued.get(cgroup, 0) + n
-        for file, (n, us) in run.files.items():
-            if file in self.files or len(self.files) < MAX_SERIES:
-                count, took = self.files.get(file, (0, 0))
-                self.files[file] = count + n, took + us
+            _put(self.issued, cgroup, n, int.__add__)
+        for mine, theirs in ((self.files, run.files), (self.kinds, run.kinds)):
+            for key, pair in theirs.items():
+                _put(mine, key, pair, _plus)
         for tops, more in ((self._known, run._known), (self._bounds, run._bounds)):
             tops.update((series, max(top, tops.get(series, -1))) for series, top in more.items())
 
@@ -294,12 +299,26 @@ def add(into: Counts, counts: Iterable[tuple[int, int]] | Buckets) -> None:
         into[index] = into.get(index, 0) + n
 
 
+def _put(into: dict[K, V], key: K, value: V, plus: Callable[[V, V], V]) -> None:
+    """Add a value to a table of at most MAX_SERIES keys."""
+    if key in into:
+        into[key] = plus(into[key], value)
+    elif len(into) < MAX_SERIES:
+        into[key] = value
+
+
+def _plus(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], one[1] + other[1]
+
+
 def _done(frame: Frame) -> Mapping[Flow, Completed]:
     """Return completions as the kernel counts them, else as the probe saw them."""
     return {**frame.seen, **{flow: one for flow, one in frame.kernel.items() if one.count}}
 
 
 T = TypeVar("T", int, float)
+K = TypeVar("K")
+V = TypeVar("V")
 MOST, LEAST = 24, 6
 """Blocks of a span: more don't improve the test, with fewer it has no power."""
 UNITS = 20

@@ -26,6 +26,7 @@ _SURE = 4.0
 _SHARE = 0.05
 _TWICE = 2.0
 _OPERATIONS = 100
+_PARTS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def unlike(a: CaptureSpan, b: CaptureSpan) -> tuple[LoadDifference, ...]:
 
 @dataclass(frozen=True, slots=True)
 class WhoDifference:
-    """A cgroup whose I/Os per second differ, or an op on a file system whose mean time in us differs."""
+    """A cgroup's I/Os per second, the mean time in us of an op on a file system, or the share of a kind of I/Os."""
 
     name: str
     a: float
@@ -173,6 +174,16 @@ def unlike_files(a: CaptureSpan, b: CaptureSpan) -> tuple[WhoDifference, ...]:
         if min(n, m) >= _OPERATIONS and max(us / n, other_us / m) >= _TWICE * min(us / n, other_us / m):
             found.append(WhoDifference(f"{op} {mount}", us / n, other_us / m))
     return tuple(found)
+
+
+def unlike_kinds(a: CaptureSpan, b: CaptureSpan) -> dict[str, tuple[WhoDifference, ...]]:
+    """Return by device the kinds of I/Os (small, sequential) whose shares differ by a quarter of all I/Os or more."""
+    found: dict[str, tuple[WhoDifference, ...]] = {}
+    for device, kind in sorted(a.kinds.keys() & b.kinds.keys()):
+        (some, every), (other, of) = a.kinds[device, kind], b.kinds[device, kind]
+        if min(every, of) >= _OPERATIONS and abs(some / every - other / of) >= _PARTS:
+            found[device] = (*found.get(device, ()), WhoDifference(kind, some / every, other / of))
+    return found
 
 
 def _busy(period: CaptureSpan) -> set[str]:

@@ -35,12 +35,13 @@ from latmon.diff.conditions import (
     unlike,
     unlike_cgroups,
     unlike_files,
+    unlike_kinds,
     user_views,
 )
 from latmon.diff.hypotheses import POWER, TAIL_SHARE
 from latmon.diff.statistics import ALPHA
 from latmon.model.stages import called
-from latmon.support.units import MINUTE_US, UNKNOWN, counted, duration, in_words, rate, rfc3339, spelled, whole
+from latmon.support.units import MINUTE_US, UNKNOWN, counted, duration, in_words, part, rate, rfc3339, spelled, whole
 
 WIDTH = 80
 _MOST = 40
@@ -130,11 +131,19 @@ def loads(some: Sequence[LoadDifference]) -> list[str]:
 
 
 def _who(a: CaptureSpan, b: CaptureSpan) -> list[str]:
-    """Return the cgroups and the operations on files that differ."""
+    """Return the cgroups, the operations on files and the kinds of I/Os that differ."""
     groups = [f"  {one.name}: {rate(one.a)} -> {rate(one.b)} IOPS" for one in unlike_cgroups(a, b)]
     files = [f"  {one.name}: {spelled(one.a)} -> {spelled(one.b)} in the mean" for one in unlike_files(a, b)]
-    heads = ("cgroups that issue twice as many I/Os on one side:", "operations on files that take twice as long:")
-    return [line for head, some in zip(heads, (groups, files), strict=True) if some for line in _capped([head, *some])]
+    kinds = [
+        f"  {device}: " + ", ".join(f"{one.name} {part(one.a)} -> {part(one.b)}" for one in some)
+        for device, some in unlike_kinds(a, b).items()
+    ]
+    heads = {
+        "cgroups that issue twice as many I/Os on one side:": groups,
+        "operations on files that take twice as long:": files,
+        "shares of small or of sequential I/Os that differ:": kinds,
+    }
+    return [line for head, some in heads.items() if some for line in _capped([head, *some])]
 
 
 def warnings(comparison: Comparison) -> list[str]:
@@ -464,7 +473,7 @@ def summarise(comparison: Comparison) -> dict[str, Any]:
 
 
 def _who_keys(a: CaptureSpan, b: CaptureSpan) -> dict[str, Any]:
-    """Return the keys `cgroups_differ` and `files_differ`, each where both sides measured it."""
+    """Return the keys `cgroups_differ`, `files_differ` and `kinds_differ`, each where both sides measured it."""
     found: dict[str, Any] = {}
     if a.issued and b.issued:
         found["cgroups_differ"] = [
@@ -473,6 +482,12 @@ def _who_keys(a: CaptureSpan, b: CaptureSpan) -> dict[str, Any]:
     if a.files and b.files:
         found["files_differ"] = [
             {"operation": one.name, "mean_us": [round(one.a, 1), round(one.b, 1)]} for one in unlike_files(a, b)
+        ]
+    if a.kinds and b.kinds:
+        found["kinds_differ"] = [
+            {"device": device, "kind": one.name, "share": [round(one.a, 3), round(one.b, 3)]}
+            for device, some in unlike_kinds(a, b).items()
+            for one in some
         ]
     return found
 

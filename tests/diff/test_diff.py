@@ -25,7 +25,20 @@ from latmon.diff.output import _worst, render, summarise
 from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ratio, student, weigh
 from latmon.diff.verdict import sentence
 from latmon.findings.rule import DEFAULT
-from latmon.model.frame import Completed, Device, FileSeries, Flow, Frame, IssuedIO, Issuer, Mark, Series, Traced
+from latmon.model.frame import (
+    Completed,
+    Device,
+    FileSeries,
+    Flow,
+    Frame,
+    IssuedIO,
+    Issuer,
+    Mark,
+    Pattern,
+    Series,
+    SizeClass,
+    Traced,
+)
 from latmon.model.histogram import Histogram, bucket_index, merge
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
@@ -509,6 +522,26 @@ def test_cgroups_and_operations_on_files_that_differ_are_described():
     reported = summarise(found)
     assert reported["cgroups_differ"] == [{"cgroup": "/backup", "iops": [0, 400]}]
     assert reported["files_differ"] == [{"operation": "fsync /data", "mean_us": [1000, 3000]}]
+
+
+def kinds(small, sequential, every=200):
+    """A span of 10 frames with so many small and sequential I/Os of `every` in each."""
+    sizes = {
+        SizeClass("sda", "write", 8192): IssuedIO(small, 0),
+        SizeClass("sda", "read", 0): IssuedIO(every - small, 0),
+    }
+    patterns = {Flow("sda", "write"): Pattern(every, sequential)}
+    made = (replace(frame(at), sizes=sizes, patterns=patterns) for at in range(10))
+    return period_of("x", BOX, (), made)
+
+
+def test_small_and_sequential_ios_whose_share_differs_are_described():
+    text = render(compare(kinds(180, 20), kinds(20, 190)))
+    assert "  sda: sequential 10% -> 95%, up to 16 KiB 90% -> 10%" in text
+    reported = summarise(compare(kinds(180, 20), kinds(170, 190)))
+    assert reported["kinds_differ"] == [{"device": "sda", "kind": "sequential", "share": [0.1, 0.95]}]
+    assert summarise(compare(kinds(180, 20), kinds(1, 9, every=9)))["kinds_differ"] == [], "90 I/Os are too few"
+    assert "kinds_differ" not in summarise(compare(kinds(180, 20), who({})))
 
 
 def test_what_one_side_did_not_measure_is_no_difference():
