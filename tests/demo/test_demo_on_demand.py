@@ -9,7 +9,8 @@ import pytest
 
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.analysis.attribution import fold, tail, tail_cut, untraced_share
-from latmon.model.frame import OPS, UNACCOUNTED, Frame, Handler, Series
+from latmon.analysis.file_operations import by_process, requests_of
+from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Handler, Series
 from latmon.model.histogram import merge
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import parse
@@ -91,6 +92,49 @@ def test_what_the_rate_limit_leaves_out_is_counted(frames):
         assert len(frame.outliers) <= ROWS
         assert sum(frame.above.values()) == len(frame.outliers) + frame.health.suppressed
     assert any(frame.health.suppressed for frame in frames)
+
+
+def flows(table):
+    """Flow -> (I/Os, bytes, time) of the rows of a table."""
+    found = {}
+    for key, done in table:
+        count, size, us = found.get(Flow(*key[:2]), (0, 0, 0))
+        found[Flow(*key[:2])] = (count + done.count, size + done.bytes, us + done.latency.sum)
+    return found
+
+
+def test_processes_cgroups_and_sizes_add_up_to_the_ios_of_their_device(frames):
+    for frame in frames:
+        latency = {Flow(s.device, s.op): one for s, one in frame.histograms.items() if s.stage == "total" and one}
+        counted = {flow: (one.count, frame.seen[flow].bytes, one.sum) for flow, one in latency.items()}
+        without_flushes = {flow: one for flow, one in counted.items() if flow.op != "flush"}
+        assert flows(row for row in frame.issuers.items() if not row[0].is_process) == counted
+        assert flows(row for row in frame.issuers.items() if row[0].is_process) == without_flushes
+        assert flows(frame.sizes.items()) == without_flushes
+        issued = {flow: one.issued for flow, one in frame.patterns.items()}
+        assert issued == {flow: count for flow, (count, _, _) in without_flushes.items()}
+        assert all(one.sequential <= one.issued for one in frame.patterns.values())
+
+
+def test_operations_on_files_that_wait_are_the_ios_of_their_device(frames):
+    for frame in frames:
+        for one, took in frame.files.items():
+            flow = Flow(one.device, {"fsync": "flush"}.get(one.op, one.op))
+            latency = frame.histograms[Series(*flow, "total")]
+            assert took.max < 10 if one.wait == "cached" else took.count == latency.count
+            assert one.wait == "cached" or latency.sum < took.sum < latency.sum + 10 * latency.count + 10_000
+
+
+def test_a_slow_operation_has_its_file_and_its_io(period):
+    every = [(one, frame) for frame in period for one in frame.file_operations]
+    assert {one.op for one, frame in every} == {"read", "write", "fsync"}
+    for one, frame in every:
+        assert one.path
+        its = next(row for row in frame.files if (row.mount, row.op) == (one.file_system.mount, one.op))
+        assert frame.files[its._replace(wait=one.wait)].max >= one.total_us
+        its = [each for each in requests_of(one, by_process(frame.outliers)) if each.op in ("flush", one.op)]
+        assert any(one.mono_us <= each.mono_us and each.mono_us + each.total_us <= one.until_us for each in its)
+        assert one.wall - frame.wall == pytest.approx((one.mono_us - frame.mono_us) / 1e6, abs=1e-3)
 
 
 def test_the_completion_thread_waits_as_long_as_its_ios(quiet):

@@ -13,7 +13,19 @@ from random import Random
 
 import pytest
 
-from latmon.model.frame import UNACCOUNTED, Completed, Flow, Frame, HandlerRuns, Outlier, Outstanding, Taskq
+from latmon.model.frame import (
+    UNACCOUNTED,
+    Completed,
+    FileSeries,
+    Flow,
+    Frame,
+    HandlerRuns,
+    IssuedIO,
+    Issuer,
+    Outlier,
+    Outstanding,
+    Taskq,
+)
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import PROBE, SYSFS
 from latmon_backends.demo import host_window
@@ -47,7 +59,7 @@ class Printable:
         self.roles = {spec.role for one in traced for spec in one.maps}
         self.fields = {
             kind: {f for one in host.scripts if kind in one.records for f in one.records[kind].fields}
-            for kind in ("slow", "resumed", "late", "waiting", "issue", "limit", "handler")
+            for kind in ("slow", "resumed", "late", "waiting", "issue", "limit", "handler", "file")
         }
         self.texts = {one.name: one.text for one in traced}
         self.follows = bool(self.fields["waiting"])
@@ -98,10 +110,17 @@ class Printable:
             "depth_issue": [one for one in frame.depths.values() if one.at_issue],
             "depth_ios": [one for one in frame.depths.values() if one.latency],
             "depth_since": frame.in_flight,
+            "process": [one for one in frame.issuers if one.is_process],
+            "behind": frame.behind,
+            "size_latency": frame.sizes,
+            "pattern": frame.patterns,
+            "file": frame.files,
         }
         yield from (role for role, table in has.items() if table and role not in self.roles)
         if frame.issues and not self.fields["issue"]:
             yield "issues"
+        if frame.file_operations and not self.fields["file"]:
+            yield "slow operations on files"
         if "caller" not in self.fields["handler"] and any(one.caller >= 0 for one in frame.handlers.values()):
             yield "handlers called by others"
 
@@ -183,6 +202,11 @@ PLANTED = {
     "handler_run": lambda f: replace(f, handlers={next(iter(f.kernel)): HandlerRuns(Histogram())}),
     "depth_ios": lambda f: replace(f, depths={"sd1": replace(f.depths["sd1"], latency={1: (1, 1)})}),
     "depth_since": lambda f: replace(f, in_flight=True),
+    "process": lambda f: replace(f, issuers={Issuer("sd1", "read", "/a", "", 7, "a"): IssuedIO(1, 512)}),
+    "size_latency": lambda f: replace(f, sizes={1: 1}),
+    "pattern": lambda f: replace(f, patterns={1: 1}),
+    "file": lambda f: replace(f, files={FileSeries("sd1", "read", "/", "zfs", "device"): Histogram()}),
+    "slow operations on files": lambda f: replace(f, file_operations=(SLOW,)),
     "time of": lambda f: replace(f, kernel={Flow("sd1", "read"): Completed(1, 1, 1)}),
     "cost": lambda f: replace(f, health=replace(f.health, probe_ns_per_io=560.0)),
     "sd1 limit m_notag": lambda f: replace(f, devices=(_with_limit(f),)),

@@ -12,10 +12,16 @@ from dataclasses import replace
 from functools import cache
 from itertools import count
 from random import Random
+from typing import NamedTuple
 
 from latmon.analysis.limits import ceiling
 from latmon.model.frame import (
+    CACHED,
+    DEVICE_BOUND,
     Device,
+    FileOperation,
+    FileSeries,
+    FileSystem,
     Flow,
     Frame,
     Handler,
@@ -89,6 +95,50 @@ _CGROUPS = {
     "oracle": ("/system.slice/oracle-db.service", ""),
 }
 """Program -> path and container of its cgroup."""
+_SEQUENTIAL = {
+    **{Flow(f"sd{letter}", op): share for letter in "abc" for op, share in (("read", 0.9), ("write", 0.8))},
+    Flow("sdd", "write"): 0.9,
+    Flow("nvme0n1", "write"): 0.3,
+    Flow("nvme1n1", "write"): 0.6,
+}
+"""The backup reads whole files, a log is written from its begin to its end; `sde` sorts random I/Os."""
+
+
+class _Files(NamedTuple):
+    """A file system and its program's files: every read and flush of its device is a read or an fsync of them."""
+
+    on: FileSystem
+    data: str
+    log: str
+    cached: Mapping[str, int] = {}
+    """Op -> operations per I/O of the device that need no device; writes that aren't here wait for the device."""
+
+
+_BUFFERED = {"read": 4, "write": 1}
+_FILES = {
+    one.on.device: one
+    for one in (
+        _Files(
+            FileSystem("/var/lib/postgresql", "ext4", "nvme0n1"),
+            "16/main/base/16384/24601",
+            "16/main/pg_wal/000000010000002A000000C3",
+            _BUFFERED,
+        ),
+        _Files(
+            FileSystem("/var/lib/mongodb", "xfs", "nvme1n1"),
+            "collection-7--4630.wt",
+            "journal/WiredTigerLog.0000000117",
+            _BUFFERED,
+        ),
+        _Files(FileSystem("/u01", "xfs", "sdd"), "oradata/DB07/control01.ctl", "oradata/DB07/redo03.log"),
+    )
+}
+"""By device; the others have no file system, or are in a volume."""
+_FILE_OPS = {"read": "read", "write": "write", "flush": "fsync"}
+_CALL_US = 4
+"""Time of a system call outside of the block layer."""
+_CACHED_US = ((12, 1), (6, 2), (1, 5))
+"""(Weight, time) of operations that the page cache serves."""
 COMPLETER = Thread(388, "mpt3sas_cmpl", "other", 120)
 HOG = Thread(702, "rt-logger", "fifo", 49, kernel=False)
 _SHARED_IRQ = 16
@@ -113,7 +163,18 @@ _VECTORS = HostVectors(
 @cache
 def host() -> HostFacts:
     """Return the facts of the host, with the scripts that run on Linux 6.12."""
-    probes = scripts("block_a", "stages_a", "irqs_a", "softirqs_a", "wakeups_a", "inflight_a", "order_a")
+    probes = scripts(
+        "block_a",
+        "stages_a",
+        "irqs_a",
+        "softirqs_a",
+        "wakeups_a",
+        "inflight_a",
+        "order_a",
+        "processes_a",
+        "sizes_a",
+        "files_a",
+    )
     programs = (Thread(pid, comm, "other", 120, kernel=False) for comm, pid in dict.fromkeys(_PROGRAMS.values()))
     return HostFacts(
         replace(
@@ -127,6 +188,8 @@ def host() -> HostFacts:
         threads=(COMPLETER, HOG, *programs),
         flags={"write": ("sync",), "flush": ("sync", "preflush"), "discard": ("background",)},
         cgroups={device: _CGROUPS[comm] for device, (comm, _) in _PROGRAMS.items()},
+        sequential=_SEQUENTIAL,
+        file_systems=tuple(one.on for one in _FILES.values()),
     )
 
 
@@ -140,10 +203,11 @@ def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
         gauges = _gauges(rng, times)
         mono_us = START_MONO_US + (seq + 1) * INTERVAL_US
         stuck = _stuck(mono_us)
+        outliers = _outliers(on_demand, loads, mono_us, threads)
         yield probed.window(
             seq,
             loads,
-            _outliers(on_demand, loads, mono_us, threads),
+            outliers,
             handlers=_handlers(loads),
             softirqs=_softirqs(loads),
             wakeups=_wakeups(loads),
@@ -153,6 +217,8 @@ def frames(rng: Random, on_demand: Random) -> Iterator[Frame]:
                 stuck, {s: sum(mono_us - one.began_us > s * 1_000_000 for one in stuck) for s in AGES_S}
             ),
             issues={STARVED: _sorted_burst(seq, mono_us - INTERVAL_US)},
+            files=_files(loads, outliers),
+            file_operations=[_operation(one) for one in outliers if _waits(Flow(one.device, one.op))],
         )
 
 
@@ -328,6 +394,58 @@ def _wakeups(loads: Iterable[FlowIos]) -> tuple[Wakeups, ...]:
     count, us = sum(one.size for one in late), sum(one.size * one.us for one in late)
     completer = (Wakeups(COMPLETER, histogram(late), {label(HOG): count}, {label(HOG): us}),) if late else ()
     return (*completer, *programs)
+
+
+def _waits(flow: Flow) -> bool:
+    """Return whether a program waits in an operation on a file for each I/O of the flow."""
+    its = _FILES.get(flow.device)
+    return its is not None and flow.op in _FILE_OPS and not (flow.op == "write" and flow.op in its.cached)
+
+
+def _files(loads: Iterable[FlowIos], outliers: Iterable[Outlier]) -> dict[FileSeries, Histogram]:
+    """Return the operations on files: one for each I/O that a program waits for, and those that need no device.
+
+    An operation has the time of its I/O; a slow one also the time until its thread ran again, as its record has it.
+    """
+    slow: dict[Flow, list[EqualIos]] = {}
+    for one in outliers:
+        resume = one.stages_us.get("resume", 0)
+        moved = (EqualIos(-1, one.total_us - resume + _CALL_US), EqualIos(1, one.total_us + _CALL_US))
+        slow.setdefault(Flow(one.device, one.op), []).extend(moved if resume else ())
+    found: dict[FileSeries, Histogram] = {}
+    for ios in loads:
+        its, op = _FILES.get(ios.flow.device), _FILE_OPS.get(ios.flow.op)
+        if its is None or op is None or not ios.count:
+            continue
+        series = FileSeries(its.on.device, op, its.on.mount, its.on.kind, DEVICE_BOUND)
+        if _waits(ios.flow):
+            times = zip(ios.column("size"), (us + _CALL_US for us in ios.totals), strict=True)
+            found[series] = histogram([*times, *slow.get(ios.flow, ())])
+        if many := its.cached.get(op, 0) * ios.count:
+            whole = sum(weight for weight, _ in _CACHED_US)
+            found[series._replace(wait=CACHED)] = histogram((many * n // whole + 1, us) for n, us in _CACHED_US)
+    return found
+
+
+def _operation(one: Outlier) -> FileOperation:
+    """Return the operation on a file that waited for a slow I/O."""
+    its, op = _FILES[one.device], _FILE_OPS[one.op]
+    size = one.bytes if op in ("read", "write") else None
+    return FileOperation(
+        one.wall,
+        one.mono_us - _CALL_US // 2,
+        op,
+        one.total_us + _CALL_US,
+        DEVICE_BOUND,
+        its.on,
+        its.data if op == "read" else its.log,
+        one.pid,
+        one.comm,
+        size,
+        None if size is None else 8192 * (one.sector or 0) % (1 << 30),
+        one.device,
+        None if one.sector is None else (one.sector, one.sector + (one.bytes or 0) // 512),
+    )
 
 
 def _nvme(device: str) -> Handler:

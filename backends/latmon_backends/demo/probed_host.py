@@ -164,15 +164,22 @@ class ProbedHost:
     def __init__(self, host: HostFacts, vectors: HostVectors = _NO_VECTORS) -> None:
         always, *traced = host.scripts
         self.host, self._counters = host, HostCounters(host)
-        self._numbers = Numbers((one.name for one in host.devices), host.threads, host.cgroups)
+        self._numbers = Numbers(host)
         self._always = ScriptOutput(always, self._numbers)
         self._traced = [ScriptOutput(one, self._numbers) for one in traced]
         self._frames = FrameBuilder(self._counters, Path(), lambda: 0)
         name, threads = self._frames.device_name, HostThreads(host)
         around = Surroundings(lambda: self._counters.mono_us, lambda: 0, self._counters.sample, _MAP_KEYS, INTERVAL_US)
-        self._ticks = Ticks(always, Framer(always, name, cgroup=self._numbers.cgroups.__getitem__), around)
+        cgroup = self._numbers.cgroups.__getitem__
+        self._ticks = Ticks(always, Framer(always, name, cgroup=cgroup), around)
         self._timed = {one.name: one.timed for one in host.devices}
-        tracer = OnDemandSurroundings(_MAP_KEYS, timed=lambda name: self._timed[name], flags=partial(of_bits, at=USUAL))
+        tracer = OnDemandSurroundings(
+            _MAP_KEYS,
+            timed=lambda name: self._timed[name],
+            flags=partial(of_bits, at=USUAL),
+            cgroup=cgroup,
+            file_system=self._numbers.file_systems.__getitem__,
+        )
         self._tracer = OnDemandTicks(traced, name, threads, tracer)
         self._outliers = Outliers(host.scripts, name, threads)
         self._limits = ReportedLimits(name)
@@ -185,8 +192,8 @@ class ProbedHost:
     def window(self, seq: int, loads: Iterable[FlowIos], outliers: Sequence[Outlier] = (), **tables: Any) -> Frame:
         """Return window `seq` (from 0) as a capture of this host has it.
 
-        `tables`: `handlers`, `softirqs`, `wakeups`, `depths`, `outstanding`, `in_flight` and `issues` as a frame has
-        them; further fields of the frame are left as they are.
+        `tables`: `handlers`, `softirqs`, `wakeups`, `depths`, `outstanding`, `in_flight`, `issues`, `files` and
+        `file_operations` as a frame has them; further fields of the frame are left as they are.
         """
         begin_us = self.host.origin.start_mono_us + seq * INTERVAL_US
         counted = [one for one in loads if one.kernel.count]
@@ -232,6 +239,7 @@ class ProbedHost:
         """Print the tables of a window; take them out of `tables`."""
         handlers, softirqs, wakeups = (tables.pop(one, ()) or {} for one in ("handlers", "softirqs", "wakeups"))
         in_flight, issues = tables.pop("in_flight", None), tables.pop("issues", {})
+        files, operations = tables.pop("files", {}), tables.pop("file_operations", ())
         for output in self._traced:
             output.handlers(handlers)
             output.softirqs(softirqs)
@@ -243,6 +251,9 @@ class ProbedHost:
                 output.issued(name, some)
             if in_flight is not None:
                 output.waiting(in_flight)
+            output.files(files)
+            for operation in operations:
+                output.file_operation(operation)
 
     def _tick(self, mono_us: int) -> tuple[ProbeWindow | None, TracerWindow]:
         window = None
@@ -273,15 +284,12 @@ class ProbedHost:
         in_flight = found.in_flight and followed(found.in_flight, found.ages_of, self._timed)
         sample_us = 1 if self._depths_in_us else _MS
         return replace(
-            frame,
+            tracer.add_tables(frame),
             outliers=self._outliers.take_ready(frame.wall, frame.mono_us, hold=0).outliers,
             traced=replace(found.traced, one_in=1) if self._traced else Traced(),
             handlers=self._interrupts.reported(found.handlers, self._counters.known),
-            softirqs=found.softirqs,
-            wakeups=found.wakeups,
             depths=with_probe(frame.depths, found.depths, frame.dt_us, sample_us),
             in_flight=in_flight,
-            issues=tracer.issues,
             devices=self._limits.put(frame.devices, self._counters.known),
         )
 

@@ -25,6 +25,7 @@ from latmon.model.frame import (
     UNACCOUNTED,
     Completed,
     Device,
+    FileSystem,
     Flow,
     Frame,
     HandlerRuns,
@@ -231,6 +232,9 @@ class HostFacts:
     """By op."""
     cgroups: Mapping[str, tuple[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> path and container of the cgroup that issues its I/Os, flushes excepted."""
+    sequential: Mapping[Flow, float] = field(default_factory=lambda: MappingProxyType({}))
+    """Share of the I/Os that begin where another one ended; 0 for other flows."""
+    file_systems: tuple[FileSystem, ...] = ()
 
     @property
     def is_sun(self) -> bool:

@@ -9,16 +9,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from latmon.decode.tables import AS_IS, RETURNED, VECTORS, Counts
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import UNFOLLOWED_FROM, MapSpec
 from latmon.model.frame import (
+    FILE_OPS,
+    FILE_WAITS,
     OPS,
+    PATTERN,
+    PROCESSES,
+    SIZES,
     UNACCOUNTED,
     UNKNOWN_IRQ,
+    FileOperation,
+    FileSeries,
+    FileSystem,
     Handler,
     HandlerRuns,
     Outlier,
@@ -30,30 +37,31 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import AGES_S, EXACT, Depths, InFlight, InFlightList, Issue
-from latmon_backends.demo.scenario import FlowIos
+from latmon_backends.demo.scenario import FlowIos, HostFacts
 from latmon_backends.demo.synthesis import bucket
 from latmon_backends.probe.events import CountedMap, Event, HandlerNamed, Printed
 from latmon_backends.probe.outliers import KTHREAD, POLICIES, USUAL
 
 _OCTAVE = 8
 _LETTERS = dict(zip(OPS, "RWFDN", strict=True))
-
-
-NO_CGROUPS: Mapping[str, tuple[str, str]] = MappingProxyType({})
+_LARGEST = 20
+"""Exponent of the largest size with a class of its own, as in sizes_a.bt; the smallest is 12."""
 
 
 class Numbers:
-    """Numbers of the names of a host: of its devices, cgroups, threads and handlers."""
+    """Numbers of the names of a host: of its devices, cgroups, file systems, threads and handlers."""
 
-    def __init__(
-        self, devices: Iterable[str], threads: Iterable[Thread], cgroups: Mapping[str, tuple[str, str]] = NO_CGROUPS
-    ) -> None:
-        """`cgroups`: device -> cgroup that issues its I/Os."""
-        self.devices = {name: at for at, name in enumerate(devices, 1)}
-        self.cgroups = dict(enumerate(dict.fromkeys(cgroups.values()), 1))
+    def __init__(self, host: HostFacts) -> None:
+        self.devices = {one.name: at for at, one in enumerate(host.devices, 1)}
+        self.cgroups = dict(enumerate(dict.fromkeys(host.cgroups.values()), 1))
         numbers = {one: at for at, one in self.cgroups.items()}
-        self.slots = {device: numbers[one] for device, one in cgroups.items()}
-        self.threads = {label(one): one for one in threads}
+        self.slots = {device: numbers[one] for device, one in host.cgroups.items()}
+        self.file_systems: dict[int, FileSystem] = dict(enumerate(host.file_systems, 1))
+        self.threads = {label(one): one for one in host.threads}
+        by_pid = {one.pid: one for one in host.threads}
+        self.programs = {device: by_pid[pid] for device, (_, pid) in host.programs.items() if pid in by_pid}
+        self.sequential = host.sequential
+        self.sync = {op for op, flags in host.flags.items() if "sync" in flags}
         self._handlers: dict[Handler, int] = {}
 
     def handler(self, handler: Handler) -> int:
@@ -117,12 +125,18 @@ class ScriptOutput:
 
     def ios(self, ios: FlowIos, threshold_us: int, reported: int) -> None:
         """Count I/Os of a device; `reported` of those above the threshold have a record."""
-        if not self._counts_ios:
+        its = self.manifest.group == PROCESSES
+        if not self._counts_ios or (its and ios.flow.op == "flush"):  # the kernel issues a flush, no process
             return
         dev = self._numbers.devices[ios.flow.device]
         slot = 0 if ios.flow.op == "flush" else self._numbers.slots.get(ios.flow.device, 0)
-        for spec in self._specs.get("cgroup", ()) if slot else ():
-            self._maps[spec.name][_packed(spec, {"dev": dev, "slot": slot})] = slot
+        program = self._numbers.programs.get(ios.flow.device)
+        for role, number in (("cgroup", slot), ("process", program.pid if program else 0)) if slot else ():
+            for spec in self._specs.get(role, ()):
+                self._maps[spec.name][_packed(spec, {"dev": dev, "slot": slot})] = number
+        if its and program:
+            self._thread(program)
+        self._pattern(ios, dev)
         tables = tables_of(self.manifest, ios)
         for spec, counts in tables.counts:
             base, into = _packed(spec, {"dev": dev, "slot": slot}), self._maps[spec.name]
@@ -135,6 +149,15 @@ class ScriptOutput:
         if above := tables.above(threshold_us):
             self.add("above", above, dev=dev, op=OPS.index(ios.flow.op))
             self.add("suppressed", above - reported, dev=dev)
+
+    def _pattern(self, ios: FlowIos, dev: int) -> None:
+        """Count the I/Os as sequential and flagged; a flush lies nowhere."""
+        op = ios.flow.op
+        flagged = 1 << PATTERN.index("sync") - 1 if op in self._numbers.sync else 0
+        some = round(ios.count * self._numbers.sequential.get(ios.flow, 0.0))
+        for code, n in ((flagged | 1, some), (flagged, ios.count - some)) if op != "flush" else ():
+            if n:
+                self.add("pattern", n, dev=dev, op=OPS.index(op), pattern=code)
 
     def thresholds(self, thresholds_us: Mapping[str, int]) -> None:
         for spec in self._specs.get("level", ()):
@@ -246,6 +269,42 @@ class ScriptOutput:
             self.add("depth_ios", took.ios, dev=dev, depth=_depth_index(depth))
             self.add("depth_time", took.time_us, dev=dev, depth=_depth_index(depth))
 
+    # Operations on files
+
+    def files(self, files: Mapping[FileSeries, Histogram]) -> None:
+        for series, took in files.items() if "file" in self._specs else ():
+            at = {
+                "dev": self._file_system(FileSystem(series.mount, series.kind, series.device)),
+                "call": FILE_OPS.index(series.op),
+                "wait": FILE_WAITS.index(series.wait),
+            }
+            self._add_all("file", took, **at)
+            self.add("file_max", self._tick << 32 | (took.max or 0), bucket=self._tick & 1, **at)
+
+    def file_operation(self, one: FileOperation) -> None:
+        """Print the names of a slow operation's file, from it upwards, then its record."""
+        for name in reversed(one.path.split("/")):
+            self.record("path", {"thread": one.pid, "bytes": len(name)}, name)
+        first, end = one.sectors or (None, None)
+        fields = {
+            "thread": one.pid,
+            "dev": self._file_system(one.file_system),
+            "call": FILE_OPS.index(one.op),
+            "wait": FILE_WAITS.index(one.wait),
+            "begun_ns": one.mono_us * 1000,
+            "total_us": one.total_us,
+            "bytes": one.bytes,
+            "offset": one.offset,
+            "disk": self._numbers.devices.get(one.disk, 0),
+            "sector": first,
+            "sector_end": end,
+            "pid": one.pid,
+        }
+        self.record("file", fields, one.comm)
+
+    def _file_system(self, its: FileSystem) -> int:
+        return next(number for number, one in self._numbers.file_systems.items() if one == its)
+
     # Handlers, softirqs and threads
 
     def handlers(self, handlers: Mapping[Handler, HandlerRuns]) -> None:
@@ -333,9 +392,10 @@ def tables_of(manifest: Manifest, ios: FlowIos) -> IoTables:
 def _tables(manifest: Manifest, ios: FlowIos) -> IoTables:
     sizes, parts = ios.column("size"), parts_of(manifest)
     times = {stage: ios.sum_of(of) for stage, of in parts.items()}
-    totals = ios.totals if "queue" in parts else ios.below if parts else ()
+    totals = ios.below if parts and "queue" not in parts else ios.totals
     times["total"] = totals
     found: list[tuple[MapSpec, Counts]] = []
+    by_size = _by_size(ios) if manifest.group == SIZES else {}
     whole = any(spec.role == "histogram" and spec.stages == ("total",) for spec in manifest.maps)
     ends = [bucket(us) for us in totals]
     op = OPS.index(ios.flow.op)
@@ -343,16 +403,36 @@ def _tables(manifest: Manifest, ios: FlowIos) -> IoTables:
         stage = next(iter(spec.stages), "")
         if spec.role == "histogram" and whole and len(spec.stages) > 1:
             continue
-        if spec.role in ("histogram", "by_total"):
+        if spec.role in by_size:
+            counts = {_packed(spec, {"size": size, "bucket": at}): n for (size, at), n in by_size[spec.role].items()}
+        elif spec.role in ("histogram", "by_total"):
             counts = _buckets(spec, ios, times.get(stage), ends)
         elif spec.role == "path":
             counts = {_path(manifest, path): n for path, n in ios.paths.items()}
         else:
-            counts = {0: value} if (value := _value(spec, ios, times, stage)) else {}
+            untimed = spec.role == "started" and manifest.group == PROCESSES  # its other maps time all I/Os
+            counts = {0: value} if not untimed and (value := _value(spec, ios, times, stage)) else {}
         if counts:
             shifted = _packed(spec, {"op": op})
             found.append((spec, {shifted | key: n for key, n in counts.items()}))
     return IoTables(tuple(found), tuple(zip(sizes, totals, strict=False)), max(totals, default=0))
+
+
+def _by_size(ios: FlowIos) -> dict[str, dict[tuple[int, int], int]]:
+    """Return role -> (exponent of the size, bucket) -> sum; of equally slow I/Os as many are large as of all I/Os."""
+    found: dict[str, dict[tuple[int, int], int]] = {"size_latency": {}, "size_sum": {}, "size_bytes": {}}
+    seen = large = 0
+    for n, us in zip(ios.column("size"), ios.totals, strict=True):
+        seen, before = seen + n, large
+        large = seen * ios.large // ios.count
+        for some, size in ((n - large + before, ios.bytes_each), (large - before, ios.bytes_large)):
+            if some and size:
+                exponent = min(max((size - 1).bit_length(), 12), _LARGEST + 1)
+                at = {"size_latency": bucket(us) & ~1, "size_sum": 0, "size_bytes": 0}
+                for role, value in (("size_latency", some), ("size_sum", some * us), ("size_bytes", some * size)):
+                    key = exponent, at[role]
+                    found[role][key] = found[role].get(key, 0) + value
+    return found
 
 
 def _buckets(spec: MapSpec, ios: FlowIos, times: Sequence[int | None] | None, ends: Sequence[int]) -> Counts:

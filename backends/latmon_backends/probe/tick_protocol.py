@@ -15,7 +15,7 @@ from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInte
 from latmon.decode.tables import Counts, Flags, Record, record, shifted
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import STACKS, op_name
-from latmon.model.frame import FILE_OPS, FILE_WAITS, FileOperation, FileSystem, Thread
+from latmon.model.frame import FILE_OPS, FILE_WAITS, FileOperation, FileSystem, Frame, Thread
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.inflight import Issue
 from latmon_backends.kernel.counters import Sample
@@ -427,6 +427,26 @@ class TracerWindow:
     """Consecutive issues of a device, in their order."""
     file_operations: tuple[FileOperation, ...] = ()
     """Slow ones by their begin, without `wall`."""
+
+    def add_tables(self, frame: Frame) -> Frame:
+        """Return the frame with the tables of the tracer: the I/Os of processes are beside those of cgroups."""
+        found = self.interval
+        return replace(
+            frame,
+            handlers=found.handlers,
+            softirqs=found.softirqs,
+            wakeups=found.wakeups,
+            issues=self.issues,
+            issuers={**frame.issuers, **found.issuers},
+            behind=found.behind,
+            sizes=found.sizes,
+            patterns=found.patterns,
+            files=found.files,
+            files_left_out=found.files_left_out,
+            file_operations=tuple(
+                replace(one, wall=frame.wall - (frame.mono_us - one.mono_us) / 1e6) for one in self.file_operations
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)

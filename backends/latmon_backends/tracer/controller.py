@@ -449,24 +449,11 @@ class OnDemand:
         on_demand = window.interval
         in_flight = on_demand.in_flight and followed(on_demand.in_flight, on_demand.ages_of, self._programs.timed)
         return replace(
-            frame,
+            window.add_tables(frame),
             above={**on_demand.above, **frame.above},
             thresholds_us={**on_demand.thresholds_us, **frame.thresholds_us},
             traced=self._traced(on_demand.traced),
-            handlers=on_demand.handlers,
-            softirqs=on_demand.softirqs,
-            wakeups=on_demand.wakeups,
             in_flight=self._last_list.of(frame, in_flight),
-            issues=window.issues,
-            issuers={**frame.issuers, **on_demand.issuers},
-            behind=on_demand.behind,
-            sizes=on_demand.sizes,
-            patterns=on_demand.patterns,
-            files=on_demand.files,
-            files_left_out=on_demand.files_left_out,
-            file_operations=tuple(
-                replace(one, wall=frame.wall - (frame.mono_us - one.mono_us) / 1e6) for one in window.file_operations
-            ),
             health=self._health(frame.health, window),
         )
 
