@@ -1,8 +1,10 @@
-"""Builder of a release: `make dist` writes wheel, sdist, SBOM and checksums to dist/.
+"""Builder of a release: `make dist` writes wheel, sdist, single file, SBOM and checksums to dist/.
 
 The build tools are those of contrib/build.lock, of which pip compares the hashes. The wheel is built of the tree and of
 the unpacked sdist, and both must have the same bytes. The SBOM is CycloneDX 1.5 (https://cyclonedx.org/docs/1.5/json/)
 of contrib/requirements.lock, which has the versions that a release was tested with and the hashes of their files.
+The single file is a zip archive for Python: the wheel and the packages of that lock without their C code, run by
+zip_main.py. psutil is left out, because no system with /proc/diskstats needs it.
 Everything here is the standard library's.
 """
 
@@ -12,6 +14,7 @@ import hashlib
 import importlib.metadata
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +22,7 @@ import tempfile
 import tomllib
 import uuid
 import venv
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +37,15 @@ _PACKAGE = re.compile(
 )
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[([^]]*)\])?")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+_PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:")
+_RUNS = b"#!/usr/bin/python3 -I\n"
+"""First line of the single file. A name that is looked up in PATH could be another user's under sudo."""
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+_COMPILED = ("psutil", "_yaml")
+"""Directories that are C code, and Python that is of no use without it."""
+_NOT_SHIPPED = frozenset({".so", ".pyc"})
+_OF_PIP = frozenset({"RECORD", "INSTALLER", "REQUESTED", "WHEEL", "direct_url.json"})
+"""Files on an installation, which have paths and hashes of one host."""
 _BUILDS = "import sys; from hatchling import build; print(getattr(build, f'build_{sys.argv[1]}')(sys.argv[2]))"
 
 
@@ -136,9 +149,41 @@ def _builder(directory: Path) -> Path:
     """Return a Python that has the build tools of the lock file."""
     venv.create(directory, with_pip=True)
     python = directory / "bin/python"
-    pip = (python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-    _run(*pip, "--require-hashes", "--only-binary", ":all:", "-r", BUILD)
+    _run(python, *_PIP, "--require-hashes", "-r", BUILD)
     return python
+
+
+def unpack(python: Path, wheel: Path, tree: Path) -> None:
+    """Install latmon's wheel and the packages of the lock into the tree of the single file."""
+    into = ("--no-compile", "--no-deps", "--target", tree)
+    _run(python, *_PIP, *into, "--require-hashes", "-r", RUNTIME)
+    shutil.rmtree(tree / "bin", ignore_errors=True)
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(tree)  # noqa: S202 - made by us a moment ago
+    strip(tree)
+
+
+def strip(tree: Path) -> None:
+    """Leave out what is for one host alone, C code first, and add the program that the archive runs."""
+    for name in _COMPILED:
+        for found in (tree / name, *tree.glob(f"{name}-*.dist-info")):
+            shutil.rmtree(found, ignore_errors=True)
+    for file in [one for one in tree.rglob("*") if one.is_file()]:
+        if file.suffix in _NOT_SHIPPED or (file.name in _OF_PIP and file.parent.suffix == ".dist-info"):
+            file.unlink()
+    shutil.copyfile(HERE / "zip_main.py", tree / "__main__.py")
+
+
+def pack(tree: Path, file: Path) -> Path:
+    """Write a tree as an archive that Python runs, the same bytes each time."""
+    with file.open("wb") as out:
+        out.write(_RUNS)
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+            for one in sorted(one for one in tree.rglob("*") if one.is_file()):
+                entry = zipfile.ZipInfo(one.relative_to(tree).as_posix(), _EPOCH)
+                packed.writestr(entry, one.read_bytes(), zipfile.ZIP_DEFLATED)
+    file.chmod(0o755)
+    return file
 
 
 def _built(python: Path, kind: str, tree: Path, out: Path) -> Path:
@@ -165,10 +210,16 @@ def main() -> int:
     out.mkdir(exist_ok=True)
     packages = locked(RUNTIME.read_text("utf-8"))
     with tempfile.TemporaryDirectory() as scratch:
-        wheel, sdist = build(out, _builder(Path(scratch)))
-    listed = out / f"{wheel.name.removesuffix('-py3-none-any.whl')}.cdx.json"
+        python = _builder(Path(scratch, "builder"))
+        wheel, sdist = build(out, python)
+        stem = wheel.name.removesuffix("-py3-none-any.whl")
+        tree = Path(scratch, "tree")
+        unpack(python, wheel, tree)
+        single = pack(tree, out / f"{stem}.pyz")
+    listed = out / f"{stem}.cdx.json"
     listed.write_text(json.dumps(bill(wheel, packages), indent=2) + "\n", "utf-8")
-    sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in (wheel, sdist, listed))
+    files = (wheel, sdist, single, listed)
+    sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
     (out / "SHA256SUMS").write_text(sums, "utf-8")
     print(sums, end="")
     return 0

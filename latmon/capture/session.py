@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol, Self
 
 from latmon.capture.registry import Request
@@ -31,7 +30,7 @@ from latmon.recording.codec import IdleReader, IdleWriter, decode_origin, encode
 from latmon.recording.validate import parse
 from latmon.support.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 from latmon.support.priority import START
-from latmon.support.process import notify, widen
+from latmon.support.process import module_path, notify, widen
 from latmon.support.streams import Log
 from latmon.support.text import clean
 
@@ -157,7 +156,7 @@ class Session:
                 pass_fds=(theirs.fileno(),),
                 # Not a session of its own: sudo's ticket belongs to the terminal, and `sudo -n` must still find it.
                 process_group=0,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if Path(p).is_absolute())},
+                env={**os.environ, "PYTHONPATH": module_path()},
             )
         os.close(writer)
         self._socket = ours

@@ -142,7 +142,11 @@ def _visit(host: str) -> None:
     print(f"latmon fleet {clean(host)}", file=sys.stderr, flush=True)
     before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for the other one, which would inherit SIG_IGN
     try:
-        status = subprocess.run([*_LATMON, "fleet", "--", host], check=False).returncode  # noqa: S603  no shell reads it
+        status = subprocess.run(  # noqa: S603  no shell reads it
+            [*_LATMON, "fleet", "--", host],
+            check=False,
+            env={**os.environ, "PYTHONPATH": process.module_path()},
+        ).returncode
     finally:
         signal.signal(signal.SIGINT, before)
     if status:

@@ -107,15 +107,20 @@ def python(_place: Place) -> Check:
     return Check("python", Status.MISSING, f"{shown} is too old", "run latmon with Python 3.11 or newer")
 
 
-def packages(_place: Place) -> tuple[Check, ...]:
-    """Check that each required package is installed, and report its version."""
-    return tuple(_package(name) for name in _PACKAGES)
+def packages(place: Place) -> tuple[Check, ...]:
+    """Check that each required package is installed, and report its version.
+
+    psutil is required where there is no /proc/diskstats; the single file of a release has none.
+    """
+    return tuple(_package(name, place) for name in _PACKAGES)
 
 
-def _package(name: str) -> Check:
+def _package(name: str, place: Place) -> Check:
     try:
         return Check(name.lower(), Status.OK, clean(version(name)))
     except PackageNotFoundError:
+        if name == "psutil" and place.read(place.proc / "diskstats"):
+            return Check(name, Status.OK, "not installed; only a system without /proc/diskstats needs it")
         return Check(name.lower(), Status.MISSING, "not installed", f"pip install '{_requirement(name)}'")
 
 

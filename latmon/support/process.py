@@ -29,6 +29,15 @@ from latmon.support.errors import UnavailableError
 from latmon.support.paths import content, matching, text
 from latmon.support.units import show_duration
 
+
+def module_path() -> str:
+    """Return the PYTHONPATH with which a child finds the modules that this process finds; `python -P -s` is its start.
+
+    It has no relative part: a file in the current directory must not pass for a module.
+    """
+    return os.pathsep.join(part for part in sys.path if Path(part).is_absolute())
+
+
 _STARTTIME = 22 - 3
 """Index of starttime in proc_pid_stat(5) after pid and comm; ticks of CLOCK_BOOTTIME."""
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")

@@ -2,8 +2,10 @@
 
 import ast
 import hashlib
+import importlib.metadata
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -12,6 +14,7 @@ import venv
 import zipapp
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -188,6 +191,129 @@ def test_a_zip_archive_is_refused_where_probes_are_needed(archive, tmp_path, wor
     assert "doesn't run from a zip archive; install it" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "x").exists()
+
+
+@pytest.fixture(scope="module")
+def single(wheel, tmp_path_factory) -> Path:
+    """The single file of a release, of the packages that are installed here; it unpacks itself beside it."""
+    directory = tmp_path_factory.mktemp("single")
+    tree = directory / "tree"
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(tree)
+    for one in release.locked(release.RUNTIME.read_text("utf-8")):
+        for file in importlib.metadata.files(one.name) or ():
+            if ".." not in file.parts and file.locate().is_file():
+                target = tree / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file.locate(), target)
+    release.strip(tree)
+    program = tree / "__main__.py"
+    program.write_text(program.read_text("utf-8").replace("/var/cache/latmon-pyz", str(directory / "cache/latmon")))
+    return release.pack(tree, directory / "latmon.pyz")
+
+
+def alone(single: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a single file in an empty environment, without site-packages."""
+    python = str(Path(sys.executable).resolve())
+    return subprocess.run(
+        [python, "-I", "-S", str(single), *words],
+        cwd=single.parent,
+        env={"XDG_CACHE_HOME": str(single.parent / "cache"), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def copies(single: Path) -> list[Path]:
+    return list((single.parent / "cache/latmon").glob("*"))
+
+
+def test_a_single_file_has_no_compiled_code_and_the_same_bytes_each_time(single, tmp_path):
+    names = zipfile.ZipFile(single).namelist()
+    assert not [name for name in names if name.endswith((".so", ".pyc")) or name.startswith("psutil")]
+    assert {"__main__.py", "textual/__init__.py", "rich/__init__.py", "yaml/__init__.py"} <= {*names}
+    assert any(name.startswith("textual-") and name.endswith("METADATA") for name in names)
+    assert single.stat().st_mode & 0o111
+    again = release.pack(single.parent / "tree", tmp_path / "again.pyz")
+    assert again.read_bytes() == single.read_bytes()
+    assert single.read_bytes().startswith(b"#!/usr/bin/python3 -I\n")
+
+
+@pytest.mark.slow
+def test_a_single_file_runs_without_site_packages(single):
+    shown = alone(single, "--version")
+    assert (shown.returncode, shown.stdout, shown.stderr) == (0, f"latmon {latmon.__version__}\n", "")
+    assert "late completion thread" in alone(single, "demo", "emulex", "--once").stdout
+    recorded = alone(single, "--backend", "procfs", "--record", "x", "--duration", "300ms", "--interval", "100ms")
+    assert recorded.returncode in (0, 4), recorded.stderr  # a busy host may leave a gap
+    assert "clean    everything" in alone(single, "check", "x").stdout
+    listed = alone(single, "doctor").stdout
+    assert "psutil       ok        not installed; only a system without" in listed
+    assert "pyyaml       ok" in listed
+    assert "block_c" in alone(single, "probes", "list").stdout
+    (found,) = copies(single)
+    assert found.stat().st_mode & 0o777 == (0o700 if os.geteuid() else 0o755)
+
+
+def test_a_copy_that_lost_data_is_made_again(single):
+    alone(single, "--version")
+    (found,) = copies(single)
+    (found / "latmon/cli/main.py").write_text("")  # as after a power failure
+    assert alone(single, "--version").stdout == f"latmon {latmon.__version__}\n"
+    assert copies(single) == [found]
+
+
+def test_starts_at_the_same_time_make_one_copy(single):
+    for found in copies(single):
+        shutil.rmtree(found)
+    with ThreadPoolExecutor(4) as pool:
+        codes = [done.returncode for done in pool.map(lambda _: alone(single, "--version"), range(4))]
+    assert codes == [0] * 4
+    assert len(copies(single)) == 1
+
+
+@pytest.mark.parametrize("which", ["copy", "cache"])
+def test_a_copy_that_others_can_change_does_not_run(single, which):
+    alone(single, "--version")
+    (found,) = copies(single)
+    at = found if which == "copy" else found.parent
+    mode = at.stat().st_mode
+    at.chmod(0o777)
+    try:
+        done = alone(single, "--version")
+    finally:
+        at.chmod(mode)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "can be written to by every user" in done.stderr
+    assert "XDG_CACHE_HOME" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, which gives the file to another user")
+def test_root_does_not_run_another_users_single_file(single):
+    os.chown(single, 64123, -1)
+    try:
+        done = alone(single, "--version")
+        as_sudo = alone(single, "--version", SUDO_UID="64123", SUDO_GID="64123", SUDO_USER="nobodys")
+    finally:
+        os.chown(single, 0, -1)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "latmon.pyz belongs to uid 64123" in done.stderr
+    assert as_sudo.returncode == 0, as_sudo.stderr
+
+
+def test_a_single_file_without_a_place_for_its_copy_names_the_remedy(single, tmp_path):
+    (tmp_path / "file").write_text("")
+    text = zipfile.ZipFile(single).read("__main__.py").decode()
+    tree = tmp_path / "tree"
+    with zipfile.ZipFile(single) as packed:
+        packed.extractall(tree)
+    (tree / "__main__.py").write_text(text.replace(str(single.parent / "cache/latmon"), str(tmp_path / "file/latmon")))
+    done = alone(release.pack(tree, tmp_path / "latmon.pyz"), "--version", XDG_CACHE_HOME=str(tmp_path / "file"))
+    assert done.returncode == 3
+    assert "can't unpack itself" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:

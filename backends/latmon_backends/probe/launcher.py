@@ -34,7 +34,7 @@ from latmon.manifest.loader import Manifest
 from latmon.support import privileges, trust
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import text
-from latmon.support.process import descendants, widen
+from latmon.support.process import descendants, module_path, widen
 from latmon_backends.probe.process import LOOK_S, Child, Silence
 
 
@@ -193,10 +193,7 @@ class RootLauncher:
                 stdout=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
-                env={
-                    **trust.environment(os.environ),
-                    "PYTHONPATH": os.pathsep.join(p for p in sys.path if Path(p).is_absolute()),
-                },
+                env={**trust.environment(os.environ), "PYTHONPATH": module_path()},
             )
         ours.setblocking(False)
         self._socket = ours
