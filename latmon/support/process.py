@@ -82,8 +82,10 @@ def bounded_output(
         found = bytearray()
         try:
             assert one.stdout is not None  # noqa: S101 - a pipe was asked for
+            waiting = select.poll()  # select(2) takes no file above 1,023
+            waiting.register(one.stdout, select.POLLIN)
             while len(found) < most:
-                if not select.select([one.stdout], [], [], max(0.0, until - time.monotonic()))[0]:
+                if not waiting.poll(1000 * max(0.0, until - time.monotonic())):
                     raise subprocess.TimeoutExpired(words, seconds)
                 portion = os.read(one.stdout.fileno(), most - len(found))
                 if not portion:

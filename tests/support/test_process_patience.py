@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import subprocess
 import threading
 import time
@@ -92,3 +94,17 @@ def test_a_command_s_output_and_code_come_through():
     assert bounded_output(["sh", "-c", script], 30, {}, stderr=subprocess.DEVNULL) == (3, b"one\n")
     with pytest.raises(FileNotFoundError):
         bounded_output(["/nonexistent/tool"], 30, {})
+
+
+def test_a_command_is_read_where_many_files_are_open():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limits[1] < 2_048:
+        pytest.skip("no more than 2,047 files can be open here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2_048, limits[1]))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        assert bounded_output(["echo", "one"], 30, {}) == (0, b"one\n")
+    finally:
+        for one in opened:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
