@@ -120,6 +120,8 @@ class Connection:
             process = await asyncio.create_subprocess_exec(
                 *_words(host, client), stdin=pipe, stdout=pipe, stderr=pipe, limit=MAX_LINE
             )
+        except FileNotFoundError:
+            raise HostError("there is no ssh here: install OpenSSH's client") from None
         except OSError as error:
             raise HostError(f"ssh can't be started: {error.strerror}") from error
         return cls(process)
