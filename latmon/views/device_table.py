@@ -194,9 +194,27 @@ def _name(subject: Subject, _cells: int) -> str:
     return host_and_device(name)[1] if selection.group == HOST and selection.within else name
 
 
+def are_hosts(devices: Sequence[Device]) -> bool:
+    """Return whether the rows are hosts, those of a Prometheus: they have no model."""
+    return bool(devices) and all(one.kind == HOST for one in devices)
+
+
+def host_columns(titles: Sequence[str], width: int) -> tuple[str, ...]:
+    """Return the columns for rows that are hosts: a narrow table has their names in the place of the queue."""
+    left_out = ("model",) if width >= _WIDE else ("model", "queue")
+    return tuple(one for one in titles if one not in left_out)
+
+
+_WIDE = 100
+
+
 def name_cells(devices: Sequence[Device], selection: Selection) -> int:
-    """Return the length of the longest name where each has a host in front and hosts are not opened, else the usual."""
-    if (selection.group == HOST and selection.within) or not all(host_and_device(one.name)[0] for one in devices):
+    """Return the length of the longest name where each has a host in front and hosts are not opened, else the usual.
+
+    A row that is a host has its whole name, too.
+    """
+    is_opened = selection.group == HOST and selection.within
+    if is_opened or not (are_hosts(devices) or all(host_and_device(one.name)[0] for one in devices)):
         return _NAME
     return max((len(one.name) for one in devices), default=_NAME)
 

@@ -22,7 +22,7 @@ from latmon.support.units import significant
 from latmon.tui.commands import STEPS, turn
 from latmon.views import device_table
 from latmon.views.context import no_softirqs, not_traced, unknown_quantiles, why_no_rows
-from latmon.views.device_table import COLUMNS, Subject, fitting, mix, sparkline
+from latmon.views.device_table import COLUMNS, Subject, are_hosts, fitting, host_columns, mix, name_cells, sparkline
 from latmon.views.heatmap import (
     RAMP,
     Ink,
@@ -402,6 +402,18 @@ def test_80_columns_hold_what_was_promised():
     titles = [c.title for c, _ in columns]
     assert titles == ["device", "IOPS", "MB/s", "p50", "p99", "p99.9", "max", "depth", "peers"]
     assert trend >= 10
+
+
+@pytest.mark.parametrize(("width", "cells"), [(80, 17), (160, 18)])
+def test_rows_that_are_hosts_have_long_names_and_no_model(width, cells):
+    titles = ("model", "IOPS", "mean", "p50", "p99", "p99.9", "max", "depth", "queue", "peers")
+    hosts = [Device(name, 0, at, kind="host") for at, name in enumerate(("db-storage-07:9750", "a"))]
+    assert are_hosts(hosts)
+    assert not are_hosts(disks(1))
+    wanted, name = host_columns(titles, width), name_cells(hosts, Selection())
+    columns, _ = fitting(width, distribution=True, titles=wanted, name=name)
+    assert columns[0][1] == cells
+    assert "model" not in {field.title for field, _ in columns}
 
 
 def test_without_sums_the_mean_is_the_kernel_s_and_called_so():

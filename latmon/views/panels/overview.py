@@ -32,9 +32,11 @@ from latmon.views.device_table import (
     SPARKS,
     TREND_MIN,
     Subject,
+    are_hosts,
     fitting,
     group_columns,
     header,
+    host_columns,
     is_titled,
     largest,
     name_cells,
@@ -85,7 +87,7 @@ from latmon.views.lines import row as field_row
 from latmon.views.lines import width as line_width
 from latmon.views.past_view import strip
 from latmon.views.scale import begins, level, tail_bucket
-from latmon.views.selection import APART, SORT_WORDS, SORTS, across, framed, headline, picked
+from latmon.views.selection import APART, HOST, SORT_WORDS, SORTS, across, framed, headline, picked
 from latmon.views.timeline import Begin, TimeColumn, Timeline, by_bucket
 from latmon.views.units import at_least, count, quantile
 
@@ -1023,13 +1025,17 @@ def device_rows(
     counted = (one.window.latency(one.device.name, one.selection.ops) for one in every)
     sums = origin is None or origin.latency_from != "issue" or any(one.mean is not None for one in counted)
     driver = max((len(one.device.driver) for one in every), default=0)
-    name = name_cells(view.history.devices(), view.selection)
+    name, hosts = name_cells(view.history.devices(), view.selection), are_hosts(view.history.devices())
     wanted = view.selection.columns
+    if hosts:
+        wanted = host_columns(wanted, width)
     columns, room = fitting(width, distribution=distribution, sums=sums, titles=wanted, driver=driver, name=name)
     tail_cells, trend = split(room) if view.history.any_traced else (0, room)
     glyphs = SPARKS[:-1] if view.ink.coloured else RAMP_SPARKS  # a whole cell would touch the row above
     bounds = trends.bounds()
-    some = f"{len(rows)} of {len(every)}" if len(rows) < len(every) and not titled else ""
+    some = HOST if hosts else ""
+    if len(rows) < len(every) and not titled:
+        some = f"{len(rows)} of {len(every)}"
     gap = (Span(" "),) if trend and tail_cells else ()
     head = header(columns, trend, view.selection, above=len(rows) > 1 and rows[0] is not every[0])
     if some:
