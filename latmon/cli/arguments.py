@@ -332,8 +332,11 @@ def _prometheus(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def _measuring(parser: argparse.ArgumentParser, *, here: bool = True) -> None:
-    """Add the options of a capture. `here`: it measures this host, and the options that only that has are listed."""
+def _measuring(parser: argparse.ArgumentParser, *, here: bool = True, stages: str | None = None) -> None:
+    """Add the options of a capture. `here`: it measures this host, and the options that only that has are listed.
+
+    `stages`: when they are traced without `--stages`; None: on demand.
+    """
     backend = "measure with this backend: auto (the default), bpftrace, dtrace, procfs"
     parser.add_argument("--backend", metavar="NAME", help=backend if here else argparse.SUPPRESS)
     parser.add_argument(
@@ -346,7 +349,9 @@ def _measuring(parser: argparse.ArgumentParser, *, here: bool = True) -> None:
         "--stages",
         metavar="WHEN",
         type=_checked(stages_mode),
-        help="trace stages on demand (auto, the default), never (basic), or always and for all devices (all)",
+        default=stages,
+        help="trace stages on demand (auto), never (basic), or always and for all devices (all); "
+        f"default {stages or 'auto'}",
     )
     overhead = "stop the tracer above this share of one CPU, then latmon: all probes and their tool, such as 5"
     parser.add_argument(
@@ -783,7 +788,7 @@ def _doctor(parser: argparse.ArgumentParser) -> None:
 def _exporter(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Serves /metrics until SIGTERM: native histograms where Prometheus asks for protobuf, else 8 buckets as text. "
-        "Stages are not traced without --stages auto or --stages all. Files: contrib/ has a systemd unit and socket, "
+        "Files: contrib/ has a systemd unit and socket, "
         "Prometheus' rules and a dashboard for Grafana."
     )
     parser.add_argument(
@@ -802,8 +807,7 @@ def _exporter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--user", metavar="NAME", help="who answers requests, where latmon is root (default nobody); probes stay root's"
     )
-    _measuring(parser)
-    parser.set_defaults(stages="basic")
+    _measuring(parser, stages="basic")
     _devices(parser)
 
 

@@ -578,11 +578,12 @@ def _server_account(name: str | None) -> privileges.Invoker | None:
     """Return the user who answers the exporter's requests; None where root has to, which stderr reports."""
     try:
         user = privileges.account(name or "nobody")
-        privileges.need_readable(user, (Path(os.__file__), Path(arguments.__file__)))
+        another = ", or name a user who can: --user NAME"
+        privileges.need_readable(user, (Path(os.__file__), Path(arguments.__file__)), another)
     except UnavailableError as error:
         if name is not None:
             raise
-        print(f"latmon: root answers requests: {error}", file=sys.stderr)
+        print(f"latmon: requests are answered as root: {error}", file=sys.stderr)
         return None
     return user
 

@@ -109,8 +109,13 @@ def act_as(user: Invoker | None) -> Callable[[], None]:
     return back
 
 
-def need_readable(user: Invoker | None, modules: Iterable[Path]) -> None:
-    """Raise UnavailableError where that user can't read latmon's modules, some of which load late."""
+def need_readable(
+    user: Invoker | None, modules: Iterable[Path], otherwise: str = ", or start it without sudo from a root shell"
+) -> None:
+    """Raise UnavailableError where that user can't read latmon's modules, some of which load late.
+
+    `otherwise`: what else to do.
+    """
     if user is None:
         return
     with acting_as(user):
@@ -118,7 +123,7 @@ def need_readable(user: Invoker | None, modules: Iterable[Path]) -> None:
     if closed is not None:
         raise UnavailableError(
             f"latmon becomes {user.name} once its probe runs, and {user.name} can't read {closed.parent}: "
-            "install latmon where every user can read it, or start it without sudo from a root shell"
+            f"install latmon where every user can read it{otherwise}"
         )
 
 

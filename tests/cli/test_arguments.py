@@ -204,6 +204,14 @@ def test_each_example_of_a_help_is_a_command_line(command, capsys):
         assert arguments.parse(words[1:]).command == command
 
 
+@pytest.mark.parametrize(("command", "default"), [("watch", "auto"), ("fleet", "auto"), ("exporter", "basic")])
+def test_help_names_when_stages_are_traced_by_default(command, default, capsys):
+    with pytest.raises(SystemExit):
+        arguments.parse([command, "--help"])
+    assert f"devices (all); default {default} " in f"{' '.join(capsys.readouterr().out.split())} "
+    assert arguments.parse([command, *(["a"] if command == "fleet" else [])]).stages in (default, None)
+
+
 def test_every_command_has_examples():
     assert arguments.EXAMPLES.keys() == {"live", *arguments._COMMANDS}
 
