@@ -143,12 +143,12 @@ class Client:
             pair = f"{self._address.user}:{self._address.password}".encode()
             # no other server gets it
             request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
+        end = time.monotonic() + self._timeout_s
         try:
-            end = time.monotonic() + self._timeout_s
             with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
                 data = json.loads(self._body(answer, end))
         except urllib.error.HTTPError as error:
-            raise self._failure(_reason(error)) from None
+            raise self._failure(_reason(error, end)) from None
         except RecursionError:
             raise self._failure(_NOT_PROMETHEUS) from None
         except (OSError, ValueError, HTTPException) as error:  # URLError is an OSError, JSONDecodeError a ValueError
@@ -176,10 +176,13 @@ class Client:
         return UnavailableError(f"{self._address.url}: {clean(reason, 300)}")
 
 
-def _reason(error: urllib.error.HTTPError) -> str:
-    """Return the sentence of Prometheus in a refusal, else the status."""
+def _reason(error: urllib.error.HTTPError, end: float) -> str:
+    """Return the sentence of Prometheus in a refusal, else the status; also where it is not complete at `end`."""
+    body = bytearray()
     try:
-        text = json.loads(error.read(_MAX_REFUSAL))["error"]
+        while len(body) < _MAX_REFUSAL and time.monotonic() < end and (part := error.read1(_PORTION)):
+            body += part
+        text = json.loads(body)["error"]
     except (OSError, ValueError, KeyError, TypeError, HTTPException, RecursionError):
         text = {401: "a user and a password are needed, or one is wrong"}.get(error.code, error.reason)
     return f"{error.code}: {text}"
