@@ -414,7 +414,7 @@ def run(*words, **more):
 def test_one_screen_of_hosts_is_printed(url):
     done = run("--backend", "prometheus", "--url", url, "--once", COLUMNS="120", LINES="70")
     assert done.returncode == 0, done.stderr
-    assert sorted(re.findall(r"(host-\d+) +host ", done.stdout)) == list(map(many_hosts.name_of, range(HOSTS)))
+    assert sorted(re.findall(r"(?m)^│?[▸ ](host-\d+) ", done.stdout)) == list(map(many_hosts.name_of, range(HOSTS)))
     assert f"all {HOSTS} hosts" in done.stdout
     assert f"peer-outlier on {SLOW} sda" in done.stdout
 
