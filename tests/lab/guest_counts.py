@@ -1,6 +1,7 @@
 """Inside a lab guest: fio on every disk while latmon records, and what came of it as JSON in the file named last.
 
-With the word `cgroups` before it: two jobs in two cgroups of version 2.
+With the word `cgroups` before it: two jobs in two cgroups of version 2. With `nfs`: two jobs on files of an NFS mount,
+which the guest serves itself.
 
 Runs with the guest's own Python; beside it lie latmon, tests/live and PyYAML, and no package else.
 """
@@ -12,12 +13,13 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "helpers"), *os.environ["PYTHONPATH"].split(":")]
 
-from workload import OPS, Capture, fio  # noqa: E402 - its place is known only now
+from workload import OPS, STARTING_S, Capture, fio, wait_for  # noqa: E402 - its place is known only now
 
 SYS = Path("/sys/block")
 ROOT_DISK = "vda"
@@ -77,10 +79,48 @@ def in_cgroups(work: Path, disk: str) -> dict[str, object]:
     }
 
 
+NFS_SERVER = """
+modprobe nfsd; mkdir -p /srv/nfs /mnt/nfs /run/rpc_pipefs
+mount -t nfsd nfsd /proc/fs/nfsd; mount -t rpc_pipefs rpc /run/rpc_pipefs
+rpcbind -w; nfsdcld
+exportfs -i -o rw,fsid=0,no_root_squash,insecure,no_subtree_check 127.0.0.1:/srv/nfs
+rpc.mountd -N 3; rpc.nfsd -N 3 4
+mount -t nfs4 -o vers=4.2 127.0.0.1:/ /mnt/nfs
+"""
+"""Without systemd. rpcbind: else the kernel waits a minute for it; nfsdcld: else a new server has 90 s of grace."""
+
+
+def on_nfs(work: Path) -> dict[str, object]:
+    """Reads, writes and syncs of files on NFS, and below them those of the server: fio's counts and latmon's."""
+    subprocess.run(["sh", "-exc", NFS_SERVER], check=True)
+    calls = {"ioengine": "psync", "directory": "/mnt/nfs", "size": "4M", "rate_iops": 100}
+    reads, writes = {"name": "reads", "rw": "randread", **calls}, {"name": "writes", "rw": "randwrite", **calls}
+    writes |= {"direct": 0, "fsync": 8}
+    fio(work, 0.5, reads)  # writes its file
+    with Capture(work, "--backend", "bpftrace", "--stages", "all") as capture:
+        wait_for(lambda: any(frame.files for frame in capture.frames()), STARTING_S, 1.0)
+        issued = fio(work, SECONDS, reads, writes)
+        time.sleep(SETTLED_S)
+        exit_code = capture.stop()
+    found: Counter[str] = Counter()
+    for frame in capture.frames():
+        found.update({"|".join(series): latency.count for series, latency in frame.files.items()})
+    return {
+        "issued": {name: {op: one.count for op, one in by_op.items()} for name, by_op in issued.items()},
+        "files": dict(found),
+        "exit": exit_code,
+        "stderr": capture.stderr,
+        "health": capture.report()["health"],
+    }
+
+
 def main(result: Path, what: str = "") -> None:
     work = Path("/tmp/latmon-lab")
     work.mkdir()
     names = disks()
+    if what == "nfs":
+        result.write_text(json.dumps(on_nfs(work)))
+        return
     if what == "cgroups":
         result.write_text(json.dumps(in_cgroups(work, names[0])))
         return

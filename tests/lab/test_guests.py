@@ -159,3 +159,26 @@ def test_cgroups_of_version_2_have_the_ios_of_fio_and_of_io_stat(tmp_path):
         assert row["count"] == pytest.approx(kernel[f"{op[0]}ios"], rel=0.01)
         assert row["bytes"] == pytest.approx(kernel[f"{op[0]}bytes"], rel=0.01)
         assert row["latency_us"]["count"] == pytest.approx(count, rel=0.01)
+
+
+def test_operations_on_files_of_nfs_are_those_of_fio(tmp_path):
+    """Counted where programs wait. The I/O below is the server's, so its device is none that their threads use."""
+    words, kept = (*COUNTS, "nfs"), ("files",)
+    reported = run(
+        tmp_path, "trixie", words, "--disk", "nvme", "--append", "no_timer_check", on_demand=kept, packed=True
+    )
+    print({name: value for name, value in reported.items() if name != "health"})
+    assert reported["exit"] == 0, reported["stderr"]
+    assert [reported["health"][name] for name in ("lost_events", "map_full", "undecoded_lines")] == [0, 0, 0]
+    its = {tuple(name.split("|")): count for name, count in reported["files"].items()}
+    on_nfs = {name: count for name, count in its.items() if name[2] == "/mnt/nfs"}
+    assert {name[3] for name in on_nfs} == {"nfs4"}
+    assert {name[0] for name in on_nfs} == {""}, "no block device of this host"
+    counts = {op: sum(n for name, n in on_nfs.items() if name[1] == op) for op in ("read", "write", "fsync")}
+    issued = reported["issued"]
+    assert counts["read"] == issued["reads"]["read"]
+    assert counts["write"] == issued["writes"]["write"]
+    assert counts["fsync"] - issued["writes"]["flush"] in range(3), "fio syncs a file that it lays out"
+    waits = {wait: sum(n for name, n in on_nfs.items() if name[4] == wait) for wait in ("cached", "device", "unknown")}
+    assert waits["device"] == 0
+    assert waits["unknown"] >= counts["read"] + counts["fsync"], "a direct read waits for the server"
