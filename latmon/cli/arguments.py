@@ -266,7 +266,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "latmon --record host.latmon.jsonl.gz --duration 60s",
     ),
     "replay": ("latmon replay host.latmon.jsonl.gz", "latmon replay host.latmon.jsonl.gz --speed 10"),
-    "report": ("latmon report host.latmon.jsonl.gz", "latmon report host.latmon.jsonl.gz --html case.html"),
+    "report": (
+        "latmon report host.latmon.jsonl.gz",
+        "latmon report host.latmon.jsonl.gz --html case.html --slo 20ms",
+    ),
     "diff": (
         "latmon diff before.latmon.jsonl.gz after.latmon.jsonl.gz",
         "latmon diff day.latmon.jsonl.gz@..upgrade day.latmon.jsonl.gz@upgrade",
@@ -609,6 +612,9 @@ def _report(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         help="a recording; several are the parts of one capture; - is stdin",
+    )
+    parser.add_argument(
+        "--slo", metavar="TIME", type=_checked(_slo_us), help="count I/Os of this time or longer by hour and day"
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.report/1")
@@ -1169,6 +1175,13 @@ def _seed(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS):
         raise ValueError(f"{text!r} is not a whole number")
     return int(text)
+
+
+def _slo_us(text: str) -> int:
+    us = duration_us(text)
+    if not us:
+        raise ValueError("expected a duration above 0, such as 20ms")
+    return us
 
 
 def _span(text: str) -> str:

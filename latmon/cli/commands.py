@@ -437,7 +437,9 @@ def _report(args: argparse.Namespace) -> int:
     ramp = _first(args.ramp, defaults.ramp, "auto")
     files = _readable(args.files)
     with _named_by(args, defaults, "ramp"):
-        return report_command(files, as_json=args.json, html=args.html, settings=defaults.findings, ramp=ramp)
+        return report_command(
+            files, as_json=args.json, html=args.html, settings=defaults.findings, ramp=ramp, slo_us=args.slo
+        )
 
 
 def _check(args: argparse.Namespace) -> int:

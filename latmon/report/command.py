@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from latmon.findings.rule import DEFAULT, NOT_RUN, Settings
 from latmon.recording.parts import Parts, open_parts
@@ -26,7 +26,7 @@ from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, RecordingError
 from latmon.support.streams import named
 from latmon.support.text import encodable
-from latmon.support.units import UNKNOWN, spelled
+from latmon.support.units import UNKNOWN
 
 if TYPE_CHECKING:
     from latmon.report.html_elements import Look
@@ -41,17 +41,19 @@ def report_command(
     html: Path | None = None,
     settings: Settings = DEFAULT,
     ramp: str = "auto",
+    slo_us: int | None = None,
 ) -> int:
     """Print the report, which lists damage of the file. RecordingError if no window can be read.
 
-    `html`: a new file for it, or `-`; `settings` are the rules'; `ramp`: the colours of counts in HTML.
+    `html`: a new file for it, or `-`; `settings` are the rules'; `ramp`: the colours of counts in HTML; `slo_us`: I/Os
+    at or above it are counted by hour and day.
     """
     recording = open_parts(paths)
     with streams.Progress(f"reading {named(recording.path)}", quiet=html == streams.STANDARD) as progress:
         _follow(recording, progress)
         if html is not None:
-            return _to_html(recording, html, settings, ramp)
-        summary = summarise(recording, settings)
+            return _to_html(recording, html, _PageOptions(settings, ramp, slo_us))
+        summary = summarise(recording, settings, slo_us)
     _need_windows(recording, summary["intervals"])
     text = json.dumps(summary, indent=1, allow_nan=False) + "\n" if as_json else render_text(summary)
     sys.stdout.write(text if as_json else encodable(text, sys.stdout.encoding or "utf-8"))
@@ -70,35 +72,41 @@ def _read(progress: streams.Progress, before: int, total: int, end: int, _size: 
     progress(before + end, total)
 
 
-def _to_html(recording: Recording | Parts, path: Path, settings: Settings, ramp: str) -> int:
+class _PageOptions(NamedTuple):
+    settings: Settings
+    ramp: str
+    slo_us: int | None
+
+
+def _to_html(recording: Recording | Parts, path: Path, options: _PageOptions) -> int:
     from latmon.report.html_elements import look  # noqa: PLC0415  text and JSON need none of it
 
-    shown = look(ramp)
+    shown = look(options.ramp)
     begin_us, end_us = recording.span()
     columns = MapColumns(recording.origin.interval_us, end_us - begin_us)
     parts = len(recording.parts) if isinstance(recording, Parts) else 1
     if path == streams.STANDARD:
-        sys.stdout.buffer.write(_page(recording, columns, parts, settings, shown))
+        sys.stdout.buffer.write(_page(recording, columns, parts, options, shown))
         return EXIT_DONE
     # open the file first: reading a capture of days is in vain if the name is taken
     with streams.whole(path) as file:
-        file.write(_page(recording, columns, parts, settings, shown))
+        file.write(_page(recording, columns, parts, options, shown))
     return EXIT_DONE
 
 
-def _page(recording: Recording | Parts, columns: MapColumns, parts: int, settings: Settings, shown: Look) -> bytes:
+def _page(recording: Recording | Parts, columns: MapColumns, parts: int, options: _PageOptions, shown: Look) -> bytes:
     from latmon.report.html import render_html  # noqa: PLC0415
 
     files = recording.parts if isinstance(recording, Parts) else (recording,)
     # a small recording is read by windows, which have more detail than roll-ups and take a few seconds
     whole = sum(one.path.stat().st_size for one in files) <= _WHOLE_BYTES
-    evaluated = Evaluated(recording, settings)
+    evaluated, slo_us = Evaluated(recording, options.settings), options.slo_us
     if whole and not evaluated.by_windows:  # the findings of all forms of the report must be the same
         for item in recording.summed():
             evaluated.add(item)
-        totals = added_up(recording, columns.add, whole=True)
+        totals = added_up(recording, columns.add, whole=True, slo_us=slo_us)
     else:
-        totals = added_up(recording, columns.add, evaluated=evaluated, whole=evaluated.by_windows)
+        totals = added_up(recording, columns.add, evaluated=evaluated, whole=evaluated.by_windows, slo_us=slo_us)
     _need_windows(recording, totals.windows)
     summary = summary_of(recording, totals) | evaluated.summary()
     return render_html(summary, totals, columns, parts, shown).encode("utf-8", "replace")
@@ -141,19 +149,20 @@ _HOURS = 12
 
 
 def _slow(summary: _Json) -> list[str]:
-    """Return the worst minute, and where there are several the hours and days, with their I/Os above the threshold."""
-    slow = summary.get("slow")
-    if slow is None:
-        return []
-    bar = "their device's threshold" if slow["above_us"] is None else spelled(slow["above_us"])
-    worst = slow["worst_minute"]
-    if worst is None:
-        return wrapped(f"no I/O took {bar} or longer")
-    lines = wrapped(f"I/Os of {bar} or longer: most in the minute from {worst['start'][:16]}Z: {worst['count']:,}")
+    """Return the worst minute, and where there are several the hours and days, with their I/Os above a threshold."""
+    lines: list[str] = []
+    for slow, sentence in sections.slow_times(summary):
+        lines += [*wrapped(sentence), *(_hours_and_days(slow) if slow["worst_minute"] else [])]
+    return lines
+
+
+def _hours_and_days(slow: _Json) -> list[str]:
+    lines: list[str] = []
     for name, length in (("hours", 13), ("days", 10)):
         rows = slow[name]
         if len(rows) > 1:
-            most = sorted(sorted(rows, key=lambda one: -one["count"])[:_HOURS], key=lambda one: one["start"])
+            some = [one for one in rows if one["count"]] if len(rows) > _HOURS else rows
+            most = sorted(sorted(some, key=lambda one: -one["count"])[:_HOURS], key=lambda one: one["start"])
             each = ", ".join(f"{one['start'][:length].replace('T', ' ')} {one['count']:,}" for one in most)
             lines += wrapped(f"  by {name[:-1]} (UTC){'' if len(rows) <= _HOURS else ', the worst'}: {each}")
     return lines

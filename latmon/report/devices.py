@@ -32,10 +32,10 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths
 from latmon.model.stages import ADMISSION, FACTS_OF, WHOLE, called, why_unmeasured
-from latmon.report.formatting import QUANTILES, Column, key, order, quantiles, shares, summed
+from latmon.report.formatting import QUANTILES, RAREST, Column, cell, key, order, quantiles, shares, summed
 from latmon.report.outstanding import counts, depths, gauge, in_flight, issue_order, limits, littles_law, overtaken_us
 from latmon.report.totals import Totals
-from latmon.support.units import rate, spelled
+from latmon.support.units import in_words, rate, spelled
 from latmon.views.anatomy import NO_WAITER
 
 NOT_PASSED = "n/a: "
@@ -419,7 +419,7 @@ def stages_without(ops: _Row) -> dict[str, list[str]]:
 
 
 def volume(op: _Row, seconds: float) -> str:
-    """Return the op's I/Os, its rates over `seconds`, how far the kernel's own counters differ, and a mean of theirs.
+    """Return the op's I/Os, rates over `seconds`, rarest quantile, how far the kernel's counters differ, their mean.
 
     The kernel's mean includes the queue, so it is apart from latencies that begin at the issue.
     """
@@ -427,6 +427,8 @@ def volume(op: _Row, seconds: float) -> str:
     if seconds:
         text += f", {rate(op['count'] / seconds)}/s"
         text += f", {rate(op['bytes'] / seconds)}B/s" if op.get("bytes") else ""
+    if RAREST in (latency := op.get("latency_us", {})):
+        text += f", {RAREST} {in_words(cell(latency, RAREST))}"
     kernel = op.get("kernel")
     if "untimed" in op:
         text += f"; {op['untimed']:,} of them not timed"

@@ -31,6 +31,8 @@ MOST = 4
 """Devices by name; the others are counted."""
 T = TypeVar("T")
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
+RAREST, _RAREST_Q = "p99.999", 0.99999
+"""A quantile of Q that is absent with fewer than 100,000 I/Os."""
 
 
 def quantiles(one: Histogram) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def quantiles(one: Histogram) -> dict[str, Any]:
     """
     return {
         "count": one.count,
-        **{name: one.quantile(q) for name, q in QUANTILES.items()},
+        **known_quantiles(one),
         "max": one.max,
         "mean": rounded(one.mean, 1),
         **({"max_bound": one.max_bound} if one and one.max is None else {}),
@@ -48,13 +50,20 @@ def quantiles(one: Histogram) -> dict[str, Any]:
     }
 
 
+def known_quantiles(one: Histogram) -> dict[str, int | None]:
+    """Return the quantiles in us, None with too few I/Os; the rarest one is left out then."""
+    rarest = one.quantile(_RAREST_Q)
+    return {name: one.quantile(q) for name, q in QUANTILES.items()} | ({RAREST: rarest} if rarest is not None else {})
+
+
 def opened(q: dict[str, Any], from_us: int) -> None:
     """Change Q of imported values whose last row begins at `from_us` and has no upper bound."""
-    more = [name for name in QUANTILES if (q[name] or 0) > MAX_US]
+    names = (*QUANTILES, RAREST)
+    more = [name for name in names if (q.get(name) or 0) > MAX_US]
     if q.get("max_bound", 0) > MAX_US:
         del q["max_bound"]
         more.append("max")
-    q |= dict.fromkeys((name for name in more if name in QUANTILES), from_us)
+    q |= dict.fromkeys((name for name in more if name in names), from_us)
     q |= {"open_from": from_us, "or_more": more} if more else {}
 
 

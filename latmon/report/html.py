@@ -139,6 +139,7 @@ def render_html(summary: _Json, totals: Totals, columns: MapColumns, parts: int 
         _facts(summary, parts),
         findings(summary),
         _overview(summary, devices),
+        _slow_hours(summary),
         _mark_table(summary),
         _trust(summary),
         *(_device(at, each, summary, totals, frame) for at, each in enumerate(devices)),
@@ -228,6 +229,27 @@ def _line(device: str, one: _Json, seconds: float, shown: list[str]) -> tuple[st
         number(reported.get("max")),
         f'<span class="bad">{limit}, reached</span>' if is_limited else limit,
     )
+
+
+def _slow_hours(summary: _Json) -> str:
+    """Return the I/Os above the threshold and above an SLO, in a table with a row per day and a column per hour."""
+    found = list(sections.slow_times(summary))
+    body = "".join(f"<p>{text(sentence)}</p>\n{_day_table(slow)}" for slow, sentence in found)
+    return f"<h2>Slow I/Os by hour and day</h2>\n{body}" if found else ""
+
+
+def _day_table(slow: _Json) -> str:
+    if not slow["worst_minute"] or len(slow["hours"]) <= 1:
+        return ""
+    hours = {one["start"][:13]: one["count"] for one in slow["hours"]}
+    rows = [
+        (day, number(one["count"]), *(number(hours.get(f"{day}T{hour:02}")) for hour in range(24)))
+        for one in slow["days"]
+        if (day := one["start"][:10])
+    ]
+    heads = ("day (UTC)", "all", *(f"{hour:02}" for hour in range(24)))
+    caption = f"I/Os in each hour; {UNKNOWN}: not measured{left_out(len(rows), MAX_ROWS)}"
+    return table(caption, heads, rows[:MAX_ROWS])
 
 
 def _trust(summary: _Json) -> str:

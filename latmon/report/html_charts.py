@@ -15,7 +15,7 @@ from typing import NamedTuple
 from latmon.model.frame import UNACCOUNTED
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.model.stages import COLUMNS, FACTS_OF, LETTERS, STAGE_OF
-from latmon.report.formatting import QUANTILES, ordered
+from latmon.report.formatting import known_quantiles, ordered
 from latmon.report.heatmap_columns import Counts, MapColumns
 from latmon.report.html_elements import LEVELS, number, share, text, time_of
 from latmon.support.units import rate, spelled
@@ -34,6 +34,7 @@ _CHAR = 6.8
 _NOTE = 44
 """Characters of a mark's note that are on the map."""
 _ROUND_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)
+_DAY_S = 86_400
 _STAMP = 110
 """Least distance of two labels of the time axis."""
 _DECADES = tuple(10**n for n in range(10))
@@ -326,7 +327,8 @@ def _levels(found: dict[int, Counts], frame: MapFrame, colours: CellColours) -> 
     width_us = frame.columns.width_us
     for at, counts in sorted(found.items()):
         wide = frame.columns.columns[at].wide
-        at_clock = clock(frame.columns.wall(frame.columns.begin_us + at * width_us))
+        wall = frame.columns.wall(frame.columns.begin_us + at * width_us)
+        at_clock = _stamp(wall, _DAY_S) if width_us * frame.count > _DAY_S * 1_000_000 else clock(wall)
         rows: dict[int, int] = {}
         for index, n in counts.items():
             rows[scale.row(index)] = rows.get(scale.row(index), 0) + n
@@ -383,7 +385,7 @@ def histogram(device: str, one: Histogram, beside: Histogram | None = None) -> s
 
 
 def _quantiles(one: Histogram, x: object, top: int, bottom: int) -> Iterator[str]:
-    reported = [(name, one.quantile(q)) for name, q in QUANTILES.items()] + [("max", one.max)]
+    reported = [*known_quantiles(one).items(), ("max", one.max)]
     ends = [0.0, 0.0, 0.0]
     for name, us in reported:
         if us is None:

@@ -357,3 +357,28 @@ def shown_on(one: _Json) -> str:
     region = f"{low} to {high}" if low and high else f"{low} and more" if low else f"up to {high}" if high else ""
     parts = (f"{view.get('screen', '')} screen", view.get("device"), view.get("op"), region)
     return ", ".join(part for part in parts if part)
+
+
+def slow_times(summary: _Json) -> Iterator[tuple[_Json, str]]:
+    """Yield the keys `slow` and `slo` of the summary, each with a sentence on their number and worst minute."""
+    if "slow" in summary:
+        slow = summary["slow"]
+        bar = "their device's threshold" if slow["above_us"] is None else spelled(slow["above_us"])
+        yield slow, _slowest_minute(slow, f"{bar} or longer")
+    if "slo" in summary:
+        slo = summary["slo"]
+        begins = [spelled(us) for us in slo["counted_from_us"]]
+        edges = " to ".join(dict.fromkeys((begins[0], begins[-1]))) if begins else ""
+        exact = slo["counted_from_us"] == [slo["slo_us"]]
+        how = f" (counted from {edges}, an edge of buckets, on)" if begins and not exact else ""
+        if begins:
+            yield slo, _slowest_minute(slo, f"{spelled(slo['slo_us'])} or longer, the SLO{how}")
+        else:
+            yield slo, f"SLO of {spelled(slo['slo_us'])}: no I/O was timed"
+
+
+def _slowest_minute(slow: _Json, bar: str) -> str:
+    worst, whole = slow["worst_minute"], sum(one["count"] for one in slow["days"])
+    if worst is None:
+        return f"no I/O took {bar}"
+    return f"I/Os of {bar}: {whole:,}; most in the minute from {worst['start'][:16]}Z: {worst['count']:,}"

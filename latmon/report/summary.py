@@ -31,7 +31,7 @@ from latmon.report.formatting import missing, opened, rounded
 from latmon.report.interrupts import host_context, irqs, issuers, softirqs, taskqs, wakeups
 from latmon.report.outliers import outliers
 from latmon.report.outstanding import older_counts
-from latmon.report.totals import Missed, Totals
+from latmon.report.totals import Missed, SlowTimes, Totals
 from latmon.support.units import rfc3339
 
 _NAMES = 3
@@ -58,10 +58,10 @@ SCHEMA = "latmon.report/1"
 Item = Frame | Gap | Mark | End
 
 
-def summarise(recording: Recording | Parts, settings: Settings = DEFAULT) -> dict[str, Any]:
+def summarise(recording: Recording | Parts, settings: Settings = DEFAULT, slo_us: int | None = None) -> dict[str, Any]:
     """Return the summary, with `damage` if there is any; `settings` are the rules'."""
     evaluated = Evaluated(recording, settings)
-    totals = added_up(recording, evaluated=evaluated, whole=evaluated.by_windows)
+    totals = added_up(recording, evaluated=evaluated, whole=evaluated.by_windows, slo_us=slo_us)
     return summary_of(recording, totals) | evaluated.summary()
 
 
@@ -71,9 +71,11 @@ def added_up(
     *,
     evaluated: Evaluated | None = None,
     whole: bool = False,
+    slo_us: int | None = None,
 ) -> Totals:
     """Return totals after one pass, which also feeds `add` and evaluates rules; `whole`: windows only, no roll-ups."""
-    totals = Totals(recording.origin.interval_us, devices={one.name: one for one in recording.devices})
+    devices = {one.name: one for one in recording.devices}
+    totals = Totals(recording.origin.interval_us, devices=devices, slo_us=slo_us)
     if evaluated is not None:
         totals.by_blocks, evaluated.on_block = True, totals.take
     for item in recording if whole else recording.summed():
@@ -157,19 +159,22 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
 
 
 def _slow_times(totals: Totals) -> dict[str, Any]:
-    """Return I/Os at or above the threshold by hour and day, and the worst minute; nothing where none was set."""
-    slow = totals.slow
-    if not slow.hours:
-        return {}
+    """Return I/Os at or above the threshold, and those at or above an SLO, by hour and day, with the worst minute."""
     thresholds = {*totals.thresholds_us.values()}
+    common = next(iter(thresholds)) if len(thresholds) == 1 else None
+    found = {"slow": {"above_us": common} | _by_time(totals.slow)} if totals.slow.hours else {}
+    if totals.slo is not None:
+        counted_from = {"slo_us": totals.slo.slo_us, "counted_from_us": sorted(totals.slo.begins_us)}
+        found["slo"] = counted_from | _by_time(totals.slo)
+    return found
+
+
+def _by_time(slow: SlowTimes) -> dict[str, Any]:
     count, begin = slow.worst
     return {
-        "slow": {
-            "above_us": next(iter(thresholds)) if len(thresholds) == 1 else None,
-            "worst_minute": {"start": rfc3339(begin), "count": count} if count else None,
-            "hours": [{"start": rfc3339(hour), "count": n} for hour, n in sorted(slow.hours.items())],
-            "days": [{"start": rfc3339(day), "count": n} for day, n in sorted(slow.days.items())],
-        }
+        "worst_minute": {"start": rfc3339(begin), "count": count} if count else None,
+        "hours": [{"start": rfc3339(hour), "count": n} for hour, n in sorted(slow.hours.items())],
+        "days": [{"start": rfc3339(day), "count": n} for day, n in sorted(slow.days.items())],
     }
 
 

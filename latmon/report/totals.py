@@ -5,7 +5,7 @@ Filled in one pass; memory is bounded by the number of devices and series.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,8 +15,8 @@ from latmon.aggregate.request_age import Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
 from latmon.findings.facts import Block
 from latmon.model.devices import NONE, Coverage, total
-from latmon.model.frame import Device, DeviceReport, FileOperation, Frame, Mark, Outlier
-from latmon.model.histogram import Histogram
+from latmon.model.frame import Device, DeviceReport, FileOperation, Flow, Frame, Mark, Outlier
+from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import AgedAt, Ages
 from latmon.model.packed import Flat, KeyedCounts, Packed
 from latmon.recording.codec import LATE, End, Gap
@@ -79,9 +79,13 @@ MAX_HOURS = 100_000
 class SlowTimes:
     """I/Os at or above their device's threshold by hour, UTC, and the minute with the most of them.
 
-    A roll-up counts in the hour and minute of its middle.
+    A roll-up counts in the hour and minute of its middle. With `slo_us` it is I/Os at or above that: exact where it is
+    the device's threshold, else those of the buckets that begin at or above it.
     """
 
+    slo_us: int | None = None
+    begins_us: set[int] = field(default_factory=set)
+    """Latencies from which on I/Os were counted: the SLO, or the first edges of buckets above it."""
     hours: dict[int, int] = field(default_factory=dict)
     """Unix time of an hour's begin -> I/Os; hours with a window and without a slow I/O are 0."""
     worst: tuple[int, int] = (0, 0)
@@ -91,9 +95,9 @@ class SlowTimes:
 
     def add(self, frame: Frame, devices: Mapping[str, Device]) -> None:
         """Add a window's I/Os, but not those of a volume whose disks count them too."""
-        if not frame.thresholds_us:
+        if not frame.thresholds_us and (self.slo_us is None or not frame.histograms):
             return
-        above = sum(n for flow, n in frame.above.items() if not _is_stacked(devices.get(flow.device), devices))
+        above = sum(n for flow, n in self._above(frame) if not _is_stacked(devices.get(flow.device), devices))
         middle = frame.wall - frame.dt_us / 2e6
         hour, minute = (int(middle // length) * length for length in (HOUR_S, _MINUTE_S))
         if hour in self.hours or len(self.hours) < MAX_HOURS:
@@ -102,6 +106,22 @@ class SlowTimes:
         self._minute = minute
         if self._count > self.worst[0]:
             self.worst = self._count, minute
+
+    def _above(self, frame: Frame) -> Iterable[tuple[Flow, int]]:
+        if self.slo_us is None:
+            yield from frame.above.items()
+            return
+        exact = {device for device, us in frame.thresholds_us.items() if us == self.slo_us}
+        yield from ((flow, n) for flow, n in frame.above.items() if flow.device in exact)
+        for series, one in frame.histograms.items():
+            if series.stage != "total":
+                continue
+            at = bucket_index(self.slo_us, one.bits)
+            low, end = bucket_bounds(at, one.bits)
+            self.begins_us.add(self.slo_us if series.device in exact or low == self.slo_us else end)
+            if series.device not in exact:
+                first = at if low == self.slo_us else at + 1
+                yield Flow(series.device, series.op), sum(n for index, n in one.buckets if index >= first)
 
     @property
     def days(self) -> dict[int, int]:
@@ -120,8 +140,10 @@ def _is_stacked(device: Device | None, devices: Mapping[str, Device]) -> bool:
 class Totals(Accumulator):
     """Sums over all items of a recording, filled by `add`."""
 
-    def __init__(self, interval_us: int, devices: Mapping[str, Device] | None = None) -> None:
-        """Start empty; `devices`: those that are known before the first window."""
+    def __init__(
+        self, interval_us: int, devices: Mapping[str, Device] | None = None, slo_us: int | None = None
+    ) -> None:
+        """Start empty; `devices`: those that are known before the first window; `slo_us`: of `slo`."""
         super().__init__(interval_us)
         self.interval_us = interval_us
         self.coverage = NONE
@@ -142,7 +164,7 @@ class Totals(Accumulator):
         self._notice = ""
         self.worst, self.operations = Worst(), LongestOperations()
         self.marks: list[Mark] = []
-        self.slow = SlowTimes()
+        self.slow, self.slo = SlowTimes(), None if slo_us is None else SlowTimes(slo_us)
         self.end: End | None = None
         self.by_blocks = False
         """Whether `take` adds the tables of blocks; else they are added frame by frame."""
@@ -155,9 +177,9 @@ class Totals(Accumulator):
         """Add the next item. A Minute equals its windows where a window comes before and after it."""
         if isinstance(item, Frame):
             self._window(item)
-            self.slow.add(item, self.devices)
+            self._add_slow(item)
         elif isinstance(item, Minute):
-            self.slow.add(item.frame, self.devices)
+            self._add_slow(item.frame)
             self._note_gap(item.frame, item.first_dt_us)
             self.outstanding.take(item)
             self.merge(replace(item, frame=self._with_known_threads(item.frame)))
@@ -168,6 +190,11 @@ class Totals(Accumulator):
             self._mark(item)
         elif isinstance(item, End):
             self.end = item
+
+    def _add_slow(self, frame: Frame) -> None:
+        for one in (self.slow, self.slo):
+            if one is not None:
+                one.add(frame, self.devices)
 
     def _note_reports(self, device: Device) -> None:
         known = self.reports.setdefault(device.name, {}) if device.reports else {}

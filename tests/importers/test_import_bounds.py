@@ -47,7 +47,7 @@ def test_what_is_in_a_row_without_an_end_is_that_or_more(tmp_path):
     recording = imported(tmp_path, ENDLESS.format(99_000, 700), unit="us")
     q = latency(recording)
     assert (q["p99"], q["p99.9"], q["max"]) == (61440, 600_000, None)
-    assert (q["open_from"], q["or_more"]) == (600_000, ["p99.9", "p99.99", "max"])
+    assert (q["open_from"], q["or_more"]) == (600_000, ["p99.9", "p99.99", "p99.999", "max"])
     assert "max_bound" not in q
     text = " ".join(render_text(summarise(recording)).split())
     assert "≥600ms" in text

@@ -1,13 +1,22 @@
 """Slow I/Os of a report by hour and day, and its worst minute."""
 
+import json
+import re
 from dataclasses import replace
 
-from recorded import DISK, frame
+import pytest
+from recorded import DISK, ORIGIN, frame
 
-from latmon.model.frame import Device, Flow
+from latmon.cli import main
+from latmon.model.frame import Completed, Device, Flow, Series
+from latmon.model.histogram import Histogram, bucket_index
+from latmon.recording.reader import open_recording
+from latmon.recording.writer import Writer
 from latmon.report.command import _slow
+from latmon.report.devices import volume
+from latmon.report.formatting import quantiles
 from latmon.report.summary import _slow_times
-from latmon.report.totals import Totals
+from latmon.report.totals import SlowTimes, Totals
 from latmon.support.units import rfc3339
 
 DAY = 1_767_571_200.0
@@ -33,7 +42,7 @@ def test_slow_ios_by_hour_and_day_and_the_worst_minute():
     assert (slow["above_us"], slow["worst_minute"]["count"]) == (2000, 5)
     assert slow["worst_minute"]["start"] == rfc3339(DAY + 5400)
     text = " ".join(" ".join(_slow({"slow": slow})).split())
-    assert "I/Os of 2 ms or longer: most in the minute from 2026-01-05T01:30Z: 5" in text
+    assert "I/Os of 2 ms or longer: 12; most in the minute from 2026-01-05T01:30Z: 5" in text
     assert "by hour (UTC): 2026-01-05 00 1, 2026-01-05 01 7, 2026-01-06 01 4, 2026-01-06 02 0" in text
     assert "by day (UTC): 2026-01-05 8, 2026-01-06 4" in text
 
@@ -58,3 +67,97 @@ def test_a_volume_is_not_counted_again_and_no_threshold_is_no_count():
     totals = Totals(60_000_000)
     totals.add(none)
     assert _slow({"slow": _slow_times(totals)["slow"]}) == ["no I/O took 2 ms or longer"]
+
+
+READS = Flow(DISK.name, "read")
+
+
+def slo_of(slo_us, *windows, threshold_us=None):
+    """Return the times of an SLO after windows of one minute, each with these latencies in us."""
+    slo = SlowTimes(slo_us)
+    for seq, one in enumerate(windows):
+        reads = one if isinstance(one, Histogram) else Histogram.record(one)
+        thresholds = {} if threshold_us is None else {DISK.name: threshold_us}
+        above = {} if threshold_us is None else {READS: 7}
+        when = {"wall": DAY + 60 * (seq + 1), "dt_us": 60_000_000}
+        totals = {Series(*READS, "total"): reads}
+        slo.add(replace(frame(seq), **when, histograms=totals, above=above, thresholds_us=thresholds), {})
+    return slo
+
+
+def test_an_slo_is_counted_from_the_first_edge_of_a_bucket():
+    slo = slo_of(20_000, [19_000, 20_100, 20_480, 25_000], [100])
+    assert (sum(slo.hours.values()), slo.begins_us, slo.worst) == (2, {20_480}, (2, int(DAY)))
+    edge = slo_of(20_480, [20_479, 20_480])
+    assert (sum(edge.hours.values()), edge.begins_us) == (1, {20_480})
+    rough = slo_of(20_000, Histogram.of({bucket_index(32_768, 0): 3, bucket_index(20_000, 0): 5}, bits=0))
+    assert (sum(rough.hours.values()), rough.begins_us) == (3, {32_768})
+
+
+def test_the_probe_s_own_count_is_exact_where_the_slo_is_the_threshold():
+    slo = slo_of(20_000, [20_100, 30_000], threshold_us=20_000)
+    assert (sum(slo.hours.values()), slo.begins_us) == (7, {20_000})
+    other = slo_of(20_000, [20_100, 30_000], threshold_us=10_000)
+    assert (sum(other.hours.values()), other.begins_us) == (1, {20_480})
+
+
+def days_of(path, days, dt_us):
+    """Write a recording of days: at 03:00 three of 103 reads of each window take 25 ms, else all take 100 us."""
+    writer = Writer.create(path, replace(ORIGIN, interval_us=dt_us), devices=(DISK,))
+    for seq in range(days * 86_400_000_000 // dt_us):
+        bad = seq * dt_us // 3_600_000_000 % 24 == 3
+        reads = Histogram.record([100] * 100 + [25_000] * 3 * bad)
+        end_us = (seq + 1) * dt_us
+        when = {"wall": DAY + end_us / 1e6, "mono_us": end_us, "dt_us": dt_us}
+        counts = {"seen": {READS: Completed(reads.count, 0)}, "kernel": {READS: Completed(reads.count, 0)}}
+        writer.append(replace(frame(seq), **when, **counts, histograms={Series(*READS, "total"): reads}))
+    writer.close()
+    return path
+
+
+def check_a_week(path, tmp_path, capsys, windows):
+    """Check the hours, days and the map of a week; `windows` of an hour."""
+    assert main.main(["report", str(path), "--json", "--slo", "20ms"]) == 0
+    slo = json.loads(capsys.readouterr().out)["slo"]
+    assert [one["count"] for one in slo["days"]] == [3 * windows] * 7
+    assert len(slo["hours"]) == 7 * 24
+    assert {one["start"][11:13] for one in slo["hours"] if one["count"]} == {"03"}
+    out = tmp_path / "week.html"
+    assert main.main(["report", str(path), "--html", str(out), "--slo", "20ms"]) == 0
+    page = out.read_text()
+    assert "time across in 168 columns" in page
+    cells = re.findall(r"<title>(\d\d-\d\d \d\d:00) [^<:]*ms: ([\d,]+)</title>", page)
+    slow = [f"01-{day:02} 03:00" for day in range(5, 12)]
+    assert sorted(cells) == [(hour, f"{3 * windows:,}") for hour in slow]
+    assert page.count('<th scope="row">2026-01-') == 7
+    assert main.main(["report", str(path), "--slo", "20ms"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert (
+        f"I/Os of 20 ms or longer, the SLO (counted from 20.5 ms, an edge of buckets, on): {21 * windows:,}; m" in text
+    )
+    assert f"the worst: 2026-01-05 03 {3 * windows:,}, 2026-01-06 03" in text
+
+
+def test_a_week_has_hours_days_and_a_map_with_a_column_per_hour(tmp_path, capsys):
+    check_a_week(days_of(tmp_path / "week.gz", 7, 600_000_000), tmp_path, capsys, 6)
+
+
+@pytest.mark.slow
+def test_a_week_of_roll_ups_has_the_counts_of_its_windows(tmp_path, capsys):
+    path = days_of(tmp_path / "week.gz", 7, 10_000_000)
+    assert sum(1 for _ in open_recording(path).summed()) < 7 * 86_400 / 60 * 1.1
+    check_a_week(path, tmp_path, capsys, 360)
+
+
+@pytest.mark.parametrize("wrong", ["0", "x"])
+def test_an_slo_is_a_time(wrong, capsys):
+    assert main.main(["report", "x.gz", "--slo", wrong]) == 2
+    assert "a duration" in capsys.readouterr().err
+
+
+def test_the_rarest_quantile_takes_100_000_ios():
+    few, many = (Histogram.of({80: n - 1, 120: 1}) for n in (99_999, 100_000))
+    assert "p99.999" not in quantiles(few)
+    assert quantiles(many)["p99.999"] == many.quantile(0.99999)
+    text = volume({"count": 100_000, "latency_us": quantiles(Histogram.of({80: 99_998, 120: 2}))}, 0)
+    assert re.search(r"100,000 I/Os, p99.999 \d+ ms", text)
