@@ -16,7 +16,15 @@ from latmon.analysis.device_order import by_name
 from latmon.diff import blocks, hypotheses, statistics
 from latmon.diff.blocks import TRACED, CaptureSpan, plain
 from latmon.diff.cause import TRACED_FEWEST, Cause, Extreme, cause, extreme
-from latmon.diff.conditions import Difference, UserView, device_load, differing, user_views, values_of
+from latmon.diff.conditions import (
+    Difference,
+    UserView,
+    device_load,
+    differing,
+    user_views,
+    values_of,
+    without_volumes,
+)
 from latmon.diff.hypotheses import FEWEST, PARTS, QUANTILES, BlockCounts, Cut, SeriesCuts, cuts_of, length, own
 from latmon.diff.statistics import CutRow, Ratio, RowResult, Survival, interval, ratio
 from latmon.model.frame import OPS, STAGES, Series
@@ -482,7 +490,8 @@ def _entry(period: CaptureSpan, name: str, device: str, view: UserView) -> Entry
 
 
 def _latency(period: CaptureSpan, device: str) -> Histogram:
-    some = [one for one in period.series() if one.stage == "total" and device in ("", one.device)]
+    totals = (one for one in period.series() if one.stage == "total" and device in ("", one.device))
+    some = without_volumes(period, totals)
     bits = min((period.bits[one] for one in some), default=0)
     return merge(period.total(one, bits) for one in some)
 

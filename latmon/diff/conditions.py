@@ -51,8 +51,10 @@ class LoadDifference:
 
 
 def device_load(period: CaptureSpan, device: str = "") -> DeviceLoad:
-    """Return the load of one device, or of all."""
-    done = [(f.op, *one) for unit in period.units for f, one in unit.done.items() if device in ("", f.device)]
+    """Return the load of one device, or of all: then a volume whose disks are measured too is not counted again."""
+    flows = {flow for unit in period.units for flow in unit.done if device in ("", flow.device)}
+    known = without_volumes(period, flows)
+    done = [(flow.op, *unit.done[flow]) for unit in period.units for flow in known if flow in unit.done]
     count, size, seconds = sum(n for _, n, _ in done), sum(b for _, _, b in done), period.us / 1e6
     by_op = {op: sum(n for o, n, _ in done if o == op) for op in OPS[:2]}
     both = sum(by_op.values())
@@ -90,7 +92,7 @@ def user_views(periods: Sequence[CaptureSpan], device: str = "") -> tuple[UserVi
     totals = [
         [one for one in period.series() if one.stage == "total" and device in ("", one.device)] for period in periods
     ]
-    timed = [_without_volumes(period, some) for period, some in zip(periods, totals, strict=True)]
+    timed = [without_volumes(period, some) for period, some in zip(periods, totals, strict=True)]
     bars = {period.threshold_us(one.device) for period, some in zip(periods, timed, strict=True) for one in some}
     common = bars.pop() if len(bars) == 1 else None
     return tuple(_user_view(period, some, common, device) for period, some in zip(periods, timed, strict=True))
@@ -99,7 +101,7 @@ def user_views(periods: Sequence[CaptureSpan], device: str = "") -> tuple[UserVi
 _Key = TypeVar("_Key", Series, Flow)
 
 
-def _without_volumes(period: CaptureSpan, keys: Iterable[_Key]) -> list[_Key]:
+def without_volumes(period: CaptureSpan, keys: Iterable[_Key]) -> list[_Key]:
     """Return the keys without those of volumes whose disks have keys too: a volume's I/Os are those of its disks."""
     every = list(keys)
     names = {one.device for one in every}
@@ -116,7 +118,7 @@ def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None,
         above = sum(n for one in totals for at, n in one.buckets if bucket_bounds(at, one.bits)[0] >= _BAR_US)
     longest = max((one for one in totals if one), key=lambda one: one.max_bound or 0, default=None)
     done_by = {flow for unit in period.units for flow in unit.done if device in ("", flow.device)}
-    flows = _without_volumes(period, done_by)
+    flows = without_volumes(period, done_by)
     done = sum(unit.done[flow][0] for unit in period.units for flow in flows if flow in unit.done)
     seconds = period.us / 1e6
     return UserView(

@@ -5,7 +5,7 @@ Filled in one pass; memory is bounded by the number of devices and series.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -97,7 +97,8 @@ class SlowTimes:
         """Add a window's I/Os, but not those of a volume whose disks count them too."""
         if not frame.thresholds_us and (self.slo_us is None or not frame.histograms):
             return
-        above = sum(n for flow, n in self._above(frame) if not _is_stacked(devices.get(flow.device), devices))
+        measured = {*frame.thresholds_us, *(series.device for series in frame.histograms)}
+        above = sum(n for flow, n in self._above(frame) if not _is_stacked(devices.get(flow.device), measured))
         middle = frame.wall - frame.dt_us / 2e6
         hour, minute = (int(middle // length) * length for length in (HOUR_S, _MINUTE_S))
         if hour in self.hours or len(self.hours) < MAX_HOURS:
@@ -133,8 +134,8 @@ class SlowTimes:
         return found
 
 
-def _is_stacked(device: Device | None, devices: Mapping[str, Device]) -> bool:
-    return device is not None and any(member in devices for member in device.members)
+def _is_stacked(device: Device | None, measured: Container[str]) -> bool:
+    return device is not None and any(member in measured for member in device.members)
 
 
 class Totals(Accumulator):

@@ -18,7 +18,7 @@ from recorded import ORIGIN as BOX
 from latmon.cli import main
 from latmon.diff.blocks import MAX_UNITS, coarse, of_runs, period_of
 from latmon.diff.command import compared, print_compared, read
-from latmon.diff.comparison import PartChange, SeriesChange, Shift, compare, sweep_of
+from latmon.diff.comparison import PartChange, SeriesChange, Shift, _latency, compare, sweep_of
 from latmon.diff.conditions import device_load, differing, findings_change, user_views
 from latmon.diff.hypotheses import Detectable
 from latmon.diff.output import _worst, render, summarise
@@ -585,8 +585,13 @@ def test_ios_of_a_volume_are_not_counted_again_beside_those_of_its_disk(disk_is_
         Series(flow.device, "read", "total"): Histogram.record([200_000] * one.count) for flow, one in done.items()
     }
     made = [replace(frame(at), histograms=timed, seen=done, kernel=done, devices=(volume, DISK)) for at in range(2)]
-    (view,) = user_views((period_of("x", BOX, (), made),))
+    span = period_of("x", BOX, (), made)
+    (view,) = user_views((span,))
     assert (view.above, view.iops) == (2 * iops, iops)
+    whole, *each = sweep_of([span]).tables
+    assert (whole.entries[0].values["IOPS"], whole.above_us) == (iops, view.above_us)
+    assert _latency(span, "").count == 2 * iops
+    assert [table.entries[0].values["IOPS"] for table in each] == ([50, 100] if disk_is_measured else [50])
 
 
 def test_without_a_common_threshold_slow_ios_are_those_of_buckets_above_100_ms():

@@ -62,6 +62,9 @@ def test_a_volume_is_not_counted_again_and_no_threshold_is_no_count():
     (one,) = slow_frames((0, 3))
     totals.add(replace(one, above={**one.above, Flow("dm-0", "read"): 3}))
     assert _slow_times(totals)["slow"]["days"][0]["count"] == 3
+    alone = Totals(60_000_000, {DISK.name: DISK, volume.name: volume})
+    alone.add(replace(one, above={Flow("dm-0", "read"): 3}, thresholds_us={"dm-0": 2000}, histograms={}))
+    assert _slow_times(alone)["slow"]["days"][0]["count"] == 3  # its disk is known and not measured
     assert not _slow_times(Totals(60_000_000))
     (none,) = slow_frames((0, 0))
     totals = Totals(60_000_000)
