@@ -37,7 +37,7 @@ bench: # root: writes .cache/benchmarks.md
 incidents: # recordings, pictures, casts and quoted output of docs/incidents
 	@sh ./bootstrap python docs/incidents/remake.py $(ARGS)
 
-dist: # dist/: wheel, sdist, single file, SBOM, checksums, by the build tools of contrib/build.lock
+dist: # dist/: wheel, sdist, single file, man pages, completions, SBOM, checksums, by the build tools of contrib/build.lock
 	@sh ./bootstrap python contrib/release.py
 
 clean:

@@ -1,11 +1,12 @@
-"""Builder of a release: `make dist` writes wheel, sdist, single file, SBOM and checksums to dist/.
+"""Builder of a release: `make dist` writes wheel, sdist, single file, man pages, SBOM and checksums to dist/.
 
 The build tools are those of contrib/build.lock, of which pip compares the hashes. The wheel is built of the tree and of
 the unpacked sdist, and both must have the same bytes. The SBOM is CycloneDX 1.5 (https://cyclonedx.org/docs/1.5/json/)
 of contrib/requirements.lock, which has the versions that a release was tested with and the hashes of their files.
 The single file is a zip archive for Python: the wheel and the packages of that lock without their C code, run by
-zip_main.py. psutil is left out, because no system with /proc/diskstats needs it.
-Everything here is the standard library's.
+zip_main.py. psutil is left out, because no system with /proc/diskstats needs it. manual.py makes the man pages and
+completions below dist/share.
+Beside latmon's parsers all here is the standard library's.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import manual
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -218,8 +221,10 @@ def main() -> int:
         single = pack(tree, out / f"{stem}.pyz")
     listed = out / f"{stem}.cdx.json"
     listed.write_text(json.dumps(bill(wheel, packages), indent=2) + "\n", "utf-8")
-    files = (wheel, sdist, single, listed)
-    sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
+    shutil.rmtree(out / "share", ignore_errors=True)
+    manual.write(out / "share")
+    files = (wheel, sdist, single, listed, *sorted(one for one in out.glob("share/**/*") if one.is_file()))
+    sums = "".join(f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.relative_to(out)}\n" for one in files)
     (out / "SHA256SUMS").write_text(sums, "utf-8")
     print(sums, end="")
     return 0

@@ -228,6 +228,16 @@ def _of_command(name: str) -> _Parser:
     return parser
 
 
+def parsers() -> dict[str, argparse.ArgumentParser]:
+    """Return the parser of each command by its name; that of the live screen has an empty one."""
+    return {"": _live(), **{name: _of_command(name) for name in _COMMANDS}}
+
+
+def purpose(name: str) -> str:
+    """Return what a command does, in a line; an empty name is the live screen's."""
+    return _COMMANDS[name][0] if name else f"{_MAIN[0].lower()}{_MAIN[1:].removesuffix('.')}"
+
+
 def _examples(command: str) -> list[str]:
     return ["\nexamples:", *(f"  {one}" for one in EXAMPLES[command])]
 
