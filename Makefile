@@ -1,6 +1,6 @@
 # Thin: everything is in ./bootstrap, which a host without make calls directly.
 # make run ARGS="demo"   make test ARGS="-k histogram"
-.PHONY: run test test-thorough test-bpftrace-versions test-dtrace test-crash test-lab test-trust test-bootstrap bench incidents dist clean
+.PHONY: run test test-thorough test-bpftrace-versions test-dtrace test-crash test-lab test-trust test-bootstrap test-packages bench incidents dist clean
 
 run:
 	@sh ./bootstrap run $(ARGS)
@@ -31,13 +31,16 @@ test-trust: # root, for hours: the tests of docs/TRUST.md, with a line for each 
 test-bootstrap: # root, debootstrap: ./bootstrap in fresh Debian 12 and 13 chroots
 	@sh tests/lab/fresh-debian $(ARGS)
 
+test-packages: dist # root, debootstrap: the single file and the deb in fresh Debian 12 and 13 chroots
+	@sh tests/lab/fresh-deb dist $(ARGS)
+
 bench: # root: writes .cache/benchmarks.md
 	@sh ./bootstrap python tests/bench $(ARGS)
 
 incidents: # recordings, pictures, casts and quoted output of docs/incidents
 	@sh ./bootstrap python docs/incidents/remake.py $(ARGS)
 
-dist: # dist/: wheel, sdist, single file, man pages, completions, SBOM, checksums, by the build tools of contrib/build.lock
+dist: # dist/: wheel, sdist, single file, man pages, completions, deb, SBOM, checksums, by the build tools of contrib/build.lock
 	@sh ./bootstrap python contrib/release.py
 
 clean:
