@@ -145,7 +145,7 @@ def _visit(host: str) -> None:
         status = subprocess.run(  # noqa: S603  no shell reads it
             [*_LATMON, "fleet", "--", host],
             check=False,
-            env={**os.environ, "PYTHONPATH": process.module_path()},
+            env={**trust.environment(os.environ), "PYTHONPATH": process.module_path()},
         ).returncode
     finally:
         signal.signal(signal.SIGINT, before)

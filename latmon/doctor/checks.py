@@ -23,7 +23,7 @@ from latmon.support.errors import UnavailableError
 from latmon.support.paths import content, matching
 from latmon.support.process import bounded_output
 from latmon.support.text import clean
-from latmon.support.trust import environment, find_tool
+from latmon.support.trust import find_tool
 
 SECONDS = 30
 """Limit of a command: a slow dtrace takes 10 s to list a probe."""
@@ -57,7 +57,7 @@ class Output(NamedTuple):
 def run(command: Sequence[str]) -> Output:
     """Run a command and return its output. Its input is empty, so that it can't prompt."""
     try:
-        code, printed = bounded_output(command, SECONDS, environment(os.environ))
+        code, printed = bounded_output(command, SECONDS, os.environ)
     except subprocess.TimeoutExpired:
         return Output(124, "")
     except OSError:

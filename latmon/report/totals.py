@@ -20,6 +20,7 @@ from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import AgedAt, Ages
 from latmon.model.packed import Flat, KeyedCounts, Packed
 from latmon.recording.codec import LATE, End, Gap
+from latmon.recording.rollup import MINUTE_US, minute_of
 from latmon.report.files import LongestOperations
 from latmon.report.outliers import Worst
 
@@ -79,8 +80,9 @@ MAX_HOURS = 100_000
 class SlowTimes:
     """I/Os at or above their device's threshold by hour, UTC, and the minute with the most of them.
 
-    A roll-up counts in the hour and minute of its middle. With `slo_us` it is I/Os at or above that: exact where it is
-    the device's threshold, else those of the buckets that begin at or above it.
+    A window counts in the minute of CLOCK_MONOTONIC in which it ends, as in a roll-up, one of more than two minutes in
+    that of its middle; a minute counts in the hour of its begin. With `slo_us` it is I/Os at or above that: exact where
+    it is the device's threshold, else those of the buckets that begin at or above it.
     """
 
     slo_us: int | None = None
@@ -99,8 +101,8 @@ class SlowTimes:
             return
         measured = {*frame.thresholds_us, *(series.device for series in frame.histograms)}
         above = sum(n for flow, n in self._above(frame) if not _is_stacked(devices.get(flow.device), measured))
-        middle = frame.wall - frame.dt_us / 2e6
-        hour, minute = (int(middle // length) * length for length in (HOUR_S, _MINUTE_S))
+        minute = _minute_of(frame)
+        hour = minute // HOUR_S * HOUR_S
         if hour in self.hours or len(self.hours) < MAX_HOURS:
             self.hours[hour] = self.hours.get(hour, 0) + above
         self._count = above + (self._count if minute == self._minute else 0)
@@ -132,6 +134,13 @@ class SlowTimes:
             day = hour // _DAY_S * _DAY_S
             found[day] = found.get(day, 0) + count
         return found
+
+
+def _minute_of(frame: Frame) -> int:
+    """Return the Unix time of the begin of a window's minute."""
+    if frame.dt_us > 2 * MINUTE_US:
+        return int(frame.wall - frame.dt_us / 2e6) // _MINUTE_S * _MINUTE_S
+    return round(frame.wall - (frame.mono_us - MINUTE_US * minute_of(frame.mono_us)) / 1e6)
 
 
 def _is_stacked(device: Device | None, measured: Container[str]) -> bool:

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from latmon.support import host
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content, matching, text
+from latmon.support.trust import environment
 from latmon.support.units import show_duration
 
 
@@ -74,11 +75,14 @@ def bounded_output(
 ) -> tuple[int, bytes]:
     """Run a command without input; return its exit code and the first `most` bytes that it prints.
 
-    It is killed where it prints more, as a tool that never ends would. TimeoutExpired where it takes longer, OSError
-    where it can't be started. Without a shell: the words are the command's own.
+    It gets the variables of `environment`, and is killed where it prints more, as a tool that never ends would.
+    TimeoutExpired where it takes longer, OSError where it can't be started. Without a shell: the words are the
+    command's own.
     """
     until = time.monotonic() + seconds
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environ) as one:  # noqa: S603
+    with subprocess.Popen(  # noqa: S603
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=environment(environ)
+    ) as one:
         found = bytearray()
         try:
             assert one.stdout is not None  # noqa: S101 - a pipe was asked for

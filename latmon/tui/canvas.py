@@ -224,7 +224,8 @@ class HelpScreen(SearchScreen):
 
     def _page(self, width: int, height: int) -> list[Line]:
         context, room = self._below, height - 1
-        brief = brief_keys(context, brief_cells(width))
+        visiting = self._origin is not None and self._origin.backend == "prometheus"
+        brief = brief_keys(context, brief_cells(width), visiting=visiting)
         lines = pages(sections(context), self._origin, width, brief=brief, wanted=self._typed)
         self._moved = max(0, min(self._moved, len(lines) - room))
         shown = lines[self._moved : self._moved + room]

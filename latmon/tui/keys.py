@@ -392,12 +392,14 @@ def _action(name: str, by: int) -> Action:
     return next(a for a in ACTIONS if (a.name, a.by) == (name, by))
 
 
-def brief_keys(context: str, cells: int = 0) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def brief_keys(
+    context: str, cells: int = 0, *, visiting: bool = False
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return (keys, text) of this context with the screens, and of all contexts; opposite actions share a row.
 
-    The text is the sentence where it fits in `cells`, else the title.
+    The text is the sentence where it fits in `cells`, else the title. `visiting`: as of `foot`.
     """
-    own = [a for a in ACTIONS if context in a.on]
+    own = [a for a in ACTIONS if context in a.on and (visiting or a.name != "visit")]
     ways = [a for a in ACTIONS if a.name in _WAYS_OUT]
     everywhere = [a for a in ACTIONS if not a.on and a.name not in _WAYS_OUT]
     return [*_pairs(own, cells), *_pairs(ways, cells)], _pairs(everywhere, cells)

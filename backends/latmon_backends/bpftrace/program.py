@@ -24,7 +24,7 @@ from latmon.support.errors import UnavailableError
 from latmon.support.host import install_command
 from latmon.support.paths import content, data_dir
 from latmon.support.process import bounded_output
-from latmon.support.trust import environment, find_tool
+from latmon.support.trust import find_tool
 from latmon_backends.bpftrace import kernel_hooks
 from latmon_backends.probe.launcher import TRACED, AnyProgram, Script, Values
 from latmon_backends.probe.process import is_mounted, shimmed
@@ -135,7 +135,7 @@ def of_remote(facts: Mapping[str, str], devices: int) -> BpftraceTool:
 def version(path: str) -> str:
     """Return `0.23.2`, or nothing where the tool doesn't print it."""
     try:
-        _, printed = bounded_output([path, "--version"], 10, environment(os.environ), stderr=subprocess.DEVNULL)
+        _, printed = bounded_output([path, "--version"], 10, os.environ, stderr=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     found = _VERSION.search(printed.decode("utf-8", "replace"))
