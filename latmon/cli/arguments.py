@@ -655,7 +655,7 @@ def _diff(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sweep",
         metavar="SETTING",
-        type=_checked(_glob),
+        type=_checked(_setting),
         help="a row per value of this setting, such as max_vec or 'device sda queue_depth'; captures with the same "
         "value are joined",
     )
@@ -1192,6 +1192,12 @@ def _slo_us(text: str) -> int:
     if not us:
         raise ValueError("expected a duration above 0, such as 20ms")
     return us
+
+
+def _setting(text: str) -> str:
+    if not text.strip():
+        raise ValueError("expected the name of a setting, as `latmon diff A B` lists it")
+    return text
 
 
 def _span(text: str) -> str:

@@ -748,6 +748,8 @@ def test_a_sweep_of_a_named_setting_has_a_row_per_value(tmp_path, capsys):
 
 def test_a_sweep_of_an_unknown_setting_names_those_like_it(tmp_path, capsys):
     files = list(sweep_files(tmp_path, ("8", "2")))
+    assert main.main(["diff", "--sweep", " ", *files]) == 2
+    assert "expected the name of a setting" in capsys.readouterr().err
     assert main.main(["diff", "--sweep", "depht", *files]) == 2
     assert "0 has no setting 'depht'; it has 'depth'" in capsys.readouterr().err
     several = replace(BOX, settings={"device sda": {"depth": "1"}, "device sdb": {"depth": "2"}})
