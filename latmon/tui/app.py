@@ -347,7 +347,8 @@ class LatmonApp(App[int]):
         """`session`: the live capture, which takes the user's commands; for the others see `run`."""
         super().__init__(driver_class=TerminalDriver, ansi_color=True)
         self.console._color_system = DEPTHS[depth]  # noqa: SLF001  Rich's own choice knows fewer terminals
-        self.theme = "ansi-dark"  # of Textual, which reads all of its style sheets again for another one
+        # of Textual, which reads all of its style sheets again for another one; before 8.2.5 it had one for ANSI
+        self.theme = "ansi-dark" if "ansi-dark" in self.available_themes else "textual-ansi"
         archive = Archive() if options.history_us is None else Archive(options.history_us)
         self.scene = Scene(options.selection, mode=options.mode, archive=archive, findings=options.findings)
         self._depth = depth

@@ -347,6 +347,25 @@ def test_what_is_imported_is_declared():
     )
 
 
+@pytest.mark.slow
+def test_the_lowest_versions_that_are_declared_are_enough(tmp_path):
+    bounds = dict(re.match(r"([\w-]+)>=([\d.]+)", one).groups() for one in declared("project", "dependencies"))
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path)]
+    wanted = [f"{name}=={version}" for name, version in bounds.items()]
+    done = subprocess.run([*pip, *wanted], capture_output=True, text=True, check=False)
+    if "from versions: none" in done.stderr or "ConnectionError" in done.stderr:
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    code = f"from importlib.metadata import version; print(*map(version, {[*bounds]!r}))"
+    found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout
+    assert all(one.startswith(bound) for one, bound in zip(found.split(), bounds.values(), strict=True)), found
+    tests = ["tests/tui/test_app.py", "tests/tui/test_theme.py", "tests/cli/test_config.py"]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(words, cwd=REPO, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+
+
 def test_a_lock_file_has_each_declared_package_and_what_it_needs():
     runtime = {one.name: one for one in release.locked(release.RUNTIME.read_text("utf-8"))}
     assert release.required(declared("project", "dependencies")) <= runtime.keys()
