@@ -160,9 +160,10 @@ def first_finding(report: str) -> str:
 
 
 def causes(diff: str) -> str:
-    """Return the first sentence of a comparison: the longest I/Os of one side, else the stage that explains more."""
-    sentence, *_ = re.split(r"\n(?=\S)", diff.strip().split("\n\n")[1])
-    return f"{sentence}\n  …"
+    """Return what changed for the users, and where: the longest I/Os of one side, else the stage that explains more."""
+    users, _captures, where, *_ = diff.strip().split("\n\n")
+    sentence, *_ = re.split(r"\n(?=\S)", where)
+    return f"{users}\n{sentence}\n  …"
 
 
 def main(names: Sequence[str]) -> None:
