@@ -381,4 +381,4 @@ def _slowest_minute(slow: _Json, bar: str) -> str:
     worst, whole = slow["worst_minute"], sum(one["count"] for one in slow["days"])
     if worst is None:
         return f"no I/O took {bar}"
-    return f"I/Os of {bar}: {whole:,}; most in the minute from {worst['start'][:16]}Z: {worst['count']:,}"
+    return f"I/Os of {bar}: {whole:,}; most in the minute from {worst['start'][:19]}Z: {worst['count']:,}"

@@ -42,9 +42,20 @@ def test_slow_ios_by_hour_and_day_and_the_worst_minute():
     assert (slow["above_us"], slow["worst_minute"]["count"]) == (2000, 5)
     assert slow["worst_minute"]["start"] == rfc3339(DAY + 5400)
     text = " ".join(" ".join(_slow({"slow": slow})).split())
-    assert "I/Os of 2 ms or longer: 12; most in the minute from 2026-01-05T01:30Z: 5" in text
+    assert "I/Os of 2 ms or longer: 12; most in the minute from 2026-01-05T01:30:00Z: 5" in text
     assert "by hour (UTC): 2026-01-05 00 1, 2026-01-05 01 7, 2026-01-06 01 4, 2026-01-06 02 0" in text
     assert "by day (UTC): 2026-01-05 8, 2026-01-06 4" in text
+
+
+def test_the_windows_of_a_minute_count_together_whatever_the_wall_clock_s_minute_is():
+    slow = SlowTimes()
+    flow = Flow(DISK.name, "read")
+    for seq in range(12):  # two minutes of the monotonic clock, from 40 s after a full minute on
+        when = {"wall": DAY + 3600 - 40 + 10 * (seq + 1), "mono_us": 10_000_000 * (seq + 1), "dt_us": 10_000_000}
+        above = {flow: 3 if 3 <= seq < 9 else 0}
+        slow.add(replace(frame(seq), **when, above=above, thresholds_us={DISK.name: 2000}), {})
+    assert slow.worst == (9, int(DAY) + 3600 - 40)
+    assert slow.hours == {int(DAY): 9, int(DAY) + 3600: 9}
 
 
 def test_of_many_hours_the_worst_are_listed():
