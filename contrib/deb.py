@@ -120,7 +120,7 @@ def lay_out(root: Path, version: str, tree: Path, share: Path) -> None:
     """Write the files of the package below `root`; `tree` and `share` are those of the single file and of manual.py."""
     shutil.copytree(tree, root / HOME)
     _put(root, "usr/bin/latmon", _COMMAND)
-    _put(root, SYSTEM_CONFIG, (HERE / "config.yaml").read_bytes())
+    _put(root, SYSTEM_CONFIG, (ROOT / "latmon/cli/sample.yaml").read_bytes())
     for file in (one for one in share.rglob("*") if one.is_file()):
         name, data = f"usr/share/{file.relative_to(share)}", file.read_bytes()
         _put(root, *((f"{name}.gz", _packed(data)) if file.suffix == ".1" else (name, data)))

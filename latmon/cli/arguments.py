@@ -309,6 +309,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "watch": ("sudo latmon watch", "sudo latmon watch --record /var/lib/latmon --max-size 512M --keep 7d"),
     "probes": ("latmon probes", "latmon probes show stages"),
     "rules": ("latmon rules", "latmon rules show peer-outlier"),
+    "config": ("latmon config", "latmon config check /etc/xdg/latmon/config.yaml", "latmon config edit"),
 }
 """Command -> command lines for its help; the tests parse each of them."""
 
@@ -533,6 +534,14 @@ def _check_list(args: argparse.Namespace) -> None:
         raise UsageError(f"`{command} list` takes no name: `{command} show {clean(args.name, 80)}`")
 
 
+def _check_config(args: argparse.Namespace) -> None:
+    """Raise UsageError for a file that only `config check` reads."""
+    if args.action != "check" and args.file is not None:
+        raise UsageError(
+            f"`latmon config {args.action}` takes no file: `latmon config check {clean(str(args.file), 80)}`"
+        )
+
+
 def _check_demo(args: argparse.Namespace) -> None:
     """Raise UsageError for outputs of a demo that exclude each other, and for options of an output that isn't made.
 
@@ -596,6 +605,7 @@ _CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
     "trace": _check_trace,
     "probes": _check_list,
     "rules": _check_list,
+    "config": _check_config,
 }
 
 
@@ -991,6 +1001,21 @@ def _rules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="RULE", nargs="?", help="with show: only this rule (default: all rules)")
 
 
+def _config(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = "Exit code 2: a file has a mistake, which is named with its line."
+    parser.add_argument(
+        "action",
+        choices=("show", "check", "edit"),
+        nargs="?",
+        default="show",
+        help="show each setting and where it was set (the default), check files, or edit your own file in $VISUAL or "
+        "$EDITOR, at first with a sample of all settings",
+    )
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", type=Path, help="with check: this file (default: both files)"
+    )
+
+
 def _export(parser: argparse.ArgumentParser) -> None:
     from latmon.exporters.registry import FORMATS, SCREENS, VERSIONS  # noqa: PLC0415  of this command alone
 
@@ -1046,6 +1071,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "watch": ("watch this host as a service, and act on findings", _watch),
     "probes": ("list the probes, or show one", _probes),
     "rules": ("list the rules of the findings, with the meaning and values of their thresholds", _rules),
+    "config": ("show the settings and where each was set, check a file, or edit it", _config),
 }
 
 

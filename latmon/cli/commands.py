@@ -642,6 +642,38 @@ def _rules(args: argparse.Namespace) -> int:
     return listings.show_rule(args.name, settings) if args.action == "show" else listings.list_rules(settings)
 
 
+def _config(args: argparse.Namespace) -> int:
+    from latmon.cli import listings
+
+    user = _user()
+    if args.action == "show":
+        return listings.show_config(config.load(os.environ, user=user), os.environ, user)
+    privileges.drop_root(user)
+    own = paths.config(os.environ) / "config.yaml"
+    files = (own,) if args.action == "edit" else (config.SYSTEM, own) if args.file is None else (args.file,)
+    if args.action == "edit":
+        listings.edit_config(own, os.environ)
+    for file in files:
+        if file == args.file and not file.exists():
+            raise UsageError(f"{file}: No such file")
+        _check_names(config.load_file(file))
+        print(f"{file}: {'no mistake' if file.exists() else 'there is none'}")
+    return EXIT_DONE
+
+
+def _check_names(defaults: config.Config) -> None:
+    """Raise UsageError for a view, theme or ramp in a file that there isn't."""
+    from latmon.support.theme import AUTO, load_ramp, load_theme
+
+    none = argparse.Namespace(view=None, theme=None, ramp=None)
+    _saved_view(none, defaults)
+    with _named_by(none, defaults, "theme"):
+        load_theme(defaults.theme or "dark")
+    if defaults.ramp not in (None, AUTO):
+        with _named_by(none, defaults, "ramp"):
+            load_ramp(defaults.ramp, dark=True)
+
+
 _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "live": _live,
     "replay": _replay,
@@ -658,6 +690,7 @@ _RUN: dict[str, Callable[[argparse.Namespace], int]] = {
     "fleet": _fleet,
     "probes": _probes,
     "rules": _rules,
+    "config": _config,
 }
 _OF_FILES = frozenset({"report", "diff", "check", "export", "import"})
 """Commands that read whole files and end."""

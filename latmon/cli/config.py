@@ -118,6 +118,29 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "view": _text,
     **VIEW,
 }
+DEFAULTS: Mapping[str, str] = {
+    **dict.fromkeys(_KEYS, ""),
+    "theme": "dark",
+    "ramp": "auto",
+    "interval": "1s",
+    "backend": "auto",
+    "bpftrace": "found in PATH",
+    "dtrace": "found in PATH",
+    "threshold": "per device",
+    "stages": "auto",
+    "history": "1h",
+    "budget_percent": "10",
+    "sweep": "false",
+    "bell": "false",
+    "mouse": "true",
+    "sort": "unlike",
+    "window": "1min",
+    "columns": "all that fit",
+    "screen": "overview",
+    "op": "all",
+}
+"""What holds where neither an option nor a file sets a key, in words; the tests compare it with docs/CONFIG.md."""
+SECTIONS = ("views", "findings", "on_finding")
 TOOLS = ("bpftrace", "dtrace")
 """Keys that set which program runs as root."""
 _FLAGS = frozenset({"sweep", "mouse", "bell", "syslog"})
@@ -137,6 +160,21 @@ def load(environ: Mapping[str, str], system: Path = SYSTEM, user: Invoker | None
         return _with(config, path, values)
     ignored = [key for key in TOOLS if values.pop(key, None) is not None]
     return replace(_with(config, path, values), ignored=_ignored(path, ignored, user, system) if ignored else "")
+
+
+def load_file(path: Path) -> Config:
+    """Return the values of one file, of which each is checked; of no file where there is none. Raises UsageError."""
+    return _with(Config(), path, _read(path, DEFAULT))
+
+
+def written(path: Path) -> Mapping[str, Any]:
+    """Return keys and values as a file has them, which `load` has accepted; empty where there is none."""
+    from latmon.support import strict_yaml  # noqa: PLC0415  as in _read
+
+    try:
+        return strict_yaml.parse(path, paths.regular(path, MAX_BYTES)) or {}
+    except FileNotFoundError:
+        return {}
 
 
 def place(config: Config, key: str) -> str:

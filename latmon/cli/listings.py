@@ -1,18 +1,30 @@
-"""`latmon probes` and `latmon rules`: lists of the probes and of the rules of the findings, and all about one of them.
+"""`latmon probes`, `latmon rules` and `latmon config`: lists of probes, rules and settings, and all about one of them.
 
 Probes have purpose, requirements and cost, from the manifests; nothing is run: the doctor checks whether a probe can
-run. Rules have the condition that they report, and thresholds with the values of the config.
+run. Rules have the condition that they report, and thresholds with the values of the config. Settings have the file and
+the line, or the variable, that sets them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from latmon.cli import config
 from latmon.findings.rule import MISSING, UNBOUNDED, Rule, Settings, Threshold
 from latmon.findings.rules import RULES
 from latmon.manifest.loader import Manifest, load_all
 from latmon.model.stages import called
-from latmon.support.errors import EXIT_DONE, UsageError
+from latmon.support import privileges, trust
+from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
 from latmon.support.paths import data_dir
-from latmon.support.text import aligned
+from latmon.support.text import aligned, clean
 
 _TABLES = {
     "handler_run": "run time of each interrupt handler, by what it returned",
@@ -157,3 +169,91 @@ def _range(one: Threshold) -> str:
 
 def _meaning(one: Threshold, value: float) -> str:
     return one.meaning if value == one.value else f"{one.meaning} (default {_number(one.value)})"
+
+
+_SAMPLE = Path(__file__).with_name("sample.yaml")
+_VARIABLES = {"bpftrace": "LATMON_BPFTRACE", "dtrace": "LATMON_DTRACE"}
+"""Key -> the variable that beats it."""
+_WIDEST = 60
+"""Characters of a value."""
+_PATH = 4096
+
+
+def show_config(settings: config.Config, environ: Mapping[str, str], user: privileges.Invoker | None) -> int:
+    """Print each setting with its value as it was written and where; `user`: who called sudo. Return the exit code."""
+    files = {}
+    for path in {config.SYSTEM, *settings.named_in.values()}:
+        with privileges.acting_as(None if path == config.SYSTEM else user):
+            files[path] = config.written(path)
+    rows = []
+    for key in (*config.DEFAULTS, *config.SECTIONS):
+        variable = _VARIABLES.get(key, "")
+        if environ.get(variable):
+            rows.append((key, environ[variable], variable))
+        elif key not in settings.named_in:
+            rows.append((key, config.DEFAULTS.get(key, ""), "default"))
+        elif key in config.SECTIONS:
+            rows += _section(settings, key, files, user)
+        else:
+            rows.append((key, _as_written(files[settings.named_in[key]][key]), _where(settings, key, user)))
+    print("\n".join(aligned([(key, clean(value, _WIDEST), clean(where, _PATH)) for key, value, where in rows])))
+    if settings.ignored:
+        print(f"latmon: {clean(settings.ignored, 400)}", file=sys.stderr)
+    return EXIT_DONE
+
+
+def _section(
+    settings: config.Config, key: str, files: Mapping[Path, Mapping[str, object]], user: privileges.Invoker | None
+) -> list[tuple[str, str, str]]:
+    """Return a row per entry of a section. Rules of both files are in effect, else the last file's entries."""
+    last = settings.named_in[key]
+    rows: dict[str, tuple[str, str, str]] = {}
+    for path in (config.SYSTEM, last) if key == "findings" else (last,):
+        found = files[path].get(key)
+        for name, value in found.items() if isinstance(found, Mapping) else ():
+            where = _where(settings, key, user) if path == last else str(path)
+            rows[str(name)] = (f"{key}: {clean(str(name), 40)}", _as_written(value), where)
+    return [*rows.values()] or [(key, "", _where(settings, key, user))]
+
+
+def _where(settings: config.Config, key: str, user: privileges.Invoker | None) -> str:
+    with privileges.acting_as(None if settings.named_in[key] == config.SYSTEM else user):
+        return config.place(settings, key).rpartition(": ")[0]
+
+
+def _as_written(value: object) -> str:
+    """Return a value as one line of YAML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_as_written, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_as_written(one)}' for key, one in value.items())}}}"
+    return str(value)
+
+
+def edit_config(path: Path, environ: Mapping[str, str]) -> None:
+    """Open the user's file in an editor, at first with the sample. Raises UnavailableError where that can't be done.
+
+    Root starts an editor under the rules for tools.
+    """
+    named = environ.get("VISUAL") or environ.get("EDITOR") or "vi"
+    try:
+        words = shlex.split(named)
+    except ValueError:
+        words = []
+    found = shutil.which(words[0], path=trust.search_path(environ)) if words else None
+    if found is None:
+        raise UnavailableError(f"the editor {clean(named, 80)!r} is not installed: set VISUAL or EDITOR")
+    trust.require(Path(found), f"the editor {found}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError), path.open("xb") as new:
+            new.write(_SAMPLE.read_bytes())
+        done = subprocess.run([found, *words[1:], str(path)], check=False, env=trust.environment(environ))  # noqa: S603 - no shell reads it
+    except OSError as error:
+        raise UnavailableError(
+            f"{path} can't be edited: {error.strerror}; XDG_CONFIG_HOME names another directory"
+        ) from None
+    if done.returncode:
+        raise UnavailableError(f"the editor {os.fspath(found)} ended with {done.returncode}; {path} was not checked")

@@ -2,6 +2,8 @@
 
 import errno
 import os
+import re
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -9,6 +11,7 @@ from hostile import mutated
 
 from latmon.cli import config
 from latmon.cli.config import Config
+from latmon.cli.main import main
 from latmon.findings.rule import DEFAULT
 from latmon.findings.rules import peer_outlier
 from latmon.support.errors import UsageError
@@ -249,3 +252,118 @@ def test_a_mutated_config_is_read_or_refused_in_one_sentence(home, count):
             refusals.append(str(error))
     assert 0 < len(refusals) < count
     assert [one for one in refusals if clean(one, 10_000) != one] == []
+
+
+@pytest.fixture
+def command(home, monkeypatch, capsys):
+    """Run `latmon config ...` with a system's file and a user's; it returns exit code, stdout, stderr."""
+    monkeypatch.setattr(config, "SYSTEM", home / "system.yaml")
+    monkeypatch.setattr(config.load, "__defaults__", (home / "system.yaml", None))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "cfg"))
+    for name in ("SUDO_UID", "LATMON_BPFTRACE", "VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*words):
+        code = main(["config", *words])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def rows(text):
+    return {tuple(re.split(r"  +", line.strip())) for line in text.splitlines()}
+
+
+def test_each_setting_is_shown_with_its_place(home, command, monkeypatch):
+    own, system = home / "cfg/latmon/config.yaml", home / "system.yaml"
+    load(
+        home,
+        "# mine\ninterval: 500ms\ncolumns: [IOPS, p99]\nfindings: {tick-quantum: off}\n",
+        "stages: basic\ninterval: 2s\nfindings:\n  peer-outlier: {octaves: 4}\n  tick-quantum: {share: 0.5}\n",
+    )
+    monkeypatch.setenv("LATMON_BPFTRACE", "/opt/bpftrace")
+    code, out, err = command()
+    assert (code, err) == (0, "")
+    assert {
+        ("interval", "500ms", f"{own}:2"),
+        ("columns", "[IOPS, p99]", f"{own}:3"),
+        ("stages", "basic", f"{system}:1"),
+        ("bpftrace", "/opt/bpftrace", "LATMON_BPFTRACE"),
+        ("theme", "dark", "default"),
+        ("findings: tick-quantum", "false", f"{own}:4"),
+        ("findings: peer-outlier", "{octaves: 4}", str(system)),
+    } <= rows(out)
+
+
+def test_a_file_is_checked_by_itself(home, command):
+    file = home / "x.yaml"
+    file.write_text("stages: all\nview: disks\nviews: {disks: {sort: max}}\ntheme: light\n")
+    assert command("check", str(file)) == (0, f"{file}: no mistake\n", "")
+    for text, line, why in (
+        ("stages: all\nintervall: 1s\n", 2, "unknown key 'intervall'"),
+        ("theme: none-such\n", 1, "no theme 'none-such'"),
+        ("\nramp: none-such\n", 2, "no ramp 'none-such'"),
+        ("view: none-such\n", 1, "no saved view"),
+    ):
+        file.write_text(text)
+        code, out, err = command("check", str(file))
+        assert (code, out) == (2, "")
+        assert f"{file}:{line}: " in err
+        assert why in err
+    file.unlink()
+    assert command("check", str(file))[::2] == (2, f"latmon: {file}: No such file\n")
+
+
+def test_both_files_are_checked_without_a_name(home, command):
+    load(home, system="stages: all\n")
+    code, out, _ = command("check")
+    own = home / "cfg/latmon/config.yaml"
+    assert (code, out) == (0, f"{home / 'system.yaml'}: no mistake\n{own}: there is none\n")
+
+
+def test_an_edited_file_begins_with_the_sample_and_is_checked(home, command, monkeypatch):
+    own = home / "cfg/latmon/config.yaml"
+    monkeypatch.setenv("EDITOR", "sed -i s/^#stages:.*/stages:basic/")
+    code, _, err = command("edit")
+    assert (code, own.stat().st_mode & 0o777) == (2, 0o600), "the editor made a mistake: there is no blank"
+    assert str(own) in err
+    monkeypatch.setenv("VISUAL", "sed -i 's/^stages:/stages: /'")
+    assert command("edit") == (0, f"{own}: no mistake\n", "")
+    assert load(home).stages == "basic", "and the file was not replaced by the sample"
+
+
+@pytest.mark.parametrize(
+    ("editor", "why"), [("none-such", "is not installed"), ("'", "is not installed"), ("false", "ended with 1")]
+)
+def test_an_editor_that_fails_is_named(command, monkeypatch, editor, why):
+    monkeypatch.setenv("EDITOR", editor)
+    code, _, err = command("edit")
+    assert code == 3
+    assert why in err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for whom editors are checked")
+def test_root_starts_no_editor_of_another_user(home, command, monkeypatch):
+    editor = home / "editor"
+    editor.write_text("#!/bin/sh\ntouch ran\n")
+    editor.chmod(0o755)
+    os.chown(editor, 64123, -1)
+    monkeypatch.setenv("EDITOR", str(editor))
+    code, _, err = command("edit")
+    assert code == 3
+    assert "belongs to uid 64123" in err
+
+
+def test_only_check_takes_a_file(command):
+    code, _, err = command("show", "x.yaml")
+    assert code == 2
+    assert "`latmon config check x.yaml`" in err
+
+
+def test_the_defaults_are_those_of_the_page():
+    page = (Path(__file__).parents[2] / "docs/CONFIG.md").read_text("utf-8")
+    table = [re.split(r" *\| *", line) for line in page.splitlines() if line.startswith("| `")]
+    documented = {
+        key: row[3].replace("`", "") for row in table if len(row) > 5 for key in re.findall(r"`(\w+)`", row[1])
+    }
+    assert {key: documented[key] for key in config.DEFAULTS} == config.DEFAULTS

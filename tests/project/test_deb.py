@@ -105,8 +105,8 @@ def test_an_address_of_the_publisher_replaces_ours(monkeypatch):
 
 
 def test_the_sample_config_sets_nothing_and_has_each_key(tmp_path):
-    sample = (REPO / "contrib/config.yaml").read_text("utf-8")
-    assert config.load({"XDG_CONFIG_HOME": str(tmp_path)}, REPO / "contrib/config.yaml") == config.Config()
+    sample = (REPO / "latmon/cli/sample.yaml").read_text("utf-8")
+    assert config.load({"XDG_CONFIG_HOME": str(tmp_path)}, REPO / "latmon/cli/sample.yaml") == config.Config()
     on = re.sub(r"^#(?=[a-z ])(?! )(?=[a-z_]+:)|^#(?=  )", "", sample, flags=re.MULTILINE)
     (tmp_path / "on.yaml").write_text(on)
     loaded = config.load({"XDG_CONFIG_HOME": str(tmp_path)}, tmp_path / "on.yaml")
