@@ -37,7 +37,7 @@ test-packages: dist # root, debootstrap: the single file and the deb in fresh De
 bench: # root: writes .cache/benchmarks.md
 	@sh ./bootstrap python tests/bench $(ARGS)
 
-incidents: # recordings, pictures, casts and quoted output of docs/incidents
+incidents: # recordings, pictures, casts and quoted output of docs/incidents, pictures of docs/img
 	@sh ./bootstrap python docs/incidents/remake.py $(ARGS)
 
 dist: # dist/: wheel, sdist, single file, man pages, completions, deb, SBOM, checksums, by the build tools of contrib/build.lock

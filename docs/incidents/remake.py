@@ -1,5 +1,5 @@
 # ruff: noqa: INP001  a script beside what it makes, no package
-"""Bundled recordings, pictures, casts and quoted output of these pages: `make incidents` makes them again.
+"""Recordings, pictures, casts and quoted output of these pages, and docs/img: `make incidents` makes them again.
 
 It defines which recordings are bundled and which moments are drawn. A cast is the tour of an incident, faster. A quote
 is the code block after a line `<!-- latmon COMMAND -->`. A name as an argument selects one incident.
@@ -49,6 +49,8 @@ DRAWN = {"emulex": (1, 3, 4), "e810": (2, 3, 4), "serialised": (2, 3), "qumulo":
 """Numbers of the drawn stops, as they are when the first stop ends."""
 _EVIDENCE = 1
 """Facts of a quoted finding."""
+_HOST = {"overview": "overview", "device": "zoom", "stages": "stages", "outstanding": "outstanding"}
+"""Pictures of the demo host in docs/img, with their screens. `outlier` needs keys: `latmon demo`, `4`, Enter, `P`."""
 _QUOTED = re.compile(r"(?<=<!-- latmon )([^>]*)( -->\n\n```text\n)(.*?)(?=```)", re.DOTALL)
 
 
@@ -180,6 +182,11 @@ def main(names: Sequence[str]) -> None:
             film(incident)
             quote(HERE / f"{incident}.md")
             os.umask(0o022)  # a command's own is stricter
+        for name, screen in _HOST.items() if not names else ():
+            path = HERE.parent / "img" / f"{name}.svg"
+            path.unlink(missing_ok=True)
+            cli_main.main(["demo", "host", "--svg", str(path), "--size", "120x40", "--screen", screen])
+            path.chmod(0o644)
 
 
 if __name__ == "__main__":
