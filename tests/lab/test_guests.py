@@ -179,6 +179,7 @@ def test_operations_on_files_of_nfs_are_those_of_fio(tmp_path):
     assert counts["read"] == issued["reads"]["read"]
     assert counts["write"] == issued["writes"]["write"]
     assert counts["fsync"] - issued["writes"]["flush"] in range(3), "fio syncs a file that it lays out"
-    waits = {wait: sum(n for name, n in on_nfs.items() if name[4] == wait) for wait in ("cached", "device", "unknown")}
-    assert waits["device"] == 0
-    assert waits["unknown"] >= counts["read"] + counts["fsync"], "a direct read waits for the server"
+    assert all(name[4] != "device" for name in on_nfs), "the server issues the I/O"
+    unknown = {name[1]: n for name, n in on_nfs.items() if name[4] == "unknown"}
+    assert unknown["fsync"] == counts["fsync"]
+    assert unknown["read"] > counts["read"] / 2, "few direct reads get their answer before their thread sleeps"
