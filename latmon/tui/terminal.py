@@ -251,7 +251,10 @@ class InputParser(XTermParser):
         if (joined and sequence[1].isprintable() and sequence[1] not in _BEGINS) or (alt and len(sequence) == 1):
             yield Key(Keys.Escape.value, "\x1b")
             sequence = sequence[-1]
-        yield from super()._sequence_to_key_events(sequence)
+        try:
+            yield from super()._sequence_to_key_events(sequence)
+        except (ValueError, OverflowError):  # as below, of a Textual before 8.2.7, whose parser is this one
+            yield Key(Keys.Ignore, sequence)
 
     def _parse_extended_key(self, sequence: str) -> list[Key] | None:  # type: ignore[override]  # theirs is cached
         try:
