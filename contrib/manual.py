@@ -114,7 +114,7 @@ def page(name: str, parser: argparse.ArgumentParser) -> str:
     parts = [
         f'.TH {title.upper()} 1 "" "latmon {__version__}" "latmon"\n',
         f".SH NAME\n{roff(title)} \\- {roff(purpose)}\n",
-        f".SH SYNOPSIS\n.nf\n{_synopsis(parser)}\n.fi\n",
+        f".SH SYNOPSIS\n.nh\n.ad l\n{_synopsis(parser)}\n.ad b\n.hy\n",
         f".SH DESCRIPTION\n{roff(parser.description or '')}\n",
     ]
     for group in parser._action_groups:  # noqa: SLF001
@@ -132,7 +132,8 @@ def page(name: str, parser: argparse.ArgumentParser) -> str:
 
 def _synopsis(parser: argparse.ArgumentParser) -> str:
     usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
-    return "\n".join(roff(line) for line in re.findall(r"\S.{0,70}(?= |$)", usage))
+    # an option and its value stay on a line, which may be broken after a comma of a long list
+    return re.sub(r"\[[^]]*\]", lambda one: one[0].replace(" ", "\\~").replace(",", ",\\:"), roff(usage))
 
 
 def _of_latmon() -> Iterator[str]:

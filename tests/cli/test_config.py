@@ -345,13 +345,14 @@ def test_an_editor_that_fails_is_named(command, monkeypatch, editor, why):
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for whom editors are checked")
 def test_root_starts_no_editor_of_another_user(home, command, monkeypatch):
     editor = home / "editor"
-    editor.write_text("#!/bin/sh\ntouch ran\n")
+    editor.write_text(f"#!/bin/sh\ntouch {home}/ran\n")
     editor.chmod(0o755)
     os.chown(editor, 64123, -1)
     monkeypatch.setenv("EDITOR", str(editor))
     code, _, err = command("edit")
     assert code == 3
     assert "belongs to uid 64123" in err
+    assert not (home / "ran").exists()
 
 
 def test_only_check_takes_a_file(command):
