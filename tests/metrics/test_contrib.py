@@ -57,9 +57,11 @@ def test_the_unit_starts_a_command_line_that_exists():
     assert int(service["Service"]["WatchdogSec"]) > arguments.MAX_INTERVAL_US / 1e6
 
 
-def test_the_unit_of_a_watch_starts_a_command_line_that_exists():
+def test_the_unit_of_a_watch_starts_a_command_line_that_exists(tmp_path):
     service = unit("latmon-watch.service")["Service"]
-    _, *words = shlex.split(service["ExecStart"])
+    states = f"/var/lib/{service['StateDirectory']}"  # systemd makes it before the start
+    (tmp_path / "states").mkdir()
+    _, *words = shlex.split(service["ExecStart"].replace(states, str(tmp_path / "states")))
     assert arguments.parse(words).command == "watch"
     assert int(service["WatchdogSec"]) > arguments.MAX_INTERVAL_US / 1e6
     assert "AF_INET" in service["RestrictAddressFamilies"]

@@ -1,6 +1,7 @@
 """The tracer's process, with shell scripts in place of bpftrace: when it starts, what frames contain, what ends it."""
 
 import asyncio
+import contextlib
 import re
 import time
 from dataclasses import replace
@@ -411,8 +412,10 @@ class EndsOnce(FailsOnce):
 
     async def trace_devices(self, pid, traced):
         if not self.failed:
-            for one in psutil.Process(pid).children(recursive=True):
-                one.kill()
+            first = psutil.Process(pid)
+            for one in (*first.children(recursive=True), first):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
         return await super().trace_devices(pid, traced)
 
 
