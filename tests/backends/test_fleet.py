@@ -290,7 +290,9 @@ async def test_a_host_that_hangs_is_named_and_does_not_hold_up_the_others(tmp_pa
 
 
 @needs_ssh
-@pytest.mark.parametrize(("latmon", "said"), [("sleep 20", "slow: starting"), (None, "slow: connecting")])
+@pytest.mark.parametrize(
+    ("latmon", "said"), [("sleep 20", "slow: starting"), pytest.param(None, "slow: connecting", marks=pytest.mark.slow)]
+)
 async def test_a_screen_begins_without_a_host_that_is_slow_and_names_it(tmp_path, monkeypatch, latmon, said):
     """One host's latmon, or its sshd, sleeps; it joins when it is ready, whatever the first hosts measure."""
     monkeypatch.setattr(backend_module, "OTHERS_S", 1.0)

@@ -94,6 +94,7 @@ class _Returning(many_hosts.Hosts):
         return self._encoded(shape, self.scrapes)
 
 
+@pytest.mark.slow
 def test_a_device_that_returns_does_not_bring_its_totals_into_one_frame(tmp_path):
     name = many_hosts.name_of(0)
     with _Returning() as host:

@@ -332,6 +332,7 @@ def test_each_panel_has_a_title_and_a_unit_and_a_place():
         assert all(one["datasource"] == {"type": "prometheus", "uid": "${datasource}"} for one in panel["targets"])
 
 
+@pytest.mark.slow
 def test_an_agent_sends_native_histograms_on_with_their_exact_counts(tmp_path):
     """The configuration of contrib, with other addresses."""
     config = yaml.safe_load((Path(generate.__file__).parent / "prometheus/agent.yml").read_text())

@@ -177,6 +177,7 @@ CP437 = {*map(chr, range(32, 127)), *bytes(range(128, 256)).decode("cp437"), *"â
 """The characters of the Linux console's default font."""
 
 
+@pytest.mark.slow
 def test_the_linux_console_gets_only_glyphs_of_its_font():
     """The dashed line, triangles and bars in eighths were empty boxes there."""
     terminal = Terminal(TERM="linux")
