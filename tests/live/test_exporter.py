@@ -31,6 +31,8 @@ pytestmark = [
 ]
 LIMIT = 1.045
 """A bucket of schema 4, which is 4.4 % wide."""
+APART_US = 5
+"""What the probe of one process adds to the latencies that the probe of another measures: its program runs between."""
 FAMILY = "latmon_io_latency_seconds"
 
 
@@ -206,7 +208,7 @@ def test_three_exporters_a_report_and_promql_agree(suite, tmp_path):
                     shown = f"{host} {op} p{q * 100:g}: {promql:.0f} us by PromQL, {own.quantile(q)} us read back"
                     print(f"{shown}, {again[f'p{q * 100:g}']} us reported")
                     assert 1 / LIMIT <= promql / own.quantile(q) <= LIMIT
-                    assert low / LIMIT <= promql <= high * LIMIT
+                    assert low / LIMIT - APART_US <= promql <= high * LIMIT + APART_US
         for port in ports.values():
             check = [program("promtool", suite), "check", "metrics"]
             done = subprocess.run(check, input=scrape(port), capture_output=True, text=True, check=False)
