@@ -509,8 +509,8 @@ def _doctor(args: argparse.Namespace) -> int:
 
     check_backend(backend or registry.AUTO)
     if args.overhead:
-        tell = partial(print_progress, what="overhead")
-        measure = partial(measure_overhead, backend or registry.AUTO, tell)
+        progress = partial(print_progress, what="overhead")
+        measure = partial(measure_overhead, backend or registry.AUTO, progress)
         return doctor_command(args.json, backend, ignored=defaults.ignored, measure=measure)
     test = partial(self_test, backend or registry.AUTO, print_progress)
     return doctor_command(args.json, backend, test, ignored=defaults.ignored)

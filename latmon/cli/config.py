@@ -139,7 +139,7 @@ DEFAULTS: Mapping[str, str] = {
     "screen": "overview",
     "op": "all",
 }
-"""What holds where neither an option nor a file sets a key, in words; the tests compare it with docs/CONFIG.md."""
+"""Key -> what holds where neither an option nor a file sets it, in words. Tests compare it with docs/CONFIG.md."""
 SECTIONS = ("views", "findings", "on_finding")
 TOOLS = ("bpftrace", "dtrace")
 """Keys that set which program runs as root."""

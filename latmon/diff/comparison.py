@@ -373,7 +373,7 @@ class Sweep:
     names: tuple[str, ...]
     spans: tuple[CaptureSpan, ...]
     captures: tuple[CaptureSpan, ...] = ()
-    """As they were given, each by itself."""
+    """The captures in the order of the arguments; those with the same value are not joined here."""
 
     @property
     def tables(self) -> list[SweepTable]:

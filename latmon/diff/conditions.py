@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 from latmon.diff import blocks
 from latmon.diff.blocks import CaptureSpan
 from latmon.diff.statistics import error_of_mean
+from latmon.model.devices import is_volume
 from latmon.model.frame import OPS, Device, Flow, Mark, Origin, Series, Settings
 from latmon.model.histogram import bucket_bounds
 from latmon.support.errors import UsageError
@@ -65,7 +66,7 @@ def device_load(period: CaptureSpan, device: str = "") -> DeviceLoad:
 
 _DAY_S = 86_400
 _BAR_US = 131_072
-"""Where the spans have no common threshold: an edge of buckets of any width, just above 100 ms."""
+"""Slow I/Os take so long where spans have no common threshold: it is an edge of all buckets, just above 100 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,7 @@ def without_volumes(period: CaptureSpan, keys: Iterable[_Key]) -> list[_Key]:
     """Return the keys without those of volumes whose disks have keys too: a volume's I/Os are those of its disks."""
     every = list(keys)
     names = {one.device for one in every}
-    volumes = {name for name, device in period.devices.items() if names.intersection(device.members)}
-    return [one for one in every if one.device not in volumes]
+    return [one for one in every if not is_volume(period.devices.get(one.device), names)]
 
 
 def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None, device: str) -> UserView:
@@ -222,7 +222,7 @@ class FindingsChange(NamedTuple):
     new: tuple[str, ...]
     both: tuple[str, ...]
     unknown: tuple[str, ...]
-    """Of rules that were not evaluated on the other side."""
+    """Subjects of findings whose rule was not evaluated on the other side."""
 
 
 def findings_change(a: CaptureSpan, b: CaptureSpan) -> FindingsChange | None:

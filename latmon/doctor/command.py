@@ -74,7 +74,7 @@ def exit_code(found: SelfTest) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What latmon costs on this host; `refused` is the reason why it can't be measured, and then there is nothing."""
+    """Holds what latmon costs on this host; `refused` is why that can't be measured, and then the rest is empty."""
 
     refused: str = ""
     measured_with: str = ""

@@ -7,7 +7,7 @@ many frames share. Coverage compares only intervals that both counted, of device
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +24,11 @@ def host_and_device(name: str) -> tuple[str, str]:
     """Return the host and the device of a fleet's name; an empty host for a name without one."""
     host, separator, device = name.partition(HOST_SEPARATOR)
     return (host, device) if separator else ("", name)
+
+
+def is_volume(device: Device | None, measured: Container[str]) -> bool:
+    """Return whether a device's I/Os are those of measured disks, with which they must not be counted again."""
+    return device is not None and any(member in measured for member in device.members)
 
 
 class Inventory:

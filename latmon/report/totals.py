@@ -5,7 +5,7 @@ Filled in one pass; memory is bounded by the number of devices and series.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from latmon.aggregate.depth_sum import DepthTimes
 from latmon.aggregate.request_age import Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
 from latmon.findings.facts import Block
-from latmon.model.devices import NONE, Coverage, total
+from latmon.model.devices import NONE, Coverage, is_volume, total
 from latmon.model.frame import Device, DeviceReport, FileOperation, Flow, Frame, Mark, Outlier
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import AgedAt, Ages
@@ -100,7 +100,7 @@ class SlowTimes:
         if not frame.thresholds_us and (self.slo_us is None or not frame.histograms):
             return
         measured = {*frame.thresholds_us, *(series.device for series in frame.histograms)}
-        above = sum(n for flow, n in self._above(frame) if not _is_stacked(devices.get(flow.device), measured))
+        above = sum(n for flow, n in self._above(frame) if not is_volume(devices.get(flow.device), measured))
         minute = _minute_of(frame)
         hour = minute // HOUR_S * HOUR_S
         if hour in self.hours or len(self.hours) < MAX_HOURS:
@@ -141,10 +141,6 @@ def _minute_of(frame: Frame) -> int:
     if frame.dt_us > 2 * MINUTE_US:
         return int(frame.wall - frame.dt_us / 2e6) // _MINUTE_S * _MINUTE_S
     return round(frame.wall - (frame.mono_us - MINUTE_US * minute_of(frame.mono_us)) / 1e6)
-
-
-def _is_stacked(device: Device | None, measured: Container[str]) -> bool:
-    return device is not None and any(member in measured for member in device.members)
 
 
 class Totals(Accumulator):
