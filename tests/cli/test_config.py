@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hostile import mutated
+from hostile import YAML_SPLINTERS, mutated
 
 from latmon.cli import config
 from latmon.cli.config import Config
@@ -208,37 +208,7 @@ findings:
 views:
   slow: {sort: max, window: 2min, filter: "!sda"}
 """
-SPLINTERS = (
-    *(
-        b":",
-        b"- ",
-        b"\n",
-        b"\n  ",
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b"&a ",
-        b"*a",
-        b"<<: ",
-        b"!!python/object:os.system ",
-        b"|\n",
-    ),
-    *(
-        b"null",
-        b"~",
-        b"1e999",
-        b".nan",
-        b"-1",
-        b"9" * 40,
-        b"\t",
-        b"\x00",
-        b"\xff",
-        b"\xe2\x80\xae",
-        b"views:",
-        b"findings:",
-    ),
-)
+SPLINTERS = (*YAML_SPLINTERS, b"|\n", b"~", b"\t", b"\xe2\x80\xae", b"views:", b"findings:")
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(30_000, marks=pytest.mark.slow)])

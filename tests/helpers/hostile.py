@@ -21,6 +21,13 @@ EVIL = "\x1b]52;c;aGk=\x07[@click=quit]x[/red]\u202e\u200b\n\t../../../../tmp/ev
 WINDOW = b'{"type":"window","seq":1,"t":1000001,"mono":6000001,"dt":1000000,"h":['
 
 
+YAML_SPLINTERS = (
+    *(b":", b"- ", b"\n", b"\n  ", b"{", b"}", b"[", b"]", b"&a ", b"*a", b"<<: ", b"!!python/object:os.system "),
+    *(b"null", b"1e999", b".nan", b"-1", b"9" * 40, b"\x00", b"\xff"),
+)
+"""What `mutated` puts into a YAML file, whatever its keys are."""
+
+
 def mutated(text: bytes, draw: Random, others: Sequence[bytes], splinters: Sequence[bytes]) -> bytes:
     """Return a text after one to four edits, which also put `splinters` or parts of `others` in."""
     data = bytearray(text)

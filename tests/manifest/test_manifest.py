@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import yaml
 from fake_dtrace import manifests
-from hostile import mutated
+from hostile import YAML_SPLINTERS, mutated
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -665,36 +665,7 @@ def test_a_manifest_without_its_script(write):
         load(path)
 
 
-SPLINTERS = (
-    *(
-        b":",
-        b"- ",
-        b"\n",
-        b"\n  ",
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b"&a ",
-        b"*a",
-        b"<<: ",
-        b"!!python/object:os.system ",
-        b"extends: tiny\n",
-    ),
-    *(
-        b"null",
-        b"1e999",
-        b".nan",
-        b"-1",
-        b"9" * 40,
-        b"\x00",
-        b"\xff",
-        b"../../etc/passwd",
-        b"shift",
-        b"maps:",
-        b"script: {a: b}\n",
-    ),
-)
+SPLINTERS = (*YAML_SPLINTERS, b"extends: tiny\n", b"../../etc/passwd", b"shift", b"maps:", b"script: {a: b}\n")
 
 
 @pytest.mark.parametrize("count", [300, pytest.param(30_000, marks=pytest.mark.slow)])
