@@ -52,7 +52,7 @@ def steps(one: Outlier) -> dict[str, int]:
         if one.inserted_us is None:
             found["G2D"] = queue
         else:
-            # Since 6.9 the stamps of request and issue come from a clock cached per plug: the insertion may seem later.
+            # Without a stamp at the hook that of the issue may come from the clock of a plug (Linux 6.9), so be too early.
             inserted = min(one.inserted_us, queue)
             found |= {"G2I": inserted, "I2D": queue - inserted}
         found |= {} if requeue is None else {"requeue": requeue}

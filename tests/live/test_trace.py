@@ -119,6 +119,22 @@ def test_every_io_of_fio_is_in_the_file_and_its_steps_add_up(disk, trace, suite,
 
 @pytest.mark.slow
 @each_bpftrace
+def test_ios_of_one_system_call_wait_for_each_other_in_its_plug(disk, trace, suite, tmp_path):
+    """Of 64 I/Os all but the last wait; by the clock of the plug, which Linux caches since 6.9, none does."""
+    if not has_raw_tracepoints(suite, tmp_path):
+        pytest.skip("tier C takes all stamps at the hooks")
+    running = trace("--device", disk.name)
+    many = {"iodepth": 64, "iodepth_batch": 64, "ioengine": "libaio", "rate_iops": 600}
+    fio(tmp_path, 2, {"name": "a", "filename": disk.path, "rw": "randread", "bs": "64k", **many})
+    ios = running.end()
+    queues = [one.stages_us["queue"] for one in ios]
+    assert len(queues) > 128, running.told
+    assert sum(us >= 4 for us in queues) > len(queues) / 2, sorted(queues)
+    assert all(one.inserted_us is None or one.inserted_us <= one.stages_us["queue"] for one in ios)
+
+
+@pytest.mark.slow
+@each_bpftrace
 def test_a_range_of_sectors_and_a_limit_of_the_rate(disk, trace, tmp_path):
     running = trace("--device", disk.path, "--lba", "0-32767", "--max-rate", "10")
     common = {"filename": disk.path, "rw": "randwrite", "size": "16m", "rate_iops": 400}

@@ -45,7 +45,7 @@ _SCRIPTS = frozenset(("trace", "stages", "who", "csd", "workers", "scsi", "nvme"
 """Stems of the scripts: those of requests, without those that count the I/Os in flight, and admission's, which trace_a
 measures for each I/O."""
 _STACKS, _STACKS_MAP = "stacks_a", "stacks_a_slow"
-_STEPS = "@trace_a_steps[(uint64)arg0]"
+_TRACED = {"steps": "@trace_a_steps[(uint64)arg0]", "issued": "@trace_a_issued[(uint64)arg0]"}
 _ENDING_S = 30.0
 """Output is still read after the end: the tool detaches, and prints what waits in its buffers."""
 _TICKS = 2
@@ -103,7 +103,7 @@ class TracePrograms(BpftracePrograms):
             "by": self._target.by,
             "wanted": self._target.wanted,
             "slow_us": self._request.stacks_us or 0,
-            **({"steps": _STEPS} if self._has("trace_a") else {}),
+            **(_TRACED if self._has("trace_a") else {}),
         }
 
 
