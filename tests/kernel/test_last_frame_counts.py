@@ -1,4 +1,4 @@
-"""The kernel's counts of a capture's last window, where the probe was detached before they were read."""
+"""The kernel's counts of the first windows, read late, and of the last, where the probe was detached before."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,17 +23,58 @@ def sample(mono_us, sda_writes):
     return Sample(mono_us, 0.0, counters, shown=frozenset(counters))
 
 
-def kernel(kind, lag_us):
-    frames = FrameBuilder(SimpleNamespace(sample=lambda: sample(0, 5), known={}, devices=()), Path("/nonexistent"))
-    begin, end = Tick(0, S, sample(S, 5)), Tick(1, 2 * S, sample(2 * S + lag_us, 6))
-    return frames.make(kind(begin, end, ProbeInterval()), Health(), counts_bytes=True, keeps_time_asleep=False).kernel
+STILL = {Flow("loop3", op): Completed(0, 0, 0) for op in ("read", "write")}
 
 
-def test_they_are_of_more_than_the_window_so_only_that_a_device_completed_nothing_is_kept():
+class Builder:
+    """The builder of a probe's frames; each call adds a window of 1 s in which the kernel counts one write."""
+
+    def __init__(self):
+        there = SimpleNamespace(sample=lambda: sample(0, 5), known={}, devices=())
+        self.frames = FrameBuilder(there, Path("/nonexistent"))
+        self.number = 0
+
+    def kernel(self, begin_lag_us, end_lag_us, kind=ProbeWindow):
+        self.number += 1
+        ends = [
+            Tick(one, one * S, sample(one * S + lag_us, 5 + one))
+            for one, lag_us in ((self.number, begin_lag_us), (self.number + 1, end_lag_us))
+        ]
+        window = kind(*ends, ProbeInterval(seen={Flow("sda", "write"): Completed(1, 0)}))
+        frame = self.frames.make(window, Health(), counts_bytes=True, keeps_time_asleep=False)
+        return frame.kernel
+
+
+@pytest.fixture
+def builder():
+    return Builder()
+
+
+def test_of_the_last_only_that_a_device_completed_nothing_is_kept(builder):
     """Otherwise it would be unknown whether its I/Os in flight still wait."""
-    assert kernel(LastWindow, LAG_US) == {Flow("loop3", op): Completed(0, 0, 0) for op in ("read", "write")}
+    builder.kernel(0, 0)
+    assert builder.kernel(0, LAG_US, LastWindow) == STILL
 
 
 @pytest.mark.parametrize(("kind", "lag_us"), [(ProbeWindow, LAG_US), (LastWindow, 1000)])
-def test_of_the_same_time_they_are_whole(kind, lag_us):
-    assert kernel(kind, lag_us)[Flow("sda", "write")] == Completed(1, 0, 0)
+def test_of_the_same_time_or_in_between_they_are_whole(builder, kind, lag_us):
+    builder.kernel(0, 0)
+    assert builder.kernel(0, lag_us, kind)[Flow("sda", "write")] == Completed(1, 0, 0)
+
+
+def test_at_the_start_they_are_left_out_until_they_are_read_in_time(builder):
+    """Each window alone would have another coverage than 100 %, and so would their sum."""
+    assert builder.kernel(800_000, 700_000) == builder.kernel(700_000, 1000) == STILL
+    whole = [builder.kernel(1000, 2000), builder.kernel(2000, LAG_US), builder.kernel(LAG_US, 0)]
+    assert all(Flow("sda", "write") in one for one in whole), "what one misses is in the next"
+
+
+def test_of_a_reader_that_is_always_late_the_first_three_are_left_out(builder):
+    found = [builder.kernel(number % 2 * LAG_US, (number + 1) % 2 * LAG_US) for number in range(5)]
+    assert [one == STILL for one in found] == [True, True, True, False, False]
+
+
+def test_after_a_restart_of_the_probe_they_are_left_out_again(builder):
+    builder.kernel(0, 0)
+    builder.frames.gap = "probe-restart"
+    assert builder.kernel(LAG_US, 0) == STILL
