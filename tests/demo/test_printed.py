@@ -31,7 +31,7 @@ from latmon.model.inflight import PROBE, SYSFS
 from latmon_backends.demo import host_window
 from latmon_backends.demo.backend import INCIDENTS
 from latmon_backends.demo.scenario import HostFacts
-from latmon_backends.kernel import block_devices, settings, solaris
+from latmon_backends.kernel import block_devices, settings
 
 pytestmark = pytest.mark.xdist_group("demo")
 FEW = 30
@@ -159,7 +159,7 @@ def of_settings(host: HostFacts) -> Iterator[str]:
             "device": {*settings._QUEUE, *settings._DEVICE, "scheduler", "hba version_fw"},
         }.get(kind, set())
         if host.is_sun:
-            read = {one for one in solaris._VARIABLES if one.startswith(f"{name}_")} if kind == "module" else set()
+            read = {one for one in settings._VARIABLES if one.startswith(f"{name}_")} if kind == "module" else set()
             known = known - {"hz", "cpus"} if kind in ("tool", "kernel") else read
         yield from (f"{section} {key}" for key in values if key not in known)
     if host.is_sun and host.origin.hz is not None:

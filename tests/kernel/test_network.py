@@ -9,7 +9,7 @@ import pytest
 
 from latmon.capture.backend import Options
 from latmon_backends.kernel import settings
-from latmon_backends.kernel.network import DriverInfo, cards, driver_info
+from latmon_backends.kernel.settings import DriverInfo, driver_info, network_cards
 
 TO = "traddr=192.0.2.7,trsvcid=4420"
 UP = 1
@@ -55,7 +55,7 @@ class Host:
         (self.proc / "net/route").write_text("\n".join(["Iface\tDestination\tGateway", *self.routes, ""]))
 
     def cards(self):
-        return cards(self.proc, self.sys, self.answers.get)
+        return network_cards(self.proc, self.sys, self.answers.get)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from latmon.capture.backend import Options
 from latmon.model.frame import Device
 from latmon.support.errors import UnavailableError
-from latmon_backends.kernel import settings, solaris
-from latmon_backends.kernel.solaris import conf, properties, system
+from latmon_backends.kernel import settings
+from latmon_backends.kernel.settings import driver_conf, etc_system, properties
 
 SYSTEM = """\
 * Begin MDD root info (do not edit)
@@ -134,8 +134,8 @@ PRINTED = {"/usr/bin/kstat": KSTAT, "/usr/sbin/prtconf": PRTCONF, "/usr/bin/mdb"
 
 def test_all_sources_by_the_module_that_they_set(root, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    found: solaris.Sections = {"kernel": {"release": "5.11"}}
-    solaris.read_all([SD2], found, root, tools(PRINTED)[0])
+    found: settings.Sections = {"kernel": {"release": "5.11"}}
+    settings.solaris([SD2], found, root, tools(PRINTED)[0])
     assert found == {
         "kernel": {
             "release": "5.11",
@@ -172,9 +172,9 @@ def test_all_sources_by_the_module_that_they_set(root, monkeypatch):
 @pytest.mark.parametrize("without", [(), *((one,) for one in PRINTED), tuple(PRINTED)])
 def test_a_tool_that_is_missing_leaves_the_others(root, without, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    found: solaris.Sections = {}
+    found: settings.Sections = {}
     run, ran = tools({name: text for name, text in PRINTED.items() if name not in without})
-    solaris.read_all([SD2], found, root, run)
+    settings.solaris([SD2], found, root, run)
     assert [name for name, _ in ran] == list(PRINTED)
     assert found["module sd"]["/etc/system sd_max_throttle"] == "20"
     assert ("device sd2" in found) == ("/usr/sbin/prtconf" not in without)
@@ -184,10 +184,10 @@ def test_a_tool_that_is_missing_leaves_the_others(root, without, monkeypatch):
 def test_only_root_asks_mdb_and_only_for_values(root, monkeypatch):
     run, ran = tools(PRINTED)
     monkeypatch.setattr(os, "geteuid", lambda: 100)
-    solaris.read_all([SD2], {}, root, run)
+    settings.solaris([SD2], {}, root, run)
     assert "/usr/bin/mdb" not in dict(ran)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    solaris.read_all([SD2], {}, root, run)
+    settings.solaris([SD2], {}, root, run)
     asked = dict(ran)["/usr/bin/mdb"].decode().split()
     assert "sd_max_throttle/D" in asked
     assert all(line.endswith("/D") and line[:-2].isidentifier() for line in asked)
@@ -197,14 +197,14 @@ def test_only_root_asks_mdb_and_only_for_values(root, monkeypatch):
     "text", ["", ";;;", "=", '"', 'a="', "a=1 b=2", "#", "x", 'name="sd" class="scsi"', "\\", "\0=\0" * 1000]
 )
 def test_a_damaged_file_has_no_settings(text):
-    assert list(system(text)) == []
-    assert [name for name, _ in conf(text)] in ([], ["a"])
+    assert list(etc_system(text)) == []
+    assert [name for name, _ in driver_conf(text)] in ([], ["a"])
     assert list(properties(text)) == []
 
 
 async def test_they_are_the_settings_of_a_capture_there(monkeypatch, tmp_path):
     monkeypatch.setattr(platform, "system", lambda: "SunOS")
-    monkeypatch.setattr(solaris, "read_all", lambda devices, into: into.update({"module sd": {"a": devices[0].name}}))
+    monkeypatch.setattr(settings, "solaris", lambda devices, into: into.update({"module sd": {"a": devices[0].name}}))
     found = await settings.bounded(Options(proc=tmp_path, sys=tmp_path), [SD2], {"tool": {"dtrace": "1.13"}})
     assert found["module sd"] == {"a": "sd2"}
     assert "clock" in found

@@ -1,28 +1,49 @@
 """Host settings that make two captures comparable: kernel, drivers with parameters, queues, network cards, clocks.
 
-They are read from small files of /proc and /sys, whose roots are arguments; `solaris` has those of illumos and Solaris,
-and FreeBSD has sysctls.
-A missing or unreadable file is no setting; where a read hangs, `bounded` returns what was read before it.
+They are read from small files of /proc and /sys, whose roots are arguments; on FreeBSD by sysctl. A missing or
+unreadable file is no setting; where a read hangs, `bounded` returns what was read before it.
+
+On illumos and Solaris the sources are /etc/system, driver .conf files, prtconf -v, kstat, and variables by mdb -k. What
+a file asks for has the file's name before it (`/etc/system sd_max_throttle`), because the kernel reads files at boot; a
+variable's name alone is its present value. Formats as in illumos-gate, usr/src: man/man5/system.5 and driver.conf.5,
+cmd/prtconf/pdevinfo.c (dump_devs, dump_prop_list).
+
+The interface of an NVMe connection over TCP or RDMA is the one that it names, else that of the longest route to its
+target; rules of policy routing are not read. Below a bond or a VLAN its cards are taken, with the versions that
+`ethtool -i` shows.
 """
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
+import ipaddress
+import os
 import platform
 import re
+import socket
+import struct
+import sys as python
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from latmon.capture.backend import Options
 from latmon.model.frame import Device, Settings, capped
 from latmon.support import host
-from latmon.support.paths import text
+from latmon.support.errors import UnavailableError, UntrustedError
+from latmon.support.paths import matching, text
 from latmon.support.process import SideThread
 from latmon.support.text import clean
-from latmon_backends.kernel import block_devices, network, solaris
+from latmon.support.trust import require
+from latmon_backends.kernel import block_devices
+from latmon_backends.kernel.kstat import output, parse_pairs
 
 Sections = dict[str, dict[str, str]]
 PATIENCE_S = 3.0
@@ -63,6 +84,48 @@ _BOOT = re.compile(
     r"|ata|xen|hpsa|smartpqi|aacraid|bfa|fnic|cxgb|ib|rdma|isci|arcmsr|zfs|raid|dasd|zfcp)\w*\.\w+)"
 )
 _PREEMPTION = {b"PREEMPT_RT": "rt", b"PREEMPT_LAZY": "lazy", b"PREEMPT": "full", b"PREEMPT_VOLUNTARY": "voluntary"}
+Run = Callable[[tuple[str, ...], bytes], bytes]
+"""Words and standard input -> standard output; UnavailableError where there is none."""
+Setting = tuple[str, str, str]
+"""Module, name, value."""
+_MAX_SETTINGS = 300
+"""One source gives at most so many settings."""
+_DRIVERS = re.compile(
+    r"s?sd|scsi_vhci|fp|fcp|emlxs|qlc|lpfc|bfa|fcoei?|mpt(_sas\d?)?|pmcs|mr_sas|lmrc|aac|arcmsr|cpqary3|smartpqi|ahci|sata"
+    r"|nvme|blkdev|vioblk|vioscsi|pvscsi|cmdk|iscsi|srpc|zfs"
+)
+"""Drivers between a disk and its hardware."""
+_CONF = ("kernel/drv/*.conf", "platform/*/kernel/drv/*.conf", "etc/driver/drv/*.conf")
+_SYSTEM = ("etc/system", "etc/system.d/*")
+_SET = re.compile(r"set\s+(?:(\w+):)?(\w+)\s*([=|&]\s*[~-]?\s*\w+)")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|#[^\n]*|;|[^;"#]+|.', re.DOTALL)
+_BLANKS = re.compile(r'("(?:[^"\\]|\\.)*")|\s+', re.DOTALL)
+_PROPERTY = re.compile(r"([^\s=;\"]+)\s*=\s*(.+)", re.DOTALL)
+_NODE = re.compile(r" *\S.*?, instance #(\d+)(?: \(driver name: (\w+)\))?")
+_NAME = re.compile(r" +name='([^']+)' type=(\w+)(?: items=(\d+))?.*")
+_VALUE = re.compile(r" +value=(.*)")
+_IDENTIFIES = re.compile(
+    r"ww[np]n?|serial|guid|devid|port-?name|initiator|target-?port|bind|sas-?addr|mac-?addr", re.IGNORECASE
+)
+"""Names of addresses: a recording has none of them, even without --redact."""
+_INQUIRY = {"inquiry-vendor-id": "vendor", "inquiry-product-id": "model", "inquiry-revision-id": "rev"}
+_KSTATS = ("zfs:0:arcstats:c_max", "zfs:0:arcstats:c_min")
+_VARIABLE = re.compile(r"(\w+):\s+(-?\d+)\s*")
+_VARIABLES = (
+    *("sd_max_throttle", "sd_io_time", "ssd_max_throttle", "ssd_io_time", "user_reserve_hint_pct"),
+    *("zfs_vdev_max_pending", "zfs_vdev_min_pending", "zfs_vdev_max_active"),
+    *(f"zfs_vdev_{kind}_max_active" for kind in ("sync_read", "sync_write", "async_read", "async_write", "scrub")),
+)
+"""Limits of commands in flight and of the time that each may take; a kernel has some of them."""
+_FABRICS = ("tcp", "rdma")
+_SIOCETHTOOL, _GDRVINFO = 0x8946, 3
+_DRVINFO = struct.Struct("=I32s32s32s32s32s12x20x")
+"""struct ethtool_drvinfo: cmd, driver, version, fw_version, bus_info, erom_version."""
+_IFREQ = struct.Struct("16sP16x")
+_IFNAME = 15
+_ROUTE_UP, _ROUTE_REJECT = 0x1, 0x200
+_LOWER_DEPTH = 4
+"""A VLAN on a bond on two cards is three deep."""
 
 
 async def bounded(
@@ -87,7 +150,7 @@ def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> N
     into["clock"] = clocks()
     into["kernel"] = dict(kernel(options.proc, options.sys))
     if platform.system() == "SunOS":
-        solaris.read_all(devices, into)
+        solaris(devices, into)
         return
     if platform.system() == "FreeBSD":
         freebsd(into)
@@ -96,17 +159,17 @@ def read_all(options: Options, devices: tuple[Device, ...], into: Sections) -> N
         into[f"module {name}"] = module(name, options.sys)
     for device in devices:
         into[f"device {device.name}"] = dict(queue(device.name, options.sys))
-    for name, card in network.cards(options.proc, options.sys).items():
+    for name, card in network_cards(options.proc, options.sys).items():
         into[f"network {clean(name)}"] = {key: value[:MAX_VALUE] for key, value in card.items()}
         if driver := card.get("driver", "").replace("-", "_"):
             into[f"module {driver}"] = module(driver, options.sys)
 
 
-def freebsd(into: Sections, run: solaris.Run = solaris.run_trusted) -> None:
+def freebsd(into: Sections, run: Run | None = None) -> None:
     """Add FreeBSD's sysctls, which are only read; `-i` leaves out those that a kernel doesn't have (sysctl(8))."""
     names = [name for some in _SYSCTLS.values() for name in some]
     sections = {name: section for section, some in _SYSCTLS.items() for name in some}
-    for line in solaris.output_of(run, "/sbin/sysctl", "-ie", *names).decode("utf-8", "replace").splitlines():
+    for line in output_of(run or run_trusted, "/sbin/sysctl", "-ie", *names).decode("utf-8", "replace").splitlines():
         name, _, value = line.partition("=")
         if name in sections:
             into.setdefault(sections[name], {})[name] = clean(value, MAX_VALUE)
@@ -229,3 +292,248 @@ def probe(reported: str, scripts: Iterable[str]) -> dict[str, str]:
     return (
         {"sha256": sha256(reported.encode()).hexdigest(), "scripts": ", ".join(scripts)[:MAX_LIST]} if reported else {}
     )
+
+
+def solaris(devices: Iterable[Device], into: Sections, root: Path = Path("/"), run: Run | None = None) -> None:
+    """Add all settings, the quickest source first, because a source that hangs leaves those before it."""
+    run = run or run_trusted
+    disks = {device.name for device in devices}
+    for found in (
+        _etc_system(root),
+        _driver_confs(root),
+        _cache_limits(run),
+        _properties(run, disks),
+        _kernel_variables(run),
+    ):
+        for section, name, value in islice((one for one in found if not _IDENTIFIES.search(one[1])), _MAX_SETTINGS):
+            into.setdefault(section, {})[clean(name, MAX_VALUE)] = clean(value, MAX_VALUE)
+
+
+def _module_section(module: str) -> str:
+    return f"module {module}" if module else "kernel"
+
+
+def _etc_system(root: Path) -> Iterator[Setting]:
+    """Yield the variables that /etc/system sets at boot."""
+    for path in (path for glob in _SYSTEM for path in matching(root, glob)):
+        for module, name, value in etc_system(text(path)):
+            yield _module_section(module), f"/{path.relative_to(root)} {name}", value
+
+
+def etc_system(lines: str) -> Iterator[Setting]:
+    """Yield module, variable and value of each `set`; a module is empty where none is named."""
+    for line in lines.splitlines():
+        found = _SET.match(line.strip())  # comments begin with * or #
+        if found is not None:
+            yield found[1] or "", found[2], found[3].removeprefix("=").strip()
+
+
+def _driver_confs(root: Path) -> Iterator[Setting]:
+    """Yield the properties that the files of disk drivers give all their instances."""
+    for path in (path for glob in _CONF for path in matching(root, glob)):
+        if _DRIVERS.fullmatch(path.stem):
+            for name, value in driver_conf(text(path)):
+                yield _module_section(path.stem), f"{path.name} {name}", value
+
+
+def driver_conf(whole: str) -> Iterator[tuple[str, str]]:
+    """Yield the properties of a driver.conf(5) that are of no single node; blanks in strings are kept."""
+    parts: list[str] = []
+    for part in (*_TOKEN.findall(whole), ";"):
+        if part == ";":
+            found = _PROPERTY.fullmatch(_BLANKS.sub(lambda found: found[1] or " ", "".join(parts)).strip())
+            # A node has several properties in one entry: name, parent or class, and an address.
+            if found is not None and sum(one.count("=") for one in parts if not one.startswith('"')) == 1:
+                yield found[1], found[2]
+            parts = []
+        elif not part.startswith("#"):
+            parts.append(part)
+
+
+def _cache_limits(run: Run) -> Iterator[Setting]:
+    """Yield the bounds of ZFS's cache."""
+    for id_, values in parse_pairs(output_of(run, "/usr/bin/kstat", "-p", *_KSTATS)).values.items():
+        for name, value in values.items():
+            yield _module_section(id_.module), f"{id_.name} {name}", value
+
+
+class Property(NamedTuple):
+    """A property of one instance of a driver; `value` is decimal where it is one integer."""
+
+    driver: str
+    instance: int
+    name: str
+    value: str
+
+
+def _properties(run: Run, disks: set[str]) -> Iterator[Setting]:
+    """Yield the identity of disks, and the properties of their adapters' drivers."""
+    printed = output_of(run, "/usr/sbin/prtconf", "-vD").decode("utf-8", "replace")
+    for one in properties(printed):
+        node = f"{one.driver}{one.instance}"
+        if node in disks:
+            if one.name in _INQUIRY:
+                yield f"device {node}", _INQUIRY[one.name], one.value
+        elif _DRIVERS.fullmatch(one.driver) and one.name not in _INQUIRY and one.driver not in ("sd", "ssd"):
+            yield _module_section(one.driver), f"{node} {one.name}", one.value
+
+
+def properties(printed: str) -> Iterator[Property]:
+    """Yield the strings and integers of the nodes that have a driver, from `prtconf -vD`."""
+    node: tuple[str, int] | None = None
+    name = kind = ""
+    for line in printed.splitlines():
+        if found := _NODE.fullmatch(line):
+            node = (found[2], int(found[1])) if found[2] else None
+        elif found := _NAME.fullmatch(line):
+            name, kind = (found[1], found[2]) if found[2] in ("int", "int64", "string") else ("", "")
+        elif node is not None and name and (found := _VALUE.fullmatch(line)):
+            yield Property(*node, name, _property_value(kind, found[1].strip()))
+            name = ""
+        elif line.lstrip().startswith("Device Minor Nodes"):
+            node = None  # properties of its minor nodes and layers follow
+
+
+def _property_value(kind: str, printed: str) -> str:
+    if kind == "string":
+        return printed.strip("'")
+    if not re.fullmatch(r"[0-9a-f]{8}|[0-9a-f]{16}", printed):
+        return printed
+    return str(int.from_bytes(bytes.fromhex(printed), "big", signed=True))
+
+
+def _kernel_variables(run: Run) -> Iterator[Setting]:
+    """Yield present values of kernel variables: to read them takes root, and mdb without -w, which can't write."""
+    if os.geteuid() != 0:
+        return
+    asked = "".join(f"{name}/D\n" for name in _VARIABLES)
+    for line in (
+        output_of(run, "/usr/bin/mdb", "-S", "-k", given=asked.encode()).decode("utf-8", "replace").splitlines()
+    ):
+        found = _VARIABLE.fullmatch(line)
+        if found is not None:
+            module = found[1].partition("_")[0]
+            yield _module_section(module if module in ("sd", "ssd", "zfs") else ""), found[1], found[2]
+
+
+def run_trusted(words: tuple[str, ...], given: bytes) -> bytes:
+    """Run a program that no other user can change. Raises UntrustedError, UnavailableError."""
+    require(Path(words[0]), words[0])
+    return output(words, given=given)
+
+
+def output_of(run: Run, *words: str, given: bytes = b"") -> bytes:
+    """Return a program's output, empty where it is missing or fails, or where others can change what root would run."""
+    try:
+        return run(words, given)
+    except (UnavailableError, UntrustedError):
+        return b""
+
+
+class DriverInfo(NamedTuple):
+    """Versions of a card's driver and firmware, and its bus address, as `ethtool -i` shows them."""
+
+    version: str
+    firmware: str
+    bus: str
+
+
+def network_cards(
+    proc: Path, sys: Path, asked: Callable[[str], DriverInfo | None] | None = None
+) -> Mapping[str, Mapping[str, str]]:
+    """Return interface -> driver, version, firmware, device and its controllers."""
+    behind: defaultdict[str, list[str]] = defaultdict(list)
+    for controller in block_devices.names(sys / "class/nvme"):
+        directory = sys / "class/nvme" / controller
+        if block_devices.attribute(directory / "transport") in _FABRICS:
+            interface = _network_interface(block_devices.attribute(directory / "address"), proc)
+            for name in dict.fromkeys(_cards_below(interface, sys, _LOWER_DEPTH)):
+                behind[name].append(controller)
+    return {
+        name: _network_card(name, sys, asked or driver_info) | {"controllers": ", ".join(c)}
+        for name, c in behind.items()
+    }
+
+
+def driver_info(interface: str) -> DriverInfo | None:
+    """Ask an interface's driver; None where it doesn't exist or can't be asked. Needs no privilege."""
+    info = array.array("B", bytes(_DRVINFO.size))
+    struct.pack_into("=I", info, 0, _GDRVINFO)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+            request = _IFREQ.pack(os.fsencode(interface)[:_IFNAME], info.buffer_info()[0])
+            fcntl.ioctl(any_socket, _SIOCETHTOOL, request)
+    except OSError:
+        return None
+    _, _, version, firmware, bus, _ = _DRVINFO.unpack(info)
+    return DriverInfo(*(clean(one.split(b"\0")[0]) for one in (version, firmware, bus)))
+
+
+def _network_card(name: str, sys: Path, asked: Callable[[str], DriverInfo | None]) -> dict[str, str]:
+    device = sys / "class/net" / name / "device"
+    driver, path = block_devices.link(device / "driver"), device.resolve()
+    info = asked(name)
+    # An interface of this name may be another one: in a container, or in another network namespace.
+    if info is None or info.bus not in path.parts:
+        info = DriverInfo(block_devices.attribute(sys / "module" / driver.replace("-", "_") / "version"), "", "")
+    found = {"driver": driver, "version": info.version, "firmware": info.firmware, "device": clean(path.name)}
+    return {key: value for key, value in found.items() if value and value != "N/A"}
+
+
+def _cards_below(interface: str, sys: Path, depth: int) -> Iterator[str]:
+    """Yield the interfaces with a device of their own below a bond, a VLAN or a bridge; the interface if it has one."""
+    directory = sys / "class/net" / interface
+    if not interface or "/" in interface or not depth:
+        return
+    if (directory / "device").exists():
+        yield interface
+    for lower in sorted(matching(directory, "lower_*")):
+        yield from _cards_below(lower.name.removeprefix("lower_"), sys, depth - 1)
+
+
+def _network_interface(address: str, proc: Path) -> str:
+    """Return the interface of a connection such as `traddr=10.0.0.2,trsvcid=4420,src_addr=10.0.0.1`."""
+    named = dict(one.strip().partition("=")[::2] for one in address.split(","))
+    if named.get("host_iface"):
+        return named["host_iface"]
+    try:
+        target = ipaddress.ip_address(named.get("traddr", ""))
+    except ValueError:
+        return ""
+    if isinstance(target, ipaddress.IPv6Address) and target.scope_id:
+        return target.scope_id
+    routes = _routes4(proc) if isinstance(target, ipaddress.IPv4Address) else _routes6(proc)
+    fitting = [one for one in routes if target in one.network]
+    best = max(fitting, key=lambda one: (one.network.prefixlen, -one.metric), default=None)
+    return "" if best is None else clean(best.interface)
+
+
+class _Route(NamedTuple):
+    network: ipaddress.IPv4Network | ipaddress.IPv6Network
+    metric: int
+    interface: str
+
+
+def _routes4(proc: Path) -> Iterator[_Route]:
+    for line in text(proc / "net/route").splitlines()[1:]:
+        words = line.split()
+        try:
+            name, flags, metric = words[0], int(words[3], 16), int(words[6])
+            base, mask = (int(word, 16).to_bytes(4, python.byteorder) for word in (words[1], words[7]))
+            network = ipaddress.IPv4Network((base, int.from_bytes(mask, "big").bit_count()), strict=False)
+        except (ValueError, IndexError, OverflowError):
+            continue
+        if flags & _ROUTE_UP and not flags & _ROUTE_REJECT:
+            yield _Route(network, metric, name)
+
+
+def _routes6(proc: Path) -> Iterator[_Route]:
+    for line in text(proc / "net/ipv6_route").splitlines():
+        words = line.split()
+        try:
+            flags, metric = int(words[8], 16), int(words[5], 16)
+            network = ipaddress.IPv6Network((bytes.fromhex(words[0]), int(words[1], 16)), strict=False)
+        except (ValueError, IndexError):
+            continue
+        if flags & _ROUTE_UP and not flags & _ROUTE_REJECT:
+            yield _Route(network, metric, words[9])
