@@ -52,7 +52,7 @@ def steps(one: Outlier) -> dict[str, int]:
         if one.inserted_us is None:
             found["G2D"] = queue
         else:
-            # Without a stamp at the hook that of the issue may come from the clock of a plug (Linux 6.9), so be too early.
+            # Without a stamp of the hook that of the issue may be the clock of a plug (Linux 6.9), which is early.
             inserted = min(one.inserted_us, queue)
             found |= {"G2I": inserted, "I2D": queue - inserted}
         found |= {} if requeue is None else {"requeue": requeue}
