@@ -61,6 +61,8 @@ class Config:
     """Length of the history on the screen in us."""
     budget_percent: float | None = None
     """Budget of the tracer in percent of one CPU; 0: no budget."""
+    max_overhead: float | None = None
+    """Limit of all probes in percent of one CPU; 0: no limit."""
     sweep: bool | None = None
     """Whether heat maps overwrite their oldest column instead of scrolling, for very slow links."""
     ramp: str | None = None
@@ -112,6 +114,7 @@ _KEYS: Mapping[str, Callable[[str], Any]] = {
     "stages": stages_mode,
     "history": history_us,
     "budget_percent": budget_percent,
+    "max_overhead": budget_percent,
     "sweep": _flag,
     "bell": _flag,
     "mouse": _flag,
@@ -130,6 +133,7 @@ DEFAULTS: Mapping[str, str] = {
     "stages": "auto",
     "history": "1h",
     "budget_percent": "10",
+    "max_overhead": "no limit",
     "sweep": "false",
     "bell": "false",
     "mouse": "true",

@@ -51,8 +51,8 @@ def test_a_bare_number_is_seconds(home):
 
 
 def test_when_stages_are_traced_and_at_what_price(home):
-    found = load(home, "stages: all\nbudget_percent: 2.5\n")
-    assert (found.stages, found.budget_percent) == ("all", 2.5)
+    found = load(home, "stages: all\nbudget_percent: 2.5\nmax_overhead: 20\n")
+    assert (found.stages, found.budget_percent, found.max_overhead) == ("all", 2.5, 20)
     assert load(home, "budget_percent: 0\n").budget_percent == 0
 
 

@@ -684,6 +684,18 @@ async def test_above_the_budget_requests_alone_then_a_sample_then_nothing(on_dem
 
 
 @pytest.mark.usefixtures("measuring")
+@pytest.mark.parametrize("budget", [0.0, 30.0])
+async def test_a_limit_below_the_budget_is_what_the_notice_names(on_demand, budget):
+    one = on_demand(launcher=lambda tool: Measured(tool, 1.0), budget=budget, limit=5.0)
+    one._always_on = None  # all probes together are not measured here, so that the tracer's own cost is evaluated
+    one.request_tracing(())
+    seen = await until(one, lambda frame: "are not traced for" in frame.health.notice)
+    assert "tracing took" in seen.notice
+    assert "--max-overhead is 5 %" in seen.notice
+    assert "budget" not in seen.notice
+
+
+@pytest.mark.usefixtures("measuring")
 async def test_above_the_limit_of_all_probes_the_tracer_goes_and_then_the_capture(on_demand, programs):
     one = on_demand(mode="all", launcher=lambda tool: Measured(tool, 1.0), limit=5.0)
     seen = await until(one, lambda _: one.too_dear)
@@ -822,9 +834,11 @@ async def test_quitting_during_a_stop_waits_for_it_and_leaves_no_process(on_dema
 
 
 async def test_quitting_during_compilation_leaves_no_process(on_demand, tmp_path):
-    one = on_demand(SLOW + "while :; do sleep 0.02; done")
+    one = on_demand(SLOW + "echo > ${0%/*}/begun; while :; do sleep 0.02; done")
     one.request_tracing(("sda",))
-    await asyncio.sleep(0.5)
+    async with asyncio.timeout(60):
+        while not (tmp_path / "begun").exists():  # noqa: ASYNC110 - a file is no event
+            await asyncio.sleep(0.02)
     steering = one._steering
     ending = asyncio.create_task(one.finish())
     await asyncio.wait({ending}, timeout=0.2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -38,6 +39,7 @@ from latmon_backends.tracer.demand import (
 from latmon_backends.tracer.programs import Programs, Target, TracerSample
 
 _UNFILTERED = "the tracer's filter can't be written here"
+_LIMIT = "--max-overhead"
 _LAST_S = 1.5
 """A tool that doesn't end is killed 1.4 s after the request."""
 
@@ -367,8 +369,9 @@ class OnDemand:
         self._launcher, self._programs, self._clock = launcher, programs, clock
         self._process, self._notices, self._last_list = TracerProcess(), TracerNotices(), LastInFlightList()
         self._demand, self._suspicion = Demand(options.stages), Suspicion()
-        limits = [one for one in (options.budget_percent, options.max_overhead) if one]
-        self._budget, self._limit = Budget(min(limits, default=0.0)), Budget(options.max_overhead)
+        self._budget, self._limit = Budget(options.budget_percent), Budget(options.max_overhead, _LIMIT)
+        if 0 < options.max_overhead < (options.budget_percent or math.inf):
+            self._budget = Budget(options.max_overhead, _LIMIT)
         self._always_on, self._limit_due = always_on, clock() + demand.FIRST_AFTER_S
         self._limit_unknown = False
         """Whether a notice has reported that the limit can't be measured."""
@@ -694,7 +697,7 @@ class OnDemand:
         self._limit_due = self._clock() + demand.EVERY_S
         if len(known) < len(percents):
             if not self._limit_unknown:
-                self._notices.add("--max-overhead is not kept: the kernel does not count the run time of probes here")
+                self._notices.add(f"{_LIMIT} is not kept: the kernel does not count the run time of probes here")
             self._limit_unknown = True
             return
         spent = self._limit.above(sum(known))
@@ -702,7 +705,7 @@ class OnDemand:
             if self._limit.exceeded(sum(known)):
                 self._limit_due = self._clock()
             return
-        cost = f"the probes took {spent:.1f} % of a CPU, --max-overhead is {self._limit.percent:g} %"
+        cost = f"the probes took {spent:.1f} % of a CPU, {self._limit}"
         if run is None:
             self.too_dear = cost
             return
@@ -712,11 +715,11 @@ class OnDemand:
         self._limit_due = self._clock()
 
     async def _enforce(self, verdict: BudgetVerdict, run: TracerRun) -> None:
-        cost = f"tracing took {verdict.percent:.1f} % of a CPU, the budget is {self._budget.percent:g} %"
+        cost = f"tracing took {verdict.percent:.1f} % of a CPU, {self._budget}"
         if verdict.sample is None:
             await self._stop("the tracer was off")
             self._budget.forget()
-            self._pause(f"{cost} (--stages all has no budget)", DEAR_S)
+            self._pause(cost if self._budget.name == _LIMIT else f"{cost} (--stages all has no budget)", DEAR_S)
             return
         self._sample = verdict.sample
         self._notices.add(cost)

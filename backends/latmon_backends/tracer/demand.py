@@ -246,11 +246,14 @@ class BudgetVerdict:
 
 
 class Budget:
-    """A budget of `percent` of one CPU; 0: unlimited."""
+    """A budget of `percent` of one CPU, which the setting `name` limits; 0: unlimited."""
 
-    def __init__(self, percent: float) -> None:
-        self.percent = percent
+    def __init__(self, percent: float, name: str = "the budget") -> None:
+        self.percent, self.name = percent, name
         self._above: list[float] = []
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.percent:g} %"
 
     def first(self, iops: float) -> int:
         """Return the sampling to begin with, by the requests per second."""
