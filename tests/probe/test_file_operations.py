@@ -8,7 +8,7 @@ from latmon.manifest.loader import load
 from latmon.model.frame import FileSeries, FileSystem
 from latmon.support.paths import data_dir
 from latmon.support.text import is_clean
-from latmon_backends.kernel.file_systems import FileSystems
+from latmon_backends.bpftrace.tracer import FileSystems
 from latmon_backends.probe.events import Lost, MapPrinted, Printed
 from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.tick_protocol import FileOperations, OnDemandSurroundings, OnDemandTicks
