@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from latmon.model.host_context import CONTEXT, ContextValue
-from latmon_backends.kernel.host_context import HostContextReader, difference
+from latmon_backends.kernel.counters import HostContextReader, context_difference
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MS = 1_000_000
@@ -51,7 +51,7 @@ def after_a_second(proc, before, after):
     clock.sleep(1)
     for name, text in after.items():
         put(proc, name, text)
-    return difference(first, reader.sample())
+    return context_difference(first, reader.sample())
 
 
 S = 1_000_000
@@ -116,7 +116,7 @@ def test_a_slow_file_is_read_less_often_and_its_next_value_covers_all_of_the_tim
         clock.sleep(1)
         put(tmp_path, "pressure/cpu", psi(at * 100_000, 0))
         samples.append(reader.sample())
-    found = [difference(one, other).get("psi_cpu_some") for one, other in pairwise(samples)]
+    found = [context_difference(one, other).get("psi_cpu_some") for one, other in pairwise(samples)]
     measured = [one for one in found if one]
     assert len(measured) == 2, "every third second"
     assert {(one.total, one.weight) for one in measured} == {(300_000, 3 * S)}
@@ -137,7 +137,7 @@ def test_this_machine():
     for one in reader._files:
         one.due_ns = 0
     time.sleep(0.2)
-    found = difference(before, reader.sample())
+    found = context_difference(before, reader.sample())
     assert found.keys() <= CONTEXT.keys()
     assert {"dirty", "writeback", "tcp_retransmits", "direct_reclaims"} <= found.keys()
     assert ("psi_io_some" in found) == bool(_readable("/proc/pressure/io"))
