@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from latmon.capture.backend import TraceRequest
 from latmon.support.errors import UnavailableError, UsageError
-from latmon_backends.kernel.trace_target import BlockRange, covered, trace_target
+from latmon_backends.bpftrace.trace import BlockRange, covered, trace_target
 
 
 @pytest.fixture
