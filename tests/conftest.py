@@ -19,7 +19,7 @@ from xdist.scheduler import LoadGroupScheduling
 
 from latmon.manifest import loader
 from latmon.support.paths import data_dir
-from latmon_backends.bpftrace import probe_cache
+from latmon_backends.bpftrace import backend as bpftrace_backend
 
 _TURNS, _WORKER = "LATMON_TEST_TURNS", "PYTEST_XDIST_WORKER"
 _KEY = pytest.StashKey["Turns"]()
@@ -55,7 +55,7 @@ def _umask_and_environment() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def _cache_of_root(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep what a test's tool can run apart from what this host's own can."""
-    probe_cache.SYSTEM = tmp_path_factory.mktemp("cache")
+    bpftrace_backend.ROOT_CACHE = tmp_path_factory.mktemp("cache")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from latmon.capture.backend import Options
-from latmon_backends.bpftrace import probe_cache
-from latmon_backends.bpftrace.backend import BpftraceAlwaysOn
-from latmon_backends.bpftrace.probe_cache import ProbeCache, key_of
+from latmon_backends.bpftrace import backend
+from latmon_backends.bpftrace.backend import BpftraceAlwaysOn, ProbeCache, cache_key
 from latmon_backends.bpftrace.program import BpftraceTool
 from latmon_backends.probe.process import RefusedError
 
@@ -56,9 +55,9 @@ def test_nothing_is_kept_after_a_refusal_that_may_pass(cache, why):
 
 def test_an_old_choice_is_tried_again(cache, monkeypatch):
     found = kept(cache)
-    monkeypatch.setattr(probe_cache.time, "time", lambda: found.wall + 40 * 86_400)
+    monkeypatch.setattr(backend.time, "time", lambda: found.wall + 40 * 86_400)
     assert cache.read("k") is None
-    monkeypatch.setattr(probe_cache.time, "time", lambda: found.wall - 3600)  # a clock that was wrong
+    monkeypatch.setattr(backend.time, "time", lambda: found.wall - 3600)  # a clock that was wrong
     assert cache.read("k") is None
 
 
@@ -133,7 +132,7 @@ def test_a_directory_that_cannot_be_made_is_no_error(tmp_path):
 def test_root_has_a_directory_that_no_variable_changes(monkeypatch):
     environ = {"XDG_CACHE_HOME": "/somewhere", "HOME": "/home/eve"}
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert ProbeCache.of(environ).directory == probe_cache.SYSTEM
+    assert ProbeCache.of(environ).directory == backend.ROOT_CACHE
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert ProbeCache.of(environ).directory == Path("/somewhere/latmon")
 
@@ -150,17 +149,17 @@ def host(tmp_path):
 
 @pytest.mark.parametrize("name", ["bpftrace", "kernel/btf/vmlinux", "linux/block_a.bt", "linux/block_z.yaml"])
 def test_the_key_changes_with_the_tool_the_types_and_the_scripts(host, name):
-    before = key_of(str(host / "bpftrace"), host, host)
-    assert before == key_of(str(host / "bpftrace"), host, host)
+    before = cache_key(str(host / "bpftrace"), host, host)
+    assert before == cache_key(str(host / "bpftrace"), host, host)
     (host / name).write_text("changed")
-    assert before != key_of(str(host / "bpftrace"), host, host)
+    assert before != cache_key(str(host / "bpftrace"), host, host)
 
 
 def test_the_key_changes_with_the_kernel(host, monkeypatch):
-    before = key_of(str(host / "bpftrace"), host, host)
-    kernel = probe_cache.platform.uname()._replace(version="#2 SMP")
-    monkeypatch.setattr(probe_cache.platform, "uname", lambda: kernel)
-    assert before != key_of(str(host / "bpftrace"), host, host)
+    before = cache_key(str(host / "bpftrace"), host, host)
+    kernel = backend.platform.uname()._replace(version="#2 SMP")
+    monkeypatch.setattr(backend.platform, "uname", lambda: kernel)
+    assert before != cache_key(str(host / "bpftrace"), host, host)
 
 
 @pytest.mark.parametrize(
@@ -180,14 +179,14 @@ def test_the_key_changes_with_what_the_tool_may_do(host, name, text):
 
     written("self/status", "CapEff:\t000001ffffffffff\nCapAmb:\t0000000000000000\n")
     written("kernel/security/lockdown", "[none] integrity confidentiality\n")
-    before = key_of(str(host / "bpftrace"), host, host, host)
-    assert before == key_of(str(host / "bpftrace"), host, host, host)
+    before = cache_key(str(host / "bpftrace"), host, host, host)
+    assert before == cache_key(str(host / "bpftrace"), host, host, host)
     written(name, text)
-    assert before != key_of(str(host / "bpftrace"), host, host, host)
+    assert before != cache_key(str(host / "bpftrace"), host, host, host)
 
 
 def test_without_the_tool_there_is_no_key(host):
-    assert key_of(str(host / "missing"), host, host) == ""
+    assert cache_key(str(host / "missing"), host, host) == ""
 
 
 class Starts(BpftraceAlwaysOn):
@@ -229,18 +228,18 @@ async def test_the_doctor_tries_all_and_replaces_the_choice(cache):
     better = Starts(cache, set(), tries_all=True)
     await better.choose()
     assert better.tried == ["block_a"]
-    assert cache.read(key_of(TOOL)).probe == "block_a q->disk"
+    assert cache.read(cache_key(TOOL)).probe == "block_a q->disk"
 
 
 async def test_a_name_that_no_script_has_is_ignored(cache):
-    cache.write(key_of(TOOL), "sh -c reboot", "/bin/sh", {})
+    cache.write(cache_key(TOOL), "sh -c reboot", "/bin/sh", {})
     start = Starts(cache, set())
     assert await start.choose() == {}
     assert start.tried == ["block_a"]
 
 
 async def test_a_tool_without_a_key_is_tried_each_time(cache, monkeypatch):
-    monkeypatch.setattr(probe_cache, "key_of", lambda *_, **__: "")
+    monkeypatch.setattr(backend, "cache_key", lambda *_, **__: "")
     for _ in range(2):
         start = Starts(cache, {"block_a"})
         await start.choose()

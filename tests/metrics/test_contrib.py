@@ -24,7 +24,7 @@ from test_server import exporter
 
 from latmon.cli import arguments
 from latmon.metrics import server
-from latmon_backends.bpftrace.probe_cache import SYSTEM
+from latmon_backends.bpftrace.backend import ROOT_CACHE
 from latmon_backends.prometheus import read_back
 
 SYSTEMD = Path(generate.__file__).parent / "systemd"
@@ -71,7 +71,7 @@ def test_the_unit_of_a_watch_starts_a_command_line_that_exists(tmp_path):
 def test_the_units_can_keep_the_choice_of_a_probe(name):
     service = unit(name)["Service"]
     assert service["ProtectSystem"] == "strict"
-    assert Path("/var/cache", service["CacheDirectory"]) == SYSTEM
+    assert Path("/var/cache", service["CacheDirectory"]) == ROOT_CACHE
 
 
 def test_systemd_accepts_the_units(tmp_path):

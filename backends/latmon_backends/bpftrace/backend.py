@@ -2,30 +2,43 @@
 
 `explain` is the doctor's view: the tier that attaches here, and what measures each stage. The tracer's scripts are
 looked up, not tried: by their manifests and the hooks that the kernel has.
+
+A cache has the variant that an earlier start chose, so that a start tries one script and not all of them. It is a small
+file of names and sentences; nothing in it is run. As root it is below /var/cache, where only root can write, and it is
+ignored where another user can change it. Its key depends on the tool's file, the kernel with its types, its lockdown
+and kprobes, the capabilities of this process, and the scripts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import json
 import os
+import platform
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from latmon import __version__
 from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer
 from latmon.manifest.loader import Manifest
 from latmon.model.frame import STAGES, TABLES, Missing, Origin, Settings, capped
 from latmon.model.stages import ADMISSION
+from latmon.support import paths, privileges, trust
 from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
-from latmon_backends.bpftrace import probe_cache, tracer
 from latmon_backends.bpftrace import program as bpftrace_program
+from latmon_backends.bpftrace import tracer
+from latmon_backends.bpftrace.kernel_hooks import has_kprobes
 from latmon_backends.bpftrace.probe import BpftraceProbe
-from latmon_backends.bpftrace.probe_cache import ProbeCache
 from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool, Variant
 from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost
 from latmon_backends.kernel.counters import KernelSampler
@@ -38,6 +51,17 @@ from latmon_backends.probe.tick_protocol import ProbeWindow, Surroundings, Ticks
 from latmon_backends.probe_backend import ProbeBackend, always, following, traced
 from latmon_backends.tracer.programs import ChosenScripts
 
+ROOT_CACHE = Path("/var/cache/latmon")
+"""The directory of root. No variable changes it: under `sudo -E` root would write where a user wants."""
+_CACHE_FILE = "bpftrace-probes.json"
+_SCHEMA = "latmon.probes/1"
+_MOST_CACHE_BYTES = 64 * 1024
+_MOST_CHOICES = 8
+"""Entries: tools and kernels that take turns."""
+_CHOICE_AGE_S = 30 * 86_400
+_MOST_REFUSALS, _SENTENCE = 16, 300
+_PASSING = re.compile(r"memory|temporarily|[Tt]oo many|busy|[Tt]imed out|Interrupted|ended with status", re.IGNORECASE)
+"""Refusals that another start may not meet: what was chosen after one is not kept."""
 _TOO_OLD = ("Unknown function: nsecs", "Invalid probe type")
 """Beginnings of the errors that 0.17 and 0.18 print for nsecs(monotonic) and rawtracepoint."""
 _SILENT_S = 6.0
@@ -46,6 +70,115 @@ _ENOUGH = 100
 """Completions in an interval from which it is judged whether requests carry stamps."""
 _FINISHING_S = 1.1
 """A capture waits 1.4 s for its last frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeChoice:
+    """The script that ran, by its name, and the refusals of those before it."""
+
+    key: str
+    probe: str
+    tool: str
+    wall: float
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCache:
+    """The cache of the choices of one user."""
+
+    directory: Path
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str] = os.environ) -> ProbeCache:
+        """Return root's cache, or that of the user."""
+        return cls(ROOT_CACHE if os.geteuid() == 0 else paths.cache(environ))
+
+    @property
+    def path(self) -> Path:
+        return self.directory / _CACHE_FILE
+
+    def read(self, key: str) -> ProbeChoice | None:
+        """Return the choice with this key; None without one, for an old one, and where the file can't be trusted."""
+        now = time.time()
+        found = next((one for one in self._entries() if one.key == key), None) if key else None
+        return found if found is not None and 0 <= now - found.wall < _CHOICE_AGE_S else None
+
+    def shown(self, key: str) -> str:
+        """Return a sentence about the choice with this key; empty without one."""
+        found = self.read(key)
+        remedy = "the doctor tries all again; to forget it remove the file"
+        return "" if found is None else f"a start tries {found.probe} first, by {self.path}: {remedy}"
+
+    def write(self, key: str, probe: str, tool: str, refused: Mapping[str, str]) -> None:
+        """Keep a choice, unless a refusal before it may be a passing one. A file that can't be written is no error."""
+        if not key or any(_PASSING.search(sentence) for sentence in refused.values()):
+            return
+        kept = [one for one in self._entries() if one.key != key][: _MOST_CHOICES - 1]
+        entries = [asdict(one) for one in (ProbeChoice(key, probe, tool, time.time(), dict(refused)), *kept)]
+        with contextlib.suppress(OSError):
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._is_ours():
+                self._replace(json.dumps({"schema": _SCHEMA, "entries": entries}, indent=1).encode())
+
+    def _replace(self, data: bytes) -> None:
+        new = self.path.with_name(f".{_CACHE_FILE}.{os.getpid()}")
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            new.replace(self.path)
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
+
+    def _is_ours(self) -> bool:
+        """Return whether only this user and root can change the file or a directory above it."""
+        try:
+            return trust.flaw(self.path, frozenset({0, os.geteuid()})) is None
+        except OSError:
+            return False
+
+    def _entries(self) -> list[ProbeChoice]:
+        if not self._is_ours():
+            return []
+        try:
+            tree = json.loads(paths.regular(self.path, _MOST_CACHE_BYTES))
+            return [_choice_of(one) for one in tree["entries"][:_MOST_CHOICES]] if tree["schema"] == _SCHEMA else []
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return []
+
+
+def _choice_of(value: Mapping[str, Any]) -> ProbeChoice:
+    """Return an entry; raises KeyError, TypeError, ValueError or AttributeError for anything else."""
+    refused = [(clean(str(name), _SENTENCE), clean(str(why), _SENTENCE)) for name, why in value["refused"].items()]
+    key, probe, tool = (clean(str(value[name]), _SENTENCE) for name in ("key", "probe", "tool"))
+    return ProbeChoice(key, probe, tool, float(value["wall"]), dict(refused[:_MOST_REFUSALS]))
+
+
+def cache_key(tool: str, sys: Path = Path("/sys"), probes: Path | None = None, proc: Path = Path("/proc")) -> str:
+    """Return a hash of all that decides which script runs; empty where the tool's file can't be examined.
+
+    A start inside of a service with few capabilities must not decide for those that have all.
+    """
+    try:
+        program = Path(tool).stat()
+        scripts = [(one.name, one.read_bytes()) for one in sorted(_files_of_key(probes))]
+    except OSError:
+        return ""
+    kernel = platform.uname()
+    types = sys / "kernel/btf/vmlinux"
+    facts = (
+        *(str(Path(tool).resolve()), program.st_mtime_ns, program.st_size, program.st_ino),
+        *(kernel.release, kernel.version, kernel.machine, types.stat().st_size if types.exists() else 0),
+        *(paths.content(sys / "kernel/security/lockdown"), has_kprobes(sys), privileges.capability_bits(proc)),
+        *(__version__, *scripts),
+    )
+    return hashlib.sha256(repr(facts).encode()).hexdigest()
+
+
+def _files_of_key(probes: Path | None) -> list[Path]:
+    return paths.matching((paths.data_dir("probes") if probes is None else probes) / "linux", "block_*")
 
 
 class BpftraceAlwaysOn(AlwaysOn):
@@ -97,7 +230,7 @@ class BpftraceAlwaysOn(AlwaysOn):
         return "" if self._choices is None else self._choices.shown(self._key())
 
     def _key(self) -> str:
-        return probe_cache.key_of(self._tool.path, self._options.sys, proc=self._options.proc)
+        return cache_key(self._tool.path, self._options.sys, proc=self._options.proc)
 
     def _variants(self, manifest: str = "") -> Iterator[Variant]:
         options = self._options
