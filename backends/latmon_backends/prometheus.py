@@ -118,6 +118,14 @@ class Address:
         return cls(f"{parts.scheme}://{place}{parts.path.rstrip('/')}", urllib.parse.unquote(user or ""), password)
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses to follow an answer to another address: only the server of `--url` is asked."""
+
+    def redirect_request(self, *words: Any, **_more: Any) -> None:
+        """Raise URLError with the address; urllib passes it last."""
+        raise urllib.error.URLError(f"it redirects to {words[-1]}: if that is right, name it with --url")
+
+
 class Client:
     """Queries of one Prometheus. Each blocks until the answer is there.
 
@@ -126,6 +134,7 @@ class Client:
 
     def __init__(self, address: Address, timeout_s: float = _TIMEOUT_S) -> None:
         self._address, self._timeout_s = address, timeout_s
+        self._opener = urllib.request.build_opener(_NoRedirects)
 
     def at(self, query: str, when: float) -> list[_Answer]:
         """Return the series of an instant query. Raises UnavailableError with URL and reason."""
@@ -141,11 +150,10 @@ class Client:
         request = urllib.request.Request(url, urllib.parse.urlencode(words).encode())  # noqa: S310  http or https
         if self._address.user:
             pair = f"{self._address.user}:{self._address.password}".encode()
-            # no other server gets it
-            request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
+            request.add_header("Authorization", f"Basic {base64.b64encode(pair).decode()}")
         end = time.monotonic() + self._timeout_s
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:  # noqa: S310
+            with self._opener.open(request, timeout=self._timeout_s) as answer:
                 data = json.loads(self._body(answer, end))
         except urllib.error.HTTPError as error:
             raise self._failure(_reason(error, end)) from None

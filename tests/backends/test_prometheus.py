@@ -329,6 +329,13 @@ def test_an_answer_that_goes_on_and_on_has_a_time_limit(fake, status, reason):
     assert time.monotonic() - begun < 20
 
 
+def test_another_address_is_not_asked(fake):
+    fake.answer, url = (302, b""), f"http://127.0.0.1:{fake.server_port}"
+    with pytest.raises(UnavailableError, match=rf"^{url}: it redirects to {url}/other: if that is right, name it with"):
+        Client(Address.parse(url.replace("//", "//ann@"), "geheim")).at("up", 0)
+    assert len(fake.seen) == 1
+
+
 @pytest.mark.parametrize("value", ["-5", "1e300", "NaN", "+Inf"])
 def test_ios_in_flight_that_none_can_be_are_unknown(monkeypatch, value):
     client = Client(Address("http://127.0.0.1:1"))
