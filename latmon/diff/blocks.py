@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from latmon.aggregate.accumulator import Minute
-from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, Origin, Series, Settings
+from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, IssuedIO, Origin, Series, Settings
 from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
 
 MAX_UNITS = 128
@@ -84,6 +84,8 @@ class CaptureSpan:
     """The captures that `of_runs` joined."""
     issued: dict[str, int] = field(default_factory=dict)
     """I/Os by the cgroup that issued them, by its path; at most MAX_SERIES."""
+    processes: dict[str, IssuedIO] = field(default_factory=dict)
+    """I/Os of traced processes by their name; at most MAX_SERIES."""
     files: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     """Operations on files by mount point and op, and their time in us; at most MAX_SERIES."""
     kinds: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
@@ -134,7 +136,9 @@ class CaptureSpan:
 
     def _add_who(self, frame: Frame) -> None:
         for issuer, io in frame.issuers.items():
-            if not issuer.is_process:
+            if issuer.is_process:
+                _put(self.processes, issuer.comm, io, IssuedIO.plus)
+            else:
                 _put(self.issued, issuer.cgroup, io.count, int.__add__)
         for file, took in frame.files.items():
             if took.sum is not None:
@@ -162,6 +166,8 @@ class CaptureSpan:
             self._thresholds.setdefault(device, set()).update(some)
         for cgroup, n in run.issued.items():
             _put(self.issued, cgroup, n, int.__add__)
+        for comm, io in run.processes.items():
+            _put(self.processes, comm, io, IssuedIO.plus)
         for mine, theirs in ((self.files, run.files), (self.kinds, run.kinds)):
             for key, pair in theirs.items():
                 _put(mine, key, pair, _plus)

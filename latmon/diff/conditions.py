@@ -15,7 +15,7 @@ from latmon.diff import blocks
 from latmon.diff.blocks import CaptureSpan
 from latmon.diff.statistics import error_of_mean
 from latmon.model.devices import is_volume
-from latmon.model.frame import OPS, Device, Flow, Mark, Origin, Series, Settings
+from latmon.model.frame import OPS, Device, Flow, IssuedIO, Mark, Origin, Series, Settings
 from latmon.model.histogram import bucket_bounds
 from latmon.support.errors import UsageError
 from latmon.support.text import clean
@@ -166,6 +166,50 @@ def unlike_cgroups(a: CaptureSpan, b: CaptureSpan) -> tuple[WhoDifference, ...]:
     rates = [WhoDifference(name, *(one.issued.get(name, 0) * 1e6 / one.us for one in (a, b))) for name in names]
     found = [one for one in rates if max(one.a, one.b) >= max(least, _TWICE * min(one.a, one.b))]
     return tuple(sorted(found, key=lambda one: (-abs(one.a - one.b), one.name)))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessDifference:
+    """The share of a process in the traced I/Os, or in the bytes where I/Os were not counted, and its mean latency."""
+
+    name: str
+    of: str
+    """`ios` or `bytes`."""
+    a: float
+    b: float
+    mean_a: float | None
+    """In us; None where fewer I/Os were timed than a mean needs."""
+    mean_b: float | None
+
+
+def unlike_processes(a: CaptureSpan, b: CaptureSpan) -> tuple[ProcessDifference, ...]:
+    """Return the processes whose share or mean latency is twice as large in one span; those far apart first.
+
+    A share of less than a twentieth is not compared. Rates are not either: processes are traced for a part of a span,
+    and of a fast device one I/O in several.
+    """
+    sides = (a.processes, b.processes)
+    of = "ios" if all(any(io.count for io in one.values()) for one in sides) else "bytes"
+    totals = [sum(getattr(io, _FIELDS[of]) for io in one.values()) for one in sides]
+    if not all(totals):
+        return ()
+    found = []
+    for name in sorted(a.processes.keys() | b.processes.keys()):
+        its = [one.get(name, _NO_IO) for one in sides]
+        shares = [getattr(io, _FIELDS[of]) / total for io, total in zip(its, totals, strict=True)]
+        means = [io.latency.mean if io.latency.count >= _OPERATIONS else None for io in its]
+        if max(shares) >= _SHARE and (_twice(*shares) or _twice(*means)):
+            found.append(ProcessDifference(name, of, shares[0], shares[1], means[0], means[1]))
+    return tuple(sorted(found, key=lambda one: (-abs(one.a - one.b), one.name)))
+
+
+_FIELDS = {"ios": "count", "bytes": "bytes"}
+_NO_IO = IssuedIO(0, 0)
+
+
+def _twice(a: float | None, b: float | None) -> bool:
+    """Return whether one of two known values is at least twice the other."""
+    return a is not None and b is not None and max(a, b) >= _TWICE * min(a, b)
 
 
 def unlike_files(a: CaptureSpan, b: CaptureSpan) -> tuple[WhoDifference, ...]:

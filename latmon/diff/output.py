@@ -28,6 +28,7 @@ from latmon.diff.conditions import (
     Difference,
     FindingsChange,
     LoadDifference,
+    ProcessDifference,
     UserView,
     device_load,
     differing,
@@ -36,6 +37,7 @@ from latmon.diff.conditions import (
     unlike_cgroups,
     unlike_files,
     unlike_kinds,
+    unlike_processes,
     user_views,
 )
 from latmon.diff.hypotheses import POWER, TAIL_SHARE
@@ -83,7 +85,7 @@ def paragraphs(comparison: Comparison) -> list[tuple[str, list[str]]]:
         ("Longest I/Os and causes", verdict.lead(comparison)),
         ("Findings", _findings(findings_change(a, b))),
         ("Loads", loads(unlike(a, b))),
-        ("Cgroups and files", _who(a, b)),
+        ("Cgroups, processes and files", _who(a, b)),
         ("Warnings", warnings(comparison)),
         ("Runs", _runs(a, b)),
         ("Verdicts", _verdicts(comparison)),
@@ -131,8 +133,9 @@ def loads(some: Sequence[LoadDifference]) -> list[str]:
 
 
 def _who(a: CaptureSpan, b: CaptureSpan) -> list[str]:
-    """Return the cgroups, the operations on files and the kinds of I/Os that differ."""
+    """Return the cgroups, the processes, the operations on files and the kinds of I/Os that differ."""
     groups = [f"  {one.name}: {rate(one.a)} -> {rate(one.b)} IOPS" for one in unlike_cgroups(a, b)]
+    processes = [_process(one) for one in unlike_processes(a, b)]
     files = [f"  {one.name}: {spelled(one.a)} -> {spelled(one.b)} in the mean" for one in unlike_files(a, b)]
     kinds = [
         f"  {device}: " + ", ".join(f"{one.name} {part(one.a)} -> {part(one.b)}" for one in some)
@@ -140,10 +143,19 @@ def _who(a: CaptureSpan, b: CaptureSpan) -> list[str]:
     ]
     heads = {
         "cgroups that issue twice as many I/Os on one side:": groups,
+        "processes whose share of the traced I/Os, or mean latency, is twice as large on one side:": processes,
         "operations on files that take twice as long:": files,
         "shares of small or of sequential I/Os that differ:": kinds,
     }
     return [line for head, some in heads.items() if some for line in _capped([head, *some])]
+
+
+def _process(one: ProcessDifference) -> str:
+    """Return a line on a process: its shares, and its mean latencies where both sides have one."""
+    of = "the traced I/Os" if one.of == "ios" else "the bytes of processes"
+    means = () if one.mean_a is None or one.mean_b is None else (one.mean_a, one.mean_b)
+    mean = f"; {' -> '.join(map(spelled, means))} in the mean" if means else ""
+    return f"  {one.name or UNKNOWN}: {part(one.a)} -> {part(one.b)} of {of}{mean}"
 
 
 def warnings(comparison: Comparison) -> list[str]:
@@ -473,11 +485,21 @@ def summarise(comparison: Comparison) -> dict[str, Any]:
 
 
 def _who_keys(a: CaptureSpan, b: CaptureSpan) -> dict[str, Any]:
-    """Return the keys `cgroups_differ`, `files_differ` and `kinds_differ`, each where both sides measured it."""
+    """Return `cgroups_differ`, `processes_differ`, `files_differ` and `kinds_differ`: where both sides have them."""
     found: dict[str, Any] = {}
     if a.issued and b.issued:
         found["cgroups_differ"] = [
             {"cgroup": one.name, "iops": [round(one.a, 3), round(one.b, 3)]} for one in unlike_cgroups(a, b)
+        ]
+    if a.processes and b.processes:
+        found["processes_differ"] = [
+            {
+                "comm": one.name,
+                "of": one.of,
+                "share": [round(one.a, 3), round(one.b, 3)],
+                "mean_us": [None if us is None else round(us, 1) for us in (one.mean_a, one.mean_b)],
+            }
+            for one in unlike_processes(a, b)
         ]
     if a.files and b.files:
         found["files_differ"] = [

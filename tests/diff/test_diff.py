@@ -39,7 +39,7 @@ from latmon.model.frame import (
     SizeClass,
     Traced,
 )
-from latmon.model.histogram import Histogram, bucket_index, merge
+from latmon.model.histogram import EMPTY, Histogram, bucket_index, merge
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import summary as report_summary
@@ -522,6 +522,36 @@ def test_cgroups_and_operations_on_files_that_differ_are_described():
     reported = summarise(found)
     assert reported["cgroups_differ"] == [{"cgroup": "/backup", "iops": [0, 400]}]
     assert reported["files_differ"] == [{"operation": "fsync /data", "mean_us": [1000, 3000]}]
+
+
+def processes(**each):
+    """A span of 10 frames; name of a process -> its I/Os, bytes and time in us of each of its I/Os in each."""
+    issuers = {
+        Issuer("sda", "read", "/", pid=at, comm=comm): IssuedIO(n, of, Histogram.record([us] * n) if us else EMPTY)
+        for at, (comm, (n, of, us)) in enumerate(each.items(), 1)
+    }
+    return period_of("x", BOX, (), (replace(frame(at), issuers=issuers) for at in range(10)))
+
+
+def test_processes_whose_share_or_latency_differs_are_described():
+    a = processes(postgres=(80, 0, 1_000), cron=(1, 0, 100), steady=(80, 0, 500))
+    b = processes(postgres=(90, 0, 4_000), backup=(240, 0, 2_000), cron=(9, 0, 100), steady=(80, 0, 500))
+    text = render(compare(a, b))
+    assert "processes whose share of the traced I/Os, or mean latency, is twice as large" in " ".join(text.split())
+    assert "  backup: 0% -> 57% of the traced I/Os\n" in text
+    assert "  postgres: 50% -> 21% of the traced I/Os; 1 ms -> 4 ms in the mean" in text
+    assert "cron" not in text, "it is no twentieth of all"
+    reported = summarise(compare(a, b))["processes_differ"]
+    assert [one["comm"] for one in reported] == ["backup", "steady", "postgres"]
+    assert reported[0] == {"comm": "backup", "of": "ios", "share": [0, 0.573], "mean_us": [None, 2000]}
+    assert "processes_differ" not in summarise(compare(a, who({})))
+    assert summarise(compare(a, a))["processes_differ"] == []
+
+
+def test_processes_that_proc_counts_have_shares_of_bytes():
+    found = summarise(compare(processes(dd=(0, 10, 0), cat=(0, 90, 0)), processes(dd=(0, 80, 0), cat=(0, 20, 0))))
+    shares = {one["comm"]: (one["of"], *one["share"]) for one in found["processes_differ"]}
+    assert shares == {"cat": ("bytes", 0.9, 0.2), "dd": ("bytes", 0.1, 0.8)}
 
 
 def kinds(small, sequential, every=200):
