@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 from terminal import environment, holds_frames, latmon, wait_for
 
 from latmon.model.frame import Frame
-from latmon.model.histogram import bucket_index
+from latmon.model.histogram import bucket_index, merge
 from latmon.recording.reader import open_recording
 from latmon.support.errors import RecordingError
 
@@ -122,6 +123,66 @@ def _percentiles(times):
 def buckets_apart(one_us: float, other_us: float) -> int:
     """How many of our buckets (8 per octave) lie between two latencies."""
     return abs(bucket_index(round(one_us)) - bucket_index(round(other_us)))
+
+
+CALLS = """
+import contextlib, os, sys
+for name in "abc":
+    file = os.open(f"{sys.argv[1]}/{name}", os.O_CREAT | os.O_RDWR)
+    for n in range(50):
+        os.pwrite(file, bytes(4096), n * 4096)
+        os.write(file, bytes(100))
+        os.writev(file, [bytes(10), bytes(20)])
+        os.pread(file, 4096, n * 4096)
+        os.preadv(file, [bytearray(64)], 0)
+    for n in range(40):
+        os.pwrite(file, bytes(65536), n * 65536)
+        (os.fsync if n % 2 else os.fdatasync)(file)
+    os.lseek(file, 0, os.SEEK_SET)
+    while os.read(file, 65536):
+        pass
+    os.close(file)
+    left_out = (lambda: os.read(file, 10), lambda: os.open(f"{sys.argv[1]}/none", os.O_RDONLY))
+    for one in left_out:
+        with contextlib.suppress(OSError):
+            one()
+"""
+"""Known calls on three files, and some that fail."""
+CALLS_OF = {
+    "read": ("read", "readv", "pread64", "preadv", "preadv2"),
+    "write": ("write", "writev", "pwrite64", "pwritev", "pwritev2"),
+    "open": ("open", "openat", "openat2"),
+    "fsync": ("fsync", "fdatasync"),
+}
+OP_OF = {call: op for op, calls in CALLS_OF.items() for call in calls}
+TRACED = re.compile(r"^\d+ +(\w+)\((.*)\) += \d+(<[^ ]*>)? <([\d.]+)>$", re.MULTILINE)
+
+
+def strace(directory: Path, *command: object) -> str:
+    """Run a command; return its reads, writes, opens and syncs, with the time of each."""
+    words = ["strace", "-f", "-y", "-T", "-e", f"trace={','.join(OP_OF)}", "-o", directory / "calls"]
+    subprocess.run([str(word) for word in (*words, *command)], check=True)
+    return (directory / "calls").read_text()
+
+
+def by_strace(text, point):
+    """Op -> seconds of each call on a file of the mount that succeeded."""
+    found = {}
+    for name, arguments, opened, seconds in TRACED.findall(text):
+        its = opened if OP_OF[name] == "open" else arguments.partition(",")[0]
+        if f"<{point}/" in its:
+            found.setdefault(OP_OF[name], []).append(float(seconds))
+    return found
+
+
+def of_mount(frames, point):
+    """Op -> what was done on files of the mount."""
+    found = {}
+    for frame in frames:
+        for one, latency in frame.files.items():
+            if one.mount == str(point):
+                found.setdefault(one.op, []).append(latency)
+    return {op: merge(parts) for op, parts in found.items()}
 
 
 class LoopDevice:

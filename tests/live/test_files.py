@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from panels import inside
-from workload import Capture, LoopDevice, buckets_apart, fio, wait_for
+from workload import CALLS, Capture, LoopDevice, buckets_apart, by_strace, fio, of_mount, strace, wait_for
 
 from latmon.analysis.file_operations import by_process, requests_of
 from latmon.capture.backend import Options
 from latmon.model.frame import FILES
-from latmon.model.histogram import merge
 from latmon.recording.reader import open_recording
 from latmon.tui.commands import STEPS
 from latmon.tui.keys import ACTIONS
@@ -49,51 +48,8 @@ for n in range(40):
 """
 
 
-CALLS = """
-import contextlib, os, sys
-for name in "abc":
-    file = os.open(f"{sys.argv[1]}/{name}", os.O_CREAT | os.O_RDWR)
-    for n in range(50):
-        os.pwrite(file, bytes(4096), n * 4096)
-        os.write(file, bytes(100))
-        os.writev(file, [bytes(10), bytes(20)])
-        os.pread(file, 4096, n * 4096)
-        os.preadv(file, [bytearray(64)], 0)
-    for n in range(40):
-        os.pwrite(file, bytes(65536), n * 65536)
-        (os.fsync if n % 2 else os.fdatasync)(file)
-    os.lseek(file, 0, os.SEEK_SET)
-    while os.read(file, 65536):
-        pass
-    os.close(file)
-    left_out = (lambda: os.read(file, 10), lambda: os.open(f"{sys.argv[1]}/none", os.O_RDONLY))
-    for one in left_out:
-        with contextlib.suppress(OSError):
-            one()
-"""
-"""Known calls on three files, and some that fail."""
-CALLS_OF = {
-    "read": ("read", "readv", "pread64", "preadv", "preadv2"),
-    "write": ("write", "writev", "pwrite64", "pwritev", "pwritev2"),
-    "open": ("open", "openat", "openat2"),
-    "fsync": ("fsync", "fdatasync"),
-}
-OP_OF = {call: op for op, calls in CALLS_OF.items() for call in calls}
-TRACED = re.compile(r"^\d+ +(\w+)\((.*)\) += \d+(<[^ ]*>)? <([\d.]+)>$", re.MULTILINE)
-
-
 def nearest_rank(values, share):
     return sorted(values)[math.ceil(share * len(values)) - 1]
-
-
-def by_strace(text, point):
-    """Op -> seconds of each call on a file of the mount that succeeded."""
-    found = {}
-    for name, arguments, opened, seconds in TRACED.findall(text):
-        its = opened if OP_OF[name] == "open" else arguments.partition(",")[0]
-        if f"<{point}/" in its:
-            found.setdefault(OP_OF[name], []).append(float(seconds))
-    return found
 
 
 @contextlib.contextmanager
@@ -140,16 +96,6 @@ def captured(directory, suite, *words):
         assert capture.stop() == 0, capture.stderr
 
 
-def of_mount(frames, point):
-    """Op -> what was done on files of the mount."""
-    found = {}
-    for frame in frames:
-        for one, latency in frame.files.items():
-            if one.mount == str(point):
-                found.setdefault(one.op, []).append(latency)
-    return {op: merge(parts) for op, parts in found.items()}
-
-
 @pytest.mark.slow
 @each_bpftrace
 @pytest.mark.parametrize(
@@ -188,10 +134,9 @@ def test_counts_and_times_are_those_of_fio(suite, kind, tmp_path):
 def test_counts_are_those_of_strace(suite, kind, tmp_path):
     with mounted(tmp_path, kind) as (_, point):
         with captured(tmp_path, suite) as capture:
-            words = ["strace", "-f", "-y", "-T", "-e", f"trace={','.join(OP_OF)}", "-o", tmp_path / "calls"]
-            subprocess.run([*words, sys.executable, "-c", CALLS, point], check=True)
+            traced = strace(tmp_path, sys.executable, "-c", CALLS, point)
         its = of_mount(capture.frames(), point)
-    calls = by_strace((tmp_path / "calls").read_text(), point)
+    calls = by_strace(traced, point)
     assert {op: one.count for op, one in its.items()} == {op: len(seconds) for op, seconds in calls.items()}
     assert len(calls["fsync"]) == 120
     assert len(calls["write"]) == 3 * (50 * 3 + 40)
