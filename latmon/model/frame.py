@@ -671,6 +671,8 @@ class FileOperation:
     """The device to which the thread issued I/O meanwhile; empty: none."""
     sectors: tuple[int, int] | None = None
     """The first sector of that I/O, and the end of its last one."""
+    waits: tuple[Wait, ...] = ()
+    """Late wake-ups of the thread by completions of its I/O, the longest ones in the order of time."""
 
     @property
     def until_us(self) -> int:

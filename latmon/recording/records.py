@@ -544,6 +544,7 @@ FILE_OPERATION = RecordCodec(
     *fields(_OPTIONAL, "bytes", "offset", default=None),
     RecordField("disk", label, default=""),
     RecordField("sectors", _sectors, write=lambda one: None if one is None else [*one], default=None),
+    RecordField("waits", listed(WAIT.entry, MAX_FEW), write=_each(WAIT.encode), default=()),
 )
 
 _CGROUP_LIMIT = RowDecoder(

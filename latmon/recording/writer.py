@@ -331,7 +331,7 @@ def private_frame(frame: Frame) -> Frame:
         issuers=_issuers(frame.issuers),
         behind=_behind(frame.behind),
         files=_files(frame.files),
-        file_operations=tuple(_operation(one) for one in frame.file_operations),
+        file_operations=tuple(_operation(one, kernel) for one in frame.file_operations),
     )
 
 
@@ -362,11 +362,12 @@ def _hidden_mount(mount: str) -> str:
     return mount if mount == "/" or _NUMBER.fullmatch(mount) else _hidden(mount)
 
 
-def _operation(one: FileOperation) -> FileOperation:
+def _operation(one: FileOperation, kernel: frozenset[str]) -> FileOperation:
     """Return an operation without the names of its file and its process."""
     its = one.file_system._replace(mount=_hidden_mount(one.file_system.mount))
     comm = REDACTED if one.comm else ""
-    return replace(one, file_system=its, path=REDACTED if one.path else "", pid=None, comm=comm)
+    waits = tuple(_wait(wait, kernel) for wait in one.waits)
+    return replace(one, file_system=its, path=REDACTED if one.path else "", pid=None, comm=comm, waits=waits)
 
 
 def _cgroup_limits(limits: tuple[CgroupLimit, ...] | None) -> tuple[CgroupLimit, ...] | None:

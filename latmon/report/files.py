@@ -10,6 +10,7 @@ from latmon.analysis.file_operations import Requests, by_process, file_rows, req
 from latmon.model.frame import FileOperation, FileSeries, Outlier
 from latmon.model.histogram import Histogram
 from latmon.report.formatting import Column, ReportTable, key, quantile, rounded, summed, wrapped
+from latmon.report.outliers import wait_row, waits
 from latmon.support.units import UNKNOWN, rate, rfc3339
 from latmon.views.units import exact
 
@@ -94,6 +95,7 @@ def _operation(one: FileOperation, outliers: Requests) -> dict[str, Any]:
             {"mono_us": each.mono_us, "op": each.op, "total_us": each.total_us, "stages_us": dict(each.stages_us)}
             for each in requests_of(one, outliers)
         ],
+        "waits": [wait_row(wait) for wait in one.waits],
     }
 
 
@@ -153,6 +155,7 @@ OPERATIONS = (
     Column("process", "name", process),
     Column("bytes", "count", key("bytes")),
     Column("its slow I/O", "words", lambda row: ", ".join(_requests(row)) or UNKNOWN),
+    Column("its thread", "words", lambda row: "; ".join(waits(row)) or UNKNOWN),
     Column("file", "name", path),
 )
 
@@ -176,4 +179,5 @@ def text(summary: _Json) -> list[str]:
         about = [one["time"] or UNKNOWN, f"{one['op']} {exact(one['total_us'])}", f"waited: {waited}", process(one)]
         lines += [*wrapped("  ".join(about), "  "), *wrapped(path(one), "    ")]
         lines += [line for each in _requests(one) for line in wrapped(f"its I/O: {each}", "      ")]
+        lines += [line for each in waits(one) for line in wrapped(each, "      ")]
     return lines

@@ -85,13 +85,14 @@ def _row(one: Outlier, repeats: int) -> dict[str, Any]:
         "repeats": repeats,
         "path": one.path or None,
         "includes": {stage: list(others) for stage, others in one.includes.items()},
-        "waits": [_wait(wait) for wait in one.waits],
+        "waits": [wait_row(wait) for wait in one.waits],
         **({"own": True} if one.own else {}),
         **{name: us for name in ("admission_us", "inserted_us") if (us := getattr(one, name)) is not None},
     }
 
 
-def _wait(one: Wait) -> dict[str, Any]:
+def wait_row(one: Wait) -> dict[str, Any]:
+    """Return the JSON of a thread's late wake-up."""
     return {
         "stage": one.stage,
         "thread": one.thread,
@@ -144,7 +145,7 @@ def circumstances(one: _Json) -> list[str]:
 
 
 def waits(one: _Json) -> Iterator[str]:
-    """Yield a sentence for each thread that the outlier waited for."""
+    """Yield a sentence for each thread that an outlier, or an operation on a file, waited for."""
     for wait in one["waits"]:
         span = f" for {exact(wait['ran_us'])}" if wait["ran_us"] else ""
         instead = f"; {wait['instead']} ran instead{span}" if wait["instead"] else ""

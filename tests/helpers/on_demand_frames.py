@@ -137,6 +137,7 @@ FILE_OPERATIONS = st.builds(
     st.none() | COUNTS,
     DEVICE_NAMES,
     st.none() | st.tuples(COUNTS, COUNTS).map(lambda some: (min(some), max(some))),
+    st.lists(WAITS, max_size=2).map(tuple),
 )
 ON_DEMAND_FRAMES = st.builds(
     Frame,

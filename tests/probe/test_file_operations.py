@@ -14,6 +14,7 @@ from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.tick_protocol import FileOperations, OnDemandSurroundings, OnDemandTicks
 
 MANIFEST = load(data_dir("probes") / "linux/files_c.yaml")
+WAKEUPS = load(data_dir("probes") / "linux/wakeups_c.yaml")
 ROOT, SDA = 8 << 20 | 1, 8 << 20
 SYSTEMS = {ROOT: FileSystem("/", "ext4", "sda"), 52: FileSystem("/net", "nfs4")}
 UNKNOWN = "18446744073709551615"
@@ -26,7 +27,7 @@ def key(call, wait, us_bucket=0, dev=ROOT):
 class Run:
     def __init__(self, proc):
         around = OnDemandSurroundings(100, ahead_us=lambda: 500, file_system=SYSTEMS.__getitem__)
-        self.ticks = OnDemandTicks([MANIFEST], {SDA: "sda"}.get, Threads(proc), around)
+        self.ticks = OnDemandTicks([MANIFEST, WAKEUPS], {SDA: "sda"}.get, Threads(proc), around)
         self.tick(0)
         self.ticks.taken()
 
@@ -78,8 +79,27 @@ def test_a_slow_operation_has_its_path_and_the_clock_of_the_frames(run):
     assert run.ticks.taken().file_operations == ()
 
 
-def test_a_long_path_and_a_long_name_are_marked():
-    operations = FileOperations({}.get, SYSTEMS.__getitem__)
+def late(woken_us, delay_us, thread=77):
+    return f"late wakeups_c {thread} 139 {woken_us * 1000} {delay_us} 555 120 40000 ora lgwr"
+
+
+def test_an_operation_has_the_late_wake_ups_of_its_thread_while_it_lasted(run):
+    run.line("thread wakeups_c 555 120 hog")
+    for one in (late(1_000_000, 5_000), late(2_003_500, 45_000), late(2_003_500, 45_000, 78), late(2_040_000, 99_000)):
+        run.line(one)
+    run.line(f"file files_c 77 {ROOT} 3 1 2000500000 50000 {UNKNOWN} -1 {SDA} 64 128 4211 ora lgwr")
+    run.line(f"file files_c 77 {ROOT} 3 2 2000500000 50000 {UNKNOWN} -1 0 0 0 4211 ora lgwr")
+    run.line(late(2_010_000, 2_000))
+    run.tick(1)
+    slept, sync = sorted(run.ticks.taken().file_operations, key=lambda one: one.disk)
+    assert [(one.woken_us - sync.mono_us, one.delay_us) for one in sync.waits] == [(3_000, 45_000), (9_500, 2_000)]
+    assert sync.waits[0].instead == "hog (prio 120)"
+    assert (sync.waits[0].thread, sync.waits[0].priority, sync.waits[0].ran_us) == ("ora lgwr", 139, 40_000)
+    assert slept.waits == (), "it issued no I/O whose completion woke it"
+
+
+def test_a_long_path_and_a_long_name_are_marked(tmp_path):
+    operations = FileOperations({}.get, SYSTEMS.__getitem__, Threads(tmp_path))
     for name in ("x" * 64, *"bcdefg"):
         text = f"path files_c 7 {200 if len(name) > 1 else 1} {name}"
         assert operations.take(record(text, MANIFEST.records["path"]))

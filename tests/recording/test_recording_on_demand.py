@@ -384,7 +384,18 @@ DONE = {
     FileSeries("", "read", "0:52", "", "unknown"): of(7),
 }
 SYNC = FileOperation(
-    2.0, 77, "fsync", 4_000, "device", DATA, "salaries.db", 4211, "ann-db", disk="sda", sectors=(8, 24)
+    2.0,
+    77,
+    "fsync",
+    4_000,
+    "device",
+    DATA,
+    "salaries.db",
+    4211,
+    "ann-db",
+    disk="sda",
+    sectors=(8, 24),
+    waits=(Wait("resume", "ann-db", 4212, 139, 80, 3_900, "ann-sort (prio 120)", 3_000),),
 )
 
 
@@ -449,3 +460,4 @@ def test_redacting_hides_files_and_mounts_and_keeps_them_apart(tmp_path):
     (operation,) = kept.file_operations
     assert operation.file_system.mount in {one.mount for one in kept.files}
     assert (operation.path, operation.total_us) == ("redacted", 4_000)
+    assert (operation.waits[0].pid, operation.waits[0].delay_us) == (0, 3_900)

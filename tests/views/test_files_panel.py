@@ -7,7 +7,7 @@ from frames import ODD, ORIGIN, on_demand_host
 from panels import inside
 
 from latmon.analysis.file_operations import by_process, file_rows, requests_of
-from latmon.model.frame import FILES, PROBES_STARTING, FileOperation, FileSeries, FileSystem, Missing
+from latmon.model.frame import FILES, PROBES_STARTING, FileOperation, FileSeries, FileSystem, Missing, Wait
 from latmon.model.histogram import Histogram
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
@@ -166,6 +166,17 @@ def test_every_size_and_a_hostile_name_fit(size):
         assert len(lines) == size[1]
         assert all(width(line) <= size[0] for line in lines)
         assert all(is_clean(span.text) for line in lines for span in line)
+
+
+def test_below_a_sync_whose_thread_was_late_is_who_ran_instead():
+    slow = FRAMES[-1].file_operations[0]
+    wait = Wait("resume", "ora_lgwr", 4212, 139, slow.mono_us + 900, 47_000, "hog (prio 120)", 40_000)
+    sync = replace(slow, disk="", sectors=None, waits=(wait,))
+    shown = [*FRAMES[:-1], replace(FRAMES[-1], file_operations=(sync,))]
+    for size in ((80, 24), (160, 50)):
+        drawn = " ".join(text(scene(shown), size).split())
+        assert "ora_lgwr/4212 (prio 139) woken" in drawn
+        assert "47.000 ms later: hog (prio 120) ran instead for 40.000 ms" in drawn
 
 
 def test_the_longest_are_listed_first_and_those_of_one_device():

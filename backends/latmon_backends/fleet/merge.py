@@ -339,7 +339,13 @@ def _at_our_times(frame: Frame, shift_us: int, epoch_s: float) -> Frame:
             for one in frame.outliers
         ),
         file_operations=tuple(
-            replace(one, mono_us=ours(one.mono_us), wall=wall(one.mono_us)) for one in frame.file_operations
+            replace(
+                one,
+                mono_us=ours(one.mono_us),
+                wall=wall(one.mono_us),
+                waits=tuple(replace(wait, woken_us=ours(wait.woken_us)) for wait in one.waits),
+            )
+            for one in frame.file_operations
         ),
         in_flight=in_flight,
         issues={

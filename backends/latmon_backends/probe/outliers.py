@@ -278,14 +278,15 @@ def _waits(
             continue
         pid, woken = one.fields["thread"], woken_ns // 1000
         if pid == completing and begun <= woken and woken + delay <= done + _SLACK_US:
-            found.append(_wait("completion", one, (pid, woken, delay), threads))
+            found.append(late_wait("completion", one, (pid, woken, delay), threads))
         elif pid == waiter and done - _SLACK_US <= woken and woken + delay <= end + _SLACK_US:
-            found.append(_wait("resume", one, (pid, woken, delay), threads))
+            found.append(late_wait("resume", one, (pid, woken, delay), threads))
     longest = sorted(found, key=lambda wait: wait.delay_us)[-_MOST_WAITS:]
     return tuple(sorted(longest, key=lambda wait: wait.woken_us))
 
 
-def _wait(stage: str, late: Record, at: tuple[int, int, int], threads: Threads) -> Wait:
+def late_wait(stage: str, late: Record, at: tuple[int, int, int], threads: Threads) -> Wait:
+    """Return the wait of a `late` record. `at`: its thread, when it was woken, and its delay in us."""
     pid, woken, delay = at
     comm, priority, instead = late.text or threads.of(pid).comm, late.get("priority"), late.get("instead")
     if stage == "completion" and comm.startswith(_SOFTIRQ_THREADS):

@@ -15,7 +15,7 @@ from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInte
 from latmon.decode.tables import Counts, Flags, Record, record, shifted
 from latmon.manifest.loader import Manifest
 from latmon.manifest.schema import STACKS, op_name
-from latmon.model.frame import FILE_OPS, FILE_WAITS, FileOperation, FileSystem, Frame, Thread
+from latmon.model.frame import FILE_OPS, FILE_WAITS, FileOperation, FileSystem, Frame, Thread, Wait
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.inflight import Issue
 from latmon_backends.kernel.counters import Sample
@@ -30,7 +30,7 @@ from latmon_backends.probe.events import (
     Printed,
     UndecodedLine,
 )
-from latmon_backends.probe.outliers import Threads
+from latmon_backends.probe.outliers import Threads, late_wait
 
 MAX_RECORDS = 10_000
 """Kept for one interval."""
@@ -339,15 +339,26 @@ def _issue(record: Record) -> Issue | None:
 
 _MOST_OPERATIONS, _MOST_NAMES, _NAME_BYTES = 1024, 6, 64
 """Slow operations kept for one interval; names of a path, and bytes of a name, that the script prints at most."""
+_MOST_LATE, _MOST_WAITS = 1024, 8
+"""Late wake-ups that are kept for the operations that end after them, 100 a second at most; those of one operation."""
+_CLOCKS_US = 1_000
+"""Two scripts have stamps of two clocks, whose distance is measured from outside."""
 
 
 class FileOperations:
     """Slow operations on files, from records: the names of a thread's file, from it upwards, then the operation."""
 
-    def __init__(self, device_name: Callable[[int], str | None], file_system: Callable[[int], FileSystem]) -> None:
-        self._device_name, self._file_system = device_name, file_system
+    def __init__(
+        self,
+        device_name: Callable[[int], str | None],
+        file_system: Callable[[int], FileSystem],
+        threads: Threads,
+    ) -> None:
+        self._device_name, self._file_system, self._threads = device_name, file_system, threads
         self._names: defaultdict[int, list[str]] = defaultdict(list)
-        self._kept: list[FileOperation] = []
+        self._kept: list[tuple[int, FileOperation]] = []
+        """Operations with the number of their thread."""
+        self._late: deque[Record] = deque(maxlen=_MOST_LATE)
         self._is_torn = False
 
     def note_lost(self) -> None:
@@ -371,16 +382,35 @@ class FileOperations:
         one = self._operation(record, names)
         if one is None or len(self._kept) >= _MOST_OPERATIONS:
             return False
-        self._kept.append(one)
+        self._kept.append((thread, one))
         return True
+
+    def note_late(self, record: Record) -> None:
+        """Remember a late wake-up for the operations of its thread, which end after it."""
+        self._late.append(record)
 
     def taken(self) -> tuple[FileOperation, ...]:
         """Return the operations since the last call, by their begin; their `wall` is that of the frame's end, unset."""
-        found, self._kept = tuple(sorted(self._kept, key=lambda one: one.mono_us)), []
+        each = (replace(one, waits=self._waits(thread, one)) for thread, one in self._kept)
+        found = tuple(sorted(each, key=lambda one: one.mono_us))
+        self._kept = []
         if len(self._names) > _MOST_OPERATIONS:  # names whose operation was lost
             self._names.clear()
         self._is_torn = False
         return found
+
+    def _waits(self, thread: int, one: FileOperation) -> tuple[Wait, ...]:
+        """Return the late wake-ups of the operation's thread while it lasted."""
+        found = []
+        for late in self._late if one.disk else ():
+            woken_ns, delay = late.get("woken_ns"), late.get("delay_us")
+            if late.get("thread") != thread or woken_ns is None or delay is None:
+                continue
+            woken = woken_ns // 1000
+            if one.mono_us - _CLOCKS_US <= woken and woken + delay <= one.until_us + _CLOCKS_US:
+                found.append(late_wait("resume", late, (thread, woken, delay), self._threads))
+        longest = sorted(found, key=lambda wait: wait.delay_us)[-_MOST_WAITS:]
+        return tuple(sorted(longest, key=lambda wait: wait.woken_us))
 
     def _operation(self, record: Record, names: Sequence[str]) -> FileOperation | None:
         call, wait, dev = record.get("call"), record.get("wait"), record.get("dev")
@@ -562,7 +592,7 @@ class OnDemandTicks(_Lines):
         self._threads = threads
         self._records: deque[Record] = deque()
         self._issues = IssueWindows(device_name)
-        self._files = FileOperations(device_name, around.file_system)
+        self._files = FileOperations(device_name, around.file_system, threads)
         self._ended = False
 
     def take(self, event: Event) -> None:
@@ -667,4 +697,6 @@ class OnDemandTicks(_Lines):
             if script.device_name(found.get("dev") or 0) is not None:
                 self._losses.dropped += not _keep(script.waiting, found)
         else:
+            if found.kind == "late":
+                self._files.note_late(found)
             self._losses.unkept += not _keep(self._records, found)

@@ -35,7 +35,7 @@ from latmon.views.lines import (
     row,
     table,
 )
-from latmon.views.panels.outliers import ORDERS, op_letters, parts_of
+from latmon.views.panels.outliers import ORDERS, op_letters, parts_of, wait_lines
 from latmon.views.selection import shown
 from latmon.views.units import count, maximum, moment, quantile, size, span
 
@@ -46,6 +46,8 @@ _LEAST = 20
 _UNLIMITED = "; S until the last line says `stages all`, which has no budget"
 _DETAIL = 7
 """Lines of the selected operation below the list, at least."""
+_WAITS = 2
+"""Late wake-ups of the operation's thread below it, at most."""
 _SLEPT = "it slept without I/O of its own: a lock, or I/O of another thread, such as a journal's or a server's"
 
 
@@ -226,6 +228,7 @@ def _operation(view: ViewState, one: FileOperation, width: int) -> list[Line]:
         f"{done}{where or 'file system not known'}, by {_process(one)}: {spelled(one.total_us)}, {_waited(one)}",
         width,
     )
+    lines += [line for wait in one.waits[-_WAITS:] for line in wait_lines(one, wait, width)]
     requests = slow_requests(view, one)
     if not requests:
         return [*lines, *(paragraph(_no_request(view, one), width, "dim") if one.disk else [])]

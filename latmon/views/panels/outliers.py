@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from latmon.analysis.attribution import PARTS, Folded
-from latmon.model.frame import OPS, UNACCOUNTED, Outlier, Wait, pid_of
+from latmon.model.frame import OPS, UNACCOUNTED, FileOperation, Outlier, Wait, pid_of
 from latmon.model.histogram import bucket_bounds
 from latmon.model.inflight import AGES_S, Aged
 from latmon.model.stages import LETTERS, StageSum, called, explained, stage_sum
@@ -379,7 +379,7 @@ def waterfall(
 def _drawn(one: Outlier, width: int, ink: Ink, *, recorded: bool) -> list[list[Line]]:
     """Return the drawings of the stages, the longest one first."""
     some = pieces(one)
-    sentences = [(wait.stage, _wait(one, wait, width)) for wait in one.waits]
+    sentences = [(wait.stage, wait_lines(one, wait, width)) for wait in one.waits]
     if not any(p.stage != UNACCOUNTED for p in some):
         return [
             [BLANK, *paragraph(_untraced(one, recorded=recorded), width), *(t for _, lines in sentences for t in lines)]
@@ -675,7 +675,8 @@ def _fill(ink: Ink) -> str:
     return BAR if ink.coloured else "█"
 
 
-def _wait(one: Outlier, wait: Wait, width: int) -> list[Line]:
+def wait_lines(one: Outlier | FileOperation, wait: Wait, width: int) -> list[Line]:
+    """Return when a thread was woken, how much later it ran, and the thread that ran instead."""
     instead = f": {wait.instead} ran instead{_turn(wait)}" if wait.instead else ""
     several = [wrap(f"{_thread(wait)} {_woken(one, wait, brief=brief)}{instead}", width - 4) for brief in (False, True)]
     return [(Span(f"   {t}", "accent"),) for t in min(several, key=len)]
@@ -686,7 +687,7 @@ def _turn(wait: Wait) -> str:
     return f" for {exact(wait.part_us)}" if wait.part_us else ""
 
 
-def _woken(one: Outlier, wait: Wait, *, brief: bool = False) -> str:
+def _woken(one: Outlier | FileOperation, wait: Wait, *, brief: bool = False) -> str:
     """Return when a thread was woken, and when it ran or how much later."""
     woken = one.wall + (wait.woken_us - one.mono_us) / 1e6
     ran = "" if brief else f"{moment(woken + wait.delay_us / 1e6)}, "
