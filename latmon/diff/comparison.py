@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -365,7 +366,7 @@ class SweepTable:
     """I/Os of `slow/day` take at least this long."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sweep:
     """Captures in the order of a setting, one span per value; `names`: its values, or the captures' names."""
 
@@ -375,7 +376,7 @@ class Sweep:
     captures: tuple[CaptureSpan, ...] = ()
     """The captures in the order of the arguments; those with the same value are not joined here."""
 
-    @property
+    @cached_property
     def tables(self) -> list[SweepTable]:
         """Return the table of all devices, and that of each device that all captures have."""
         return [sweep(self, one) for one in ("", *devices(self.spans))]

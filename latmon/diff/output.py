@@ -65,33 +65,35 @@ def render(comparison: Comparison) -> str:
     """Return the comparison as text."""
     lines: list[str] = []
     for heading, sentences in paragraphs(comparison):
-        hanging = 3 if heading == _SIDES else 4
+        hanging = 3 if heading == SIDES else 4
         lines += [*(line for sentence in sentences for line in _wrapped(sentence, hanging)), ""]
     return "\n".join([*lines, *_table(comparison)]).rstrip() + "\n"
 
 
-_SIDES = "Captures"
+USERS, SIDES, METHOD = "For the users", "Captures", "Method"
+SETTINGS, LOADS, WARNINGS, VERDICTS = "Settings", "Loads", "Warnings", "Verdicts"
 
 
 def paragraphs(comparison: Comparison) -> list[tuple[str, list[str]]]:
     """Return the paragraphs in their order: a heading, which the text leaves out, and sentences.
 
-    A sentence that begins with blanks belongs to the one before it. Tails come before the body of the distributions.
+    A sentence that begins with blanks belongs to the one before it. What changed for the users comes first, then the
+    stage, then the settings; tails come before the body of the distributions.
     """
     a, b = comparison.a, comparison.b
     parts = [
-        ("For the users", [for_users(user_views((a, b)))]),
-        (_SIDES, [f"A  {_named(a)}", f"B  {_named(b)}"]),
+        (USERS, [for_users(user_views((a, b)))]),
+        (SIDES, [f"A  {_named(a)}", f"B  {_named(b)}"]),
         ("Longest I/Os and causes", verdict.lead(comparison)),
+        (SETTINGS, _settings(a, b)),
         ("Findings", _findings(findings_change(a, b))),
-        ("Loads", loads(unlike(a, b))),
+        (LOADS, loads(unlike(a, b))),
         ("Cgroups, processes and files", _who(a, b)),
-        ("Warnings", warnings(comparison)),
+        (WARNINGS, warnings(comparison)),
         ("Runs", _runs(a, b)),
-        ("Verdicts", _verdicts(comparison)),
-        ("Settings", _settings(a, b)),
+        (VERDICTS, _verdicts(comparison)),
         ("Devices of one side", _only(comparison)),
-        ("Method", _how(comparison)),
+        (METHOD, _how(comparison)),
     ]
     return [(heading, sentences) for heading, sentences in parts if sentences]
 
@@ -260,22 +262,30 @@ def trends(one: SweepTable) -> Iterator[str]:
 
 def _plot(one: SweepTable, names: Sequence[str], wide: int) -> Iterator[str]:
     """Yield a line per row: its IOPS as a bar, its p50, p99 and maximum on a logarithmic axis."""
-    marks = {"5": "p50", "9": "p99", "M": "max"}
-    times = [value for entry in one.entries for column in marks.values() if (value := entry.values[column])]
+    times = [us for entry in one.entries for us in marked(entry).values()]
     if not times:
         return
     cells = WIDTH - wide - _BAR_CELLS - 8
     low, high = math.log(min(times)), math.log(max(times))
     most = max(entry.values["IOPS"] or 0 for entry in one.entries)
-    ends = f"{spelled(min(times))} to {spelled(max(times))}, log: 5 p50, 9 p99, M max"
+    ends = f"{spelled(min(times))} to {spelled(max(times))}, log: {MARKED}"
     yield f"  {'':<{wide}}  {'IOPS':<{_BAR_CELLS}}  {ends}"
     for name, entry in zip(names, one.entries, strict=True):
         row = [" "] * cells
-        for mark, column in marks.items():
-            if value := entry.values[column]:
-                row[round((math.log(value) - low) / ((high - low) or 1) * (cells - 1))] = mark
+        for mark, us in marked(entry).items():
+            row[round((math.log(us) - low) / ((high - low) or 1) * (cells - 1))] = mark
         bar = "#" * math.ceil((entry.values["IOPS"] or 0) / (most or 1) * _BAR_CELLS)
         yield f"  {name:<{wide}}  {bar:<{_BAR_CELLS}} |{''.join(row)}|"
+
+
+_MARKS = {"5": "p50", "9": "p99", "M": "max"}
+MARKED = ", ".join(f"{mark} {column}" for mark, column in _MARKS.items())
+"""Legend of the plot of a sweep."""
+
+
+def marked(one: Entry) -> dict[str, float]:
+    """Return the known times in us of a row's plot, by their marks."""
+    return {mark: us for mark, column in _MARKS.items() if (us := one.values[column])}
 
 
 def _worded(column: str, value: float | None) -> str:
@@ -403,9 +413,14 @@ def _how(comparison: Comparison) -> list[str]:
 
 
 def shown_totals(comparison: Comparison) -> list[SeriesChange]:
-    """Return the totals that have numbers in the output: those that changed, then others."""
+    """Return the totals that have numbers in the output."""
+    return ranked(comparison)[:_ROWS]
+
+
+def ranked(comparison: Comparison) -> list[SeriesChange]:
+    """Return the totals: those that changed, tails before bodies, then others."""
     totals = [one for one in comparison.changes if one.series.stage == "total"]
-    return [*_worst(totals), *(one for one in totals if not one.changed)][:_ROWS]
+    return [*_worst(totals), *(one for one in totals if not one.changed)]
 
 
 def quantile_rows(one: SeriesChange) -> list[list[str]]:

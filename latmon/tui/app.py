@@ -714,6 +714,11 @@ class LatmonApp(App[int]):
         self._comparing.step()
         self._repaint()
 
+    def action_further(self) -> None:
+        if self.scene.comparison is not None:
+            self._comparing.add()
+            self._repaint()
+
     def action_theme(self) -> None:
         self._begin_choice(THEME, theme_names(), self._theme_shown.name)
 
@@ -891,6 +896,8 @@ class LatmonApp(App[int]):
         name, by = parameters if action in ("choose", "travel") else (action, 0)
         if self.scene.comparison is not None and is_hidden(action, str(name)):
             return False
+        if action == "further":
+            return self.scene.comparison is not None
         return works(str(name), int(str(by)), self.scene.selection.context)
 
     def _print_error_renderables(self) -> None:

@@ -342,6 +342,7 @@ TRAVEL: Mapping[str, Callable[[Travel, int], None]] = MappingProxyType(
 
 _FEWEST = 6
 """Least frames of a side."""
+_MOST_SIDES = 16
 _LONGEST_US = 600_000_000
 """Longest B: reading more would delay keys."""
 
@@ -377,8 +378,7 @@ class Comparing:
         self, scene: Scene, show_message: Callable[[str], None], mark: Callable[[str], None] | None = None
     ) -> None:
         self._scene, self._show_message, self._mark = scene, show_message, mark
-        self._a: _Side | None = None
-        self._b: _Side | None = None
+        self._sides: list[_Side] = []
 
     def step(self) -> None:
         """Handle the key: set A, set B, or leave the comparison."""
@@ -388,52 +388,66 @@ class Comparing:
             )
         elif self._scene.comparison is not None:
             self.leave()
-        elif self._a is None:
+        elif not self._sides:
             self._begin()
         else:
-            self._end(self._a)
+            self.add()
 
     def leave(self) -> None:
         """Show the panel again that the comparison replaced."""
-        self._scene.comparison = self._a = self._b = None
+        self._scene.comparison, self._sides = None, []
 
     def arrived(self) -> None:
         """Read the marks, which arrive after their keys, with the settings of their sides."""
         edge = self._scene.edge.store
         if edge.origin is None:
             return
-        for side in (self._a, self._b):
+        waiting = [side for side in self._sides if side.behind_us is not None]
+        for side in waiting:
             for frame in reversed(edge.frames):
-                if side is None or side.behind_us is None or frame.mono_us <= side.behind_us:
+                if side.behind_us is None or frame.mono_us <= side.behind_us:
                     break
                 side.take(edge.origin, frame)
-        if self._a is not None and self._b is not None:
-            _settle(self._a, self._b)
+        if self._scene.comparison is not None and any(side.behind_us is None for side in waiting):
+            self._show()
 
     def _begin(self) -> None:
         origin, frames = self._scene.store.origin, list(self._scene.history.window.frames)
         if origin is None or not frames:
             self._show_message("there is nothing to compare yet")
             return
-        self._a = self._side("A", origin, frames)
-        a = self._a.period
+        self._sides = [self._side("A", origin, frames)]
+        a = self._sides[0].period
         more = "change a setting, wait" if self._scene.ended is None else "go to another time, as with [ or {"
         self._show_message(f"A is {clock(a.start_wall)} to {clock(a.end_wall)}: {more}, then press D again for B")
 
-    def _end(self, one: _Side) -> None:
-        a = one.period
-        frames = self._since(one)
+    def add(self) -> None:
+        """Add what came since the last span: as B beside A, then as further rows of a sweep."""
+        last = self._sides[-1]
+        frames = self._since(last)
         origin = self._scene.store.origin
-        if origin is None or len(frames) < _FEWEST:
+        name, key = last.period.name, "D" if len(self._sides) == 1 else "d"
+        if len(self._sides) == _MOST_SIDES:
+            self._show_message(f"a sweep has at most {_MOST_SIDES} spans: `latmon diff` compares more of a recording")
+        elif origin is None or len(frames) < _FEWEST:
             many = f"{len(frames)} window{'s' * (len(frames) != 1)}"
             more = "wait" if self._scene.ended is None else "go to another time, as with ["
-            self._show_message(f"only {many} since A, and a comparison needs {_FEWEST}: {more}, then press D again")
-            return
-        from latmon.diff.comparison import compare  # noqa: PLC0415
+            least = f"a comparison needs {_FEWEST}"
+            self._show_message(f"only {many} since {name}, and {least}: {more}, then press {key} again")
+        else:
+            self._sides = [*self._sides, self._side(chr(ord(name) + 1), origin, frames)]
+            self._show()
 
-        self._b = self._side("B", origin, frames)
-        _settle(one, self._b)
-        self._scene.comparison = compare(a, self._b.period)
+    def _show(self) -> None:
+        """Show two spans beside each other, or more as the rows of a sweep, with the settings that are known by now."""
+        from latmon.diff.comparison import compare, sweep_of  # noqa: PLC0415
+
+        _settle(self._sides)
+        spans = [side.period for side in self._sides]
+        if len(spans) > len("AB"):
+            self._scene.comparison = sweep_of(spans)
+        elif self._scene.comparison is None:
+            self._scene.comparison = compare(*spans)
 
     def _since(self, one: _Side) -> list[Frame]:
         """Return the frames of B: of a live capture all since A, else those shown; without the frame of A's mark."""
@@ -458,6 +472,11 @@ class Comparing:
             self._mark(name)
         # present settings aren't those of an earlier time
         is_now = self._mark is not None and made.end_us >= newest_us
+        found = self._scene.findings_state.current
+        if found.evaluated:
+            began = (one for one in found.over if one.begin_wall >= made.start_wall)
+            made.findings = {one.worst.key: one.worst.summary for one in (*found.lasting, *began)}
+            made.not_evaluated = frozenset(rule for rules in found.not_evaluated.values() for rule in rules)
         return _Side(made, noted, newest_us if is_now else None)
 
     def _noted(self, until_us: int) -> list[Mark]:
@@ -470,16 +489,17 @@ class Comparing:
         ]
 
 
-def _settle(a: _Side, b: _Side) -> None:
-    """Use for both sides the settings read at the keys, or for both the noted ones.
+def _settle(sides: Sequence[_Side]) -> None:
+    """Use for all sides the settings read at the keys, or for all the noted ones.
 
     A mixture would show a change before A as a difference between A and B.
     """
-    pending = a.behind_us is not None or b.behind_us is not None
-    known = a.read if b.read is None else b.read
-    if a.read is not None and b.read is not None:
-        a.period.settings, b.period.settings = a.read, b.read
-    elif known is not None or pending:  # settings known for one side only are no difference
-        a.period.settings = b.period.settings = a.noted if known is None else known
-    else:
-        a.period.settings, b.period.settings = a.noted, b.noted
+    pending = any(one.behind_us is not None for one in sides)
+    known = [one.read for one in sides if one.read is not None]
+    for one in sides:
+        if len(known) == len(sides) and one.read is not None:
+            one.period.settings = one.read
+        elif known or pending:  # settings known for some sides only are no difference
+            one.period.settings = known[-1] if known else sides[0].noted
+        else:
+            one.period.settings = one.noted

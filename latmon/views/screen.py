@@ -52,7 +52,7 @@ from latmon.views.status import Notices, TourBanner, banner_lines, findings, not
 from latmon.views.units import clock
 
 if TYPE_CHECKING:
-    from latmon.diff.comparison import Comparison
+    from latmon.diff.comparison import Comparison, Sweep
 
 MIN_SIZE = (40, 10)
 _MAX_PATH = 200
@@ -132,8 +132,8 @@ class Scene:
         """Whether the worst minute of a recording is shown as soon as it is known."""
         self.selection = selection
         self.ink = ink
-        self.comparison: Comparison | None = None
-        """A comparison of two periods that replaces the panel."""
+        self.comparison: Comparison | Sweep | None = None
+        """A comparison of two spans, or a sweep of more, that replaces the panel."""
         self.message = ""
         self.has_strip = True
         """Whether maps have a strip of all captured time below them; a picture knows only the time around it."""

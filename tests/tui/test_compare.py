@@ -3,16 +3,22 @@
 import re
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from frames import ORIGIN, PROCFS, Source, disks, frame, host
 
+from latmon.diff import output
+from latmon.diff.comparison import COLUMNS
 from latmon.diff.conditions import differing
+from latmon.findings.engine import Episode
+from latmon.findings.rule import Finding, Where
 from latmon.model.frame import Mark, Series
 from latmon.model.histogram import Histogram
 from latmon.support.theme import load_theme
 from latmon.tui.app import LatmonApp
 from latmon.tui.time_travel import Comparing
+from latmon.views.findings_state import NOTHING
 from latmon.views.heatmap import RAMP
 from latmon.views.lines import plain, width
 from latmon.views.screen import Scene
@@ -66,7 +72,113 @@ def test_labels_above_the_strips_are_equally_far_apart(both):
 
 def test_a_setting_from_a_mark_is_named(both):
     text = "\n".join(map(plain, both[0].draw(80, 24).body))
-    assert "set: device nvme1n1 scheduler: none -> mq-deadline" in text
+    assert "device nvme1n1 scheduler: none -> mq-deadline" in text
+
+
+def test_the_sentences_are_those_of_the_text_in_its_order(both):
+    """What changed for the users comes first, then settings, then verdicts: in one order with `latmon diff`."""
+    lines = list(map(plain, both[0].draw(160, 50).body))
+    assert lines[1].startswith(" I/Os of 131 ms or more per day: 0 -> ")
+    text = "\n".join(lines)
+    sentences = [one.strip()[:40] for _, some in output.paragraphs(both[0].comparison) for one in some]
+    at = [text.index(one) for one in sentences if one in text]
+    assert len(at) >= 5
+    assert at == sorted(at)
+    assert text.index("device nvme1n1 scheduler:") < text.index("nvme1n1 write: the tail grew")
+
+
+def test_a_finding_of_one_span_is_gone_or_new():
+    scene = Scene(Selection(), ink=RAMP)
+    scene.opened(ORIGIN)
+    comparing = Comparing(scene, [].append)
+    finding = Finding(
+        "io-throttled", "critical", "nvme1n1", "writes of nvme1n1 are throttled", (), Where("overview"), (), ""
+    )
+    for number, one in enumerate(host(2, 60, ios=20)):
+        scene.append(one)
+        if number in (29, 59):
+            lasting = (Episode(finding, finding, 0, 0, one.wall, one.wall),) if number == 59 else ()
+            current = replace(NOTHING, lasting=lasting, evaluated=True)
+            scene.findings_state = SimpleNamespace(current=current, begins=(), take=lambda *_: None)
+            comparing.step()
+    assert "finding new: writes of nvme1n1 are throttled (io-throttled)" in plain_body(scene)
+
+
+def plain_body(scene, cells=160, rows=50):
+    return "\n".join(map(plain, scene.draw(cells, rows).body))
+
+
+DEPTHS = ("64", "128", "256")
+
+
+@pytest.fixture(scope="module")
+def swept():
+    """A scene with a sweep of three spans, each with a greater nr_requests; its key and its messages."""
+    put, sentences = [], []
+    scene = Scene(Selection(selected="nvme1n1"), ink=RAMP)
+    scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"nr_requests": DEPTHS[0]}}))
+    comparing = Comparing(scene, sentences.append, put.append)
+    pending = ""
+    for number, one in enumerate(host(2, 3 * SECONDS + 1, ios=40)):
+        side = number // SECONDS
+        changed = {"device nvme1n1": {"nr_requests": DEPTHS[max(side - 1, 0)]}}
+        marks = (Mark(pending, one.mono_us - 1, one.wall, changed),) if pending else ()
+        pending = ""
+        scene.append(replace(one, marks=marks))
+        comparing.arrived()
+        if number % SECONDS == SECONDS - 1:
+            (comparing.step if side < 2 else comparing.add)()
+            pending = put[-1]
+    return scene, comparing, sentences
+
+
+def test_a_third_span_makes_a_sweep_in_the_order_of_the_setting(swept):
+    scene, _, _ = swept
+    for cells, rows in ((80, 24), (100, 30), (160, 50)):
+        lines = scene.draw(cells, rows).body
+        assert all(width(line) <= cells for line in lines)
+        assert len(lines) <= rows
+    text = plain_body(scene)
+    assert "sweep of device nvme1n1 nr_requests" in text
+    assert text.index(" nvme1n1 by ") < text.index(" all devices by ")
+    rows = [line for line in text.split("nvme1n1 by ")[1].splitlines() if re.match(r" \d+ \([ABC]\)", line)][:3]
+    assert [row.split()[0] for row in rows] == list(DEPTHS)
+
+
+def test_the_numbers_of_a_sweep_are_those_of_the_text_and_its_marks_are_at_their_times(swept):
+    scene, _, _ = swept
+    table = next(one for one in output.shown_tables(scene.comparison) if one.device == "nvme1n1")
+    text = plain_body(scene).split("nvme1n1 by ")[1].splitlines()
+    for entry, line in zip(table.entries, text[2:5], strict=True):
+        values = [output.sweep_cell(column, entry.values[column]) for column in COLUMNS]
+        assert line.split()[2 : 2 + len(COLUMNS)] == values
+    labels = {one[0]: one.start() for one in re.finditer(r"\d+[um]s", text[1])}
+    marks = text[2]
+    assert table.entries[0].values["p50"] == 120
+    assert labels["64us"] < marks.rindex(" 5") < labels["128us"]
+
+
+def test_the_plot_of_a_sweep_is_below_its_table_where_it_does_not_fit_beside_it(swept):
+    lines = list(map(plain, swept[0].draw(80, 24).body))
+    title = next(at for at, line in enumerate(lines) if " nvme1n1 by " in line)
+    assert "p50" in lines[title + 1]
+    assert "64us" not in lines[title + 1]
+    assert lines[title + 5].split()[0] == "IOPS"
+    assert "▆" in lines[title + 6]
+    assert "5" in lines[title + 6]
+
+
+def test_spans_without_a_setting_that_differs_in_each_are_rows_in_their_order(swept):
+    scene, comparing, sentences = swept
+    comparing.add()
+    assert sentences[-1] == "only 0 windows since C, and a comparison needs 6: wait, then press d again"
+    for one in host(2, 4 * SECONDS + 1, ios=40)[3 * SECONDS + 1 :]:
+        scene.append(one)
+    comparing.add()
+    text = plain_body(scene)
+    assert "sweep: no setting differs in each span" in text
+    comparing.leave()
+    assert scene.comparison is None
 
 
 def test_the_third_press_leaves(both):
@@ -169,6 +281,20 @@ def test_marks_that_are_not_on_the_screen_any_more_count_too():
     comparing.step()
     assert scene.comparison.a.settings == CHANGED
     assert scene.comparison.b.settings == CHANGED
+
+
+async def test_the_key_that_adds_a_span_works_in_a_comparison_alone(both, monkeypatch):
+    app = LatmonApp(Source(host(2, 3)), ScreenOptions(theme=load_theme("dark")), depth="256")
+    added = []
+    monkeypatch.setattr(app._comparing, "add", lambda: added.append(1))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        await pilot.press("d")
+        assert added == []
+        app.scene.comparison = both[0].comparison
+        await pilot.press("d")
+        assert added == [1]
+        assert "d adds a span  D leaves" in plain(app._main.lines[1])
 
 
 async def test_esc_and_another_screen_leave_the_comparison_and_no_key_changes_what_it_hides(both):

@@ -1,23 +1,22 @@
-"""The compare panel: verdicts, differing settings, quantiles and heat strips of A and B.
+"""The compare panel: the paragraphs of `latmon diff` with heat strips of A and B, or the rows of a sweep.
 
-All strips share one scale, latency across; A is above B. Pure.
+All strips, and all plots of a sweep, share one scale, latency across; A is above B. Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from latmon.diff import verdict
+from latmon.diff import output, verdict
 from latmon.diff.blocks import CaptureSpan
 from latmon.diff.cause import FEWEST
-from latmon.diff.comparison import Comparison, SeriesChange
-from latmon.diff.conditions import differing, unlike
-from latmon.diff.output import loads, settings, warnings
-from latmon.model.histogram import BITS, Histogram, bucket_bounds
-from latmon.views.bars import fine
+from latmon.diff.comparison import COLUMNS, Comparison, Entry, SeriesChange, Sweep, SweepTable
+from latmon.diff.conditions import user_views
+from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.views.bars import fine, share_bar
 from latmon.views.heatmap import Ink, nominal
-from latmon.views.lines import BLANK, Line, Span, cut, fit, heading, paragraph, runs
+from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, heading, paragraph, runs
 from latmon.views.scale import level
 from latmon.views.units import clock, count
 
@@ -26,20 +25,29 @@ _CELL = 6
 _COUNT = 8
 _BEFORE = 3
 _STRIP_FROM = _BEFORE + _COUNT + len(_QUANTILES) * (_CELL + 1) + 1
-_SENTENCES = 6
-"""Most lines of verdicts, so that strips have room."""
-_SETTINGS = 4
+_SENTENCES = 10
+"""Least lines of sentences; more of them leave strips half of the room."""
+_ROLES = {output.USERS: "strong", output.LOADS: "bad", output.WARNINGS: "bad"}
+"""Roles of paragraphs; the others are text."""
+_REST = "latmon diff shows "
 _OCTAVE = 1 << BITS
 _LABEL = 7
 """Cells from one label above the strips to the next: 512us and two blanks."""
-_LEAVE = (Span("D", "accent"), Span(" leaves ", "dim"))
+_KEYS = (Span("d", "accent"), Span(" adds a span  ", "dim"), Span("D", "accent"), Span(" leaves ", "dim"))
+_BRIEF_KEYS = (Span("d", "accent"), Span(" adds  ", "dim"), *_KEYS[2:])
 
 
-def panel(comparison: Comparison, selected: str, ink: Ink, width: int, room: int) -> list[Line]:
-    """Return the panel in `room` lines; the selected device's strips come first."""
-    head = heading(_heads(comparison), width, _LEAVE)
-    lines = [head, *_sentences(comparison, width), *_set(comparison, width), BLANK]
-    shown = _order(comparison.changes, selected)
+def panel(compared: Comparison | Sweep, selected: str, ink: Ink, width: int, room: int) -> list[Line]:
+    """Return the panel in `room` lines; the selected device comes first."""
+    if isinstance(compared, Sweep):
+        return _sweep_panel(compared, selected, width, room)
+    return _pair_panel(compared, selected, ink, width, room)
+
+
+def _pair_panel(comparison: Comparison, selected: str, ink: Ink, width: int, room: int) -> list[Line]:
+    head = heading(_heads((comparison.a, comparison.b)), width, _KEYS, _BRIEF_KEYS)
+    lines = [head, *cut(list(_sentences(comparison, width)), max(_SENTENCES, room // 2), key=_REST), BLANK]
+    shown = _order(comparison, selected)
     cells = max(width - _STRIP_FROM - 1, 8)
     ends = _ends(shown)
     lines.append(_titles(ends, cells))
@@ -53,58 +61,44 @@ def panel(comparison: Comparison, selected: str, ink: Ink, width: int, room: int
     return [fit(line, width) for line in cut(lines, room)]
 
 
-def _heads(comparison: Comparison) -> Line:
-    return (
-        Span(" A ", "strong"),
-        Span(f"{_span(comparison.a)}   ", "text"),
-        Span("B ", "strong"),
-        Span(_span(comparison.b), "text"),
-    )
+def _heads(spans: Sequence[CaptureSpan]) -> Line:
+    times = [(one.name, f"{clock(one.start_wall)} to {clock(one.end_wall)}  ") for one in spans]
+    return tuple(part for name, text in times for part in (Span(f" {name} ", "strong"), Span(text, "text")))
 
 
-def _span(one: CaptureSpan) -> str:
-    name = "" if one.name in ("A", "B") else f"{one.name} "
-    return f"{name}{clock(one.start_wall)} to {clock(one.end_wall)}"
+def _sentences(comparison: Comparison, width: int) -> Iterator[Line]:
+    """Yield the paragraphs of `latmon diff` but those on its captures and its method."""
+    for title, sentences in output.paragraphs(comparison):
+        if title not in (output.SIDES, output.METHOD):
+            for one in sentences:
+                margin = 1 + len(one) - len(one.lstrip())
+                yield from paragraph(one, width, _ROLES.get(title, "text"), margin=margin)
 
 
-def _sentences(comparison: Comparison, width: int) -> Iterable[Line]:
-    a, b = comparison.a, comparison.b
-    changed = [one for one in comparison.changes if one.changed] if comparison.tested else list(comparison.changes)
-    lead = verdict.lead(comparison)
-    sentences = [(text, "strong") for text in lead]
-    sentences += [(text, "bad") for text in (*loads(unlike(a, b)), *warnings(comparison))]
-    sentences += [(verdict.sentence(one, comparison), "strong") for one in changed]
-    if not changed:
-        same = next((one for one in comparison.changes if one.where == "none"), None)
-        other = "other " if lead else ""  # than that of the long I/Os
-        text = f"no {other}difference found: {verdict.seen(same)}" if same else "not enough I/Os for a verdict"
-        sentences.append((text, "text"))
-    return cut([line for text, role in sentences for line in paragraph(text, width, role)], _SENTENCES)
-
-
-def _set(comparison: Comparison, width: int) -> Iterable[Line]:
-    found = settings(differing(comparison.a, comparison.b))
-    lines: list[Line] = [(Span(f" set: {one}"[: width - 1], "text"),) for one in found]
-    return cut(lines, _SETTINGS) if lines else [(Span(" settings: no difference seen", "dim"),)]
-
-
-def _order(changes: Sequence[SeriesChange], selected: str) -> list[SeriesChange]:
-    """Return the latencies: of the selected device, those that changed, the rest."""
-    totals = [one for one in changes if one.series.stage == "total"]
-    return sorted(totals, key=lambda one: (one.series.device != selected, not one.changed))
+def _order(comparison: Comparison, selected: str) -> list[SeriesChange]:
+    """Return the latencies: of the selected device, then in the order of `latmon diff`."""
+    return sorted(output.ranked(comparison), key=lambda one: one.series.device != selected)
 
 
 def _ends(changes: Sequence[SeriesChange]) -> tuple[int, int]:
     """Return the octaves from the fastest to the slowest I/O of all strips."""
-    sides = [fine(side) for one in changes for side in (one.a, one.b) if side]
-    if not sides:
-        return 0, _OCTAVE
-    low = min(min(one) for one in sides) // _OCTAVE * _OCTAVE
-    return low, max((max(max(one) for one in sides) // _OCTAVE + 1) * _OCTAVE, low + _OCTAVE)
+    return _octaves(index for one in changes for side in (one.a, one.b) for index in fine(side))
+
+
+def _octaves(indexes: Iterable[int]) -> tuple[int, int]:
+    """Return the first and the end bucket of the octaves that hold these buckets."""
+    some = set(indexes) or {0}
+    return min(some) // _OCTAVE * _OCTAVE, (max(some) // _OCTAVE + 1) * _OCTAVE
 
 
 def _titles(ends: tuple[int, int], cells: int) -> Line:
-    """Return column titles, and powers of two above the strips, equally far apart."""
+    """Return column titles, and the axis above the strips."""
+    names = "".join(f"{name:>{_CELL}} " for name in _QUANTILES)
+    return (Span(f"{'':<{_BEFORE}}{'I/Os':>{_COUNT}} {names}", "dim"), Span(_axis(ends, cells), "dim"))
+
+
+def _axis(ends: tuple[int, int], cells: int) -> str:
+    """Return powers of two, equally far apart, in `cells`."""
     text = [" "] * cells
     wide = cells * _OCTAVE / (ends[1] - ends[0])
     for index in range(ends[0], ends[1], _OCTAVE * math.ceil(_LABEL / wide)):
@@ -112,8 +106,7 @@ def _titles(ends: tuple[int, int], cells: int) -> Line:
         name = nominal(bucket_bounds(index)[0])
         if at + len(name) <= cells:
             text[at : at + len(name)] = name
-    names = "".join(f"{name:>{_CELL}} " for name in _QUANTILES)
-    return (Span(f"{'':<{_BEFORE}}{'I/Os':>{_COUNT}} {names}", "dim"), Span("".join(text), "dim"))
+    return "".join(text)
 
 
 def _pair(one: SeriesChange, comparison: Comparison, ends: tuple[int, int], ink: Ink, cells: int) -> list[Line]:
@@ -148,3 +141,88 @@ def strip(side: Histogram, ends: tuple[int, int], ink: Ink, cells: int, most: in
     for index, n in fine(side).items():
         sums[min(max((index - ends[0]) * cells // (ends[1] - ends[0]), 0), cells - 1)] += n
     return runs(ink.cell(level(n, most, ink.levels)) if n else (" ", "text") for n in sums)
+
+
+_VALUE = 9
+"""Cells of a column of a sweep."""
+_NAME = (7, 22)
+"""Least and most cells of the name of a row."""
+_BAR = 12
+_BESIDE = 36
+"""Least cells of a latency axis that is drawn beside the values instead of below them."""
+_MARK_ROLES = {"5": "text", "9": "strong", "M": "accent"}
+
+
+def _sweep_panel(one: Sweep, selected: str, width: int, room: int) -> list[Line]:
+    """Return the panel of a sweep: what changed for the users from row to row, then a table and a plot per device."""
+    by = f" sweep of {one.setting} " if one.setting else " sweep: no setting differs in each span "
+    first, last = one.captures[0], one.captures[-1]
+    times = (Span(by, "strong"), Span(f" {clock(first.start_wall)} to {clock(last.end_wall)}  ", "text"))
+    lines = [heading(times, width, _KEYS, _BRIEF_KEYS)]
+    lines += paragraph(output.for_users(user_views(one.spans)), width, "strong")
+    lines += [line for text in output.sweep_warnings(one) for line in paragraph(text, width, "bad")]
+    shown = sorted(output.shown_tables(one), key=lambda table: table.device != selected)
+    marks = [us for table in shown for entry in table.entries for us in output.marked(entry).values()]
+    ends = _octaves(bucket_index(round(us)) for us in marks)
+    for number, table in enumerate(shown):
+        block = list(_swept(table, one, ends, width))
+        if number and len(lines) + len(block) >= room:
+            left = len(shown) - number
+            lines += [(Span(f" … {left} more: up and down select a device", "dim"),)]
+            break
+        lines += [BLANK, *block]
+    return [fit(line, width) for line in cut(lines, room)]
+
+
+def _swept(table: SweepTable, one: Sweep, ends: tuple[int, int], width: int) -> Iterator[Line]:
+    """Yield title, rows and trends of one device; the plot is beside the values, or below them where it doesn't fit."""
+    names = [_row_name(entry, span, one.setting) for entry, span in zip(table.entries, one.spans, strict=True)]
+    wide = min(max(_NAME[0], *map(len, names)), _NAME[1])
+    beside = width - wide - 3 - _VALUE * len(COLUMNS) - _BAR - 3
+    cells = beside if beside >= _BESIDE else width - wide - _BAR - 6
+    most = max(entry.values["IOPS"] or 0 for entry in table.entries)
+    titles: Line = (Span(f"{'IOPS':<{_BAR}} "), Span(_axis(ends, cells)))
+    plots: list[Line] = [
+        (*share_bar((entry.values["IOPS"] or 0) / (most or 1), _BAR), Span(" "), *_plotted(entry, ends, cells))
+        for entry in table.entries
+    ]
+    yield (Span(f" {output.sweep_title(table)}", "accent"),)
+    head = (Span(f" {'':<{wide}} ", "dim"), Span("".join(f"{column:>{_VALUE}}" for column in COLUMNS), "dim"))
+    rows: list[Line] = [
+        (Span(f" {cell(name, wide)} "), *(Span(f"{_valued(column, entry):>{_VALUE}}") for column in COLUMNS))
+        for name, entry in zip(names, table.entries, strict=True)
+    ]
+    gap = Span("  ")
+    if beside >= _BESIDE:
+        yield (*head, gap, *(Span(part.text, "dim") for part in titles))
+        yield from ((*row, gap, *plot) for row, plot in zip(rows, plots, strict=True))
+    else:
+        yield head
+        yield from rows
+        yield (Span(f" {'':<{wide}} "), *(Span(part.text, "dim") for part in titles))
+        yield from ((Span(f" {cell(name, wide)} "), *plot) for name, plot in zip(names, plots, strict=True))
+    yield (Span(f" {'':<{wide}} "), Span(f"on the axis: {output.MARKED}", "dim"))
+    yield from (line for text in output.trends(table) for line in paragraph(text, width))
+
+
+def _valued(column: str, entry: Entry) -> str:
+    return output.sweep_cell(column, entry.values[column])
+
+
+def _row_name(entry: Entry, span: CaptureSpan, setting: str) -> str:
+    """Return `mq-deadline (B)`, or `B` where the rows are not in the order of a setting."""
+    return f"{entry.name} ({span.name})" if setting else entry.name
+
+
+def _plotted(entry: Entry, ends: tuple[int, int], cells: int) -> Line:
+    """Return the times of a row at their places, with a line from the first to the last."""
+    places = {_place(us, ends, cells): mark for mark, us in output.marked(entry).items()}
+    between = range(min(places, default=0), max(places, default=-1))
+    return runs(
+        (places[at], _MARK_ROLES[places[at]]) if at in places else ("─", "frame") if at in between else (" ", "text")
+        for at in range(cells)
+    )
+
+
+def _place(us: float, ends: tuple[int, int], cells: int) -> int:
+    return min(max((bucket_index(round(us)) - ends[0]) * cells // (ends[1] - ends[0]), 0), cells - 1)
