@@ -162,6 +162,25 @@ VIEW: Mapping[str, Callable[[str], Any]] = {
 """Keys of a view, which are options and keys of the config too."""
 
 
+def print_schema(name: str) -> None:
+    """Print a JSON Schema: config, diff or report."""
+    from latmon.support.paths import data_dir  # noqa: PLC0415  only who asks for one
+
+    print((data_dir("schemas") / f"{name}.json").read_text("utf-8"), end="")
+
+
+class _Schema(argparse.Action):
+    """Option that prints the JSON Schema that `const` names, and ends."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, const: str) -> None:
+        text = "print the JSON Schema of --json, and end"
+        super().__init__(option_strings, dest, nargs=0, const=const, default=argparse.SUPPRESS, help=text)
+
+    def __call__(self, *_: Any) -> NoReturn:
+        print_schema(self.const)
+        raise SystemExit(0)
+
+
 class _Layout(argparse.HelpFormatter):
     """Layout of a help text whose indented lines and headings stay lines."""
 
@@ -638,6 +657,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.report/1")
+    form.add_argument("--schema", action=_Schema, const="report")
     form.add_argument("--text", action="store_true", help="print text (the default)")
     form.add_argument(
         "--html", metavar="OUT", type=Path, help="write one HTML file that loads nothing else; - is stdout"
@@ -671,6 +691,7 @@ def _diff(parser: argparse.ArgumentParser) -> None:
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.diff/1")
+    form.add_argument("--schema", action=_Schema, const="diff")
     form.add_argument(
         "--html", metavar="OUT", type=Path, help="write one HTML file that loads nothing else; - is stdout"
     )
@@ -1005,11 +1026,11 @@ def _config(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Exit code 2: a file has a mistake, which is named with its line."
     parser.add_argument(
         "action",
-        choices=("show", "check", "edit"),
+        choices=("show", "check", "edit", "schema"),
         nargs="?",
         default="show",
-        help="show each setting and where it was set (the default), check files, or edit your own file in $VISUAL or "
-        "$EDITOR, at first with a sample of all settings",
+        help="show each setting and where it was set (the default), check files, edit your own file in $VISUAL or "
+        "$EDITOR, at first with a sample of all settings, or print the JSON Schema of a file, for editors",
     )
     parser.add_argument(
         "file", metavar="FILE", nargs="?", type=Path, help="with check: this file (default: both files)"

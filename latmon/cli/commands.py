@@ -645,6 +645,9 @@ def _rules(args: argparse.Namespace) -> int:
 def _config(args: argparse.Namespace) -> int:
     from latmon.cli import listings
 
+    if args.action == "schema":
+        arguments.print_schema("config")
+        return EXIT_DONE
     user = _user()
     if args.action == "show":
         return listings.show_config(config.load(os.environ, user=user), os.environ, user)

@@ -282,7 +282,7 @@ def _directory(text: str) -> Path:
     return Path(text)
 
 
-_ACTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+ACTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "record": ("record_us", duration_us),
     "directory": ("directory", _directory),
     "severity": ("severity", severity),
@@ -294,15 +294,15 @@ _ACTIONS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 
 
 def _actions(where: str, value: object) -> Actions:
-    known = ", ".join(("command", *_ACTIONS))
+    known = ", ".join(("command", *ACTIONS))
     if not isinstance(value, Mapping):
         raise UsageError(f"{where}: expected a section with the keys {known}")
     found: dict[str, Any] = {}
     for key, one in value.items():
         if key == "command":
             found["command"] = _command(f"{where}: command", one)
-        elif key in _ACTIONS:
-            name, check = _ACTIONS[key]
+        elif key in ACTIONS:
+            name, check = ACTIONS[key]
             found[name] = _value(f"{where}: {key}", key, one, check)
         else:
             raise UsageError(f"{where}: unknown key {key!r}; the keys are {known}")

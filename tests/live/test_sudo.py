@@ -330,7 +330,7 @@ def test_without_setenv_the_variable_does_not_arrive(eve, installed):
 
 def test_a_checkout_of_the_users_own_runs_until_others_can_change_it(eve):
     checkout = eve.home / "checkout"
-    for name in ("latmon", "backends", "probes", "themes", "tours"):
+    for name in ("latmon", "backends", "probes", "schemas", "themes", "tours"):
         shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
     subprocess.run(["chmod", "-R", "o-w,g+w", checkout], check=True)  # her own group's, as the umask 002 makes it
     eve.own()

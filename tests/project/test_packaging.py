@@ -28,6 +28,7 @@ FROM_TREE = {
     "latmon": "latmon",
     "backends/latmon_backends": "latmon_backends",
     "probes": "latmon/probes",
+    "schemas": "latmon/schemas",
     "themes": "latmon/themes",
     "tours": "latmon/tours",
 }

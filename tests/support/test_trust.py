@@ -487,7 +487,7 @@ class TestProbes:
 def checkout(tmp_path_factory):
     """One without its tests, for all tests: what they change they change back."""
     made = tmp_path_factory.mktemp("checkout")
-    for name in ("latmon", "backends", "probes", "themes", "tours"):
+    for name in ("latmon", "backends", "probes", "schemas", "themes", "tours"):
         shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("__pycache__"))
     subprocess.run(["chmod", "-R", "g-w,o-w", made], check=True)
     return made
