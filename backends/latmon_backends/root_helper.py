@@ -26,7 +26,7 @@ from latmon.support.paths import data_dir
 from latmon.support.trust import environment
 from latmon_backends.bpftrace import program as bpftrace_program
 from latmon_backends.bpftrace.program import BpftraceProgram
-from latmon_backends.dtrace import tool as dtrace_tool
+from latmon_backends.dtrace import program as dtrace_program
 from latmon_backends.dtrace.program import DtraceProgram
 from latmon_backends.probe import launcher
 from latmon_backends.probe.launcher import (
@@ -46,10 +46,10 @@ MAX_SCRIPTS = 16
 KEYS = (1024, 65_536)
 
 
-OurTool = bpftrace_program.BpftraceTool | dtrace_tool.DtraceTool
+OurTool = bpftrace_program.BpftraceTool | dtrace_program.DtraceTool
 TOOLS: Mapping[str, type[OurTool]] = {
     bpftrace_program.BpftraceTool.name: bpftrace_program.BpftraceTool,
-    dtrace_tool.DtraceTool.name: dtrace_tool.DtraceTool,
+    dtrace_program.DtraceTool.name: dtrace_program.DtraceTool,
 }
 
 
@@ -124,7 +124,7 @@ class Starter:
         if not KEYS[0] <= keys <= KEYS[1] or not 0 < len(scripts) <= MAX_SCRIPTS:
             raise MalformedError
         chosen = tuple(Script(*self._script(one)) for one in scripts)
-        is_dtrace = isinstance(self._tool, dtrace_tool.DtraceTool)
+        is_dtrace = isinstance(self._tool, dtrace_program.DtraceTool)
         program: AnyProgram = DtraceProgram(chosen) if is_dtrace else BpftraceProgram(chosen, keys, joined)
         try:
             program.text()

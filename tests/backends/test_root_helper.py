@@ -26,7 +26,6 @@ from latmon_backends.bpftrace.probe import BpftraceProbe
 from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool
 from latmon_backends.dtrace import probe as dtrace_probe
 from latmon_backends.dtrace import program as dtrace_program
-from latmon_backends.dtrace import tool as dtrace_tool
 from latmon_backends.dtrace.probe import NumberedNames
 from latmon_backends.probe import launcher as probe_launcher
 from latmon_backends.probe.launcher import MAX_MESSAGE, STARTER, RootLauncher, Script
@@ -112,7 +111,7 @@ async def test_dtrace_is_started_with_d_scripts_alone(tmp_path):
     path = tmp_path / "dtrace"
     path.write_text("#!/bin/sh\necho '@@ ready io_d 1'\nexec sleep 60\n")
     path.chmod(0o755)
-    one = RootLauncher(dtrace_tool.DtraceTool(str(path), "linux"), 1)
+    one = RootLauncher(dtrace_program.DtraceTool(str(path), "linux"), 1)
     values = {"step_ms": 100, "gate_ns": 900_000_000, "threshold_us": 0}
     scripts = (next(dtrace_program.fillings(load(data_dir("probes") / "dtrace/io_d.yaml"), values)),)
     probe = await dtrace_probe.DtraceProbe.start(one, dtrace_program.DtraceProgram(scripts), NumberedNames())

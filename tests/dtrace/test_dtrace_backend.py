@@ -17,10 +17,9 @@ from latmon.model.histogram import EMPTY, merge
 from latmon.support.errors import UnavailableError, UsageError
 from latmon_backends.dtrace import backend as dtrace_backend
 from latmon_backends.dtrace import program
-from latmon_backends.dtrace import tool as dtrace_tool
 from latmon_backends.dtrace.backend import COARSE, DtraceBackend
 from latmon_backends.dtrace.probe import NoCounters
-from latmon_backends.dtrace.tool import DtraceTool
+from latmon_backends.dtrace.program import DtraceTool
 from latmon_backends.kernel.kstat import KstatSampler
 from tests.helpers.dtrace_text_writer import quantized
 
@@ -286,7 +285,7 @@ async def on_demand(run, monkeypatch):
     """All of illumos' scripts: frames until each has reported, and the last one, which has the slowest I/O."""
     # On a crowded host the fake's last lines come later than a user would wait for them.
     monkeypatch.setattr(dtrace_backend, "_LAST_S", 30.0)
-    monkeypatch.setattr(dtrace_tool, "_GRACE_S", 30.0)
+    monkeypatch.setattr(program, "_GRACE_S", 30.0)
     reported = run("illumos", "sd", ON_DEMAND["illumos"], options={"stages": "all", "interval_us": 500_000}, pace=0.3)
     frames, slow = [0], [False]
 

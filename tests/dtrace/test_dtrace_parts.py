@@ -20,10 +20,9 @@ from latmon.support.paths import data_dir
 from latmon_backends import probe_backend
 from latmon_backends.dtrace import probe as dtrace_decoder
 from latmon_backends.dtrace import program
-from latmon_backends.dtrace import tool as dtrace_tool
 from latmon_backends.dtrace.backend import InFlightGauge, NamedThreads
 from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NamedDevices, NoCounters, NumberedNames
-from latmon_backends.dtrace.tool import DtraceTool, examined, find, is_listed
+from latmon_backends.dtrace.program import DtraceTool, examined, find, is_listed
 from latmon_backends.kernel.counters import KernelSampler
 from latmon_backends.probe.events import CountedMap, HandlerNamed, Printed, UndecodedLine
 from latmon_backends.probe.outliers import Outliers
@@ -396,14 +395,14 @@ def test_the_tool_of_each_system(tmp_path, monkeypatch):
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
     environ = {"LATMON_DTRACE": str(tool)}
-    monkeypatch.setattr(dtrace_tool.shutil, "which", lambda _: "/usr/bin/sudo")
+    monkeypatch.setattr(program.shutil, "which", lambda _: "/usr/bin/sudo")
     for system, name, sudo in (("SunOS", "illumos", False), ("FreeBSD", "freebsd", True), ("Linux", "linux", True)):
         found = find(environ, tmp_path, euid=1000, system=system)
         assert (found.path, found.system, found.sudo) == (str(tool), name, sudo)
     assert not find(environ, tmp_path, euid=0, system="FreeBSD").sudo
     with pytest.raises(UnavailableError, match="no D scripts for Darwin"):
         find(environ, tmp_path, system="Darwin")
-    monkeypatch.setattr(dtrace_tool, "find_tool", _none)
+    monkeypatch.setattr(program, "find_tool", _none)
     for system, text in (("SunOS", "part of the system"), ("FreeBSD", "kldload dtraceall"), ("Linux", "install")):
         with pytest.raises(UnavailableError, match=text):
             find({}, Path("/nonexistent"), system=system)

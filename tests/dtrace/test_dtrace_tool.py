@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from latmon.support.text import is_clean
-from latmon_backends.dtrace import tool
-from latmon_backends.dtrace.tool import Drops, Fault, Other, Refused, Started, is_privilege, message, messages
+from latmon_backends.dtrace import program as dtrace_program
+from latmon_backends.dtrace.program import Drops, Fault, Other, Refused, Started, is_privilege, message, messages
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/dtrace"
 CAPTURES = sorted(GOLDEN.glob("*.err"))
@@ -140,13 +140,13 @@ def test_which_refusals_more_rights_would_help(text, privilege):
 def test_why_it_ended():
     wanted = "probe description a:::b does not match any probes"
     text = f"dtrace: invalid probe specifier {PROGRAM}: {wanted}".split("\n")
-    assert tool.reason(text, 1) == wanted
-    assert tool.reason(text[-1:], 1) == wanted  # the head is no longer kept
-    assert tool.reason(["dtrace: 3 drops on CPU 0", "sudo: a password is required."], 1) == (
+    assert dtrace_program.reason(text, 1) == wanted
+    assert dtrace_program.reason(text[-1:], 1) == wanted  # the head is no longer kept
+    assert dtrace_program.reason(["dtrace: 3 drops on CPU 0", "sudo: a password is required."], 1) == (
         "sudo: a password is required"
     )
-    assert tool.reason([], 137) == "dtrace ended with status 137"
-    assert tool.reason(["dtrace: 3 drops on CPU 0"], 1) == "dtrace ended with status 1"
+    assert dtrace_program.reason([], 137) == "dtrace ended with status 137"
+    assert dtrace_program.reason(["dtrace: 3 drops on CPU 0"], 1) == "dtrace ended with status 1"
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_a_library_that_does_not_compile(program):
     """The error of each program on a Linux without CONFIG_KALLSYMS_ALL."""
     why = '"/usr/lib/dtrace/6.10/io.d", line 134: failed to resolve vmlinux`major_names: Unknown symbol name'
     text = f"dtrace: invalid probe specifier {program}: {why}".split("\n")
-    assert tool.reason(text[-60:], 1) == why
-    assert tool.is_library(why)
-    assert not tool.is_library("line 3: failed to resolve x: Unknown variable name")
+    assert dtrace_program.reason(text[-60:], 1) == why
+    assert dtrace_program.is_library(why)
+    assert not dtrace_program.is_library("line 3: failed to resolve x: Unknown variable name")
 
 
 def test_foreign_text_is_clean_and_short():
@@ -170,7 +170,7 @@ def test_foreign_text_is_clean_and_short():
         (found,) = messages(text)
         words = {Refused: "reason", Other: "text", Fault: "what"}[type(found)]
         assert is_clean(getattr(found, words))
-        assert len(getattr(found, words)) <= tool.MAX_REASON
+        assert len(getattr(found, words)) <= dtrace_program.MAX_REASON
 
 
 def test_mutated_messages_never_raise():

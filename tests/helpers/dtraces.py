@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from latmon_backends.dtrace import tool as dtrace_tool
+from latmon_backends.dtrace import program as dtrace_program
 
 IN_CHROOT = Path(__file__).resolve().parents[1] / "lab/dtrace-in"
-DTRACE = os.environ.get(dtrace_tool.VARIABLE) or str(IN_CHROOT)
+DTRACE = os.environ.get(dtrace_program.VARIABLE) or str(IN_CHROOT)
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "latmon-chroot"
 CACHE = os.environ.get("LATMON_CHROOT_CACHE") or str(_CACHE)
 """Directory of the chroots, passed to a latmon under sudo: its home is another user's."""
@@ -32,7 +32,7 @@ _EVENTS = [Path("/sys/kernel/tracing") / name for name in ("kprobe_events", "upr
 
 def tool():
     """Return the tool as the backend finds it."""
-    return dtrace_tool.find({**os.environ, dtrace_tool.VARIABLE: DTRACE})
+    return dtrace_program.find({**os.environ, dtrace_program.VARIABLE: DTRACE})
 
 
 def tools(processes):

@@ -27,7 +27,7 @@ from workload import Capture, LoopDevice, buckets_apart, diskstats, fio, gained
 from latmon.capture.backend import Options
 from latmon_backends.dtrace import program
 from latmon_backends.dtrace.backend import DtraceBackend
-from latmon_backends.dtrace.tool import is_listed
+from latmon_backends.dtrace.program import is_listed
 
 IOS = 60_000
 LEAST = 0.995

@@ -45,7 +45,7 @@ def test_every_stage_has_its_row():
 
 
 def test_options_of_the_page_are_those_that_are_given():
-    from latmon_backends.dtrace.tool import _OPTIONS  # noqa: PLC0415
+    from latmon_backends.dtrace.program import _OPTIONS  # noqa: PLC0415
 
     for name in ("dynvarsize", "aggsize", "bufsize"):
         assert f"`{name}={_OPTIONS[name]}`" in PAGE

@@ -23,7 +23,7 @@ from latmon_backends.dtrace import backend as dtrace_backend
 from latmon_backends.dtrace import program
 from latmon_backends.dtrace.backend import DtraceBackend
 from latmon_backends.dtrace.probe import NoCounters
-from latmon_backends.dtrace.tool import DtraceTool
+from latmon_backends.dtrace.program import DtraceTool
 from latmon_backends.replay import ReplayBackend
 from tests.helpers.fake_host import FakeHost
 from tests.helpers.illumos_golden import SCRUBBED

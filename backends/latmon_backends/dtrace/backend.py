@@ -23,10 +23,8 @@ from latmon.manifest.loader import Manifest
 from latmon.model.frame import NAMED_FROM, STAGES, Frame, Missing, Origin, Outstanding, Thread
 from latmon.support.errors import UnavailableError
 from latmon_backends.dtrace import program as dtrace_program
-from latmon_backends.dtrace import tool as dtrace_tool
 from latmon_backends.dtrace.probe import DtraceProbe, NamedDevices, NoCounters, NumberedNames
-from latmon_backends.dtrace.program import MAP_KEYS, DtraceProgram
-from latmon_backends.dtrace.tool import DtraceTool, is_listed
+from latmon_backends.dtrace.program import MAP_KEYS, DtraceProgram, DtraceTool, is_listed
 from latmon_backends.kernel import counters
 from latmon_backends.kernel.system import Sampler, TaskQueues, sampler_of
 from latmon_backends.probe.always_on import AlwaysOn, FrameBuilder
@@ -129,9 +127,9 @@ class DtraceAlwaysOn(AlwaysOn):
         return (one for manifest in self._scripts for one in self._here.fillings(manifest))
 
     def _why_none_would(self, refusal: str) -> str:
-        if dtrace_tool.is_privilege(refusal):
+        if dtrace_program.is_privilege(refusal):
             return _no_privilege(refusal, self._here.tool.system)
-        return _no_library(refusal, self._tool) if dtrace_tool.is_library(refusal) else ""
+        return _no_library(refusal, self._tool) if dtrace_program.is_library(refusal) else ""
 
     def _why_none(self, refusals: dict[str, str]) -> str:
         return f"{self._tool} runs none of the probes here: {_reasons(refusals)}."
@@ -244,7 +242,7 @@ class DtraceBackend(ProbeBackend):
         self,
         options: Options,
         reason: str = "",
-        find_tool: Callable[[], DtraceTool] = dtrace_tool.find,
+        find_tool: Callable[[], DtraceTool] = dtrace_program.find,
         only: tuple[str, ...] = (),
     ) -> None:
         """`only` names the always-on scripts that may be tried; empty means all. `reason`: why no better backend."""
@@ -253,7 +251,7 @@ class DtraceBackend(ProbeBackend):
         self._find_tool, self._only, self._reason = find_tool, only, reason
 
     async def _prepare(self) -> None:
-        tool = self._tool = await dtrace_tool.examined(self._find_tool())
+        tool = self._tool = await dtrace_program.examined(self._find_tool())
         found = dtrace_program.manifests(tool.system, has_llquantize=tool.has_llquantize)
         dtrace_program.check_invasive(self._options.invasive, found)
         names = NumberedNames()
@@ -331,7 +329,7 @@ def explain(reason: str = "") -> ProbeReport:
 
 async def _explain(reason: str) -> ProbeReport:
     try:
-        system = dtrace_tool.find().system
+        system = dtrace_program.find().system
         # auto: the hooks of the tracer's scripts are listed
         async with asyncio.timeout(_LONGEST_S), DtraceBackend(Options(stages="auto"), reason) as backend:
             origin = backend.origin
@@ -415,7 +413,7 @@ class DtracePrograms(Programs[DtraceProgram]):
     """The tracer's D scripts. They have no filter of devices and take no sample of the I/Os."""
 
     sample_us = 1
-    _is_privilege = staticmethod(dtrace_tool.is_privilege)
+    _is_privilege = staticmethod(dtrace_program.is_privilege)
 
     def __init__(self, here: CaptureParts, found: Sequence[Manifest]) -> None:
         threads = NamedThreads(here.options, here.names)

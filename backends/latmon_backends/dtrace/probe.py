@@ -25,7 +25,7 @@ from latmon.manifest.schema import NAMED, MapSpec, RecordSpec
 from latmon.model.frame import NAMED_FROM, Device
 from latmon.model.histogram import TOP, bucket_index
 from latmon.support.text import clean
-from latmon_backends.dtrace import tool
+from latmon_backends.dtrace import program
 from latmon_backends.dtrace.program import MAP_KEYS, DtraceProgram
 from latmon_backends.kernel import counters as kernel_counters
 from latmon_backends.kernel.counters import KernelSampler, Sample
@@ -442,7 +442,7 @@ class DtraceProbe(RunningProbe):
     """A started D program."""
 
     tool_name = "dtrace"
-    _reason = staticmethod(tool.reason)
+    _reason = staticmethod(program.reason)
 
     def __init__(self, child: Child, program: DtraceProgram, names: NumberedNames) -> None:
         super().__init__(child, len(program.hooks))
@@ -464,12 +464,12 @@ class DtraceProbe(RunningProbe):
 
 def _from_stderr(line: str) -> Iterator[Event]:
     """Yield drops and faults; what else dtrace prints on stderr means nothing while it runs."""
-    match tool.message(line):
-        case tool.Drops(kind="dynamic", count=count):
+    match program.message(line):
+        case program.Drops(kind="dynamic", count=count):
             yield NoRoom(count)
-        case tool.Drops(count=count):
+        case program.Drops(count=count):
             yield Lost(count)
-        case tool.Fault():
+        case program.Fault():
             yield UndecodedLine(line)
         case _:
             pass
