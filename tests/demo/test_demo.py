@@ -13,7 +13,7 @@ from latmon.model.frame import OPS, STAGES, Flow, Frame, Series
 from latmon.model.histogram import Histogram, merge
 from latmon.support.errors import UsageError
 from latmon.support.text import is_clean
-from latmon_backends.demo import host
+from latmon_backends.demo import host_window
 from latmon_backends.demo.backend import BACKFILL, SCENARIOS, DemoBackend
 
 pytestmark = pytest.mark.xdist_group("demo")
@@ -68,7 +68,7 @@ def test_windows_follow_each_other_without_a_hole(period):
 def test_every_name_is_one_of_the_model(period):
     for frame in period:
         assert all(s.op in OPS and s.stage in STAGES and is_clean(s.device) for s in frame.histograms)
-        assert {s.device for s in frame.histograms} <= {d.name for d in host.DEVICES if d.timed}
+        assert {s.device for s in frame.histograms} <= {d.name for d in host_window.DEVICES if d.timed}
 
 
 def test_stages_add_up_to_the_total(period):

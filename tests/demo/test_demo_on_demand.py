@@ -14,7 +14,7 @@ from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Handler, Series
 from latmon.model.histogram import merge
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.validate import parse
-from latmon_backends.demo import host
+from latmon_backends.demo import host_window
 from latmon_backends.demo.host_window import COMPLETER, HOG
 from latmon_backends.demo.scenario import ROWS
 from latmon_backends.demo.script_output import label
@@ -144,7 +144,7 @@ def test_the_completion_thread_waits_as_long_as_its_ios(quiet):
     completion = merge(series)
     assert thread.delay.count == completion.count
     assert thread.delay.sum == completion.sum - 15 * completion.count
-    assert not [s for s in quiet.traced.histograms if s.stage == "completion" and s.device != host.UNLIKE]
+    assert not [s for s in quiet.traced.histograms if s.stage == "completion" and s.device != host_window.UNLIKE]
     assert Series("sdd", "read", UNACCOUNTED) in quiet.traced.histograms
 
 

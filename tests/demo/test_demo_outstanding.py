@@ -11,8 +11,7 @@ from latmon.aggregate.request_age import Waiting
 from latmon.analysis.limits import ceiling
 from latmon.model.frame import Frame
 from latmon.model.inflight import PROBE, SYSFS
-from latmon_backends.demo.host import CROWDED, DEVICES
-from latmon_backends.demo.host_window import STARVED
+from latmon_backends.demo.host_window import CROWDED, DEVICES, STARVED
 from latmon_backends.demo.inflight import MOMENTS, apportioned, in_service_shares, line
 
 pytestmark = pytest.mark.xdist_group("demo")

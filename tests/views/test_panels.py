@@ -51,8 +51,8 @@ from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection, matches, shown, window_beside
 from latmon.views.timeline import Timeline
 from latmon.views.units import clock
-from latmon_backends.demo import host as demo_host
 from latmon_backends.demo import host_window
+from latmon_backends.demo import host_window as demo_host
 from latmon_backends.demo.backend import DemoBackend
 
 READ = Series("nvme0n1", "read", "total")
