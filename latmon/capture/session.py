@@ -18,7 +18,7 @@ import sys
 import syslog
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, Self
@@ -332,6 +332,23 @@ def _stop(stopped: asyncio.Future[str], name: str) -> None:
         stopped.set_result(name)
 
 
+LEVELS = {"notice": syslog.LOG_NOTICE, "warning": syslog.LOG_WARNING, "critical": syslog.LOG_CRIT}
+"""Severity of a finding -> its level in a log."""
+
+
+def notice_level(frame: Frame) -> int:
+    """Return the level of a frame's notice: a warning where something is missing."""
+    return syslog.LOG_WARNING if frame.gap or not frame.health.probes_attached else syslog.LOG_NOTICE
+
+
+def details(origin: Origin) -> Iterator[str]:
+    """Yield what a capture measures, and what it can't, in sentences for a verbose log."""
+    tier = f", tier {origin.tier}" if origin.tier else ""
+    yield f"latmon {origin.latmon} on {origin.host or 'this host'}, {origin.kernel}: {origin.backend}{tier}"
+    for one in (*origin.probes_missing, *origin.untraced):
+        yield f"not measured: {one.name}: {one.reason}"
+
+
 async def followed(feed: Feed, log: Log) -> AsyncIterator[Frame]:
     """Yield the frames of a service's open feed; after each, report to systemd that the service is ready, or runs.
 
@@ -340,10 +357,12 @@ async def followed(feed: Feed, log: Log) -> AsyncIterator[Frame]:
     notice, state = "", "READY=1"
     if feed.origin.reason:
         log(syslog.LOG_WARNING, feed.origin.reason)
+    for sentence in details(feed.origin):
+        log(syslog.LOG_DEBUG, sentence)
     async for frame in feed.frames():
         if frame.health.notice not in ("", notice):
             notice = frame.health.notice
-            log(syslog.LOG_WARNING, notice)
+            log(notice_level(frame), notice)
         yield frame
         notify(state)
         state = "WATCHDOG=1"

@@ -410,6 +410,17 @@ def _recording(parser: argparse._ActionsContainer) -> None:
     )
     _parts(parser)
     parser.add_argument("--tui", action="store_true", help="show the screen while recording")
+    _logging(parser)
+
+
+def _logging(parser: argparse._ActionsContainer) -> None:
+    """Add the options of what a capture without a screen logs."""
+    much = parser.add_mutually_exclusive_group()
+    much.add_argument("-q", "--quiet", action="store_true", help="log warnings and errors alone, without a screen")
+    much.add_argument("-v", "--verbose", action="store_true", help="log what is not measured, and progress, too")
+    parser.add_argument(
+        "--log-file", metavar="LOG", type=_checked(_path), help="append what is logged to LOG, with times"
+    )
 
 
 def _parts(parser: argparse._ActionsContainer) -> None:
@@ -476,6 +487,9 @@ def _check_live(args: argparse.Namespace) -> None:
     _check_alone(args, ("once", "inline", "tui"))
     shows = args.record is None or args.tui or args.inline
     _check_shown(args, shows=shows, instead="--record FILE records everything, and has one with --tui or --inline")
+    given = [name for name in ("quiet", "verbose", "log_file") if getattr(args, name)]
+    if given and shows:
+        raise UsageError(f"{_option(given[0])} is for a log: it needs --record FILE without a screen")
     if args.once and args.record is not None:
         raise UsageError("--once records nothing: with --record FILE take --inline or --tui")
     if args.duration and args.record is None and not (args.once or args.inline):
@@ -856,6 +870,7 @@ def _exporter(parser: argparse.ArgumentParser) -> None:
     )
     _measuring(parser, stages="basic")
     _devices(parser)
+    _logging(parser)
 
 
 def _watch(parser: argparse.ArgumentParser) -> None:
@@ -873,6 +888,7 @@ def _watch(parser: argparse.ArgumentParser) -> None:
         help="record all the time: a new file, or a directory, in which the file is named by host and time",
     )
     _parts(recording)
+    _logging(parser)
 
 
 def _trace(parser: argparse.ArgumentParser) -> None:
@@ -997,6 +1013,7 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
         "--redact", action="store_true", help="do not write names that may identify the hosts or their users"
     )
     recording.add_argument("--tui", action="store_true", help="show the screen while recording")
+    _logging(recording)
     _watched(parser, "after the first window, or after --duration")
 
 
@@ -1175,6 +1192,12 @@ def _new_file(text: str) -> Path:
     if text.endswith("/") and not Path(text).is_dir():  # else a file would get the name of the directory
         raise ValueError(f"there is no directory {text}: make it first")
     return _new_path(text)
+
+
+def _path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError("expected the name of a file")
+    return Path(text).absolute()
 
 
 def _new_path(text: str) -> Path:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import syslog
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -24,7 +25,7 @@ from latmon.cli import arguments, config
 from latmon.support import host, paths, privileges, process, streams, trust
 from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
 from latmon.support.priority import START
-from latmon.support.streams import STANDARD
+from latmon.support.streams import STANDARD, ServiceLog
 from latmon.support.text import clean
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _live(args: argparse.Namespace) -> int:
         from latmon.cli import headless
 
         START.end()
-        return headless.record(request, request.record, defaults.findings)
+        return headless.record(request, request.record, defaults.findings, _log(args, user))
     screen = partial(_screen, args, defaults, "LIVE", user, request)
     if args.once:
         from latmon.cli import headless
@@ -111,7 +112,7 @@ def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privile
         from latmon.cli import headless
 
         START.end()
-        return headless.record(request, args.record, None)
+        return headless.record(request, args.record, None, _log(args, user))
     if not args.once:
         _need_terminal("latmon --backend prometheus --url URL --once", inline=args.inline)
     if args.window is None:
@@ -521,14 +522,15 @@ def _exporter(args: argparse.Namespace) -> int:
     defaults = config.load(os.environ, user=user)
     _name_tools(defaults)
     request = _request(args, defaults)
+    log = _log(args, user)
     if args.user is not None and os.geteuid() != 0:
         raise UsageError("--user needs root: without it the exporter runs as you")
     if user is None and os.geteuid() == 0:
-        user = _server_account(args.user)
+        user = _server_account(args.user, log)
     from latmon.metrics import server
 
     web = server.Web() if args.web_config is None else server.Web.load(args.web_config)
-    return server.serve(request, defaults.findings, args.listen, web, user=user)
+    return server.serve(request, defaults.findings, args.listen, web, user=user, log=log)
 
 
 def _watch_findings(args: argparse.Namespace) -> int:
@@ -553,7 +555,15 @@ def _watch_findings(args: argparse.Namespace) -> int:
     )
     from latmon.cli.watch import watch
 
-    return watch(request, defaults.findings, actions, user)
+    return watch(request, defaults.findings, actions, user, _log(args, user, to_syslog=actions.syslog))
+
+
+def _log(args: argparse.Namespace, user: privileges.Invoker | None, *, to_syslog: bool = False) -> ServiceLog:
+    """Return the log that the options ask for; its file is the user's."""
+    least = streams.QUIET if args.quiet else streams.VERBOSE if args.verbose else streams.NORMAL
+    with privileges.acting_as(user):
+        file = None if args.log_file is None else streams.LogFile(args.log_file)
+    return ServiceLog(least=least, file=file, to_syslog=to_syslog)
 
 
 def _trace(args: argparse.Namespace) -> int:
@@ -576,8 +586,8 @@ def _trace(args: argparse.Namespace) -> int:
     return trace_command(request, args.out, args.stacks, redact=args.redact)
 
 
-def _server_account(name: str | None) -> privileges.Invoker | None:
-    """Return the user who answers the exporter's requests; None where root has to, which stderr reports."""
+def _server_account(name: str | None, log: ServiceLog) -> privileges.Invoker | None:
+    """Return the user who answers the exporter's requests; None where root has to, which is logged."""
     try:
         user = privileges.account(name or "nobody")
         another = ", or name a user who can: --user NAME"
@@ -585,7 +595,7 @@ def _server_account(name: str | None) -> privileges.Invoker | None:
     except UnavailableError as error:
         if name is not None:
             raise
-        print(f"latmon: requests are answered as root: {error}", file=sys.stderr)
+        log(syslog.LOG_WARNING, f"requests are answered as root: {error}")
         return None
     return user
 
@@ -612,7 +622,7 @@ def _fleet(args: argparse.Namespace) -> int:
     if request.record is not None and not (args.tui or args.inline):
         from latmon.cli import headless
 
-        return headless.record(request, request.record, defaults.findings)
+        return headless.record(request, request.record, defaults.findings, _log(args, user))
 
     def screen() -> ScreenOptions:
         options = _screen(args, defaults, "LIVE", None, request)

@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from syslog import LOG_DEBUG, LOG_ERR, LOG_INFO, LOG_NOTICE, LOG_WARNING
 from typing import TYPE_CHECKING, Any, TextIO
 
 from latmon.aggregate.request_age import Waiting
@@ -27,6 +28,7 @@ from latmon.capture import registry, target
 from latmon.capture.backend import Backend
 from latmon.capture.capture import Capture, CaptureCounts, Outcome
 from latmon.capture.registry import Request, compiling
+from latmon.capture.session import LEVELS, details, notice_level
 from latmon.exporters.registry import SIZES, ExportOptions, Source, writer
 from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, evaluated_by, summarise_episodes
 from latmon.findings.rule import DEFAULT, NOTICE, Finding, Settings
@@ -37,8 +39,8 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.formatting import in_flight_by_device, not_completed
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError, RecordingError, UsageError
-from latmon.support.streams import STANDARD, Progress, named, output, terminal_size
-from latmon.support.text import clean, encodable
+from latmon.support.streams import QUIET, STANDARD, Progress, ServiceLog, named, output, terminal_size
+from latmon.support.text import encodable
 from latmon.support.units import counted, show_duration, show_size
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from latmon.views.lines import Line
     from latmon.views.selection import ScreenOptions
 
+_REPORTED_EVERY_US = 60_000_000
 MAX_FINDINGS = 20
 """Limit of new findings that are printed during the capture, and of findings at its end."""
 
@@ -67,8 +70,8 @@ class FindingReporter:
         self._begun_us = None
         self._reported, self._failed = set(), set()
 
-    def take(self, frame: Frame) -> Iterator[str]:
-        """Add the next frame; yield a sentence for each new finding that is not a notice."""
+    def take(self, frame: Frame) -> Iterator[tuple[int, str]]:
+        """Add the next frame; yield level and sentence of each new finding that is not a notice."""
         if self._watch is None:
             return
         self._begun_us = frame.mono_us - frame.dt_us if self._begun_us is None else self._begun_us
@@ -79,9 +82,9 @@ class FindingReporter:
             if one.severity != NOTICE and one.key not in self._reported and len(self._reported) < MAX_FINDINGS:
                 self._reported.add(one.key)
                 after = _in_seconds(max(1.0, (frame.mono_us - self._begun_us) / 1e6))
-                yield f"finding after {after}: {_named(one)}"
+                yield LEVELS[one.severity], f"finding after {after}: {_named(one)}"
 
-    def all_reported(self) -> Iterator[str]:
+    def all_reported(self) -> Iterator[tuple[int, str]]:
         """Yield all findings, the most urgent first, and which rules were evaluated unless none was."""
         if self._watch is None:
             return
@@ -91,20 +94,20 @@ class FindingReporter:
         yield from self._failures(self._watch)
         who, why = self._evaluated(self._watch)
         if not found and long_enough:
-            yield f"no finding; {who}; {why}" if why else f"no finding, by {who}"
+            yield LOG_INFO, f"no finding; {who}; {why}" if why else f"no finding, by {who}"
         for one in found[:MAX_FINDINGS]:
-            yield f"finding, {_long(one)}: {_named(one.finding)}"
+            yield LEVELS[one.finding.severity], f"finding, {_long(one)}: {_named(one.finding)}"
         if len(found) > MAX_FINDINGS:
-            yield f"and {len(found) - MAX_FINDINGS:,} more findings, which `latmon report` lists"
+            yield LOG_WARNING, f"and {len(found) - MAX_FINDINGS:,} more findings, which `latmon report` lists"
         if found and why:
-            yield f"{who}; {why}"
+            yield LOG_INFO, f"{who}; {why}"
 
-    def _failures(self, watch: RuleEngine) -> Iterator[str]:
+    def _failures(self, watch: RuleEngine) -> Iterator[tuple[int, str]]:
         """Yield a sentence for each rule that failed, once."""
         for rule, words in watch.failed.items():
             if rule not in self._failed:
                 self._failed.add(rule)
-                yield f"rule {rule} failed: {words}; the other rules are still evaluated"
+                yield LOG_ERR, f"rule {rule} failed: {words}; the other rules are still evaluated"
 
     def _evaluated(self, watch: RuleEngine) -> tuple[str, str]:
         off = frozenset[str]() if self._settings is None else self._settings.off
@@ -135,11 +138,15 @@ ENDING = {
 class RecordingProgress:
     """Sink that updates one line on a terminal; elsewhere it prints the first and last line, and notices."""
 
-    def __init__(self, path: Path, out: TextIO, settings: Settings | None = DEFAULT) -> None:
-        """Report on the recording `path` to `out`; `settings`: see FindingReporter."""
+    def __init__(
+        self, path: Path, out: TextIO, settings: Settings | None = DEFAULT, log: ServiceLog | None = None
+    ) -> None:
+        """Report on the recording `path` to `out`; `settings`: see FindingReporter; `log`: it prints to `out`, too."""
         self._path, self._out = path, out
+        self._log = log or ServiceLog(out)
         self._findings = FindingReporter(settings)
-        self._live = out.isatty()
+        self._live = out.isatty() and self._log.least > QUIET
+        self._reported_us = 0
         self._began_us: int | None = None
         self._traces_stages = True
         self._line = self._noticed = self._remark = self._latest = ""
@@ -149,20 +156,22 @@ class RecordingProgress:
     def starting(self, backend: str = "auto") -> None:
         """Print that the capture starts: bpftrace 0.17 compiles for up to half a minute before data is recorded."""
         why = compiling(backend)
-        self._write(f"latmon: starting, nothing is recorded yet{f' ({why})' if why else ''}")
+        self._write(LOG_INFO, f"starting, nothing is recorded yet{f' ({why})' if why else ''}")
 
     def remark(self, text: str) -> None:
         """Print a remark on the file's file system before the capture starts, such as that it does not answer."""
         self._remark = text
         if text:
-            self._write(f"latmon: {text}")
+            self._write(LOG_WARNING, text)
 
     def opened(self, origin: Origin) -> None:
         self._traces_stages = origin.traces_stages
         self._findings.begin(origin)
-        self._write(f"latmon: recording to {named(self._path)} with {origin.tool or origin.backend}")
+        self._write(LOG_INFO, f"recording to {named(self._path)} with {origin.tool or origin.backend}")
         if origin.reason:
-            self._write(f"latmon: {origin.reason}")
+            self._write(LOG_WARNING, origin.reason)
+        for sentence in details(origin):
+            self._write(LOG_DEBUG, sentence)
 
     def offer(self, frame: Frame, tally: CaptureCounts) -> None:
         if self._began_us is None:
@@ -175,34 +184,33 @@ class RecordingProgress:
             notice = notice.removesuffix(self._remark).removesuffix("; ")
         is_new, self._latest = notice != self._latest, notice
         if notice and is_new:
-            if self._live:
-                self._overwrite("")
             self._noticed = notice
-            self._write(f"latmon: {self._noticed}")
-        for sentence in self._findings.take(frame):
-            if self._live:
-                self._overwrite("")
-            self._write(f"latmon: {sentence}")
+            self._write(notice_level(frame), notice)
+        for level, sentence in self._findings.take(frame):
+            self._write(level, sentence)
         if self._live:
             self._overwrite(self._line)
+        elif frame.mono_us - max(self._reported_us, self._began_us) >= _REPORTED_EVERY_US:
+            self._reported_us = frame.mono_us
+            self._write(LOG_DEBUG, f"recorded {self._line}")
 
     def ended(self, outcome: Outcome) -> None:
         if self._live:
             self._overwrite("")
         if self._line:
-            self._write(f"latmon: recorded {self._line}")  # the length of its frames, not the requested one
+            self._write(LOG_INFO, f"recorded {self._line}")  # the length of its frames, not the requested one
         rows = self._waiting.ages.oldest
         if waits := not_completed(
             in_flight_by_device((one.device, one.count, one.age_us, one.at_least) for one in rows)
         ):
-            self._write(f"latmon: {waits}")
-        for found in self._findings.all_reported() if self._line else ():
-            self._write(f"latmon: {found}")
+            self._write(LOG_NOTICE, waits)
+        for level, found in self._findings.all_reported() if self._line else ():
+            self._write(level, found)
         text = [outcome.reason] if outcome.reason != self._noticed else []
         gaps = f"{counted(self._gaps, 'gap')}: " if self._gaps else ""
         lost = [f"{gaps}the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
         if text or lost:
-            self._write(f"latmon: {'; '.join([*text, *lost])}")
+            self._write(LOG_INFO if outcome.exit == EXIT_DONE else LOG_WARNING, "; ".join([*text, *lost]))
 
     def _size(self) -> int:
         try:
@@ -211,25 +219,26 @@ class RecordingProgress:
             return 0
 
     def _overwrite(self, line: str) -> None:
-        self._put("\r" + line.ljust(self._shown) + ("" if line else "\r"))
-        self._shown = len(line)
-
-    def _write(self, line: str) -> None:
-        self._put(clean(line, 1000) + "\n")
-
-    def _put(self, text: str) -> None:
         try:
-            self._out.write(text)
+            self._out.write("\r" + line.ljust(self._shown) + ("" if line else "\r"))
             self._out.flush()
         except OSError:  # the terminal is gone; the recording goes on
             self._live = False
+        self._shown = len(line)
+
+    def _write(self, level: int, text: str) -> None:
+        if self._live and self._shown:
+            self._overwrite("")
+        self._log(level, text)
 
 
 class _Recording(RecordingProgress):
     """Progress of a capture that ends when its recording ends, because nothing else shows the frames."""
 
-    def __init__(self, request: Request, path: Path, out: TextIO, settings: Settings | None) -> None:
-        super().__init__(path, out, settings)
+    def __init__(
+        self, request: Request, path: Path, out: TextIO, settings: Settings | None, log: ServiceLog | None
+    ) -> None:
+        super().__init__(path, out, settings, log)
         self.capture = Capture(request, self, ahead=self.remark)
 
     def _size(self) -> int:
@@ -241,16 +250,16 @@ class _Recording(RecordingProgress):
             self.capture.stop(frame.health.recording or "recording stopped")
 
 
-def record(request: Request, path: Path, settings: Settings | None = DEFAULT) -> int:
+def record(request: Request, path: Path, settings: Settings | None = DEFAULT, log: ServiceLog | None = None) -> int:
     """Capture to `path` until the duration, a signal or the backend ends it; return the exit code.
 
-    `settings`: see FindingReporter.
+    `settings`: see FindingReporter; `log`: None logs to stderr.
     """
-    return asyncio.run(_record(request, path, settings))
+    return asyncio.run(_record(request, path, settings, log))
 
 
-async def _record(request: Request, path: Path, settings: Settings | None) -> int:
-    progress = _Recording(request, path, sys.stderr, settings)
+async def _record(request: Request, path: Path, settings: Settings | None, log: ServiceLog | None) -> int:
+    progress = _Recording(request, path, sys.stderr, settings, log)
     loop = asyncio.get_running_loop()
     for number, reason in ENDING.items():
         if signal.getsignal(number) is not signal.SIG_IGN:  # ignored on purpose by nohup and by `&` in a script

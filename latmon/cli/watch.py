@@ -23,7 +23,7 @@ from typing import Any
 from latmon.capture import target
 from latmon.capture.recorder import save
 from latmon.capture.registry import Request
-from latmon.capture.session import Session, followed, until_signal
+from latmon.capture.session import LEVELS, Session, followed, until_signal
 from latmon.cli.config import Actions
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import SEVERITIES, Finding, Settings
@@ -33,7 +33,7 @@ from latmon.recording.writer import private_frame
 from latmon.report.summary import finding_values
 from latmon.support import privileges, trust
 from latmon.support.errors import LatmonError
-from latmon.support.streams import Log, logger
+from latmon.support.streams import Log
 from latmon.support.units import rfc3339
 
 SCHEMA = "latmon.finding/1"
@@ -47,7 +47,6 @@ _MAX_SAVED = 50
 """Recordings that one start saves after findings."""
 _ENDING_S = 0.5
 """Time for a command after SIGTERM."""
-_LEVELS = {"notice": syslog.LOG_NOTICE, "warning": syslog.LOG_WARNING, "critical": syslog.LOG_CRIT}
 BEGAN, ENDED = "began", "ended"
 
 
@@ -198,9 +197,8 @@ async def _ended(process: asyncio.subprocess.Process) -> str:
     return f"exit status {status}" if status >= 0 else f"killed by signal {-status}"
 
 
-def watch(request: Request, settings: Settings, actions: Actions, user: privileges.Invoker | None) -> int:
+def watch(request: Request, settings: Settings, actions: Actions, user: privileges.Invoker | None, log: Log) -> int:
     """Watch this host until a signal or the end of the capture; return the exit code."""
-    log = logger(to_syslog=actions.syslog)
     session = Session(request)
     try:
         privileges.drop_root(user)
@@ -229,7 +227,7 @@ async def _watch(session: Session, settings: Settings, actions: Actions, log: Lo
                 # log and command get the names that a finding has: of cgroups, mount points, threads
                 if engine.take(private_frame(frame) if redact else frame):
                     for what, one in standing.update(engine.current, frame.mono_us):
-                        log(_LEVELS[one.severity], f"{one.severity}, {one.id} {what}: {one.summary}")
+                        log(LEVELS[one.severity], f"{one.severity}, {one.id} {what}: {one.summary}")
                         if what == BEGAN:
                             actor.add(one, frame.wall)
         finally:

@@ -39,7 +39,7 @@ from latmon.metrics.families import PROTOBUF, TEXT, prometheus_text, protobuf
 from latmon.metrics.host import BOUNDS_US, HostMetrics
 from latmon.support import privileges, strict_yaml, trust
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
-from latmon.support.streams import logger
+from latmon.support.streams import Log
 from latmon.support.text import clean
 
 PORT = 9750
@@ -366,7 +366,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Print nothing: a scrape every few seconds is no news."""
+        """Log a request where the log is verbose: a scrape every few seconds is no news."""
+        self.server.log(syslog.LOG_DEBUG, f"{self.client_address[0] or 'a unix socket'}: {format % args}")
 
 
 def wants_protobuf(accept: str) -> bool:
@@ -394,11 +395,11 @@ class Server(ThreadingMixIn, TCPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, listening: socket.socket, web: Web) -> None:
+    def __init__(self, listening: socket.socket, web: Web, log: Log) -> None:
         super().__init__(("", 0), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
-        self._web = web
+        self._web, self.log = web, log
         self.passwords = Passwords(web.users)
         self.metrics: HostMetrics | None = None
         """None before the first interval has ended."""
@@ -431,7 +432,7 @@ class Server(ThreadingMixIn, TCPServer):
         """Print nothing about a client that left; a mistake here is one line without a traceback."""
         error = sys.exception()
         if not isinstance(error, OSError | ValueError):
-            print(f"latmon: a request failed: {type(error).__name__}: {clean(str(error), 200)}", file=sys.stderr)
+            self.log(syslog.LOG_ERR, f"a request failed: {type(error).__name__}: {clean(str(error), 200)}")
 
 
 def _cut(open_sockets: list[socket.socket]) -> None:
@@ -446,18 +447,19 @@ def serve(
     web: Web,
     *,
     user: privileges.Invoker | None,
+    log: Log,
 ) -> int:
     """Serve a capture until a signal ends it; return the exit code. `user`: the account that root becomes."""
     listening = address.listen(os.environ, None if user is None else user.gid)
     session = Session(request)
     try:
         privileges.drop_root(user)
-        server = Server(listening, web)
+        server = Server(listening, web, log)
         if not address.is_local and (web.tls is None or not web.users):
-            print(f"latmon: {address} can be reached from other hosts without TLS or a password", file=sys.stderr)
+            log(syslog.LOG_WARNING, f"{address} can be reached from other hosts without TLS or a password")
         threading.Thread(target=server.serve_forever, daemon=True).start()
         stages = request.options.stages != "basic"
-        asyncio.run(until_signal(_serve(session, server, settings, address, stages=stages)))
+        asyncio.run(until_signal(_serve(session, server, settings, log, address, stages=stages)))
         server.shutdown()
     finally:
         session.close()
@@ -467,9 +469,10 @@ def serve(
     return EXIT_DONE
 
 
-async def _serve(session: Session, server: Server, settings: Settings, address: ListenAddress, *, stages: bool) -> None:
+async def _serve(
+    session: Session, server: Server, settings: Settings, log: Log, address: ListenAddress, *, stages: bool
+) -> None:
     """Count the frames of a session."""
-    log = logger()
     async with session.feed as feed:
         origin = feed.origin
         log(syslog.LOG_INFO, f"{address} serves /metrics, measured with {origin.tool or origin.backend}")

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import io
 import os
+import stat
 import sys
 import syslog
 import time
@@ -185,30 +186,81 @@ class Progress:
 
 
 Log = Callable[[int, str], None]
-"""Prints a sentence with its syslog level."""
-_MAX_LOGGED = 1000
+"""Logs a sentence with its syslog level."""
+QUIET, NORMAL, VERBOSE = syslog.LOG_WARNING, syslog.LOG_INFO, syslog.LOG_DEBUG
+"""Levels up to which sentences are logged."""
+_LEVELS = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
+_MAX_LOGGED, _WHEN = 1000, "%Y-%m-%dT%H:%M:%SZ"
 
 
-def logger(*, to_syslog: bool = False) -> Log:
-    """Return the log of a service: stderr, with the level in front where that is the journal, and syslog if wanted."""
-    is_journal = _is_journal()
-    if to_syslog:
-        syslog.openlog("latmon", syslog.LOG_PID, syslog.LOG_DAEMON)
+class LogFile:
+    """A file to which a log appends lines with their times. It is opened once, so that root may be given up later."""
 
-    def log(level: int, text: str) -> None:
-        text = clean(text, _MAX_LOGGED)
-        with contextlib.suppress(OSError):
-            print(f"<{level}>latmon: {text}" if is_journal else f"latmon: {text}", file=sys.stderr, flush=True)
+    def __init__(self, path: Path) -> None:
+        """Open or create `path`. Raises UnavailableError for a link, and for anything but a regular file."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            self._descriptor = os.open(path, flags, 0o600)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise UnavailableError(f"--log-file {named(path)}: {why}; name a file that you can write") from None
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            os.close(self._descriptor)
+            raise UnavailableError(f"--log-file {named(path)}: it is not a file; name one, new or old")
+        self._lost = 0
+
+    def write(self, level: int, text: str) -> str:
+        """Append a line; return why that is impossible, once for all lines that are lost in a row."""
+        lost = f" ({self._lost:,} lines before this one could not be written)" if self._lost else ""
+        line = f"{time.strftime(_WHEN, time.gmtime())} {_LEVELS[level]} latmon[{os.getpid()}]: {text}{lost}\n".encode()
+        try:
+            why = "" if os.write(self._descriptor, line) == len(line) else os.strerror(errno.ENOSPC)
+        except OSError as error:
+            why = error.strerror or str(error)
+        self._lost = self._lost + 1 if why else 0
+        return why if self._lost == 1 else ""
+
+
+class ServiceLog:
+    """The log of a capture without a screen: stderr, with the level in front where that is the journal.
+
+    A file gets the same sentences, and so does syslog if wanted.
+    """
+
+    def __init__(
+        self,
+        out: TextIO | None = None,
+        *,
+        least: int = NORMAL,
+        file: LogFile | None = None,
+        to_syslog: bool = False,
+    ) -> None:
+        """`out`: None is stderr; `least`: the level of the least important sentences that are logged."""
+        self._out, self.least, self._file, self._to_syslog = out or sys.stderr, least, file, to_syslog
+        self._is_journal = _is_journal(self._out)
         if to_syslog:
+            syslog.openlog("latmon", syslog.LOG_PID, syslog.LOG_DAEMON)
+
+    def __call__(self, level: int, text: str) -> None:
+        """Log a sentence of this level, if it is important enough."""
+        if level > self.least:
+            return
+        text = clean(text, _MAX_LOGGED)
+        self._print(level, text)
+        if self._to_syslog:
             syslog.syslog(level, text)
+        if self._file is not None and (why := self._file.write(level, text)):
+            self._print(syslog.LOG_ERR, f"the log file can't be written: {why}")
 
-    return log
+    def _print(self, level: int, text: str) -> None:
+        with contextlib.suppress(OSError):
+            print(f"<{level}>latmon: {text}" if self._is_journal else f"latmon: {text}", file=self._out, flush=True)
 
 
-def _is_journal() -> bool:
-    """Return whether stderr is the journal's (systemd.exec(5)): terminals of a session inherit the variable, too."""
+def _is_journal(out: TextIO) -> bool:
+    """Return whether a stream is the journal's (systemd.exec(5)): terminals of a session inherit the variable, too."""
     try:
-        status = os.fstat(sys.stderr.fileno())
+        status = os.fstat(out.fileno())
     except (OSError, ValueError):
         return False
     return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"

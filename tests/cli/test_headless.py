@@ -11,6 +11,7 @@ from latmon.capture.registry import Request, compiling
 from latmon.cli.headless import RecordingProgress, _Picture, _progress
 from latmon.model.frame import Completed, Flow, Health, Outstanding
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
+from latmon.support.streams import NORMAL, QUIET, VERBOSE, ServiceLog
 from latmon.views.lines import plain
 from latmon.views.selection import ScreenOptions
 
@@ -197,3 +198,32 @@ def test_a_picture_of_one_window_shows_it():
 
 def test_without_a_window_there_is_no_picture():
     assert picture() == ("", [])
+
+
+STEPS = ["recorded 60 s", "recorded 120 s"]
+LOGGED = {
+    QUIET: ["the recording is incomplete"],
+    NORMAL: ["recording to", "recorded 122 s", "the recording is incomplete"],
+    VERBOSE: ["recording to", "latmon 0.1.0 on box", *STEPS, "recorded 122 s", "the recording is incomplete"],
+}
+
+
+@pytest.mark.parametrize("least", LOGGED)
+def test_a_log_has_as_much_as_was_asked_for(tmp_path, least):
+    out = io.StringIO()
+    progress = RecordingProgress(tmp_path / "x", out, None, ServiceLog(out, least=least))
+    progress.opened(ORIGIN)
+    for seq in range(122):
+        progress.offer(frame(seq), CaptureCounts())
+    progress.ended(Outcome("", EXIT_INCOMPLETE))
+    lines = out.getvalue().splitlines()
+    assert [text in line for text, line in zip(LOGGED[least], lines, strict=True)] == [True] * len(lines), lines
+
+
+def test_a_quiet_log_has_no_line_of_progress_on_a_terminal(tmp_path):
+    out = Tty()
+    progress = RecordingProgress(tmp_path / "x", out, None, ServiceLog(out, least=QUIET))
+    progress.opened(ORIGIN)
+    progress.offer(frame(0), CaptureCounts())
+    progress.ended(Outcome("done", EXIT_DONE))
+    assert out.getvalue() == ""

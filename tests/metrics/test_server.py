@@ -238,6 +238,17 @@ def many_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+def test_a_verbose_log_has_the_requests_and_a_file_what_stderr_has(tmp_path):
+    number, log = free_port(), tmp_path / "log"
+    with exporter(tmp_path, f"127.0.0.1:{number}", "--verbose", "--log-file", str(log)):
+        assert wait_for(lambda: ask(number)[0] == 200)
+        assert wait_for(lambda: '"GET /metrics HTTP/1.1" 200' in log.read_text())
+    logged = [line.partition("]: ")[2] for line in log.read_text().splitlines()]
+    printed = [line.removeprefix("latmon: ") for line in (tmp_path / "stderr").read_text().splitlines()]
+    assert sorted(logged) == sorted(printed)
+    assert any(line.startswith(f"127.0.0.1:{number} serves /metrics") for line in logged)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_files")
 def test_a_thousand_connections_cost_no_thread_and_no_memory(tmp_path):

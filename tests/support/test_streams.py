@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import io
 import json
 import os
 import pty
+import re
 import select
 import struct
 import subprocess
@@ -14,6 +17,7 @@ import syslog
 import termios
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from recorded import ORIGIN, frame
@@ -24,7 +28,7 @@ from latmon.recording.reader import open_recording
 from latmon.recording.rotation import Limits, Rotation
 from latmon.recording.writer import Writer
 from latmon.support import streams
-from latmon.support.errors import EXIT_DONE, RecordingError
+from latmon.support.errors import EXIT_DONE, RecordingError, UnavailableError
 
 REPO = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -278,6 +282,59 @@ def test_lines_of_a_service_have_a_level_on_the_journals_stream_alone(monkeypatc
     monkeypatch.setenv("JOURNAL_STREAM", names[stream])
     with os.fdopen(writing, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
-        streams.logger()(syslog.LOG_INFO, "ready")
+        streams.ServiceLog()(syslog.LOG_INFO, "ready")
     with os.fdopen(reading) as lines:
         assert lines.read() == f"{begin}ready\n"
+
+
+@pytest.mark.parametrize(
+    ("least", "logged"), [(streams.QUIET, "ew"), (streams.NORMAL, "ewi"), (streams.VERBOSE, "ewid")]
+)
+def test_a_log_has_what_is_important_enough_on_stderr_and_in_its_file(tmp_path, least, logged):
+    out, path = io.StringIO(), tmp_path / "log"
+    path.write_text("before\n")
+    log = streams.ServiceLog(out, least=least, file=streams.LogFile(path))
+    levels = (syslog.LOG_ERR, syslog.LOG_WARNING, syslog.LOG_INFO, syslog.LOG_DEBUG)
+    for level, text in zip(levels, "ewid", strict=True):
+        log(level, text)
+    assert out.getvalue() == "".join(f"latmon: {text}\n" for text in logged)
+    before, *lines = path.read_text().splitlines()
+    assert before == "before"
+    assert [line.rpartition(": ")[2] for line in lines] == list(logged)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ error latmon\[\d+\]: e", lines[0])
+
+
+def test_a_log_file_is_the_users_alone_and_no_sentence_makes_two_lines(tmp_path):
+    path = tmp_path / "log"
+    streams.ServiceLog(io.StringIO(), file=streams.LogFile(path))(syslog.LOG_INFO, "a\nb\x1b[31m")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert len(path.read_text().splitlines()) == 1
+    assert "\x1b" not in path.read_text()
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "directory", "absent directory"])
+def test_a_log_file_is_a_regular_one(tmp_path, kind):
+    path = tmp_path / "log"
+    if kind == "link":
+        path.symlink_to(tmp_path / "other")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path = path / "log"
+    with pytest.raises(UnavailableError, match=r"^--log-file .*; name a"):
+        streams.LogFile(path)
+    assert not (tmp_path / "other").exists()
+
+
+def test_lines_that_a_full_disk_lost_are_reported_once_and_counted(tmp_path, monkeypatch):
+    out, path = io.StringIO(), tmp_path / "log"
+    log = streams.ServiceLog(out, file=streams.LogFile(path))
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        for text in "abc":
+            log(syslog.LOG_INFO, text)
+    log(syslog.LOG_INFO, "d")
+    assert out.getvalue().count("the log file can't be written: No space left on device") == 1
+    assert path.read_text().endswith("d (3 lines before this one could not be written)\n")
