@@ -215,6 +215,8 @@ class TraceRequest:
     cgroup: str = ""
     stacks_us: int | None = None
     """Least latency of the I/Os whose kernel stacks at submission are counted; None: no stacks."""
+    user_stacks: bool = False
+    """Whether these have the user stacks too."""
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
 

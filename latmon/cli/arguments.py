@@ -44,7 +44,7 @@ _NEEDS = {
     "fleet": dict.fromkeys(("redact", "tui"), ("record", "--record DIR")),
     "report": {"ramp": ("html", "--html OUT")},
     "import": {"key": ("events", "--events A,B")},
-    "trace": {"slow": ("stacks", "--stacks OUT")},
+    "trace": {"slow": ("stacks", "--stacks OUT"), "user_stacks": ("stacks", "--stacks OUT")},
     "check": {"repair": ("out", "-o OUT"), "out": ("repair", "--repair")},
 }
 """Command -> option -> the option without which it has no effect, and its words."""
@@ -623,7 +623,9 @@ def _check_doctor(args: argparse.Namespace) -> None:
 
 
 def _check_trace(args: argparse.Namespace) -> None:
-    """Raise UsageError for two outputs on standard output."""
+    """Raise UsageError for two outputs on standard output, and for private names in one."""
+    if args.redact and args.user_stacks:
+        raise UsageError("--user-stacks names processes and their functions, --redact hides names: leave one out")
     if args.out == args.stacks == STANDARD:
         raise UsageError("--output - and --stacks -: standard output is one file")
 
@@ -937,6 +939,11 @@ def _trace_bounds(parser: argparse.ArgumentParser) -> None:
         metavar="OUT",
         type=_checked(_new_file),
         help="count the kernel stacks that submitted slow I/Os: folded text, or a flame graph if OUT ends in .svg",
+    )
+    parser.add_argument(
+        "--user-stacks",
+        action="store_true",
+        help="with --stacks: also the user stacks and the names of the processes; needs frame pointers",
     )
     parser.add_argument(
         "--slow",

@@ -582,6 +582,7 @@ def _trace(args: argparse.Namespace) -> int:
         pid=args.pid,
         cgroup=args.cgroup,
         stacks_us=None if args.stacks is None else 10_000 if args.slow is None else args.slow,
+        user_stacks=args.user_stacks,
     )
     return trace_command(request, args.out, args.stacks, redact=args.redact)
 

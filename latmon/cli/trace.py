@@ -58,7 +58,8 @@ def trace_command(request: TraceRequest, out: Path | None, stacks: Path | None, 
     lines = trace_text(table, seeks, device_trace.counts, device_trace.cost, every=not device_trace.target.by)
     if stacks is not None and request.stacks_us is not None:
         what = f"I/Os of {show_duration(request.stacks_us)} or more"
-        lines += ["", *_stacks(device_trace.stacks, what, stacks)]
+        of = "user and kernel stacks" if request.user_stacks else "kernel stacks"
+        lines += ["", *_stacks(device_trace.stacks, of, what, stacks)]
     stream = sys.stderr if STANDARD in (out, stacks) else sys.stdout
     text = "\n".join((f"{device_trace.target.text}: {named(out)}", *lines))
     print(encodable(text, stream.encoding or "utf-8"), file=stream)
@@ -83,14 +84,14 @@ def _noted(frames: Iterable[Frame], table: TraceTable, seeks: SeekMap) -> Iterat
         yield frame
 
 
-def _stacks(found: dict[str, int], what: str, out: Path) -> list[str]:
+def _stacks(found: dict[str, int], of: str, what: str, out: Path) -> list[str]:
     """Write the stacks; return lines on the most frequent ones."""
     if not found:
-        return [f"kernel stacks: no {what} were submitted, {named(out)} is not written"]
-    svg = flame_svg(found, f"kernel stacks that submitted {what}") if out.suffix == ".svg" else ""
+        return [f"{of}: no {what} were submitted, {named(out)} is not written"]
+    svg = flame_svg(found, f"{of} that submitted {what}") if out.suffix == ".svg" else ""
     with output(out) as file:
         file.write((svg or folded_text(found)).encode())
-    return list(top_stacks(found, what))
+    return list(top_stacks(found, of, what))
 
 
 def _nothing(device_trace: Any) -> str:

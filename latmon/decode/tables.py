@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import groupby
 
 from latmon.manifest.schema import KeyPart, MapSpec, RecordSpec, op_name
 from latmon.model.frame import (
@@ -148,6 +149,38 @@ def folded(values: Mapping[str, object]) -> dict[str, int]:
         if isinstance(n, int):
             found[";".join(one[:_MAX_FUNCTION] for one in reversed(own)) or "unknown"] += n
     return dict(found)
+
+
+def folded_with_user(values: Mapping[str, object]) -> dict[tuple[int, str], int]:
+    """Return a map whose keys are `PID,KERNEL STACK,USER STACK` as (pid, folded stack) -> count, the user's outermost.
+
+    A name of the user's may be any text, because its program chooses it.
+    """
+    found: Counter[tuple[int, str]] = Counter()
+    for key, n in values.items():
+        pid, _, stacks = key.partition(",")
+        kernel, _, user = stacks.partition(",\n")
+        if isinstance(n, int) and pid.isdecimal() and len(pid) < _DEV_DIGITS:
+            ((folded_kernel, _),) = folded({kernel: n}).items()
+            names = filter(None, map(_user_function, reversed(user.split("\n"))))
+            frames = [name for name, _ in groupby(names)]
+            found[int(pid), ";".join([*frames, folded_kernel])] += n
+    return dict(found)
+
+
+def _user_function(line: str) -> str:
+    """Return the function of a line of a user stack; NOT_RESOLVED for an address, empty for a blank line."""
+    text = clean(line, _MAX_LINE).strip()
+    name, _, offset = text.partition(" (")[0].rpartition("+")
+    if not text or _ADDRESS.match(text):
+        return NOT_RESOLVED if text else ""
+    return (name if offset.isdecimal() else text).replace(";", ":")[:_MAX_FUNCTION]
+
+
+NOT_RESOLVED = "[unknown]"
+"""Functions of a user stack of which the addresses alone are known."""
+_ADDRESS = re.compile(r"(0x)?[0-9a-f]+\b(?!\+)")
+_MAX_LINE = 1000
 
 
 def _place(chain: str, chains: list[str]) -> int:

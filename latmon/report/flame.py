@@ -1,4 +1,4 @@
-"""Kernel stacks: the most frequent as text, all as folded text or as a flame graph in SVG.
+"""Stacks: the most frequent as text, all as folded text or as a flame graph in SVG.
 
 A folded stack is `outermost;...;innermost`; flamegraph.pl, speedscope and others read it with its count after a blank.
 """
@@ -26,10 +26,10 @@ def folded_text(stacks: Mapping[str, int]) -> str:
     return "".join(f"{stack} {n}\n" for stack, n in _sorted(stacks))
 
 
-def top_stacks(stacks: Mapping[str, int], what: str) -> Iterator[str]:
-    """Yield lines on the TOP stacks, innermost function first. `what`: the I/Os that they submitted."""
+def top_stacks(stacks: Mapping[str, int], of: str, what: str) -> Iterator[str]:
+    """Yield lines on the TOP stacks, innermost function first. `of`: whose stacks; `what`: I/Os that they submitted."""
     total = sum(stacks.values())
-    yield from wrapped(f"kernel stacks that submitted {what}: {total:,} I/Os, {len(stacks):,} different stacks")
+    yield from wrapped(f"{of} that submitted {what}: {total:,} I/Os, {len(stacks):,} different stacks")
     for stack, n in _sorted(stacks)[:TOP]:
         yield from wrapped(f"{n:,} ({part(n / total)})  {' < '.join(reversed(stack.split(';')))}", "  ")
 

@@ -62,6 +62,8 @@ def test_other_commands():
         ("trace --device a --pid 0", "--pid: '0' is not a process number from 1 to 4,194,303"),
         ("trace --device a --max-rate 20001", "--max-rate: '20001' is not a number of I/Os a second from 1 to 20,000"),
         ("trace --device a --slow 1ms", "--slow needs --stacks OUT"),
+        ("trace --device a --user-stacks", "--user-stacks needs --stacks OUT"),
+        ("trace --device a --stacks x --user-stacks --redact", "--user-stacks names processes and their functions"),
         ("trace --device a -o - --stacks -", "--output - and --stacks -: standard output is one file"),
         ("--keep 7d", "--keep needs --record FILE"),
         ("--record f --max-size x", "--max-size: 'x' is not a size such as 512M"),

@@ -14,18 +14,13 @@ from pathlib import Path
 
 import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
-from panels import inside
+from emulated import Watched
+from terminal import Terminal, latmon
 from workload import CALLS, Capture, LoopDevice, buckets_apart, by_strace, fio, of_mount, strace, wait_for
 
 from latmon.analysis.file_operations import by_process, requests_of
 from latmon.capture.backend import Options
 from latmon.model.frame import FILES
-from latmon.recording.reader import open_recording
-from latmon.tui.commands import STEPS
-from latmon.tui.keys import ACTIONS
-from latmon.views.panels.files import operations
-from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Selection
 from latmon_backends.bpftrace.backend import BpftraceBackend
 
 pytestmark = [
@@ -40,11 +35,12 @@ KINDS = (*MAKE, "overlay")
 HOSTILE = "a\nb\x1b[31m \\x41ä".encode() + b"\xff"
 
 SYNCS = """
-import os, sys
+import itertools, os, sys, time
 file = os.open(sys.argv[1], os.O_WRONLY)
-for n in range(40):
+for n in itertools.cycle(range(200)):
     os.pwrite(file, bytes(4096), n * 4096)
     os.fdatasync(file)
+    time.sleep(0.1)
 """
 
 
@@ -201,57 +197,82 @@ def spinning(pinned):
             shell.kill()
 
 
-def press(made, *keys):
-    """Press keys as the table of keys has them for the context."""
-    for key in keys:
-        its = [
-            one for one in ACTIONS if key in one.keys.split(",") and (not one.on or made.selection.context in one.on)
-        ]
-        made.choose(STEPS[its[0].name](made.view, its[0].by))
+@contextlib.contextmanager
+def syncing(path, cpu):
+    """A program that syncs 10 times a second, and a shell that mostly has the one CPU of both."""
+    path.write_bytes(bytes(1 << 20))
+    os.sync()
+    pinned = ["taskset", "-c", str(cpu)]
+    with spinning(pinned), subprocess.Popen([*pinned, "nice", "-n", "19", sys.executable, "-c", SYNCS, path]) as one:
+        try:
+            yield
+        finally:
+            one.kill()
 
 
-def drawn(made):
-    return " ".join(" ".join(inside(screen_lines(made, (), 160, 60))).split())
+class Walk:
+    """A real terminal whose keys are pressed one after another, and what its screen shows."""
+
+    def __init__(self, terminal, size):
+        self._terminal, self._screen = terminal, Watched(lambda: terminal.output, size[1], size[0])
+
+    def shown(self):
+        return "\n".join(line.strip("│ ") for line in self._screen.lines())
+
+    def press(self, keys, pattern, seconds=TIMEOUT_S):
+        """Press keys, and wait for a screen with the pattern; return whether it came."""
+        self._terminal.type(keys)
+        return wait_for(lambda: re.search(pattern, " ".join(self.shown().split())), seconds, 0.5)
+
+    def late_sync(self):
+        """Go down the list to a sync, and open its I/O, that waited for a thread while a shell ran; both screens."""
+        for _ in range(_ROWS):
+            operation = self.shown()
+            if _INSTEAD.search(" ".join(operation.split())) and self.press(b"\r", "sum .*= total", 5):
+                request = self.shown()
+                if _INSTEAD.search(" ".join(request.split())):
+                    return operation, request
+                self.press(b"\x1b", "slow operations")
+            self.press(b"\x1b[B", "slow operations")
+            time.sleep(0.5)
+        return None
+
+
+_ROUNDS, _ROWS = 5, 8
+_INSTEAD = re.compile(r"sh \(prio \d+\) (had its CPU|ran instead)")
 
 
 @pytest.mark.slow
 @each_bpftrace
-def test_keys_lead_from_a_slow_sync_to_who_ran_instead_of_its_thread(suite, tmp_path):
-    cpu = min(os.sched_getaffinity(0))
-    pinned = ["taskset", "-c", str(cpu)]
-    with mounted(tmp_path, "ext4") as (disk, point):
-        (point / "orders.wal").write_bytes(bytes(1 << 20))
-        os.sync()
-        with captured(tmp_path, suite, "--threshold", "0", "--device", disk.name) as capture, spinning(pinned):
-            writer = [*pinned, "nice", "-n", "19", sys.executable, "-c", SYNCS, point / "orders.wal"]
-            subprocess.run(writer, check=True)
-        frames, origin = capture.frames(), open_recording(capture.file).origin
-    made = Scene(Selection(screen="stages", selected=disk.name, window_us=600_000_000))
-    made.store.origin = origin
-    for one in frames:
-        made.append(one)
-    outliers = by_process(one for frame in frames for one in frame.outliers)
-
-    def instead(operation):
-        return [
-            wait for one in requests_of(operation, outliers)[:1] for wait in one.waits if wait.instead.startswith("sh ")
-        ]
-
-    press(made, "enter", "F", "s")
-    assert made.selection.context == "files"
-    some = operations(made.view)
-    late = next((at for at, one in enumerate(some) if one.op == "fsync" and instead(one)), None)
-    assert late is not None, [one.waits for each in outliers.values() for one in each if one.waits]
-    press(made, *["down"] * late)
-    assert f"fsync of {point}/orders.wal" in drawn(made)
-    press(made, "enter")
-    assert made.selection.context == "outlier"
-    shown = drawn(made)
-    assert "resume" in shown
-    assert instead(some[late])[0].thread in shown
-    assert re.search(r"was woken and did not run: sh \(prio \d+\) had its CPU", shown), shown
-    press(made, "escape", "escape")
-    assert made.selection.context == "stage"
+@pytest.mark.parametrize("size", [(24, 80), (50, 160)], ids=["80x24", "160x50"])
+def test_keys_lead_from_a_slow_sync_to_who_ran_instead_of_its_thread(suite, size, tmp_path):
+    argv = ("--backend", "bpftrace", "--threshold", "0.1ms")
+    environ = {"LATMON_BPFTRACE": tool(suite, tmp_path).path, "XDG_STATE_HOME": str(tmp_path / "state")}
+    with (
+        mounted(tmp_path, "ext4") as (disk, point),
+        syncing(point / "orders.wal", min(os.sched_getaffinity(0))),
+        Terminal(latmon(*argv, "--device", disk.name), tmp_path, size=size, **environ) as terminal,
+    ):
+        walk = Walk(terminal, size)
+        assert walk.press(b"", disk.name, 4 * TIMEOUT_S), walk.shown()
+        assert walk.press(b"2", "I/Os traced|files fsync", 4 * TIMEOUT_S), walk.shown()
+        assert walk.press(b"F", r"fsync of \S*/orders.wal", 4 * TIMEOUT_S), walk.shown()
+        assert walk.press(b"s", "longest first"), walk.shown()
+        for _ in range(_ROUNDS):
+            time.sleep(10)  # more operations, and the I/Os of those that are listed
+            assert walk.press(b" ", "PAUSED"), walk.shown()
+            if found := walk.late_sync():
+                break
+            assert walk.press(b" ", "LIVE"), walk.shown()
+        else:
+            pytest.fail(f"no sync has an I/O whose thread was late:\n{walk.shown()}")
+        operation, request = found
+        print(operation, request, sep="\n")
+        assert "orders.wal" in operation
+        assert "resume" in request
+        assert walk.press(b"\x1b", r"fsync of \S*/orders.wal"), walk.shown()
+        assert walk.press(b"q", "") is not None
+        assert terminal.status() == 0
 
 
 @pytest.mark.slow

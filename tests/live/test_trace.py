@@ -5,9 +5,11 @@ The host's bpftrace by default, 0.23 and 0.27 under the marker `versions`.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -207,6 +209,37 @@ def test_the_stacks_that_submitted_slow_ios(disk, trace, suite, tmp_path):
     assert enough(sum(int(n) for *_, n in rows), 100) or len(ios) > 100
     assert any("vfs_read" in stack and "submit_bio" in stack for stack, _, _ in rows)
     assert "kernel stacks that submitted" in running.printed
+
+
+HOSTILE = "a;b\n\x1b[31m"
+READS = (
+    "import mmap, os, sys, time; open('/proc/self/comm', 'w').write(sys.argv[2]); block = mmap.mmap(-1, 4096)\n"
+    "fd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)\n"
+    "while True: os.preadv(fd, [block], 0); time.sleep(0.01)"
+)
+
+
+@pytest.mark.slow
+@each_bpftrace
+def test_the_user_stacks_that_submitted_slow_ios(disk, trace, suite, tmp_path):
+    """Their names are known of a process that lives when the trace ends."""
+    if not has_raw_tracepoints(suite, tmp_path):
+        pytest.skip("stacks need raw tracepoints")
+    with subprocess.Popen([sys.executable, "-c", READS, disk.path, HOSTILE]) as reader:
+        words = ("--user-stacks", "--stacks", str(tmp_path / "folded"), "--slow", "0s")
+        running = trace("--device", disk.name, "--pid", str(reader.pid), *words)
+        time.sleep(2)
+        ios = running.end()
+        reader.kill()
+    assert ios, running.told
+    text = (tmp_path / "folded").read_text()
+    assert all(one.isprintable() for one in text.splitlines()), text
+    rows = [line.rpartition(" ") for line in text.splitlines()]
+    assert all(stack.startswith("a:b") for stack, _, _ in rows), text
+    stack = max(rows, key=lambda row: int(row[2]))[0]
+    assert re.search(r"preadv\w*;(\w+;)*vfs_readv?;(\w+;)*submit_bio", stack), text
+    assert "user and kernel stacks that submitted" in running.printed
+    assert "\x1b" not in running.printed
 
 
 @pytest.mark.slow

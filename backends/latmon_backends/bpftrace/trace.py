@@ -19,14 +19,14 @@ import struct
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from latmon import __version__
 from latmon.capture.backend import Options, TraceCost, TraceCounts, TraceRequest
-from latmon.decode.tables import folded, record, shifted
+from latmon.decode.tables import folded, folded_with_user, record, shifted
 from latmon.manifest.loader import Manifest, load
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, missing_stages
 from latmon.support import host, privileges
@@ -34,6 +34,7 @@ from latmon.support.errors import UnavailableError, UsageError
 from latmon.support.paths import data_dir
 from latmon.support.process import cpu_ns
 from latmon.support.text import clean
+from latmon.support.units import UNKNOWN
 from latmon_backends.bpftrace import kernel_hooks
 from latmon_backends.bpftrace import program as bpftrace_program
 from latmon_backends.bpftrace.program import BpftraceTool
@@ -53,7 +54,8 @@ _STEP_MS = 50
 _SCRIPTS = frozenset(("trace", "stages", "who", "csd", "workers", "scsi", "nvme"))
 """Stems of the scripts: those of requests, without those that count the I/Os in flight, and admission's, which trace_a
 measures for each I/O."""
-_STACKS, _STACKS_MAP = "stacks_a", "stacks_a_slow"
+_STACKS, _USER_STACKS = "stacks_a", "user_stacks_a"
+"""The script that counts stacks, by whether the user's are wanted; its map is the same with `_slow`."""
 _TRACED = {"steps": "@trace_a_steps[(uint64)arg0]", "issued": "@trace_a_issued[(uint64)arg0]"}
 _ENDING_S = 30.0
 """Output is still read after the end: the tool detaches, and prints what waits in its buffers."""
@@ -101,8 +103,9 @@ class TracePrograms(BpftracePrograms):
         script = self.stages_script
         if script is None:
             return "; ".join(f"{one.name}: {one.reason}" for one in self.choice().missing)
-        if self._request.stacks_us is not None and not self._has(_STACKS):
-            return f"--stacks: {next((one.reason for one in self.choice().missing if one.name == stem(_STACKS)), '')}"
+        stacks = _stacks_script(self._request)
+        if stacks and not self._has(stacks):
+            return f"--stacks: {next((one.reason for one in self.choice().missing if one.name == stem(stacks)), '')}"
         if self._target.by == BY_CGROUP and "cgroup" not in {one.name for one in script.parameters}:
             return "--cgroup needs tier A (bpftrace 0.19 or newer, kernel BTF), and this host has tier C"
         if self._target.by == BY_CGROUP and self._words["cgroup"][0] == kernel_hooks.CGROUPS[-1]:
@@ -143,7 +146,10 @@ class DeviceTrace:
         self.ended = ""
         """Why it ended before its time; empty where it didn't."""
         self.stacks: dict[str, int] = {}
-        """Folded kernel stack -> slow I/Os that it submitted; known after the frames."""
+        """Folded stack -> slow I/Os that it submitted; known after the frames. A user stack is below its process."""
+        self._stack_counts: Mapping[str, object] = {}
+        self._comms: dict[int, str] = {}
+        """Process -> its name when it issued an I/O."""
         self.completed = (0, 0)
         """I/Os that the disk completed by the kernel's counters: meanwhile, and with those at the begin and the end."""
 
@@ -181,7 +187,7 @@ class DeviceTrace:
 
     def _chosen(self, tool: BpftraceTool, options: Options) -> TracePrograms:
         found = [load(path) for path in sorted((data_dir("probes") / "linux").glob("*.yaml"))]
-        stems = _SCRIPTS | ({stem(_STACKS)} if self._request.stacks_us is not None else set())
+        stems = _SCRIPTS | {stem(_stacks_script(self._request))}
         manifests = tuple(one for one in found if one.group in ("trace", "stages") and stem(one.name) in stems)
         inventory = ScriptInventory(options, manifests=manifests)
         has_types = "io_start_time_ns" in inventory.tracepoints
@@ -306,6 +312,13 @@ class DeviceTrace:
 
     def frames(self) -> Iterator[Frame]:
         """Yield the frames, each with its I/Os as outliers, in the order of their begins."""
+        for frame in self._frames():
+            self._comms.update((one.pid, one.comm) for one in frame.outliers if one.pid is not None)
+            yield frame
+        values = self._stack_counts
+        self.stacks = self._by_process(values) if self._request.user_stacks else folded(values)
+
+    def _frames(self) -> Iterator[Frame]:
         script = self._programs.stages_script
         assert script is not None  # noqa: S101 - it ran
         context = RecordContext(self._name, self._threads, {script.name: script}, self._flag_bits)
@@ -320,8 +333,8 @@ class DeviceTrace:
                 for event in self._probe.decode_later(piece):
                     if isinstance(event, Printed):
                         yield from made.line(event)
-                    elif isinstance(event, MapPrinted) and event.name == _STACKS_MAP:
-                        self.stacks = folded(event.values)
+                    elif isinstance(event, MapPrinted) and event.name == f"{_stacks_script(self._request)}_slow":
+                        self._stack_counts = event.values
                     else:
                         self._ticks.take(event)
                 if not piece:
@@ -329,9 +342,24 @@ class DeviceTrace:
         yield from made.last()
         self.counts = replace(made.counts, completed=self.completed, merged=self._merged)
 
+    def _by_process(self, values: Mapping[str, object]) -> dict[str, int]:
+        """Return the folded stacks with the name of their process in front; equal ones of several are one."""
+        found: Counter[str] = Counter()
+        for (pid, stack), n in folded_with_user(values).items():
+            name = self._comms.get(pid) or self._threads.of(pid).comm
+            found[f"{name.replace(';', ':') or UNKNOWN};{stack}"] += n
+        return dict(found)
+
     def _device(self) -> Device:
         known = self._sampler.block.devices.get(self.target.disk)
         return known or Device(self.target.disk, self.target.number >> 20, self.target.number & 0xFFFFF)
+
+
+def _stacks_script(request: TraceRequest) -> str:
+    """Return the script that counts the stacks; empty where none are requested."""
+    if request.stacks_us is None:
+        return ""
+    return _USER_STACKS if request.user_stacks else _STACKS
 
 
 class _Frames:
