@@ -1,14 +1,19 @@
 """The text of an import as clean lines of bounded size, tables kept as printed, and distributions that no format read.
 
+What a mail, a ticket or a terminal added to a tool's output is removed: quote marks, entities of HTML, colours, the
+indentation of a Markdown block. Numbers of lines stay those of the file.
+
 Distributions are recognised by lines of numbers whose first one rises or falls from line to line, by bars, and by the
 heads that tools print above them.
 """
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import stat
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +32,13 @@ MAX_LINE = 1 << 20
 MAX_JSON = 8 * 1024 * 1024
 """The worst JSON takes 21 times its size in memory."""
 _GZIP = b"\x1f\x8b"
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_WITH_HEADER = 16 + zlib.MAX_WBITS
+"""Format of zlib: gzip."""
+_HEADER = b'{"type":"header","format":'
+"""Begin of a recording of latmon."""
+_UTF16 = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
+_PROBED = 200
+"""Bytes that show UTF-16 without a mark: NULs in each odd or each even place."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])")
 """Escape sequences: colours and titles in a saved session."""
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -44,16 +55,14 @@ def read(path: Path) -> bytes:
     except OSError as error:
         raise UnavailableError(f"can't read {path}: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:
-        raise RecordingError(f"{path} is larger than {MAX_BYTES >> 20} MiB; import it in parts")
+        raise _too_large(str(path))
     return raw
 
 
 def lines(raw: bytes, name: str) -> list[str]:
     """Return the lines without their ends; RecordingError for binary data or too many lines."""
-    if raw.startswith(_GZIP):
-        raise RecordingError(f"{name} is compressed: unpack it with gunzip; a recording of latmon needs no import")
-    if raw.startswith(_UTF16):
-        raise RecordingError(f"{name} is UTF-16: convert it with `iconv -f UTF-16 -t UTF-8`")
+    raw = _unpacked(raw, name) if raw.startswith(_GZIP) else raw
+    raw = _as_utf8(raw, name).rstrip(b"\0")
     if b"\0" in raw:
         raise RecordingError(f"{name} is not text: it contains NUL bytes")
     if not raw.strip():
@@ -63,14 +72,103 @@ def lines(raw: bytes, name: str) -> list[str]:
     text = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
     if text.count("\n") >= MAX_LINES:
         raise RecordingError(f"{name} has more than {MAX_LINES:,} lines; import it in parts")
-    text = text.replace("\xa0", " ")
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
-    found = _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text).split("\n")
+    if _RESET.search(text):
+        text = _BARE_COLOUR.sub("", text)
+    text = _TAG.sub("", _ENTITY.sub(_character, text)).replace("\xa0", " ")
+    found = [line.rstrip(" ") for line in _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text).split("\n")]
+    _unquote(found)
+    _unindent(found)
     longest = max(map(len, found))
     if longest > (MAX_JSON if _is_json(found) else MAX_LINE):
         raise RecordingError(f"{name} has a line of {longest:,} characters, longer than any tool's")
     return found
+
+
+def _unpacked(raw: bytes, name: str) -> bytes:
+    """Return what is compressed. RecordingError for a damaged file, and for a recording."""
+    parts, left, is_whole = bytearray(), raw, True
+    while left.startswith(_GZIP) and len(parts) <= MAX_BYTES:
+        one = zlib.decompressobj(_WITH_HEADER)
+        try:
+            parts += one.decompress(left, MAX_BYTES + 1 - len(parts))
+        except zlib.error:
+            is_whole = False
+            break
+        left, is_whole = one.unused_data, one.eof
+    if parts.startswith(_HEADER):
+        raise RecordingError(f"{name} is a recording of latmon, which needs no import: latmon report {name}")
+    if len(parts) > MAX_BYTES:
+        raise _too_large(name, "unpacked ")
+    if not is_whole:
+        raise RecordingError(f"{name} is a damaged gzip file: import what `zcat {name}` prints of it")
+    return bytes(parts)
+
+
+def _too_large(name: str, how: str = "") -> RecordingError:
+    most = f"{MAX_BYTES >> 20} MiB"
+    return RecordingError(f"{name} {how}is larger than {most}; import it in parts, as `split -C 30M` makes them")
+
+
+def _as_utf8(raw: bytes, name: str) -> bytes:
+    """Return UTF-16 text, as Windows writes it, in UTF-8, and any other as it is."""
+    code = _UTF16.get(raw[:2], "")
+    if not code:
+        begin = raw[: min(_PROBED, len(raw) & ~1)]
+        nuls = begin[::2].count(0), begin[1::2].count(0)
+        if len(begin) and max(nuls) * 4 > len(begin) and min(nuls) == 0:
+            code = "utf-16-be" if nuls[0] else "utf-16-le"
+    if not code:
+        return raw
+    try:
+        return raw.decode(code).encode()
+    except UnicodeDecodeError:
+        raise RecordingError(f"{name} is damaged UTF-16: convert it with `iconv -c -f UTF-16 -t UTF-8`") from None
+
+
+_RESET = re.compile(r"\[0?m(?![\w,])")
+_BARE_COLOUR = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,4})?[mK](?!,)")
+"""A colour whose escape character was lost in a copy, in a text that has the end of a colour."""
+_ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#39|#x27|#160);")
+_TAG = re.compile(r"</?(?:br|pre|code|tt|p|div|span)(?:\s[^<>\n]{0,200})?\s?/?>", re.IGNORECASE)
+_QUOTE = re.compile(r"(?:>(?!=) ?)+")
+_QUOTED = 3
+"""Adjacent lines that begin with a quote mark: one alone may be a prompt, or a bucket."""
+_INDENT = 4
+"""Blanks before a line of a Markdown block."""
+
+
+def _character(entity: re.Match[str]) -> str:
+    return html.unescape(entity[0])
+
+
+def _unquote(found: list[str]) -> None:
+    """Remove the quote marks of a mail from adjacent lines that have them."""
+    first = 0
+    for at, line in enumerate([*found, ""]):
+        if line.startswith(">"):
+            continue
+        if at - first >= _QUOTED:
+            found[first:at] = [_QUOTE.sub("", one, count=1) for one in found[first:at]]
+        first = at + 1
+
+
+def _unindent(found: list[str]) -> None:
+    """Remove the common indentation of each block of lines that a blank line precedes, and of the whole text."""
+    first = 0
+    for at, line in enumerate([*found, "end"]):
+        if line and not line.startswith(" " * _INDENT):
+            if first < at and (first == 0 or not found[first]):
+                _dedent(found, first, at)
+            first = at + 1
+    _dedent(found, 0, len(found))
+
+
+def _dedent(found: list[str], first: int, end: int) -> None:
+    some = [len(one) - len(one.lstrip(" ")) for one in found[first:end] if one]
+    if len(some) >= _QUOTED and (common := min(some)):
+        found[first:end] = [one[common:] for one in found[first:end]]
 
 
 def _is_json(found: list[str]) -> bool:

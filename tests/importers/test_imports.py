@@ -1,5 +1,6 @@
 """Other tools' text as a recording: what each format takes, what is assumed, what is named as not understood."""
 
+import gzip
 import json
 import random
 import re
@@ -381,9 +382,12 @@ def test_all_of_it_may_be_reported_by_the_user():
     ("raw", "why"),
     [
         (b"", "empty"),
-        (b"\x7fELF\0\0", "NUL"),
-        ("value".encode("utf-16"), "UTF-16"),
-        (b"\x1f\x8bxx", "compressed"),
+        (b"\x7fELF\0\0\1", "NUL"),
+        (b"\xff\xfev", "damaged UTF-16"),
+        (b"\x1f\x8bxx", "damaged gzip"),
+        (gzip.compress(b"sda 1\n" * 99)[:-9], "damaged gzip"),
+        (gzip.compress(b"x" * (32 << 20) + b"x"), "unpacked is larger than 32 MiB.*split -C"),
+        ((GOLDEN.parent / "recordings/procfs.latmon.jsonl.gz").read_bytes(), "needs no import: latmon report"),
         (b"x" * (1 << 20) + b"x", "characters"),
         (b"prose\n", "--from"),
         (b"\n" * 500_000 + b"x", "lines"),
@@ -391,7 +395,10 @@ def test_all_of_it_may_be_reported_by_the_user():
         (b'{"fio version": "x", "jobs": ' + b"[" * 9000, "nested|read"),
         (b'{"fio version": NaN}', "read"),
     ],
-    ids=["empty", "binary", "utf-16", "gzip", "a long line", "prose", "many lines", "many tables", "deep", "nan"],
+    ids=[
+        *("empty", "binary", "utf-16", "gzip", "short gzip", "large gzip", "recording"),
+        *("a long line", "prose", "many lines", "many tables", "deep", "nan"),
+    ],
 )
 def test_what_is_no_text_of_a_tool_is_refused_in_a_sentence(raw, why):
     with pytest.raises(RecordingError, match=why):
