@@ -445,7 +445,8 @@ def sniff_smart(head: str) -> bool:
 def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the time between two logs: commands and bytes, whose times a log hasn't."""
     every: list[Reading | TextSpan] = []
-    for where, value, device in _logs(lines, "critical_warning", options):
+    for above, where, value, device in _logs(lines, "critical_warning", options):
+        yield from above
         numbers = [_number_of(value, name) for name in _SMART]
         if None in numbers:
             yield Remark(where, "a smart log can't be read: it is left out", 1, is_incomplete=True)
@@ -459,17 +460,24 @@ def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     yield from _intervals(every, _smart_counts, ("smart log", "the smart log"), options)
 
 
-def _logs(lines: Sequence[str], key: str, options: ImportOptions) -> Iterator[tuple[TextSpan, dict[str, Any], str]]:
-    """Yield each log of a drive with the time and the device that lines above it name; the device is empty without."""
+def _logs(
+    lines: Sequence[str], key: str, options: ImportOptions
+) -> Iterator[tuple[list[Passed], TextSpan, dict[str, Any], str]]:
+    """Yield each log of a drive with the time and the device that lines above it name, and these lines.
+
+    The device is empty if no line names it.
+    """
     clock, after = Clock(options.start), 0
     logs = list(documents(lines, key))
     for where, value in logs:
-        above = lines[after : where.first - 1]
-        walls = [wall for line in above if (wall := clock.wall(line.strip()[:60])) is not None]
+        above = range(after + 1, where.first)
+        walls = {at: wall for at in above if (wall := clock.wall(lines[at - 1].strip()[:60])) is not None}
         after = where.last
-        named = [m[1] for line in above[-_ABOVE:] if (m := _NVME.search(line[:200])) is not None]
-        device = named[-1] if named else options.device or ("nvme" if len(logs) == 1 else "")
-        yield replace(where, wall=walls[-1] if walls else None), value if isinstance(value, dict) else {}, device
+        named = {at: m[1] for at in above[-_ABOVE:] if (m := _NVME.search(lines[at - 1][:200])) is not None}
+        device = [*named.values()][-1] if named else options.device or ("nvme" if len(logs) == 1 else "")
+        passed = [Passed(TextSpan(at, at)) for at in sorted({*list(walls)[-1:], *list(named)[-1:]})]
+        wall = next(reversed(walls.values()), None)
+        yield passed, replace(where, wall=wall), value if isinstance(value, dict) else {}, device
 
 
 def _nameless(where: TextSpan, what: str) -> Remark:
@@ -525,7 +533,8 @@ def read_ocp(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     one before it again: these are subtracted.
     """
     before: dict[str, tuple[_Monitor, float | None]] = {}
-    for where, value, device in _logs(lines, _OCP_KEY, options):
+    for above, where, value, device in _logs(lines, _OCP_KEY, options):
+        yield from above
         one = _monitor(value)
         if one is None:
             yield Remark(where, "a latency monitor's log can't be read: it is left out", 1, is_incomplete=True)

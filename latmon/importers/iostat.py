@@ -472,12 +472,14 @@ def _windows(run: list[Report], disks: list[str], options: ImportOptions, *, ski
     before = run[0].begin
     for number, one in enumerate(run):
         passed = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
-        before = one.wall
-        if number == 0 and skipped:
-            continue
         length = length_s(one.rows)
         own = None if length is None else round(length * 1e6)
         dt = next((us for us in (passed, own) if us and 0 < us <= _DAY_US), options.interval_us)
+        if one.wall is None and before is not None:  # a time above the first report alone, as OSWatcher prints it
+            one.wall = before + dt / 1e6
+        before = one.wall
+        if number == 0 and skipped:
+            continue
         idle = not one.rows and not one.damaged and (number < len(run) - 1 or len(run) == 1)
         rows = dict.fromkeys(disks, dict.fromkeys(one.columns, 0.0)) if idle else one.rows  # -z prints no idle disk
         yield _counts(TextSpan(one.first, one.last, one.wall, dt), rows, options)

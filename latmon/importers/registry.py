@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +58,7 @@ from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
 from latmon.support.streams import Progress, named
 from latmon.support.text import clean
-from latmon.support.units import counted
+from latmon.support.units import counted, rfc3339
 
 
 class Format(NamedTuple):
@@ -455,7 +455,20 @@ def _assumed(read: Read) -> list[str]:
         sentences.append(f"windows without a time: {len(no_time):,}, {each}")
     if built.not_kept:
         sentences.append(f"{built.not_kept:,} more tables whose printed form is not kept")
+    sentences += _apart(read)
     return [clean(one, 200) for one in sentences]
+
+
+_APART_S = 86_400.0
+_MOST_GAPS = 3
+
+
+def _apart(read: Read) -> list[str]:
+    """Return a sentence on times more than a day apart, as a text of several incidents has them."""
+    ends = [(one.wall, (one.dt_us or 0) / 1e6) for one in read.built.windows if one.wall is not None]
+    gaps = [(end, begin - dt) for (end, _), (begin, dt) in pairwise(ends) if begin - dt - end > _APART_S]
+    some = [f"{rfc3339(end, 'minutes')} and {rfc3339(begin, 'minutes')}" for end, begin in gaps[:_MOST_GAPS]]
+    return [f"{len(gaps) + 1} incidents, because there is nothing between {', '.join(some)}"] if gaps else []
 
 
 def _print_summary(read: Read, out: Path) -> None:

@@ -211,13 +211,20 @@ _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 _MONTHS = {name: n for n, name in enumerate(_NAMES, 1)}
 _CLOCK = r"(\d{1,2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?"
 _D = re.compile(rf"\s*(\d{{4}})\s+([A-Z][a-z]{{2}})\s+(\d{{1,2}})\s+{_CLOCK}")
+_HALF = r"(?:\s+([AP]M))?"
 _DATE = re.compile(
-    rf"\s*[A-Z][a-z]{{2}},?\s+([A-Z][a-z]{{2}})\s+(\d{{1,2}})\s+{_CLOCK}(?:\s+[A-Z]{{2,5}})?\s+(\d{{4}})"
+    rf"\s*[A-Z][a-z]{{2}},?\s+([A-Z][a-z]{{2}})\s+(\d{{1,2}})\s+{_CLOCK}{_HALF}(?:\s+[A-Z]{{2,5}})?\s+(\d{{4}})"
+)
+_DAY_FIRST = re.compile(
+    rf"\s*[A-Z][a-z]{{2}},?\s+(\d{{1,2}})\s+([A-Z][a-z]{{2}})\s+(\d{{4}})\s+{_CLOCK}{_HALF}"
+    r"(?:\s+(?:[A-Z]{2,5}|([+-]\d{4})))?"
 )
 _ISO = re.compile(rf"\s*(\d{{4}})-(\d{{2}})-(\d{{2}})[T ]{_CLOCK}(Z|[+-]\d{{2}}:?\d{{2}})?")
-_US = re.compile(rf"\s*(\d{{2}})/(\d{{2}})/(\d{{2,4}})\s+{_CLOCK}(?:\s+([AP]M))?")
+_US = re.compile(rf"\s*(\d{{2}})/(\d{{2}})/(\d{{2,4}})\s+{_CLOCK}{_HALF}")
 _EPOCH = re.compile(r"\s*(\d{9,10})(?:\.(\d{1,9}))?")
-_TIME = re.compile(rf"\s*{_CLOCK}(?:\s+([AP]M))?")
+_TIME = re.compile(rf"\s*{_CLOCK}{_HALF}")
+_WATCHER = re.compile(r"zzz \*{3}\s*")
+"""Begin of a time line of OSWatcher."""
 _CENTURY = 100
 _NOON = 12
 
@@ -230,8 +237,10 @@ def moment(text: str) -> float | None:
 
 def begins(text: str) -> tuple[float, int] | None:
     """Return the time that a line begins with, and where it ends."""
+    watcher = _WATCHER.match(text)
+    begin = watcher.end() if watcher else 0
     for pattern, read in _READERS:
-        match = pattern.match(text)
+        match = pattern.match(text, begin)
         wall = read(match) if match else None
         if match and wall is not None:
             return wall, match.end()
@@ -312,7 +321,13 @@ def _of_d(m: re.Match[str]) -> float | None:
 
 
 def _of_date(m: re.Match[str]) -> float | None:
-    return _wall(int(m[7]), _MONTHS.get(m[1]), int(m[2]), m.groups()[2:6])
+    wall = _wall(int(m[8]), _MONTHS.get(m[1]), int(m[2]), m.groups()[2:6])
+    return None if wall is None else wall + _afternoon(int(m[3]), m[7])
+
+
+def _of_day_first(m: re.Match[str]) -> float | None:
+    wall = _wall(int(m[3]), _MONTHS.get(m[2]), int(m[1]), m.groups()[3:7], m[9])
+    return None if wall is None else wall + _afternoon(int(m[4]), m[8])
 
 
 def _of_iso(m: re.Match[str]) -> float | None:
@@ -331,7 +346,10 @@ def _of_epoch(m: re.Match[str]) -> float | None:
     return int(m[1]) + float(f"0.{m[2] or 0}")
 
 
-_READERS = ((_D, _of_d), (_DATE, _of_date), (_ISO, _of_iso), (_US, _of_us), (_EPOCH, _of_epoch))
+_READERS = (
+    *((_D, _of_d), (_DATE, _of_date), (_DAY_FIRST, _of_day_first)),
+    *((_ISO, _of_iso), (_US, _of_us), (_EPOCH, _of_epoch)),
+)
 
 
 _OPS = {

@@ -1,5 +1,7 @@
 """Whole documents of an incident: tables of several tools in prose, each with its lines, and runs kept apart."""
 
+import gzip
+import html
 from dataclasses import replace
 
 import pytest
@@ -7,9 +9,9 @@ from test_imports import EMLXS, GOLDEN, INDENTED, POWERS, SCSI, SLOW, STRIPPED, 
 
 from latmon.cli.main import main
 from latmon.importers.frames import _join_waits
-from latmon.importers.registry import import_command
-from latmon.importers.values import Counts, ImportOptions, Limits, Message
-from latmon.model.frame import Flow, Limit, Series
+from latmon.importers.registry import import_command, read_text
+from latmon.importers.values import Counts, ImportedTable, ImportOptions, Limits, Message, moment
+from latmon.model.frame import Flow, Frame, Limit, Series
 from latmon.recording.reader import open_recording
 from latmon.report.summary import summarise
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_UNREADABLE, EXIT_USAGE, RecordingError
@@ -303,3 +305,114 @@ def test_what_comes_before_the_first_time_lies_just_before_it(tmp_path):
     out = tmp_path / "out.latmon.jsonl.gz"
     assert import_command(tmp_path / "text", out, ImportOptions()) == EXIT_DONE
     assert not summarise(open_recording(out))["gaps"]
+
+
+def by_line(change):
+    return lambda text: "\n".join(map(change, text.split("\n")))
+
+
+DECORATED = {
+    "the ends of lines of Windows": lambda text: text.replace("\n", "\r\n"),
+    "colours": by_line(lambda line: f"\x1b[0;32m{line}\x1b[0m\x1b[K"),
+    "colours without their escape characters": by_line(lambda line: f"[1;32m{line}[0m"),
+    "quoted in a mail": by_line(lambda line: f"> {line}"),
+    "quoted twice": by_line(lambda line: f">> {line}"),
+    "a Markdown fence": lambda text: f"As seen:\n```text\n{text}\n```\nand so on.\n",
+    "a Markdown block": lambda text: f"As seen:\n\n{by_line(lambda line: f'    {line}')(text)}\n\nand so on.\n",
+    "HTML": lambda text: f"<pre>\n{html.escape(text)}</pre>",
+    "blanks of HTML": lambda text: text.replace(" ", "&nbsp;").replace("\n", "<br/>\n"),
+    "tabs as blanks": lambda text: text.expandtabs(8),
+    "blanks at the ends": by_line(lambda line: f"{line}   "),
+}
+ENCODED = {
+    "UTF-8 with a mark": lambda text: b"\xef\xbb\xbf" + text.encode(),
+    "UTF-16": lambda text: text.encode("utf-16"),
+    "UTF-16 without a mark": lambda text: text.encode("utf-16-le"),
+    "UTF-16 of the other order": lambda text: text.encode("utf-16-be"),
+    "gzip": lambda text: gzip.compress(text.encode()),
+    "gzip in two parts": lambda text: gzip.compress(text.encode()[:90]) + gzip.compress(text.encode()[90:]),
+    "NULs at the end": lambda text: text.encode() + b"\0" * 100,
+}
+CARRIED = (
+    *("bcc_biolatency.txt", "bcc_ext4dist.txt", "bpftrace.txt", "btt.txt", "esxtop.txt", "events_files.txt"),
+    *("fio_normal.txt", "iostat_x.txt", "iostat_y.txt", "kstat_disks.txt", "prometheus_node.txt", "smart_log.txt"),
+)
+"""One golden of most formats."""
+
+
+def sums_of(raw: bytes) -> tuple[int, int, int]:
+    every = list(read_text(raw, "text", ImportOptions(unit="us")).frames())
+    timed = sum(h.count for one in every for h in one.histograms.values())
+    return timed, sum(done.count for one in every for done in one.kernel.values()), len(every)
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_what_a_mail_or_a_ticket_adds_changes_no_number(name):
+    text = (GOLDEN / name).read_text()
+    whole = sums_of(text.encode())
+    assert whole[0] + whole[1] > 0
+    for how, change in DECORATED.items():
+        assert sums_of(change(text).encode()) == whole, how
+    for how, encode in ENCODED.items():
+        assert sums_of(encode(text)) == whole, how
+
+
+def test_a_bucket_that_begins_like_a_quote_or_a_colour_stays_one():
+    rows = "value  ------------- Distribution ------------- count\n< 1 | 0\n1 |@@ 5\n2 |@@ 4\n>= 3 |@ 2\n"
+    (one,) = (thing for thing in read(rows, ImportOptions(unit="ms")).found if isinstance(thing, ImportedTable))
+    assert one.count == 11
+    bpftrace = "@us: \n[512, 1K)  5 |@|\n[1K, 2K)  7 |@|\n"
+    assert only(only(frames(bpftrace)).histograms.values()).count == 12
+
+
+def test_lines_of_a_quoted_text_keep_their_numbers():
+    found = read(f"{PROSE}> a mail\n> {(GOLDEN / 'iostat_y.txt').read_text()}".replace("\n", "\n> "))
+    assert found.spans[0][0] >= 3
+    assert found.lines[1] == "a mail"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Fri Nov 27 12:01:00 UTC 2026",
+        "Fri Nov 27 12:01:00 PM UTC 2026",
+        "Fri 27 Nov 2026 12:01:00 PM UTC",
+        "Fri, 27 Nov 2026 13:01:00 +0100",
+        "zzz ***Fri Nov 27 12:01:00 UTC 2026",
+        "zzz ***Fri Nov 27 12:01:00 PM UTC 2026",
+        "zzz *** 2026-11-27 12:01:00",
+        "1795780860",
+    ],
+)
+def test_a_line_of_date_or_of_oswatcher_is_a_time(line):
+    assert moment(line) == 1795780860.0
+
+
+@pytest.mark.parametrize("prose", ["", PROSE])
+def test_times_and_names_above_logs_of_a_drive_are_taken_with_them(prose):
+    text = (GOLDEN / "smart_log.txt").read_text()
+    for minute in (0, 1):
+        text = text.replace(f"2024-03-01 10:0{minute}:00", f"zzz ***Fri Nov 27 12:0{minute}:00 UTC 2026")
+    found = read(prose + text)
+    frame = only(list(found.frames()))
+    assert (frame.wall, frame.dt_us) == (1795780860.0, 60_000_000)
+    assert list(found.left) == ([1] if prose else [])
+
+
+def test_reports_below_a_time_of_oswatcher_follow_it():
+    """The time is above the first report, which is of the time since the boot, and the reports are 1 s apart."""
+    text = (GOLDEN / "iostat_x.txt").read_text()
+    times = ("zzz ***Fri Nov 27 12:00:00 UTC 2026\n", "\nzzz ***Fri Nov 27 12:00:30 UTC 2026\n")
+    every = frames("".join(time + text for time in times))
+    assert [round(one.wall - 1795780800) for one in every] == [1, 2, 3, 31, 32, 33]
+
+
+def test_two_incidents_in_one_file_are_named_and_not_added_up(tmp_path, capsys):
+    text = "2024-03-01 10:00:00\n" + (GOLDEN / "iostat_y.txt").read_text()
+    (tmp_path / "text").write_text(f"{text}{PROSE}{text.replace('2024-03-01', '2024-11-02')}")
+    import_command(tmp_path / "text", tmp_path / "out", ImportOptions())
+    every = [one for one in open_recording(tmp_path / "out") if isinstance(one, Frame)]
+    assert len(every) == 2 * len(frames(text))
+    assert all(one.dt_us < 2_000_000 for one in every)
+    shown = capsys.readouterr().err
+    assert "2 incidents, because there is nothing between 2024-03-01T10:00Z and 2024-11-02T09:59Z" in shown
