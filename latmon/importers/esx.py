@@ -11,9 +11,12 @@ the driver and below (DAVG). Adapters, paths and worlds have the I/Os of the dev
 from __future__ import annotations
 
 import csv
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import BinaryIO
 
 from latmon.decode.dtrace_aggregation import Row
 from latmon.importers import values
@@ -32,6 +35,7 @@ from latmon.importers.values import (
     one_device,
 )
 from latmon.model.frame import Completed, Flow, Outstanding
+from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 
 _TITLE = re.compile(r'\s*"?Histogram: (.{1,200}?)"?(?:,|\s+for virtual machine\b|$)(.*)')
@@ -166,9 +170,12 @@ def _found(one: _OpenHistogram, apart: set[str], options: ImportOptions) -> Iter
         )
 
 
-_ESXTOP = "(PDH-CSV"
+ESXTOP_BEGIN = b'"(PDH-CSV'
+_ESXTOP = ESXTOP_BEGIN.decode()[1:]
 _COUNTER = re.compile(r"\\\\[^\\]{0,100}\\([A-Za-z ]{1,40})\(([^\\]{1,200})\)\\([^\\]{1,60})")
-_GROUPS = ("Physical Disk SCSI Device", "Virtual Disk")
+_GROUPS = ("Physical Disk SCSI Device", "Physical Disk NFS Volume", "Virtual Disk")
+_LONGEST_LINE = 8 << 20
+_KEPT_BYTES = 32 << 20
 _RATES = {"read": ("Reads/sec", "MBytes Read/sec", "Read"), "write": ("Writes/sec", "MBytes Written/sec", "Write")}
 _MB = 1024 * 1024
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?")
@@ -189,6 +196,43 @@ def sniff_esxtop(head: str) -> bool:
     return _ESXTOP in head
 
 
+def narrowed(file: BinaryIO, name: str, progress: Callable[[int, int], None]) -> bytes:
+    """Return a file of esxtop without the columns that no importer reads: a host has 30,000, and a day's file 1 GB.
+
+    The first column of adapters and paths stays, so that they are named. A row that can't be read stays as it is.
+    `progress`: of bytes.
+    """
+    kept: list[int] = []
+    columns, size, out = 0, 0, []
+    total = os.fstat(file.fileno()).st_size
+    for raw in iter(partial(file.readline, _LONGEST_LINE + 1), b""):
+        progress(file.tell(), total)
+        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        cells = _cells(line) if line.startswith('"') else []
+        if _ESXTOP in line[:40]:
+            columns, kept = len(cells), _places(cells)
+        if cells and len(cells) == columns:
+            line = ",".join(f'"{cells[at]}"' for at in kept)
+        size += len(line) + 1
+        if size > _KEPT_BYTES or len(raw) > _LONGEST_LINE:
+            raise RecordingError(f"{name}: the columns of disks are larger than 32 MiB; import parts of its rows")
+        out.append(line)
+    return "\n".join([*out, ""]).encode()
+
+
+def _places(cells: Sequence[str]) -> list[int]:
+    """Return the places of the time, of the disks' columns, and of one column of each other kind of disk."""
+    kinds: dict[str, int] = {}
+    places = [0]
+    for at, cell in enumerate(cells):
+        found = _COUNTER.fullmatch(cell)
+        if found is not None and found[1] in _GROUPS:
+            places.append(at)
+        elif found is not None and found[1].startswith("Physical Disk"):
+            kinds.setdefault(found[1], at)
+    return sorted({*places, *kinds.values()})
+
+
 def read_esxtop(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for each sample."""
     now, names = _Esxtop(), ShortNames()
@@ -197,9 +241,8 @@ def read_esxtop(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]
         if _ESXTOP in line[:40]:
             now = _esxtop_head(line, names)
             yield Passed(where)
-            left = line.count("\\Physical Disk") - line.count("\\Physical Disk SCSI Device(")
-            if left > 0:
-                yield Remark(where, f"columns of adapters, paths and worlds: {left:,}; they have the same I/Os again")
+            if line.count("\\Physical Disk") > sum(line.count(f"\\{one}(") for one in _GROUPS[:-1]):
+                yield Remark(where, "columns of adapters, paths and worlds have the same I/Os again: left out")
             one_device(options, list(now.devices))
         elif now.columns and line.startswith('"'):
             yield from _esxtop_row(where, now, line, options)
@@ -217,7 +260,7 @@ def _esxtop_head(line: str, names: ShortNames) -> _Esxtop:
     now = _Esxtop(len(cells))
     for place, cell in enumerate(cells):
         found = _COUNTER.fullmatch(cell)
-        if found is not None and found[1] in _GROUPS and (found[1] != _GROUPS[1] or ":" in found[2]):
+        if found is not None and found[1] in _GROUPS and (found[1] != _GROUPS[-1] or ":" in found[2]):
             now.devices.setdefault(names.short(found[2]), {})[found[3]] = place
     return now
 

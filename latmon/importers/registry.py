@@ -240,7 +240,8 @@ def import_command(path: Path, out: Path, options: ImportOptions, from_format: s
     target.refuse(out)
     name = clean(path.name, 100)
     with Progress(f"reading {name}") as progress:
-        read = read_text(source.read(path), name, options, from_format, progress)
+        raw = source.read(path, {esx.ESXTOP_BEGIN: esx.narrowed}, progress)
+        read = read_text(raw, name, options, from_format, progress)
     _validate(read)
     every = read.frames()
     first = next(every)

@@ -14,10 +14,10 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from latmon.importers import buckets, values
 from latmon.importers.frames import Built
@@ -44,14 +44,22 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]{0,32}[ -/]?[@-~]|\][^\x07\x1b]{0,256}(?
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def read(path: Path) -> bytes:
-    """Return all of the file; RecordingError where it is too large."""
+Narrow = Callable[[BinaryIO, str, Callable[[int, int], None]], bytes]
+"""Returns what is read of a large file, by its name; the last argument reports progress in bytes."""
+
+
+def read(path: Path, narrows: Mapping[bytes, Narrow], progress: Callable[[int, int], None]) -> bytes:
+    """Return all of the file, or what the reader of files that begin so returns; RecordingError if it is too large."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise RecordingError(f"{path} is no plain file; pipe it in with `latmon import - ...`")
             file.seek(0)  # a copy of standard input may share its position with the descriptor that wrote it
             raw = file.read(MAX_BYTES + 1) or b""  # None where nothing can be read yet, such as /proc/kmsg
+            narrow = next((one for begin, one in narrows.items() if raw.startswith(begin)), None)
+            if narrow is not None:
+                file.seek(0)
+                raw = narrow(file, path.name, progress)
     except OSError as error:
         raise UnavailableError(f"can't read {path}: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:

@@ -3,8 +3,10 @@
 import pytest
 from test_imports import GOLDEN, frames, only, read
 
+from latmon.importers.registry import import_command
 from latmon.importers.values import ImportOptions, Remark
-from latmon.model.frame import Completed, Flow, Outstanding
+from latmon.model.frame import Completed, Flow, Frame, Outstanding
+from latmon.recording.reader import open_recording
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, UsageError
 
 ESXTOP = (GOLDEN / "esxtop.txt").read_text()
@@ -27,7 +29,7 @@ def test_kernel_and_device_of_esxtop_stay_apart():
     assert first.outstanding["naa.600a"] == Outstanding(3, 1)
     guest = second.kernel[Flow("db1:scsi0:0", "read")]
     assert (guest.count, guest.time_us, guest.queue_us) == (900, 36_000_000, None)
-    assert "columns of adapters, paths and worlds: 1" in first.health.notice
+    assert "columns of adapters, paths and worlds have the same I/Os again" in first.health.notice
     assert {flow.device for flow in first.kernel} == {"naa.600a", "naa.600b", "db1:scsi0:0"}
     assert found.exit_code == EXIT_DONE
 
@@ -67,3 +69,35 @@ def test_devices_whose_long_names_begin_alike_stay_apart():
     ) == sorted(
         done.count for flow, done in frames(ESXTOP)[0].kernel.items() if flow.op == "read" and "naa" in flow.device
     )
+
+
+def test_volumes_of_nfs_are_devices_and_the_rows_of_a_whole_machine_are_not():
+    first, second, third = frames((GOLDEN / "esxtop_nfs.txt").read_text())
+    names = {flow.device for flow in second.kernel}
+    assert len(names) == 3
+    assert "store 1" in names
+    reads = second.kernel[Flow("store 1", "read")]
+    assert (reads.count, reads.time_us) == (3 * 352, 3 * 352 * 171_400)
+    assert (first.outstanding["store 1"], third.dt_us) == (Outstanding(4, 0), 4_000_000)
+    disks = [done.count for flow, done in second.kernel.items() if flow.device.endswith((":scsi0:0", ":scsi0:1"))]
+    assert sum(disks) == 3 * 355
+
+
+def test_a_large_file_is_read_without_the_columns_of_other_things(tmp_path, capsys):
+    """A host's batch file has tens of thousands of columns, in lines longer than those of other tools."""
+    head, *rows = (GOLDEN / "esxtop_nfs.txt").read_text().splitlines()
+    more = "".join(f',"\\\\esx2.example.com\\Group Cpu({n}:vm)\\% Used"' for n in range(40_000))
+    path = ',"\\\\esx2.example.com\\Physical Disk Path(vmhba1)\\Reads/sec"'
+    values = ',"1.00"' * 40_001
+    text = "\n".join([head + more + path, *(row + values for row in rows), ""]) + '"12/11/2025 20:20:17","x"\n'
+    text += "".join(f"{row.replace('2025', '2026')}{values}\n" for row in rows) * 30
+    (tmp_path / "esxtop.csv").write_text(text)
+    assert (tmp_path / "esxtop.csv").stat().st_size > 24 << 20
+    code = import_command(tmp_path / "esxtop.csv", tmp_path / "out", ImportOptions())
+    every = [one for one in open_recording(tmp_path / "out") if isinstance(one, Frame)]
+    small = frames("\n".join([head, *rows]))
+    assert [one.kernel for one in every[: len(small)]] == [one.kernel for one in small]
+    assert code == EXIT_INCOMPLETE
+    shown = capsys.readouterr().err
+    assert "line 5: a sample of esxtop can't be read" in shown
+    assert "columns of adapters, paths and worlds have the same I/Os again: left out" in shown
