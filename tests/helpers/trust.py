@@ -49,7 +49,7 @@ class Results:
         self._reasons: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = report.nodeid.partition("[")[0].removeprefix("tests/")
+        name = report.nodeid.partition("[")[0].partition("@")[0].removeprefix("tests/")  # @: xdist's group
         if report.when == "call" or report.outcome != "passed":
             outcome = "error" if report.failed and report.when != "call" else report.outcome
             parts = name.split("::")
@@ -88,7 +88,8 @@ def main(words: Sequence[str]) -> int:
         return 2
     results = Results({number: known[number] for number in wanted})
     tests = sorted({str(ROOT / "tests" / test) for number in wanted for test in known[number].tests})
-    options = ["-m", "", f"--timeout={TIMEOUT_S}", f"--rootdir={ROOT}", *(word for word in words if not word.isdigit())]
+    options = ["-m", "", f"--timeout={TIMEOUT_S}", f"--rootdir={ROOT}", "-n", "logical", "--dist", "loadgroup"]
+    options += [word for word in words if not word.isdigit()]
     status = pytest.main([*options, *tests], plugins=[results])
     return int(status) or int(results.passed() < len(wanted))
 

@@ -65,6 +65,7 @@ LINE = "  1  passed; not shown: the rest"
         ([Report(TEST, "skipped", "setup", "no fio"), OTHER], f"  1  {TEST} not run: no fio"),
         ([PASSED, Report(f"{TEST}[2]", "failed"), OTHER], f"  1  {TEST} failed"),
         ([PASSED, Report("a/test_b.py::test_y", "failed", "setup")], "  1  a/test_b.py failed"),
+        ([Report(f"{TEST}@kernel", "passed"), OTHER], LINE),
         ([OTHER], f"  1  {TEST} not run: not selected"),
     ],
 )
