@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hostile import YAML_SPLINTERS, mutated
+from hostile import YAML_SPLINTERS, cases, mutated
 
 from latmon.cli import config
 from latmon.cli.config import Config
@@ -211,13 +211,14 @@ views:
 SPLINTERS = (*YAML_SPLINTERS, b"|\n", b"~", b"\t", b"\xe2\x80\xae", b"views:", b"findings:")
 
 
-@pytest.mark.parametrize("count", [300, pytest.param(30_000, marks=pytest.mark.slow)])
-def test_a_mutated_config_is_read_or_refused_in_one_sentence(home, count):
-    draw, refusals = Random(count), []
+@pytest.mark.parametrize(("seed", "count"), cases(300))
+def test_a_mutated_config_is_read_or_refused_in_one_sentence(tmp_path, seed, count):
+    draw, refusals, path = Random(seed), [], tmp_path / "config.yaml"
     for _ in range(count):
-        text = mutated(SAMPLE, draw, [SAMPLE], SPLINTERS)
+        path.unlink(missing_ok=True)  # ext4 writes a file to the disk that is truncated and closed
+        path.write_bytes(mutated(SAMPLE, draw, [SAMPLE], SPLINTERS))
         try:
-            load(home, text)
+            config.load_file(path)
         except UsageError as error:
             refusals.append(str(error))
     assert 0 < len(refusals) < count

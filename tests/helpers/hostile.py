@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
+import pytest
 from recorded import ORIGIN, frame
 
 from latmon.recording.codec import End, encode_frame, encode_note, encode_origin, to_bytes
@@ -26,6 +27,12 @@ YAML_SPLINTERS = (
     *(b"null", b"1e999", b".nan", b"-1", b"9" * 40, b"\x00", b"\xff"),
 )
 """What `mutated` puts into a YAML file, whatever its keys are."""
+
+
+def cases(few: int) -> list[object]:
+    """Return `seed` and `count` for a test of mutated files: a few cases, and as slow ones a million in tenths."""
+    slow = (pytest.mark.slow, pytest.mark.timeout(7200))
+    return [pytest.param(few, few), *(pytest.param(seed, 100_000, marks=slow) for seed in range(10))]
 
 
 def mutated(text: bytes, draw: Random, others: Sequence[bytes], splinters: Sequence[bytes]) -> bytes:
