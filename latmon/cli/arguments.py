@@ -1027,7 +1027,7 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
 def _host(text: str) -> str:
     from latmon.capture import registry  # noqa: PLC0415  no other command needs it
 
-    return registry.load_target("fleet", "latmon_backends.fleet.ssh:checked_host")(text)  # type: ignore[no-any-return]  # the type of a loaded function is not known
+    return registry.load_target("fleet", "latmon_backends.fleet.remote:checked_host")(text)  # type: ignore[no-any-return]  # the type of a loaded function is not known
 
 
 def _address(text: str) -> Any:

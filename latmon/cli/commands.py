@@ -619,7 +619,7 @@ def _fleet(args: argparse.Namespace) -> int:
         duration_us=args.duration,
         redact=args.redact,
     )
-    registry.load_target("fleet", "latmon_backends.fleet.ssh:labels")(request.hosts)
+    registry.load_target("fleet", "latmon_backends.fleet.remote:labels")(request.hosts)
     if request.record is not None and not (args.tui or args.inline):
         from latmon.cli import headless
 

@@ -67,14 +67,12 @@ from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_USAGE, Unavai
 from latmon.support.host import boot_id
 from latmon.support.process import descendants
 from latmon_backends.bpftrace.backend import RemoteBpftrace
-from latmon_backends.fleet import agentless, bundle, host, merge, remote, ssh
 from latmon_backends.fleet import backend as backend_module
-from latmon_backends.fleet.agentless import ShellCounters, ShellTree
+from latmon_backends.fleet import host, merge, remote
 from latmon_backends.fleet.backend import FleetBackend, _selected
-from latmon_backends.fleet.host import Host
+from latmon_backends.fleet.host import Host, ShellCounters, ShellTree
 from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin
-from latmon_backends.fleet.remote import HostFacts, Offset
-from latmon_backends.fleet.ssh import HostError
+from latmon_backends.fleet.remote import HostError, HostFacts, Offset
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -975,7 +973,7 @@ def test_counters_that_no_reader_takes_end_the_connection(tmp_path, disk, gauge)
 
 
 def parent_of_the_tree(runtime: object) -> str:
-    with agentless.private_directory({"XDG_RUNTIME_DIR": str(runtime)}) as made:
+    with host.private_directory({"XDG_RUNTIME_DIR": str(runtime)}) as made:
         return str(Path(made).parent)
 
 
@@ -1042,11 +1040,11 @@ def test_a_clock_that_is_wrong_again_is_reported_again():
 
 
 def test_the_archive_has_what_a_capture_needs_and_no_screen():
-    names = set(zipfile.ZipFile(io.BytesIO(bundle.archive())).namelist())
+    names = set(zipfile.ZipFile(io.BytesIO(remote.archive())).namelist())
     assert {"latmon/cli/main.py", "latmon_backends/bpftrace/backend.py", "yaml/__init__.py"} <= names
     assert "latmon/probes/linux/block_a.bt" in names
     assert not [name for name in names if name.startswith("latmon/tui")]
-    assert bundle.archive() == bundle.archive.__wrapped__()
+    assert remote.archive() == remote.archive.__wrapped__()
 
 
 @pytest.mark.parametrize(
@@ -1054,25 +1052,25 @@ def test_the_archive_has_what_a_capture_needs_and_no_screen():
 )
 def test_what_is_no_host_name_is_refused(name):
     with pytest.raises(ValueError, match="no host name"):
-        ssh.checked_host(name)
+        remote.checked_host(name)
 
 
 @pytest.mark.parametrize("name", ["db-07", "root@10.0.0.7", "ssh://me@db.example.com:2222", "fe80::1%eth0", "[::1]"])
 def test_host_names_of_ssh_are_taken(name):
-    assert ssh.checked_host(name) == name
+    assert remote.checked_host(name) == name
 
 
 def test_labels_are_short_and_unique():
-    assert ssh.labels(["root@db-07.example.com", "db-08"]) == {"root@db-07.example.com": "db-07", "db-08": "db-08"}
-    assert ssh.labels(["a.example.com", "a.example.org"]) == {
+    assert remote.labels(["root@db-07.example.com", "db-08"]) == {"root@db-07.example.com": "db-07", "db-08": "db-08"}
+    assert remote.labels(["a.example.com", "a.example.org"]) == {
         "a.example.com": "a.example.com",
         "a.example.org": "a.example.org",
     }
-    assert list(ssh.labels(["10.0.0.7", "10.0.0.8"]).values()) == ["10.0.0.7", "10.0.0.8"]
+    assert list(remote.labels(["10.0.0.7", "10.0.0.8"]).values()) == ["10.0.0.7", "10.0.0.8"]
     with pytest.raises(UsageError, match="twice"):
-        ssh.labels(["a", "a"])
+        remote.labels(["a", "a"])
     with pytest.raises(UsageError, match="32"):
-        ssh.labels([f"h{n}" for n in range(33)])
+        remote.labels([f"h{n}" for n in range(33)])
 
 
 def part(label="a", mono_us=5_000_000, shift_us=0, **values):
@@ -1342,7 +1340,7 @@ async def test_the_last_way_of_a_host_is_named_with_why_it_failed(monkeypatch):
         return HostFacts({"counters": "/proc", "kernel": "Linux 6.1"})
 
     async def opened(_name, _client):
-        return AsyncMock(spec=ssh.Connection)
+        return AsyncMock(spec=remote.Connection)
 
     monkeypatch.setattr(host.remote, "hello", nothing)
     monkeypatch.setattr(host.Connection, "open", opened)
@@ -1482,10 +1480,10 @@ def test_selected_devices_of_a_fleet_have_their_rows_alone():
 
 def test_no_label_has_a_colon_which_separates_it_from_a_device():
     hosts = ["fe80::1%eth0", "[::1]", "ssh://root@[2001:db8::7]:2222", "ssh://a:22", "root@a", "a"]
-    found = ssh.labels(hosts)
+    found = remote.labels(hosts)
     assert not [label for label in found.values() if set(label) & {":", "[", "]"}]
     assert len({*found.values()}) == len(hosts)
-    assert ssh.labels(hosts[:2]) == {"fe80::1%eth0": "fe80--1%eth0", "[::1]": "0--1"}
+    assert remote.labels(hosts[:2]) == {"fe80::1%eth0": "fe80--1%eth0", "[::1]": "0--1"}
 
 
 async def test_tracing_is_requested_on_the_host_of_an_address():
@@ -1510,7 +1508,7 @@ async def test_the_mode_of_tracing_is_that_of_later_connections(monkeypatch):
         pass
 
     connection.close = closed
-    monkeypatch.setattr(ssh.Connection, "open", opened)
+    monkeypatch.setattr(remote.Connection, "open", opened)
     with pytest.raises(HostError, match="the lines have ended"):
         await one._connected()
     (started,) = [line for line in connection.sent if line.startswith(b"latmon ")]
@@ -1525,7 +1523,7 @@ async def test_the_mode_of_tracing_is_that_of_later_connections(monkeypatch):
     ],
 )
 def test_a_host_that_reports_without_an_end_is_refused(tmp_path, monkeypatch, begin, lines):
-    monkeypatch.setattr(agentless, "_MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(host, "_MAX_BYTES", 1 << 20)
     one = counters(tmp_path)
     taken(one, *FACTS, *begin)
     with pytest.raises(HostError, match="more devices than any host"):
@@ -1536,7 +1534,7 @@ def test_a_host_that_reports_without_an_end_is_refused(tmp_path, monkeypatch, be
 
 @pytest.mark.parametrize("line", ["rubbish", "f block/sda/inflight 1 0", "@tick 100.0", "@facts"])
 def test_a_host_that_prints_lines_without_the_end_of_a_tick_is_refused(tmp_path, monkeypatch, line):
-    monkeypatch.setattr(agentless, "_MAX_ANSWER", 1000)
+    monkeypatch.setattr(host, "_MAX_ANSWER", 1000)
     one = counters(tmp_path)
     taken(one, *FACTS, *tick(100.0, 10))
     with pytest.raises(HostError, match="without the end of a tick"):
@@ -1553,7 +1551,7 @@ def test_counts_of_a_device_go_on_where_another_one_comes_or_leaves():
     more = (*FACTS[:-1], "f block/sdb/size 8", "f block/sdb/device/model disk", "@end")
     less = tuple(line for line in FACTS if "model" not in line)
     count, reads = itertools.count(1000, 7), []
-    with agentless.private_directory(os.environ) as root:  # in memory, where no inode is used twice
+    with host.private_directory(os.environ) as root:  # in memory, where no inode is used twice
         one, disks = counters(Path(root)), Path(root, "sys/block")
         for at, facts in enumerate((FACTS, more, less, more, FACTS)):
             found = taken(one, *facts, *tick(100.0 + at, next(count)))
@@ -1683,7 +1681,7 @@ def test_the_tree_of_a_latmon_that_was_killed_is_removed_by_the_next_one(tmp_pat
     alive = tmp_path / f"latmon-fleet-{os.getpid()}-x"
     for one in (dead, other, alive):
         (one / "sys").mkdir(parents=True)
-    with agentless.private_directory({"XDG_RUNTIME_DIR": str(tmp_path)}) as made:
+    with host.private_directory({"XDG_RUNTIME_DIR": str(tmp_path)}) as made:
         assert Path(made).parent == tmp_path
         assert not dead.exists()
     assert {one.name for one in tmp_path.iterdir()} == {other.name, alive.name}

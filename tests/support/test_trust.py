@@ -371,7 +371,7 @@ def test_every_program_is_started_with_the_checked_environment():
         if isinstance(call, ast.Call) and re.search(r"\.(run|Popen|create_subprocess_\w+)$", ast.unparse(call.func))
         if ast.unparse(call.func).startswith(("subprocess.", "asyncio.create"))
     }
-    assert {name for name, env in starts if "environment(" not in env} == {"session.py", "ssh.py"}
+    assert {name for name, env in starts if "environment(" not in env} == {"session.py", "remote.py"}
     assert len(starts) > len(STARTS)
 
 

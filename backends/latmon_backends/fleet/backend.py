@@ -30,7 +30,7 @@ from latmon_backends.fleet.merge import (
     named,
     without_counts,
 )
-from latmon_backends.fleet.ssh import labels
+from latmon_backends.fleet.remote import labels
 
 OPENING_S = 12.0
 """Time for the first connections; ssh gives up after 10 s. Hosts that take longer appear when they answer."""
