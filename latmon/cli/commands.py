@@ -506,7 +506,7 @@ def _doctor(args: argparse.Namespace) -> int:
     if not (args.self_test or args.overhead):
         return doctor_command(args.json, backend, ignored=defaults.ignored)
     from latmon.doctor.command import measure_overhead, print_progress
-    from latmon.doctor.selftest.run import check_backend, self_test
+    from latmon.doctor.selftest import check_backend, self_test
 
     check_backend(backend or registry.AUTO)
     if args.overhead:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any, cast
 
 from latmon import __version__
@@ -21,18 +22,50 @@ from latmon.capture.backend import NO, MeasuresCost, Options, ProbeCost, ProbeRe
 from latmon.capture.registry import Request
 from latmon.doctor import checks as doctor_checks
 from latmon.doctor.checks import Check, Place, Status
-from latmon.doctor.selftest import SelfTest, Verdict
 from latmon.model.frame import TRACER_STARTING, Frame
 from latmon.support import host
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 from latmon.support.text import aligned, clean
 
-MARKS = {Verdict.OK: "ok", Verdict.FAILED: "FAILED", Verdict.UNMEASURED: "-"}
-
 
 def print_progress(text: str, what: str = "self-test") -> None:
     """Print progress to stderr."""
     print(f"latmon: {what}: {clean(text, 300)}", file=sys.stderr, flush=True)
+
+
+class Verdict(StrEnum):
+    """Result of one check; `unmeasured` where no probe measures it on this host."""
+
+    OK = "ok"
+    FAILED = "failed"
+    UNMEASURED = "unmeasured"
+
+
+@dataclass(frozen=True, slots=True)
+class PanelCheck:
+    """One check: the panel's name, the verdict, and the panel's value beside the real one."""
+
+    name: str
+    verdict: Verdict
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelfTest:
+    """The result of the self-test; `refused` is the reason why it can't run here, and then there are no checks."""
+
+    refused: str = ""
+    device: str = ""
+    measured_with: str = ""
+    checks: tuple[PanelCheck, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Return whether it ran and no panel showed a wrong value."""
+        return not self.refused and all(one.verdict is not Verdict.FAILED for one in self.checks)
+
+
+MARKS = {Verdict.OK: "ok", Verdict.FAILED: "FAILED", Verdict.UNMEASURED: "-"}
 
 
 def lines(found: SelfTest) -> list[str]:

@@ -10,11 +10,10 @@ import pytest
 
 from latmon.capture.backend import ProbeReport
 from latmon.cli import arguments, main
-from latmon.doctor import command
+from latmon.doctor import command, selftest
 from latmon.doctor.checks import Check, Status
-from latmon.doctor.command import render_json
-from latmon.doctor.selftest import PanelCheck, SelfTest, Verdict, workload
-from latmon.doctor.selftest.run import check_backend
+from latmon.doctor.command import PanelCheck, SelfTest, Verdict, render_json
+from latmon.doctor.selftest import check_backend
 from latmon.support.errors import UnavailableError, UsageError
 
 TOOLS = ("unshare", "mount", "umount", "losetup", "truncate", "mkfifo")
@@ -36,28 +35,28 @@ def host(root, tools=TOOLS, *, loops=True):
 
 @pytest.fixture(autouse=True)
 def no_admin_directories(monkeypatch):
-    monkeypatch.setattr("latmon.doctor.selftest.workload.search_path", lambda environ: environ["PATH"])
+    monkeypatch.setattr("latmon.doctor.selftest.search_path", lambda environ: environ["PATH"])
 
 
 def test_another_system_a_user_and_a_host_without_loops_or_tools_are_refused_with_what_to_do(tmp_path):
     environ = host(tmp_path)
-    workload.refuse("linux", 0, environ, tmp_path)
+    selftest.refuse("linux", 0, environ, tmp_path)
     with pytest.raises(UnavailableError, match="this is sunos5"):
-        workload.refuse("sunos5", 0, environ, tmp_path)
+        selftest.refuse("sunos5", 0, environ, tmp_path)
     with pytest.raises(UnavailableError, match="sudo latmon doctor --self-test"):
-        workload.refuse("linux", 1000, environ, tmp_path)
+        selftest.refuse("linux", 1000, environ, tmp_path)
     with pytest.raises(UnavailableError, match="modprobe loop"):
-        workload.refuse("linux", 0, environ, tmp_path / "bin")
+        selftest.refuse("linux", 0, environ, tmp_path / "bin")
     (tmp_path / "bin" / "losetup").unlink()
     with pytest.raises(UnavailableError, match="losetup, which can't be found: install util-linux"):
-        workload.refuse("linux", 0, environ, tmp_path)
+        selftest.refuse("linux", 0, environ, tmp_path)
 
 
 def test_the_first_file_system_that_can_be_frozen_is_taken(tmp_path):
     environ = host(tmp_path, ("mkfs.xfs", "mkfs.btrfs", "fsfreeze"))
-    assert workload.file_system(environ)[0] == "xfs"
+    assert selftest.file_system(environ)[0] == "xfs"
     (tmp_path / "bin" / "fsfreeze").unlink()
-    assert workload.file_system(environ) is None
+    assert selftest.file_system(environ) is None
 
 
 def test_a_device_that_can_not_be_made_is_one_sentence_with_what_the_tool_reported(tmp_path):
@@ -66,17 +65,17 @@ def test_a_device_that_can_not_be_made_is_one_sentence_with_what_the_tool_report
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
     why = r"can't make its device: unshare: .* Operation not permitted"
-    with pytest.raises(UnavailableError, match=why), workload.made(environ, print):
+    with pytest.raises(UnavailableError, match=why), selftest.made_device(environ, print):
         pass
 
 
 def test_a_container_is_named_only_where_one_is_likely(tmp_path):
     status = tmp_path / "status"
     status.write_text("Name:\tlatmon\nCapEff:\t000001ffffffffff\n")
-    assert not workload._contained(status, ())
-    assert workload._contained(status, (status,))
+    assert not selftest._contained(status, ())
+    assert selftest._contained(status, (status,))
     status.write_text("CapEff:\t00000000a80425fb\n")
-    assert workload._contained(status, ())
+    assert selftest._contained(status, ())
 
 
 class Gone:
@@ -92,25 +91,25 @@ class Gone:
 
 def test_a_device_that_can_not_be_opened_or_written_to_is_one_sentence():
     with pytest.raises(UnavailableError, match="can't open its device /nowhere/loop9: No such file"):
-        workload.capture(Gone(), "demo", print)
-    watch = workload._WorkloadCapture(Gone(), 0, "demo", print)
+        selftest.capture(Gone(), "demo", print)
+    watch = selftest._WorkloadCapture(Gone(), 0, "demo", print)
     with pytest.raises(UnavailableError, match=r"can't write to its device .*: No space left on device"):
         asyncio.run(watch.run())
 
 
 def test_a_backend_that_reports_nothing_is_not_waited_for_for_ever(monkeypatch):
-    monkeypatch.setattr(workload, "_OPENING_S", 0.0)
-    monkeypatch.setattr(workload, "_STARTING_S", 0.0)
-    watch = workload._WorkloadCapture(Gone(), 0, "demo", print)
+    monkeypatch.setattr(selftest, "_OPENING_S", 0.0)
+    monkeypatch.setattr(selftest, "_STARTING_S", 0.0)
+    watch = selftest._WorkloadCapture(Gone(), 0, "demo", print)
     with pytest.raises(UnavailableError, match="the probes printed nothing"):
         asyncio.run(watch.run())
 
 
 def test_a_device_that_is_still_there_is_named():
-    assert workload.left("/dev/loop9", 7).startswith("/dev/loop9 may still be there: process 7 removes it")
+    assert selftest.left("/dev/loop9", 7).startswith("/dev/loop9 may still be there: process 7 removes it")
     for how, gone in (("exit 0", True), ("kill -9 $$", False)):
         with subprocess.Popen(["sh", "-c", how], stdin=subprocess.PIPE) as shell:
-            assert workload._end(shell) is gone
+            assert selftest._end(shell) is gone
 
 
 def test_a_line_for_each_check_and_one_for_all():

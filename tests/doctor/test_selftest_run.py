@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from latmon.doctor.selftest import Verdict
-from latmon.doctor.selftest.run import evaluate
-from latmon.doctor.selftest.workload import BYTES, COMM, INTERVAL_US, Captured, DelayedWrite, Written
+from latmon.doctor.command import Verdict
+from latmon.doctor.selftest import BYTES, COMM, INTERVAL_US, Captured, DelayedWrite, Written, evaluate
 from latmon.model.frame import (
     Completed,
     Device,

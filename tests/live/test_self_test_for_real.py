@@ -17,7 +17,7 @@ from terminal import environment, latmon, wait_for
 
 ALONE = """
 import sys
-from latmon.doctor.selftest.run import self_test
+from latmon.doctor.selftest import self_test
 found = self_test("procfs", lambda text: print(text, file=sys.stderr, flush=True))
 print(found.refused, *(f"{one.name}={one.verdict.value}" for one in found.checks), sep="\\n")
 """

@@ -23,8 +23,7 @@ from packaging.requirements import Requirement
 from latmon.capture import registry
 from latmon.cli import config
 from latmon.cli.config import Config
-from latmon.doctor import checks
-from latmon.doctor.selftest import workload
+from latmon.doctor import checks, selftest
 from latmon.manifest.loader import load
 from latmon.support import trust
 from latmon.support.errors import UntrustedError
@@ -247,7 +246,7 @@ STARTS = {
     "bpftrace --version": lambda tool: bpftrace_version(str(tool)),
     "doctor": lambda tool: checks.run([str(tool)]),
     "kstat": lambda tool: kstat.runner({**os.environ, "LATMON_KSTAT": str(tool)})(()),
-    "self-test": lambda _tool: workload._start(None, os.environ).communicate(),
+    "self-test": lambda _tool: selftest._start(None, os.environ).communicate(),
     "probe": lambda tool: asyncio.run(
         process.answer(process.shimmed([str(tool)], {}, sudo=False), within_s=60, most=1)
     ),
