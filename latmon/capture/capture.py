@@ -22,7 +22,7 @@ from latmon.capture.backend import Backend, Configured, Finishing, OfHosts, Trac
 from latmon.capture.recorder import HostRecorders, Recorder
 from latmon.capture.registry import Request
 from latmon.model.frame import Frame, Mark, Origin, Settings, changes
-from latmon.recording.rotation import Limits
+from latmon.recording.parts import Limits
 from latmon.support import privileges
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, ProbeGoneError
 from latmon.support.process import OwnCpu, OwnProcesses, call_with_deadline

@@ -21,7 +21,7 @@ from latmon.capture import target
 from latmon.capture.backend import HostPart
 from latmon.model.devices import Inventory
 from latmon.model.frame import REFUSED, STOPPED, Frame, Origin
-from latmon.recording.rotation import Limits, Rotation, beginning_after
+from latmon.recording.parts import Limits, Rotation, beginning_after
 from latmon.recording.writer import Writer
 from latmon.support import streams
 from latmon.support.errors import UnavailableError

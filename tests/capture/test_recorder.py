@@ -15,10 +15,10 @@ from latmon.capture import recorder as module
 from latmon.capture.backend import HostPart
 from latmon.capture.recorder import HostRecorders, Recorder
 from latmon.model.frame import Frame, Health
-from latmon.recording import rotation
+from latmon.recording import parts
 from latmon.recording.codec import End, Gap
+from latmon.recording.parts import Limits
 from latmon.recording.reader import open_recording
-from latmon.recording.rotation import Limits
 from latmon.recording.writer import Writer
 from latmon.support.errors import UnavailableError
 
@@ -121,7 +121,7 @@ async def test_a_disk_that_gets_full_ends_the_recording_and_says_so(tmp_path):
 
 
 async def test_the_users_own_maximum_is_no_loss(tmp_path, monkeypatch):
-    monkeypatch.setattr(rotation, "MIN_SHARE", 1_000)
+    monkeypatch.setattr(parts, "MIN_SHARE", 1_000)
     recorder = Recorder(ORIGIN, Limits(max_size=9_000), plenty)
     await recorder.start(tmp_path / "x")
     for seq in range(60):
@@ -191,7 +191,7 @@ import asyncio, os, sys, threading
 from pathlib import Path
 from recorded import ORIGIN, frame
 from latmon.capture.recorder import Recorder
-from latmon.recording.rotation import Limits
+from latmon.recording.parts import Limits
 
 async def capture():
     recorder = Recorder(ORIGIN, Limits(), lambda path: "")

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 from latmon.model.devices import Inventory
 from latmon.model.frame import Frame
+from latmon.recording.parts import Limits, Rotation
 from latmon.recording.reader import open_recording
-from latmon.recording.rotation import Limits, Rotation
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CACHE = CHECKOUT / ".cache/lab"

@@ -17,11 +17,10 @@ from recorded import DISK, ORIGIN, frame
 
 from latmon.model.frame import Device, Frame, Series
 from latmon.model.histogram import Histogram
-from latmon.recording import rotation, writer
+from latmon.recording import parts, writer
 from latmon.recording.codec import End, Gap
-from latmon.recording.parts import open_parts, part_of
+from latmon.recording.parts import DAY_US, Limits, Rotation, open_parts, part_of
 from latmon.recording.reader import UNCLOSED, open_recording
-from latmon.recording.rotation import DAY_US, Limits, Rotation
 
 NAME = "x.latmon.jsonl.gz"
 
@@ -29,7 +28,7 @@ NAME = "x.latmon.jsonl.gz"
 @pytest.fixture
 def small(monkeypatch):
     """Shares of a few kB."""
-    monkeypatch.setattr(rotation, "MIN_SHARE", 6_000)
+    monkeypatch.setattr(parts, "MIN_SHARE", 6_000)
 
 
 def noisy(seq, **changed):
@@ -294,7 +293,7 @@ def test_the_old_part_goes_on_where_no_new_one_can_be_had(tmp_path, monkeypatch)
 
     def refuse(path):
         if refusing:
-            raise rotation.UnavailableError(f"can't record to {path}: Disk quota exceeded")
+            raise parts.UnavailableError(f"can't record to {path}: Disk quota exceeded")
         return create(path)
 
     monkeypatch.setattr(writer, "_create", refuse)

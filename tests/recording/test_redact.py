@@ -10,8 +10,8 @@ from recorded import DISK, ORIGIN, frame
 from latmon.model.frame import CgroupLimit, Frame, Mark, Outlier, Thread, Wait, Wakeups
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
+from latmon.recording.parts import Limits, Rotation
 from latmon.recording.reader import open_recording
-from latmon.recording.rotation import Limits, Rotation
 from latmon.recording.writer import Writer
 
 SETTINGS = {"kernel": {"hz": "250"}, "device sda": {"scheduler": "none"}}

@@ -24,8 +24,8 @@ from recorded import ORIGIN, frame
 
 from latmon.cli import main
 from latmon.model.frame import Frame
+from latmon.recording.parts import Limits, Rotation
 from latmon.recording.reader import open_recording
-from latmon.recording.rotation import Limits, Rotation
 from latmon.recording.writer import Writer
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, RecordingError, UnavailableError
