@@ -6,8 +6,7 @@ import pytest
 from finding_cases import BEGIN_S, disk, frame
 
 from latmon.findings import engine
-from latmon.findings.coincidence import HIGH, KEPT_US
-from latmon.findings.engine import RuleEngine
+from latmon.findings.engine import HIGH, KEPT_US, RuleEngine
 from latmon.findings.rule import WARNING, Finding, Where
 from latmon.model.frame import Origin
 from latmon.model.host_context import CONTEXT, SHARE, interval_value

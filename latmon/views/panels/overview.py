@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from latmon.aggregate.history import KEEP_US
 from latmon.analysis.attribution import tail, tail_cut
-from latmon.findings.coincidence import HIGH
+from latmon.findings.engine import HIGH
 from latmon.model.devices import HOST_SEPARATOR
 from latmon.model.frame import OPS, Device, Flow, Frame, Outlier, Traced, shown_reports
 from latmon.model.histogram import Histogram
