@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from latmon.analysis.device_order import by_name
+from latmon.analysis.peers import by_name
 from latmon.diff import blocks, hypotheses, statistics
 from latmon.diff.blocks import TRACED, CaptureSpan, plain
 from latmon.diff.cause import TRACED_FEWEST, Cause, Extreme, cause, extreme

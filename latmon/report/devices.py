@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from latmon.analysis import attribution
-from latmon.analysis.device_order import by_name
 from latmon.analysis.limits import Audited, audit
 from latmon.analysis.littles_law import COUNTED, MeanTimes, mean_waiting, times, times_of
+from latmon.analysis.peers import by_name
 from latmon.model.frame import (
     OPS,
     PATTERN,

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from latmon.aggregate.history import Window
 from latmon.analysis.attribution import total_of
-from latmon.analysis.device_order import Order, in_flight_us, natural
+from latmon.analysis.peers import Order, in_flight_us, natural
 from latmon.capture.registry import compiling
 from latmon.model.frame import OPS, PROBES_STARTING, STARTING, Device, Frame, Origin, Traced
 from latmon.model.histogram import Histogram

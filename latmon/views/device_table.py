@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from latmon.aggregate.history import Window
-from latmon.analysis.device_order import Order, Rank, natural, shares
 from latmon.analysis.limits import ceiling
+from latmon.analysis.peers import Order, Rank, natural, shares
 from latmon.model.devices import host_and_device
 from latmon.model.frame import OPS, Device, Outstanding
 from latmon.support.units import UNKNOWN, duration, part, rate, whole

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from latmon.aggregate.history import Store
 from latmon.analysis.attribution import untraced_share
-from latmon.analysis.device_order import Order
+from latmon.analysis.peers import Order
 from latmon.findings.rule import Finding, Settings
 from latmon.findings.rules.starved_io import ID as STARVED
 from latmon.model.frame import STARTING, Frame, Origin

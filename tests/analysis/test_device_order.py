@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from latmon.analysis.device_order import Order, Rank, by_name, in_flight_us, natural, shares
+from latmon.analysis.peers import Order, Rank, by_name, in_flight_us, natural, shares
 from latmon.model.inflight import Aged
 
 

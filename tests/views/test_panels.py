@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from panels import inside, scene
 
 from latmon.aggregate.history import Store, Window
-from latmon.analysis.device_order import natural
-from latmon.analysis.peers import chance, unlike
+from latmon.analysis.peers import chance, natural, unlike
 from latmon.model.frame import OPS, STOPPED, Completed, Device, Flow, Frame, Health, Missing, Origin, Series, Traced
 from latmon.model.histogram import MAX_US, Histogram, bucket_index
 from latmon.support.units import significant

@@ -19,8 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from latmon.aggregate.request_age import Waiting
-from latmon.analysis.device_order import in_flight_us, is_on_another
-from latmon.analysis.peers import unlike
+from latmon.analysis.peers import in_flight_us, is_on_another, unlike
 from latmon.model.frame import Device, Frame
 from latmon.model.histogram import Histogram, merge
 from latmon.support.process import cpu_ns
