@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Generic, TypeVar
 
-from latmon.aggregate.depth_sum import DepthSum
+from latmon.aggregate.histogram_sum import DepthSum
 from latmon.aggregate.history import (
     DepthEntry,
     DepthLog,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from latmon.aggregate.accumulator import MAX_OUTLIERS, Accumulator, Minute, TaskqSum, Weighted, on_demand_of
-from latmon.aggregate.depth_sum import DepthTimes
+from latmon.aggregate.histogram_sum import DepthTimes
 from latmon.aggregate.request_age import MAX_ROWS, Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
 from latmon.model.devices import Coverage

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from latmon.analysis.file_operations import Requests, by_process, file_rows, requests_of, whole_path
+from latmon.analysis.attribution import Requests, by_process, file_rows, requests_of, whole_path
 from latmon.model.frame import FileOperation, FileSeries, Outlier
 from latmon.model.histogram import Histogram
 from latmon.report.formatting import Column, ReportTable, key, quantile, rounded, summed, wrapped

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from latmon.aggregate.accumulator import Accumulator, Minute
-from latmon.aggregate.depth_sum import DepthTimes
+from latmon.aggregate.histogram_sum import DepthTimes
 from latmon.aggregate.request_age import Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
 from latmon.findings.facts import Block

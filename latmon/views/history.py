@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from copy import copy
 from typing import Any, TypeVar
 
-from latmon.aggregate.depth_sum import DepthSum
+from latmon.aggregate.histogram_sum import DepthSum
 from latmon.aggregate.history import Store, Window
 from latmon.aggregate.request_age import Waiting
 from latmon.aggregate.window import PERIODS, DepthWindow, OnDemandWindow, Trends

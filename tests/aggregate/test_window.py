@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from on_demand_frames import ON_DEMAND_FRAMES, outlier, traced_disk
 
-from latmon.aggregate.depth_sum import DepthSum, packed
-from latmon.aggregate.histogram_sum import TableSum
+from latmon.aggregate.histogram_sum import DepthSum, TableSum, packed
 from latmon.aggregate.history import OnDemandLog, Store
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.window import PATIENCE, OnDemandWindow

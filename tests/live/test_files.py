@@ -18,7 +18,7 @@ from emulated import Watched
 from terminal import Terminal, latmon
 from workload import CALLS, Capture, LoopDevice, buckets_apart, by_strace, fio, of_mount, strace, wait_for
 
-from latmon.analysis.file_operations import by_process, requests_of
+from latmon.analysis.attribution import by_process, requests_of
 from latmon.capture.backend import Options
 from latmon.model.frame import FILES
 from latmon_backends.bpftrace.backend import BpftraceBackend

@@ -10,7 +10,7 @@ from panels import scene
 from test_app import make, pressed, settled, whole
 from test_screens import press, text
 
-from latmon.aggregate.depth_sum import DepthSum
+from latmon.aggregate.histogram_sum import DepthSum
 from latmon.aggregate.history import MAX_BURST, DepthLog, Window
 from latmon.aggregate.window import DepthWindow
 from latmon.model.frame import Device, Limit, Outstanding, Series, Traced

@@ -6,7 +6,7 @@ import pytest
 from frames import ODD, ORIGIN, on_demand_host
 from panels import inside
 
-from latmon.analysis.file_operations import by_process, file_rows, requests_of
+from latmon.analysis.attribution import by_process, file_rows, requests_of
 from latmon.model.frame import FILES, PROBES_STARTING, FileOperation, FileSeries, FileSystem, Missing, Wait
 from latmon.model.histogram import Histogram
 from latmon.support.text import is_clean

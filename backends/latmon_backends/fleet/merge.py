@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from latmon import __version__
-from latmon.aggregate.depth_sum import DepthSum, packed
+from latmon.aggregate.histogram_sum import DepthSum, packed
 from latmon.analysis.attribution import softirqs_added
 from latmon.model.devices import HOST_SEPARATOR, carry
 from latmon.model.frame import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from latmon.analysis.file_operations import FileRow, file_rows
+from latmon.analysis.attribution import FileRow, file_rows
 from latmon.findings.facts import Facts
 from latmon.findings.rule import FILES, NOTICE, Fact, Finding, Rule, Step, Threshold, Thresholds, Where, duration_facts
 from latmon.model.frame import FILE_OPS, FILE_WAITS, FileSystem

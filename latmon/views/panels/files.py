@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from latmon.analysis.file_operations import FileRow, by_process, file_rows, requests_of, whole_path
+from latmon.analysis.attribution import FileRow, by_process, file_rows, requests_of, whole_path
 from latmon.model.frame import (
     CACHED,
     DEVICE_BOUND,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from latmon.aggregate.depth_sum import DepthSum
+from latmon.aggregate.histogram_sum import DepthSum
 from latmon.analysis.limits import ceiling, ceilings
 from latmon.analysis.littles_law import COUNTED, of, times, times_of
 from latmon.model.frame import OPS, Frame, Limit, Outstanding
