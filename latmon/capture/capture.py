@@ -270,7 +270,10 @@ class Capture:
                 if self._request.record is not None:
                     await self._see(self._request.record, user)
                 async with self._opener(self._request) as backend:
-                    privileges.drop_root(user)
+                    if user is None:  # sudo starts the probes that die, and the tracer
+                        privileges.drop_root(None)
+                    else:  # the root helper does
+                        privileges.drop_all(user)
                     ended = await self._follow(backend)
         except TimeoutError:
             if not scope.expired():

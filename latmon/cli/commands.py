@@ -242,7 +242,7 @@ def _watch(
     code: int | None
     try:
         options = screen()
-        privileges.drop_root(user)
+        privileges.drop_all(user)
         if inline:
             from latmon.tui import strip
 

@@ -453,7 +453,7 @@ def serve(
     listening = address.listen(os.environ, None if user is None else user.gid)
     session = Session(request)
     try:
-        privileges.drop_root(user)
+        privileges.drop_all(user)
         server = Server(listening, web, log)
         if not address.is_local and (web.tls is None or not web.users):
             log(syslog.LOG_WARNING, f"{address} can be reached from other hosts without TLS or a password")

@@ -1,8 +1,9 @@
 """Privileges: the invoking user under sudo, dropping root, and the capabilities that a probe tool needs.
 
 The user interface drops root at once, the collector when its backend is open. Where root stays root, execve can gain
-nothing (no_new_privs). Outside Linux latmon stays root under sudo: no process there keeps root for the probes that
-start later, and Solaris has no setresuid. Knows no probe, tool or file.
+nothing (no_new_privs); a process that starts no probe afterwards has no capabilities either. Outside Linux latmon stays
+root under sudo: no process there keeps root for the probes that start later, and Solaris has no setresuid. Knows no
+probe, tool or file.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import content
@@ -70,6 +72,16 @@ def drop_root(user: Invoker | None) -> None:
         _become(user)
     elif os.geteuid() == 0:
         no_new_privileges()
+
+
+def drop_all(user: Invoker | None) -> None:
+    """Drop root, in a process that needs no privilege afterwards: nothing that it starts gains one, as by sudo.
+
+    Where root stays root it is an ordinary user that owns root's files: it has no capabilities.
+    """
+    drop_root(user)
+    no_new_privileges()
+    _drop_capabilities()
 
 
 def adopt_home(user: Invoker | None, environ: MutableMapping[str, str]) -> None:
@@ -132,6 +144,24 @@ def no_new_privileges() -> None:
     prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
     if prctl is not None:
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+class _CapabilityHeader(ctypes.Structure):
+    _fields_: ClassVar = [("version", ctypes.c_uint32), ("pid", ctypes.c_int)]
+
+
+_CAPABILITY_VERSION_3 = 0x20080522
+
+
+def _drop_capabilities() -> None:
+    """Call capset(2) with empty sets, which empties the ambient set, too; do nothing where there is none."""
+    capset = getattr(ctypes.CDLL(None, use_errno=True), "capset", None)
+    if capset is None:
+        return
+    none = (ctypes.c_uint32 * 6)()  # two times effective, permitted, inheritable
+    if capset(ctypes.byref(_CapabilityHeader(_CAPABILITY_VERSION_3, 0)), none) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"the capabilities could not be dropped: {os.strerror(number)}")
 
 
 def _become(user: Invoker) -> None:

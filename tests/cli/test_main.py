@@ -339,7 +339,8 @@ def as_started(monkeypatch, nobodys, tools):
         monkeypatch.chdir(nobodys)
         monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
         monkeypatch.setattr(privileges, "need_readable", lambda *_any: None)
-        monkeypatch.setattr(privileges, "drop_root", lambda _user: None)  # for good, were it to come so far
+        for drop in ("drop_root", "drop_all"):  # for good, were it to come so far
+            monkeypatch.setattr(privileges, drop, lambda _user: None)
         monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
         for name, set_to in {"PATH": tools, "HOME": "/nowhere", variable: str(value), **who}.items():
             monkeypatch.setenv(name, set_to)

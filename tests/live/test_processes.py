@@ -310,6 +310,19 @@ def users_of(pid):
     return {key: set(value.split()) for key, value in (line.split(":", 1) for line in status.splitlines())}
 
 
+def privileges_of(pid):
+    """Whether what it starts may gain privileges, and its capabilities."""
+    return {key: int(*users_of(pid)[key], 16) for key in ("NoNewPrivs", "CapEff")}
+
+
+def test_the_screen_has_no_privilege_and_gains_none(started):
+    terminal = started("demo")
+    assert wait_for(lambda: len(terminal.output) > SOME_OUTPUT, STARTING_S), terminal.output
+    assert privileges_of(terminal.screen) == {"NoNewPrivs": 1, "CapEff": 0}
+    terminal.type(b"q")
+    assert terminal.status() == 0
+
+
 @pytest.fixture
 def nobodys():
     """A directory of the user nobody; pytest's own is closed to all but root."""
@@ -331,6 +344,7 @@ def test_under_sudo_only_the_probe_stays_root(nobodys, backend):
         assert wait_for(lambda: len(terminal.output) > SOME_OUTPUT, STARTING_S), terminal.output
         for pid in (terminal.screen, terminal.collector):
             assert users_of(pid)["Uid"] == users_of(pid)["Gid"] == {"65534"}
+            assert privileges_of(pid) == {"NoNewPrivs": 1, "CapEff": 0}
         if backend == "bpftrace":
             assert users_of(terminal.pid("/bpftrace "))["Uid"] == {"0"}
         if backend == "dtrace":

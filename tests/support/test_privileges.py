@@ -107,6 +107,26 @@ print([line.split()[1] for line in open("/proc/self/status") if line.startswith(
 
 
 @as_root
+@pytest.mark.parametrize("behind", [NOBODY, {"SUDO_UID": ""}])
+def test_a_process_that_starts_no_probe_has_no_capability_and_gains_none(behind):
+    code = """
+import os, subprocess
+from latmon.support import privileges as p
+p.drop_all(p.invoker(os.environ, os.geteuid()))
+sets = "NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb"
+print([int(line.split()[1], 16) for line in open("/proc/self/status") if line.startswith(sets)])
+print(subprocess.run(["sh", "-c", "grep CapEff /proc/self/status"], capture_output=True, text=True).stdout.split()[1])
+"""
+    assert run(code, **behind).split("\n") == ["[0, 0, 0, 0, 1]", "0" * 16]
+
+
+def test_a_plain_user_has_no_new_privileges_either():
+    """Without a probe to start, nothing needs sudo."""
+    code = "from latmon.support import privileges as p; p.drop_all(None); print(open('/proc/self/status').read())"
+    assert "NoNewPrivs:\t1" in run(code)
+
+
+@as_root
 def test_acting_as_the_user_is_only_for_a_moment(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("x")
