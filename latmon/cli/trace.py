@@ -17,8 +17,7 @@ from latmon.capture import registry, target
 from latmon.capture.backend import TraceRequest
 from latmon.capture.recorder import save
 from latmon.model.frame import Frame
-from latmon.report.flame import flame_svg, folded_text, top_stacks
-from latmon.report.trace import trace_text
+from latmon.report.trace import flame_svg, folded_text, top_stacks, trace_text
 from latmon.support import host, privileges
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError
 from latmon.support.streams import STANDARD, named, output

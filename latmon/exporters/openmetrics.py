@@ -10,8 +10,19 @@ from latmon import __version__
 from latmon.aggregate.accumulator import COUNTERS
 from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.exporters.registry import ExportOptions, Source
-from latmon.metrics.families import COUNTER, GAUGE, HISTOGRAM, Family, Labels, MetricSample, openmetrics
-from latmon.metrics.host import INCLUDES, Includes, in_flight, latency
+from latmon.metrics.families import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    INCLUDES,
+    Family,
+    Includes,
+    Labels,
+    MetricSample,
+    in_flight,
+    latency,
+    openmetrics,
+)
 from latmon.model.frame import PATTERN, Completed, Flow, Frame, IssuedIO, Issuer, Series, SizeClass
 from latmon.model.histogram import Histogram
 from latmon.recording.codec import Gap

@@ -35,8 +35,7 @@ from latmon import __version__
 from latmon.capture.registry import Request
 from latmon.capture.session import Session, followed, until_signal
 from latmon.findings.rule import Settings
-from latmon.metrics.families import PROTOBUF, TEXT, prometheus_text, protobuf
-from latmon.metrics.host import BOUNDS_US, HostMetrics
+from latmon.metrics.families import BOUNDS_US, PROTOBUF, TEXT, HostMetrics, prometheus_text, protobuf
 from latmon.support import privileges, strict_yaml, trust
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
 from latmon.support.streams import Log

@@ -25,9 +25,8 @@ from test_families import messages
 
 from latmon.cli.main import main
 from latmon.findings.rule import Settings
-from latmon.metrics import host
-from latmon.metrics.families import PROTOBUF
-from latmon.metrics.host import HostMetrics
+from latmon.metrics import families as metric_families
+from latmon.metrics.families import PROTOBUF, HostMetrics
 from latmon.metrics.server import ListenAddress, Web, wants_protobuf
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
@@ -153,7 +152,7 @@ def test_24_devices_are_fewer_than_250_series():
 
 @pytest.mark.parametrize("resident", [2**20, None])
 def test_the_cpu_time_is_sent_where_the_memory_is_not_known(monkeypatch, resident):
-    monkeypatch.setattr(host, "own_cost", lambda: Cost(1.5, resident))
+    monkeypatch.setattr(metric_families, "own_cost", lambda: Cost(1.5, resident))
     families = HostMetrics(Origin("procfs", "h", "k", "l"), Settings()).families()
     found = {one.name: one.samples[0].value for one in families if one.name.endswith(("cpu_seconds", "memory_bytes"))}
     memory = {} if resident is None else {"latmon_resident_memory_bytes": resident}

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from latmon.decode.tables import folded, folded_with_user
-from latmon.report.flame import flame_svg, folded_text, top_stacks
+from latmon.report.trace import flame_svg, folded_text, top_stacks
 
 STACKS = {"entry;read;submit": 30, "entry;write;submit": 10, "entry;read": 5}
 SVG = "{http://www.w3.org/2000/svg}"
