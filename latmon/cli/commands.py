@@ -469,7 +469,7 @@ def _diff(args: argparse.Namespace) -> int:
     made = partial(compared, args.files, sides, args.sweep or "", settings)
     if args.html is None:
         return print_compared(made(), as_json=args.json)
-    from latmon.report.html_diff import write_diff
+    from latmon.report.html import write_diff
 
     return write_diff(made, args.html)
 
