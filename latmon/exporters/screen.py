@@ -25,9 +25,8 @@ from latmon.support.errors import RecordingError
 from latmon.support.text import clean
 from latmon.support.theme import AUTO, DEFAULT_THEME, XTERM, Theme, load_theme, role_colours
 from latmon.views.bars import BOLD
-from latmon.views.cells import PLAIN, UNKNOWN, Pen, Row, cells_of, encode
 from latmon.views.heatmap import RAMP, Ink, solid
-from latmon.views.lines import ODD, Line, Span, cell_len, fit, plain
+from latmon.views.lines import ODD, PLAIN, UNKNOWN_CELL, Line, Pen, Row, Span, cell_len, cells_of, encode, fit, plain
 from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import ScreenOptions, Selection, ViewSettings
@@ -194,7 +193,7 @@ class Tape:
         some = [fit(line, width) for line in (*lines, *((),) * (height - len(lines)))][:height]
         now: list[Row] = [[cell for text, role in line for cell in cells_of(text, self.pen(role))] for line in some]
         out = [] if self._shown else ["\x1b[?25l\x1b[2J"]
-        self._shown = self._shown or [[UNKNOWN] * width] * height
+        self._shown = self._shown or [[UNKNOWN_CELL] * width] * height
         for y, (old, new) in enumerate(zip(self._shown, now, strict=True)):
             text, self._pen = encode(y, old, new, self._pen)
             out.append(text)

@@ -19,7 +19,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 
-from latmon.views.cells import OFF, PLAIN, UNKNOWN, Cell, Pen, Row, cells_of, change, encode
+from latmon.views.lines import PLAIN, SGR_OFF, UNKNOWN_CELL, Cell, Pen, Row, cells_of, change, encode
 
 _MOVES = (1, -1, 2, -2, 3, -3, 4, -4)
 """Cells by which a row may have moved, to the left first."""
@@ -28,7 +28,7 @@ _PROBES = 4
 _WORTH = 4
 """Least number of cells that a movement corrects."""
 _ATTRIBUTES = tuple(
-    zip(("bold", "dim", "italic", "underline", "blink", "reverse", "conceal", "strike"), OFF, strict=True)
+    zip(("bold", "dim", "italic", "underline", "blink", "reverse", "conceal", "strike"), SGR_OFF, strict=True)
 )
 
 
@@ -91,7 +91,7 @@ class Painter:
         """
         out, size, pen, height = [], 0, PLAIN, len(self._wanted)
         if not self._is_known:
-            self._shown = [[UNKNOWN] * len(row) for row in self._wanted]
+            self._shown = [[UNKNOWN_CELL] * len(row) for row in self._wanted]
             self._is_known, self._next = True, 0
             out.append("\x1b[m")
         first, self._next = self._next, 0
@@ -171,7 +171,7 @@ class Movement(NamedTuple):
         """Return a row after the movement; what is inserted isn't known: the background may be that of the pen."""
         at, to, size = self._places
         left = [*old[:at], *old[at + size :]]
-        return [*left[:to], *[UNKNOWN] * size, *left[to:]]
+        return [*left[:to], *[UNKNOWN_CELL] * size, *left[to:]]
 
     def text(self, y: int) -> str:
         """Return the sequence that moves the cells of row `y`."""

@@ -15,7 +15,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from latmon.tui.painter import Movement, Painter
-from latmon.views.cells import PLAIN, cells_of
+from latmon.views.lines import PLAIN, cells_of
 
 WIDTH, HEIGHT = 24, 4
 STYLES = [
