@@ -14,7 +14,7 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
-from latmon.tui.painter import Movement, Painter
+from latmon.tui.terminal import Movement, Painter
 from latmon.views.lines import PLAIN, cells_of
 
 WIDTH, HEIGHT = 24, 4
