@@ -25,6 +25,7 @@ SCHEMA = ROOT / "schemas" / "config.json"
 _Json = dict[str, Any]
 _DURATION = {"type": ["string", "number"], "pattern": r"^\s*[0-9.]+\s*(us|µs|ms|s|m|min|h)?\s*$"}
 _FLAG = {"type": "boolean"}
+_PERCENT = {"type": "number", "minimum": 0, "maximum": arguments.MAX_BUDGET}
 _PATH = {"type": "string", "pattern": "^/"}
 
 
@@ -43,7 +44,8 @@ _TYPES: Mapping[str, _Json] = {
     "threshold": _DURATION,
     "stages": {"enum": list(STAGES_MODES)},
     "history": _DURATION,
-    "budget_percent": {"type": "number", "minimum": 0, "maximum": arguments.MAX_BUDGET},
+    "budget_percent": _PERCENT,
+    "max_overhead": _PERCENT,
     "sweep": _FLAG,
     "bell": _FLAG,
     "mouse": _FLAG,
