@@ -433,19 +433,31 @@ def _kstats(growths: Growths, when: TextSpan, names: Mapping[Device, str]) -> It
 
 _SMART = ("host_read_commands", "host_write_commands", "data_units_read", "data_units_written")
 _NVME = re.compile(r"/dev/(nvme\d{1,4}(?:n\d{1,4})?)\b")
+_SMART_LONGEST = 200
 _ABOVE = 3
 """Lines above a log in which its device is named."""
 
 
+_SMART_HEAD = re.compile(
+    r"Smart Log for NVME device:\s?(nvme\d{1,4}(?:n\d{1,4})?)\s+namespace-id:.{0,20}", re.IGNORECASE
+)
+_SMART_LINE = re.compile(r"\s*([A-Za-z][\w ,.()-]{2,60}?)\s*:\s?(\S.{0,60})", re.ASCII)
+_SMART_VALUE = re.compile(r"([\d,]{1,40})(?: \([^()]{1,30}\))?\s*")
+_NAMED = "device"
+"""Key of the name in a smart log's text, which names its device in its first line."""
+
+
 def sniff_smart(head: str) -> bool:
-    """Return whether there is a smart log of NVMe as JSON."""
-    return '"critical_warning"' in head and '"host_read_commands"' in head
+    """Return whether there is a smart log of NVMe, as JSON or as text."""
+    is_json = '"critical_warning"' in head and '"host_read_commands"' in head
+    return is_json or any(_SMART_HEAD.search(line[:200]) for line in head.split("\n") if "device:" in line[:200])
 
 
 def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the time between two logs: commands and bytes, whose times a log hasn't."""
     every: list[Reading | TextSpan] = []
-    for above, where, value, device in _logs(lines, "critical_warning", options):
+    logs = sorted([*documents(lines, "critical_warning"), *_smart_texts(lines)], key=lambda one: one[0].first)
+    for above, where, value, device in _logs(lines, logs, options):
         yield from above
         numbers = [_number_of(value, name) for name in _SMART]
         if None in numbers:
@@ -460,24 +472,39 @@ def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     yield from _intervals(every, _smart_counts, ("smart log", "the smart log"), options)
 
 
+def _smart_texts(lines: Sequence[str]) -> Iterator[tuple[TextSpan, dict[str, str]]]:
+    """Yield each smart log that is text, its counters by their names in JSON."""
+    first, value = 0, dict[str, str]()
+    for at, line in enumerate([*lines, ""], 1):
+        if first and (found := _SMART_LINE.fullmatch(line[:_SMART_LONGEST])) is not None:
+            number = _SMART_VALUE.fullmatch(found[2])
+            value.setdefault(found[1].lower().replace(" ", "_"), number[1] if number else "")
+        elif first:
+            yield TextSpan(first, at - 1), value
+            first = 0
+        if (head := _SMART_HEAD.fullmatch(line[:_SMART_LONGEST])) is not None:
+            first, value = at, {_NAMED: head[1]}
+
+
 def _logs(
-    lines: Sequence[str], key: str, options: ImportOptions
+    lines: Sequence[str], logs: Sequence[tuple[TextSpan, Any]], options: ImportOptions
 ) -> Iterator[tuple[list[Passed], TextSpan, dict[str, Any], str]]:
     """Yield each log of a drive with the time and the device that lines above it name, and these lines.
 
     The device is empty if no line names it.
     """
     clock, after = Clock(options.start), 0
-    logs = list(documents(lines, key))
-    for where, value in logs:
+    for where, found in logs:
+        value = found if isinstance(found, dict) else {}
         above = range(after + 1, where.first)
         walls = {at: wall for at in above if (wall := clock.wall(lines[at - 1].strip()[:60])) is not None}
         after = where.last
         named = {at: m[1] for at in above[-_ABOVE:] if (m := _NVME.search(lines[at - 1][:200])) is not None}
-        device = [*named.values()][-1] if named else options.device or ("nvme" if len(logs) == 1 else "")
+        own = value.get(_NAMED, options.device) or ("nvme" if len(logs) == 1 else "")
+        device = [*named.values()][-1] if named else str(own)
         passed = [Passed(TextSpan(at, at)) for at in sorted({*list(walls)[-1:], *list(named)[-1:]})]
         wall = next(reversed(walls.values()), None)
-        yield passed, replace(where, wall=wall), value if isinstance(value, dict) else {}, device
+        yield passed, replace(where, wall=wall), value, device
 
 
 def _nameless(where: TextSpan, what: str) -> Remark:
@@ -533,7 +560,7 @@ def read_ocp(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     one before it again: these are subtracted.
     """
     before: dict[str, tuple[_Monitor, float | None]] = {}
-    for above, where, value, device in _logs(lines, _OCP_KEY, options):
+    for above, where, value, device in _logs(lines, list(documents(lines, _OCP_KEY)), options):
         yield from above
         one = _monitor(value)
         if one is None:
