@@ -34,7 +34,7 @@ from latmon.support.errors import EXIT_DONE, EXIT_FAILED, LatmonError
 from latmon.support.process import SideThread
 from latmon.support.text import clean
 from latmon.support.theme import Theme, load_theme, ramp_names, theme_names
-from latmon.tui import mouse
+from latmon.tui import keys
 from latmon.tui.canvas import HelpScreen, MainScreen, PaletteScreen
 from latmon.tui.commands import STEPS, next_commands
 from latmon.tui.keys import Action, Command, bindings, commands, foot, is_hidden, tour_keys, works
@@ -384,9 +384,9 @@ class LatmonApp(App[int]):
             self.scene.expect_recording(options.record.parent)
         self._reading: Timer | None = None
         self._guide = Guide(tour, self.scene, self._choose, tour_keys())
-        self._anchor: mouse.Pointed | None = None
+        self._anchor: keys.Pointed | None = None
         """The cell of the heat map where the mouse button went down; `_dragged`: the cell where it is."""
-        self._dragged: mouse.Pointed | None = None
+        self._dragged: keys.Pointed | None = None
         self._down_y: int | None = None
         """The line where the mouse button went down."""
         self._garbage = GarbageCollection(self.set_timer, self.scene.release)
@@ -781,7 +781,7 @@ class LatmonApp(App[int]):
         """Pass every key to the line that is typed; apply a filter at once. A key without an action has a message."""
         if self._asked is None:
             contexts = [self.scene.selection.context, *(["tour"] if self._guide.leads else [])]
-            acts = any(mouse.action_of(event.key, one) for one in contexts)
+            acts = any(keys.action_of(event.key, one) for one in contexts)
             if event.is_printable and self.screen is self._main and not acts:
                 self.show_message(f"{event.character} is no key of this screen; ? lists its keys")
             return
@@ -814,20 +814,20 @@ class LatmonApp(App[int]):
         """Begin a region on the heat map."""
         self._garbage.pressed()
         if self._takes_mouse:
-            there = mouse.place(self._main.lines, int(event.screen_x), int(event.screen_y))
+            there = keys.place(self._main.lines, int(event.screen_x), int(event.screen_y))
             self._down_y = there.y
-            self._anchor = self._dragged = mouse.map_cell(there, self.scene.view)
+            self._anchor = self._dragged = keys.map_cell(there, self.scene.view)
 
     def on_mouse_move(self, event: MouseMove) -> None:
         """Move the other corner of a region that is being dragged."""
         if self._anchor is None or not event.button or not self._takes_mouse:
             return
         view = self.scene.view
-        there = mouse.place(self._main.lines, int(event.screen_x), int(event.screen_y))
-        cell = mouse.map_cell(there, view)
+        there = keys.place(self._main.lines, int(event.screen_x), int(event.screen_y))
+        cell = keys.map_cell(there, view)
         if cell is not None and cell != self._dragged and not view.selection.splits:
             self._dragged = cell
-            self._choose(mouse.cursor_at(view, self._anchor.cell, cell.cell))
+            self._choose(keys.cursor_at(view, self._anchor.cell, cell.cell))
 
     async def on_mouse_up(self, event: MouseUp) -> None:
         """End a region; a click without one does what is below it, unless the button went down on another line."""
@@ -837,38 +837,38 @@ class LatmonApp(App[int]):
         if not self._takes_mouse or (anchor is not None and dragged != anchor):
             return
         view = self.scene.view
-        there = mouse.place(self._main.lines, int(event.screen_x), int(event.screen_y))
+        there = keys.place(self._main.lines, int(event.screen_x), int(event.screen_y))
         if there.y >= len(there.lines) or there.y != down_y:
             return
         if anchor is not None:
             self._guide.stay()
-            self._choose(mouse.outliers_of(view, anchor))
+            self._choose(keys.outliers_of(view, anchor))
         elif there.y == len(there.lines) - 1:
-            await self._run_action(mouse.key_at(self._main.lines[-1], there.x, view.selection.context))
-        elif (share := mouse.share_of_strip(there)) is not None:
+            await self._run_action(keys.key_at(self._main.lines[-1], there.x, view.selection.context))
+        elif (share := keys.share_of_strip(there)) is not None:
             self._stop_seeking()
             self._travel.to_share(share)
             self._repaint()
         else:
             await self._click_row(there, view)
 
-    async def _click_row(self, there: mouse.Spot, view: ViewState) -> None:
+    async def _click_row(self, there: keys.Spot, view: ViewState) -> None:
         """Select the row, or open it when it is selected."""
         context = view.selection.context
-        down = mouse.action_of("down", context)
+        down = keys.action_of("down", context)
         if down is None:
             return
-        parts = mouse.headings(view) if context in ("interrupts", "tables") else ()
-        by = mouse.rows_from_selected(there, context, parts)
-        name = mouse.device_at(there, view) if down.name in _DEVICE_ROWS else ""
+        parts = keys.headings(view) if context in ("interrupts", "tables") else ()
+        by = keys.rows_from_selected(there, context, parts)
+        name = keys.device_at(there, view) if down.name in _DEVICE_ROWS else ""
         chosen = selected(view.subjects())
         if by == 0 or (name and chosen is not None and name == chosen.device.name):
-            await self._run_action(mouse.action_of("enter", context))
+            await self._run_action(keys.action_of("enter", context))
         elif by is not None:
             self._choose(STEPS[down.name](view, by))
         elif name:
             self._choose(replace(view.selection, selected=name, band=None))
-        elif parts and (part := mouse.part_at(there, view)) is not None and part != view.selection.part:
+        elif parts and (part := keys.part_at(there, view)) is not None and part != view.selection.part:
             self._choose(STEPS["part"](view, part - view.selection.part))
 
     async def on_mouse_scroll_up(self) -> None:
@@ -879,7 +879,7 @@ class LatmonApp(App[int]):
 
     async def _wheel(self, key: str) -> None:
         if self._takes_mouse:
-            await self._run_action(mouse.action_of(key, self.scene.selection.context))
+            await self._run_action(keys.action_of(key, self.scene.selection.context))
 
     async def _run_action(self, action: Action | None) -> None:
         if action is not None:

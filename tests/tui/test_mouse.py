@@ -9,7 +9,7 @@ from test_screens import FRAMES
 from test_tty import Terminal
 from textual.events import MouseMove
 
-from latmon.tui import mouse
+from latmon.tui import keys
 from latmon.tui.canvas import Canvas, PaletteScreen
 from latmon.views.selection import Selection
 
@@ -172,17 +172,17 @@ def test_rows_of_findings_have_several_lines():
         "",
         "  ! elsewhere",
     ]
-    steps = [mouse.rows_from_selected(mouse.Spot(lines, 5, y), "findings") for y in range(1, 9)]
+    steps = [keys.rows_from_selected(keys.Spot(lines, 5, y), "findings") for y in range(1, 9)]
     assert steps == [0, 0, 0, 1, 1, 2, None, None]
     lines[1], lines[6] = lines[1].replace("▸", " "), lines[6].replace(" ", "▸", 1)
-    assert mouse.rows_from_selected(mouse.Spot(lines, 5, 4), "findings") == -1
-    assert mouse.rows_from_selected(mouse.Spot(lines, 5, 4), "overview") is None
+    assert keys.rows_from_selected(keys.Spot(lines, 5, 4), "findings") == -1
+    assert keys.rows_from_selected(keys.Spot(lines, 5, 4), "overview") is None
 
 
 def test_a_table_ends_at_the_heading_of_the_next_one():
     lines = ["▸BLOCK 3", " RCU 4", " handlers  none", "   16 usb"]
-    assert mouse.rows_from_selected(mouse.Spot(lines, 5, 1), "interrupts", ("handlers",)) == 1
-    assert mouse.rows_from_selected(mouse.Spot(lines, 5, 3), "interrupts", ("handlers",)) is None
+    assert keys.rows_from_selected(keys.Spot(lines, 5, 1), "interrupts", ("handlers",)) == 1
+    assert keys.rows_from_selected(keys.Spot(lines, 5, 3), "interrupts", ("handlers",)) is None
 
 
 async def test_a_click_nowhere_does_nothing():
