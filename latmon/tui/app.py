@@ -35,11 +35,10 @@ from latmon.support.process import SideThread
 from latmon.support.text import clean
 from latmon.support.theme import Theme, load_theme, ramp_names, theme_names
 from latmon.tui import keys
-from latmon.tui.canvas import HelpScreen, MainScreen, PaletteScreen
+from latmon.tui.canvas import DEPTHS, HelpScreen, MainScreen, PaletteScreen, face
 from latmon.tui.commands import STEPS, next_commands
 from latmon.tui.keys import Action, Command, bindings, commands, foot, is_hidden, tour_keys, works
 from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt, one_line
-from latmon.tui.style import DEPTHS, face
 from latmon.tui.terminal import TerminalDriver, colour_depth, forget_size, leaving, missing_glyphs
 from latmon.tui.time_travel import STAYING, TRAVEL, Comparing, Travel
 from latmon.tui.tour import Guide, Tour

@@ -24,7 +24,7 @@ from latmon.support.errors import EXIT_DONE
 from latmon.support.streams import terminal_size
 from latmon.support.text import encodable, is_clean
 from latmon.tui.app import FrameArrived, SourceEnded, SourceOpened, SourceRefused, follow
-from latmon.tui.style import DEPTHS, Face, face
+from latmon.tui.canvas import DEPTHS, Face, face
 from latmon.tui.terminal import LEAVING, colour_depth, missing_glyphs
 from latmon.views.findings_state import Alarm
 from latmon.views.lines import Line

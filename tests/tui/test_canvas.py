@@ -5,8 +5,7 @@ from textual.app import App
 
 from latmon.support.paths import data_dir
 from latmon.support.theme import load_theme
-from latmon.tui.canvas import Canvas
-from latmon.tui.style import face
+from latmon.tui.canvas import Canvas, face
 from latmon.views.lines import Span
 
 FACE = face(load_theme("dark", (data_dir("themes"),)), "truecolor")

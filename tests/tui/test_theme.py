@@ -28,7 +28,7 @@ from latmon.support.theme import (
     theme_dirs,
     theme_names,
 )
-from latmon.tui.style import DEPTHS, face
+from latmon.tui.canvas import DEPTHS, face
 from latmon.views.bars import letter_role, role
 from latmon.views.lines import ODD
 

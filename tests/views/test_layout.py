@@ -11,9 +11,9 @@ from panels import scene
 from latmon.findings.rule import Settings
 from latmon.support.paths import data_dir
 from latmon.support.theme import load_theme
+from latmon.tui.canvas import face
 from latmon.tui.commands import STEPS
 from latmon.tui.keys import foot, key_line
-from latmon.tui.style import face
 from latmon.views.lines import BLANK, Span, dashed, heading, highlighted, is_heading, plain, ruled, width
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import SCREENS, Selection
