@@ -12,9 +12,8 @@ import pytest
 
 from latmon.model.frame import Device, DeviceReport
 from latmon.support.errors import UnavailableError, UntrustedError
-from latmon_backends.kernel import tool_reports
-from latmon_backends.kernel.block_devices import BlockDevices
-from latmon_backends.kernel.tool_reports import PERIOD_S, ToolReports, read_logs
+from latmon_backends.kernel import block_devices
+from latmon_backends.kernel.block_devices import REPORTS_PERIOD_S, BlockDevices, ToolReports, read_logs
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden/drives"
 NVME = (GOLDEN / "nvme-smart-log.json").read_bytes()
@@ -112,7 +111,7 @@ def asked(monkeypatch):
         def shutdown(self):
             pass
 
-    monkeypatch.setattr(tool_reports, "SideThread", AtOnce)
+    monkeypatch.setattr(block_devices, "SideThread", AtOnce)
     return each
 
 
@@ -131,7 +130,7 @@ def known(*names, **models):
 
 def test_drives_are_read_at_the_start_and_every_five_minutes(asked):
     one = logs(asked)
-    for now_s in range(0, 2 * PERIOD_S, 10):
+    for now_s in range(0, 2 * REPORTS_PERIOD_S, 10):
         one.refresh(known("nvme0n1", "sda", "nvme0c0n1", "nvme0n1p1", "../nvme0n1"), {}, 100 + now_s)
     assert asked == [("nvme0n1",)] * 2
     assert [report.value for report in one.of("nvme0n1", 0)] == [2]
@@ -146,7 +145,11 @@ def test_without_root_nothing_is_read(asked):
 
 def test_a_drive_that_is_gone_has_no_log(asked):
     one = logs(asked)
-    for now_s, names in ((0, ("nvme0n1", "nvme1n1")), (PERIOD_S, ("nvme1n1",)), (PERIOD_S + 10, ("nvme1n1",))):
+    for now_s, names in (
+        (0, ("nvme0n1", "nvme1n1")),
+        (REPORTS_PERIOD_S, ("nvme1n1",)),
+        (REPORTS_PERIOD_S + 10, ("nvme1n1",)),
+    ):
         one.refresh(known(*names), {}, now_s)
     assert one.of("nvme0n1", 0) == ()
     assert one.of("nvme1n1", 0)
@@ -158,9 +161,9 @@ def test_another_drive_of_the_name_has_no_log_until_its_own_is_read(asked):
     one.refresh(known("nvme0n1"), {"nvme0n1": 9}, 10)
     assert one.of("nvme0n1", 7)
     assert one.of("nvme0n1", 9) == ()
-    one.refresh(known("nvme0n1"), {"nvme0n1": 9}, PERIOD_S)
+    one.refresh(known("nvme0n1"), {"nvme0n1": 9}, REPORTS_PERIOD_S)
     assert one.of("nvme0n1", 9) == ()
-    one.refresh(known("nvme0n1"), {"nvme0n1": 9}, PERIOD_S + 10)
+    one.refresh(known("nvme0n1"), {"nvme0n1": 9}, REPORTS_PERIOD_S + 10)
     assert [report.value for report in one.of("nvme0n1", 9)] == [2]
 
 
@@ -171,9 +174,9 @@ def test_a_log_that_is_not_read_again_is_dropped():
     one._reading.result(60)
     root = False
     one.refresh(known("nvme0n1"), {}, 100)
-    one.refresh(known("nvme0n1"), {}, 99 + 2 * PERIOD_S)
+    one.refresh(known("nvme0n1"), {}, 99 + 2 * REPORTS_PERIOD_S)
     assert one.of("nvme0n1", 0)
-    one.refresh(known("nvme0n1"), {}, 100 + 2 * PERIOD_S)
+    one.refresh(known("nvme0n1"), {}, 100 + 2 * REPORTS_PERIOD_S)
     assert one.of("nvme0n1", 0) == ()
 
 
@@ -186,16 +189,16 @@ def test_the_output_of_a_tool_is_read_to_its_end():
         "import os, sys; sys.stderr.write('no'); "
         "print(os.environ['LC_ALL'], os.getpid() == os.getsid(0), 'x' * 100_000); sys.exit(4)"
     )
-    assert tool_reports._run(printing(script)) == b"C True " + b"x" * 100_000 + b"\n"
+    assert block_devices._run(printing(script)) == b"C True " + b"x" * 100_000 + b"\n"
 
 
 def test_a_tool_without_an_end_is_ended(monkeypatch):
-    monkeypatch.setattr(tool_reports, "_MAX_OUTPUT", 100_000)
+    monkeypatch.setattr(block_devices, "_MAX_TOOL_OUTPUT", 100_000)
     with pytest.raises(OSError, match="prints more than 100000 bytes"):
-        tool_reports._run(printing("while True: print('x' * 1000)"))
-    monkeypatch.setattr(tool_reports, "_TIMEOUT_S", 0.3)
+        block_devices._run(printing("while True: print('x' * 1000)"))
+    monkeypatch.setattr(block_devices, "_TOOL_TIMEOUT_S", 0.3)
     with pytest.raises(subprocess.TimeoutExpired):
-        tool_reports._run(printing("import time; time.sleep(600)"))
+        block_devices._run(printing("import time; time.sleep(600)"))
 
 
 MULTIPATH = b"""mpatha: 0 209715200 multipath 2 0 0 0 2 1 A 0 1 2 8:16 A 0 0 1 E 0 1 2 8:32 F 3 0 1
@@ -229,7 +232,7 @@ def test_without_multipath_devices_there_are_none(answer):
 def test_dmsetup_runs_only_where_there_is_a_multipath_device(asked):
     one = logs(asked)
     one.refresh(known("dm-0", "dm-1", "nvme0n1", dm_0="lvm", dm_1="crypt"), {}, 100)
-    one.refresh(known("dm-0", "dm-1", dm_0="lvm", dm_1="multipath"), {}, 100 + PERIOD_S)
+    one.refresh(known("dm-0", "dm-1", dm_0="lvm", dm_1="multipath"), {}, 100 + REPORTS_PERIOD_S)
     assert asked == [("nvme0n1",), ("multipath",)]
 
 
