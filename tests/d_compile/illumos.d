@@ -99,10 +99,20 @@ struct mpt {
 	unsigned short m_props_update;
 };
 
+/* sys/klwp.h */
+struct lrusage {
+	unsigned long nvcsw;
+};
+
+typedef struct _klwp {
+	struct lrusage lwp_ru;
+} klwp_t;
+
 /* sys/thread.h */
 typedef struct _kthread {
 	short t_pri;
 	void *t_startpc;
+	struct _klwp *t_lwp;
 } kthread_t;
 
 /* sys/taskq_impl.h */
@@ -119,12 +129,34 @@ typedef struct callout {
 
 /* sys/uio.h */
 typedef struct uio {
+	union lldaddr _uio_offset;
 	long uio_resid;
 } uio_t;
 
+/* sys/refstr_impl.h */
+struct refstr {
+	unsigned int rs_size;
+	unsigned int rs_refcnt;
+	char rs_string[1];
+};
+
+/* sys/vfs.h */
+struct vfs {
+	struct refstr *vfs_mntpt;
+};
+
 /* sys/vnode.h */
+struct vnodeops {
+	char *vnop_name;
+};
+
+/* sys/vnode.h: enum vtype */
 typedef struct vnode {
 	void *v_data;
+	struct vfs *v_vfsp;
+	int v_type;
+	struct vnodeops *v_op;
+	char *v_path;
 } vnode_t;
 
 /* fs/zfs/sys/spa_impl.h */

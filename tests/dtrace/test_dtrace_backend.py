@@ -26,7 +26,7 @@ from tests.helpers.dtrace_text_writer import quantized
 ON_DEMAND = {
     "illumos": (
         *("sd_depth", "sd_limits", "scsi_pkt", "mpt_flags", "emlxs_sli4", "emlxs_thread"),
-        *("taskqs", "intr", "callouts", "zfs_slow"),
+        *("taskqs", "intr", "callouts", "zfs_slow", "vop_files"),
     ),
     "freebsd": ("devdepth", "cam"),
 }
@@ -308,6 +308,7 @@ async def test_all_that_illumos_scripts_report(on_demand):
     _emulex(on_demand)
     _threads(on_demand)
     _handlers(on_demand)
+    _files(on_demand)
     assert {"emlxs0": False, "mpt0": False, "zfs:redo": False, "sd2": True}.items() <= {
         name: device.timed for name, device in on_demand.devices.items()
     }.items()
@@ -367,6 +368,27 @@ def _threads(on_demand):
     assert {"oracle", "zpool-redo", "genunix`taskq_thread"} <= channel.instead.keys()
     assert found["taskq:zio_write_issue.3"].thread.priority == 99
     assert found["taskq:system_taskq.0"].thread.priority == 60
+
+
+def _files(on_demand):
+    """Operations on files are those of Linux: by mount point, op and wait, with slow ones below them."""
+    counted = {}
+    for frame in on_demand.frames:
+        for one, took in frame.files.items():
+            counted.setdefault((one.mount, one.kind, one.op, one.wait), []).append(took)
+    sync = merge(counted["/export/home", "zfs", "fsync", "unknown"])
+    assert (sync.count, sync.max in (None, 836_214)) == (7, True), "an interval of several ticks has no maximum"
+    assert counted.keys() >= {("/", "ufs", "read", "device"), ("/net/db1", "nfs4", "write", "unknown")}
+    slow = {one.op: one for frame in on_demand.frames for one in frame.file_operations}
+    assert (slow["fsync"].path, slow["fsync"].file_system.mount) == (r"ora/redo\n01.log", "/export/home")
+    assert (slow["read"].bytes, slow["read"].offset, slow["read"].comm, slow["read"].pid) == (
+        8192,
+        16384,
+        "syslogd",
+        411,
+    )
+    assert sum(frame.files_left_out for frame in on_demand.frames) == 4
+    assert "zfs:/export/home" not in on_demand.devices
 
 
 def _handlers(on_demand):

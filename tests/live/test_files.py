@@ -239,7 +239,7 @@ class Walk:
 
 
 _ROUNDS, _ROWS = 5, 8
-_INSTEAD = re.compile(r"sh \(prio \d+\) (had its CPU|ran instead)")
+_INSTEAD = re.compile(r"\S+ \(prio \d+\) (had its CPU|ran instead)")
 
 
 @pytest.mark.slow

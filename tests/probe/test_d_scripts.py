@@ -208,7 +208,7 @@ def test_golden_text_has_the_lines_of_the_script(golden):
     """Every format of the script, with its values in their places, and nothing else."""
     formats = re.findall(r'print[fa]\("(@@[^"]*)"', of(golden).text)
     lines = {part for one in formats for part in one.replace("\\t", "\t").replace("%@d@@E\\n", "").split("\\n") if part}
-    known = re.compile("|".join(re.sub("%@?[sdua]", r"[^\\t ]+", re.escape(line)) for line in lines))
+    known = re.compile("|".join(re.sub("%@?[sduaS]", r"[^\\t ]+", re.escape(line)) for line in lines))
     reported = [line for line in kept(golden).splitlines() if line.startswith("@@") and line != "@@E"]
     assert [line for line in reported if not known.fullmatch(line)] == []
     assert len([line for line in reported if line.startswith(f"@@ tick {of(golden).name} ")]) >= 2

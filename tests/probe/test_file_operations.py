@@ -1,6 +1,7 @@
 """Operations on files from the lines of files_c: histograms by file system, slow operations with their paths."""
 
 import pytest
+from fake_dtrace import GOLDEN
 
 from latmon.capture import target
 from latmon.decode.tables import record
@@ -9,12 +10,14 @@ from latmon.model.frame import FileSeries, FileSystem
 from latmon.support.paths import data_dir
 from latmon.support.text import is_clean
 from latmon_backends.bpftrace.tracer import FileSystems
+from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NumberedNames
 from latmon_backends.probe.events import Lost, MapPrinted, Printed
 from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.tick_protocol import FileOperations, OnDemandSurroundings, OnDemandTicks
 
 MANIFEST = load(data_dir("probes") / "linux/files_c.yaml")
 WAKEUPS = load(data_dir("probes") / "linux/wakeups_c.yaml")
+VOP_FILES = GOLDEN / "illumos-vop_files.txt"
 ROOT, SDA = 8 << 20 | 1, 8 << 20
 SYSTEMS = {ROOT: FileSystem("/", "ext4", "sda"), 52: FileSystem("/net", "nfs4")}
 UNKNOWN = "18446744073709551615"
@@ -121,6 +124,31 @@ def test_an_operation_has_no_path_where_a_name_may_be_lost(run):
     run.line(f"file files_c 7 {ROOT} 0 0 5 5 1 1 0 0 0 1 c")
     run.tick(2)
     assert [one.path for one in run.ticks.taken().file_operations] == ["next"]
+
+
+def test_illumos_operations_have_the_maximum_of_their_tick(tmp_path):
+    manifest, names = load(data_dir("probes") / "illumos/vop_files.yaml"), NumberedNames()
+    its = {"zfs:/export/home": FileSystem("/export/home", "zfs"), "ufs:/": FileSystem("/", "ufs")}
+
+    def file_system(number):
+        return its.get(names.name(number), FileSystem("other"))
+
+    around = OnDemandSurroundings(100, file_system=file_system)
+    ticks = OnDemandTicks([manifest], names.name, Threads(tmp_path), around)
+    decoder, maps = DtraceDecoder(), Maps([manifest], names)
+    found = []
+    for event in (event for one in decoder.feed(VOP_FILES.read_bytes()) for event in maps.take(one)):
+        ticks.take(event)
+        if event == Printed("done vop_files"):
+            found.append(ticks.taken())
+    sync = found[2].interval.files[FileSeries("", "fsync", "/export/home", "zfs", "unknown")]
+    assert (sync.count, sync.max, sync.sum) == (7, 836_214, 6 * 14_300 + 836_214)
+    read = found[2].interval.files[FileSeries("", "read", "/", "ufs", "device")]
+    assert (read.count, read.max) == (1, 41_000)
+    assert found[2].interval.files_left_out == 4
+    sync, read = found[2].file_operations
+    assert (sync.path, sync.comm, sync.bytes) == (r"ora/redo\n01.log", "oracle", None)
+    assert (read.path, read.file_system, read.offset) == ("var/adm/wtmpx", its["ufs:/"], 16384)
 
 
 @pytest.mark.parametrize("fields", ["9 0 5 5", "0 9 5 5", "0 0 -1 5"])

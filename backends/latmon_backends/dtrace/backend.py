@@ -20,8 +20,9 @@ from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer, ProbeInterval
 from latmon.decode.tables import Record
 from latmon.manifest.loader import Manifest
-from latmon.model.frame import NAMED_FROM, STAGES, Frame, Missing, Origin, Outstanding, Thread
+from latmon.model.frame import NAMED_FROM, STAGES, FileSystem, Frame, Missing, Origin, Outstanding, Thread
 from latmon.support.errors import UnavailableError
+from latmon.support.units import UNKNOWN
 from latmon_backends.dtrace import program as dtrace_program
 from latmon_backends.dtrace.probe import DtraceProbe, NamedDevices, NoCounters, NumberedNames
 from latmon_backends.dtrace.program import MAP_KEYS, DtraceProgram, DtraceTool, is_listed
@@ -456,8 +457,18 @@ class DtracePrograms(Programs[DtraceProgram]):
         return await DtraceProbe.start(launcher, program, self._here.names)
 
     def _ticks(self, program: DtraceProgram) -> OnDemandTicks:
-        around = OnDemandSurroundings(MAP_KEYS, self._here.clock.ahead_us, lambda name: not self.times_alone(name))
+        around = OnDemandSurroundings(
+            MAP_KEYS,
+            self._here.clock.ahead_us,
+            lambda name: not self.times_alone(name),
+            file_system=self._file_system,
+        )
         return OnDemandTicks(program.manifests, self._here.frames.selected_name, self.threads, around)
+
+    def _file_system(self, number: int) -> FileSystem:
+        """Return the file system with a name `TYPE:MOUNT POINT`; that of all for which there was no room has none."""
+        kind, _, mount = (self._here.names.name(number) or "").partition(":")
+        return FileSystem(mount or UNKNOWN, kind)
 
     async def _leave_out(self, launcher: Launcher, program: DtraceProgram, refusal: RefusedError) -> None:
         chosen = program.manifests
