@@ -7,7 +7,21 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon.model.frame import CgroupLimit, Frame, Mark, Outlier, Thread, Wait, Wakeups
+from latmon.model.frame import (
+    Behind,
+    CgroupLimit,
+    FileOperation,
+    FileSeries,
+    FileSystem,
+    Frame,
+    IssuedIO,
+    Issuer,
+    Mark,
+    Outlier,
+    Thread,
+    Wait,
+    Wakeups,
+)
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.recording.parts import Limits, Rotation
@@ -30,8 +44,18 @@ def everything() -> Frame:
     thread = Thread(4211777, "sekretdb", "fifo", 10, kernel=False)
     wakeups = Wakeups(thread, Histogram.record([5]), {"sekretbkup": 2}, {"sekretbkup (prio 99)": 5})
     held = InFlight(device="sda", op="read", began_us=5, pid=4211777, comm="sekretdb")
+    data = FileSystem("/sekretmount/data", "ext4", "sda")
+    operation = FileOperation(
+        *(1.0, 1, "fsync", 70_000, "device", data, "sekretdir/sekret.wal", 4211777, "sekretdb"), waits=waits
+    )
+    cgroups = {Issuer("sda", "read", f"/sekret{n}.service", container="sekretbox"): IssuedIO(5, 512) for n in range(2)}
+    process = Issuer("sda", "read", "/sekret1.service", pid=4211777, comm="sekretdb")
     return frame(
         0,
+        issuers={**cgroups, process: IssuedIO(5, 512)},
+        behind={Behind("sda", "/sekret0.service", "/sekret1.service"): 9},
+        files={FileSeries("sda", "fsync", data.mount, "ext4", "device"): Histogram.record([70_000])},
+        file_operations=(operation,),
         devices=(DISK, FABRIC),
         outliers=(outlier,),
         wakeups=(wakeups,),
