@@ -14,8 +14,7 @@ from math import isfinite
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from latmon.aggregate.histogram_sum import DepthTimes, TableSum
-from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.aggregate.histogram_sum import DepthTimes, OnDemandSums, TableSum
 from latmon.analysis.issue_order import LbaOrder, lba_order, merge_orders
 from latmon.model.devices import NONE, Coverage, WithIdle, busy_rows, by_device, idle_devices
 from latmon.model.frame import (

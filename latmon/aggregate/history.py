@@ -18,8 +18,7 @@ from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar
 
 from latmon.aggregate.accumulator import COUNTERS, CompletionSums
-from latmon.aggregate.histogram_sum import DepthSum, PackedDepths, Peak, maximum_of, packed
-from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.aggregate.histogram_sum import DepthSum, OnDemandSums, PackedDepths, Peak, maximum_of, packed
 from latmon.model.devices import WithIdle, busy_rows, idle_devices, total
 from latmon.model.frame import Completed, Device, FileOperation, Flow, Frame, Health, Origin, Outlier, Series, Traced
 from latmon.model.histogram import Histogram

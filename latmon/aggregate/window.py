@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Generic, TypeVar
 
-from latmon.aggregate.histogram_sum import DepthSum
+from latmon.aggregate.histogram_sum import DepthSum, OnDemandSums, traced_of
 from latmon.aggregate.history import (
     DepthEntry,
     DepthLog,
@@ -27,7 +27,6 @@ from latmon.aggregate.history import (
     flat_of,
     rows_of,
 )
-from latmon.aggregate.on_demand_sum import OnDemandSums, traced_of
 from latmon.model.devices import busy_rows
 from latmon.model.frame import (
     Behind,

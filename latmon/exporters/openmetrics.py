@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 from latmon import __version__
 from latmon.aggregate.accumulator import COUNTERS
-from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.metrics.families import (
     COUNTER,

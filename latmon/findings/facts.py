@@ -23,8 +23,7 @@ from latmon.aggregate.accumulator import (
     Minute,
     on_demand_of,
 )
-from latmon.aggregate.histogram_sum import DepthTimes, TableSum
-from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.aggregate.histogram_sum import DepthTimes, OnDemandSums, TableSum
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.attribution import by_vector
 from latmon.analysis.issue_order import LbaOrder, merge_orders

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from on_demand_frames import ON_DEMAND_FRAMES, outlier, traced_disk
 
-from latmon.aggregate.histogram_sum import DepthSum, TableSum, packed
+from latmon.aggregate.histogram_sum import DepthSum, OnDemandSums, TableSum, packed
 from latmon.aggregate.history import OnDemandLog, Store
-from latmon.aggregate.on_demand_sum import OnDemandSums
 from latmon.aggregate.window import PATIENCE, OnDemandWindow
 from latmon.analysis.attribution import tail, untraced_share
 from latmon.model.frame import Frame, Health, IssuedIO, Issuer, Series, SoftirqCpu, SoftirqRuns, Traced

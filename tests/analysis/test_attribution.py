@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from on_demand_frames import DISK, NVME, of, outlier, traced_disk
 
-from latmon.aggregate.histogram_sum import Peak
-from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.aggregate.histogram_sum import OnDemandSums, Peak
 from latmon.analysis.attribution import by_vector, fold, stages_of, tail, tail_cut, total_of, untraced_share
 from latmon.model.frame import OPS, UNACCOUNTED, Frame, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.decode.framer import UNKNOWN, TracerFramer, TracerInterval, joined
 from latmon.decode.tables import Record
 from latmon.manifest.loader import load

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.analysis.attribution import by_process, fold, requests_of, tail, tail_cut, untraced_share
 from latmon.model.frame import OPS, UNACCOUNTED, Flow, Frame, Handler, Series
 from latmon.model.histogram import merge

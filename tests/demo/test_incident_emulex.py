@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from latmon.aggregate.on_demand_sum import OnDemandSums
+from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.analysis.attribution import tail, tail_cut
 from latmon.model.frame import Frame
 from latmon.model.histogram import Histogram, bucket_bounds, merge
