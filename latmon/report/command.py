@@ -19,7 +19,7 @@ from latmon.recording.reader import UNCLOSED, Recording
 from latmon.report import files, outliers, outstanding, sections
 from latmon.report.devices import LATENCY, NOT_PASSED, latency_rows, stages_without, volume
 from latmon.report.formatting import heads, line, text_table, wrapped
-from latmon.report.heatmap_columns import MapColumns
+from latmon.report.html_charts import MapColumns
 from latmon.report.interrupts import cgroup_table, host_tables, process_table
 from latmon.report.summary import Evaluated, added_up, summarise, summary_of
 from latmon.support import streams

@@ -27,8 +27,8 @@ from latmon.report import outliers as outlier_words
 from latmon.report import outstanding, sections
 from latmon.report.devices import LATENCY, NOT_MEASURED, NOT_PASSED, includes_of, latency_rows, stages_without, volume
 from latmon.report.files import file_table, operation_table
-from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html_charts import (
+    MapColumns,
     MapFrame,
     Note,
     depth_bars,

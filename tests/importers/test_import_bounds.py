@@ -11,8 +11,8 @@ from latmon.model.frame import Series
 from latmon.model.histogram import MAX_US
 from latmon.recording.reader import open_recording
 from latmon.report.command import render_text
-from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html import render_html
+from latmon.report.html_charts import MapColumns
 from latmon.report.summary import added_up, opens, summarise, summary_of
 from latmon.support.errors import RecordingError
 from latmon.views.lines import cell_len

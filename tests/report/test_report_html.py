@@ -29,9 +29,8 @@ from latmon.recording.writer import Writer
 from latmon.report import formatting
 from latmon.report.command import render_text, report_command
 from latmon.report.formatting import QUANTILES
-from latmon.report.heatmap_columns import MapColumns
 from latmon.report.html import diff_page, render_html, sweep_page, write_diff
-from latmon.report.html_charts import histogram
+from latmon.report.html_charts import MapColumns, histogram
 from latmon.report.html_elements import LEVELS, look, style_sheet, time_of
 from latmon.report.summary import added_up, summarise, summary_of
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
