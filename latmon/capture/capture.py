@@ -22,7 +22,7 @@ from latmon.capture.backend import Backend, Configured, Finishing, OfHosts, Trac
 from latmon.capture.recorder import HostRecorders, Recorder
 from latmon.capture.registry import Request
 from latmon.model.frame import Frame, Mark, Origin, Settings, changes
-from latmon.recording.parts import Limits
+from latmon.recording.parts import RecordingLimits
 from latmon.support import privileges
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, ProbeGoneError
 from latmon.support.process import OwnCpu, OwnProcesses, call_with_deadline
@@ -443,8 +443,8 @@ async def _changed(backend: Configured, before: Settings) -> Settings:
     return changes(before, await backend.settings())
 
 
-def _limits(request: Request) -> Limits:
-    return Limits(request.max_size, request.redact, request.keep_us)
+def _limits(request: Request) -> RecordingLimits:
+    return RecordingLimits(request.max_size, request.redact, request.keep_us)
 
 
 def _reported(frame: Frame, news: str) -> Frame:

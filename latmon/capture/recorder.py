@@ -21,7 +21,7 @@ from latmon.capture import target
 from latmon.capture.backend import HostPart
 from latmon.model.devices import Inventory
 from latmon.model.frame import REFUSED, STOPPED, Frame, Origin
-from latmon.recording.parts import Limits, Rotation, beginning_after
+from latmon.recording.parts import RecordingLimits, Rotation, beginning_after
 from latmon.recording.writer import Writer
 from latmon.support import streams
 from latmon.support.errors import UnavailableError
@@ -45,7 +45,7 @@ class Recorder:
     def __init__(
         self,
         origin: Origin,
-        limits: Limits,
+        limits: RecordingLimits,
         space: Callable[[Path], str] = target.short_of_space,
         remarks: Callable[[Path], str] = lambda _: "",
     ) -> None:
@@ -219,7 +219,7 @@ class HostRecorders:
     def __init__(
         self,
         origin: Origin,
-        limits: Limits,
+        limits: RecordingLimits,
         taken: Callable[[], Iterable[HostPart]],
         space: Callable[[Path], str] = target.short_of_space,
     ) -> None:

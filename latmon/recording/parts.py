@@ -263,7 +263,7 @@ def _numbers(recordings: Sequence[Recording]) -> dict[Path, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RecordingLimits:
     """Limits of a recording: bytes in all, the age at which a part is removed, and whether it is redacted."""
 
     max_size: int | None = None
@@ -305,7 +305,7 @@ class _Finished:
 class Rotation:
     """Writer of parts with a Writer's methods. `trouble`: why nothing is written; `refusal`: why parts stay."""
 
-    def __init__(self, first: Path, origin: Origin, limits: Limits) -> None:
+    def __init__(self, first: Path, origin: Origin, limits: RecordingLimits) -> None:
         self._first, self._origin, self._limits = first, origin, limits
         self._is_stream = first == streams.STANDARD
         self._capture = secrets.token_hex(8)
@@ -323,7 +323,7 @@ class Rotation:
         self.refusal = ""
 
     @classmethod
-    def create(cls, path: Path, origin: Origin, limits: Limits) -> Self:
+    def create(cls, path: Path, origin: Origin, limits: RecordingLimits) -> Self:
         """Create the first part with its header; UnavailableError when there can't be one."""
         return cls(path, origin, limits)
 

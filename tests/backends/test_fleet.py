@@ -72,7 +72,7 @@ from latmon_backends.fleet import host, merge, remote
 from latmon_backends.fleet.backend import FleetBackend, _selected
 from latmon_backends.fleet.host import Host, ShellCounters, ShellTree
 from latmon_backends.fleet.merge import HostFrame, merged_frame, merged_origin
-from latmon_backends.fleet.remote import HostError, HostFacts, Offset
+from latmon_backends.fleet.remote import HostAnswers, HostError, Offset
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -898,7 +898,7 @@ def tick(up: float, reads: int) -> tuple[str, ...]:
 def counters(root: Path) -> ShellCounters:
     now_us = itertools.count(101_000_000, 1_000_000)
     return ShellCounters(
-        HostFacts({"host": "a"}), Options(), root, Offset(1_000_000, 0.0, 500), "no latmon", clock=now_us.__next__
+        HostAnswers({"host": "a"}), Options(), root, Offset(1_000_000, 0.0, 500), "no latmon", clock=now_us.__next__
     )
 
 
@@ -1337,7 +1337,7 @@ async def test_a_host_without_a_frame_is_named_with_why_its_last_line_is_unreada
 
 async def test_the_last_way_of_a_host_is_named_with_why_it_failed(monkeypatch):
     async def nothing(_connection):
-        return HostFacts({"counters": "/proc", "kernel": "Linux 6.1"})
+        return HostAnswers({"counters": "/proc", "kernel": "Linux 6.1"})
 
     async def opened(_name, _client):
         return AsyncMock(spec=remote.Connection)

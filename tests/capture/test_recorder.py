@@ -17,7 +17,7 @@ from latmon.capture.recorder import HostRecorders, Recorder
 from latmon.model.frame import Frame, Health
 from latmon.recording import parts
 from latmon.recording.codec import End, Gap
-from latmon.recording.parts import Limits
+from latmon.recording.parts import RecordingLimits
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.support.errors import UnavailableError
@@ -30,7 +30,7 @@ def plenty(_path):
 @pytest.fixture
 def recorder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return Recorder(ORIGIN, Limits(), plenty)
+    return Recorder(ORIGIN, RecordingLimits(), plenty)
 
 
 def frames_in(path):
@@ -107,7 +107,7 @@ async def until(what):
 
 
 async def test_a_disk_that_gets_full_ends_the_recording_and_says_so(tmp_path):
-    recorder = Recorder(ORIGIN, Limits(), lambda path: f"only 3 MB are free beside {path.name}")
+    recorder = Recorder(ORIGIN, RecordingLimits(), lambda path: f"only 3 MB are free beside {path.name}")
     await recorder.start(tmp_path / "x")
     recorder.put(frame(0))
     await until(lambda: not recorder.active)
@@ -122,7 +122,7 @@ async def test_a_disk_that_gets_full_ends_the_recording_and_says_so(tmp_path):
 
 async def test_the_users_own_maximum_is_no_loss(tmp_path, monkeypatch):
     monkeypatch.setattr(parts, "MIN_SHARE", 1_000)
-    recorder = Recorder(ORIGIN, Limits(max_size=9_000), plenty)
+    recorder = Recorder(ORIGIN, RecordingLimits(max_size=9_000), plenty)
     await recorder.start(tmp_path / "x")
     for seq in range(60):
         recorder.put(frame(seq))
@@ -137,7 +137,7 @@ async def test_the_users_own_maximum_is_no_loss(tmp_path, monkeypatch):
 
 
 async def test_where_it_lies_is_remarked_once(tmp_path):
-    recorder = Recorder(ORIGIN, Limits(), plenty, lambda path: f"{path.name} lies on vda")
+    recorder = Recorder(ORIGIN, RecordingLimits(), plenty, lambda path: f"{path.name} lies on vda")
     assert recorder.news() == ""
     await recorder.start(tmp_path / "x")
     assert recorder.news() == "x lies on vda"
@@ -147,7 +147,7 @@ async def test_where_it_lies_is_remarked_once(tmp_path):
 
 async def test_a_redacted_recording_by_the_key_doesn_t_bear_the_host_s_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    recorder = Recorder(ORIGIN, Limits(redact=True), plenty)
+    recorder = Recorder(ORIGIN, RecordingLimits(redact=True), plenty)
     await recorder.toggle()
     assert recorder.state.startswith("host-")
     await recorder.stop()
@@ -191,10 +191,10 @@ import asyncio, os, sys, threading
 from pathlib import Path
 from recorded import ORIGIN, frame
 from latmon.capture.recorder import Recorder
-from latmon.recording.parts import Limits
+from latmon.recording.parts import RecordingLimits
 
 async def capture():
-    recorder = Recorder(ORIGIN, Limits(), lambda path: "")
+    recorder = Recorder(ORIGIN, RecordingLimits(), lambda path: "")
     await recorder.start(Path(sys.argv[1]))
     never, _ = os.pipe()
     os.pwrite = lambda *_args: os.read(never, 1)
@@ -263,7 +263,7 @@ async def test_frames_that_the_disk_did_not_take_until_the_end_are_a_gap(recorde
 
 async def test_a_hole_and_a_full_disk_at_the_end(tmp_path):
     """The disk has no room for windows any more, and the last frames still wait: the file has a gap line for them."""
-    recorder = Recorder(ORIGIN, Limits(), space=lambda _: "no room is left")
+    recorder = Recorder(ORIGIN, RecordingLimits(), space=lambda _: "no room is left")
     await recorder.start(tmp_path / "x")
     for seq in range(3):
         recorder.put(frame(seq))
@@ -291,7 +291,7 @@ async def test_a_mistake_of_the_writer_is_not_swallowed(recorder, tmp_path, monk
 
 async def test_a_host_of_a_fleet_that_is_measured_by_another_clock_has_another_recording(tmp_path):
     taken = []
-    several = HostRecorders(ORIGIN, Limits(), lambda: [taken.pop(0)] if taken else [])
+    several = HostRecorders(ORIGIN, RecordingLimits(), lambda: [taken.pop(0)] if taken else [])
     await several.start(tmp_path / "fleet")
     own, ours = frame(5), frame(1)
     for has_own_clock, one in ((True, own), (True, own), (False, ours), (False, ours)):
@@ -308,7 +308,7 @@ class Fleet:
 
     def __init__(self):
         self.full, self._taken = set(), []
-        self.recorders = HostRecorders(ORIGIN, Limits(), self._take, self._space)
+        self.recorders = HostRecorders(ORIGIN, RecordingLimits(), self._take, self._space)
 
     def _space(self, path):
         return "no room" if path.name[0] in self.full else ""

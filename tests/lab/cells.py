@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from latmon.model.devices import Inventory
 from latmon.model.frame import Frame
-from latmon.recording.parts import Limits, Rotation
+from latmon.recording.parts import RecordingLimits, Rotation
 from latmon.recording.reader import open_recording
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -164,7 +164,7 @@ def results() -> dict[tuple[str, str], list[dict[str, Any]]]:
 def cut(recording: Path, begin_us: int, end_us: int, into: Path) -> Path:
     """Write the windows that lie in that span as a recording of their own; return its path."""
     source = open_recording(recording)
-    inventory, target = Inventory(), Rotation.create(into, source.origin, Limits())
+    inventory, target = Inventory(), Rotation.create(into, source.origin, RecordingLimits())
     first = True
     for one in source:
         if isinstance(one, Frame):

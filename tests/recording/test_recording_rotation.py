@@ -19,7 +19,7 @@ from latmon.model.frame import Device, Frame, Series
 from latmon.model.histogram import Histogram
 from latmon.recording import parts, writer
 from latmon.recording.codec import End, Gap
-from latmon.recording.parts import DAY_US, Limits, Rotation, open_parts, part_of
+from latmon.recording.parts import DAY_US, RecordingLimits, Rotation, open_parts, part_of
 from latmon.recording.reader import UNCLOSED, open_recording
 
 NAME = "x.latmon.jsonl.gz"
@@ -50,7 +50,7 @@ def seqs(path):
 
 @pytest.mark.usefixtures("small")
 def test_every_frame_is_in_one_part_and_sums_are_the_same(tmp_path):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=600_000))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=600_000))
     frames = [noisy(seq) for seq in range(200)]
     for one in frames:
         taken.append(one)
@@ -67,7 +67,7 @@ def test_every_frame_is_in_one_part_and_sums_are_the_same(tmp_path):
 
 @pytest.mark.usefixtures("small")
 def test_each_part_is_a_recording_of_its_own(tmp_path):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=48_000))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=48_000))
     for seq in range(9):
         taken.append(noisy(seq))
     taken.close()
@@ -90,7 +90,7 @@ def test_each_part_is_a_recording_of_its_own(tmp_path):
 
 @pytest.mark.usefixtures("small")
 def test_the_whole_capture_stays_below_its_maximum_at_every_moment(tmp_path):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=30_000))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=30_000))
     most = 0
     for seq in range(200):
         taken.append(noisy(seq))
@@ -104,7 +104,7 @@ def test_the_whole_capture_stays_below_its_maximum_at_every_moment(tmp_path):
 
 
 def test_a_part_lasts_a_day_of_the_capture_s_own_clock(tmp_path):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits())
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits())
     hour = DAY_US // 24
     for i in range(49):
         taken.append(replace(frame(i), mono_us=hour * (i + 1), dt_us=hour))
@@ -113,7 +113,7 @@ def test_a_part_lasts_a_day_of_the_capture_s_own_clock(tmp_path):
 
 
 def test_parts_that_ended_longer_ago_than_is_kept_are_unlinked(tmp_path):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(keep_us=2 * DAY_US))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(keep_us=2 * DAY_US))
     hour = DAY_US // 24
     for i in range(24 * 6):
         taken.append(replace(frame(i), mono_us=hour * (i + 1), dt_us=hour))
@@ -122,15 +122,15 @@ def test_parts_that_ended_longer_ago_than_is_kept_are_unlinked(tmp_path):
 
 
 def test_what_is_kept_for_an_hour_is_in_parts_of_an_hour():
-    assert Limits(keep_us=3_600_000_000).length_us == 3_600_000_000
-    assert Limits(keep_us=7 * DAY_US).length_us == DAY_US
+    assert RecordingLimits(keep_us=3_600_000_000).length_us == 3_600_000_000
+    assert RecordingLimits(keep_us=7 * DAY_US).length_us == DAY_US
 
 
 @pytest.mark.usefixtures("small")
 def test_only_the_files_of_this_capture_are_unlinked(tmp_path):
     foreign = tmp_path / "x.part0003.latmon.jsonl.gz"
     foreign.write_text("somebody else's")
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=30_000))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=30_000))
     for seq in range(12):
         taken.append(noisy(seq))
         if seq == 4:  # moved away as evidence, and its name used again
@@ -148,7 +148,7 @@ def test_only_the_files_of_this_capture_are_unlinked(tmp_path):
 
 @pytest.mark.usefixtures("small")
 def test_a_file_with_the_name_and_the_inode_number_of_a_part_is_left_alone(tmp_path):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=30_000))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=30_000))
     for seq in range(5):
         taken.append(noisy(seq))
     (tmp_path / NAME).unlink()  # archived elsewhere
@@ -167,7 +167,7 @@ def test_only_the_part_that_is_written_is_open_and_a_removed_one_isn_t_counted(t
         found = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
         return [one for one in found if tmp_path in one.parents]
 
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=60_000))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=60_000))
     for seq in range(10):
         taken.append(noisy(seq))
     assert held() == [taken.path]
@@ -182,7 +182,7 @@ def test_only_the_part_that_is_written_is_open_and_a_removed_one_isn_t_counted(t
 
 @pytest.mark.usefixtures("small")
 def test_a_finished_part_is_not_locked(tmp_path):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=60_000))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=60_000))
     for seq in range(10):
         taken.append(noisy(seq))
     with (tmp_path / NAME).open("rb") as file:
@@ -192,7 +192,7 @@ def test_a_finished_part_is_not_locked(tmp_path):
 
 @pytest.mark.usefixtures("small")
 def test_a_disk_that_is_full_as_a_part_begins_leaves_no_part_and_loses_no_window(tmp_path, monkeypatch):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=60_000))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=60_000))
     pwrite, headers = os.pwrite, []
 
     def limited(descriptor, data, at):
@@ -233,7 +233,7 @@ def killed_at(call, number, directory, frames):
 
         setattr(os, call, counted)
         try:
-            taken = Rotation.create(directory / NAME, ORIGIN, Limits(max_size=30_000))
+            taken = Rotation.create(directory / NAME, ORIGIN, RecordingLimits(max_size=30_000))
             for one in frames:
                 taken.append(one)
                 os.write(theirs, bytes((one.seq,)))
@@ -273,7 +273,7 @@ def test_a_kill_at_any_step_of_a_rotation_leaves_each_window_once(tmp_path, call
 
 @pytest.mark.usefixtures("small")
 def test_a_link_where_a_part_was_is_left_alone(tmp_path):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=30_000))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=30_000))
     for seq in range(5):
         taken.append(noisy(seq))
     (tmp_path / NAME).rename(tmp_path / "evidence")
@@ -287,7 +287,7 @@ def test_a_link_where_a_part_was_is_left_alone(tmp_path):
 
 @pytest.mark.usefixtures("small")
 def test_the_old_part_goes_on_where_no_new_one_can_be_had(tmp_path, monkeypatch):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=48_000))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=48_000))
     create = writer._create
     refusing = True
 
@@ -314,7 +314,7 @@ def test_the_old_part_goes_on_where_no_new_one_can_be_had(tmp_path, monkeypatch)
 
 @pytest.mark.usefixtures("small")
 def test_a_full_disk_starts_no_part_and_loses_no_more_than_it_says(tmp_path, monkeypatch):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=10**6))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=10**6))
     pwrite = os.pwrite
     full = False
 
@@ -336,7 +336,7 @@ def test_a_full_disk_starts_no_part_and_loses_no_more_than_it_says(tmp_path, mon
 
 
 def test_a_device_that_goes_with_the_first_window_of_a_part_is_gone_for_who_reads_all(tmp_path):
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits())
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits())
     other = Device("sdb", 8, 16)
     hour = DAY_US // 24
     for i in range(30):
@@ -351,7 +351,7 @@ def test_a_device_that_goes_with_the_first_window_of_a_part_is_gone_for_who_read
 @pytest.mark.usefixtures("small")
 def test_redacted_parts_don_t_report_the_file_s_name(tmp_path):
     path = tmp_path / "db-07.latmon.jsonl.gz"
-    taken = Rotation.create(path, ORIGIN, Limits(max_size=48_000, redact=True))
+    taken = Rotation.create(path, ORIGIN, RecordingLimits(max_size=48_000, redact=True))
     for seq in range(8):
         taken.append(noisy(seq))
     taken.close()
@@ -369,7 +369,7 @@ def test_its_size_is_asked_while_parts_come_and_go(tmp_path):
                 raise RuntimeError("deque mutated during iteration")
             return super().__iter__()
 
-    taken = Rotation.create(tmp_path / NAME, ORIGIN, Limits(max_size=48_000))
+    taken = Rotation.create(tmp_path / NAME, ORIGIN, RecordingLimits(max_size=48_000))
     taken._finished = Changing()
     with ThreadPoolExecutor(1) as other:
         for seq in range(12):

@@ -24,7 +24,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import InFlight, InFlightList
-from latmon.recording.parts import Limits, Rotation
+from latmon.recording.parts import RecordingLimits, Rotation
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 
@@ -77,7 +77,7 @@ def redacted(request, tmp_path):
         writer.append(everything())
         writer.close()
     else:
-        parts = Rotation.create(path, origin, Limits(redact=True))
+        parts = Rotation.create(path, origin, RecordingLimits(redact=True))
         parts.append(everything())
         parts.append(replace(everything(), mono_us=10**12))
         parts.close()

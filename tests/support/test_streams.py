@@ -24,7 +24,7 @@ from recorded import ORIGIN, frame
 
 from latmon.cli import main
 from latmon.model.frame import Frame
-from latmon.recording.parts import Limits, Rotation
+from latmon.recording.parts import RecordingLimits, Rotation
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.support import streams
@@ -170,7 +170,7 @@ def test_standard_output_is_one_part(tmp_path, monkeypatch):
     """Neither a day nor a size begins another one."""
     with (tmp_path / "out").open("wb") as out:
         monkeypatch.setattr(sys, "__stdout__", out)
-        rotation = Rotation.create(Path("-"), ORIGIN, Limits(keep_us=1_000_000))
+        rotation = Rotation.create(Path("-"), ORIGIN, RecordingLimits(keep_us=1_000_000))
         for seq in range(5):
             rotation.append(frame(seq))
         rotation.close()

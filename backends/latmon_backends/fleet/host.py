@@ -36,7 +36,7 @@ from latmon.support.text import clean
 from latmon.support.units import show_duration
 from latmon_backends.fleet import remote
 from latmon_backends.fleet.merge import HostFrame
-from latmon_backends.fleet.remote import Connection, HostError, HostFacts, Offset, start_there
+from latmon_backends.fleet.remote import Connection, HostAnswers, HostError, Offset, start_there
 from latmon_backends.kernel.counters import FrameClock, KernelSampler, Sample, difference, monotonic_us
 from latmon_backends.probe.always_on import MeasuredHost
 from latmon_backends.probe.process import LOOK_S, Silence
@@ -274,7 +274,7 @@ class ShellCounters:
 
     def __init__(
         self,
-        facts: HostFacts,
+        facts: HostAnswers,
         options: Options,
         root: Path,
         offset: Offset,
@@ -559,7 +559,7 @@ class Host:
             except RecordingError as error:
                 self._undecodable(error)
 
-    async def _follow_probe(self, connection: Connection, facts: HostFacts) -> None:
+    async def _follow_probe(self, connection: Connection, facts: HostAnswers) -> None:
         """Follow the host's bpftrace, which has a connection of its own; the shell reads the counters at each tick.
 
         Returns where it can't run there, with the shell ready for another command.
@@ -630,7 +630,7 @@ class Host:
         self._offset = await remote.shell_offset(connection)
         self._check_clock(self._offset)
 
-    async def _follow_counters(self, connection: Connection, facts: HostFacts) -> None:
+    async def _follow_counters(self, connection: Connection, facts: HostAnswers) -> None:
         await self._compare_clocks(connection)
         self._has_own_clock = False
         reasons = (*self._useless.values(), *facts.refused, _NO_LATMON)
@@ -808,7 +808,7 @@ def _wall(mono_us: int) -> float:
     return min(max(0.0, round(time.time() - (time.monotonic_ns() // 1000 - mono_us) / 1e6, 6)), MAX_WALL)
 
 
-def _nothing(facts: HostFacts) -> str:
+def _nothing(facts: HostAnswers) -> str:
     """Return why nothing can measure on a host."""
     if facts.refused:
         return facts.refused[0]

@@ -468,7 +468,7 @@ def _files() -> Iterator[tuple[str, Path]]:
 
 
 @dataclass(frozen=True, slots=True)
-class HostFacts:
+class HostAnswers:
     """Facts about a host: its answers to the script, clean, and programs with their paths."""
 
     values: Mapping[str, str] = field(default_factory=dict)
@@ -487,7 +487,7 @@ class Offset:
     error_us: int
 
 
-async def hello(connection: Connection) -> HostFacts:
+async def hello(connection: Connection) -> HostAnswers:
     """Send the script and return the host's answers. HostError without them."""
     connection.send(f"run='{RUN_ARCHIVE}'\n{_SCRIPT}".encode())
     deadline = time.monotonic() + START_S
@@ -499,7 +499,7 @@ async def hello(connection: Connection) -> HostFacts:
         if not line.startswith("@") or ("hello" not in values and word != "hello"):
             continue
         if word == "ready":
-            return HostFacts(values, tuple(refused))
+            return HostAnswers(values, tuple(refused))
         if word == "refused":
             refused.append(rest)
         elif len(values) < _MAX_HELLO:
@@ -526,7 +526,7 @@ async def shell_offset(connection: Connection) -> Offset:
     return best
 
 
-async def tool_facts(connection: Connection, facts: HostFacts) -> dict[str, str]:
+async def tool_facts(connection: Connection, facts: HostAnswers) -> dict[str, str]:
     """Return the facts about a host with those about its bpftrace. HostError where it does not answer."""
     connection.send(b"tool\n")
     values = dict(facts.values)
