@@ -18,7 +18,7 @@ from latmon.findings.engine import NEEDS, RuleEngine
 from latmon.findings.rule import Settings
 from latmon.model.frame import Device, Frame
 from latmon_backends.demo.backend import INCIDENTS
-from latmon_backends.demo.synthesis import Mode, Shape
+from latmon_backends.demo.scenario import Mode, Shape
 
 IOPS = 1000
 BLOCK = 5 * IOPS

@@ -18,7 +18,7 @@ from like_drives import NOISES, Host
 
 from latmon.findings.engine import RuleEngine
 from latmon_backends.demo.backend import INCIDENTS
-from latmon_backends.demo.synthesis import Mode, Shape
+from latmon_backends.demo.scenario import Mode, Shape
 
 HOUR = 3600
 MIXES = {

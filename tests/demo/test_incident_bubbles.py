@@ -24,7 +24,7 @@ from latmon_backends.demo.incidents.bubbles import (
     by_window,
     latencies,
 )
-from latmon_backends.demo.synthesis import histogram
+from latmon_backends.demo.scenario import histogram
 
 FEW = 14
 SORTED_WHOLE, UNSORTED_WHOLE = 377_506, 543_956

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.model.histogram import bucket_bounds, bucket_index
-from latmon_backends.demo.synthesis import FEW, EqualIos, Mode, Shape, binomial, combine_stages, histogram, poisson
+from latmon_backends.demo.scenario import FEW, EqualIos, Mode, Shape, binomial, combine_stages, histogram, poisson
 
 SHAPE = Shape((Mode(0.99, 100, 0.2), Mode(0.01, 500_000, 0.3)))
 

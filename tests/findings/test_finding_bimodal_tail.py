@@ -8,7 +8,7 @@ from finding_cases import BEGIN_S, done, found, frame, hist, lasting, shifted
 from like_drives import Pareto
 
 from latmon.model.frame import Outlier, Series
-from latmon_backends.demo.synthesis import histogram
+from latmon_backends.demo.scenario import histogram
 
 RULE = "bimodal-tail"
 USUAL = {100: 9_000, 200: 900, 400: 100}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from latmon.findings.engine import NEEDS, RuleEngine
 from latmon.findings.rule import Settings
 from latmon.model.frame import Completed, Device, Flow, Frame, Origin, Series
-from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, binomial, histogram
+from latmon_backends.demo.scenario import EqualIos, Mode, Shape, binomial, histogram
 
 S = 1_000_000
 READS = "read"

@@ -63,19 +63,25 @@ from latmon_backends.demo.scenario import (
     INTERVAL_US,
     START_MONO_US,
     UNFOLLOWED,
+    EqualIos,
     FlowIos,
     HostFacts,
     IoGroup,
+    Mode,
+    Shape,
+    binomial,
+    combine_stages,
     draw_slow,
     handled,
+    histogram,
     mq_limits,
     origin,
     outlier,
+    poisson,
     scripts,
     sysfs_limits,
 )
 from latmon_backends.demo.script_output import label
-from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, binomial, combine_stages, histogram, poisson
 from latmon_backends.kernel.interrupts import Vectors
 
 _QUEUE: Mapping[str, int | str] = {"write_cache": "write back", "rq_affinity": 1, "iostats": 1}

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from latmon.model.frame import Device, Frame, Outstanding
 from latmon.model.inflight import PROBE, Depths, Took, bucket_end, bucket_middle, coarse_end
 from latmon_backends.demo.probed_host import ProbedHost
-from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, drawn_outliers
-from latmon_backends.demo.synthesis import poisson
+from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, drawn_outliers, poisson
 
 Shares = Mapping[int, float]
 """Depth -> share of time with that many; shares need not add up to 1."""

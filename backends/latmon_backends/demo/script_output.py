@@ -37,8 +37,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import AGES_S, EXACT, Depths, InFlight, InFlightList, Issue
-from latmon_backends.demo.scenario import FlowIos, HostFacts
-from latmon_backends.demo.synthesis import bucket
+from latmon_backends.demo.scenario import FlowIos, HostFacts, bucket
 from latmon_backends.probe.events import CountedMap, Event, HandlerNamed, Printed
 from latmon_backends.probe.outliers import KTHREAD, POLICIES, USUAL
 

@@ -29,8 +29,18 @@ from latmon.model.inflight import Depths, Issue
 from latmon_backends.demo import inflight, scenario
 from latmon_backends.demo.inflight import apportioned, device_times
 from latmon_backends.demo.probed_host import ProbedHost
-from latmon_backends.demo.scenario import INTERVAL_US, START_MONO_US, FlowIos, HostFacts, IoGroup, Load, Scenario
-from latmon_backends.demo.synthesis import EqualIos, Mode, Shape
+from latmon_backends.demo.scenario import (
+    INTERVAL_US,
+    START_MONO_US,
+    EqualIos,
+    FlowIos,
+    HostFacts,
+    IoGroup,
+    Load,
+    Mode,
+    Scenario,
+    Shape,
+)
 
 WINDOWS = 600
 SORTED: Mapping[int, int] = MappingProxyType({0: 40, 1: 9, 2: 6, 4: 17, 8: 23, 16: 6, 32: 36, 64: 15_407, 128: 361_660})

@@ -38,15 +38,19 @@ from latmon_backends.demo.scenario import (
     INTERVAL_US,
     START_MONO_US,
     WINDOWS,
+    EqualIos,
     FlowIos,
     HostFacts,
     IoGroup,
+    Mode,
     Scenario,
+    Shape,
     constant_softirq,
     handled,
+    histogram,
     outlier,
+    poisson,
 )
-from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, histogram, poisson
 from latmon_backends.kernel.interrupts import Vectors
 
 HZ = 250

@@ -39,16 +39,22 @@ from latmon_backends.demo.probed_host import ProbedHost
 from latmon_backends.demo.scenario import (
     INTERVAL_US,
     WINDOWS,
+    EqualIos,
     FlowIos,
     HostFacts,
     IoGroup,
+    Mode,
     Scenario,
+    Shape,
     begin_us,
+    bucket,
+    combine_stages,
     handled,
+    histogram,
     outlier,
+    poisson,
 )
 from latmon_backends.demo.script_output import label
-from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, bucket, combine_stages, histogram, poisson
 
 TABLE_MS: Mapping[int, int] = {
     0: 11_145,

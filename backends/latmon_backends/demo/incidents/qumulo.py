@@ -22,8 +22,20 @@ from latmon import __version__
 from latmon.model.frame import Device, Flow, Frame, Handler, HandlerRuns, Mark, Settings
 from latmon_backends.demo import inflight, scenario
 from latmon_backends.demo.probed_host import HostVectors, ProbedHost
-from latmon_backends.demo.scenario import BACKGROUND_SOFTIRQS, WINDOWS, FlowIos, HostFacts, IoGroup, Scenario
-from latmon_backends.demo.synthesis import EqualIos, Mode, Shape, combine_stages, histogram, poisson
+from latmon_backends.demo.scenario import (
+    BACKGROUND_SOFTIRQS,
+    WINDOWS,
+    EqualIos,
+    FlowIos,
+    HostFacts,
+    IoGroup,
+    Mode,
+    Scenario,
+    Shape,
+    combine_stages,
+    histogram,
+    poisson,
+)
 from latmon_backends.kernel.interrupts import Vectors
 
 DRIVES = 24

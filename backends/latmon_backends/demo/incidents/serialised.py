@@ -20,8 +20,19 @@ from latmon.model.inflight import Depths
 from latmon_backends.demo import inflight, scenario
 from latmon_backends.demo.inflight import device_times
 from latmon_backends.demo.probed_host import ProbedHost
-from latmon_backends.demo.scenario import INTERVAL_US, WINDOWS, FlowIos, HostFacts, IoGroup, Load, Scenario, sd_limits
-from latmon_backends.demo.synthesis import Mode, Shape, combine_stages
+from latmon_backends.demo.scenario import (
+    INTERVAL_US,
+    WINDOWS,
+    FlowIos,
+    HostFacts,
+    IoGroup,
+    Load,
+    Mode,
+    Scenario,
+    Shape,
+    combine_stages,
+    sd_limits,
+)
 
 DATA = "sd1"
 OFFERED = 48
