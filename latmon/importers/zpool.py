@@ -1,4 +1,4 @@
-"""Importers of zpool iostat: rates and means (-l, -v), and latencies by column (-w).
+"""Importers of zpool iostat: rates and means (-l, -v), queues (-q), and latencies by column (-w).
 
 total_wait is the whole time of an I/O of a vdev, disk_wait the part in the disk; the rest is the wait in ZFS' queues.
 A row of -w is named by the end of its bucket, 2^n - 1 ns, which zpool rounds. Waits of synchronous and asynchronous
@@ -10,7 +10,7 @@ A pool's row contains those of its vdevs, and these contain their disks: each is
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log2
@@ -33,7 +33,7 @@ from latmon.importers.values import (
     add,
     one_device,
 )
-from latmon.model.frame import Completed, Flow, Series
+from latmon.model.frame import Completed, Flow, Outstanding, Series
 from latmon.support.text import clean
 
 _WAITS = ("total_wait", "disk_wait", "syncq_wait", "asyncq_wait")
@@ -270,7 +270,8 @@ def _rates(reports: list[_Report], options: ImportOptions, *, is_y: bool) -> Ite
             kernel: dict[Flow, Completed] = {}
             for flow, done in _completed(one, span.dt_us or 0, options):
                 add(kernel, flow, done)
-            yield Counts(span, kernel, {})
+            gauges = {options.device or name: gauge for name, row in one.rows.items() if (gauge := _outstanding(row))}
+            yield Counts(span, kernel, gauges)
 
 
 def _completed(one: _Report, dt_us: int, options: ImportOptions) -> Iterator[tuple[Flow, Completed]]:
@@ -282,6 +283,12 @@ def _completed(one: _Report, dt_us: int, options: ImportOptions) -> Iterator[tup
             us = None if whole is None else round(whole * count / 1000)
             queue = None if whole is None or disk is None else round(max(0.0, whole - disk) * count / 1000)
             yield Flow(options.device or name, op), Completed(count, size, us, queue)
+
+
+def _outstanding(row: Mapping[tuple[str, str], float]) -> Outstanding | None:
+    """Return the I/Os that the queues of a vdev had at the end (-q): `activ` are in the device, `pend` wait for it."""
+    active, pending = ([n for (_, word), n in row.items() if word == name] for name in ("activ", "pend"))
+    return Outstanding(round(sum(active)), round(sum(pending))) if active and pending else None
 
 
 def _histograms(reports: list[_Report], options: ImportOptions, *, is_y: bool) -> Iterator[Found]:

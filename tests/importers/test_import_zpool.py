@@ -6,7 +6,7 @@ import pytest
 from test_imports import GOLDEN, frames, only, read
 
 from latmon.importers.values import ImportOptions
-from latmon.model.frame import Completed, Flow, Series
+from latmon.model.frame import Completed, Flow, Outstanding, Series
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
 
 RATES, BUCKETS = ((GOLDEN / f"zpool_{name}.txt").read_text() for name in ("lv", "w"))
@@ -79,3 +79,18 @@ def test_vdevs_whose_long_names_begin_alike_stay_apart():
     first, _ = frames(re.sub(r"\bsd([ab])\b", rf"{long}\1", RATES))
     counts = [done.count for flow, done in first.kernel.items() if "nnn" in flow.device and flow.op == "read"]
     assert counts == [500, 500]
+
+
+QUEUES = """$ zpool iostat -yq tank 5 1
+              capacity     operations     bandwidth    syncq_read    syncq_write   asyncq_read  asyncq_write   scrubq_read   trimq_write
+pool        alloc   free   read  write   read  write   pend  activ   pend  activ   pend  activ   pend  activ   pend  activ   pend  activ
+----------  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----
+tank        1.50G  8.00G    100    340   800K  1.50M      0      2      0      1      5      3     40     10      0      0      0      0
+"""  # noqa: E501 - as zpool prints it
+
+
+def test_the_queues_of_a_vdev_are_outstanding_ios():
+    """`activ` of all queues is in the device, `pend` waits for it."""
+    frame = only(frames(QUEUES))
+    assert frame.outstanding == {"tank": Outstanding(16, 45)}
+    assert frame.kernel[Flow("tank", "read")].time_us is None
