@@ -6,7 +6,7 @@ import pytest
 from finding_cases import disk, facts_of, found, frame, hist
 
 from latmon.findings.engine import not_evaluated
-from latmon.model.frame import FileSeries, FileSystem
+from latmon.model.frame import FileSeries, FileSystem, Series, Traced
 
 RULE = "fsync-bound"
 SDA = disk()
@@ -47,6 +47,17 @@ def test_the_file_system_that_waits_most_is_named_and_a_server_s_has_no_device()
     (one,) = found(RULE, load(*SYNCS, its=FileSystem("/net", "nfs4")), [SDA])
     assert one.summary.startswith(">99% of the time of operations on files of /net")
     assert one.device == ""
+
+
+@pytest.mark.parametrize(("resume_us", "is_late"), [(30_000, True), (300, False)])
+def test_where_threads_run_late_the_device_is_not_blamed(resume_us, is_late):
+    stages = {"resume": resume_us, "total": 1_000}
+    traced = Traced({Series("sda", "write", stage): hist({us: 100}) for stage, us in stages.items()}, one_in=1)
+    (one,) = found(RULE, [replace(each, traced=traced) for each in load(*SYNCS)], [SDA])
+    facts = {fact.name: fact for fact in one.facts}
+    assert ("resume_us" in facts) is is_late
+    steps = " ".join(step.what for step in one.steps)
+    assert ("higher priority" in steps, "cache survives" in steps) == (is_late, not is_late)
 
 
 @pytest.mark.parametrize(

@@ -92,10 +92,11 @@ def test_an_operation_has_the_late_wake_ups_of_its_thread_while_it_lasted(run):
         run.line(one)
     run.line(f"file files_c 77 {ROOT} 3 1 2000500000 50000 {UNKNOWN} -1 {SDA} 64 128 4211 ora lgwr")
     run.line(f"file files_c 77 {ROOT} 3 2 2000500000 50000 {UNKNOWN} -1 0 0 0 4211 ora lgwr")
+    run.line(late(2_010_000, 3_000))
     run.line(late(2_010_000, 2_000))
     run.tick(1)
     slept, sync = sorted(run.ticks.taken().file_operations, key=lambda one: one.disk)
-    assert [(one.woken_us - sync.mono_us, one.delay_us) for one in sync.waits] == [(3_000, 45_000), (9_500, 2_000)]
+    assert [(one.woken_us - sync.mono_us, one.delay_us) for one in sync.waits] == [(3_000, 45_000), (9_500, 3_000)]
     assert sync.waits[0].instead == "hog (prio 120)"
     assert (sync.waits[0].thread, sync.waits[0].priority, sync.waits[0].ran_us) == ("ora lgwr", 139, 40_000)
     assert slept.waits == (), "it issued no I/O whose completion woke it"

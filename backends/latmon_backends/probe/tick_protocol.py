@@ -343,6 +343,8 @@ _MOST_LATE, _MOST_WAITS = 1024, 8
 """Late wake-ups that are kept for the operations that end after them, 100 a second at most; those of one operation."""
 _CLOCKS_US = 1_000
 """Two scripts have stamps of two clocks, whose distance is measured from outside."""
+_LATE_US, _EXPLAINS = 1_000, 0.05
+"""Delay, and share of an operation's time, from which on a late wake-up explains some of it."""
 
 
 class FileOperations:
@@ -400,14 +402,14 @@ class FileOperations:
         return found
 
     def _waits(self, thread: int, one: FileOperation) -> tuple[Wait, ...]:
-        """Return the late wake-ups of the operation's thread while it lasted."""
+        """Return the late wake-ups of the operation's thread while it lasted that are a part of its time."""
         found = []
         for late in self._late if one.disk else ():
             woken_ns, delay = late.get("woken_ns"), late.get("delay_us")
             if late.get("thread") != thread or woken_ns is None or delay is None:
                 continue
-            woken = woken_ns // 1000
-            if one.mono_us - _CLOCKS_US <= woken and woken + delay <= one.until_us + _CLOCKS_US:
+            woken, is_part = woken_ns // 1000, delay >= max(_LATE_US, one.total_us * _EXPLAINS)
+            if is_part and one.mono_us - _CLOCKS_US <= woken and woken + delay <= one.until_us + _CLOCKS_US:
                 found.append(late_wait("resume", late, (thread, woken, delay), self._threads))
         longest = sorted(found, key=lambda wait: wait.delay_us)[-_MOST_WAITS:]
         return tuple(sorted(longest, key=lambda wait: wait.woken_us))

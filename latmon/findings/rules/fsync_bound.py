@@ -2,7 +2,8 @@
 
 Most of the time of all operations on the files of a file system is in fsync and fdatasync, and it is a good part of the
 window: each sync waits until the data, the journal and the device's cache are written. A sync that is rare, or fast, is
-no finding, nor are programs that mostly read. Whether the device or a lock kept a sync waiting is a fact of its own.
+no finding, nor are programs that mostly read. Whether the device or a lock kept a sync waiting is a fact of its own, as
+is that its thread ran late after a completion: the device is then not what to change.
 """
 
 from __future__ import annotations
@@ -13,10 +14,13 @@ from latmon.analysis.attribution import FileRow, file_rows
 from latmon.findings.facts import Facts
 from latmon.findings.rule import FILES, NOTICE, Fact, Finding, Rule, Step, Threshold, Thresholds, Where, duration_facts
 from latmon.model.frame import FILE_OPS, FILE_WAITS, FileSystem
+from latmon.model.histogram import Histogram
 from latmon.support.units import part, spelled
 
 ID = "fsync-bound"
 _SYNC = FILE_OPS[-1]
+_ITS_OPS = ("write", "flush")
+"""Ops of a sync's I/Os."""
 _REFUTED = "the program is as slow on tmpfs, or with its syncs turned off in a test"
 
 
@@ -46,7 +50,8 @@ def _by_file_system(rows: Iterable[FileRow]) -> dict[FileSystem, list[FileRow]]:
 
 
 def _finding(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Finding:
-    mean = spelled(sync.latency.mean or 0)
+    mean, resume = spelled(sync.latency.mean or 0), facts.traced_stage("resume", its.device, *_ITS_OPS)
+    is_late = (resume.mean or 0) > (facts.latency(its.device, *_ITS_OPS).mean or 0)
     name = f"{its.device}: " if its.device else ""
     return Finding(
         ID,
@@ -54,9 +59,9 @@ def _finding(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Find
         its.device,
         f"{name}{part(share)} of the time of operations on files of {its.mount} is in {sync.latency.count:,} syncs, "
         f"which take {mean} in the mean",
-        tuple(_facts(its, sync, share, facts)),
+        (*_facts(its, sync, share, facts), *(_late_facts(its, resume) if is_late else ())),
         Where("files", its.device),
-        tuple(_steps(its)),
+        tuple(_steps(its, is_late=is_late)),
         _REFUTED,
         share * min(1.0, (sync.latency.sum or 0) / facts.span_us),
     )
@@ -81,6 +86,11 @@ def _facts(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Iterat
         )
 
 
+def _late_facts(its: FileSystem, resume: Histogram) -> Iterator[Fact]:
+    text = f"the threads that waited for I/Os of {its.device} ran {{}} after the completion in the mean, longer than it"
+    yield from duration_facts(("resume_us", resume.mean, f"{text} took", resume.count))
+
+
 _WAITED = {
     "cached": "the thread did not sleep",
     "device": "the thread issued I/O and slept",
@@ -88,13 +98,18 @@ _WAITED = {
 }
 
 
-def _steps(its: FileSystem) -> Iterator[Step]:
+def _steps(its: FileSystem, *, is_late: bool) -> Iterator[Step]:
     yield Step("see which files are synced and by whom, and the I/O of a slow sync: screen 2, key F")
     yield Step(
         "let the program sync once for several changes (group commit), or write its log with O_DSYNC",
         "changes since the last sync are lost when the host fails",
     )
-    if its.device:
+    if is_late:
+        yield Step(
+            "give the programs that sync a CPU of their own, or a higher priority: screen 2, key F has who ran instead",
+            "what runs there now gets slower",
+        )
+    elif its.device:
         yield Step(
             "use a device whose cache survives a power failure: a flush costs it nothing; or put the log on a device "
             "of its own",
