@@ -314,6 +314,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "latmon export host.latmon.jsonl.gz --to svg --screen stages -o s.svg",
     ),
     "import": (
+        "latmon import ticket.txt -o ticket.latmon.jsonl.gz",
         "latmon import biolatency.txt --unit us -o b.latmon.jsonl.gz",
         "latmon import iostat.txt --from iostat --interval 10s -o i.latmon.jsonl.gz",
     ),
@@ -716,9 +717,9 @@ def _diff(parser: argparse.ArgumentParser) -> None:
 def _import(parser: argparse.ArgumentParser) -> None:
     from latmon.importers.registry import FORMATS, NAMES  # noqa: PLC0415  no other command needs them
 
-    parser.epilog = "formats:\n" + "\n".join(f"  {one.name:<14} {one.purpose}" for one in FORMATS)
+    parser.epilog = "formats:\n" + "\n".join(f"  {one.name:<15} {one.purpose}" for one in FORMATS)
     parser.add_argument(
-        "file", metavar="FILE", type=Path, help="output of another tool; text around it is skipped; - is stdin"
+        "file", metavar="FILE", type=Path, help="output of other tools, or a ticket or mail that has it; - is stdin"
     )
     parser.add_argument(
         "-o", dest="out", metavar="OUT", type=_checked(_new_file), required=True, help="the new recording; - is stdout"

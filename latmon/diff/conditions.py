@@ -301,10 +301,11 @@ class Difference:
 
 
 def differing(a: CaptureSpan, b: CaptureSpan) -> tuple[Difference, ...]:
-    """Return the settings that differ, sorted; at most MOST."""
+    """Return the settings that differ, sorted; at most MOST. A device of one side alone has none."""
     headers = bool(a.settings) == bool(b.settings)  # older files have no settings, which is no difference of the hosts
     one, other = _reported(a, headers=headers), _reported(b, headers=headers)
-    names = sorted({*one, *other})
+    alone = {section for section, _ in one} ^ {section for section, _ in other}
+    names = sorted(key for key in {*one, *other} if not (key[0] in alone and key[0].startswith("device ")))
     found = [Difference(*key, one.get(key, ""), other.get(key, "")) for key in names if one.get(key) != other.get(key)]
     return tuple(found[:MOST])
 

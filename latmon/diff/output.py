@@ -48,6 +48,8 @@ from latmon.support.units import MINUTE_US, UNKNOWN, counted, duration, in_words
 WIDTH = 80
 _MOST = 40
 """Sentences of one kind; further ones are counted."""
+_MOST_SETTINGS = 16
+"""Lines of settings, which come before the findings."""
 _SHORT = 0.3
 _FEW = 3
 """Devices that are named."""
@@ -337,7 +339,7 @@ def _settings(a: CaptureSpan, b: CaptureSpan) -> list[str]:
     if not found:
         reported = bool(a.settings and b.settings)
         return ["settings: no difference" if reported else "settings: not in both files; those recorded don't differ"]
-    return _capped(["settings that differ (A -> B):", *(f"  {one}" for one in settings(found))])
+    return _capped(["settings that differ (A -> B):", *(f"  {one}" for one in settings(found))], _MOST_SETTINGS)
 
 
 def settings(found: Sequence[Difference]) -> list[str]:
@@ -456,8 +458,8 @@ def _load(one: LoadDifference) -> Iterator[str]:
         yield f"{what} {reported(one.a, what)} -> {reported(one.b, what)}"
 
 
-def _capped(lines: list[str]) -> list[str]:
-    return lines if len(lines) <= _MOST else [*lines[:_MOST], f"... and {len(lines) - _MOST} more (--json has all)"]
+def _capped(lines: list[str], most: int = _MOST) -> list[str]:
+    return lines if len(lines) <= most else [*lines[:most], f"... and {len(lines) - most} more (--json has all)"]
 
 
 def _wrapped(text: str, hanging: int = 4, indent: int = 0) -> list[str]:

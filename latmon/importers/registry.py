@@ -56,7 +56,7 @@ from latmon.recording.packed_tables import MAX_IN_TABLE
 from latmon.recording.validate import MAX_WALL, parse
 from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
-from latmon.support.streams import Progress, named
+from latmon.support.streams import STANDARD, Progress, named
 from latmon.support.text import clean
 from latmon.support.units import counted, rfc3339
 
@@ -86,7 +86,7 @@ FORMATS = tuple(
         ("iostat-json", "iostat -o JSON (Linux), with -x or without", iostat.sniff_json, iostat.read_json),
         ("bpftrace-json", "bpftrace -f json: hist, lhist", bpftrace.sniff_json, bpftrace.read_json),
         ("vscsistats", "vscsiStats -p all -c (ESX)", esx.sniff_histograms, esx.read_histograms),
-        ("esxtop", "esxtop -b (ESX): disk devices and virtual disks", esx.sniff_esxtop, esx.read_esxtop),
+        ("esxtop", "esxtop -b (ESX): disk devices, NFS volumes and virtual disks", esx.sniff_esxtop, esx.read_esxtop),
         ("vmkernel", "vmkernel.log (ESX): devices whose latency changed", esx.sniff_vmkernel, esx.read_vmkernel),
         ("dtrace", "DTrace: quantize, lquantize, llquantize", dtrace.sniff, dtrace.read),
         ("bcc", "bcc, libbpf-tools and perf-tools: biolatency, ext4dist, runqlat, ...", bcc.sniff, bcc.read),
@@ -110,7 +110,7 @@ FORMATS = tuple(
         ),
         ("prometheus", "scrapes of node_exporter, ebpf_exporter", counters.sniff_prometheus, counters.read_prometheus),
         ("kstat", "kstat -p of disks, twice (Solaris, illumos)", counters.sniff_kstat, counters.read_kstat),
-        ("smart-log", "nvme smart-log -o json, twice", counters.sniff_smart, counters.read_smart),
+        ("smart-log", "nvme smart-log, as text or -o json, twice", counters.sniff_smart, counters.read_smart),
         (
             "latency-monitor",
             "nvme ocp latency-monitor-log -o json: slow I/Os by the drive's own clock",
@@ -450,10 +450,10 @@ def _assumed(read: Read) -> list[str]:
     if no_time:
         unknown = options.start is None and built.windows[0] in no_time
         dated = any(one.wall is not None and one.wall >= RELATIVE_BELOW for one in built.windows)
-        begin = ", the first ones just before the first time" if dated else " from 1970 on because the time is unknown"
+        begin = ", the first of them just before the first time" if dated else " from 1970 on"
         begin = begin if unknown else ""
-        each = f"{options.interval_us / 1e6:g} s each{begin}: their rates are no more exact"
-        sentences.append(f"windows without a time: {len(no_time):,}, {each}")
+        each = f"each is taken as {options.interval_us / 1e6:g} s{begin}, and its rates depend on that"
+        sentences.append(f"{len(no_time):,} of {_windows(read)} without a time: {each} (--interval, --start)")
     if built.not_kept:
         sentences.append(f"{built.not_kept:,} more tables whose printed form is not kept")
     sentences += _apart(read)
@@ -502,6 +502,10 @@ def _print_summary(read: Read, out: Path) -> None:
         _print(text)
     if left:
         _print(f"{len(left):,} of {len(lines):,} lines were not understood (prose, prompts, other output)")
+    if read.exit_code == EXIT_INCOMPLETE:
+        _print("exit code 4: a part of the text is missing or was lost; the lines above name it")
+    if out != STANDARD:
+        _print(f"to read it: latmon report {named(out)}")
 
 
 def _print_some(texts: Sequence[str], more: str) -> None:

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 from recorded import ORIGIN, frame
 
+from latmon.diff.blocks import period_of
 from latmon.diff.command import read
+from latmon.diff.comparison import compare
 from latmon.diff.conditions import differing, with_marks
+from latmon.diff.output import render
 from latmon.model.frame import Mark
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
@@ -45,3 +48,21 @@ def test_the_latest_that_read_them_counts():
     marks = [Mark("a", changed=NONE), Mark("b", changed={}), Mark("c")]
     assert with_marks(BEFORE, marks) == BEFORE
     assert with_marks(BEFORE, marks[:1]) == NONE
+
+
+def test_a_device_of_one_side_alone_has_no_settings_that_differ():
+    a = period_of("a", replace(ORIGIN, settings=BEFORE | {"kernel": {"hz": "250"}}), (), [frame(0)])
+    more = {"device sdz": {"scheduler": "none", "nr_requests": "64"}, "kernel": {"hz": "1000"}}
+    b = period_of("b", replace(ORIGIN, settings=BEFORE | more), (), [frame(0)])
+    assert [(one.section, one.name) for one in differing(a, b)] == [("kernel", "hz")]
+
+
+def test_the_text_has_the_first_settings_and_counts_the_rest():
+    """They come before the findings, and two hosts differ in a hundred."""
+    many = {"kernel": {f"key{n:02}": "1" for n in range(30)}}
+    a = period_of("a", replace(ORIGIN, settings=many), (), [frame(0)])
+    b = period_of("b", replace(ORIGIN, settings={"kernel": dict.fromkeys(many["kernel"], "2")}), (), [frame(0)])
+    text = render(compare(a, b))
+    assert "kernel key14: 1 -> 2" in text
+    assert "kernel key15" not in text
+    assert "... and 15 more (--json has all)" in text

@@ -416,3 +416,13 @@ def test_two_incidents_in_one_file_are_named_and_not_added_up(tmp_path, capsys):
     assert all(one.dt_us < 2_000_000 for one in every)
     shown = capsys.readouterr().err
     assert "2 incidents, because there is nothing between 2024-03-01T10:00Z and 2024-11-02T09:59Z" in shown
+
+
+@pytest.mark.parametrize("rows", ["", "latency : count\n 1ms - 2ms : 20\n 2ms - 4ms : 30\n 4ms - 8ms : 3\n"])
+def test_the_last_lines_state_what_exit_code_4_means_and_how_to_read_the_recording(tmp_path, capsys, rows):
+    (tmp_path / "text").write_text(f"{(GOLDEN / 'bcc_ext4dist.txt').read_text()}\n{rows}")
+    code = import_command(tmp_path / "text", tmp_path / "out", ImportOptions())
+    *_, before, last = capsys.readouterr().err.splitlines()
+    assert last == f"latmon: to read it: latmon report {tmp_path / 'out'}"
+    assert ("exit code 4: a part of the text is missing" in before) is bool(rows)
+    assert code == (EXIT_INCOMPLETE if rows else EXIT_DONE)
