@@ -79,7 +79,9 @@ def of_source(source: Source, options: ExportOptions, ink: Ink = RAMP) -> Moment
     """Return the screen of a recording, before its first window."""
     shown = _shown(options)
     shown = replace(shown, selection=replace(shown.selection, globs=source.globs))
-    return Moments(source.origin, shown, options.size, ink, name=source.recording.path.name)
+    # a recording is named by its host, unless the user names it
+    name = "recording" if source.redacted else source.recording.path.name
+    return Moments(source.origin, shown, options.size, ink, name=name)
 
 
 def captioned(scene: Scene, name: str, size: tuple[int, int]) -> list[Line]:

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
+from latmon.cli.main import main
+from latmon.exporters.registry import FORMATS
 from latmon.model.frame import (
     Behind,
     CgroupLimit,
@@ -102,3 +104,21 @@ def test_what_diagnoses_stays(redacted):
     assert one.outliers[0].waits[0].instead == "redacted (prio 99)"
     assert len({limit.cgroup for limit in one.cgroup_limits}) == 2
     assert one.devices[1].controller == "nvme0 nvme-tcp traddr=redacted,trsvcid=4420,host_traddr=redacted"
+
+
+@pytest.mark.parametrize("form", sorted(FORMATS))
+def test_nor_has_an_export_the_name_of_the_file(redacted, form, tmp_path):
+    _, path = redacted
+    out = tmp_path / "out"
+    assert main(["export", str(path), "--to", form, "-o", str(out)]) == 0
+    text = out.read_bytes()
+    text = gzip.decompress(text) if text.startswith(b"\x1f\x8b") else text
+    assert re.findall(rb"[^\"<>]*(?:sekret|4211777|10\.9\.8)[^\"<>]*", text) == []
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--text"], ["--html", "-"]])
+def test_nor_has_a_report(redacted, words, capfdbinary):
+    _, path = redacted
+    assert main(["report", str(path), *words]) in (0, 4)
+    text = capfdbinary.readouterr().out
+    assert re.findall(rb"[^\"<>]*(?:sekret|4211777|10\.9\.8)[^\"<>]*", text) == []
