@@ -16,7 +16,7 @@ import pytest
 from bpftraces import TIMEOUT_S, each_bpftrace, tool
 from emulated import Watched
 from terminal import Terminal, latmon
-from workload import CALLS, Capture, LoopDevice, buckets_apart, by_strace, fio, of_mount, strace, wait_for
+from workload import CALLS, STARTING_S, Capture, LoopDevice, buckets_apart, by_strace, fio, of_mount, strace, wait_for
 
 from latmon.analysis.attribution import by_process, requests_of
 from latmon.capture.backend import Options
@@ -86,7 +86,7 @@ def mounted(directory, kind):
 def captured(directory, suite, *words):
     path = tool(suite, directory).path
     with Capture(directory, "--backend", "bpftrace", "--stages", "all", *words, LATMON_BPFTRACE=path) as capture:
-        wait_for(lambda: any(frame.files for frame in capture.frames()), TIMEOUT_S, 1.0)
+        assert wait_for(lambda: any(frame.files for frame in capture.frames()), STARTING_S, 1.0), capture.stderr
         yield capture
         time.sleep(3)  # the last interval, and outliers wait for two frames
         assert capture.stop() == 0, capture.stderr
