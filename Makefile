@@ -19,8 +19,8 @@ test-dtrace: # root: the D scripts with a real DTrace, in a chroot
 	@sh tests/lab/dtrace-in --build
 	@sh ./bootstrap python -m pytest -m dtrace $(ARGS)
 
-test-crash: # root: kills and hang-ups with real probes, also under load
-	@sh ./bootstrap python -m pytest -m "" tests/live/test_processes.py tests/live/test_no_orphans.py $(ARGS)
+test-crash: # root: kills and hang-ups with real probes, also under load, and faults of the host
+	@sh ./bootstrap python -m pytest -m "" tests/live/test_processes.py tests/live/test_no_orphans.py tests/live/test_faults.py $(ARGS)
 
 test-lab: # root, qemu: throw-away guests, for hours; one whose recording is valid is not booted again
 	@sh ./bootstrap python -m pytest -m lab --timeout 0 tests/lab $(ARGS)

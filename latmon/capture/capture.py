@@ -21,7 +21,7 @@ from latmon.capture import registry, target
 from latmon.capture.backend import Backend, Configured, Finishing, OfHosts, TracesOnDemand
 from latmon.capture.recorder import HostRecorders, Recorder
 from latmon.capture.registry import Request
-from latmon.model.frame import Frame, Mark, Origin, Settings, changes
+from latmon.model.frame import STOPPED, Frame, Mark, Origin, Settings, changes
 from latmon.recording.parts import RecordingLimits
 from latmon.support import privileges
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, ProbeGoneError
@@ -435,6 +435,9 @@ class Capture:
         if self._silent_s:
             why = self._ending.gone or "the probe printed nothing"
             ended = replace(ended, reason=f"{ended.reason}; the last {self._silent_s:.1f} s are missing: {why}")
+        state = "" if self._recorder is None else self._recorder.state
+        if STOPPED in state and state not in ended.reason:
+            ended = replace(ended, reason=f"{ended.reason}; {state}")
         whole = self._counts.complete and (self._recorder is None or self._recorder.complete)
         return ended if whole or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)
 

@@ -239,6 +239,8 @@ class _Recording(RecordingProgress):
         self, request: Request, path: Path, out: TextIO, settings: Settings | None, log: ServiceLog | None
     ) -> None:
         super().__init__(path, out, settings, log)
+        self._state = ""
+        """Name of the file, and why nothing is written at the moment, as of the last frame."""
         self.capture = Capture(request, self, ahead=self.remark)
 
     def _size(self) -> int:
@@ -246,8 +248,14 @@ class _Recording(RecordingProgress):
 
     def offer(self, frame: Frame, tally: CaptureCounts) -> None:
         super().offer(frame, tally)
+        state, before = frame.health.recording, self._state
+        self._state = state
         if not self.capture.recording:
-            self.capture.stop(frame.health.recording or "recording stopped")
+            self.capture.stop(state or "recording stopped")
+        elif state != before and ": " in state:
+            self._write(LOG_ERR, state)
+        elif state != before and ": " in before:
+            self._write(LOG_WARNING, f"{state} is written again")
 
 
 def record(request: Request, path: Path, settings: Settings | None = DEFAULT, log: ServiceLog | None = None) -> int:

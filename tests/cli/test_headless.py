@@ -2,13 +2,14 @@
 
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from recorded import ORIGIN, frame
 
 from latmon.capture.capture import CaptureCounts, Outcome
 from latmon.capture.registry import Request, compiling
-from latmon.cli.headless import RecordingProgress, _Picture, _progress
+from latmon.cli.headless import RecordingProgress, _Picture, _progress, _Recording
 from latmon.model.frame import Completed, Flow, Health, Outstanding
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE
 from latmon.support.streams import NORMAL, QUIET, VERBOSE, ServiceLog
@@ -227,3 +228,14 @@ def test_a_quiet_log_has_no_line_of_progress_on_a_terminal(tmp_path):
     progress.offer(frame(0), CaptureCounts())
     progress.ended(Outcome("done", EXIT_DONE))
     assert out.getvalue() == ""
+
+
+def test_a_file_that_nothing_is_written_to_is_named_at_once_and_so_is_its_return(tmp_path):
+    out = io.StringIO()
+    progress = _Recording(Request("demo"), tmp_path / "r", out, None, ServiceLog(out, least=QUIET))
+    progress.capture = SimpleNamespace(recording=True, recorded_bytes=0)
+    progress.opened(ORIGIN)
+    failed = "r: nothing is written: Input/output error"
+    for seq, state in enumerate(["r", "r", failed, failed, "r", "r"]):
+        progress.offer(frame(seq, health=Health(recording=state)), CaptureCounts())
+    assert out.getvalue().splitlines() == [f"latmon: {failed}", "latmon: r is written again"]
