@@ -342,7 +342,7 @@ def test_a_line_of_64_mib_is_given_up_and_the_next_one_is_read():
     decoder, portion, found = BpftraceDecoder(), b"x" * (4 << 20), []
     for _ in range(17):
         found += decoder.feed(portion)
-        assert len(decoder._rest) <= bpftrace_probe.MAX_LINE
+        assert len(decoder._lines._rest) <= bpftrace_probe.MAX_LINE
     assert found == []
     assert decoder.feed(b'yy\n{"type": "printf", "data": "next"}\n') == [
         UndecodedLine("a line longer than 64 MiB"),

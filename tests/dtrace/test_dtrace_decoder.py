@@ -318,7 +318,7 @@ def test_what_is_kept_is_bounded(monkeypatch):
         assert len(decoder._empty) <= 20
     for _ in range(300):
         decoder.feed(b"x" * 10_000)
-        assert len(decoder._rest) <= dtrace_decoder.MAX_LINE
+        assert len(decoder._whole_lines._rest) <= dtrace_decoder.MAX_LINE
 
 
 def test_a_row_is_remembered_by_all_of_its_bytes():

@@ -25,6 +25,7 @@ from latmon_backends.probe.events import (
     Printed,
     UndecodedLine,
     Value,
+    WholeLines,
 )
 from latmon_backends.probe.launcher import Launcher
 from latmon_backends.probe.process import Child, RefusedError, RunningProbe, started
@@ -41,33 +42,22 @@ class BpftraceDecoder:
     """Decoder of bytes in any portions; whole lines become events."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
-        self._overlong = False
+        self._lines = WholeLines(MAX_LINE)
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events of the lines that `data` completes."""
-        whole, newline, rest = data.rpartition(b"\n")
-        events: list[Event] = []
-        if newline:
-            for line in (bytes(self._rest) + whole).split(b"\n"):
-                events.extend(self._line(line))
-            self._rest = bytearray()
-        self._rest += rest
-        if len(self._rest) > MAX_LINE:
-            self._rest, self._overlong = bytearray(), True
-        return events
+        return [event for line in self._lines.feed(data) for event in _line(line)]
 
     def close(self) -> list[Event]:
         """Return the events of a last line without its newline."""
-        rest, self._rest = bytes(self._rest), bytearray()
-        return list(self._line(rest))
+        return list(_line(self._lines.close()))
 
-    def _line(self, line: bytes) -> Iterator[Event]:
-        if self._overlong:
-            self._overlong = False
-            yield UndecodedLine(f"a line longer than {MAX_LINE >> 20} MiB")
-        elif line.strip():
-            yield from _decode(line)
+
+def _line(line: bytes | None) -> Iterator[Event]:
+    if line is None:
+        yield UndecodedLine(f"a line longer than {MAX_LINE >> 20} MiB")
+    elif line.strip():
+        yield from _decode(line)
 
 
 def _decode(line: bytes) -> Iterator[Event]:

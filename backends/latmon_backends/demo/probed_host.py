@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from latmon.decode.framer import Framer
-from latmon.decode.tables import Record, followed
+from latmon.decode.tables import followed
 from latmon.model.frame import Completed, Device, Flow, Frame, Handler, Health, Outlier, Outstanding, Thread, Traced
 from latmon.model.inflight import Depths
 from latmon_backends.demo.scenario import INTERVAL_US, FlowIos, HostFacts
@@ -26,7 +26,7 @@ from latmon_backends.kernel.diskstats import Counters
 from latmon_backends.kernel.interrupts import Interrupts, Vectors, Words
 from latmon_backends.probe.always_on import FrameBuilder
 from latmon_backends.probe.events import Event
-from latmon_backends.probe.outliers import UNKNOWN_PRIORITY, USUAL, Outliers, Threads, of_bits
+from latmon_backends.probe.outliers import USUAL, NumberedThreads, Outliers, of_bits
 from latmon_backends.probe.tick_protocol import (
     OnDemandSurroundings,
     OnDemandTicks,
@@ -113,24 +113,19 @@ class HostCounters:
         return Completed(one.count, one.bytes // _SECTOR * _SECTOR, (one.time_us or 0) // _MS * _MS)
 
 
-class HostThreads(Threads):
+class HostThreads(NumberedThreads):
     """Threads of a synthetic host: as /proc has them, else by the names and priorities that scripts print."""
 
     def __init__(self, host: HostFacts) -> None:
         super().__init__(Path())
-        self._host, self._priorities = host, dict[int, int]()
+        self._host = host
         self._every = {one.pid: one for one in host.threads}
-
-    def learn(self, record: Record) -> None:
-        number, priority = record.get("thread"), record.get("priority")
-        if number is not None and priority is not None:
-            self._priorities[number] = priority
 
     def of(self, pid: int) -> Thread:
         found = self._every[pid]
         if not self._host.is_sun:
             return found
-        return replace(found, policy="", priority=self._priorities.get(pid, UNKNOWN_PRIORITY), kernel=True)
+        return replace(found, policy="", priority=self.priority(pid), kernel=True)
 
 
 class HostVectors(NamedTuple):

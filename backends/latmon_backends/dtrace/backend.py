@@ -18,7 +18,6 @@ from types import MappingProxyType
 
 from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer, ProbeInterval
-from latmon.decode.tables import Record
 from latmon.manifest.loader import Manifest
 from latmon.model.frame import NAMED_FROM, STAGES, FileSystem, Frame, Missing, Origin, Outstanding, Thread
 from latmon.support.errors import UnavailableError
@@ -31,7 +30,7 @@ from latmon_backends.kernel.system import Sampler, TaskQueues, sampler_of
 from latmon_backends.probe.always_on import AlwaysOn, FrameBuilder
 from latmon_backends.probe.events import Event, Printed
 from latmon_backends.probe.launcher import Direct, Launcher, Script, Values
-from latmon_backends.probe.outliers import UNKNOWN_PRIORITY, Outliers, Threads
+from latmon_backends.probe.outliers import NumberedThreads, Outliers
 from latmon_backends.probe.process import RefusedError, RunningProbe, answer
 from latmon_backends.probe.tick_protocol import (
     OnDemandSurroundings,
@@ -391,23 +390,17 @@ _LISTING_S = 120.0
 _MAX_LISTING = 1 << 20
 
 
-class NamedThreads(Threads):
+class NamedThreads(NumberedThreads):
     """Threads by the numbers of their names, with the priorities that probes recorded."""
 
     def __init__(self, options: Options, names: NumberedNames) -> None:
         super().__init__(options.proc)
         self._names = names
-        self._priorities: dict[int, int] = {}
-
-    def learn(self, record: Record) -> None:
-        number, priority = record.get("thread"), record.get("priority")
-        if number is not None and priority is not None:
-            self._priorities[number] = priority
 
     def of(self, pid: int) -> Thread:
         """Return a kernel thread; "other threads" where there was no room for its name."""
         name = self._names.name(pid - NAMED_FROM) or "other threads"
-        return Thread(pid, name, "", self._priorities.get(pid, UNKNOWN_PRIORITY))
+        return Thread(pid, name, "", self.priority(pid))
 
 
 class DtracePrograms(Programs[DtraceProgram]):

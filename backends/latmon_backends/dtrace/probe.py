@@ -30,7 +30,16 @@ from latmon_backends.dtrace.program import MAP_KEYS, DtraceProgram
 from latmon_backends.kernel import counters as kernel_counters
 from latmon_backends.kernel.counters import KernelSampler, Sample
 from latmon_backends.kernel.system import Sampler
-from latmon_backends.probe.events import CountedMap, Event, HandlerNamed, Lost, NoRoom, Printed, UndecodedLine
+from latmon_backends.probe.events import (
+    CountedMap,
+    Event,
+    HandlerNamed,
+    Lost,
+    NoRoom,
+    Printed,
+    UndecodedLine,
+    WholeLines,
+)
 from latmon_backends.probe.launcher import Launcher
 from latmon_backends.probe.process import Child, RunningProbe, started
 
@@ -75,43 +84,35 @@ class DtraceDecoder:
     """Decoder of bytes in any portions; whole lines become events, a table when its end has come."""
 
     def __init__(self) -> None:
-        self._rest = bytearray()
-        self._overlong = False
+        self._whole_lines = WholeLines(MAX_LINE)
         self._open: _OpenTable | None = None
         self._empty: dict[bytes, int] = {}  # rows with count 0, to their labels
 
     def feed(self, data: bytes) -> list[TextEvent]:
         """Return the events of the lines that `data` completes."""
-        whole, newline, rest = data.rpartition(b"\n")
         events: list[TextEvent] = []
-        if newline:
-            self._lines((bytes(self._rest) + whole).split(b"\n"), events)
-            self._rest = bytearray()
-        self._rest += rest
-        if len(self._rest) > MAX_LINE:
-            self._rest, self._overlong = bytearray(), True
+        self._lines(self._whole_lines.feed(data), events)
         return events
 
     def close(self) -> list[TextEvent]:
         """Return the events of a cut line or table at the end. A line without its newline may lack digits."""
         events: list[TextEvent] = []
-        rest, self._rest = bytes(self._rest), bytearray()
-        if self._overlong or rest == b"@@E":
+        rest = self._whole_lines.close()
+        if rest is None or rest == b"@@E":
             self._lines([rest], events)
         elif rest.strip():
             self._odd(rest.decode("utf-8", "replace"), events)
         self._end(events, whole=False)
         return events
 
-    def _lines(self, lines: Iterable[bytes], events: list[TextEvent]) -> None:
+    def _lines(self, lines: Iterable[bytes | None], events: list[TextEvent]) -> None:
         for raw in lines:
             table = self._open
-            if table is not None and table.headed and raw in self._empty and len(table.printed.counts) < MAX_ROWS:
+            if raw is None:
+                self._odd(f"a line longer than {MAX_LINE >> 20} MiB", events)
+            elif table is not None and table.headed and raw in self._empty and len(table.printed.counts) < MAX_ROWS:
                 table.printed.labels.append(self._empty[raw])
                 table.printed.counts.append(0)
-            elif self._overlong or len(raw) > MAX_LINE:
-                self._overlong = False
-                self._odd(f"a line longer than {MAX_LINE >> 20} MiB", events)
             elif table is None or not self._is_of_table(table, raw, events):
                 self._line(raw.decode("utf-8", "replace"), events)
 

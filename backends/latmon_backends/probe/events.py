@@ -1,4 +1,4 @@
-"""Events that the decoders of bpftrace's and DTrace's output share: values only."""
+"""What the decoders of bpftrace's and DTrace's output share: whole lines, and events as values."""
 
 from __future__ import annotations
 
@@ -105,3 +105,33 @@ class UndecodedLine:
 
 
 Event = Attached | Printed | MapPrinted | CountedMap | HandlerNamed | Lost | HelperFailed | NoRoom | UndecodedLine
+
+
+class WholeLines:
+    """Splitter of bytes in any portions into whole lines of at most `most` bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._rest = bytearray()
+        self._is_overlong = False
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        """Return the lines that `data` completes, without newlines; None for each that was longer."""
+        whole, newline, rest = data.rpartition(b"\n")
+        lines: list[bytes | None] = []
+        if newline:
+            split = (bytes(self._rest) + whole).split(b"\n")
+            lines = [line if len(line) <= self._most else None for line in split]
+            if self._is_overlong:
+                lines[0] = None
+            self._rest, self._is_overlong = bytearray(), False
+        self._rest += rest
+        if len(self._rest) > self._most:
+            self._rest, self._is_overlong = bytearray(), True
+        return lines
+
+    def close(self) -> bytes | None:
+        """Return the last line, which has no newline; None if it was longer."""
+        rest, is_overlong = bytes(self._rest), self._is_overlong
+        self._rest, self._is_overlong = bytearray(), False
+        return None if is_overlong else rest

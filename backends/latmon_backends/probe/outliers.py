@@ -118,6 +118,24 @@ class Threads:
         return thread
 
 
+class NumberedThreads(Threads):
+    """Threads that probes number, and whose priorities they record."""
+
+    def __init__(self, proc: Path) -> None:
+        super().__init__(proc)
+        self._priorities: dict[int, int] = {}
+
+    def learn(self, record: Record) -> None:
+        """Remember the priority of a `thread` record."""
+        number, priority = record.get("thread"), record.get("priority")
+        if number is not None and priority is not None:
+            self._priorities[number] = priority
+
+    def priority(self, number: int) -> int:
+        """Return the last recorded priority."""
+        return self._priorities.get(number, UNKNOWN_PRIORITY)
+
+
 def read(proc: Path, pid: int) -> Thread | None:
     """Read a thread from /proc/TID/stat, which exists though no listing shows it; None when it is gone."""
     raw = content(proc / str(pid) / "stat")
