@@ -570,7 +570,7 @@ def _trace(args: argparse.Namespace) -> int:
     paths.data_dir("probes")
     _name_tools(config.load(os.environ, user=_user()))
     from latmon.capture.backend import TraceRequest
-    from latmon.cli.trace import trace_command
+    from latmon.report.trace import trace_command
 
     request = TraceRequest(
         device=args.device,
