@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from latmon.findings.rule import DEFAULT, NOT_RUN, Settings
 from latmon.recording.parts import Parts, open_parts
 from latmon.recording.reader import UNCLOSED, Recording
-from latmon.report import files, outliers, outstanding, sections
+from latmon.report import outliers, outstanding, sections
 from latmon.report.devices import LATENCY, NOT_PASSED, latency_rows, stages_without, volume
 from latmon.report.formatting import heads, line, text_table, wrapped
 from latmon.report.html_charts import MapColumns
@@ -137,7 +137,7 @@ def render_text(summary: _Json) -> str:
     begins = summary.get("latency_from", "")
     blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
     blocks += [text_table(one(summary))[:-1] for one in (cgroup_table, process_table)]
-    blocks += [text_table(files.file_table(summary))[:-1], files.text(summary)]
+    blocks += [text_table(outliers.file_table(summary))[:-1], outliers.files_text(summary)]
     blocks += [outliers.text(summary), interrupts(summary)[:-1], outstanding.remarks(summary)]
     blocks.append(settings(summary))
     blocks += [_idle(summary), [line for sentence in sections.meaning(summary) for line in wrapped(sentence)]]

@@ -26,7 +26,6 @@ from latmon.model.stages import COLUMNS, by_column
 from latmon.report import outliers as outlier_words
 from latmon.report import outstanding, sections
 from latmon.report.devices import LATENCY, NOT_MEASURED, NOT_PASSED, includes_of, latency_rows, stages_without, volume
-from latmon.report.files import file_table, operation_table
 from latmon.report.html_charts import (
     MapColumns,
     MapFrame,
@@ -59,6 +58,7 @@ from latmon.report.html_elements import (
     time_of,
 )
 from latmon.report.interrupts import cgroup_table, host_tables, process_table
+from latmon.report.outliers import file_table, operation_table
 from latmon.report.sections import changes, evaluated, fact_text, named, shown_on, when
 from latmon.report.totals import Totals
 from latmon.support import streams

@@ -1,54 +1,75 @@
-"""Outliers of a report: the longest of a recording, their JSON rows, and the sentences of text and HTML."""
+"""Outliers and operations on files of a report: the longest of a recording, JSON rows, sentences and tables.
+
+Operations on files have rows per file system and op, and the longest slow ones have their requests.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from latmon.analysis.attribution import Folded, fold
-from latmon.model.frame import UNACCOUNTED, Outlier, Wait, pid_of
+from latmon.analysis.attribution import Folded, Requests, by_process, file_rows, fold, requests_of, whole_path
+from latmon.model.frame import UNACCOUNTED, FileOperation, FileSeries, Outlier, Wait, pid_of
+from latmon.model.histogram import Histogram
 from latmon.model.stages import COLUMNS, StageSum, stage_sum
-from latmon.report.formatting import ordered, wrapped
-from latmon.support.units import UNKNOWN, part, rfc3339
+from latmon.report.formatting import Column, ReportTable, key, ordered, quantile, rounded, summed, wrapped
+from latmon.support.units import UNKNOWN, part, rate, rfc3339
 from latmon.views.units import exact, until
 
 MAX_SHOWN = 5
-"""Outliers in the text report."""
+"""Outliers, and slow operations on files, in the text report."""
 _BAR = 24
 _FEW_US = 1
 NOT_TRACED = "stages were not traced then"
-_Json = Mapping[str, Any]
 MAX_ROWS = 1000
 _KEPT = 4 * MAX_ROWS
 """Outliers that are kept before similar neighbours are merged into rows."""
+_Json = Mapping[str, Any]
 
 
-@dataclass
-class Worst:
-    """Longest outliers of any number of them, in bounded memory."""
+class _Timed(Protocol):
+    @property
+    def total_us(self) -> int: ...
 
-    seen: int = 0
-    longest: dict[str, Outlier] = field(default_factory=dict)
-    """Longest outlier of each device."""
-    _heap: list[tuple[int, int, Outlier]] = field(default_factory=list)
 
-    def add(self, one: Outlier) -> None:
+T = TypeVar("T", bound=_Timed)
+
+
+class Longest(Generic[T]):
+    """The longest of any number of I/Os or operations, in bounded memory."""
+
+    def __init__(self, most: int = MAX_ROWS) -> None:
+        self.seen = 0
+        self._most = most
+        self._heap: list[tuple[int, int, T]] = []
+
+    def add(self, one: T) -> None:
         self.seen += 1
-        had = self.longest.get(one.device)
-        if had is None or one.total_us > had.total_us:
-            self.longest[one.device] = one
         entry = (one.total_us, -self.seen, one)
-        if len(self._heap) < _KEPT:
+        if len(self._heap) < self._most:
             heapq.heappush(self._heap, entry)
         else:
             heapq.heappushpop(self._heap, entry)
 
     @property
-    def kept(self) -> list[Outlier]:
-        """Return the longest ones, in no order."""
-        return [one for _, _, one in self._heap]
+    def kept(self) -> list[T]:
+        """Return them, the longest first."""
+        return [one for _, _, one in sorted(self._heap, reverse=True)]
+
+
+class Worst(Longest[Outlier]):
+    """The longest outliers, and the longest one of each device."""
+
+    def __init__(self) -> None:
+        super().__init__(_KEPT)
+        self.longest: dict[str, Outlier] = {}
+
+    def add(self, one: Outlier) -> None:
+        super().add(one)
+        had = self.longest.get(one.device)
+        if had is None or one.total_us > had.total_us:
+            self.longest[one.device] = one
 
     def rows(self) -> list[Folded]:
         """Return (outlier, repeats), the longest first."""
@@ -200,3 +221,151 @@ def _bars(one: _Json) -> Iterator[str]:
 
 def _known(value: int | None) -> str:
     return UNKNOWN if value is None else str(value)
+
+
+def files(
+    found: Mapping[FileSeries, Histogram],
+    operations: Longest[FileOperation],
+    left_out: int,
+    outliers: Iterable[Outlier],
+) -> dict[str, Any]:
+    """Return the keys `files`, `file_operations` and what the latter lacks; none where nothing was traced.
+
+    `left_out`: slow operations without a record; `outliers`: those that are kept, for the requests of an operation.
+    """
+    if not found:
+        return {}
+    rows = [
+        {
+            "mount": one.file_system.mount,
+            "type": one.file_system.kind or None,
+            "device": one.file_system.device or None,
+            "op": one.op,
+            "count": one.latency.count,
+            "latency_us": summed(one.latency),
+            "waits": {
+                wait: {"count": part.count, "share": rounded(one.share(wait), 4)} for wait, part in one.waits.items()
+            },
+        }
+        for one in file_rows(found)
+    ]
+    kept, requests = operations.kept, by_process(outliers)
+    missing = left_out + operations.seen - len(kept)
+    return {
+        "files": rows,
+        "file_operations": [_operation(one, requests) for one in kept],
+        **({"file_operations_left_out": missing} if missing else {}),
+    }
+
+
+def _operation(one: FileOperation, outliers: Requests) -> dict[str, Any]:
+    return {
+        "time": rfc3339(one.wall, "microseconds"),
+        "mono_us": one.mono_us,
+        "op": one.op,
+        "total_us": one.total_us,
+        "wait": one.wait,
+        "mount": one.file_system.mount,
+        "type": one.file_system.kind or None,
+        "path": one.path,
+        "pid": one.pid,
+        "comm": one.comm or None,
+        "bytes": one.bytes,
+        "offset": one.offset,
+        "device": one.disk or None,
+        "sectors": None if one.sectors is None else list(one.sectors),
+        "requests": [
+            {"mono_us": each.mono_us, "op": each.op, "total_us": each.total_us, "stages_us": dict(each.stages_us)}
+            for each in requests_of(one, outliers)
+        ],
+        "waits": [wait_row(wait) for wait in one.waits],
+    }
+
+
+def _file_share(wait: str) -> Column:
+    return Column(wait, "share", lambda row: row["waits"].get(wait, {}).get("share"), 7)
+
+
+FILES = (
+    Column("op", "name", key("op"), -6),
+    Column("files on", "name", key("mount"), -20),
+    Column("type", "name", lambda row: row["type"] or UNKNOWN, -6),
+    Column("device", "name", lambda row: row["device"] or UNKNOWN),
+    Column("count", "count", key("count"), 9),
+    Column("per s", "words", lambda row: rate(row["count"] / row["seconds"])),
+    quantile("latency_us", "p50", "p50", 7),
+    quantile("latency_us", "p99", "p99", 7),
+    quantile("latency_us", "p99.9", "p99.9"),
+    quantile("latency_us", "max", "max", 7),
+    _file_share("cached"),
+    _file_share("device"),
+    Column("unknown", "share", lambda row: row["waits"].get("unknown", {}).get("share")),
+)
+
+
+def file_table(summary: _Json) -> ReportTable:
+    """Return the table of operations on files; without rows if they were not traced."""
+    seconds = summary["duration_s"] or 1.0
+    note = (
+        "cached: the thread did not sleep; device: it issued I/O and slept; the rest is not known. Shares of the time"
+    )
+    return ReportTable("Files", FILES, [{**one, "seconds": seconds} for one in summary.get("files", [])], note)
+
+
+def file_path(row: _Json) -> str:
+    """Return the path of an operation's file below its mount point."""
+    return whole_path(row["mount"], row["path"])
+
+
+def file_process(row: _Json) -> str:
+    """Return name and pid of an operation's process."""
+    return f"{row['comm'] or UNKNOWN}/{UNKNOWN if row['pid'] is None else row['pid']}"
+
+
+def _file_requests(row: _Json) -> Iterator[str]:
+    for one in row["requests"][:3]:
+        stages = one["stages_us"]
+        longest = max(stages, key=stages.__getitem__, default="")
+        most = f", {longest} {exact(stages[longest])}" if longest else ""
+        yield f"{one['op']} {exact(one['total_us'])}{most}"
+
+
+OPERATIONS = (
+    Column("began", "words", lambda row: row["time"] or UNKNOWN),
+    Column("op", "name", key("op")),
+    Column("took", "time", key("total_us")),
+    Column("waited for", "name", lambda row: row["device"] if row["wait"] == "device" else row["wait"]),
+    Column("process", "name", file_process),
+    Column("bytes", "count", key("bytes")),
+    Column("its slow I/O", "words", lambda row: ", ".join(_file_requests(row)) or UNKNOWN),
+    Column("its thread", "words", lambda row: "; ".join(waits(row)) or UNKNOWN),
+    Column("file", "name", file_path),
+)
+
+
+def operation_table(summary: _Json) -> ReportTable:
+    """Return the table of slow operations; without rows if there was none."""
+    left = summary.get("file_operations_left_out", 0)
+    more = f"{left:,} more were left out" if left else ""
+    return ReportTable("Slow operations on files", OPERATIONS, summary.get("file_operations", []), "", more)
+
+
+def files_text(summary: _Json) -> list[str]:
+    """Return the text report's lines on the longest operations; nothing without any."""
+    every = summary.get("file_operations", [])
+    if not every:
+        return []
+    left = summary.get("file_operations_left_out", 0)
+    lines = wrapped(f"slow operations on files: {len(every):,} listed, {left:,} left out")
+    for one in every[:MAX_SHOWN]:
+        waited = one["device"] if one["wait"] == "device" and one["device"] else one["wait"]
+        about = [
+            one["time"] or UNKNOWN,
+            f"{one['op']} {exact(one['total_us'])}",
+            f"waited: {waited}",
+            file_process(one),
+        ]
+        lines += [*wrapped("  ".join(about), "  "), *wrapped(file_path(one), "    ")]
+        lines += [line for each in _file_requests(one) for line in wrapped(f"its I/O: {each}", "      ")]
+        lines += [line for each in waits(one) for line in wrapped(each, "      ")]
+    return lines

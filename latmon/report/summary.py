@@ -26,10 +26,9 @@ from latmon.recording.codec import End, Gap
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
 from latmon.report.devices import devices, sampling
-from latmon.report.files import files
 from latmon.report.formatting import missing, opened, rounded
 from latmon.report.interrupts import host_context, irqs, issuers, softirqs, taskqs, wakeups
-from latmon.report.outliers import outliers
+from latmon.report.outliers import files, outliers
 from latmon.report.outstanding import older_counts
 from latmon.report.totals import Missed, SlowTimes, Totals
 from latmon.support.units import rfc3339

@@ -21,8 +21,7 @@ from latmon.model.inflight import AgedAt, Ages
 from latmon.model.packed import Flat, KeyedCounts, Packed
 from latmon.recording.codec import LATE, End, Gap
 from latmon.recording.rollup import MINUTE_US, minute_of
-from latmon.report.files import LongestOperations
-from latmon.report.outliers import Worst
+from latmon.report.outliers import Longest, Worst
 
 MAX_GAPS = 10_000
 MAX_NOTICES = 1_000
@@ -168,7 +167,8 @@ class Totals(Accumulator):
         self.notices: list[tuple[float, str]] = []
         """Notices with the time from which on the frames have them."""
         self._notice = ""
-        self.worst, self.operations = Worst(), LongestOperations()
+        self.worst = Worst()
+        self.operations = Longest[FileOperation]()
         self.marks: list[Mark] = []
         self.slow, self.slo = SlowTimes(), None if slo_us is None else SlowTimes(slo_us)
         self.end: End | None = None
