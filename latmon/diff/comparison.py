@@ -16,7 +16,6 @@ from typing import NamedTuple
 from latmon.analysis.peers import by_name
 from latmon.diff import blocks, hypotheses, statistics
 from latmon.diff.blocks import TRACED, CaptureSpan, plain
-from latmon.diff.cause import TRACED_FEWEST, Cause, Extreme, cause, extreme
 from latmon.diff.conditions import (
     Difference,
     UserView,
@@ -26,7 +25,22 @@ from latmon.diff.conditions import (
     values_of,
     without_volumes,
 )
-from latmon.diff.hypotheses import FEWEST, PARTS, QUANTILES, BlockCounts, Cut, SeriesCuts, cuts_of, length, own
+from latmon.diff.hypotheses import (
+    FEWEST,
+    PARTS,
+    QUANTILES,
+    TRACED_FEWEST,
+    BlockCounts,
+    Cause,
+    Cut,
+    Extreme,
+    SeriesCuts,
+    cause,
+    cuts_of,
+    extreme,
+    length,
+    own,
+)
 from latmon.diff.statistics import CutRow, Ratio, RowResult, Survival, interval, ratio
 from latmon.model.frame import OPS, STAGES, Series
 from latmon.model.histogram import Histogram, bucket_bounds, merge

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from latmon.diff import blocks
-from latmon.diff.cause import FEWEST, Cause, Extreme
 from latmon.diff.comparison import DRIFTS, VARIES, Comparison, PartChange, SeriesChange, Shift
+from latmon.diff.hypotheses import FEWEST_EXTREME, Cause, Extreme
 from latmon.diff.statistics import Ratio
 from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.model.stages import called
@@ -56,7 +56,7 @@ def _extremes(comparison: Comparison) -> list[str]:
         # without a common threshold each series has its own bound
         key = (one.above_us, one.slower) if one.exact else (-len(counted) - 1, 0)
         counted.setdefault(key, []).append((change, one))
-    several = [group for group in counted.values() if sum(one.count[one.slower] for _, one in group) >= FEWEST]
+    several = [group for group in counted.values() if sum(one.count[one.slower] for _, one in group) >= FEWEST_EXTREME]
     groups = sorted(several, key=lambda group: -max(max(one.max_us) for _, one in group))
     return [_extreme(group) for group in groups[:_MOST_EXTREMES]] + _left_out(groups[_MOST_EXTREMES:])
 

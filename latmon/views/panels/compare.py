@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from latmon.diff import output, verdict
 from latmon.diff.blocks import CaptureSpan
-from latmon.diff.cause import FEWEST
 from latmon.diff.comparison import COLUMNS, Comparison, Entry, SeriesChange, Sweep, SweepTable
 from latmon.diff.conditions import user_views
+from latmon.diff.hypotheses import FEWEST_EXTREME
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
 from latmon.views.bars import fine, share_bar
 from latmon.views.heatmap import Ink, nominal
@@ -112,7 +112,7 @@ def _axis(ends: tuple[int, int], cells: int) -> str:
 def _pair(one: SeriesChange, comparison: Comparison, ends: tuple[int, int], ink: Ink, cells: int) -> list[Line]:
     reported = {"whole": "changed", "opposed": "body and tail changed", "none": "no difference found"}
     word = reported.get(one.where, f"{one.where} changed") if comparison.tested else "not tested"
-    longer = one.extreme is not None and one.extreme.count[one.extreme.slower] >= FEWEST
+    longer = one.extreme is not None and one.extreme.count[one.extreme.slower] >= FEWEST_EXTREME
     word = "the long I/Os alone differ" if comparison.tested and one.where == "none" and longer else word
     word = "not enough I/Os" if comparison.tested and one.where == "unknown" else word
     head: Line = (
