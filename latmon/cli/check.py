@@ -1,30 +1,399 @@
 """`latmon check`: prints the contents and damages of a recording; --repair writes a clean copy.
 
 `survey` reads the recording once; `Survey` has what it contains and every damage, and both are printed in words.
+
+The scan follows the reader step by step, so that a file without damage here is read whole there: every line with its
+place, every damage, roll-ups against their windows. A damage is yielded right before the next window, when it is known
+how much time is missing. A roll-up whose minute is damaged is no damage of its own: readers notice that it doesn't fit.
+`CleanCopy` is the repair.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from latmon.capture import target
 from latmon.model.frame import Frame, Mark, Origin
-from latmon.recording.codec import FORMAT, Gap
-from latmon.recording.members import is_written
-from latmon.recording.reader import Recording, open_recording, opened
-from latmon.recording.rollup import KIND
-from latmon.recording.scan import CleanCopy, Damage, Passages, ScannedLine
+from latmon.model.histogram import Histogram
+from latmon.model.packed import Packed
+from latmon.recording import codec, members, validate
+from latmon.recording.codec import FORMAT, End, Gap
+from latmon.recording.members import GIVEN_UP, MemberPart, Members, head_of, is_written, unpack
+from latmon.recording.reader import MAX_LINES, UNCLOSED, Item, Recording, item_behind, lines_of, open_recording, opened
+from latmon.recording.rollup import KIND, decode_minute, is_outdated
+from latmon.recording.validate import ReadPosition, admit
+from latmon.recording.writer import Rolling
 from latmon.support import streams
-from latmon.support.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError
+from latmon.support.errors import EXIT_DONE, EXIT_UNREADABLE, RecordingError, TooManyError
 from latmon.support.streams import STANDARD, copy_out, named
 from latmon.support.text import clean
 from latmon.support.units import show_size
+
+WRONG = "the roll-up of a minute is not the sum of its windows: reports that use it would be wrong"
+
+
+class RollUpCheck:
+    """Check of roll-ups, fed with every readable part in their order; returns the byte of one that is wrong."""
+
+    def __init__(self) -> None:
+        self._rolling = Rolling()
+        self._roll_up: MemberPart | None = None
+
+    def hold(self, roll_up: MemberPart) -> None:
+        """Keep a roll-up until the next windows show whether its minute is over."""
+        self._roll_up = roll_up
+
+    def took(self, part: MemberPart, windows: Sequence[Frame], *, alone: bool) -> int | None:
+        """Return the place of a wrong roll-up before this part; None if there is none."""
+        roll_up, self._roll_up = self._roll_up, None
+        made = self._rolling.due(windows, part.begin if roll_up is None else roll_up.begin)
+        self._rolling.took(windows, part.begin, alone=alone)
+        return roll_up.begin if roll_up is not None and made and not _same(roll_up, made) else None
+
+    def missed(self) -> None:
+        """Note that something can't be read here."""
+        self._roll_up = None
+        self._rolling.missed()
+
+
+def _same(written: MemberPart, made: bytes) -> bool:
+    text = unpack(made)
+    has_head = head_of(made[:64]) == _with_length(written, len(made))
+    if has_head and text == written.text:
+        return True
+    try:
+        line = validate.parse(written.text)
+        if is_outdated(line):
+            return True
+        reported = decode_minute(line)
+    except RecordingError:
+        return False
+    return has_head and reported == decode_minute(validate.parse(text))
+
+
+def _with_length(written: MemberPart, length: int) -> object:
+    """Return its head with the length of the one made now: a later version's line may have more keys."""
+    return None if written.head is None else written.head._replace(length=length)
+
+
+_PATIENCE = 128 * 1024 * 1024
+_LOOKS = 2
+"""Most readings of all of a damaged file, beside `_PATIENCE` bytes: each head with a wrong length costs a search."""
+_MEMBER_BYTES = 4 * 1024 * 1024
+"""The longest member of a writer: a longer text has no roll-up."""
+_HOUR_US = 3_600_000_000
+"""A damaged head's stamps are not covered by any sum: a longer loss is ignored."""
+_JITTER_US = 1000
+_TO = ", to byte "
+HEADLESS = "its header can't be read: host and stages are unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedLine:
+    """Line that can be read. Without an `item`, `kind` is the type: a header or what a later version added."""
+
+    part: MemberPart
+    raw: bytes
+    item: Item | None
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Place, description and lost time after `mono_us`; None where that is unknown."""
+
+    at: int
+    what: str
+    lost_us: int | None = 0
+    mono_us: int = 0
+    wall: float = 0.0
+    mild: bool = False
+    """Whether the damage lost no readable line."""
+    line: int = 0
+    """Number of the line in the member at that place; 0: the whole member."""
+
+
+class Passages:
+    """Lines and damages of a file, iterated once. `members` counts whole ones; `ended` is a closing line at the end."""
+
+    def __init__(self, file: BinaryIO, origin: Origin, *, live: bool, headless: bool) -> None:
+        self.size = os.fstat(file.fileno()).st_size
+        self.members = self.place = 0
+        self.ended: End | None = None
+        self._file, self.live, self._headless = file, live, headless
+        self._position = ReadPosition()
+        self._mono_us, self._wall = origin.start_mono_us, origin.start_wall
+        self._reported_us = 0
+        self._open: Damage | None = None
+        self._until = 0
+        self._claimed_us = 0
+        self._windows = 0
+        self._roll_ups = RollUpCheck()
+        self._imported = origin.is_imported
+        self._given_up = False
+
+    def __iter__(self) -> Iterator[ScannedLine | Damage]:
+        if self._headless:
+            yield Damage(0, HEADLESS)
+        for part in Members(self._file, _ignored, _PATIENCE + _LOOKS * self.size).parts():
+            if part.begin >= self.size or (self.live and part.damage and part.end >= self.size):
+                break  # a live latmon is about to write it
+            self.place = part.end
+            if self._given_up:
+                break
+            if part.damage:
+                yield from self._damaged(part)
+            else:
+                self.members += 1
+                yield from self._lines(part)
+        if self._open is not None:
+            yield self._close_damage(self._tail_stamp())
+        if self.ended is None and not self.live:
+            yield Damage(self.size, UNCLOSED, 0, self._mono_us, self._wall, mild=True)
+
+    def _damaged(self, part: MemberPart) -> Iterator[Damage]:
+        """Merge adjacent damages into one; the first one before a window counts the time that all of them lost."""
+        self._roll_ups.missed()
+        if part.head is not None:
+            self._claimed_us = max(self._claimed_us, part.head.last_us)
+        if part.damage.startswith(GIVEN_UP):
+            yield Damage(part.begin, part.damage, None, self._mono_us, self._wall)
+        elif self._open is not None and self._until == part.begin:
+            self._open = replace(self._open, what=f"{self._open.what.partition(_TO)[0]}{_TO}{part.end - 1}")
+            self._until = part.end
+        else:
+            if self._open is None:
+                self._until = part.end
+            yield from self._note(part.begin, f"{part.damage}{_TO}{part.end - 1}")
+
+    def _note(self, at: int, what: str, line: int = 0) -> Iterator[Damage]:
+        damage = Damage(at, what, 0, self._mono_us, self._wall, line=line)
+        if self._open is None:
+            self._open = damage
+        else:
+            yield damage
+
+    def _lines(self, part: MemberPart) -> Iterator[ScannedLine | Damage]:
+        surplus: list[str] = []
+        windows: list[Frame] = []
+        others = 0
+        for number, raw in enumerate(lines_of(part.text, surplus.append), 1):
+            try:
+                line = self._line(part, raw)
+            except TooManyError as refusal:
+                yield Damage(part.begin, f"{refusal}: nothing after it is read", None, self._mono_us, self._wall)
+                self._given_up = True
+                return
+            except RecordingError as refusal:
+                self._roll_ups.missed()
+                yield from self._note(part.begin, str(refusal), number)
+                continue
+            if self._position.is_foreign:
+                continue
+            if isinstance(line.item, Frame):
+                if self._open is not None:
+                    yield self._close_damage(line.item.mono_us - line.item.dt_us)
+                if len(part.text) > _MEMBER_BYTES:
+                    del windows[1:]  # no roll-up can need those between
+                windows.append(line.item)
+                self._mono_us, self._wall, self._reported_us = line.item.mono_us, line.item.wall, 0
+            others += not isinstance(line.item, Frame)
+            yield line
+            if isinstance(line.item, End):
+                yield from self._counted(part, line.item)
+        if surplus:
+            yield from self._note(part.begin, f"more than {MAX_LINES} lines in one member: the rest is not read")
+        yield from self._check_sums(part, windows, others)
+
+    def _check_sums(self, part: MemberPart, windows: Sequence[Frame], others: int) -> Iterator[Damage]:
+        """Check stamps against windows, and a roll-up against its windows."""
+        if self._position.is_foreign:
+            self._roll_ups.missed()
+            return
+        if windows and part.head is not None:
+            if (part.head.first_us, part.head.last_us) != (windows[0].mono_us, windows[-1].mono_us):
+                what = "its stamps are not those of its windows: a seek may miss them"
+                yield Damage(part.begin, what, 0, self._mono_us, self._wall)
+        elif part.head is not None and part.head.stands_for:
+            self._roll_ups.hold(part)
+            return
+        alone = not others and len(part.text) <= _MEMBER_BYTES
+        if (wrong := self._roll_ups.took(part, windows, alone=alone)) is not None:
+            yield Damage(wrong, WRONG, 0, self._mono_us, self._wall, mild=True)
+
+    def _line(self, part: MemberPart, raw: bytes) -> ScannedLine:
+        """Return a line's value; RecordingError for one that readers refuse."""
+        item, kind = line_of(raw, self._position, imported=self._imported)
+        if self._position.is_foreign:
+            return ScannedLine(part, raw, item, kind)
+        self._windows += isinstance(item, Frame)
+        if isinstance(item, Gap):
+            self._reported_us += round(item.seconds * 1e6)
+        if item is not None or kind == "header":
+            self.ended = item if isinstance(item, End) else None
+        return ScannedLine(part, raw, item, kind)
+
+    def _counted(self, part: MemberPart, end: End) -> Iterator[Damage]:
+        """Compare a closing line's count with the windows since the one before it."""
+        found, self._windows = self._windows, 0
+        if end.windows != found:
+            what = f"the closing line counts {end.windows} windows, and {found} can be read"
+            yield Damage(part.begin, what, 0, self._mono_us, self._wall, mild=True)
+
+    def _close_damage(self, begins_us: int | None) -> Damage:
+        """Close the open damage with the time from the last window to the begin of the next one."""
+        damage = self._open or Damage(0, "")
+        self._open, self._until, self._claimed_us = None, 0, 0
+        if begins_us is None:
+            return replace(damage, lost_us=None)
+        # a file without header and without a window before has no time to begin at
+        lost_us = begins_us - damage.mono_us - self._reported_us if damage.mono_us else 0
+        return replace(damage, lost_us=lost_us if lost_us >= _JITTER_US else 0)
+
+    def _tail_stamp(self) -> int | None:
+        """Return the last stamp in the head of a damaged tail, if it is credible."""
+        return self._claimed_us if 0 < self._claimed_us - self._mono_us <= _HOUR_US else None
+
+
+def line_of(raw: bytes, position: ReadPosition, *, imported: bool) -> tuple[Item | None, str]:
+    """Return a line's value, and its type where readers pass over it; RecordingError for a line that can't be true.
+
+    `imported`: sums and maxima are another tool's, whose buckets were moved to ours: they are not compared.
+    """
+    item = item_behind(raw, position)
+    if isinstance(item, Frame) and not position.is_foreign:
+        admit(item, position)
+        if not imported:
+            _compare(item)
+    return item, "" if item is not None else _kind(raw)
+
+
+def _compare(frame: Frame) -> None:
+    """Raise RecordingError where a sum or a maximum contradicts the buckets beside it."""
+    if found := Packed.of(frame.histograms).contradiction():
+        raise RecordingError(f"{' '.join(found[0])} has {found[1]}")
+    if found := Packed.of(frame.traced.histograms).contradiction(coarse=True):
+        raise RecordingError(f"a traced stage has {found[1]}")
+    tables: dict[str, Iterable[Histogram]] = {
+        "an interrupt handler": (runs.run for runs in frame.handlers.values()),
+        "a softirq": (one for runs in frame.softirqs.values() for one in (runs.delay, runs.run)),
+        "a wake-up": (one.delay for one in frame.wakeups),
+        "an issuer": (one.latency for one in frame.issuers.values()),
+        "a size": (one.latency for one in frame.sizes.values()),
+        "an operation on files": frame.files.values(),
+    }
+    for name, some in tables.items():
+        for one in some:
+            if why := one.contradiction(coarse=True):
+                raise RecordingError(f"{name} has {why}")
+
+
+def _kind(raw: bytes) -> str:
+    """Return the type of a line without a decoder; RecordingError for a header that can't be used."""
+    value = validate.parse(raw)
+    kind = value.get("type")
+    if kind == "header":
+        codec.decode_origin(value)
+        codec.decode_devices(value)
+    if kind == KIND:
+        decode_minute(value)
+    return clean(kind) if isinstance(kind, str) else ""
+
+
+def _ignored(_: str) -> None:
+    """Ignore damage that Members also yields in its place."""
+
+
+DAMAGED = "damaged"
+REPAIRED = "repaired"
+
+
+class CleanCopy:
+    """Writer of whole members from all passages of a file in their order; `write` gets the bytes."""
+
+    def __init__(self, write: Callable[[bytes], object], origin: Origin, *, headless: bool) -> None:
+        self._write = write
+        self._pending: list[bytes] = []
+        self._bytes = 0
+        self._begin = 0
+        self._frames: list[Frame] = []
+        self._end = 0
+        self._rolling = Rolling()
+        self._mono_us = origin.start_mono_us
+        self._closing: tuple[ScannedLine, bool] | None = None
+        self._since_end = 0
+        self._damaged = headless
+        self.windows = self.gaps = 0
+        if headless:
+            self._put(codec.to_bytes(codec.encode_origin(origin)), None)
+            self._flush()
+
+    def add(self, passage: ScannedLine | Damage) -> None:
+        if isinstance(passage, Damage):
+            self._damaged = True
+            if passage.lost_us:
+                self.gaps += 1
+                gap = Gap(DAMAGED, passage.lost_us / 1e6, passage.mono_us, passage.wall)
+                self._keep_closing()
+                self._put(codec.to_bytes(codec.encode_note(gap)), None)
+            return
+        self._keep_closing()
+        if passage.kind == KIND:
+            return  # it is made again from the windows that are left
+        if passage.part.begin != self._begin:
+            self._flush()
+            self._begin = passage.part.begin
+        if isinstance(passage.item, End):
+            self._closing = passage, passage.item.windows == self._since_end
+            return
+        raw = passage.raw if passage.raw.endswith(b"\n") else passage.raw + b"\n"
+        self._put(raw, passage.item if isinstance(passage.item, Frame) else None)
+
+    def finish(self) -> None:
+        """Close it; its own closing line is kept if nothing was damaged."""
+        if self._closing is not None and self._closing[1] and not self._damaged:
+            self._keep_closing()
+        else:
+            self._flush()
+            self._put(codec.to_bytes(codec.encode_note(End(REPAIRED, self._since_end))), None)
+        self._flush()
+
+    def _keep_closing(self) -> None:
+        """Keep a closing line that isn't the last if its count is right: two recordings in one file."""
+        closing, self._closing = self._closing, None
+        if closing is not None and closing[1]:
+            self._put(closing[0].raw.rstrip(b"\n") + b"\n", None)
+            self._since_end = 0
+
+    def _put(self, raw: bytes, frame: Frame | None) -> None:
+        if self._bytes + len(raw) > _MEMBER_BYTES or len(self._pending) >= MAX_LINES:
+            self._flush()
+        self._pending.append(raw)
+        self._bytes += len(raw)
+        if frame is not None:
+            self.windows += 1
+            self._since_end += 1
+            self._mono_us = frame.mono_us
+            self._frames.append(frame)
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        first_us = self._frames[0].mono_us if self._frames else self._mono_us
+        roll_up = self._rolling.due(self._frames, self._end)
+        member = members.pack(b"".join(self._pending), first_us, self._mono_us)
+        self._write(roll_up + member)
+        self._rolling.took(self._frames, self._end + len(roll_up), alone=len(self._frames) == len(self._pending))
+        self._end += len(roll_up) + len(member)
+        self._pending, self._bytes, self._frames = [], 0, []
 
 
 def check_command(path: Path, copy_to: Path | None = None) -> int:

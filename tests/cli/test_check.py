@@ -16,7 +16,7 @@ import pytest
 from recorded import ORIGIN, frame
 
 from latmon.cli import main
-from latmon.cli.check import check_command, repair, survey
+from latmon.cli.check import HEADLESS, WRONG, check_command, repair, survey
 from latmon.model.frame import (
     Device,
     Frame,
@@ -34,7 +34,6 @@ from latmon.model.histogram import EMPTY, Histogram
 from latmon.recording.codec import End, Gap, encode_frame, encode_note, encode_origin, to_bytes
 from latmon.recording.members import head_of, pack
 from latmon.recording.reader import UNCLOSED, open_recording
-from latmon.recording.scan import HEADLESS, WRONG
 from latmon.recording.writer import Writer
 from latmon.support.errors import RecordingError
 
