@@ -1,25 +1,457 @@
 """The history of a screen: the store of frames, and sums over the selected window.
 
-The live edge has one history; an earlier time has another one, made for that time.
+The live edge has one history; an earlier time has another one, made for that time. The running sums of on-demand values
+and depths over a window are computed when they are read. A window of more than a minute loses its oldest entries in
+steps of several seconds: `span_us` of a depth sum is its exact length.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any, TypeVar
+from functools import cached_property
+from itertools import chain
+from typing import Any, Generic, TypeVar
 
-from latmon.aggregate.histogram_sum import DepthSum
-from latmon.aggregate.history import Store, Window
+from latmon.aggregate.histogram_sum import DepthSum, OnDemandSums, traced_of
+from latmon.aggregate.history import (
+    DepthEntry,
+    DepthLog,
+    DepthValues,
+    EntryLog,
+    LogEntry,
+    OnDemandLog,
+    OnDemandValues,
+    Store,
+    Window,
+    combined,
+    flat_of,
+    rows_of,
+)
 from latmon.aggregate.request_age import Waiting
-from latmon.aggregate.window import PERIODS, DepthWindow, OnDemandWindow, Trends
 from latmon.analysis.attribution import Folded, fold
 from latmon.analysis.peers import INTERVALS, unlike
-from latmon.model.frame import OPS, Device, Frame
+from latmon.model.devices import busy_rows
+from latmon.model.frame import (
+    OPS,
+    Behind,
+    Device,
+    FileOperation,
+    FileSeries,
+    Flow,
+    Frame,
+    Handler,
+    HandlerRuns,
+    IssuedIO,
+    Issuer,
+    Outlier,
+    Pattern,
+    Series,
+    SizeClass,
+    SoftirqCpu,
+    SoftirqRuns,
+    Traced,
+    Wakeups,
+)
+from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Ages, Issue
+from latmon.model.packed import Flat
 from latmon.recording.archive import Before, Past, TimelineEvent, moments
 
+PATIENCE = 8
+"""Steps after which a sum that was not read is dropped."""
+_STEPS = 60
+"""Steps in which a window of on-demand values loses its oldest entries: up to a minute of seconds frame by frame."""
+
+K = TypeVar("K")
+S = TypeVar("S")
+V = TypeVar("V")
 T = TypeVar("T")
+
+
+class RunningSums(ABC, Generic[K, S, V]):
+    """Sums by key over the entries of a window; each is begun when it is read, and dropped when it is not for a while.
+
+    It is separate from the window, because values that the window caches refer to it: without a reference cycle a
+    window's frames are freed at once, and not by a full garbage collection, which would delay the answer to a key.
+    """
+
+    def __init__(self, log: EntryLog[V], step_us: int) -> None:
+        """`log`: where the entries are from; `step_us`: those that end in the same step are subtracted together."""
+        self.sums: dict[K, S] = {}
+        self.unread: dict[K, int] = {}
+        self.open: list[LogEntry[V]] = []
+        self.closed: deque[Sequence[LogEntry[V]]] = deque()
+        """Entries of each step, oldest first."""
+        self.merged: deque[LogEntry[V]] = deque()
+        """Sums of the steps before those, whose entries the log doesn't keep one by one either."""
+        self._combine, self._step_us, self._fine_us = log.combine, step_us, log.fine_us
+
+    @abstractmethod
+    def _begin(self, key: K) -> S:
+        """Return an empty sum."""
+
+    @abstractmethod
+    def _account(self, entry: LogEntry[V], sums: Mapping[K, S], sign: int) -> None:
+        """Add the entry to these sums, or with -1 as `sign` subtract it."""
+
+    @property
+    def entries(self) -> list[LogEntry[V]]:
+        """Return the window's entries, oldest first."""
+        return [*self.merged, *chain.from_iterable(self.closed), *self.open]
+
+    def read(self, key: K) -> S:
+        """Return the sum of `key`, begun now where it was not read lately."""
+        self.unread[key] = 0
+        if key not in self.sums:
+            found = {key: self._begin(key)}
+            for entry in self.entries:
+                self._account(entry, found, 1)
+            self.sums |= found
+        return self.sums[key]
+
+    def keep(self, keys: Iterable[K]) -> Iterator[None]:
+        """Sum these keys as if they were read now, one entry with each step."""
+        missing = {key: self._begin(key) for key in keys if key not in self.sums}
+        for entry in self.entries if missing else ():
+            self._account(entry, missing, 1)
+            yield
+        self.sums |= missing
+        self.unread = dict.fromkeys(self.sums, 0)
+
+    def add(self, entry: LogEntry[V]) -> None:
+        """Add an entry, and keep it to be subtracted again."""
+        if self.sums:
+            self._account(entry, self.sums, 1)
+        if self.open and not entry.continues(self.open[-1], self._step_us):
+            self._close()
+        self.open.append(entry)
+
+    def remove(self, begin_us: int) -> None:
+        """Subtract the entries of steps that end at `begin_us` or before."""
+        if self.open and self.open[-1].mono_us <= begin_us:
+            self._close()
+        gone: list[LogEntry[V]] = []
+        while self.merged and self.merged[0].mono_us <= begin_us:
+            gone.append(self.merged.popleft())
+        while self.closed and self.closed[0][-1].mono_us <= begin_us:
+            gone += self.closed.popleft()
+        for entry in gone if self.sums else ():
+            self._account(entry, self.sums, -1)
+
+    def save_memory(self, until_us: int) -> None:
+        """Merge the entries of each step that is older than what the log keeps one by one.
+
+        It takes 20 ms for ten frames of two traced devices: a new window, whose recent entries the log has anyway,
+        waits for it.
+        """
+        while self.closed and self.closed[0][-1].mono_us <= until_us - self._fine_us:
+            self.merged.append(combined(self.closed.popleft(), self._combine))
+
+    def drop_unread(self) -> None:
+        """Count one step, and drop the sums that were not read in PATIENCE steps."""
+        for key in list(self.sums):
+            self.unread[key] += 1
+            if self.unread[key] > PATIENCE:
+                del self.sums[key], self.unread[key]
+
+    def _close(self) -> None:
+        self.closed.append(self.open)
+        self.open = []
+
+
+class RunningWindow(ABC, Generic[K, S, V]):
+    """Running sums over the last `length_us` of a log, up to the frame that ends at `until_us`."""
+
+    def __init__(self, length_us: int, log: EntryLog[V], until_us: int) -> None:
+        self.length_us = length_us
+        self._log = log
+        self._sums = self._new_sums()
+        self._until_us = -1
+        self.advance(until_us)
+
+    @abstractmethod
+    def _new_sums(self) -> RunningSums[K, S, V]:
+        """Return sums over nothing."""
+
+    def advance(self, until_us: int) -> None:
+        """Move to the frame that ends at `until_us`; entries that end before the window begins leave it."""
+        if until_us == self._until_us:
+            return
+        # another boot, or the log has merged entries of which some are in the sums and some are not
+        if until_us < self._until_us or self._until_us < self._log.coarse_until_us:
+            self._reset()
+        begin_us = until_us - self.length_us
+        self._sums.drop_unread()
+        for entry in self._log.between(max(self._until_us, begin_us), until_us):
+            self._sums.add(entry)
+        self._sums.remove(begin_us)
+        if self._until_us >= 0:  # the picture of a new window comes first
+            self._sums.save_memory(until_us)
+        self._until_us = until_us
+
+    def _reset(self) -> None:
+        self._sums = self._new_sums()
+        self._until_us = -1
+
+
+class _GroupSums(RunningSums[str, OnDemandSums, OnDemandValues]):
+    """Sums of the groups of on-demand tables that are read."""
+
+    def copy(self) -> _GroupSums:
+        other = copy(self)
+        other.sums = {group: sums.copy() for group, sums in self.sums.items()}
+        other.unread = dict.fromkeys(other.sums, 0)
+        other.open, other.closed, other.merged = self.open.copy(), self.closed.copy(), self.merged.copy()
+        return other
+
+    def _begin(self, key: str) -> OnDemandSums:
+        return OnDemandSums(groups=(key,))
+
+    def _account(self, entry: LogEntry[OnDemandValues], sums: Mapping[str, OnDemandSums], sign: int) -> None:
+        flat = flat_of(entry)
+        for one in sums.values():
+            (one.add if sign > 0 else one.remove)(flat, entry.mono_us)
+
+
+class OnDemandWindow(RunningWindow[str, OnDemandSums, OnDemandValues]):
+    """Sums of the on-demand values over the last `length_us` of a log.
+
+    Its properties are computed when they are read, and valid until the window is moved. Tables are summed by group.
+    """
+
+    _log: OnDemandLog
+    _sums: _GroupSums
+
+    def __init__(self, length_us: int, log: OnDemandLog, until_us: int | None = None) -> None:
+        """`until_us`: where the window ends; None: at the end of the log."""
+        self._delays: deque[tuple[int, Mapping[str, Histogram]]] = deque()
+        last_us = log.entries[-1].mono_us if log.entries else -1
+        super().__init__(length_us, log, last_us if until_us is None else until_us)
+
+    def _new_sums(self) -> _GroupSums:
+        return _GroupSums(self._log, max(self.length_us // _STEPS, 1))
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._delays.clear()
+
+    def advance(self, until_us: int) -> None:
+        """Move to the frame that ends at `until_us`."""
+        super().advance(until_us)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what was computed of the sums."""
+        for name in _CACHED:
+            self.__dict__.pop(name, None)
+
+    def copy(self, log: OnDemandLog) -> OnDemandWindow:
+        """Return an independent window with the same sums over a copy of the log."""
+        other: OnDemandWindow = copy(self)
+        other._forget()
+        other._log, other._sums, other._delays = log, self._sums.copy(), self._delays.copy()
+        return other
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Return the groups of tables that are summed now."""
+        return tuple(self._sums.sums)
+
+    def keep(self, groups: Iterable[str]) -> Iterator[None]:
+        """Sum these groups as if they were read now, an entry with each step."""
+        yield from self._sums.keep(groups)
+
+    @cached_property
+    def traced(self) -> Traced:
+        """Sum of traced requests; `one_in` and `devices` are the latest ones: `one_in` 0 if the tracer doesn't run."""
+        return traced_of(self._sums.read)
+
+    @cached_property
+    def traced_stages(self) -> frozenset[str]:
+        """Names of the stages of traced requests; needs no sum."""
+        every = {id(rows): rows for entry in self._sums.entries for rows in rows_of(entry.reported)}
+        return frozenset(one.stage for rows in every.values() for one in rows if isinstance(one, Series))
+
+    @cached_property
+    def basic(self) -> Mapping[Series, Histogram]:
+        """Stages measured by the always-on probe for all I/Os; `total` is in Window."""
+        return self._sums.read("basic").basic
+
+    @cached_property
+    def handlers(self) -> Mapping[Handler, HandlerRuns]:
+        return self._sums.read("interrupts").handlers
+
+    @cached_property
+    def softirqs(self) -> Mapping[SoftirqCpu, SoftirqRuns]:
+        return self._sums.read("interrupts").softirqs
+
+    @cached_property
+    def wakeups(self) -> tuple[Wakeups, ...]:
+        return self._sums.read("wakeups").wakeups
+
+    @cached_property
+    def issuers(self) -> Mapping[Issuer, IssuedIO]:
+        return self._sums.read("issuers").issuers
+
+    @cached_property
+    def behind(self) -> Mapping[Behind, int]:
+        return self._sums.read("issuers").behind
+
+    @cached_property
+    def sizes(self) -> Mapping[SizeClass, IssuedIO]:
+        return self._sums.read("sizes").sizes
+
+    @cached_property
+    def patterns(self) -> Mapping[Flow, Pattern]:
+        return self._sums.read("sizes").patterns
+
+    @cached_property
+    def files(self) -> Mapping[FileSeries, Histogram]:
+        return self._sums.read("files").files
+
+    @property
+    def files_left_out(self) -> int:
+        return self._sums.read("files").files_left_out
+
+    @cached_property
+    def file_operations(self) -> tuple[FileOperation, ...]:
+        """Slow operations on files, newest last."""
+        return self._log.file_operations(self._until_us - self.length_us, self._until_us)
+
+    @cached_property
+    def outliers(self) -> tuple[Outlier, ...]:
+        """Outliers, newest last; at most the newest 10,000 of the history."""
+        return self._log.outliers(self._until_us - self.length_us, self._until_us)
+
+    @cached_property
+    def above(self) -> Mapping[Flow, int]:
+        """All I/Os above the threshold, also those without a record."""
+        return self._sums.read("always").above
+
+    @property
+    def suppressed(self) -> int:
+        return self._sums.read("always").suppressed
+
+    @property
+    def thresholds_us(self) -> Mapping[str, int]:
+        """Thresholds in the latest frame."""
+        return self._sums.read("always").thresholds_us
+
+    @cached_property
+    def delays(self) -> list[tuple[int, Mapping[str, Histogram]]]:
+        """Rows of a heat map, oldest first: (a frame's `mono_us`, softirq vector -> raise to entry on all CPUs)."""
+        begin = self._until_us - self.length_us
+        while self._delays and self._delays[0][0] <= begin:
+            self._delays.popleft()
+        reported = self._delays[-1][0] if self._delays else begin
+        for entry in self._log.between(max(reported, begin), self._until_us):
+            self._delays.append((entry.mono_us, _delays(flat_of(entry))))
+        return list(self._delays)
+
+
+_CACHED = tuple(name for name, value in vars(OnDemandWindow).items() if isinstance(value, cached_property))
+
+
+def _delays(flat: Flat) -> Mapping[str, Histogram]:
+    found: dict[str, list[Histogram]] = {}
+    table = flat.tables.get("delay")
+    if table is not None:
+        for where, one in zip(table.rows, table.values_in_order(), strict=True):
+            found.setdefault(where.vector, []).append(one)
+    return {vector: merge(parts) for vector, parts in found.items()}
+
+
+class _DeviceDepths(RunningSums[tuple[str, bool], DepthSum, DepthValues]):
+    """Depth sums of the devices that are read, by name and whether without the latency by depth."""
+
+    def _begin(self, key: tuple[str, bool]) -> DepthSum:
+        return DepthSum(brief=key[1])
+
+    def _account(self, entry: DepthEntry, sums: Mapping[tuple[str, bool], DepthSum], sign: int) -> None:
+        for (device, _), one in sums.items():
+            if device in entry.reported:
+                (one.add if sign > 0 else one.remove)(entry.reported[device], entry.mono_us)
+
+
+class DepthWindow(RunningWindow[tuple[str, bool], DepthSum, DepthValues]):
+    """Sums of the depths over the last `length_us` of a log.
+
+    A window of more than a minute moves in the log's coarse steps, so that its figures don't change every second.
+    """
+
+    def __init__(self, length_us: int, log: DepthLog, until_us: int = 0) -> None:
+        super().__init__(length_us, log, until_us)
+
+    def _new_sums(self) -> _DeviceDepths:
+        return _DeviceDepths(self._log, self._log.coarse_us if self.length_us > self._log.fine_us else 1)
+
+    @property
+    def entries(self) -> list[DepthEntry]:
+        """Return the entries of all devices, oldest first."""
+        return self._sums.entries
+
+    def read(self, device: str, *, brief: bool = False) -> DepthSum | None:
+        """Return the device's sum, None where nothing was counted; a `brief` one may lack the latency by depth."""
+        found = self._sums.read((device, brief and (device, False) not in self._sums.sums))
+        return found if found.span_us else None
+
+
+PERIODS = 12
+"""Parts of a window's length for which a trend has a value."""
+
+
+class Trends:
+    """Greatest latency of each device in each of the last PERIODS parts of a window, for some operations."""
+
+    def __init__(self, period_us: int, ops: tuple[str, ...], frames: Iterable[Frame] = ()) -> None:
+        self._period_us = period_us
+        self._ops = frozenset(ops)
+        self._periods: deque[dict[str, float]] = deque(maxlen=PERIODS)
+        self._number = -1
+        for frame in frames:
+            self.advance(frame)
+
+    def copy(self) -> Trends:
+        other = Trends(self._period_us, tuple(self._ops))
+        other._periods.extend(period.copy() for period in self._periods)
+        other._number = self._number
+        return other
+
+    def advance(self, frame: Frame) -> None:
+        """Add the next frame; periods without a frame are empty."""
+        number = (frame.mono_us - frame.dt_us // 2) // self._period_us
+        for _ in range(min(max(number - self._number, 0), PERIODS) if self._periods else 1):
+            self._periods.append({})
+        self._number = number
+        now = self._periods[-1]
+        for name, us in _slowest(frame, self._ops):
+            if us > now.get(name, -1.0):
+                now[name] = us
+
+    def bounds(self) -> tuple[float, float]:
+        """Return the lowest and the highest value of all devices, to scale their trends alike."""
+        values = [v for period in self._periods for v in period.values()]
+        return (min(values), max(values)) if values else (1.0, 1.0)
+
+    def of(self, device: str) -> list[float | None]:
+        """Return PERIODS values, oldest first; None where nothing was completed or there was no frame yet."""
+        known = [period.get(device) for period in self._periods]
+        return [None] * (PERIODS - len(known)) + known
+
+
+def _slowest(frame: Frame, ops: frozenset[str]) -> Iterable[tuple[str, float]]:
+    if frame.histograms:
+        for series, histogram in frame.histograms.items():
+            if series.stage == "total" and series.op in ops and histogram.buckets:
+                us = histogram.max if histogram.max is not None else histogram.max_bound
+                yield series.device, us or 0.0
+        return
+    for flow, done in busy_rows(frame.kernel).items():
+        if flow.op in ops and done.count and done.time_us is not None:
+            yield flow.device, done.time_us / done.count
 
 
 def needed_from(at_us: int, window_us: int, interval_us: int, reach_us: int = 0) -> int:

@@ -8,7 +8,6 @@ from fake_host import FakeHost, columns
 from latmon.aggregate.accumulator import Accumulator
 from latmon.aggregate.history import Store, Window
 from latmon.aggregate.request_age import Waiting
-from latmon.aggregate.window import DepthWindow
 from latmon.capture.session import Lines
 from latmon.findings.facts import block_of, depths_of
 from latmon.model.devices import IdleRows, WithIdle, by_device, total
@@ -17,6 +16,7 @@ from latmon.model.inflight import Depths, InFlightList
 from latmon.recording.archive import Archive
 from latmon.recording.codec import IdleReader, IdleWriter, encode_frame, to_bytes
 from latmon.recording.validate import parse
+from latmon.views.history import DepthWindow
 from latmon_backends.kernel import block_devices
 from latmon_backends.kernel.counters import FrameClock, KernelSampler, difference
 

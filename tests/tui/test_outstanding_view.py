@@ -12,7 +12,6 @@ from test_screens import press, text
 
 from latmon.aggregate.histogram_sum import DepthSum
 from latmon.aggregate.history import MAX_BURST, DepthLog, Window
-from latmon.aggregate.window import DepthWindow
 from latmon.model.frame import Device, Limit, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import PROBE, SYSFS, Aged, Ages, Depths, InFlight, InFlightList, Issue, Took
@@ -22,6 +21,7 @@ from latmon.report.summary import summarise
 from latmon.views import heatmap
 from latmon.views.device_table import Subject, of_limit, order
 from latmon.views.heatmap import RAMP, DepthBand, Ink, depth_frames, ops
+from latmon.views.history import DepthWindow
 from latmon.views.lines import plain, width
 from latmon.views.panels.inflight import counted, in_words
 from latmon.views.panels.outstanding import DepthView, depth_bars, depth_columns, outstanding

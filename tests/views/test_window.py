@@ -14,12 +14,12 @@ from on_demand_frames import ON_DEMAND_FRAMES, outlier, traced_disk
 
 from latmon.aggregate.histogram_sum import DepthSum, OnDemandSums, TableSum, packed
 from latmon.aggregate.history import OnDemandLog, Store
-from latmon.aggregate.window import PATIENCE, OnDemandWindow
 from latmon.analysis.attribution import tail, untraced_share
 from latmon.model.frame import Frame, Health, IssuedIO, Issuer, Series, SoftirqCpu, SoftirqRuns, Traced
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths
 from latmon.model.packed import Pressed, flatten
+from latmon.views.history import PATIENCE, OnDemandWindow
 
 SECOND = 1_000_000
 
