@@ -189,7 +189,7 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
 
 
 def _tables(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
-    reader = _Reader(options, Clock(options.start))
+    reader = _BccReader(options, Clock(options.start))
     for at, line in enumerate(lines, 1):
         yield from reader.line(at, line)
     yield from reader.end()
@@ -227,7 +227,7 @@ def _minus(one: ImportedTable, other: ImportedTable) -> ImportedTable:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _BccReader:
     options: ImportOptions
     clock: Clock
     tracer: Tracer | None = None

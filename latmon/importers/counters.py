@@ -42,8 +42,8 @@ _MAX_KEYS = 200_000
 _SECTOR, _UNIT = 512, 512_000
 
 
-class Device(NamedTuple):
-    """Device of a text; `rest` is what else names it: labels, or module and instance."""
+class CounterDevice(NamedTuple):
+    """CounterDevice of a text; `rest` is what else names it: labels, or module and instance."""
 
     name: str
     rest: str = ""
@@ -64,20 +64,20 @@ class Reading:
     first: int
     last: int
     wall: float | None
-    values: dict[Device, dict[Counter, float]] = field(default_factory=dict)
+    values: dict[CounterDevice, dict[Counter, float]] = field(default_factory=dict)
     size: int = 0
     """Number of its counters."""
 
-    def take(self, device: Device, counter: Counter, value: float, at: int) -> None:
+    def take(self, device: CounterDevice, counter: Counter, value: float, at: int) -> None:
         """Add a counter that it doesn't have, by its line."""
         self.values.setdefault(device, {})[counter] = value
         self.size, self.last = self.size + 1, at
 
 
-class Sample(NamedTuple):
+class CounterSample(NamedTuple):
     """Value of a line, and its time if the line has one."""
 
-    device: Device
+    device: CounterDevice
     counter: Counter
     value: float
     wall: float | None = None
@@ -90,11 +90,11 @@ class Growth(NamedTuple):
     now: Mapping[Counter, float]
 
 
-Growths = Mapping[Device, Growth]
+Growths = Mapping[CounterDevice, Growth]
 
 
 def readings(
-    lines: Sequence[str], sample: Callable[[str], Sample | None], clock: Clock
+    lines: Sequence[str], sample: Callable[[str], CounterSample | None], clock: Clock
 ) -> Iterator[Reading | TextSpan]:
     """Yield the readings of a text, and the lines of times between them."""
     now: Reading | None = None
@@ -120,7 +120,7 @@ def readings(
         yield now
 
 
-def _names(every: Iterable[Reading | TextSpan], options: ImportOptions) -> dict[Device, str]:
+def _names(every: Iterable[Reading | TextSpan], options: ImportOptions) -> dict[CounterDevice, str]:
     """Return the name of each device, with labels where another one has the same name; UsageError as `one_device`."""
     each = dict.fromkeys(device for one in every if isinstance(one, Reading) for device in one.values)
     same, names = Tally(device.name for device in each), ShortNames()
@@ -134,26 +134,26 @@ def _names(every: Iterable[Reading | TextSpan], options: ImportOptions) -> dict[
 
 def _intervals(
     every: Sequence[Reading | TextSpan],
-    of: Callable[[Growths, TextSpan, Mapping[Device, str]], Iterator[Found]],
+    of: Callable[[Growths, TextSpan, Mapping[CounterDevice, str]], Iterator[Found]],
     what: tuple[str, str],
     options: ImportOptions,
 ) -> Iterator[Found]:
     """Yield the values between each reading of a device and its next one. `what`: words for a reading and its tool."""
     names = _names(every, options)
     yield from _alone([one for one in every if isinstance(one, Reading)], what[0], names)
-    before: dict[Device, Reading] = {}
+    before: dict[CounterDevice, Reading] = {}
     for one in every:
         if isinstance(one, TextSpan):
             yield Passed(one)
             continue
         yield Passed(TextSpan(one.first, one.last))
-        groups: dict[int, tuple[Reading, list[Device]]] = {}
+        groups: dict[int, tuple[Reading, list[CounterDevice]]] = {}
         for device in one.values:
             if (old := before.get(device)) is not None:
                 groups.setdefault(old.first, (old, []))[1].append(device)
             before[device] = one
         for old, devices in groups.values():
-            growths = dict[Device, Growth]()
+            growths = dict[CounterDevice, Growth]()
             for thing in _growths(old, one, devices, what[1], names):
                 if isinstance(thing, Remark):
                     yield thing
@@ -164,7 +164,7 @@ def _intervals(
             yield from of(growths, when, names)
 
 
-def _alone(every: Sequence[Reading], what: str, names: Mapping[Device, str]) -> Iterator[Remark]:
+def _alone(every: Sequence[Reading], what: str, names: Mapping[CounterDevice, str]) -> Iterator[Remark]:
     """Yield a remark if devices are in one reading only."""
     number = Tally(device for one in every for device in one.values)
     only = [(device, one) for one in every for device in one.values if number[device] == 1]
@@ -176,8 +176,8 @@ def _alone(every: Sequence[Reading], what: str, names: Mapping[Device, str]) -> 
 
 
 def _growths(
-    old: Reading, new: Reading, devices: Sequence[Device], what: str, names: Mapping[Device, str]
-) -> Iterator[tuple[Device, Growth] | Remark]:
+    old: Reading, new: Reading, devices: Sequence[CounterDevice], what: str, names: Mapping[CounterDevice, str]
+) -> Iterator[tuple[CounterDevice, Growth] | Remark]:
     """Yield the growth of each device, and remarks on counters that fell or are in one reading alone."""
     where = TextSpan(new.first, new.last)
     odd: list[str] = []
@@ -253,7 +253,7 @@ def read_prometheus(lines: Sequence[str], options: ImportOptions) -> Iterator[Fo
     )
 
 
-def _prometheus(line: str) -> tuple[Sample | None, str]:
+def _prometheus(line: str) -> tuple[CounterSample | None, str]:
     """Return the sample of a line, or why a line of a disk or a bucket has none; neither for any other line."""
     metric, _, text = line[:_LONGEST].partition("{")
     is_node = metric == _IN_FLIGHT.name or _node(metric) is not None
@@ -275,7 +275,7 @@ def _prometheus(line: str) -> tuple[Sample | None, str]:
     why = _unusable(value, end if found[1].endswith(_BUCKET) else 0.0)
     if value is None or why:
         return None, why
-    return Sample(Device(device, rest), Counter(found[1], op, end), value, wall), ""
+    return CounterSample(CounterDevice(device, rest), Counter(found[1], op, end), value, wall), ""
 
 
 def _unusable(value: float | None, end: float | None) -> str:
@@ -295,7 +295,9 @@ def _number(text: str) -> float | None:
     return float(text) if _NUMBER.fullmatch(text) else None
 
 
-def _scraped(growths: Growths, when: TextSpan, names: Mapping[Device, str], options: ImportOptions) -> Iterator[Found]:
+def _scraped(
+    growths: Growths, when: TextSpan, names: Mapping[CounterDevice, str], options: ImportOptions
+) -> Iterator[Found]:
     kernel: dict[Flow, Completed] = {}
     outstanding: dict[str, Outstanding] = {}
     for device, (grown, now) in growths.items():
@@ -315,7 +317,7 @@ def _scraped(growths: Growths, when: TextSpan, names: Mapping[Device, str], opti
 
 
 def _bucket_tables(
-    growths: Growths, when: TextSpan, names: Mapping[Device, str], options: ImportOptions
+    growths: Growths, when: TextSpan, names: Mapping[CounterDevice, str], options: ImportOptions
 ) -> Iterator[Found]:
     buckets: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for device, growth in growths.items():
@@ -388,7 +390,7 @@ def _is_stamp(found: re.Match[str]) -> bool:
     return found[4] == "snaptime"
 
 
-def _kstat_sample(line: str, in_seconds: set[bool]) -> Sample | None:
+def _kstat_sample(line: str, in_seconds: set[bool]) -> CounterSample | None:
     """Return a statistic, times in seconds. `in_seconds`: whether stamps (True) and sums (False) have a point.
 
     A version of kstat prints seconds with nine digits after the point, another one nanoseconds.
@@ -399,10 +401,10 @@ def _kstat_sample(line: str, in_seconds: set[bool]) -> Sample | None:
     value = float(found[5])
     if _is_time(found) and _is_stamp(found) not in in_seconds:
         value /= 1e9
-    return Sample(Device(found[3], f"{found[1]}:{found[2]}"), Counter(found[4]), value)
+    return CounterSample(CounterDevice(found[3], f"{found[1]}:{found[2]}"), Counter(found[4]), value)
 
 
-def _kstats(growths: Growths, when: TextSpan, names: Mapping[Device, str]) -> Iterator[Found]:
+def _kstats(growths: Growths, when: TextSpan, names: Mapping[CounterDevice, str]) -> Iterator[Found]:
     kernel: dict[Flow, Completed] = {}
     outstanding: dict[str, Outstanding] = {}
     passed: list[float] = []
@@ -467,7 +469,7 @@ def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
         else:
             one = Reading(where.first, where.last, where.wall)
             for name, number in zip(_SMART, numbers, strict=True):
-                one.take(Device(device), Counter(name), number or 0, where.last)
+                one.take(CounterDevice(device), Counter(name), number or 0, where.last)
             every.append(one)
     yield from _intervals(every, _smart_counts, ("smart log", "the smart log"), options)
 
@@ -518,7 +520,7 @@ def _number_of(value: Mapping[str, Any], name: str) -> int | None:
     return whole(found.replace(",", "") if isinstance(found, str) else found, 2**63 - 1)
 
 
-def _smart_counts(growths: Growths, when: TextSpan, names: Mapping[Device, str]) -> Iterator[Found]:
+def _smart_counts(growths: Growths, when: TextSpan, names: Mapping[CounterDevice, str]) -> Iterator[Found]:
     kernel: dict[Flow, Completed] = {}
     for device, (grown, _) in growths.items():
         reads, writes, read, written = (round(grown[Counter(name)]) for name in _SMART)

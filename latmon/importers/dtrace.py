@@ -60,7 +60,7 @@ Dump = Distribution | Scalar | Undecoded
 
 def tables(text: str) -> Iterator[Dump]:
     """Yield all distributions and scalars in their order; a scalar's name is not printed."""
-    reader = _Reader()
+    reader = _AggregationReader()
     for line in text.split("\n"):
         reader.number += 1
         yield from reader.line(line.replace("\xa0", " ").removesuffix("\r"))
@@ -68,7 +68,7 @@ def tables(text: str) -> Iterator[Dump]:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _AggregationReader:
     """Reader of lines whose meaning depends on the next one: `pending` may be a key, a value, or neither."""
 
     number: int = 0

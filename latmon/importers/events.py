@@ -36,7 +36,7 @@ from latmon.model.frame import Outlier
 from latmon.support.text import clean
 
 
-class Column(NamedTuple):
+class EventColumn(NamedTuple):
     """A column: its meaning and its unit in microseconds or bytes, by its word in a head."""
 
     role: str
@@ -45,26 +45,26 @@ class Column(NamedTuple):
 
 
 _INT, _DECIMAL, _WORD, _TEXT = r"-?\d{1,19}", r"-?\d{1,12}(?:\.\d{1,9})?", r"\S{1,80}", r".{0,200}?"
-_TIME = Column("clock", r"\d{1,2}:\d{2}:\d{2}(?:\.\d{1,9})?")
-_SECONDS = Column("end", _DECIMAL)
-_COMM, _PID, _OP = Column("comm", _TEXT), Column("pid", _INT), Column("op", _WORD)
+_TIME = EventColumn("clock", r"\d{1,2}:\d{2}:\d{2}(?:\.\d{1,9})?")
+_SECONDS = EventColumn("end", _DECIMAL)
+_COMM, _PID, _OP = EventColumn("comm", _TEXT), EventColumn("pid", _INT), EventColumn("op", _WORD)
 _BYTES, _MS, _US = (
-    Column("bytes", r"-?\d{1,19}|LL_MAX"),
-    Column("latency", _DECIMAL, 1000),
-    Column("latency", _DECIMAL, 1),
+    EventColumn("bytes", r"-?\d{1,19}|LL_MAX"),
+    EventColumn("latency", _DECIMAL, 1000),
+    EventColumn("latency", _DECIMAL, 1),
 )
-_FILE, _OTHER = Column("file", _TEXT), Column("", _WORD)
-_DEVICE, _SECTOR = Column("device", _WORD), Column("sector", _INT)
-_NUMBERS = Column("device", r"\d{1,4},\d{1,7}")
+_FILE, _OTHER = EventColumn("file", _TEXT), EventColumn("", _WORD)
+_DEVICE, _SECTOR = EventColumn("device", _WORD), EventColumn("sector", _INT)
+_NUMBERS = EventColumn("device", r"\d{1,4},\d{1,7}")
 COLUMNS = {
     "TIME(s)": _SECONDS,
-    "TIME(ms)": Column("end", _DECIMAL, 1e-3),
+    "TIME(ms)": EventColumn("end", _DECIMAL, 1e-3),
     "TIME": _TIME,
     "TIMESTAMP": _TIME,
-    "STARTs": Column("", _DECIMAL),
+    "STARTs": EventColumn("", _DECIMAL),
     "ENDs": _SECONDS,
-    "ENDTIME_us": Column("end", _INT, 1e-6),
-    "ENDTIME_ns": Column("end", _INT, 1e-9),
+    "ENDTIME_us": EventColumn("end", _INT, 1e-6),
+    "ENDTIME_ns": EventColumn("end", _INT, 1e-9),
     "COMM": _COMM,
     "TASK": _COMM,
     "PID": _PID,
@@ -78,9 +78,9 @@ COLUMNS = {
     "BLOCK": _SECTOR,
     "BYTES": _BYTES,
     "P": _OTHER,
-    "OFF_KB": Column("", _INT),
-    "OFFSET_b": Column("", _INT),
-    "QUE(ms)": Column("queue", _DECIMAL, 1000),
+    "OFF_KB": EventColumn("", _INT),
+    "OFFSET_b": EventColumn("", _INT),
+    "QUE(ms)": EventColumn("queue", _DECIMAL, 1000),
     "LAT(ms)": _MS,
     "LATms": _MS,
     "MS": _MS,
@@ -90,7 +90,7 @@ COLUMNS = {
     "FILE": _FILE,
     "QUERY": _FILE,
     "RVAL": _OTHER,
-    "FUNC": Column("device", r"\S.{0,200}?"),
+    "FUNC": EventColumn("device", r"\S.{0,200}?"),
 }
 """Word of a head -> what the column has."""
 _PREVIOUS = " PREV COMM"
@@ -112,7 +112,7 @@ _MOST_US = 2**53
 class Head:
     """Head of a table, and a pattern of its rows."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[EventColumn, ...]
     row: re.Pattern[str]
     separator: str
 
@@ -154,14 +154,14 @@ def sniff(head: str) -> bool:
 
 def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the I/Os that ended in each second."""
-    reader = _Reader(options, Clock(options.start))
+    reader = _EventReader(options, Clock(options.start))
     for at, line in enumerate(lines, 1):
         yield from reader.line(at, line)
     yield from reader.end()
 
 
 @dataclass(slots=True)
-class _Reader:
+class _EventReader:
     options: ImportOptions
     clock: Clock
     head: Head | None = None

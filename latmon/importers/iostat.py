@@ -262,7 +262,7 @@ def sniff_text(head: str) -> bool:
 
 def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for each report. RecordingError where two hosts follow each other."""
-    reader = _Reader(Clock(options.start))
+    reader = _IostatReader(Clock(options.start))
     for at, line in enumerate(lines, 1):
         yield from reader.line(at, line)
     _drop_partial([one for one in reader.reports if one.head])
@@ -274,7 +274,7 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _IostatReader:
     """Reports of a text, and the run that prints them."""
 
     clock: Clock

@@ -89,7 +89,7 @@ def sniff(head: str) -> bool:
 
 def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for each report."""
-    reader = _Reader(lines)
+    reader = _ZpoolReader(lines)
     for at in range(1, len(lines) + 1):
         yield from reader.line(at)
     reports, names = reader.reports, ShortNames()
@@ -106,7 +106,7 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _ZpoolReader:
     lines: Sequence[str]
     reports: list[_Report] = field(default_factory=list)
     columns: list[tuple[str, str]] = field(default_factory=list)
