@@ -43,7 +43,7 @@ _SECTOR, _UNIT = 512, 512_000
 
 
 class CounterDevice(NamedTuple):
-    """CounterDevice of a text; `rest` is what else names it: labels, or module and instance."""
+    """Device of a text; `rest` is what else names it: labels, or module and instance."""
 
     name: str
     rest: str = ""

@@ -21,7 +21,6 @@ from latmon.importers import (
     bcc,
     blktrace,
     bpftrace,
-    buckets,
     counters,
     dtrace,
     esx,
@@ -34,7 +33,7 @@ from latmon.importers import (
     values,
     zpool,
 )
-from latmon.importers.frames import Built, frames, windows
+from latmon.importers.frames import Built, frames, windows, without_negative
 from latmon.importers.source import keep, open_ends
 from latmon.importers.values import (
     RELATIVE_BELOW,
@@ -356,7 +355,7 @@ def _checked(thing: Found) -> tuple[Found, ...]:
         return (Remark(where, f"a number above {MAX_IN_TABLE:,}: its values are left out", 1, is_incomplete=True),)
     if not isinstance(thing, ImportedTable):
         return (thing,)
-    table, remarks = buckets.without_negative(thing)
+    table, remarks = without_negative(thing)
     return (table, *remarks)
 
 

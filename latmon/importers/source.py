@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from latmon.importers import buckets, values
+from latmon.importers import frames, values
 from latmon.importers.frames import Built
 from latmon.importers.values import Found, ImportedTable, Remark, TextSpan
 from latmon.model.frame import Series
@@ -192,14 +192,14 @@ def keep(built: Built) -> None:
     reported: set[tuple[Series, str]] = set()  # once of each series: a day of windows has the same losses
     for seq, window in enumerate(built.windows):
         for placed in (*window.tables.values(), *window.aside, *window.at_issue):
-            lost = buckets.lost(placed.table, placed.ranges, buckets.bits_of(placed.ranges)) if placed.ranges else ""
+            lost = frames.lost(placed.table, placed.ranges, frames.bits_of(placed.ranges)) if placed.ranges else ""
             counted = placed not in window.aside
             if not lost and counted and not placed.table.printed:
                 continue
             if lost and counted and (placed.series, lost) not in reported:
                 reported.add((placed.series, lost))
                 window.notices.append(f"line {placed.table.where.first}: {lost}")
-            rows = [[buckets.label(row), row.count] for row in placed.table.rows]
+            rows = [[frames.label(row), row.count] for row in placed.table.rows]
             if built.kept_rows + len(rows) > MAX_KEPT_ROWS:
                 built.not_kept += 1
                 continue
