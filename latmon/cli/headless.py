@@ -162,7 +162,7 @@ class RecordingProgress:
         """Print a remark on the file's file system before the capture starts, such as that it does not answer."""
         self._remark = text
         if text:
-            self._write(LOG_WARNING, text)
+            self._write(LOG_NOTICE, text)
 
     def opened(self, origin: Origin) -> None:
         self._traces_stages = origin.traces_stages
