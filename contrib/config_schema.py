@@ -18,7 +18,7 @@ from latmon.findings.rules import RULES
 from latmon.model.stages import OPS, STAGES_MODES
 from latmon.support.theme import AUTO, OUR_RAMPS, OUR_THEMES
 from latmon.views.device_table import TITLES
-from latmon.views.selection import PANELS, SCREENS, SORTS
+from latmon.views.selection import ASIDES, PANELS, SCREENS, SORTS
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = ROOT / "schemas" / "config.json"
@@ -54,7 +54,7 @@ _TYPES: Mapping[str, _Json] = {
     "filter": {"type": "string", "maxLength": arguments.MAX_FILTER},
     "window": _DURATION,
     "columns": {"anyOf": [{"type": "array", "items": {"enum": list(TITLES)}, "minItems": 1}, {"type": "string"}]},
-    "screen": {"enum": [*dict.fromkeys((*PANELS, *SCREENS)), *range(1, len(SCREENS) + 1)]},
+    "screen": {"enum": [*dict.fromkeys((*PANELS, *SCREENS, *ASIDES)), *range(1, len(SCREENS) + 1)]},
     "op": {"enum": ["all", *OPS]},
     "command": {"type": "array", "prefixItems": [_PATH], "items": {"type": "string"}, "minItems": 1},
     "record": _DURATION,

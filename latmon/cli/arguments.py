@@ -126,10 +126,10 @@ def column_titles(text: str) -> tuple[str, ...]:
 
 def screen_name(text: str) -> str:
     """Return a screen by its name or its number. Raises ValueError for another text."""
-    from latmon.views.selection import PANELS, SCREENS  # noqa: PLC0415
+    from latmon.views.selection import ASIDES, PANELS, SCREENS  # noqa: PLC0415
 
     by_number = {str(at): name for at, name in enumerate(SCREENS, 1)}
-    return _one_of(by_number.get(text, text), tuple(dict.fromkeys((*PANELS, *SCREENS))))
+    return _one_of(by_number.get(text, text), tuple(dict.fromkeys((*PANELS, *SCREENS, *ASIDES))))
 
 
 def op_name(text: str) -> str:
@@ -1137,7 +1137,7 @@ _VIEW_HELP = {
     "filter": ("WORDS", "only devices with these words in name, driver or model; !sda or -sda: without it"),
     "window": ("TIME", "time on the screen, 15s to 10min; default 1min"),
     "columns": ("A,B", "columns of the device table, such as IOPS,p99,max"),
-    "screen": ("NAME", "the first screen: overview, maps, zoom, stages, outstanding, ... or 1 to 7"),
+    "screen": ("NAME", "the first screen: overview, maps, zoom, stages, files, ... or 1 to 7"),
     "op": ("NAME", "only read, write, flush, discard or other"),
 }
 

@@ -209,9 +209,9 @@ FORMATS: Mapping[str, str] = MappingProxyType(
 )
 SCREENS = (
     *("overview", "maps", "zoom", "offsets", "ticks"),
-    *("stages", "outstanding", "outliers", "interrupts", "findings", "who"),
+    *("stages", "files", "outstanding", "order", "audit", "outliers", "interrupts", "findings", "who"),
 )
-"""Screens of pictures: the TUI's screens, and the other forms of its first."""
+"""Screens of pictures: the TUI's screens, the other forms of its first, and the panels of two others."""
 VERSIONS = (2, 3)
 SIZES = ((40, 10), (500, 200))
 """Columns and lines of the smallest and of the largest picture."""

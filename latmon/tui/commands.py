@@ -20,6 +20,7 @@ from latmon.views.panels.overview import folds
 from latmon.views.panels.stages import operation_position, operations, slow_requests
 from latmon.views.panels.who import issued, issuer_position, issuers
 from latmon.views.selection import (
+    ASIDE_OF,
     ASIDES,
     FOREVER_US,
     OP_CHOICES,
@@ -89,20 +90,16 @@ def evidence(view: ViewState, _by: int) -> Selection:
     return replace(landed, landed=landed.depth)
 
 
-_ASIDE_OF = {"order": ("outstanding", "order"), "files": ("stages", "files")}
-"""Where of evidence -> its screen, and its part of that."""
-
-
 def show_at(view: ViewState, there: Where) -> Selection:
     """Return a screen with a device selected and a region marked on its map."""
     selection = view.selection
-    screen, aside = _ASIDE_OF.get(there.screen, (there.screen, ""))
+    screen = ASIDE_OF.get(there.screen, there.screen)
     return replace(
         selection,
         screen=screen if screen in SCREENS else SCREENS[0],
         opened=screen == "stages" and bool(there.device),
         top=0,
-        aside=aside,
+        aside=there.screen if there.screen in ASIDES else "",
         panel=PANELS[0],
         cursor=None,
         fold="",

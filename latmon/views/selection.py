@@ -288,8 +288,9 @@ GROUPS = ("", HOST, "controller", "model", "volume")
 """What a row of the overview is: a device, or a group of devices. Only a fleet's have hosts."""
 PANELS = ("overview", "maps", "zoom")
 SCREENS = ("overview", "stages", "outstanding", "outliers", "interrupts", "findings", "who")
-ASIDES = ("audit", "order", "files")
-"""Panels that replace a screen's own: the first two on the outstanding screen, the last one on that of stages."""
+ASIDE_OF: Mapping[str, str] = MappingProxyType({"audit": "outstanding", "order": "outstanding", "files": "stages"})
+"""Panel that replaces a screen's own -> that screen."""
+ASIDES = tuple(ASIDE_OF)
 _WITH_ASIDES = ("outstanding", "stages")
 FindingKey = tuple[str, str, int]
 """Rule, device, and begin in us: each episode of a finding has its own row."""
@@ -424,7 +425,7 @@ class ViewSettings:
     """In us."""
     columns: tuple[str, ...] | None = None
     screen: str | None = None
-    """One of SCREENS or PANELS."""
+    """One of SCREENS, PANELS or ASIDES."""
     op: str | None = None
 
     def over(self, base: Selection) -> Selection:
@@ -440,8 +441,8 @@ class ViewSettings:
         if self.screen is None:
             return found
         panel = self.screen if self.screen in PANELS else PANELS[0]
-        screen = self.screen if self.screen in SCREENS else SCREENS[0]
-        return replace(found, screen=screen, panel=panel)
+        screen = ASIDE_OF.get(self.screen, self.screen if self.screen in SCREENS else SCREENS[0])
+        return replace(found, screen=screen, panel=panel, aside=self.screen if self.screen in ASIDES else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from latmon.tui.commands import STEPS
 from latmon.tui.keys import foot, key_line
 from latmon.views.lines import BLANK, Span, dashed, heading, highlighted, is_heading, plain, ruled, width
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import SCREENS, Selection
+from latmon.views.selection import SCREENS, Selection, ViewSettings
 
 FRAMED = ((120, 36), (120, 40), (160, 50), (220, 60))
 BARS = "▁▂▃▄▅▆▇█"
@@ -181,3 +181,10 @@ def test_keys_of_the_last_line_are_dropped_from_the_right():
         some = plain(key_line("overview", {}, cells))
         assert len(some) <= cells
         assert some.split("  ") == whole[: len(some.split("  "))]
+
+
+@pytest.mark.parametrize(("name", "screen"), [("files", "stages"), ("order", "outstanding"), ("audit", "outstanding")])
+def test_a_part_of_a_screen_is_a_first_screen_too(name, screen):
+    first = ViewSettings(screen=name).over(Selection())
+    assert (first.screen, first.aside, first.context) == (screen, name, name)
+    assert ViewSettings(screen="stages").over(first).aside == "", "another screen has none"
