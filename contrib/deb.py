@@ -24,6 +24,15 @@ HOME = "usr/share/latmon"
 SYSTEM_CONFIG = "etc/xdg/latmon/config.yaml"
 _MAINTAINER = "latmon maintainers <latmon@localhost>"
 """The project has no public address; DEBEMAIL and DEBFULLNAME, as Debian's tools read them, replace it."""
+SUMMARY = "shows in real time where I/O latency hides on a host"
+ABOUT = """latmon shows, in a terminal and in real time, where I/O latency hides on a
+host: a heat map per device, the stages of each I/O from queue to wake-up,
+outstanding I/O, outliers, and findings in words. It records, compares and
+replays, and serves Prometheus.
+
+With bpftrace the kernel counts, and one summary per second is read. Without
+it latmon shows the kernel's own counters."""
+_DOC = "usr/share/doc/latmon"
 _COMMAND = f"""#!/bin/sh
 exec /usr/bin/python3 -I /{HOME} "$@"
 """
@@ -38,15 +47,9 @@ Suggests: python3-bcrypt
 Section: admin
 Priority: optional
 Description: {summary}
- latmon shows, in a terminal and in real time, where I/O latency hides on a
- host: a heat map per device, the stages of each I/O from queue to wake-up,
- outstanding I/O, outliers, and findings in words. It records, compares and
- replays, and serves Prometheus.
- .
- With bpftrace the kernel counts, and one summary per second is read. Without
- it latmon shows the kernel's own counters.
+ {about}
 """
-_SERVICES = "latmon-exporter.socket latmon-exporter.service latmon-watch.service"
+SERVICES = "latmon-exporter.socket latmon-exporter.service latmon-watch.service"
 _SCRIPTS = {
     "postinst": """#!/bin/sh
 set -e
@@ -60,7 +63,7 @@ fi
     "prerm": f"""#!/bin/sh
 set -e
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
-    deb-systemd-invoke stop {_SERVICES} >/dev/null 2>&1 || true
+    deb-systemd-invoke stop {SERVICES} >/dev/null 2>&1 || true
 fi
 if command -v py3clean >/dev/null 2>&1; then
     py3clean -p latmon
@@ -71,7 +74,7 @@ fi
     "postrm": f"""#!/bin/sh
 set -e
 if [ "$1" = purge ]; then
-    deb-systemd-helper purge {_SERVICES} >/dev/null 2>&1 || true
+    deb-systemd-helper purge {SERVICES} >/dev/null 2>&1 || true
     rm -rf /var/cache/latmon
 fi
 if [ -d /run/systemd/system ]; then
@@ -92,7 +95,7 @@ copyright and licence:
 """
 
 
-def _released() -> tuple[str, int]:
+def released() -> tuple[str, int]:
     """Return the day of the newest release in CHANGELOG.md, as text and as seconds since 1970."""
     found = re.search(r"^## \[[0-9.]+\] - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     if found is None:
@@ -116,8 +119,8 @@ def _packed(text: str | bytes) -> bytes:
     return gzip.compress(text.encode() if isinstance(text, str) else text, 9, mtime=0)
 
 
-def lay_out(root: Path, version: str, tree: Path, share: Path) -> None:
-    """Write the files of the package below `root`; `tree` and `share` are those of the single file and of manual.py."""
+def lay_out(root: Path, tree: Path, share: Path) -> None:
+    """Write the files of any package below `root`; `tree` and `share` are those of the single file and of manual.py."""
     shutil.copytree(tree, root / HOME)
     _put(root, "usr/bin/latmon", _COMMAND)
     _put(root, SYSTEM_CONFIG, (ROOT / "latmon/cli/sample.yaml").read_bytes())
@@ -131,17 +134,29 @@ def lay_out(root: Path, version: str, tree: Path, share: Path) -> None:
             f"usr/lib/systemd/system/{unit.name}",
             re.sub(r"\A# Copy .*to /etc/systemd/system, then:", "# To start it:", text),
         )
-    day, seconds = _released()
-    doc = "usr/share/doc/latmon"
+    _put(root, f"{_DOC}/copyright", copyright_of(root / HOME))
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        _put(root, f"{_DOC}/{page.name}", page.read_bytes())
+    _put(root, f"{_DOC}/changes.md.gz", _packed((ROOT / "CHANGELOG.md").read_bytes()))
+
+
+def _of_debian(root: Path, version: str) -> None:
+    """Write the files that only Debian's package has."""
+    day, seconds = released()
     stamp = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(seconds))
     lines = (f"latmon ({version}) unstable; urgency=medium", f"  * Release of {day}: see changes.md.gz beside this.")
     entry = "\n\n".join((*lines, f" -- {maintainer()}  {stamp}\n"))
-    _put(root, f"{doc}/changelog.gz", _packed(entry))
-    _put(root, f"{doc}/changes.md.gz", _packed((ROOT / "CHANGELOG.md").read_bytes()))
-    _put(root, f"{doc}/copyright", copyright_of(root / HOME))
-    for page in sorted((ROOT / "docs").glob("*.md")):
-        _put(root, f"{doc}/{page.name}", page.read_bytes())
+    _put(root, f"{_DOC}/changelog.gz", _packed(entry))
     _put(root, "usr/share/lintian/overrides/latmon", _OVERRIDES)
+
+
+def settle(root: Path) -> None:
+    """Set modes and times, which are the same each time."""
+    seconds = released()[1]
+    for one in (root, *root.rglob("*")):
+        is_program = one.is_dir() or one.parent.name == "bin" or one.name in _SCRIPTS
+        one.chmod(0o755 if is_program else 0o644)
+        os.utime(one, (seconds, seconds))
 
 
 def copyright_of(tree: Path) -> str:
@@ -166,30 +181,25 @@ def write(version: str, tree: Path, share: Path, out: Path) -> Path:
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch, "latmon")
         root.mkdir()
-        lay_out(root, version, tree, share)
+        lay_out(root, tree, share)
+        _of_debian(root, version)
         files = sorted(one for one in root.rglob("*") if one.is_file())
         size = sum(-(-one.stat().st_size // 1024) for one in files)
         sums = "".join(
             f"{hashlib.md5(one.read_bytes(), usedforsecurity=False).hexdigest()}  {one.relative_to(root)}\n"
             for one in files
         )
-        summary = "shows in real time where I/O latency hides on a host"
+        words = {"version": version, "maintainer": maintainer(), "size": size, "summary": SUMMARY}
         _put(
-            root,
-            "DEBIAN/control",
-            _CONTROL.format(version=version, maintainer=maintainer(), size=size, summary=summary),
+            root, "DEBIAN/control", _CONTROL.format(**words, about=ABOUT.replace("\n\n", "\n.\n").replace("\n", "\n "))
         )
         _put(root, "DEBIAN/md5sums", sums)
         _put(root, "DEBIAN/conffiles", f"/{SYSTEM_CONFIG}\n")
         for name, text in _SCRIPTS.items():
             _put(root, f"DEBIAN/{name}", text)
-        seconds = _released()[1]
-        for one in (root, *root.rglob("*")):
-            is_program = one.is_dir() or one.parent.name == "bin" or one.name in _SCRIPTS
-            one.chmod(0o755 if is_program else 0o644)
-            os.utime(one, (seconds, seconds))
+        settle(root)
         file = out / f"latmon_{version}_all.deb"
         words = ("dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(root), str(file))
-        environ = {**os.environ, "SOURCE_DATE_EPOCH": str(seconds)}
+        environ = {**os.environ, "SOURCE_DATE_EPOCH": str(released()[1])}
         subprocess.run(words, check=True, env=environ, stdout=subprocess.DEVNULL)  # noqa: S603 - our own words
         return file

@@ -1,12 +1,12 @@
-"""Builder of a release: `make dist` writes wheel, sdist, single file, man pages, deb, SBOM and checksums to dist/.
+"""Builder of a release: `make dist` writes wheel, sdist, single file, man pages, deb, rpm, SBOM, checksums to dist/.
 
 The build tools are those of contrib/build.lock, of which pip compares the hashes. The wheel is built of the tree and of
 the unpacked sdist, and both must have the same bytes. The SBOM is CycloneDX 1.5 (https://cyclonedx.org/docs/1.5/json/)
 of contrib/requirements.lock, which has the versions that a release was tested with and the hashes of their files.
 The single file is a zip archive for Python: the wheel and the packages of that lock without their C code, run by
 zip_main.py. psutil is left out, because no system with /proc/diskstats needs it. manual.py makes the man pages and
-completions below dist/share. deb.py packs them with the tree of the single file, where there is dpkg-deb.
-Beside latmon's parsers all here is the standard library's.
+completions below dist/share. deb.py and rpm.py pack them with the tree of the single file, where there is
+dpkg-deb, rpmbuild. Beside latmon's parsers all here is the standard library's.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from typing import Any
 
 import deb
 import manual
+import rpm
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -222,10 +223,14 @@ def main() -> int:
         single = pack(tree, out / f"{stem}.pyz")
         shutil.rmtree(out / "share", ignore_errors=True)
         manual.write(out / "share")
-        debs = [deb.write(stem.split("-")[1], tree, out / "share", out)] if shutil.which("dpkg-deb") else []
+        built = [
+            one.write(stem.split("-")[1], tree, out / "share", out)
+            for tool, one in (("dpkg-deb", deb), ("rpmbuild", rpm))
+            if shutil.which(tool)
+        ]
     listed = out / f"{stem}.cdx.json"
     listed.write_text(json.dumps(bill(wheel, packages), indent=2) + "\n", "utf-8")
-    files = (wheel, sdist, single, *debs, listed, *sorted(one for one in out.glob("share/**/*") if one.is_file()))
+    files = (wheel, sdist, single, *built, listed, *sorted(one for one in out.glob("share/**/*") if one.is_file()))
     sums = "".join(f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.relative_to(out)}\n" for one in files)
     (out / "SHA256SUMS").write_text(sums, "utf-8")
     print(sums, end="")
