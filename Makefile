@@ -1,6 +1,6 @@
 # Thin: everything is in ./bootstrap, which a host without make calls directly.
 # make run ARGS="demo"   make test ARGS="-k histogram"
-.PHONY: run test test-thorough test-bpftrace-versions test-dtrace test-crash test-lab test-trust test-bootstrap test-packages bench incidents dist clean
+.PHONY: run test test-thorough test-bpftrace-versions test-dtrace test-crash test-lab test-trust test-bootstrap test-packages bench incidents dist site clean
 
 run:
 	@sh ./bootstrap run $(ARGS)
@@ -37,11 +37,14 @@ test-packages: dist # root, debootstrap: the single file and the deb in fresh De
 bench: # root: writes .cache/benchmarks.md
 	@sh ./bootstrap python tests/bench $(ARGS)
 
-incidents: # recordings, pictures, casts and quoted output of docs/incidents, pictures of docs/img
+incidents: # recordings, pictures, casts and quoted output of docs/incidents, pictures of docs/img, screens of docs/views
 	@sh ./bootstrap python docs/incidents/remake.py $(ARGS)
 
 dist: # dist/: wheel, sdist, single file, man pages, completions, deb, SBOM, checksums, by the build tools of contrib/build.lock
 	@sh ./bootstrap python contrib/release.py
+
+site: # dist/site: the documents as a site, of which each link and anchor is checked
+	@sh ./bootstrap python contrib/pages.py
 
 clean:
 	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache snapshot_report.html

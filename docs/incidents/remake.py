@@ -1,8 +1,8 @@
 # ruff: noqa: INP001  a script beside what it makes, no package
-"""Recordings, pictures, casts and quoted output of these pages, and docs/img: `make incidents` makes them again.
+"""Recordings, pictures, casts and quoted output of these pages, docs/img and docs/views: `make incidents` makes them.
 
 It defines which recordings are bundled and which moments are drawn. A cast is the tour of an incident, faster. A quote
-is the code block after a line `<!-- latmon COMMAND -->`. A name as an argument selects one incident.
+is the code block after a line `<!-- latmon COMMAND -->`. A name as an argument selects one incident, or `views`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
 
 HERE = Path(__file__).parent
+VIEWS = HERE.parent / "views"
 SIZE = (100, 28)
 CAST_SIZE = (100, 30)
 CAST_SPEED, CAST_STEP = 4, 2
@@ -142,13 +143,22 @@ def quote(page: Path) -> None:
     """Replace the quotes of a page by what their commands print now."""
 
     def printed(match: re.Match[str]) -> str:
-        words = match[1].split()
-        with contextlib.chdir(HERE), contextlib.redirect_stdout(io.StringIO()) as out:
-            cli_main.main(words)
-        shown = {"report": first_finding, "diff": causes}[words[0]](out.getvalue())
-        return f"{match[1]}{match[2]}$ latmon {match[1]}\n{shown}\n"
+        return f"{match[1]}{match[2]}$ latmon {match[1]}\n{output(match[1])}\n"
 
     page.write_text(_QUOTED.sub(printed, page.read_text()))
+
+
+def output(command: str) -> str:
+    """Return what a page quotes of a command's output: a screen whole, a part of a report and of a diff."""
+    words = command.split()
+    with contextlib.chdir(HERE), contextlib.redirect_stdout(io.StringIO()) as out:
+        cli_main.main(words)
+    return _PART.get(words[0], whole)(out.getvalue())
+
+
+def whole(screen: str) -> str:
+    """Return a screen without empty lines at its end."""
+    return screen.rstrip()
 
 
 def first_finding(report: str) -> str:
@@ -168,13 +178,18 @@ def causes(diff: str) -> str:
     return f"{users}\n{sentence}\n  …"
 
 
+_PART = {"report": first_finding, "diff": causes}
+
+
 def main(names: Sequence[str]) -> None:
-    """Make everything of all incidents, or of the named ones."""
+    """Make everything, or what is named: incidents, and `views` for the pages of the screens."""
     os.environ["TZ"] = "UTC"
     time.tzset()
     with tempfile.TemporaryDirectory() as nothing:
         os.environ["XDG_CONFIG_HOME"] = nothing
-        for incident in names or tours():
+        for page in sorted(VIEWS.glob("*.md")) if not names or "views" in names else ():
+            quote(page)
+        for incident in [one for one in names or tours() if one != "views"]:
             for name in (incident, f"{incident}-healthy"):
                 bundle(name)
             for one in pictures(incident):

@@ -1,23 +1,33 @@
-"""Tests of the documents: links and anchors resolve, docs/CONFIG.md lists every key of configs and themes."""
+"""Tests of the documents: links and anchors resolve, docs/CONFIG.md lists every key of configs and themes.
+
+Screens of docs/views are quoted from commands; slow tests compare them with what the commands print now.
+"""
 
 import dataclasses
 import re
 from pathlib import Path
 
+import pages as site
 import pytest
+import yaml
 
 from latmon.cli import arguments, config
+from latmon.cli.main import main
 from latmon.support import theme
+from latmon.views.selection import ASIDES, PANELS, SCREENS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/incidents/*.md")])
+PAGES = site.pages()
+VIEWS = sorted(ROOT.glob("docs/views/*.md"))
+QUOTE = re.compile(r"<!-- latmon ([^>]*) -->\n\n```text\n(.*?)```", re.DOTALL)
+"""Command and quoted output."""
 CONFIG = (ROOT / "docs" / "CONFIG.md").read_text(encoding="utf-8")
 
 
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"(?m)^#+ (.*)$", page.read_text(encoding="utf-8"))
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return {site.anchor(title) for title in titles}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -29,6 +39,45 @@ def test_links_lead_to_a_file_and_a_heading_that_exist(page):
         target = page.parent / name if name else page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+def test_the_site_has_each_page_once():
+    listed = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
+    named = [one for item in listed for one in ([item] if isinstance(item, str) else next(iter(item.values())))]
+    assert sorted(named) == sorted(str(page.relative_to(ROOT)) for page in PAGES)
+
+
+def test_what_a_page_links_to_is_on_the_site(tmp_path):
+    site.stage(tmp_path)
+    for page in PAGES:
+        copy = tmp_path / page.relative_to(ROOT)
+        assert copy.read_bytes() == page.read_bytes()
+        for link in re.findall(r"\]\(([^)\s#]+)", page.read_text("utf-8")):
+            target = page.parent / link
+            assert ":" in link or not target.is_file() or (copy.parent / link).exists(), link
+
+
+def test_each_screen_has_a_page_with_its_picture_and_every_quote_is_filled():
+    shown = set()
+    for page in VIEWS:
+        for command, quoted in QUOTE.findall(page.read_text("utf-8")):
+            words = command.split()
+            assert quoted.startswith(f"$ latmon {command}\n"), "make incidents ARGS=views fills it"
+            shown.add(arguments.parse(words).screen or "overview" if words[0] == "demo" else words[0])
+        assert page.name == "README.md" or f"({page.name})" in (page.parent / "README.md").read_text("utf-8")
+    assert shown == {*PANELS, *SCREENS, *ASIDES, "diff"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", VIEWS, ids=lambda page: page.stem)
+def test_a_quoted_screen_is_what_its_command_prints(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT / "docs/incidents")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for command, quoted in QUOTE.findall(page.read_text("utf-8")):
+        assert main(command.split()) == 0
+        printed = capsys.readouterr().out.splitlines()
+        lines = [line for line in quoted.splitlines()[1:] if line and not line.startswith("  …")]
+        assert [line for line in lines if line not in printed] == []
 
 
 def keys(section: str) -> set[str]:
