@@ -1,4 +1,4 @@
-"""What the decoders of bpftrace's and DTrace's output share: whole lines, and events as values."""
+"""Lines and events of the output of bpftrace and DTrace, which their decoders share."""
 
 from __future__ import annotations
 
