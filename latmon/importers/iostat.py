@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from statistics import median
 from typing import Any
@@ -304,6 +304,8 @@ class _IostatReader:
             if is_known and (date := _DATE.search(line)) is not None:
                 self.clock.wall(f"{date[1]} 00:00:00")
             stamp = importers_values.moment(line)
+            if stamp is not None and self._begins_with_time:
+                self.run = replace(self.run, number=self.run.number + 1, line=at, reports=0)
             self.wall = self.wall if stamp is None else stamp
             if is_known or stamp is not None or _NOISE.match(line) or _CPU.match(line):
                 yield Passed(TextSpan(at, at))
@@ -343,6 +345,17 @@ class _IostatReader:
             report.begin = begin
         report.wall = when
         return report.add(at, text)
+
+    @property
+    def _begins_with_time(self) -> bool:
+        """Return whether the run has a time above its first report alone, so that the next time begins a run.
+
+        OSWatcher's files are so: each time is followed by iostat's report since the boot and one or two others.
+        """
+        if self.run.reports <= 1:
+            return False
+        first, last = self.reports[-self.run.reports], self.reports[-1]
+        return first.wall is not None and last.wall is None
 
     @property
     def _in_sar(self) -> bool:
