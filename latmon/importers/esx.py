@@ -177,6 +177,11 @@ _GROUPS = ("Physical Disk SCSI Device", "Physical Disk NFS Volume", "Virtual Dis
 _LONGEST_LINE = 8 << 20
 _KEPT_BYTES = 32 << 20
 _RATES = {"read": ("Reads/sec", "MBytes Read/sec", "Read"), "write": ("Writes/sec", "MBytes Written/sec", "Write")}
+_READ = re.compile(
+    r"Reads/sec|Writes/sec|MBytes Read/sec|MBytes Written/sec|Active Commands|Queued Commands"
+    r"|Average (?:(?:Guest|Kernel) )?MilliSec/(?:Read|Write|Command)"
+)
+"""Counters of a disk that are imported, a third of those that esxtop prints."""
 _MB = 1024 * 1024
 _NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?")
 
@@ -221,13 +226,13 @@ def narrowed(file: BinaryIO, name: str, progress: Callable[[int, int], None]) ->
 
 
 def _places(cells: Sequence[str]) -> list[int]:
-    """Return the places of the time, of the disks' columns, and of one column of each other kind of disk."""
+    """Return the places of the time, of the disks' counters that are read, and of one of each other kind of disk."""
     kinds: dict[str, int] = {}
     places = [0]
     for at, cell in enumerate(cells):
         found = _COUNTER.fullmatch(cell)
         if found is not None and found[1] in _GROUPS:
-            places.append(at)
+            places += [at] if _READ.fullmatch(found[3]) else []
         elif found is not None and found[1].startswith("Physical Disk"):
             kinds.setdefault(found[1], at)
     return sorted({*places, *kinds.values()})
@@ -260,7 +265,9 @@ def _esxtop_head(line: str, names: ShortNames) -> _Esxtop:
     now = _Esxtop(len(cells))
     for place, cell in enumerate(cells):
         found = _COUNTER.fullmatch(cell)
-        if found is not None and found[1] in _GROUPS and (found[1] != _GROUPS[-1] or ":" in found[2]):
+        if found is None or found[1] not in _GROUPS or not _READ.fullmatch(found[3]):
+            continue
+        if found[1] != _GROUPS[-1] or ":" in found[2]:
             now.devices.setdefault(names.short(found[2]), {})[found[3]] = place
     return now
 

@@ -354,8 +354,8 @@ class _IostatReader:
         """
         if self.run.reports <= 1:
             return False
-        first, last = self.reports[-self.run.reports], self.reports[-1]
-        return first.wall is not None and last.wall is None
+        first, second, last = (self.reports[at] for at in (-self.run.reports, 1 - self.run.reports, -1))
+        return first.wall is not None and second.wall is None and last.wall is None
 
     @property
     def _in_sar(self) -> bool:

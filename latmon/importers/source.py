@@ -89,7 +89,7 @@ def lines(raw: bytes, name: str) -> list[str]:
     _unquote(found)
     _unindent(found)
     longest = max(map(len, found))
-    if longest > (MAX_JSON if _is_json(found) else MAX_LINE):
+    if longest > (MAX_JSON if _has_long_lines(found) else MAX_LINE):
         raise RecordingError(f"{name} has a line of {longest:,} characters, longer than any tool's")
     return found
 
@@ -179,8 +179,9 @@ def _dedent(found: list[str], first: int, end: int) -> None:
         found[first:end] = [one[common:] for one in found[first:end]]
 
 
-def _is_json(found: list[str]) -> bool:
-    return next((line.lstrip()[:1] for line in found if line.strip()), "") in ("{", "[")
+def _has_long_lines(found: list[str]) -> bool:
+    """Return whether the text begins as JSON, or as the CSV of a host with hundreds of disks."""
+    return next((line.lstrip()[:1] for line in found if line.strip()), "") in ("{", "[", '"')
 
 
 MAX_KEPT_ROWS = 8_000

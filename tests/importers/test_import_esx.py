@@ -34,7 +34,9 @@ def test_kernel_and_device_of_esxtop_stay_apart():
     assert found.exit_code == EXIT_DONE
 
 
-@pytest.mark.parametrize(("good", "bad"), [('"30.00"', '"3x.00"'), ('"900",', ""), ("10:00:05", "10:00:x5")])
+@pytest.mark.parametrize(
+    ("good", "bad"), [('"30.00","0.00","30.00"', '"30.00","0.00","3x.00"'), ('"900",', ""), ("10:00:05", "10:00:x5")]
+)
 def test_a_damaged_sample_is_named(good, bad):
     assert read(ESXTOP.replace(good, bad, 1)).exit_code == EXIT_INCOMPLETE
 
@@ -101,3 +103,17 @@ def test_a_large_file_is_read_without_the_columns_of_other_things(tmp_path, caps
     shown = capsys.readouterr().err
     assert "line 5: a sample of esxtop can't be read" in shown
     assert "columns of adapters, paths and worlds have the same I/Os again: left out" in shown
+
+
+def test_a_host_has_a_thousand_disks_with_many_counters(tmp_path):
+    """The columns that are read are longer than 1 MiB, the limit of other tools' lines; a third is read."""
+    read = [f"{one}/sec" for one in ("Reads", "Writes", "MBytes Read", "MBytes Written")]
+    read += [f"Average {layer} MilliSec/{one}" for layer in ("Guest", "Kernel") for one in ("Command", "Read", "Write")]
+    other = [f"Failed {word} Commands/sec" for word in "abcdefghijklmnopqrstuvwx"]
+    disk = "\\\\esx2.example.com\\Physical Disk SCSI Device(naa.{:032x})\\{}"
+    head = ["(PDH-CSV 4.0) (UTC)(0)", *(disk.format(n, one) for n in range(1024) for one in (*read, *other))]
+    rows = (head, ["12/11/2025 20:20:17", *["2.00"] * (len(head) - 1)])
+    (tmp_path / "esxtop.csv").write_text("".join(",".join(f'"{one}"' for one in row) + "\n" for row in rows))
+    assert import_command(tmp_path / "esxtop.csv", tmp_path / "out", ImportOptions()) == EXIT_DONE
+    (frame,) = (one for one in open_recording(tmp_path / "out") if isinstance(one, Frame))
+    assert [done.count for done in frame.kernel.values()] == [2] * 2048
