@@ -227,10 +227,12 @@ def test_the_user_stacks_that_submitted_slow_ios(disk, trace, suite, tmp_path):
         pytest.skip("stacks need raw tracepoints")
     with subprocess.Popen([sys.executable, "-c", READS, disk.path, HOSTILE]) as reader:
         words = ("--user-stacks", "--stacks", str(tmp_path / "folded"), "--slow", "0s")
-        running = trace("--device", disk.name, "--pid", str(reader.pid), *words)
-        time.sleep(2)
-        ios = running.end()
-        reader.kill()
+        try:
+            running = trace("--device", disk.name, "--pid", str(reader.pid), *words)
+            time.sleep(2)
+            ios = running.end()
+        finally:
+            reader.kill()
     assert ios, running.told
     text = (tmp_path / "folded").read_text()
     assert all(one.isprintable() for one in text.splitlines()), text
