@@ -208,8 +208,8 @@ _NO_IO = IssuedIO(0, 0)
 
 
 def _twice(a: float | None, b: float | None) -> bool:
-    """Return whether one of two known values is at least twice the other."""
-    return a is not None and b is not None and max(a, b) >= _TWICE * min(a, b)
+    """Return whether one of two known values is at least twice the other, and not both are 0."""
+    return a is not None and b is not None and max(a, b) >= _TWICE * min(a, b) and max(a, b) > 0
 
 
 def unlike_files(a: CaptureSpan, b: CaptureSpan) -> tuple[WhoDifference, ...]:

@@ -548,6 +548,12 @@ def test_processes_whose_share_or_latency_differs_are_described():
     assert summarise(compare(a, a))["processes_differ"] == []
 
 
+def test_processes_whose_ios_all_took_less_than_a_microsecond_do_not_differ():
+    issuers = {Issuer("zram0", "read", "/", pid=1, comm="dd"): IssuedIO(200, 0, Histogram.record([0] * 200))}
+    one = period_of("x", BOX, (), (replace(frame(at), issuers=issuers) for at in range(10)))
+    assert summarise(compare(one, one))["processes_differ"] == []
+
+
 def test_processes_that_proc_counts_have_shares_of_bytes():
     found = summarise(compare(processes(dd=(0, 10, 0), cat=(0, 90, 0)), processes(dd=(0, 80, 0), cat=(0, 20, 0))))
     shares = {one["comm"]: (one["of"], *one["share"]) for one in found["processes_differ"]}
