@@ -493,9 +493,11 @@ def _logs(
 ) -> Iterator[tuple[list[Passed], TextSpan, dict[str, Any], str]]:
     """Yield each log of a drive with the time and the device that lines above it name, and these lines.
 
-    The device is empty if no line names it.
+    A time is also that of the logs of other drives that follow. The device is empty if no line names it.
     """
     clock, after = Clock(options.start), 0
+    latest: float | None = None
+    timed = set[str]()
     for where, found in logs:
         value = found if isinstance(found, dict) else {}
         above = range(after + 1, where.first)
@@ -505,7 +507,10 @@ def _logs(
         own = value.get(_NAMED, options.device) or ("nvme" if len(logs) == 1 else "")
         device = [*named.values()][-1] if named else str(own)
         passed = [Passed(TextSpan(at, at)) for at in sorted({*list(walls)[-1:], *list(named)[-1:]})]
-        wall = next(reversed(walls.values()), None)
+        if walls:
+            latest, timed = next(reversed(walls.values())), set()
+        wall = None if device in timed else latest
+        timed.add(device)
         yield passed, replace(where, wall=wall), value, device
 
 

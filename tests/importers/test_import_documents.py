@@ -399,6 +399,20 @@ def test_times_and_names_above_logs_of_a_drive_are_taken_with_them(prose):
     assert list(found.left) == ([1] if prose else [])
 
 
+def test_a_time_above_the_logs_of_several_drives_is_that_of_each():
+    log = "Smart Log for NVME device:{} namespace-id:ffffffff\ncritical_warning : 0\n" + "".join(
+        f"{name} : {{}}\n"
+        for name in ("Data Units Read", "Data Units Written", "host_read_commands", "host_write_commands")
+    )
+    text = ""
+    for minute, count in enumerate((10, 40)):
+        text += f"zzz ***Fri Nov 27 12:0{minute}:00 UTC 2026\n"
+        text += "\n".join(log.format(name, *[count] * 4) for name in ("nvme0n1", "nvme1n1"))
+    frame = only(frames(text))
+    assert (frame.wall, frame.dt_us) == (1795780860.0, 60_000_000)
+    assert {flow.device: done.count for flow, done in frame.kernel.items()} == {"nvme0n1": 30, "nvme1n1": 30}
+
+
 @pytest.mark.parametrize("first_line", [0, 1])
 def test_reports_below_a_time_of_oswatcher_follow_it(first_line):
     """The time is above the first report, which is of the time since the boot, and the reports are 1 s apart.
