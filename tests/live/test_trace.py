@@ -246,6 +246,26 @@ def test_the_user_stacks_that_submitted_slow_ios(disk, trace, suite, tmp_path):
 
 @pytest.mark.slow
 @each_bpftrace
+def test_stacks_that_the_tool_refuses_are_no_empty_answer(disk, suite, tmp_path):
+    if not has_raw_tracepoints(suite, tmp_path):
+        pytest.skip("stacks need raw tracepoints")
+    refusing, out = tmp_path / "refusing", tmp_path / "folded"
+    no = 'case "$*" in *stacks_a*) echo "stdin:1:1-9: ERROR: no such probe" >&2; exit 1;; esac'
+    refusing.write_text(f'#!/bin/sh\n{no}\nexec {tool(suite, tmp_path).path} "$@"\n')
+    refusing.chmod(0o755)
+    words = latmon(
+        "trace", "--device", disk.name, "--duration", "1s", "-o", str(tmp_path / "t.gz"), "--stacks", str(out)
+    )
+    done = subprocess.run(
+        words, env=environment(LATMON_BPFTRACE=str(refusing)), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 3, done.stderr
+    assert "nothing can be traced: --stacks: no such probe" in done.stderr
+    assert not out.exists()
+
+
+@pytest.mark.slow
+@each_bpftrace
 def test_nothing_to_trace_is_a_sentence_and_no_file(disk, trace):
     running = trace("--device", disk.name)
     assert running.end() == []

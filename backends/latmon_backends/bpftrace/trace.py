@@ -174,6 +174,8 @@ class DeviceTrace:
             progress("starting bpftrace, which compiles the probes first")
             self._probe, self._ticks = await self._started(launcher, tool)
             try:
+                if why := self._programs.why_not():  # a script that is refused is left out
+                    raise UnavailableError(f"nothing can be traced: {why}")
                 await self._traced(launcher, progress, stop)
             finally:
                 await self._probe.stop()
