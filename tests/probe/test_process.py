@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from latmon.support.process import descendants
+from latmon_backends.probe import process
 from latmon_backends.probe.process import Child, shimmed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -168,6 +169,24 @@ async def test_stop_while_the_tool_talks(script):
         async with asyncio.timeout(30):
             await one.stop()
         assert gone(lambda: marked("chatty"), 30), marked("chatty")
+
+
+async def test_a_killed_tool_whose_output_fills_the_pipe_is_gone(monkeypatch):
+    """CPython 3.11 waits for the end of the output as well, which a reader that has paused never sees."""
+    monkeypatch.setattr(process, "_KILL_AFTER_S", 0.3)
+    child = await Child.start(["sh", "-c", "trap '' TERM; exec yes"])
+    reads = []
+
+    async def read():
+        reads.append(child)
+        await asyncio.sleep(60.0 if len(reads) == 1 else 0.0)  # as slow as on a crowded host
+        return await Child.read(child)
+
+    monkeypatch.setattr(child, "read", read)
+    async with asyncio.timeout(30):
+        await child.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(child.pid, 0)
 
 
 async def test_stop_while_a_read_is_waiting():

@@ -47,7 +47,8 @@ _MOST_NEW_COMPLAINTS = 4096
 """A line of drops for each CPU, many times over."""
 _PORTION = 1 << 16
 _NICE = -10
-_KILL_AFTER_S = 1.7
+_KILL_AFTER_S, _KILLED_S = 1.7, 10.0
+"""From the hang-up to SIGKILL; from that to the end where a descendant keeps the output open."""
 _MAX_NOISE, _MAX_NOISE_BYTES = 200, 1 << 24
 """Lines and bytes before the ready line that a tool, or a login shell on the way to it, may print and that can't be
 decoded; a line without an end is bytes alone."""
@@ -242,7 +243,7 @@ class Child:
                 await self._process.wait()
         except TimeoutError:
             self._kill()
-            await self._process.wait()
+            await self._drained()
         except asyncio.CancelledError:
             self._kill()
             raise
@@ -251,6 +252,17 @@ class Child:
             # A descendant that outlived the tool may have the pipes open: closed here, while there is a loop.
             self._process.close()
             await asyncio.wait({self._listening})
+
+    async def _drained(self) -> None:
+        """Wait for the end of a killed process, and read on.
+
+        CPython before 3.12.4 waits for the end of the output as well, which a reader with a full buffer never sees.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_KILLED_S):
+                while await self.read():
+                    pass
+                await self._process.wait()
 
     def _kill(self) -> None:
         # Behind sudo neither is allowed: there the shim's own SIGKILL has gone out by now, or goes out by itself.
