@@ -296,4 +296,6 @@ def write(share: Path) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):  # noqa: PLR2004 - its name and one word
+        sys.exit("usage: python contrib/manual.py DIRECTORY, such as /usr/local/share")
     write(Path(sys.argv[1]))

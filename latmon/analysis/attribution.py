@@ -326,11 +326,6 @@ class IssuerRow:
     Empty where it wasn't traced."""
 
     @property
-    def waits_for(self) -> tuple[str, float] | None:
-        """Return the other cgroup that it is behind most, and the share of its time; None where it isn't known."""
-        return next(((name, share) for name, share in self.behind.items() if name != self.issuer.cgroup), None)
-
-    @property
     def key(self) -> tuple[str, int, str]:
         """Return what identifies it across windows."""
         return self.issuer.cgroup, self.issuer.pid, self.issuer.comm

@@ -338,13 +338,14 @@ LEVELS = {"notice": syslog.LOG_NOTICE, "warning": syslog.LOG_WARNING, "critical"
 
 def notice_level(frame: Frame) -> int:
     """Return the level of a frame's notice: a warning where something is missing."""
-    return syslog.LOG_WARNING if frame.gap or not frame.health.probes_attached else syslog.LOG_NOTICE
+    missing = frame.health.probes_attached < frame.health.probes_wanted
+    return syslog.LOG_WARNING if frame.gap or missing else syslog.LOG_NOTICE
 
 
 def details(origin: Origin) -> Iterator[str]:
-    """Yield what a capture measures, and what it can't, in sentences for a verbose log."""
+    """Yield what a capture measures, and what it can't, in sentences for a verbose log; no host, for `--redact`."""
     tier = f", tier {origin.tier}" if origin.tier else ""
-    yield f"latmon {origin.latmon} on {origin.host or 'this host'}, {origin.kernel}: {origin.backend}{tier}"
+    yield f"latmon {origin.latmon}, kernel {origin.kernel}: {origin.backend}{tier}"
     for one in (*origin.probes_missing, *origin.untraced):
         yield f"not measured: {one.name}: {one.reason}"
 

@@ -78,21 +78,13 @@ def severity(text: str) -> str:
 
 
 def budget_percent(text: str) -> float:
-    """Parse a percentage from 0 (no budget) to 100. Raises ValueError for another."""
+    """Parse a percentage from 0 (no limit) to 100. Raises ValueError for another."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 <= value <= MAX_BUDGET:
-        raise ValueError(f"{text!r} is not a share of one CPU from 0 (no budget) to {MAX_BUDGET:g} percent")
-    return value
-
-
-def overhead_percent(text: str) -> float:
-    """Parse a percentage above 0 to 100. Raises ValueError for another."""
-    value = budget_percent(text)
-    if not value:
-        raise ValueError(f"{text!r} is no limit: give a share of one CPU above 0, to {MAX_BUDGET:g} percent")
+        raise ValueError(f"{text!r} is not a share of one CPU from 0 (no limit) to {MAX_BUDGET:g} percent")
     return value
 
 
@@ -387,11 +379,13 @@ def _measuring(parser: argparse.ArgumentParser, *, here: bool = True, stages: st
         help="trace stages on demand (auto), never (basic), or always and for all devices (all); "
         f"default {stages or 'auto'}",
     )
-    overhead = "stop the tracer above this share of one CPU, then latmon: all probes and their tool, such as 5"
+    overhead = (
+        "stop the tracer above this share of one CPU, then latmon: all probes and their tool, such as 5; 0: no limit"
+    )
     parser.add_argument(
         "--max-overhead",
         metavar="PERCENT",
-        type=_checked(overhead_percent),
+        type=_checked(budget_percent),
         help=overhead if here else argparse.SUPPRESS,
     )
     invasive = "run this probe, which slows the host down (`latmon probes` lists the probes); may be repeated"

@@ -211,7 +211,7 @@ def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
         threshold_us=defaults.threshold if args.threshold is None else args.threshold,
         stages=args.stages or defaults.stages or Options().stages,
         invasive=tuple(args.invasive),
-        max_overhead=args.max_overhead or defaults.max_overhead or 0.0,
+        max_overhead=(defaults.max_overhead or 0.0) if args.max_overhead is None else args.max_overhead,
         budget_percent=Options().budget_percent if defaults.budget_percent is None else defaults.budget_percent,
     )
     return Request(backend=backend, options=options)

@@ -109,7 +109,7 @@ def _unpacked(raw: bytes, name: str) -> bytes:
         raise RecordingError(f"{name} is a recording of latmon, which needs no import: latmon report {name}")
     if len(parts) > MAX_BYTES:
         raise _too_large(name, "unpacked ")
-    if not is_whole:
+    if not is_whole or left.strip(b"\0"):
         raise RecordingError(f"{name} is a damaged gzip file: import what `zcat {name}` prints of it")
     return bytes(parts)
 

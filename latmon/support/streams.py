@@ -197,17 +197,30 @@ class LogFile:
     """A file to which a log appends lines with their times. It is opened once, so that root may be given up later."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create `path`. Raises UnavailableError for a link, and for anything but a regular file."""
+        """Open or create `path`.
+
+        Raises UnavailableError for a link, for anything but a regular file, and where latmon is root for a file, or one
+        in a directory, of another user, who would decide what root writes to.
+        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             self._descriptor = os.open(path, flags, 0o600)
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise UnavailableError(f"--log-file {named(path)}: {why}; name a file that you can write") from None
-        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+        if why := self._flaw(path.parent):
             os.close(self._descriptor)
-            raise UnavailableError(f"--log-file {named(path)}: it is not a file; name one, new or old")
+            raise UnavailableError(f"--log-file {named(path)}: {why}")
         self._lost = 0
+
+    def _flaw(self, directory: Path) -> str:
+        status = os.fstat(self._descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return "it is not a file; name one, new or old"
+        uid = os.geteuid()
+        if uid == 0 and (status.st_uid, status.st_nlink, directory.stat().st_uid) != (0, 1, 0):
+            return "it, a hard link to it or its directory is another user's; name a file below /var/log"
+        return ""
 
     def write(self, level: int, text: str) -> str:
         """Append a line; return why that is impossible, once for all lines that are lost in a row."""

@@ -553,10 +553,6 @@ def _sentences(text: str, cells: int) -> list[str]:
     return first if len(first) <= _LONGEST else [*first[: _LONGEST - 1], cell(" ".join(first[_LONGEST - 1 :]), cells)]
 
 
-TOUR_LINES = 4
-"""Lines of a tour's text at 80 columns, at most: the rest of the screen is the view that the text explains."""
-
-
 class TourBanner(NamedTuple):
     """Text of a tour's stop, shown above the health line. `place`: 2/5."""
 

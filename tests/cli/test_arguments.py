@@ -125,7 +125,6 @@ def test_other_commands():
         ("import a -o b --key id", "--key needs --events A,B"),
         ("doctor --backend procfs", "--backend needs --self-test or --overhead"),
         ("doctor --overhead --self-test", "not allowed with argument --overhead"),
-        ("--max-overhead 0", "--max-overhead: '0' is no limit: give a share of one CPU above 0"),
         ("--max-overhead 101", "--max-overhead: '101' is not a share of one CPU"),
         ("check a -o b", "-o needs --repair"),
         ("check a --repair", "--repair needs -o OUT"),
@@ -296,7 +295,9 @@ def test_a_name_that_the_config_has_is_blamed_on_its_file_and_line(tmp_path, tex
         _screen(arguments.parse(["demo", "--theme", "dark", "--ramp", "grey"]), replace(defaults, view=None), "DEMO")
 
 
-@pytest.mark.parametrize(("words", "limit"), [((), 20.0), (("--max-overhead", "5"), 5.0)])
+@pytest.mark.parametrize(
+    ("words", "limit"), [((), 20.0), (("--max-overhead", "5"), 5.0), (("--max-overhead", "0"), 0.0)]
+)
 def test_the_limit_of_all_probes_is_that_of_the_config_without_an_option(words, limit):
     assert _request(arguments.parse(words), config.Config(max_overhead=20.0)).options.max_overhead == limit
 

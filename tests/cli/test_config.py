@@ -83,7 +83,7 @@ def test_without_xdg_it_is_below_home(tmp_path):
         ("interval: 10ms", r"config.yaml:1: interval: '10ms' is not an interval from 100ms to 1m"),
         ("interval: [1s]", r"config.yaml:1: interval: expected one value, not list"),
         ("stages: some", r"config.yaml:1: stages: 'some' is not one of auto, basic, all"),
-        ("budget_percent: 101", r"config.yaml:1: budget_percent: '101' is not a share of one CPU from 0 \(no budget\)"),
+        ("budget_percent: 101", r"config.yaml:1: budget_percent: '101' is not a share of one CPU from 0 \(no limit\)"),
         ("budget_percent: nan", r"config.yaml:1: budget_percent: 'nan' is not a share"),
         ("sweep: 2", r"config.yaml:1: sweep: '2' is not true or false"),
         ("sweep: [true]", r"config.yaml:1: sweep: expected one value, not list"),

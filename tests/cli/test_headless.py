@@ -205,7 +205,7 @@ STEPS = ["recorded 60 s", "recorded 120 s"]
 LOGGED = {
     QUIET: ["the recording is incomplete"],
     NORMAL: ["recording to", "recorded 122 s", "the recording is incomplete"],
-    VERBOSE: ["recording to", "latmon 0.1.0 on box", *STEPS, "recorded 122 s", "the recording is incomplete"],
+    VERBOSE: ["recording to", "latmon 0.1.0, kernel", *STEPS, "recorded 122 s", "the recording is incomplete"],
 }
 
 

@@ -85,6 +85,7 @@ def test_volumes_of_nfs_are_devices_and_the_rows_of_a_whole_machine_are_not():
     assert sum(disks) == 3 * 355
 
 
+@pytest.mark.slow
 def test_a_large_file_is_read_without_the_columns_of_other_things(tmp_path, capsys):
     """A host's batch file has tens of thousands of columns, in lines longer than those of other tools."""
     head, *rows = (GOLDEN / "esxtop_nfs.txt").read_text().splitlines()

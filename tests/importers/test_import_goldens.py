@@ -129,7 +129,7 @@ GOLDENS = {
     "kstat_ns.txt": Golden("kstat", "kstat -p -T u (C)", SOURCES, KSTAT),
     "smart_log.txt": Golden("smart-log", "nvme smart-log -o json", SOURCES, SMART),
     "smart_log_fio.txt": Golden("smart-log", "nvme smart-log -o json (nvme-cli 2.13)", HERE, SMART),
-    "smart_log_text.txt": Golden("smart-log", "nvme smart-log (nvme-cli 2.13), other numbers", HERE, SMART),
+    "smart_log_text.txt": Golden("smart-log", "nvme smart-log (nvme-cli 2.13)", SOURCES, SMART),
     "latency_monitor.txt": Golden(
         "latency-monitor",
         "nvme ocp latency-monitor-log (nvme-cli 2.3)",

@@ -328,6 +328,19 @@ def test_a_log_file_is_a_regular_one(tmp_path, kind):
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("kind", ["file", "directory", "hard link"])
+def test_root_logs_to_no_file_of_another_user(tmp_path, kind):
+    path = tmp_path / "log"
+    path.write_text("before")
+    if kind == "hard link":
+        os.link(path, tmp_path / "other")
+    else:
+        os.chown(path if kind == "file" else tmp_path, 65534, 65534)
+    with pytest.raises(UnavailableError, match=r"^--log-file .* another user's; name a file below /var/log$"):
+        streams.LogFile(path)
+
+
 def test_lines_that_a_full_disk_lost_are_reported_once_and_counted(tmp_path, monkeypatch):
     out, path = io.StringIO(), tmp_path / "log"
     log = streams.ServiceLog(out, file=streams.LogFile(path))

@@ -8,9 +8,11 @@ from latmon.findings.rule import Where
 from latmon.tui.keys import ACTIONS, tour_keys
 from latmon.tui.tour import EVERY, HISTORY, Stop, Tour, Touring, load_tour, tours
 from latmon.views.lines import plain, width
-from latmon.views.status import TOUR_LINES, TourBanner, banner_lines
+from latmon.views.status import TourBanner, banner_lines
 from latmon_backends.demo.backend import BACKFILL
 
+TOUR_LINES = 4
+"""Lines of a tour's text at 80 columns, at most: the rest of the screen is the view that the text explains."""
 STOPS = (
     Stop(Where("overview", "nvme1n1"), "all devices, one of them selected"),
     Stop(Where("overview", "nvme1n1", "", 2048, 8192), "and latencies marked"),
