@@ -1,7 +1,7 @@
 """Inside a lab guest: fio on every disk while latmon records, and what came of it as JSON in the file named last.
 
 With the word `cgroups` before it: two jobs in two cgroups of version 2. With `nfs`: two jobs on files of an NFS mount,
-which the guest serves itself.
+which the guest serves itself. With `zfs`: the same on ZFS, whose modules and tools are in /host/zfs.tar.
 
 Runs with the guest's own Python; beside it lie latmon, tests/live and PyYAML, and no package else.
 """
@@ -19,7 +19,18 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "helpers"), *os.environ["PYTHONPATH"].split(":")]
 
-from workload import OPS, STARTING_S, Capture, fio, wait_for  # noqa: E402 - its place is known only now
+from workload import (  # noqa: E402 - its place is known only now
+    CALLS,
+    OPS,
+    STARTING_S,
+    Capture,
+    by_strace,
+    fio,
+    now_us,
+    of_mount,
+    strace,
+    wait_for,
+)
 
 SYS = Path("/sys/block")
 ROOT_DISK = "vda"
@@ -90,36 +101,71 @@ mount -t nfs4 -o vers=4.2 127.0.0.1:/ /mnt/nfs
 """Without systemd. rpcbind: else the kernel waits a minute for it; nfsdcld: else a new server has 90 s of grace."""
 
 
-def on_nfs(work: Path) -> dict[str, object]:
-    """Reads, writes and syncs of files on NFS, and below them those of the server: fio's counts and latmon's."""
-    subprocess.run(["sh", "-exc", NFS_SERVER], check=True)
-    calls = {"ioengine": "psync", "directory": "/mnt/nfs", "size": "4M", "rate_iops": 100}
-    reads, writes = {"name": "reads", "rw": "randread", **calls}, {"name": "writes", "rw": "randwrite", **calls}
-    writes |= {"direct": 0, "fsync": 8}
+ZFS = """
+tar -C / --keep-directory-symlink -xf /host/zfs.tar
+for module in spl zfs; do insmod /lib/modules/$(uname -r)/extra/$module.ko; done
+addpart /dev/{disk} 1 2048 2000000
+zpool create -O mountpoint=/mnt/zfs lab /dev/{disk}p1
+"""
+"""Without udev: in a partition, for zpool waits for udev where it makes partitions itself."""
+
+
+def on_files(work: Path, point: str, *traced: object, **writes: object) -> dict[str, object]:
+    """Reads, writes and syncs of files at a mount: fio's numbers, strace's of a command, and latmon's of both."""
+    calls = {"ioengine": "psync", "directory": point, "size": "4M", "rate_iops": 100}
+    reads, write = (
+        {"name": "reads", "rw": "randread", **calls},
+        {"name": "writes", "rw": "randwrite", **calls, **writes},
+    )
     fio(work, 0.5, reads)  # writes its file
     with Capture(work, "--backend", "bpftrace", "--stages", "all") as capture:
         wait_for(lambda: any(frame.files for frame in capture.frames()), STARTING_S, 1.0)
-        issued = fio(work, SECONDS, reads, writes)
+        issued = fio(work, SECONDS, reads, write)
+        time.sleep(SETTLED_S)
+        ended_us = now_us()
+        text = strace(work, *traced) if traced else ""
         time.sleep(SETTLED_S)
         exit_code = capture.stop()
+    frames = capture.frames()
+    parts = (
+        [frame for frame in frames if frame.mono_us <= ended_us],
+        [frame for frame in frames if frame.mono_us > ended_us],
+    )
     found: Counter[str] = Counter()
-    for frame in capture.frames():
+    for frame in parts[0]:
         found.update({"|".join(series): latency.count for series, latency in frame.files.items()})
     return {
-        "issued": {name: {op: one.count for op, one in by_op.items()} for name, by_op in issued.items()},
+        "issued": {name: {op: one._asdict() for op, one in by_op.items()} for name, by_op in issued.items()},
+        "strace": by_strace(text, point),
         "files": dict(found),
+        "reported": [
+            {op: (one.count, one.quantile(0.99)) for op, one in of_mount(part, point).items()} for part in parts
+        ],
+        "arc": [frame.host_context["arc"].ratio for frame in frames if "arc" in frame.host_context],
         "exit": exit_code,
         "stderr": capture.stderr,
         "health": capture.report()["health"],
     }
 
 
+def on_nfs(work: Path) -> dict[str, object]:
+    """Files on NFS, and below them those of the server."""
+    subprocess.run(["sh", "-exc", NFS_SERVER], check=True)
+    return on_files(work, "/mnt/nfs", direct=0, fsync=8)
+
+
+def on_zfs(work: Path, disk: str) -> dict[str, object]:
+    """Files on a pool of one disk."""
+    subprocess.run(["sh", "-exc", ZFS.format(disk=disk)], check=True)
+    return on_files(work, "/mnt/zfs", sys.executable, "-c", CALLS, "/mnt/zfs", direct=0, fsync=8)
+
+
 def main(result: Path, what: str = "") -> None:
     work = Path("/tmp/latmon-lab")
     work.mkdir()
     names = disks()
-    if what == "nfs":
-        result.write_text(json.dumps(on_nfs(work)))
+    if what in ("nfs", "zfs"):
+        result.write_text(json.dumps(on_nfs(work) if what == "nfs" else on_zfs(work, names[0])))
         return
     if what == "cgroups":
         result.write_text(json.dumps(in_cgroups(work, names[0])))

@@ -10,7 +10,8 @@ import time
 
 import psutil
 import pytest
-from guests import run
+from guests import build_module, run
+from workload import buckets_apart
 
 COUNTS = ("guest_counts.py",)
 SHARE = {"A": 0.995, "B": 0.985, "C": 0.985}
@@ -176,10 +177,34 @@ def test_operations_on_files_of_nfs_are_those_of_fio(tmp_path):
     assert {name[0] for name in on_nfs} == {""}, "no block device of this host"
     counts = {op: sum(n for name, n in on_nfs.items() if name[1] == op) for op in ("read", "write", "fsync")}
     issued = reported["issued"]
-    assert counts["read"] == issued["reads"]["read"]
-    assert counts["write"] == issued["writes"]["write"]
-    assert counts["fsync"] - issued["writes"]["flush"] in range(3), "fio syncs a file that it lays out"
+    assert counts["read"] == issued["reads"]["read"]["count"]
+    assert counts["write"] == issued["writes"]["write"]["count"]
+    assert counts["fsync"] - issued["writes"]["flush"]["count"] in range(3), "fio syncs a file that it lays out"
     assert all(name[4] != "device" for name in on_nfs), "the server issues the I/O"
     unknown = {name[1]: n for name, n in on_nfs.items() if name[4] == "unknown"}
     assert unknown["fsync"] == counts["fsync"]
     assert unknown["read"] > counts["read"] / 2, "few direct reads get their answer before their thread sleeps"
+
+
+def test_operations_on_files_of_zfs_are_those_of_fio_and_of_strace(tmp_path):
+    """OpenZFS is built once per kernel. Its own threads do the I/O of a sync, so no sync waits for a device."""
+    if why := build_module("zfs", tmp_path):
+        pytest.skip(f"OpenZFS can't be built: {why}")
+    words, kept = (*COUNTS, "zfs"), ("files",)
+    machine = ("--disk", "nvme", "--append", "no_timer_check")
+    reported = run(tmp_path, "trixie", words, *machine, on_demand=kept, packed=True)
+    print({name: value for name, value in reported.items() if name not in ("health", "strace")})
+    assert reported["exit"] == 0, reported["stderr"]
+    assert [reported["health"][name] for name in ("lost_events", "map_full", "undecoded_lines")] == [0, 0, 0]
+    kinds = {name.split("|")[3] for name in reported["files"] if name.split("|")[2] == "/mnt/zfs"}
+    assert kinds == {"zfs"}
+    by_fio, by_strace = reported["reported"]
+    reads, writes = reported["issued"]["reads"], reported["issued"]["writes"]
+    assert by_fio["read"][0] == reads["read"]["count"]
+    assert by_fio["write"][0] == writes["write"]["count"]
+    assert by_fio["fsync"][0] - writes["flush"]["count"] in range(3), "fio syncs a file that it lays out"
+    assert buckets_apart(by_fio["fsync"][1], writes["flush"]["p99"]) <= 2
+    assert {op: count for op, (count, _) in by_strace.items()} == {
+        op: len(seconds) for op, seconds in reported["strace"].items()
+    }
+    assert min(reported["arc"]) > 0
