@@ -94,3 +94,17 @@ def test_the_queues_of_a_vdev_are_outstanding_ios():
     frame = only(frames(QUEUES))
     assert frame.outstanding == {"tank": Outstanding(16, 45)}
     assert frame.kernel[Flow("tank", "read")].time_us is None
+
+
+def test_outputs_of_openzfs_2_3_are_read_as_printed():
+    """Of a mirror with a log, in a guest under fio; the sums of the columns are those of awk."""
+    lv, w, q, lp = (read((GOLDEN / f"zpool_zfs23_{name}.txt").read_text()) for name in ("lv", "w", "q", "lp"))
+    assert [found.exit_code for found in (lv, w, q, lp)] == [EXIT_DONE] * 4
+    histograms = only(w.frames()).histograms
+    counts = {(key.op, key.stage): one.count for key, one in histograms.items()}
+    assert counts == {(op, stage): n for op, n in (("read", 9), ("write", 637)) for stage in ("total", "hba", "queue")}
+    log = list(lv.frames())[1].kernel[Flow("logs /v2", "write")]
+    assert (log.count, log.time_us) == (14, 14 * 15_000)
+    assert only(q.frames()).outstanding == {"lab": Outstanding(0, 0)}
+    first, second = (one.kernel[Flow("lab", "write")] for one in lp.frames())
+    assert (first.count, first.time_us, second.bytes) == (64, round(64 * 432_727.032), 1_375_676)
