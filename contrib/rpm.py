@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import deb
@@ -18,6 +19,7 @@ _SPEC = """Name: latmon
 Version: {version}
 Release: 1
 Summary: {summary}
+Packager: {packager}
 License: Apache-2.0 AND MIT AND BSD-2-Clause AND PSF-2.0
 BuildArch: noarch
 Requires: python3 >= 3.11
@@ -45,6 +47,10 @@ if [ "$1" = 0 ]; then
 fi
 systemctl daemon-reload >/dev/null 2>&1 || :
 
+%changelog
+* {day} {packager} - {version}-1
+- Release of {released}: see changes.md.gz in the package's documents.
+
 %files
 %config(noreplace) /{config}
 {files}
@@ -68,9 +74,13 @@ def spec(root: Path, version: str) -> str:
     apart = [
         one for one in names if not one.startswith(tuple(f"{home}/" for home in _WHOLE)) and one != deb.SYSTEM_CONFIG
     ]
+    released, seconds = deb.released()
     return _SPEC.format(
         version=version,
-        summary=deb.SUMMARY,
+        released=released,
+        day=time.strftime("%a %b %d %Y", time.gmtime(seconds)),
+        packager=deb.maintainer(),
+        summary=deb.SUMMARY[:1].upper() + deb.SUMMARY[1:],
         about=deb.ABOUT,
         services=deb.SERVICES,
         home=deb.HOME,
