@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "TUTORIAL.md").read_text("utf-8")
 NOT_HERE = ("sudo -s", "alias latmon=", "latmon --device", "exit")
 """Another shell, and the live screen, which needs a terminal."""
-CLEAN_UP = "kill $(jobs -p) 2>/dev/null; losetup --detach $disk 2>/dev/null; rm -f /dev/shm/sick.*"
+CLEAN_UP = "kill $(jobs -p) 2>/dev/null; losetup --detach $disk 2>/dev/null; rm -f /dev/shm/sick.img /dev/shm/sick.txt"
 """What a script that fails would leave, of which fio would also keep the test waiting."""
 pytestmark = [
     pytest.mark.live,
