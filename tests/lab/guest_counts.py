@@ -8,8 +8,11 @@ Runs with the guest's own Python; beside it lie latmon, tests/live and PyYAML, a
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import json
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -104,10 +107,19 @@ mount -t nfs4 -o vers=4.2 127.0.0.1:/ /mnt/nfs
 ZFS = """
 tar -C / --keep-directory-symlink -xf /host/zfs.tar
 for module in spl zfs; do insmod /lib/modules/$(uname -r)/extra/$module.ko; done
-addpart /dev/{disk} 1 2048 2000000
 zpool create -O mountpoint=/mnt/zfs lab /dev/{disk}p1
 """
 """Without udev: in a partition, for zpool waits for udev where it makes partitions itself."""
+_BLKPG, _ADD_PARTITION = 0x1269, 1
+_MIB = 1 << 20
+
+
+def add_partition(disk: str, size: int) -> None:
+    """Tell the kernel of a partition behind the first MiB (linux/blkpg.h): the guests have no sfdisk and no addpart."""
+    part = ctypes.create_string_buffer(struct.pack("qqi64s64s4x", _MIB, size, 1, b"", b""))
+    words = struct.pack("iiiP", _ADD_PARTITION, 0, len(part.raw) - 1, ctypes.addressof(part))
+    with Path("/dev", disk).open("rb") as file:
+        fcntl.ioctl(file, _BLKPG, words)
 
 
 def on_files(work: Path, point: str, *traced: object, **writes: object) -> dict[str, object]:
@@ -156,6 +168,7 @@ def on_nfs(work: Path) -> dict[str, object]:
 
 def on_zfs(work: Path, disk: str) -> dict[str, object]:
     """Files on a pool of one disk."""
+    add_partition(disk, 1000 * _MIB)
     subprocess.run(["sh", "-exc", ZFS.format(disk=disk)], check=True)
     return on_files(work, "/mnt/zfs", sys.executable, "-c", CALLS, "/mnt/zfs", direct=0, fsync=8)
 
