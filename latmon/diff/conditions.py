@@ -325,7 +325,7 @@ def values_of(periods: Sequence[CaptureSpan], wanted: str) -> list[str]:
             raise UsageError(f"{where} has several values of {clean(wanted)!r}: choose one of {several}, ...")
         if not values:
             near = get_close_matches(wanted, sorted({*(name for _, name in known), *map(" ".join, known)}), 3, 0.5)
-            hint = f"; it has {', '.join(map(repr, near))}" if near else ""
+            hint = f"; it has {', '.join(map(repr, near))}" if near else ": latmon report names them"
             raise UsageError(f"{where} has no setting {clean(wanted)!r}{hint}")
         found.append(values.pop())
     return found

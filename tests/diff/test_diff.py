@@ -788,6 +788,8 @@ def test_a_sweep_of_an_unknown_setting_names_those_like_it(tmp_path, capsys):
     assert "expected the name of a setting" in capsys.readouterr().err
     assert main.main(["diff", "--sweep", "depht", *files]) == 2
     assert "0 has no setting 'depht'; it has 'depth'" in capsys.readouterr().err
+    assert main.main(["diff", "--sweep", "max_vec", *files]) == 2
+    assert "0 has no setting 'max_vec': latmon report names them" in capsys.readouterr().err
     several = replace(BOX, settings={"device sda": {"depth": "1"}, "device sdb": {"depth": "2"}})
     files.append(str(write(tmp_path / "several.gz", frames_of(9), several)))
     assert main.main(["diff", "--sweep", "depth", *files]) == 2
