@@ -35,6 +35,7 @@ def test_the_sick_disk_is_found_cured_and_removed(tmp_path):
     script = "\n".join(one for one in commands() if not one.startswith(NOT_HERE))
     program = f"latmon() {{ {sys.executable} -P -m latmon \"$@\"; }}\ntrap '{CLEAN_UP}' EXIT\n"
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backends'}", "XDG_CONFIG_HOME": str(tmp_path)}
+    program += "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"  # else a failure waits for the end of fio
     before = set(Path("/dev/shm").glob("sick.*"))
     done = subprocess.run(
         ["bash", "-uc", program + script], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
