@@ -222,6 +222,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser = _of_command(name) if name else _live()
     args = parser.parse_args(argv[1:] if name else argv, argparse.Namespace(command=name or "live"))
     _check_needs(args)
+    _check_log(args)
     if args.command in _CHECKS:
         _CHECKS[args.command](args)
     return args
@@ -414,7 +415,7 @@ def _logging(parser: argparse._ActionsContainer) -> None:
     much.add_argument("-q", "--quiet", action="store_true", help="log warnings and errors alone, without a screen")
     much.add_argument("-v", "--verbose", action="store_true", help="log what is not measured, and progress, too")
     parser.add_argument(
-        "--log-file", metavar="LOG", type=_checked(_path), help="append what is logged to LOG, with times"
+        "--log-file", metavar="LOG", type=_checked(_log_path), help="append what is logged to LOG, with times"
     )
 
 
@@ -437,6 +438,17 @@ def _check_needs(args: argparse.Namespace) -> None:
 
 def _option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def _check_log(args: argparse.Namespace) -> None:
+    """Raise UsageError where the log would be written into the recording."""
+    log, record = getattr(args, "log_file", None), getattr(args, "record", None)
+    if (
+        log is not None
+        and record is not None
+        and log.parent.resolve() / log.name == record.parent.resolve() / record.name
+    ):
+        raise UsageError("--log-file and --record name the same file")
 
 
 def _check_stream(args: argparse.Namespace) -> None:
@@ -1200,6 +1212,12 @@ def _path(text: str) -> Path:
     if not text or "\0" in text:
         raise ValueError("expected the name of a file")
     return Path(text).absolute()
+
+
+def _log_path(text: str) -> Path:
+    if text == "-":
+        raise ValueError("expected the name of a file: what is logged is on stderr without the option, too")
+    return _path(text)
 
 
 def _new_path(text: str) -> Path:

@@ -190,6 +190,7 @@ Log = Callable[[int, str], None]
 QUIET, NORMAL, VERBOSE = syslog.LOG_WARNING, syslog.LOG_INFO, syslog.LOG_DEBUG
 """Levels up to which sentences are logged."""
 _LEVELS = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
+_NO_FILE = {errno.ELOOP: "a link", errno.ENXIO: "a pipe or a socket", errno.EISDIR: "a directory"}
 _MAX_LOGGED, _WHEN = 1000, "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -206,6 +207,9 @@ class LogFile:
         try:
             self._descriptor = os.open(path, flags, 0o600)
         except (OSError, ValueError) as error:
+            what = _NO_FILE.get(getattr(error, "errno", None) or 0)
+            if what:
+                raise UnavailableError(f"--log-file {named(path)}: it is {what}; name a file, new or old") from None
             why = error.strerror if isinstance(error, OSError) else error
             raise UnavailableError(f"--log-file {named(path)}: {why}; name a file that you can write") from None
         if why := self._flaw(path.parent):

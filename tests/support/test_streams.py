@@ -312,8 +312,16 @@ def test_a_log_file_is_the_users_alone_and_no_sentence_makes_two_lines(tmp_path)
     assert "\x1b" not in path.read_text()
 
 
-@pytest.mark.parametrize("kind", ["link", "fifo", "directory", "absent directory"])
-def test_a_log_file_is_a_regular_one(tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("link", "it is a link"),
+        ("fifo", "it is a pipe or a socket"),
+        ("directory", "it is a directory"),
+        ("absent directory", "No such file"),
+    ],
+)
+def test_a_log_file_is_a_regular_one(tmp_path, kind, why):
     path = tmp_path / "log"
     if kind == "link":
         path.symlink_to(tmp_path / "other")
@@ -323,7 +331,7 @@ def test_a_log_file_is_a_regular_one(tmp_path, kind):
         path.mkdir()
     else:
         path = path / "log"
-    with pytest.raises(UnavailableError, match=r"^--log-file .*; name a"):
+    with pytest.raises(UnavailableError, match=rf"^--log-file .*: {why}.*; name a"):
         streams.LogFile(path)
     assert not (tmp_path / "other").exists()
 
