@@ -352,6 +352,7 @@ class _Side:
     """A period, and the mark that was set when the key was pressed."""
 
     period: CaptureSpan
+    start_us: int
     noted: Settings
     """Settings by the header and the marks before its end."""
     behind_us: int | None
@@ -431,9 +432,11 @@ class Comparing:
             self._show_message(f"a sweep has at most {_MOST_SIDES} spans: `latmon diff` compares more of a recording")
         elif origin is None or len(frames) < _FEWEST:
             many = f"{len(frames)} window{'s' * (len(frames) != 1)}"
-            more = "wait" if self._scene.ended is None else "go to another time, as with ["
+            is_live = self._scene.ended is None
+            more = "wait" if is_live else "go to another time, as with ["
+            where = f"since {name}" if is_live else "outside of the compared spans"
             least = f"a comparison needs {_FEWEST}"
-            self._show_message(f"only {many} since {name}, and {least}: {more}, then press {key} again")
+            self._show_message(f"only {many} {where}, and {least}: {more}, then press {key} again")
         else:
             self._sides = [*self._sides, self._side(chr(ord(name) + 1), origin, frames)]
             self._show()
@@ -450,15 +453,25 @@ class Comparing:
             self._scene.comparison = compare(*spans)
 
     def _since(self, one: _Side) -> list[Frame]:
-        """Return the frames of B: of a live capture all since A, else those shown; without the frame of A's mark."""
+        """Return the frames of B: of a live capture all since A, else those shown that are in no span.
+
+        The frame of A's mark is left out.
+        """
         end_us = one.period.end_us
         shown = list(self._scene.history.window.frames)
         if not shown or shown[-1].mono_us < end_us:
-            return shown
+            return self._outside(shown)
         newest_us = self._scene.edge.until_us
         if self._mark is not None and shown[-1].mono_us >= newest_us:
             shown = list(self._scene.archive.frames(max(end_us, newest_us - _LONGEST_US), newest_us)) or shown
         return [each for each in shown if each.mono_us - each.dt_us >= max(end_us, one.put_us)]
+
+    def _outside(self, frames: list[Frame]) -> list[Frame]:
+        """Return the last frames in a row that are in no span: an I/O in two of them would be compared with itself."""
+        spans = [(side.start_us, side.period.end_us) for side in self._sides]
+        free = [f for f in frames if all(f.mono_us <= start or f.mono_us - f.dt_us >= end for start, end in spans)]
+        after = max((end for _, end in spans if free and end <= free[-1].mono_us), default=0)
+        return [each for each in free if each.mono_us > after]
 
     def _side(self, name: str, origin: Origin, frames: list[Frame]) -> _Side:
         from latmon.diff.blocks import period_of  # noqa: PLC0415 - a start would take 0.06 s longer
@@ -477,7 +490,7 @@ class Comparing:
             began = (one for one in found.over if one.begin_wall >= made.start_wall)
             made.findings = {one.worst.key: one.worst.summary for one in (*found.lasting, *began)}
             made.not_evaluated = frozenset(rule for rules in found.not_evaluated.values() for rule in rules)
-        return _Side(made, noted, newest_us if is_now else None)
+        return _Side(made, frames[0].mono_us - frames[0].dt_us, noted, newest_us if is_now else None)
 
     def _noted(self, until_us: int) -> list[Mark]:
         """Return the marks before a time, also those before the window."""

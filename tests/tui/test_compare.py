@@ -207,6 +207,28 @@ def test_a_comparison_with_too_few_windows_is_refused():
     assert scene.comparison is None
 
 
+@pytest.mark.parametrize(("last", "windows"), [(19, 0), (13, 4), (14, 10)])
+def test_a_span_of_an_earlier_time_has_no_window_of_another_span(last, windows):
+    """A is windows 10 to 19 (4 to 19); then the screen shows the windows up to `last`."""
+    sentences = []
+    frames = host(1, 20, ios=20)
+    shown = [Scene(Selection(), ink=RAMP) for _ in "AB"]
+    begins = (4 if windows == 4 else 10, 10 if windows == 0 else 0)
+    for scene, begin, end in zip(shown, begins, (20, last), strict=True):
+        scene.opened(ORIGIN)
+        for one in frames[begin:end]:
+            scene.append(one)
+    comparing = Comparing(shown[0], sentences.append)
+    comparing.step()
+    comparing._scene = shown[1]
+    comparing.step()
+    if windows < 6:
+        assert sentences[-1].startswith(f"only {windows} windows ")
+        assert shown[1].comparison is None
+    else:
+        assert shown[1].comparison.b.windows == windows
+
+
 def test_the_kernels_counters_are_not_compared_with_the_probes_windows():
     sentences = []
     scene = Scene(Selection(), ink=RAMP)
