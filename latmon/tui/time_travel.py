@@ -343,8 +343,8 @@ TRAVEL: Mapping[str, Callable[[Travel, int], None]] = MappingProxyType(
 _FEWEST = 6
 """Least frames of a side."""
 _MOST_SIDES = 16
-_LONGEST_US = 600_000_000
-"""Longest B: reading more would delay keys."""
+_LONGEST_US = 120_000_000
+"""Longest B: to read 600 windows took 8 s of CPU, during which no key was taken."""
 
 
 @dataclass(slots=True)
@@ -453,7 +453,7 @@ class Comparing:
             self._scene.comparison = compare(*spans)
 
     def _since(self, one: _Side) -> list[Frame]:
-        """Return the frames of B: of a live capture all since A, else those shown that are in no span.
+        """Return the frames of B: of a live capture the last 2 min since A, else those shown that are in no span.
 
         The frame of A's mark is left out.
         """
