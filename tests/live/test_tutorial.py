@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "TUTORIAL.md").read_text("utf-8")
 NOT_HERE = ("sudo -s", "alias latmon=", "latmon --device", "exit")
 """Another shell, and the live screen, which needs a terminal."""
-CLEAN_UP = "kill $(jobs -p) 2>/dev/null; losetup --detach $disk 2>/dev/null; rm -f /dev/shm/sick.img /dev/shm/sick.txt"
+CLEAN_UP = "kill $(jobs -p) 2>/dev/null; losetup --detach ${disk-} 2>/dev/null; rm -rf ${dir-}"
 """What a script that fails would leave, of which fio would also keep the test waiting."""
 pytestmark = [
     pytest.mark.live,
@@ -35,7 +35,6 @@ def test_the_sick_disk_is_found_cured_and_removed(tmp_path):
     script = "\n".join(one for one in commands() if not one.startswith(NOT_HERE))
     program = f"latmon() {{ {sys.executable} -P -m latmon \"$@\"; }}\ntrap '{CLEAN_UP}' EXIT\n"
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backends'}", "XDG_CONFIG_HOME": str(tmp_path)}
-    program += "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"  # else a failure waits for the end of fio
     before = set(Path("/dev/shm").glob("sick.*"))
     done = subprocess.run(
         ["bash", "-uc", program + script], cwd=tmp_path, env=environ, capture_output=True, text=True, check=False
