@@ -242,7 +242,7 @@ ACTIONS = (
         on=_OVERVIEW,
     ),
     Action("compare", "D", "D", "compare: this window is A; after a change again: B beside it; again: back"),
-    Action("further", "d", "d", "compare: beside two spans, add what came since as C, D, ...: a sweep"),
+    Action("further", "N", "N", "compare: beside two spans, add what came since as C, D, ...: a sweep"),
     Action("window", "plus,equals_sign", "+", "longer window", by=1),
     Action("window", "minus", "-", "shorter window", by=-1),
     Action("details", "I", "I", "the capture: coverage, losses, cost, what is not measured here; again: back"),

@@ -427,7 +427,7 @@ class Comparing:
         last = self._sides[-1]
         frames = self._since(last)
         origin = self._scene.store.origin
-        name, key = last.period.name, "D" if len(self._sides) == 1 else "d"
+        name, key = last.period.name, "D" if len(self._sides) == 1 else "N"
         if len(self._sides) == _MOST_SIDES:
             self._show_message(f"a sweep has at most {_MOST_SIDES} spans: `latmon diff` compares more of a recording")
         elif origin is None or len(frames) < _FEWEST:

@@ -39,21 +39,25 @@ def evaluated(monkeypatch):
 
 def lines(found, n):
     found.begin(ORIGIN)
-    return [line for one in frames(n) for line in found.take(one)]
+    return [line for one in frames(n) for _, line in found.take(one)]
+
+
+def sentences(found):
+    return [line for _, line in found.all_reported()]
 
 
 def test_a_new_one_is_reported_once(evaluated):
     evaluated += [(), (SICK,), (SICK,)]
     one = FindingReporter(Settings())
     assert lines(one, 10) == ["finding after 5s: warning, starved-io: sda: one waits"]
-    assert list(one.all_reported()) == ["finding, for 5s: warning, starved-io: sda: one waits", NOT_ALL]
+    assert sentences(one) == ["finding, for 5s: warning, starved-io: sda: one waits", NOT_ALL]
 
 
 def test_a_notice_waits_for_the_end_and_the_worst_comes_first(evaluated):
     evaluated += [(replace(SICK, severity=NOTICE), replace(SICK, id="requeue-storm", severity=CRITICAL))]
     one = FindingReporter(Settings())
     assert lines(one, 5) == ["finding after 2s: critical, requeue-storm: sda: one waits"]
-    assert list(one.all_reported()) == [
+    assert sentences(one) == [
         "finding, for 3s: critical, requeue-storm: sda: one waits",
         "finding, for 3s: notice, starved-io: sda: one waits",
         NOT_ALL,
@@ -64,9 +68,9 @@ def test_a_notice_waits_for_the_end_and_the_worst_comes_first(evaluated):
 def test_none_is_reported_of_what_was_long_enough():
     one = FindingReporter(Settings())
     assert lines(one, 1) == []
-    assert list(one.all_reported()) == []
+    assert sentences(one) == []
     assert lines(one, 5) == []
-    (last,) = one.all_reported()
+    (last,) = sentences(one)
     assert last.startswith("no finding; 0 of 17 rules evaluated; not evaluated: tick-quantum, ")
     assert last.endswith(
         "(outstanding I/Os were not counted), queue-depth-misconfigured (no device reported a limit of its driver), "
@@ -80,9 +84,7 @@ def test_none_is_reported_of_what_was_long_enough():
 def test_rules_that_are_off_do_not_count():
     one = FindingReporter(Settings(off=frozenset(NEEDS) - {"starved-io"}))
     lines(one, 5)
-    assert list(one.all_reported()) == [
-        "no finding; 0 of 1 rules evaluated; not evaluated: starved-io (stages were not traced)"
-    ]
+    assert sentences(one) == ["no finding; 0 of 1 rules evaluated; not evaluated: starved-io (stages were not traced)"]
 
 
 def test_a_rule_that_failed_is_reported_once(monkeypatch):
@@ -93,14 +95,14 @@ def test_a_rule_that_failed_is_reported_once(monkeypatch):
     one = FindingReporter(Settings(off=frozenset(NEEDS) - {"tick-quantum"}))
     words = "ZeroDivisionError: integer division or modulo by zero"
     assert lines(one, 15) == [f"rule tick-quantum failed: {words}; the other rules are still evaluated"]
-    assert not any("; the other rules are still evaluated" in line for line in one.all_reported())
+    assert not any("; the other rules are still evaluated" in line for line in sentences(one))
 
 
 def test_one_that_comes_and_goes_is_one_line(evaluated):
     evaluated += [(SICK,), (), (SICK,), ()]
     one = FindingReporter(Settings())
     assert len(lines(one, 20)) == 1
-    assert list(one.all_reported()) == ["finding, 2 times: warning, starved-io: sda: one waits", NOT_ALL]
+    assert sentences(one) == ["finding, 2 times: warning, starved-io: sda: one waits", NOT_ALL]
 
 
 def test_a_flood_is_bounded(evaluated, monkeypatch):
@@ -108,4 +110,4 @@ def test_a_flood_is_bounded(evaluated, monkeypatch):
     evaluated += [tuple(replace(SICK, device=f"sd{i}") for i in range(5))]
     one = FindingReporter(Settings())
     assert len(lines(one, 5)) == 2
-    assert list(one.all_reported())[-2] == "and 3 more findings, which `latmon report` lists"
+    assert sentences(one)[-2] == "and 3 more findings, which `latmon report` lists"

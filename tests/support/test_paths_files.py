@@ -21,7 +21,11 @@ def test_what_is_not(tmp_path):
         assert paths.text(path) == ""
 
 
-@pytest.mark.parametrize("read", [lambda path: paths.regular(path, 9), source.read], ids=["config", "import"])
+@pytest.mark.parametrize(
+    "read",
+    [lambda path: paths.regular(path, 9), lambda path: source.read(path, {}, lambda *_: None)],
+    ids=["config", "import"],
+)
 def test_a_file_that_has_nothing_to_read_yet_is_empty(tmp_path, monkeypatch, read):
     """Its read() returns None, as that of /proc/kmsg does where nobody has logged."""
     (tmp_path / "kmsg").write_bytes(b"x")

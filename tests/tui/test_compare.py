@@ -171,7 +171,7 @@ def test_the_plot_of_a_sweep_is_below_its_table_where_it_does_not_fit_beside_it(
 def test_spans_without_a_setting_that_differs_in_each_are_rows_in_their_order(swept):
     scene, comparing, sentences = swept
     comparing.add()
-    assert sentences[-1] == "only 0 windows since C, and a comparison needs 6: wait, then press d again"
+    assert sentences[-1] == "only 0 windows since C, and a comparison needs 6: wait, then press N again"
     for one in host(2, 4 * SECONDS + 1, ios=40)[3 * SECONDS + 1 :]:
         scene.append(one)
     comparing.add()
@@ -311,12 +311,12 @@ async def test_the_key_that_adds_a_span_works_in_a_comparison_alone(both, monkey
     monkeypatch.setattr(app._comparing, "add", lambda: added.append(1))
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
-        await pilot.press("d")
+        await pilot.press("N")
         assert added == []
         app.scene.comparison = both[0].comparison
-        await pilot.press("d")
+        await pilot.press("N")
         assert added == [1]
-        assert "d adds a span  D leaves" in plain(app._main.lines[1])
+        assert "N adds a span  D leaves" in plain(app._main.lines[1])
 
 
 async def test_esc_and_another_screen_leave_the_comparison_and_no_key_changes_what_it_hides(both):

@@ -33,8 +33,8 @@ _REST = "latmon diff shows "
 _OCTAVE = 1 << BITS
 _LABEL = 7
 """Cells from one label above the strips to the next: 512us and two blanks."""
-_KEYS = (Span("d", "accent"), Span(" adds a span  ", "dim"), Span("D", "accent"), Span(" leaves ", "dim"))
-_BRIEF_KEYS = (Span("d", "accent"), Span(" adds  ", "dim"), *_KEYS[2:])
+_KEYS = (Span("N", "accent"), Span(" adds a span  ", "dim"), Span("D", "accent"), Span(" leaves ", "dim"))
+_BRIEF_KEYS = (Span("N", "accent"), Span(" adds  ", "dim"), *_KEYS[2:])
 
 
 def panel(compared: Comparison | Sweep, selected: str, ink: Ink, width: int, room: int) -> list[Line]:
