@@ -217,8 +217,9 @@ def unlike_files(a: CaptureSpan, b: CaptureSpan) -> tuple[WhoDifference, ...]:
     found = []
     for mount, op in sorted(a.files.keys() & b.files.keys()):
         (n, us), (m, other_us) = a.files[mount, op], b.files[mount, op]
-        if min(n, m) >= _OPERATIONS and max(us / n, other_us / m) >= _TWICE * min(us / n, other_us / m):
-            found.append(WhoDifference(f"{op} {mount}", us / n, other_us / m))
+        means = us / n, other_us / m
+        if min(n, m) >= _OPERATIONS and _twice(*means):
+            found.append(WhoDifference(f"{op} {mount}", *means))
     return tuple(found)
 
 

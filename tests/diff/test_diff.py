@@ -554,6 +554,11 @@ def test_processes_whose_ios_all_took_less_than_a_microsecond_do_not_differ():
     assert summarise(compare(one, one))["processes_differ"] == []
 
 
+def test_operations_that_all_took_less_than_a_microsecond_do_not_differ():
+    quick = who({}, [0] * 100)
+    assert summarise(compare(quick, quick))["files_differ"] == []
+
+
 def test_processes_that_proc_counts_have_shares_of_bytes():
     found = summarise(compare(processes(dd=(0, 10, 0), cat=(0, 90, 0)), processes(dd=(0, 80, 0), cat=(0, 20, 0))))
     shares = {one["comm"]: (one["of"], *one["share"]) for one in found["processes_differ"]}
