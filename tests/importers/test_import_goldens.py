@@ -195,7 +195,7 @@ REFUSED = {
     "a single smart log": ("smart_log_text.txt", 1, "a single smart log has only sums since the begin"),
     "a single reading of kstat": ("kstat_dates.txt", 1, "a single reading of kstat has only sums since the begin"),
 }
-"""What is refused: a golden, how many of its readings there are, and the sentence."""
+"""Each has a golden, how many of its readings are imported, and the sentence that refuses them."""
 BEGINS = {"prometheus_node.txt": "2024-03-01 1", "smart_log_text.txt": "zzz", "kstat_dates.txt": "Fri Nov"}
 
 

@@ -97,7 +97,7 @@ def test_the_queues_of_a_vdev_are_outstanding_ios():
 
 
 def test_outputs_of_openzfs_2_3_are_read_as_printed():
-    """Of a mirror with a log, in a guest under fio; the sums of the columns are those of awk."""
+    """They show a mirror with a log in a guest under fio; the sums of the columns are those of awk."""
     lv, w, q, lp = (read((GOLDEN / f"zpool_zfs23_{name}.txt").read_text()) for name in ("lv", "w", "q", "lp"))
     assert [found.exit_code for found in (lv, w, q, lp)] == [EXIT_DONE] * 4
     histograms = only(w.frames()).histograms

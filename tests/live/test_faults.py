@@ -101,7 +101,7 @@ class Disk:
             os.close(number)
 
     def read_only(self):
-        """As after an error of the file system with errors=remount-ro (EROFS)."""
+        """Make it read-only, as an error of the file system does with errors=remount-ro (EROFS)."""
         subprocess.run(["sync", "-f", self.place], check=True)
         subprocess.run(["mount", "-o", "remount,abort", self.place], check=True)
 

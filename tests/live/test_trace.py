@@ -122,7 +122,7 @@ def test_every_io_of_fio_is_in_the_file_and_its_steps_add_up(disk, trace, suite,
 @pytest.mark.slow
 @each_bpftrace
 def test_ios_of_one_system_call_wait_for_each_other_in_its_plug(disk, trace, suite, tmp_path):
-    """Of 64 I/Os all but the last wait; by the clock of the plug, which Linux caches since 6.9, none does."""
+    """All of 64 I/Os but the last wait; by the clock of the plug, which Linux caches since 6.9, none does."""
     if not has_raw_tracepoints(suite, tmp_path):
         pytest.skip("tier C takes all stamps at the hooks")
     running = trace("--device", disk.name)

@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "TUTORIAL.md").read_text("utf-8")
 NOT_HERE = ("sudo -s", "alias latmon=", "latmon --device", "exit")
 """Another shell, and the live screen, which needs a terminal."""
 CLEAN_UP = "kill $(jobs -p) 2>/dev/null; losetup --detach ${disk-} 2>/dev/null; rm -rf ${dir-}"
-"""What a script that fails would leave, of which fio would also keep the test waiting."""
+"""It removes what a script that fails leaves; a fio that runs on would keep the test waiting, too."""
 pytestmark = [
     pytest.mark.live,
     pytest.mark.slow,
