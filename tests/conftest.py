@@ -17,7 +17,7 @@ from hypothesis import settings
 from workload import crowded
 from xdist.scheduler import LoadGroupScheduling
 
-from latmon.manifest import loader
+from latmon import manifest
 from latmon.support.paths import data_dir
 from latmon_backends.bpftrace import backend as bpftrace_backend
 
@@ -32,8 +32,8 @@ sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Some hundred tests load all shipped manifests, which do not change during a run: a tenth of a second each time.
-_PROBES, _parse, _parsed = data_dir("probes"), loader._parsed, cache(loader._parsed)
-loader._parsed = lambda path: deepcopy(_parsed(path)) if path.is_relative_to(_PROBES) else _parse(path)
+_PROBES, _parse, _parsed = data_dir("probes"), manifest._parsed, cache(manifest._parsed)
+manifest._parsed = lambda path: deepcopy(_parsed(path)) if path.is_relative_to(_PROBES) else _parse(path)
 
 settings.register_profile("latmon", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=250)  # make test-thorough

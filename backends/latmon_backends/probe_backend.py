@@ -19,7 +19,7 @@ from latmon import __version__
 from latmon.capture.backend import NO, Options, ProbeCost
 from latmon.decode.framer import TracerInterval
 from latmon.decode.tables import Record
-from latmon.manifest.loader import Manifest
+from latmon.manifest import Manifest
 from latmon.model.devices import WithIdle, busy_rows
 from latmon.model.frame import (
     TRACER_STARTING,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from latmon.manifest.loader import Manifest, load_all
+from latmon.manifest import Manifest, load_all
 from latmon.support import priority
 from latmon.support.errors import ManifestError, UntrustedError
 from latmon.support.paths import data_dir

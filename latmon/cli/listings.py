@@ -19,7 +19,7 @@ from pathlib import Path
 from latmon.cli import config
 from latmon.findings.rule import MISSING, UNBOUNDED, Rule, Settings, Threshold
 from latmon.findings.rules import RULES
-from latmon.manifest.loader import Manifest, load_all
+from latmon.manifest import Manifest, load_all
 from latmon.model.stages import called
 from latmon.support import privileges, trust
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError

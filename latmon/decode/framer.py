@@ -36,8 +36,7 @@ from latmon.decode.tables import (
     vector,
     wakeups,
 )
-from latmon.manifest.loader import Manifest
-from latmon.manifest.schema import STACKS, UNFOLLOWED_FROM, MapSpec, op_name
+from latmon.manifest import STACKS, UNFOLLOWED_FROM, Manifest, MapSpec, op_name
 from latmon.model.frame import (
     OTHERS,
     PROCESSES,

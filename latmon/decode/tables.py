@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import groupby
 
-from latmon.manifest.schema import KeyPart, MapSpec, RecordSpec, op_name
+from latmon.manifest import KeyPart, MapSpec, RecordSpec, op_name
 from latmon.model.frame import (
     FILE_OPS,
     FILE_WAITS,

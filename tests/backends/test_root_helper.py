@@ -19,7 +19,7 @@ from typing import ClassVar
 import pytest
 from hostile import mutated
 
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.support import priority
 from latmon.support.paths import data_dir
 from latmon_backends.bpftrace.probe import BpftraceProbe

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import data_dir
 from latmon.support.text import clean, is_clean

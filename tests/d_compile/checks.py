@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from latmon.manifest.loader import Manifest
-from latmon.manifest.schema import NAMED, MapSpec
+from latmon.manifest import NAMED, Manifest, MapSpec
 from latmon_backends.dtrace.program import fillings
 from tests.d_compile.d_text import Clause, Tokens, assigned, calls, clauses, locals_read, members, split
 from tests.d_compile.stubs import prelude

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from latmon.manifest.loader import Manifest
+from latmon.manifest import Manifest
 
 _HEADER = "%16s  ------------- Distribution ------------- count    "
 _CELLS = 40

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from tests.d_compile.d_output import Output
 
 TESTS = Path(__file__).parents[1]

@@ -1,7 +1,7 @@
 """admission_ap's maps: the wait for a request and the latency with it are series of their own, with their own count."""
 
 from latmon.decode.framer import TracerFramer
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.model.frame import STAGES, Series
 from latmon.model.histogram import bucket_index
 from latmon.model.stages import FROM_SUBMISSION

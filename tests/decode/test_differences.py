@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.decode.tables import Differences
-from latmon.manifest.schema import KeyPart, MapSpec
+from latmon.manifest import KeyPart, MapSpec
 
 BUCKET = KeyPart("bucket", 0, 8, "bucket")
 SPECS = (MapSpec("x_wakeup", "wakeup", key=(KeyPart("thread", 8, 32, "integer"), BUCKET)), MapSpec("x_level", "level"))

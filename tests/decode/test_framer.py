@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.decode.framer import Framer, TracerFramer, joined
-from latmon.manifest.loader import load
-from latmon.manifest.schema import MapSpec
+from latmon.manifest import MapSpec, load
 from latmon.model.frame import (
     OTHERS,
     Behind,

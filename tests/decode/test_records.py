@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.decode.tables import Record, record, shifted
-from latmon.manifest.schema import RECORDS, TEXTS, RecordSpec
+from latmon.manifest import RECORDS, TEXTS, RecordSpec
 from latmon.support.text import is_clean
 
 SLOW = RecordSpec("slow", ("dev", "op", "rwbs", "sector", "done_ns", "total_us", "pid"), "comm")

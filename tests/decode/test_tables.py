@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.decode.tables import VECTORS, handlers, softirqs, thread_label, wakeups
-from latmon.manifest.schema import ROLES, KeyPart, MapSpec
+from latmon.manifest import ROLES, KeyPart, MapSpec
 from latmon.model.frame import Handler, Thread, Wakeups
 from latmon.model.histogram import TOP, Histogram
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from latmon.aggregate.histogram_sum import OnDemandSums
 from latmon.decode.framer import UNKNOWN, TracerFramer, TracerInterval, joined
 from latmon.decode.tables import Record
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.model.frame import UNKNOWN_IRQ, Flow, Frame, Handler, HandlerRuns, Missing, Series, SoftirqCpu, Thread
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.recording.validate import MAX_LABEL

@@ -4,7 +4,7 @@ import pytest
 
 from latmon.decode.framer import TracerFramer, joined
 from latmon.decode.tables import MOST_REPORTED, all_waiting, depth_of, followed, record
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.model.frame import Thread
 from latmon.model.inflight import PROBE, InFlight, InFlightList, Took, bucket_end
 from latmon.support.paths import data_dir

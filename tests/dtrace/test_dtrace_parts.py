@@ -12,7 +12,7 @@ from latmon.capture.backend import Options
 from latmon.decode.framer import ProbeInterval
 from latmon.decode.tables import Record, thread_label
 from latmon.decode.tables import record as decoded
-from latmon.manifest.schema import Parameter
+from latmon.manifest import Parameter
 from latmon.model.frame import NAMED_FROM, NOT_KNOWN, Device, Flow, Frame, Limit, Missing, Outstanding, Thread, pid_of
 from latmon.model.histogram import TOP, bucket_index
 from latmon.support.errors import UnavailableError, UsageError

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.model.frame import NAMED_FROM
 from latmon_backends.dtrace import program
 from latmon_backends.dtrace.probe import Maps, NumberedNames, OutputLine

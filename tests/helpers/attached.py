@@ -12,8 +12,7 @@ from bpftraces import TIMEOUT_S, tool
 
 from latmon.decode.framer import TracerFramer
 from latmon.decode.tables import record
-from latmon.manifest.loader import load
-from latmon.manifest.schema import STACKS
+from latmon.manifest import STACKS, load
 from latmon.model.frame import Thread
 from latmon.support.paths import data_dir
 from latmon_backends.bpftrace.program import BpftraceProgram

@@ -22,7 +22,7 @@ ENDINGS = {signal.SIGTERM, signal.SIGINT}
 @cache
 def manifests():
     """All of latmon's; read once, for that takes longer than what a test does with them."""
-    from latmon.manifest.loader import load_all  # noqa: PLC0415 - the program itself runs without
+    from latmon.manifest import load_all  # noqa: PLC0415 - the program itself runs without
     from latmon.support.paths import data_dir  # noqa: PLC0415
 
     return load_all(data_dir("probes"))

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon_backends.bpftrace.tracer import stem
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -22,7 +22,7 @@ from test_stages_c import loop, number  # noqa: F401 - a fixture is found by its
 from workload import LoopDevice, fio
 
 from latmon.decode.tables import depth_of, record
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon_backends.bpftrace.kernel_hooks import request_argument
 
 SCRIPTS = ("inflight_a", "stages_a", "csd_a", "workers_a")

@@ -20,7 +20,7 @@ from workload import LoopDevice, fio
 
 from latmon.analysis.issue_order import lba_order, summary
 from latmon.decode.tables import record
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.support.paths import data_dir
 from latmon_backends.probe.tick_protocol import WINDOW, IssueWindows
 

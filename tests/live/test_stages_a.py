@@ -17,7 +17,7 @@ from test_stages_c import FLUSHES, WRITES, loop, number, write  # noqa: F401 - a
 
 from latmon.decode.framer import TracerFramer
 from latmon.decode.tables import record
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.model.frame import UNACCOUNTED, Series
 from latmon.support.paths import data_dir
 from latmon_backends.bpftrace.program import BpftraceProgram

@@ -11,8 +11,7 @@ from hostile import YAML_SPLINTERS, cases, mutated
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.manifest.loader import MAX_BYTES, load, load_all
-from latmon.manifest.schema import KeyPart, Parameter, RecordSpec, op_name
+from latmon.manifest import MAX_BYTES, KeyPart, Parameter, RecordSpec, load, load_all, op_name
 from latmon.model.frame import STAGES, missing_stages
 from latmon.model.histogram import bucket_index
 from latmon.support.errors import ManifestError

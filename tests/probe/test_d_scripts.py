@@ -9,7 +9,7 @@ from fake_dtrace import manifests
 
 from latmon.decode.framer import Framer
 from latmon.decode.tables import record
-from latmon.manifest.loader import Manifest, load
+from latmon.manifest import Manifest, load
 from latmon.model.frame import Series
 from latmon.model.histogram import BITS
 from latmon_backends.dtrace.probe import DtraceDecoder, Maps, NumberedNames

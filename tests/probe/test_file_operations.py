@@ -5,7 +5,7 @@ from fake_dtrace import GOLDEN
 
 from latmon.capture import target
 from latmon.decode.tables import record
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.model.frame import FileSeries, FileSystem
 from latmon.support.paths import data_dir
 from latmon.support.text import is_clean

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from latmon.decode.tables import Record
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.model.inflight import Issue
 from latmon_backends.probe import tick_protocol
 from latmon_backends.probe.events import Printed

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.decode.framer import UNKNOWN
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.model.frame import Handler, Series, SoftirqCpu, Thread
 from latmon.model.histogram import bucket_index
 from latmon_backends.bpftrace.probe import BpftraceDecoder

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.decode.tables import Record, record
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.model.frame import Outlier, Wait
 from latmon.support.text import is_clean
 from latmon_backends.probe import outliers

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from latmon.decode.framer import Framer
-from latmon.manifest.loader import load
-from latmon.manifest.schema import RecordSpec
+from latmon.manifest import RecordSpec, load
 from latmon.model.frame import Completed, Flow, Series
 from latmon.model.histogram import bucket_index
 from latmon_backends.kernel.counters import Sample

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.model.frame import STAGES, Missing, Origin
 from latmon.model.stages import ADMISSION
 from latmon.support.paths import data_dir

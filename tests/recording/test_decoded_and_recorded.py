@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from latmon.decode.framer import TracerFramer
 from latmon.decode.tables import record
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.model.frame import Device, Frame, Handler, HandlerRuns, Health, Missing, Traced
 from latmon.model.histogram import Histogram
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes

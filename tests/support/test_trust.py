@@ -24,7 +24,7 @@ from latmon.capture import registry
 from latmon.cli import config
 from latmon.cli.config import Config
 from latmon.doctor import checks, selftest
-from latmon.manifest.loader import load
+from latmon.manifest import load
 from latmon.support import trust
 from latmon.support.errors import UntrustedError
 from latmon.support.paths import regular

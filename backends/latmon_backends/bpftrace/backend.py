@@ -29,7 +29,7 @@ from typing import Any
 from latmon import __version__
 from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer
-from latmon.manifest.loader import Manifest
+from latmon.manifest import Manifest
 from latmon.model.frame import STAGES, TABLES, Missing, Origin, Settings, capped
 from latmon.model.stages import ADMISSION
 from latmon.support import paths, privileges, trust

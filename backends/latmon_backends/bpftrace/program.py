@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
-from latmon.manifest.loader import COARSER, Manifest, load
+from latmon.manifest import COARSER, Manifest, load
 from latmon.support import privileges
 from latmon.support.errors import UnavailableError
 from latmon.support.host import install_command

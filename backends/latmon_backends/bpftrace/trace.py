@@ -27,7 +27,7 @@ from typing import BinaryIO, NamedTuple
 from latmon import __version__
 from latmon.capture.backend import Options, TraceCost, TraceCounts, TraceRequest
 from latmon.decode.tables import folded, folded_with_user, record, shifted
-from latmon.manifest.loader import Manifest, load
+from latmon.manifest import Manifest, load
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Origin, Outlier, missing_stages
 from latmon.support import host, privileges
 from latmon.support.errors import UnavailableError, UsageError

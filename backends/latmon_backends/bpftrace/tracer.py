@@ -16,7 +16,7 @@ from pathlib import Path
 
 from latmon.capture import target
 from latmon.capture.backend import Options
-from latmon.manifest.loader import Manifest, load
+from latmon.manifest import Manifest, load
 from latmon.model.frame import FILES, PROCESSES, SIZES, Device, FileSystem, Missing
 from latmon.support import host
 from latmon.support.errors import ManifestError

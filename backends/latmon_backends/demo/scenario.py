@@ -24,8 +24,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from latmon import __version__
-from latmon.manifest.loader import Manifest, load
-from latmon.manifest.schema import TABLE_ROLES
+from latmon.manifest import TABLE_ROLES, Manifest, load
 from latmon.model.frame import (
     STAGES,
     TABLES,

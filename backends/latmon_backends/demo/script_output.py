@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from latmon.decode.tables import AS_IS, RETURNED, VECTORS, Counts
-from latmon.manifest.loader import Manifest
-from latmon.manifest.schema import UNFOLLOWED_FROM, MapSpec
+from latmon.manifest import UNFOLLOWED_FROM, Manifest, MapSpec
 from latmon.model.frame import (
     FILE_OPS,
     FILE_WAITS,

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from latmon.capture.backend import NO, Options, ProbeReport, StageCoverage
 from latmon.decode.framer import Framer, ProbeInterval
-from latmon.manifest.loader import Manifest
+from latmon.manifest import Manifest
 from latmon.model.frame import NAMED_FROM, STAGES, FileSystem, Frame, Missing, Origin, Outstanding, Thread
 from latmon.support.errors import UnavailableError
 from latmon.support.units import UNKNOWN

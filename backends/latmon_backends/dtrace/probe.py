@@ -20,8 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from latmon.decode.dtrace_aggregation import HEADER, INTEGER, MAX_ROWS, PrintedRow, Row, Scalar, bounded
-from latmon.manifest.loader import Manifest
-from latmon.manifest.schema import NAMED, MapSpec, RecordSpec
+from latmon.manifest import NAMED, Manifest, MapSpec, RecordSpec
 from latmon.model.frame import NAMED_FROM, Device
 from latmon.model.histogram import TOP, bucket_index
 from latmon.support.text import clean

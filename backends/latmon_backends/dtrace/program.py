@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from latmon.manifest.loader import Manifest, load_all
-from latmon.manifest.schema import TABLE_ROLES
+from latmon.manifest import TABLE_ROLES, Manifest, load_all
 from latmon.model.frame import STAGES, TABLES, Missing
 from latmon.model.histogram import BITS
 from latmon.support.errors import UnavailableError, UsageError

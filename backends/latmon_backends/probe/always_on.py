@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from latmon.capture.backend import Options
-from latmon.manifest.loader import Manifest
+from latmon.manifest import Manifest
 from latmon.model.devices import busy_rows
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Issuer, Series
 from latmon.support import host

@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-from latmon.manifest.loader import Manifest
+from latmon.manifest import Manifest
 from latmon.support import privileges, trust
 from latmon.support.errors import UnavailableError
 from latmon.support.paths import text
@@ -405,7 +405,7 @@ TRACED = "traced"
 ALL_DEVICES = 0
 """Key of that map for all devices."""
 SAMPLE = (1 << 32) + 1
-"""Key of that map for the sample (`sampled()` in latmon/manifest/loader.py): no device has this number."""
+"""Key of that map for the sample (`sampled()` in latmon/manifest.py): no device has this number."""
 MAX_MASK = 1023
 _KIND = {"map_type": "1", "key_size": "8", "value_size": "8"}
 """A hash of integers, as fdinfo has it."""

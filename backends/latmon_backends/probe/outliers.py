@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from latmon.decode.tables import Record, thread_label
-from latmon.manifest.loader import Manifest
-from latmon.manifest.schema import TIMES, op_name
+from latmon.manifest import TIMES, Manifest, op_name
 from latmon.model.frame import Outlier, Thread, Wait
 from latmon.model.stages import ABOVE_DRIVER
 from latmon.support.paths import content

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined, unnamed_cgroup
 from latmon.decode.tables import Counts, Flags, Record, record, shifted
-from latmon.manifest.loader import Manifest
-from latmon.manifest.schema import STACKS, op_name
+from latmon.manifest import STACKS, Manifest, op_name
 from latmon.model.frame import FILE_OPS, FILE_WAITS, FileOperation, FileSystem, Frame, Thread, Wait
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.inflight import Issue

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from latmon.manifest.loader import Manifest
+from latmon.manifest import Manifest
 from latmon.model.frame import Missing
 from latmon_backends.probe.launcher import AnyProgram, Launcher
 from latmon_backends.probe.outliers import Threads

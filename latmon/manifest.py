@@ -1,4 +1,4 @@
-"""Loader of a probe's manifest: the YAML beside a script that declares its requirements and output.
+"""A probe's manifest, the YAML beside a script that declares its requirements and output: schema, checks, loader.
 
 A new driver's probe needs no Python: its maps and records are declared in the manifest and decoded by decode/framer.py
 and decode/tables.py. Programs are made of whole scripts; `{{name}}` is replaced by a checked integer or one of a
@@ -9,20 +9,331 @@ another script in a few places is made of it by replacements (`script:`).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from latmon.manifest import schema
-from latmon.manifest.schema import Checks, KeyPart, MapSpec, Parameter, RecordSpec
-from latmon.model.frame import STAGES, UNACCOUNTED
+from latmon.model.frame import OPS, STAGES
 from latmon.model.histogram import BITS
-from latmon.model.stages import ADMISSION, FROM_SUBMISSION, THROTTLING, WHOLE
+from latmon.model.stages import ADMISSION, FROM_SUBMISSION, MEASURED_STAGES, THROTTLING, UNACCOUNTED, WHOLE
 from latmon.support import strict_yaml
 from latmon.support.errors import ManifestError
+
+PLATFORMS = ("linux", "illumos", "freebsd", "portable")
+"""portable: wherever its tool has the hooks."""
+TOOLS = ("bpftrace", "dtrace")
+COSTS = ("cheap", "moderate", "invasive")
+CLOCKS = ("monotonic", "boottime", "hrtime")
+"""hrtime: the tool's own clock, which is neither of the others."""
+GROUPS = (
+    "always",
+    "inflight",
+    "stages",
+    "wakeups",
+    "irqs",
+    "softirqs",
+    "bios",
+    "order",
+    "files",
+    "limits",
+    "processes",
+    "sizes",
+    "trace",
+)
+"""always: from the first frame to the last. trace: `latmon trace` alone. The others are traced on demand."""
+DECODERS = ("dev_t", "op", "bucket", "depth", "integer", "name")
+ROLES: dict[str, tuple[str, ...]] = {
+    "histogram": ("dev", "op", "bucket"),
+    "sum": ("dev", "op"),
+    "bytes": ("dev", "op"),
+    "untimed": ("dev", "op"),
+    "unmatched": ("dev", "op"),
+    "max": ("dev", "op"),
+    "by_total": ("dev", "op", "bucket"),
+    "path": ("dev", "path"),
+    "cause": ("dev", "context"),
+    "completer": ("dev", "context"),
+    "raiser": ("vec", "context"),
+    "off": ("dev", "op"),
+    "above": ("dev", "op"),
+    "started": ("dev", "op"),
+    "suppressed": ("dev",),
+    "level": ("dev",),
+    "handler_run": ("handler", "returned", "bucket"),
+    "handler_sum": ("handler", "returned"),
+    "handler_before": ("handler",),
+    "softirq_delay": ("vec", "cpu", "bucket"),
+    "softirq_delay_sum": ("vec", "cpu"),
+    "softirq_run": ("vec", "cpu", "bucket"),
+    "softirq_run_sum": ("vec", "cpu"),
+    "softirq_ran_in": ("vec", "cpu", "context"),
+    "softirq_raised_in": ("vec", "cpu", "context"),
+    "wakeup": ("thread", "bucket"),
+    "wakeup_sum": ("thread",),
+    "wakeup_instead": ("thread", "other"),
+    "wakeup_ran": ("thread", "other"),
+    "depth_driver": ("dev", "depth"),
+    "depth_queued": ("dev", "depth"),
+    "depth_issue": ("dev", "depth"),
+    "depth_ios": ("dev", "depth"),
+    "depth_time": ("dev", "depth"),
+    "depth_most": ("dev", "slot"),
+    "depth_corrected": ("dev",),
+    "depth_older": ("dev", "age"),
+    "depth_since": (),
+    "cgroup": ("slot", "dev"),
+    "process": ("slot", "dev"),
+    "behind": ("other", "slot", "dev"),
+    "size_latency": ("size", "dev", "op", "bucket"),
+    "size_sum": ("size", "dev", "op"),
+    "size_bytes": ("size", "dev", "op"),
+    "pattern": ("dev", "op", "pattern"),
+    "file": ("dev", "wait", "call", "bucket"),
+    "file_sum": ("dev", "wait", "call"),
+    "file_max": ("dev", "wait", "call"),
+    "file_suppressed": ("dev",),
+}
+"""A map's role -> the parts that its key must have."""
+NAMED = ("dev", "handler", "thread", "other", "instead")
+"""Parts, and fields of records, that DTrace's scripts print as names."""
+WIDTHS = {
+    "bucket": 8,
+    "dev": 32,
+    "handler": 31,
+    "thread": 31,
+    "other": 31,
+    "depth": 16,
+    "cpu": 16,
+    "priority": 16,
+    "wait": 4,
+    "call": 4,
+}
+"""Bits of a part where the reader packs the key; 8 of all others."""
+TABLE_ROLES = {
+    "softirqs": "softirq",
+    "handlers": "handler",
+    "wake-ups": "wakeup",
+    "issues": "issue",
+    "issuers": "cgroup",
+    "processes": "process",
+    "sizes": "size_latency",
+    "files": "file",
+}
+"""Table -> the beginning of the roles of its maps, or of its record's name."""
+STACKS = ("cause", "completer", "raiser")
+"""Roles whose script has a kernel stack in place of the code in `context`."""
+FEED_STAGES = ("histogram", "sum", "max", "by_total")
+PARTS = tuple(dict.fromkeys(part for parts in ROLES.values() for part in parts))
+TIMES = ("total_us", *(f"{stage}_us" for stage in MEASURED_STAGES if stage != "resume"), f"{UNACCOUNTED}_us")
+"""Times of one I/O; `resume` is a record of its own, after the I/O completed."""
+RECORDS: dict[str, tuple[str, ...]] = {
+    "slow": (
+        *("request", "dev", "op", "flags", "rwbs", "sector", "bytes", "begun_ns", "done_ns", *TIMES),
+        *("cpu_issue", "cpu_complete", "pid", "path", "outstanding", "overtaken", "thread"),
+        *("admission_us", "inserted_us"),
+    ),
+    "resumed": ("request", "dev", "sector", "done_ns", "resume_us", "thread", "priority"),
+    "late": ("thread", "priority", "woken_ns", "delay_us", "instead", "instead_priority", "ran_us"),
+    "waiting": ("request", "dev", "op", "flags", "sector", "bytes", "begun_ns", "pid", "issued", "overtaken"),
+    "handler": ("handler", "irq", "caller"),
+    "issue": ("window_ns", "dev", "op", "sector", "bytes", "issued_ns", "queued_us"),
+    "thread": ("thread", "priority", "policy", "flags"),
+    "limit": ("dev", "value"),
+    "path": ("thread", "bytes"),
+    "file": (
+        *("thread", "dev", "call", "wait", "begun_ns", "total_us", "bytes", "offset"),
+        *("disk", "sector", "sector_end", "pid"),
+    ),
+}
+"""A record line's kind -> the fields that it may have. All are integers except rwbs, a word of letters."""
+TEXTS = {
+    "slow": "comm",
+    "waiting": "comm",
+    "resumed": "comm",
+    "late": "comm",
+    "handler": "name",
+    "issue": "",
+    "thread": "comm",
+    "limit": "name",
+    "path": "name",
+    "file": "comm",
+}
+UNFOLLOWED_FROM = 64
+"""Codes of a path part: below it `paths`, from it on `unfollowed`."""
+_OPS = {0: OPS[0], 1: OPS[1], 2: OPS[2], 3: OPS[3], 7: OPS[1]}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """A field packed into a map's integer key, `bits` wide, `shift` from the right; decoder: one of DECODERS."""
+
+    name: str
+    shift: int
+    bits: int
+    decoder: str
+
+    def read(self, key: int) -> int:
+        return (key >> self.shift) & ((1 << self.bits) - 1)
+
+    def put(self, value: int) -> int | None:
+        """Return the value shifted to its place; None where it doesn't fit."""
+        return value << self.shift if 0 <= value < 1 << self.bits else None
+
+
+@dataclass(frozen=True, slots=True)
+class MapSpec:
+    """Content of one cumulative map (for `level`: the value itself), by its role."""
+
+    name: str
+    role: str
+    stages: tuple[str, ...] = ()
+    """The series that it feeds."""
+    rest_of: str = ""
+    """The stage whose other I/Os, not counted by this histogram, are in its bucket 0."""
+    key: tuple[KeyPart, ...] = ()
+    contexts: tuple[str, ...] = ()
+    """The names of a `context` part's codes."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """Kernel function -> name in `contexts`, for the stacks of a `cause`."""
+    skips: tuple[str, ...] = ()
+    """Innermost functions that the name of another stack leaves out, because all such stacks have them."""
+
+    @property
+    def columns(self) -> tuple[KeyPart, ...]:
+        """The parts in the order in which DTrace's script prints them; a bucket is a row of the table, not a column."""
+        return tuple(part for part in self.key if part.name != "bucket")
+
+    def part(self, name: str) -> KeyPart:
+        """Return a part by name. KeyError where the key lacks it; it always has its role's parts."""
+        for part in self.key:
+            if part.name == name:
+                return part
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSpec:
+    """A line `KIND PROBE F1 F2 ... TEXT`: its fields in their order, and the name of the text at its end."""
+
+    kind: str
+    fields: tuple[str, ...]
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A value of the script: an integer in [low, high], one of `words`, or at most `most` ranges of integers.
+
+    Ranges are a text such as `8-15,100-200`, without one any number fits.
+    """
+
+    name: str
+    low: int = 0
+    high: int = 0
+    words: tuple[str, ...] = ()
+    most: int = 0
+    default: int | str | None = None
+    """Its value where none is given; None: one must be."""
+
+    def check(self, value: int | str) -> str:
+        """Return the text to substitute; ManifestError for a value that is not allowed."""
+        if self.most:
+            return overlap(self._ranges(value))
+        if self.words:
+            if value not in self.words:
+                raise ManifestError(f"parameter {self.name} takes one of {', '.join(self.words)}, not {value!r}")
+            return str(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not self.low <= value <= self.high:
+            raise ManifestError(f"parameter {self.name} takes an integer from {self.low} to {self.high}, not {value!r}")
+        return str(value)
+
+    def _ranges(self, value: int | str) -> list[tuple[int, int]]:
+        parts = value.split(",") if isinstance(value, str) and value else []
+        found = [match for part in parts if (match := _RANGE.fullmatch(part))]
+        ranges = [(int(one[1]), int(one[2])) for one in found if int(one[1]) <= int(one[2]) < MAX_IN_RANGE]
+        if value != "" and (len(ranges) != len(parts) or not 0 < len(parts) <= self.most):
+            raise ManifestError(f"parameter {self.name} takes at most {self.most} ranges such as 8-15,100-200")
+        return ranges
+
+
+_RANGE = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
+MAX_IN_RANGE = 1 << 62
+"""Greater numbers can't be compared by the sign of a difference."""
+
+
+def overlap(ranges: Iterable[tuple[int, int]]) -> str:
+    """Return bpftrace's condition that $low to $high overlaps one of the ranges; without any it holds.
+
+    The highest bit of a range's term is its "no". The verifier follows each branch, and comparisons are branches.
+    """
+    terms = [f"(((uint64){high} - $low) | ($high - (uint64){low}))" for low, high in ranges]
+    return f"(({' & '.join(terms)}) >> 63) == 0" if terms else "1 == 1"
+
+
+def op_name(number: int) -> str:
+    """Return the op of a REQ_OP number (include/linux/blk_types.h): zone append (7) is a write, others are `other`."""
+    return _OPS.get(number, "other")
+
+
+class Checks:
+    """Checks of one file's values. Each returns the value, typed, or raises ManifestError."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+
+    def fail(self, where: str, what: str) -> ManifestError:
+        return ManifestError(f"{self.file}: {where}: {what}")
+
+    def table(
+        self, tree: Any, where: str, needed: tuple[str, ...] = (), optional: Iterable[str] | None = ()
+    ) -> dict[str, Any]:
+        """Return a table of keys; `optional` None allows every key."""
+        if not isinstance(tree, dict):
+            raise self.fail(where, "must be a table of keys")
+        for key in tree:
+            if optional is not None and key not in needed and key not in optional:
+                raise self.fail(where, f"unknown key {key!r}")
+        for key in needed:
+            if key not in tree:
+                raise self.fail(where, f"key {key!r} is missing")
+        return tree
+
+    def text(self, value: Any, where: str) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise self.fail(where, "must be text")
+        return " ".join(value.split())
+
+    def integer(self, value: Any, where: str) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.fail(where, "must be an integer")
+        return value
+
+    def within(self, value: Any, where: str, low: int, high: int) -> int:
+        if not low <= self.integer(value, where) <= high:
+            raise self.fail(where, f"must lie from {low} to {high}")
+        return int(value)
+
+    def word(self, value: Any, where: str, words: Iterable[str]) -> str:
+        known = tuple(words)
+        if value not in known:
+            shown = repr(value) if isinstance(value, str | int) else f"a {type(value).__name__}"
+            raise self.fail(where, f"must be one of {', '.join(known)}, not {shown}")
+        return str(value)
+
+    def words(self, value: Any, where: str, words: Iterable[str]) -> tuple[str, ...]:
+        known = tuple(words)
+        return tuple(self.word(each, where, known) for each in self.texts(value, where))
+
+    def texts(self, value: Any, where: str, at_most: int | None = None) -> tuple[str, ...]:
+        if not isinstance(value, list):
+            raise self.fail(where, "must be a list")
+        if at_most is not None and len(value) > at_most:
+            raise self.fail(where, f"must have at most {at_most}")
+        return tuple(self.text(each, where) for each in value)
+
 
 MAX_BYTES = 64 * 1024
 _NEEDED = ("name", "purpose", "platform", "tool", "tier", "cost", "clock", "hooks", "requirements", "maps")
@@ -148,8 +459,8 @@ class Manifest:
 
     def path_name(self, code: int) -> str:
         """Return how a request completed, by a path part's code; empty for a code that the manifest doesn't list."""
-        followed = code < schema.UNFOLLOWED_FROM
-        names, at = (self.paths, code) if followed else (self.unfollowed, code - schema.UNFOLLOWED_FROM)
+        followed = code < UNFOLLOWED_FROM
+        names, at = (self.paths, code) if followed else (self.unfollowed, code - UNFOLLOWED_FROM)
         return names[at] if 0 <= at < len(names) else ""
 
     @property
@@ -267,23 +578,23 @@ class _ManifestReader(Checks):
         name = self.text(top["name"], "name")
         if name != path.stem:
             raise self.fail("name", f"must be the file's: {path.stem}")
-        tool = self.word(top["tool"], "tool", schema.TOOLS)
+        tool = self.word(top["tool"], "tool", TOOLS)
         self.has_columns = tool == "dtrace"
         keys = self.keys(top)
-        cost = self.word(top["cost"], "cost", schema.COSTS)
+        cost = self.word(top["cost"], "cost", COSTS)
         contexts = self.texts(top.get("contexts", []), "contexts")
-        group = self.word(top.get("group", "always"), "group", schema.GROUPS)
+        group = self.word(top.get("group", "always"), "group", GROUPS)
         if group == "always" and cost == "invasive":
             raise self.fail("cost", "a probe that always runs can't be invasive: it must be requested")
         return Manifest(
             name=name,
             path=path,
             purpose=self.text(top["purpose"], "purpose"),
-            platform=self.word(top["platform"], "platform", schema.PLATFORMS),
+            platform=self.word(top["platform"], "platform", PLATFORMS),
             tool=tool,
             tier=self.text(top["tier"], "tier"),
             cost=cost,
-            clock=self.word(top["clock"], "clock", schema.CLOCKS),
+            clock=self.word(top["clock"], "clock", CLOCKS),
             latency_from=self.latency_from(top),
             hooks=self.hooks(top, cost),
             requirements=self.texts(top["requirements"], "requirements"),
@@ -299,11 +610,11 @@ class _ManifestReader(Checks):
                 for stage, value in self.table(top.get("absent", {}), "absent", (), STAGES).items()
             },
             notes=self.texts(top.get("notes", []), "notes"),
-            paths=self.texts(top.get("paths", []), "paths", schema.UNFOLLOWED_FROM),
-            unfollowed=self.texts(top.get("unfollowed", []), "unfollowed", schema.UNFOLLOWED_FROM),
+            paths=self.texts(top.get("paths", []), "paths", UNFOLLOWED_FROM),
+            unfollowed=self.texts(top.get("unfollowed", []), "unfollowed", UNFOLLOWED_FROM),
             records={
                 kind: self.record(kind, value)
-                for kind, value in self.table(top.get("records", {}), "records", (), schema.RECORDS).items()
+                for kind, value in self.table(top.get("records", {}), "records", (), RECORDS).items()
             },
             needs=self.texts(top.get("needs", []), "needs"),
             group=group,
@@ -370,16 +681,16 @@ class _ManifestReader(Checks):
     def layout(self, tree: Any, where: str, needed: tuple[str, ...] = ()) -> tuple[KeyPart, ...]:
         """Return a key's parts: from a table with the place of each in a packed key, or a list of DTrace's columns."""
         if isinstance(tree, list) and self.has_columns:
-            return self.packed(self.words(tree, where, schema.PARTS), where)
-        fields = self.table(tree, where, needed, schema.PARTS)
+            return self.packed(self.words(tree, where, PARTS), where)
+        fields = self.table(tree, where, needed, PARTS)
         return tuple(self.part(name, value, f"{where}.{name}") for name, value in fields.items())
 
     def packed(self, names: tuple[str, ...], where: str) -> tuple[KeyPart, ...]:
         found: list[KeyPart] = []
         free = 0
         for name in reversed(names):
-            bits = schema.WIDTHS.get(name, 8)
-            decoder = "name" if name in schema.NAMED else name if name in schema.DECODERS else "integer"
+            bits = WIDTHS.get(name, 8)
+            decoder = "name" if name in NAMED else name if name in DECODERS else "integer"
             found.insert(0, KeyPart(name, free, bits, decoder))
             free += bits
         if len(set(names)) < len(names) or free > _KEY_BITS:
@@ -388,7 +699,7 @@ class _ManifestReader(Checks):
 
     def part(self, name: str, tree: Any, where: str) -> KeyPart:
         fields = self.table(tree, where, ("shift", "bits", "decoder"))
-        decoder = self.word(fields["decoder"], where, schema.DECODERS)
+        decoder = self.word(fields["decoder"], where, DECODERS)
         shift, bits = self.within(fields["shift"], where, 0, 63), self.within(fields["bits"], where, 1, 64)
         return KeyPart(name, shift, bits, decoder)
 
@@ -400,9 +711,9 @@ class _ManifestReader(Checks):
             raise self.fail(where, f"a map's name begins with {probe}_")
         fields = self.table(tree, where, ("role",), ("stages", "rest_of", "key", "contexts", "functions", "skips"))
         # YAML 1.1 reads a plain off as false.
-        role = self.word("off" if fields["role"] is False else fields["role"], where, schema.ROLES)
+        role = self.word("off" if fields["role"] is False else fields["role"], where, ROLES)
         stages = self.words(fields.get("stages", []), where, (*STAGES, UNACCOUNTED, *FROM_SUBMISSION))
-        if bool(stages) != (role in schema.FEED_STAGES):
+        if bool(stages) != (role in FEED_STAGES):
             raise self.fail(where, "histogram, sum, max, by_total feed stages, the others don't")
         rest_of = self.word(fields["rest_of"], where, (*STAGES, WHOLE)) if "rest_of" in fields else ""
         key = self.layout_of(fields.get("key"), role, where, keys)
@@ -411,7 +722,7 @@ class _ManifestReader(Checks):
         if bool(functions) != (role == "cause"):
             raise self.fail(where, "a cause has functions, nothing else has")
         skips = self.texts(fields.get("skips", []), where)
-        if bool(skips) != (role in schema.STACKS and not functions):
+        if bool(skips) != (role in STACKS and not functions):
             raise self.fail(where, "a completer and a raiser have skips, nothing else has")
         return MapSpec(name, role, stages, rest_of, key, (*functions.values(),) if functions else own, functions, skips)
 
@@ -427,7 +738,7 @@ class _ManifestReader(Checks):
         if name is None and len(keys) != 1:
             raise self.fail(where, f"must name its key, one of {', '.join(keys)}")
         key = keys[next(iter(keys)) if name is None else self.word(name, where, keys)]
-        missing = [part for part in schema.ROLES[role] if part not in {part.name for part in key}]
+        missing = [part for part in ROLES[role] if part not in {part.name for part in key}]
         if missing:
             raise self.fail(where, f"role {role} needs {', '.join(missing)} in its key")
         return key
@@ -435,8 +746,8 @@ class _ManifestReader(Checks):
     def record(self, kind: str, tree: Any) -> RecordSpec:
         where = f"records.{kind}"
         tables = self.table(tree, where, ("fields",), ("text",))
-        fields = self.words(tables["fields"], where, schema.RECORDS[kind])
+        fields = self.words(tables["fields"], where, RECORDS[kind])
         if len(set(fields)) < len(fields):
             raise self.fail(where, "names a field twice")
-        text = self.word(tables["text"], where, (schema.TEXTS[kind],)) if "text" in tables else ""
+        text = self.word(tables["text"], where, (TEXTS[kind],)) if "text" in tables else ""
         return RecordSpec(kind, fields, text)
