@@ -1,7 +1,12 @@
-"""Entry point of `python -m latmon` and of the `latmon` script: a command line in, an exit code out, no traceback."""
+"""Entry point of `python -m latmon` and of the `latmon` script: a command line in, an exit code out, no traceback.
+
+Every refusal is one sentence on stderr. arguments.py owns the options, commands.py the commands; --version and --help
+end before the latter is imported.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -13,11 +18,13 @@ from types import FrameType, TracebackType
 from typing import NoReturn
 
 from latmon import __version__
-from latmon.cli import main as cli
 from latmon.support import paths, streams
+from latmon.support.errors import EXIT_DONE, LatmonError
+from latmon.support.priority import START
 from latmon.support.text import clean
 
 MAX_BYTES = 256 * 1024
+MAX_SENTENCE = 1000
 
 
 def install() -> None:
@@ -31,9 +38,9 @@ def log_path(environ: Mapping[str, str]) -> Path:
 
 
 def _explain(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    import traceback  # noqa: PLC0415 - only a crash needs it, and privileges
+    import traceback
 
-    from latmon.support import privileges  # noqa: PLC0415
+    from latmon.support import privileges
 
     if why := _exhausted(error):
         print(f"latmon failed: {why}", file=sys.stderr)
@@ -99,9 +106,46 @@ def _run() -> int:
         if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
             signal.signal(number, _leave)
     try:
-        return cli.main(sys.argv[1:])
+        return run(sys.argv[1:])
     except KeyboardInterrupt:
         return 130
+
+
+def run(argv: list[str]) -> int:
+    """Run the command line and return its exit code; every error is one sentence on stderr."""
+    os.umask(0o077)
+    if _is_live(argv):
+        START.begin()
+    try:
+        try:
+            from latmon.cli import arguments
+
+            args = arguments.parse(argv)
+            from latmon.cli import commands
+
+            return commands.run(args)
+        finally:
+            START.end()
+            sys.stdout.flush()
+    except LatmonError as error:
+        return _refused(error)
+    except BrokenPipeError:  # `latmon report F | head`: a closed pipe is no failure
+        streams.drop()
+        return EXIT_DONE
+    except streams.StdoutError as error:
+        streams.drop()
+        return _refused(streams.explain(error))
+
+
+def _is_live(argv: list[str]) -> bool:
+    """Return whether this is no other command than the live screen or a capture."""
+    return not argv or (argv[0].startswith("-") and not {"-h", "--help", "--version"} & {*argv})
+
+
+def _refused(error: LatmonError) -> int:
+    with contextlib.suppress(OSError):  # the terminal was closed
+        print(f"latmon: {clean(str(error), MAX_SENTENCE)}", file=sys.stderr)
+    return error.exit_code
 
 
 def _drop_settings_of_textual() -> None:

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from latmon.cli import main as cli_main
+from latmon.__main__ import run
 from latmon.cli.headless import record_demo
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.exporters.screen import Tape, cast_header, cast_line, palette, picture
@@ -152,7 +152,7 @@ def output(command: str) -> str:
     """Return what a page quotes of a command's output: a screen whole, a part of a report and of a diff."""
     words = command.split()
     with contextlib.chdir(HERE), contextlib.redirect_stdout(io.StringIO()) as out:
-        cli_main.main(words)
+        run(words)
     return _PART.get(words[0], whole)(out.getvalue())
 
 
@@ -200,7 +200,7 @@ def main(names: Sequence[str]) -> None:
         for name, screen in _HOST.items() if not names else ():
             path = HERE.parent / "img" / f"{name}.svg"
             path.unlink(missing_ok=True)
-            cli_main.main(["demo", "host", "--svg", str(path), "--size", "120x40", "--screen", screen])
+            run(["demo", "host", "--svg", str(path), "--size", "120x40", "--screen", screen])
             path.chmod(0o644)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon.cli import main
+from latmon.__main__ import run as main
 from latmon.cli.check import HEADLESS, WRONG, check_command, repair, survey
 from latmon.model.frame import (
     Device,
@@ -100,13 +100,13 @@ class Checked:
     def __init__(self, directory, data, capsys, lost):
         self.path, self.copy = directory / "r", directory / "copy"
         self.path.write_bytes(data)
-        self.code = main.main(["check", str(self.path)])
+        self.code = main(["check", str(self.path)])
         self.out, self.err = capsys.readouterr()
         self.damages = [row.removeprefix("damage   ") for row in self.out.splitlines() if row.startswith("damage ")]
-        self.repaired = main.main(["check", str(self.path), "--repair", "-o", str(self.copy)])
+        self.repaired = main(["check", str(self.path), "--repair", "-o", str(self.copy)])
         self.said = capsys.readouterr()
         if self.repaired == 0:
-            assert main.main(["check", str(self.copy)]) == 0
+            assert main(["check", str(self.copy)]) == 0
             assert "\nclean  " in capsys.readouterr().out
             assert items_in(self.copy, Frame) == [one for one in items_in(self.path, Frame) if one.seq not in lost]
         assert self.path.read_bytes() == data
@@ -325,7 +325,7 @@ def test_a_newer_major_version_is_refused_in_one_sentence(tmp_path, capsys):
     path = tmp_path / "r"
     path.write_bytes(aside(encode_origin(ORIGIN) | {"format": [2, 0]}) + window(0))
     for words in ((), ("--repair", "-o", str(tmp_path / "copy"))):
-        assert main.main(["check", str(path), *words]) == 5
+        assert main(["check", str(path), *words]) == 5
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert "use a newer latmon" in err
@@ -357,14 +357,14 @@ def test_a_recording_that_is_being_written_is_not_damaged(tmp_path, capsys):
         writer.append(frame(seq))
     with path.open("ab") as file:
         file.write(window(3)[:100])
-    assert main.main(["check", str(path)]) == 0
+    assert main(["check", str(path)]) == 0
     out = capsys.readouterr().out
     assert "closed   not yet: a live latmon is writing it" in out
     assert "clean    everything in it can be read so far" in out
-    assert main.main(["check", str(path), "--repair", "-o", str(copy)]) == 0
+    assert main(["check", str(path), "--repair", "-o", str(copy)]) == 0
     writer.close()
     assert items_in(copy, Frame) == [frame(seq) for seq in range(3)]
-    assert main.main(["check", str(copy)]) == 0
+    assert main(["check", str(copy)]) == 0
 
 
 @pytest.fixture(scope="module")
@@ -437,7 +437,7 @@ def test_a_copy_goes_nowhere_but_to_a_new_file(tmp_path, capsys, whole, kind):
     }
     make[kind]()
     out = {"itself": path, "nowhere": tmp_path / "no" / "copy", "device": Path("/dev/full")}.get(kind, out)
-    assert main.main(["check", str(path), "--repair", "-o", str(out)]) == 3
+    assert main(["check", str(path), "--repair", "-o", str(out)]) == 3
     text = capsys.readouterr()
     assert text.out == ""
     assert text.err.startswith(f"latmon: can't write {out}: ")
@@ -455,7 +455,7 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path, whole, capsys, mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert main.main(["check", str(path), "--repair", "-o", str(out)]) == 3
+    assert main(["check", str(path), "--repair", "-o", str(out)]) == 3
     assert capsys.readouterr().err == f"latmon: can't write {out}: No space left on device\n"
     assert not out.exists()
 
@@ -464,13 +464,13 @@ def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path, whole, capsys, mon
     ("words", "text"), [(["--repair"], "--repair needs -o OUT"), (["-o", "x"], "-o needs --repair")]
 )
 def test_a_copy_needs_both_words(words, text, capsys):
-    assert main.main(["check", "r", *words]) == 2
+    assert main(["check", "r", *words]) == 2
     assert text in capsys.readouterr().err
 
 
 def test_what_is_no_recording_is_refused(tmp_path, capsys):
     (tmp_path / "r").write_bytes(b"hello")
-    assert main.main(["check", str(tmp_path / "r"), "--repair", "-o", str(tmp_path / "copy")]) == 5
+    assert main(["check", str(tmp_path / "r"), "--repair", "-o", str(tmp_path / "copy")]) == 5
     assert "is not a latmon recording" in capsys.readouterr().err
     assert not (tmp_path / "copy").exists()
 
@@ -481,7 +481,7 @@ def test_strings_of_a_recording_can_do_nothing_to_a_terminal(tmp_path, capsys):
     header = encode_origin(ORIGIN) | dict.fromkeys(("host", "kernel", "backend", "tool", "tier", "latmon"), evil)
     end = aside(encode_note(End(evil, 1)))
     path.write_bytes(aside(header) + aside({"type": evil}) + window(0, devices=(Device(evil, 8, 0),)) + end)
-    assert main.main(["check", str(path)]) == 0
+    assert main(["check", str(path)]) == 0
     out = capsys.readouterr().out
     assert all(line.isprintable() for line in out.splitlines())
     assert "../../etc" in out
@@ -568,18 +568,18 @@ def test_lines_that_were_packed_again_are_imported(tmp_path, short, packed):
     path.write_bytes(packed(gzip.decompress(short)))
     with pytest.raises(RecordingError, match=r"packed again; `zcat -f .*r \| latmon import - -o OUT` makes"):
         open_recording(path)
-    assert main.main(["check", str(path)]) == 5
+    assert main(["check", str(path)]) == 5
     lines.write_bytes(gzip.decompress(short))
-    assert main.main(["import", str(lines), "-o", str(copy)]) == 0
+    assert main(["import", str(lines), "-o", str(copy)]) == 0
     was, now = ([one for one in open_recording(at) if isinstance(one, Frame)] for at in (tmp_path / "was", copy))
     assert [replace(one, seq=0) for one in now] == [replace(one, seq=0) for one in was]
-    assert main.main(["check", str(copy)]) == 0
+    assert main(["check", str(copy)]) == 0
 
 
 def test_lines_that_were_cut_are_imported_as_far_as_they_go(tmp_path, short, capsys):
     lines, copy = tmp_path / "lines", tmp_path / "copy"
     lines.write_bytes(gzip.decompress(short)[:-400])
-    assert main.main(["import", str(lines), "-o", str(copy)]) == 4
+    assert main(["import", str(lines), "-o", str(copy)]) == 4
     assert "a line is not JSON" in capsys.readouterr().err
     assert 0 < sum(isinstance(one, Frame) for one in open_recording(copy)) < FEW
 

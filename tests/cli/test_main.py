@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from latmon.cli import commands, headless, main
+from latmon.__main__ import run as main
+from latmon.cli import commands, headless
 from latmon.cli.config import Config
 from latmon.model.frame import Frame
 from latmon.recording.codec import End
@@ -68,7 +69,7 @@ def here(tmp_path, monkeypatch, capfd):
         for name, value in {"PATH": os.environ["PATH"], "TERM": "xterm", **homes, **environ}.items():
             monkeypatch.setenv(name, str(value))
         capfd.readouterr()
-        code = main.main(list(words))
+        code = main(list(words))
         return subprocess.CompletedProcess(words, code, *capfd.readouterr())
 
     return run
@@ -192,7 +193,7 @@ def test_a_capture_and_its_report(latmon, here, tmp_path):
 def test_a_demos_recording_is_the_same_bytes_for_the_same_seed(tmp_path, monkeypatch):
     monkeypatch.setattr(headless, "DEMO_WINDOWS", 4)
     for name, seed in (("a", "1"), ("b", "1"), ("c", "2")):
-        assert main.main(["demo", "--seed", seed, "--record", str(tmp_path / name)]) == 0
+        assert main(["demo", "--seed", seed, "--record", str(tmp_path / name)]) == 0
     first, again, other = ((tmp_path / name).read_bytes() for name in "abc")
     assert first == again
     assert gzip.decompress(first) != gzip.decompress(other)
@@ -205,7 +206,7 @@ def test_one_window_of_a_demo_is_reported_in_the_singular(tmp_path, capsys):
 
 
 def test_a_demo_s_recording_is_as_long_as_is_asked_for(tmp_path):
-    assert main.main(["demo", "--record", str(tmp_path / "f"), "--duration", "7s"]) == 0
+    assert main(["demo", "--record", str(tmp_path / "f"), "--duration", "7s"]) == 0
     assert len([one for one in open_recording(tmp_path / "f") if isinstance(one, Frame)]) == 7
 
 
@@ -216,7 +217,7 @@ def test_lists_are_data(here):
 
 def test_a_reader_that_has_enough_is_no_failure(latmon, tmp_path, monkeypatch):
     monkeypatch.setattr(headless, "DEMO_WINDOWS", 3)
-    main.main(["demo", "--record", str(tmp_path / "f")])
+    main(["demo", "--record", str(tmp_path / "f")])
     code = "import os, sys; r, w = os.pipe(); os.close(r); os.dup2(w, 1)\n"
     code += "from latmon.__main__ import main; sys.exit(main())"
     done = latmon("report", str(tmp_path / "f"), code=code)
@@ -228,7 +229,7 @@ def test_a_reader_that_has_enough_is_no_failure(latmon, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("words", "unbuffered"), [("export F --to jsonl -o -", "1"), ("-h", "")])
 def test_a_full_disk_behind_stdout_is_reported_in_a_sentence(latmon, tmp_path, monkeypatch, words, unbuffered):
     monkeypatch.setattr(headless, "DEMO_WINDOWS", 3)
-    main.main(["demo", "--record", str(tmp_path / "F")])
+    main(["demo", "--record", str(tmp_path / "F")])
     code = "import os, sys; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
     code += "from latmon.__main__ import main; sys.exit(main())"
     done = latmon(*words.split(), code=code, PYTHONUNBUFFERED=unbuffered)
@@ -301,7 +302,7 @@ def test_under_sudo_an_installation_that_the_user_cannot_read_is_refused(latmon,
 @as_anyone
 def test_under_sudo_a_report_is_read_as_the_user(latmon, nobodys, monkeypatch):
     monkeypatch.setattr(headless, "DEMO_WINDOWS", 3)
-    main.main(["demo", "--record", str(nobodys / "f")])
+    main(["demo", "--record", str(nobodys / "f")])
     refused = latmon("report", "f", cwd=nobodys, python=SYSTEM_PYTHON, **NOBODY)
     assert refused.returncode == 5
     assert "Permission denied" in refused.stderr
@@ -373,7 +374,7 @@ def test_under_sudo_the_users_settings_name_no_tool(latmon, nobodys, attack, too
 @pytest.mark.parametrize("variable", ["LATMON_BPFTRACE", "LATMON_DTRACE", "LATMON_KSTAT"])
 def test_root_runs_no_tool_that_a_variable_names(as_started, capsys, attack, *, words, who, variable):
     as_started(variable, attack, who)
-    assert main.main(list(words)) == 3
+    assert main(list(words)) == 3
     text = capsys.readouterr()
     assert text.out == ""
     assert text.err.startswith(f"latmon: {variable}={attack} is not used as root, because {attack.parent} belongs to ")
@@ -460,10 +461,11 @@ import os, sys, types
 app = types.ModuleType("latmon.tui.app")
 app.run = lambda *_args, **_more: print(os.getresuid()) or 0
 sys.modules["latmon.tui.app"], sys.modules["latmon.tui.app"] = types.ModuleType("latmon.tui.app"), app
-from latmon.cli import commands, main
+from latmon.__main__ import run as main
+from latmon.cli import commands
 commands._need_terminal = lambda _instead, **_how: None
 commands._screen = lambda *_args: None  # this Python may lack the packages that draw
-sys.exit(main.main(sys.argv[1:]))
+sys.exit(main(sys.argv[1:]))
 """
 
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from latmon.cli import listings, main
+from latmon.__main__ import run as main
+from latmon.cli import listings
 from latmon.findings.rule import DEFAULT, settings_of
 from latmon.findings.rules import RULES
 from latmon.support.errors import UsageError
@@ -47,8 +48,8 @@ def test_the_config_file_s_thresholds_are_shown(tmp_path, monkeypatch, capsys):
     (tmp_path / "latmon").mkdir()
     (tmp_path / "latmon/config.yaml").write_text("findings: {starved-io: {overtaken: 77}, bimodal-tail: off}\n")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert main.main(["rules", "show", "starved-io"]) == 0
+    assert main(["rules", "show", "starved-io"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("overtaken")]
     assert line.split()[1] == "77"
-    assert main.main(["rules"]) == 0
+    assert main(["rules"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["bimodal-tail", "off"]

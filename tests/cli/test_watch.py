@@ -12,9 +12,9 @@ from unittest.mock import AsyncMock
 import pytest
 from terminal import environment, latmon, wait_for
 
+from latmon.__main__ import run as main
 from latmon.cli import watch
 from latmon.cli.config import Actions
-from latmon.cli.main import main
 from latmon.cli.watch import BEGAN, ENDED, Actor, StandingFindings
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import CRITICAL, DEFAULT, NOTICE, WARNING, Finding, Where

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from latmon.cli import main
+from latmon.__main__ import run as main
 from latmon.cli.headless import record_demo
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import DEFAULT
@@ -170,7 +170,7 @@ def test_a_quote_is_what_its_command_prints(incident, tmp_path, monkeypatch, cap
     monkeypatch.chdir(PAGES)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for command, quoted in QUOTE.findall((PAGES / f"{incident}.md").read_text()):
-        assert main.main(command.split()) == 0
+        assert main(command.split()) == 0
         printed = capsys.readouterr().out.splitlines()
         lines = [line for line in quoted.splitlines()[1:] if line and not line.startswith("  …")]
         assert [line for line in lines if line not in printed] == []

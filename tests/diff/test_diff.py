@@ -15,7 +15,7 @@ from diff_traffic import traffic
 from recorded import DISK, frame
 from recorded import ORIGIN as BOX
 
-from latmon.cli import main
+from latmon.__main__ import run as main
 from latmon.diff.blocks import MAX_UNITS, coarse, of_runs, period_of
 from latmon.diff.command import compared, print_compared, read
 from latmon.diff.comparison import PartChange, SeriesChange, Shift, _latency, compare, sweep_of
@@ -343,7 +343,7 @@ def test_a_sweep_is_ordered_by_what_differs_and_three_are_too_few(tmp_path, caps
         seen = {Flow("sda", "write"): Completed(1000, size * 1_000_000_000)}
         frames = [frame(i, seen=seen, kernel=seen) for i in range(3)]
         files.append(str(write(tmp_path / f"{vec}.gz", frames, origin)))
-    assert main.main(["diff", *files]) == 0
+    assert main(["diff", *files]) == 0
     text = capsys.readouterr().out
     assert "by module vmd max_vec" in text
     assert [line.split()[0] for line in text.splitlines()[2:5]] == ["2", "4", "8"]
@@ -494,8 +494,8 @@ def test_what_is_no_recording_and_an_empty_one_are_one_sentence(tmp_path, capsys
     empty = write(tmp_path / "empty.gz", [])
     with pytest.raises(RecordingError, match="contains no window"):
         read(str(empty))
-    assert main.main(["diff", str(tmp_path / "none"), str(empty)]) == 5
-    assert main.main(["diff", str(empty)]) == 2
+    assert main(["diff", str(tmp_path / "none"), str(empty)]) == 5
+    assert main(["diff", str(empty)]) == 2
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -755,11 +755,11 @@ def test_findings_of_a_side_are_those_of_any_run():
 
 def test_the_command_joins_the_runs_of_each_side(tmp_path, capsys):
     files = [str(write(tmp_path / f"{number}.gz", frames_of(number))) for number in range(4)]
-    assert main.main(["diff", "--a", *files[:2], "--b", *files[2:], "--json"]) == 0
+    assert main(["diff", "--a", *files[:2], "--b", *files[2:], "--json"]) == 0
     reported = json.loads(capsys.readouterr().out)
     assert [one["windows"] for one in reported["captures"]] == [60, 60]
     for wrong in (["--a", *files], ["--a", *files[:2], "--b", files[2], "--sweep", "x"], files[:1]):
-        assert main.main(["diff", *wrong]) == 2
+        assert main(["diff", *wrong]) == 2
         assert capsys.readouterr().err
 
 
@@ -771,7 +771,7 @@ def sweep_files(tmp_path, values):
 
 def test_a_sweep_of_a_named_setting_has_a_row_per_value(tmp_path, capsys):
     files = list(sweep_files(tmp_path, ("8", "2", "16", "8")))
-    assert main.main(["diff", "--sweep", "depth", *files]) == 0
+    assert main(["diff", "--sweep", "depth", *files]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "all devices by depth (slow: I/Os of 4 ms or more)"
     assert [line.split("  ")[1] for line in lines[2:5]] == ["2", "8 (2 runs)", "16"]
@@ -781,7 +781,7 @@ def test_a_sweep_of_a_named_setting_has_a_row_per_value(tmp_path, capsys):
     assert plot[2].index("M") > plot[1].index("M") > plot[0].index("M")
     assert "p50 rises as depth rises" in " ".join(lines)
     assert all(len(line) <= 80 for line in lines)
-    assert main.main(["diff", "--sweep", "device sda depth", *files, "--json"]) == 0
+    assert main(["diff", "--sweep", "device sda depth", *files, "--json"]) == 0
     (table, _) = json.loads(capsys.readouterr().out)["sweep"]
     assert [row.get("runs") for row in table["rows"]] == [None, 2, None]
     assert table["rows"][1]["slow/day"] == pytest.approx(86_400)
@@ -789,13 +789,13 @@ def test_a_sweep_of_a_named_setting_has_a_row_per_value(tmp_path, capsys):
 
 def test_a_sweep_of_an_unknown_setting_names_those_like_it(tmp_path, capsys):
     files = list(sweep_files(tmp_path, ("8", "2")))
-    assert main.main(["diff", "--sweep", " ", *files]) == 2
+    assert main(["diff", "--sweep", " ", *files]) == 2
     assert "expected the name of a setting" in capsys.readouterr().err
-    assert main.main(["diff", "--sweep", "depht", *files]) == 2
+    assert main(["diff", "--sweep", "depht", *files]) == 2
     assert "0 has no setting 'depht'; it has 'depth'" in capsys.readouterr().err
-    assert main.main(["diff", "--sweep", "max_vec", *files]) == 2
+    assert main(["diff", "--sweep", "max_vec", *files]) == 2
     assert "0 has no setting 'max_vec': latmon report names them" in capsys.readouterr().err
     several = replace(BOX, settings={"device sda": {"depth": "1"}, "device sdb": {"depth": "2"}})
     files.append(str(write(tmp_path / "several.gz", frames_of(9), several)))
-    assert main.main(["diff", "--sweep", "depth", *files]) == 2
+    assert main(["diff", "--sweep", "depth", *files]) == 2
     assert "several has several values of 'depth': choose one of 'device sda depth', 'd" in capsys.readouterr().err

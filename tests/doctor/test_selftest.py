@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from latmon.__main__ import run as main
 from latmon.capture.backend import ProbeReport
-from latmon.cli import arguments, main
+from latmon.cli import arguments
 from latmon.doctor import command, selftest
 from latmon.doctor.checks import Check, Status
 from latmon.doctor.command import PanelCheck, SelfTest, Verdict, render_json
@@ -157,5 +158,5 @@ def test_the_options():
 
 
 def test_a_backend_that_is_none_is_refused_before_anything_runs(capsys):
-    assert main.main(["doctor", "--self-test", "--backend", "nothing"]) == 2
+    assert main(["doctor", "--self-test", "--backend", "nothing"]) == 2
     assert "there is no 'nothing'" in capsys.readouterr().err

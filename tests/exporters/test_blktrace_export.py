@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from latmon.cli.main import main
+from latmon.__main__ import run as main
 from latmon.exporters.blktrace import write_binary, write_text
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.model.frame import Device, Frame, Origin, Outlier

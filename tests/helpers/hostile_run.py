@@ -29,9 +29,9 @@ def main(words: list[str]) -> int:
         except LatmonError as refusal:
             return refusal.exit_code
         return 0
-    from latmon.cli import main as cli_main  # noqa: PLC0415 - the same
+    from latmon.__main__ import run  # noqa: PLC0415 - the same
 
-    return cli_main.main(words)
+    return run(words)
 
 
 code = main(sys.argv[1:])

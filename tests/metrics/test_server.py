@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from terminal import environment, latmon, wait_for
 from test_families import messages
 
-from latmon.cli.main import main
+from latmon.__main__ import run as main
 from latmon.findings.rule import Settings
 from latmon.metrics import families as metric_families
 from latmon.metrics.families import PROTOBUF, HostMetrics

@@ -16,7 +16,7 @@ import pytest
 from hostile import member
 from terminal import Terminal, latmon, wait_for
 
-from latmon.cli import main
+from latmon.__main__ import run as main
 from latmon.recording.reader import open_recording
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,7 +120,7 @@ def renamed(value, names):
 def hostile(tmp_path_factory):
     directory = tmp_path_factory.mktemp("foreign")
     path, evil = directory / "demo.gz", directory / "evil.gz"
-    assert main.main(["demo", "--record", str(path), "--duration", "70s"]) == 0
+    assert main(["demo", "--record", str(path), "--duration", "70s"]) == 0
     found = set(names_in(list(open_recording(path)))) | {open_recording(path).origin.host}
     names = {name: f"{name[:12]}{EVIL}" for name in found}
     assert {"sda", "demo-db-07"} <= set(names)
@@ -171,7 +171,7 @@ TEXTS = {
 @pytest.mark.parametrize("words", TEXTS.values(), ids=TEXTS)
 def test_a_report_or_an_export_has_no_control(hostile, tmp_path, capsys, words):
     out = tmp_path / "out"
-    assert main.main([{"F": str(hostile), "OUT": str(out)}.get(word, word) for word in words]) in (0, 1)
+    assert main([{"F": str(hostile), "OUT": str(out)}.get(word, word) for word in words]) in (0, 1)
     shown = capsys.readouterr()
     text = (out.read_text("utf-8") if out.exists() else "") + shown.out + shown.err
     assert controls(text) == set()
@@ -187,7 +187,7 @@ def test_a_report_or_an_export_has_no_control(hostile, tmp_path, capsys, words):
 def test_a_cast_has_no_sequence_of_a_name(hostile, tmp_path):
     out = tmp_path / "out"
     words = ["export", str(hostile), "--to", "cast", "--size", "150x50", "--duration", "5s", "-o", str(out)]
-    assert main.main(words) == 0
+    assert main(words) == 0
     drawn = "".join(json.loads(line)[2] for line in out.read_text("utf-8").splitlines()[1:])
     assert "[/red][@click" in drawn
     obeyed_by_a_terminal(drawn)

@@ -261,7 +261,7 @@ def test_a_single_file_runs_without_site_packages(single):
 def test_a_copy_that_lost_data_is_made_again(single):
     alone(single, "--version")
     (found,) = copies(single)
-    (found / "latmon/cli/main.py").write_text("")  # as after a power failure
+    (found / "latmon/__main__.py").write_text("")  # as after a power failure
     assert alone(single, "--version").stdout == f"latmon {latmon.__version__}\n"
     assert copies(single) == [found]
 

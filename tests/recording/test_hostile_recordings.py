@@ -13,7 +13,7 @@ import pytest
 from hostile import GOOD, HOSTILE, member
 from recorded import ORIGIN
 
-from latmon.cli import main
+from latmon.__main__ import run as main
 from latmon.model.frame import Frame
 from latmon.recording import codec, validate
 from latmon.recording.codec import encode_origin, to_bytes
@@ -109,13 +109,13 @@ def test_labels_without_end_are_refused_where_no_host_has_so_many(tmp_path, caps
     _labels(path, kind, 6)
     for words in COMMANDS:
         decoded.clear()
-        code = main.main([{"F": str(path), "OUT": str(tmp_path / "OUT")}.get(one, one) for one in words])
+        code = main([{"F": str(path), "OUT": str(tmp_path / "OUT")}.get(one, one) for one in words])
         out, err = capsys.readouterr()
         assert (code, len(decoded) <= 3) == (5, True), words
         assert "more than any host has" in (out if words[0] == "check" else err)
         assert words[0] == "check" or (len(err.splitlines()), out) == (1, ""), words
     assert {one.name for one in tmp_path.iterdir()} == {"r"}
-    assert main.main(["check", str(path), "--repair", "-o", str(tmp_path / "OUT")]) == 0
+    assert main(["check", str(path), "--repair", "-o", str(tmp_path / "OUT")]) == 0
     assert [one.seq for one in open_recording(tmp_path / "OUT") if isinstance(one, Frame)] == [0, 1]
 
 

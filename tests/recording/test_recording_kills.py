@@ -145,9 +145,9 @@ def fill(place):
 
 
 UNGUARDED = (
-    "import sys; from latmon.cli import main as cli; from latmon.capture import target; "
+    "import sys; from latmon.__main__ import run; from latmon.capture import target; "
     "target.MIN_FREE_BYTES = target.MIN_FREE_SHARE = 0; "
-    "sys.exit(cli.main(sys.argv[1:]))"
+    "sys.exit(run(sys.argv[1:]))"
 )
 """latmon on a disk that is smaller than it would accept."""
 

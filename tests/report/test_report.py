@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon.cli import main
+from latmon.__main__ import run as main
 from latmon.cli.check import reported, survey
 from latmon.model.frame import Completed, Device, Flow, Health, Missing, Outstanding, Series
 from latmon.model.histogram import Histogram
@@ -393,7 +393,7 @@ def test_a_file_without_a_whole_window_is_refused(tmp_path, capsys, words):
     for at in range(first + 100, len(whole) - 200, 50):
         damaged[at] ^= 0xFF
     path.write_bytes(damaged)
-    assert main.main(["report", str(path), *(str(tmp_path / "OUT") if one == "OUT" else one for one in words)]) == 5
+    assert main(["report", str(path), *(str(tmp_path / "OUT") if one == "OUT" else one for one in words)]) == 5
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith(f"latmon: no window of {path} can be read (bytes ")
@@ -406,7 +406,7 @@ def test_a_capture_that_was_killed_before_its_first_window_has_a_report(tmp_path
     Writer.create(path, ORIGIN).close()
     whole = path.read_bytes()
     path.write_bytes(whole[: whole.index(b"\x1f\x8b\x08\x04", 1)])
-    assert main.main(["report", str(path)]) == 0
+    assert main(["report", str(path)]) == 0
     assert "ended without a closing line" in capsys.readouterr().out
 
 

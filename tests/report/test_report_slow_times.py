@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from recorded import DISK, ORIGIN, frame
 
-from latmon.cli import main
+from latmon.__main__ import run as main
 from latmon.model.frame import Completed, Device, Flow, Series
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.recording.reader import open_recording
@@ -133,20 +133,20 @@ def days_of(path, days, dt_us):
 
 def check_a_week(path, tmp_path, capsys, windows):
     """Check the hours, days and the map of a week; `windows` of an hour."""
-    assert main.main(["report", str(path), "--json", "--slo", "20ms"]) == 0
+    assert main(["report", str(path), "--json", "--slo", "20ms"]) == 0
     slo = json.loads(capsys.readouterr().out)["slo"]
     assert [one["count"] for one in slo["days"]] == [3 * windows] * 7
     assert len(slo["hours"]) == 7 * 24
     assert {one["start"][11:13] for one in slo["hours"] if one["count"]} == {"03"}
     out = tmp_path / "week.html"
-    assert main.main(["report", str(path), "--html", str(out), "--slo", "20ms"]) == 0
+    assert main(["report", str(path), "--html", str(out), "--slo", "20ms"]) == 0
     page = out.read_text()
     assert "time across in 168 columns" in page
     cells = re.findall(r"<title>(\d\d-\d\d \d\d:00) [^<:]*ms: ([\d,]+)</title>", page)
     slow = [f"01-{day:02} 03:00" for day in range(5, 12)]
     assert sorted(cells) == [(hour, f"{3 * windows:,}") for hour in slow]
     assert page.count('<th scope="row">2026-01-') == 7
-    assert main.main(["report", str(path), "--slo", "20ms"]) == 0
+    assert main(["report", str(path), "--slo", "20ms"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert (
         f"I/Os of 20 ms or longer, the SLO (counted from 20.5 ms, an edge of buckets, on): {21 * windows:,}; m" in text
@@ -167,7 +167,7 @@ def test_a_week_of_roll_ups_has_the_counts_of_its_windows(tmp_path, capsys):
 
 @pytest.mark.parametrize("wrong", ["0", "x"])
 def test_an_slo_is_a_time(wrong, capsys):
-    assert main.main(["report", "x.gz", "--slo", wrong]) == 2
+    assert main(["report", "x.gz", "--slo", wrong]) == 2
     assert "a duration" in capsys.readouterr().err
 
 

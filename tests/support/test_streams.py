@@ -22,7 +22,7 @@ from unittest.mock import Mock
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon.cli import main
+from latmon.__main__ import run as main
 from latmon.model.frame import Frame
 from latmon.recording.parts import RecordingLimits, Rotation
 from latmon.recording.reader import open_recording
@@ -128,7 +128,7 @@ def test_demo_and_import_write_to_a_pipe(tmp_path):
 )
 def test_readers_take_a_pipe(recorded, piped, capfd, words):
     piped(recorded.read_bytes())
-    assert main.main([str(recorded) if one == "FILE" else one for one in words]) == 0
+    assert main([str(recorded) if one == "FILE" else one for one in words]) == 0
     assert capfd.readouterr().out
 
 
@@ -137,7 +137,7 @@ def test_a_clean_copy_goes_through_pipes(recorded, tmp_path):
     assert done.returncode == 0
     assert b"ended without a closing line" in done.stderr
     (tmp_path / "r").write_bytes(done.stdout)
-    assert main.main(["check", str(tmp_path / "r")]) == 0
+    assert main(["check", str(tmp_path / "r")]) == 0
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_clean_copy_goes_through_pipes(recorded, tmp_path):
 )
 def test_what_can_t_be_piped_is_refused(piped, capsys, words, code, text):
     piped(b"no recording")
-    assert main.main(list(words)) == code
+    assert main(list(words)) == code
     out, err = capsys.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
     assert text in err

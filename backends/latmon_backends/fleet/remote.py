@@ -86,8 +86,8 @@ try:
         archive.extractall(where)
     sys.path.insert(0, where)
     sys.dont_write_bytecode = True
-    from latmon.cli.main import main
-    code = main(sys.argv[3:])
+    from latmon.__main__ import run
+    code = run(sys.argv[3:])
 finally:
     shutil.rmtree(where, ignore_errors=True)
 sys.exit(code)
