@@ -1,31 +1,493 @@
-"""The collector process: reads the probes and writes the recording, independent of the terminal.
+"""One capture from opening to its end, and the collector process, which runs one independent of the terminal.
 
-Started by session.py with its end of a socket pair: `python -m latmon.capture.collector FD`. First line
-in: the request; then commands. Out: the feed. It leaves by itself within 2 s when the socket closes. On a host of a
-fleet, `latmon fleet --feed` is the same over standard input and output, with the request from its options.
+A capture leads a backend to the recorder and a sink, drops privileges, and has an exit code; the headless command runs
+one with a sink of its own. `Ending` controls its end: after an urgent stop everything is closed within LEAVING_S.
+
+The collector is started by session.py with its end of a socket pair: `python -m latmon.capture.collector FD`. First
+line in: the request; then commands. Out: the feed. It leaves by itself within 2 s when the socket closes. On a host of
+a fleet, `latmon fleet --feed` is the same over standard input and output, with the request from its options.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import math
 import os
 import signal
 import socket
 import stat
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
 
-from latmon.capture.capture import Capture, Outcome
+from latmon.capture import registry, target
+from latmon.capture.backend import Backend, Configured, Finishing, OfHosts, TracesOnDemand
+from latmon.capture.recorder import HostRecorders, Recorder
 from latmon.capture.registry import Request, opened
 from latmon.capture.session import MAX_BACKLOG, Lines, Outlet
+from latmon.model.frame import STOPPED, Frame, Mark, Origin, Settings, changes
 from latmon.model.stages import STAGES_MODES
 from latmon.recording.codec import to_bytes
-from latmon.support.errors import EXIT_FAILED, LatmonError, UsageError
-from latmon.support.process import OwnProcesses
+from latmon.recording.parts import RecordingLimits
+from latmon.support import privileges
+from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, LatmonError, ProbeGoneError, UsageError
+from latmon.support.process import OwnCpu, OwnProcesses, call_with_deadline
+from latmon.support.streams import STANDARD
 from latmon.support.text import clean
+from latmon.support.units import show_duration
+
+SILENT_INTERVALS, SILENT_S = 1.5, 1.0
+"""A backend is silent after so many intervals, and after one and SILENT_S at least: a busy host reads 0.4 s late."""
+SAME_TIME_S = 0.05
+GRACE_S = 2.0
+"""Time after the duration in which a silent backend may report the last frame."""
+LEAVING_S = 1.9
+"""Limit from the end of a capture to a closed recording, whatever hangs: the collector has 2 s without a UI."""
+FINISHING_S = 1.4
+"""A probe tool takes up to 1.3 s to detach; the rest of LEAVING_S remains for the recording."""
+PATIENCE_S = 3.6
+"""Additional time for the tracer's last counts if the stop is not urgent: 5 s with FINISHING_S."""
+
+
+def now() -> float:
+    """Return the time of the event loop's clock in s."""
+    return asyncio.get_running_loop().time()
+
+
+class Ending:
+    """The end of one capture. `stopped` is why it was stopped; `gone` is why the probe ended before that."""
+
+    def __init__(self) -> None:
+        self.stopped = self.gone = ""
+        self._scope: asyncio.Timeout | None = None
+        self._hurried = asyncio.Event()
+        self._over = False
+        self._leave_by = math.inf
+        self._last_frame_s = self._ended = 0.0
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether a stop or the duration ended the capture, and not a cancelled task or an error."""
+        return bool(self.stopped) or (self._scope is not None and self._scope.expired())
+
+    def scoped(self, scope: asyncio.Timeout) -> None:
+        """Set the timeout scope that a stop or the duration cancels."""
+        self._scope = scope
+
+    def stop(self, reason: str, *, at_once: bool) -> None:
+        """End the capture; the first reason counts. A second call, or `at_once`, is urgent."""
+        if at_once or self.stopped or self._over:
+            self._hurried.set()
+        if self.stopped:
+            return
+        self.stopped = reason
+        self._reschedule(0)
+
+    def note_frame(self) -> None:
+        self._last_frame_s = now()
+
+    def due(self, duration_us: int | None, interval_us: int) -> float:
+        """Schedule the end of the duration and return when its last frame is due; GRACE_S more for a silent backend."""
+        if duration_us is None or self._scope is None:
+            return math.inf
+        end = now() + duration_us / 1e6
+        self._scope.reschedule(end + GRACE_S)
+        return end - interval_us / 2e6
+
+    def begun(self) -> None:
+        """Begin the end: from now on neither a stop nor the duration cancels anything."""
+        if not self._over:
+            self._ended = now()
+        self._over = True
+        self._reschedule(None)
+        self._scope = None
+        self._hurry()
+
+    def _reschedule(self, when: float | None) -> None:
+        """Reschedule the scope; one that is being left raises RuntimeError and needs no change."""
+        with contextlib.suppress(RuntimeError):
+            if self._scope is not None and not self._scope.expired():
+                self._scope.reschedule(when)
+
+    def leave_by(self) -> float:
+        """Return the time by which everything must be closed."""
+        return min(self._leave_by, now() + LEAVING_S)
+
+    async def fetch(self, backend: Finishing) -> tuple[Frame, ...]:
+        """Return the counts since the last frame; empty without any. `gone`: why they are lost."""
+        try:
+            frames = await self._fetched(backend)
+        except ProbeGoneError as gone:
+            self.gone = str(gone)
+            return ()
+        if frames:
+            self._last_frame_s = now()
+        return frames
+
+    async def _fetched(self, backend: Finishing) -> tuple[Frame, ...]:
+        """Wait for all counts until the stop becomes urgent, then only for those available at once."""
+        if not self._hurried.is_set():
+            hurrying = asyncio.create_task(self._hurried.wait())
+            frames = await _first(asyncio.create_task(backend.finish(PATIENCE_S)), hurrying, PATIENCE_S + FINISHING_S)
+            if frames or not self._hurried.is_set():
+                return frames
+        self._hurry()
+        return await _first(asyncio.create_task(backend.finish(0.0)), None, FINISHING_S)
+
+    def silent_s(self, interval_us: int) -> float:
+        """Return the seconds without a frame at the end of the capture; 0 where less than an interval is missing.
+
+        If the probe had ended, the time is missing unless the last frame had just arrived.
+        """
+        silent_s = (self._ended or now()) - self._last_frame_s
+        interval_s = interval_us / 1e6
+        allowed_s = SAME_TIME_S if self.gone else max(SILENT_INTERVALS * interval_s, interval_s + SILENT_S)
+        return silent_s if silent_s > allowed_s else 0.0
+
+    def _hurry(self) -> None:
+        if self._hurried.is_set():
+            self._leave_by = self.leave_by()
+
+
+async def _first(
+    finishing: asyncio.Task[tuple[Frame, ...]], other: asyncio.Task[Any] | None, within: float
+) -> tuple[Frame, ...]:
+    """Return the result of `finishing` unless `other` or the time ends first; end both."""
+    waiting: set[asyncio.Task[Any]] = {finishing, *([other] if other else [])}
+    try:
+        await asyncio.wait(waiting, timeout=within, return_when=asyncio.FIRST_COMPLETED)
+        return finishing.result() if finishing.done() else ()
+    finally:
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+
+
+TOGGLING_S = 0.5
+"""Time to wait for a key that toggles the recording at the end."""
+
+MAX_MARKS = 100
+"""Marks between two frames."""
+Opener = Callable[[Request], AbstractAsyncContextManager[Backend]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Reason why a capture ended, in one sentence, and its exit code."""
+
+    reason: str
+    exit: int = EXIT_DONE
+
+
+@dataclass(slots=True)
+class CaptureCounts:
+    """Counts over the whole capture; `complete` is false after a loss that makes its sums too small."""
+
+    frames: int = 0
+    completed: int = 0
+    lost_events: int = 0
+    map_full: int = 0
+    gaps: int = 0
+    late: int = 0
+    """Wide windows that were read late; their sums are complete."""
+    above: int = 0
+    """I/Os above their device's threshold."""
+    suppressed: int = 0
+    """The number of them without a record."""
+    one_in: int = 0
+    """Current sampling rate: one request in so many is traced; 0: none."""
+
+    def note(self, frame: Frame) -> None:
+        self.frames += 1
+        self.completed += sum(done.count for done in (frame.seen or frame.kernel).values())
+        self.lost_events += frame.health.lost_events
+        self.map_full += frame.health.map_full
+        self.gaps += bool(frame.gap)
+        self.late += frame.late
+        self.above += sum(frame.above.values())
+        self.suppressed += frame.health.suppressed
+        self.one_in = frame.traced.one_in
+
+    @property
+    def complete(self) -> bool:
+        return not (self.lost_events or self.map_full or self.gaps)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Noted:
+    """A note of the user, and the task that reads the settings at that time."""
+
+    text: str
+    mono_us: int
+    wall: float
+    reading: asyncio.Task[Settings] | None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.reading is None or self.reading.done()
+
+    @property
+    def changed(self) -> Settings | None:
+        """Changed settings; None where they could not be read in time."""
+        read = self.reading is not None and self.reading.done() and not self.reading.cancelled()
+        return self.reading.result() if self.reading is not None and read else None
+
+
+class Sink(Protocol):
+    """Receiver of a capture's origin and frames. Neither call may wait."""
+
+    def opened(self, origin: Origin) -> None: ...
+
+    def offer(self, frame: Frame, counts: CaptureCounts) -> None: ...
+
+
+class Capture:
+    """One capture: `run` runs it once, `stop` ends it, the other methods are commands of the user."""
+
+    def __init__(
+        self,
+        request: Request,
+        sink: Sink,
+        opener: Opener = registry.opened,
+        ahead: Callable[[str], None] | None = None,
+        family: OwnProcesses | None = None,
+    ) -> None:
+        """`ahead` gets remarks about the recording's directory before the start; without it the first frame has them.
+
+        `family`: the processes whose I/O is latmon's own; None: this process and its children.
+        """
+        self._request, self._sink, self._opener, self._ahead = request, sink, opener, ahead
+        self._family = family or OwnProcesses(os.getpid())
+        self._counts = CaptureCounts()
+        self._ending = Ending()
+        self._silent_s = 0.0
+        self._recorder: Recorder | HostRecorders | None = None
+        self._backend: Backend | None = None
+        self._stages = request.options.stages
+        self._toggling: asyncio.Task[None] | None = None
+        self._marks: list[_Noted] = []
+        self._reading: asyncio.Task[Settings] | None = None
+
+    async def run(self) -> Outcome:
+        """Run the capture and return how it ended; LatmonError if it can't start."""
+        user = privileges.invoker(os.environ, os.geteuid())
+        try:
+            async with asyncio.timeout(0 if self._ending.stopped else None) as scope:
+                self._ending.scoped(scope)
+                if self._request.record is not None:
+                    await self._see(self._request.record, user)
+                async with self._opener(self._request) as backend:
+                    if user is None:  # sudo starts the probes that die, and the tracer
+                        privileges.drop_root(None)
+                    else:  # the root helper does
+                        privileges.drop_all(user)
+                    ended = await self._follow(backend)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            ended = Outcome(self._ending.stopped or self._full_duration())
+        return self._with_losses(ended)
+
+    def stop(self, reason: str, *, at_once: bool = False) -> None:
+        """End the capture with complete counts; the first reason counts. `at_once`, or a second call: wait less."""
+        self._ending.stop(reason, at_once=at_once)
+
+    def toggle_recording(self) -> None:
+        """Start or stop a recording named by host and time; nothing happens before the backend is open."""
+        if self._recorder is not None and (self._toggling is None or self._toggling.done()):
+            silent_s = self._ending.silent_s(self._recorder.interval_us)
+            self._toggling = asyncio.create_task(self._recorder.toggle(silent_s))
+
+    def mark(self, text: str) -> None:
+        """Add a note to the next frame, with the settings that have changed."""
+        if len(self._marks) < MAX_MARKS:
+            at = time.monotonic_ns() // 1000
+            self._marks.append(_Noted(text, at, time.time(), self._read_settings()))
+
+    def set_stages(self, mode: str) -> None:
+        """Set when the tracer runs, if the backend has one; the result is in the next frames."""
+        self._stages = mode
+        if isinstance(self._backend, TracesOnDemand):
+            self._backend.set_stages(mode)
+
+    def request_tracing(self, devices: tuple[str, ...], *, files: bool = False) -> None:
+        """Trace these devices (empty: all) for a while; repeated calls make an early one without a backend harmless."""
+        if isinstance(self._backend, TracesOnDemand):
+            self._backend.request_tracing(devices, files=files)
+
+    @property
+    def recorded_bytes(self) -> int:
+        """Size on disk of the recording that is being written."""
+        return 0 if self._recorder is None else self._recorder.size
+
+    @property
+    def recording(self) -> bool:
+        return self._recorder is not None and self._recorder.active
+
+    async def _follow(self, backend: Backend) -> Outcome:
+        """Pass frames to recorder and sink; the recording is always closed before the backend."""
+        origin = backend.origin
+        limits = _limits(self._request)
+        recorder: Recorder | HostRecorders
+        if isinstance(backend, OfHosts):
+            recorder = HostRecorders(origin, limits, backend.taken_by_host)
+        else:
+            recorder = Recorder(origin, limits, remarks=self._remarks)
+        self._recorder = recorder
+        if self._request.record is not None:
+            await recorder.start(self._request.record)
+        self._backend = backend
+        if self._stages != self._request.options.stages:  # the user was faster than the probes
+            self.set_stages(self._stages)
+        self._sink.opened(origin)
+        ending = self._ending
+        try:
+            return await self._pump(backend, recorder)
+        except asyncio.CancelledError:
+            if ending.is_asked_for:
+                await self._last_frame(backend, recorder)
+            raise
+        finally:
+            ending.begun()
+            self._silent_s = ending.silent_s(origin.interval_us)
+            self._counts.gaps += bool(self._silent_s)
+            await self._close(recorder, ending.leave_by())
+
+    async def _see(self, path: Path, user: privileges.Invoker | None) -> None:
+        """Check whether a recording can be started there; the file system may hang."""
+
+        def see() -> str:
+            if self._request.hosts:
+                target.refuse_for_hosts(path)
+                return ""
+            target.refuse(path)
+            return "" if self._ahead is None else self._remarks(path)
+
+        ahead = self._ahead or (lambda _: None)
+        back = privileges.act_as(user)
+        remark = await call_with_deadline(see, f"the file system of {path}", ahead)
+        back()  # not after a time-out: it would wait for the same file system, and nothing needs root any more
+        if remark:
+            ahead(remark)
+
+    async def _close(self, recorder: Recorder | HostRecorders, leave_by: float) -> None:
+        if self._toggling is not None:
+            await asyncio.wait({self._toggling}, timeout=min(TOGGLING_S, leave_by - now()))
+        await recorder.stop(self._ending.stopped or "closed", within=leave_by - now(), silent_s=self._silent_s)
+
+    async def _pump(self, backend: Backend, recorder: Recorder | HostRecorders) -> Outcome:
+        due = self._ending.due(self._request.duration_us, backend.origin.interval_us)
+        self._ending.note_frame()
+        cpu = OwnCpu()
+        notice = ""
+        async for bare in backend.frames():
+            frame = _with_own_health(_reported(bare, recorder.news()), cpu, recorder.state)
+            notice = frame.health.notice
+            self._ending.note_frame()
+            self._take(frame, recorder)
+            if now() >= due:
+                await self._last_frame(backend, recorder)
+                return Outcome(self._full_duration())
+        failed = backend.origin.backend not in registry.FINITE
+        return Outcome(notice or f"{backend.origin.backend} has no more frames", EXIT_FAILED if failed else EXIT_DONE)
+
+    async def _last_frame(self, backend: Backend, recorder: Recorder | HostRecorders) -> None:
+        """Add the counts since the last frame, so that the totals of a capture include its end."""
+        self._ending.begun()
+        if recorder.active and isinstance(backend, Finishing):
+            frames = await self._ending.fetch(backend)
+            for frame in frames:
+                self._take(frame, recorder, last=frame is frames[-1])
+
+    def _read_settings(self) -> asyncio.Task[Settings] | None:
+        """Start to read the current settings; notes during one reading share it."""
+        if not isinstance(self._backend, Configured):
+            return None
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(_changed(self._backend, self._backend.origin.settings))
+        return self._reading
+
+    def _take(self, bare: Frame, recorder: Recorder | HostRecorders, *, last: bool = False) -> None:
+        self._family.refresh()
+        # other hosts' pids are not those of this one; their own latmon has marked its I/Os
+        own = bare if self._request.hosts else _with_own_io(bare, self._family)
+        frame = replace(own, marks=tuple(self._marked(own, last=last))) if self._marks else own
+        self._counts.note(frame)
+        recorder.put(frame)
+        self._sink.offer(frame, self._counts)
+
+    def _marked(self, frame: Frame, *, last: bool) -> Iterator[Mark]:
+        """Yield the notes since the previous frame, moved into this one's interval: a demo has its own clock.
+
+        A note whose settings are still being read is the next frame's, where there is one.
+        """
+        ready = [one for one in self._marks if last or one.is_ready]
+        self._marks = [one for one in self._marks if one not in ready]
+        for one in ready:
+            at = min(max(one.mono_us, frame.mono_us - frame.dt_us), frame.mono_us)
+            wall = frame.wall - (frame.mono_us - at) / 1e6 if at != one.mono_us else one.wall
+            yield Mark(one.text, at, wall, one.changed)
+
+    def _remarks(self, path: Path) -> str:
+        options = self._request.options
+        if path == STANDARD or self._request.store:  # then this host's disks are not those measured
+            return ""
+        return target.remarks(path, options.devices, options.proc, options.sys)
+
+    def _full_duration(self) -> str:
+        return f"ended after {show_duration(self._request.duration_us or 0)} as asked"
+
+    def _with_losses(self, ended: Outcome) -> Outcome:
+        """Return the outcome with exit code 4 if data was lost; the reason names what is missing at the end."""
+        if self._silent_s:
+            why = self._ending.gone or "the probe printed nothing"
+            ended = replace(ended, reason=f"{ended.reason}; the last {self._silent_s:.1f} s are missing: {why}")
+        state = "" if self._recorder is None else self._recorder.state
+        if STOPPED in state and state not in ended.reason:
+            ended = replace(ended, reason=f"{ended.reason}; {state}")
+        whole = self._counts.complete and (self._recorder is None or self._recorder.complete)
+        return ended if whole or ended.exit != EXIT_DONE else replace(ended, exit=EXIT_INCOMPLETE)
+
+
+async def _changed(backend: Configured, before: Settings) -> Settings:
+    return changes(before, await backend.settings())
+
+
+def _limits(request: Request) -> RecordingLimits:
+    return RecordingLimits(request.max_size, request.redact, request.keep_us)
+
+
+def _reported(frame: Frame, news: str) -> Frame:
+    """Return the frame with the recorder's notice in addition to its own."""
+    if not news:
+        return frame
+    notice = "; ".join(one for one in (frame.health.notice, news) if one)
+    return replace(frame, health=replace(frame.health, notice=notice))
+
+
+def _with_own_io(frame: Frame, family: OwnProcesses) -> Frame:
+    """Return the frame with latmon's own I/Os marked, in outliers and requests in flight."""
+    outliers = tuple(
+        replace(one, own=True) if family.has(one.pid, one.comm, one.mono_us) else one for one in frame.outliers
+    )
+    in_flight = frame.in_flight
+    if in_flight is not None:
+        own = (one._replace(own=family.has(one.pid, one.comm, one.began_us)) for one in in_flight.oldest)
+        in_flight = replace(in_flight, oldest=tuple(own))
+    return replace(frame, outliers=outliers, in_flight=in_flight) if outliers or in_flight else frame
+
+
+def _with_own_health(frame: Frame, cpu: OwnCpu, recording: str) -> Frame:
+    """Return the frame with state of the recording and CPU usage, unless a demo has set the latter."""
+    spent = cpu.percent() if frame.health.self_cpu_percent is None else frame.health.self_cpu_percent
+    return replace(frame, health=replace(frame.health, self_cpu_percent=spent, recording=recording))
+
 
 FAREWELL_S = 0.5
 """Time for the UI, which may be stopped, to read the end line."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from latmon.aggregate.request_age import Waiting
 from latmon.capture import registry, target
 from latmon.capture.backend import Backend
-from latmon.capture.capture import Capture, CaptureCounts, Outcome
+from latmon.capture.collector import Capture, CaptureCounts, Outcome
 from latmon.capture.registry import Request, compiling
 from latmon.capture.session import LEVELS, details, notice_level
 from latmon.exporters.registry import SIZES, ExportOptions, Source, writer

@@ -28,7 +28,7 @@ from pathlib import Path
 from latmon.analysis.attribution import by_vector
 from latmon.capture import registry
 from latmon.capture.backend import Options
-from latmon.capture.capture import Capture, CaptureCounts
+from latmon.capture.collector import Capture, CaptureCounts
 from latmon.capture.registry import Request
 from latmon.doctor.command import PanelCheck, SelfTest, Verdict
 from latmon.model.frame import OPS, STARTING, Flow, Frame, Origin, Outlier

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon.capture import capture as capture_capture
-from latmon.capture import capture as module
+from latmon.capture import collector as module
 from latmon.capture.backend import Options
-from latmon.capture.capture import Capture
+from latmon.capture.collector import Capture
 from latmon.capture.recorder import Recorder
 from latmon.capture.registry import Request, check, opened
 from latmon.cli.check import survey
@@ -77,7 +76,7 @@ class Watcher:
 def as_we_are(monkeypatch, tmp_path):
     """A test must not give up root for all tests behind it."""
     monkeypatch.setattr(module.privileges, "drop_root", lambda _user: None)
-    monkeypatch.setattr(capture_capture, "GRACE_S", 0.2)
+    monkeypatch.setattr(module, "GRACE_S", 0.2)
     monkeypatch.chdir(tmp_path)
 
 
@@ -129,7 +128,7 @@ async def test_the_first_reason_counts():
 
 async def test_a_stop_after_the_scope_was_left():
     """A signal comes when it likes."""
-    end = capture_capture.Ending()
+    end = module.Ending()
     async with asyncio.timeout(PATIENCE_S) as scope:
         end.scoped(scope)
         await asyncio.sleep(0)
@@ -184,7 +183,7 @@ async def test_a_capture_that_lasted_its_time_holds_it_too(tmp_path):
     capture, watcher = capturing(stub, request)
     assert (await capture.run()).exit == EXIT_DONE
     assert [one.seq for one in watcher.frames] == [0, 98, 99]
-    assert stub.patience_s == capture_capture.PATIENCE_S
+    assert stub.patience_s == module.PATIENCE_S
 
 
 class Patient(Stub):
@@ -212,7 +211,7 @@ async def test_a_second_stop_has_the_last_interval_without_the_on_demand_probes(
     assert not running.done()
     capture.stop("a second Ctrl-C")
     assert (await asyncio.wait_for(running, PATIENCE_S)).reason == "enough"
-    assert stub.asked == [capture_capture.PATIENCE_S, 0]
+    assert stub.asked == [module.PATIENCE_S, 0]
     recorded = [one.seq for one in open_recording(tmp_path / "x") if isinstance(one, Frame)]
     assert recorded == [one.seq for one in watcher.frames] == [0, 99]
 
@@ -226,8 +225,8 @@ async def test_a_second_stop_has_one_deadline_as_well(tmp_path):
     await asyncio.wait_for(stub.entered.wait(), PATIENCE_S)
     capture.stop("a second Ctrl-C")
     await asyncio.wait_for(running, PATIENCE_S)
-    assert stub.asked == [capture_capture.PATIENCE_S, 0]
-    assert Hanging.within <= capture_capture.LEAVING_S
+    assert stub.asked == [module.PATIENCE_S, 0]
+    assert Hanging.within <= module.LEAVING_S
 
 
 async def test_who_is_in_a_hurry_has_what_comes_at_once(tmp_path):
@@ -241,8 +240,8 @@ async def test_who_is_in_a_hurry_has_what_comes_at_once(tmp_path):
 
 
 async def test_a_backend_that_does_not_finish_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(capture_capture, "FINISHING_S", 0.05)
-    monkeypatch.setattr(capture_capture, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(module, "FINISHING_S", 0.05)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
     stub = Finishing(frame(0))
     stub.takes = 2 * PATIENCE_S
     capture, watcher = capturing(stub, Request(record=tmp_path / "x"), stop_after=1)
@@ -271,8 +270,8 @@ def slow_to_close(monkeypatch):
 @pytest.fixture
 def never_closing(slow_to_close, monkeypatch):  # noqa: ARG001 - it goes on from there
     """Within the deadlines, which are short."""
-    monkeypatch.setattr(capture_capture, "LEAVING_S", 0.3)
-    monkeypatch.setattr(capture_capture, "FINISHING_S", 0.2)
+    monkeypatch.setattr(module, "LEAVING_S", 0.3)
+    monkeypatch.setattr(module, "FINISHING_S", 0.2)
     monkeypatch.setattr(Hanging, "takes", 2 * PATIENCE_S)
 
 
@@ -297,7 +296,7 @@ async def test_all_that_closes_a_capture_has_one_deadline(tmp_path):
     watcher.then = lambda: capture.stop("enough", at_once=True)
     async with asyncio.timeout(PATIENCE_S):  # what closes it would take twice as long
         await capture.run()
-    assert Hanging.within <= capture_capture.LEAVING_S
+    assert Hanging.within <= module.LEAVING_S
 
 
 async def test_own_health_is_added():
@@ -621,9 +620,9 @@ ENDS = {
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(capture_capture, "SILENT_S", 0.2)
-    monkeypatch.setattr(capture_capture, "FINISHING_S", 0.05)
-    monkeypatch.setattr(capture_capture, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(module, "SILENT_S", 0.2)
+    monkeypatch.setattr(module, "FINISHING_S", 0.05)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
 
 
 @pytest.mark.usefixtures("impatient")
@@ -670,15 +669,15 @@ async def test_a_probe_that_fails_behind_its_last_frame_has_lost_nothing(tmp_pat
 
 async def test_a_healthy_probe_that_takes_long_to_end_leaves_no_gap(tmp_path, monkeypatch):
     """bpftrace takes longer than FINISHING_S to detach on a busy host; less than one interval is not counted then."""
-    monkeypatch.setattr(capture_capture, "FINISHING_S", 0.05)
-    monkeypatch.setattr(capture_capture, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(module, "FINISHING_S", 0.05)
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
     capture, _ = capturing(Hung(frame(0)), Request(record=tmp_path / "x"), stop_after=1)
     assert (await capture.run()).exit == EXIT_DONE
     assert not [one for one in open_recording(tmp_path / "x") if isinstance(one, Gap)]
 
 
 async def test_a_silent_end_without_a_recording_is_reported(monkeypatch):
-    monkeypatch.setattr(capture_capture, "SILENT_S", 0.2)
+    monkeypatch.setattr(module, "SILENT_S", 0.2)
     capture, _ = capturing(Stub(frame(0), origin=FAST))
     stopped(capture, at_once=False)
     outcome = await capture.run()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from recorded import ORIGIN, frame
 
-from latmon.capture.capture import CaptureCounts, Outcome
+from latmon.capture.collector import CaptureCounts, Outcome
 from latmon.capture.registry import Request, compiling
 from latmon.cli.headless import RecordingProgress, _Picture, _progress, _Recording
 from latmon.model.frame import Completed, Flow, Health, Outstanding

@@ -336,7 +336,7 @@ def test_a_checkout_of_the_users_own_runs_until_others_can_change_it(eve):
     eve.own()
     words = (PYTHON, "-P", "-c", LATMON.format(python="", root=checkout).split("'")[1], "probes", "list")
     assert (done := eve.sudo(*words)).returncode == 0, done.stderr
-    module = checkout / "latmon/capture/capture.py"
+    module = checkout / "latmon/capture/collector.py"
     module.chmod(0o666)
     done = eve.sudo(*words)
     assert done.returncode == 3

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from latmon.capture import capture as module
-from latmon.capture.capture import Capture
+from latmon.capture import collector as module
+from latmon.capture.collector import Capture
 from latmon.capture.registry import Request
 from latmon.support.errors import UnavailableError
 from latmon.support.process import bounded_output, call_with_deadline

@@ -11,7 +11,7 @@ from panels import scene
 from test_screens import press
 
 from latmon.capture.backend import Options
-from latmon.capture.capture import Capture
+from latmon.capture.collector import Capture
 from latmon.capture.registry import Request
 from latmon.model.frame import NAMED_FROM, STAGES, UNACCOUNTED, Frame
 from latmon.recording.reader import open_recording
@@ -114,7 +114,7 @@ def opened(fake, options, system, scripts):
 def as_a_test():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "load_all", lambda _: manifests())
-        patch.setattr("latmon.capture.capture.privileges.drop_root", lambda _user: None)
+        patch.setattr("latmon.capture.collector.privileges.drop_root", lambda _user: None)
         yield
 
 

@@ -9,7 +9,7 @@ from panels import scene
 from test_screens import press
 from traced import wakeups
 
-from latmon.capture.capture import CaptureCounts
+from latmon.capture.collector import CaptureCounts
 from latmon.cli.headless import RecordingProgress
 from latmon.model.frame import STAGES, Missing, Series, Traced
 from latmon.model.histogram import Histogram
