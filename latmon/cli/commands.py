@@ -553,7 +553,7 @@ def _watch_findings(args: argparse.Namespace) -> int:
     request = replace(
         _request(args, defaults), record=path, max_size=args.max_size, keep_us=args.keep, redact=args.redact
     )
-    from latmon.cli.watch import watch
+    from latmon.cli.headless import watch
 
     return watch(request, defaults.findings, actions, user, _log(args, user, to_syslog=actions.syslog))
 

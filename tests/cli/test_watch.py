@@ -13,9 +13,9 @@ import pytest
 from terminal import environment, latmon, wait_for
 
 from latmon.__main__ import run as main
-from latmon.cli import watch
+from latmon.cli import headless
 from latmon.cli.config import Actions
-from latmon.cli.watch import BEGAN, ENDED, Actor, StandingFindings
+from latmon.cli.headless import BEGAN, ENDED, Actor, StandingFindings
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import CRITICAL, DEFAULT, NOTICE, WARNING, Finding, Where
 from latmon.model.frame import Frame, IssuedIO, Issuer, Origin
@@ -127,9 +127,9 @@ def test_findings_have_no_names_of_cgroups_where_they_are_redacted(monkeypatch, 
         async def __aenter__(self):
             return self
 
-    monkeypatch.setattr(watch, "followed", lambda *_: frames())
+    monkeypatch.setattr(headless, "followed", lambda *_: frames())
     session = SimpleNamespace(feed=Feed())
-    asyncio.run(watch._watch(session, DEFAULT, Actions(), lambda *_: None, redact=redact))
+    asyncio.run(headless._watch(session, DEFAULT, Actions(), lambda *_: None, redact=redact))
     assert ("ann" in str(taken)) is not redact
 
 
@@ -159,7 +159,7 @@ def test_commands_run_one_at_a_time(tmp_path):
     ],
 )
 def test_how_a_command_ended_is_reported(tmp_path, monkeypatch, text, said):
-    monkeypatch.setattr(watch, "COMMAND_S", 0.5 if "ended by latmon" in said else 100.0)
+    monkeypatch.setattr(headless, "COMMAND_S", 0.5 if "ended by latmon" in said else 100.0)
     ((level, found),) = acted([script(tmp_path, text)], finding())
     assert found == f"act for peer-outlier: {said}"
     assert (level == 6) == (said == "exit status 0")
@@ -247,7 +247,7 @@ def test_a_wrong_section_is_named_with_file_and_line(tmp_path, monkeypatch, caps
 
 
 def test_actions_of_later_findings_run_after_one_that_failed(tmp_path, monkeypatch):
-    command, real, tries = script(tmp_path, "cat > /dev/null"), watch.tempfile.TemporaryFile, []
+    command, real, tries = script(tmp_path, "cat > /dev/null"), headless.tempfile.TemporaryFile, []
 
     def full():
         tries.append(1)
@@ -255,7 +255,7 @@ def test_actions_of_later_findings_run_after_one_that_failed(tmp_path, monkeypat
             raise OSError(28, "No space left on device")
         return real()
 
-    monkeypatch.setattr(watch.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(headless.tempfile, "TemporaryFile", full)
     (_, first), (_, second) = acted([command], finding(), finding(device="sdb"))
     assert first == "on_finding failed for peer-outlier: OSError: [Errno 28] No space left on device"
     assert second == "act for peer-outlier: exit status 0"
