@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple
 
-from latmon.analysis.io_trace import SECTOR, steps
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.model.frame import Device, Frame, Outlier
+from latmon.report.trace import SECTOR, steps
 
 _ACTIONS = {"Q": 1, "G": 4, "R": 6, "D": 7, "C": 8, "I": 12}
 """enum blktrace_act of include/uapi/linux/blktrace_api.h; R is a requeue."""

@@ -17,9 +17,9 @@ from bpftraces import each_bpftrace, tool
 from terminal import environment, latmon, wait_for
 from workload import STARTING_S, LoopDevice, fio
 
-from latmon.analysis.io_trace import steps
 from latmon.model.frame import Frame
 from latmon.recording.reader import open_recording
+from latmon.report.trace import steps
 
 pytestmark = [
     pytest.mark.live,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from latmon.analysis.io_trace import SeekMap, TraceTable, steps
 from latmon.model.frame import Outlier
+from latmon.report.trace import SeekMap, TraceTable, steps
 
 TIMES = st.integers(0, 10**7)
 
