@@ -640,33 +640,33 @@ def _fleet(args: argparse.Namespace) -> int:
 
 
 def _probes(args: argparse.Namespace) -> int:
-    from latmon.cli import listings
+    from latmon.doctor import command
 
-    return listings.show_probe(args.name) if args.action == "show" else listings.list_probes()
+    return command.show_probe(args.name) if args.action == "show" else command.list_probes()
 
 
 def _rules(args: argparse.Namespace) -> int:
     _settle()
-    from latmon.cli import listings
+    from latmon.findings.rules import RULES
 
     settings = config.load(os.environ).findings
-    return listings.show_rule(args.name, settings) if args.action == "show" else listings.list_rules(settings)
+    if args.action == "show":
+        return config.show_rule(args.name, RULES, settings)
+    return config.list_rules(RULES, settings)
 
 
 def _config(args: argparse.Namespace) -> int:
-    from latmon.cli import listings
-
     if args.action == "schema":
         arguments.print_schema("config")
         return EXIT_DONE
     user = _user()
     if args.action == "show":
-        return listings.show_config(config.load(os.environ, user=user), os.environ, user)
+        return config.show_config(config.load(os.environ, user=user), os.environ, user)
     privileges.drop_root(user)
     own = paths.config(os.environ) / "config.yaml"
     files = (own,) if args.action == "edit" else (config.SYSTEM, own) if args.file is None else (args.file,)
     if args.action == "edit":
-        listings.edit_config(own, os.environ)
+        config.edit_config(own, os.environ)
     for file in files:
         if file == args.file and not file.exists():
             raise UsageError(f"{file}: No such file")

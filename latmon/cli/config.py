@@ -3,22 +3,31 @@
 An option overrides the environment, the environment overrides these files. An error is a UsageError that names file,
 line and key. Under sudo the user's file is read as that user, and its keys that name a tool are ignored, as tools run
 as root.
+
+`latmon config` and `latmon rules` print what is in effect: settings with the file and the line, or the variable, that
+sets them; rules with the condition that they report, and thresholds with the values of the config.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from latmon.cli.arguments import VIEW, budget_percent, history_us, interval_us, severity, stages_mode, threshold_us
-from latmon.findings.rule import DEFAULT, WARNING, Settings, settings_of
-from latmon.support import paths
-from latmon.support.errors import UsageError
+from latmon.findings.rule import DEFAULT, MISSING, UNBOUNDED, WARNING, Rule, Settings, Threshold, settings_of
+from latmon.support import paths, trust
+from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
 from latmon.support.privileges import Invoker, acting_as
-from latmon.support.text import clean
+from latmon.support.text import aligned, clean
 from latmon.support.units import duration_us, show_duration
 
 SYSTEM = Path("/etc/xdg/latmon/config.yaml")
@@ -343,3 +352,135 @@ def _rules(path: Path, value: object, known: Settings) -> Settings:
         return settings_of(value, RULES, known)
     except ValueError as error:
         raise UsageError(f"{path}: {_FINDINGS}: {error}") from None
+
+
+def list_rules(rules: Sequence[Rule], settings: Settings) -> int:
+    """Print one line per rule; return the exit code."""
+    print("\n".join(aligned([(one.id, "off" if one.id in settings.off else "on", one.fires) for one in rules])))
+    return EXIT_DONE
+
+
+def show_rule(name: str | None, rules: Sequence[Rule], settings: Settings) -> int:
+    """Print one rule, or all without a name; return the exit code. Raises UsageError for an unknown name."""
+    found = [one for one in rules if name in (None, one.id)]
+    if not found:
+        raise UsageError(f"there is no rule {name!r}; the rules are {', '.join(one.id for one in rules)}")
+    print("\n\n".join("\n".join(_rule_lines(one, settings)) for one in found))
+    return EXIT_DONE
+
+
+def _rule_lines(rule: Rule, settings: Settings) -> list[str]:
+    values = settings.of(rule)
+    head = [
+        ("name", rule.id),
+        *([("state", "off in the config")] if rule.id in settings.off else []),
+        ("fires", f"when {rule.fires}"),
+        ("not evaluated", f"where {MISSING[rule.needs]}"),
+        *(("" if n else "left out", f"where {name} explains it") for n, name in enumerate(rule.explained_by)),
+    ]
+    rows = [
+        (key, _number(values[key]), one.unit, _range(one), _meaning(one, values[key]))
+        for key, one in rule.thresholds.items()
+    ]
+    return [*aligned(head), "", *aligned([("threshold", "value", "unit", "range", "meaning"), *rows])]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.12g}"
+
+
+def _range(one: Threshold) -> str:
+    """Return the values that the config may set."""
+    return f"{one.least:g} to {one.most:g}" if one.most < UNBOUNDED else f"from {one.least:g}"
+
+
+def _meaning(one: Threshold, value: float) -> str:
+    return one.meaning if value == one.value else f"{one.meaning} (default {_number(one.value)})"
+
+
+_SAMPLE = Path(__file__).with_name("sample.yaml")
+_VARIABLES = {"bpftrace": "LATMON_BPFTRACE", "dtrace": "LATMON_DTRACE"}
+"""Key -> the variable that beats it."""
+_WIDEST = 60
+"""Characters of a value."""
+_PATH = 4096
+
+
+def show_config(settings: Config, environ: Mapping[str, str], user: Invoker | None) -> int:
+    """Print each setting with its value as it was written and where; `user`: who called sudo. Return the exit code."""
+    files = {}
+    for path in {SYSTEM, *settings.named_in.values()}:
+        with acting_as(None if path == SYSTEM else user):
+            files[path] = written(path)
+    rows = []
+    for key in (*DEFAULTS, *SECTIONS):
+        variable = _VARIABLES.get(key, "")
+        if environ.get(variable):
+            rows.append((key, environ[variable], variable))
+        elif key not in settings.named_in:
+            rows.append((key, DEFAULTS.get(key, ""), "default"))
+        elif key in SECTIONS:
+            rows += _section(settings, key, files, user)
+        else:
+            rows.append((key, _as_written(files[settings.named_in[key]][key]), _where(settings, key, user)))
+    print("\n".join(aligned([(key, clean(value, _WIDEST), clean(where, _PATH)) for key, value, where in rows])))
+    if settings.ignored:
+        print(f"latmon: {clean(settings.ignored, 400)}", file=sys.stderr)
+    return EXIT_DONE
+
+
+def _section(
+    settings: Config, key: str, files: Mapping[Path, Mapping[str, object]], user: Invoker | None
+) -> list[tuple[str, str, str]]:
+    """Return a row per entry of a section. Rules of both files are in effect, else the last file's entries."""
+    last = settings.named_in[key]
+    rows: dict[str, tuple[str, str, str]] = {}
+    for path in (SYSTEM, last) if key == "findings" else (last,):
+        found = files[path].get(key)
+        for name, value in found.items() if isinstance(found, Mapping) else ():
+            where = _where(settings, key, user) if path == last else str(path)
+            rows[str(name)] = (f"{key}: {clean(str(name), 40)}", _as_written(value), where)
+    return [*rows.values()] or [(key, "", _where(settings, key, user))]
+
+
+def _where(settings: Config, key: str, user: Invoker | None) -> str:
+    with acting_as(None if settings.named_in[key] == SYSTEM else user):
+        return place(settings, key).rpartition(": ")[0]
+
+
+def _as_written(value: object) -> str:
+    """Return a value as one line of YAML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return f"[{', '.join(map(_as_written, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_as_written(one)}' for key, one in value.items())}}}"
+    return str(value)
+
+
+def edit_config(path: Path, environ: Mapping[str, str]) -> None:
+    """Open the user's file in an editor, at first with the sample. Raises UnavailableError where that can't be done.
+
+    Root starts an editor under the rules for tools.
+    """
+    named = environ.get("VISUAL") or environ.get("EDITOR") or "vi"
+    try:
+        words = shlex.split(named)
+    except ValueError:
+        words = []
+    found = shutil.which(words[0], path=trust.search_path(environ)) if words else None
+    if found is None:
+        raise UnavailableError(f"the editor {clean(named, 80)!r} is not installed: set VISUAL or EDITOR")
+    trust.require(Path(found), f"the editor {found}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError), path.open("xb") as new:
+            new.write(_SAMPLE.read_bytes())
+        done = subprocess.run([found, *words[1:], str(path)], check=False, env=trust.environment(environ))  # noqa: S603 - no shell reads it
+    except OSError as error:
+        raise UnavailableError(
+            f"{path} can't be edited: {error.strerror}; XDG_CONFIG_HOME names another directory"
+        ) from None
+    if done.returncode:
+        raise UnavailableError(f"the editor {os.fspath(found)} ended with {done.returncode}; {path} was not checked")

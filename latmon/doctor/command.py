@@ -1,7 +1,9 @@
-"""`latmon doctor`: what works on this host, what does not, why, and the command that fixes it.
+"""`latmon doctor`: what works on this host, what does not, why, and the command that fixes it. And `latmon probes`.
 
 Owns the order of the checks, the tier with its matrix of stages, and both outputs. A check never changes the host.
 Must not import a backend: the registry does that for the check of the tier.
+
+`latmon probes` prints purpose, requirements and cost of each probe, from the manifests; it runs nothing.
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ from latmon.capture.backend import NO, MeasuresCost, Options, ProbeCost, ProbeRe
 from latmon.capture.registry import Request
 from latmon.doctor import checks as doctor_checks
 from latmon.doctor.checks import Check, Place, Status
+from latmon.manifest import Manifest, load_all
 from latmon.model.frame import TRACER_STARTING, Frame
+from latmon.model.stages import called
 from latmon.support import host
-from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
+from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError, UsageError
+from latmon.support.paths import data_dir
 from latmon.support.text import aligned, clean
 
 
@@ -466,3 +471,104 @@ def _here(found: ProbeReport) -> str:
     if found.tier in _NONE:
         return ""
     return _TIERS_OF.get(found.tier, "") if not names or names[0] in _TIERS else names[0]
+
+
+_TABLES = {
+    "handler_run": "run time of each interrupt handler, by what it returned",
+    "handler_before": "how long other handlers of its vector ran first",
+    "softirq_delay": "raise to entry of each softirq vector, by CPU",
+    "softirq_run": "run time of each softirq vector, by CPU",
+    "wakeup": "waking to running of threads",
+    "depth_driver": "number of requests in the driver and of those waiting, over time",
+    "depth_issue": "number of requests in the driver when one is issued",
+    "depth_time": "latency of a request by the device's depth at its arrival",
+    "cgroup": "each total by cgroup, with bytes",
+    "process": "I/Os of each process, with bytes",
+    "behind": "cgroups that a device serves while I/Os of another one are in flight",
+    "size_latency": "latency by the size of an I/O",
+    "pattern": "I/Os that were sequential, read ahead, flagged SYNC, not aligned to a physical block",
+    "file": "operations on files by file system, and what their threads waited for",
+}
+"""Role of a map that is not a stage -> its meaning."""
+
+_REPORTED = {
+    "issue": "bursts of neighbours as they go to the driver",
+    "waiting": "requests that have not completed, the oldest of them",
+    "slow": "each I/O above the threshold, within the rate limit",
+    "resumed": "the thread that waited for a slow I/O, and the time until it ran again",
+    "late": "wake-ups of 1 ms and more",
+    "file": "each slow operation on a file with its path, within the rate limit",
+    "limit": "limits of each device in its driver",
+}
+
+
+def list_probes() -> int:
+    """Print one line per probe; return the exit code."""
+    manifests = load_all(data_dir("probes"))
+    rows = [(one.name, one.platform, one.cost, one.purpose) for one in manifests]
+    print("\n".join(aligned(rows)))
+    return EXIT_DONE
+
+
+def show_probe(name: str | None) -> int:
+    """Print a probe's manifest, or those of a group; return the exit code. Raises UsageError for an unknown name."""
+    manifests = load_all(data_dir("probes"))
+    found = [one for one in manifests if one.name == name] or [one for one in manifests if name in _groups(one)]
+    if not found:
+        wanted = f"there is no probe {name!r}" if name else "probes show needs a NAME"
+        raise UsageError(f"{wanted}; the probes are {', '.join(one.name for one in manifests)}")
+    print("\n\n".join("\n".join(f"{key:<9} {text}" for key, text in _probe_lines(one)) for one in found))
+    return EXIT_DONE
+
+
+def _groups(probe: Manifest) -> tuple[str, str]:
+    """Return the names that reports use for a missing probe: its group, and its name without the tier."""
+    return probe.group, probe.name.removesuffix(f"_{probe.tier.lower()}")
+
+
+def _probe_lines(probe: Manifest) -> list[tuple[str, str]]:
+    lines = [
+        ("name", probe.name),
+        *([("group", probe.group)] if probe.group not in ("", probe.name) else []),
+        ("purpose", probe.purpose),
+        ("platform", f"{probe.platform}, {probe.tool}, tier {probe.tier}"),
+        ("cost", probe.cost),
+        *(("needs", need) for need in probe.requirements),
+        *(("part of", f"{name}, in one program with it") for name in _partners(probe)),
+        *(("measures", _measured(stage, probe)) for stage in _stages(probe)),
+        *(("measures", what) for what in _tables(probe)),
+        *(("reports", _REPORTED[kind]) for kind in probe.records if kind in _REPORTED),
+        *(("absent", f"{stage}: {why}") for stage, why in probe.absent.items()),
+        *(("note", note) for note in probe.notes),
+        *(("source", source) for source in probe.sources),
+        *(("has run", where) for where in _ran(probe)),
+        ("script", str(probe.script)),
+    ]
+    keys = ["", *(key for key, _ in lines)]
+    return [("" if key == before else key, text) for before, (key, text) in zip(keys, lines, strict=False)]
+
+
+def _ran(probe: Manifest) -> tuple[str, ...]:
+    """Return the systems on which a D script has run; bpftrace's run in the tests."""
+    if probe.tool != "dtrace":
+        return probe.ran_on
+    return tuple(f"on {where}" for where in probe.ran_on) or ("nowhere yet",)
+
+
+def _partners(probe: Manifest) -> tuple[str, ...]:
+    """Return the probes of the same program that it needs; those in flight and of `trace` need that of the stages."""
+    return probe.needs or (("stages_" + probe.tier.lower(),) if probe.group in ("inflight", "trace") else ())
+
+
+def _stages(probe: Manifest) -> list[str]:
+    return list(dict.fromkeys(stage for one in probe.maps if one.role == "histogram" for stage in one.stages))
+
+
+def _tables(probe: Manifest) -> list[str]:
+    roles = {one.role for one in probe.maps}
+    return [what for role, what in _TABLES.items() if role in roles]
+
+
+def _measured(stage: str, probe: Manifest) -> str:
+    included = probe.includes.get(stage, ())
+    return f"{called(stage, included).both}, with {', '.join(included)} in it" if included else stage

@@ -3,7 +3,7 @@
 import pytest
 from fake_dtrace import manifests
 
-from latmon.cli import listings
+from latmon.doctor import command
 from latmon.support.errors import UsageError
 
 FOUND = manifests()
@@ -11,7 +11,7 @@ NAMES = [one.name for one in FOUND]
 
 
 def test_a_line_per_probe(capsys):
-    assert listings.list_probes() == 0
+    assert command.list_probes() == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == NAMES
     assert len({line.index(one.purpose) for line, one in zip(lines, FOUND, strict=True)}) == 1
@@ -19,7 +19,7 @@ def test_a_line_per_probe(capsys):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_probe_can_be_shown(name, capsys):
-    assert listings.show_probe(name) == 0
+    assert command.show_probe(name) == 0
     shown = capsys.readouterr().out
     assert shown.startswith(f"name      {name}\n")
     assert "\npurpose   " in shown
@@ -30,7 +30,7 @@ def test_every_probe_can_be_shown(name, capsys):
 
 @pytest.mark.parametrize("probe", [one for one in FOUND if one.tool == "dtrace"], ids=lambda one: one.name)
 def test_a_d_script_says_where_it_has_run_and_where_its_hooks_are_from(probe, capsys):
-    assert listings.show_probe(probe.name) == 0
+    assert command.show_probe(probe.name) == 0
     shown = capsys.readouterr().out
     assert ("\nhas run   nowhere yet\n" in shown) is (not probe.ran_on)
     assert all(f"on {where}\n" in shown for where in probe.ran_on)
@@ -40,7 +40,7 @@ def test_a_d_script_says_where_it_has_run_and_where_its_hooks_are_from(probe, ca
 @pytest.mark.parametrize(("name", "why"), [("nope", "there is no probe 'nope'"), (None, "probes show needs a NAME")])
 def test_mistakes_name_the_probes(name, why):
     with pytest.raises(UsageError, match=why) as refusal:
-        listings.show_probe(name)
+        command.show_probe(name)
     assert NAMES[0] in str(refusal.value)
 
 
@@ -54,7 +54,7 @@ def test_mistakes_name_the_probes(name, why):
 )
 def test_a_group_s_name_shows_its_scripts(group, scripts, capsys):
     """It is what a report calls missing."""
-    assert listings.show_probe(group) == 0
+    assert command.show_probe(group) == 0
     shown = capsys.readouterr().out
     assert [line.split()[1] for line in shown.splitlines() if line.startswith("name ")] == scripts
 
@@ -67,6 +67,6 @@ def test_a_group_s_name_shows_its_scripts(group, scripts, capsys):
     ],
 )
 def test_what_a_probe_of_files_or_processes_measures_is_shown(capsys, name, lines):
-    assert listings.show_probe(name) == 0
+    assert command.show_probe(name) == 0
     shown = capsys.readouterr().out
     assert not [one for one in lines if one not in shown]

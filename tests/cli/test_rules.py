@@ -3,14 +3,14 @@
 import pytest
 
 from latmon.__main__ import run as main
-from latmon.cli import listings
+from latmon.cli import config
 from latmon.findings.rule import DEFAULT, settings_of
 from latmon.findings.rules import RULES
 from latmon.support.errors import UsageError
 
 
 def test_a_line_per_rule(capsys):
-    assert listings.list_rules(settings_of({"bimodal-tail": "off"}, RULES)) == 0
+    assert config.list_rules(RULES, settings_of({"bimodal-tail": "off"}, RULES)) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines] == [
         [one.id, "off" if one.id == "bimodal-tail" else "on"] for one in RULES
@@ -19,7 +19,7 @@ def test_a_line_per_rule(capsys):
 
 
 def test_all_rules_are_shown_with_every_threshold_its_unit_and_its_meaning(capsys):
-    assert listings.show_rule(None, DEFAULT) == 0
+    assert config.show_rule(None, RULES, DEFAULT) == 0
     shown = capsys.readouterr().out.split("\n\nname ")
     assert len(shown) == len(RULES)
     for text, rule in zip(shown, RULES, strict=True):
@@ -33,7 +33,7 @@ def test_all_rules_are_shown_with_every_threshold_its_unit_and_its_meaning(capsy
 
 
 def test_a_rule_is_shown_with_the_config_s_value_and_the_default(capsys):
-    assert listings.show_rule("peer-outlier", settings_of({"peer-outlier": {"octaves": 3}}, RULES)) == 0
+    assert config.show_rule("peer-outlier", RULES, settings_of({"peer-outlier": {"octaves": 3}}, RULES)) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("octaves")]
     assert line.split()[1:6] == ["3", "octaves", "0", "to", "60"]
     assert line.endswith("(default 2)")
@@ -41,7 +41,7 @@ def test_a_rule_is_shown_with_the_config_s_value_and_the_default(capsys):
 
 def test_an_unknown_rule_is_refused_with_the_names():
     with pytest.raises(UsageError, match="there is no rule 'nope'; the rules are starved-io, "):
-        listings.show_rule("nope", DEFAULT)
+        config.show_rule("nope", RULES, DEFAULT)
 
 
 def test_the_config_file_s_thresholds_are_shown(tmp_path, monkeypatch, capsys):
