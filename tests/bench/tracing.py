@@ -22,8 +22,7 @@ import processes
 from latmon.support import host
 from latmon_backends.bpftrace import program as bpftrace_program
 from latmon_backends.bpftrace import tracer
-from latmon_backends.bpftrace.kernel_hooks import Tracepoints
-from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool
+from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool, Tracepoints
 from latmon_backends.probe.launcher import open_stats
 from latmon_backends.tracer import programs as tracer_programs
 

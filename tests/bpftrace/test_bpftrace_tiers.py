@@ -7,8 +7,7 @@ import pytest
 from synthetic_btf import kernel
 
 from latmon.support.errors import UnavailableError
-from latmon_backends.bpftrace.kernel_hooks import has_kprobes
-from latmon_backends.bpftrace.program import Variant, is_for, lacking, of_remote, pointers, variants
+from latmon_backends.bpftrace.program import Variant, has_kprobes, is_for, lacking, of_remote, pointers, variants
 from latmon_backends.tracer.programs import pace
 
 ALWAYS = ["block_a q->disk", "block_a rq_disk"]

@@ -8,8 +8,7 @@ import pytest
 
 from latmon.support.errors import ManifestError
 from latmon_backends.bpftrace import tracer
-from latmon_backends.bpftrace.kernel_hooks import Tracepoints
-from latmon_backends.bpftrace.program import BpftraceProgram, hooks_of
+from latmon_backends.bpftrace.program import BpftraceProgram, Tracepoints, hooks_of
 from latmon_backends.bpftrace.tracer import (
     _system_calls,
     choose,

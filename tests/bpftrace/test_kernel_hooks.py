@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from synthetic_btf import ENUM, INT, STRUCT, TYPEDEF, Btf, kernel
 
 from latmon.support.text import is_clean
-from latmon_backends.bpftrace.kernel_hooks import arguments, enumerators, request_argument
+from latmon_backends.bpftrace.program import btf_arguments, enumerators, request_argument
 
 REAL = Path("/sys/kernel/btf/vmlinux")
 
@@ -39,8 +39,8 @@ def test_a_tracepoint_that_is_not_there(tmp_path):
 
 
 def test_arguments_are_counted_with_the_first_that_every_one_has():
-    assert arguments(kernel("q", "rq"), "btf_trace_block_rq_issue") == 3
-    assert arguments(kernel("rq"), "btf_trace_block_rq_complete") == 4
+    assert btf_arguments(kernel("q", "rq"), "btf_trace_block_rq_issue") == 3
+    assert btf_arguments(kernel("rq"), "btf_trace_block_rq_complete") == 4
 
 
 def test_a_name_that_is_not_a_typedef(tmp_path):
@@ -161,7 +161,7 @@ def test_the_kernel_that_runs_here():
         pytest.skip("this kernel's BTF has no block_rq_issue: its block layer is a module or is not there")
     assert found in (0, 1)
     assert request_argument(REAL, "block_rq_requeue") == found
-    assert arguments(REAL.read_bytes(), "btf_trace_block_rq_complete") == 4
+    assert btf_arguments(REAL.read_bytes(), "btf_trace_block_rq_complete") == 4
 
 
 @pytest.mark.skipif(not REAL.exists() or shutil.which("bpftool") is None, reason="needs kernel BTF and bpftool")
@@ -175,4 +175,4 @@ def test_bpftool_agrees():
     (typedef,) = [line for line in types.values() if "TYPEDEF 'btf_trace_block_rq_issue'" in line]
     pointer = types[typedef.rpartition("type_id=")[2]]
     function = types[pointer.rpartition("type_id=")[2]]
-    assert f"vlen={arguments(REAL.read_bytes(), 'btf_trace_block_rq_issue')}" in function
+    assert f"vlen={btf_arguments(REAL.read_bytes(), 'btf_trace_block_rq_issue')}" in function

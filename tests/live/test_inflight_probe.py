@@ -23,7 +23,7 @@ from workload import LoopDevice, fio
 
 from latmon.decode.tables import depth_of, record
 from latmon.manifest import load
-from latmon_backends.bpftrace.kernel_hooks import request_argument
+from latmon_backends.bpftrace.program import request_argument
 
 SCRIPTS = ("inflight_a", "stages_a", "csd_a", "workers_a")
 INFLIGHT = load(DIRECTORY / "inflight_a.yaml")

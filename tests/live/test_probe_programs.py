@@ -16,9 +16,8 @@ from bpftraces import ROOT, TIMEOUT_S, each_bpftrace, tool
 from latmon.decode.framer import Framer
 from latmon.model.frame import Flow, Series
 from latmon.support import host
-from latmon_backends.bpftrace.kernel_hooks import has_kprobes
 from latmon_backends.bpftrace.probe import BpftraceProbe
-from latmon_backends.bpftrace.program import BpftraceProgram, variants
+from latmon_backends.bpftrace.program import BpftraceProgram, has_kprobes, variants
 from latmon_backends.probe.events import HelperFailed, Lost, MapPrinted, Printed, UndecodedLine
 from latmon_backends.probe.launcher import Direct
 from latmon_backends.probe.process import RefusedError

@@ -37,9 +37,8 @@ from latmon.support.errors import UnavailableError
 from latmon.support.text import clean
 from latmon_backends.bpftrace import program as bpftrace_program
 from latmon_backends.bpftrace import tracer
-from latmon_backends.bpftrace.kernel_hooks import has_kprobes
 from latmon_backends.bpftrace.probe import BpftraceProbe
-from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool, Variant
+from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool, Variant, has_kprobes
 from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost
 from latmon_backends.kernel.counters import KernelSampler
 from latmon_backends.kernel.settings import Sections

@@ -35,9 +35,8 @@ from latmon.support.paths import data_dir
 from latmon.support.process import cpu_ns
 from latmon.support.text import clean
 from latmon.support.units import UNKNOWN
-from latmon_backends.bpftrace import kernel_hooks
 from latmon_backends.bpftrace import program as bpftrace_program
-from latmon_backends.bpftrace.program import BpftraceTool
+from latmon_backends.bpftrace.program import CGROUPS, BpftraceTool
 from latmon_backends.bpftrace.tracer import BpftracePrograms, ScriptInventory, TracerHost, stem
 from latmon_backends.kernel import block_devices, cgroups
 from latmon_backends.kernel.counters import KernelSampler, monotonic_us
@@ -108,7 +107,7 @@ class TracePrograms(BpftracePrograms):
             return f"--stacks: {next((one.reason for one in self.choice().missing if one.name == stem(stacks)), '')}"
         if self._target.by == BY_CGROUP and "cgroup" not in {one.name for one in script.parameters}:
             return "--cgroup needs tier A (bpftrace 0.19 or newer, kernel BTF), and this host has tier C"
-        if self._target.by == BY_CGROUP and self._words["cgroup"][0] == kernel_hooks.CGROUPS[-1]:
+        if self._target.by == BY_CGROUP and self._words["cgroup"][0] == CGROUPS[-1]:
             return "--cgroup needs a kernel that charges I/O to cgroups (CONFIG_BLK_CGROUP) and has BTF"
         return ""
 

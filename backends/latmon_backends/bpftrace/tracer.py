@@ -22,10 +22,16 @@ from latmon.support import host
 from latmon.support.errors import ManifestError
 from latmon.support.paths import data_dir
 from latmon.support.text import clean
-from latmon_backends.bpftrace import kernel_hooks
-from latmon_backends.bpftrace.kernel_hooks import Tracepoints
 from latmon_backends.bpftrace.probe import BpftraceProbe
-from latmon_backends.bpftrace.program import BpftraceProgram, hooks_of, is_privilege
+from latmon_backends.bpftrace.program import (
+    BpftraceProgram,
+    Tracepoints,
+    cgroup_of_request,
+    enumerators,
+    hooks_of,
+    is_privilege,
+    request_argument,
+)
 from latmon_backends.probe import outliers
 from latmon_backends.probe.launcher import Launcher, Script, Values
 from latmon_backends.probe.outliers import USUAL, Threads
@@ -125,8 +131,8 @@ def words(tracepoints: Tracepoints, sys: Path, machine: str = platform.machine()
     has_timer = machine in ("x86_64", "i686") if reported is None else reported
     entry, leave = ("local_timer_entry", "local_timer_exit") if has_timer else ("irq_handler_entry", "irq_handler_exit")
     category = "irq_vectors" if has_timer else "irq"
-    bio = kernel_hooks.request_argument(sys / "kernel/btf/vmlinux", "block_bio_queue") or 0
-    issued = kernel_hooks.request_argument(sys / "kernel/btf/vmlinux", "block_rq_issue") or 0
+    bio = request_argument(sys / "kernel/btf/vmlinux", "block_bio_queue") or 0
+    issued = request_argument(sys / "kernel/btf/vmlinux", "block_rq_issue") or 0
     return {
         "disk": ("q->disk", "bi_disk" if "bi_disk" in tracepoints else "bi_bdev->bd_disk"),
         "request": (f"arg{issued}",),
@@ -134,7 +140,7 @@ def words(tracepoints: Tracepoints, sys: Path, machine: str = platform.machine()
         "queue": (_bio_queue(tracepoints),),
         **{
             name: (word, word.replace("$rq->bio", "$bio"))
-            for name, word in kernel_hooks.cgroup_of_request(sys / "kernel/btf/vmlinux").items()
+            for name, word in cgroup_of_request(sys / "kernel/btf/vmlinux").items()
         },
         "timer_entry": (f"{category}:{entry}", entry),
         "timer_exit": (f"{category}:{leave}", leave),
@@ -311,9 +317,7 @@ class ScriptInventory:
         self.manifests = on_demand_manifests(probes) if manifests is None else manifests
         self.tracepoints = Tracepoints(options.sys)
         self.words = words(self.tracepoints, options.sys)
-        self.flag_bits = outliers.positions(
-            kernel_hooks.enumerators(options.sys / "kernel/btf/vmlinux", "req_flag_bits")
-        )
+        self.flag_bits = outliers.positions(enumerators(options.sys / "kernel/btf/vmlinux", "req_flag_bits"))
         self.cpus = possible_cpus(options.sys)
         self.tracepoints.has(
             "tracepoint:block:block_rq_issue"
