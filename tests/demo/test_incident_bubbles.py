@@ -11,8 +11,8 @@ from depth_sums import merge_depths
 
 from latmon.analysis.issue_order import lba_order
 from latmon.model.histogram import bucket_bounds, merge
-from latmon_backends.demo.incidents import bubbles
-from latmon_backends.demo.incidents.bubbles import (
+from latmon_backends.demo import bubbles
+from latmon_backends.demo.bubbles import (
     BUBBLES,
     BUBBLES_HEALTHY,
     DISK,

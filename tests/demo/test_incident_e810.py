@@ -10,7 +10,7 @@ import pytest
 from latmon.model.frame import Frame, SoftirqCpu
 from latmon.model.histogram import Histogram, merge
 from latmon_backends.demo.backend import INCIDENTS
-from latmon_backends.demo.incidents.e810 import CPU, LOCAL, PER_WINDOW, REMOTE, THRESHOLD_US, VECTOR, one_by_one
+from latmon_backends.demo.e810 import CPU, LOCAL, PER_WINDOW, REMOTE, THRESHOLD_US, VECTOR, one_by_one
 
 
 def taken(name: str, windows: int) -> list[Frame]:

@@ -12,7 +12,7 @@ from latmon.analysis.attribution import tail, tail_cut
 from latmon.model.frame import Frame
 from latmon.model.histogram import Histogram, bucket_bounds, merge
 from latmon_backends.demo.backend import INCIDENTS
-from latmon_backends.demo.incidents.emulex import (
+from latmon_backends.demo.emulex import (
     COMPLETER,
     TABLE_MS,
     TABLE_WINDOWS,

@@ -10,8 +10,8 @@ import pytest
 from latmon.__main__ import run as main
 from latmon.model.frame import Handler
 from latmon.model.histogram import bucket_bounds, merge
-from latmon_backends.demo.incidents import qumulo
-from latmon_backends.demo.incidents.qumulo import DRIVES, MB_S, PHASE, QUMULO, QUMULO_HEALTHY, SWITCH, VICTIM
+from latmon_backends.demo import qumulo
+from latmon_backends.demo.qumulo import DRIVES, MB_S, PHASE, QUMULO, QUMULO_HEALTHY, SWITCH, VICTIM
 
 EACH = 3
 """Windows of each phase."""

@@ -10,7 +10,7 @@ from depth_sums import merge_depths
 
 from latmon.analysis.limits import audit, ceiling, wall
 from latmon.model.histogram import merge
-from latmon_backends.demo.incidents.serialised import DATA, SERIALISED, SERIALISED_HEALTHY
+from latmon_backends.demo.serialised import DATA, SERIALISED, SERIALISED_HEALTHY
 
 WINDOWS = 12
 

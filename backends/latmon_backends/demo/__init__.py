@@ -1,1 +1,1 @@
-"""The demo backend: synthetic hosts and the published incidents."""
+"""The demo backend: synthetic hosts, and the published incidents, one module each."""

@@ -17,12 +17,12 @@ from typing import Self
 from latmon.model.frame import Frame, Origin
 from latmon.support.errors import UsageError
 from latmon_backends.demo import host_window
-from latmon_backends.demo.incidents.bubbles import BUBBLES, BUBBLES_HEALTHY
-from latmon_backends.demo.incidents.e810 import E810_CASE, E810_HEALTHY
-from latmon_backends.demo.incidents.emulex import EMULEX, EMULEX_HEALTHY
-from latmon_backends.demo.incidents.qumulo import QUMULO, QUMULO_HEALTHY
-from latmon_backends.demo.incidents.serialised import SERIALISED, SERIALISED_HEALTHY
+from latmon_backends.demo.bubbles import BUBBLES, BUBBLES_HEALTHY
+from latmon_backends.demo.e810 import E810_CASE, E810_HEALTHY
+from latmon_backends.demo.emulex import EMULEX, EMULEX_HEALTHY
+from latmon_backends.demo.qumulo import QUMULO, QUMULO_HEALTHY
 from latmon_backends.demo.scenario import Scenario
+from latmon_backends.demo.serialised import SERIALISED, SERIALISED_HEALTHY
 
 INCIDENTS: Mapping[str, Scenario] = MappingProxyType(
     {

@@ -1,1 +1,0 @@
-"""The published incidents, one module each."""
