@@ -36,9 +36,8 @@ from latmon.support.text import clean
 from latmon.support.theme import Theme, load_theme, ramp_names, theme_names
 from latmon.tui import keys
 from latmon.tui.canvas import DEPTHS, HelpScreen, MainScreen, PaletteScreen, face
-from latmon.tui.commands import STEPS, next_commands
+from latmon.tui.commands import FILTER, RAMP, STEPS, THEME, Choice, InputLine, Prompt, next_commands, one_line
 from latmon.tui.keys import Action, Command, bindings, commands, foot, is_hidden, tour_keys, works
-from latmon.tui.prompt import FILTER, RAMP, THEME, Choice, InputLine, Prompt, one_line
 from latmon.tui.terminal import TerminalDriver, colour_depth, forget_size, leaving, missing_glyphs
 from latmon.tui.time_travel import STAYING, TRAVEL, Comparing, Travel
 from latmon.tui.tour import Guide, Tour

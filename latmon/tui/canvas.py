@@ -24,8 +24,8 @@ from latmon.model.frame import Origin
 from latmon.model.stages import FACTS
 from latmon.support.text import is_clean
 from latmon.support.theme import Colour, Theme, ansi_colours, role_colours
+from latmon.tui.commands import InputLine, one_line
 from latmon.tui.keys import Command, brief_keys, matching, sections
-from latmon.tui.prompt import InputLine, one_line
 from latmon.views.bars import BOLD, LETTER_ROLES
 from latmon.views.heatmap import RAMP, TAIL, WAIT, Ink, solid
 from latmon.views.help import brief_cells, pages

@@ -16,8 +16,7 @@ from typing import NamedTuple
 from textual.binding import Binding
 
 from latmon.support.units import EXAMPLES
-from latmon.tui.commands import STEPS
-from latmon.tui.prompt import FILTER, SEEK, WORDS, Choice, Prompt
+from latmon.tui.commands import FILTER, SEEK, STEPS, WORDS, Choice, Prompt
 from latmon.tui.time_travel import TRAVEL
 from latmon.views.context import ViewState, selected
 from latmon.views.heatmap import LABEL

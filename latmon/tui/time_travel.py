@@ -26,7 +26,7 @@ from latmon.support import streams
 from latmon.support.errors import LatmonError
 from latmon.support.theme import Theme
 from latmon.support.units import spelled, wall_of
-from latmon.tui.prompt import NOTE, SEEK
+from latmon.tui.commands import NOTE, SEEK
 from latmon.views.panels.findings import key_of
 from latmon.views.screen import Scene
 from latmon.views.selection import after

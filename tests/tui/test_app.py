@@ -16,8 +16,8 @@ from latmon.support.paths import data_dir
 from latmon.support.theme import OUR_THEMES, load_theme
 from latmon.tui.app import LatmonApp
 from latmon.tui.canvas import Canvas, HelpScreen
+from latmon.tui.commands import THEME, Choice
 from latmon.tui.keys import ACTIONS, bindings, choosing, key_line, sections
-from latmon.tui.prompt import THEME, Choice
 from latmon.views.lines import plain
 from latmon.views.selection import SCREENS, ScreenOptions, Selection
 
