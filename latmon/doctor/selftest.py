@@ -38,13 +38,13 @@ from latmon.support.errors import LatmonError, UnavailableError, UsageError
 from latmon.support.text import clean
 from latmon.support.trust import environment, search_path
 from latmon.views.anatomy import anatomy, largest
+from latmon.views.axes import Timeline
 from latmon.views.context import no_distribution, selected
 from latmon.views.panels.inflight import ages
 from latmon.views.panels.outliers import log
 from latmon.views.panels.outstanding import depth_view
 from latmon.views.screen import Scene
 from latmon.views.selection import Selection
-from latmon.views.timeline import Timeline
 
 SYS_BLOCK = Path("/sys/class/block")
 COMMAND = "sudo latmon doctor --self-test"

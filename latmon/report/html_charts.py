@@ -24,7 +24,7 @@ from latmon.report.formatting import known_quantiles, ordered
 from latmon.report.html_elements import LEVELS, number, share, text, time_of
 from latmon.report.summary import Item
 from latmon.support.units import rate, spelled
-from latmon.views.scale import Extent, LatencyScale, begins, last_step, latency_scale, level, rows_of, tail_bucket
+from latmon.views.axes import Extent, LatencyScale, begins, last_step, latency_scale, level, rows_of, tail_bucket
 
 MAX_COLUMNS = 240
 MAX_DEVICES = 256

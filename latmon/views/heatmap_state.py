@@ -12,11 +12,9 @@ from typing import NamedTuple
 
 from latmon.model.frame import Frame
 from latmon.model.histogram import bucket_index
-from latmon.views import scale as scales
-from latmon.views import timeline as timelines
+from latmon.views import axes
+from latmon.views.axes import Counts, Extent, LatencyScale, Timeline
 from latmon.views.heatmap import Ink, MapStyle
-from latmon.views.scale import Extent, LatencyScale
-from latmon.views.timeline import Counts, Timeline
 
 NOW = "now"
 
@@ -89,7 +87,7 @@ class HeatmapState:
     def reach_us(self) -> int:
         """Return the time that the timeline reads; 0 without one."""
         old = self._timeline
-        return 0 if old is None else timelines.reach_us(old.column_us, old.slots, old.window_us)
+        return 0 if old is None else axes.reach_us(old.column_us, old.slots, old.window_us)
 
     def forget(self) -> None:
         """Drop the timeline, for another panel, other frames or other ops."""
@@ -140,7 +138,7 @@ class HeatmapState:
         old, wanted_key = self._timeline, (wanted.column_us, wanted.slots, wanted.sweep, frozenset(ops))
         if old is None or (old.column_us, old.slots, old.sweep, old.ops) != wanted_key:
             some = list(frames())
-            reach_us = timelines.reach_us(wanted.column_us, wanted.slots, window_us)
+            reach_us = axes.reach_us(wanted.column_us, wanted.slots, window_us)
             begin_us = some[-1].mono_us - reach_us if some else 0
             old = Timeline(
                 wanted.column_us,
@@ -179,13 +177,13 @@ class HeatmapState:
         each = [one for device, counts in devices.items() for one in _extents(timeline, device, counts, alone=alone)]
         span = Extent(min(one.low for one in each), max(one.high for one in each)) if each else Extent()
         if limit is not None:
-            span = scales.with_limit(span, bucket_index(limit))
-        scale = scales.latency_scale(span, max(rows, 1), cells=1 + ink.halves)
+            span = axes.with_limit(span, bucket_index(limit))
+        scale = axes.latency_scale(span, max(rows, 1), cells=1 + ink.halves)
         scale = replace(scale, rows=max(scale.rows - spare, scale.needed(span.high))).lowered(span.high)
         self.drawn = DrawnMap(timeline, scale)
         cells = scale.halves if ink.halves else scale
         made = (column.rows(device, cells) for column in timeline.columns for device in devices)
-        fullest = scales.last_step(_usual(max(one) for one in made if one))
+        fullest = axes.last_step(_usual(max(one) for one in made if one))
         if tail is not None and cells.per == 1:  # by whole rows: each other style draws every column again
             tail = cells.low + max(-(-(tail - cells.low) // cells.step), 0) * cells.step
             tail = tail if tail <= span.high else None  # no cell is as slow
@@ -208,5 +206,5 @@ def _extents(timeline: Timeline, device: str, counts: Counts, *, alone: bool) ->
     `alone`: ages of I/Os in flight extend it.
     """
     highest = timeline.highest(device, in_flight=alone)
-    ranges = (scales.extent(counts, highest), *map(scales.extent, timeline.earlier(device, counts)))
+    ranges = (axes.extent(counts, highest), *map(axes.extent, timeline.earlier(device, counts)))
     return (one for one in ranges if one)

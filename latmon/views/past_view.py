@@ -16,13 +16,13 @@ from latmon.model.frame import Frame, Origin
 from latmon.model.packed import Packed
 from latmon.recording.archive import LETTERS, Past, Stamp, Stamps, TimelineEvent, completed
 from latmon.support.units import with_unit
+from latmon.views.axes import Timeline
 from latmon.views.device_table import SPARKS, sparkline
 from latmon.views.heatmap import LABEL, fitting
 from latmon.views.heatmap_state import HeatmapState
 from latmon.views.history import History, near, needed_from
 from latmon.views.lines import Line, Span, runs
 from latmon.views.status import Notices
-from latmon.views.timeline import Timeline
 
 _SLICE = 3
 """Frames that are added to a history between two chances for keys: some 10 ms with 24 devices."""

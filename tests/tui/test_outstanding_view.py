@@ -19,6 +19,7 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.summary import summarise
 from latmon.views import heatmap
+from latmon.views.axes import Timeline
 from latmon.views.device_table import Subject, of_limit, order
 from latmon.views.heatmap import RAMP, DepthBand, Ink, depth_frames, ops
 from latmon.views.history import DepthWindow
@@ -26,7 +27,6 @@ from latmon.views.lines import plain, width
 from latmon.views.panels.inflight import counted, in_words
 from latmon.views.panels.outstanding import DepthView, depth_bars, depth_columns, outstanding
 from latmon.views.selection import Selection
-from latmon.views.timeline import Timeline
 
 CROWDED, FREE = "nvme0n1", "nvme1n1"
 LIMITS = (

@@ -15,13 +15,12 @@ from latmon.model.frame import OPS, Completed, Device, Flow, Outstanding, Series
 from latmon.model.histogram import MAX_US, Histogram
 from latmon.model.inflight import InFlight, InFlightList
 from latmon.tui.commands import STEPS
+from latmon.views.axes import Extent, LatencyScale, Timeline, extent, latency_scale, level, rows_of, thresholds
 from latmon.views.heatmap import RAMP, TAIL, Ink, MapStyle, SideMark, body, label, labelled, legends, map_cells
 from latmon.views.heatmap_state import HeatmapState, filled, shape
 from latmon.views.lines import Span, plain
-from latmon.views.scale import Extent, LatencyScale, extent, latency_scale, level, rows_of, thresholds
 from latmon.views.screen import screen_lines
 from latmon.views.selection import Selection, times
-from latmon.views.timeline import Timeline
 
 READ = Series("nvme0n1", "read", "total")
 STYLE = MapStyle(LatencyScale(0, 16, 10), 4096)

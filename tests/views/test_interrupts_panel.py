@@ -12,6 +12,7 @@ from latmon.model.frame import Handler, HandlerRuns, SoftirqCpu, SoftirqRuns, Ta
 from latmon.model.histogram import Histogram
 from latmon.support.text import is_clean
 from latmon.tui.commands import STEPS
+from latmon.views.axes import Timeline, extent, latency_scale
 from latmon.views.heatmap import OPS, RAMP, Ink, MapStyle, delay_frames, delay_map, room, tick_us
 from latmon.views.lines import plain, table, width
 from latmon.views.panels import interrupts as handlers_view
@@ -27,10 +28,8 @@ from latmon.views.panels.interrupts import (
     shares,
     tables,
 )
-from latmon.views.scale import extent, latency_scale
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
-from latmon.views.timeline import Timeline
 
 SIZES = [(40, 7), (40, 10), (60, 12), (80, 18), (120, 30), (160, 45), (400, 120)]
 WHY = "interrupts are not traced: press S, or --stages all"

@@ -20,6 +20,17 @@ from latmon.model.histogram import MAX_US, Histogram, bucket_index
 from latmon.support.units import significant
 from latmon.tui.commands import STEPS, turn
 from latmon.views import device_table
+from latmon.views.axes import (
+    Extent,
+    LatencyScale,
+    Timeline,
+    begins,
+    extent,
+    last_step,
+    latency_scale,
+    level,
+    tail_bucket,
+)
 from latmon.views.context import no_softirqs, not_traced, unknown_quantiles, why_no_rows
 from latmon.views.device_table import COLUMNS, Subject, are_hosts, fitting, host_columns, mix, name_cells, sparkline
 from latmon.views.heatmap import (
@@ -36,19 +47,8 @@ from latmon.views.heatmap import (
 from latmon.views.help import pages
 from latmon.views.lines import ODD, Span, fit, plain, runs, width, wrap
 from latmon.views.panels.overview import grid
-from latmon.views.scale import (
-    Extent,
-    LatencyScale,
-    begins,
-    extent,
-    last_step,
-    latency_scale,
-    level,
-    tail_bucket,
-)
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection, matches, shown, window_beside
-from latmon.views.timeline import Timeline
 from latmon.views.units import clock
 from latmon_backends.demo import host_window
 from latmon_backends.demo import host_window as demo_host

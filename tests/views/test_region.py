@@ -5,11 +5,10 @@ from frames import SECOND, START_MONO, frame
 
 from latmon.model.frame import OPS, Series
 from latmon.model.histogram import Histogram, bucket_index
+from latmon.views.axes import LatencyScale, Timeline
 from latmon.views.heatmap import LABEL, RAMP, MapStyle, labelled
 from latmon.views.lines import plain
-from latmon.views.scale import LatencyScale
 from latmon.views.selection import Region, at_newest, clamped, framed, headline, ios, times, words
-from latmon.views.timeline import Timeline
 from latmon.views.units import clock
 
 SCALE = LatencyScale(0, 16, 10)

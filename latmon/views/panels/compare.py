@@ -14,10 +14,10 @@ from latmon.diff.comparison import COLUMNS, Comparison, Entry, SeriesChange, Swe
 from latmon.diff.conditions import user_views
 from latmon.diff.hypotheses import FEWEST_EXTREME
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
+from latmon.views.axes import level
 from latmon.views.bars import fine, share_bar
 from latmon.views.heatmap import Ink, nominal
 from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, heading, paragraph, runs
-from latmon.views.scale import level
 from latmon.views.units import clock, count
 
 _QUANTILES = ("p50", "p99", "p99.9", "max")

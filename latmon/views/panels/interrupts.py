@@ -17,6 +17,7 @@ from latmon.model.histogram import EMPTY, Histogram
 from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN, bound, duration, rate, whole
 from latmon.support.units import part as part_text
+from latmon.views.axes import level, tail_bucket
 from latmon.views.context import MEASURING, ViewState, no_rows, no_softirqs, not_traced
 from latmon.views.heatmap import OPS, Ink, delay_frames, delay_map, tick_us
 from latmon.views.heatmap import room as cells_of
@@ -41,7 +42,6 @@ from latmon.views.lines import (
     table,
     width,
 )
-from latmon.views.scale import level, tail_bucket
 from latmon.views.units import maximum, quantile
 
 CONTEXTS = (("irq_exit", "irq"), ("timer", "tick"), ("ksoftirqd", "ksd"), ("other", "other"))

@@ -25,6 +25,7 @@ from latmon.model.inflight import Issue
 from latmon.model.stages import by_column
 from latmon.support.units import UNKNOWN, part, rate, significant, spelled, whole, with_unit
 from latmon.views import status
+from latmon.views.axes import Begin, TimeColumn, Timeline, begins, by_bucket, level, tail_bucket
 from latmon.views.bars import bar_lines, role, share_bar, short
 from latmon.views.context import ViewState, means_only, no_distribution, no_map, no_rows, selected
 from latmon.views.device_table import (
@@ -86,9 +87,7 @@ from latmon.views.lines import (
 from latmon.views.lines import row as field_row
 from latmon.views.lines import width as line_width
 from latmon.views.past_view import strip
-from latmon.views.scale import begins, level, tail_bucket
 from latmon.views.selection import APART, HOST, SORT_WORDS, SORTS, across, framed, headline, picked
-from latmon.views.timeline import Begin, TimeColumn, Timeline, by_bucket
 from latmon.views.units import at_least, count, quantile
 
 SECOND_US = 1_000_000
