@@ -14,11 +14,11 @@ from latmon.findings.engine import Episode
 from latmon.findings.rule import Where
 from latmon.model.histogram import bucket_index
 from latmon.views.context import ViewState, selected
-from latmon.views.panels.asides import audited
 from latmon.views.panels.findings import finding_position, key_of, where
 from latmon.views.panels.inflight import NAMED_US, STEP, ages
 from latmon.views.panels.interrupts import focused, interrupt_position, names, tables
 from latmon.views.panels.outliers import ORDERS, log, outlier_position
+from latmon.views.panels.outstanding import audited
 from latmon.views.panels.overview import folds
 from latmon.views.panels.stages import operation_position, operations, slow_requests
 from latmon.views.panels.who import issued, issuer_position, issuers

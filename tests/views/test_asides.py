@@ -9,7 +9,7 @@ import pytest
 from latmon.model.inflight import Issue
 from latmon.views.heatmap import RAMP, Ink
 from latmon.views.lines import plain, width
-from latmon.views.panels.asides import marks, order
+from latmon.views.panels.outstanding import marks, order
 
 RECORDED = {
     name: tuple(Issue(*row) for row in rows)
