@@ -233,10 +233,10 @@ GOES_WITH: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 _WRITERS = {
-    "jsonl": ("jsonl", "write"),
-    "csv": ("csv", "write_windows"),
-    "csv-buckets": ("csv", "write_buckets"),
-    "csv-who": ("csv", "write_who"),
+    "jsonl": ("latmon", "write_jsonl"),
+    "csv": ("latmon", "write_windows"),
+    "csv-buckets": ("latmon", "write_buckets"),
+    "csv-who": ("latmon", "write_who"),
     "openmetrics": ("openmetrics", "write"),
     "hlog": ("hdrhistogram", "write"),
     "perfetto": ("perfetto", "write"),

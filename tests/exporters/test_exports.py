@@ -22,8 +22,8 @@ import pytest
 from latmon.__main__ import run as main
 from latmon.cli import arguments
 from latmon.cli import headless as cli_demo
-from latmon.exporters.csv import row
 from latmon.exporters.hdrhistogram import encode, slot, tag
+from latmon.exporters.latmon import row
 from latmon.exporters.perfetto import MAX_LANES
 from latmon.exporters.registry import FORMATS, ExportOptions, Source, moment_us, writer
 from latmon.exporters.screen import of_source, palette, screen_options, windows

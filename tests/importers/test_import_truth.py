@@ -6,8 +6,7 @@ import pytest
 import test_imports
 from test_imports import BLKPARSE, BOUNDS, EMLXS, HEAD, PAIR, SAMPLES, SCSI, SOLARIS, VSCSI, frames, only, read, table
 
-from latmon.exporters import csv as exporters_csv
-from latmon.exporters import jsonl
+from latmon.exporters.latmon import write_buckets, write_jsonl
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.importers.registry import import_command
 from latmon.importers.values import ImportOptions
@@ -634,7 +633,7 @@ def test_a_bucket_that_is_missing_in_json_of_bpftrace_is_exit_4():
 
 def test_a_damaged_row_of_latmons_own_lines_is_exit_4(tmp_path):
     _, recording = imported(tmp_path, OTHER)
-    for write, good, bad in ((exporters_csv.write_buckets, ",35,\n", ",x,\n"), (jsonl.write, '"n":[48]', '"n":["x"]')):
+    for write, good, bad in ((write_buckets, ",35,\n", ",x,\n"), (write_jsonl, '"n":[48]', '"n":["x"]')):
         out = tmp_path / "exported"
         with out.open("wb") as file:
             write(Source(recording), file, ExportOptions())

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from latmon.__main__ import run as main
-from latmon.exporters import csv, jsonl
+from latmon.exporters.latmon import write_buckets, write_jsonl
 from latmon.exporters.registry import ExportOptions, Source
 from latmon.importers.registry import import_command, origin, read_text
 from latmon.importers.values import ImportOptions, Remark
@@ -476,9 +476,9 @@ def test_export_and_import_keep_counts(tmp_path, to):
     exported = tmp_path / f"b.{to}"
     with exported.open("wb") as out:
         if to == "csv":
-            csv.write_buckets(Source(open_recording(tmp_path / "a")), out, ExportOptions())
+            write_buckets(Source(open_recording(tmp_path / "a")), out, ExportOptions())
         else:
-            jsonl.write(Source(open_recording(tmp_path / "a")), out, ExportOptions())
+            write_jsonl(Source(open_recording(tmp_path / "a")), out, ExportOptions())
     import_command(exported, tmp_path / "c", ImportOptions())
     before, after = (
         [
@@ -506,7 +506,7 @@ def test_what_a_stage_includes_survives_an_export_to_csv(tmp_path):
     writer.append(Frame(1, 1.7e9 + 1, 21_000_000, 1_000_000, hba))
     writer.close("asked")
     with (tmp_path / "b.csv").open("wb") as out:
-        csv.write_buckets(Source(open_recording(tmp_path / "a")), out, ExportOptions())
+        write_buckets(Source(open_recording(tmp_path / "a")), out, ExportOptions())
     text = (tmp_path / "b.csv").read_text()
     assert ",hba,88,96,1,irq softirq completion\n" in text
     assert ",traced.hba,88,96,1,irq\n" in text

@@ -1,8 +1,12 @@
-"""CSV exports (RFC 4180, UTF-8): a row per window and series, with --buckets per bucket, with --who per issuer or file.
+"""Exports in latmon's own formats, which `latmon import` reads: CSV and JSON Lines.
 
-Quantiles are upper bounds of their buckets, as everywhere; a quantile of too few I/Os is an empty cell.
+CSV (RFC 4180, UTF-8) has a row per window and series, with --buckets per bucket, with --who per issuer or file.
+Quantiles are upper bounds of their buckets, as everywhere; a quantile of too few I/Os is an empty cell. A row without a
+device counts nothing: it is for a window, idle or not, or for what is missing (`gap: ...`).
 
-A row without a device counts nothing: it is for a window, idle or not, or for what is missing (`gap: ...`).
+JSON Lines are the recording's own lines, unpacked; an unreadable line becomes a `damage` line. Every line is decoded
+and encoded again in ASCII, so that a hostile one can't command the terminal that shows it. Lines of types that this
+version doesn't know are passed on.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from latmon.exporters.registry import DamageNote, ExportOptions, Reported, Source
+from latmon.exporters.registry import DamageNote, ExportOptions, Item, Reported, Source, UnreportedGaps
 from latmon.model.frame import PATTERN, Flow, Frame, Mark, Origin, Outstanding, Series
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds
+from latmon.recording import codec, validate
 from latmon.recording.codec import Gap
+from latmon.recording.rollup import KIND
 from latmon.support.units import rfc3339
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -214,3 +220,44 @@ def _who_cells(frame: Frame) -> Iterator[_WhoCells]:
             latency,
             None,
         )
+
+
+def write_jsonl(source: Source, out: BinaryIO, _options: ExportOptions) -> None:
+    """Write all lines of all readable members; if devices are selected, windows have only those."""
+    source.windows = source.gaps = source.damaged = 0
+    source.devices = {one.name: one for one in source.recording.devices}
+    unreported = UnreportedGaps(source.origin.interval_us)
+    noted = others = 0
+    for line, item in source.recording.reported():
+        damage = source.recording.damage
+        out.writelines(_damage(damage[noted:]))
+        noted = len(damage)
+        try:
+            reported = _line(line, item, source)
+        except ValueError:  # JSON has no infinity; what overflows to one is no number of a recording
+            out.writelines(_damage(["a line has a number that is out of range"]))
+            others += 1
+            continue
+        if item is not None:
+            source.gaps += isinstance(item, Gap) + sum(1 for _ in unreported.before(item))
+            source.windows += isinstance(item, Frame)
+        out.write(reported)
+    damage = source.recording.damage
+    out.writelines(_damage(damage[noted:]))
+    source.damaged = len(damage) + others
+    source.check()
+
+
+def _line(line: bytes, item: Item | None, source: Source) -> bytes:
+    """Return a line as it is exported; empty for a sum over devices that are not selected."""
+    value = validate.parse(line)
+    if source.globs and isinstance(item, Frame):
+        source.devices.update((one.name, one) for one in item.devices)
+        value = codec.encode_frame(source.only(item))
+    elif source.globs and value.get("type") == KIND:  # it can be made again from its windows
+        return b""
+    return codec.to_bytes(value)
+
+
+def _damage(found: list[str]) -> Iterator[bytes]:
+    return (codec.to_bytes({"type": "damage", "text": text}) for text in found)
