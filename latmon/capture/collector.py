@@ -20,6 +20,7 @@ import socket
 import stat
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -219,9 +220,22 @@ class CaptureCounts:
         return not (self.lost_events or self.map_full or self.gaps)
 
 
+_MAX_READINGS = 128
+"""Readings of settings that are kept: of the last two minutes, where there is one a second."""
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """A reading of the settings, from its begin to its end."""
+
+    task: asyncio.Task[Settings]
+    began_us: int
+    ended_us: float = math.inf
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Noted:
-    """A note of the user, and the task that reads the settings at that time."""
+    """A note of the user, and the task that reads or has read its settings."""
 
     text: str
     mono_us: int
@@ -272,7 +286,7 @@ class Capture:
         self._stages = request.options.stages
         self._toggling: asyncio.Task[None] | None = None
         self._marks: list[_Noted] = []
-        self._reading: asyncio.Task[Settings] | None = None
+        self._readings: deque[_Reading] = deque(maxlen=_MAX_READINGS)
 
     async def run(self) -> Outcome:
         """Run the capture and return how it ended; LatmonError if it can't start."""
@@ -304,11 +318,15 @@ class Capture:
             silent_s = self._ending.silent_s(self._recorder.interval_us)
             self._toggling = asyncio.create_task(self._recorder.toggle(silent_s))
 
-    def mark(self, text: str) -> None:
-        """Add a note to the next frame, with the settings that have changed."""
+    def mark(self, text: str, span: tuple[int, int] | None = None) -> None:
+        """Add a note to the next frame, with the settings that have changed.
+
+        They are those of the last reading within `span`, on CLOCK_MONOTONIC in us; without one they are read now.
+        """
         if len(self._marks) < MAX_MARKS:
             at = time.monotonic_ns() // 1000
-            self._marks.append(_Noted(text, at, time.time(), self._read_settings()))
+            within = [one.task for one in self._readings if span and span[0] <= one.began_us < one.ended_us <= span[1]]
+            self._marks.append(_Noted(text, at, time.time(), within[-1] if within else self.read_settings()))
 
     def set_stages(self, mode: str) -> None:
         """Set when the tracer runs, if the backend has one; the result is in the next frames."""
@@ -405,13 +423,16 @@ class Capture:
             for frame in frames:
                 self._take(frame, recorder, last=frame is frames[-1])
 
-    def _read_settings(self) -> asyncio.Task[Settings] | None:
+    def read_settings(self) -> asyncio.Task[Settings] | None:
         """Start to read the current settings; notes during one reading share it."""
         if not isinstance(self._backend, Configured):
             return None
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.create_task(_changed(self._backend, self._backend.origin.settings))
-        return self._reading
+        if not self._readings or self._readings[-1].task.done():
+            task = asyncio.create_task(_changed(self._backend, self._backend.origin.settings))
+            one = _Reading(task, time.monotonic_ns() // 1000)
+            task.add_done_callback(lambda _: setattr(one, "ended_us", time.monotonic_ns() // 1000))
+            self._readings.append(one)
+        return self._readings[-1].task
 
     def _take(self, bare: Frame, recorder: Recorder | HostRecorders, *, last: bool = False) -> None:
         self._family.refresh()
@@ -569,9 +590,16 @@ class Collector(asyncio.Protocol):
         elif command.get("stages") in STAGES_MODES:
             capture.set_stages(command["stages"])
         elif isinstance(command.get("mark"), str):
-            capture.mark(clean(command["mark"], MAX_MARK))
+            capture.mark(clean(command["mark"], MAX_MARK), _span(command.get("span")))
+        elif "settings" in command:
+            capture.read_settings()
         elif "deepen" in command:
             capture.request_tracing(tuple(map(str, command["deepen"])), files=command.get("files") is True)
+
+
+def _span(value: object) -> tuple[int, int] | None:
+    """Return the begin and the end of a command's span, in us; None where it has none."""
+    return (int(value[0]), int(value[1])) if isinstance(value, list) and len(value) == 2 else None  # noqa: PLR2004
 
 
 def clock_line(number: int) -> bytes:

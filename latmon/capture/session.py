@@ -40,11 +40,12 @@ MAX_BACKLOG = 4 * 1024 * 1024
 """Bytes buffered for a UI that doesn't read: some minutes at 1 s; later frames are dropped."""
 MAX_REASON = 400
 TOGGLE = b'{"record":"toggle"}\n'
+READ_SETTINGS = b'{"settings":"read"}\n'
 
 
-def mark_command(text: str) -> bytes:
-    """Encode a note of the user."""
-    return to_bytes({"mark": text})
+def mark_command(text: str, span: tuple[int, int] | None = None) -> bytes:
+    """Encode a note of the user; `span`: begin and end, on CLOCK_MONOTONIC in us, of the time that it is about."""
+    return to_bytes({"mark": text, **({"span": list(span)} if span else {})})
 
 
 def stages_command(mode: str) -> bytes:
@@ -182,9 +183,13 @@ class Session:
         """Trace these devices (empty: all) for a while; repeated as long as a screen shows their stages."""
         self._send(request_tracing_command(devices, files=files))
 
-    def mark(self, text: str) -> None:
-        """Add a note of the user; the next frame contains it."""
-        self._send(mark_command(text))
+    def mark(self, text: str, span: tuple[int, int] | None = None) -> None:
+        """Add a note of the user; the next frame contains it, with the settings of the span or the present ones."""
+        self._send(mark_command(text, span))
+
+    def read_settings(self) -> None:
+        """Read the settings, for a later mark with a span."""
+        self._send(READ_SETTINGS)
 
     def _send(self, command: bytes) -> None:
         with contextlib.suppress(OSError):  # the collector is gone: the feed's end reports it

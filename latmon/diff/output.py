@@ -338,7 +338,9 @@ def _settings(a: CaptureSpan, b: CaptureSpan) -> list[str]:
     found = differing(a, b)
     if not found:
         reported = bool(a.settings and b.settings)
-        return ["settings: no difference" if reported else "settings: not in both files; those recorded don't differ"]
+        return [
+            "settings: no difference" if reported else "settings: not known of both sides; those known don't differ"
+        ]
     return _capped(["settings that differ (A -> B):", *(f"  {one}" for one in settings(found))], _MOST_SETTINGS)
 
 

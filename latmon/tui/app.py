@@ -367,7 +367,8 @@ class LatmonApp(App[int]):
         self._pace = RepaintPace()
         self._arrived = math.inf
         mark = None if session is None else session.mark
-        self._comparing = Comparing(self.scene, self.show_message, mark)
+        read_settings = None if session is None else session.read_settings
+        self._comparing = Comparing(self.scene, self.show_message, mark, read_settings)
         self._travel = Travel(
             self.scene, source, self.show_message, self._ask, mark, aside=self._begin_aside, redact=options.redact
         )
@@ -574,11 +575,11 @@ class LatmonApp(App[int]):
             self.show_message("no shell to go back to: latmon is the first program of this terminal")
 
     def action_help(self) -> None:
-        context = self.scene.selection.context
+        context = self.scene.context
         self.push_screen(HelpScreen(context, self.scene.known, self._face))
 
     def action_palette(self) -> None:
-        some = commands(self.scene.selection.context, tuple(self._options.views), touring=self._guide.leads)
+        some = commands(self.scene.context, tuple(self._options.views), touring=self._guide.leads)
         self.push_screen(PaletteScreen(some, self._run_command, self._face))
 
     def action_view(self, name: str = "") -> None:
@@ -617,7 +618,7 @@ class LatmonApp(App[int]):
         self._repaint()
 
     def action_choose(self, step: str, by: int) -> None:
-        if self.scene.comparison is not None and step != "move":
+        if self.scene.comparison is not None and step not in ("move", "scroll"):
             self._comparing.leave()
             if step == "leave":
                 self._repaint()
@@ -625,7 +626,8 @@ class LatmonApp(App[int]):
         self._guide.stay()
         if isinstance(self._source, Grouped) and self._regroup(self._source, step):
             return
-        self._choose(STEPS[step](self.scene.view, by))
+        most = self.scene.page if step == "scroll" else abs(by)
+        self._choose(STEPS[step](self.scene.view, max(-most, min(by, most))))
         if step == "evidence":
             self._stop_seeking()
             self._travel.to_finding()
@@ -713,9 +715,8 @@ class LatmonApp(App[int]):
         self._repaint()
 
     def action_further(self) -> None:
-        if self.scene.comparison is not None:
-            self._comparing.add()
-            self._repaint()
+        self._comparing.further()
+        self._repaint()
 
     def action_theme(self) -> None:
         self._begin_choice(THEME, theme_names(), self._theme_shown.name)
@@ -778,10 +779,9 @@ class LatmonApp(App[int]):
     def on_key(self, event: Key) -> None:
         """Pass every key to the line that is typed; apply a filter at once. A key without an action has a message."""
         if self._asked is None:
-            contexts = [self.scene.selection.context, *(["tour"] if self._guide.leads else [])]
-            acts = any(keys.action_of(event.key, one) for one in contexts)
-            if event.is_printable and self.screen is self._main and not acts:
-                self.show_message(f"{event.character} is no key of this screen; ? lists its keys")
+            contexts = [self.scene.context, *(["tour"] if self._guide.leads else [])]
+            if event.is_printable and self.screen is self._main and (why := self._why_nothing(event, contexts)):
+                self.show_message(why)
             return
         event.stop()
         event.prevent_default()
@@ -789,6 +789,19 @@ class LatmonApp(App[int]):
             self._show_choice(self._asked.after(event.key))
             return
         self._show_prompt(self._asked.after(event.key, event.character))
+
+    def _why_nothing(self, event: Key, contexts: list[str]) -> str:
+        """Return why a key does nothing; empty for one that has an action."""
+        actions = [action for one in contexts if (action := keys.action_of(event.key, one))]
+        comparing = self.scene.comparison is not None
+        hidden = comparing and keys.action_of(event.key, self.scene.selection.context) is not None
+        if hidden and all(map(keys.is_hidden_of, actions)):
+            return f"{event.character} has no effect on a comparison; Esc or D leaves it"
+        if not actions:
+            others = [keys.action_of(event.key.swapcase(), one) for one in contexts]
+            other = "".join(f"; {one.shown}: {one.title}" for one in others[:1] if one)
+            return f"{event.character} is no key of this screen{other}; ? lists its keys"
+        return ""
 
     def on_paste(self, event: Paste) -> None:
         """Add pasted text to the line that is typed; elsewhere it is no keys."""
@@ -894,9 +907,7 @@ class LatmonApp(App[int]):
         name, by = parameters if action in ("choose", "travel") else (action, 0)
         if self.scene.comparison is not None and is_hidden(action, str(name)):
             return False
-        if action == "further":
-            return self.scene.comparison is not None
-        return works(str(name), int(str(by)), self.scene.selection.context)
+        return works(str(name), int(str(by)), self.scene.context)
 
     def _print_error_renderables(self) -> None:
         """Print nothing: `run` raises an unexpected error again, once the terminal is restored."""

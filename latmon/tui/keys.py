@@ -92,7 +92,7 @@ class Action:
 _TITLE = re.compile("[,:;(]")
 _OVERVIEW = ("overview", "zoom")
 _WAITING = ("outstanding", "audit", "order")
-_DEVICES = (*_OVERVIEW, "stages", "stage", "outstanding", "order")
+_DEVICES = (*_OVERVIEW, "stages", "stage", "outstanding", "order", "compared")
 _TABLES = ("interrupts", "tables")
 _LINES = (*_TABLES, "delays")
 _CURSOR = ("cursor",)
@@ -103,6 +103,7 @@ _ISSUERS = (*_WHO, *_ISSUER)
 _FILES = ("files",)
 _STAGES = ("stages", "stage", "files")
 _TOUR = ("tour",)
+_PAGES = ("stage", "outlier", "audit", "findings", "details", "compared")
 _MARK = "cursor: on the heat map of the selected device, which is shown alone"
 
 ACTIONS = (
@@ -289,12 +290,8 @@ ACTIONS = (
     Action("scroll", "down,j", "↓ j", "down a line", by=1, on=("outlier", "issuer")),
     Action("through", "pageup,b", "PgUp", "list up: the I/Os in flight", by=-1, on=("outstanding",)),
     Action("through", "pagedown,f", "PgDn", "list down: the I/Os in flight, each by itself", by=1, on=("outstanding",)),
-    Action(
-        "scroll", "pageup,b", "PgUp", "up ten lines", by=-10, on=("stage", "outlier", "audit", "findings", "details")
-    ),
-    Action(
-        "scroll", "pagedown,f", "PgDn", "down ten lines", by=10, on=("stage", "outlier", "audit", "findings", "details")
-    ),
+    Action("scroll", "pageup,b", "PgUp", "up ten lines, less on a small screen", by=-10, on=_PAGES),
+    Action("scroll", "pagedown,f", "PgDn", "down ten lines, less on a small screen", by=10, on=_PAGES),
     Action("across", "left,h", "← h", "cursor to earlier", by=-1, on=_CURSOR),
     Action("across", "right,l", "→ l", "cursor to later", by=1, on=_CURSOR),
     Action("across", "home", "Home", "cursor to the oldest", by=-1000, on=_CURSOR),
@@ -521,13 +518,18 @@ _SEEN = 60
 """Characters of a typed line that are shown."""
 
 
-_COMPARED = ("leave", "screen", "move")
+_USED = ("leave", "screen", "move", "scroll")
 """Actions that change the selection while a comparison is shown."""
 
 
 def is_hidden(action: str, name: str) -> bool:
     """Return whether an action, with the name of its first argument or its own, changes what a comparison hides."""
-    return action in ("choose", "filter", "view") and name not in _COMPARED
+    return action in ("choose", "filter", "view") and name not in _USED
+
+
+def is_hidden_of(action: Action) -> bool:
+    """Return whether an action changes what a comparison hides."""
+    return is_hidden(action.call.partition("(")[0], action.name)
 
 
 def foot(
@@ -566,11 +568,12 @@ def foot(
         "visit": "ssh" if visiting else "",
     }
     if comparing:
-        hidden = (a.name for a in ACTIONS if is_hidden(a.call.partition("(")[0], a.name))
+        hidden = (a.name for a in ACTIONS if is_hidden_of(a))
         states |= dict.fromkeys(hidden, "") | {"leave": "back"}
     elif selection.pattern:
         states["filter"] = cell(selection.pattern, min(len(selection.pattern), _FILTER))
-    return key_line(selection.context, states, cells, SCREENS.index(selection.screen))
+    context = "compared" if comparing else selection.context
+    return key_line(context, states, cells, SCREENS.index(selection.screen))
 
 
 def _leads_back(selection: Selection) -> bool:

@@ -2,7 +2,8 @@
 
 The compare key: A is the window on the screen, B the time after it. A live capture gets a mark at the end of A and of
 B. Its recording can be compared again by `latmon diff FILE@60s..A FILE@..B`, and the settings in the two marks are
-those of A and of B.
+those of A and of B: the last ones that were read within the span, because a setting may be changed a moment before or
+after the key.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -343,6 +344,8 @@ TRAVEL: Mapping[str, Callable[[Travel, int], None]] = MappingProxyType(
 _FEWEST = 6
 """Least frames of a side."""
 _MOST_SIDES = 16
+_SETTINGS_US = (5_000_000, 900_000)
+"""Least time from one reading of the settings to the next: before A is set, and after it. One takes some 4 ms."""
 _LONGEST_US = 120_000_000
 """Longest B: to read 600 windows took 8 s of CPU, during which no key was taken."""
 
@@ -376,9 +379,15 @@ class Comparing:
     """The comparison of A and B while the key is used."""
 
     def __init__(
-        self, scene: Scene, show_message: Callable[[str], None], mark: Callable[[str], None] | None = None
+        self,
+        scene: Scene,
+        show_message: Callable[[str], None],
+        mark: Callable[[str, tuple[int, int]], None] | None = None,
+        read_settings: Callable[[], None] | None = None,
     ) -> None:
+        """`mark` sets a mark with the settings of a span, `read_settings` reads them for a later mark."""
         self._scene, self._show_message, self._mark = scene, show_message, mark
+        self._read_settings, self._read_us = read_settings, 0
         self._sides: list[_Side] = []
 
     def step(self) -> None:
@@ -392,17 +401,31 @@ class Comparing:
         elif not self._sides:
             self._begin()
         else:
-            self.add()
+            self._add()
+
+    def further(self) -> None:
+        """Handle the key of a further span: it needs A and B."""
+        if self._scene.comparison is not None:
+            self._add()
+        elif self._sides:
+            self._show_message("N adds a span to A and B: press D for B first")
+        else:
+            self._show_message("N adds a span to a comparison: press D for A, which is this window, and D again for B")
 
     def leave(self) -> None:
         """Show the panel again that the comparison replaced."""
         self._scene.comparison, self._sides = None, []
+        self._scene.selection = replace(self._scene.selection, top=0)
 
     def arrived(self) -> None:
         """Read the marks, which arrive after their keys, with the settings of their sides."""
         edge = self._scene.edge.store
         if edge.origin is None:
             return
+        until_us = self._scene.edge.until_us
+        if self._read_settings is not None and until_us - self._read_us >= _SETTINGS_US[bool(self._sides)]:
+            self._read_us = until_us
+            self._read_settings()
         waiting = [side for side in self._sides if side.behind_us is not None]
         for side in waiting:
             for frame in reversed(edge.frames):
@@ -422,7 +445,7 @@ class Comparing:
         more = "change a setting, wait" if self._scene.ended is None else "go to another time, as with [ or {"
         self._show_message(f"A is {clock(a.start_wall)} to {clock(a.end_wall)}: {more}, then press D again for B")
 
-    def add(self) -> None:
+    def _add(self) -> None:
         """Add what came since the last span: as B beside A, then as further rows of a sweep."""
         last = self._sides[-1]
         frames = self._since(last)
@@ -439,6 +462,7 @@ class Comparing:
             self._show_message(f"only {many} {where}, and {least}: {more}, then press {key} again")
         else:
             self._sides = [*self._sides, self._side(chr(ord(name) + 1), origin, frames)]
+            self._scene.selection = replace(self._scene.selection, top=0)
             self._show()
 
     def _show(self) -> None:
@@ -482,7 +506,7 @@ class Comparing:
         made.settings = noted
         newest_us = self._scene.edge.until_us
         if self._mark is not None:
-            self._mark(name)
+            self._mark(name, (frames[0].mono_us - frames[0].dt_us, made.end_us))
         # present settings aren't those of an earlier time
         is_now = self._mark is not None and made.end_us >= newest_us
         found = self._scene.findings_state.current

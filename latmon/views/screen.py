@@ -134,6 +134,8 @@ class Scene:
         self.ink = ink
         self.comparison: Comparison | Sweep | None = None
         """A comparison of two spans, or a sweep of more, that replaces the panel."""
+        self.page = 1
+        """Most lines that a key scrolls: less than half of the panel that was drawn last, so that no line is missed."""
         self.message = ""
         self.has_strip = True
         """Whether maps have a strip of all captured time below them; a picture knows only the time around it."""
@@ -429,6 +431,11 @@ class Scene:
         return self._latency_map, self._delay_map, self._depth_map, self._write_map
 
     @property
+    def context(self) -> str:
+        """Return the context of keys."""
+        return self.selection.context if self.comparison is None else "compared"
+
+    @property
     def reading(self) -> str:
         """Return what is read before it can be shown; empty where nothing is."""
         if self.towards is not None:
@@ -441,6 +448,7 @@ class Scene:
     def draw(self, width: int, height: int) -> Panels:
         """Return the parts of a screen of this size; the caller adds the line of keys."""
         self._framed = is_framed((width, height))
+        self.page = max((height - 4) // 2 - 1, 1)
         view, toured, cells = self.view, self.banner is not None, width - 2 * self._framed
         plain = self.comparison is None and not self.selection.details
         notes, named = findings(view, cells, height, toured=toured) if plain else ([], [])
@@ -524,7 +532,7 @@ class Scene:
         if self.comparison is not None:
             from latmon.views.panels.compare import panel  # noqa: PLC0415 - with `diff`, which a start doesn't need
 
-            return panel(self.comparison, self.selection.selected, self.ink, width, room)
+            return panel(self.comparison, self.selection, self.ink, width, room)
         if self.history.is_partial and not (self.selection.screen in _OF_FRAMES and not self.selection.fold):
             return empty_panel(f"reading {clock(self.at.wall)} …" if self.at else "summing …", width, room)
         if self.selection.details:

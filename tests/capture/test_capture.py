@@ -464,6 +464,32 @@ async def test_a_note_reports_what_is_set_differently_now():
     assert stub.read == 1
 
 
+async def test_the_mark_of_a_span_has_the_settings_that_were_read_within_it():
+    """The scheduler is changed between the last window of the span and the key."""
+    stub = Configured(*(frame(number) for number in range(4)))
+    stub.current = "none"
+    capture, watcher = capturing(stub, stop_after=4)
+    then, times = watcher.then, []
+
+    async def settings():
+        return {"device sda": {"scheduler": stub.current}}
+
+    def act():
+        times.append(time.monotonic_ns() // 1000)
+        if len(times) == 1:
+            capture.read_settings()
+        if len(times) == 2:
+            stub.current = "kyber"
+            capture.mark("A", (times[0], times[1]))
+            capture.mark("B", (times[1], times[1] + 1))
+        then()
+
+    stub.settings, watcher.then = settings, act
+    await capture.run()
+    marks = [mark for one in watcher.frames for mark in one.marks]
+    assert [(one.text, one.changed) for one in marks] == [("A", {}), ("B", {"device sda": {"scheduler": "kyber"}})]
+
+
 async def test_a_note_waits_for_settings_that_hang_and_holds_no_frame_up():
     slow = asyncio.Event()
     capture, watcher = capturing(Configured(frame(0), frame(1), frame(2), frame(3), slow=slow), stop_after=4)

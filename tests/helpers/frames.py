@@ -294,5 +294,8 @@ class Commands:
     def request_tracing(self, devices, *, files=False):
         self.sent.append(("request_tracing", (devices, files)))
 
-    def mark(self, text):
+    def mark(self, text, span=None):  # noqa: ARG002 - as of a session
         self.sent.append(("mark", text))
+
+    def read_settings(self):
+        self.sent.append(("read_settings", None))

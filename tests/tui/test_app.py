@@ -332,7 +332,7 @@ async def test_recording_is_asked_for_or_refused_in_words():
     app = make(Source(host(1, 2)), session=asked)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("R")
-        assert asked.sent == [("toggle_recording", None)]
+        assert asked.of("toggle_recording") == [None]
     app = make(Source(host(1, 2)))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("R")
@@ -487,6 +487,7 @@ CONTEXTS = (
     "findings",
     "who",
     "issuer",
+    "compared",
 )
 
 

@@ -36,7 +36,7 @@ def both():
     put = []
     scene = Scene(Selection(), ink=RAMP)
     scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"scheduler": "none"}}))
-    comparing = Comparing(scene, [].append, put.append)
+    comparing = Comparing(scene, [].append, lambda name, _: put.append(name))
     for one in host(2, SECONDS, ios=40):
         scene.append(one)
     comparing.step()
@@ -117,7 +117,7 @@ def swept():
     put, sentences = [], []
     scene = Scene(Selection(selected="nvme1n1"), ink=RAMP)
     scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"nr_requests": DEPTHS[0]}}))
-    comparing = Comparing(scene, sentences.append, put.append)
+    comparing = Comparing(scene, sentences.append, lambda name, _: put.append(name))
     pending = ""
     for number, one in enumerate(host(2, 3 * SECONDS + 1, ios=40)):
         side = number // SECONDS
@@ -127,7 +127,7 @@ def swept():
         scene.append(replace(one, marks=marks))
         comparing.arrived()
         if number % SECONDS == SECONDS - 1:
-            (comparing.step if side < 2 else comparing.add)()
+            (comparing.step if side < 2 else comparing.further)()
             pending = put[-1]
     return scene, comparing, sentences
 
@@ -168,13 +168,26 @@ def test_the_plot_of_a_sweep_is_below_its_table_where_it_does_not_fit_beside_it(
     assert "5" in lines[title + 6]
 
 
+def test_a_narrow_sweep_has_whole_columns_and_scrolls(swept):
+    scene, _, _ = swept
+    seen = ""
+    for top in range(0, 40, 5):
+        scene.selection = replace(scene.selection, top=top)
+        seen += plain_body(scene, 40, 10) + "\n"
+    scene.selection = replace(scene.selection, top=0)
+    titles = next(line for line in seen.splitlines() if " p99 " in f"{line} ")
+    assert titles.split() == ["IOPS", "p50", "p99"]
+    assert "PgDn: " in seen
+    assert "on the axis" in seen
+
+
 def test_spans_without_a_setting_that_differs_in_each_are_rows_in_their_order(swept):
     scene, comparing, sentences = swept
-    comparing.add()
+    comparing.further()
     assert sentences[-1] == "only 0 windows since C, and a comparison needs 6: wait, then press N again"
     for one in host(2, 4 * SECONDS + 1, ios=40)[3 * SECONDS + 1 :]:
         scene.append(one)
-    comparing.add()
+    comparing.further()
     text = plain_body(scene)
     assert "sweep: no setting differs in each span" in text
     comparing.leave()
@@ -247,12 +260,32 @@ def test_the_kernels_counters_are_not_compared_with_the_probes_windows():
 CHANGED = {"device nvme1n1": {"scheduler": "kyber"}}
 
 
+def test_the_mark_of_a_span_has_its_begin_and_end_and_settings_are_read_each_second_after_a():
+    scene = Scene(Selection(), ink=RAMP)
+    scene.opened(ORIGIN)
+    spans, reads = {}, []
+    comparing = Comparing(scene, [].append, spans.__setitem__, lambda: reads.append(scene.edge.until_us))
+    frames = host(1, 40, ios=10)
+    for number, one in enumerate(frames):
+        scene.append(one)
+        comparing.arrived()
+        if number in (20, 30):
+            comparing.step()
+    assert spans == {
+        "A": (frames[0].mono_us - frames[0].dt_us, frames[20].mono_us),
+        "B": (frames[20].mono_us, frames[30].mono_us),
+    }
+    before, behind = ([at for at in reads if (at > frames[20].mono_us) == later] for later in (False, True))
+    assert 4 <= len(before) <= 6
+    assert len(behind) == 19
+
+
 def pressed(reported, *, at="edge", noted=()):
     """The settings that differ after two presses; `told`: the changes in the marks of A and B, each a frame late."""
     scene = Scene(Selection(), ink=RAMP)
     scene.opened(replace(ORIGIN, settings={"device nvme1n1": {"scheduler": "none"}}))
     put = []
-    comparing = Comparing(scene, [].append, put.append if at != "replay" else None)
+    comparing = Comparing(scene, [].append, (lambda name, _: put.append(name)) if at != "replay" else None)
     waiting = None
     for number, one in enumerate(host(1, 40, ios=10)):
         marks = [Mark(text, one.mono_us - 1, one.wall, changed) for when, text, changed in noted if when == number]
@@ -305,18 +338,46 @@ def test_marks_that_are_not_on_the_screen_any_more_count_too():
     assert scene.comparison.b.settings == CHANGED
 
 
-async def test_the_key_that_adds_a_span_works_in_a_comparison_alone(both, monkeypatch):
+async def test_the_key_that_adds_a_span_names_the_key_before_it(both, monkeypatch):
     app = LatmonApp(Source(host(2, 3)), ScreenOptions(theme=load_theme("dark")), depth="256")
-    added = []
-    monkeypatch.setattr(app._comparing, "add", lambda: added.append(1))
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
         await pilot.press("N")
-        assert added == []
+        assert app.scene.message.endswith("press D for A, which is this window, and D again for B")
+        await pilot.press("D", "N")
+        assert app.scene.message == "N adds a span to A and B: press D for B first"
+        await pilot.press("d")
+        assert app.scene.message == "d is no key of this screen; D: compare; ? lists its keys"
+        added = []
+        monkeypatch.setattr(app._comparing, "_add", lambda: added.append(1))
         app.scene.comparison = both[0].comparison
         await pilot.press("N")
         assert added == [1]
         assert "N adds a span  D leaves" in plain(app._main.lines[1])
+
+
+async def test_a_comparison_scrolls_and_says_which_keys_have_no_effect(both, monkeypatch):
+    app = LatmonApp(Source(host(2, 3)), ScreenOptions(theme=load_theme("dark")), depth="256")
+    sentences = [f"sentence {number}" for number in range(40)]
+    monkeypatch.setattr(output, "paragraphs", lambda _: [("", sentences)])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        app.scene.comparison = both[0].comparison
+        await pilot.press("s")
+        assert app.scene.message == "s has no effect on a comparison; Esc or D leaves it"
+        seen = ""
+        for _ in range(5):
+            seen += "\n".join(map(plain, app._main.lines))
+            await pilot.press("pagedown")
+        assert {int(number) for number in re.findall(r"sentence (\d+)", seen)} == set(range(40))
+        assert "… PgDn: 31 more lines" in seen
+
+
+def test_a_small_comparison_says_that_a_larger_terminal_shows_more(both):
+    scene, _, _ = both
+    for cells, rows in ((40, 10), (80, 12)):
+        assert "a larger terminal shows the latencies" in plain_body(scene, cells, rows)
+    assert "a larger terminal" not in plain_body(scene, 80, 24)
 
 
 async def test_esc_and_another_screen_leave_the_comparison_and_no_key_changes_what_it_hides(both):

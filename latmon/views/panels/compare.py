@@ -18,6 +18,7 @@ from latmon.views.axes import level
 from latmon.views.bars import fine, share_bar
 from latmon.views.heatmap import Ink, nominal
 from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, heading, paragraph, runs
+from latmon.views.selection import Selection
 from latmon.views.units import clock, count
 
 _QUANTILES = ("p50", "p99", "p99.9", "max")
@@ -26,10 +27,13 @@ _COUNT = 8
 _BEFORE = 3
 _STRIP_FROM = _BEFORE + _COUNT + len(_QUANTILES) * (_CELL + 1) + 1
 _SENTENCES = 10
-"""Least lines of sentences; more of them leave strips half of the room."""
+"""Least lines of sentences, where there are so many; more of them leave strips half of the room."""
+_STRIPS = 4
+"""Least lines below the sentences: the titles of strips, and one device."""
+_LARGER = "a larger terminal shows the latencies too"
 _ROLES = {output.USERS: "strong", output.LOADS: "bad", output.WARNINGS: "bad"}
 """Roles of paragraphs; the others are text."""
-_REST = "latmon diff shows "
+_REST = "PgDn: "
 _OCTAVE = 1 << BITS
 _LABEL = 7
 """Cells from one label above the strips to the next: 512us and two blanks."""
@@ -37,17 +41,24 @@ _KEYS = (Span("N", "accent"), Span(" adds a span  ", "dim"), Span("D", "accent")
 _BRIEF_KEYS = (Span("N", "accent"), Span(" adds  ", "dim"), *_KEYS[2:])
 
 
-def panel(compared: Comparison | Sweep, selected: str, ink: Ink, width: int, room: int) -> list[Line]:
-    """Return the panel in `room` lines; the selected device comes first."""
+def panel(compared: Comparison | Sweep, selection: Selection, ink: Ink, width: int, room: int) -> list[Line]:
+    """Return the panel in `room` lines, scrolled as selected; the selected device comes first."""
     if isinstance(compared, Sweep):
-        return _sweep_panel(compared, selected, width, room)
-    return _pair_panel(compared, selected, ink, width, room)
+        return _sweep_panel(compared, selection, width, room)
+    return _pair_panel(compared, selection, ink, width, room)
 
 
-def _pair_panel(comparison: Comparison, selected: str, ink: Ink, width: int, room: int) -> list[Line]:
+def _pair_panel(comparison: Comparison, selection: Selection, ink: Ink, width: int, room: int) -> list[Line]:
     head = heading(_heads((comparison.a, comparison.b)), width, _KEYS, _BRIEF_KEYS)
-    lines = [head, *cut(list(_sentences(comparison, width)), max(_SENTENCES, room // 2), key=_REST), BLANK]
-    shown = _order(comparison, selected)
+    sentences = list(_sentences(comparison, width))
+    height = max(_SENTENCES, room // 2)
+    if min(len(sentences), height) + 2 + _STRIPS > room:  # strips have no room
+        height = max(room - 2, 1)
+        shown_text = cut(sentences, height, selection.top, key=_REST)
+        lines = [head, *shown_text, *paragraph(_LARGER, width, "dim")]
+        return [fit(line, width) for line in lines[:room]]
+    lines = [head, *cut(sentences, height, selection.top, key=_REST), BLANK]
+    shown = _order(comparison, selection.selected)
     cells = max(width - _STRIP_FROM - 1, 8)
     ends = _ends(shown)
     lines.append(_titles(ends, cells))
@@ -147,37 +158,40 @@ _VALUE = 9
 """Cells of a column of a sweep."""
 _NAME = (7, 22)
 """Least and most cells of the name of a row."""
+_FIRST = ("p99", "p50", "IOPS", "max")
+"""Columns of a sweep that a narrow panel shows, in this order."""
 _BAR = 12
 _BESIDE = 36
 """Least cells of a latency axis that is drawn beside the values instead of below them."""
 _MARK_ROLES = {"5": "text", "9": "strong", "M": "accent"}
 
 
-def _sweep_panel(one: Sweep, selected: str, width: int, room: int) -> list[Line]:
+def _sweep_panel(one: Sweep, selection: Selection, width: int, room: int) -> list[Line]:
     """Return the panel of a sweep: what changed for the users from row to row, then a table and a plot per device."""
     by = f" sweep of {one.setting} " if one.setting else " sweep: no setting differs in each span "
-    first, last = one.captures[0], one.captures[-1]
-    times = (Span(by, "strong"), Span(f" {clock(first.start_wall)} to {clock(last.end_wall)}  ", "text"))
-    lines = [heading(times, width, _KEYS, _BRIEF_KEYS)]
-    lines += paragraph(output.for_users(user_views(one.spans)), width, "strong")
+    begin, end = (min(each.start_wall for each in one.captures), max(each.end_wall for each in one.captures))
+    times = (Span(by, "strong"), Span(f" {clock(begin)} to {clock(end)}  ", "text"))
+    head = heading(times, width, _KEYS, _BRIEF_KEYS)
+    lines = paragraph(output.for_users(user_views(one.spans)), width, "strong")
     lines += [line for text in output.sweep_warnings(one) for line in paragraph(text, width, "bad")]
-    shown = sorted(output.shown_tables(one), key=lambda table: table.device != selected)
+    shown = sorted(output.shown_tables(one), key=lambda table: table.device != selection.selected)
     marks = [us for table in shown for entry in table.entries for us in output.marked(entry).values()]
     ends = _octaves(bucket_index(round(us)) for us in marks)
     for number, table in enumerate(shown):
         block = list(_swept(table, one, ends, width))
-        if number and len(lines) + len(block) >= room:
+        if number and len(lines) + len(block) >= room - 1:
             left = len(shown) - number
             lines += [(Span(f" … {left} more: up and down select a device", "dim"),)]
             break
         lines += [BLANK, *block]
-    return [fit(line, width) for line in cut(lines, room)]
+    return [fit(line, width) for line in cut([head, *lines], room, selection.top, key=_REST)]
 
 
 def _swept(table: SweepTable, one: Sweep, ends: tuple[int, int], width: int) -> Iterator[Line]:
     """Yield title, rows and trends of one device; the plot is beside the values, or below them where it doesn't fit."""
     names = [_row_name(entry, span, one.setting) for entry, span in zip(table.entries, one.spans, strict=True)]
     wide = min(max(_NAME[0], *map(len, names)), _NAME[1])
+    columns = _fitting(width - wide - 2)
     beside = width - wide - 3 - _VALUE * len(COLUMNS) - _BAR - 3
     cells = beside if beside >= _BESIDE else width - wide - _BAR - 6
     most = max(entry.values["IOPS"] or 0 for entry in table.entries)
@@ -187,9 +201,9 @@ def _swept(table: SweepTable, one: Sweep, ends: tuple[int, int], width: int) -> 
         for entry in table.entries
     ]
     yield (Span(f" {output.sweep_title(table)}", "accent"),)
-    head = (Span(f" {'':<{wide}} ", "dim"), Span("".join(f"{column:>{_VALUE}}" for column in COLUMNS), "dim"))
+    head = (Span(f" {'':<{wide}} ", "dim"), Span("".join(f"{column:>{_VALUE}}" for column in columns), "dim"))
     rows: list[Line] = [
-        (Span(f" {cell(name, wide)} "), *(Span(f"{_valued(column, entry):>{_VALUE}}") for column in COLUMNS))
+        (Span(f" {cell(name, wide)} "), *(Span(f"{_valued(column, entry):>{_VALUE}}") for column in columns))
         for name, entry in zip(names, table.entries, strict=True)
     ]
     gap = Span("  ")
@@ -203,6 +217,12 @@ def _swept(table: SweepTable, one: Sweep, ends: tuple[int, int], width: int) -> 
         yield from ((Span(f" {cell(name, wide)} "), *plot) for name, plot in zip(names, plots, strict=True))
     yield (Span(f" {'':<{wide}} "), Span(f"on the axis: {output.MARKED}", "dim"))
     yield from (line for text in output.trends(table) for line in paragraph(text, width))
+
+
+def _fitting(cells: int) -> list[str]:
+    """Return the columns of a sweep that fit into `cells`."""
+    fit_in = sorted(COLUMNS, key=(*_FIRST, *COLUMNS).index)[: max(cells // _VALUE, 1)]
+    return [name for name in COLUMNS if name in fit_in]
 
 
 def _valued(column: str, entry: Entry) -> str:
