@@ -441,7 +441,9 @@ def test_five_thousand_devices_on_a_terminal(tmp_path, monkeypatch):
         terminal.type(b"q")
         assert not terminal.left(30)
     busy = max(statistics.median(slower), 1)
-    print(f"screen and collector of 5,000 devices: {100 * spent:.0f} % of a CPU that is {busy:.2f} times slower than idle")
+    print(
+        f"screen and collector of 5,000 devices: {100 * spent:.0f} % of a CPU that is {busy:.2f} times slower than idle"
+    )
     assert spent / busy < 0.6
 
 
