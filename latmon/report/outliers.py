@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from latmon.analysis.attribution import Folded, Requests, by_process, file_rows, fold, requests_of, whole_path
-from latmon.model.frame import UNACCOUNTED, FileOperation, FileSeries, Outlier, Wait, pid_of
+from latmon.model.frame import FILE_WAIT_TITLES, UNACCOUNTED, FileOperation, FileSeries, Outlier, Wait, pid_of
 from latmon.model.histogram import Histogram
 from latmon.model.stages import COLUMNS, StageSum, stage_sum
 from latmon.report.formatting import Column, ReportTable, key, ordered, quantile, rounded, summed, wrapped
@@ -283,7 +283,7 @@ def _operation(one: FileOperation, outliers: Requests) -> dict[str, Any]:
 
 
 def _file_share(wait: str) -> Column:
-    return Column(wait, "share", lambda row: row["waits"].get(wait, {}).get("share"), 7)
+    return Column(FILE_WAIT_TITLES[wait], "share", lambda row: row["waits"].get(wait, {}).get("share"), 8)
 
 
 FILES = (
@@ -307,7 +307,8 @@ def file_table(summary: _Json) -> ReportTable:
     """Return the table of operations on files; without rows if they were not traced."""
     seconds = summary["duration_s"] or 1.0
     note = (
-        "cached: the thread did not sleep; device: it issued I/O and slept; the rest is not known. Shares of the time"
+        "Shares of the time: cached, the thread did not sleep; with I/O, it issued I/O and slept, its waits for a CPU "
+        "included; the rest is not known"
     )
     return ReportTable("Files", FILES, [{**one, "seconds": seconds} for one in summary.get("files", [])], note)
 

@@ -1,5 +1,6 @@
 """The panel of operations on files: rows, slow operations with their requests, reasons, sizes, hostile names."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -211,3 +212,30 @@ def test_while_probes_start_the_panels_say_so():
         drawn = " ".join(text(scene([on_demand_host(8, 1)[0]], preview, aside=aside)).split())
         assert PROBES_STARTING in drawn
         assert "needs bpftrace" not in drawn
+
+
+def test_rows_that_have_no_room_are_counted_and_those_with_most_time_are_shown():
+    many = [FileSystem(f"/data{number}", "xfs", ODD) for number in range(20)]
+    files = {series("read", "device", its): Histogram.record([100 * at] * 9) for at, its in enumerate(many, 1)}
+    drawn = text(scene([replace(one, files=files) for one in FRAMES]), (80, 24))
+    shown = re.findall(r"read  /data(\d+) ", drawn)
+    assert f"… {20 - len(shown)} more rows, with less of the time" in drawn
+    assert sorted(map(int, shown)) == list(range(20 - len(shown), 20))
+    assert "more rows" not in text(scene(), (80, 24))
+
+
+def test_the_letters_of_requests_are_explained_and_a_share_is_named_by_what_it_includes():
+    drawn = text(scene(), (120, 30))
+    ribbon = next(line for line in drawn.splitlines() if re.match(r" +\+30us ", line))
+    letters = set(re.findall(r"[a-z?]", ribbon.partition("ms ")[2]))
+    explained = set(re.findall(r" ([a-z?])\S [a-z]+ ", drawn.partition(ribbon)[2]))
+    assert letters
+    assert letters <= explained
+    assert "with I/O" in drawn
+    assert "waits for a CPU included" in " ".join(drawn.split())
+
+
+def test_a_small_terminal_says_that_it_lists_no_slow_operation():
+    drawn = text(scene(), (40, 10))
+    assert "a larger terminal lists the 12 slow operations" in " ".join(drawn.split())
+    assert drawn.count("/data") == 2

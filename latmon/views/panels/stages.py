@@ -14,6 +14,7 @@ from latmon.analysis.attribution import FileRow, by_process, file_rows, requests
 from latmon.model.frame import (
     CACHED,
     DEVICE_BOUND,
+    FILE_WAIT_TITLES,
     FILE_WAITS,
     FILES,
     STAGES,
@@ -84,6 +85,12 @@ _LEAST = 20
 _UNLIMITED = "; S until the last line says `stages all`, which has no budget"
 _DETAIL = 7
 """Lines of the selected operation below the list, at least."""
+_LISTED = 8
+"""Lines of slow operations with their titles, before file systems have more than a third of the panel."""
+_FOR_BOTH = 14
+"""Least lines of file systems and slow operations below each other."""
+_REQUESTS = 3
+"""Slow requests of the selected operation, at most."""
 _WAITS = 2
 """Late wake-ups of the operation's thread below it, at most."""
 _SLEPT = "it slept without I/O of its own: a lock, or I/O of another thread, such as a journal's or a server's"
@@ -618,7 +625,8 @@ class _TimedRow:
 
 
 def _file_share(wait: str) -> Field[_TimedRow]:
-    return Field(wait, 7, lambda r, _: UNKNOWN if (of := r.of.share(wait)) is None else part(of), rank=1)
+    title = FILE_WAIT_TITLES[wait]
+    return Field(title, len(title), lambda r, _: UNKNOWN if (of := r.of.share(wait)) is None else part(of), rank=1)
 
 
 _FIELDS: tuple[Field[_TimedRow], ...] = (
@@ -652,7 +660,7 @@ _OPERATION: tuple[Field[FileOperation], ...] = (
     Field("time", 15, lambda o, _: moment(o.wall), right=False),
     Field("op", 5, lambda o, _: o.op, right=False),
     Field("total", TIME, lambda o, _: duration(o.total_us), role="strong"),
-    Field("waited", 7, lambda o, _: o.wait, right=False),
+    Field("waited", 8, lambda o, _: FILE_WAIT_TITLES[o.wait], right=False),
     Field("process", 12, _process, rank=1, right=False, most=22, role="dim"),
     Field("size", 5, lambda o, _: size(o.bytes), rank=1),
     Field("file", 20, _end_of_path, right=False, most=200),
@@ -707,6 +715,15 @@ def _file_table(view: ViewState, rows: Sequence[FileRow], width: int) -> list[Li
     return [fit(line, width) for line in (heads(placed), *(row(placed, _TimedRow(one, seconds)) for one in rows))]
 
 
+def _most_of(view: ViewState, rows: Sequence[FileRow], width: int, height: int) -> list[Line]:
+    """Return the table of file systems in `height` lines: the rows with most of the time, and how many there are."""
+    if len(rows) < height:
+        return _file_table(view, rows, width)
+    most = sorted(rows, key=lambda one: -(one.latency.sum or 0))[: max(height - 2, 1)]
+    more = f" … {len(rows) - len(most)} more rows, with less of the time; / filters by device"
+    return [*_file_table(view, [one for one in rows if one in most], width), fit((Span(more, "dim"),), width)]
+
+
 def operations(view: ViewState) -> Sequence[FileOperation]:
     """Return the slow operations in the selected order: of the listed devices, and of the region's processes."""
     selection, devices = view.selection, _devices(view)
@@ -751,16 +768,21 @@ def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
             Span("  all devices" if devices is None else f"  on {listed(sorted(devices))}", "dim"),
         ),
         width,
-        (Span(" cached, device, unknown: shares of the time ", "dim"),),
+        (Span(" cached, with I/O, unknown: shares of the time ", "dim"),),
         (Span(" shares of the time ", "dim"),),
     )
-    top = [head, *_file_table(view, rows, width)][: max(room // 3, 3)]
-    left = room - len(top) - 1
     if not some:
-        return [*top, BLANK, *paragraph(_no_operations(view), width)][:room]
+        why = paragraph(_no_operations(view), width)
+        return [head, *_most_of(view, rows, width, room - len(why) - 2), BLANK, *why][:room]
+    if room < _FOR_BOTH:
+        why = paragraph(f"a larger terminal lists the {count(len(some))} slow operations", width, "dim")
+        return [head, *_most_of(view, rows, width, room - len(why) - 1), *why][:room]
     at = operation_position(some, view.selection.row)
     below = _operation(view, some[at], width)
-    height = max(left - max(len(below), _DETAIL) - 2, 3)
+    detail = max(len(below), _DETAIL)
+    free = room - detail - min(len(some) + 1, _LISTED) - 4  # a heading, and blanks between the parts
+    top = [head, *_most_of(view, rows, width, max(room // 3 - 1, 2, free))]
+    height = max(room - len(top) - detail - 3, 3)
     missing = view.history.on_demand.files_left_out
     counted = f"{_by(view)}  {count(len(some))} {view.selection.order} first" + (
         f", {count(missing)} left out by the rate limit" * bool(missing)
@@ -792,7 +814,11 @@ def _operation(view: ViewState, one: FileOperation, width: int) -> list[Line]:
     if not requests:
         return [*lines, *(paragraph(_no_request(view, one), width, "dim") if one.disk else [])]
     lines += paragraph(f"its slow I/O on {one.disk}; Enter: the stages of the first", width, "dim")
-    return [*lines, *(_request(each, one, width, view.ink) for each in requests[:3])]
+    shown = requests[:_REQUESTS]
+    lines += [_request(each, one, width, view.ink) for each in shown]
+    if len(requests) > len(shown):
+        lines.append((Span(f" … {len(requests) - len(shown)} more", "dim"),))
+    return [*lines, *legend({stage for each in shown for stage in parts_of(each)}, width, view.ink)]
 
 
 def _request(one: Outlier, operation: FileOperation, width: int, ink: Ink) -> Line:
@@ -807,7 +833,7 @@ def _waited(one: FileOperation) -> str:
     if one.wait == CACHED:
         return "cached: it did not sleep and issued no I/O"
     if one.wait == DEVICE_BOUND:
-        return f"device: it issued I/O to {one.disk or 'a device'} and slept"
+        return f"it issued I/O to {one.disk or 'a device'} and slept, waits for a CPU included"
     return f"unknown: {f'it issued I/O to {one.disk} and did not sleep' if one.disk else _SLEPT}"
 
 
