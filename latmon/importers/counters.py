@@ -160,8 +160,11 @@ def _intervals(
                 else:
                     growths[thing[0]] = thing[1]
             passed = None if one.wall is None or old.wall is None else round((one.wall - old.wall) * 1e6)
-            when = TextSpan(one.first, one.last, one.wall, passed if passed and passed > 0 else None)
-            yield from of(growths, when, names)
+            if passed is not None and passed <= 0:
+                text = f"the time doesn't rise after the {what[0]} in line {old.first}: the interval is left out"
+                yield Remark(TextSpan(one.first, one.last), text, 1, is_incomplete=True)
+            else:
+                yield from of(growths, TextSpan(one.first, one.last, one.wall, passed), names)
 
 
 def _alone(every: Sequence[Reading], what: str, names: Mapping[CounterDevice, str]) -> Iterator[Remark]:

@@ -31,12 +31,14 @@ from latmon.importers.values import (
     Remark,
     ShortNames,
     TextSpan,
+    TimeLine,
     add,
     one_device,
 )
 from latmon.model.frame import Completed, Flow, Outstanding
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
+from latmon.support.units import counted
 
 _TITLE = re.compile(r'\s*"?Histogram: (.{1,200}?)"?(?:,|\s+for virtual machine\b|$)(.*)')
 _VALUE = re.compile(r"\s*(min|max|mean|count)\s*[,:]\s*(-?\d{1,19})\s*(?:\(.*)?")
@@ -183,7 +185,8 @@ _READ = re.compile(
 )
 """Counters of a disk that are imported, a third of those that esxtop prints."""
 _MB = 1024 * 1024
-_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,9})?")
+_NUMBER = re.compile(r"\s*\d{1,15}(?:\.\d{1,9})?\s*")
+"""A value that is imported: no counter of a disk is below 0, and `nan` is none."""
 
 
 @dataclass(slots=True)
@@ -208,7 +211,8 @@ def narrowed(file: BinaryIO, name: str, progress: Callable[[int, int], None]) ->
     `progress`: of bytes.
     """
     kept: list[int] = []
-    columns, size, out = 0, 0, []
+    columns, size = 0, 0
+    out: list[str] = []
     total = os.fstat(file.fileno()).st_size
     for raw in iter(partial(file.readline, _LONGEST_LINE + 1), b""):
         progress(file.tell(), total)
@@ -219,7 +223,12 @@ def narrowed(file: BinaryIO, name: str, progress: Callable[[int, int], None]) ->
         if cells and len(cells) == columns:
             line = ",".join(f'"{cells[at]}"' for at in kept)
         size += len(line) + 1
-        if size > _KEPT_BYTES or len(raw) > _LONGEST_LINE:
+        if len(raw) > _LONGEST_LINE:
+            raise RecordingError(
+                f"{name}: line {len(out) + 1} is longer than {_LONGEST_LINE >> 20} MiB; "
+                "print fewer counters (esxtop -c FILE)"
+            )
+        if size > _KEPT_BYTES:
             raise RecordingError(f"{name}: the columns of disks are larger than 32 MiB; import parts of its rows")
         out.append(line)
     return "\n".join([*out, ""]).encode()
@@ -275,48 +284,59 @@ def _esxtop_head(line: str, names: ShortNames) -> _Esxtop:
 def _esxtop_row(where: TextSpan, now: _Esxtop, line: str, options: ImportOptions) -> Iterator[Found]:
     cells = _cells(line)
     wall = values.moment(cells[0]) if cells else None
+    passed = None if now.before is None or wall is None else wall - now.before
     if len(cells) != now.columns or wall is None:
         yield Remark(where, "a sample of esxtop can't be read: it is left out", 1, is_incomplete=True)
         return
-    passed = None if now.before is None else wall - now.before
+    if passed == 0:
+        yield Remark(where, "a second sample of esxtop at one time: it is left out", 1, is_incomplete=True)
+        return
+    if passed is not None and passed < 0:
+        yield TimeLine(where, f"line {where.first}: another run of esxtop begins, its time falls")
+        yield Remark(where, f"its first sample is taken as {options.interval_us / 1e6:g} s long (--interval)")
     seconds = passed if passed is not None and passed > 0 else options.interval_us / 1e6
     now.before = wall
     kernel: dict[Flow, Completed] = {}
     outstanding: dict[str, Outstanding] = {}
+    wrong: list[str] = []
     for name, places in now.devices.items():
-        numbers = {
-            counter: float(cells[place]) for counter, place in places.items() if _NUMBER.fullmatch(cells[place].strip())
-        }
-        if len(numbers) < len(places):
-            text = f"{name}: a counter of esxtop can't be read, its sample is left out"
-            yield Remark(where, text, 1, is_incomplete=True)
-            continue
+        numbers = {one: float(cells[at]) if _NUMBER.fullmatch(cells[at]) else None for one, at in places.items()}
+        wrong += (f"{name} {one} {cells[places[one]]!r}" for one, value in numbers.items() if value is None)
         device = options.device or name
-        for op, one in _esxtop_done(numbers, seconds).items():
-            add(kernel, Flow(device, op), one)
-        if "Active Commands" in numbers:
-            outstanding[device] = Outstanding(
-                round(numbers["Active Commands"]), round(numbers.get("Queued Commands", 0))
-            )
+        for op, done in _esxtop_done(numbers, seconds).items():
+            add(kernel, Flow(device, op), done)
+        if (active := numbers.get("Active Commands")) is not None:
+            queued = numbers.get("Queued Commands", 0.0)
+            outstanding[device] = Outstanding(round(active), None if queued is None else round(queued))
+    if wrong:
+        count = counted(len(wrong), "value")
+        yield Remark(
+            where,
+            clean(f"{count} left out, no number of 0 or more: {', '.join(wrong[:3])}", 300),
+            len(wrong),
+            is_incomplete=True,
+        )
     yield Counts(replace(where, wall=wall, dt_us=round(seconds * 1e6)), kernel, outstanding)
 
 
-def _esxtop_done(numbers: Mapping[str, float], seconds: float) -> dict[str, Completed]:
+def _esxtop_done(numbers: Mapping[str, float | None], seconds: float) -> dict[str, Completed]:
+    """Return the I/Os by op, without an op whose count or bytes can't be read."""
     found = {}
     for op, (rate, size, word) in _RATES.items():
-        count = round(numbers.get(rate, 0.0) * seconds)
+        a_second, mb = numbers.get(rate, 0.0), numbers.get(size, 0.0)
+        if a_second is None or mb is None:
+            continue
+        count = round(a_second * seconds)
         # a virtual disk has no stage
         guest = _mean(numbers, "Average Guest MilliSec", word)
         guest = numbers.get(f"Average MilliSec/{word}") if guest is None else guest
         inside = _mean(numbers, "Average Kernel MilliSec", word)
         us, queue_us = (None if one is None else round(one * 1000 * count) for one in (guest, inside))
-        found[op] = Completed(
-            count, round(numbers.get(size, 0.0) * seconds * _MB), us, None if us is None else queue_us
-        )
+        found[op] = Completed(count, round(mb * seconds * _MB), us, None if us is None else queue_us)
     return found
 
 
-def _mean(numbers: Mapping[str, float], name: str, word: str) -> float | None:
+def _mean(numbers: Mapping[str, float | None], name: str, word: str) -> float | None:
     """Return the mean of reads or writes, else that of all commands."""
     return numbers.get(f"{name}/{word}", numbers.get(f"{name}/Command"))
 

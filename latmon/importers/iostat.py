@@ -164,6 +164,8 @@ _HEADER = re.compile(r"Linux \d\S* \((.{1,64}?)\)\s")
 _COMMAND = re.compile(r"(?:.{0,80}[#$%>]\s+)?(?:\S{0,80}/)?iostat(?=\s+[-\d]|\s*\Z)(?:\s+[\w./-]{1,64}){0,20}\s*\Z")
 """A command line, with a prompt or without."""
 _SHORT = re.compile(r"-[a-zA-Z]+")
+_LIMIT = re.compile(r"\s-[a-zA-Z]*l\s+\d+")
+"""The number of disks that iostat of Solaris prints at most, which is no interval."""
 _LINUX = {"read": ("r", "r_await"), "write": ("w", "w_await"), "discard": ("d", "d_await"), "flush": ("f", "f_await")}
 _SOLARIS = {"read": "r", "write": "w"}
 _KB, _MB, _SECTOR = 1024, 1024 * 1024, 512
@@ -215,6 +217,8 @@ class Report:
     begun: int = 0
     is_y: bool = False
     """Its command line is in the text and has -y: no report since the boot."""
+    period_us: int | None = None
+    """The interval by its command line."""
     is_open: bool = True
     """No blank line has come behind its latest row: each line is one of its rows, damaged or not."""
     damaged: dict[int, str] = field(default_factory=dict)
@@ -252,6 +256,8 @@ class _Run:
     line: int = 0
     host: str = ""
     is_y: bool = False
+    period_us: int | None = None
+    """The interval by its command line."""
     reports: int = 0
 
 
@@ -314,6 +320,7 @@ class _IostatReader:
         run = self.run
         self.now = Report(at, at, self.wall if wall is None else wall, columns)
         self.now.run, self.now.begun, self.now.is_y = run.number, run.line, run.is_y
+        self.now.period_us = run.period_us
         self.reports.append(self.now)
         run.reports += 1
         self.wall = None
@@ -376,6 +383,7 @@ def _begun(run: _Run, at: int, line: str) -> tuple[_Run, bool]:
     following = _Run(run.number + 1, at, run.host) if run.reports else run
     if command is not None:
         following.is_y = any("y" in word for word in line.split() if _SHORT.fullmatch(word))
+        following.period_us = importers_values.period_us(_LIMIT.sub(" ", line))
     if header is not None:
         host = clean(header[1])
         if run.host and host != run.host:
@@ -397,22 +405,38 @@ def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
         one.rows = {names.short(name): row for name, row in one.rows.items()}
     disks = list(dict.fromkeys(name for one in reports for name in one.rows))
     one_device(options, disks)
+    _begin_where_time_falls(reports)
     for number, some in groupby(reports, key=lambda one: one.run):
         run = list(some)
+        of_run = replace(options, interval_us=run[0].period_us or options.interval_us)
         if number:
             where = TextSpan(run[0].begun, run[0].begun)
             yield TimeLine(where, f"line {where.first}: another run of iostat begins")
+        if run[0].period_us and all(one.wall is None for one in run):
+            yield Remark(_where(run[0]), importers_values.by_command(run[0].period_us))
         yield from _missing(run)
         kept, why = True, ""
         if run[0].begin is None:
             kept, why = kept_reports(
-                [(one.wall, one.rows) for one in run], run[0].is_y, options, _BOOT if _is_solaris(run[0]) else ""
+                [(one.wall, one.rows) for one in run], run[0].is_y, of_run, _BOOT if _is_solaris(run[0]) else ""
             )
         if why:
             yield Remark(_where(run[0]), why)
         if not kept:
             yield Passed(_where(run[0]))
-        yield from _windows(run, disks, options, skipped=not kept)
+        yield from _windows(run, disks, of_run, skipped=not kept)
+
+
+def _begin_where_time_falls(reports: list[Report]) -> None:
+    """Give each report from one whose time is earlier than the one before the number of another run."""
+    number, latest, falls = 0, 0.0, 0
+    for one in reports:
+        latest = latest if one.run == number else 0.0
+        number = one.run
+        if one.wall is not None and one.wall < latest:
+            falls, one.begun = falls + 1, one.first
+        latest = latest if one.wall is None else one.wall
+        one.run += falls
 
 
 def _without_totals(reports: list[Report]) -> Iterator[Remark]:

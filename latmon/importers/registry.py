@@ -450,7 +450,9 @@ def _assumed(read: Read) -> list[str]:
         dated = any(one.wall is not None and one.wall >= RELATIVE_BELOW for one in built.windows)
         begin = ", the first of them just before the first time" if dated else " from 1970 on"
         begin = begin if unknown else ""
-        each = f"each is taken as {options.interval_us / 1e6:g} s{begin}, and its rates depend on that"
+        lengths = sorted({one.dt_us or options.interval_us for one in no_time})
+        some = " to ".join(dict.fromkeys(f"{us / 1e6:g}" for us in (lengths[0], lengths[-1])))
+        each = f"each is taken as {some} s{begin}, and its rates depend on that"
         sentences.append(f"{len(no_time):,} of {_windows(read)} without a time: {each} (--interval, --start)")
     if built.not_kept:
         sentences.append(f"{built.not_kept:,} more tables whose printed form is not kept")

@@ -253,6 +253,20 @@ def of_day(text: str) -> float | None:
     return None if match is None else _seconds(match.groups()[:4]) + _afternoon(int(match[1]), match[5])
 
 
+_PERIOD = re.compile(r".*?\s(\d{1,6}(?:\.\d{1,3})?)(?:\s+\d{1,9})?\s*")
+
+
+def period_us(command: str) -> int | None:
+    """Return the interval at the end of a command line, with or without the number of reports: `zpool iostat 2 3`."""
+    found = _PERIOD.fullmatch(command)
+    return (round(float(found[1]) * 1e6) or None) if found else None
+
+
+def by_command(us: int) -> str:
+    """Return the remark on reports without times whose interval a command line has."""
+    return f"each report is taken as {us / 1e6:g} s long, as the command line in the text says"
+
+
 RELATIVE_BELOW = 1e8
 """A time before 1973 is one since a boot or a trace's begin."""
 _DAY = 86_400.0

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
 from math import log2
 
 from latmon.decode.dtrace_aggregation import Row
@@ -60,7 +60,18 @@ _LONGEST = 600
 _COMMAND = re.compile(r"(?:.{0,80}[#$%>]\s+)?(?:\S{0,80}/)?zpool iostat\b(.{0,200})")
 _LAST_BIT = 37
 """The last bucket of zpool ends at 2^37 - 1 ns."""
+_AGAIN = "another run of zpool iostat begins"
 _SINCE, _UNLESS = "the import of the pool", "zpool ran with -y"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Run of zpool, begun by its command line or by a time that is earlier than the one before."""
+
+    number: int = 0
+    is_y: bool = False
+    period_us: int | None = None
+    """The interval by its command line."""
 
 
 @dataclass(slots=True)
@@ -71,6 +82,7 @@ class _Report:
     last: int
     wall: float | None
     columns: list[tuple[str, str]]
+    run: _Run
     rows: dict[str, dict[tuple[str, str], float]] = field(default_factory=dict)
     name: str = ""
     """The vdev of buckets; empty: no buckets."""
@@ -96,13 +108,15 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     for one in reports:
         one.name = names.short(one.name) if one.name else ""
         one.rows = {names.short(name): row for name, row in one.rows.items()}
-    for some in ([name for one in reports for name in one.rows], [one.name for one in reports if one.name]):
-        one_device(options, list(dict.fromkeys(some)))
+    for named in ([name for one in reports for name in one.rows], [one.name for one in reports if one.name]):
+        one_device(options, list(dict.fromkeys(named)))
     for one in reports:
         yield from (Remark(TextSpan(at, at), why, 1, is_incomplete=True) for at, why in one.damaged.items())
-    yield from _rates([one for one in reports if not one.name], options, is_y=reader.is_y)
-    for name in dict.fromkeys(one.name for one in reports if one.name):
-        yield from _histograms([one for one in reports if one.name == name], options, is_y=reader.is_y)
+    for run, some in groupby(reports, key=lambda one: one.run):
+        of_run, asked = list(some), replace(options, interval_us=run.period_us or options.interval_us)
+        yield from _rates(run, [one for one in of_run if not one.name], asked)
+        for name in dict.fromkeys(one.name for one in of_run if one.name):
+            yield from _histograms(run, [one for one in of_run if one.name == name], asked)
 
 
 @dataclass(slots=True)
@@ -114,8 +128,10 @@ class _ZpoolReader:
     path: list[tuple[int, str]] = field(default_factory=list)
     """Indentations and names of the vdevs that contain the present one."""
     wall: float | None = None
+    latest: float | None = None
+    """The time of the latest report."""
     skip: int = 0
-    is_y: bool = False
+    run: _Run = field(default_factory=_Run)
 
     def line(self, at: int) -> Iterator[Found]:
         """Take a line; what it has is in `reports` at the end."""
@@ -129,18 +145,24 @@ class _ZpoolReader:
         if head is not None:
             name, self.columns = head
             self.skip = at + 1
-            if name or not self.reports or self.reports[-1].columns != self.columns or self.wall is not None:
+            last = self.reports[-1] if self.reports else None
+            if name or last is None or (last.columns, last.run) != (self.columns, self.run) or self.wall is not None:
                 self._begin(at, name)
             yield Passed(TextSpan(at, at))
         elif wall is not None:
-            self.wall = wall
-            yield TimeLine(TextSpan(at, at, wall))
+            falls = self.latest is not None and wall < self.latest
+            if falls:
+                self.run = replace(self.run, number=self.run.number + 1)
+            self.wall = self.latest = wall
+            yield TimeLine(TextSpan(at, at, wall), f"line {at}: {_AGAIN}, its time falls" if falls else "")
             if self.columns:
                 self._begin(at, "")
         elif (command := _COMMAND.fullmatch(text)) is not None:
-            self.is_y = any("y" in word for word in command[1].split() if re.fullmatch(r"-[a-zA-Z]+", word))
-            self.columns = []
-            yield Passed(TextSpan(at, at))
+            is_y = any("y" in word for word in command[1].split() if re.fullmatch(r"-[a-zA-Z]+", word))
+            again = bool(self.reports) and self.reports[-1].run == self.run
+            self.run = _Run(self.run.number + again, is_y, values.period_us(command[1]))
+            self.columns, self.latest = [], None
+            yield TimeLine(TextSpan(at, at), f"line {at}: {_AGAIN}") if again else Passed(TextSpan(at, at))
         elif self.columns and self._row(at, text):
             yield Passed(TextSpan(at, at))
         elif text.strip() and not TRIVIAL.match(text):
@@ -150,7 +172,7 @@ class _ZpoolReader:
         last = self.reports[-1] if self.reports else None
         if last is not None and not name and not last.name and not last.rows and last.wall is None:
             self.reports.pop()  # a time stands above the head
-        self.reports.append(_Report(at, at, self.wall, self.columns, name=name))
+        self.reports.append(_Report(at, at, self.wall, self.columns, self.run, name=name))
         self.path = []
         if not name:
             self.wall = None
@@ -240,7 +262,7 @@ def _ns(cell: str) -> float | None:
     return None if time is None else float(time[1]) * _NS[time[2] or ""]
 
 
-def _rates(reports: list[_Report], options: ImportOptions, *, is_y: bool) -> Iterator[Found]:
+def _rates(run: _Run, reports: list[_Report], options: ImportOptions) -> Iterator[Found]:
     reports = [one for one in reports if one.rows]
     if not reports:
         return
@@ -254,10 +276,12 @@ def _rates(reports: list[_Report], options: ImportOptions, *, is_y: bool) -> Ite
         span = TextSpan(fewer[0].first, fewer[0].last)
         yield Remark(span, f"reports without a row of each vdev: {len(fewer):,}", len(fewer), is_incomplete=True)
     timed = [one for one in reports if one.wall is not None]
+    if run.period_us and not timed:
+        yield Remark(where, values.by_command(run.period_us))
     if timed and len(timed) < len(reports):
         text = f"reports without a time, beside others that have one: {len(reports) - len(timed):,}"
         yield Remark(where, f"{text}; the length of their intervals is assumed")
-    kept, why = kept_reports([(one.wall, {}) for one in reports], is_y, options, _SINCE, _UNLESS)
+    kept, why = kept_reports([(one.wall, {}) for one in reports], run.is_y, options, _SINCE, _UNLESS)
     yield Remark(where, why)
     before: float | None = None
     for number, one in enumerate(reports):
@@ -291,10 +315,10 @@ def _outstanding(row: Mapping[tuple[str, str], float]) -> Outstanding | None:
     return Outstanding(round(sum(active)), round(sum(pending))) if active and pending else None
 
 
-def _histograms(reports: list[_Report], options: ImportOptions, *, is_y: bool) -> Iterator[Found]:
-    kept, why = kept_reports([(one.wall, {}) for one in reports], is_y, options, _SINCE, _UNLESS)
+def _histograms(run: _Run, reports: list[_Report], options: ImportOptions) -> Iterator[Found]:
+    kept, why = kept_reports([(one.wall, {}) for one in reports], run.is_y, options, _SINCE, _UNLESS)
     alone = f"a single table counts since {_SINCE}, unless {_UNLESS}"
-    yield Remark(TextSpan(reports[0].first, reports[0].last), why if len(reports) > 1 or is_y else alone)
+    yield Remark(TextSpan(reports[0].first, reports[0].last), why if len(reports) > 1 or run.is_y else alone)
     for number, one in enumerate(reports):
         where = TextSpan(one.first, one.last)
         if number == 0 and not kept:
@@ -308,7 +332,7 @@ def _histograms(reports: list[_Report], options: ImportOptions, *, is_y: bool) -
 
 
 def _tables(one: _Report, options: ImportOptions) -> Iterator[Found]:
-    where = TextSpan(one.first, one.last)
+    where = TextSpan(one.first, one.last, dt_us=options.interval_us if one.wall is None else None)
     first, last = one.buckets[0][0], one.buckets[-1][0]
     if first > 1 or last < _LAST_BIT:
         yield Remark(where, f"{clean(one.name, 60)}: the rows are from bucket {first} to {last} of {_LAST_BIT}")

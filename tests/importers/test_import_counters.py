@@ -6,7 +6,7 @@ import pytest
 from test_imports import GOLDEN, frames, only, read
 
 from latmon.importers.registry import import_command
-from latmon.importers.values import ImportOptions, Remark
+from latmon.importers.values import ImportOptions, Remark, moment
 from latmon.model.frame import Completed, Flow, Frame, Outstanding, Series
 from latmon.recording.reader import open_recording
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
@@ -26,6 +26,16 @@ def test_two_scrapes_of_node_exporter_are_an_interval():
     assert frame.kernel[Flow("nvme0n1", "read")] == Completed(2, 8192, 0)
     assert frame.outstanding["sda"] == Outstanding(3, None)
     assert found.exit_code == EXIT_DONE
+
+
+@pytest.mark.parametrize("time", ["2024-03-01 10:00:00", "2024-03-01 09:00:00"])
+def test_an_interval_whose_time_does_not_rise_has_no_length_and_is_left_out(time):
+    """Its rates would be wrong by an unknown factor."""
+    _, second = (line for line in SMART.splitlines() if moment(line) is not None)
+    with pytest.raises(
+        RecordingError, match="the time doesn't rise after the smart log in line 3: the interval is left"
+    ):
+        read(SMART.replace(second, time))
 
 
 def test_cumulative_buckets_of_two_scrapes():

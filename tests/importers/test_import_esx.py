@@ -7,7 +7,7 @@ from latmon.importers.registry import import_command
 from latmon.importers.values import ImportOptions, Remark
 from latmon.model.frame import Completed, Flow, Frame, Outstanding
 from latmon.recording.reader import open_recording
-from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, UsageError
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
 
 ESXTOP = (GOLDEN / "esxtop.txt").read_text()
 WARNING = (
@@ -39,6 +39,55 @@ def test_kernel_and_device_of_esxtop_stay_apart():
 )
 def test_a_damaged_sample_is_named(good, bad):
     assert read(ESXTOP.replace(good, bad, 1)).exit_code == EXIT_INCOMPLETE
+
+
+@pytest.mark.parametrize("bad", ["-3.00", "nan", "-nan", "1.#J"])
+@pytest.mark.parametrize(
+    ("counter", "count", "time_us", "outstanding"),
+    [
+        ("Reads/sec", None, None, Outstanding(2, 1)),
+        ("MBytes Read/sec", None, None, Outstanding(2, 1)),
+        ("Average Guest MilliSec/Command", 1000, None, Outstanding(2, 1)),
+        ("Active Commands", 1000, 520_000, None),
+        ("Queued Commands", 1000, 520_000, Outstanding(2, None)),
+    ],
+)
+def test_a_value_that_is_no_number_is_left_out_alone(bad, counter, count, time_us, outstanding):
+    head, first, second = ESXTOP.splitlines()
+    names, cells = head.split(","), second.split(",")
+    cells[names.index(f'"\\\\esx\\Physical Disk SCSI Device(naa.600a)\\{counter}"')] = f'"{bad}"'
+    if counter != "Queued Commands":
+        cells[names.index('"\\\\esx\\Physical Disk SCSI Device(naa.600a)\\Queued Commands"')] = '"1.00"'
+    found = read("\n".join((head, first, ",".join(cells), "")))
+    assert found.exit_code == EXIT_INCOMPLETE
+    assert only([one.text for one in found.found if isinstance(one, Remark) and one.count]) == (
+        f"1 value left out, no number of 0 or more: naa.600a {counter} '{bad}'"
+    )
+    frame = list(found.frames())[1]
+    done = frame.kernel.get(Flow("naa.600a", "read"))
+    assert (done and done.count, done and done.time_us) == (count, time_us)
+    assert frame.outstanding.get("naa.600a") == outstanding
+    assert frame.kernel[Flow("naa.600b", "read")] == list(read(ESXTOP).frames())[1].kernel[Flow("naa.600b", "read")]
+
+
+def test_a_time_that_falls_begins_a_run_and_a_second_sample_of_a_time_is_left_out():
+    head, first, second = ESXTOP.splitlines()
+    earlier = [one.replace("10:00:", "09:00:") for one in (first, second)]
+    found = read("\n".join((head, first, second, *earlier, "")))
+    every = list(found.frames())
+    assert [one.dt_us for one in every] == [1_000_000, 5_000_000] * 2
+    assert [one.text for one in every[0].marks] == ["line 4: another run of esxtop begins, its time falls"]
+    assert "line 4: its first sample is taken as 1 s long (--interval)" in every[0].health.notice
+    assert found.exit_code == EXIT_DONE
+    twice = read(f"{head}\n{first}\n{second}\n{second}\n")
+    assert [one.kernel for one in twice.frames()] == [one.kernel for one in frames(ESXTOP)]
+    assert twice.exit_code == EXIT_INCOMPLETE
+
+
+def test_a_line_that_is_too_long_is_named(tmp_path):
+    (tmp_path / "esxtop.csv").write_text(ESXTOP + '"03/01/2024 10:00:10","' + "9" * (8 << 20) + '"\n')
+    with pytest.raises(RecordingError, match="line 4 is longer than 8 MiB"):
+        import_command(tmp_path / "esxtop.csv", tmp_path / "out", ImportOptions())
 
 
 def test_warnings_of_the_vmkernel_are_marks_and_no_ios():

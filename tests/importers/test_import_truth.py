@@ -127,6 +127,28 @@ def test_a_single_report_is_reported_as_an_average():
     )
 
 
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [("iostat -x 5 3", 5), ("iostat -x sda 5", 5), ("iostat -xnl 8 2 3", 2), ("iostat -xnl 8", 1), ("iostat -x", 1)],
+)
+def test_the_interval_of_a_command_line_is_that_of_reports_without_times(command, seconds):
+    head = "Device            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
+    row = "sda              3.00    0.00     12.00      0.00      0.10    0.00    0.00   0.10\n"
+    every = frames(f"$ {command}\n" + 3 * (head + row + "\n"))
+    assert [one.dt_us for one in every] == [seconds * 1_000_000] * 2
+    assert [one.kernel[Flow("sda", "read")].count for one in every] == [3 * seconds] * 2
+
+
+def test_a_time_that_falls_begins_a_run_of_iostat():
+    head = "Device            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
+    row = "sda              3.00    0.00     12.00      0.00      0.10    0.00    0.00   0.10\n"
+    times = ("05:00", "05:05", "05:10", "01:00", "01:05")
+    every = frames("".join(f"03/01/2024 10:{one}\n{head}{row}\n" for one in times), ImportOptions(first_report="keep"))
+    assert [one.dt_us / 1e6 for one in every] == [1, 5, 1, 5, 5]
+    assert [len(one.marks) for one in every] == [1, 0, 0, 0, 0]
+    assert [one.wall for one in every] == sorted(one.wall for one in every)
+
+
 def test_a_second_run_of_iostat_has_a_first_report_of_its_own():
     every = frames(golden("iostat_x.txt") + golden("iostat_x.txt"))
     assert len(every) == 6

@@ -107,4 +107,40 @@ def test_outputs_of_openzfs_2_3_are_read_as_printed():
     assert (log.count, log.time_us) == (14, 14 * 15_000)
     assert only(q.frames()).outstanding == {"lab": Outstanding(0, 0)}
     first, second = (one.kernel[Flow("lab", "write")] for one in lp.frames())
-    assert (first.count, first.time_us, second.bytes) == (64, round(64 * 432_727.032), 1_375_676)
+    assert (first.count, first.time_us, second.bytes) == (128, round(128 * 432_727.032), 2 * 1_375_676)
+
+
+def _without_times(text):
+    return re.sub(r"Fri Mar.*\n", "", text)
+
+
+def test_the_interval_of_a_command_line_is_that_of_reports_without_times():
+    timed, untimed = (frames(text) for text in (RATES, _without_times(RATES)))
+    assert [one.dt_us for one in untimed] == [10_000_000] * 2
+    assert [one.kernel for one in untimed] == [one.kernel for one in timed]
+    only_interval = _without_times(RATES).replace("tank 10 3", "tank 0.5")
+    assert [one.dt_us for one in frames(only_interval)] == [500_000] * 2
+    assert [one.dt_us for one in frames(_without_times(RATES).replace("tank 10 3", "tank"))] == [1_000_000] * 2
+
+
+def test_each_command_line_begins_a_run():
+    """Each has a first report since the import of the pool, and its own interval."""
+    other = _without_times(RATES).replace("tank", "pool").replace("10 3", "2 3")
+    every = frames(_without_times(RATES) + other)
+    assert [one.dt_us for one in every] == [10_000_000] * 2 + [2_000_000] * 2
+    assert [{flow.device.split()[0] for flow in one.kernel} - {"logs"} for one in every] == [{"tank"}] * 2 + [
+        {"pool"}
+    ] * 2
+    assert [mark.text for one in every for mark in one.marks] == ["line 32: another run of zpool iostat begins"]
+
+
+def test_a_time_that_falls_begins_a_run():
+    earlier = RATES.replace(" 10:00:", " 09:00:").partition("\n")[2]
+    every = frames(RATES + earlier)
+    assert [(one.wall, one.dt_us) for one in every] == [
+        (1_709_283_610, 10_000_000),
+        (1_709_283_620, 10_000_000),
+        (1_709_287_210, 10_000_000),
+        (1_709_287_220, 10_000_000),
+    ]
+    assert only([mark.text for one in every for mark in one.marks]).endswith("begins, its time falls")
