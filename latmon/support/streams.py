@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, BinaryIO, Self, TextIO
 
-from latmon.support.errors import RecordingError, UnavailableError, UsageError
+from latmon.support.errors import LatmonError, RecordingError, UnavailableError, UsageError
 from latmon.support.text import clean
 
 STANDARD = Path("-")
@@ -191,6 +191,7 @@ QUIET, NORMAL, VERBOSE = syslog.LOG_WARNING, syslog.LOG_INFO, syslog.LOG_DEBUG
 """Levels up to which sentences are logged."""
 _LEVELS = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
 _NO_FILE = {errno.ELOOP: "a link", errno.ENXIO: "a pipe or a socket", errno.EISDIR: "a directory"}
+_LOG_REMEDY = "name a file below /var/log"
 _MAX_LOGGED, _WHEN = 1000, "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -200,8 +201,8 @@ class LogFile:
     def __init__(self, path: Path) -> None:
         """Open or create `path`.
 
-        Raises UnavailableError for a link, for anything but a regular file, and where latmon is root for a file, or one
-        in a directory, of another user, who would decide what root writes to.
+        Raises UnavailableError for a link and for anything but a regular file, UntrustedError where latmon is root for
+        a path that another user can change, who would decide what root writes to.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
@@ -212,28 +213,42 @@ class LogFile:
                 raise UnavailableError(f"--log-file {named(path)}: it is {what}; name a file, new or old") from None
             why = error.strerror if isinstance(error, OSError) else error
             raise UnavailableError(f"--log-file {named(path)}: {why}; name a file that you can write") from None
-        if why := self._flaw(path.parent):
+        try:
+            self._require_file(path)
+        except LatmonError:
             os.close(self._descriptor)
-            raise UnavailableError(f"--log-file {named(path)}: {why}")
+            raise
         self._lost = 0
+        self._is_torn = False
 
-    def _flaw(self, directory: Path) -> str:
+    def _require_file(self, path: Path) -> None:
         status = os.fstat(self._descriptor)
         if not stat.S_ISREG(status.st_mode):
-            return "it is not a file; name one, new or old"
-        uid = os.geteuid()
-        if uid == 0 and (status.st_uid, status.st_nlink, directory.stat().st_uid) != (0, 1, 0):
-            return "it, a hard link to it or its directory is another user's; name a file below /var/log"
-        return ""
+            raise UnavailableError(f"--log-file {named(path)}: it is not a file; name one, new or old")
+        if os.geteuid():
+            return
+        from latmon.support import trust  # noqa: PLC0415 - it imports shutil
+
+        trust.require_path(path, f"--log-file {named(path)}", _LOG_REMEDY)
+        # checked after the file was opened: it is still the one that the path names, and has no other name
+        if status.st_nlink != 1 or not os.path.samestat(status, path.lstat()):
+            raise UnavailableError(f"--log-file {named(path)}: it has another name, a hard link; {_LOG_REMEDY}")
 
     def write(self, level: int, text: str) -> str:
-        """Append a line; return why that is impossible, once for all lines that are lost in a row."""
+        """Append a line; return why that is impossible, once for all lines that are lost in a row.
+
+        The line after one that a full disk cut off begins on a new line.
+        """
         lost = f" ({self._lost:,} lines before this one could not be written)" if self._lost else ""
-        line = f"{time.strftime(_WHEN, time.gmtime())} {_LEVELS[level]} latmon[{os.getpid()}]: {text}{lost}\n".encode()
+        begin = f"{chr(10) * self._is_torn}{time.strftime(_WHEN, time.gmtime())} {_LEVELS[level]}"
+        line = f"{begin} latmon[{os.getpid()}]: {text}{lost}\n".encode()
         try:
-            why = "" if os.write(self._descriptor, line) == len(line) else os.strerror(errno.ENOSPC)
+            written = os.write(self._descriptor, line)
+            why = "" if written == len(line) else os.strerror(errno.ENOSPC)
         except OSError as error:
-            why = error.strerror or str(error)
+            written, why = 0, error.strerror or str(error)
+        if written:
+            self._is_torn = line[written - 1 : written] != b"\n"
         self._lost = self._lost + 1 if why else 0
         return why if self._lost == 1 else ""
 

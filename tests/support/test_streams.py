@@ -28,7 +28,7 @@ from latmon.recording.parts import RecordingLimits, Rotation
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.support import streams
-from latmon.support.errors import EXIT_DONE, RecordingError, UnavailableError
+from latmon.support.errors import EXIT_DONE, LatmonError, RecordingError, UnavailableError
 
 REPO = Path(__file__).parents[2]
 PATIENCE_S = 60
@@ -337,16 +337,49 @@ def test_a_log_file_is_a_regular_one(tmp_path, kind, why):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-@pytest.mark.parametrize("kind", ["file", "directory", "hard link"])
+@pytest.mark.parametrize("kind", ["file", "directory", "directory above", "hard link", "for all users"])
 def test_root_logs_to_no_file_of_another_user(tmp_path, kind):
-    path = tmp_path / "log"
+    path = tmp_path / "logs" / "log"
+    path.parent.mkdir()
     path.write_text("before")
     if kind == "hard link":
         os.link(path, tmp_path / "other")
+    elif kind == "for all users":
+        path.chmod(0o666)
     else:
-        os.chown(path if kind == "file" else tmp_path, 65534, 65534)
-    with pytest.raises(UnavailableError, match=r"^--log-file .* another user's; name a file below /var/log$"):
+        os.chown({"file": path, "directory": path.parent, "directory above": tmp_path}[kind], 65534, 65534)
+    with pytest.raises(LatmonError, match=r"^--log-file .*log.* name a file below /var/log$"):
         streams.LogFile(path)
+    assert path.read_text() == "before"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_may_log_to_a_file_of_its_own_in_a_directory_like_tmp(tmp_path):
+    """Others can't replace what isn't theirs where the directory has the sticky bit."""
+    tmp_path.chmod(0o1777)
+    for _ in range(2):  # a new file, and the same one again
+        assert not streams.LogFile(tmp_path / "log").write(syslog.LOG_INFO, "a")
+    assert len((tmp_path / "log").read_text().splitlines()) == 2
+    (tmp_path / "theirs").touch()
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    with pytest.raises(LatmonError, match="belongs to"):
+        streams.LogFile(tmp_path / "theirs")
+
+
+def test_a_line_that_a_full_disk_cut_off_is_ended_before_the_next(tmp_path, monkeypatch):
+    path, write = tmp_path / "log", os.write
+    log = streams.LogFile(path)
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda descriptor, line: write(descriptor, line[:30]))
+        assert log.write(syslog.LOG_INFO, "a") == "No space left on device"
+        assert not log.write(syslog.LOG_INFO, "b")
+    assert not log.write(syslog.LOG_INFO, "c")
+    assert not log.write(syslog.LOG_INFO, "d")
+    lines = path.read_text().splitlines()
+    assert [len(line) for line in lines[:2]] == [30, 29]
+    assert lines[2].endswith(": c (2 lines before this one could not be written)")
+    assert lines[3].endswith(": d")
+    assert len(lines) == 4
 
 
 def test_lines_that_a_full_disk_lost_are_reported_once_and_counted(tmp_path, monkeypatch):
