@@ -29,11 +29,21 @@ build() { # SUITE PACKAGE NAME [FINISH]: the chroot $cache/NAME; FINISH is calle
 enter() { # ROOT COMMAND...: becomes COMMAND, with signals and exit status its own
     # Mounts in a mount namespace of our own: nothing stays mounted when it is killed, and no two runs meet. A kernel's
     # tracefs, debugfs and bpf are mounted on the host's own /sys, so they are seen in the chroot by the bind as well.
+    # bpftrace 0.27 takes a raw tracepoint only where its __probestub_ function is in available_filter_functions. Some
+    # hosts refuse to open that file, even to root: then it is covered by a list of the kernel's functions.
     exec unshare --mount --propagation private sh -c '
         root=$1; shift
         [ -e /sys/kernel/tracing/events ] || mount -t tracefs tracefs /sys/kernel/tracing
         [ -e /sys/kernel/debug/block ] || mount -t debugfs debugfs /sys/kernel/debug 2>/dev/null
         mountpoint -q /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf 2>/dev/null
+        if ! head -c 1 /sys/kernel/tracing/available_filter_functions >/dev/null 2>&1; then
+            mount -t tmpfs tmpfs "$root/run"
+            awk "\$2 ~ /[tT]/ {print \$4 ? \$3 \" \" \$4 : \$3}" /proc/kallsyms >"$root/run/functions"
+            for d in tracing debug/tracing; do
+                [ ! -e "/sys/kernel/$d/available_filter_functions" ] ||
+                    mount --bind "$root/run/functions" "/sys/kernel/$d/available_filter_functions"
+            done
+        fi
         for d in proc sys dev; do mount --rbind "/$d" "$root/$d"; done
         exec chroot "$root" "$@"' sh "$@"
 }
