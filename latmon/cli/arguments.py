@@ -554,6 +554,8 @@ def _check_fleet(args: argparse.Namespace) -> None:
         )
     if args.record == STANDARD:
         raise UsageError("--record of a fleet needs a directory: each host has a file of its own")
+    if args.timeout and not args.once and (args.record is None or args.tui or args.inline):
+        raise UsageError("--timeout needs --once, or --record DIR without a screen: a screen shows hosts as they come")
     _check_live(args)
 
 
@@ -1022,6 +1024,12 @@ def _fleet(parser: argparse.ArgumentParser) -> None:
     )
     recording.add_argument(
         "--duration", type=_checked(_duration), help="end after this time, such as 60s; also with --once and --inline"
+    )
+    recording.add_argument(
+        "--timeout",
+        type=_checked(_duration),
+        help="with --once and --record: begin after this time without hosts that are not ready (default: 12s for "
+        "connections, 30s for probes)",
     )
     recording.add_argument(
         "--redact", action="store_true", help="do not write names that may identify the hosts or their users"

@@ -623,7 +623,9 @@ def _fleet(args: argparse.Namespace) -> int:
     if request.record is not None and not (args.tui or args.inline):
         from latmon.cli import headless
 
-        return headless.record(request, request.record, defaults.findings, _log(args, user))
+        log = _log(args, user)
+        with _patient(request, args) as asked:
+            return headless.record(asked, request.record, defaults.findings, log)
 
     def screen() -> ScreenOptions:
         options = _screen(args, defaults, "LIVE", None, request)
@@ -634,9 +636,18 @@ def _fleet(args: argparse.Namespace) -> int:
     if args.once:
         from latmon.cli import headless
 
-        return headless.once(request, screen())
+        with _patient(request, args) as asked:
+            return headless.once(asked, screen())
     shown = replace(request, store={"patient": False})
     return _watch(shown, screen, None, inline=args.inline, instead="latmon fleet HOST... --once")
+
+
+@contextmanager
+def _patient(request: Request, args: argparse.Namespace) -> Iterator[Request]:
+    """Yield the request of a fleet that waits for all hosts, at most --timeout, and names them on a terminal."""
+    timeout_s = None if args.timeout is None else args.timeout / 1e6
+    with streams.Progress("waiting for", quiet=args.quiet) as progress:
+        yield replace(request, store={"patience_s": timeout_s, "waiting": progress.wait})
 
 
 def _probes(args: argparse.Namespace) -> int:

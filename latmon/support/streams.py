@@ -14,7 +14,7 @@ import stat
 import sys
 import syslog
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, BinaryIO, Self, TextIO
@@ -167,12 +167,22 @@ class Progress:
 
     def __call__(self, done: int, total: int) -> None:
         """Report that `done` of `total` are done, in any unit."""
-        if not self._is_live or total <= 0 or (now := time.monotonic()) < self._due:
+        if total > 0:
+            self._report(self._doing, f": {min(done / total, 1.0):.0%}")
+
+    def wait(self, on: Sequence[str]) -> None:
+        """Report what the task waits for; remove the line where that is nothing."""
+        if on:
+            self._report(f"{self._doing} {clean(', '.join(on), 200)}", "")
+        else:
+            self._overwrite("")
+
+    def _report(self, text: str, share: str) -> None:
+        if not self._is_live or (now := time.monotonic()) < self._due:
             return
         self._due = now + _BETWEEN_S
-        share = f": {min(done / total, 1.0):.0%}"
         room = max(terminal_size(sys.stderr).columns - 1 - len(share), 0)
-        self._overwrite(f"latmon: {self._doing}"[:room] + share)
+        self._overwrite(f"latmon: {text}"[:room] + share)
 
     def _overwrite(self, line: str) -> None:
         if not self._shown and not line:

@@ -318,6 +318,38 @@ async def test_a_screen_begins_without_a_host_that_is_slow_and_names_it(tmp_path
             os.kill(started["slow"].pid, signal.SIGCONT)
 
 
+@needs_ssh
+async def test_a_limit_begins_without_hosts_that_are_not_ready_which_are_named_until_then(tmp_path):
+    """A stopped latmon never gets ready; the usual patience is longer than the test's."""
+    states = []
+    mark = f"fleet-{tmp_path.name}-{os.getpid()}"
+    paths = {
+        "plain": tools_in(tmp_path / "1"),
+        "hung": f"{tools_in(tmp_path / '2', latmon='while :; do sleep 1; done')}:/{mark}",
+    }
+    with servers(tmp_path, **paths) as (client, _), killed(mark):
+        begun = time.monotonic()
+        async with FleetBackend(
+            Options(interval_us=200_000), [*paths], client, patience_s=6.0, waiting=states.append
+        ) as backend:
+            assert time.monotonic() - begun < backend_module.COMPILING_S
+            found = await frames_until(backend, lambda one: one.kernel)
+    assert hosts_of(found[-1]) == {"plain"}
+    assert ["plain: connecting", "hung: connecting"] in states
+    assert ["hung: starting"] in states
+    assert states[-1] == ()
+
+
+def test_the_limit_of_a_picture_and_of_a_recording_reaches_the_fleet(monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(commands.privileges, "drop_root", lambda _: None)
+    monkeypatch.setattr(headless, "once", lambda request, _: asked.append(request) or EXIT_DONE)
+    monkeypatch.setattr(headless, "record", lambda request, *_: asked.append(request) or EXIT_DONE)
+    for words in (["--once", "--timeout", "5s"], ["--record", str(tmp_path / "d"), "--timeout", "5s"], ["--once"]):
+        assert commands.run(arguments.parse(["fleet", "a", *words])) == EXIT_DONE
+    assert [FleetBackend(**registry._arguments(one))._patience_s for one in asked] == [5.0, 5.0, None]
+
+
 def test_only_a_screen_begins_without_slow_hosts(monkeypatch):
     shown = []
     monkeypatch.setattr(commands.privileges, "drop_root", lambda _: None)

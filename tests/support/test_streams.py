@@ -392,3 +392,18 @@ def test_lines_that_a_full_disk_lost_are_reported_once_and_counted(tmp_path, mon
     log(syslog.LOG_INFO, "d")
     assert out.getvalue().count("the log file can't be written: No space left on device") == 1
     assert path.read_text().endswith("d (3 lines before this one could not be written)\n")
+
+
+def test_what_a_task_waits_for_is_a_line_that_is_removed(monkeypatch):
+    out = io.StringIO()
+    out.isatty = lambda: True
+    monkeypatch.setattr(streams.sys, "stderr", out)
+    monkeypatch.setattr(streams, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(streams, "_BETWEEN_S", 0.0)
+    monkeypatch.setenv("COLUMNS", "40")
+    with streams.Progress("waiting for") as progress:
+        progress.wait(["db1: connecting", "db2: starting\x1b[31m", "db3: connecting"])
+        assert out.getvalue() == "\rlatmon: waiting for db1: connecting, db"
+        progress.wait(())
+        assert out.getvalue().endswith("\r" + " " * 39 + "\r")
+    assert out.getvalue().count("\r") == 3

@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Self
@@ -61,12 +61,15 @@ class FleetBackend:
         probes: Probes | None = None,
         *,
         patient: bool = True,
+        patience_s: float | None = None,
+        waiting: Callable[[Sequence[str]], None] = lambda _: None,
     ) -> None:
         """`hosts`: names as ssh takes them; `client`: the words that start ssh; `probes`: of hosts without latmon.
 
         `patient`: begin with all hosts that can be measured; else with those that have frames OTHERS_S after the first.
+        `patience_s`: begin after this time at the latest. `waiting` gets the states of hosts that are waited for.
         """
-        self._patient = patient
+        self._patient, self._patience_s, self._waiting = patient, patience_s, waiting
         self._options = replace(options, devices=())
         self._globs = options.devices
         named_hosts = enumerate(labels(hosts).items())
@@ -115,11 +118,15 @@ class FleetBackend:
         while True:
             now = time.monotonic()
             open_ones = [one for one in self._hosts if not one.is_settled]
-            patience_s = COMPILING_S if any(one.has_answered for one in open_ones) else OPENING_S
+            patience_s = self._patience_s
+            if patience_s is None:
+                patience_s = COMPILING_S if any(one.has_answered for one in open_ones) else OPENING_S
             if not self._patient and any(one.is_settled and one.is_shown for one in self._hosts):
                 first = min(first, now)
             if not open_ones or now - begun > patience_s or now - first > OTHERS_S:
+                self._waiting(())
                 return
+            self._waiting([one.state for one in open_ones])
             await asyncio.sleep(_LOOK_S)
 
     def _require_one(self) -> None:
