@@ -422,12 +422,15 @@ class CompletionSums:
         """`wanted` and `peaks`: as TableSum."""
         self.histograms: TableSum[Series] = TableSum(wanted, peaks=peaks)
         self.kernel, self.seen = FlowSums(), FlowSums()
+        self.seen_alone = FlowSums()
+        """Completions of `seen` in frames that have no kernel counters of the flow, such as the first ones."""
         self.covered: dict[str, Coverage] = {}
 
     def copy(self) -> CompletionSums:
         other = CompletionSums()
         other.histograms, other.covered = self.histograms.copy(), self.covered.copy()
         other.kernel, other.seen = self.kernel.copy(), self.seen.copy()
+        other.seen_alone = self.seen_alone.copy()
         return other
 
     def add(self, frame: Frame) -> None:
@@ -439,6 +442,7 @@ class CompletionSums:
         self.histograms.remove(frame.histograms)
         self.kernel.add(frame.kernel, -1)
         self.seen.add(frame.seen, -1)
+        self.seen_alone.add(_seen_alone(frame), -1)
         for name, one in by_device(frame).items():
             self.covered[name] = self.covered.get(name, NONE) - one
             if self.covered[name] == NONE:
@@ -447,7 +451,7 @@ class CompletionSums:
     def forget(self, devices: Collection[str]) -> None:
         """Drop the sums of devices, whose names others may get."""
         self.histograms.forget([series for series in self.histograms if series.device in devices])
-        for table in (self.kernel, self.seen):
+        for table in (self.kernel, self.seen, self.seen_alone):
             table.forget(devices)
         for name in devices:
             self.covered.pop(name, None)
@@ -456,10 +460,15 @@ class CompletionSums:
         self.histograms.add(frame.histograms)
         self.kernel.add(frame.kernel)
         self.seen.add(frame.seen)
+        self.seen_alone.add(_seen_alone(frame))
 
     def _add_coverage(self, covered: Mapping[str, Coverage]) -> None:
         for name, one in covered.items():
             self.covered[name] = self.covered.get(name, NONE) + one
+
+
+def _seen_alone(frame: Frame) -> dict[Flow, Completed]:
+    return {flow: done for flow, done in busy_rows(frame.seen).items() if flow not in frame.kernel}
 
 
 class Accumulator(CompletionSums):

@@ -90,7 +90,7 @@ class Subject:  # of thousands of devices in each second: a frozen one takes thr
     @property
     def kernel_mean_us(self) -> float | None:
         """Return the mean by the kernel's counters: from a request's begin to its completion."""
-        found = [c for op in self.selection.ops if (c := self.window.completed(self.device.name, op)) and c.count]
+        found = [c for op in self.selection.ops if (c := self.window.timed(self.device.name, op)) and c.count]
         times = [c.time_us for c in found]
         known = [t for t in times if t is not None]
         return sum(known) / sum(c.count for c in found) if found and len(known) == len(times) else None

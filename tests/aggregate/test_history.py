@@ -77,6 +77,29 @@ def test_the_kernels_count_is_preferred_to_the_probes():
     assert Window(10**6, [one]).completed("nvme0n1", "read") == Completed(100, 20, 5)
 
 
+def test_frames_without_kernel_counters_have_the_probes_count():
+    """The first frames after a start have none, and a rate is over all frames. The mean is of the kernel's alone."""
+    flow = Flow("nvme0n1", "read")
+    alone = [Frame(i, 0.0, START_MONO + i * 10**6, 10**6, seen={flow: Completed(100, 400)}) for i in (1, 2)]
+    both = [
+        Frame(
+            i,
+            0.0,
+            START_MONO + i * 10**6,
+            10**6,
+            seen={flow: Completed(99, 396)},
+            kernel={flow: Completed(100, 400, 5000)},
+        )
+        for i in (3, 4, 5)
+    ]
+    window = Window(10 * 10**6, [*alone, *both])
+    assert window.completed("nvme0n1", "read") == Completed(500, 2000)
+    assert window.timed("nvme0n1", "read") == Completed(300, 1200, 15_000)
+    window.move(both)
+    assert window.completed("nvme0n1", "read") == Completed(300, 1200, 15_000)
+    assert Window(10**6, alone).completed("nvme0n1", "read") == Completed(100, 400)
+
+
 def test_health_adds_up_over_the_window_and_forgets():
     frames = [frame(i, health=Health(lost_events=1, unmatched=i, recording="x")) for i in range(5)]
     state = Window(3_000_000, frames).health()

@@ -756,7 +756,7 @@ def _counted_strips(view: ViewState, chosen: Subject, columns: Sequence[TimeColu
     name, selection, history = chosen.device.name, view.selection, view.history
     found = []
     for op in selection.ops:
-        done = history.window.completed(name, op)
+        done = history.window.timed(name, op)
         if done and done.count and done.time_us:
             means = [None if one is None else one.kernel(name, (op,)).mean_us for one in columns]
             most = max((us for us in means if us is not None), default=None)
