@@ -64,7 +64,9 @@ def always():
     taken = []
     one = BpftraceAlwaysOn(Options(), None, None, None)
     one.probe = Telling()
-    one._ticks = SimpleNamespace(end=lambda: None, take=taken.append, last=lambda: taken, saw_last_line=True)
+    one._ticks = SimpleNamespace(
+        end=lambda: None, ask=lambda: None, take=taken.append, last=lambda: taken, saw_last_line=True
+    )
     return one
 
 

@@ -297,6 +297,20 @@ def test_the_last_window_is_what_was_not_finished():
     assert window.interval.seen == {READ: Completed(3, 0)}
 
 
+def test_the_last_window_knows_how_long_the_probe_detached():
+    """Its last line comes after that, and the probe may have seen nothing since it was asked to end."""
+    run = Run()
+    run.tick(0, 1)
+    run.now_us = 1_090_000
+    run.ticks.ask()
+    assert run.last(1, 1_250_000, 4).detaching_us == 160_000
+    quick = Run()
+    quick.tick(0, 1)
+    quick.now_us = 1_250_100  # the stamp of the last line is taken in the kernel, before this process goes on
+    quick.ticks.ask()
+    assert quick.last(1, 1_250_000, 4).detaching_us == 0
+
+
 def test_a_tick_on_the_way_out_is_part_of_the_last_window():
     run = Run()
     run.tick(0, 1)

@@ -305,8 +305,8 @@ class BpftraceAlwaysOn(AlwaysOn):
         """End the probe and return the interval that was begun. ProbeGoneError where the probe was gone already."""
         self._kept.check()
         self._end_requested = self._end_requested or time.monotonic()
+        self._ticks.ask()
         self.probe.end()
-        self._ticks.end()
         await self._read_on()
         # The shim's SIGKILL comes no sooner: without its last line the probe was gone before.
         return self._last() if time.monotonic() - self._end_requested < GRACE_S else self._ticks.last()

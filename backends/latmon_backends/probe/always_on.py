@@ -178,12 +178,14 @@ class FrameBuilder:
         """Return False where probe and kernel counted different times, at the start or at the end of a probe.
 
         In between the difference is left to the next window, so that sums over windows are right: the first ticks were
-        read up to 0.8 s late, which made 155 % coverage of the first seconds.
+        read up to 0.8 s late, which made 155 % coverage of the first seconds. bpftrace 0.17 detached for 0.16 s, which
+        made 37 % coverage of the last 0.25 s.
         """
         if self.gap:
             self._starting = _STARTING
         begin, length_us = window.begin, window.end.mono_us - window.begin.mono_us
         apart_us = abs(window.lag_us - (begin.sample.mono_us - begin.mono_us))
+        apart_us += window.detaching_us if isinstance(window, LastWindow) else 0
         together = apart_us <= max(_SAME_TIME_US, length_us // _SAME_TIME_SHARE)
         starting, self._starting = self._starting, 0 if together else max(0, self._starting - 1)
         return together or not (starting or isinstance(window, LastWindow))

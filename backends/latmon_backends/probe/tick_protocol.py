@@ -119,7 +119,10 @@ class ProbeWindow:
 
 @dataclass(frozen=True, slots=True)
 class LastWindow(ProbeWindow):
-    """The unfinished interval at the end: the probe saw nothing after `end`, however long detaching took."""
+    """The unfinished interval at the end: the probe saw nothing after `end`."""
+
+    detaching_us: int = 0
+    """Time before `end` in which the probe may have seen nothing more: bpftrace 0.17 detaches before its last line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +173,8 @@ class Ticks(_Lines):
         """When a tick was last read late in this interval; 0: none was."""
         self._newest_us = 0
         self._ending = False
+        self._asked_us = 0
+        """When the probe was asked to end; 0: it was not."""
         self.saw_last_line = False
         """Its last line came: the maps after it are the probe's last ones."""
         self.before = ProbeInterval()
@@ -190,12 +195,19 @@ class Ticks(_Lines):
         """Note that the probe is ending: ticks after that are part of the last interval."""
         self._ending = True
 
+    def ask(self) -> None:
+        """Note that the probe is asked to end now."""
+        self.end()
+        self._asked_us = self._asked_us or self._around.now_us()
+
     def last(self) -> LastWindow | None:
         """Return the unfinished interval at the end of the output; None when no `last` line came."""
         if self._open is None or self._begin is None:
             return None
         whole = self._close(self._begin, self._open)
-        return LastWindow(whole.begin, whole.end, whole.interval, whole.losses, whole.late, whole.records)
+        detaching_us = max(0, whole.end.mono_us - self._asked_us) if self._asked_us else 0
+        parts = whole.begin, whole.end, whole.interval, whole.losses, whole.late, whole.records
+        return LastWindow(*parts, detaching_us)
 
     def _map(self, event: MapPrinted | CountedMap) -> None:
         values = self._values(event)
