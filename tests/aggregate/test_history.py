@@ -63,6 +63,8 @@ def test_coverage_is_of_what_the_probe_can_see():
         (31, 20, 1.0),
         (71, 20, 3.55),
         (1060, 1000, 1.06),
+        (9717, 9584, 1.0),
+        (10_500, 10_000, 1.05),
     ],
 )
 def test_a_few_ios_at_a_windows_ends_are_not_counted_twice(seen, kernel, ratio):
