@@ -527,10 +527,10 @@ def _exporter(args: argparse.Namespace) -> int:
         raise UsageError("--user needs root: without it the exporter runs as you")
     if user is None and os.geteuid() == 0:
         user = _server_account(args.user, log)
-    from latmon.metrics import server
+    from latmon.metrics.server import Web, serve
 
-    web = server.Web() if args.web_config is None else server.Web.load(args.web_config)
-    return server.serve(request, defaults.findings, args.listen, web, user=user, log=log)
+    web = Web() if args.web_config is None else Web.load(args.web_config)
+    return serve(request, defaults.findings, args.listen, web, user=user, log=log)
 
 
 def _watch_findings(args: argparse.Namespace) -> int:

@@ -1374,7 +1374,7 @@ async def test_the_last_way_of_a_host_is_named_with_why_it_failed(monkeypatch):
     async def opened(_name, _client):
         return AsyncMock(spec=remote.Connection)
 
-    monkeypatch.setattr(host.remote, "hello", nothing)
+    monkeypatch.setattr(host, "hello", nothing)
     monkeypatch.setattr(host.Connection, "open", opened)
     one = Host("a", "a", Options(), ("ssh",))
     one._useless = {"counters": "its clock is no number"}

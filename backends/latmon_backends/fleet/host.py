@@ -34,9 +34,20 @@ from latmon.support import trust
 from latmon.support.errors import LatmonError, RecordingError, UnavailableError
 from latmon.support.text import clean
 from latmon.support.units import show_duration
-from latmon_backends.fleet import remote
 from latmon_backends.fleet.merge import HostFrame
-from latmon_backends.fleet.remote import Connection, HostAnswers, HostError, Offset, start_there
+from latmon_backends.fleet.remote import (
+    Connection,
+    HostAnswers,
+    HostError,
+    Offset,
+    asked_command,
+    carry,
+    feed_options,
+    hello,
+    shell_offset,
+    start_there,
+    tool_facts,
+)
 from latmon_backends.kernel.counters import FrameClock, KernelSampler, Sample, difference, monotonic_us
 from latmon_backends.probe.always_on import MeasuredHost
 from latmon_backends.probe.process import LOOK_S, Silence
@@ -504,17 +515,17 @@ class Host:
         self._last, self._has_frames = self._clock(), False
         connection = await Connection.open(self.name, self._client)
         try:
-            facts = await remote.hello(connection)
+            facts = await hello(connection)
             self.has_answered = True
             self._connection = connection
             ways = [one for one in WAYS if one != "bpftrace" or self._probes is not None]
             way = next((one for one in ways if facts.get(one) and one not in self._useless), "")
             try:
                 if way == "latmon":
-                    connection.send(f"latmon {remote.feed_options(self._options)}\n".encode())
+                    connection.send(f"latmon {feed_options(self._options)}\n".encode())
                     await self._follow_latmon(connection)
                 elif way == "python":
-                    await remote.carry(connection, self._options)
+                    await carry(connection, self._options)
                     await self._follow_latmon(connection)
                 elif way == "bpftrace":
                     await self._follow_probe(connection, facts)
@@ -566,13 +577,13 @@ class Host:
         """
         assert self._probes is not None  # noqa: S101 - else it is no way
         await self._compare_clocks(connection)
-        about = await remote.tool_facts(connection, facts)
+        about = await tool_facts(connection, facts)
         ahead_us = int(about["ahead"]) // 1000 if about.get("ahead", "").isdecimal() else 0
         async with contextlib.AsyncExitStack() as stack:
             root = Path(stack.enter_context(private_directory(os.environ)))
             tree = ShellTree(root, self._offset)
             refresh = partial(_ask, connection, tree)
-            connection.send(remote.asked_command(self._options))
+            connection.send(asked_command(self._options))
             await refresh()
             at = MeasuredHost(
                 start=lambda words: start_there(self.name, self._client, words),
@@ -627,7 +638,7 @@ class Host:
             yield frame
 
     async def _compare_clocks(self, connection: Connection) -> None:
-        self._offset = await remote.shell_offset(connection)
+        self._offset = await shell_offset(connection)
         self._check_clock(self._offset)
 
     async def _follow_counters(self, connection: Connection, facts: HostAnswers) -> None:
@@ -637,7 +648,7 @@ class Host:
         reason = clean(reasons[0], _MAX_REASON)
         with private_directory(os.environ) as root:
             counters = ShellCounters(facts, self._options, Path(root), self._offset, reason)
-            connection.send(remote.asked_command(self._options))
+            connection.send(asked_command(self._options))
             self._opened(counters.origin)
             due = time.monotonic()
             while True:

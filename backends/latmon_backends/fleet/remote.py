@@ -32,7 +32,6 @@ from typing import Self
 import yaml
 
 import latmon
-import latmon_backends
 from latmon.capture.backend import Options
 from latmon.support.errors import LatmonError, UsageError
 from latmon.support.paths import data_dir
@@ -456,7 +455,7 @@ def _files() -> Iterator[tuple[str, Path]]:
     """Yield the files by their names in the archive."""
     roots = {
         "latmon": Path(latmon.__file__).parent,
-        "latmon_backends": Path(latmon_backends.__file__).parent,
+        "latmon_backends": Path(__file__).parents[1],
         "latmon/probes": data_dir("probes"),
         "yaml": Path(yaml.__file__).parent,
     }
