@@ -651,6 +651,10 @@ class FileSeries(NamedTuple):
     """One of FILE_WAITS."""
 
 
+LOST_PATH = "…"
+"""Path of an operation whose events were lost."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileOperation:
     """A slow operation on a file: the time that a program waited in its system call. `wall`, `mono_us`: its begin."""
@@ -662,7 +666,7 @@ class FileOperation:
     wait: str
     file_system: FileSystem
     path: str
-    """The last parts of the file's path in its file system, with `…/` in front where there are more. `…` alone: not
+    """The last parts of the file's path in its file system, with `…/` in front where there are more; LOST_PATH: not
     known, because the probe's events were lost."""
     pid: int | None = None
     comm: str = ""

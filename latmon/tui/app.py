@@ -44,6 +44,7 @@ from latmon.tui.tour import Guide, Tour
 from latmon.views.context import ViewState, selected
 from latmon.views.findings_state import Alarm, FindingsState
 from latmon.views.lines import Line
+from latmon.views.panels.stages import why_no_request
 from latmon.views.screen import Scene
 from latmon.views.selection import SCREENS, ScreenOptions, Selection, ViewSettings, after
 
@@ -627,7 +628,10 @@ class LatmonApp(App[int]):
         if isinstance(self._source, Grouped) and self._regroup(self._source, step):
             return
         most = self.scene.page if step == "scroll" else abs(by)
+        before = self.scene.selection
         self._choose(STEPS[step](self.scene.view, max(-most, min(by, most))))
+        if step == "its_request" and self.scene.selection.screen == before.screen:
+            self.show_message(why_no_request(self.scene.view))
         if step == "evidence":
             self._stop_seeking()
             self._travel.to_finding()

@@ -4,17 +4,19 @@ import re
 from dataclasses import replace
 
 import pytest
-from frames import ODD, ORIGIN, on_demand_host
+from frames import ODD, ORIGIN, Source, on_demand_host
 from panels import inside
 
 from latmon.analysis.attribution import by_process, file_rows, requests_of
-from latmon.model.frame import FILES, PROBES_STARTING, FileOperation, FileSeries, FileSystem, Missing, Wait
+from latmon.model.frame import FILES, LOST_PATH, PROBES_STARTING, FileOperation, FileSeries, FileSystem, Missing, Wait
 from latmon.model.histogram import Histogram
 from latmon.support.text import is_clean
+from latmon.support.theme import load_theme
+from latmon.tui.app import LatmonApp
 from latmon.tui.commands import STEPS
 from latmon.views.lines import width
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import Selection
+from latmon.views.selection import ScreenOptions, Selection
 
 DATA, SHARE = FileSystem("/data", "ext4", ODD), FileSystem("/net", "nfs4")
 HOSTILE = "[/red]x[@click=quit]y漢字" * 9
@@ -239,3 +241,34 @@ def test_a_small_terminal_says_that_it_lists_no_slow_operation():
     drawn = text(scene(), (40, 10))
     assert "a larger terminal lists the 12 slow operations" in " ".join(drawn.split())
     assert drawn.count("/data") == 2
+
+
+def test_a_path_that_was_lost_says_why():
+    assert "events of the probe were lost" in text(scene(frames(path=LOST_PATH)))
+    assert "events of the probe were lost" not in text(scene())
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"pid": 1}, f"none of its I/Os on {ODD} was logged above 1 ms: many short ones, or the rate limit"),
+        (
+            {"wait": "unknown", "disk": "", "sectors": None},
+            "Enter opens the I/O of an operation, and this one has none",
+        ),
+        (None, "no operation on a file was slow in the last 60 s; the rate limit left out 24; + shows a longer window"),
+    ],
+)
+async def test_the_walk_to_a_request_that_is_missing_says_why(changed, why):
+    shown = [replace(one, file_operations=()) for one in FRAMES] if changed is None else frames(**changed)
+    app = LatmonApp(
+        Source(shown, stay=False), ScreenOptions(Selection(threshold_us=1000), theme=load_theme("dark")), depth="256"
+    )
+    async with app.run_test(size=(120, 40)) as pilot:
+        for _ in range(400):
+            if app.scene.ended is not None:
+                break
+            await pilot.pause(0.02)
+        await pilot.press("2", "F", "s", "space", "enter")
+        assert app.scene.selection.context == "files"
+        assert app.scene.message.startswith(why)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from latmon.decode.framer import Framer, ProbeInterval, TracerFramer, TracerInterval, joined, unnamed_cgroup
 from latmon.decode.tables import Counts, Flags, Record, record, shifted
 from latmon.manifest import STACKS, Manifest, op_name
-from latmon.model.frame import FILE_OPS, FILE_WAITS, FileOperation, FileSystem, Frame, Thread, Wait
+from latmon.model.frame import FILE_OPS, FILE_WAITS, LOST_PATH, FileOperation, FileSystem, Frame, Thread, Wait
 from latmon.model.histogram import MAX_COUNT
 from latmon.model.inflight import Issue
 from latmon_backends.kernel.counters import Sample
@@ -441,7 +441,7 @@ class FileOperations:
             total,
             FILE_WAITS[wait],
             self._file_system(dev),
-            "…" if self._is_torn else "/".join([*more, *reversed(names[:_MOST_NAMES])]),
+            LOST_PATH if self._is_torn else "/".join([*more, *reversed(names[:_MOST_NAMES])]),
             record.get("pid"),
             record.text,
             record.get("bytes"),

@@ -17,6 +17,7 @@ from latmon.model.frame import (
     FILE_WAIT_TITLES,
     FILE_WAITS,
     FILES,
+    LOST_PATH,
     STAGES,
     STARTING,
     UNACCOUNTED,
@@ -93,6 +94,7 @@ _REQUESTS = 3
 """Slow requests of the selected operation, at most."""
 _WAITS = 2
 """Late wake-ups of the operation's thread below it, at most."""
+_LOST = "its path is not known: events of the probe were lost in that interval (I counts them)"
 _SLEPT = "it slept without I/O of its own: a lock, or I/O of another thread, such as a journal's or a server's"
 
 
@@ -810,6 +812,8 @@ def _operation(view: ViewState, one: FileOperation, width: int) -> list[Line]:
         width,
     )
     lines += [line for wait in one.waits[-_WAITS:] for line in wait_lines(one, wait, width)]
+    if one.path == LOST_PATH:
+        lines += paragraph(_LOST, width, "bad")
     requests = slow_requests(view, one)
     if not requests:
         return [*lines, *(paragraph(_no_request(view, one), width, "dim") if one.disk else [])]
@@ -840,13 +844,32 @@ def _waited(one: FileOperation) -> str:
 def _no_request(view: ViewState, one: FileOperation) -> str:
     limit = view.history.on_demand.thresholds_us.get(one.disk)
     above = f" above {spelled(limit)}" if limit else ""
-    return f"none of its I/Os on {one.disk} was logged{above}: many short ones, or the rate limit left them out"
+    return (
+        f"none of its I/Os on {one.disk} was logged{above}: many short ones, or the rate limit left them out; a lower "
+        "--threshold logs more"
+    )
+
+
+def why_no_request(view: ViewState) -> str:
+    """Return why the selected operation has no request that Enter opens, and what shows one."""
+    some = operations(view)
+    if not some:
+        return _why_none(view) if view.origin is not None and not every_row(view) else _no_operations(view)
+    one = some[operation_position(some, view.selection.row)]
+    return (
+        _no_request(view, one)
+        if one.disk
+        else f"Enter opens the I/O of an operation, and this one has none: {_waited(one)}"
+    )
 
 
 def _no_operations(view: ViewState) -> str:
     missing = view.history.on_demand.files_left_out
     left_out = f"; the rate limit left out {count(missing)}" if missing else ""
-    return f"no operation on a file{_by(view)} was slow in the last {span(view.selection.window_us)}{left_out}"
+    return (
+        f"no operation on a file{_by(view)} was slow in the last {span(view.selection.window_us)}{left_out}; "
+        "+ shows a longer window, a lower --threshold lists more"
+    )
 
 
 def _why_none(view: ViewState) -> str:
