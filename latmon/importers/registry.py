@@ -17,21 +17,7 @@ from typing import Any, NamedTuple
 
 from latmon import __version__
 from latmon.capture import target
-from latmon.importers import (
-    bcc,
-    blktrace,
-    bpftrace,
-    counters,
-    dtrace,
-    esx,
-    events,
-    fio,
-    iostat,
-    latmon,
-    source,
-    values,
-    zpool,
-)
+from latmon.importers import bcc, blktrace, bpftrace, counters, dtrace, esx, fio, iostat, latmon, source, values, zpool
 from latmon.importers.frames import Built, frames, windows, without_negative
 from latmon.importers.source import keep, open_ends
 from latmon.importers.values import (
@@ -88,7 +74,7 @@ FORMATS = tuple(
         ("vmkernel", "vmkernel.log (ESX): devices whose latency changed", esx.sniff_vmkernel, esx.read_vmkernel),
         ("dtrace", "DTrace: quantize, lquantize, llquantize", dtrace.sniff, dtrace.read),
         ("bcc", "bcc, libbpf-tools and perf-tools: biolatency, ext4dist, runqlat, ...", bcc.sniff, bcc.read),
-        ("events", "biosnoop, ext4slower, iosnoop and others: a row for each I/O", events.sniff, events.read),
+        ("events", "biosnoop, ext4slower, iosnoop and others: a row for each I/O", bcc.sniff_events, bcc.read_events),
         ("bpftrace", "bpftrace: hist, lhist", bpftrace.sniff_text, bpftrace.read_text),
         ("emlxsoverhead", "emlxsoverhead.d: seven columns", dtrace.sniff_emlxs, dtrace.read_emlxs),
         ("scsi.d", "scsi.d: commands and their times (Solaris)", dtrace.sniff_scsi, dtrace.read_scsi),
