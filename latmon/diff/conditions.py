@@ -183,27 +183,30 @@ class ProcessDifference:
 
 
 def unlike_processes(a: CaptureSpan, b: CaptureSpan) -> tuple[ProcessDifference, ...]:
-    """Return the processes whose share or mean latency is twice as large in one span; those far apart first.
+    """Return the processes whose share and rate, or mean latency, is twice as large in one span; those far apart first.
 
-    A share of less than a twentieth is not compared. Rates are not either: processes are traced for a part of a span,
-    and of a fast device one I/O in several.
+    A share of less than a twentieth is not compared. Processes are traced for a part of a span, and of a fast device
+    one I/O in several: the rate is the share of the rate of all I/Os. A share alone changes with other processes' I/O.
     """
     sides = (a.processes, b.processes)
     of = "ios" if all(any(io.count for io in one.values()) for one in sides) else "bytes"
     totals = [sum(getattr(io, _FIELDS[of]) for io in one.values()) for one in sides]
     if not all(totals):
         return ()
+    loads = [getattr(device_load(one), _LOADS[of]) for one in (a, b)]
+    rates = loads if all(loads) else [total / max(one.us, 1) for one, total in zip((a, b), totals, strict=True)]
     found = []
     for name in sorted(a.processes.keys() | b.processes.keys()):
         its = [one.get(name, _NO_IO) for one in sides]
         shares = [getattr(io, _FIELDS[of]) / total for io, total in zip(its, totals, strict=True)]
         means = [io.latency.mean if io.latency.count >= _OPERATIONS else None for io in its]
-        if max(shares) >= _SHARE and (_twice(*shares) or _twice(*means)):
+        more = _twice(*shares) and _twice(*(share * rate for share, rate in zip(shares, rates, strict=True)))
+        if max(shares) >= _SHARE and (more or _twice(*means)):
             found.append(ProcessDifference(name, of, shares[0], shares[1], means[0], means[1]))
     return tuple(sorted(found, key=lambda one: (-abs(one.a - one.b), one.name)))
 
 
-_FIELDS = {"ios": "count", "bytes": "bytes"}
+_FIELDS, _LOADS = {"ios": "count", "bytes": "bytes"}, {"ios": "iops", "bytes": "mb_per_s"}
 _NO_IO = IssuedIO(0, 0)
 
 

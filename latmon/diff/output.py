@@ -147,7 +147,7 @@ def _who(a: CaptureSpan, b: CaptureSpan) -> list[str]:
     ]
     heads = {
         "cgroups that issue twice as many I/Os on one side:": groups,
-        "processes whose share of the traced I/Os, or mean latency, is twice as large on one side:": processes,
+        "processes whose share and rate of I/Os, or mean latency, is twice as large on one side:": processes,
         "operations on files that take twice as long:": files,
         "shares of small or of sequential I/Os that differ:": kinds,
     }
@@ -249,17 +249,19 @@ def entry_name(one: Entry) -> str:
 
 
 def trends(one: SweepTable) -> Iterator[str]:
-    """Yield a sentence per column that only rises or only falls."""
+    """Yield the columns that only rise or only fall, those of the same certainty in one sentence."""
     ordered = one.setting and all(is_number(entry.name) for entry in one.entries)
+    by = f"as {one.setting.split()[-1]} rises" if ordered else "from each to the next"
+    found: dict[str, dict[bool, list[str]]] = {}
     for trend in one.trends:
+        few = f"p {trend.p:.2g}: {len(one.entries)} captures are too few to be sure; it takes 5"
         what = "throughput" if trend.column == "MB/s" else trend.column
-        by = f"as {one.setting.split()[-1]} rises" if ordered else "from each to the next"
-        reported = f"{what} {'rises' if trend.rises else 'falls'} {by}"
-        if trend.sure:
-            reported += f" (p {trend.p:.3f})"
-        else:
-            reported += f" (p {trend.p:.2g}: {len(one.entries)} captures are too few to be sure; it takes 5)"
-        yield reported
+        known = f"p {trend.p:.3f}" if trend.sure else few
+        found.setdefault(known, {}).setdefault(trend.rises, []).append(what)
+    for why, some in found.items():
+        verbs = {rises: ("rise" if rises else "fall") + "s" * (len(names) == 1) for rises, names in some.items()}
+        parts = (f"{', '.join(names)} {verbs[rises]}" for rises, names in some.items())
+        yield f"{', '.join(parts)} {by} ({why})"
 
 
 def _plot(one: SweepTable, names: Sequence[str], wide: int) -> Iterator[str]:

@@ -285,8 +285,11 @@ def _measured(summary: _Json) -> Iterator[str]:
                 stages += [] if stage in stages else [stage]
     yield from includes
     yield from (f"not measured: {', '.join(stages)} ({why})" for why, stages in absent.items())
+    missing: dict[str, list[str]] = {}
     for one in summary["health"]["probes_missing"]:
-        yield f"probe not attached: {one['name']} ({one['reason']})"
+        missing.setdefault(one["reason"], []).append(one["name"])
+    for why, names in missing.items():
+        yield f"probe{'s' * (len(names) != 1)} not attached: {', '.join(names)} ({why})"
 
 
 def _words(summary: _Json) -> Iterator[str]:

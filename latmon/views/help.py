@@ -332,7 +332,13 @@ def _source(origin: Origin) -> Pairs:
 
 
 def _missing(missing: tuple[Missing, ...]) -> Pairs:
-    return [(m.name, m.reason) for m in missing]
+    """Return the names, and below them their reason: it is often the same one."""
+    found: dict[str, list[str]] = {}
+    for one in missing:
+        found.setdefault(one.reason, []).append(one.name)
+    short = {why: names for why, names in found.items() if len(names) == 1}
+    several = [("", f"{', '.join(names)}: {why}") for why, names in found.items() if why not in short]
+    return [*((names[0], why) for why, names in short.items()), *several]
 
 
 def _pairs(pairs: Pairs, width: int) -> list[Line]:

@@ -345,6 +345,9 @@ def test_a_sweep_is_ordered_by_what_differs_and_three_are_too_few(tmp_path, caps
         files.append(str(write(tmp_path / f"{vec}.gz", frames, origin)))
     assert main(["diff", *files]) == 0
     text = capsys.readouterr().out
+    assert text.count("captures are too few to be sure") == len(
+        {one.p for one in sweep_of([read(f) for f in files]).tables[0].trends}
+    )
     assert "by module vmd max_vec" in text
     assert [line.split()[0] for line in text.splitlines()[2:5]] == ["2", "4", "8"]
     assert "throughput falls as max_vec rises (p 0.33: 3 captures are too few" in " ".join(text.split())
@@ -530,22 +533,36 @@ def processes(**each):
         Issuer("sda", "read", "/", pid=at, comm=comm): IssuedIO(n, of, Histogram.record([us] * n) if us else EMPTY)
         for at, (comm, (n, of, us)) in enumerate(each.items(), 1)
     }
-    return period_of("x", BOX, (), (replace(frame(at), issuers=issuers) for at in range(10)))
+    seen = {Flow("sda", "read"): Completed(*(sum(column) for column in list(zip(*each.values(), strict=True))[:2]))}
+    return period_of("x", BOX, (), (replace(frame(at, seen=seen, kernel=seen), issuers=issuers) for at in range(10)))
 
 
 def test_processes_whose_share_or_latency_differs_are_described():
     a = processes(postgres=(80, 0, 1_000), cron=(1, 0, 100), steady=(80, 0, 500))
     b = processes(postgres=(90, 0, 4_000), backup=(240, 0, 2_000), cron=(9, 0, 100), steady=(80, 0, 500))
     text = render(compare(a, b))
-    assert "processes whose share of the traced I/Os, or mean latency, is twice as large" in " ".join(text.split())
+    assert "processes whose share and rate of I/Os, or mean latency, is twice as large" in " ".join(text.split())
     assert "  backup: 0% -> 57% of the traced I/Os\n" in text
     assert "  postgres: 50% -> 21% of the traced I/Os; 1 ms -> 4 ms in the mean" in text
     assert "cron" not in text, "it is no twentieth of all"
     reported = summarise(compare(a, b))["processes_differ"]
-    assert [one["comm"] for one in reported] == ["backup", "steady", "postgres"]
+    assert [one["comm"] for one in reported] == ["backup", "postgres"], "steady issues as many"
     assert reported[0] == {"comm": "backup", "of": "ios", "share": [0, 0.573], "mean_us": [None, 2000]}
     assert "processes_differ" not in summarise(compare(a, who({})))
     assert summarise(compare(a, a))["processes_differ"] == []
+
+
+def test_a_process_that_issues_as_many_ios_beside_a_new_one_does_not_differ():
+    """Its share of the traced I/Os falls to a half; processes of B are traced in a fifth of the frames."""
+    flows = [{Flow("sda", "read"): Completed(n, 0)} for n in (100, 250)]
+    spans = []
+    for done, each, traced in zip(flows, ({"steady": 100}, {"steady": 100, "new": 150}), (10, 2), strict=True):
+        issuers = {
+            Issuer("sda", "read", "/", pid=at, comm=name): IssuedIO(n, 0) for at, (name, n) in enumerate(each.items())
+        }
+        made = (replace(frame(at, seen=done, kernel=done), issuers=issuers if at < traced else {}) for at in range(10))
+        spans.append(period_of("x", BOX, (), made))
+    assert [one["comm"] for one in summarise(compare(*spans))["processes_differ"]] == ["new"]
 
 
 def test_processes_whose_ios_all_took_less_than_a_microsecond_do_not_differ():
@@ -779,7 +796,7 @@ def test_a_sweep_of_a_named_setting_has_a_row_per_value(tmp_path, capsys):
     assert len(plot) == 3
     assert [line.index("5") < line.index("9") < line.index("M") for line in plot] == [True] * 3
     assert plot[2].index("M") > plot[1].index("M") > plot[0].index("M")
-    assert "p50 rises as depth rises" in " ".join(lines)
+    assert "p50, p99, p99.9, max rise as depth rises" in " ".join(lines)
     assert all(len(line) <= 80 for line in lines)
     assert main(["diff", "--sweep", "device sda depth", *files, "--json"]) == 0
     (table, _) = json.loads(capsys.readouterr().out)["sweep"]

@@ -314,6 +314,14 @@ def test_the_text_fits_a_ticket(summary_of):
     assert text.endswith("\n")
 
 
+def test_probes_that_are_missing_for_one_reason_share_a_line(summary_of):
+    needs = "needs tier A: bpftrace 0.19 or newer, kernel BTF"
+    missing = [Missing("softirqs", needs), Missing("files", "lost"), Missing("wakeups", needs), Missing("uring", needs)]
+    text = " ".join(render_text(summary_of(frame(0), origin=replace(ORIGIN, probes_missing=tuple(missing)))).split())
+    assert f"probes not attached: softirqs, wakeups, uring ({needs})" in text
+    assert "probe not attached: files (lost)" in text
+
+
 def test_the_text_says_what_each_number_includes(summary_of):
     text = " ".join(render_text(summary_of(frame(0))).split())
     assert "total: from the moment the request was queued to its completion" in text
