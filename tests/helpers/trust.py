@@ -6,6 +6,7 @@ are, and ends with a line per number. Exit status 0: each number has passed.
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections import defaultdict
@@ -80,16 +81,17 @@ class Results:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the tests of these numbers, by default of all; other words are pytest's."""
+    """Run the tests of the numbers that come first, by default of all; the words after them are pytest's."""
     known = promises(PAGE.read_text("utf-8"))
-    wanted = [int(word) for word in words if word.isdigit()] or list(known)
+    numbers = list(itertools.takewhile(str.isdigit, words))
+    wanted = [int(word) for word in numbers] or list(known)
     if unknown := set(wanted) - set(known):
         print(f"{PAGE.name} has no number {min(unknown)}", file=sys.stderr)
         return 2
     results = Results({number: known[number] for number in wanted})
     tests = sorted({str(ROOT / "tests" / test) for number in wanted for test in known[number].tests})
     options = ["-m", "", f"--timeout={TIMEOUT_S}", f"--rootdir={ROOT}", "-n", "logical", "--dist", "loadgroup"]
-    options += [word for word in words if not word.isdigit()]
+    options += words[len(numbers) :]
     status = pytest.main([*options, *tests], plugins=[results])
     return int(status) or int(results.passed() < len(wanted))
 
