@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from latmon import __version__
 from latmon.capture import target
-from latmon.importers import bcc, blktrace, bpftrace, counters, dtrace, esx, fio, iostat, latmon, source, values, zpool
+from latmon.importers import bcc, blktrace, bpftrace, counters, dtrace, esx, iostat, latmon, source, values, zpool
 from latmon.importers.frames import Built, frames, windows, without_negative
 from latmon.importers.source import keep, open_ends
 from latmon.importers.values import (
@@ -66,7 +66,7 @@ FORMATS = tuple(
             True,
         ),
         ("latmon-csv", "latmon's own buckets, as `export --to csv --buckets`", latmon.sniff_csv, latmon.read_csv, True),
-        ("fio", "fio --output-format=json+, json or normal,json+", fio.sniff, fio.read),
+        ("fio", "fio --output-format=json+, json or normal,json+", bpftrace.sniff_fio, bpftrace.read_fio),
         ("iostat-json", "iostat -o JSON (Linux), with -x or without", iostat.sniff_json, iostat.read_json),
         ("bpftrace-json", "bpftrace -f json: hist, lhist", bpftrace.sniff_json, bpftrace.read_json),
         ("vscsistats", "vscsiStats -p all -c (ESX)", esx.sniff_histograms, esx.read_histograms),
