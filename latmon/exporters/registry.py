@@ -271,7 +271,7 @@ def options_of(args: argparse.Namespace) -> ExportOptions:
     if args.speed == 0:
         raise UsageError("--speed 0: a cast needs a speed above 0, such as 10")
     if args.to in GOES_WITH["screen"]:
-        from latmon.exporters.screen import screen_options  # noqa: PLC0415  the others draw nothing
+        from latmon.views.selection import screen_options  # noqa: PLC0415  the others draw nothing
 
         names = ("screen", "theme", "ramp")
         given["shown"] = screen_options(**{name: given.pop(name) for name in names if name in given})

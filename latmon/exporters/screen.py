@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from latmon.exporters.registry import ExportOptions, Source, is_redacted, moment_us
@@ -23,27 +22,18 @@ from latmon.recording.archive import frames_of
 from latmon.recording.codec import Gap
 from latmon.support.errors import RecordingError
 from latmon.support.text import clean
-from latmon.support.theme import AUTO, DEFAULT_THEME, XTERM, Theme, load_theme, role_colours
+from latmon.support.theme import XTERM, Theme, role_colours
 from latmon.views.bars import BOLD
 from latmon.views.heatmap import RAMP, Ink, solid
 from latmon.views.lines import ODD, PLAIN, UNKNOWN_CELL, Line, Pen, Row, Span, cell_len, cells_of, encode, fit, plain
 from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
-from latmon.views.selection import ScreenOptions, Selection, ViewSettings
+from latmon.views.selection import FOLDS, ScreenOptions, screen_options
 from latmon.views.units import moment
 
 _LEAD_US = 600_000_000
 """Time before a picture that is read: the longest window of the screen."""
 _WITH_FINDINGS = ("overview", "stages", "findings")
-_FOLDS = MappingProxyType({"offsets": "second", "ticks": "tick"})
-"""Screen of a map of sub-second offsets -> its fold."""
-
-
-def screen_options(screen: str = "overview", theme: str = DEFAULT_THEME, ramp: str = AUTO) -> ScreenOptions:
-    """Return the options of a picture of one of SCREENS. Raises ThemeError for an unknown theme or ramp."""
-    fold = _FOLDS.get(screen, "")
-    first = ViewSettings(screen=None if fold else screen).over(Selection(fold=fold))
-    return ScreenOptions(first, "REPLAY", load_theme(theme, ramp=ramp), ramp)
 
 
 def _shown(options: ExportOptions) -> ScreenOptions:
@@ -225,7 +215,7 @@ def cast_header(source: Source, options: ExportOptions, colours: Palette) -> dic
     origin = source.origin
     selection = _shown(options).selection
     panel = selection.panel if selection.screen == "overview" else selection.screen
-    screen = next((name for name, fold in _FOLDS.items() if fold == selection.fold), panel)
+    screen = next((name for name, fold in FOLDS.items() if fold == selection.fold), panel)
     title = f"latmon {screen}: {origin.host}{' (redacted)' if source.redacted else ''}"
     rest: dict[str, Any] = {"timestamp": int(origin.start_wall), "title": title}
     if options.cast_version == 2:  # noqa: PLR2004

@@ -473,6 +473,17 @@ class ScreenOptions:
     """A replay begins with its worst minute."""
 
 
+FOLDS = MappingProxyType({"offsets": "second", "ticks": "tick"})
+"""Screen of a map of sub-second offsets -> its fold."""
+
+
+def screen_options(screen: str = "overview", theme: str = DEFAULT_THEME, ramp: str = AUTO) -> ScreenOptions:
+    """Return the options of a picture of one of SCREENS. Raises ThemeError for an unknown theme or ramp."""
+    fold = FOLDS.get(screen, "")
+    first = ViewSettings(screen=None if fold else screen).over(Selection(fold=fold))
+    return ScreenOptions(first, "REPLAY", load_theme(theme, ramp=ramp), ramp)
+
+
 def after(options: tuple[str, ...], now: str) -> str:
     """Return the option after `now`; after the last one the first."""
     return options[(options.index(now) + 1) % len(options)]

@@ -26,7 +26,7 @@ from latmon.exporters.hdrhistogram import encode, slot, tag
 from latmon.exporters.latmon import row
 from latmon.exporters.perfetto import MAX_LANES
 from latmon.exporters.registry import FORMATS, ExportOptions, Source, moment_us, writer
-from latmon.exporters.screen import of_source, palette, screen_options, windows
+from latmon.exporters.screen import of_source, palette, windows
 from latmon.model.frame import (
     Behind,
     Completed,
@@ -56,6 +56,7 @@ from latmon.support import streams
 from latmon.support.errors import RecordingError, UsageError
 from latmon.support.theme import load_theme, nearest
 from latmon.views.lines import fit, plain
+from latmon.views.selection import screen_options
 from latmon.views.units import clock
 
 SECOND = 1_000_000
