@@ -448,7 +448,7 @@ class Scene:
     def draw(self, width: int, height: int) -> Panels:
         """Return the parts of a screen of this size; the caller adds the line of keys."""
         self._framed = is_framed((width, height))
-        self.page = max((height - 4) // 2 - 1, 1)
+        self.page = max((height - 8) // 2, 1)
         view, toured, cells = self.view, self.banner is not None, width - 2 * self._framed
         plain = self.comparison is None and not self.selection.details
         notes, named = findings(view, cells, height, toured=toured) if plain else ([], [])
@@ -490,7 +490,8 @@ class Scene:
         """Return the name of the screen for its title; a panel of the overview has its own."""
         selection = self.selection
         own = selection.panel if selection.screen == "overview" else selection.screen
-        return "capture" if selection.details else own
+        own = "capture" if selection.details else own
+        return own if self.comparison is None else "compare"
 
     def _title(self, width: int, screen: str = "") -> Line:
         drives = sum(one.timed and one.kind != "host" for one in self.history.devices())

@@ -69,7 +69,15 @@ def _pair_panel(comparison: Comparison, selection: Selection, ink: Ink, width: i
     left = len(shown) - sum(1 for line in lines if line and line[0].role == "accent")
     if left > 0:
         lines = [*lines[: room - 1], (Span(f" … {left} more: up and down select a device", "dim"),)]
+    if len(lines) < room:
+        lines.append(_colours(ink))
     return [fit(line, width) for line in cut(lines, room)]
+
+
+def _colours(ink: Ink) -> Line:
+    """Return the legend of the strips."""
+    cells = runs(ink.cell(step) for step in range(1, ink.levels + 1))
+    return (Span(" I/Os in a cell of a strip: 1 ", "dim"), *cells, Span(" all", "dim"))
 
 
 def _heads(spans: Sequence[CaptureSpan]) -> Line:

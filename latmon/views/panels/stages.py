@@ -722,8 +722,9 @@ def _most_of(view: ViewState, rows: Sequence[FileRow], width: int, height: int) 
     if len(rows) < height:
         return _file_table(view, rows, width)
     most = sorted(rows, key=lambda one: -(one.latency.sum or 0))[: max(height - 2, 1)]
-    more = f" … {len(rows) - len(most)} more rows, with less of the time; / filters by device"
-    return [*_file_table(view, [one for one in rows if one in most], width), fit((Span(more, "dim"),), width)]
+    more, remedy = f" … {len(rows) - len(most)} more rows", ", with less of the time; / filters by device"
+    last = (Span(f"{more}{remedy}" if len(more) + len(remedy) <= width else more, "dim"),)
+    return [*_file_table(view, [one for one in rows if one in most], width), last]
 
 
 def operations(view: ViewState) -> Sequence[FileOperation]:
