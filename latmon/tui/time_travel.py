@@ -463,6 +463,7 @@ class Comparing:
         else:
             self._sides = [*self._sides, self._side(chr(ord(name) + 1), origin, frames)]
             self._scene.selection = replace(self._scene.selection, top=0)
+            self._scene.message = ""  # it names the key that was pressed
             self._show()
 
     def _show(self) -> None:

@@ -356,6 +356,19 @@ async def test_the_key_that_adds_a_span_names_the_key_before_it(both, monkeypatc
         assert "N adds a span  D leaves" in plain(app._main.lines[1])
 
 
+def test_the_message_that_names_the_key_ends_with_the_key():
+    scene = Scene(Selection(), ink=RAMP)
+    scene.opened(ORIGIN)
+    comparing = Comparing(scene, lambda text: setattr(scene, "message", text))
+    for number, one in enumerate(host(1, 40, ios=10)):
+        scene.append(one)
+        if number in (20, 30):
+            comparing.step()
+            assert ("then press D again for B" in scene.message) == (number == 20)
+    lines = list(map(plain, scene.draw(80, 40).body))
+    assert any(line.startswith(" I/Os in a cell of a strip: 1 ") and line.rstrip().endswith(" all") for line in lines)
+
+
 async def test_a_comparison_scrolls_and_says_which_keys_have_no_effect(both, monkeypatch):
     app = LatmonApp(Source(host(2, 3)), ScreenOptions(theme=load_theme("dark")), depth="256")
     sentences = [f"sentence {number}" for number in range(40)]

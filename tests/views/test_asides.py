@@ -97,3 +97,9 @@ def test_the_list_gives_way_to_the_picture():
 
 def test_no_issues():
     assert text(()).strip() == "no issues were recorded"
+
+
+def test_a_panel_without_room_for_the_plot_says_so():
+    small = " ".join(text(SORTED, (38, 6)).split())
+    assert "a larger terminal shows the issues" in small
+    assert "a larger terminal" not in text(SORTED, (80, 20))

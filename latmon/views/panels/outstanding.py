@@ -55,6 +55,8 @@ from latmon.views.units import count, rounded, size, span
 LABEL = 7
 """Cells of the LBA labels, the axis included."""
 _MIN_ROWS, _MAX_LIST = 4, 8
+_LEAST_ROWS = 2
+"""Rows of a plot in which an order is visible."""
 _ROLES = {"read": "text", "write": "accent", "discard": "strong"}
 _LETTERS = {"read": "r", "write": "w", "discard": "d"}
 _HALVES = {(True, False): "▀", (False, True): "▄", (True, True): "█"}
@@ -84,6 +86,9 @@ def order(
     below = [_axis(issues, width, by_time=by_time), _legend(ink, {one.op for one in issues}, any(passes))]
     listed = _most_overtaken(issues, passes)
     room = height - len(verdict) - len(below)
+    if room < _LEAST_ROWS:
+        larger = paragraph("a larger terminal shows the issues", width, "dim")
+        return [fit(line, width) for line in (*cut(verdict, height - len(larger)), *larger)][:height]
     if room - len(listed) < max(_MIN_ROWS, height // 2):
         listed = listed[: max(0, room - max(_MIN_ROWS, height // 2))]
         listed = listed if len(listed) > 1 else []

@@ -215,7 +215,7 @@ def device_bars(
         return [*table, BLANK, *lines]
     below = [*_below(one, width, why, found), *_legend(anatomies, width, ink)]
     least = min(len(anatomies), _MIN_ROWS) + 1
-    below = cut([BLANK, *below] if len(below) + least < height else below, max(height - least, 1))
+    below = cut([BLANK, *below] if len(below) + least < height else below, max(height - least, 1), key="Enter: ")
     table = _table(anatomies, selected, width, height - len(below), ink, title=title)
     return [fit(line, width) for line in (*table, *below)][: height + (title is not None)]
 
