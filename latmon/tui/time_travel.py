@@ -344,8 +344,8 @@ TRAVEL: Mapping[str, Callable[[Travel, int], None]] = MappingProxyType(
 _FEWEST = 6
 """Least frames of a side."""
 _MOST_SIDES = 16
-_SETTINGS_US = (5_000_000, 900_000)
-"""Least time from one reading of the settings to the next: before A is set, and after it. One takes some 4 ms."""
+_SETTINGS_US = 5_000_000
+"""Least time from one reading of the settings to the next, once A is set. One takes some 4 ms, more with many disks."""
 _LONGEST_US = 120_000_000
 """Longest B: to read 600 windows took 8 s of CPU, during which no key was taken."""
 
@@ -423,7 +423,7 @@ class Comparing:
         if edge.origin is None:
             return
         until_us = self._scene.edge.until_us
-        if self._read_settings is not None and until_us - self._read_us >= _SETTINGS_US[bool(self._sides)]:
+        if self._read_settings is not None and self._sides and until_us - self._read_us >= _SETTINGS_US:
             self._read_us = until_us
             self._read_settings()
         waiting = [side for side in self._sides if side.behind_us is not None]

@@ -2,19 +2,22 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from recorded import ORIGIN, frame
 
 from latmon.capture import collector as module
 from latmon.capture.backend import Options
-from latmon.capture.collector import Capture
+from latmon.capture.collector import Capture, Collector
 from latmon.capture.recorder import Recorder
 from latmon.capture.registry import Request, check, opened
+from latmon.capture.session import READ_SETTINGS, mark_command
 from latmon.cli.check import survey
 from latmon.model.frame import Frame, Health, Outlier
 from latmon.model.inflight import InFlight, InFlightList
@@ -488,6 +491,17 @@ async def test_the_mark_of_a_span_has_the_settings_that_were_read_within_it():
     await capture.run()
     marks = [mark for one in watcher.frames for mark in one.marks]
     assert [(one.text, one.changed) for one in marks] == [("A", {}), ("B", {"device sda": {"scheduler": "kyber"}})]
+
+
+async def test_the_commands_of_a_mark_and_of_a_reading_reach_the_capture():
+    done = []
+    collector = Collector()
+    collector._capture = SimpleNamespace(
+        mark=lambda *given: done.append(given), read_settings=lambda: done.append("read")
+    )
+    for line in (READ_SETTINGS, mark_command("A", (7, 9)), mark_command("note"), b'{"mark":"odd","span":[1]}'):
+        collector._execute(json.loads(line))
+    assert done == ["read", ("A", (7, 9)), ("note", None), ("odd", None)]
 
 
 async def test_a_note_waits_for_settings_that_hang_and_holds_no_frame_up():
