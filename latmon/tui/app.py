@@ -367,8 +367,7 @@ class LatmonApp(App[int]):
         self._asked: Prompt | Choice | None = None
         self._pace = RepaintPace()
         self._arrived = math.inf
-        mark = None if session is None else session.mark
-        read_settings = None if session is None else session.read_settings
+        mark, read_settings = (None, None) if session is None else (session.mark, session.read_settings)
         self._comparing = Comparing(self.scene, self.show_message, mark, read_settings)
         self._travel = Travel(
             self.scene, source, self.show_message, self._ask, mark, aside=self._begin_aside, redact=options.redact

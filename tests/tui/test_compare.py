@@ -389,6 +389,7 @@ def test_a_small_comparison_says_that_a_larger_terminal_shows_more(both):
     for cells, rows in ((40, 10), (80, 12)):
         assert "a larger terminal shows the latencies" in plain_body(scene, cells, rows)
     assert "a larger terminal" not in plain_body(scene, 80, 24)
+    assert re.match(r".?A from 03:00:00  B from 03:00:3\d ", plain_body(scene, 40, 10))
 
 
 async def test_esc_and_another_screen_leave_the_comparison_and_no_key_changes_what_it_hides(both):

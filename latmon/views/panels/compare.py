@@ -18,6 +18,7 @@ from latmon.views.axes import level
 from latmon.views.bars import fine, share_bar
 from latmon.views.heatmap import Ink, nominal
 from latmon.views.lines import BLANK, Line, Span, cell, cut, fit, heading, paragraph, runs
+from latmon.views.lines import width as line_width
 from latmon.views.selection import Selection
 from latmon.views.units import clock, count
 
@@ -49,7 +50,7 @@ def panel(compared: Comparison | Sweep, selection: Selection, ink: Ink, width: i
 
 
 def _pair_panel(comparison: Comparison, selection: Selection, ink: Ink, width: int, room: int) -> list[Line]:
-    head = heading(_heads((comparison.a, comparison.b)), width, _KEYS, _BRIEF_KEYS)
+    head = heading(_heads((comparison.a, comparison.b), width), width, _KEYS, _BRIEF_KEYS)
     sentences = list(_sentences(comparison, width))
     height = max(_SENTENCES, room // 2)
     if min(len(sentences), height) + 2 + _STRIPS > room:  # strips have no room
@@ -80,9 +81,16 @@ def _colours(ink: Ink) -> Line:
     return (Span(" I/Os in a cell of a strip: 1 ", "dim"), *cells, Span(" all", "dim"))
 
 
-def _heads(spans: Sequence[CaptureSpan]) -> Line:
-    times = [(one.name, f"{clock(one.start_wall)} to {clock(one.end_wall)}  ") for one in spans]
-    return tuple(part for name, text in times for part in (Span(f" {name} ", "strong"), Span(text, "text")))
+def _heads(spans: Sequence[CaptureSpan], cells: int) -> Line:
+    """Return the spans' names and times; a narrow panel has no room for their ends."""
+    whole = [(one.name, f"{clock(one.start_wall)} to {clock(one.end_wall)}  ") for one in spans]
+    begins = [(one.name, f"from {clock(one.start_wall)} ") for one in spans]
+    lines = (
+        tuple(part for name, text in times for part in (Span(f" {name} ", "strong"), Span(text, "text")))
+        for times in (whole, begins)
+    )
+    long, short = lines
+    return long if line_width(long) < cells else short
 
 
 def _sentences(comparison: Comparison, width: int) -> Iterator[Line]:
