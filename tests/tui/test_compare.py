@@ -57,6 +57,11 @@ def test_side_by_side_fits_and_names_what_changed(both):
         lines = scene.draw(cells, rows).body
         assert all(width(line) <= cells for line in lines)
         assert len(lines) <= rows
+    for rows in range(12, 40):  # no A is without its B
+        drawn = "\n".join(map(plain, scene.draw(80, rows).body))
+        assert len(re.findall(r"^ A +[\d,]+ ", drawn, re.MULTILINE)) == len(
+            re.findall(r"^ B +[\d,]+ ", drawn, re.MULTILINE)
+        )
     text = "\n".join(map(plain, scene.draw(80, 40).body))
     assert "nvme1n1 write: the tail grew" in text
     assert text.index(" nvme1n1 write  ") < text.index(" nvme0n1 read  ")

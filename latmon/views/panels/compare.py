@@ -29,8 +29,10 @@ _BEFORE = 3
 _STRIP_FROM = _BEFORE + _COUNT + len(_QUANTILES) * (_CELL + 1) + 1
 _SENTENCES = 10
 """Least lines of sentences, where there are so many; more of them leave strips half of the room."""
-_STRIPS = 4
-"""Least lines below the sentences: the titles of strips, and one device."""
+_PAIR = 3
+"""Lines of the strips of one operation: its name, A, B."""
+_STRIPS = 5
+"""Least lines below the sentences: the titles of strips, one operation, and the number of the others."""
 _LARGER = "a larger terminal shows the latencies too"
 _ROLES = {output.USERS: "strong", output.LOADS: "bad", output.WARNINGS: "bad"}
 """Roles of paragraphs; the others are text."""
@@ -63,13 +65,10 @@ def _pair_panel(comparison: Comparison, selection: Selection, ink: Ink, width: i
     cells = max(width - _STRIP_FROM - 1, 8)
     ends = _ends(shown)
     lines.append(_titles(ends, cells))
-    for one in shown:
-        if len(lines) + 3 > room:
-            break
-        lines += _pair(one, comparison, ends, ink, cells)
-    left = len(shown) - sum(1 for line in lines if line and line[0].role == "accent")
-    if left > 0:
-        lines = [*lines[: room - 1], (Span(f" … {left} more: up and down select a device", "dim"),)]
+    fit_in = len(shown) if len(lines) + _PAIR * len(shown) <= room else max((room - len(lines) - 1) // _PAIR, 0)
+    lines += [line for one in shown[:fit_in] for line in _pair(one, comparison, ends, ink, cells)]
+    if left := len(shown) - fit_in:
+        lines.append((Span(f" … {left} more: up and down select a device", "dim"),))
     if len(lines) < room:
         lines.append(_colours(ink))
     return [fit(line, width) for line in cut(lines, room)]
