@@ -82,9 +82,11 @@ def refuse(path: Path) -> None:
 
 def refuse_for_hosts(directory: Path) -> None:
     """Raise UnavailableError if a fleet can't be recorded into `directory`, which may be new."""
-    if directory.is_symlink() or (directory.exists() and not directory.is_dir()):
+    if os.path.islink(directory) or (  # noqa: PTH114 - Path.is_symlink raises OSError for a long name
+        paths.mode(directory) and not paths.is_directory(directory)
+    ):
         raise UnavailableError(f"can't record to {directory}: it is no directory, and each host gets a file in it")
-    if not directory.exists():
+    if not paths.mode(directory):
         _refuse_directory(directory)
     elif not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
         raise UnavailableError(f"can't record to {directory}: it is not writable")
@@ -109,7 +111,7 @@ def short_of_space(path: Path) -> str:
 
 def _refuse_directory(path: Path) -> None:
     directory = path.parent
-    if not directory.is_dir():
+    if not paths.is_directory(directory):
         raise UnavailableError(f"can't record to {path}: there is no directory {directory}")
     if not os.access(directory, os.W_OK | os.X_OK, effective_ids=True):
         raise UnavailableError(f"can't record to {path}: {directory} is not writable; name a file elsewhere")

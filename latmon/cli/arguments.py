@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from latmon import __version__
 from latmon.model.stages import OPS, STAGES, STAGES_MODES
+from latmon.support import paths
 from latmon.support.errors import UsageError
 from latmon.support.streams import STANDARD
 from latmon.support.text import clean
@@ -1211,7 +1212,7 @@ def _checked(check: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _new_file(text: str) -> Path:
-    if text.endswith("/") and not Path(text).is_dir():  # else a file would get the name of the directory
+    if text.endswith("/") and not paths.is_directory(Path(text)):  # else a file would get the name of the directory
         raise ValueError(f"there is no directory {text}: make it first")
     return _new_path(text)
 

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import signal
+import stat
 import subprocess
 import sys
 import syslog
@@ -197,7 +198,7 @@ def _check_named(name: str, path: Path, file: Path | None, *, root: bool = True)
         trust.require_path(file, f"{name}: {path}{where}", remedy)
     if path.is_absolute() and root:
         trust.require(path, f"{name}: {path}{where}")
-    if not (path.is_absolute() and os.access(path, os.X_OK) and path.is_file()):
+    if not (path.is_absolute() and os.access(path, os.X_OK) and stat.S_ISREG(paths.mode(path))):
         raise UnavailableError(f"{name}: {path}{where} must be the absolute path of a program that runs.")
 
 
@@ -542,11 +543,11 @@ def _watch_findings(args: argparse.Namespace) -> int:
         _check_named("on_finding", Path(actions.command[0]), where, root=user is None)
         if user is None and os.geteuid() == 0:
             for word in actions.command[1:]:  # a script that an interpreter runs
-                if word.startswith("/") and Path(word).exists():
+                if word.startswith("/") and paths.mode(Path(word)):
                     trust.require_path(Path(word), f"on_finding: {word}", "let root own it")
     path = args.record
     with privileges.acting_as(user):
-        if path is not None and path.is_dir():
+        if path is not None and paths.is_directory(path):
             path = target.unused(path / target.recording_name("" if args.redact else host.name(), time.time()))
         if path is not None:
             target.refuse(path)
@@ -679,10 +680,10 @@ def _config(args: argparse.Namespace) -> int:
     if args.action == "edit":
         config.edit_config(own, os.environ)
     for file in files:
-        if file == args.file and not file.exists():
+        if file == args.file and not paths.mode(file):
             raise UsageError(f"{file}: No such file")
         _check_names(config.load_file(file))
-        print(f"{file}: {'no mistake' if file.exists() else 'there is none'}")
+        print(f"{file}: {'no mistake' if paths.mode(file) else 'there is none'}")
     return EXIT_DONE
 
 

@@ -22,7 +22,7 @@ from latmon.findings.rule import DEFAULT, Settings
 from latmon.model.frame import Frame, Mark
 from latmon.recording.codec import Gap
 from latmon.recording.reader import Item, Recording, open_recording
-from latmon.support import streams
+from latmon.support import paths, streams
 from latmon.support.errors import EXIT_DONE, RecordingError, UsageError
 from latmon.support.text import clean
 from latmon.support.units import duration_us
@@ -146,10 +146,10 @@ def _noted(recording: Recording, path: Path, note: str) -> str:
 def _parted(argument: str) -> tuple[Path, str]:
     """Return path and note; an existing file with @ in its name has no note."""
     whole = Path(argument)
-    if "@" not in argument or whole.exists():
+    if "@" not in argument or paths.mode(whole):
         return whole, ""
     file, _, note = argument.rpartition("@")
-    while "@" in file and not Path(file).exists():
+    while "@" in file and not paths.mode(Path(file)):
         file, _, more = file.rpartition("@")
         note = f"{more}@{note}"
     if not file or not note:

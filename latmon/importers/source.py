@@ -23,7 +23,8 @@ from latmon.importers import frames, values
 from latmon.importers.frames import Built
 from latmon.importers.values import Found, ImportedTable, Remark, TextSpan
 from latmon.model.frame import Series
-from latmon.support.errors import RecordingError, UnavailableError
+from latmon.recording.members import GZIP_WITH_EXTRA
+from latmon.support.errors import RecordingError
 
 MAX_BYTES = 32 * 1024 * 1024
 MAX_LINES = 400_000
@@ -61,7 +62,7 @@ def read(path: Path, narrows: Mapping[bytes, Narrow], progress: Callable[[int, i
                 file.seek(0)
                 raw = narrow(file, path.name, progress)
     except OSError as error:
-        raise UnavailableError(f"can't read {path}: {error.strerror or error}") from None
+        raise RecordingError(f"{path} can't be read: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:
         raise _too_large(str(path))
     return raw
@@ -105,7 +106,7 @@ def _unpacked(raw: bytes, name: str) -> bytes:
             is_whole = False
             break
         left, is_whole = one.unused_data, one.eof
-    if parts.startswith(_HEADER):
+    if parts.startswith(_HEADER) and raw.startswith(GZIP_WITH_EXTRA):  # not its lines, packed by hand
         raise RecordingError(f"{name} is a recording of latmon, which needs no import: latmon report {name}")
     if len(parts) > MAX_BYTES:
         raise _too_large(name, "unpacked ")

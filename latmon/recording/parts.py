@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from latmon.recording.codec import End, Gap
 from latmon.recording.reader import MAX_NOTES, UNCLOSED, Item, Recording, open_recording
 from latmon.recording.validate import MAX_SERIES, UNKNOWN, RecordCodec, RecordField, label, text, within
 from latmon.recording.writer import Writer
-from latmon.support import streams
+from latmon.support import paths, streams
 from latmon.support.errors import RecordingError, TooManyError, UnavailableError
 
 DAY_US = 86_400_000_000
@@ -117,7 +118,7 @@ def open_parts(paths: Sequence[Path]) -> Recording | Parts:
 
 
 def _is_empty(path: Path) -> bool:
-    return path.is_file() and not path.stat().st_size
+    return stat.S_ISREG(paths.mode(path)) and not path.stat().st_size
 
 
 class Parts:

@@ -47,9 +47,25 @@ def _is_own(path: Path) -> bool:
         return False
 
 
+def mode(path: Path) -> int:
+    """Return the mode of a file that a user names; 0 where there is none, or where it can't be examined.
+
+    Path.exists and its like raise OSError for a name that is too long, and below a directory without permission.
+    """
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def is_directory(path: Path) -> bool:
+    """Return whether a user's path is a directory, as far as that can be examined."""
+    return stat.S_ISDIR(mode(path))
+
+
 def _existing(path: Path) -> Path:
     """Return the first of `path` and its parents that exists."""
-    return next(one for one in (path, *path.parents) if one.exists())
+    return next(one for one in (path, *path.parents) if mode(one))
 
 
 def _base(environ: Mapping[str, str], variable: str, below_home: str) -> Path:

@@ -288,6 +288,43 @@ def test_under_sudo_a_directory_of_roots_is_refused_at_once(latmon, tmp_path):
     assert is_one_sentence(done)
 
 
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("report", LONG), 5),
+        (("import", LONG, "-o", "-"), 5),
+        (("diff", f"{LONG}@a", LONG), 5),
+        (("config", "check", LONG), 2),
+        (("demo", "emulex", "--record", f"{LONG}/"), 2),
+        (("fleet", "localhost", "--record", LONG), 3),
+        (("watch", "--record", LONG), 3),
+    ],
+)
+def test_a_name_that_is_too_long_is_refused_in_one_sentence(latmon, tmp_path, words, code):
+    """Path.is_file and its like raise OSError for it, as they do below a directory of another user."""
+    done = latmon(*words)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert is_one_sentence(done)
+    assert not (tmp_path / "st/latmon/crash.log").exists()
+
+
+def test_a_directory_of_settings_that_cannot_exist_is_none(latmon):
+    done = latmon("report", str(RECORDING), XDG_STATE_HOME=f"/{LONG}", XDG_CACHE_HOME=f"/{LONG}")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_lines_of_a_recording_packed_by_hand_are_imported_as_the_report_advises(latmon, tmp_path):
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(gzip.decompress(RECORDING.read_bytes())))
+    advice = latmon("report", "packed.gz")
+    assert advice.returncode == 5
+    assert "latmon import" in advice.stderr
+    assert latmon("import", "packed.gz", "-o", "out.gz").returncode == 0
+    assert latmon("report", "out.gz").returncode == 0
+
+
 @as_root
 def test_under_sudo_an_installation_that_the_user_cannot_read_is_refused(latmon, tmp_path):
     (tmp_path / "latmon").symlink_to(ROOT / "latmon")
