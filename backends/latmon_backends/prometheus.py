@@ -160,7 +160,9 @@ class Client:
         except RecursionError:
             raise self._failure(_NOT_PROMETHEUS) from None
         except (OSError, ValueError, HTTPException) as error:  # URLError is an OSError, JSONDecodeError a ValueError
-            raise self._failure(str(getattr(error, "reason", error)) or type(error).__name__) from None
+            reason = getattr(error, "reason", error)
+            why = (reason.strerror if isinstance(reason, OSError) else "") or str(reason) or type(error).__name__
+            raise self._failure(why) from None
         try:
             return [_answer(one) for one in data["data"]["result"]]
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError):

@@ -159,14 +159,19 @@ def _visit(host: str) -> None:
 _LATMON = (sys.executable, "-P", "-s", "-m", "latmon")
 
 
+_LONGEST_PASSWORD = 4096
+
+
 def _password(file: Path | None) -> str:
     """Return the password of a Prometheus. Raises UsageError for a file that can't be read."""
     if file is None:
         return os.environ.get("LATMON_PROMETHEUS_PASSWORD", "")
     try:
-        return file.read_text("utf-8").partition("\n")[0]
+        with file.open(encoding="utf-8") as lines:
+            return lines.readline(_LONGEST_PASSWORD).removesuffix("\n")
     except (OSError, ValueError) as error:
-        raise UsageError(f"--password-file {file}: {error}") from None
+        why = error.strerror if isinstance(error, OSError) else "its first line is no text in UTF-8"
+        raise UsageError(f"--password-file {file}: {why}") from None
 
 
 _PROMETHEUS_WINDOW_US = 600_000_000

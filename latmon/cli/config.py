@@ -329,12 +329,17 @@ def _command(where: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+_KINDS = {list: "a list", dict: "keys with values", bool: "true or false"}
+"""A YAML value that is no text and no number; what is left is a date."""
+
+
 def _value(where: str, key: str, value: object, check: Callable[[str], Any]) -> Any:
     """Return a checked value; `where`: file and key."""
     if key in _LISTS and isinstance(value, list):
         value = ",".join(map(str, value))
     if (isinstance(value, bool) and key not in _FLAGS) or not isinstance(value, str | int | float):
-        raise UsageError(f"{where}: expected one value, not {type(value).__name__}")
+        what = _KINDS.get(type(value), "nothing" if value is None else "a date")
+        raise UsageError(f"{where}: expected one value, not {what}")
     try:
         return check(str(value))
     except ValueError as error:

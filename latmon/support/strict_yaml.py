@@ -65,8 +65,10 @@ def parse(path: Path, raw: bytes) -> Any:
     except yaml.reader.ReaderError as error:
         what = f"character {error.position + 1}" if error.encoding == "unicode" else f"byte {error.position + 1}"
         raise UsageError(f"{path}: not valid YAML: {what} is no text: {error.reason}") from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UsageError(f"{path}: not valid YAML: {type(error).__name__}") from None
+    except (yaml.YAMLError, RecursionError):
+        raise UsageError(f"{path}: not valid YAML: it is nested too deep") from None
+    except ValueError as error:  # of a date, or of a number with more digits than Python converts
+        raise UsageError(f"{path}: not valid YAML: a date or a number can't be read: {error}") from None
     return {} if values is None else values
 
 

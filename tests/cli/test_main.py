@@ -311,6 +311,20 @@ def test_a_name_that_is_too_long_is_refused_in_one_sentence(latmon, tmp_path, wo
     assert not (tmp_path / "st/latmon/crash.log").exists()
 
 
+@pytest.mark.parametrize(
+    ("file", "why"),
+    [
+        ("/nope", "--password-file /nope: No such file or directory"),
+        ("/dev/zero", "http://127.0.0.1:1"),  # its first line has no end
+        ("/proc/self/exe", "--password-file /proc/self/exe: its first line is no text in UTF-8"),
+    ],
+)
+def test_a_password_file_that_is_none_is_refused_in_one_sentence(latmon, file, why):
+    done = latmon("--backend", "prometheus", "--url", "http://127.0.0.1:1", "--password-file", file, "--once")
+    assert done.stderr.startswith(f"latmon: {why}")
+    assert is_one_sentence(done)
+
+
 def test_a_directory_of_settings_that_cannot_exist_is_none(latmon):
     done = latmon("report", str(RECORDING), XDG_STATE_HOME=f"/{LONG}", XDG_CACHE_HOME=f"/{LONG}")
     assert (done.returncode, done.stderr) == (0, "")
