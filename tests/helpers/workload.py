@@ -38,8 +38,12 @@ preempted while it read a map. `skipped` counts them.
 
 
 def crowded():
-    """Whether twice as many tasks want to run as there are CPUs, by the last minute's mean."""
-    return os.getloadavg()[0] > 2 * os.cpu_count()
+    """Whether twice as many tasks want to run as there are CPUs in the last minute, or some waited half of 10 s."""
+    try:
+        waiting = float(Path("/proc/pressure/cpu").read_text().partition("avg10=")[2].split()[0])
+    except (OSError, IndexError):
+        waiting = 0  # a kernel without pressure stall information
+    return waiting > 50 or os.getloadavg()[0] > 2 * os.cpu_count()
 
 
 class Done(NamedTuple):

@@ -17,15 +17,17 @@ from pathlib import Path
 import pytest
 from bpftraces import each_bpftrace, tool
 from terminal import wait_for
-from workload import CROWDED, OPS, Capture, Done, LoopDevice, buckets_apart, crowded, fio, now_us
+from workload import OPS, Capture, Done, LoopDevice, buckets_apart, fio, now_us
 
 from latmon.capture.backend import Options
 from latmon_backends.bpftrace.backend import BpftraceBackend
 
-SHARE = {"A": 0.995, "A'": 0.995, "B": 0.985, "C": 0.985}
-"""What a tier must see and time at least. C loses what the kernel skips when tracepoint programs nest."""
-BESIDE_OTHERS = 0.05
-"""What it may lose more while another bpftrace runs here: 5.5 % were seen with three (docs/COVERAGE.md)."""
+SHARE = 0.995
+"""What each tier must see and time at least, apart from the runs of probes that the kernel skipped and latmon reports."""
+MOST_SKIPPED = 0.15
+"""Share of I/Os that may be missing at most with that reason: 8.5 % were seen on crowded CPUs (docs/COVERAGE.md)."""
+FIRST_FRAMES = 4
+"""Those that can have no counters of the kernel, because it and the probe begin to count at different times."""
 LOOPS = 8
 ROUNDS = 3
 
@@ -51,14 +53,11 @@ class Measured:
     file: dict
     jobs: dict
     flushes: dict
-    alone: bool
-    crowded: bool
 
-    @property
-    def share(self):
-        tier = self.report["health"]["tier"]
-        more = CROWDED if self.crowded else 0 if self.alone else BESIDE_OTHERS
-        return SHARE[tier] - (more if tier in "BC" else 0)
+    def least(self, count, skipped=None):
+        """Return the least that must have been seen of these I/Os, if so many runs were skipped meanwhile."""
+        skipped = self.report["health"]["skipped"] if skipped is None else skipped
+        return max(SHARE * count - skipped, (SHARE - MOST_SKIPPED) * count) - 1
 
     def ops(self, device):
         return self.report["devices"][device]["ops"]
@@ -66,8 +65,13 @@ class Measured:
     def compared(self, begin_us=0, end_us=2**63):
         """Frames of a time with the kernel's counts beside the probe's, and those counts as we read them meanwhile."""
         since = [frame for frame in self.capture.frames() if frame.mono_us > begin_us]
-        frames = [frame for frame in since if frame.mono_us - frame.dt_us < end_us and frame.kernel]
+        frames = [frame for frame in since if frame.mono_us - frame.dt_us < end_us and has_counters(frame)]
         return frames, partial(self.capture.watch.between, frames[0].mono_us - frames[0].dt_us, frames[-1].mono_us)
+
+
+def has_counters(frame):
+    """Whether the frame has the kernel's counters of all that the probe saw: some of the first and last ones don't."""
+    return all(flow in frame.kernel for flow, done in frame.seen.items() if done.count)
 
 
 def disk_of(path):
@@ -79,20 +83,7 @@ def disk_of(path):
     return (node.parent if (node / "partition").exists() else node).name
 
 
-def others_run():
-    """Programs of others on the same tracepoints."""
-    return any(is_bpftrace(entry) for entry in Path("/proc").iterdir() if entry.name.isdigit())
-
-
-def is_bpftrace(entry):
-    try:
-        return (entry / "comm").read_text().startswith("bpftrace")
-    except OSError:
-        return False
-
-
 def measure(directory, seconds, environ):
-    alone, before = not others_run(), crowded()
     real = disk_of(directory)
     watched = ["--device", "loop*", *(["--device", real] if real else [])]
     with (
@@ -101,6 +92,7 @@ def measure(directory, seconds, environ):
     ):
         fio(directory, 0.1, {"name": "lay-out", "filename": "file", "size": "32M", "rw": "write", "bs": "1M"})
         with Capture(directory, "--backend", "bpftrace", *watched, **environ) as capture:
+            assert wait_for(lambda: len(list(capture.frames())) > FIRST_FRAMES, every=0.2)
             job = {"name": "file", "filename": "file", "size": "32M", "rw": "randrw", "iodepth": 4, "fsync": 16}
             begin_us = now_us()
             file = fio(directory, seconds, job)["file"]
@@ -120,8 +112,7 @@ def measure(directory, seconds, environ):
             assert capture.stop() == 0, capture.stderr
         names = (mixed.name, flushed.name, real)
         loads = (file, jobs, flushes)
-        states = {"alone": alone and not others_run(), "crowded": before or crowded()}
-        return Measured(capture, capture.report(), *names, *loads, **states)
+        return Measured(capture, capture.report(), *names, *loads)
 
 
 @pytest.fixture(
@@ -154,7 +145,7 @@ def expected(measured):
 def test_every_op_is_counted_and_timed(measured):
     ops, issued = measured.ops(measured.mixed), expected(measured)
     kernel = measured.capture.watch.between(0, 2**63, measured.mixed)
-    print(measured.report["host"]["tool"], "alone" if measured.alone else "beside others", measured.report["health"])
+    print(measured.report["host"]["tool"], measured.report["health"])
     for op in OPS:
         seen, timed = ops[op]["count"], ops[op]["latency_us"]["count"]
         sent = issued[op].count - (issued["flush"].count if op == "write" else 0)
@@ -164,8 +155,8 @@ def test_every_op_is_counted_and_timed(measured):
     for op in OPS:
         seen, timed = ops[op]["count"], ops[op]["latency_us"]["count"]
         sent = issued[op].count - (issued["flush"].count if op == "write" else 0)
-        assert measured.share * issued[op].count - 1 <= seen <= issued[op].count, op
-        assert measured.share * sent - 1 <= timed <= sent, op
+        assert measured.least(issued[op].count) <= seen <= issued[op].count, op
+        assert measured.least(sent) <= timed <= sent, op
 
 
 def test_windows_have_their_maximum(measured):
@@ -191,8 +182,8 @@ def test_coverage_is_what_it_was(measured):
     there = sum(done.count for name in names for done in kernel(name).values())
     health = measured.report["health"]
     print(f"coverage {health['coverage']} of all; of the loops {seen} of {there} = {seen / there:.4f}")
-    assert health["coverage"] >= measured.share - 0.005
     both = health["completions"]
+    assert both["seen"] >= measured.least(both["kernel"]) - 0.005 * both["kernel"]
     assert health["coverage"] == pytest.approx(min(1, both["seen"] / both["kernel"]), abs=1e-6)
     reported = sum(done.count for frame in frames for flow, done in frame.kernel.items() if flow.device in names)
     assert seen / reported == pytest.approx(seen / there, abs=0.005)
@@ -206,13 +197,12 @@ def test_the_disk_that_holds_the_file(measured):
         pytest.skip("the disk of the temporary directory is unknown")
     file = measured.file
     frames, between = measured.compared(*file["span"])
-    kernel = between(measured.real)
+    kernel, skipped = between(measured.real), sum(frame.health.skipped or 0 for frame in frames)
     for op in ("read", "write", "flush"):
         seen = sum(frame.seen[flow].count for frame in frames for flow in frame.seen if flow == (measured.real, op))
-        share = seen / kernel[op].count
-        print(f"{measured.real} {op}: seen {seen} of {kernel[op].count} = {share:.4f}; fio {file[op].count}")
+        print(f"{measured.real} {op}: seen {seen} of {kernel[op].count}, skipped {skipped}; fio {file[op].count}")
         assert kernel[op].count >= file[op].count or op == "flush", "fsyncs may share a flush"
-        assert 1.005 >= share >= measured.share - 0.002, op
+        assert measured.least(0.998 * kernel[op].count, skipped) <= seen <= 1.005 * kernel[op].count, op
 
 
 @each_bpftrace
@@ -253,7 +243,7 @@ def test_parallel_fsync_loops(measured):
     fsyncs = sum(job["flush"].count for job in measured.flushes.values())
     print(f"{fsyncs} fsyncs, {kernel} flushes, timed {flush['latency_us']['count']}")
     assert 0 < kernel <= fsyncs
-    assert measured.share * kernel - 1 <= flush["latency_us"]["count"] <= kernel
+    assert measured.least(kernel) <= flush["latency_us"]["count"] <= kernel
 
 
 @pytest.mark.versions
@@ -286,6 +276,6 @@ async def test_by_the_request_s_pointer(tmp_path):
     for op, sent in issued.items():
         done = sent.count + (flushes if op == "write" else 0)
         print(f"{op}: issued {sent.count}, seen {seen[op]} of {done}, timed {timed[op]}")
-        assert SHARE["A'"] * done - 1 <= seen[op] <= done
-        assert SHARE["A'"] * sent.count - 1 <= timed[op] <= sent.count
+        assert SHARE * done - 1 <= seen[op] <= done
+        assert SHARE * sent.count - 1 <= timed[op] <= sent.count
         assert size[op] == pytest.approx(sent.bytes, rel=0.005)
