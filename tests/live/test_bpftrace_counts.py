@@ -23,7 +23,7 @@ from latmon.capture.backend import Options
 from latmon_backends.bpftrace.backend import BpftraceBackend
 
 SHARE = 0.995
-"""What each tier must see and time at least, apart from the runs of probes that the kernel skipped and latmon reports."""
+"""What each tier must see and time at least, apart from the runs that latmon reports as skipped by the kernel."""
 MOST_SKIPPED = 0.15
 """Share of I/Os that may be missing at most with that reason: 8.5 % were seen on crowded CPUs (docs/COVERAGE.md)."""
 FIRST_FRAMES = 4
