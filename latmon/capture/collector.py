@@ -225,7 +225,7 @@ _MAX_READINGS = 128
 
 
 @dataclass(slots=True, eq=False)
-class _Reading:
+class _SettingsReading:
     """A reading of the settings, from its begin to its end."""
 
     task: asyncio.Task[Settings]
@@ -286,7 +286,7 @@ class Capture:
         self._stages = request.options.stages
         self._toggling: asyncio.Task[None] | None = None
         self._marks: list[_Noted] = []
-        self._readings: deque[_Reading] = deque(maxlen=_MAX_READINGS)
+        self._readings: deque[_SettingsReading] = deque(maxlen=_MAX_READINGS)
 
     async def run(self) -> Outcome:
         """Run the capture and return how it ended; LatmonError if it can't start."""
@@ -429,7 +429,7 @@ class Capture:
             return None
         if not self._readings or self._readings[-1].task.done():
             task = asyncio.create_task(_changed(self._backend, self._backend.origin.settings))
-            one = _Reading(task, time.monotonic_ns() // 1000)
+            one = _SettingsReading(task, time.monotonic_ns() // 1000)
             task.add_done_callback(lambda _: setattr(one, "ended_us", time.monotonic_ns() // 1000))
             self._readings.append(one)
         return self._readings[-1].task

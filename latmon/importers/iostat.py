@@ -249,7 +249,7 @@ class Report:
 
 
 @dataclass(slots=True)
-class _Run:
+class _IostatRun:
     """Run of iostat, begun by sysstat's header or by a command line."""
 
     number: int = 0
@@ -288,7 +288,7 @@ class _IostatReader:
     now: Report | None = None
     wall: float | None = None
     """The time of the next report."""
-    run: _Run = field(default_factory=_Run)
+    run: _IostatRun = field(default_factory=_IostatRun)
     has_heads: bool = False
     """A head of sar, of disks or anything else, has come."""
     headless: list[int] = field(default_factory=list)
@@ -375,12 +375,12 @@ def _sar(line: str) -> tuple[str, list[str]]:
     return (stamped[1], _columns(stamped[2])) if stamped else ("", [])
 
 
-def _begun(run: _Run, at: int, line: str) -> tuple[_Run, bool]:
+def _begun(run: _IostatRun, at: int, line: str) -> tuple[_IostatRun, bool]:
     """Return the run that this line belongs to, and whether it is a header or a command line of iostat."""
     header, command = _HEADER.match(line), _COMMAND.fullmatch(line.rstrip())
     if header is None and command is None:
         return run, False
-    following = _Run(run.number + 1, at, run.host) if run.reports else run
+    following = _IostatRun(run.number + 1, at, run.host) if run.reports else run
     if command is not None:
         following.is_y = any("y" in word for word in line.split() if _SHORT.fullmatch(word))
         following.period_us = importers_values.period_us(_LIMIT.sub(" ", line))

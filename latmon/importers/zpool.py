@@ -65,7 +65,7 @@ _SINCE, _UNLESS = "the import of the pool", "zpool ran with -y"
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _ZpoolRun:
     """Run of zpool, begun by its command line or by a time that is earlier than the one before."""
 
     number: int = 0
@@ -82,7 +82,7 @@ class _Report:
     last: int
     wall: float | None
     columns: list[tuple[str, str]]
-    run: _Run
+    run: _ZpoolRun
     rows: dict[str, dict[tuple[str, str], float]] = field(default_factory=dict)
     name: str = ""
     """The vdev of buckets; empty: no buckets."""
@@ -131,7 +131,7 @@ class _ZpoolReader:
     latest: float | None = None
     """The time of the latest report."""
     skip: int = 0
-    run: _Run = field(default_factory=_Run)
+    run: _ZpoolRun = field(default_factory=_ZpoolRun)
 
     def line(self, at: int) -> Iterator[Found]:
         """Take a line; what it has is in `reports` at the end."""
@@ -160,7 +160,7 @@ class _ZpoolReader:
         elif (command := _COMMAND.fullmatch(text)) is not None:
             is_y = any("y" in word for word in command[1].split() if re.fullmatch(r"-[a-zA-Z]+", word))
             again = bool(self.reports) and self.reports[-1].run == self.run
-            self.run = _Run(self.run.number + again, is_y, values.period_us(command[1]))
+            self.run = _ZpoolRun(self.run.number + again, is_y, values.period_us(command[1]))
             self.columns, self.latest = [], None
             yield TimeLine(TextSpan(at, at), f"line {at}: {_AGAIN}") if again else Passed(TextSpan(at, at))
         elif self.columns and self._row(at, text):
@@ -262,7 +262,7 @@ def _ns(cell: str) -> float | None:
     return None if time is None else float(time[1]) * _NS[time[2] or ""]
 
 
-def _rates(run: _Run, reports: list[_Report], options: ImportOptions) -> Iterator[Found]:
+def _rates(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) -> Iterator[Found]:
     reports = [one for one in reports if one.rows]
     if not reports:
         return
@@ -315,7 +315,7 @@ def _outstanding(row: Mapping[tuple[str, str], float]) -> Outstanding | None:
     return Outstanding(round(sum(active)), round(sum(pending))) if active and pending else None
 
 
-def _histograms(run: _Run, reports: list[_Report], options: ImportOptions) -> Iterator[Found]:
+def _histograms(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) -> Iterator[Found]:
     kept, why = kept_reports([(one.wall, {}) for one in reports], run.is_y, options, _SINCE, _UNLESS)
     alone = f"a single table counts since {_SINCE}, unless {_UNLESS}"
     yield Remark(TextSpan(reports[0].first, reports[0].last), why if len(reports) > 1 or run.is_y else alone)

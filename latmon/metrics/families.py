@@ -396,7 +396,7 @@ class HostMetrics:
             MetricSample({"rule": rule, "device": device, "severity": severity}, 1)
             for (rule, device), severity in sorted(keys.items())
         )
-        return Family("latmon_finding", GAUGE, "1 while a finding stands.", some)
+        return Family("latmon_finding", GAUGE, "1 while a finding holds.", some)
 
 
 def _one(labels: Mapping[str, str], value: float) -> tuple[MetricSample, ...]:
