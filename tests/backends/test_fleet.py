@@ -398,7 +398,7 @@ def probed(directory: Path, bpftrace: str = "", *, suite: str = "host", sudo: st
     `sudo`: the words of its sudo, for a user that is not root.
     """
     path = tools_in(directory)
-    for name in ("grep", "env"):
+    for name in ("grep", "env", "unshare", "mount"):
         (directory / name).symlink_to(shutil.which(name))
     if bpftrace:
         text = f'test "$1" != --version || {{ echo bpftrace v0.23.2; exit; }}; {bpftrace}'
