@@ -160,6 +160,7 @@ _LATMON = (sys.executable, "-P", "-s", "-m", "latmon")
 
 
 _LONGEST_PASSWORD = 4096
+"""Characters; a file such as /dev/zero has a first line without an end."""
 
 
 def _password(file: Path | None) -> str:
@@ -168,10 +169,13 @@ def _password(file: Path | None) -> str:
         return os.environ.get("LATMON_PROMETHEUS_PASSWORD", "")
     try:
         with file.open(encoding="utf-8") as lines:
-            return lines.readline(_LONGEST_PASSWORD).removesuffix("\n")
+            password = lines.readline(_LONGEST_PASSWORD + 1).removesuffix("\n")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "its first line is no text in UTF-8"
-        raise UsageError(f"--password-file {file}: {why}") from None
+        raise UsageError(f"--password-file {file}: {why}; name a file whose first line is the password") from None
+    if len(password) > _LONGEST_PASSWORD:
+        raise UsageError(f"--password-file {file}: its first line has more than {_LONGEST_PASSWORD} characters")
+    return password
 
 
 _PROMETHEUS_WINDOW_US = 600_000_000
