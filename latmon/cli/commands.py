@@ -551,8 +551,8 @@ def _watch_findings(args: argparse.Namespace) -> int:
     if actions.command:
         _check_named("on_finding", Path(actions.command[0]), where, root=user is None)
         if user is None and os.geteuid() == 0:
-            for word in actions.command[1:]:  # a script that an interpreter runs
-                if word.startswith("/") and paths.mode(Path(word)):
+            for word in actions.command[1:]:  # a script that an interpreter runs, which may be made later
+                if word.startswith("/"):
                     trust.require_path(Path(word), f"on_finding: {word}", "let root own it")
     path = args.record
     with privileges.acting_as(user):

@@ -272,3 +272,16 @@ def test_root_runs_no_command_that_others_can_change(tmp_path, monkeypatch, caps
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert main(["watch", "--backend", "demo"]) == 3
     assert "12345" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_root_runs_no_script_that_others_can_make_later(tmp_path, monkeypatch, capsys):
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 12_345, 12_345)
+    path = tmp_path / "latmon/config.yaml"
+    path.parent.mkdir()
+    path.write_text(f"on_finding: {{command: [/bin/sh, {theirs}/new]}}\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert main(["watch", "--backend", "demo"]) == 3
+    assert f"on_finding: {theirs}/new is not used as root, because {theirs} belongs to" in capsys.readouterr().err
