@@ -689,10 +689,11 @@ def _config(args: argparse.Namespace) -> int:
     if args.action == "edit":
         config.edit_config(own, os.environ)
     for file in files:
-        if file == args.file and not paths.mode(file):
+        found, exists = config.load_file(file), bool(paths.mode(file))  # load_file reports one that can't be examined
+        if file == args.file and not exists:
             raise UsageError(f"{file}: No such file")
-        _check_names(config.load_file(file))
-        print(f"{file}: {'no mistake' if paths.mode(file) else 'there is none'}")
+        _check_names(found)
+        print(f"{file}: {'no mistake' if exists else 'there is none'}")
     return EXIT_DONE
 
 

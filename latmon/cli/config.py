@@ -217,7 +217,7 @@ def _read(path: Path, findings: Settings) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except PermissionError:
-        raise UsageError(f"{path}: Permission denied; XDG_CONFIG_HOME names another directory") from None
+        raise UsageError(f"{path}: Permission denied; set XDG_CONFIG_HOME to another directory") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     if len(raw) > MAX_BYTES:
@@ -329,8 +329,8 @@ def _command(where: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-_KINDS = {list: "a list", dict: "keys with values", bool: "true or false"}
-"""A YAML value that is no text and no number; what is left is a date."""
+_KINDS = {list: "a list", dict: "keys with values", bool: "`true` or `false`", type(None): "an empty value"}
+"""Kinds of YAML values that are neither text nor a number, as messages name them; what is left is a date."""
 
 
 def _value(where: str, key: str, value: object, check: Callable[[str], Any]) -> Any:
@@ -338,8 +338,8 @@ def _value(where: str, key: str, value: object, check: Callable[[str], Any]) -> 
     if key in _LISTS and isinstance(value, list):
         value = ",".join(map(str, value))
     if (isinstance(value, bool) and key not in _FLAGS) or not isinstance(value, str | int | float):
-        what = _KINDS.get(type(value), "nothing" if value is None else "a date")
-        raise UsageError(f"{where}: expected one value, not {what}")
+        wanted = "`true` or `false`" if key in _FLAGS else "a text or a number"
+        raise UsageError(f"{where}: expected {wanted}, not {_KINDS.get(type(value), 'a date')}")
     try:
         return check(str(value))
     except ValueError as error:
@@ -485,7 +485,7 @@ def edit_config(path: Path, environ: Mapping[str, str]) -> None:
         done = subprocess.run([found, *words[1:], str(path)], check=False, env=trust.environment(environ))  # noqa: S603 - no shell reads it
     except OSError as error:
         raise UnavailableError(
-            f"{path} can't be edited: {error.strerror}; XDG_CONFIG_HOME names another directory"
+            f"{path} can't be edited: {error.strerror}; set XDG_CONFIG_HOME to another directory"
         ) from None
     if done.returncode:
         raise UnavailableError(f"the editor {os.fspath(found)} ended with {done.returncode}; {path} was not checked")

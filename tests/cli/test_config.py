@@ -81,16 +81,16 @@ def test_without_xdg_it_is_below_home(tmp_path):
         ("colour: red", r"config.yaml:1: unknown key 'colour'; the keys are theme, ramp, interval"),
         ("1: red", r"config.yaml:1: unknown key 1"),
         ("interval: 10ms", r"config.yaml:1: interval: '10ms' is not an interval from 100ms to 1m"),
-        ("interval: [1s]", r"config.yaml:1: interval: expected one value, not a list"),
+        ("interval: [1s]", r"config.yaml:1: interval: expected a text or a number, not a list"),
         ("stages: some", r"config.yaml:1: stages: 'some' is not one of auto, basic, all"),
         ("budget_percent: 101", r"config.yaml:1: budget_percent: '101' is not a share of one CPU from 0 \(no limit\)"),
         ("budget_percent: nan", r"config.yaml:1: budget_percent: 'nan' is not a share"),
         ("sweep: 2", r"config.yaml:1: sweep: '2' is not true or false"),
-        ("sweep: [true]", r"config.yaml:1: sweep: expected one value, not a list"),
-        ("threshold: yes", r"config.yaml:1: threshold: expected one value, not true or false"),
-        ("theme: 2001-01-01", r"config.yaml:1: theme: expected one value, not a date"),
-        ("theme:", r"config.yaml:1: theme: expected one value, not nothing"),
-        ("theme: {a: b}", r"config.yaml:1: theme: expected one value, not keys with values"),
+        ("sweep: [true]", r"config.yaml:1: sweep: expected `true` or `false`, not a list"),
+        ("threshold: yes", r"config.yaml:1: threshold: expected a text or a number, not `true` or `false`"),
+        ("theme: 2001-01-01", r"config.yaml:1: theme: expected a text or a number, not a date"),
+        ("theme:", r"config.yaml:1: theme: expected a text or a number, not an empty value"),
+        ("theme: {a: b}", r"config.yaml:1: theme: expected a text or a number, not keys with values"),
         ("interval: 1" + "0" * 5000, r"config.yaml: not valid YAML: a date or a number can't be read"),
         ('theme: "a\\x1bb"', r"config.yaml:1: theme: .* is not a name"),
         ("theme: ''", r"config.yaml:1: theme: '' is not a name"),
@@ -126,7 +126,7 @@ def test_another_users_file_is_refused_with_a_remedy(home, monkeypatch):
     (home / "cfg/latmon/config.yaml").write_text("")
     denied = PermissionError(errno.EACCES, "Permission denied")
     monkeypatch.setattr(config.paths, "regular", lambda *_: (_ for _ in ()).throw(denied))
-    with pytest.raises(UsageError, match="Permission denied; XDG_CONFIG_HOME names another directory"):
+    with pytest.raises(UsageError, match="Permission denied; set XDG_CONFIG_HOME to another directory"):
         load(home)
 
 
@@ -287,6 +287,7 @@ def test_a_file_is_checked_by_itself(home, command):
         assert why in err
     file.unlink()
     assert command("check", str(file))[::2] == (2, f"latmon: {file}: No such file\n")
+    assert command("check", "x" * 300)[2].endswith("x: File name too long\n")
 
 
 def test_both_files_are_checked_without_a_name(home, command):
