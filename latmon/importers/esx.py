@@ -186,7 +186,7 @@ _READ = re.compile(
 """Counters of a disk that are imported, a third of those that esxtop prints."""
 _MB = 1024 * 1024
 _NUMBER = re.compile(r"\s*\d{1,15}(?:\.\d{1,9})?\s*")
-"""A value that is imported: no counter of a disk is below 0, and `nan` is none."""
+"""A value that is imported: a counter of a disk is never below 0, and `nan` is no number."""
 
 
 @dataclass(slots=True)
@@ -289,12 +289,12 @@ def _esxtop_row(where: TextSpan, now: _Esxtop, line: str, options: ImportOptions
         yield Remark(where, "a sample of esxtop can't be read: it is left out", 1, is_incomplete=True)
         return
     if passed == 0:
-        yield Remark(where, "a second sample of esxtop at one time: it is left out", 1, is_incomplete=True)
+        yield Remark(where, "a sample of esxtop at the time of the one before: it is left out", 1, is_incomplete=True)
         return
-    if passed is not None and passed < 0:
+    if passed and passed < 0:
         yield TimeLine(where, f"line {where.first}: another run of esxtop begins, its time falls")
-        yield Remark(where, f"its first sample is taken as {options.interval_us / 1e6:g} s long (--interval)")
-    seconds = passed if passed is not None and passed > 0 else options.interval_us / 1e6
+        yield Remark(where, f"the first sample of the run is {options.interval_us / 1e6:g} s long (--interval)")
+    seconds = passed if passed and passed > 0 else options.interval_us / 1e6
     now.before = wall
     kernel: dict[Flow, Completed] = {}
     outstanding: dict[str, Outstanding] = {}

@@ -428,7 +428,7 @@ def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
 
 
 def _begin_where_time_falls(reports: list[Report]) -> None:
-    """Give each report from one whose time is earlier than the one before the number of another run."""
+    """Begin another run at each report whose time is earlier than that of the one before."""
     number, latest, falls = 0, 0.0, 0
     for one in reports:
         latest = latest if one.run == number else 0.0

@@ -263,8 +263,8 @@ def period_us(command: str) -> int | None:
 
 
 def by_command(us: int) -> str:
-    """Return the remark on reports without times whose interval a command line has."""
-    return f"each report is taken as {us / 1e6:g} s long, as the command line in the text says"
+    """Return the remark on reports without times, whose interval is that of a command line."""
+    return f"each report is taken as {us / 1e6:g} s long, by the command line in the text"
 
 
 RELATIVE_BELOW = 1e8

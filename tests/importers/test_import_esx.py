@@ -77,7 +77,7 @@ def test_a_time_that_falls_begins_a_run_and_a_second_sample_of_a_time_is_left_ou
     every = list(found.frames())
     assert [one.dt_us for one in every] == [1_000_000, 5_000_000] * 2
     assert [one.text for one in every[0].marks] == ["line 4: another run of esxtop begins, its time falls"]
-    assert "line 4: its first sample is taken as 1 s long (--interval)" in every[0].health.notice
+    assert "line 4: the first sample of the run is 1 s long (--interval)" in every[0].health.notice
     assert found.exit_code == EXIT_DONE
     twice = read(f"{head}\n{first}\n{second}\n{second}\n")
     assert [one.kernel for one in twice.frames()] == [one.kernel for one in frames(ESXTOP)]
