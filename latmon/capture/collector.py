@@ -1,7 +1,8 @@
 """One capture from opening to its end, and the collector process, which runs one independent of the terminal.
 
-A capture leads a backend to the recorder and a sink, drops privileges, and has an exit code; the headless command runs
-one with a sink of its own. `Ending` controls its end: after an urgent stop everything is closed within LEAVING_S.
+A capture passes a backend's frames to the recorder and to a sink, drops privileges, and has an exit code; the headless
+command runs one with a sink of its own. `Ending` controls its end: after an urgent stop everything is closed within
+LEAVING_S.
 
 The collector is started by session.py with its end of a socket pair: `python -m latmon.capture.collector FD`. First
 line in: the request; then commands. Out: the feed. It leaves by itself within 2 s when the socket closes. On a host of
@@ -220,8 +221,8 @@ class CaptureCounts:
         return not (self.lost_events or self.map_full or self.gaps)
 
 
-_MAX_READINGS = 128
-"""Readings of settings that are kept: of the last two minutes, where there is one a second."""
+_MAX_READINGS = 32
+"""Readings of settings that are kept: the screen's of the two minutes that a span has at most, one each 5 s."""
 
 
 @dataclass(slots=True, eq=False)
