@@ -330,7 +330,7 @@ async def test_a_limit_begins_without_hosts_that_are_not_ready_which_are_named_u
     with servers(tmp_path, **paths) as (client, _), killed(mark):
         begun = time.monotonic()
         async with FleetBackend(
-            Options(interval_us=200_000), [*paths], client, patience_s=6.0, waiting=states.append
+            Options(interval_us=200_000), [*paths], client, patience_s=15.0, waiting=states.append
         ) as backend:
             assert time.monotonic() - begun < backend_module.COMPILING_S
             found = await frames_until(backend, lambda one: one.kernel)
