@@ -7,8 +7,8 @@ shows that it can't run (a kernel without kprobes).
 
 Hooks are tracepoints from tracefs or BTF (Documentation/bpf/btf.rst), and the arguments of raw tracepoints. Argument
 counts decide, because version numbers lie: RHEL 8.7's 4.18 and stable 5.10.137 have the one-argument tracepoints of
-5.11. A look-up reads files, whose roots are arguments; nothing is mounted, run or kept open. None is "not known", where
-a file can't be read: then one has to try.
+5.11. A look-up reads files, whose roots are arguments; nothing is mounted, run or kept open. It returns None where a
+file can't be read: then only a trial shows what the kernel has.
 """
 
 from __future__ import annotations
