@@ -82,14 +82,12 @@ def _colours(ink: Ink) -> Line:
 
 def _heads(spans: Sequence[CaptureSpan], cells: int) -> Line:
     """Return the spans' names and times; a narrow panel has no room for their ends."""
-    whole = [(one.name, f"{clock(one.start_wall)} to {clock(one.end_wall)}  ") for one in spans]
-    begins = [(one.name, f"from {clock(one.start_wall)} ") for one in spans]
-    lines = (
-        tuple(part for name, text in times for part in (Span(f" {name} ", "strong"), Span(text, "text")))
-        for times in (whole, begins)
-    )
-    long, short = lines
-    return long if line_width(long) < cells else short
+    whole = _named((one.name, f"{clock(one.start_wall)} to {clock(one.end_wall)}  ") for one in spans)
+    return whole if line_width(whole) < cells else _named((one.name, f"from {clock(one.start_wall)} ") for one in spans)
+
+
+def _named(times: Iterable[tuple[str, str]]) -> Line:
+    return tuple(part for name, text in times for part in (Span(f" {name} ", "strong"), Span(text, "text")))
 
 
 def _sentences(comparison: Comparison, width: int) -> Iterator[Line]:
