@@ -213,14 +213,14 @@ def trace_command(request: TraceRequest, out: Path | None, stacks: Path | None, 
             target.refuse(stacks)
         device_trace = registry.load_target("bpftrace", "latmon_backends.bpftrace.trace:DeviceTrace")(request)
     if device_trace.target.remark:
-        _tell(device_trace.target.remark)
+        _notify(device_trace.target.remark)
     asyncio.run(_run(device_trace))
     if device_trace.ended:
-        _tell(f"the trace ended early: {device_trace.ended}")
+        _notify(f"the trace ended early: {device_trace.ended}")
     table, seeks = TraceTable(), SeekMap()
     if not device_trace.ios:
         raise LatmonError(_nothing(device_trace))
-    _tell(f"decoding {device_trace.ios:,} I/Os")
+    _notify(f"decoding {device_trace.ios:,} I/Os")
     origin = device_trace.origin
     if redact:  # the target may be a file, a cgroup or a process
         origin = replace(origin, extra={name: value for name, value in origin.extra.items() if name != "trace"})
@@ -243,7 +243,7 @@ async def _run(device_trace: Any) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stop.set)
-    await device_trace.run(_tell, stop)
+    await device_trace.run(_notify, stop)
 
 
 def _noted(frames: Iterable[Frame], table: TraceTable, seeks: SeekMap) -> Iterator[Frame]:
@@ -273,7 +273,7 @@ def _nothing(device_trace: Any) -> str:
     return f"nothing was traced: {device_trace.target.disk} completed {completed:,} I/Os meanwhile, {none}"
 
 
-def _tell(text: str) -> None:
+def _notify(text: str) -> None:
     try:
         print(f"latmon: {clean(text, _MAX_SENTENCE)}", file=sys.stderr, flush=True)
     except OSError:  # the terminal is gone
