@@ -878,7 +878,9 @@ def _exporter(parser: argparse.ArgumentParser) -> None:
         help="TLS and passwords, in the format that Prometheus' exporters share",
     )
     parser.add_argument(
-        "--user", metavar="NAME", help="who answers requests, where latmon is root (default nobody); probes stay root's"
+        "--user",
+        metavar="NAME",
+        help="account of the process that answers requests, where latmon is root (default nobody); probes keep root",
     )
     _measuring(parser, stages="basic")
     _devices(parser)

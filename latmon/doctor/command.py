@@ -1,4 +1,4 @@
-"""`latmon doctor`: what works on this host, what does not, why, and the command that fixes it. And `latmon probes`.
+"""`latmon doctor`: what works on this host, what does not, why, the command that fixes it; `latmon probes`.
 
 Owns the order of the checks, the tier with its matrix of stages, and both outputs. A check never changes the host.
 Must not import a backend: the registry does that for the check of the tier.

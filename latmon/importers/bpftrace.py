@@ -207,7 +207,7 @@ def documents(lines: Sequence[str], key: str) -> Iterator[tuple[TextSpan, dict[s
         last = bisect_right(starts, max(begin.start(), end - 1))
         yield TextSpan(first, len(lines) if isinstance(value, str) else last), value
         if isinstance(value, str):
-            return  # nothing tells where it ends
+            return  # its end is not known
 
 
 def _parsed(text: str, start: int) -> tuple[dict[str, Any] | str, int]:

@@ -190,7 +190,7 @@ _WAITS, _RESUME = "completion", "resume"
 def _join_waits(built: Built) -> None:
     """Give tables of resume() and a thread's priority the device of the text's I/Os that waited for their completion.
 
-    They name no device themselves. With I/Os of several devices nothing tells whose thread it was.
+    They name no device themselves. With I/Os of several devices the device of the thread is not known.
     """
     devices = {o.device for one in built.windows for o in one.outliers if _WAITS in o.stages_us}
     if len(devices) != 1:

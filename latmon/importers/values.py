@@ -408,7 +408,7 @@ def add(flows: dict[Flow, Completed], flow: Flow, done: Completed) -> None:
 
 
 class ShortNames:
-    """Names of a limited length; a number tells those apart whose short forms are the same."""
+    """Names of a limited length; a number distinguishes those whose short forms are the same."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
