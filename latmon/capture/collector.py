@@ -225,15 +225,6 @@ _MAX_READINGS = 32
 """Readings of settings that are kept: the screen's of the two minutes that a span has at most, one each 5 s."""
 
 
-@dataclass(slots=True, eq=False)
-class _SettingsReading:
-    """A reading of the settings, from its begin to its end."""
-
-    task: asyncio.Task[Settings]
-    began_us: int
-    ended_us: float = math.inf
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Noted:
     """A note of the user, and the task that reads or has read its settings."""
@@ -287,7 +278,9 @@ class Capture:
         self._stages = request.options.stages
         self._toggling: asyncio.Task[None] | None = None
         self._marks: list[_Noted] = []
-        self._readings: deque[_SettingsReading] = deque(maxlen=_MAX_READINGS)
+        self._reading: asyncio.Task[Settings] | None = None
+        self._readings: deque[tuple[int, int, asyncio.Task[Settings]]] = deque(maxlen=_MAX_READINGS)
+        """Completed readings of the settings with their begins and ends, on CLOCK_MONOTONIC in us."""
 
     async def run(self) -> Outcome:
         """Run the capture and return how it ended; LatmonError if it can't start."""
@@ -326,7 +319,7 @@ class Capture:
         """
         if len(self._marks) < MAX_MARKS:
             at = time.monotonic_ns() // 1000
-            within = [one.task for one in self._readings if span and span[0] <= one.began_us < one.ended_us <= span[1]]
+            within = [task for begin, end, task in self._readings if span and span[0] <= begin and end <= span[1]]
             self._marks.append(_Noted(text, at, time.time(), within[-1] if within else self.read_settings()))
 
     def set_stages(self, mode: str) -> None:
@@ -428,12 +421,13 @@ class Capture:
         """Start to read the current settings; notes during one reading share it."""
         if not isinstance(self._backend, Configured):
             return None
-        if not self._readings or self._readings[-1].task.done():
-            task = asyncio.create_task(_changed(self._backend, self._backend.origin.settings))
-            one = _SettingsReading(task, time.monotonic_ns() // 1000)
-            task.add_done_callback(lambda _: setattr(one, "ended_us", time.monotonic_ns() // 1000))
-            self._readings.append(one)
-        return self._readings[-1].task
+        if self._reading is None or self._reading.done():
+            begin = time.monotonic_ns() // 1000
+            self._reading = asyncio.create_task(_changed(self._backend, self._backend.origin.settings))
+            self._reading.add_done_callback(
+                lambda task: self._readings.append((begin, time.monotonic_ns() // 1000, task))
+            )
+        return self._reading
 
     def _take(self, bare: Frame, recorder: Recorder | HostRecorders, *, last: bool = False) -> None:
         self._family.refresh()
