@@ -29,7 +29,7 @@ MOST_SKIPPED = 0.15
 FIRST_FRAMES = 4
 """Those that can have no counters of the kernel, because it and the probe begin to count at different times."""
 LOOPS = 8
-ROUNDS = 3
+ROUNDS = 6
 
 pytestmark = [
     pytest.mark.live,
