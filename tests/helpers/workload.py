@@ -46,6 +46,11 @@ def crowded():
     return waiting > 50 or os.getloadavg()[0] > 2 * os.cpu_count()
 
 
+def has_counters(frame):
+    """Whether the frame has the kernel's counters of all that the probe saw: some of the first and last ones don't."""
+    return all(flow in frame.kernel for flow, done in frame.seen.items() if done.count)
+
+
 class Done(NamedTuple):
     """Completed I/Os."""
 

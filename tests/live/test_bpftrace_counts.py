@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from bpftraces import each_bpftrace, tool
 from terminal import wait_for
-from workload import OPS, Capture, Done, LoopDevice, buckets_apart, fio, now_us
+from workload import OPS, Capture, Done, LoopDevice, buckets_apart, fio, has_counters, now_us
 
 from latmon.capture.backend import Options
 from latmon_backends.bpftrace.backend import BpftraceBackend
@@ -67,11 +67,6 @@ class Measured:
         since = [frame for frame in self.capture.frames() if frame.mono_us > begin_us]
         frames = [frame for frame in since if frame.mono_us - frame.dt_us < end_us and has_counters(frame)]
         return frames, partial(self.capture.watch.between, frames[0].mono_us - frames[0].dt_us, frames[-1].mono_us)
-
-
-def has_counters(frame):
-    """Whether the frame has the kernel's counters of all that the probe saw: some of the first and last ones don't."""
-    return all(flow in frame.kernel for flow, done in frame.seen.items() if done.count)
 
 
 def disk_of(path):
