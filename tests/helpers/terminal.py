@@ -137,7 +137,7 @@ class Terminal:
         return found
 
     def pid(self, word):
-        found = wait_for(lambda: self.processes(word), 60)
+        found = wait_for(lambda: self.processes(word), 300)  # beside 20 busy sessions a start took more than 60 s
         assert found, f"no {word!r} runs: {self.processes()}\n{self.output[-2000:]!r}"
         return min(found)[0]
 

@@ -212,10 +212,9 @@ def test_latencies_agree_with_fio(suite, tmp_path, alone):
         disks = [stack.enter_context(LoopDevice(tmp_path / f"disk{n}")) for n in range(ROUNDS)]
         watched = [word for disk in disks for word in ("--device", disk.name)]
         environ = {"LATMON_BPFTRACE": tool(suite, tmp_path).path}
-        with Capture(tmp_path, "--backend", "bpftrace", "--duration", "60s", *watched, **environ) as capture:
-            job = {"name": "timed", "size": "64M", "rw": "randrw", "bs": "64k", "iodepth": 2}
-            with alone():
-                rounds = [fio(tmp_path, 1, {"filename": disk.path, **job}, urgent=True)["timed"] for disk in disks]
+        job = {"name": "timed", "size": "64M", "rw": "randrw", "bs": "64k", "iodepth": 2}
+        with alone(), Capture(tmp_path, "--backend", "bpftrace", *watched, **environ) as capture:
+            rounds = [fio(tmp_path, 1, {"filename": disk.path, **job}, urgent=True)["timed"] for disk in disks]
             time.sleep(0.2)
             assert capture.stop() == 0, capture.stderr
         devices = capture.report()["devices"]
