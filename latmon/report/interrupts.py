@@ -270,7 +270,7 @@ CGROUPS = (
 
 PROCESS_COLUMNS = (
     Column("process", "name", lambda row: issuer_label(row["comm"], row["pid"]), -22),
-    Column("cgroup", "name", key("name"), -20),
+    Column("cgroup", "name", key("name"), -13),
     Column("I/Os", "count", key("count"), 9),
     Column("MB", "words", lambda row: rate(row["bytes"] / 1e6), 7),
     *CGROUPS[5:-1],  # behind is of cgroups alone

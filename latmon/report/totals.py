@@ -90,8 +90,9 @@ class SlowTimes:
     hours: dict[int, int] = field(default_factory=dict)
     """Unix time of an hour's begin -> I/Os; hours with a window and without a slow I/O are 0."""
     worst: tuple[int, int] = (0, 0)
-    """I/Os of the worst minute, and its begin."""
+    """I/Os of the worst minute, and its begin or that of its first window, whichever is later."""
     _minute: int = 0
+    _begin: int = 0
     _count: int = 0
 
     def add(self, frame: Frame, devices: Mapping[str, Device]) -> None:
@@ -104,10 +105,12 @@ class SlowTimes:
         hour = minute // HOUR_S * HOUR_S
         if hour in self.hours or len(self.hours) < MAX_HOURS:
             self.hours[hour] = self.hours.get(hour, 0) + above
-        self._count = above + (self._count if minute == self._minute else 0)
-        self._minute = minute
+        if minute != self._minute:
+            self._minute, self._count = minute, 0
+            self._begin = max(minute, int(frame.wall - frame.dt_us / 1e6))
+        self._count += above
         if self._count > self.worst[0]:
-            self.worst = self._count, minute
+            self.worst = self._count, self._begin
 
     def _above(self, frame: Frame) -> Iterable[tuple[Flow, int]]:
         if self.slo_us is None:

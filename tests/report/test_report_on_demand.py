@@ -38,6 +38,7 @@ from latmon.recording.writer import Writer
 from latmon.report import interrupts
 from latmon.report import outliers as rows
 from latmon.report.command import render_text, text_table
+from latmon.report.formatting import WIDTH
 from latmon.report.interrupts import issuers as reported_issuers
 from latmon.report.summary import summarise
 from latmon.report.totals import MAX_REPORTS, Totals
@@ -95,6 +96,7 @@ def test_cgroups_have_their_devices_and_ops(summary_of):
     table = "\n".join(text_table(interrupts.process_table(summary)))
     assert "behind" not in table, "it is of cgroups alone"
     assert re.search(r"fio 7 +/a +4 ", table)
+    assert len(table.splitlines()[0]) <= WIDTH, "a longer row is wrapped"
 
 
 def test_latencies_by_size_are_of_each_op(summary_of):

@@ -47,6 +47,14 @@ def test_slow_ios_by_hour_and_day_and_the_worst_minute():
     assert "by day (UTC): 2026-01-05 8, 2026-01-06 4" in text
 
 
+def test_the_worst_minute_begins_no_earlier_than_the_recording():
+    slow = SlowTimes()
+    for seq in range(2):  # from 40 s after the begin of a minute of the monotonic clock
+        when = {"wall": DAY + 9 * (seq + 1), "mono_us": 40_000_000 + 9_000_000 * (seq + 1), "dt_us": 9_000_000}
+        slow.add(replace(frame(seq), **when, above={Flow(DISK.name, "read"): 1}, thresholds_us={DISK.name: 2000}), {})
+    assert slow.worst == (2, int(DAY))
+
+
 def test_the_windows_of_a_minute_count_together_whatever_the_wall_clock_s_minute_is():
     slow = SlowTimes()
     flow = Flow(DISK.name, "read")

@@ -189,6 +189,11 @@ def test_without_processes_it_says_why(frames, missing, says):
         ([], None, "starting"),
         ([replace(frame(1), kernel={}, seen={})], ORIGIN, "no I/O completed in the last 60 s"),
         (host(2, 3), ORIGIN, "none was counted by cgroup"),
+        (
+            [replace(one, issuers={Issuer("sda", "read", OTHERS, "", 7, "fio"): of(900)}) for one in host(2, 3)],
+            ORIGIN,
+            "or this host has none; Tab shows those of processes",
+        ),
         (host(2, 3), replace(ORIGIN, untraced=(Missing(ISSUERS, "it needs kernel BTF"),)), "it needs kernel BTF"),
     ],
 )

@@ -33,7 +33,10 @@ _LEAST = 5
 """Lines below the table from which on they have the devices of the selected cgroup."""
 _NAMED = 4
 """Cgroups in the sentence on those that another one is behind."""
-_UNCOUNTED = ("none was counted by cgroup: their cgroups are not known yet, or not here", "none was recorded by cgroup")
+_UNCOUNTED = (
+    "none was counted by cgroup: the first counts are not read yet, or this host has none",
+    "none was recorded by cgroup",
+)
 """Live, and in a recording."""
 _OTHERS = "others, or no cgroup"
 
@@ -255,8 +258,10 @@ def _why_none(view: ViewState, origin: Origin) -> str:
         return f"no I/O of a {what} in the last {over} passes the filter"
     window = view.history.window
     ios = sum(c.count for d in view.history.devices() for op in OPS if (c := window.completed(d.name, op)))
-    if ios and not view.history.on_demand.issuers:
-        return f"{count(ios)} I/Os completed in the last {over}, and {_UNCOUNTED[view.recorded]}"
+    kinds = {one.is_process for one in view.history.on_demand.issuers}
+    if ios and view.selection.processes not in kinds:
+        known = "; Tab shows those of processes" * (True in kinds)
+        return f"{count(ios)} I/Os completed in the last {over}, and {_UNCOUNTED[view.recorded]}{known}"
     return f"no I/O completed in the last {over}"
 
 
