@@ -336,7 +336,8 @@ def order_aside(view: ViewState, subject: Subject, width: int, room: int) -> lis
         disks = ", ".join(device.members)
         why = f"{device.name} has no requests: the order is that of its disks: {disks}"
     elif view.tracing == MEASURING and not (view.origin and view.origin.why_untraced("issues")):
-        why = f"{what}: no window of its issues was recorded yet"
+        within = "the tracer leaves them out to stay within its budget"
+        why = f"{what}: none was recorded since tracing started, or {within}"
     else:
         mode, state = view.selection.stages, view.tracing
         why = not_traced(what, view.origin, ("issues",), mode=mode, recorded=view.recorded, state=state)

@@ -83,7 +83,7 @@ _FILE_ROWS = 4
 """Rows of a device's file systems above its stages."""
 _LEAST = 20
 """Lines from which on a line about them is above the devices' stages."""
-_UNLIMITED = "; S until the last line says `stages all`, which has no budget"
+_UNLIMITED = "; to trace without a budget, press S until the line above the keys has `stages all`"
 _DETAIL = 7
 """Lines of the selected operation below the list, at least."""
 _LISTED = 8

@@ -268,6 +268,7 @@ def _why_none(view: ViewState, origin: Origin) -> str:
 def _why_no_process(view: ViewState, origin: Origin) -> str:
     """Return why no process is known."""
     if view.tracing == MEASURING and not origin.why_untraced(PROCESSES):
-        return "I/Os of processes: none has completed since they are traced, or the tracer leaves them out: its cost"
+        within = "the tracer leaves them out to stay within its budget"
+        return f"I/Os of processes: none has completed since tracing started, or {within}"
     mode, state = view.selection.stages, view.tracing
     return not_traced("I/Os of processes", origin, (PROCESSES,), mode=mode, recorded=view.recorded, state=state)
