@@ -951,6 +951,8 @@ def run(
         if app.failure is not None:
             print(f"latmon: {app.failure}", file=sys.stderr)
             return app.failure.exit_code
+        if session is not None and app.scene.recorded:
+            print(f"latmon: recorded to {app.scene.recorded}", file=sys.stderr)
         if not app.visited or visit is None:
             return code
         visit(app.visited)

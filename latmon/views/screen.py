@@ -179,6 +179,11 @@ class Scene:
         self._reported.directory = clean(str(directory), _MAX_PATH)
 
     @property
+    def recorded(self) -> str:
+        """Return the file that is recorded to at the live edge; empty where none is."""
+        return self._reported.recorded
+
+    @property
     def store(self) -> Store:
         return self.history.store
 

@@ -413,6 +413,8 @@ class Notices:
         self.directory = ""
         """Directory of the next recording; empty where it isn't known."""
         self._notices: list[tuple[int, str]] = []
+        self.recorded = ""
+        """File that is recorded to, with its directory where that is known; empty where none is."""
         self._recording: str | None = None
         self._where = ""
 
@@ -420,13 +422,15 @@ class Notices:
         """Return an independent copy."""
         other = Notices()
         other.tracing, other._notices, other._recording = self.tracing, self._notices.copy(), self._recording
-        other.directory, other._where = self.directory, self._where
+        other.directory, other.recorded, other._where = self.directory, self.recorded, self._where
         return other
 
     def add(self, frame: Frame) -> None:
         """Add the next frame."""
         since = frame.mono_us - NOTICE_US
         caption = "; ".join(one for one in (self._on_recording(frame), frame.health.notice) if one)
+        name = (self._recording or "").partition(": ")[0]
+        self.recorded = f"{name}{self._where}" if frame.health.records else ""
         self._notices = [(at, text) for at, text in self._notices if at > since and text != caption]
         if caption:
             self._notices.append((frame.mono_us, caption))

@@ -1017,10 +1017,12 @@ def test_a_recordings_directory_is_reported_where_it_is_known():
     assert notice(made).strip() == "recording to a.gz in /var/tmp/a place"
     made.append(at(2, "a.gz: the disk is slow"))
     assert "recording to a.gz: the disk is slow" in notice(made)
+    assert made.recorded == "a.gz in /var/tmp/a place"
     made.expect_recording(Path("/elsewhere"))
     made.append(at(3, "a.gz"))
     made.append(at(4, ""))
     assert notice(made).strip() == "recording ended: a.gz in /var/tmp/a place"
+    assert made.recorded == ""
 
 
 def test_a_notice_and_the_answer_to_a_key_are_both_shown():
