@@ -460,6 +460,9 @@ class CompletionSums:
         self.histograms.add(frame.histograms)
         self.kernel.add(frame.kernel)
         self.seen.add(frame.seen)
+        self._add_seen_alone(frame)
+
+    def _add_seen_alone(self, frame: Frame) -> None:
         self.seen_alone.add(_seen_alone(frame))
 
     def _add_coverage(self, covered: Mapping[str, Coverage]) -> None:

@@ -257,8 +257,12 @@ def _op(
         **({"latency_us": quantiles(latency)} if latency is not None else {}),
         **stages(flow, found, origin, totals.traced),
         **tail(flow.device, (flow.op,), totals.traced, cut_us),
-        **({"kernel": _kernel(kernel)} if kernel else {}),
+        **({"kernel": _kernel(kernel) | _seen_alone(totals.seen_alone.get(flow))} if kernel else {}),
     }
+
+
+def _seen_alone(done: Completed | None) -> dict[str, int]:
+    return {"seen_alone": done.count} if done and done.count else {}
 
 
 def _sizes(totals: Totals) -> dict[Flow, dict[str, Any]]:
@@ -432,8 +436,9 @@ def volume(op: _Row, seconds: float) -> str:
     kernel = op.get("kernel")
     if "untimed" in op:
         text += f"; {op['untimed']:,} of them not timed"
-    if kernel and kernel["count"] != op["count"]:
-        text += f"; the kernel counted {kernel['count']:,}"
+    if kernel and kernel["count"] != (both := op["count"] - kernel.get("seen_alone", 0)):
+        where = f" in windows where the probe counted {both:,}" if both < op["count"] else ""
+        text += f"; the kernel counted {kernel['count']:,}{where}"
     if kernel and kernel.get("merged"):
         text += f"; {kernel['merged']:,} more were merged into them"
     if kernel and op.get("latency_us", {}).get("mean") is None and "mean_us" in kernel:

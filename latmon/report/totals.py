@@ -257,7 +257,9 @@ class Totals(Accumulator):
         return Flat({**flat.tables, "wakeup": table}, {**flat.counted, "wakeups": known}, flat.facts)
 
     def _add_completions(self, frame: Frame) -> None:
-        if not self.by_blocks:
+        if self.by_blocks:
+            self._add_seen_alone(frame)  # blocks don't have it
+        else:
             super()._add_completions(frame)
 
     def _add_on_demand(self, frame: Frame) -> None:

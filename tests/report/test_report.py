@@ -144,6 +144,21 @@ def test_more_seen_than_timed_is_visible(summary_of):
     assert (read["count"], read["latency_us"]["count"]) == (130, 100)
 
 
+@pytest.mark.parametrize(
+    ("kernels", "said"),
+    [(100, ""), (103, "; the kernel counted 103 in windows where the probe counted 100")],
+)
+def test_the_kernel_s_count_is_compared_in_windows_that_have_both(summary_of, kernels, said):
+    flow = Flow("sda", "read")
+    first = frame(0, seen={flow: Completed(50, 1)}, kernel={})
+    summary = summary_of(first, frame(1, seen={flow: Completed(100, 1)}, kernel={flow: Completed(kernels, 1)}))
+    read = summary["devices"]["sda"]["ops"]["read"]
+    assert (read["count"], read["kernel"]["count"], read["kernel"]["seen_alone"]) == (150, kernels, 50)
+    text = " ".join(render_text(summary).split())
+    assert ("; the kernel counted" in text) == bool(said)
+    assert said in text
+
+
 def test_coverage_is_of_what_both_could_count(summary_of):
     seen = {Flow("sda", "read"): Completed(990, 1), Flow("sda", "other"): Completed(7, 0)}
     kernel = {Flow("sda", "read"): Completed(1000, 1), Flow("dm-0", "read"): Completed(500, 1)}
