@@ -46,9 +46,10 @@ def crowded():
     return waiting > 50 or os.getloadavg()[0] > 2 * os.cpu_count()
 
 
-def has_counters(frame):
-    """Whether the frame has the kernel's counters of all that the probe saw: some of the first and last ones don't."""
-    return all(flow in frame.kernel for flow, done in frame.seen.items() if done.count)
+def has_counters(frame, *devices):
+    """Whether the frame has the kernel's counters of all of these I/Os: some of the first and the last ones don't."""
+    seen = [flow for flow, done in frame.seen.items() if done.count and flow.device in devices and flow.op in OPS]
+    return all(flow in frame.kernel for flow in seen)
 
 
 class Done(NamedTuple):

@@ -66,8 +66,9 @@ class Measured:
 
     def compared(self, begin_us=0, end_us=2**63):
         """Frames of a time with the kernel's counts beside the probe's, and those counts as we read them meanwhile."""
+        names = self.mixed, self.flushed, self.real
         since = [frame for frame in self.capture.frames() if frame.mono_us > begin_us]
-        frames = [frame for frame in since if frame.mono_us - frame.dt_us < end_us and has_counters(frame)]
+        frames = [frame for frame in since if frame.mono_us - frame.dt_us < end_us and has_counters(frame, *names)]
         return frames, partial(self.capture.watch.between, frames[0].mono_us - frames[0].dt_us, frames[-1].mono_us)
 
 
