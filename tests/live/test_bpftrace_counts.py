@@ -199,7 +199,7 @@ def test_the_disk_that_holds_the_file(measured):
     for op in ("read", "write", "flush"):
         seen = sum(frame.seen[flow].count for frame in frames for flow in frame.seen if flow == (measured.real, op))
         print(f"{measured.real} {op}: seen {seen} of {kernel[op].count}, skipped {skipped}; fio {file[op].count}")
-        assert kernel[op].count >= (1 - APART) * file[op].count or op == "flush", "fsyncs may share a flush"
+        assert kernel[op].count >= 0.9 * file[op].count or op == "flush", "fsyncs may share a flush, I/Os may be merged"
         least = measured.least((1 - APART) * kernel[op].count, skipped)
         assert least <= seen <= (1 + APART) * kernel[op].count, op
 
