@@ -25,7 +25,7 @@ test-crash: # root: kills and hang-ups with real probes, also under load, and fa
 test-lab: # root, qemu: throw-away guests, for hours; one whose recording is valid is not booted again
 	@sh ./bootstrap python -m pytest -m lab --timeout 0 tests/lab $(ARGS)
 
-test-trust: # root, for hours: the tests of docs/TRUST.md, with a line for each of the 40; ARGS="12 13" runs some
+test-trust: # root, 40 min and more: the tests of docs/TRUST.md, with a line for each of the 40; ARGS="12 13" runs some
 	@sh ./bootstrap python tests/helpers/trust.py $(ARGS)
 
 test-bootstrap: # root, debootstrap: ./bootstrap in fresh Debian 12 and 13 chroots
