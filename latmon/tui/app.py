@@ -952,7 +952,8 @@ def run(
             print(f"latmon: {app.failure}", file=sys.stderr)
             return app.failure.exit_code
         if session is not None and app.scene.recorded:
-            print(f"latmon: recorded to {app.scene.recorded}", file=sys.stderr)
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                print(f"latmon: recorded to {app.scene.recorded}", file=sys.stderr, flush=True)
         if not app.visited or visit is None:
             return code
         visit(app.visited)

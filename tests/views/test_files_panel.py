@@ -205,7 +205,7 @@ def test_what_the_budget_left_out_says_how_to_have_it():
     why = "left out because tracing cost more than its budget"
     lean = [replace(one, files={}, traced=replace(one.traced, absent=(Missing(FILES, why),))) for one in FRAMES]
     drawn = " ".join(text(scene(lean)).split())
-    assert f"not traced: {why}; S until" in drawn
+    assert f"not traced: {why}; to trace without a budget, press S until" in drawn
 
 
 def test_while_probes_start_the_panels_say_so():
