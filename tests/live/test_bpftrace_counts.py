@@ -17,19 +17,17 @@ from pathlib import Path
 import pytest
 from bpftraces import each_bpftrace, tool
 from terminal import wait_for
-from workload import OPS, Capture, Done, LoopDevice, buckets_apart, fio, has_counters, now_us
+from workload import CROWDED, OPS, Capture, Done, LoopDevice, buckets_apart, fio, has_counters, now_us
 
 from latmon.capture.backend import Options
 from latmon_backends.bpftrace.backend import BpftraceBackend
 
 SHARE = 0.995
-"""What each tier must see and time at least, apart from the runs that latmon reports as skipped by the kernel."""
-MOST_SKIPPED = 0.15
-"""Share of I/Os that may be missing at most with that reason: 8.5 % were seen on crowded CPUs (docs/COVERAGE.md)."""
+"""Each tier must see and time this share at least, apart from runs that latmon reports as skipped by the kernel."""
 APART = 0.02
 """Share of the I/Os of some seconds that a crowded host's reader of the counters may have of the time beside them."""
 FIRST_FRAMES = 4
-"""Those that can have no counters of the kernel, because it and the probe begin to count at different times."""
+"""So many first frames can lack the kernel's counters, because it and the probe begin to count at different times."""
 LOOPS = 8
 ROUNDS = 6
 
@@ -59,7 +57,7 @@ class Measured:
     def least(self, count, skipped=None):
         """Return the least that must have been seen of these I/Os, if so many runs were skipped meanwhile."""
         skipped = self.report["health"]["skipped"] if skipped is None else skipped
-        return max(SHARE * count - skipped, (SHARE - MOST_SKIPPED) * count) - 1
+        return max(SHARE * count - skipped, (SHARE - CROWDED) * count) - 1
 
     def ops(self, device):
         return self.report["devices"][device]["ops"]
