@@ -143,6 +143,30 @@ async def test_end_lets_the_tool_say_its_last():
         assert await one.returncode() == 0
 
 
+STAYS = "trap '' TERM; echo up; exec sleep 60"
+KILLS = {
+    "by the shim": (STAYS, None, True),
+    "by the shim while it is stopped": (STAYS, signal.SIGSTOP, True),
+    "by another": (STAYS, signal.SIGKILL, False),
+    "not": ("echo up; exec sleep 60", None, False),
+}
+
+
+@linux
+@pytest.mark.parametrize(("script", "number", "killed"), KILLS.values(), ids=KILLS)
+async def test_the_status_tells_who_killed_the_tool(script, number, killed):
+    """However late it is read: 2 s after the tool was asked to end."""
+    async with started(["sh", "-c", script], **{MARK: "whose"}) as one:
+        assert await one.read() == b"up\n"
+        if number is not None:
+            for pid in marked("whose"):
+                os.kill(int(pid), number)
+        one.end()
+        await asyncio.sleep(2 * process.GRACE_S)
+        assert await whole(one) == b""
+        assert await one.was_killed() == killed
+
+
 async def test_stop_is_quick_with_a_tool_that_obeys():
     async with child("trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done") as one:
         await one.read()
@@ -265,7 +289,7 @@ async def test_what_is_done_after_the_tool_is_done_also_after_its_kill(tmp_path)
     finally:
         await one.stop()
     assert (tmp_path / "gone").read_bytes().split() == text.split()[:1]
-    assert await one.returncode() == 128 + signal.SIGKILL
+    assert await one.was_killed()
 
 
 def test_the_words_of_a_shimmed_command():

@@ -45,7 +45,7 @@ from latmon_backends.kernel.settings import Sections
 from latmon_backends.probe.always_on import HERE, AlwaysOn, FrameBuilder, MeasuredHost
 from latmon_backends.probe.launcher import Direct, Script, Skipped
 from latmon_backends.probe.outliers import Outliers, Threads
-from latmon_backends.probe.process import GRACE_S, RefusedError
+from latmon_backends.probe.process import RefusedError
 from latmon_backends.probe.tick_protocol import ProbeWindow, Surroundings, Ticks
 from latmon_backends.probe_backend import ProbeBackend, always, following, traced
 from latmon_backends.tracer.programs import ChosenScripts
@@ -205,7 +205,6 @@ class BpftraceAlwaysOn(AlwaysOn):
         self._tool, self._sampler, self._only = tool, sampler, only
         self._choices, self._tries_all = choices, tries_all
         self._stamps_given_up = False
-        self._end_requested = 0.0
         self._skipped = Skipped()
 
     async def choose(self) -> dict[str, str]:
@@ -304,12 +303,10 @@ class BpftraceAlwaysOn(AlwaysOn):
     async def last(self) -> ProbeWindow | None:
         """End the probe and return the interval that was begun. ProbeGoneError where the probe was gone already."""
         self._kept.check()
-        self._end_requested = self._end_requested or time.monotonic()
         self._ticks.ask()
         self.probe.end()
         await self._read_on()
-        # The shim's SIGKILL comes no sooner: without its last line the probe was gone before.
-        return self._last() if time.monotonic() - self._end_requested < GRACE_S else self._ticks.last()
+        return self._ticks.last() if await self.probe.was_killed() else self._last()
 
     async def _read_on(self) -> None:
         while (event := await self.probe.next()) is not None:

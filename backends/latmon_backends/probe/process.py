@@ -25,7 +25,8 @@ from latmon.support.text import clean
 from latmon.support.trust import environment
 from latmon_backends.probe.events import Event, Printed, UndecodedLine
 
-# The tool gets SIGTERM when file 3, our end of its standard input, closes, and SIGKILL if detaching takes it too long.
+# The tool gets SIGTERM when file 3, our end of its standard input, closes. If detaching takes it too long, it gets
+# SIGALRM, whose status shows that the shim ended it, and SIGKILL. SIGCONT, because a stopped process takes no SIGALRM.
 # A line there asks it to end and gives it the time that it takes. An abort must not leave a core behind. What waits
 # must not keep the tool's output open, or its end is seen late; `read`, not `cat`, because no process is left over when
 # the tool ends first. A process beside it is looked for each 5 s.
@@ -34,7 +35,8 @@ _SHIM = (
     '"$@" </dev/null 3<&- & p=$!; c=; '
     "for w in {ends}; do "
     "(case $w in input) while read -r _; do kill -TERM $p; done <&3 ;; *) while kill -0 $w; do sleep 5; done ;; esac; "
-    "kill -TERM $p; sleep {grace_s}; kill -KILL $p) >/dev/null 2>&1 & "
+    "kill -TERM $p; sleep {grace_s}; "
+    "kill -CONT $p; kill -ALRM $p; kill -KILL $p) >/dev/null 2>&1 & "
     'c="$c $!"; done; '
     "wait $p; r=$?; kill $c 2>/dev/null; {after}exit $r"
 )
@@ -220,6 +222,10 @@ class Child:
     async def returncode(self) -> int:
         """Return the tool's status as a shell reports it: 128 + n after signal n."""
         return await self._process.wait()
+
+    async def was_killed(self) -> bool:
+        """Return, once it has ended, whether the shim or `stop` killed it because it took too long."""
+        return await self.returncode() in (128 + signal.SIGALRM, -signal.SIGKILL)
 
     def end(self, *, patient: bool = False) -> None:
         """Ask the tool to finish: its last output can still be read. `patient`: it is not killed before `stop`."""
@@ -413,6 +419,10 @@ class RunningProbe(ABC):
     @staticmethod
     @abstractmethod
     def _reason(complaints: Sequence[str], status: int) -> str: ...
+
+    async def was_killed(self) -> bool:
+        """Return, once it has ended, whether it was killed because its end took too long."""
+        return await self._child.was_killed()
 
     async def ends_within(self, seconds: float) -> bool:
         """Return whether it ends by itself within this time."""
