@@ -228,7 +228,8 @@ class ProbeBackend(ABC):
             if self._on_demand.too_dear:
                 self._frames.notice = f"the capture was ended: {self._on_demand.too_dear}"
                 break
-            await self._always.restart_if_needed(window, frame.gap)
+            if why := await self._always.restart_if_needed(window, frame.gap):
+                self._on_demand.restart(why)
         yield self._frames.final_frame(Health(probes_wanted=self._always.probe.wanted))
 
     async def cost(self, frames: AsyncIterator[Frame], seconds: float) -> tuple[ProbeCost, ...]:

@@ -355,7 +355,7 @@ def _prometheus(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--password-file",
         metavar="FILE",
-        type=Path,
+        type=_checked(_file),
         help="has the password of USER; without it LATMON_PROMETHEUS_PASSWORD",
     )
 
@@ -659,7 +659,7 @@ def _replay(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="+",
-        type=Path,
+        type=_checked(_file),
         help="a recording; several are the parts of one capture; - is stdin, and keys come from the terminal",
     )
     parser.add_argument(
@@ -675,7 +675,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="FILE",
         nargs="+",
-        type=Path,
+        type=_checked(_file),
         help="a recording; several are the parts of one capture; - is stdin",
     )
     parser.add_argument(
@@ -686,7 +686,7 @@ def _report(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--schema", action=_Schema, const="report")
     form.add_argument("--text", action="store_true", help="print text (the default)")
     form.add_argument(
-        "--html", metavar="OUT", type=Path, help="write one HTML file that loads nothing else; - is stdout"
+        "--html", metavar="OUT", type=_checked(_file), help="write one HTML file that loads nothing else; - is stdout"
     )
     _ramp(parser, "with --html: ")
 
@@ -719,7 +719,7 @@ def _diff(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--json", action="store_true", help="print JSON for programs, schema latmon.diff/1")
     form.add_argument("--schema", action=_Schema, const="diff")
     form.add_argument(
-        "--html", metavar="OUT", type=Path, help="write one HTML file that loads nothing else; - is stdout"
+        "--html", metavar="OUT", type=_checked(_file), help="write one HTML file that loads nothing else; - is stdout"
     )
 
 
@@ -728,7 +728,10 @@ def _import(parser: argparse.ArgumentParser) -> None:
 
     parser.epilog = "formats:\n" + "\n".join(f"  {one.name:<15} {one.purpose}" for one in FORMATS)
     parser.add_argument(
-        "file", metavar="FILE", type=Path, help="output of other tools, or a ticket or mail that has it; - is stdin"
+        "file",
+        metavar="FILE",
+        type=_checked(_file),
+        help="output of other tools, or a ticket or mail that has it; - is stdin",
     )
     parser.add_argument(
         "-o", dest="out", metavar="OUT", type=_checked(_new_file), required=True, help="the new recording; - is stdout"
@@ -829,7 +832,7 @@ def _check(parser: argparse.ArgumentParser) -> None:
         "recording only lacks the closing line: every command reads it, and --repair writes a copy with that line. "
         "With --repair the exit code is 0 if the copy was written and is clean."
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="a recording; - is stdin")
+    parser.add_argument("file", metavar="FILE", type=_checked(_file), help="a recording; - is stdin")
     parser.add_argument("--repair", action="store_true", help="write what can be read to OUT; FILE is not changed")
     parser.add_argument(
         "-o", dest="out", metavar="OUT", type=_checked(_new_file), help="with --repair: a new file, or - for stdout"
@@ -874,7 +877,7 @@ def _exporter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--web-config",
         metavar="FILE",
-        type=Path,
+        type=_checked(_file),
         help="TLS and passwords, in the format that Prometheus' exporters share",
     )
     parser.add_argument(
@@ -922,7 +925,9 @@ def _trace(parser: argparse.ArgumentParser) -> None:
     only.add_argument(
         "--lba", metavar="A-B", type=_checked(_sectors), help="only I/Os in these sectors of 512 bytes of the device"
     )
-    only.add_argument("--file", metavar="F", type=Path, help="only I/Os in the blocks that this file has at the start")
+    only.add_argument(
+        "--file", metavar="F", type=_checked(_file), help="only I/Os in the blocks that this file has at the start"
+    )
     only.add_argument("--pid", metavar="P", type=_checked(_pid), help="only I/Os that this process issued")
     only.add_argument(
         "--cgroup", metavar="C", default="", help="only I/Os charged to this cgroup or one below it: a path or its end"
@@ -1075,7 +1080,7 @@ def _config(parser: argparse.ArgumentParser) -> None:
         "$EDITOR, at first with a sample of all settings, or print the JSON Schema of a file, for editors",
     )
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", type=Path, help="with check: this file (default: both files)"
+        "file", metavar="FILE", nargs="?", type=_checked(_file), help="with check: this file (default: both files)"
     )
 
 
@@ -1083,7 +1088,7 @@ def _export(parser: argparse.ArgumentParser) -> None:
     from latmon.exporters.registry import FORMATS, SCREENS, VERSIONS  # noqa: PLC0415  of this command alone
 
     forms = "; ".join(f"{name}: {what}" for name, what in FORMATS.items())
-    parser.add_argument("file", metavar="FILE", type=Path, help="a recording; - is stdin")
+    parser.add_argument("file", metavar="FILE", type=_checked(_file), help="a recording; - is stdin")
     parser.add_argument("--to", metavar="FORMAT", choices=tuple(FORMATS), required=True, help=forms)
     parser.add_argument(
         "-o", metavar="OUT", dest="out", type=_checked(_new_file), required=True, help="a new file, or - for stdout"
@@ -1219,10 +1224,14 @@ def _new_file(text: str) -> Path:
     return _new_path(text)
 
 
-def _path(text: str) -> Path:
+def _file(text: str) -> Path:
     if not text or "\0" in text:
         raise ValueError("expected the name of a file")
-    return Path(text).absolute()
+    return Path(text)
+
+
+def _path(text: str) -> Path:
+    return _file(text).absolute()
 
 
 def _log_path(text: str) -> Path:

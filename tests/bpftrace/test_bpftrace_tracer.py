@@ -12,8 +12,8 @@ from latmon_backends.bpftrace.program import BpftraceProgram, Tracepoints, hooks
 from latmon_backends.bpftrace.tracer import (
     _system_calls,
     choose,
+    cpus,
     on_demand_manifests,
-    possible_cpus,
     sampling,
     script,
     stem,
@@ -114,13 +114,16 @@ def test_what_another_script_does_as_well_is_neither_chosen_nor_missing():
     assert "who_a" in names(choose(FOUND, "A", everything, WORDS, {"inflight_a": "Cannot cast"}))
 
 
-@pytest.mark.parametrize(("text", "cpus"), [("0-3\n", 4), ("0\n", 1), ("0,2-5\n", 5), ("", None), ("none\n", None)])
-def test_how_many_cpus_there_may_be(tmp_path, text, cpus):
-    assert possible_cpus(tmp_path) is None
+CPUS = [("0-3\n", {0, 1, 2, 3}), ("0\n", {0}), ("0,2-5\n", {0, 2, 3, 4, 5}), ("", set()), ("none\n", set())]
+
+
+@pytest.mark.parametrize(("text", "found"), CPUS)
+def test_which_cpus_there_are(tmp_path, text, found):
+    assert cpus(tmp_path, "online") == set()
     directory = tmp_path / "devices/system/cpu"
     directory.mkdir(parents=True)
-    (directory / "possible").write_text(text)
-    assert possible_cpus(tmp_path) == cpus
+    (directory / "online").write_text(text)
+    assert cpus(tmp_path, "online") == found
 
 
 def test_what_a_script_needs_stands_before_it():

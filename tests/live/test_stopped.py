@@ -6,6 +6,7 @@ A stopped reader loses nothing: one wide window with the sums of the probe, of t
 
 import json
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -23,6 +24,7 @@ from latmon.model.frame import Frame
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import open_recording
 from latmon.support.process import descendants
+from latmon_backends.bpftrace.program import has_ring_buffer
 
 ROOT = pytest.mark.skipif(
     os.geteuid() != 0 or not all(map(shutil.which, ("fio", "losetup"))), reason="needs root, fio and losetup"
@@ -318,19 +320,26 @@ def last_cpu():
 @pytest.mark.parametrize("first", ["on", "off"])
 @each_bpftrace
 def test_a_cpu_goes_and_comes_back(capture, suite, tmp_path, last_cpu, first):
-    """All I/Os are counted once: `first` is the CPU's state when the probes start."""
+    """All I/Os are counted once: `first` is the CPU's state when the probes start.
+
+    bpftrace 0.17 prints no lines of a CPU that comes online: probes are restarted then, and at no other time.
+    """
     if first == "off":
         last_cpu(on=False)
-    one = capture("bpftrace", "--stages", "all", LATMON_BPFTRACE=tool(suite, tmp_path).path)
+    found = tool(suite, tmp_path)
+    restarts = 0 if has_ring_buffer(found, platform.release()) else 2
+    one = capture("bpftrace", "--stages", "all", LATMON_BPFTRACE=found.path)
     before = probe(one)
     for on in (first == "off", first == "on") * 2:
         last_cpu(on=on)
         many = len(one.frames())
         assert wait_for(lambda many=many: len(one.frames()) > many + 2, 60, 0.2)
-    assert probe(one) == before, "the probe was not restarted"
-    assert one.stop() == 0, one.stderr
+    assert restarts or probe(one) == before, "the probe was not restarted"
+    assert one.stop() == (4 if restarts else 0), one.stderr
+    assert one.stderr.count("came online, whose lines") >= restarts
     reported = one.report()
-    assert (reported["gaps"], reported["health"]["lost_events"], reported["health"]["map_full"]) == ([], 0, 0)
+    assert [gap["reason"] for gap in reported["gaps"]] == ["probe-restart"] * restarts
+    assert (reported["health"]["lost_events"], reported["health"]["map_full"]) == (0, 0)
     for frame in one.frames():
         assert all(done.count >= 0 for done in (*frame.seen.values(), *frame.kernel.values()))
     compared = [frame for frame in one.frames() if has_counters(frame, one.disk)]

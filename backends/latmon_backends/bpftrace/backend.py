@@ -34,7 +34,7 @@ from latmon.model.frame import STAGES, TABLES, Missing, Origin, Settings, capped
 from latmon.model.stages import ADMISSION
 from latmon.support import paths, privileges, trust
 from latmon.support.errors import UnavailableError
-from latmon.support.text import clean
+from latmon.support.text import clean, listed
 from latmon_backends.bpftrace import program as bpftrace_program
 from latmon_backends.bpftrace import tracer
 from latmon_backends.bpftrace.probe import BpftraceProbe
@@ -206,6 +206,8 @@ class BpftraceAlwaysOn(AlwaysOn):
         self._choices, self._tries_all = choices, tries_all
         self._stamps_given_up = False
         self._skipped = Skipped()
+        self._cpus: frozenset[int] = frozenset()
+        """CPUs that were online when the probe started or later, and have been since."""
 
     async def choose(self) -> dict[str, str]:
         """Start the script of an earlier start, else the first one that runs, which later starts begin with."""
@@ -312,12 +314,30 @@ class BpftraceAlwaysOn(AlwaysOn):
         while (event := await self.probe.next()) is not None:
             self._ticks.take(event)
 
-    async def restart_if_needed(self, window: ProbeWindow, gap: str) -> None:
-        """Restart the probe with the clocks' new distance, or replace it where requests carry no stamps."""
+    async def restart_if_needed(self, window: ProbeWindow, gap: str) -> str:
+        """Restart the probe with the clocks' new distance, or replace it where requests carry no stamps.
+
+        Where each CPU has a buffer of its own it is restarted after one came online, and so must be the tracer. A CPU
+        that goes and comes back between two windows is not noticed.
+        """
         if gap == "suspended" and self.script.knows_clock:
-            await super().restart_if_needed(window, gap)
-        elif self._lacks_stamps(window):
+            return await super().restart_if_needed(window, gap)
+        if new := self._new_cpus():
+            names = f"CPU{'s' * (len(new) > 1)} {listed([str(one) for one in new])}"
+            why = f"{names} came online, whose lines bpftrace {self._tool.version} doesn't print"
+            await self.probe.stop()
+            await self._kept.start_again(self._again, why)
+            return why
+        if self._lacks_stamps(window):
             await self._keep_issues()
+        return ""
+
+    def _new_cpus(self) -> list[int]:
+        """Return the CPUs that came online since the last call or start, where the tool prints no lines of them."""
+        if bpftrace_program.has_ring_buffer(self._tool, platform.release()):
+            return []
+        before, self._cpus = self._cpus, tracer.cpus(self._options.sys, "online")
+        return sorted(self._cpus - before)
 
     async def skipped(self) -> int | None:
         return self._skipped.since_last((await self.launcher.totals(self.probe.pid)).skipped)
@@ -325,6 +345,7 @@ class BpftraceAlwaysOn(AlwaysOn):
     async def _start(self, script: Script) -> None:
         assert isinstance(script, Variant)  # noqa: S101 - `_candidates` yields no other
         program = BpftraceProgram((script,), self._tool.map_keys)
+        self._cpus = tracer.cpus(self._options.sys, "online")
         self.probe = await BpftraceProbe.start(self.launcher, program, in_a_hurry=True)
         self.script, self.program = script, program
         frames = self._frames

@@ -192,14 +192,14 @@ def _bio_queue(tracepoints: Tracepoints) -> str:
     return "bi_bdev->bd_queue" if "bd_queue" in tracepoints else "bi_bdev->bd_disk->queue"
 
 
-def possible_cpus(sys: Path) -> int | None:
-    """Return the CPUs for which a per-CPU map has a slot, from "0-3" or "0,2-5"; None: not known."""
+def cpus(sys: Path, kind: str) -> frozenset[int]:
+    """Return the CPUs that are `online`, or `possible`: a per-CPU map has a slot for those. Empty: not known."""
     try:
-        ranges = (sys / "devices/system/cpu/possible").read_text(encoding="ascii").strip().split(",")
+        ranges = (sys / "devices/system/cpu" / kind).read_text(encoding="ascii").strip().split(",")
         ends = [[int(end) for end in one.split("-")] for one in ranges]
     except (OSError, ValueError):
-        return None
-    return sum(one[-1] - one[0] + 1 for one in ends)
+        return frozenset()
+    return frozenset(cpu for one in ends for cpu in range(one[0], one[-1] + 1))
 
 
 def sampling(cpus: int) -> dict[str, int]:
@@ -318,7 +318,7 @@ class ScriptInventory:
         self.tracepoints = Tracepoints(options.sys)
         self.words = words(self.tracepoints, options.sys)
         self.flag_bits = outliers.positions(enumerators(options.sys / "kernel/btf/vmlinux", "req_flag_bits"))
-        self.cpus = possible_cpus(options.sys)
+        self.cpus = len(cpus(options.sys, "possible")) or None
         self.tracepoints.has(
             "tracepoint:block:block_rq_issue"
         )  # only root may read it, and latmon may be root only now

@@ -346,11 +346,12 @@ class AlwaysOn(ABC):
             if (window := self._take(event)) is not None:
                 return window
 
-    async def restart_if_needed(self, window: ProbeWindow, gap: str) -> None:  # noqa: ARG002 - subclasses use it
-        """Restart the probe where the frame of a window shows that it must be."""
+    async def restart_if_needed(self, window: ProbeWindow, gap: str) -> str:  # noqa: ARG002 - subclasses use it
+        """Restart the probe where the frame of a window shows that it must be; return why the tracer must be, too."""
         if gap == "suspended":
             await self.probe.stop()
             await self._kept.start_again(self._again, "the host was suspended")
+        return ""
 
     @abstractmethod
     async def finish(self, on_demand: asyncio.Task[None], patience_s: float) -> ProbeWindow | None:

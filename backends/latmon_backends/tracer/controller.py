@@ -427,6 +427,12 @@ class OnDemand:
         self._budget.forget()
         self._changed.set()
 
+    def restart(self, why: str) -> None:
+        """Have the process restarted where one runs."""
+        if self._process.run is not None:
+            self._process.run.ended = self._process.run.ended or why
+            self._changed.set()
+
     async def wait_for_tick(self, seconds: float) -> None:
         """Wait until the tracer has printed the interval that just ended, at most so long."""
         if self._process.run is not None:
