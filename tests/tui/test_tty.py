@@ -414,7 +414,7 @@ def test_a_source_that_refuses_is_a_sentence_on_a_sane_terminal():
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root: bpftrace, in whose place a program is, runs for no other")
-def test_five_thousand_devices_on_a_terminal(tmp_path, monkeypatch):
+def test_five_thousand_devices_on_a_terminal(tmp_path, monkeypatch, alone):
     """From a probe's output to the screen: the worst device is in the first row, and sorting and leaving still work."""
     bench = Path(__file__).resolve().parents[1] / "bench"
     monkeypatch.syspath_prepend(bench)
@@ -424,7 +424,7 @@ def test_five_thousand_devices_on_a_terminal(tmp_path, monkeypatch):
     slowest = large_host.disk_name(100 * 5000 // 200)  # of the busy ones the one in the middle
     words = (sys.executable, "-P", str(bench / "large_screen.py"), str(host.root))
     variables = {"LATMON_BPFTRACE": str(host.bpftrace)}
-    with ShellTerminal(words, tmp_path, size=(50, 160), **variables) as terminal:
+    with alone(), ShellTerminal(words, tmp_path, size=(50, 160), **variables) as terminal:
         watched = Watched(lambda: terminal.output, 160, 50)
         shown = wait_for(lambda: first_device(watched.lines()) == slowest, 240, 0.5)
         assert shown, "\n".join(watched.lines())
