@@ -197,11 +197,18 @@ LIGHT = ("demo", "emulex")
 """The demo whose windows are made in a fifth of the time of the default host's: it begins with ninety at once."""
 
 
+def python_of(terminal):
+    """The process of the screen, not its parent, whose command line has the screen's; None where there is none."""
+    running = terminal.processes("-m latmon demo")
+    return next((pid for pid, command in running if command.startswith(sys.executable)), None)
+
+
 def jobs_of(terminal, parent=""):
     """The screen, started as a job of an interactive shell; the job's first process may be its `parent`, as make is."""
     command = shlex.join(latmon(*LIGHT))
     terminal.type((shlex.join([parent, "-c", f"{command}; exit"]) if parent else command).encode() + b"\n")
-    screen = terminal.pid("-m latmon demo")
+    assert wait_for(lambda: python_of(terminal), STARTING_S, 0.2), terminal.output
+    screen = python_of(terminal)
     drawn = wait_for(lambda: b"[?2004h" in terminal.output and "DEMO" in shown(terminal), STARTING_S, 0.2)
     assert drawn, shown(terminal)
     return screen
