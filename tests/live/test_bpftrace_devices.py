@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from terminal import wait_for
-from workload import CROWDED, Capture, LoopDevice, crowded, fio
+from workload import Capture, LoopDevice, fio
 
 from latmon.model.frame import Flow, Series
 
@@ -22,9 +22,8 @@ pytestmark = [
 ]
 
 
-def least_share():
-    """The share of the I/Os that a probe sees at least."""
-    return 0.98 - CROWDED * crowded()
+SHARE = 0.98
+"""A probe sees this part of the I/Os at least, apart from runs that latmon reports as skipped by the kernel."""
 
 
 def write(directory, path):
@@ -35,6 +34,15 @@ def write(directory, path):
 
 def seen(capture, name):
     return sum(frame.seen[Flow(name, "write")].count for frame in capture.frames() if Flow(name, "write") in frame.seen)
+
+
+def skipped(capture):
+    """Runs of probes that the kernel skipped: each may be an issue or a completion, of any disk."""
+    return sum(frame.health.skipped or 0 for frame in capture.frames())
+
+
+def are_seen(capture, name, issued):
+    return seen(capture, name) + skipped(capture) >= SHARE * issued.count
 
 
 class Volume:
@@ -61,18 +69,19 @@ def test_a_disk_that_comes_and_goes(tmp_path):
         with LoopDevice(tmp_path / "late disk") as loop:
             name = loop.name
             issued = write(tmp_path, loop.path)
-            wait_for(lambda: seen(capture, name) >= least_share() * issued.count, 60, 0.3)
+            wait_for(lambda: are_seen(capture, name, issued), 60, 0.3)
         wait_for(lambda: any(name in frame.removed for frame in capture.frames()), 60, 0.3)
         assert capture.stop() == 0, capture.stderr
         frames = capture.frames()
     reported = [device for frame in frames for device in frame.devices if device.name == name and device.label]
-    print(f"{name}: seen {seen(capture, name)} of {issued.count}")
+    print(f"{name}: seen {seen(capture, name)} of {issued.count}, skipped {skipped(capture)}")
     assert [Path(device.label).name for device in reported] == ["late disk"]
     assert (reported[0].kind, reported[0].timed) == ("loop", True)
-    assert least_share() * issued.count <= seen(capture, name) <= issued.count
+    assert are_seen(capture, name, issued)
+    assert 0 < seen(capture, name) <= issued.count
     assert any(Series(name, "write", "total") in frame.histograms for frame in frames)
     assert any(name in frame.removed for frame in frames)
-    assert sum(frame.health.unmatched for frame in frames) <= 0.02 * issued.count
+    assert sum(frame.health.unmatched for frame in frames) <= (1 - SHARE) * issued.count + skipped(capture)
 
 
 @pytest.mark.skipif(
@@ -83,7 +92,7 @@ def test_a_volume_is_timed_at_its_members(tmp_path):
     with LoopDevice(tmp_path / "disk") as loop, Volume(loop.path) as volume:
         with Capture(tmp_path, "--backend", "bpftrace", "--interval", "500ms") as capture:
             issued = write(tmp_path, volume.path)
-            wait_for(lambda: seen(capture, loop.name) >= least_share() * issued.count, 60, 0.3)
+            wait_for(lambda: are_seen(capture, loop.name, issued), 60, 0.3)
             assert capture.stop() == 0, capture.stderr
         report = capture.report()
     above, below = report["devices"][volume.kernel_name], report["devices"][loop.name]
@@ -91,6 +100,7 @@ def test_a_volume_is_timed_at_its_members(tmp_path):
     assert above["members"] == [loop.name]
     assert "latency_us" not in above["ops"]["write"]
     assert above["ops"]["write"]["kernel"]["count"] >= 0.98 * issued.count
-    assert below["ops"]["write"]["latency_us"]["count"] >= least_share() * issued.count
+    missing = report["health"]["skipped"] + (1 - SHARE) * issued.count
+    assert below["ops"]["write"]["latency_us"]["count"] >= issued.count - missing
     assert report["health"]["coverage"] <= 1
-    assert report["health"]["coverage"] >= least_share() - 0.03
+    assert report["health"]["coverage"] >= 1 - missing / issued.count - 0.03
