@@ -458,7 +458,7 @@ class Window:
         self._peaks: dict[Series, Peak] = {}
         """Sliding maxima of the series that were read."""
         self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
-        self._completed: dict[tuple[str, str], Completed | None] = {}
+        self._completed: dict[tuple[str, str], tuple[Completed | None, Completed | None]] = {}
         self._covered_us: int | None = None
         self._moved: frozenset[str] | None = None
         for frame in frames:
@@ -547,17 +547,27 @@ class Window:
 
         The first frames after a start have no kernel counters: rates without the probe's counts were 10 % low for 10 s.
         """
-        key = device, op
-        if key not in self._completed:  # each is read some 10 times for a picture
-            kernel, alone = (sums.get(Flow(device, op)) for sums in (self._sums.kernel, self._sums.seen_alone))
-            both = kernel + alone if kernel and kernel.count and alone else None
-            self._completed[key] = both or self.timed(device, op)
-        return self._completed[key]
+        return self._counted(device, op)[0]
 
     def timed(self, device: str, op: str) -> Completed | None:
         """Return completions of the frames with kernel counters, which have times, else as the probe counts them."""
-        kernel, seen = (sums.get(Flow(device, op)) for sums in (self._sums.kernel, self._sums.seen))
-        return kernel if kernel and kernel.count else seen or kernel
+        return self._counted(device, op)[1]
+
+    def _counted(self, device: str, op: str) -> tuple[Completed | None, Completed | None]:
+        """Return `completed` and `timed`; each is read some 10 times for a picture, of thousands of devices."""
+        key = device, op
+        found = self._completed.get(key)
+        if found is None:
+            flow, sums = Flow(device, op), self._sums
+            kernel = sums.kernel.get(flow)
+            if kernel is not None and kernel.count:
+                alone = sums.seen_alone.get(flow) if sums.seen_alone.busy else None
+                found = (kernel if alone is None else kernel + alone, kernel)
+            else:
+                seen = sums.seen.get(flow)
+                found = (kernel, kernel) if seen is None else (seen, seen)
+            self._completed[key] = found
+        return found
 
     def seen(self, device: str, op: str) -> Completed | None:
         return self._sums.seen.get(Flow(device, op))

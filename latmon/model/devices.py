@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, overload
 
 from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outstanding, Traced
 from latmon.model.inflight import Depths
 
 K = TypeVar("K")
 V = TypeVar("V")
+T = TypeVar("T")
 HOST_SEPARATOR = ":"
 """What is between host and device in the names of a fleet; no host's name has it."""
 
@@ -114,6 +115,17 @@ class WithIdle(Mapping[K, V]):
     def __getitem__(self, key: K) -> V:
         found = self.busy.get(key)
         return self.idle[key] if found is None else found
+
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+
+    @overload
+    def get(self, key: K, /, default: V | T) -> V | T: ...
+
+    def get(self, key: K, /, default: Any = None) -> Any:
+        """Return a row; Mapping's own catches a KeyError for each device that has none."""
+        found = self.busy.get(key)
+        return self.idle.get(key, default) if found is None else found
 
     def __iter__(self) -> Iterator[K]:
         yield from self.busy
