@@ -231,6 +231,7 @@ async def test_nothing_is_left_on_a_host_after_the_client_was_killed(tmp_path):
     assert not any_left(files)
 
 
+@pytest.mark.slow
 @needs_ssh
 async def test_a_host_that_dies_is_named_and_comes_back(tmp_path, monkeypatch):
     monkeypatch.setattr(host, "PAUSES_S", (0.2,))
@@ -262,6 +263,7 @@ async def test_no_host_at_all_is_an_error_with_each_reason(tmp_path):
     assert "refused" in str(error.value)
 
 
+@pytest.mark.slow
 @needs_ssh
 async def test_a_host_whose_latmon_prints_rubbish_does_not_stop_the_others(tmp_path):
     path = tools_in(tmp_path / "2", latmon="while printf 'rubbish \\033[2J\\n'; do :; done")
@@ -287,6 +289,7 @@ async def test_a_host_that_hangs_is_named_and_does_not_hold_up_the_others(tmp_pa
     assert hosts_of(found[-1]) == {"plain"}
 
 
+@pytest.mark.slow
 @needs_ssh
 @pytest.mark.parametrize(
     ("latmon", "said"), [("sleep 20", "slow: starting"), pytest.param(None, "slow: connecting", marks=pytest.mark.slow)]
@@ -318,6 +321,7 @@ async def test_a_screen_begins_without_a_host_that_is_slow_and_names_it(tmp_path
             os.kill(started["slow"].pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 @needs_ssh
 async def test_a_limit_begins_without_hosts_that_are_not_ready_which_are_named_until_then(tmp_path):
     """A stopped latmon never gets ready; the usual patience is longer than the test's."""
@@ -368,6 +372,7 @@ async def first_notice(scratch, word, **paths):
     return "; ".join(one.health.notice for one in found), found[-1]
 
 
+@pytest.mark.slow
 @needs_ssh
 async def test_a_host_without_bpftrace_is_measured_by_its_counters_and_named(tmp_path):
     said, _ = await first_notice(tmp_path, "bpftrace", own=tools_in(tmp_path / "1", latmon=""))
@@ -416,6 +421,7 @@ def probed(directory: Path, bpftrace: str = "", *, suite: str = "host", sudo: st
 REFUSED = "echo sudo: a password is required >&2; exit 1"
 
 
+@pytest.mark.slow
 @needs_ssh
 @pytest.mark.parametrize(
     ("host_with", "said"),
@@ -526,6 +532,7 @@ def sshd_sessions(server) -> list[int]:
     return [pid for pid in descendants(server.pid) if words_of(pid)[0].startswith("sshd")]
 
 
+@pytest.mark.slow
 @marked(*live_probe)
 @pytest.mark.parametrize("end", [pytest.param("client", marks=pytest.mark.slow), "connection"])
 async def test_the_bpftrace_of_a_host_ends_with_its_connection(tmp_path, end):
@@ -764,6 +771,7 @@ def test_a_time_that_was_asked_for_lies_between_question_and_answer(tmp_path, er
     assert abs(tree.shift_us - lacks_us) <= 30_000
 
 
+@pytest.mark.slow
 @needs_ssh
 async def test_a_clock_that_is_wrong_by_hours_is_named_and_moves_no_time(tmp_path):
     plain = tools_in(tmp_path / "1")
@@ -889,6 +897,7 @@ def test_a_disk_that_fills_ends_the_recording_of_a_fleet_and_is_named(tmp_path):
             assert not recording.damage
 
 
+@pytest.mark.slow
 @needs_ssh
 def test_nothing_is_left_on_a_host_after_latmon_was_killed(tmp_path):
     mark = f"fleet-{tmp_path.name}-{os.getpid()}"
@@ -1148,6 +1157,7 @@ def test_the_same_thread_and_interrupt_of_two_hosts_are_two_in_a_frame_that_can_
     assert {at.vector for at in frame.softirqs} == {"a:BLOCK", "b:BLOCK"}
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.lists(FRAMES, min_size=1, max_size=3))
 def test_a_merged_frame_can_be_read_whatever_the_hosts_measure(frames):

@@ -184,6 +184,7 @@ async def test_counts_of_a_host_are_exact(url):
                 assert frame.seen["sda", op].count == one.count
 
 
+@pytest.mark.slow
 async def test_the_past_has_the_same_frames(url):
     async with PrometheusBackend(url, select=SLOW, interval_us=2_000_000) as backend:
         live = await some_frames(backend, 2)
@@ -291,6 +292,7 @@ def _found(one):
     return 200, f'{{"data": {{"result": [{one}]}}}}'.encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
@@ -427,6 +429,7 @@ def test_one_screen_of_hosts_is_printed(url):
     assert f"peer-outlier on {SLOW} sda" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_host_is_recorded_and_reported(url, tmp_path, monkeypatch, capsys):
     """From the start on, with the exact counts of some seconds of the simulation."""
     path = tmp_path / "x.latmon.jsonl.gz"
@@ -522,6 +525,7 @@ async def test_rows_that_can_not_be_read_leave_those_before(url):
         assert backend.open_row(SLOW)
 
 
+@pytest.mark.slow
 async def test_an_outage_is_a_gap_with_its_reason(url):
     async with PrometheusBackend(url, select=SLOW, interval_us=2_000_000) as backend:
         frames = backend.frames()

@@ -35,6 +35,7 @@ async def play(*paths, speed=0.0):
         return backend.origin, [one async for one in backend.frames()]
 
 
+@pytest.mark.slow
 async def test_a_replayed_capture_is_the_capture(tmp_path):
     demo = DemoBackend(speed=0, limit=20)
     frames = [one async for one in demo.frames()]

@@ -665,6 +665,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(module, "PATIENCE_S", 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("probe", [Gone, Hung, Stub])
 @pytest.mark.parametrize("end", ENDS)

@@ -398,6 +398,7 @@ def test_roll_ups_are_checked_and_made_again(minutes, check):
     assert "minute" not in [kind for _, kind in kinds(found.copy.read_bytes())]
 
 
+@pytest.mark.slow
 def test_a_roll_up_that_lies_is_named_and_mended(minutes, check):
     at = next(at for at, kind in kinds(minutes) if kind == "minute")
     head = head_of(minutes[at : at + 64])

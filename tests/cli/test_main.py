@@ -291,6 +291,7 @@ def test_under_sudo_a_directory_of_roots_is_refused_at_once(latmon, tmp_path):
 LONG = "x" * 5000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -285,6 +285,7 @@ def test_textuals_own_variables_have_no_effect(tmp_path):
 # ---- pictures of a demo
 
 
+@pytest.mark.slow
 def test_pictures_of_a_demo_are_the_same_bytes_each_time(tmp_path, capsys):
     names = [tmp_path / name for name in ("a.svg", "a.cast", "b.svg", "b.cast")]
     for svg, cast in (names[:2], names[2:]):
@@ -305,6 +306,7 @@ def test_an_error_names_the_demo_and_not_its_file_that_is_gone(tmp_path, capsys,
     assert "latmon: latmon demo emulex contains no window to " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_demo_that_is_ended_leaves_neither_half_a_picture_nor_a_recording(tmp_path, number):
     words = command("demo", "--svg", str(tmp_path / "x.svg"), "--duration", "10h")
@@ -348,6 +350,7 @@ def shares(text):
     return [int(part.split("%")[0].split()[-1]) for part in text.split("\r") if "%" in part]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -203,6 +203,7 @@ def watching(directory, config, *words):
         process.wait()
 
 
+@pytest.mark.slow
 def test_findings_run_the_command_and_save_what_came_before(tmp_path):
     command = script(tmp_path, f"cat >> {tmp_path}/in; echo from the command")
     config = f"on_finding:\n  command: [{command}]\n  record: 1min\n  directory: {tmp_path}\n"

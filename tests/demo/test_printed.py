@@ -166,6 +166,7 @@ def of_settings(host: HostFacts) -> Iterator[str]:
         yield "hz"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=[pytest.mark.slow] * one.endswith("-healthy")) for one in HOSTS]
 )

@@ -525,6 +525,7 @@ def test_who_is_of_the_selected_devices(who):
     assert found == {"", "sdb"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [["--to", "csv", "--buckets"], ["--to", "jsonl"]])
 def test_what_is_exported_and_imported_again_keeps_its_counts(args, demo, tmp_path):
     out, back = tmp_path / "out.txt", tmp_path / "back.latmon.jsonl.gz"

@@ -202,6 +202,7 @@ def test_the_disk_that_holds_the_file(measured):
         assert least <= seen <= (1 + APART) * kernel[op].count, op
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_latencies_agree_with_fio(suite, tmp_path, alone):
     """Within two buckets of 12.5 %; slat, the way into the kernel, is outside of both.

@@ -159,6 +159,7 @@ def test_operations_of_io_uring_are_counted(suite, tmp_path):
     assert found["fsync"] - done["flush"].count in range(3)
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_a_slow_sync_has_its_file_its_process_and_the_request_below_it(suite, tmp_path):
     with mounted(tmp_path, "ext4") as (disk, point), captured(tmp_path, suite, "--threshold", "0") as capture:

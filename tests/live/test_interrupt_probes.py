@@ -172,6 +172,7 @@ def test_softirqs_run_as_often_as_the_kernel_counts_them(suite, loop, tmp_path):
     assert max(raised, key=raised.get).startswith("blk_mq_complete_request < ")
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_where_requests_are_sampled_so_are_softirqs(suite, loop, tmp_path):
     """One in four times of 1 ms: about so many softirqs."""

@@ -46,6 +46,7 @@ def cgroup(name):
         path.rmdir()
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_two_cgroups_have_the_ios_that_fio_issued(tmp_path, suite):
     """One cgroup on one disk, another one on that and a second one."""

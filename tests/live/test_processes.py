@@ -281,6 +281,7 @@ def test_sigcont_at_any_time_changes_nothing(started):
     assert b"Traceback" not in terminal.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(40, 120), pytest.param((0, 0), marks=pytest.mark.slow)])
 def test_a_screen_whose_output_is_no_terminal_leaves_at_q(tmp_path, size):
     """Textual has two notions of the size then; it painted without end."""

@@ -134,6 +134,7 @@ def lost_nothing(capture):
         assert all(found.max is None for found in wide.histograms.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number",
     [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.crash)],

@@ -307,6 +307,7 @@ def watched(tmp_path_factory):
     hook.shutdown()
 
 
+@pytest.mark.slow
 def test_a_finding_arrives_at_the_end_of_the_alerts_path(watched):
     _, alerts = watched
     assert wait_for(lambda: [one for one in alerts if one["labels"]["alertname"] == "LatmonFinding"], every=0.2)

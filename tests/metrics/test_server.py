@@ -215,6 +215,7 @@ def test_other_methods_are_refused(port):
     assert connection.getresponse().status == 501
 
 
+@pytest.mark.slow
 def test_slow_clients_block_the_metrics_for_a_limited_time(port):
     """Eight requests at a time, five seconds each: the ninth is refused, and there is room again after that."""
     slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
@@ -460,6 +461,7 @@ def test_what_is_asked_for(accept, wanted):
     assert wants_protobuf(accept) is wanted
 
 
+@pytest.mark.slow
 def test_systemd_passes_its_socket(tmp_path):
     """As systemd does it: descriptor 3, LISTEN_PID and LISTEN_FDS; and it is told when metrics are there."""
     with socket.socket() as listening, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -72,6 +72,7 @@ def test_the_licences_of_all_packages_are_in_one_file(unpacked):
     assert not list((unpacked / "usr/share/latmon").rglob("LICENSE"))
 
 
+@pytest.mark.slow
 def test_all_of_it_is_root_s_and_the_same_each_time(parts, package, tmp_path):
     for line in output("dpkg-deb", "-c", str(package)).splitlines():
         mode, owner = line.split()[:2]

@@ -149,6 +149,7 @@ def test_the_sdist_builds_the_same_wheel(wheel, tmp_path):
     assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes(), "a build has the same bytes wherever it is made"
 
 
+@pytest.mark.slow
 def test_an_installed_wheel_runs_and_finds_its_files(wheel, python):
     install(python, str(wheel))
     assert run(python, "-m", "latmon", "--version").startswith(f"latmon {latmon.__version__}")
@@ -231,6 +232,7 @@ def copies(single: Path) -> list[Path]:
     return list((single.parent / "cache/latmon").glob("*"))
 
 
+@pytest.mark.slow
 def test_a_single_file_has_no_compiled_code_and_the_same_bytes_each_time(single, tmp_path):
     names = zipfile.ZipFile(single).namelist()
     assert not [name for name in names if name.endswith((".so", ".pyc")) or name.startswith("psutil")]
@@ -266,6 +268,7 @@ def test_a_copy_that_lost_data_is_made_again(single):
     assert copies(single) == [found]
 
 
+@pytest.mark.slow
 def test_starts_at_the_same_time_make_one_copy(single):
     for found in copies(single):
         shutil.rmtree(found)
@@ -305,6 +308,7 @@ def test_root_does_not_run_another_users_single_file(single):
     assert as_sudo.returncode == 0, as_sudo.stderr
 
 
+@pytest.mark.slow
 def test_a_single_file_without_a_place_for_its_copy_names_the_remedy(single, tmp_path):
     (tmp_path / "file").write_text("")
     text = zipfile.ZipFile(single).read("__main__.py").decode()

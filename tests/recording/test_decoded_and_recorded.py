@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def test_handlers_and_devices(tmp_path_factory, disks, actions, name):
     assert [one.name for one in found.devices] == list(every)
 
 
+@pytest.mark.slow
 @FEW
 @given(st.data(), st.binary(max_size=200))
 def test_whatever_the_maps_hold(tmp_path_factory, data, comm):

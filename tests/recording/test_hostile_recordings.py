@@ -97,6 +97,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["series", "devices", "threads", "issuers"])
 def test_labels_without_end_are_refused_where_no_host_has_so_many(tmp_path, capsys, monkeypatch, kind):
     """By every command, and nothing behind that window is decoded."""

@@ -325,6 +325,7 @@ def waited(path) -> bool:
     return any("in_flight_longest" in reported for reported in text["devices"].values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probe", ["all", "some", "none", "late"])
 @pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in range(2, 40))])
 def test_minutes_in_which_something_waits_have_a_roll_up(tmp_path, seed, probe):

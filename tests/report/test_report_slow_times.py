@@ -162,6 +162,7 @@ def check_a_week(path, tmp_path, capsys, windows):
     assert f"the worst: 2026-01-05 03 {3 * windows:,}, 2026-01-06 03" in text
 
 
+@pytest.mark.slow
 def test_a_week_has_hours_days_and_a_map_with_a_column_per_hour(tmp_path, capsys):
     check_a_week(days_of(tmp_path / "week.gz", 7, 600_000_000), tmp_path, capsys, 6)
 

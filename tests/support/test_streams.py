@@ -238,6 +238,7 @@ WRITERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "how", "why"),
     [(name, ">/dev/full", "No space left on device") for name in WRITERS]

@@ -683,6 +683,7 @@ async def test_above_the_budget_requests_alone_then_a_sample_then_nothing(on_dem
     assert one._launcher.counting[-1] is False
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("measuring")
 @pytest.mark.parametrize("budget", [0.0, 30.0])
 async def test_a_limit_below_the_budget_is_what_the_notice_names(on_demand, budget):
@@ -708,6 +709,7 @@ async def test_above_the_limit_of_all_probes_the_tracer_goes_and_then_the_captur
     assert len(one._launcher.counting) == counted  # the capture ends: nothing is left to measure
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("measuring")
 async def test_below_the_limit_nothing_is_stopped(on_demand, monkeypatch):
     # a real process's time comes in ticks of 10 ms, each of which is more than all of the short phase here
@@ -896,6 +898,7 @@ async def test_the_last_frame_has_what_a_stop_that_was_under_way_still_brings(on
     assert one.taken(FRAME).interval.above == {Flow("dm-0", "read"): 5}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("measuring")
 async def test_whatever_begins_again_says_how_long_nothing_was_traced(on_demand):
     hole = r"no stage was traced for \d\.\d s: the tracer was restarted "

@@ -75,6 +75,7 @@ def test_the_palette_finds_words_in_any_order_and_what_begins_with_them_first():
     assert matching(every, "no such thing") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["colon", "ctrl+p"])
 async def test_the_palette_runs_what_is_chosen_from_any_screen(key):
     app = make(Source(host(3, 5)))

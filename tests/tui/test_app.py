@@ -548,6 +548,7 @@ def test_pictures(snap_compare, size, keys):
     assert snap_compare(whole(app), terminal_size=size, run_before=lambda pilot: pressed(pilot, keys))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("theme", "depth"), [("light", "256"), ("high-contrast", "truecolor"), ("dark", "16"), ("dark", "none")]
 )

@@ -168,6 +168,7 @@ def shown(illumos, frames):
     return drawn
 
 
+@pytest.mark.slow
 def test_what_is_recorded_is_what_was_captured(frames):
     assert {d.name for one in frames for d in one.devices} >= {"sd0", "sd2", "emlxs0", "mpt0", "zfs:redo", "zfs:rpool"}
     assert sum(one.outstanding.get("sd2") is not None for one in frames) >= 3

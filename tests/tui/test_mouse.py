@@ -146,6 +146,7 @@ async def test_the_wheel_moves_the_selection():
         assert app.scene.selection.selected == names[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 @pytest.mark.parametrize(("key", "first"), [("4", r"^│?▸\d\d:"), ("5", "^│?▸")])
 async def test_rows_of_other_screens_are_selected_too(key, first, size):
@@ -201,6 +202,7 @@ async def test_a_click_nowhere_does_nothing():
         assert app.scene.selection == typed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_a_click_in_the_palette_runs_the_command(size):
     app = make(Source(host(2, 5)))
@@ -213,6 +215,7 @@ async def test_a_click_in_the_palette_runs_the_command(size):
         assert app.scene.selection.context == "stage"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wanted", ["1", "0"])
 def test_the_terminal_reports_the_mouse_where_it_is_wanted(wanted):
     """A real terminal: what it is asked for, a click as xterm writes it, and that it is taken back at the end."""

@@ -455,6 +455,7 @@ async def test_every_key_of_a_screen_works_on_it_without_a_mouse():
         assert app.is_running
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_every_step_from_everywhere_leaves_a_screen(way):
     base = scene(FRAMES[:20])
@@ -627,6 +628,7 @@ def test_pictures(snap_compare, name, size):
     assert snap_compare(whole(app), terminal_size=size, run_before=lambda pilot: pressed(pilot, PICTURES[name]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("theme", "depth"), [("dark", "16"), ("dark", "none"), ("light", "256")])
 @pytest.mark.parametrize("name", ["stages", "cursor"])
 def test_pictures_of_themes(snap_compare, name, theme, depth):

@@ -272,6 +272,7 @@ def summed(made):
         made.proceed()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("screen_name", ["overview", "stages", "interrupts"])
 def test_another_window_is_shown_before_its_traced_values_are_summed(screen_name):
     before, after = (Selection(screen=screen_name, window_us=us, sort="name") for us in (60 * SECOND, 30 * SECOND))
@@ -321,6 +322,7 @@ def test_a_step_shows_the_neighbouring_window_before_anything_is_read():
     assert at_once[1:-3] == read[1:-3]
 
 
+@pytest.mark.slow
 def test_what_is_still_being_read_is_not_shown_as_known():
     names = ("stages", "outstanding", "outliers", "interrupts")
     made = going_on(ON_DEMAND[:70], Selection())
@@ -529,6 +531,7 @@ async def test_the_screen_goes_on_while_a_window_is_saved(tmp_path, monkeypatch)
         await shown(pilot, "saved 7 windows")
 
 
+@pytest.mark.slow
 async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):
     """A real collector; the user steps back, frames and the recording go on."""
     path = tmp_path / "live.latmon.jsonl.gz"

@@ -355,6 +355,7 @@ def test_the_range_shrinks_a_sixth_of_a_window_after_an_outlier_is_gone():
     assert reached == {70: True, 138: True, 149: False}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("panel", "size"), [("overview", (80, 24)), ("maps", (120, 40)), ("zoom", (160, 50))])
 def test_a_map_is_the_same_whichever_pictures_were_drawn_before(panel, size):
     """A busy host skips pictures; the range and the colours depend on the frames."""

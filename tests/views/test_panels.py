@@ -296,6 +296,7 @@ def test_the_one_with_a_tail_is_found_among_24():
     assert found["nvme7n1"] > 100
 
 
+@pytest.mark.slow
 def test_equal_drives_with_extreme_noise_are_left_alone():
     rng = Random(7)
     intervals = []

@@ -47,6 +47,7 @@ def test_what_is_pressed_comes_back(one):
     assert Pressed(flatten(one)).flat == flatten(one)
 
 
+@pytest.mark.slow
 @settings(max_examples=settings.default.max_examples // 4)  # each is up to five of the dearest
 @given(st.lists(ON_DEMAND_FRAMES, min_size=1, max_size=5), st.integers(1, 3))
 def test_running_sums_equal_a_fresh_merge(frames, length):
