@@ -236,6 +236,10 @@ class FlowSums(WithIdle[Flow, Completed]):
         for table in tables:
             self.add(table)
 
+    def counted(self) -> Iterator[Flow]:
+        """Yield the flows with completions."""
+        return (flow for flow, one in self._sums.items() if one.count)
+
     def copy(self) -> FlowSums:
         other = FlowSums()
         other._sums.update((flow, replace(one)) for flow, one in self._sums.items())

@@ -535,11 +535,11 @@ class Window:
 
     @property
     def moved(self) -> frozenset[str]:
-        """Return the devices that have I/Os in the window, or may have: idle ones have none."""
+        """Return the devices that have I/Os in the window. A first frame has rows of idle ones too, which count 0."""
         if self._moved is None:
             sums = self._sums
-            flows: Iterable[Flow | Series] = chain(sums.kernel.busy, sums.seen.busy, sums.histograms.sums)
-            self._moved = frozenset(one.device for one in flows)
+            counted: Iterable[Flow | Series] = chain(sums.kernel.counted(), sums.seen.counted(), sums.histograms.sums)
+            self._moved = frozenset(one.device for one in counted)
         return self._moved
 
     def completed(self, device: str, op: str) -> Completed | None:

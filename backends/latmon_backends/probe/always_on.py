@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 
 from latmon.capture.backend import Options
 from latmon.manifest import Manifest
-from latmon.model.devices import WithIdle, busy_rows
+from latmon.model.devices import busy_rows
 from latmon.model.frame import Completed, Device, Flow, Frame, Health, Issuer, Series
 from latmon.support import host
 from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedError
@@ -213,10 +213,10 @@ def _with_bytes(seen: Mapping[Flow, Completed], kernel: Mapping[Flow, Completed]
     return {flow: replace(done, bytes=round(done.count * sizes.get(flow, 0))) for flow, done in seen.items()}
 
 
-def _of_idle(kernel: Mapping[Flow, Completed]) -> WithIdle[Flow, Completed]:
+def _of_idle(kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:
     """Return the counters of devices that completed nothing: those are true for any part of the interval."""
     busy = {flow.device for flow, done in busy_rows(kernel).items() if done.count}
-    return WithIdle({}, {flow: done for flow, done in kernel.items() if flow.device not in busy})
+    return {flow: done for flow, done in kernel.items() if flow.device not in busy}
 
 
 _RESTARTS, _WITHIN_S = 3, 60.0
