@@ -157,6 +157,7 @@ class Child:
         self._new_complaints: deque[str] = deque(maxlen=_MOST_NEW_COMPLAINTS)
         self._listening = asyncio.create_task(self._listen())
         self._kill_at: float | None = None
+        self._killed = False
 
     @classmethod
     async def start(
@@ -225,7 +226,7 @@ class Child:
 
     async def was_killed(self) -> bool:
         """Return, once it has ended, whether the shim or `stop` killed it because it took too long."""
-        return await self.returncode() in (128 + signal.SIGALRM, -signal.SIGKILL)
+        return await self.returncode() == 128 + signal.SIGALRM or self._killed
 
     def end(self, *, patient: bool = False) -> None:
         """Ask the tool to finish: its last output can still be read. `patient`: it is not killed before `stop`."""
@@ -272,6 +273,7 @@ class Child:
 
     def _kill(self) -> None:
         # Behind sudo neither is allowed: there the shim's own SIGKILL has gone out by now, or goes out by itself.
+        self._killed = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
