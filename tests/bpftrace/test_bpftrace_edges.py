@@ -11,6 +11,7 @@ from latmon.model.frame import Flow, Traced
 from latmon.model.inflight import PROBE, SYSFS, Depths
 from latmon.support.errors import ProbeGoneError
 from latmon_backends.bpftrace.backend import BpftraceAlwaysOn
+from latmon_backends.bpftrace.program import BpftraceTool, has_ring_buffer
 from latmon_backends.probe.tick_protocol import Losses, TracerWindow
 from latmon_backends.probe_backend import with_probe, without_earlier
 
@@ -105,6 +106,38 @@ async def test_a_probe_that_the_shim_killed_was_there_to_the_end(always):
     always._ticks.saw_last_line = False
     always.probe.killed = True
     assert await always.last() == []
+
+
+ONLINE = [
+    ("0-1", []),
+    ("0", []),
+    ("0-1", []),
+    ("0-2", []),  # others may follow
+    ("0-2", [1, 2]),
+    ("0-2", []),
+    ("", []),  # not known
+    ("0-2", []),
+]
+
+
+def test_cpus_whose_lines_are_lost_are_those_that_came_online(tmp_path):
+    """bpftrace 0.17 has a buffer for each CPU that was online when it started."""
+    tool = BpftraceTool("bpftrace", sudo=False, mount_tracefs=False, map_keys=1, reported="0.17.0")
+    one = BpftraceAlwaysOn(Options(sys=tmp_path), tool, None, None)
+    file = tmp_path / "devices/system/cpu/online"
+    file.parent.mkdir(parents=True)
+    for text, new in ONLINE:
+        file.write_text(f"{text}\n")
+        assert one._new_cpus() == new, text
+
+
+@pytest.mark.parametrize(
+    ("version", "kernel", "has"),
+    [("0.17.0", "6.1.0-9-amd64", False), ("0.18.1", "5.4.0", False), ("0.18.1", "5.10.0", True), ("", "6.1", False)],
+)
+def test_which_tools_have_one_buffer_for_all_cpus(version, kernel, has):
+    tool = BpftraceTool("/nonexistent", sudo=False, mount_tracefs=False, map_keys=1, reported=version)
+    assert has_ring_buffer(tool, kernel) == has
 
 
 def test_looks_of_the_probe_become_milliseconds_of_the_interval():

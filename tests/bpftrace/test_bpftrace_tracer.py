@@ -6,10 +6,12 @@ from itertools import pairwise
 
 import pytest
 
+from latmon.capture.backend import Options
 from latmon.support.errors import ManifestError
 from latmon_backends.bpftrace import tracer
 from latmon_backends.bpftrace.program import BpftraceProgram, Tracepoints, hooks_of
 from latmon_backends.bpftrace.tracer import (
+    ScriptInventory,
     _system_calls,
     choose,
     cpus,
@@ -124,6 +126,8 @@ def test_which_cpus_there_are(tmp_path, text, found):
     directory.mkdir(parents=True)
     (directory / "online").write_text(text)
     assert cpus(tmp_path, "online") == found
+    (directory / "possible").write_text(text)
+    assert ScriptInventory(Options(sys=tmp_path)).cpus == (len(found) or None)
 
 
 def test_what_a_script_needs_stands_before_it():

@@ -42,7 +42,8 @@ def skipped(capture):
 
 
 def are_seen(capture, name, issued):
-    return seen(capture, name) + skipped(capture) >= SHARE * issued.count
+    least = max(SHARE * issued.count - skipped(capture), issued.count / 2)
+    return seen(capture, name) >= least
 
 
 class Volume:
@@ -78,7 +79,7 @@ def test_a_disk_that_comes_and_goes(tmp_path):
     assert [Path(device.label).name for device in reported] == ["late disk"]
     assert (reported[0].kind, reported[0].timed) == ("loop", True)
     assert are_seen(capture, name, issued)
-    assert 0 < seen(capture, name) <= issued.count
+    assert seen(capture, name) <= issued.count
     assert any(Series(name, "write", "total") in frame.histograms for frame in frames)
     assert any(name in frame.removed for frame in frames)
     assert sum(frame.health.unmatched for frame in frames) <= (1 - SHARE) * issued.count + skipped(capture)
@@ -100,7 +101,7 @@ def test_a_volume_is_timed_at_its_members(tmp_path):
     assert above["members"] == [loop.name]
     assert "latency_us" not in above["ops"]["write"]
     assert above["ops"]["write"]["kernel"]["count"] >= 0.98 * issued.count
-    missing = report["health"]["skipped"] + (1 - SHARE) * issued.count
+    missing = (report["health"]["skipped"] or 0) + (1 - SHARE) * issued.count
     assert below["ops"]["write"]["latency_us"]["count"] >= issued.count - missing
     assert report["health"]["coverage"] <= 1
     assert report["health"]["coverage"] >= 1 - missing / issued.count - 0.03

@@ -911,6 +911,26 @@ async def test_whatever_begins_again_says_how_long_nothing_was_traced(on_demand)
     assert re.search(hole + "after its end", seen.notice)
 
 
+async def test_a_restart_that_the_backend_needs_is_no_death(on_demand, programs):
+    """Also one that is asked for while the process starts."""
+    one = on_demand(mode="all")
+    one.restart("CPU 1 came online")
+    for number in range(1, 6):
+        await until(one, traced)
+        one.restart(f"CPU {number} came online")
+        reason = f"the tracer was restarted: CPU {number} came online"
+        await until(one, lambda frame, reason=reason: reason in frame.health.notice)
+    assert len(programs()) == 6
+
+
+async def test_a_restart_during_the_start_is_done_after_it(on_demand, programs):
+    one = on_demand("sleep 0.3;" + LIVES, mode="all")
+    await until(one, lambda _: bool(programs()))
+    one.restart("CPU 1 came online")
+    await until(one, lambda frame: "restarted: CPU 1 came online" in frame.health.notice)
+    assert len(programs()) == 2
+
+
 VOLUME = {
     **{name: Device(name, 8, 16 * at) for at, name in enumerate(("a1", "a2", "a3", "a4", "a5", "sdw", "sdx", "sdy"))},
     "md0": Device("md0", 9, 0, kind="md", members=("a1", "a2", "a3", "a4", "a5"), timed=False),

@@ -206,8 +206,10 @@ class BpftraceAlwaysOn(AlwaysOn):
         self._choices, self._tries_all = choices, tries_all
         self._stamps_given_up = False
         self._skipped = Skipped()
-        self._cpus: frozenset[int] = frozenset()
-        """CPUs that were online when the probe started or later, and have been since."""
+        self._online: frozenset[int] = frozenset()
+        """CPUs that were online at the last window."""
+        self._printing: frozenset[int] = frozenset()
+        """CPUs whose lines the tool prints, where each CPU has a buffer: online from the probe's start on."""
 
     async def choose(self) -> dict[str, str]:
         """Start the script of an earlier start, else the first one that runs, which later starts begin with."""
@@ -317,14 +319,15 @@ class BpftraceAlwaysOn(AlwaysOn):
     async def restart_if_needed(self, window: ProbeWindow, gap: str) -> str:
         """Restart the probe with the clocks' new distance, or replace it where requests carry no stamps.
 
-        Where each CPU has a buffer of its own it is restarted after one came online, and so must be the tracer. A CPU
-        that goes and comes back between two windows is not noticed.
+        Restart both after a CPU came online where each CPU has a buffer of its own; a suspend takes all but one CPU
+        offline. A CPU that goes and comes back between two windows is not noticed.
         """
-        if gap == "suspended" and self.script.knows_clock:
-            return await super().restart_if_needed(window, gap)
+        if gap == "suspended" and (self.script.knows_clock or self._has_buffers):
+            await super().restart_if_needed(window, gap)
+            return "the host was suspended" if self._has_buffers else ""
         if new := self._new_cpus():
             names = f"CPU{'s' * (len(new) > 1)} {listed([str(one) for one in new])}"
-            why = f"{names} came online, whose lines bpftrace {self._tool.version} doesn't print"
+            why = f"{names} came online, whose lines bpftrace doesn't print here"
             await self.probe.stop()
             await self._kept.start_again(self._again, why)
             return why
@@ -332,12 +335,21 @@ class BpftraceAlwaysOn(AlwaysOn):
             await self._keep_issues()
         return ""
 
+    @property
+    def _has_buffers(self) -> bool:
+        """Return whether each CPU has a buffer of its own for printed lines."""
+        return not bpftrace_program.has_ring_buffer(self._tool, platform.release())
+
     def _new_cpus(self) -> list[int]:
-        """Return the CPUs that came online since the last call or start, where the tool prints no lines of them."""
-        if bpftrace_program.has_ring_buffer(self._tool, platform.release()):
+        """Return the CPUs whose lines the tool doesn't print, once none has come or gone for a window."""
+        now = tracer.cpus(self._options.sys, "online") if self._has_buffers else frozenset()
+        if not now:  # not known
             return []
-        before, self._cpus = self._cpus, tracer.cpus(self._options.sys, "online")
-        return sorted(self._cpus - before)
+        is_steady, self._online = now == self._online, now
+        self._printing = (self._printing or now) & now
+        new = now - self._printing if is_steady else frozenset()
+        self._printing |= new
+        return sorted(new)
 
     async def skipped(self) -> int | None:
         return self._skipped.since_last((await self.launcher.totals(self.probe.pid)).skipped)
@@ -345,7 +357,6 @@ class BpftraceAlwaysOn(AlwaysOn):
     async def _start(self, script: Script) -> None:
         assert isinstance(script, Variant)  # noqa: S101 - `_candidates` yields no other
         program = BpftraceProgram((script,), self._tool.map_keys)
-        self._cpus = tracer.cpus(self._options.sys, "online")
         self.probe = await BpftraceProbe.start(self.launcher, program, in_a_hurry=True)
         self.script, self.program = script, program
         frames = self._frames
@@ -414,6 +425,10 @@ class RemoteAlwaysOn(BpftraceAlwaysOn):
         for one in self._variants():
             if not self._lacking(one) and bpftrace_program.is_for(one, self._types):
                 yield one
+
+    @property
+    def _has_buffers(self) -> bool:
+        return False  # its CPUs are not read
 
     def _lacking(self, one: Variant) -> str:
         return bpftrace_program.lacking(one, self._tool, self._types)

@@ -381,6 +381,8 @@ class OnDemand:
         self._deaths: deque[float] = deque(maxlen=_RESTARTS)
         self._why_not = ""
         """Why nothing is traced although it is wanted."""
+        self._why_restart = ""
+        """Why the process must be restarted; also while it starts."""
         self._paused_until = 0.0
         self._filter_again = 0.0
         """When the filter of devices is tried again after it couldn't be written."""
@@ -428,10 +430,9 @@ class OnDemand:
         self._changed.set()
 
     def restart(self, why: str) -> None:
-        """Have the process restarted where one runs."""
-        if self._process.run is not None:
-            self._process.run.ended = self._process.run.ended or why
-            self._changed.set()
+        """Restart the process where one runs or starts."""
+        self._why_restart = why
+        self._changed.set()
 
     async def wait_for_tick(self, seconds: float) -> None:
         """Wait until the tracer has printed the interval that just ended, at most so long."""
@@ -549,6 +550,8 @@ class OnDemand:
         elif run is None:
             if now >= self._paused_until:
                 await self._start(want)
+        elif self._why_restart:
+            await self._restart(want, f"the tracer was restarted: {self._why_restart}")
         elif run.want.forced != want.forced:
             await self._restart(want, "the tracer was restarted for another mode")
         elif (target := self._target(want)) != run.target:
@@ -616,7 +619,7 @@ class OnDemand:
 
         The filter is tried again after PAUSE_S: each try where it can't be written compiles the program twice.
         """
-        self._paused_until, self._why_not = 0.0, TRACER_STARTING
+        self._paused_until, self._why_not, self._why_restart = 0.0, TRACER_STARTING, ""
         try:
             first = () if self._clock() < self._filter_again else ("",)
             for self._programs.unfiltered in (*first, _UNFILTERED):
