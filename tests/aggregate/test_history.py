@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from latmon.aggregate.history import Store, Window
 from latmon.model.frame import OPS, Completed, Flow, Frame, Health, Series
 from latmon.model.histogram import Histogram, merge
+from latmon.recording.codec import IdleReader, IdleWriter
 
 READ = Series("nvme0n1", "read", "total")
 lists = st.lists(st.integers(0, 1 << 22), max_size=5)
@@ -100,6 +101,16 @@ def test_frames_without_kernel_counters_have_the_probes_count():
     window.move(both)
     assert window.completed("nvme0n1", "read") == Completed(300, 1200, 15_000)
     assert Window(10**6, alone).completed("nvme0n1", "read") == Completed(100, 400)
+
+
+def test_devices_whose_rows_count_nothing_are_idle():
+    """The first frame after a start has such rows of all idle devices."""
+    idle = {Flow(f"sd{number}", op): Completed(0, 0, 0) for number in range(3) for op in ("read", "write")}
+    busy = {Flow("nvme0n1", "read"): Completed(7, 28)}
+    first = Frame(1, 0.0, START_MONO, 10**6, seen=busy, kernel=idle)
+    assert Window(10**6, [first]).moved == {"nvme0n1"}
+    assert Window(10**6, [first]).completed("sd0", "read") == Completed(0, 0, 0)
+    assert Window(10**6, [IdleReader().decode(IdleWriter().encode(first))]).moved == {"nvme0n1"}
 
 
 def test_health_adds_up_over_the_window_and_forgets():
