@@ -338,7 +338,6 @@ def test_a_cpu_goes_and_comes_back(capture, suite, tmp_path, last_cpu, first):
     assert restarts or probe(one) == before, "the probe was not restarted"
     assert one.stop() == (4 if restarts else 0), one.stderr
     assert one.stderr.count("bpftrace was started again (CPU") == restarts
-    assert one.stderr.count("the tracer was restarted: CPU") == restarts
     reported = one.report()
     assert [gap["reason"] for gap in reported["gaps"]] == ["probe-restart"] * restarts
     assert (reported["health"]["lost_events"], reported["health"]["map_full"]) == (0, 0)
