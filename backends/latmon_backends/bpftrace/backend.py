@@ -328,8 +328,7 @@ class BpftraceAlwaysOn(AlwaysOn):
         if new := self._new_cpus():
             names = f"CPU{'s' * (len(new) > 1)} {listed([str(one) for one in new])}"
             why = f"{names} came online, whose lines bpftrace doesn't print here"
-            await self.probe.stop()
-            await self._kept.start_again(self._again, why)
+            await self._restart(why)
             return why
         if self._lacks_stamps(window):
             await self._keep_issues()

@@ -349,9 +349,12 @@ class AlwaysOn(ABC):
     async def restart_if_needed(self, window: ProbeWindow, gap: str) -> str:  # noqa: ARG002 - subclasses use it
         """Restart the probe where the frame of a window shows that it must be; return why the tracer must be, too."""
         if gap == "suspended":
-            await self.probe.stop()
-            await self._kept.start_again(self._again, "the host was suspended")
+            await self._restart("the host was suspended")
         return ""
+
+    async def _restart(self, why: str) -> None:
+        await self.probe.stop()
+        await self._kept.start_again(self._again, why)
 
     @abstractmethod
     async def finish(self, on_demand: asyncio.Task[None], patience_s: float) -> ProbeWindow | None:
