@@ -312,11 +312,14 @@ def test_a_demo_that_is_ended_leaves_neither_half_a_picture_nor_a_recording(tmp_
     words = command("demo", "--svg", str(tmp_path / "x.svg"), "--duration", "10h")
     (tmp_path / "tmp").mkdir()
     with subprocess.Popen(words, env=environment(TMPDIR=str(tmp_path / "tmp")), cwd=tmp_path) as made:
-        until = time.monotonic() + PATIENCE_S
-        while not any((tmp_path / "tmp").rglob("latmon demo*")) and time.monotonic() < until:
-            time.sleep(0.05)
-        made.send_signal(number)
-        assert made.wait(PATIENCE_S) == 128 + number
+        try:
+            until = time.monotonic() + PATIENCE_S
+            while not any((tmp_path / "tmp").rglob("latmon demo*")) and time.monotonic() < until:
+                time.sleep(0.05)
+            made.send_signal(number)
+            assert made.wait(PATIENCE_S) == 128 + number
+        finally:
+            made.kill()
     assert [*tmp_path.rglob("*")] == [tmp_path / "tmp"]
 
 
