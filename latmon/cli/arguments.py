@@ -268,18 +268,24 @@ EXIT_CODES = {
     "0": "done",
     "1": "failed while running",
     "2": "wrong option, value, key or theme",
-    "3": "no usable backend, privilege or target",
-    "4": "the capture or the import is incomplete",
-    "5": "the recording can't be read",
-    "128+N": "ended by signal N",
+    "3": "no usable backend, privilege, target or output; a file is unsafe for root",
+    "4": "the capture has lost events, a full map or gaps; the import is incomplete",
+    "5": "the recording can't be read; the text has nothing to import",
+    "128+N": "ended by signal N; by Ctrl-C on the screen 0",
 }
 ENVIRONMENT = {
     "LATMON_BPFTRACE": "absolute path of the bpftrace to use",
     "LATMON_DTRACE": "absolute path of the dtrace to use",
-    "LATMON_KSTAT": "absolute path of the kstat to use (illumos)",
+    "LATMON_KSTAT": "absolute path of the kstat to use (Solaris, illumos)",
     "LATMON_PROMETHEUS_PASSWORD": "password of --backend prometheus",
     "XDG_CONFIG_HOME": "has latmon/config.yaml and themes (default ~/.config)",
+    "XDG_STATE_HOME": "has latmon/crash.log (default ~/.local/state)",
+    "XDG_CACHE_HOME": "has latmon's cache (default ~/.cache)",
+    "TMPDIR": "has the copy of standard input, where a FILE is -",
+    "VISUAL, EDITOR": "the editor of `latmon config edit`",
     "NO_COLOR": "anything: no colours",
+    "COLORTERM, TERM": "truecolor, or the colours of the terminal's name",
+    "ESCDELAY": "ms after which an Esc is a key of its own (default 50)",
     "COLUMNS, LINES": "size of --once",
 }
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
@@ -382,7 +388,8 @@ def _measuring(parser: argparse.ArgumentParser, *, here: bool = True, stages: st
         f"default {stages or 'auto'}",
     )
     overhead = (
-        "stop the tracer above this share of one CPU, then latmon: all probes and their tool, such as 5; 0: no limit"
+        "limit of all probes and their tool in percent of one CPU, such as 5: above it the tracer is stopped, "
+        "or the capture where no tracer runs; 0: no limit"
     )
     parser.add_argument(
         "--max-overhead",

@@ -101,7 +101,7 @@ FORMATS = tuple(
             counters.sniff_ocp,
             counters.read_ocp,
         ),
-        ("zpool", "zpool iostat, with -l, -v or -w", zpool.sniff, zpool.read),
+        ("zpool", "zpool iostat, with -l, -v, -q or -w", zpool.sniff, zpool.read),
         ("blkparse", "blkparse's lines: D to C, Q to C; its summary", blktrace.sniff_blkparse, blktrace.read_blkparse),
         ("btt", "btt: Q2C, D2C and others, their means and counts", blktrace.sniff_btt, blktrace.read_btt),
         (

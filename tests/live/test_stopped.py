@@ -297,6 +297,11 @@ def test_a_suspended_terminal(disk, tmp_path, backend, screen):
     assert sum(one.dt_us for one in frames) == frames[-1].mono_us - frames[0].mono_us + frames[0].dt_us
 
 
+def notices(one):
+    """All of the capture so far."""
+    return "\n".join(frame.health.notice for frame in one.frames())
+
+
 CPUS = sorted(Path("/sys/devices/system/cpu").glob("cpu[0-9]*/online"))
 
 
@@ -336,6 +341,8 @@ def test_a_cpu_goes_and_comes_back(capture, suite, tmp_path, last_cpu, first):
         many = len(one.frames())
         assert wait_for(lambda many=many: len(one.frames()) > many + 2, 60, 0.2)
     assert restarts or probe(one) == before, "the probe was not restarted"
+    if restarts:
+        assert wait_for(lambda: "the tracer was restarted: CPU" in notices(one), STARTING_S, 1.0), notices(one)
     assert one.stop() == (4 if restarts else 0), one.stderr
     assert one.stderr.count("bpftrace was started again (CPU") == restarts
     reported = one.report()

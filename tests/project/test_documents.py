@@ -92,6 +92,16 @@ def test_every_key_of_the_config_is_described():
     assert keys("Keys") == names - {"named_in", "ignored"}
 
 
+def test_the_environment_and_the_exit_codes_are_those_of_the_help():
+    """The shell's variables of ./bootstrap are of no program that has a help."""
+    of_bootstrap = {"LATMON_VENV", "PYTHON"}
+    helped = {name for names in arguments.ENVIRONMENT for name in names.split(", ")}
+    assert keys("Environment") - of_bootstrap == helped
+    table = (ROOT / "docs" / "CLI.md").read_text(encoding="utf-8").split("| exit code | meaning |\n|---|---|\n")[1]
+    rows = [line.strip("| ").split(" | ") for line in table.split("\n\n")[0].splitlines()]
+    assert {code: text.partition(" ([")[0] for code, text in rows} == arguments.EXIT_CODES
+
+
 def test_every_key_of_a_theme_is_described():
     assert keys("Themes") == {"name", "dark", "colours", "colours_16", "heatmap"}
     assert all(f"`{role}`" in CONFIG for role in (*theme.ROLES, *theme.ACCENTS))

@@ -299,7 +299,7 @@ def _sector(block: int) -> int:
 
 
 BUBBLES = Scenario(
-    "disksort on a slow spindle: 302 of 377,506 writes wait for nine minutes while all others pass them.",
+    "disksort on a slow spindle: 302 of 377,506 writes wait for nine minutes while all others overtake them.",
     _sick_host,
     WINDOWS,
     _sick,
