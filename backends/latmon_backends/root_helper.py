@@ -100,6 +100,7 @@ class Starter:
                 stdout=pipe,
                 stderr=pipe,
                 env=environment(os.environ),
+                cwd="/",
                 start_new_session=True,
             )
         except OSError as error:

@@ -519,6 +519,7 @@ _OF_A_HOST = {
     **dict.fromkeys(("stages", "invasive", "threshold", "max_overhead"), "a host's own data"),
     "tui": "a capture of this host: take --record FILE without a screen",
     "bell": "rules that are evaluated here, and the exporters evaluate them",
+    "redact": "devices: the names of a Prometheus's instances are those of hosts",
 }
 """Options that a Prometheus doesn't serve, and what they need."""
 

@@ -539,7 +539,15 @@ def _exporter(args: argparse.Namespace) -> int:
         user = _server_account(args.user, log)
     from latmon.metrics.server import Web, serve
 
-    web = Web() if args.web_config is None else Web.load(args.web_config)
+    web = Web()
+    if args.web_config is not None:
+        try:
+            web = Web.load(args.web_config)
+        except UsageError:
+            # It quotes the file. Under sudo that must be a quotation of what the user may read.
+            with privileges.acting_as(_user()):
+                Web.load(args.web_config)
+            raise
     return serve(request, defaults.findings, args.listen, web, user=user, log=log)
 
 

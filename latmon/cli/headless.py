@@ -157,10 +157,19 @@ class RecordingProgress:
     """Sink that updates one line on a terminal; elsewhere it prints the first and last line, and notices."""
 
     def __init__(
-        self, path: Path, out: TextIO, settings: Settings | None = DEFAULT, log: ServiceLog | None = None
+        self,
+        path: Path,
+        out: TextIO,
+        settings: Settings | None = DEFAULT,
+        log: ServiceLog | None = None,
+        *,
+        redact: bool = False,
     ) -> None:
-        """Report on the recording `path` to `out`; `settings`: see FindingReporter; `log`: it prints to `out`, too."""
-        self._path, self._out = path, out
+        """Report on the recording `path` to `out`; `settings`: see FindingReporter; `log`: it prints to `out`, too.
+
+        `redact`: findings have the names that the recording has.
+        """
+        self._path, self._out, self._redact = path, out, redact
         self._log = log or ServiceLog(out)
         self._findings = FindingReporter(settings)
         self._live = out.isatty() and self._log.least > QUIET
@@ -204,7 +213,7 @@ class RecordingProgress:
         if notice and is_new:
             self._noticed = notice
             self._write(notice_level(frame), notice)
-        for level, sentence in self._findings.take(frame):
+        for level, sentence in self._findings.take(private_frame(frame) if self._redact else frame):
             self._write(level, sentence)
         if self._live:
             self._overwrite(self._line)
@@ -256,7 +265,7 @@ class _Recording(RecordingProgress):
     def __init__(
         self, request: Request, path: Path, out: TextIO, settings: Settings | None, log: ServiceLog | None
     ) -> None:
-        super().__init__(path, out, settings, log)
+        super().__init__(path, out, settings, log, redact=request.redact)
         self._state = ""
         """Name of the file, and why nothing is written at the moment, as of the last frame."""
         self.capture = Capture(request, self, ahead=self.remark)

@@ -17,6 +17,7 @@ import os
 import re
 import socket
 import ssl
+import stat
 import sys
 import syslog
 import threading
@@ -111,7 +112,7 @@ class ListenAddress:
     def _listen(self, environ: Mapping[str, str], gid: int | None) -> socket.socket:
         if self.path:
             with _creating(0o660, gid):
-                return _unix_socket(self.path)
+                return _unix_socket(self.path, gid)
         if not self.port:
             return _passed_socket(environ)
         family, *_, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
@@ -138,29 +139,32 @@ def _creating(mode: int, gid: int | None) -> Iterator[None]:
         os.umask(umask)
 
 
-def _unix_socket(path: str) -> socket.socket:
+def _unix_socket(path: str, gid: int | None) -> socket.socket:
     one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         one.bind(path)
     except OSError:
-        if not _removed(Path(path)):
+        if not _removed(Path(path), gid):
             raise
         one.bind(path)
     one.listen(_BACKLOG)
     return one
 
 
-def _removed(path: Path) -> bool:
+def _removed(path: Path, gid: int | None) -> bool:
     """Remove a socket without a listener; return whether it was one.
 
-    The directory is opened once, because another user who can rename a part of the path could otherwise have the socket
-    of another service removed. Systems without /proc/self/fd remove none.
+    Root removes only what `_creating` has made: sudo's user could otherwise replace the socket of a stopped service.
+    The directory is opened once, because another user who can rename a part of the path could otherwise have the
+    socket of another service removed. Systems without /proc/self/fd remove none.
     """
     with suppress(OSError):
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             there = Path(f"/proc/self/fd/{directory}", path.name)
-            if there.is_socket() and not there.is_symlink() and not _has_listener(there):
+            found = there.lstat()
+            is_own = gid is None or (found.st_uid, found.st_gid) == (os.geteuid(), gid)
+            if stat.S_ISSOCK(found.st_mode) and is_own and not _has_listener(there):
                 os.unlink(path.name, dir_fd=directory)
                 return True
         finally:
@@ -289,6 +293,8 @@ class Passwords:
         self._users = users
         self._key = os.urandom(32)
         self._right: set[bytes] = set()
+        self._hashing = threading.Lock()
+        """One hash at a time: wrong passwords must not take more than one of the host's CPUs."""
 
     def allow(self, header: str) -> bool:
         """Return whether the header Authorization names a user with the right password."""
@@ -306,7 +312,8 @@ class Passwords:
             return True
         # An unknown user takes as long as a known one.
         expected = self._users.get(user) or next(iter(self._users.values()))
-        right = bool(_bcrypt(_USERS).checkpw(password.encode()[:72], expected)) and user in self._users
+        with self._hashing:
+            right = bool(_bcrypt(_USERS).checkpw(password.encode()[:72], expected)) and user in self._users
         if right:
             self._right.add(seen)
         return right

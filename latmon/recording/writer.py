@@ -302,15 +302,25 @@ REDACTED = "redacted"
 _KEY = os.urandom(16)
 _NUMBER = re.compile(r"[0-9]+:[0-9]+")
 """Mount point of a file system that isn't among latmon's mounts."""
+_PATH = re.compile(r"(?<![\w./])/[^\s,;:()'\"]+")
 _ADDRESS = re.compile(r"\b(\w*addr)=[^,\s]+")
 _PROGRAMS = Thread(0, REDACTED, "", 120, kernel=False)
 """Replacement of all threads of programs: pids are private, too, so they are one."""
 
 
 def private_origin(origin: Origin) -> Origin:
-    """Return the origin without the host's name and boot, marked as redacted."""
-    hidden = MappingProxyType({**origin.extra, "redacted": True})
-    return replace(origin, host=REDACTED, boot_id="", extra=hidden)
+    """Return the origin without the host's name and boot and without paths in sentences, marked as redacted."""
+    extra = {**origin.extra, "redacted": True}
+    if isinstance(refused := extra.pop("refused", None), Mapping):
+        extra["refused"] = {key: _private_text(str(why)) for key, why in refused.items()}
+    return replace(
+        origin, host=REDACTED, boot_id="", reason=_private_text(origin.reason), extra=MappingProxyType(extra)
+    )
+
+
+def _private_text(text: str) -> str:
+    """Return a sentence without paths, which can be below a user's home."""
+    return _PATH.sub(REDACTED, text)
 
 
 def private_device(device: Device) -> Device:
@@ -332,6 +342,7 @@ def private_frame(frame: Frame) -> Frame:
         behind=_behind(frame.behind),
         files=_files(frame.files),
         file_operations=tuple(_operation(one, kernel) for one in frame.file_operations),
+        health=replace(frame.health, notice=_private_text(frame.health.notice)),
     )
 
 

@@ -43,6 +43,7 @@ _OTHERS = (
     "platformdirs",
     "pygments",
     "typing_extensions",
+    "bcrypt",
 )
 """Packages that latmon imports directly or indirectly."""
 _MODULES = (".py", ".pth", ".so")

@@ -949,7 +949,7 @@ def run(
         if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it
             raise app._exception  # noqa: SLF001
         if app.failure is not None:
-            print(f"latmon: {app.failure}", file=sys.stderr)
+            print(f"latmon: {clean(str(app.failure), 1000)}", file=sys.stderr)
             return app.failure.exit_code
         if session is not None and app.scene.recorded:
             with contextlib.suppress(OSError):  # the terminal may be gone

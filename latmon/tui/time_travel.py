@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from latmon.capture import target
 from latmon.capture.backend import Backend, Seekable
 from latmon.capture.recorder import save
+from latmon.findings.rule import FLEET
 from latmon.model.frame import Frame, Mark, Origin, Settings
 from latmon.recording.archive import Stamp, TimelineEvent, completed
 from latmon.support import streams
@@ -223,6 +224,9 @@ class Travel:
         last = scene.history.window.last
         if origin is None or last is None or not len(scene.archive.stamps):  # the kernel's counters are a preview
             self._show_message(NOTHING)
+            return
+        if self._redact and origin.backend == FLEET:
+            self._show_message("not saved: devices are named by hosts, which --redact leaves out of files (R records)")
             return
         after = last.mono_us - scene.history.window.length_us
         frames = completed(scene.archive.frames(after, last.mono_us), scene.archive.known(after))

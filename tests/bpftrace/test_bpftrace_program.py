@@ -103,6 +103,12 @@ def test_a_named_tool_that_is_not_there(proc, tmp_path):
         find({"LATMON_BPFTRACE": str(tmp_path / "none")}, proc(), euid=0)
 
 
+def test_root_starts_no_other_program_in_place_of_the_tool(proc):
+    """`/bin/sh -f json` runs a file of the current directory; a user without root starts what they like."""
+    with pytest.raises(UnavailableError, match=r"LATMON_BPFTRACE: /bin/sh is no bpftrace: .* has not its version"):
+        find({"LATMON_BPFTRACE": "/bin/sh"}, proc(), euid=0)
+
+
 @pytest.mark.parametrize(
     ("command", "says"),
     [("apt-get install bpftrace", "apt-get install bpftrace"), ("", "install the package bpftrace")],
@@ -281,6 +287,11 @@ def test_without_a_word_the_status_is_the_reason(version_of):
 )
 def test_what_more_rights_would_help(line):
     assert is_privilege(reason([line], 1))
+
+
+def test_a_refusal_of_sudo_names_neither_user_nor_host():
+    why = reason(["Sorry, user ann is not allowed to execute '/bin/sh -c x' as root on db-07."], 1)
+    assert why == "sudo: this user is not allowed to execute sh as root"
 
 
 SCRIPTS = ("inflight_a", "stages_a", "wakeups_a")

@@ -79,6 +79,7 @@ def test_other_commands():
         ("--bell --record f", "--bell needs a screen"),
         ("--max-size 5M", "--max-size needs --record FILE"),
         ("--redact", "--redact needs --record FILE"),
+        ("--backend prometheus --url http://x --record f --redact", "prometheus goes without --redact, which needs"),
         ("--quiet", "--quiet is for a log: it needs --record FILE"),
         ("--log-file l --record f --tui", "--log-file is for a log"),
         ("--log-file - --record f", "--log-file: expected the name of a file: what is logged is on stderr"),

@@ -24,12 +24,14 @@ from terminal import environment, latmon, wait_for
 from test_families import messages
 
 from latmon.__main__ import run as main
+from latmon.cli import commands
 from latmon.findings.rule import Settings
 from latmon.metrics import families as metric_families
 from latmon.metrics.families import PROTOBUF, HostMetrics
 from latmon.metrics.server import ListenAddress, Web, wants_protobuf
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
+from latmon.support import privileges
 from latmon.support.errors import UnavailableError
 from latmon.support.process import Cost
 
@@ -307,6 +309,21 @@ def test_what_is_no_socket_of_a_killed_exporter_stays(tmp_path, kind):
     assert other.is_socket()
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_root_removes_no_socket_of_another_service(tmp_path, own):
+    """sudo's user names the path: what root has made with that user's group is an exporter's, anything else is not."""
+    gid, path = 12_345 if os.geteuid() == 0 else os.getgid(), tmp_path / "x.sock"
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(path))
+    os.chown(path, -1, gid)
+    if own:
+        ListenAddress(path=str(path)).listen({}, gid).close()
+    else:
+        with pytest.raises(UnavailableError, match="Address already in use"):
+            ListenAddress(path=str(path)).listen({}, gid + 1)
+    assert path.is_socket()
+
+
 @pytest.mark.parametrize("umask", [0, 0o77])
 def test_a_unix_socket_has_its_mode_and_group_from_the_start(tmp_path, monkeypatch, umask):
     """Without a path that is changed later, which another user could point to another file."""
@@ -413,6 +430,19 @@ def test_root_obeys_no_web_config_of_others(tmp_path, capsys):
     os.chown(path, 12_345, 12_345)
     assert main(["exporter", "--backend", "demo", "--web-config", str(path)]) == 3
     assert "12345" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_under_sudo_no_mistake_quotes_a_file_that_the_user_can_not_read(tmp_path, capsys, monkeypatch):
+    nobody = privileges.invoker({"SUDO_UID": "65534", "SUDO_GID": "65534"}, 0)
+    monkeypatch.setattr(commands, "_user", lambda: nobody)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/nonexistent")
+    path = web_config(tmp_path, "root:$y$j9T$S3CRET:1::")
+    path.chmod(0o600)
+    assert main(["exporter", "--backend", "demo", "--web-config", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert f"--web-config {path}: Permission denied" in said
+    assert "S3CRET" not in said
 
 
 def test_an_empty_web_config_asks_for_nothing(tmp_path):

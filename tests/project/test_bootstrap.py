@@ -20,6 +20,10 @@ SHELLS = [
 PYTHON = r"""#!/bin/sh
 echo "python $*" >>"$HOST/calls"
 case "$*" in
+-c*|"-m pip"*|"-m venv"*|"-m virtualenv"*) touch "$HOST/unsafe" ;; # would import from the current directory
+esac
+[ "$1" != -P ] || [ "$3" = latmon ] || shift
+case "$*" in
 --version) echo "Python 3.13.0" ;;
 *"sys.exit(sys.version_info"*) [ ! -e "$HOST/old-python" ] ;;
 *"python%d.%d-venv"*) echo python3.13-venv ;;
@@ -127,7 +131,7 @@ def test_the_first_run_sets_up_and_the_second_only_runs(debian, shell):
     assert first.returncode == 0, first.stderr
     assert first.stdout == f"latmon in {debian.directory}:\n<--device>\n<sd*>\n<a b>\n<>\n"
     assert [c for c in debian.calls if "pip" in c and "install" in c] == [
-        "python -m pip install --quiet --disable-pip-version-check --no-warn-script-location --editable ."
+        "python -P -m pip install --quiet --disable-pip-version-check --no-warn-script-location --editable ."
     ]
     assert debian.calls_of("apt-get") == [
         "apt-get -qq update",
@@ -139,6 +143,14 @@ def test_the_first_run_sets_up_and_the_second_only_runs(debian, shell):
     second = debian.bootstrap("run")
     assert debian.calls == ["python -P -m latmon"]
     assert second.stderr == ""
+
+
+def test_no_python_that_sets_up_imports_from_the_current_directory(debian):
+    """Root may run it in a directory of another user's, who could have a venv.py there."""
+    debian.mark("no-ensurepip")
+    assert debian.bootstrap("run").returncode == 0
+    assert any("-m venv" in call for call in debian.calls)
+    assert not (debian.directory / "unsafe").exists()
 
 
 def test_a_changed_pyproject_installs_again(debian):
@@ -405,7 +417,7 @@ class TestDebianWithoutVenv:
         result = debian.bootstrap("run")
         assert result.returncode == 0, result.stderr
         venv = debian.checkout / ".venv"
-        assert f"python -m venv --without-pip {venv}" in debian.calls
+        assert f"python -P -m venv --without-pip {venv}" in debian.calls
         assert any(f"-m pip --python {venv}/bin/python install" in call for call in debian.calls)
 
     def test_root_without_a_working_apt_falls_back(self, debian):

@@ -230,14 +230,24 @@ def test_the_state_of_recording_is_not_recorded(tmp_path):
 
 def test_a_redacted_recording_names_neither_host_nor_owner(tmp_path):
     secret = replace(DISK, serial="S3CRET", label="customer-vg")
-    origin = replace(ORIGIN, host="S3CRET-host", boot_id="S3CRET-boot")
+    origin = replace(
+        ORIGIN,
+        host="S3CRET-host",
+        boot_id="S3CRET-boot",
+        reason="LATMON_BPFTRACE names /home/S3CRET/bpftrace, which can't be run",
+        extra={"refused": {"block_a": "/home/S3CRET/x: no I/O"}},
+    )
     writer = Writer.create(tmp_path / "r", origin, redact=True, devices=(secret,))
-    writer.append(frame(0, devices=(secret,)))
+    writer.append(frame(0, devices=(secret,), health=Health(notice="reads (/home/S3CRET/x) take 1 MB/s")))
     writer.close()
     text = gzip.decompress((tmp_path / "r").read_bytes()).decode()
     assert "S3CRET" not in text
     assert "customer" not in text
-    assert open_recording(tmp_path / "r").origin.extra["redacted"] is True
+    recording = open_recording(tmp_path / "r")
+    assert recording.origin.extra["redacted"] is True
+    assert recording.origin.extra["refused"] == {"block_a": "redacted: no I/O"}
+    assert recording.origin.reason == "LATMON_BPFTRACE names redacted, which can't be run"
+    assert [one.health.notice for one in recording if isinstance(one, Frame)] == ["reads (redacted) take 1 MB/s"]
     assert DISK.model in text
 
 

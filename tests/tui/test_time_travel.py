@@ -13,7 +13,7 @@ from frames import ORIGIN, SECOND, START_MONO, START_WALL, Commands, Lazy, Sourc
 from latmon.capture.backend import Options
 from latmon.capture.registry import Request
 from latmon.capture.session import Session
-from latmon.findings.rule import Settings
+from latmon.findings.rule import FLEET, Settings
 from latmon.model.frame import STAGES, UNACCOUNTED, Frame, Health, Mark
 from latmon.model.histogram import Histogram
 from latmon.recording.archive import Archive, Stamps, TimelineEvent
@@ -461,6 +461,16 @@ async def test_what_is_saved_of_a_redacted_capture_names_no_host(tmp_path, monke
     (saved,) = tmp_path.iterdir()
     assert saved.name.startswith("host-")
     assert open_recording(saved).origin.host == "redacted"
+
+
+async def test_nothing_is_saved_of_a_redacted_fleet_whose_devices_are_named_by_hosts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    app = app_of(Source(FRAMES[:30], origin=replace(BEGUN, backend=FLEET)), redact=True)
+    async with app.run_test(size=(160, 24)) as pilot:
+        await arrived(pilot, 30)
+        await pilot.press("w")
+        await shown(pilot, "not saved: devices are named by hosts")
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_the_screen_is_saved_as_a_picture(tmp_path, monkeypatch):

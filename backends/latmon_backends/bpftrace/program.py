@@ -211,6 +211,7 @@ _TIME = re.compile(r"[0-9]{1,18}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}")
 _VERSION = re.compile(r"bpftrace v?(\d+\.\d+(?:\.\d+)?)")
 _ERRORS = (re.compile(r"(?:ERROR|FATAL|error):\s*(.+)"), re.compile(r"WARNING:\s*(.+)"))
+_REFUSED_BY_SUDO = re.compile(r"\bis not allowed to execute .* as ")
 _NOISE = ("RLIMIT_MEMLOCK", "available_filter_functions", "Addrspace is not set", "Return value discarded")
 _PRIVILEGE = ("root user", "CAP_", "Operation not permitted", "a password is required", "not allowed to execute")
 _MEMORY = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "65536"}
@@ -273,6 +274,8 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
         remedy = install_command("bpftrace") or "install the package bpftrace"
         raise UnavailableError(f"bpftrace is not installed: {remedy}.") from error
     euid = os.geteuid() if euid is None else euid
+    if euid == 0 and environ.get(VARIABLE) and not _versions(path):
+        raise UnavailableError(f"{VARIABLE}: {path} is no bpftrace: `{path} --version` has not its version")
     mount = not is_mounted("tracefs", proc) and not is_mounted("debugfs", proc)
     return BpftraceTool(
         path=path,
@@ -328,6 +331,8 @@ def map_keys(cpus: int, devices: int) -> int:
 def reason(complaints: Sequence[str], status: int) -> str:
     """Return why the tool ended, as one sentence without a full stop."""
     lines = [line for line in complaints if not any(noise in line for noise in _NOISE)]
+    if lines and _REFUSED_BY_SUDO.search(lines[-1]):  # it names the user and the host, which recordings keep
+        return "sudo: this user is not allowed to execute sh as root"
     for kind in _ERRORS:
         for line in lines:
             if found := kind.search(line):

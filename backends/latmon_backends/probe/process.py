@@ -178,6 +178,7 @@ class Child:
                 stdout=pipe,
                 stderr=pipe,
                 env=environment(os.environ) if environ is None else environ,
+                cwd="/",  # a tool that takes a file's name for an argument must find none of the user's
                 **apart,
             )
         )
