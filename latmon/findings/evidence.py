@@ -276,18 +276,19 @@ def serves(facts: Facts, comm: str, device: str) -> bool:
 
 
 class AboveDriver(NamedTuple):
-    """The share of the I/Os' time above the driver, of `of` timed I/Os or, without times, of `of` ms of gauges."""
+    """The share of the I/Os' time above the driver, and the number of timed I/Os.
+
+    Without timed ones (None) the share is that of outstanding I/Os which wait above, by Little's law.
+    """
 
     share: float
-    of: int
-    timed: bool
-    """Whether stages were timed; else the share is that of outstanding I/Os which wait above, by Little's law."""
+    timed: int | None
 
     @property
     def fact(self) -> Fact:
-        by = f"{rate(self.of)} timed I/Os" if self.timed else "from the depths, by Little's law"
+        by = f"{rate(self.timed)} timed I/Os" if self.timed else "from the depths, by Little's law"
         text = f"{part(self.share)} of the I/Os' time passes above the driver: {by}"
-        return Fact("waiting", round(self.share, 3), text, "share", self.of)
+        return Fact("waiting", round(self.share, 3), text, "share", self.timed)
 
 
 class MeanSplit(NamedTuple):
@@ -315,12 +316,12 @@ def above_driver(part: Facts | Block, device: str) -> AboveDriver | None:
     for stage in (part.stage, part.traced_stage):
         waits, total = [stage(name, device, *COUNTED) for name in ABOVE_DRIVER], stage("total", device, *COUNTED)
         if any(waits) and total.sum:
-            return AboveDriver(min(1.0, sum(one.sum or 0 for one in waits) / total.sum), total.count, True)
+            return AboveDriver(min(1.0, sum(one.sum or 0 for one in waits) / total.sum), total.count)
     depths = part.depths(device)
     queued, in_driver = mean(depths.queued), mean(depths.in_driver)
     if not queued or not depths.in_driver:
         return None
-    return AboveDriver(queued / (queued + in_driver), sum(depths.in_driver.values()), False)
+    return AboveDriver(queued / (queued + in_driver), None)
 
 
 def waiting(part: Facts | Block, device: str) -> float | None:

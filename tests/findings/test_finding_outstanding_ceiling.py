@@ -39,6 +39,7 @@ def test_a_throttle_below_the_driver_s_own_minimum_is_critical():
         "in the driver: never above 3",
         "mostly 3, for 98% of the busy time",
     )
+    assert [facts[name].of for name in ("ceiling", "mode", "queued")] == [None] * 3, "times of depths are no samples"
     assert facts["waiting"].of == 60_000
     assert facts["driver_us"].text == "in the mean an I/O takes 41 ms above the driver and 3 ms in driver and device"
     assert all(step.risk for step in one.steps)

@@ -179,13 +179,12 @@ def _finding(facts: Facts, found: _WaitingAbove) -> Finding:
 def _facts(facts: Facts, found: _WaitingAbove) -> Iterator[Fact]:
     name, depths, bound, shared = found.device.name, found.depths, found.bound, found.shared
     yield found.above.fact
-    counted = sum(depths.queued.values())
-    how = "over all of the time" if counted else "by Little's law, from their times"
+    how = "over all of the time" if any(depths.queued.values()) else "by Little's law, from their times"
     text = f"{many(found.queued)} wait above the driver in the mean {how}"
-    yield Fact("queued", round(found.queued, 1), text, "ios", counted or None)
+    yield Fact("queued", round(found.queued, 1), text, "ios")
     most = f"{int(bound.value):,} ({bound.source or bound.name})"
     text = f"the driver has {found.used:,} or fewer for {part(found.busy_share)} of the busy time; its limit is {most}"
-    yield Fact("used", found.used, text, "ios", sum(depths.in_driver.values()))
+    yield Fact("used", found.used, text, "ios")
     timed = _timed(facts, "queue", name)
     how = "half of the waits are above {}" if timed else "by Little's law the mean wait is {}"
     yield from duration_facts(("wait_us", found.wait_us, how, timed.count or None))

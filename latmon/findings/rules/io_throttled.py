@@ -179,7 +179,7 @@ def _device_facts(facts: Facts, row: CgroupLimit) -> Iterator[Fact]:
     if idle := depths.get(0, 0):
         share = idle / sum(depths.values())
         text = f"{row.device} had nothing to do {part(share)} of the time"
-        yield Fact("idle", round(share, 3), text, "share", sum(depths.values()))
+        yield Fact("idle", round(share, 3), text, "share")
 
 
 def _other_facts(others: list[_Throttled]) -> Iterator[Fact]:

@@ -232,21 +232,21 @@ def _depth_facts(limited: _LimitedDevice) -> Iterator[Fact]:
     ms = sum(busy.values())
     if limited.depths.source == MEANS:
         text = f"in the driver: {many(mean(busy))} in the mean of the busy time (means of intervals, no distribution)"
-        yield Fact("mean", round(mean(busy), 2), text, "ios", ms)
+        yield Fact("mean", round(mean(busy), 2), text, "ios")
         return
     mode = max(busy, key=lambda depth: busy[depth])
     below = sum(count for depth, count in busy.items() if depth <= n) / ms
     most = f"never above {n}" if limited.depths.highest <= n else f"at most {n} for {part(below)} of the busy time"
-    yield Fact("ceiling", n, f"in the driver: {most}", "ios", ms)
-    yield Fact("mode", mode, f"mostly {mode}, for {part(busy[mode] / ms)} of the busy time", "ios", ms)
+    yield Fact("ceiling", n, f"in the driver: {most}", "ios")
+    yield Fact("mode", mode, f"mostly {mode}, for {part(busy[mode] / ms)} of the busy time", "ios")
 
 
 def _time_facts(facts: Facts, limited: _LimitedDevice, above: AboveDriver) -> Iterator[Fact]:
     name = limited.device.name
-    counted = sum(limited.depths.queued.values())
+    counted = any(limited.depths.queued.values())
     how = "over the time in which any wait" if counted else "by Little's law, from their times"
     text = f"{many(limited.queued)} wait above the driver in the mean {how}"
-    yield Fact("queued", round(limited.queued, 1), text, "ios", counted or None)
+    yield Fact("queued", round(limited.queued, 1), text, "ios")
     yield above.fact
     if requests := limited.requests_taken:
         text = f"all of its {requests} requests (nr_requests) are taken: I/Os that wait for one aren't counted or timed"
