@@ -70,6 +70,16 @@ def kept_reports(
 
     `since`: the begin of the first report's time, if the tool always has such a report; `unless`: its option without.
     """
+    kept, why = _kept(reports, is_y, options, since, unless)
+    later = interval_us([wall for wall, _ in reports])
+    if kept and later == options.interval_us and length_s(reports[0][1]) is None:
+        why += f"; it is taken as {later / 1e6:g} s long, as the later reports are"
+    return kept, why
+
+
+def _kept(
+    reports: Sequence[tuple[float | None, Rows]], is_y: bool, options: ImportOptions, since: str, unless: str
+) -> tuple[bool, str]:
     if options.first_report or is_y:
         keep = options.first_report != "drop"
         by = "--first-report" if options.first_report else "the command line in the text (-y)"
@@ -109,7 +119,7 @@ def _is_since_boot(reports: Sequence[tuple[float | None, Rows]], options: Import
     own, lengths = length_s(first), [s for _, rows in others if (s := length_s(rows)) is not None]
     if own is not None and lengths:
         return own > _LONGER * median(lengths)
-    interval = _interval_s([wall for wall, _ in reports]) or options.interval_us / 1e6
+    interval = options.interval_us / 1e6
     digits = max((_digits(value) for _, rows in reports for one in rows.values() for value in one.values()), default=0)
     if not any(_fits(rates, interval, digits) for _, rows in others if (rates := _rates(rows))):
         return None  # the interval is another one, or the disks are idle
@@ -121,9 +131,10 @@ def _is_since_boot(reports: Sequence[tuple[float | None, Rows]], options: Import
     return False if by_chance < _CHANCE else None
 
 
-def _interval_s(walls: Sequence[float | None]) -> float | None:
+def interval_us(walls: Iterable[float | None]) -> int | None:
+    """Return the median time between reports; None without two times."""
     passed = [b - a for a, b in pairwise(walls) if a is not None and b is not None and b > a]
-    return median(passed) if passed else None
+    return round(median(passed) * 1e6) if passed else None
 
 
 def _rates(rows: Rows) -> list[float]:
@@ -408,7 +419,8 @@ def found(reports: list[Report], options: ImportOptions) -> Iterator[Found]:
     _begin_where_time_falls(reports)
     for number, some in groupby(reports, key=lambda one: one.run):
         run = list(some)
-        of_run = replace(options, interval_us=run[0].period_us or options.interval_us)
+        later = interval_us(one.wall for one in run)
+        of_run = replace(options, interval_us=run[0].period_us or later or options.interval_us)
         if number:
             where = TextSpan(run[0].begun, run[0].begun)
             yield TimeLine(where, f"line {where.first}: another run of iostat begins")

@@ -17,7 +17,7 @@ from math import log2
 
 from latmon.decode.dtrace_aggregation import Row
 from latmon.importers import values
-from latmon.importers.iostat import kept_reports
+from latmon.importers.iostat import interval_us, kept_reports
 from latmon.importers.values import (
     TRIVIAL,
     UNKNOWN_OP,
@@ -113,7 +113,9 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     for one in reports:
         yield from (Remark(TextSpan(at, at), why, 1, is_incomplete=True) for at, why in one.damaged.items())
     for run, some in groupby(reports, key=lambda one: one.run):
-        of_run, asked = list(some), replace(options, interval_us=run.period_us or options.interval_us)
+        of_run = list(some)
+        later = interval_us(one.wall for one in of_run)
+        asked = replace(options, interval_us=run.period_us or later or options.interval_us)
         yield from _rates(run, [one for one in of_run if not one.name], asked)
         for name in dict.fromkeys(one.name for one in of_run if one.name):
             yield from _histograms(run, [one for one in of_run if one.name == name], asked)

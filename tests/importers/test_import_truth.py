@@ -110,6 +110,16 @@ def test_an_option_or_the_command_line_decides_on_the_first_report(prefix, asked
     assert len(frames(prefix + golden("iostat_x.txt"), asked)) == number
 
 
+def test_the_first_interval_is_as_long_as_the_later_ones_where_the_reports_have_times():
+    head = "\nDevice            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
+    rows = "".join(f"sd{name}            {rate}   53.10     10.00      0.00      0.12    0.00    0.00   0.10\n"
+                   for name, rate in (("a", 112.30), ("b", 145.70), ("c", 133.40)))  # fmt: skip
+    first, second = frames("".join(f"\n01/05/2026 10:00:{at} AM{head}{rows}" for at in (10, 20)))
+    assert (first.dt_us, first.mono_us, second.dt_us) == (10_000_000, 10_000_000, 10_000_000)
+    assert first.kernel[Flow("sda", "read")].count == 1123
+    assert "by its numbers (iostat -y); it is taken as 10 s long, as the later reports are" in first.health.notice
+
+
 def test_where_the_numbers_fit_both_the_first_report_is_left_out_and_the_option_is_named():
     head = "Device            r/s     w/s     rkB/s     wkB/s   r_await w_await  aqu-sz  %util\n"
     row = "sda              3.00    0.00     12.00      0.00      0.10    0.00    0.00   0.10\n"
@@ -144,7 +154,7 @@ def test_a_time_that_falls_begins_a_run_of_iostat():
     row = "sda              3.00    0.00     12.00      0.00      0.10    0.00    0.00   0.10\n"
     times = ("05:00", "05:05", "05:10", "01:00", "01:05")
     every = frames("".join(f"03/01/2024 10:{one}\n{head}{row}\n" for one in times), ImportOptions(first_report="keep"))
-    assert [one.dt_us / 1e6 for one in every] == [1, 5, 1, 5, 5]
+    assert [one.dt_us / 1e6 for one in every] == [5, 5, 5, 5, 5]
     assert [len(one.marks) for one in every] == [1, 0, 0, 0, 0]
     assert [one.wall for one in every] == sorted(one.wall for one in every)
 
