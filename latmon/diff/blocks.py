@@ -16,6 +16,8 @@ from typing import TypeVar
 from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, IssuedIO, Origin, Series, Settings
 from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
+from latmon.recording.codec import Gap
+from latmon.recording.reader import UnreportedGaps
 
 MAX_UNITS = 128
 """Beyond it neighbours are merged: a long capture has 64 to 128 units."""
@@ -94,6 +96,10 @@ class CaptureSpan:
     _known: dict[Series, int] = field(default_factory=dict)
     _bounds: dict[Series, int] = field(default_factory=dict)
     _per_unit: int = 1
+    _unreported: UnreportedGaps = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._unreported = UnreportedGaps(self.origin.interval_us)
 
     def by_minutes(self) -> None:
         """Make units of a minute at least: the next items may be roll-ups of a minute."""
@@ -107,13 +113,15 @@ class CaptureSpan:
     def windows(self) -> int:
         return sum(one.windows for one in self.units)
 
-    def add(self, item: Frame | Minute) -> None:
-        """Add a window, or a roll-up of several."""
+    def add(self, item: Frame | Minute | Gap) -> None:
+        """Add a window, or a roll-up of several, or count a gap."""
+        self.gaps += isinstance(item, Gap) + sum(1 for _ in self._unreported.before(item))
+        if isinstance(item, Gap):
+            return
         frame, windows = (item, 1) if isinstance(item, Frame) else (item.frame, item.windows)
         if not self.units:
             self.start_wall = frame.wall - frame.dt_us / 1e6
         self.end_wall, self.end_us = frame.wall, frame.mono_us
-        self.gaps += bool(frame.gap)
         self.lost += frame.health.lost_events + frame.health.map_full
         self.devices.update((one.name, one) for one in frame.devices)
         if not self.units or self.units[-1].windows >= self._per_unit:

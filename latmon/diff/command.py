@@ -122,7 +122,7 @@ def _filled(made: CaptureSpan, items: Iterable[Item | Minute], settings: Setting
             made.add(item)
             engine.take(item)
         elif isinstance(item, Gap):
-            made.gaps += 1
+            made.add(item)
     if engine is not None:
         engine.finish()
         made.findings = {one.worst.key: one.worst.summary for one in engine.episodes}

@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
-from latmon.exporters.registry import DamageNote, ExportOptions, Item, Reported, Source, UnreportedGaps
+from latmon.exporters.registry import DamageNote, ExportOptions, Item, Reported, Source
 from latmon.model.frame import PATTERN, Flow, Frame, Mark, Origin, Outstanding, Series
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds
 from latmon.recording import codec, validate
 from latmon.recording.codec import Gap
+from latmon.recording.reader import UnreportedGaps
 from latmon.recording.rollup import KIND
 from latmon.support.units import rfc3339
 

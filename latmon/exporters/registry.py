@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from latmon.model.devices import of_devices
 from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.recording.codec import End, Gap
-from latmon.recording.reader import Recording, open_recording
+from latmon.recording.reader import Recording, UnreportedGaps, open_recording
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE, UsageError
 from latmon.support.units import duration_us
@@ -41,34 +41,6 @@ class DamageNote:
 
 
 Reported = Frame | Gap | Mark | DamageNote
-
-
-class UnreportedGaps:
-    """Gaps without a line: holes between two windows, and windows with a gap of their own."""
-
-    def __init__(self, interval_us: int) -> None:
-        self._interval_us = interval_us
-        self._last: Frame | None = None
-        self._excused = False
-
-    def before(self, item: Item) -> Iterator[Gap]:
-        """Yield the gaps before this item, which is the next one."""
-        if not isinstance(item, Frame):
-            self._excused = self._excused or isinstance(item, Gap)
-            return
-        last, excused = self._last, self._excused
-        self._last, self._excused = item, False
-        if last is not None and not excused and (hole := self._hole(last, item)):
-            yield hole
-        if item.gap:
-            yield Gap(item.gap, item.dt_us / 1e6, item.mono_us - item.dt_us, item.wall - item.dt_us / 1e6)
-
-    def _hole(self, last: Frame, now: Frame) -> Gap | None:
-        """Return the gap between two windows if no line explains it; the report finds the same ones."""
-        missing_us = now.mono_us - now.dt_us - last.mono_us
-        if missing_us <= max(self._interval_us, now.dt_us) / 2:
-            return None
-        return Gap("windows-missing", missing_us / 1e6, last.mono_us, last.wall)
 
 
 def is_redacted(origin: Origin) -> bool:

@@ -20,6 +20,7 @@ from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import AgedAt, Ages
 from latmon.model.packed import Flat, KeyedCounts, Packed
 from latmon.recording.codec import LATE, End, Gap
+from latmon.recording.reader import UnreportedGaps
 from latmon.recording.rollup import MINUTE_US, minute_of
 from latmon.report.outliers import Longest, Worst
 
@@ -180,21 +181,20 @@ class Totals(Accumulator):
         self.wakeups_left_out = 0
         """Wake-ups of threads beyond MAX_THREADS."""
         self._threads: set[int] = set()
-        self._excused = False
+        self._unreported = UnreportedGaps(interval_us)
 
     def add(self, item: Frame | Gap | Mark | End | Minute) -> None:
         """Add the next item. A Minute equals its windows where a window comes before and after it."""
+        for gap in (*self._unreported.before(item), *([item] if isinstance(item, Gap) else [])):
+            self._gap(Missed(gap.wall, gap.seconds, gap.reason, gap.mono_us))
         if isinstance(item, Frame):
             self._window(item)
             self._add_slow(item)
         elif isinstance(item, Minute):
             self._add_slow(item.frame)
-            self._note_gap(item.frame, item.first_dt_us)
+            self._note_late(item.frame)
             self.outstanding.take(item)
             self.merge(replace(item, frame=self._with_known_threads(item.frame)))
-        elif isinstance(item, Gap):
-            self._gap(Missed(item.wall, item.seconds, item.reason, item.mono_us))
-            self._excused = True
         elif isinstance(item, Mark):
             self._mark(item)
         elif isinstance(item, End):
@@ -212,7 +212,7 @@ class Totals(Accumulator):
                 known[one.name] = known.get(one.name, (one.value, one))[0], one
 
     def _window(self, frame: Frame) -> None:
-        self._note_gap(frame, frame.dt_us)
+        self._note_late(frame)
         self.devices.update((one.name, one) for one in frame.devices)
         for device in frame.devices:
             reported = (of.value for of in device.limits if of.name == "queue_depth" and isinstance(of.value, int))
@@ -285,17 +285,10 @@ class Totals(Accumulator):
         for one in operations:
             self.operations.add(one)
 
-    def _note_gap(self, frame: Frame, dt_us: int) -> None:
-        """Note a gap before this window, and whether it was read late; `dt_us`: length of a window."""
-        if frame.gap:
-            self._gap(_whole(frame, frame.gap))
+    def _note_late(self, frame: Frame) -> None:
         if frame.late and len(self.late) < MAX_GAPS:
-            self.late.append(_whole(frame, LATE))
-        if self.last is not None and not self._excused:
-            hole_us = frame.mono_us - frame.dt_us - self.last.mono_us
-            if hole_us > max(self.interval_us, dt_us) / 2:
-                self._gap(Missed(self.last.wall, hole_us / 1e6, "windows-missing", self.last.mono_us))
-        self._excused = False
+            begin = frame.wall - frame.dt_us / 1e6
+            self.late.append(Missed(begin, frame.dt_us / 1e6, LATE, frame.mono_us - frame.dt_us))
 
     def _mark(self, mark: Mark) -> None:
         if len(self.marks) < MAX_MARKS:
@@ -305,8 +298,3 @@ class Totals(Accumulator):
         self.counters["gaps"] += 1
         if len(self.gaps) < MAX_GAPS:
             self.gaps.append(gap)
-
-
-def _whole(frame: Frame, reason: str) -> Missed:
-    """Return all of a window's time."""
-    return Missed(frame.wall - frame.dt_us / 1e6, frame.dt_us / 1e6, reason, frame.mono_us - frame.dt_us)

@@ -696,6 +696,13 @@ def test_the_findings_of_a_side_are_those_of_its_report(name):
     assert read(str(path)).findings.keys() == {(one["id"], one["device"]) for one in reported}
 
 
+def test_missing_windows_are_the_gaps_that_the_report_finds(tmp_path):
+    path = write(tmp_path / "holes.gz", [one for one in frames_of(1, length=200) if one.seq not in (30, 31, 170)])
+    made, gaps = read(str(path)), report_summary.summarise(open_recording(path))["gaps"]
+    assert (made.windows, made.gaps, len(gaps)) == (197, 2, 2)
+    assert "A is incomplete: 2 gaps" in render(compare(made, run(2)))
+
+
 def frames_of(number, length=30, us=100, dt_us=1_000_000):
     """Frames whose reads of a run take `us`; one of each window is 50 times as slow."""
     rng = Random(number)
