@@ -14,8 +14,10 @@ from itertools import pairwise
 from typing import TypeVar
 
 from latmon.aggregate.accumulator import Minute
+from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, IssuedIO, Origin, Series, Settings
 from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
+from latmon.model.inflight import Ages
 from latmon.recording.codec import Gap
 from latmon.recording.reader import UnreportedGaps
 
@@ -92,6 +94,7 @@ class CaptureSpan:
     """Operations on files by mount point and op, and their time in us; at most MAX_SERIES."""
     kinds: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     """Small or sequential I/Os, and all, of a traced device, by its name and the kind; at most MAX_SERIES."""
+    waiting: Waiting = field(default_factory=Waiting)
     _thresholds: dict[str, set[int]] = field(default_factory=dict)
     _known: dict[Series, int] = field(default_factory=dict)
     _bounds: dict[Series, int] = field(default_factory=dict)
@@ -122,6 +125,10 @@ class CaptureSpan:
         if not self.units:
             self.start_wall = frame.wall - frame.dt_us / 1e6
         self.end_wall, self.end_us = frame.wall, frame.mono_us
+        if isinstance(item, Frame):
+            self.waiting.add(item)
+        else:
+            self.waiting.take(item.frame, item.gauges)
         self.lost += frame.health.lost_events + frame.health.map_full
         self.devices.update((one.name, one) for one in frame.devices)
         if not self.units or self.units[-1].windows >= self._per_unit:
@@ -186,6 +193,11 @@ class CaptureSpan:
         """Return the device's threshold; None if it changed or there was none."""
         known = self._thresholds.get(device, set())
         return next(iter(known)) if len(known) == 1 else None
+
+    @property
+    def ages(self) -> tuple[Ages, ...]:
+        """Return the ages of the I/Os in flight at the end, of several runs at the end of each."""
+        return tuple(one.waiting.ages for one in self.runs or (self,))
 
     def series(self) -> list[Series]:
         return list(self.bits)

@@ -17,6 +17,7 @@ from latmon.diff.statistics import error_of_mean
 from latmon.model.devices import is_volume
 from latmon.model.frame import OPS, Device, Flow, IssuedIO, Mark, Origin, Series, Settings
 from latmon.model.histogram import bucket_bounds
+from latmon.model.inflight import Aged
 from latmon.support.errors import UsageError
 from latmon.support.text import clean
 
@@ -69,12 +70,17 @@ _BAR_US = 131_072
 """Slow I/Os take so long where spans have no common threshold: it is an edge of all buckets, just above 100 ms."""
 
 
+_BURST = 8
+"""I/Os that may be in flight at once by chance, however low the rate is."""
+
+
 @dataclass(frozen=True, slots=True)
 class UserView:
     """Effect of a span on its users, over all of its devices; `above_us` is the same for the spans that are compared.
 
     `above` and `per_day` are None where no latency was timed, `iops` where no I/O was counted; `longest_us` is an upper
-    bound where `longest_is_exact` is False.
+    bound where `longest_is_exact` is False. I/Os in flight at the end are in none of these: `oldest_us` is the age of
+    the oldest, a lower bound where `oldest_is_exact` is False, None where none is known; of `unknown_age` none is.
     """
 
     above_us: int
@@ -83,6 +89,19 @@ class UserView:
     longest_us: int | None
     longest_is_exact: bool
     iops: float | None
+    oldest_us: int | None
+    oldest_is_exact: bool
+    unknown_age: int
+
+    @property
+    def is_stuck(self) -> bool:
+        """Return whether an I/O in flight is older than any that completed, by its age or by Little's law.
+
+        Clearly more I/Os than complete in twice the longest time can't all have begun within that time.
+        """
+        longest_us = self.longest_us or 0
+        usual = 2 * (self.iops or 0) * longest_us / 1e6
+        return (self.oldest_us or 0) > longest_us or self.unknown_age > usual + _BURST > _BURST
 
 
 def user_views(periods: Sequence[CaptureSpan], device: str = "") -> tuple[UserView, ...]:
@@ -121,6 +140,7 @@ def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None,
     flows = without_volumes(period, done_by)
     done = sum(unit.done[flow][0] for unit in period.units for flow in flows if flow in unit.done)
     seconds = period.us / 1e6
+    oldest, unknown = _in_flight(period, device)
     return UserView(
         above_us=_BAR_US if common is None else common,
         above=above if totals else None,
@@ -128,7 +148,21 @@ def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None,
         longest_us=longest.max_bound if longest else None,
         longest_is_exact=longest is not None and longest.max is not None,
         iops=done / seconds if flows and seconds else None,
+        oldest_us=oldest.age_us if oldest else None,
+        oldest_is_exact=oldest is not None and not oldest.at_least,
+        unknown_age=unknown,
     )
+
+
+def _in_flight(period: CaptureSpan, device: str) -> tuple[Aged | None, int]:
+    """Return the oldest I/O in flight at the end, and how many are of unknown age, of one device or of all."""
+    known: list[Aged] = []
+    unknown = 0
+    for ages in period.ages:
+        known += (row for row in (*ages.oldest, *ages.unlisted) if device in ("", row.device))
+        counts = {name: n for name, n in ages.unknown.items() if device in ("", name)}
+        unknown += sum(n for name, n in counts.items() if not is_volume(period.devices.get(name), counts))
+    return max(known, key=lambda row: row.age_us, default=None), unknown
 
 
 def unlike(a: CaptureSpan, b: CaptureSpan) -> tuple[LoadDifference, ...]:

@@ -101,13 +101,21 @@ def paragraphs(comparison: Comparison) -> list[tuple[str, list[str]]]:
 
 
 def for_users(views: Sequence[UserView]) -> str:
-    """Return what changed for the users of the spans, from the first to the last, in one sentence."""
-    bar = spelled(views[0].above_us)
-    slow = " -> ".join("not timed" if one.per_day is None else whole(round(one.per_day)) for one in views)
-    counted_as = ", ".join("-" if one.above is None else f"{one.above:,}" for one in views)
-    longest = " -> ".join(_longest(one) for one in views)
-    iops = " -> ".join("not counted" if one.iops is None else rate(one.iops) for one in views)
-    return f"I/Os of {bar} or more per day: {slow} (counted: {counted_as}); the longest I/O: {longest}; IOPS: {iops}"
+    """Return what changed for the users of the spans, from the first to the last, in one sentence.
+
+    The slow I/Os are left out where no span has any, and those in flight where none is older than any that completed.
+    """
+    parts = []
+    if any(one.above != 0 or one.longest_us is None for one in views):
+        bar = spelled(views[0].above_us)
+        slow = " -> ".join("not timed" if one.per_day is None else whole(round(one.per_day)) for one in views)
+        counted_as = ", ".join("-" if one.above is None else f"{one.above:,}" for one in views)
+        parts.append(f"I/Os of {bar} or more per day: {slow} (counted: {counted_as})")
+    parts.append(f"the longest completed I/O: {' -> '.join(map(_longest, views))}")
+    if any(one.is_stuck for one in views):
+        parts.append(f"in flight at the end: {' -> '.join(map(_oldest, views))}")
+    parts.append(f"IOPS: {' -> '.join('not counted' if one.iops is None else rate(one.iops) for one in views)}")
+    return "; ".join(parts)
 
 
 def _findings(change: FindingsChange | None) -> list[str]:
@@ -123,6 +131,12 @@ def _longest(one: UserView) -> str:
     if one.longest_us is None:
         return "not timed"
     return f"{'' if one.longest_is_exact else 'at most '}{spelled(one.longest_us)}"
+
+
+def _oldest(one: UserView) -> str:
+    if one.oldest_us is None or (one.unknown_age and one.oldest_us <= (one.longest_us or 0)):
+        return f"{one.unknown_age:,} of unknown age" if one.unknown_age else "none known"
+    return f"the oldest {'' if one.oldest_is_exact else 'at least '}{spelled(one.oldest_us)}"
 
 
 def loads(some: Sequence[LoadDifference]) -> list[str]:

@@ -34,17 +34,19 @@ from latmon.model.frame import (
     IssuedIO,
     Issuer,
     Mark,
+    Outstanding,
     Pattern,
     Series,
     SizeClass,
     Traced,
 )
 from latmon.model.histogram import EMPTY, Histogram, bucket_index, merge
+from latmon.model.inflight import InFlight, InFlightList
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report import summary as report_summary
 from latmon.support.errors import RecordingError, UsageError
-from latmon.support.units import whole
+from latmon.support.units import spelled, whole
 from latmon_backends.demo.backend import INCIDENTS
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "golden/recordings"
@@ -619,8 +621,37 @@ def test_the_first_line_is_what_changed_for_the_users():
         f"I/Os of 2 ms or more per day: {whole(round(slow.per_day))} -> 0 (counted: {slow.above:,}, 0)"
     )
     assert slow.per_day == pytest.approx(slow.above / (sick.us / 1e6) * 86_400)
-    assert "the longest I/O: 3.97 ms -> " in first
+    assert "the longest completed I/O: 3.97 ms -> " in first
+    assert "in flight" not in first, "none is older than the longest that completed"
     assert (slow.iops, fast.iops) == (device_load(sick).iops, device_load(healthy).iops)
+
+
+def frames_in_flight(number, followed):
+    """Frames with 100 reads of 1 ms each, and with I/Os in flight that never complete; in the first 8 s."""
+    reads = {Flow("sda", "read"): Completed(100, 0)}
+    for seq in range(8):
+        here = frame(seq, seen=reads, kernel=reads, outstanding={"sda": Outstanding(number, 0)})
+        listed = InFlightList((InFlight("sda", "read", 1_000),) * number, {5: number}) if followed else None
+        timed = {Series("sda", "read", "total"): Histogram.record([1_000] * 100)}
+        yield replace(here, histograms=timed, in_flight=listed)
+
+
+def test_a_side_with_stuck_ios_does_not_look_better():
+    stuck, free, many = (
+        period_of("x", BOX, (DISK,), frames_in_flight(*how)) for how in ((2, True), (0, True), (50, False))
+    )
+    age = spelled(stuck.end_us - 1_000)
+    for sides, text in (
+        ((stuck, free), f"the oldest {age} -> none known"),
+        ((many, stuck), f"50 of unknown age -> the oldest {age}"),
+    ):
+        first = " ".join(render(compare(*sides)).partition("\n\n")[0].split())
+        assert first == f"the longest completed I/O: 1 ms -> 1 ms; in flight at the end: {text}; IOPS: 100 -> 100"
+    (view, joined) = user_views((stuck, of_runs([free, stuck])))
+    assert (view.oldest_us, view.oldest_is_exact, view.unknown_age) == (stuck.end_us - 1_000, True, 0)
+    assert joined.oldest_us == view.oldest_us
+    few = period_of("x", BOX, (DISK,), frames_in_flight(5, followed=False))
+    assert "in flight" not in render(compare(few, free))
 
 
 def test_what_a_side_does_not_measure_is_no_zero():
