@@ -758,9 +758,7 @@ def _import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--start", type=_checked(_moment), metavar="TIME", help="when the first window begins, for a text without times"
     )
-    parser.add_argument(
-        "--interval", type=_checked(_duration), default=1_000_000, help="length of a window (default 1s)"
-    )
+    parser.add_argument("--interval", type=_checked(_duration), help="length of a window that has no time (default 1s)")
     parser.add_argument(
         "--events", metavar="A,B", type=_checked(_events), help="in a trace, measure the time from event A to event B"
     )

@@ -38,6 +38,7 @@ from latmon.importers.values import (
     Times,
     Whole,
     add,
+    interval_us,
 )
 from latmon.model.frame import (
     SOURCE,
@@ -161,6 +162,8 @@ class Built:
     """Stage -> the stages that it includes, from latmon's own buckets."""
     reports: dict[str, tuple[DeviceReport, ...]] = field(default_factory=dict)
     """Device -> what other lines of the text report about it."""
+    assumed: int = 0
+    """Windows with I/Os whose length neither the text nor --interval has."""
 
 
 def windows(
@@ -180,8 +183,26 @@ def windows(
         building.add(one)
     building.end()
     _join_waits(building.built)
+    _take_lengths(building.built, options)
     building.built.windows = _on_one_axis(building.built.windows, options)
     return building.built
+
+
+def _take_lengths(built: Built, options: ImportOptions) -> None:
+    """Make timed windows as long as the others where no time just before them is their begin; count those left."""
+    before: float | None = None
+    every = [one for one in built.windows if one.whole is None]
+    usual = None if options.has_interval else interval_us(one.wall for one in every)
+    for one in every:
+        away = None if one.wall is None or before is None else one.wall - before
+        before = before if one.wall is None else one.wall
+        has_ios = one.tables or one.times or one.kernel or one.seen
+        if one.dt_us or not has_ios or (away is not None and 0 < away * 1e6 <= _LONGEST_US):
+            continue
+        if one.wall is not None and usual is not None and usual <= _LONGEST_US:
+            one.dt_us = usual
+        else:
+            built.assumed += not options.has_interval
 
 
 _WAITS, _RESUME = "completion", "resume"

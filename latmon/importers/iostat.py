@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -36,6 +36,7 @@ from latmon.importers.values import (
     TextSpan,
     TimeLine,
     add,
+    interval_us,
     one_device,
 )
 from latmon.model.frame import Completed, Flow, Outstanding
@@ -129,12 +130,6 @@ def _is_since_boot(reports: Sequence[tuple[float | None, Rows]], options: Import
     tries = 2 * _JITTER * 100 * interval + 1
     by_chance = min(1.0, 2 * _slack(interval, digits)) ** len(rates) * tries
     return False if by_chance < _CHANCE else None
-
-
-def interval_us(walls: Iterable[float | None]) -> int | None:
-    """Return the median time between reports; None without two times."""
-    passed = [b - a for a, b in pairwise(walls) if a is not None and b is not None and b > a]
-    return round(median(passed) * 1e6) if passed else None
 
 
 def _rates(rows: Rows) -> list[float]:

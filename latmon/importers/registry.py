@@ -33,7 +33,7 @@ from latmon.importers.values import (
     TextSpan,
     Times,
 )
-from latmon.model.frame import Flow, Frame, Origin, Series, missing_stages
+from latmon.model.frame import ASSUMED_LENGTH, Flow, Frame, Origin, Series, missing_stages
 from latmon.model.inflight import MEANS
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.packed_tables import MAX_IN_TABLE
@@ -385,6 +385,8 @@ def origin(read: Read, first: Frame) -> Origin:
     }
     if built.kept:
         imported["tables"] = built.kept
+    if built.assumed:
+        imported[ASSUMED_LENGTH] = _assumed_length(read)
     ends = open_ends(built)
     if ends:
         imported["open"] = [{"series": list(series), "from_us": us} for series, us in ends.items()]
@@ -440,10 +442,17 @@ def _assumed(read: Read) -> list[str]:
         some = " to ".join(dict.fromkeys(f"{us / 1e6:g}" for us in (lengths[0], lengths[-1])))
         each = f"each is taken as {some} s{begin}, and its rates depend on that"
         sentences.append(f"{len(no_time):,} of {_windows(read)} without a time: {each} (--interval, --start)")
+    elif built.assumed:
+        sentences.append(f"{_assumed_length(read)} (--interval)")
     if built.not_kept:
         sentences.append(f"{built.not_kept:,} more tables whose printed form is not kept")
     sentences += _apart(read)
     return [clean(one, 200) for one in sentences]
+
+
+def _assumed_length(read: Read) -> str:
+    length = f"{read.options.interval_us / 1e6:g} s"
+    return f"{_windows(read, read.built.assumed)} taken as {length} long, because the text doesn't have the length"
 
 
 _APART_S = 86_400.0
@@ -501,9 +510,10 @@ def _print_some(texts: Sequence[str], more: str) -> None:
         _print(f"and {len(texts) - SHOWN:,} {more}")
 
 
-def _windows(read: Read) -> str:
+def _windows(read: Read, some: int | None = None) -> str:
     number = len(read.built.windows)
-    return f"{counted(number, 'window')} {'is' if number == 1 else 'are'}"
+    of = "" if some is None else f"{some:,} of "
+    return f"{of}{counted(number, 'window')} {'is' if (number if some is None else some) == 1 else 'are'}"
 
 
 def _print(text: str) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import median
 from types import MappingProxyType
 
 from latmon.decode.dtrace_aggregation import Row
@@ -185,6 +187,8 @@ class ImportOptions:
     key: str = ""
     threshold_us: int = 100_000
     interval_us: int = 1_000_000
+    has_interval: bool = False
+    """Whether --interval gives it, so that it is not assumed."""
     start: float | None = None
     host: str = ""
     hz: int | None = None
@@ -265,6 +269,12 @@ def period_us(command: str) -> int | None:
 def by_command(us: int) -> str:
     """Return the remark on reports without times, whose interval is that of a command line."""
     return f"each report is taken as {us / 1e6:g} s long, by the command line in the text"
+
+
+def interval_us(walls: Iterable[float | None]) -> int | None:
+    """Return the median time between neighbours; None without two times, one after the other."""
+    passed = [b - a for a, b in pairwise(walls) if a is not None and b is not None and b > a]
+    return round(median(passed) * 1e6) if passed else None
 
 
 RELATIVE_BELOW = 1e8

@@ -17,7 +17,7 @@ from math import log2
 
 from latmon.decode.dtrace_aggregation import Row
 from latmon.importers import values
-from latmon.importers.iostat import interval_us, kept_reports
+from latmon.importers.iostat import kept_reports
 from latmon.importers.values import (
     TRIVIAL,
     UNKNOWN_OP,
@@ -114,7 +114,7 @@ def read(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
         yield from (Remark(TextSpan(at, at), why, 1, is_incomplete=True) for at, why in one.damaged.items())
     for run, some in groupby(reports, key=lambda one: one.run):
         of_run = list(some)
-        later = interval_us(one.wall for one in of_run)
+        later = values.interval_us(one.wall for one in of_run)
         asked = replace(options, interval_us=run.period_us or later or options.interval_us)
         yield from _rates(run, [one for one in of_run if not one.name], asked)
         for name in dict.fromkeys(one.name for one in of_run if one.name):
@@ -334,7 +334,7 @@ def _histograms(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) 
 
 
 def _tables(one: _Report, options: ImportOptions) -> Iterator[Found]:
-    where = TextSpan(one.first, one.last, dt_us=options.interval_us if one.wall is None else None)
+    where = TextSpan(one.first, one.last, dt_us=one.run.period_us if one.wall is None else None)
     first, last = one.buckets[0][0], one.buckets[-1][0]
     if first > 1 or last < _LAST_BIT:
         yield Remark(where, f"{clean(one.name, 60)}: the rows are from bucket {first} to {last} of {_LAST_BIT}")

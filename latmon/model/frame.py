@@ -783,6 +783,10 @@ class Frame:
     """The frame covers several intervals, because ticks were read late or not at all. Its sums are complete."""
 
 
+ASSUMED_LENGTH = "assumed_length"
+"""Key of `extra["imported"]`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """Description of a capture: host, tool and what is measured; sent once, before the first frame."""
@@ -817,6 +821,13 @@ class Origin:
     def is_imported(self) -> bool:
         """Return whether another tool counted what is in this recording."""
         return self.backend == "import" or "imported" in self.extra
+
+    @property
+    def assumed_length(self) -> str:
+        """Return what an import assumed of the length of windows, on which rates depend; empty: nothing."""
+        imported = self.extra.get("imported")
+        assumed = imported.get(ASSUMED_LENGTH) if isinstance(imported, Mapping) else None
+        return assumed if isinstance(assumed, str) else ""
 
     @property
     def traces_stages(self) -> bool:

@@ -378,6 +378,33 @@ def test_all_of_it_may_be_reported_by_the_user():
     assert (frame.wall, frame.dt_us) == (1e9 + 5, 5_000_000)
 
 
+DATED = "2024 Mar  1 10:0{0}:{1:02}\n"
+
+
+@pytest.mark.parametrize(
+    ("times", "asked", "lengths", "assumed"),
+    [
+        (("",), ImportOptions(unit="us"), [1], "1 of 1 window is taken as 1 s long"),
+        (("",), ImportOptions(unit="us", interval_us=60_000_000, has_interval=True), [60], ""),
+        ((DATED.format(0, 9),), ImportOptions(unit="us"), [1], "1 of 1 window is taken as 1 s long"),
+        ((DATED.format(0, 9), DATED.format(0, 19)), ImportOptions(unit="us"), [10, 10], ""),
+        (tuple(DATED.format(n, 9) for n in (0, 5)), ImportOptions(unit="us"), [1, 1], "2 of 2 windows are taken as"),
+        (
+            (*(DATED.format(0, n) for n in (9, 19, 29)), DATED.format(5, 9)),
+            ImportOptions(unit="us"), [10, 10, 10, 10], "",
+        ),
+    ],
+)  # fmt: skip
+def test_a_length_that_the_text_does_not_have_is_that_of_the_others_or_an_assumption(times, asked, lengths, assumed):
+    found = read("".join(f"{time}\nsd0\n{table([(1, 5)])}\n" for time in times), asked)
+    every = list(found.frames())
+    assert [one.dt_us / 1e6 for one in every] == lengths
+    made = origin(found, every[0])
+    assert made.assumed_length.startswith(assumed)
+    assert bool(made.assumed_length) == bool(assumed)
+    assert not assumed or "taken as" in made.reason
+
+
 @pytest.mark.parametrize(
     ("raw", "why"),
     [
