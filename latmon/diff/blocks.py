@@ -195,6 +195,16 @@ class CaptureSpan:
         return next(iter(known)) if len(known) == 1 else None
 
     @property
+    def assumed_lengths(self) -> list[str]:
+        """Return what an import assumed of the length of windows, of each run; empty: the length was measured."""
+        return [text for one in self.runs or (self,) if (text := one.origin.assumed_length)]
+
+    @property
+    def seconds(self) -> float | None:
+        """Return the length, by which rates are computed; None where it was not measured."""
+        return None if self.assumed_lengths or not self.us else self.us / 1e6
+
+    @property
     def ages(self) -> tuple[Ages, ...]:
         """Return the ages of the I/Os in flight at the end, of several runs at the end of each."""
         return tuple(one.waiting.ages for one in self.runs or (self,))

@@ -33,10 +33,10 @@ _PARTS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class DeviceLoad:
-    """A device's load in one span, per second; sizes in bytes."""
+    """A device's load in one span, per second, None where its length was not measured; sizes in bytes."""
 
-    iops: float = 0.0
-    mb_per_s: float = 0.0
+    iops: float | None = 0.0
+    mb_per_s: float | None = 0.0
     reads: float = 0.0
     """Share of reads in reads and writes."""
     size: float = 0.0
@@ -57,12 +57,13 @@ def device_load(period: CaptureSpan, device: str = "") -> DeviceLoad:
     flows = {flow for unit in period.units for flow in unit.done if device in ("", flow.device)}
     known = without_volumes(period, flows)
     done = [(flow.op, *unit.done[flow]) for unit in period.units for flow in known if flow in unit.done]
-    count, size, seconds = sum(n for _, n, _ in done), sum(b for _, _, b in done), period.us / 1e6
+    count, size, seconds = sum(n for _, n, _ in done), sum(b for _, _, b in done), period.seconds
     by_op = {op: sum(n for o, n, _ in done if o == op) for op in OPS[:2]}
     both = sum(by_op.values())
-    if not count or not seconds:
+    if not count or not period.us:
         return DeviceLoad()
-    return DeviceLoad(count / seconds, size / seconds / 1e6, by_op["read"] / both if both else 0.0, size / count)
+    iops, mb_per_s = (None, None) if seconds is None else (count / seconds, size / seconds / 1e6)
+    return DeviceLoad(iops, mb_per_s, by_op["read"] / both if both else 0.0, size / count)
 
 
 _DAY_S = 86_400
@@ -78,9 +79,10 @@ _BURST = 8
 class UserView:
     """Effect of a span on its users, over all of its devices; `above_us` is the same for the spans that are compared.
 
-    `above` and `per_day` are None where no latency was timed, `iops` where no I/O was counted; `longest_us` is an upper
-    bound where `longest_is_exact` is False. I/Os in flight at the end are in none of these: `oldest_us` is the age of
-    the oldest, a lower bound where `oldest_is_exact` is False, None where none is known; of `unknown_age` none is.
+    `above` and `per_day` are None where no latency was timed, `iops` where no I/O was counted, and both rates where the
+    length was not measured. `longest_us` is an upper bound where `longest_is_exact` is False. I/Os in flight at the end
+    are in none of these: `oldest_us` is the age of the oldest, a lower bound where `oldest_is_exact` is False, None
+    where none is known; of `unknown_age` none is.
     """
 
     above_us: int
@@ -139,7 +141,7 @@ def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None,
     done_by = {flow for unit in period.units for flow in unit.done if device in ("", flow.device)}
     flows = without_volumes(period, done_by)
     done = sum(unit.done[flow][0] for unit in period.units for flow in flows if flow in unit.done)
-    seconds = period.us / 1e6
+    seconds = period.seconds
     oldest, unknown = _in_flight(period, device)
     return UserView(
         above_us=_BAR_US if common is None else common,
@@ -166,12 +168,14 @@ def _in_flight(period: CaptureSpan, device: str) -> tuple[Aged | None, int]:
 
 
 def unlike(a: CaptureSpan, b: CaptureSpan) -> tuple[LoadDifference, ...]:
-    """Return the devices whose load differs between the spans."""
+    """Return the devices whose load differs between the spans; none where the length of one was not measured."""
+    if a.seconds is None or b.seconds is None:
+        return ()
     found = []
     for device in sorted(_busy(a) & _busy(b)):
         one, other = device_load(a, device), device_load(b, device)
         what = []
-        if _far(one.iops, other.iops) and _sure(a, b, device):
+        if _far(one.iops or 0.0, other.iops or 0.0) and _sure(a, b, device):
             what.append("IOPS")
         if abs(one.reads - other.reads) > _SHARE:
             what.append("mix")

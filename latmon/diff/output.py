@@ -103,18 +103,23 @@ def paragraphs(comparison: Comparison) -> list[tuple[str, list[str]]]:
 def for_users(views: Sequence[UserView]) -> str:
     """Return what changed for the users of the spans, from the first to the last, in one sentence.
 
-    The slow I/Os are left out where no span has any, and those in flight where none is older than any that completed.
+    Left out are slow I/Os where no span has any, those in flight where none is older than any that completed, and rates
+    where no span has a measured length.
     """
     parts = []
-    if any(one.above != 0 or one.longest_us is None for one in views):
+    if any(one.above for one in views):
         bar = spelled(views[0].above_us)
-        slow = " -> ".join("not timed" if one.per_day is None else whole(round(one.per_day)) for one in views)
-        counted_as = ", ".join("-" if one.above is None else f"{one.above:,}" for one in views)
-        parts.append(f"I/Os of {bar} or more per day: {slow} (counted: {counted_as})")
+        counts = ["-" if one.above is None else f"{one.above:,}" for one in views]
+        slow = " -> ".join(_per_day(one) for one in views)
+        if any(one.per_day is not None for one in views):
+            parts.append(f"I/Os of {bar} or more per day: {slow} (counted: {', '.join(counts)})")
+        else:
+            parts.append(f"I/Os of {bar} or more: {' -> '.join(counts)}")
     parts.append(f"the longest completed I/O: {' -> '.join(map(_longest, views))}")
     if any(one.is_stuck for one in views):
         parts.append(f"in flight at the end: {' -> '.join(map(_oldest, views))}")
-    parts.append(f"IOPS: {' -> '.join('not counted' if one.iops is None else rate(one.iops) for one in views)}")
+    if any(one.iops is not None for one in views):
+        parts.append(f"IOPS: {' -> '.join('not known' if one.iops is None else rate(one.iops) for one in views)}")
     return "; ".join(parts)
 
 
@@ -125,6 +130,12 @@ def _findings(change: FindingsChange | None) -> list[str]:
     lines = [f"finding gone: {one}" for one in change.gone] + [f"finding new: {one}" for one in change.new]
     lines += [f"findings of both: {', '.join(change.both)}"] if change.both else []
     return _capped([*lines, *(f"finding of one side: {one}" for one in change.unknown)])
+
+
+def _per_day(one: UserView) -> str:
+    if one.above is None:
+        return "not timed"
+    return "not known" if one.per_day is None else whole(round(one.per_day))
 
 
 def _longest(one: UserView) -> str:
@@ -186,6 +197,7 @@ def warnings(comparison: Comparison) -> list[str]:
             f" B's at {b.origin.latency_from or 'unknown'} (tier {b.origin.tier or '-'}); compare their stages instead."
         )
     for name, one in (("A", a), ("B", b)):
+        sentences += _assumed(name, one)
         if one.lost or one.gaps:
             sentences.append(f"{name} is incomplete: {counted(one.gaps, 'gap')}, {counted(one.lost, 'event')} lost.")
         if one.is_live:
@@ -201,6 +213,12 @@ def warnings(comparison: Comparison) -> list[str]:
             " longer captures are needed."
         )
     return sentences
+
+
+def _assumed(name: str, one: CaptureSpan) -> list[str]:
+    """Return the warnings that the length of a span was assumed."""
+    why = "rates are left out, and loads are not compared; `latmon import --interval` sets the length."
+    return [f"of {name} {text}: {why}" for text in one.assumed_lengths]
 
 
 def _unlike_stages(comparison: Comparison) -> list[str]:
@@ -233,9 +251,10 @@ def shown_tables(one: Sweep) -> list[SweepTable]:
 
 
 def sweep_warnings(one: Sweep) -> list[str]:
-    """Return a warning if totals begin at different points: a sweep needs the same one."""
+    """Return the warnings of a sweep: totals should begin at one point, and windows have a length of their own."""
     begins = sorted({span.origin.latency_from or "unknown" for span in one.captures})
-    return [f"totals begin at different points: {', '.join(begins)}."] if len(begins) > 1 else []
+    different = [f"totals begin at different points: {', '.join(begins)}."] if len(begins) > 1 else []
+    return [*different, *(text for span in one.captures for text in _assumed(span.name, span))]
 
 
 def _sweep(one: SweepTable) -> Iterator[str]:
@@ -462,15 +481,19 @@ def _table(comparison: Comparison) -> Iterator[str]:
 
 
 def _named(one: CaptureSpan) -> str:
-    length = one.us / 1e6
-    span = f"{length:.0f} s" if one.us < MINUTE_US else f"{spelled(one.us)}"
+    length = f"{one.us / 1e6:.0f} s" if one.us < MINUTE_US else spelled(one.us)
+    span = "" if one.seconds is None else f"{length} in "
     runs = f"{len(one.runs)} runs: " if one.runs else ""
-    return f"{runs}{one.name}: {one.origin.host}, {one.origin.kernel}, {span} in {counted(one.windows, 'window')}"
+    return f"{runs}{one.name}: {one.origin.host}, {one.origin.kernel}, {span}{counted(one.windows, 'window')}"
 
 
 def _load(one: LoadDifference) -> Iterator[str]:
     def reported(side: DeviceLoad, what: str) -> str:
-        return {"IOPS": rate(side.iops), "mix": f"{side.reads:.0%} reads", "size": f"{side.size / 1024:.3g} KiB"}[what]
+        return {
+            "IOPS": rate(side.iops or 0.0),
+            "mix": f"{side.reads:.0%} reads",
+            "size": f"{side.size / 1024:.3g} KiB",
+        }[what]
 
     for what in one.what:
         yield f"{what} {reported(one.a, what)} -> {reported(one.b, what)}"
@@ -591,7 +614,7 @@ def _period(one: CaptureSpan) -> dict[str, Any]:
         "latency_from": one.origin.latency_from or None,
         "start": rfc3339(one.start_wall),
         "end": rfc3339(one.end_wall),
-        "measured_s": round(one.us / 1e6, 6),
+        "measured_s": None if one.seconds is None else round(one.seconds, 6),
         "windows": one.windows,
         "gaps": one.gaps,
         "lost": one.lost,

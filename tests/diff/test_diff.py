@@ -21,7 +21,7 @@ from latmon.diff.command import compared, print_compared, read
 from latmon.diff.comparison import PartChange, SeriesChange, Shift, _latency, compare, sweep_of
 from latmon.diff.conditions import device_load, differing, findings_change, user_views
 from latmon.diff.hypotheses import Detectable
-from latmon.diff.output import _worst, render, summarise
+from latmon.diff.output import _worst, render, render_sweep, summarise
 from latmon.diff.statistics import CutRow, QuantileInterval, Ratio, Survival, ratio, student, weigh
 from latmon.diff.verdict import sentence
 from latmon.findings.rule import DEFAULT
@@ -367,6 +367,31 @@ def test_loads_and_starting_points_that_differ_are_reported_first():
     assert text.index("the loads differ") < text.index(" tests, ")
 
 
+def test_rates_of_an_assumed_length_are_left_out():
+    rng = Random(1)
+    a, b = load(rng, windows=1), load(rng, windows=1, ios=2400.0)
+    why = "1 of 1 window is taken as 1 s long, because the text doesn't have the length"
+    imported = replace(ORIGIN, extra={"imported": {"assumed_length": why}})
+    for one in (a, b):
+        one.origin = imported
+        one.units[0].counts[Series("sd0", "read", "total")][bucket_index(200_000)] = 3
+    made, swept = summarise(compare(a, b)), sweep_of([a, b])
+    text = " ".join(render(compare(a, b)).split())
+    assert text.startswith("I/Os of 131 ms or more: 3 -> 3; the longest completed I/O: ")
+    assert f"of A {why}: rates are left out" in text
+    assert f"of B {why}: rates are left out" in text
+    assert [word for word in ("IOPS", "per day", "the loads differ") if word in text] == []
+    assert "1 s in 1 window" not in text
+    assert (made["loads_differ"], len(made["warnings"])) == ([], 2)
+    assert [(one["measured_s"], one["load"]["iops"]) for one in made["captures"]] == [(None, None)] * 2
+    assert [(one["per_day"], one["iops"]) for one in made["users"]] == [(None, None)] * 2
+    rates = [[entry.values[name] for name in ("MB/s", "IOPS", "slow/day")] for entry in swept.tables[0].entries]
+    assert rates == [[None] * 3] * 2
+    assert render_sweep(swept).count("rates are left out") == 2
+    a.origin = ORIGIN
+    assert " -> not known (counted: 3, 3)" in " ".join(render(compare(a, b)).split())
+
+
 def incident(name, windows=24):
     """The first windows of a bundled incident; its healthy twin has another load and the same devices."""
     one = INCIDENTS[name]
@@ -660,8 +685,8 @@ def test_what_a_side_does_not_measure_is_no_zero():
     timed, counted = user_views((none, counters))
     assert (timed.iops, counted.above, counted.per_day) == (None, None, None)
     first = " ".join(render(compare(none, counters)).partition("\n\n")[0].split())
-    assert "-> not timed (counted:" in first
-    assert "IOPS: not counted -> 1.93k" in first
+    assert "the longest completed I/O: 1.89 ms -> not timed" in first
+    assert "IOPS: not known -> 1.93k" in first
 
 
 @pytest.mark.parametrize(("disk_is_measured", "iops"), [(True, 100), (False, 50)])
