@@ -162,6 +162,7 @@ class Built:
     """Stage -> the stages that it includes, from latmon's own buckets."""
     reports: dict[str, tuple[DeviceReport, ...]] = field(default_factory=dict)
     """Device -> what other lines of the text report about it."""
+    members: dict[str, tuple[str, ...]] = field(default_factory=dict)
     assumed: int = 0
     """Windows with I/Os whose length neither the text nor --interval has."""
 
@@ -310,6 +311,7 @@ class _Building:
         if one.kernel or one.outstanding:
             self.now.kernel, self.now.outstanding = dict(one.kernel), dict(one.outstanding)
         self.now.depths.update(one.depths)
+        self.built.members.update(one.members)
 
     def _end_at(self, one: Found) -> None:
         """End the window before a value of another time, or with other lines before it."""
@@ -470,7 +472,7 @@ def frames(built: Built, options: ImportOptions) -> Iterator[Frame]:
             frame, wall_before = _frame(one, seq, (wall, mono, dt), options), wall
         new = sorted({*_devices(frame), *one.limits} - known - {device.name for device in frame.devices})
         known |= {*new, *(device.name for device in frame.devices)}
-        added = (replace(_device(name, limits.get(name, ())), reports=built.reports.get(name, ())) for name in new)
+        added = (_device(name, limits.get(name, ()), built) for name in new)
         yield replace(frame, devices=(*frame.devices, *added))
 
 
@@ -555,10 +557,11 @@ def _devices(frame: Frame) -> set[str]:
     return {key.device for of in flows for key in of} | {*frame.outstanding, *frame.depths}
 
 
-def _device(name: str, limits: tuple[Limit, ...]) -> Device:
+def _device(name: str, limits: tuple[Limit, ...], built: Built) -> Device:
     """Return a device of which only the name is known, and its settings if the text has them: sd's are a disk's."""
     kind = "disk" if any(one.name.startswith("un_") for one in limits) else "other"
-    return Device(name, 0, 0, kind=kind, limits=limits)
+    members, reports = built.members.get(name, ()), built.reports.get(name, ())
+    return Device(name, 0, 0, kind=kind, members=members, limits=limits, reports=reports)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,8 @@ class Counts:
     kernel: Mapping[Flow, Completed]
     outstanding: Mapping[str, Outstanding]
     depths: Mapping[str, Depths] = field(default_factory=lambda: MappingProxyType({}))
+    members: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> devices whose I/Os it counts again."""
 
 
 @dataclass(frozen=True, slots=True)

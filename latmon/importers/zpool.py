@@ -285,6 +285,8 @@ def _rates(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) -> It
         yield Remark(where, f"{text}; the length of their intervals is assumed")
     kept, why = kept_reports([(one.wall, {}) for one in reports], run.is_y, options, _SINCE, _UNLESS)
     yield Remark(where, why)
+    inside = {name: tuple(each for each in names if each.rpartition(" ")[0] == name) for name in names}
+    members = {name: vdevs for name, vdevs in inside.items() if vdevs}
     before: float | None = None
     for number, one in enumerate(reports):
         passed = None if before is None or one.wall is None else round((one.wall - before) * 1e6)
@@ -297,7 +299,7 @@ def _rates(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) -> It
             for flow, done in _completed(one, span.dt_us or 0, options):
                 add(kernel, flow, done)
             gauges = {options.device or name: gauge for name, row in one.rows.items() if (gauge := _outstanding(row))}
-            yield Counts(span, kernel, gauges)
+            yield Counts(span, kernel, gauges, members=members)
 
 
 def _completed(one: _Report, dt_us: int, options: ImportOptions) -> Iterator[tuple[Flow, Completed]]:

@@ -7,7 +7,8 @@ many frames share. Coverage compares only intervals that both counted, of device
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar, overload
 
@@ -27,9 +28,22 @@ def host_and_device(name: str) -> tuple[str, str]:
     return (host, device) if separator else ("", name)
 
 
-def is_volume(device: Device | None, measured: Container[str]) -> bool:
-    """Return whether a device's I/Os are those of measured disks, with which they must not be counted again."""
-    return device is not None and any(member in measured for member in device.members)
+_VOLUME = re.compile(r"(?:dm-|md)\d+")
+_PARTITION = re.compile(r"((?:[hsv]|xv)d[a-z]+)\d+|(.*\d)[ps]\d+")
+"""Partition or slice; the first or the second group is its disk."""
+
+
+def is_volume(device: Device | None, measured: Collection[str]) -> bool:
+    """Return whether a device's I/Os are those of measured disks, with which they must not be counted again.
+
+    An imported text has names alone (kind `other`): of those a partition of a measured disk is one, and dm-N or mdN
+    beside any other device.
+    """
+    if device is None or device.kind != "other" or device.members:
+        return device is not None and any(member in measured for member in device.members)
+    if part := _PARTITION.fullmatch(device.name):
+        return (part[1] or part[2]) in measured
+    return bool(_VOLUME.fullmatch(device.name)) and not all(map(_VOLUME.fullmatch, measured))
 
 
 class Inventory:

@@ -708,6 +708,25 @@ def test_ios_of_a_volume_are_not_counted_again_beside_those_of_its_disk(disk_is_
     assert [table.entries[0].values["IOPS"] for table in each] == ([50, 100] if disk_is_measured else [50])
 
 
+@pytest.mark.parametrize(
+    ("names", "disks"),
+    [
+        (("sda", "sda1", "sdb", "dm-0", "md127"), 2),
+        (("nvme0n1", "nvme0n1p2", "md0p1", "md0"), 1),
+        (("dm-0", "dm-1"), 2),
+        (("sda1", "sda2"), 2),
+        (("c0t0d0", "c0t0d0s0", "c1t0d0s0"), 2),
+        (("randread", "job1", "all disks"), 3),
+    ],
+)
+def test_of_an_imported_text_ios_of_volumes_and_partitions_are_not_counted_again(names, disks):
+    done = {Flow(name, "read"): Completed(100, 0, 0) for name in names}
+    devices = tuple(Device(name, 0, 0, kind="other") for name in names)
+    span = period_of("x", BOX, (), [replace(frame(0), seen={}, kernel=done, histograms={}, devices=devices)])
+    assert device_load(span).iops == user_views((span,))[0].iops == 100 * disks
+    assert device_load(span, names[-1]).iops == 100
+
+
 def test_without_a_common_threshold_slow_ios_are_those_of_buckets_above_100_ms():
     sick, healthy = without_tracing("e810"), without_tracing("e810-healthy")
     for device in {one.device for one in sick.series()}:

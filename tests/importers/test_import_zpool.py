@@ -22,6 +22,9 @@ def test_the_wait_above_the_disk_and_the_disk_stay_apart():
     log = first.kernel[Flow("logs nvme0n1", "write")]
     assert (log.count, log.time_us, log.queue_us) == (900, 22_500, 900)
     assert first.kernel[Flow("logs nvme0n1", "read")].time_us is None
+    assert {one.name: one.members for one in first.devices if one.members} == {
+        "tank": ("tank mirror-0",), "tank mirror-0": ("tank mirror-0 sda", "tank mirror-0 sdb")
+    }  # fmt: skip
     assert "the first report is of the time since the import of the pool and left out" in first.health.notice
     assert found.exit_code == EXIT_DONE
 
