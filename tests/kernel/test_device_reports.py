@@ -9,7 +9,7 @@ from fake_host import MPTSAS, NVME, VIRTIO, FakeHost
 
 from latmon.model.frame import DeviceReport
 from latmon_backends.kernel import block_devices
-from latmon_backends.kernel.block_devices import reports
+from latmon_backends.kernel.block_devices import directories_above, reports
 from latmon_backends.kernel.counters import FrameClock, KernelSampler
 
 PORT, ADAPTER = "devices/pci0000:00", "devices/pci0000:00/0000:00:07.0"
@@ -23,7 +23,8 @@ def host(tmp_path):
 
 
 def values(host, name):
-    return {one.name: one.value for one in reports(host.sys / "block" / name)}
+    block = host.sys / "block" / name
+    return {one.name: one.value for one in reports(block, directories_above(block))}
 
 
 def test_a_scsi_disk_reports_its_commands_its_state_and_its_adapters_link(host):
@@ -36,7 +37,8 @@ def test_a_scsi_disk_reports_its_commands_its_state_and_its_adapters_link(host):
     host.write(f"sys/{ADAPTER}/max_link_speed", "8.0 GT/s PCIe\n")
     host.write(f"sys/{ADAPTER}/current_link_width", "4\n")
     host.write(f"sys/{ADAPTER}/max_link_width", "8\n")
-    assert tuple(reports(host.sys / "block/sda")) == (
+    block = host.sys / "block/sda"
+    assert tuple(reports(block, directories_above(block))) == (
         DeviceReport("ioerr_cnt", 31, "device/ioerr_cnt"),
         DeviceReport("iotmo_cnt", 2, "device/iotmo_cnt"),
         DeviceReport("state", "running", "device/state"),

@@ -20,7 +20,7 @@ import re
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ Run = Callable[[tuple[str, ...]], bytes]
 Logs = Mapping[str, tuple[DeviceReport, ...]]
 
 
-def attribute(path: Path) -> str:
+def attribute(path: Path | str) -> str:
     """Return the attribute's text, cleaned and stripped; empty when there is none."""
     return clean(content(path).strip(b" \t\n\0"))
 
@@ -76,10 +76,10 @@ def number(path: Path) -> int | None:
         return None
 
 
-def link(path: Path) -> str:
+def link(path: Path | str) -> str:
     """Return the last part of a link's target (a driver's or subsystem's name); empty when there is no link."""
     try:
-        return clean(path.readlink().name)
+        return clean(os.readlink(path).rpartition("/")[2])  # noqa: PTH115 - see `paths.content`
     except OSError:
         return ""
 
@@ -284,16 +284,19 @@ _FOR_ALL = re.compile(r"q(ueue)?_?depth|can_queue|cmd_per_lun|max_queue|queue_si
 """Parameters of a driver for all of its devices: ql2xmaxqdepth, lpfc_lun_queue_depth, io_queue_depth, ..."""
 
 
-def limits(block: Path, sys: Path) -> tuple[Limit, ...]:
-    """Return the limits of the block device whose sysfs directory is `block`, without missing values."""
-    found = [*_read(block / "queue", _QUEUE, "queue"), *_hardware_queues(block)]
-    device = block / "device"
-    found += _read(device, _SCSI, "device")
-    for at in _upwards(device):
-        if at.name.startswith("host"):
-            return (*found, *_read(sys / "class/scsi_host" / at.name, _HOST, at.name))
-        if (at / "sqsize").exists():
-            return (*found, *_read(at, _NVME_LIMIT, at.name))
+def limits(block: Path, sys: Path, above: Sequence[str]) -> tuple[Limit, ...]:
+    """Return the limits of the block device whose sysfs directory is `block`, without missing values.
+
+    `above`: `directories_above` of it.
+    """
+    found = [*_read(f"{block}/queue", _QUEUE, "queue"), *_hardware_queues(block)]
+    found += _read(f"{block}/device", _SCSI, "device")
+    for at in above:
+        name = at.rpartition("/")[2]
+        if name.startswith("host"):
+            return (*found, *_read(f"{sys}/class/scsi_host/{name}", _HOST, name))
+        if os.path.exists(f"{at}/sqsize"):  # noqa: PTH110 - see `paths.content`
+            return (*found, *_read(at, _NVME_LIMIT, name))
     return tuple(found)
 
 
@@ -303,7 +306,7 @@ def of_module(driver: str, sys: Path) -> tuple[Limit, ...]:
     reported = (name for name in names(parameters) if _FOR_ALL.search(name)) if driver else ()
     return tuple(
         Limit(f"{driver}.{one.name}", one.value, one.source)
-        for one in _read(parameters, tuple(reported), f"module {driver}")
+        for one in _read(str(parameters), tuple(reported), f"module {driver}")
     )
 
 
@@ -311,23 +314,23 @@ def _hardware_queues(block: Path) -> Iterator[Limit]:
     """Yield the tags of one hardware queue, and the number of queues."""
     queues = [name for name in names(block / "mq") if name.isdecimal()]
     if queues:
-        yield from _read(block / "mq" / queues[0], ("nr_tags",), f"mq/{queues[0]}")
+        yield from _read(f"{block}/mq/{queues[0]}", ("nr_tags",), f"mq/{queues[0]}")
         yield Limit("hardware queues", len(queues), "mq")
 
 
-def _upwards(device: Path) -> Iterator[Path]:
-    """Yield a device's directory in sysfs and all above it; nothing where there is none."""
+def directories_above(block: Path) -> tuple[str, ...]:
+    """Return the directory in sysfs of a block device's hardware and all above it; nothing where there is none."""
     try:
-        real = device.resolve(strict=True)
+        real = os.path.realpath(f"{block}/device", strict=True)
     except OSError:
-        return
-    yield real
-    yield from real.parents
+        return ()
+    parts = real.split("/")
+    return tuple("/".join(parts[:end]) for end in range(len(parts), 1, -1))
 
 
-def _read(directory: Path, wanted: tuple[str, ...], where: str) -> Iterator[Limit]:
+def _read(directory: str, wanted: tuple[str, ...], where: str) -> Iterator[Limit]:
     for name in wanted:
-        text = attribute(directory / name)
+        text = attribute(f"{directory}/{name}")
         if name == "scheduler" and "[" in text:
             text = text.partition("[")[2].partition("]")[0]  # `none [mq-deadline] bfq`
         if text:
@@ -349,25 +352,25 @@ _HAVE_STATE = ("scsi", "nvme")
 """Subsystems of such devices. Xen's bus has a `state` of other words."""
 
 
-def reports(block: Path) -> Iterator[DeviceReport]:
+def reports(block: Path, above: Sequence[str]) -> Iterator[DeviceReport]:
     """Yield what a device and its PCIe link report about themselves, without missing values.
 
+    `above`: `directories_above` of it.
     All of it is kept by the kernel or in PCI configuration space: no reading sends the device a command. The link of an
     adapter that is suspended isn't read, because Linux resumes it for that.
     """
-    every = list(_upwards(block / "device"))
     for name in ("ioerr_cnt", "iotmo_cnt"):  # iotmo_cnt since Linux 6.6
         try:
-            yield DeviceReport(name, int(content(block / "device" / name), 16), f"device/{name}")
+            yield DeviceReport(name, int(content(f"{block}/device/{name}"), 16), f"device/{name}")
         except ValueError:
             continue
-    states = _STATES if every and link(every[0] / "subsystem") in _HAVE_STATE else ()
-    places = [*((every[0] / name, f"device/{name}") for name in states), (block / "ana_state", "ana_state")]
-    for path, where in places:
-        if text := attribute(path):
-            yield DeviceReport(path.name, text, where)
-    pci = next((one for one in every if link(one / "subsystem") == "pci"), None)
-    if pci is not None:
+    states = _STATES if above and link(f"{above[0]}/subsystem") in _HAVE_STATE else ()
+    for name, where in (*((name, f"device/{name}") for name in states), ("ana_state", "ana_state")):
+        if text := attribute(f"{block}/{where}"):
+            yield DeviceReport(name, text, where)
+    bus = next((one for one in above if link(f"{one}/subsystem") == "pci"), None)
+    if bus is not None:
+        pci = Path(bus)
         if not attribute(pci / "power/runtime_status").startswith("suspend"):
             yield from _pcie_link(pci)
         for kind, row in _AER.items():
@@ -567,12 +570,17 @@ class BlockDevices:
     def _read_limits(self, due: Iterable[str]) -> None:
         """Read the limits of new devices at once, of the others every LIMITS_S at most."""
         for name in due:
-            at = self._limits_read.get(name)
-            if at is None or self._second - at >= LIMITS_S:
-                self._limits_read[name] = self._second
-                self._limits[name] = limits(self._directory(name), self.sys)
-            if (had := self._reports.get(name)) is None or self._second - had[0] >= REPORTS_S:
-                self._reports[name] = self._second, tuple(reports(self._directory(name)))
+            at, had = self._limits_read.get(name), self._reports.get(name)
+            limits_due = at is None or self._second - at >= LIMITS_S
+            reports_due = had is None or self._second - had[0] >= REPORTS_S
+            if not limits_due and not reports_due:
+                continue
+            block = self._directory(name)
+            above = directories_above(block)
+            if limits_due:
+                self._limits_read[name], self._limits[name] = self._second, limits(block, self.sys, above)
+            if reports_due:
+                self._reports[name] = self._second, tuple(reports(block, above))
         if len(self._limits) > len(self._numbers):
             for name in self._limits.keys() - self._numbers.keys():
                 del self._limits[name], self._limits_read[name], self._reports[name]
@@ -585,7 +593,8 @@ class BlockDevices:
         if (before := self._generations.get(name)) != generation:
             self._generations = {**self._generations, name: generation}
             if before is not None:  # another device has the name now
-                self._reports[name] = self._second, tuple(reports(self._directory(name)))
+                block = self._directory(name)
+                self._reports[name] = self._second, tuple(reports(block, directories_above(block)))
         return (self._limits.get(name), self._reported(name), *self._behind(name))
 
     def _reported(self, name: str) -> tuple[DeviceReport, ...]:
