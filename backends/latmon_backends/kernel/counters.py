@@ -175,7 +175,11 @@ class KernelSampler(CounterSampler):
         self._process_ios: ProcessIos | None = None
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._depths: DepthSampler | None = None
-        self._gauges = (0, dict[str, Watched](), dict[str, Outstanding]())
+        self._watched: Mapping[str, Watched] = {}
+        """Devices whose depths are sampled; made again where the two below have changed."""
+        self._watched_of: tuple[object, ...] = (None, None)
+        self._watched_but = (frozenset[str](), frozenset[str]())
+        self._gauges: tuple[int, Mapping[str, Watched], Mapping[str, Outstanding]] = (0, {}, {})
         self._lines: Mapping[str, Counters] = {}
         """The lines of the last sample by name."""
         self._unread: set[str] = set()
@@ -291,13 +295,19 @@ class KernelSampler(CounterSampler):
         return diskstats.outstanding(now, line.in_flight, has_queued=self._has_queued and device.timed)
 
     def _spent(self, mono_us: int, outstanding: WithIdle[str, Outstanding]) -> dict[str, Spent]:
-        generations, before = self.block.generations, self._gauges[1]
-        reported = {**outstanding.idle, **outstanding.busy}
-        for name in [name for name, one in outstanding.busy.items() if one.in_driver is None]:
-            del reported[name]
-        now = reported.items()
-        watched = {name: Watched(generations.get(name, 0), gauge.queued is not None) for name, gauge in now}
-        self._gauges = mono_us, before if watched == before else watched, reported
+        generations, idle, busy = self.block.generations, outstanding.idle, outstanding.busy
+        unknown = frozenset(name for name, one in busy.items() if one.in_driver is None)
+        others = frozenset(name for name in busy if name not in idle)
+        made_of = (generations, idle)
+        if (unknown, others) != self._watched_but or not all(map(is_, made_of, self._watched_of)):
+            self._watched_of, self._watched_but = made_of, (unknown, others)
+            rows = {**idle, **busy}.items()
+            self._watched = {
+                name: Watched(generations.get(name, 0), gauge.queued is not None)
+                for name, gauge in rows
+                if name not in unknown
+            }
+        self._gauges = mono_us, self._watched, busy
         if self._depths is None:
             return {}
         self._depths.watch(*self._gauges)

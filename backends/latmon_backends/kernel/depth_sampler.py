@@ -220,6 +220,7 @@ class DepthTime:
         self._in_driver, self._queued = Counter[int](), Counter[int]()
         self._last: tuple[int, int, int | None] | None = None
         self._since_us = self._left_us = 0
+        self._spent: Spent | None = None
 
     def read(self, mono_us: int, driver: int, queued: int | None, reach_us: int = REACH_US) -> None:
         """Add a sample, which counts for `reach_us` at most in either direction; an older one is left out."""
@@ -236,11 +237,14 @@ class DepthTime:
 
     def spent(self) -> Spent:
         """Return the time by depth up to the last sample."""
-        return Spent(dict(self._in_driver), dict(self._queued), self._since_us)
+        if self._spent is None or self._spent.since_us != self._since_us:
+            self._spent = Spent(dict(self._in_driver), dict(self._queued), self._since_us)
+        return self._spent
 
     def _add(self, us: int, driver: int, queued: int | None) -> None:
         moments, self._left_us = divmod(us + self._left_us, _MOMENT_US)
         if moments:
+            self._spent = None
             self._in_driver[bucket_end(driver)] += moments
             if queued is not None:
                 self._queued[bucket_end(queued)] += moments
@@ -317,18 +321,21 @@ class DepthSampler:
                 looking.result(patience_s)
 
     def watch(self, mono_us: int, devices: Mapping[str, Watched], gauges: Mapping[str, Outstanding]) -> None:
-        """Set the devices to sample, and add a frame's own gauges of them as samples."""
-        with self._lock:
-            known = self._times
-            self._times = {
-                name: known[name] if name in known and known[name][0] == one else (one, DepthTime())
-                for name, one in devices.items()
-            }
-            self._watched = dict(devices)
-        for name, one in devices.items():
-            gauge = gauges.get(name, Outstanding(None, None))
-            if gauge.in_driver is not None:
-                self._read(name, one, mono_us, DepthGauge(gauge.in_driver, gauge.queued, moved=True))
+        """Set the devices to sample, and add a frame's own gauges of them as samples.
+
+        `gauges` may lack idle devices, which the thread reports.
+        """
+        if devices is not self._watched:
+            with self._lock:
+                known = self._times
+                self._times = {
+                    name: known[name] if name in known and known[name][0] == one else (one, DepthTime())
+                    for name, one in devices.items()
+                }
+                self._watched = devices
+        for name, gauge in gauges.items():
+            if name in devices and gauge.in_driver is not None:
+                self._read(name, devices[name], mono_us, DepthGauge(gauge.in_driver, gauge.queued, moved=True))
 
     def spent(self) -> dict[str, Spent]:
         """Return each device's time by depth up to its last sample. Raises what the thread raised."""
