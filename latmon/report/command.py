@@ -135,7 +135,7 @@ def render_text(summary: _Json) -> str:
     """Return the whole report, with a newline at its end."""
     blocks = [_head(summary), findings(summary), _slow(summary), _trust(summary), marks(summary)]
     begins = summary.get("latency_from", "")
-    blocks += [list(_device(name, one, summary["duration_s"], begins)) for name, one in _busy(summary)]
+    blocks += [list(_device(name, one, summary["measured_s"], begins)) for name, one in _busy(summary)]
     blocks += [text_table(one(summary))[:-1] for one in (cgroup_table, process_table)]
     blocks += [text_table(outliers.file_table(summary))[:-1], outliers.files_text(summary)]
     blocks += [outliers.text(summary), interrupts(summary)[:-1], outstanding.remarks(summary)]

@@ -208,7 +208,7 @@ def _shown(summary: _Json) -> list[str]:
 
 
 def _overview(summary: _Json, shown: list[str]) -> str:
-    rows = [_line(each, one, summary["duration_s"], shown) for each, one in summary["devices"].items()]
+    rows = [_line(each, one, summary["measured_s"], shown) for each, one in summary["devices"].items()]
     if not rows:
         return "<p>No device was seen.</p>"
     heads = ("device", "what", "I/Os", "IOPS", "B/s", "slowest", "above threshold", "most in driver", "limit")
@@ -351,7 +351,7 @@ def _section(device: str, summary: _Json, drawn: _Pictures, anchor: str) -> str:
         _identity(one),
         _reported(device, one),
         figure(drawn.heat_map, drawn.map_text, "map"),
-        _ops(one, summary["duration_s"], summary.get("latency_from", "")),
+        _ops(one, summary["measured_s"], summary.get("latency_from", "")),
         figure(drawn.histogram, "I/Os by latency, all operations together; both axes are logarithmic."),
         _stages(device, one),
         *_depths(device, one),

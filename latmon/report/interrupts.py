@@ -215,7 +215,7 @@ def _most_behind(row: _Json) -> str:
 
 def cgroup_table(summary: _Json) -> ReportTable:
     """Return the table of cgroups; without rows if they were not measured."""
-    seconds = summary["duration_s"] or 1.0
+    seconds = summary["measured_s"] or 1.0
     found = [{**one, "seconds": seconds} for one in summary.get("cgroups", [])]
     left = summary.get("cgroups_left_out", 0)
     return ReportTable(

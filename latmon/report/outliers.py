@@ -14,7 +14,7 @@ from latmon.model.frame import FILE_WAIT_TITLES, UNACCOUNTED, FileOperation, Fil
 from latmon.model.histogram import Histogram
 from latmon.model.stages import COLUMNS, StageSum, stage_sum
 from latmon.report.formatting import Column, ReportTable, key, ordered, quantile, rounded, summed, wrapped
-from latmon.support.units import UNKNOWN, part, rate, rfc3339
+from latmon.support.units import UNKNOWN, part, rfc3339
 from latmon.views.units import exact, until
 
 MAX_SHOWN = 5
@@ -292,7 +292,6 @@ FILES = (
     Column("type", "name", lambda row: row["type"] or UNKNOWN, -6),
     Column("device", "name", lambda row: row["device"] or UNKNOWN),
     Column("count", "count", key("count"), 9),
-    Column("per s", "words", lambda row: rate(row["count"] / row["seconds"])),
     quantile("latency_us", "p50", "p50", 7),
     quantile("latency_us", "p99", "p99", 7),
     quantile("latency_us", "p99.9", "p99.9"),
@@ -305,12 +304,11 @@ FILES = (
 
 def file_table(summary: _Json) -> ReportTable:
     """Return the table of operations on files; without rows if they were not traced."""
-    seconds = summary["duration_s"] or 1.0
     note = (
         "Shares of the time: cached, the thread did not sleep; with I/O, it issued I/O and slept, its waits for a CPU "
         "included; the rest is not known"
     )
-    return ReportTable("Files", FILES, [{**one, "seconds": seconds} for one in summary.get("files", [])], note)
+    return ReportTable("Files", FILES, summary.get("files", []), note)
 
 
 def file_path(row: _Json) -> str:

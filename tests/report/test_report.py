@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from dataclasses import replace
 
 import pytest
@@ -12,12 +13,15 @@ from recorded import DISK, ORIGIN, frame
 
 from latmon.__main__ import run as main
 from latmon.cli.check import reported, survey
-from latmon.model.frame import Completed, Device, Flow, Health, Missing, Outstanding, Series
+from latmon.model.frame import Completed, Device, Flow, Health, IssuedIO, Issuer, Missing, Outstanding, Series
 from latmon.model.histogram import Histogram
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.writer import Writer
 from latmon.report.command import render_text, report_command
-from latmon.report.summary import incomplete, summarise
+from latmon.report.html import render_html
+from latmon.report.html_charts import MapColumns
+from latmon.report.summary import added_up, incomplete, summarise
+from latmon.report.summary import summary_of as summary_of_totals
 from latmon.support.errors import EXIT_DONE, RecordingError
 from latmon.support.units import rfc3339
 
@@ -228,6 +232,22 @@ def test_gaps_of_every_kind_are_listed(summary_of):
         ("windows-missing", 4.0),
     ]
     assert gaps[0]["start"] == "1970-01-12T13:46:41.000Z"
+
+
+def test_rates_are_of_the_measured_time(tmp_path):
+    issuers = {Issuer("sda", "read", "/a"): IssuedIO(100, 409_600)}
+    recorded = record(tmp_path / "r", *(frame(n, issuers=issuers) for n in (0, 1, 6, 7)))
+    columns = MapColumns(1_000_000)
+    totals = added_up(recorded, columns.add)
+    summary = summary_of_totals(recorded, totals)
+    assert (summary["duration_s"], summary["measured_s"]) == (8.0, 4.0)
+    text, page = render_text(summary), render_html(summary, totals, columns)
+    assert "read: 400 I/Os, 100/s, 410kB/s" in text
+    assert "/s: per second of the windows, of 4 s in all" in text
+    assert re.search(r"^/a +400 +100 +0.4 ", text, re.MULTILINE)
+    overview = '<td class="n">400</td><td class="n">100</td><td class="n">410k</td>'
+    assert overview in page
+    assert "400 I/Os, 100/s, 410kB/s" in page
 
 
 @pytest.mark.parametrize(
