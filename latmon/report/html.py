@@ -211,7 +211,7 @@ def _overview(summary: _Json, shown: list[str]) -> str:
     rows = [_line(each, one, summary["measured_s"], shown) for each, one in summary["devices"].items()]
     if not rows:
         return "<p>No device was seen.</p>"
-    heads = ("device", "what", "I/Os", "IOPS", "B/s", "slowest", "above threshold", "most in driver", "limit")
+    heads = ("device", "what", "I/Os", "IOPS", "B/s", "slowest completed", "above threshold", "most in driver", "limit")
     off = outstanding.off(summary)
     remarks = f"<h3>Limits that are off</h3>\n{listed(map(text, off))}" if off else ""
     tails = [text(sections.tail_sentence(each, summary["devices"][each])) for each in shown]
@@ -229,13 +229,16 @@ def _line(device: str, one: _Json, seconds: float, shown: list[str]) -> tuple[st
     reported = one.get("outstanding", {})
     is_limited = reported.get("held_at") is not None or reported.get("at_limit")
     limit = number(reported.get("limit"))
+    most_us = (slowest["max"] or slowest.get("max_bound") or 0) if slowest else 0
+    old = outstanding.longest_in_flight(one) or {"age_us": -1}
+    older = f'<br><span class="bad">in flight for {outstanding.age(old)}</span>' if old["age_us"] > most_us else ""
     return (
         f'<a href="#device-{shown.index(device)}">{name(device)}</a>' if device in shown else name(device),
         " ".join(name(one[key]) for key in ("label", "model", "driver") if one.get(key)),
         number(count),
         rate(count / seconds) if seconds else UNKNOWN,
         rate(moved / seconds) if seconds else UNKNOWN,
-        maximum(slowest) if slowest else UNKNOWN,
+        (maximum(slowest) if slowest else UNKNOWN) + older,
         number(sum(one["above"].values())) if "above" in one else UNKNOWN,
         number(reported.get("max")),
         f'<span class="bad">{limit}, reached</span>' if is_limited else limit,
@@ -259,7 +262,7 @@ def _day_table(slow: _Json) -> str:
         if (day := one["start"][:10])
     ]
     heads = ("day (UTC)", "all", *(f"{hour:02}" for hour in range(24)))
-    caption = f"I/Os in each hour; {UNKNOWN}: not measured{left_out(len(rows), MAX_ROWS)}"
+    caption = f"Completed I/Os in each hour; {UNKNOWN}: not measured{left_out(len(rows), MAX_ROWS)}"
     return table(caption, heads, rows[:MAX_ROWS])
 
 

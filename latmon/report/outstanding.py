@@ -463,10 +463,15 @@ def waiting(row: _Json) -> str:
     """Return `write 4,096 B sector 81,920 lgwr/42 for 30.2 s, queued, overtaken by 9` or `2 I/Os for at least 30 s`."""
     if "op" not in row:
         ios = "1 I/O" if row["count"] == 1 else f"{count(row['count'])} I/Os"
-        return f"{ios} for at least {spelled(row['age_us'])}"
+        return f"{ios} for {age(row)}"
     where = {True: ", in the driver", False: ", queued"}.get(row["in_driver"], "")
     overtaken = "" if row["overtaken_by"] is None else f", overtaken by {row['overtaken_by']:,}"
     return f"{' '.join([*request(row), issuer(row)])} for {spelled(row['age_us'])}{where}{overtaken}"
+
+
+def age(row: _Json) -> str:
+    """Return the age of an I/O in flight, `30.2 s` or `at least 30 s`."""
+    return ("at least " if row["at_least"] else "") + spelled(row["age_us"])
 
 
 def _limit(reported: _Json) -> str:

@@ -14,7 +14,7 @@ from latmon.findings.engine import evaluated_by
 from latmon.findings.rule import sized
 from latmon.findings.rules import title_of
 from latmon.model.frame import shown_reports
-from latmon.model.histogram import BITS
+from latmon.model.histogram import BITS, MAX_US
 from latmon.model.stages import called, explained
 from latmon.recording.codec import LATE
 from latmon.recording.reader import UNCLOSED
@@ -369,7 +369,7 @@ def slow_times(summary: _Json) -> Iterator[tuple[_Json, str]]:
     if "slow" in summary:
         slow = summary["slow"]
         bar = "their device's threshold" if slow["above_us"] is None else spelled(slow["above_us"])
-        yield slow, _slowest_minute(slow, f"{bar} or longer")
+        yield slow, _slowest_minute(slow, f"{bar} or longer") + _longer_in_flight(summary, slow["above_us"])
     if "slo" in summary:
         slo = summary["slo"]
         begins = [spelled(us) for us in slo["counted_from_us"]]
@@ -377,7 +377,8 @@ def slow_times(summary: _Json) -> Iterator[tuple[_Json, str]]:
         exact = slo["counted_from_us"] == [slo["slo_us"]]
         how = f" (counted from {edges}, an edge of buckets, on)" if begins and not exact else ""
         if begins:
-            yield slo, _slowest_minute(slo, f"{spelled(slo['slo_us'])} or longer, the SLO{how}")
+            bar = f"{spelled(slo['slo_us'])} or longer, the SLO{how}"
+            yield slo, _slowest_minute(slo, bar) + _longer_in_flight(summary, slo["slo_us"])
         else:
             yield slo, f"SLO of {spelled(slo['slo_us'])}: no I/O was timed"
 
@@ -385,5 +386,18 @@ def slow_times(summary: _Json) -> Iterator[tuple[_Json, str]]:
 def _slowest_minute(slow: _Json, bar: str) -> str:
     worst, whole = slow["worst_minute"], sum(one["count"] for one in slow["days"])
     if worst is None:
-        return f"no I/O took {bar}"
-    return f"I/Os of {bar}: {whole:,}; most in the minute from {worst['start'][:19]}Z: {worst['count']:,}"
+        return f"no completed I/O took {bar}"
+    return f"completed I/Os of {bar}: {whole:,}; most in the minute from {worst['start'][:19]}Z: {worst['count']:,}"
+
+
+def _longer_in_flight(summary: _Json, bar_us: int | None) -> str:
+    """Return `; longest in flight: at least 5 s on sdb` of I/Os at or above the bar, by default each threshold."""
+    found = {
+        name: row
+        for name, one in summary["devices"].items()
+        if (row := outstanding.longest_in_flight(one)) and row["age_us"] >= (bar_us or one.get("threshold_us", MAX_US))
+    }
+    if not found:
+        return ""
+    name = max(found, key=lambda name: found[name]["age_us"])
+    return f"; longest in flight: {outstanding.age(found[name])} on {name}"

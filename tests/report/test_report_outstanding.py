@@ -14,7 +14,11 @@ from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outlier, O
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import EXACT, PROBE, SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.report.command import render_text
-from latmon.report.summary import summarise
+from latmon.report.html import render_html
+from latmon.report.html_charts import MapColumns
+from latmon.report.sections import slow_times
+from latmon.report.summary import added_up, summarise
+from latmon.report.summary import summary_of as summary_of_totals
 from latmon.report.totals import OutstandingSums
 
 LIMITS = (
@@ -275,6 +279,29 @@ def test_without_a_probe_it_has_a_least_age(summary_of):
     text = render_text(summary)
     assert "1 I/O for at least 30 s" in text
     assert "at least 1 for more than 1 s" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("held_us", "slo_us", "then"),
+    [
+        ({"sdb": 2000}, 4_000_000, "longest in flight: at least 8 s on sdb"),
+        ({"sda": 9_000_000, "sdb": 2000}, 60_000_000, "longest in flight: at least 8 s on sdb"),
+        ({"sdb": 9_000_000}, 60_000_000, ""),
+    ],
+)
+def test_ios_in_flight_are_beside_the_slow_ones_that_completed(tmp_path, held_us, slo_us, then):
+    timed = {Series("sda", "read", "total"): Histogram.record([100] * 900)}
+    frames = [held(n, thresholds_us=held_us, seen=READS, histograms=timed) for n in range(9)]
+    recorded = record(tmp_path / "r", *frames)
+    columns = MapColumns(1_000_000)
+    totals = added_up(recorded, columns.add, slo_us=slo_us)
+    summary = summary_of_totals(recorded, totals)
+    text = " ".join(render_text(summary).split())
+    assert text.count("no completed I/O took ") == 2
+    slow = [sentence for _, sentence in slow_times(summary)]
+    assert [one.partition("; ")[2] for one in slow] == [then, then if slo_us < 8_000_000 else ""]
+    page = render_html(summary, totals, columns)
+    assert '>-<br><span class="bad">in flight for at least 8 s</span></td>' in page
 
 
 def test_what_was_held_in_the_middle_is_still_reported(summary_of):
