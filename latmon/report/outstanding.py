@@ -128,12 +128,16 @@ def littles_law(
 def in_flight(name: str, sums: OutstandingSums, last: Frame | None) -> dict[str, Any]:
     """Return the I/Os in flight at the end of the recording, oldest first, and the longest seen of the device.
 
-    The list is empty only if it is known that no I/O was in flight; else the key is absent.
+    The list has those older than 0.5 s. It is empty only if it is known that there were none; else the key is absent.
+    `in_flight_count` is of all ages, by the kernel's gauges.
     """
     rows = [one for one in sums.ages.oldest if one.device == name]
     unknown = sums.ages.unknown.get(name, 0)
     reported: dict[str, Any] = {}
-    if last and (rows or (_is_counted(name, last) and not unknown)):
+    now = last.outstanding.get(name) if last else None
+    if now is not None and now.is_known:
+        reported["in_flight_count"] = now.known
+    if last and (rows or (now is not None and now.in_driver is not None and not unknown)):
         reported["in_flight"] = [row(AgedAt(one, last.wall, last.mono_us)) for one in rows[:MAX_JSON_ROWS]]
         reported["in_flight_oldest_us"] = rows[0].age_us if rows else None
     if unknown:
@@ -142,12 +146,6 @@ def in_flight(name: str, sums: OutstandingSums, last: Frame | None) -> dict[str,
         seen = sums.longest[name]
         reported["in_flight_longest"] = {"seen": rfc3339(seen.wall_s), **row(seen)}
     return reported
-
-
-def _is_counted(name: str, last: Frame) -> bool:
-    """Return whether the device's I/Os in flight were counted in the last window."""
-    now = last.outstanding.get(name)
-    return now is not None and now.in_driver is not None
 
 
 def row(seen: AgedAt) -> dict[str, Any]:

@@ -248,10 +248,11 @@ def test_the_longest_io_is_described_once(summary_of, total_us, is_listed):
     assert "the request that waited longest" not in text
 
 
-def busy(seq, still=None):
+def busy(seq, still=None, **changed):
     """Six in flight and 500 completions a second: any of them may be the oldest that there is."""
     done = {Flow("sdb", "write"): Completed(500, 4096)}
-    return held(seq, kernel=done, seen=done, outstanding={"sdb": Outstanding(6, 0)}, in_flight=still)
+    now = {"outstanding": {"sdb": Outstanding(6, 0)}} | changed
+    return held(seq, kernel=done, seen=done, in_flight=still, **now)
 
 
 @pytest.mark.parametrize("still", [None, InFlightList(devices=("sda",)), InFlightList(since_us=5_500_000)])
@@ -266,8 +267,9 @@ def test_an_unknown_age_is_no_empty_list(summary_of, still):
     assert "in flight at the end: 6 of unknown age" in render_text(summary)
 
 
-def test_an_empty_list_is_a_fact(summary_of):
+def test_an_empty_list_has_no_old_io_and_the_number_of_all_ages_is_beside_it(summary_of):
     summary = summary_of(*(busy(n, InFlightList()) for n in range(5)))
+    assert summary["devices"]["sdb"]["in_flight_count"] == 6
     assert (summary["devices"]["sdb"]["in_flight"], summary["devices"]["sdb"]["in_flight_oldest_us"]) == ([], None)
     assert summary["health"]["in_flight_older"]["at_least"] is False
     assert "in flight at the end" not in render_text(summary)
@@ -279,6 +281,13 @@ def test_without_a_probe_it_has_a_least_age(summary_of):
     text = render_text(summary)
     assert "1 I/O for at least 30 s" in text
     assert "at least 1 for more than 1 s" in " ".join(text.split())
+
+
+def test_a_count_that_the_kernel_lacks_is_absent(summary_of):
+    unknown = {"outstanding": {"sda": Outstanding(1, None), "sdb": Outstanding(None, None)}}
+    devices = summary_of(*(busy(n) for n in range(3)), busy(3, **unknown))["devices"]
+    assert devices["sda"]["in_flight_count"] == 1
+    assert "in_flight_count" not in devices["sdb"]
 
 
 @pytest.mark.parametrize(
