@@ -45,6 +45,8 @@ class Waiting:
         """The fewest I/Os in flight at a frame's end since the probe began: more can't be older than it."""
         self._idle: Mapping[str, object] = {}
         """Devices that did nothing at a frame's end since then."""
+        self._members: dict[str, tuple[str, ...]] = {}
+        """Volume -> its disks, as far as frames had them."""
         self._probed_since: int | None = None
         self._in_flight: InFlightList | None = None
         self._mono_us: int | None = None
@@ -52,7 +54,7 @@ class Waiting:
     def copy(self) -> Waiting:
         other = Waiting()
         other._since, other._now, other._fewest = dict(self._since), dict(self._now), dict(self._fewest)
-        other._idle = self._idle
+        other._idle, other._members = self._idle, dict(self._members)
         other._probed_since, other._in_flight, other._mono_us = self._probed_since, self._in_flight, self._mono_us
         return other
 
@@ -60,6 +62,7 @@ class Waiting:
         """Add the next frame. A missing frame before it, or a gap that lost counts, drops all lower bounds."""
         if self._mono_us is None or _is_missing(self._mono_us, frame) or frame.gap not in _WHOLE:
             self._since = {}
+        self._members.update((device.name, device.members) for device in frame.devices)
         completed = _completed(frame)
         self._now = {
             device: count
@@ -109,11 +112,35 @@ class Waiting:
         )  # requests may have completed after the probe read them
         known = [Aged(one.device, max(0, at_us - one.began_us), request=one) for one in in_flight.oldest]
         rows = sorted((*known, *least), key=lambda one: (-one.age_us, one.device))
-        older = {age: _older(known, in_flight, age) + _sum_above(least, age) for age in AGES_S}
-        unknown = MappingProxyType(self._unknown(rows))
-        some = bool(least) or bool(unknown)
-        unlisted = tuple(self._unlisted(in_flight, known))
-        return Ages(tuple(rows[:MAX_ROWS]), MappingProxyType(older), some, unknown, self._in_flight, unlisted)
+        older = {age: _older(known, in_flight, age) + self._least_above(least, known, in_flight, age) for age in AGES_S}
+        unknown = self._unknown(rows)
+        of_unknown_age = sum(n for name, n in unknown.items() if not self._is_counted(name, self._now))
+        some = bool(least) or of_unknown_age > 0
+        return Ages(
+            tuple(rows[:MAX_ROWS]),
+            MappingProxyType(older),
+            some,
+            MappingProxyType(unknown),
+            of_unknown_age,
+            self._in_flight,
+            tuple(self._unlisted(in_flight, known)),
+        )
+
+    def _is_counted(self, device: str, every: Mapping[str, int]) -> bool:
+        """Return whether a device is a volume and its disks have some of these I/Os, so that they count its own.
+
+        The numbers differ: a volume counts bios, before they are split or merged. One that holds all of its I/Os
+        itself, such as a suspended dm, has none at its disks.
+        """
+        return any(every.get(name) for name in self._members.get(device, ()))
+
+    def _least_above(self, least: list[Aged], known: list[Aged], in_flight: InFlightList, age_s: int) -> int:
+        """Return the I/Os with a least age above this, without those of volumes whose disks count them."""
+        listed, found = _by_device(known, age_s), _by_device(least, age_s)
+        if in_flight.older.get(age_s, 0) > listed.total():  # those without a row may be of any disk
+            listed.update(self._now)
+        every = listed + found
+        return sum(n for name, n in found.items() if not self._is_counted(name, every))
 
     def oldest_at(self, frame: Frame) -> Iterator[AgedAt]:
         """Yield the rows of the latest frame with its time, the oldest last."""
@@ -227,4 +254,12 @@ def _older(known: list[Aged], in_flight: InFlightList, age_s: int) -> int:
 
 
 def _sum_above(rows: list[Aged], age_s: int) -> int:
-    return sum(one.count for one in rows if one.age_us > age_s * 1_000_000)
+    return _by_device(rows, age_s).total()
+
+
+def _by_device(rows: list[Aged], age_s: int) -> Counter[str]:
+    """Return the I/Os of each device above an age."""
+    found = Counter[str]()
+    for one in rows:
+        found[one.device] += one.count * (one.age_us > age_s * 1_000_000)
+    return found

@@ -172,6 +172,8 @@ class Ages:
     """Whether `older` is a lower bound, because some ages are lower bounds or unknown."""
     unknown: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     """Device -> I/Os in flight of unknown age; an upper bound where a probe follows the device."""
+    of_unknown_age: int = 0
+    """Sum of `unknown`, without volumes whose disks have I/Os in flight: those are the same ones."""
     probe: InFlightList | None = None
     """Report of the probe that follows requests; None without one."""
     unlisted: tuple[Aged, ...] = ()
@@ -180,11 +182,6 @@ class Ages:
     def of(self, device: str) -> tuple[Aged, ...]:
         """Return all I/Os of a device with an exact or a least age."""
         return tuple(one for one in (*self.oldest, *self.unlisted) if one.device == device)
-
-    @property
-    def of_unknown_age(self) -> int:
-        """Number of I/Os of unknown age of all devices."""
-        return sum(self.unknown.values())
 
     @property
     def oldest_us(self) -> int | None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from latmon.aggregate.request_age import MAX_SINCE, Waiting
-from latmon.model.frame import Completed, Flow, Frame, Outstanding
+from latmon.model.frame import Completed, Device, Flow, Frame, Outstanding
 from latmon.model.inflight import Aged, Ages, InFlight, InFlightList
 
 S = 1_000_000
@@ -182,6 +182,44 @@ def test_devices_that_the_probe_doesn_t_follow_have_their_least_age():
     other = {Flow("dm-0", "read"): Completed(0, 0)}
     frames = [at(n, 1, device="dm-0", kernel=other, still=InFlightList((HELD,), {1: 1}, S)) for n in range(3, 6)]
     assert [(one.device, one.at_least) for one in ages(*frames).oldest] == [("sda", False), ("dm-0", True)]
+
+
+VOLUME = Device("dm-0", 253, 0, kind="dm", members=("sda", "sdb"), timed=False)
+
+
+@pytest.mark.parametrize(
+    ("still", "in_flight", "unknown"),
+    [
+        pytest.param(InFlightList(devices=("sda", "sdb")), {"sda": 4, "sdb": 3, "dm-0": 9}, 0, id="merged bios"),
+        pytest.param(InFlightList(devices=("sda", "sdb")), {"sda": 0, "sdb": 0, "dm-0": 9}, 9, id="suspended"),
+        pytest.param(None, {"sda": 4, "sdb": 3, "dm-0": 9}, 7, id="no probe"),
+    ],
+)
+def test_a_volume_s_ios_of_unknown_age_are_not_counted_beside_its_disks(still, in_flight, unknown):
+    now = {name: Outstanding(n, 0) for name, n in in_flight.items()}
+    done = {Flow(name, "read"): Completed(500, 0) for name in now}
+    frames = [at(n, 0, still=still, outstanding=now, kernel=done, devices=(VOLUME,) * (n == 3)) for n in range(3, 6)]
+    found = ages(*frames)
+    assert (found.of_unknown_age, found.at_least, found.unknown["dm-0"]) == (unknown, unknown > 0, 9)
+    assert ages(*frames[1:]).of_unknown_age == unknown + 9 * (unknown != 9), "no frame has the volume's disks"
+
+
+@pytest.mark.parametrize(
+    "still",
+    [
+        pytest.param(None, id="no probe"),
+        pytest.param(InFlightList((HELD,), {1: 1}, devices=("sda", "sdb")), id="listed"),
+        pytest.param(InFlightList((HELD._replace(device="sdc"),), {1: 70}, devices=("sda", "sdc")), id="not listed"),
+    ],
+)
+def test_a_volume_s_old_ios_are_not_counted_beside_its_disks(still):
+    now = {"sda": Outstanding(1, 0), "dm-0": Outstanding(1, 0)}
+    done = {Flow(name, "read"): Completed(0, 0) for name in now}
+    found = ages(*(at(n, 0, still=still, outstanding=now, kernel=done, devices=(VOLUME,)) for n in range(3, 6)))
+    assert "dm-0" in {one.device for one in found.oldest}
+    assert found.older[1] == (still.older[1] if still else 1)
+    alone = {"dm-0": Outstanding(1, 0)}
+    assert ages(*(at(n, 0, outstanding=alone, kernel=done, devices=(VOLUME,)) for n in range(3, 6))).older[1] == 1
 
 
 def test_memory_is_bounded():

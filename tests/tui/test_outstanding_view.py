@@ -294,6 +294,16 @@ def test_an_unknown_age_is_never_reported_as_young():
     assert "in flight 6 in flight, none of them older than 0.5 s" in known
 
 
+def test_a_volume_s_ios_are_not_counted_beside_its_disks():
+    volume = Device("dm-0", 253, 0, kind="dm", members=(CROWDED,))
+    frames = busy_elsewhere(still=InFlightList(devices=(CROWDED, FREE)))
+    frames = [replace(one, outstanding={**one.outstanding, "dm-0": Outstanding(9, 0)}) for one in frames]
+    frames[0] = replace(frames[0], devices=(*frames[0].devices, volume))
+    assert "in flight 6 in flight, none of them older than 0.5 s" in words(shown(frames=frames))
+    alone = words(shown(frames=frames, selection=replace(OPEN, pattern="dm-0")))
+    assert "9 in flight, 9 of unknown age on dm-0: no probe follows it." in alone
+
+
 def test_a_row_that_the_filter_hides_is_not_denied():
     """The second disk has one of 0.7 s; the filter shows the first, with 3 and 12 younger ones."""
     last = FRAMES[-1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 
+from latmon.model.devices import is_volume
 from latmon.model.frame import STARTING
 from latmon.model.inflight import Aged, Ages
 from latmon.support.text import listed
@@ -218,7 +219,9 @@ def no_ages(view: ViewState) -> str:
     if last is None or not last.outstanding:
         return "not known: I/Os in flight are not counted here"
     names = {d.name for d in shown(history.store.devices.values(), view.selection)}
-    now = {name: one.known for name, one in last.outstanding.items() if name in names}
+    known = {name: one.known for name, one in last.outstanding.items() if name in names}
+    busy = {name for name, n in known.items() if n}
+    now = {name: n for name, n in known.items() if not is_volume(history.store.devices.get(name), busy)}
     count_now, others = sum(now.values()), any(one.device not in names for one in history.ages.oldest)
     elsewhere = "; others than the filter's devices have older ones" if others else ""
     if not count_now:
