@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from latmon.model.frame import Missing
 from latmon.model.histogram import BITS, MAX_US, Histogram
-from latmon.support.units import NO_BREAK, UNKNOWN, bound, duration, part, spelled, unbroken, whole
+from latmon.support.units import NO_BREAK, UNKNOWN, bound, duration, part, rough, spelled, unbroken, whole
 from latmon.views.units import count
 
-_ROUGH = 2
-"""Buckets per octave up to which a value has only one digit."""
+ROUGH = 2
+"""Buckets per octave up to which a value is marked by `~`."""
 WIDTH = 79
 _WIDE = "WF"
 """East Asian Width (UAX #11): wide and fullwidth take two cells."""
@@ -103,8 +103,8 @@ def cell(q: Mapping[str, Any], name: str) -> str:
     value = q[name]
     if name in q.get("or_more", ()):
         return f"≥{duration(value, 2)}"
-    if value is not None and value != q["max"] and q.get("octave_parts", 2**BITS) <= _ROUGH:
-        return f"~{duration(value, 1, up=True)}"
+    if value is not None and value != q["max"] and q.get("octave_parts", 2**BITS) <= ROUGH:
+        return rough(value, q["max"])
     return bound(value, q["max"])
 
 

@@ -78,8 +78,8 @@ _TIERS = {
     "D": "the kernel's own counters: no distribution",
 }
 _ERROR = (
-    "A quantile is the upper bound of its bucket, never above the exact maximum: it is at most 12.5 % "
-    "too high (~: by what the source's own buckets are wide), never too low; ≥: it is in a row of the source with no "
+    "A quantile is the upper bound of its bucket, rounded up to two digits, never above the exact maximum. A bucket is "
+    "at most 12.5 % wide (by size 25 %; ~: as wide as the source's own). ≥: it is in a row of the source with no "
     "end. It is left out (-) if fewer than 1 / (1 - q) I/Os were timed. Counts, sums, means "
     "and maxima are exact; ≤ marks a bound if the exact maximum isn't known."
 )

@@ -15,14 +15,12 @@ from latmon.model.histogram import BITS
 from latmon.report.formatting import WORDS, Column, ReportTable, most_first
 from latmon.support.paths import data_dir
 from latmon.support.theme import AUTO, Theme, load_ramp, read_theme, role_colours
-from latmon.support.units import UNKNOWN, bound, duration, in_words
+from latmon.support.units import UNKNOWN, bound, in_words, rough
 from latmon.views.units import exact
 
 _BIDI = dict.fromkeys(map(ord, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"))
 _MAX = 2000
 _FINE = 2**BITS
-_ROUGH = 2
-"""Buckets per octave up to which a value has only one digit."""
 
 
 def text(value: object) -> str:
@@ -158,7 +156,7 @@ def quantile(q: Any, name: str) -> str:
         return time_of(value)
     if parts >= _FINE:
         return in_words(bound(value, q["max"]))  # the digits of the text report
-    return f"~ {in_words(duration(value, 1 if parts <= _ROUGH else 2, up=True))}"
+    return in_words(rough(value, q["max"])).replace("~", "~ ")
 
 
 _FORMATS: Mapping[str, Callable[[Any], str]] = {

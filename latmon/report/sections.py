@@ -20,8 +20,9 @@ from latmon.recording.codec import LATE
 from latmon.recording.reader import UNCLOSED
 from latmon.report import outstanding
 from latmon.report.devices import NOT_PASSED, includes_of
+from latmon.report.formatting import ROUGH, cell
 from latmon.report.summary import incomplete
-from latmon.support.units import UNKNOWN, counted, duration, part, spelled
+from latmon.support.units import UNKNOWN, counted, part, spelled
 from latmon.views.anatomy import MUCH, admission_text, causes_text, size_text, stacks_text
 from latmon.views.units import percent, sampled_as
 
@@ -97,7 +98,7 @@ def size_sentences(device: _Json) -> tuple[str, ...]:
 
 def _sizes(op: str, sizes: _Json) -> str:
     rows = [
-        (one["upto"] or 0, one["count"], *(duration(one["latency_us"][at]) for at in ("p50", "p99")))
+        (one["upto"] or 0, one["count"], *(cell(one["latency_us"], at) for at in ("p50", "p99")))
         for one in sizes["latency"]
     ]
     return size_text(op, rows, sizes.get("pattern", {}))
@@ -254,16 +255,20 @@ def meaning(summary: _Json) -> list[str]:
 
 
 def _width(summary: _Json) -> str:
-    """Return the width of the coarsest buckets of latency rows."""
+    """Return the width of the coarsest buckets of latency rows, and of those by size, and the digits."""
     ops = [op for device in summary["devices"].values() for op in device["ops"].values()]
     rows = [row for op in ops for row in (op.get("latency_us"), *op["stages"].values()) if row]
-    parts = sorted({row.get("octave_parts", 2**BITS) for row in rows})
+    by_size = [size["latency_us"] for op in ops for size in op.get("sizes", {}).get("latency", ())]
+    parts, of_size = (sorted({row.get("octave_parts", 2**BITS) for row in some}) for some in (rows, by_size))
     if not parts or parts[0] == 2**BITS:
         text = "at most 12.5 % wide"
     else:
         wide = "an octave" if parts[0] == 1 else f"1/{parts[0]} of an octave"
         others = "; others' are at most 12.5 %" if parts[-1] == 2**BITS else ""
-        text = f"up to {wide} wide (~) where the source's are{others}"
+        text = f"up to {wide} wide{' (~)' if parts[0] <= ROUGH else ''} where the source's are{others}"
+    if of_size and of_size[0] < 2**BITS:
+        text += f" (by size {100 / of_size[0]:g} %)"
+    text += "; it is rounded up to two digits"
     more = any("or_more" in row for row in rows)
     return text + (". ≥: in a row of the source without an upper bound" if more else "")
 

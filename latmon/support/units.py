@@ -47,6 +47,11 @@ def bound(us: float | None, top_us: int | None) -> str:
     return duration(us) if above else duration(us, 2, up=True)
 
 
+def rough(us: float, top_us: int | None) -> str:
+    """Format the upper bound of a wide bucket: `~` and two digits; the exact maximum where these would be above it."""
+    return duration(top_us) if top_us is not None and _rounded_up(us) > top_us else f"~{duration(us, 2, up=True)}"
+
+
 def with_unit(us: float | None, digits: int = 3) -> str:
     """Format microseconds for a title: 85us, 1.24ms, 20ms, 1.24s, 72s, 12min; without trailing zeros."""
     return attached(duration(us, digits))

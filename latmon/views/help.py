@@ -123,7 +123,7 @@ _MOUSE = (
 )
 _NUMBERS = (
     ("p50 p99 p99.9", "upper bound of its bucket, never more than the max"),
-    ("digits", "a bucket is at most 12.5 % wide, so a quantile has two; `~` where a bucket is an octave"),
+    ("digits", "two, rounded up; a bucket is at most 12.5 % wide, by size 25 %, with `~` half an octave or more"),
     ("-", "not known: no distribution here, or too few I/Os (p99 needs 100, p99.9 needs 1,000)"),
     ("max", "exact; with ≤ in front the bound of the highest bucket, where the source had no exact maximum"),
     ("kmean", "tier C: mean by the kernel's counters, from the request's begin; the quantiles begin at the issue"),

@@ -16,17 +16,18 @@ from latmon.support.units import (
     bound,
     duration,
     rate,
+    rough,
     significant,
 )
 
 
 def quantile(histogram: Histogram, q: float) -> str:
-    """Return a quantile in the digits of its bucket: two at 12.5 %, `~` and one for an octave; a max is exact."""
+    """Return a quantile with two digits, of a bucket of half an octave or more with `~`; a max is exact."""
     value = histogram.quantile(q)
     if value is None:
         return UNKNOWN
-    if histogram.bits < 2 and value != histogram.max:  # noqa: PLR2004  a bucket of 50 % and more has no second digit
-        return f"~{duration(value, 1, up=True)}"
+    if histogram.bits < 2 and value != histogram.max:  # noqa: PLR2004  a bucket of 50 % and more
+        return rough(value, histogram.max)
     return bound(value, histogram.max)
 
 

@@ -1,4 +1,4 @@
-"""Sentences on I/Os in flight, and how texts are wrapped."""
+"""Sentences on I/Os in flight, how texts are wrapped, and quantiles of wide buckets."""
 
 import pytest
 
@@ -7,10 +7,12 @@ from latmon.report.formatting import (
     WIDTH,
     DeviceInFlight,
     at_the_end,
+    cell,
     in_flight_by_device,
     not_completed,
     wrapped,
 )
+from latmon.report.html_elements import quantile
 from latmon.views.lines import wrap
 
 S = 1_000_000
@@ -38,6 +40,14 @@ def test_sentences():
 def test_more_devices_than_a_line_has_room_for_are_a_number():
     each = [DeviceInFlight(f"sd{n}", 1, S, at_least=False) for n in range(MOST + 3)]
     assert at_the_end(each).endswith("sd3: 1 I/O for 1 s; 3 more devices")
+
+
+@pytest.mark.parametrize(
+    ("top_us", "text", "page"), [(150, "~130us", "~ 130 us"), (129, "129us", "129 us"), (None, "~130us", "~ 130 us")]
+)
+def test_a_quantile_of_a_wide_bucket_is_not_above_the_maximum(top_us, text, page):
+    q = {"p50": 128, "max": top_us, "octave_parts": 1}
+    assert (cell(q, "p50"), quantile(q, "p50")) == (text, page)
 
 
 @pytest.mark.parametrize("unit", ["us", "ms", "s", "min", "IOPS", "kB", "MB/s", "GiB"])

@@ -120,7 +120,8 @@ def test_latencies_by_size_are_of_each_op(summary_of):
     ]
     assert found["pattern"] == {"issued": 16, "sequential": 4, "sync": 16, "ahead": 0, "unaligned": 8}
     text = " ".join(render_text(summary).split())
-    assert "write by size: 60% up to 4 KiB (p50 " in text
+    assert "write by size: 60% up to 4 KiB (p50 120us, p99 -)" in text, "two digits, as every quantile"
+    assert "a bucket at most 12.5 % wide (by size 25 %); it is rounded up to two digits" in text
     assert "25% sequential, 100% flagged SYNC, 50% not aligned to physical blocks" in text
 
 
