@@ -42,6 +42,18 @@ def test_one_of_six_with_a_far_slower_median_is_found():
 
 
 @pytest.mark.parametrize(
+    ("odd", "text"),
+    [
+        ({100: 990, 9_000: 10}, "the means differ less: 186 us against 100 us"),
+        ({100: 450, 500: 450, 100_000: 100}, "the means: 10.5 ms against 100 us"),
+    ],
+)
+def test_the_means_differ_less_only_if_they_do(odd, text):
+    (one,) = evaluated({100: 1000}, odd)
+    assert next(fact.text for fact in one.facts if fact.name == "mean_us") == text
+
+
+@pytest.mark.parametrize(
     ("ios", "slow", "text"),
     [
         pytest.param(600, 6, "one read in a hundred takes", id="6 of 600 are 1 %"),

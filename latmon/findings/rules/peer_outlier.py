@@ -291,7 +291,8 @@ def _evidence(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
     text = f"it differed from its peers in {drive.blocks:,} of {len(facts.blocks):,} blocks"
     yield Fact("blocks", drive.blocks, text, "", len(facts.blocks))
     mean, means = time_of(own.whole) / own.ios, median(time_of(one.whole) / one.ios for one in peers)
-    text = f"the means differ less: {spelled(round(mean))} against {spelled(round(means))}"
+    differ = " differ less" if abs(math.log2(mean / means)) < drive.far.own - drive.far.middle else ""
+    text = f"the means{differ}: {spelled(round(mean))} against {spelled(round(means))}"
     yield Fact("mean_us", round(mean), text, "us", own.ios)
     yield from _fan_out(drive)
     yield from _stripe(facts, drive)
