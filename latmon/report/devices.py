@@ -335,7 +335,7 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
     if sums is not None and (sums.at_issue or sums.highest):
         return {"outstanding": counts(sums, known)}
     if name in totals.gauges:
-        return {"outstanding": gauge(totals.gauges[name], known)}
+        return {"outstanding": gauge(totals.gauges[name], known, totals)}
     return {}
 
 

@@ -16,7 +16,7 @@ from latmon.model.inflight import AGES_S, MEANS, Aged, AgedAt, Ages, bucket_midd
 from latmon.report.formatting import at_the_end, in_flight_by_device, wrapped
 from latmon.report.outliers import issuer, request
 from latmon.report.totals import OutstandingSums, Totals
-from latmon.support.units import UNKNOWN, duration, part, rfc3339, spelled
+from latmon.support.units import UNKNOWN, counted, duration, part, rfc3339, spelled
 from latmon.views.units import count, percent
 
 MAX_JSON_DEPTHS = 1024
@@ -26,13 +26,21 @@ MAX_DEPTHS = 8
 """Rows of a device's table in the text report: the most frequent depths."""
 MAX_WAITING = 5
 MAX_REMARKS = 40
+_FEW_WINDOWS = 20
 _DEPTH_BAR = 20
 _Json = Mapping[str, Any]
 
 
-def gauge(depths: Counter[int], device: Device | None) -> dict[str, Any]:
-    """Return depths sampled at the windows' ends; `time_share` is the share of windows, by their length."""
+def gauge(depths: Counter[int], device: Device | None, totals: Totals) -> dict[str, Any]:
+    """Return depths sampled at the windows' ends; `time_share` is the share of windows, by their length.
+
+    `windows`: their number if it is small, so that a share by length is one of so many windows. Windows that are at
+    most 2 % longer than the mean one, which was sampled in all of them, differ by less than half of one in all.
+    """
+    few = 0 < totals.windows <= _FEW_WINDOWS and sum(depths.values()) == totals.measured_us
+    alike = few and totals.longest_us * totals.windows <= 1.02 * totals.measured_us
     return {
+        **({"windows": totals.windows} if alike else {}),
         "max": max(depths),
         "mode": depths.most_common(1)[0][0],
         **_limit_keys(device),
@@ -372,9 +380,16 @@ def limit_meaning(summary: _Json) -> list[str]:
 
 
 def _gauge(reported: _Json) -> str:
-    share = percent(reported["time_share"][str(reported["mode"])])
-    text = f"outstanding at the windows' ends: max {reported['max']}, mostly {reported['mode']} ({share} of them)"
-    return text + _limit(reported)
+    share, windows = reported["time_share"][str(reported["mode"])], reported.get("windows")
+    few = "" if windows is None else f"in {round(share * windows)} of {counted(windows, 'window')}"
+    many = few or f"{percent(share)} of them"
+    usual = _usual(reported["mode"], share)
+    return f"outstanding at the windows' ends: max {reported['max']}, {usual} ({many}){_limit(reported)}"
+
+
+def _usual(mode: int, share: float) -> str:
+    """Return the most frequent depth: `mostly 3` from half of the time or of the windows on, else `most often 3`."""
+    return f"{'mostly' if share >= 0.5 else 'most often'} {mode:,}"  # noqa: PLR2004  half
 
 
 def _means(reported: _Json) -> Iterator[str]:
@@ -387,7 +402,9 @@ def _means(reported: _Json) -> Iterator[str]:
 
 def _depths(reported: _Json) -> Iterator[str]:
     if reported["busy_mode"] is None:
-        yield f"outstanding: none was seen in the driver{_limit(reported)}"
+        issued = reported.get("at_issue")
+        more = f"none in any sample, up to {max(map(int, issued)):,} at issue" if issued else "none was seen"
+        yield f"in the driver: {more}{_limit(reported)}"
     else:
         yield f"in the driver: {_highest(reported)}{_limit(reported)}"
     queue = reported.get("queued")
@@ -411,16 +428,17 @@ def _issue_table(reported: _Json) -> Iterator[str]:
 
 def _highest(one: _Json) -> str:
     """Return the maximum with its time, the most frequent depth and the mean."""
-    share = percent(max(one["busy_time_share"].values()))
+    share = max(one["busy_time_share"].values())
     seen = f" (reached by {one['max_at']})" if one.get("max_at") else ""
-    return f"max {one['max']:,}{seen}, mostly {one['busy_mode']:,} ({share} of the busy time), mean {one['mean']:.3g}"
+    usual = f"{_usual(one['busy_mode'], share)} ({percent(share)} of the busy time)"
+    return f"max {one['max']:,}{seen}, {usual}, mean {one['mean']:.3g}"
 
 
 def _most_queued(one: _Json) -> str:
     """Return how often I/Os were queued, before the depth: it counts only the time with a queue."""
     any_queued = sum(share for depth, share in one["time_share"].items() if depth != "0")
-    share = percent(max(one["busy_time_share"].values()))
-    usual = f"then mostly {one['busy_mode']:,} ({share})"
+    share = max(one["busy_time_share"].values())
+    usual = f"then {_usual(one['busy_mode'], share)} ({percent(share)})"
     return f"any for {part(any_queued)} of the time, max {one['max']:,}, {usual}; mean of all time {one['mean']:.3g}"
 
 
@@ -430,14 +448,15 @@ def _table(reported: _Json) -> Iterator[str]:
     if len(busy) + len(issued) <= 1:
         return
     requests = sum(issued.values())
-    shown = {depth for depth, _ in sorted(busy.items(), key=lambda one: -one[1])[:MAX_DEPTHS]} or set(issued)
+    every = sorted({**busy, **issued}, key=lambda depth: (-busy.get(depth, 0.0), -issued.get(depth, 0)))
+    shown = every[:MAX_DEPTHS]
     yield f"    {'depth':>7}{'busy':>6}" + (f"{'at issue':>10}" if issued else "")
-    for depth in sorted(shown, key=int)[:MAX_DEPTHS]:
+    for depth in sorted(shown, key=int):
         share = busy.get(depth, 0.0)
         at_issue = f"{part(issued.get(depth, 0) / requests):>10}" if requests else ""
         yield f"    {int(depth):>7,}{part(share):>6}{at_issue} {'#' * round(share * _DEPTH_BAR)}".rstrip()
-    if len(busy) > len(shown):
-        yield f"    and {len(busy) - len(shown):,} more depths"
+    if len(every) > len(shown):
+        yield f"    and {len(every) - len(shown):,} more depths"
 
 
 def _in_flight(one: _Json) -> Iterator[str]:

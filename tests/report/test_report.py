@@ -207,7 +207,7 @@ def test_outstanding_is_weighed_by_time(summary_of):
         frame(i, outstanding={"sda": Outstanding(depth - depth // 2, depth // 2)}) for i, depth in enumerate(depths)
     ]
     assert summary_of(*frames)["devices"]["sda"]["outstanding"] == {
-        "max": 7, "mode": 0, "time_share": {"0": 0.75, "7": 0.25}
+        "windows": 4, "max": 7, "mode": 0, "time_share": {"0": 0.75, "7": 0.25}
     }  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from recorded import ORIGIN, frame
 from test_report import record
@@ -28,7 +30,7 @@ def reported(tmp_path):
             frame(n, depths={"sda": one}, devices=(device,) if n == 0 else ())
             for n, one in enumerate((*[depths] * 5, *more))
         ]
-        return summarise(record(tmp_path / "r", *frames, origin=ORIGIN))
+        return summarise(record(tmp_path / f"r{len([*tmp_path.iterdir()])}", *frames, origin=ORIGIN))
 
     return summary
 
@@ -63,6 +65,29 @@ def test_what_is_queued_now_and_then_doesn_t_read_as_always(reported):
     rarely = Depths({1: 1000}, {0: 997, 1: 3})
     text = " ".join(render_text(reported(rarely, disk(TAGS))).split())
     assert "queued above it: any for <1% of the time, max 1, then mostly 1 (100%); mean of all time 0.003" in text
+
+
+def test_the_most_frequent_depth_is_mostly_there_only_for_half_of_the_time(reported):
+    spread = Depths({0: 100, 1: 80, 2: 70, 3: 50}, {0: 700, 1: 110, 2: 100, 3: 90})
+    text = " ".join(render_text(reported(spread, disk(TAGS))).split())
+    assert "most often 1 (40.00% of the busy time)" in text
+    assert "then most often 1 (36.67%)" in text
+    assert "mostly" not in text
+
+
+def test_depths_at_issue_are_there_without_a_busy_sample(reported):
+    idle = Depths({0: 1000}, {0: 1000}, {1: 30, 3: 10}, source=PROBE)
+    text = render_text(reported(idle, disk(TAGS)))
+    assert "in the driver: none in any sample, up to 3 at issue; the driver takes 512" in text
+    none = render_text(reported(Depths({0: 1000}, {0: 1000}), disk(TAGS)))
+    assert "in the driver: none was seen; the driver takes 512" in none
+
+
+def test_a_depth_at_issue_that_was_never_a_busy_one_has_a_row_or_is_counted(reported):
+    few = render_text(reported(Depths({0: 900, 1: 100}, {}, {1: 30, 7: 10}, source=PROBE), disk(TAGS)))
+    assert re.search(r"^ +7 +0% +25%", few, re.MULTILINE)
+    many = Depths({0: 900, 1: 100}, {}, dict.fromkeys(range(1, 21), 5), source=PROBE)
+    assert "and 12 more depths" in render_text(reported(many, disk(TAGS)))
 
 
 def test_a_remark_names_the_model(reported):

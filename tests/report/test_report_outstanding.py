@@ -173,8 +173,27 @@ def test_a_few_looks_make_no_law(summary_of):
 def test_a_recording_without_depths_keeps_the_gauge_s_numbers(summary_of):
     reported = summary_of(*(serial(n, depths={}) for n in range(4)))["devices"]["sda"]["outstanding"]
     assert reported == {
-        "max": 16, "mode": 16, "limit": 3, "limit_source": "device/queue_depth", "time_share": {"16": 1.0}
+        "windows": 4, "max": 16, "mode": 16, "limit": 3, "limit_source": "device/queue_depth",
+        "time_share": {"16": 1.0},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("depths", "dt_us", "text"),
+    [
+        ((16, 16, 16), 1_000_000, "max 16, mostly 16 (in 3 of 3 windows)"),
+        ((16, 16, 2, 3, 4), 1_000_000, "max 16, most often 16 (in 2 of 5 windows)"),
+        ((16, 16, 16), 600_000, "max 16, mostly 16 (100% of them)"),
+        ((16, 16, None), 1_000_000, "max 16, mostly 16 (100% of them)"),
+        ((*[16] * 12, *range(1, 10)), 1_000_000, "max 16, mostly 16 (57.14% of them)"),
+    ],
+)
+def test_a_few_samples_are_counted(summary_of, depths, dt_us, text):
+    """The last window has this length; shares of windows of different lengths are none of their number."""
+    frames = [serial(n, depths={}, outstanding={"sda": Outstanding(depth, None)}) for n, depth in enumerate(depths)]
+    last = frames[-1]
+    frames[-1] = replace(last, dt_us=dt_us, mono_us=last.mono_us - last.dt_us + dt_us)
+    assert f"outstanding at the windows' ends: {text}" in " ".join(render_text(summary_of(*frames)).split())
 
 
 def held(seq, **changed):
