@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from operator import is_
 from types import MappingProxyType
 from typing import Any
 
 from latmon.model.devices import IdleRows, WithIdle, busy_rows
-from latmon.model.frame import Device, Frame, Mark, Origin
+from latmon.model.frame import Device, Flow, Frame, Mark, Origin
 from latmon.model.histogram import MAX_US
 from latmon.model.stages import OPS
 from latmon.recording import validate
@@ -106,12 +107,15 @@ IDLE = "idle"
 """Key of a feed's window: the idle devices are left out of `kernel`, `outstanding` and `depths`."""
 
 
+_NO_ROWS: Mapping[Flow, Any] = MappingProxyType({})
+
+
 class IdleWriter:
     """Encoder of windows without the rows of idle devices, for the feed. A recording has all rows."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
-        self._made_of: tuple[object, object] | None = None
+        self._made_of: tuple[object, object] = (None, None)
         self._made: Line = {}
 
     def encode(self, frame: Frame) -> Line:
@@ -119,22 +123,25 @@ class IdleWriter:
         if frame.removed or frame.devices:
             self._names.difference_update(frame.removed)
             self._names.update(one.name for one in frame.devices)
-            self._made_of = None
+            self._made_of = (None, None)
         kernel, gauges, depths = frame.kernel, frame.outstanding, frame.depths
-        if not isinstance(kernel, WithIdle) or not isinstance(gauges, WithIdle) or not (kernel.idle or gauges.idle):
+        # A first frame has no counters yet, and idle devices nevertheless.
+        counters = kernel.idle if isinstance(kernel, WithIdle) else _NO_ROWS
+        if not isinstance(gauges, WithIdle) or not (counters or gauges.idle):
             return encode_frame(frame)
-        lean = replace(frame, kernel=kernel.busy, outstanding=gauges.busy, depths=busy_rows(depths))
-        return encode_frame(lean) | {IDLE: self._idle(kernel, gauges) | {"depths": isinstance(depths, WithIdle)}}
+        lean = replace(frame, kernel=busy_rows(kernel), outstanding=gauges.busy, depths=busy_rows(depths))
+        idle = self._idle(counters, gauges.idle) | {"depths": isinstance(depths, WithIdle)}
+        return encode_frame(lean) | {IDLE: idle}
 
-    def _idle(self, kernel: WithIdle[Any, Any], gauges: WithIdle[str, Any]) -> Line:
-        made_of = (kernel.idle, gauges.idle)
-        if self._made_of is None or self._made_of[0] is not kernel.idle or self._made_of[1] is not gauges.idle:
+    def _idle(self, counters: Mapping[Flow, Any], gauges: Mapping[str, Any]) -> Line:
+        made_of = (counters, gauges)
+        if not all(map(is_, made_of, self._made_of)):
             self._made_of, self._made = (
                 made_of,
                 {
-                    "but": sorted(self._names - gauges.idle.keys()),
-                    "ops": sorted({flow.op for flow in kernel.idle}, key=OPS.index),
-                    "queued": any(one.queued is not None for one in gauges.idle.values()),
+                    "but": sorted(self._names - gauges.keys()),
+                    "ops": sorted({flow.op for flow in counters}, key=OPS.index),
+                    "queued": any(one.queued is not None for one in gauges.values()),
                 },
             )
         return self._made

@@ -10,7 +10,7 @@ from latmon.aggregate.history import Store, Window
 from latmon.aggregate.request_age import Waiting
 from latmon.capture.session import Lines
 from latmon.findings.facts import block_of, depths_of
-from latmon.model.devices import IdleRows, WithIdle, by_device, total
+from latmon.model.devices import IdleRows, WithIdle, busy_rows, by_device, total
 from latmon.model.frame import OPS, Completed, Device, Flow, Frame, Outstanding
 from latmon.model.inflight import Depths, InFlightList
 from latmon.recording.archive import Archive
@@ -79,6 +79,15 @@ def test_the_feed_leaves_idle_devices_out_and_its_reader_puts_them_back():
         assert frame.seq == 0 or b"md0" not in text
         (line,) = lines.feed(text)
         assert reader.decode(parse(line)) == complete(frame)
+
+
+def test_a_first_frame_without_counters_leaves_idle_devices_out_too():
+    """Else all devices would be busy in it, and the rules would look at each of them for a minute."""
+    frame = replace(next(iter(frames(1))), kernel={})
+    sent = IdleReader().decode(parse(to_bytes(IdleWriter().encode(frame))))
+    assert sent == complete(frame)
+    assert busy_rows(sent.depths) == busy_rows(frame.depths)
+    assert busy_rows(sent.outstanding) == busy_rows(frame.outstanding)
 
 
 def test_a_device_that_is_neither_busy_nor_idle_is_not_put_back():
