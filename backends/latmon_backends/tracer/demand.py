@@ -15,12 +15,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from latmon.aggregate.request_age import Waiting
 from latmon.analysis.peers import in_flight_us, is_on_another, unlike
-from latmon.model.frame import Device, Frame
+from latmon.model.frame import Device, Frame, Series
 from latmon.model.histogram import Histogram, merge
 from latmon.support.process import cpu_ns
 from latmon.support.text import listed
@@ -82,14 +82,14 @@ class Suspicion:
 
     def suspects(self) -> tuple[Suspect, ...]:
         """Return the devices with signs, and the disk that may be below one of them, by name."""
-        signs = {**_beside(self._signs, self._busy_us()), **self._signs} if self._signs else {}
+        signs = {**_beside(self._signs, self._busy_us), **self._signs}
         return tuple(Suspect(name, sign.why) for name, sign in sorted(signs.items()))
 
     def _busy_us(self) -> Counter[str]:
         """Return the time of each device's I/Os in the last intervals, completed and in flight."""
         busy = Counter[str]()
-        for name, one in ((name, one) for frame in self._frames for name, one in _totals(frame).items()):
-            busy[name] += one.sum or 0
+        for series, one in (pair for frame in self._frames for pair in frame.histograms.items() if _is_total(pair[0])):
+            busy[series.device] += one.sum or 0
         busy.update(in_flight_us(self._waiting.ages.oldest, STAYS_US))
         return busy
 
@@ -116,11 +116,11 @@ class Suspicion:
             yield _Sign(frame.mono_us, f"I/Os in flight for more than {IN_FLIGHT_US // 1_000_000} s"), device
 
 
-def _beside(signs: Mapping[str, _Sign], busy_us: Mapping[str, int]) -> dict[str, _Sign]:
+def _beside(signs: Mapping[str, _Sign], busy_us: Callable[[], Mapping[str, int]]) -> dict[str, _Sign]:
     """Return the busiest disk with the sign of a device on a file, since the I/O of that may be the disk's."""
     own = [one for name, one in signs.items() if is_on_another(name)]
-    disks = {name: us for name, us in busy_us.items() if us and not is_on_another(name)}
-    return {max(disks, key=lambda name: disks[name]): own[0]} if own and disks else {}
+    disks = {name: us for name, us in busy_us().items() if us and not is_on_another(name)} if own else {}
+    return {max(disks, key=lambda name: disks[name]): own[0]} if disks else {}
 
 
 def _by_device(frame: Frame) -> dict[str, int]:
@@ -131,10 +131,14 @@ def _by_device(frame: Frame) -> dict[str, int]:
     return dict(counts)
 
 
+def _is_total(series: Series) -> bool:
+    return series.stage == "total" and series.op in _COMPARED
+
+
 def _totals(frame: Frame) -> dict[str, Histogram]:
     parts: defaultdict[str, list[Histogram]] = defaultdict(list)
     for series, histogram in frame.histograms.items():
-        if series.stage == "total" and series.op in _COMPARED:
+        if _is_total(series):
             parts[series.device].append(histogram)
     return {name: merge(found) for name, found in parts.items()}
 
