@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from latmon.model.devices import WithIdle, busy_rows
-from latmon.model.frame import Frame
+from latmon.model.devices import WithIdle, busy_rows, is_volume
+from latmon.model.frame import Device, Frame
 from latmon.model.inflight import AGES_S, Aged, AgedAt, Ages, InFlightList
 
 MIN_US = 500_000
@@ -45,8 +45,8 @@ class Waiting:
         """The fewest I/Os in flight at a frame's end since the probe began: more can't be older than it."""
         self._idle: Mapping[str, object] = {}
         """Devices that did nothing at a frame's end since then."""
-        self._members: dict[str, tuple[str, ...]] = {}
-        """Volume -> its disks, as far as frames had them."""
+        self._devices: dict[str, Device] = {}
+        """All that frames had."""
         self._probed_since: int | None = None
         self._in_flight: InFlightList | None = None
         self._mono_us: int | None = None
@@ -54,7 +54,7 @@ class Waiting:
     def copy(self) -> Waiting:
         other = Waiting()
         other._since, other._now, other._fewest = dict(self._since), dict(self._now), dict(self._fewest)
-        other._idle, other._members = self._idle, dict(self._members)
+        other._idle, other._devices = self._idle, dict(self._devices)
         other._probed_since, other._in_flight, other._mono_us = self._probed_since, self._in_flight, self._mono_us
         return other
 
@@ -62,7 +62,7 @@ class Waiting:
         """Add the next frame. A missing frame before it, or a gap that lost counts, drops all lower bounds."""
         if self._mono_us is None or _is_missing(self._mono_us, frame) or frame.gap not in _WHOLE:
             self._since = {}
-        self._members.update((device.name, device.members) for device in frame.devices)
+        self._devices.update((device.name, device) for device in frame.devices)
         completed = _completed(frame)
         self._now = {
             device: count
@@ -132,7 +132,7 @@ class Waiting:
         The numbers differ: a volume counts bios, before they are split or merged. One that holds all of its I/Os
         itself, such as a suspended dm, has none at its disks.
         """
-        return any(every.get(name) for name in self._members.get(device, ()))
+        return is_volume(self._devices.get(device), [name for name, n in every.items() if n])
 
     def _least_above(self, least: list[Aged], known: list[Aged], in_flight: InFlightList, age_s: int) -> int:
         """Return the I/Os with a least age above this, without those of volumes whose disks count them."""

@@ -529,7 +529,7 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _exporter(args: argparse.Namespace) -> int:
-    user = _user()
+    invoker = user = _user()
     defaults = config.load(os.environ, user=user)
     _name_tools(defaults)
     request = _request(args, defaults)
@@ -540,15 +540,13 @@ def _exporter(args: argparse.Namespace) -> int:
         user = _server_account(args.user, log)
     from latmon.metrics.server import Web, serve
 
-    web = Web()
-    if args.web_config is not None:
-        try:
-            web = Web.load(args.web_config)
-        except UsageError:
-            # It quotes the file. Under sudo that must be a quotation of what the user may read.
-            with privileges.acting_as(_user()):
-                Web.load(args.web_config)
-            raise
+    try:
+        web = Web() if args.web_config is None else Web.load(args.web_config)
+    except UsageError:
+        # Its message quotes the file, which sudo's user may be unable to read: then that is the message.
+        with privileges.acting_as(invoker):
+            Web.load(args.web_config)
+        raise
     return serve(request, defaults.findings, args.listen, web, user=user, log=log)
 
 

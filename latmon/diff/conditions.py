@@ -72,7 +72,7 @@ _BAR_US = 131_072
 
 
 _BURST = 8
-"""I/Os that may be in flight at once by chance, however low the rate is."""
+"""I/Os that may be in flight at once by chance, however low the rate is: a program's burst, chosen by experience."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class UserView:
         """
         longest_us = self.longest_us or 0
         usual = 2 * (self.iops or 0) * longest_us / 1e6
-        return (self.oldest_us or 0) > longest_us or self.unknown_age > usual + _BURST > _BURST
+        return (self.oldest_us or 0) > longest_us or (usual > 0 and self.unknown_age > usual + _BURST)
 
 
 def user_views(periods: Sequence[CaptureSpan], device: str = "") -> tuple[UserView, ...]:
@@ -157,13 +157,15 @@ def _user_view(period: CaptureSpan, timed: Sequence[Series], common: int | None,
 
 
 def _in_flight(period: CaptureSpan, device: str) -> tuple[Aged | None, int]:
-    """Return the oldest I/O in flight at the end, and how many are of unknown age, of one device or of all."""
+    """Return the oldest I/O in flight at the end, and how many are of unknown age, of one device or of all.
+
+    Of several runs it is the run with the most of unknown age: rates are those of one run, too.
+    """
     known: list[Aged] = []
     unknown = 0
     for ages in period.ages:
         known += (row for row in (*ages.oldest, *ages.unlisted) if device in ("", row.device))
-        counts = {name: n for name, n in ages.unknown.items() if device in ("", name)}
-        unknown += sum(n for name, n in counts.items() if not is_volume(period.devices.get(name), counts))
+        unknown = max(unknown, ages.unknown.get(device, 0) if device else ages.of_unknown_age)
     return max(known, key=lambda row: row.age_us, default=None), unknown
 
 

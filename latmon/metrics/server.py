@@ -154,16 +154,19 @@ def _unix_socket(path: str, gid: int | None) -> socket.socket:
 def _removed(path: Path, gid: int | None) -> bool:
     """Remove a socket without a listener; return whether it was one.
 
-    Root removes only what `_creating` has made: sudo's user could otherwise replace the socket of a stopped service.
-    The directory is opened once, because another user who can rename a part of the path could otherwise have the
-    socket of another service removed. Systems without /proc/self/fd remove none.
+    Root removes only one with the owner and group that `_creating` gives it (the directory's, where that sets the
+    group): sudo's user could otherwise replace the socket of a stopped service. The directory is opened once, because
+    another user who can rename a part of the path could otherwise have the socket of another service removed. Systems
+    without /proc/self/fd remove none.
     """
     with suppress(OSError):
         directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             there = Path(f"/proc/self/fd/{directory}", path.name)
             found = there.lstat()
-            is_own = gid is None or (found.st_uid, found.st_gid) == (os.geteuid(), gid)
+            above = os.fstat(directory)
+            group = above.st_gid if above.st_mode & stat.S_ISGID else gid
+            is_own = gid is None or (found.st_uid, found.st_gid) == (os.geteuid(), group)
             if stat.S_ISSOCK(found.st_mode) and is_own and not _has_listener(there):
                 os.unlink(path.name, dir_fd=directory)
                 return True

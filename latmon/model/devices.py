@@ -29,6 +29,8 @@ def host_and_device(name: str) -> tuple[str, str]:
 
 
 _VOLUME = re.compile(r"(?:dm-|md)\d+")
+_NOT_BELOW = re.compile(r"(?:fd|loop|ram|sr|zram)\d+")
+"""Devices that an array or a logical volume is hardly ever on."""
 _PARTITION = re.compile(r"((?:[hsv]|xv)d[a-z]+)\d+|(.*\d)[ps]\d+")
 """Partition or slice; the first or the second group is its disk."""
 
@@ -36,14 +38,17 @@ _PARTITION = re.compile(r"((?:[hsv]|xv)d[a-z]+)\d+|(.*\d)[ps]\d+")
 def is_volume(device: Device | None, measured: Collection[str]) -> bool:
     """Return whether a device's I/Os are those of measured disks, with which they must not be counted again.
 
-    An imported text has names alone (kind `other`): of those a partition of a measured disk is one, and dm-N or mdN
-    beside any other device.
+    An imported text has names alone (kind `other`): of those a partition of a measured disk is one, and dm-N, mdN or a
+    partition of it beside a disk.
     """
     if device is None or device.kind != "other" or device.members:
         return device is not None and any(member in measured for member in device.members)
-    if part := _PARTITION.fullmatch(device.name):
-        return (part[1] or part[2]) in measured
-    return bool(_VOLUME.fullmatch(device.name)) and not all(map(_VOLUME.fullmatch, measured))
+    part = _PARTITION.fullmatch(device.name)
+    disk = (part[1] or part[2]) if part else device.name
+    if part and disk in measured:
+        return True
+    beside = (name for name in measured if name != device.name)
+    return bool(_VOLUME.fullmatch(disk)) and not all(_VOLUME.match(one) or _NOT_BELOW.fullmatch(one) for one in beside)
 
 
 class Inventory:

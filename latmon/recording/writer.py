@@ -319,7 +319,13 @@ def private_origin(origin: Origin) -> Origin:
 
 
 def _private_text(text: str) -> str:
-    """Return a sentence without paths, which can be below a user's home."""
+    """Return a sentence without paths, which can be below a user's home.
+
+    Those with a blank are known as a whole where they are the tool's or the home of who records.
+    """
+    for known in (os.environ.get(name, "") for name in ("LATMON_BPFTRACE", "LATMON_DTRACE", "HOME")):
+        if len(known) > 1:
+            text = text.replace(known, f"/{REDACTED}")
     return _PATH.sub(REDACTED, text)
 
 

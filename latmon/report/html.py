@@ -230,8 +230,9 @@ def _line(device: str, one: _Json, seconds: float, shown: list[str]) -> tuple[st
     is_limited = reported.get("held_at") is not None or reported.get("at_limit")
     limit = number(reported.get("limit"))
     most_us = (slowest["max"] or slowest.get("max_bound") or 0) if slowest else 0
-    old = outstanding.longest_in_flight(one) or {"age_us": -1}
-    older = f'<br><span class="bad">in flight for {outstanding.age(old)}</span>' if old["age_us"] > most_us else ""
+    old = outstanding.longest_in_flight(one)
+    is_older = old is not None and old["age_us"] > most_us
+    older = f'<br><span class="bad">in flight for {outstanding.age(old)}</span>' if old and is_older else ""
     return (
         f'<a href="#device-{shown.index(device)}">{name(device)}</a>' if device in shown else name(device),
         " ".join(name(one[key]) for key in ("label", "model", "driver") if one.get(key)),

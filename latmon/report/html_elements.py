@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from latmon.model.histogram import BITS
-from latmon.report.formatting import WORDS, Column, ReportTable, most_first
+from latmon.report.formatting import WORDS, Column, ReportTable, cell, most_first
 from latmon.support.paths import data_dir
 from latmon.support.theme import AUTO, Theme, load_ramp, read_theme, role_colours
-from latmon.support.units import UNKNOWN, bound, in_words, rough
+from latmon.support.units import UNKNOWN, in_words
 from latmon.views.units import exact
 
 _BIDI = dict.fromkeys(map(ord, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"))
@@ -68,9 +68,9 @@ def table(
     def tr(row: Sequence[str]) -> str:
         if len(row) == 1 < len(heads):
             return f'<tr><th scope="rowgroup" colspan="{len(heads)}">{row[0]}</th></tr>'
-        return f"<tr>{''.join(cell(at, one) for at, one in enumerate(row))}</tr>"
+        return f"<tr>{''.join(td(at, one) for at, one in enumerate(row))}</tr>"
 
-    def cell(at: int, inner: str) -> str:
+    def td(at: int, inner: str) -> str:
         if not at:
             return f'<th scope="row">{inner}</th>'
         return f"<td>{inner}</td>" if at in left else f'<td class="n">{inner}</td>'
@@ -148,15 +148,12 @@ def maximum(q: Any) -> str:
 
 
 def quantile(q: Any, name: str) -> str:
-    """Return a quantile of Q: `≥` if its bucket has no upper bound, `~` if it is wider than latmon's own."""
+    """Return a quantile of Q: `≥` if its bucket has no upper bound, `~` as in the text report."""
     if name in q.get("or_more", ()):
         return f"≥ {time_of(q[name])}"
-    value, parts = q[name], q.get("octave_parts", _FINE)
-    if value is None or value == q["max"]:
-        return time_of(value)
-    if parts >= _FINE:
-        return in_words(bound(value, q["max"]))  # the digits of the text report
-    return in_words(rough(value, q["max"])).replace("~", "~ ")
+    if q[name] is None or q[name] == q["max"]:
+        return time_of(q[name])
+    return in_words(cell(q, name)).replace("~", "~ ")
 
 
 _FORMATS: Mapping[str, Callable[[Any], str]] = {

@@ -44,7 +44,7 @@ def test_one_that_comes_late_is_left_out():
 
 
 def test_the_very_first_reading_is_no_time():
-    assert between(Spent(), spent((5, 3, 0))) is None
+    assert between(Spent(), spent((5, 3, 0)), 1_000_000) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 5)), min_size=2, max_size=50))
@@ -66,11 +66,13 @@ def test_an_interval_is_a_difference():
     before = time.spent()
     for ms in range(50, 100, 10):
         time.read(ms * 1000, 2, 5)
-    assert between(before, time.spent()) == Depths({1: 5, 2: 45}, {0: 5, 5: 45})
+    assert between(before, time.spent(), 1_000_000) == Depths({1: 5, 2: 45}, {0: 5, 5: 45})
 
 
 def test_another_device_of_the_same_name_begins_again():
-    assert between(spent((0, 1, 0), (900, 1, 0)), spent((500, 1, 0), (510, 1, 0))) == Depths({1: 10}, {0: 10})
+    assert between(spent((0, 1, 0), (900, 1, 0)), spent((500, 1, 0), (510, 1, 0)), 1_000_000) == Depths(
+        {1: 10}, {0: 10}
+    )
 
 
 def test_great_depths_are_the_end_of_their_bucket():
@@ -83,3 +85,14 @@ def test_the_table_is_bounded():
     for at in range(5000):
         time.read(at * 1000, at, at)
     assert len(time.spent().in_driver) < 256 + 8 * 5
+
+
+def test_the_depths_of_a_device_that_was_idle_are_no_longer_than_the_interval():
+    """Its last sample may be seconds old: that time is in frames before, which had it as idle."""
+    passed = DepthTime()
+    passed.read(1_000_000, 0, 0)
+    before = passed.spent()
+    passed.read(4_000_000, 0, 0)
+    passed.read(5_000_000, 32, 8)
+    found = between(before, passed.spent(), 1_000_000)
+    assert (dict(found.in_driver), dict(found.queued)) == ({0: 500, 32: 500}, {0: 500, 8: 500})

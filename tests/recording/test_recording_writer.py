@@ -228,13 +228,14 @@ def test_the_state_of_recording_is_not_recorded(tmp_path):
     assert one.health == Health(lost_events=1)
 
 
-def test_a_redacted_recording_names_neither_host_nor_owner(tmp_path):
+def test_a_redacted_recording_names_neither_host_nor_owner(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/S3CRET customer")
     secret = replace(DISK, serial="S3CRET", label="customer-vg")
     origin = replace(
         ORIGIN,
         host="S3CRET-host",
         boot_id="S3CRET-boot",
-        reason="LATMON_BPFTRACE names /home/S3CRET/bpftrace, which can't be run",
+        reason="LATMON_BPFTRACE names /home/S3CRET customer/bpftrace, which can't be run",
         extra={"refused": {"block_a": "/home/S3CRET/x: no I/O"}},
     )
     writer = Writer.create(tmp_path / "r", origin, redact=True, devices=(secret,))

@@ -275,7 +275,7 @@ def find(environ: Mapping[str, str] = os.environ, proc: Path = Path("/proc"), eu
         raise UnavailableError(f"bpftrace is not installed: {remedy}.") from error
     euid = os.geteuid() if euid is None else euid
     if euid == 0 and environ.get(VARIABLE) and not _versions(path):
-        raise UnavailableError(f"{VARIABLE}: {path} is no bpftrace: `{path} --version` has not its version")
+        raise UnavailableError(f"{VARIABLE}: {path} is no bpftrace: `{path} --version` prints no version of it")
     mount = not is_mounted("tracefs", proc) and not is_mounted("debugfs", proc)
     return BpftraceTool(
         path=path,

@@ -176,9 +176,9 @@ class KernelSampler(CounterSampler):
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._depths: DepthSampler | None = None
         self._watched: Mapping[str, Watched] = {}
-        """Devices whose depths are sampled; made again where the two below have changed."""
-        self._watched_of: tuple[object, ...] = (None, None)
-        self._watched_but = (frozenset[str](), frozenset[str]())
+        """Devices whose depths are sampled."""
+        self._watched_of: tuple[object, ...] = (None, None, None, None)
+        """What `_watched` was made of."""
         self._gauges: tuple[int, Mapping[str, Watched], Mapping[str, Outstanding]] = (0, {}, {})
         self._lines: Mapping[str, Counters] = {}
         """The lines of the last sample by name."""
@@ -296,20 +296,24 @@ class KernelSampler(CounterSampler):
 
     def _spent(self, mono_us: int, outstanding: WithIdle[str, Outstanding]) -> dict[str, Spent]:
         generations, idle, busy = self.block.generations, outstanding.idle, outstanding.busy
-        unknown = frozenset(name for name, one in busy.items() if one.in_driver is None)
-        others = frozenset(name for name in busy if name not in idle)
-        made_of = (generations, idle)
-        if (unknown, others) != self._watched_but or not all(map(is_, made_of, self._watched_of)):
-            self._watched_of, self._watched_but = made_of, (unknown, others)
+        unreadable = frozenset(name for name, one in busy.items() if one.in_driver is None)
+        without_idle_row = frozenset(name for name in busy if name not in idle)
+        made_of = (generations, idle, unreadable, without_idle_row)
+        if made_of[2:] != self._watched_of[2:] or not all(map(is_, made_of[:2], self._watched_of)):
+            self._watched_of = made_of
             rows = {**idle, **busy}.items()
             self._watched = {
                 name: Watched(generations.get(name, 0), gauge.queued is not None)
                 for name, gauge in rows
-                if name not in unknown
+                if name not in unreadable
             }
+        before_us, _, busy_before = self._gauges
         self._gauges = mono_us, self._watched, busy
         if self._depths is None:
             return {}
+        # The thread may have seen them seconds ago, and had no reason to look again.
+        woken = {name: idle[name] for name in busy.keys() - busy_before.keys() if name in idle}
+        self._depths.watch(before_us, self._watched, woken)
         self._depths.watch(*self._gauges)
         return self._depths.spent()
 
@@ -330,7 +334,7 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
         if name in after.shown or any(span.count for span in spans.values()):
             busy |= {Flow(name, op): span for op, span in spans.items()}
     dt_us = after.mono_us - before.mono_us
-    depths = _depths(before.spent, after.spent, {*names, *gauges} if idle.queued else after.spent.keys())
+    depths = _depths(before.spent, after.spent, {*names, *gauges} if idle.queued else after.spent.keys(), dt_us)
     return CounterInterval(
         dt_us,
         WithIdle(busy, idle.without(frozenset(lost)).kernel) if idle.queued else busy,
@@ -348,8 +352,11 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
     )
 
 
-def _depths(before: Mapping[str, Spent], after: Mapping[str, Spent], names: Iterable[str]) -> dict[str, Depths]:
-    found = {name: depth_sampler.between(before.get(name, Spent()), after[name]) for name in names if name in after}
+def _depths(
+    before: Mapping[str, Spent], after: Mapping[str, Spent], names: Iterable[str], dt_us: int
+) -> dict[str, Depths]:
+    each = ((name, before.get(name, Spent()), after[name]) for name in names if name in after)
+    found = {name: depth_sampler.between(was, now, dt_us) for name, was, now in each}
     return {name: depths for name, depths in found.items() if depths is not None}
 
 

@@ -250,16 +250,25 @@ class DepthTime:
                 self._queued[bucket_end(queued)] += moments
 
 
-def between(before: Spent, after: Spent) -> Depths | None:
-    """Return the depths from one to the other; None where no time has passed."""
+def between(before: Spent, after: Spent, dt_us: int) -> Depths | None:
+    """Return the depths of an interval of `dt_us` from one to the other; None where no time has passed.
+
+    Of a device that was idle before it the time since its last sample is left out: frames before have it as idle.
+    """
     if before.since_us != after.since_us:
         before = Spent()
-    in_driver = _gained(before.in_driver, after.in_driver)
-    return Depths(in_driver, _gained(before.queued, after.queued), source=SYSFS) if in_driver else None
+    most = dt_us // _MOMENT_US
+    in_driver = _gained(before.in_driver, after.in_driver, most)
+    return Depths(in_driver, _gained(before.queued, after.queued, most), source=SYSFS) if in_driver else None
 
 
-def _gained(before: Mapping[int, int], after: Mapping[int, int]) -> dict[int, int]:
-    return {depth: gained for depth, ms in sorted(after.items()) if (gained := ms - before.get(depth, 0)) > 0}
+def _gained(before: Mapping[int, int], after: Mapping[int, int], most: int) -> dict[int, int]:
+    found = {depth: gained for depth, ms in sorted(after.items()) if (gained := ms - before.get(depth, 0)) > 0}
+    if 0 in found and (beyond := sum(found.values()) - most) > 0:
+        found[0] -= beyond
+        if found[0] <= 0:
+            del found[0]
+    return found
 
 
 SHORTEST_S, LONGEST_S = 0.010, 4.0
