@@ -677,6 +677,7 @@ def test_a_side_with_stuck_ios_does_not_look_better():
     assert joined.oldest_us == view.oldest_us
     few = period_of("x", BOX, (DISK,), frames_in_flight(5, followed=False))
     assert "in flight" not in render(compare(few, free))
+    assert "in flight" not in render(compare(of_runs([few] * 5), free)), "rates of one run, and the I/Os of one run"
 
 
 def test_what_a_side_does_not_measure_is_no_zero():

@@ -1,6 +1,8 @@
 """A reader that starts in the middle of a capture still gets every device."""
 
-from latmon.model.devices import Inventory, carry
+import pytest
+
+from latmon.model.devices import Inventory, carry, is_volume
 from latmon.model.frame import Device, Frame
 
 
@@ -32,3 +34,19 @@ def test_a_device_that_came_back_is_not_removed():
     assert carried.devices == (SDA, SDC)
     assert carried.removed == ()
     assert carried.seq == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "expected"),
+    [
+        ("sda1", ("sda",), True),
+        ("sda1", ("sdb",), False),
+        ("dm-0", ("sda",), True),
+        ("dm-0", ("dm-1", "sr0", "loop3"), False),
+        ("md0p1", ("md0",), True),
+        ("md0p1", ("sda",), True),
+        ("nvme0n1", ("nvme0",), False),
+    ],
+)
+def test_an_imported_name_is_a_volume_beside_the_disk_that_it_is_on(name, beside, expected):
+    assert is_volume(Device(name, 0, 0, kind="other"), (name, *beside)) is expected
