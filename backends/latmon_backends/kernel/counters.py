@@ -175,11 +175,10 @@ class KernelSampler(CounterSampler):
         self._process_ios: ProcessIos | None = None
         self._has_queued = diskstats.column_has_queued(proc, sys)
         self._depths: DepthSampler | None = None
-        self._watched: Mapping[str, Watched] = {}
-        """Devices whose depths are sampled."""
-        self._watched_of: tuple[object, ...] = (None, None, None, None)
-        """What `_watched` was made of."""
         self._gauges: tuple[int, Mapping[str, Watched], Mapping[str, Outstanding]] = (0, {}, {})
+        """Time of the last sample in us, devices whose depths are sampled, gauges of the busy ones."""
+        self._watched_of: tuple[object, ...] = (None, None, None, None)
+        """Inputs from which those devices were selected; they are selected again after a change."""
         self._lines: Mapping[str, Counters] = {}
         """The lines of the last sample by name."""
         self._unread: set[str] = set()
@@ -299,21 +298,21 @@ class KernelSampler(CounterSampler):
         unreadable = frozenset(name for name, one in busy.items() if one.in_driver is None)
         without_idle_row = frozenset(name for name in busy if name not in idle)
         made_of = (generations, idle, unreadable, without_idle_row)
+        before_us, watched, busy_before = self._gauges
         if made_of[2:] != self._watched_of[2:] or not all(map(is_, made_of[:2], self._watched_of)):
             self._watched_of = made_of
             rows = {**idle, **busy}.items()
-            self._watched = {
+            watched = {
                 name: Watched(generations.get(name, 0), gauge.queued is not None)
                 for name, gauge in rows
                 if name not in unreadable
             }
-        before_us, _, busy_before = self._gauges
-        self._gauges = mono_us, self._watched, busy
+        self._gauges = mono_us, watched, busy
         if self._depths is None:
             return {}
         # The thread may have seen them seconds ago, and had no reason to look again.
         woken = {name: idle[name] for name in busy.keys() - busy_before.keys() if name in idle}
-        self._depths.watch(before_us, self._watched, woken)
+        self._depths.watch(before_us, watched, woken)
         self._depths.watch(*self._gauges)
         return self._depths.spent()
 

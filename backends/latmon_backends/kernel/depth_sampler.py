@@ -264,11 +264,8 @@ def between(before: Spent, after: Spent, dt_us: int) -> Depths | None:
 
 def _gained(before: Mapping[int, int], after: Mapping[int, int], most: int) -> dict[int, int]:
     found = {depth: gained for depth, ms in sorted(after.items()) if (gained := ms - before.get(depth, 0)) > 0}
-    if 0 in found and (beyond := sum(found.values()) - most) > 0:
-        found[0] -= beyond
-        if found[0] <= 0:
-            del found[0]
-    return found
+    idle_ms = min(found.pop(0, 0), most - sum(found.values()))
+    return {0: idle_ms, **found} if idle_ms > 0 else found
 
 
 SHORTEST_S, LONGEST_S = 0.010, 4.0
