@@ -60,7 +60,7 @@ from latmon.capture.session import Session, followed, until_signal
 from latmon.cli.config import Actions
 from latmon.findings.rule import SEVERITIES
 from latmon.recording.archive import Archive, completed
-from latmon.recording.writer import private_frame
+from latmon.recording.writer import private_frame, private_origin, private_text
 from latmon.report.summary import finding_values
 from latmon.support import privileges, trust
 from latmon.support.streams import Log
@@ -167,7 +167,7 @@ class RecordingProgress:
     ) -> None:
         """Report on the recording `path` to `out`; `settings`: see FindingReporter; `log`: it prints to `out`, too.
 
-        `redact`: findings have the names that the recording has.
+        `redact`: findings and notices have the names that the recording has.
         """
         self._path, self._out, self._redact = path, out, redact
         self._log = log or ServiceLog(out)
@@ -187,11 +187,12 @@ class RecordingProgress:
 
     def remark(self, text: str) -> None:
         """Print a remark on the file's file system before the capture starts, such as that it does not answer."""
-        self._remark = text
+        self._remark = private_text(text) if self._redact else text
         if text:
-            self._write(LOG_NOTICE, text)
+            self._write(LOG_NOTICE, self._remark)
 
     def opened(self, origin: Origin) -> None:
+        origin = private_origin(origin) if self._redact else origin
         self._traces_stages = origin.traces_stages
         self._findings.begin(origin)
         self._write(LOG_INFO, f"recording to {named(self._path)} with {origin.tool or origin.backend}")
@@ -203,6 +204,7 @@ class RecordingProgress:
     def offer(self, frame: Frame, tally: CaptureCounts) -> None:
         if self._began_us is None:
             self._began_us = frame.mono_us - frame.dt_us
+        frame = private_frame(frame) if self._redact else frame
         self._waiting.add(frame)
         self._gaps = tally.gaps
         self._line = _progress((frame.mono_us - self._began_us) / 1e6, tally, self._size(), stages=self._traces_stages)
@@ -213,7 +215,7 @@ class RecordingProgress:
         if notice and is_new:
             self._noticed = notice
             self._write(notice_level(frame), notice)
-        for level, sentence in self._findings.take(private_frame(frame) if self._redact else frame):
+        for level, sentence in self._findings.take(frame):
             self._write(level, sentence)
         if self._live:
             self._overwrite(self._line)
@@ -689,13 +691,13 @@ async def _watch(session: Session, settings: Settings, actions: Actions, log: Lo
         acting = asyncio.create_task(actor.run())
         state = ""
         try:
-            async for frame in followed(feed, log):
+            async for frame in followed(feed, log, redact=redact):
                 archive.append(frame, feed.line)
                 if state not in ("", frame.health.recording or "-"):
                     log(syslog.LOG_WARNING, frame.health.recording or "the recording has ended")
                 state = frame.health.recording or "-"
                 # log and command get the names that a finding has: of cgroups, mount points, threads
-                if engine.take(private_frame(frame) if redact else frame):
+                if engine.take(frame):
                     for what, one in standing.update(engine.current, frame.mono_us):
                         log(LEVELS[one.severity], f"{one.severity}, {one.id} {what}: {one.summary}")
                         if what == BEGAN:

@@ -312,13 +312,13 @@ def private_origin(origin: Origin) -> Origin:
     """Return the origin without the host's name and boot and without paths in sentences, marked as redacted."""
     extra = {**origin.extra, "redacted": True}
     if isinstance(refused := extra.pop("refused", None), Mapping):
-        extra["refused"] = {key: _private_text(str(why)) for key, why in refused.items()}
+        extra["refused"] = {key: private_text(str(why)) for key, why in refused.items()}
     return replace(
-        origin, host=REDACTED, boot_id="", reason=_private_text(origin.reason), extra=MappingProxyType(extra)
+        origin, host=REDACTED, boot_id="", reason=private_text(origin.reason), extra=MappingProxyType(extra)
     )
 
 
-def _private_text(text: str) -> str:
+def private_text(text: str) -> str:
     """Return a sentence without paths, which can be below a user's home.
 
     Those with a blank are known as a whole where they are the tool's or the home of who records.
@@ -348,7 +348,7 @@ def private_frame(frame: Frame) -> Frame:
         behind=_behind(frame.behind),
         files=_files(frame.files),
         file_operations=tuple(_operation(one, kernel) for one in frame.file_operations),
-        health=replace(frame.health, notice=_private_text(frame.health.notice)),
+        health=replace(frame.health, notice=private_text(frame.health.notice)),
     )
 
 

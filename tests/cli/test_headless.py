@@ -90,6 +90,16 @@ def test_where_the_file_lies_is_reported_once_and_first(tmp_path):
     ]
 
 
+def test_where_it_is_redacted_notices_name_no_path(tmp_path):
+    out = io.StringIO()
+    progress = RecordingProgress(tmp_path / "x", out, redact=True)
+    progress.remark("/home/ann lies on vda")
+    progress.offer(
+        replace(frame(0), health=Health(notice="/usr/ann/b is slow; /home/ann lies on vda")), CaptureCounts()
+    )
+    assert out.getvalue().splitlines() == ["latmon: redacted lies on vda", "latmon: redacted is slow"]
+
+
 def test_a_terminal_gets_one_line_that_is_written_over(tmp_path):
     text = run(Tty(), tmp_path / "x", Outcome("over"))
     assert text.count("\r") == 3

@@ -18,7 +18,7 @@ from latmon.cli.config import Actions
 from latmon.cli.headless import BEGAN, ENDED, Actor, StandingFindings
 from latmon.findings.engine import RuleEngine
 from latmon.findings.rule import CRITICAL, DEFAULT, NOTICE, WARNING, Finding, Where
-from latmon.model.frame import Frame, IssuedIO, Issuer, Origin
+from latmon.model.frame import Frame, Health, IssuedIO, Issuer, Origin
 from latmon.recording.archive import Archive
 
 SECOND = 1_000_000
@@ -113,24 +113,27 @@ def acted(command, *findings):
 
 
 @pytest.mark.parametrize("redact", [False, True])
-def test_findings_have_no_names_of_cgroups_where_they_are_redacted(monkeypatch, redact):
-    taken, frame = [], Frame(0, 1.0, SECOND, SECOND, issuers={Issuer("sda", "read", "/ann.slice"): IssuedIO(1, 512)})
+def test_findings_and_log_have_no_private_names_where_they_are_redacted(monkeypatch, redact):
+    """Of cgroups in findings, of paths in notices and in the reason of a backend."""
+    issuers, notice = {Issuer("sda", "read", "/ann.slice"): IssuedIO(1, 512)}, "no room for /home/ann/b"
+    frame = Frame(0, 1.0, SECOND, SECOND, issuers=issuers, health=Health(notice=notice))
+    taken, said = [], []
     monkeypatch.setattr(RuleEngine, "take", lambda _, one: taken.append(one))
 
-    async def frames():
-        yield frame
-
     class Feed:
-        origin, line = Origin("demo", "db-07", "Linux 6.12", "0.1.0"), None
+        origin, line = Origin("demo", "db-07", "Linux 6.12", "0.1.0", reason="/home/ann/bpftrace is too old"), None
         __aexit__ = AsyncMock(return_value=None)
 
         async def __aenter__(self):
             return self
 
-    monkeypatch.setattr(headless, "followed", lambda *_: frames())
+        async def frames(self):
+            yield frame
+
     session = SimpleNamespace(feed=Feed())
-    asyncio.run(headless._watch(session, DEFAULT, Actions(), lambda *_: None, redact=redact))
+    asyncio.run(headless._watch(session, DEFAULT, Actions(), lambda _, text: said.append(text), redact=redact))
     assert ("ann" in str(taken)) is not redact
+    assert [("ann" in text) for text in said if "too old" in text or "no room" in text] == [not redact] * 2
 
 
 def test_a_command_gets_json_and_no_shell_reads_it(tmp_path):
