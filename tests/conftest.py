@@ -167,6 +167,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[object]:
         return (yield)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print why tests failed that ran once more: the failure of one that passes then would be lost."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.write_sep("_", f"failed at first: {report.nodeid}")
+        report.toterminal(terminalreporter._tw)
+
+
 @pytest.fixture
 def alone(pytestconfig: pytest.Config) -> Callable[[], AbstractContextManager[None]]:
     """For what compares times: no other test runs meanwhile, on whichever worker."""
