@@ -313,9 +313,7 @@ def private_origin(origin: Origin) -> Origin:
     extra = {**origin.extra, "redacted": True}
     if isinstance(refused := extra.pop("refused", None), Mapping):
         extra["refused"] = {key: private_text(str(why)) for key, why in refused.items()}
-    return replace(
-        origin, host=REDACTED, boot_id="", reason=private_text(origin.reason), extra=MappingProxyType(extra)
-    )
+    return replace(origin, host=REDACTED, boot_id="", reason=private_text(origin.reason), extra=MappingProxyType(extra))
 
 
 def private_text(text: str) -> str:

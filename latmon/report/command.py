@@ -211,7 +211,7 @@ def _idle(summary: _Json) -> list[str]:
     return wrapped(f"no I/O: {', '.join(idle)}")
 
 
-def _device(name: str, device: _Json, seconds: float, begins: str) -> Iterator[str]:
+def _device(name: str, device: _Json, seconds: float | None, begins: str) -> Iterator[str]:
     parts = [device.get(key, "") for key in ("label", "model", "driver", "controller")]
     on = f"on {', '.join(device['members'])}" if device.get("members") else ""
     yield from wrapped("  ".join(part for part in (name, *parts, on) if part))

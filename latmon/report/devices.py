@@ -422,10 +422,11 @@ def stages_without(ops: _Row) -> dict[str, list[str]]:
     return reasons
 
 
-def volume(op: _Row, seconds: float) -> str:
+def volume(op: _Row, seconds: float | None) -> str:
     """Return the op's I/Os, rates over `seconds`, rarest quantile, how far the kernel's counters differ, their mean.
 
-    The kernel's mean includes the queue, so it is apart from latencies that begin at the issue.
+    `seconds` is None where they were not measured. The kernel's mean includes the queue, so it is apart from latencies
+    that begin at the issue.
     """
     text = f"{op['count']:,} I/Os"
     if seconds:

@@ -220,7 +220,7 @@ def _overview(summary: _Json, shown: list[str]) -> str:
     return f"<h2>Devices</h2>\n{table('All devices of the capture', heads, rows, words=(0, 1))}{slow}{remarks}"
 
 
-def _line(device: str, one: _Json, seconds: float, shown: list[str]) -> tuple[str, ...]:
+def _line(device: str, one: _Json, seconds: float | None, shown: list[str]) -> tuple[str, ...]:
     ops = one["ops"].values()
     count, moved = sum(op["count"] for op in ops), sum(op.get("bytes", 0) for op in ops)
     figures = [op.get("latency_us") or op.get("of", {}).get("latency_us") for op in ops]
@@ -389,7 +389,7 @@ def _reported(device: str, one: _Json) -> str:
     return "".join(f'<p class="key">{text(each)}</p>\n' for each in sentences if each)
 
 
-def _ops(one: _Json, seconds: float, begins: str) -> str:
+def _ops(one: _Json, seconds: float | None, begins: str) -> str:
     if not one["ops"]:
         return "<p>No I/O completed.</p>"
     absent = listed((_absent(why, stages) for why, stages in stages_without(one["ops"]).items()), "small")
@@ -401,7 +401,7 @@ def _ops(one: _Json, seconds: float, begins: str) -> str:
     return table(caption, ("", *(column.title for column in LATENCY)), rows) + absent
 
 
-def _op(op: str, one: _Json, seconds: float, begins: str) -> Iterator[tuple[str, ...]]:
+def _op(op: str, one: _Json, seconds: float | None, begins: str) -> Iterator[tuple[str, ...]]:
     """Yield a row that heads the op's, then its total and its stages."""
     yield (f'<b>{text(op)}</b> <span class="small">{text(volume(one, seconds))}</span>',)
     for row in latency_rows(one, begins):

@@ -215,8 +215,7 @@ def _most_behind(row: _Json) -> str:
 
 def cgroup_table(summary: _Json) -> ReportTable:
     """Return the table of cgroups; without rows if they were not measured."""
-    seconds = summary["measured_s"] or 1.0
-    found = [{**one, "seconds": seconds} for one in summary.get("cgroups", [])]
+    found = [{**one, "seconds": summary["measured_s"]} for one in summary.get("cgroups", [])]
     left = summary.get("cgroups_left_out", 0)
     return ReportTable(
         "Cgroups",
@@ -252,12 +251,16 @@ def process_table(summary: _Json) -> ReportTable:
     )
 
 
+def _per_second(row: _Json, many: float) -> str:
+    return rate(many / row["seconds"]) if row["seconds"] else UNKNOWN
+
+
 CGROUPS = (
     Column("cgroup", "name", key("name"), -27),
     Column("path", "name", key("cgroup")),
     Column("I/Os", "count", key("count"), 9),
-    Column("IOPS", "words", lambda row: rate(row["count"] / row["seconds"]), 7),
-    Column("MB/s", "words", lambda row: rate(row["bytes"] / row["seconds"] / 1e6), 7),
+    Column("IOPS", "words", lambda row: _per_second(row, row["count"]), 7),
+    Column("MB/s", "words", lambda row: _per_second(row, row["bytes"] / 1e6), 7),
     Column("p50", "quantile", lambda row: _timed(row, "p50"), 7),
     Column("p99", "quantile", lambda row: _timed(row, "p99"), 7),
     Column("p99.9", "quantile", lambda row: _timed(row, "p99.9")),

@@ -249,7 +249,8 @@ def counters(health: _Json) -> str:
 def meaning(summary: _Json) -> list[str]:
     """Return definitions of the numbers, and why some are missing."""
     how = _HOW.format(width=_width(summary))
-    rates = f"/s: per second of the windows, of {summary['measured_s']:,.6g} s in all" if summary["gaps"] else ""
+    seconds = summary["measured_s"]
+    rates = f"/s: per second of the windows, of {seconds:,.6g} s in all" if seconds and summary["gaps"] else ""
     some = (*_begins(summary), *_measured(summary), *_words(summary), *outstanding.limit_meaning(summary), rates, how)
     return [one for one in some if one]
 

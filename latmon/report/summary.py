@@ -109,7 +109,7 @@ def _whole(origin: Origin, totals: Totals) -> dict[str, Any]:
         "host": {"name": origin.host, "kernel": origin.kernel, "latmon": origin.latmon, "tool": origin.tool},
         "start": rfc3339(_start(origin, totals.first)),
         "duration_s": _duration_s(totals),
-        "measured_s": round(totals.measured_us / 1e6, 6),
+        "measured_s": None if origin.assumed_length else round(totals.measured_us / 1e6, 6),
         "intervals": totals.windows,
         "interval_s": origin.interval_us / 1e6,
         "longest_s": round(totals.longest_us / 1e6, 6),

@@ -250,6 +250,22 @@ def test_rates_are_of_the_measured_time(tmp_path):
     assert "400 I/Os, 100/s, 410kB/s" in page
 
 
+def test_rates_of_an_assumed_length_are_left_out(tmp_path):
+    issuers = {Issuer("sda", "read", "/a"): IssuedIO(100, 409_600)}
+    imported = {"imported": {"assumed_length": "1 of 1 window is taken as 1 s long"}}
+    frames = (frame(n, issuers=issuers) for n in (0, 1, 6, 7))
+    recorded = record(tmp_path / "r", *frames, origin=replace(ORIGIN, extra=imported))
+    columns = MapColumns(1_000_000)
+    totals = added_up(recorded, columns.add)
+    summary = summary_of_totals(recorded, totals)
+    assert (summary["duration_s"], summary["measured_s"]) == (8.0, None)
+    text, page = render_text(summary), render_html(summary, totals, columns)
+    assert "read: 400 I/Os\n" in text
+    assert re.search(r"^/a +400 +- +- ", text, re.MULTILINE)
+    assert '<td class="n">400</td><td class="n">-</td><td class="n">-</td>' in page
+    assert [rate for rate in ("100/s", "410kB/s", "410k") if rate in text + page] == []
+
+
 @pytest.mark.parametrize(
     ("health", "gap", "lost"),
     [
