@@ -19,20 +19,22 @@ ROOT = Path(__file__).resolve().parents[2]
 linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for orphans in /proc")
 MARK = "LATMON_TEST_CHILD"
 IGNORES_TERM = "trap '' TERM; echo up; while :; do sleep 0.02; done"
+SHORT_S = 0.3
+"""The grace of a tool that ignores SIGTERM, where the test is not about its length."""
 TALKS = "while :; do echo 0123456789012345678901234567890123456789; done"
 
 
 @asynccontextmanager
-async def started(command, **environment):
-    one = await Child.start(shimmed(command, environment, sudo=False, mount_tracefs=False))
+async def started(command, grace_s=process.GRACE_S, **environment):
+    one = await Child.start(shimmed(command, environment, sudo=False, mount_tracefs=False, grace_s=grace_s))
     try:
         yield one
     finally:
         await one.stop()
 
 
-def child(script, mark="1", **environment):
-    return started(["sh", "-c", script], **{MARK: mark, **environment})
+def child(script, mark="1", grace_s=process.GRACE_S, **environment):
+    return started(["sh", "-c", script], grace_s, **{MARK: mark, **environment})
 
 
 async def whole(one):
@@ -156,13 +158,13 @@ KILLS = {
 @pytest.mark.parametrize(("script", "number", "killed"), KILLS.values(), ids=KILLS)
 async def test_the_status_tells_who_killed_the_tool(script, number, killed):
     """However late it is read: after the shim has lost its patience."""
-    async with started(["sh", "-c", script], **{MARK: "whose"}) as one:
+    async with child(script, "whose", SHORT_S) as one:
         assert await one.read() == b"up\n"
         if number is not None:
             for pid in marked("whose"):
                 os.kill(int(pid), number)
         one.end()
-        await asyncio.sleep(process.GRACE_S + 0.3)
+        await asyncio.sleep(2 * SHORT_S)
         assert await whole(one) == b""
         assert await one.was_killed() == killed
 
@@ -188,7 +190,7 @@ async def test_a_tool_that_ignores_sigterm_is_gone_within_two_seconds():
 @linux
 @pytest.mark.parametrize("script", [TALKS, f"trap '' TERM; {TALKS}"], ids=["obeys", "ignores SIGTERM"])
 async def test_stop_while_the_tool_talks(script):
-    async with child(script, "chatty") as one:
+    async with child(script, "chatty", SHORT_S) as one:
         await one.read()
         async with asyncio.timeout(30):
             await one.stop()
@@ -231,7 +233,7 @@ async def test_stop_after_stop():
 @linux
 async def test_nothing_of_the_shim_is_left():
     for script in ("exit 0", "trap 'exit 0' TERM; echo up; while :; do sleep 0.02; done", IGNORES_TERM):
-        async with child(script, "shim") as one:
+        async with child(script, "shim", SHORT_S) as one:
             await one.read()
             session = one._process.pid
             await one.stop()
@@ -306,7 +308,8 @@ async def test_sudo_stays_in_the_terminals_session_and_out_of_its_reach(tmp_path
     (tmp_path / "sudo").write_text('#!/bin/sh\nshift\nexec "$@"\n')
     (tmp_path / "sudo").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    one = await Child.start(shimmed(["sh", "-c", IGNORES_TERM], {MARK: "sudo"}, sudo=True, mount_tracefs=False))
+    command = ["sh", "-c", IGNORES_TERM]
+    one = await Child.start(shimmed(command, {MARK: "sudo"}, sudo=True, mount_tracefs=False, grace_s=SHORT_S))
     try:
         assert await one.read() == b"up\n"
         assert os.getsid(one.pid) == os.getsid(0)  # its ticket is found
@@ -323,7 +326,7 @@ async def test_without_sudo_the_probe_has_a_session_of_its_own():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may take a higher priority")
 async def test_a_preferred_tool_comes_before_others():
-    async with started(["sh", "-c", "read x; sleep 30"]) as one:
+    async with started(["sh", "-c", "read x; exec sleep 30"]) as one:
         await asyncio.sleep(0.2)
         one.prefer()
         assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in descendants(one.pid)][:1] == [-10]
@@ -362,16 +365,17 @@ async def test_a_cancelled_stop_leaves_no_process():
 
 
 async def test_its_time_runs_from_the_hang_up():
-    async with child(IGNORES_TERM, "asked") as one:
+    async with child(IGNORES_TERM, "asked", SHORT_S) as one:
         await one.read()
         one.end()
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.2)
         async with asyncio.timeout(30):
             await one.stop()
 
 
 @pytest.mark.parametrize("turns", range(4))
-async def test_who_is_cancelled_while_it_starts_leaves_nothing(turns):
+async def test_who_is_cancelled_while_it_starts_leaves_nothing(turns, monkeypatch):
+    monkeypatch.setattr(process, "_KILL_AFTER_S", 0.2)
     starting = asyncio.ensure_future(Child.start(["/bin/sh", "-c", "exec sleep 60"]))
     for _ in range(turns):
         await asyncio.sleep(0)
@@ -385,6 +389,6 @@ async def test_who_is_cancelled_while_it_starts_leaves_nothing(turns):
 async def test_a_tool_can_print_for_a_while_without_a_reader(tmp_path):
     """12 s of ticks are more than the 64 KiB of a pipe; a tool that waits in its write loses events."""
     done = tmp_path / "done"
-    async with child(f"head -c 500000 /dev/zero; touch {done}; sleep 60"), asyncio.timeout(30):
+    async with child(f"head -c 500000 /dev/zero; touch {done}; exec sleep 60"), asyncio.timeout(30):
         while not done.exists():  # noqa: ASYNC110 - a file raises no event
             await asyncio.sleep(0.05)
