@@ -20,6 +20,7 @@ from workload import LoopDevice
 
 pytestmark = [
     pytest.mark.live,
+    pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
     pytest.mark.skipif(shutil.which("fio") is None, reason="needs fio"),
     pytest.mark.skipif(shutil.which("losetup") is None, reason="needs losetup"),
@@ -105,7 +106,7 @@ def short_of_requests(disk):
     ("problem", "backends"),
     [
         (throttled, ("procfs",) if NO_BPFTRACE else ("procfs", "bpftrace")),
-        pytest.param(short_of_requests, ("procfs",), marks=pytest.mark.slow),
+        (short_of_requests, ("procfs",)),
     ],
     ids=["throttled", "short_of_requests"],
 )

@@ -138,6 +138,7 @@ def test_handlers_run_as_often_as_the_kernel_counts_interrupts(suite, loop, tmp_
     assert len(names) == len(set(names))
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_tier_c_names_handlers_with_every_bpftrace(suite, loop, tmp_path):
     """0.23 adds four times the offset of a string among a tracepoint's arguments."""
@@ -243,6 +244,7 @@ def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
     assert all(1_000 <= one.get("delay_us") < 10_000_000 for one in late)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REFRESH.exists(), reason="this kernel has no stat_refresh")
 @each_bpftrace
 def test_the_time_of_each_thread_that_a_kernel_thread_waits_for(suite, tmp_path):

@@ -93,6 +93,7 @@ def seen(frames, name):
     return sum(frame.seen[flow].count for frame in frames if flow in frame.seen)
 
 
+@pytest.mark.slow
 def test_every_request_is_traced_and_its_stages_add_up(recorded):
     name, both, issued, _, frames, _ = recorded("host")
     passed = counts(frames, name)
@@ -138,6 +139,7 @@ exec {tool(suite, directory).path} "$@"
     return str(wrapper)
 
 
+@pytest.mark.slow
 @each_bpftrace
 def test_what_latmon_and_its_tool_read_is_marked(recorded, suite):
     _, _, _, other, frames, report = recorded(suite)

@@ -65,7 +65,7 @@ def until(happened, seconds=60.0):
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("depth", [pytest.param(one, marks=() if one == 16 else pytest.mark.slow) for one in DEPTHS])
 def test_the_distribution_is_fio_s_own_depth(disk, tmp_path, depth):
     """Never more. Only held requests test the frequency: a disk in memory needs the CPUs of the readings."""
     with looking(disk) as sampler:
@@ -105,7 +105,7 @@ def held(outer, tmp_path):
 
 
 @frozen
-@pytest.mark.parametrize("depth", [3, 64])
+@pytest.mark.parametrize("depth", [3, pytest.param(64, marks=pytest.mark.slow)])
 def test_requests_that_are_held_are_counted_exactly(disk, tmp_path, depth):
     with held(disk, tmp_path) as (inner, thaw), looking(inner) as sampler:
         # Neighbours would be merged: 4 KB are left out behind each.
@@ -152,6 +152,7 @@ def runs(disk, tmp_path, count):
             yield moments
 
 
+@pytest.mark.slow
 def test_after_the_load_nothing_is_outstanding(disk, tmp_path):
     """Two loads at least. On busy CPUs every other passes between two readings: then some more, until one is seen."""
     seen = [max(moments) > 0 for moments in runs(disk, tmp_path, 2)]

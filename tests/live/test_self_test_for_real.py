@@ -77,6 +77,7 @@ def nothing_is_left():
     assert wait_for(lambda: not left(), 60), left()
 
 
+@pytest.mark.slow
 def test_the_kernels_counters_show_what_they_can():
     done = subprocess.run(
         [sys.executable, "-c", ALONE], env=environment(), capture_output=True, text=True, timeout=120, check=False
