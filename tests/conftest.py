@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         item.add_marker(pytest.mark.flaky(reruns=1, condition=crowded))
-        if item.path.parent.name == "live" and not _is_of_demo(item):
+        if item.path.parent.name == "live" and not _has_no_probe(item):
             item.add_marker(pytest.mark.xdist_group("kernel"))
     items.sort(key=_turn)
 
@@ -89,8 +89,8 @@ def _turn(item: pytest.Item) -> tuple[bool, int]:
     return not in_group, _LONG.index(package) if package in _LONG else len(_LONG)
 
 
-def _is_of_demo(item: pytest.Item) -> bool:
-    """Its processes are real, its disks are not."""
+def _has_no_probe(item: pytest.Item) -> bool:
+    """Its processes are real, and read the kernel's counters alone."""
     return item.path.name == "test_processes.py" and item.get_closest_marker("live") is None
 
 

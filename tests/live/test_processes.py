@@ -33,7 +33,7 @@ NO_BPFTRACE = not (
     importlib.util.find_spec("latmon_backends.bpftrace.backend") and shutil.which("bpftrace") and os.geteuid() == 0
 )
 BACKENDS = [
-    "demo",
+    "procfs",
     pytest.param(
         "bpftrace",
         marks=[
@@ -44,8 +44,15 @@ BACKENDS = [
     ),
     pytest.param("dtrace", marks=[*needs_dtrace, pytest.mark.live]),
 ]
+OFTEN = {"procfs": ("--interval", "200ms")}
+"""The first frames come sooner; how soon those of a probe come is the probe's."""
 STARTING_S = 60.0
+slow = pytest.mark.slow
 SOME_OUTPUT = 2000
+
+
+def of(backend):
+    return ("--backend", backend, *OFTEN.get(backend, ()))
 
 
 def kill(number):
@@ -79,7 +86,7 @@ def started(tmp_path, file):
     terminals = []
 
     def start(backend, **how):
-        terminal = Terminal(latmon("--backend", backend, "--record", str(file), "--tui"), tmp_path, **how)
+        terminal = Terminal(latmon(*of(backend), "--record", str(file), "--tui"), tmp_path, **how)
         terminals.append(terminal)
         recording = wait_for(lambda: holds_frames(file), STARTING_S)
         drawn = wait_for(lambda: len(terminal.output) > SOME_OUTPUT, STARTING_S)
@@ -99,7 +106,7 @@ def read(path):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(one, marks=() if one in ("q", "SIGTERM") else slow) for one in WAYS])
 def test_leaving(started, file, backend, way):
     terminal = started(backend)
     act, status = WAYS[way]
@@ -116,7 +123,7 @@ def test_leaving(started, file, backend, way):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("ignore_hang_up", [False, True], ids=["", "nohup"])
+@pytest.mark.parametrize("ignore_hang_up", [False, pytest.param(True, marks=slow)], ids=["", "nohup"])
 def test_the_terminal_goes_away(started, file, backend, ignore_hang_up):
     terminal = started(backend, ignore_hang_up=ignore_hang_up)
     terminal.drop()
@@ -131,7 +138,7 @@ def test_the_terminal_goes_away(started, file, backend, ignore_hang_up):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_collector_is_killed(started, file, backend):
     terminal = started(backend)
-    time.sleep(1.2)
+    time.sleep(0.4)
     before = len(read(file)[0])
     os.kill(terminal.collector, signal.SIGKILL)
     assert wait_for(lambda: len(terminal.processes()) == 1), terminal.processes()
@@ -145,6 +152,7 @@ def test_the_collector_is_killed(started, file, backend):
     assert terminal.modes() == {}
 
 
+@pytest.mark.slow
 def test_the_collector_says_its_last_sentence_and_no_traceback(started):
     terminal = started("demo")
     os.kill(terminal.collector, signal.SIGABRT)
@@ -169,6 +177,7 @@ def test_a_stopped_screen_does_not_stop_the_recording(started, file, backend):
     assert terminal.status() == 0, terminal.output[-3000:]
 
 
+@pytest.mark.slow
 def test_a_screen_goes_on_after_a_shell_had_its_terminal(started):
     terminal = started("demo", job_control=False)
     screen = terminal.screen
@@ -193,8 +202,8 @@ def shown(terminal):
     return "\n".join(emulated(terminal.output).display)
 
 
-LIGHT = ("demo", "emulex")
-"""The demo whose windows are made in a fifth of the time of the default host's: it begins with ninety at once."""
+LIGHT = ("demo", "serialised")
+"""The demo whose windows are made in a sixth of the time of the default host's: it begins with ninety at once."""
 
 
 def python_of(terminal):
@@ -259,6 +268,7 @@ def test_a_job_of_a_shell_stops_and_goes_on(tmp_path, number, parent):
         assert terminal.modes() in ({}, {2004: "h"}), "bash switches its own paste mode on"
 
 
+@pytest.mark.slow
 def test_sigcont_at_any_time_changes_nothing(started):
     terminal = started("demo", job_control=False)
     screen = terminal.screen
@@ -324,7 +334,7 @@ def privileges_of(pid):
 
 
 def test_the_screen_has_no_privilege_and_gains_none(started):
-    terminal = started("demo")
+    terminal = started("procfs")
     assert wait_for(lambda: len(terminal.output) > SOME_OUTPUT, STARTING_S), terminal.output
     assert privileges_of(terminal.screen) == {"NoNewPrivs": 1, "CapEff": 0}
     terminal.type(b"q")
@@ -388,9 +398,13 @@ def headless(tmp_path, file):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGINT, marks=slow), signal.SIGTERM, pytest.param(signal.SIGHUP, marks=slow)],
+    ids=lambda number: number.name,
+)
 def test_a_headless_capture_ends_complete(headless, file, backend, number):
-    process = headless("--backend", backend)
+    process = headless(*of(backend))
     assert wait_for(lambda: holds_frames(file), STARTING_S)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
@@ -406,7 +420,7 @@ def test_a_headless_capture_ends_complete(headless, file, backend, number):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_headless_capture_is_killed(headless, file, backend):
-    process = headless("--backend", backend)
+    process = headless(*of(backend))
     assert wait_for(lambda: holds_frames(file), STARTING_S)
     process.kill()
     process.wait()
@@ -415,6 +429,7 @@ def test_a_headless_capture_is_killed(headless, file, backend):
     assert ends == []
 
 
+@pytest.mark.slow
 def test_a_capture_in_the_background_of_a_script_is_not_ended_by_the_terminal(file):
     """Signals that nohup and a script's `&` ignore stay ignored."""
     code = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
