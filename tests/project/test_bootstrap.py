@@ -12,8 +12,10 @@ import pytest
 REPO = Path(__file__).resolve().parents[2]
 REAL = ("sh", "dirname", "cksum", "cat", "mkdir", "rm", "rmdir", "sed", "cp", "ln", "touch", "grep", "tail")
 SHELLS = [
-    pytest.param(command, marks=pytest.mark.skipif(not shutil.which(command[0]), reason=f"no {command[0]} here"))
-    for command in (["dash"], ["busybox", "sh"], ["bash", "--posix"])
+    pytest.param(
+        command, marks=[pytest.mark.skipif(not shutil.which(command[0]), reason=f"no {command[0]} here"), *more]
+    )
+    for command, *more in ((["dash"],), (["busybox", "sh"],), (["bash", "--posix"], pytest.mark.slow))
 ]
 
 # A Python: what it can do is decided by files in $HOST; it is copied into the environments that it makes.

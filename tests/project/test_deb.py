@@ -46,6 +46,7 @@ def unpacked(package, tmp_path_factory) -> Path:
     return directory
 
 
+@pytest.mark.slow
 def test_it_has_command_pages_completions_config_and_units(unpacked):
     assert (unpacked / "usr/bin/latmon").stat().st_mode & 0o777 == 0o755
     assert (unpacked / "usr/share/latmon/__main__.py").is_file()
@@ -60,6 +61,7 @@ def test_it_has_command_pages_completions_config_and_units(unpacked):
     assert (unpacked / "DEBIAN/conffiles").read_text() == "/etc/xdg/latmon/config.yaml\n"
 
 
+@pytest.mark.slow
 def test_it_depends_on_python_alone(unpacked):
     control = (unpacked / "DEBIAN/control").read_text()
     assert f"\nVersion: {latmon.__version__}\n" in control
@@ -67,6 +69,7 @@ def test_it_depends_on_python_alone(unpacked):
     assert "\nRecommends: bpftrace\n" in control
 
 
+@pytest.mark.slow
 def test_the_licences_of_all_packages_are_in_one_file(unpacked):
     assert "Copyright (c) 2020 of rich" in (unpacked / "usr/share/doc/latmon/copyright").read_text()
     assert not list((unpacked / "usr/share/latmon").rglob("LICENSE"))

@@ -37,6 +37,12 @@ except SystemExit as exit:
     code = exit.code
 assert not code, code
 """
+EACH = """
+from latmon.__main__ import run
+for words in {}:
+    assert not run([*words]), words
+"""
+"""One command after the other in the same process: what any of them loads stays loaded."""
 
 
 def test_the_contracts_hold():
@@ -69,16 +75,15 @@ def test_version_and_help_load_next_to_nothing(option, tmp_path):
 
 
 def test_a_headless_capture_and_its_report_never_load_textual(tmp_path):
-    loaded = loaded_after(
-        MAIN, "--backend", "procfs", "--record", "x.latmon.jsonl.gz", "--duration", "1s", cwd=tmp_path
-    )
+    times = ("--duration", "300ms", "--interval", "100ms")
+    loaded = loaded_after(MAIN, "--backend", "procfs", "--record", "x.latmon.jsonl.gz", *times, cwd=tmp_path)
     assert not {"textual", "rich"} & loaded
     assert "asyncio" in loaded
-    for form in ("--json", "--text"):
-        assert not {"textual", "rich"} & loaded_after(MAIN, "report", "x.latmon.jsonl.gz", form, cwd=tmp_path)
-    for form in ("csv", "openmetrics", "hlog"):
-        args = ("export", "x.latmon.jsonl.gz", "--to", form, "-o", form)
-        assert not {"textual", "rich"} & loaded_after(MAIN, *args, cwd=tmp_path)
+    commands = [("report", "x.latmon.jsonl.gz", form) for form in ("--json", "--text")]
+    exports = ("csv", "openmetrics", "hlog")
+    commands += [("export", "x.latmon.jsonl.gz", "--to", form, "-o", form) for form in exports]
+    assert not {"textual", "rich"} & loaded_after(EACH.format(commands), cwd=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} >= {*exports}
     assert "textual" not in loaded_after(MAIN, "export", "x.latmon.jsonl.gz", "--to", "svg", "-o", "svg", cwd=tmp_path)
 
 
@@ -87,5 +92,5 @@ def test_the_collector_never_loads_textual(tmp_path):
 
 
 def test_a_recording_of_the_demo_never_loads_textual(tmp_path):
-    short = "from latmon.cli import headless as demonstration; demonstration.DEMO_WINDOWS = 3\n"
-    assert not {"textual", "rich"} & loaded_after(short + MAIN, "demo", "--record", "x.latmon.jsonl.gz", cwd=tmp_path)
+    words = ("demo", "serialised", "--record", "x.latmon.jsonl.gz", "--duration", "1s")
+    assert not {"textual", "rich"} & loaded_after(MAIN, *words, cwd=tmp_path)

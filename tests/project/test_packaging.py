@@ -1,6 +1,5 @@
 """Installations have all of the tree: the wheel, the sdist and an editable install, built without a network."""
 
-import ast
 import hashlib
 import importlib.metadata
 import json
@@ -14,10 +13,10 @@ import tomllib
 import venv
 import zipapp
 import zipfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grimp
 import pytest
 import release
 
@@ -161,6 +160,7 @@ def test_an_installed_wheel_runs_and_finds_its_files(wheel, python):
     assert set(run(python, "-c", FIND_BACKENDS).split()) == set(declared("project", "entry-points", "latmon.backends"))
 
 
+@pytest.mark.slow
 def test_an_editable_install_runs_from_the_tree(python):
     install(python, "--editable", str(REPO))
     assert run(python, "-m", "latmon", "--version").startswith("latmon ")
@@ -184,7 +184,14 @@ def archive(wheel, tmp_path_factory) -> Path:
     return directory / "latmon.pyz"
 
 
-@pytest.mark.parametrize("words", [("probes", "list"), ("doctor",), ("--record", "x", "--duration", "1s")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("probes", "list"),
+        pytest.param(("doctor",), marks=pytest.mark.slow),
+        pytest.param(("--record", "x", "--duration", "1s"), marks=pytest.mark.slow),
+    ],
+)
 def test_a_zip_archive_is_refused_where_probes_are_needed(archive, tmp_path, words):
     done = subprocess.run(
         [sys.executable, "-P", str(archive), *words], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -322,31 +329,11 @@ def test_a_single_file_without_a_place_for_its_copy_names_the_remedy(single, tmp
     assert len(done.stderr.splitlines()) == 1
 
 
-def statements(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements below a node; expressions, which import nothing, are most of a tree."""
-    for name in ("body", "handlers", "orelse", "finalbody", "cases"):
-        found = getattr(node, name, ())
-        for one in found if isinstance(found, list) else ():  # a lambda's body is an expression
-            yield one
-            yield from statements(one)
-
-
-def imported(package: Path) -> set[str]:
-    """The names of all modules that a package imports, without what is behind their dots."""
-    names = set()
-    for path in package.rglob("*.py"):
-        for node in statements(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Import):
-                names.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                names.add(node.module or "")
-    return {name.partition(".")[0] for name in names}
-
-
 def test_what_is_imported_is_declared():
     names = {line.split(">")[0].split("<")[0].lower() for line in declared("project", "dependencies")}
-    used = imported(REPO / "latmon") | imported(REPO / "backends" / "latmon_backends")
-    foreign = used - set(sys.stdlib_module_names) - {"latmon", "latmon_backends", "_typeshed", ""}
+    graph = grimp.build_graph("latmon", "latmon_backends", include_external_packages=True, cache_dir=None)
+    used = {name.partition(".")[0] for name in graph.modules}
+    foreign = used - set(sys.stdlib_module_names) - {"latmon", "latmon_backends", "_typeshed"}
     assert (
         {"pyyaml" if name == "yaml" else name for name in foreign} == names == {"textual", "rich", "pyyaml", "psutil"}
     )

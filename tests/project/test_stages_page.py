@@ -1,6 +1,7 @@
 """docs/STAGES.md and the doctor report the same coverage of each stage, that of the manifests."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ ALWAYS = {"block_a": 0, "block_ap": 0, "block_b": 0, "block_c": 1}
 ON_DEMAND = {"A": 2, "C": 3}
 
 
+@cache
 def doctors(name="block_a", tier="A"):
     """The doctor's rows on a host that has every hook."""
     always = load(data_dir("probes") / f"linux/{name}.yaml")
