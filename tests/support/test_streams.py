@@ -209,7 +209,13 @@ class Terminal:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-@pytest.mark.parametrize("words", [("--record", "-"), ("demo", "--record", "-"), ("import", str(IMPORTED), "-o", "-")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (("--record", "-"), ("demo", "--record", "-"))),
+        ("import", str(IMPORTED), "-o", "-"),
+    ],
+)
 def test_a_terminal_gets_no_recording(words):
     terminal = Terminal(*words)
     assert terminal.read()
@@ -218,7 +224,16 @@ def test_a_terminal_gets_no_recording(words):
     assert b"\x1f\x8b" not in terminal.seen
 
 
-@pytest.mark.parametrize("words", [("report", "-"), ("import", "-", "-o", "/nonexistent/out"), ("check", "-")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            pytest.param(one, marks=pytest.mark.slow)
+            for one in (("report", "-"), ("import", "-", "-o", "/nonexistent/out"))
+        ),
+        ("check", "-"),
+    ],
+)
 def test_a_file_is_not_typed(words):
     terminal = Terminal(*words)
     assert terminal.read()

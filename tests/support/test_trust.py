@@ -367,7 +367,8 @@ def test_every_program_is_started_with_the_checked_environment():
         for path in (ROOT / tree).rglob("*.py")
         if re.search(r"\b(subprocess|asyncio)\.", text := path.read_text())
         for call in ast.walk(ast.parse(text))
-        if isinstance(call, ast.Call) and re.search(r"\.(run|Popen|create_subprocess_\w+)$", ast.unparse(call.func))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        if re.fullmatch(r"run|Popen|create_subprocess_\w+", call.func.attr)
         if ast.unparse(call.func).startswith(("subprocess.", "asyncio.create"))
     }
     assert {name for name, env in starts if "environment(" not in env} == {"session.py", "remote.py"}
@@ -487,7 +488,7 @@ def checkout(tmp_path_factory):
     """One without its tests, for all tests: what they change they change back."""
     made = tmp_path_factory.mktemp("checkout")
     for name in ("latmon", "backends", "probes", "schemas", "themes", "tours"):
-        shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, made / name, ignore=shutil.ignore_patterns("*.pyc.*"))
     subprocess.run(["chmod", "-R", "g-w,o-w", made], check=True)
     return made
 
