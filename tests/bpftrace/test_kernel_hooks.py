@@ -164,6 +164,7 @@ def test_the_kernel_that_runs_here():
     assert btf_arguments(REAL.read_bytes(), "btf_trace_block_rq_complete") == 4
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not REAL.exists() or shutil.which("bpftool") is None, reason="needs kernel BTF and bpftool")
 def test_bpftool_agrees():
     dump = subprocess.run(

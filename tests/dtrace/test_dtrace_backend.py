@@ -208,6 +208,7 @@ async def test_what_kstat_knows_of_a_disk_comes_with_it(run, monkeypatch):
     assert reported_of.frames[0].outstanding["sd0"] == Outstanding(None, 12)
 
 
+@pytest.mark.slow
 async def test_a_dtrace_without_llquantize_counts_by_octaves(run, tmp_path):
     """Solaris 10. Its sums and maxima are exact, a percentile is the end of its octave."""
     coarse = {name: tmp_path / f"{name}.txt" for name in ("sd", "intr")}
@@ -238,7 +239,7 @@ async def test_globs_select(run):
 
 
 async def test_limits_of_what_is_not_selected_are_not_reported(run):
-    made = run("illumos", "sd", ON_DEMAND["illumos"], options={"stages": "all", "devices": ("sd0",)}, pace=0.3)
+    made = run("illumos", "sd", ON_DEMAND["illumos"], options={"stages": "all", "devices": ("sd0",)})
     reported = await made.take(lambda _: len(made.frames) > 4 and any(one.limits for one in made.devices.values()))
     assert set(reported.devices) == {"sd0"}
 
@@ -432,6 +433,7 @@ async def test_scripts_without_their_hooks_are_left_out_and_named(run):
     assert not missing.keys() & set(reported.fake.runs()[1])
 
 
+@pytest.mark.slow
 async def test_a_refused_on_demand_script_is_left_out(run):
     no = "dtrace: failed to compile script PROGRAM: line 3: emlxs_sli4_x is no member"
     reported = run("illumos", "sd", ON_DEMAND["illumos"], options={"stages": "all"}, refused={"emlxs_sli4": no})
@@ -442,9 +444,9 @@ async def test_a_refused_on_demand_script_is_left_out(run):
 
 
 async def test_a_refusal_without_a_name_leaves_out_only_the_refused_script(run):
-    guilty = ("mpt_flags", "intr")
+    guilty, others = ("mpt_flags", "intr"), ("sd_depth", "taskqs")
     no = dict.fromkeys(guilty, "dtrace: invalid probe specifier PROGRAM: m_notag is no member of it")
-    reported = await run("illumos", "sd", ON_DEMAND["illumos"], options={"stages": "all"}, refused=no).take(after(1))
+    reported = await run("illumos", "sd", guilty + others, options={"stages": "all"}, refused=no).take(after(1))
     assert set(reported.fake.runs()[-1]) >= set(ON_DEMAND["illumos"]) - {"mpt_flags", "intr"}
     missing = {one.name: one.reason for one in reported.origin.probes_missing}
     assert missing == dict.fromkeys(guilty, "m_notag is no member of it")
@@ -499,6 +501,7 @@ async def test_where_no_script_runs_each_reason_is_reported(run):
         await run(refused=no).take(after(1))
 
 
+@pytest.mark.slow
 async def test_invasive_scripts_run_only_by_name(run, monkeypatch):
     with pytest.raises(UsageError, match="no invasive probe 'emlxs_thread' here"):
         await run(options={"invasive": ("emlxs_thread",)}).take(after(1))
@@ -535,12 +538,14 @@ async def test_one_that_dies_is_started_again_with_a_gap(run):
     assert "systemic unresponsiveness" in gap.health.notice
 
 
+@pytest.mark.slow
 async def test_one_that_dies_again_and_again_ends_the_capture(run):
     reported = await run(dies={"sd": 2}, go="", pace=0.02).take(lambda _: False, finish=False)
     assert len(reported.fake.runs()) == 4
     assert "dtrace ended 4 times within a minute" in reported.frames[-1].health.notice
 
 
+@pytest.mark.slow
 async def test_one_that_falls_silent_is_started_again(run, monkeypatch):
     monkeypatch.setattr(dtrace_backend, "_SILENT_S", 0.4)
     reported = await run(silent={"sd": 2}, go="", pace=0.05).take(lambda frame: bool(frame.gap))
@@ -553,6 +558,7 @@ async def test_lost_ticks_make_a_longer_interval(run):
     assert round(reported.frames[-1].dt_us, -4) == 250_000
 
 
+@pytest.mark.slow
 async def test_ticks_that_come_late_are_one_interval(run):
     reported = await run(go="", late={"sd": {"3": 0.9}}, pace=0.05).take(lambda frame: frame.late)
     (late,) = [one for one in reported.frames if one.late]

@@ -168,10 +168,11 @@ def test_a_table_without_its_end_is_not_whole(end):
     assert not any(event.whole for event in found)
 
 
-def test_every_cut_loses_at_most_the_last_line():
+@pytest.mark.parametrize("step", [40, pytest.param(3, marks=pytest.mark.slow)])
+def test_every_cut_loses_at_most_the_last_line(step):
     ending = STREAM[STREAM.rindex(b"@@ last") :]
     whole = events(ending)
-    for cut in range(20, len(ending), 3):
+    for cut in range(20, len(ending), step):
         found = events(ending[:cut])
         while found and (isinstance(found[-1], UndecodedLine) or not getattr(found[-1], "whole", True)):
             found.pop()

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,7 @@ def kept(golden):
     return (KEPT / f"{golden}.txt").read_text(encoding="ascii")
 
 
+@cache
 def of(golden):
     """The manifest of the script that prints it."""
     system, _, name = golden.partition("-")

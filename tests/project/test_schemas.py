@@ -63,7 +63,11 @@ def check_diff(capsys, directory, *words):
 @pytest.mark.parametrize(
     "words",
     [
-        *(f"demo-host {other}" for other in ("demo-emulex", "procfs", "import-fio", "dtrace-linux")),
+        "demo-host demo-emulex",
+        *(
+            pytest.param(f"demo-host {other}", marks=pytest.mark.slow)
+            for other in ("procfs", "import-fio", "dtrace-linux")
+        ),
         "demo-e810 demo-serialised demo-bubbles",
         "--a demo-e810 demo-serialised --b demo-bubbles demo-e810",
     ],

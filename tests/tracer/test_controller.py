@@ -664,6 +664,7 @@ def measuring(monkeypatch):
     monkeypatch.setattr(tracer_budget, "EVERY_S", 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("measuring")
 async def test_above_the_budget_requests_alone_then_a_sample_then_nothing(on_demand, programs):
     one = on_demand(launcher=lambda tool: Measured(tool, 1.0))
@@ -696,6 +697,7 @@ async def test_a_limit_below_the_budget_is_what_the_notice_names(on_demand, budg
     assert "budget" not in seen.notice
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("measuring")
 async def test_above_the_limit_of_all_probes_the_tracer_goes_and_then_the_capture(on_demand, programs):
     one = on_demand(mode="all", launcher=lambda tool: Measured(tool, 1.0), limit=5.0)
@@ -790,7 +792,7 @@ async def test_what_cannot_be_measured_is_not_known(on_demand):
 @pytest.mark.parametrize("lines", [LIVES, "exec sleep 60"], ids=["while it runs", "while it starts"])
 async def test_it_ends_in_time(on_demand, lines):
     one = on_demand(lines, mode="all")
-    await asyncio.sleep(0.5)
+    await (it_runs(one) if lines == LIVES else asyncio.sleep(0.1))
     async with asyncio.timeout(30):
         await one.close()
     assert not one.runs
@@ -915,12 +917,12 @@ async def test_a_restart_that_the_backend_needs_is_no_death(on_demand, programs)
     """Also one that is asked for while the process starts."""
     one = on_demand(mode="all")
     one.restart("CPU 1 came online")
-    for number in range(1, 6):
+    for number in range(1, 3):
         await until(one, traced)
         one.restart(f"CPU {number} came online")
         reason = f"the tracer was restarted: CPU {number} came online"
         await until(one, lambda frame, reason=reason: reason in frame.health.notice)
-    assert len(programs()) == 6
+    assert len(programs()) == 3
 
 
 async def test_a_restart_during_the_start_is_done_after_it(on_demand, programs):
