@@ -97,13 +97,13 @@ def measure(directory, seconds, environ):
             assert wait_for(lambda: any(one.mono_us - one.dt_us >= end_us for one in capture.frames()), every=0.2)
             jobs = fio(
                 directory,
-                2.5,
+                1.5,
                 {"name": "mixed", "filename": mixed.path, "size": "64M", "rw": "randrw", "iodepth": 4, "fsync": 16},
                 {"name": "trim", "filename": mixed.path, "offset": "128M", "size": "64M", "rw": "randtrim",
                  "bs": "64k", "rate_iops": 200},
             )  # fmt: skip
             loops = {"filename": flushed.path, "size": "32M", "rw": "randwrite", "fsync": 1, "ioengine": "psync"}
-            flushes = fio(directory, 1.5, *({"name": f"loop{n}", **loops} for n in range(LOOPS)))
+            flushes = fio(directory, 1, *({"name": f"loop{n}", **loops} for n in range(LOOPS)))
             time.sleep(0.2)
             assert capture.stop() == 0, capture.stderr
         names = (mixed.name, flushed.name, real)
