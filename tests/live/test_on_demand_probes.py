@@ -93,7 +93,6 @@ def seen(frames, name):
     return sum(frame.seen[flow].count for frame in frames if flow in frame.seen)
 
 
-@pytest.mark.slow
 def test_every_request_is_traced_and_its_stages_add_up(recorded):
     name, both, issued, _, frames, _ = recorded("host")
     passed = counts(frames, name)
