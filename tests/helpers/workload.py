@@ -202,10 +202,12 @@ class LoopDevice:
         image.touch()
         os.truncate(image, size)
         attach = ["losetup", "--find", "--show", str(image)]
-        done = subprocess.run([*attach, "--direct-io=on"], capture_output=True, text=True, check=False)
-        if done.returncode:  # not every file system can
-            done = subprocess.run(attach, check=True, capture_output=True, text=True)
+        for words in ([*attach, "--direct-io=on"], attach, attach):  # not every file system can; another took it
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode == 0 and done.stdout.strip():
+                break
         self.path = done.stdout.strip()
+        assert self.path, done.stderr
         self.name = Path(self.path).name
         self._take_all_tags()
 
