@@ -88,7 +88,7 @@ async def test_an_answer_that_came_while_we_were_stopped_is_one(launcher, monkey
 
     def stopped():
         assert select.select([one._socket], [], [], 60)[0], "no answer within 60 s"
-        time.sleep(1)
+        time.sleep(0.4)
 
     asyncio.get_running_loop().call_soon(stopped)
     await one.totals(os.getpid())
@@ -184,15 +184,21 @@ async def test_it_and_its_probes_end_with_latmon(tmp_path):
     """A latmon that is killed closes nothing itself."""
     code = f"""
 import asyncio, os
-from test_root_helper import *
+from latmon.manifest import load
+from latmon.support.paths import data_dir
+from latmon_backends.bpftrace.probe import BpftraceProbe
+from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool
+from latmon_backends.probe.launcher import RootLauncher, Script
+block_c = load(data_dir("probes") / "linux/block_c.yaml")
+program = BpftraceProgram((Script(block_c, {VALUES}),), 4096)
 async def main():
     one = RootLauncher(BpftraceTool(**{asdict(tool(tmp_path, LIVES))}), 1)
-    probe = await BpftraceProbe.start(one, program())
+    probe = await BpftraceProbe.start(one, program)
     print(one._process.pid, probe.pid, flush=True)
     os.kill(os.getpid(), 9)
 asyncio.run(main())
 """
-    path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    path = os.pathsep.join(sys.path)
     killed = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", code), env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE
     )
@@ -323,7 +329,10 @@ def test_a_mutated_request_is_answered_or_malformed(tmp_path, monkeypatch, count
     assert not one.children
 
 
-@pytest.mark.parametrize("wrong", ["no json", "deep nesting", "too long", "a command"])
+@pytest.mark.parametrize(
+    "wrong",
+    ["too long", *(pytest.param(one, marks=pytest.mark.slow) for one in ("no json", "deep nesting", "a command"))],
+)
 def test_and_it_ends_the_process(tmp_path, wrong):
     with starter(tmp_path) as (process, ours):
         message = WRONG[wrong]
@@ -349,7 +358,11 @@ def test_what_is_right_runs(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root on Linux may raise a priority")
-@pytest.mark.parametrize("before", [None, "-15", "1" * 30], ids=["ours", "a higher one", "no priority"])
+@pytest.mark.parametrize(
+    "before",
+    [None, *(pytest.param(one, marks=pytest.mark.slow) for one in ("-15", "1" * 30))],
+    ids=["ours", "a higher one", "no priority"],
+)
 def test_it_does_not_keep_the_raised_priority_of_a_start(tmp_path, before):
     ours = os.getpriority(os.PRIO_PROCESS, 0)
     hurry = priority.Hurry()

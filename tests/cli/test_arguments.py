@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latmon.cli import arguments, config
@@ -248,6 +248,7 @@ def test_help_of_one_command_is_its_own(capsys):
     assert first == second
 
 
+@settings(max_examples=settings.default.max_examples // 5)
 @given(st.lists(st.text(max_size=12), max_size=5))
 def test_any_line_is_understood_or_refused(argv):
     if argv[:1] == ["help"] or any(word in ("-h", "--help", "--version") or word.startswith("-h") for word in argv):

@@ -10,6 +10,11 @@ FOUND = manifests()
 NAMES = [one.name for one in FOUND]
 
 
+@pytest.fixture(autouse=True)
+def _loaded_once(monkeypatch):
+    monkeypatch.setattr(command, "load_all", lambda _directory: FOUND)
+
+
 def test_a_line_per_probe(capsys):
     assert command.list_probes() == 0
     lines = capsys.readouterr().out.splitlines()

@@ -4,6 +4,7 @@ import json
 import re
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -392,10 +393,14 @@ def test_rates_of_an_assumed_length_are_left_out():
     assert " -> not known (counted: 3, 3)" in " ".join(render(compare(a, b)).split())
 
 
-def incident(name, windows=24):
+@cache
+def first_windows(name):
+    return tuple(islice(INCIDENTS[name].frames(Random(1)), 24))
+
+
+def incident(name):
     """The first windows of a bundled incident; its healthy twin has another load and the same devices."""
-    one = INCIDENTS[name]
-    return period_of(name, one.origin, (), islice(one.frames(Random(1)), windows))
+    return period_of(name, INCIDENTS[name].origin, (), first_windows(name))
 
 
 @pytest.fixture(scope="module")
@@ -421,7 +426,7 @@ def test_the_traced_stage_that_explains_a_change_leads(slow_softirq, sick, way):
 
 def without_tracing(name):
     """Return the incident as tier A counts it: totals begin before the issue, so that hba is a series of its own."""
-    frames = (replace(one, traced=Traced()) for one in islice(INCIDENTS[name].frames(Random(1)), 24))
+    frames = (replace(one, traced=Traced()) for one in first_windows(name))
     return period_of(name, replace(INCIDENTS[name].origin, latency_from="queued"), (), frames)
 
 

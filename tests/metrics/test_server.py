@@ -62,10 +62,10 @@ def get(connection, path="/metrics", **headers):
 
 
 @contextmanager
-def exporter(directory, listen, *words, **environ):
+def exporter(directory, listen, *words, backend="demo", **environ):
     """The process, once it serves metrics; it must end with 0 on SIGTERM and leave no process."""
     said = directory / "stderr"
-    command = latmon("exporter", "--backend", "demo", "--listen", listen, *words)
+    command = latmon("exporter", "--backend", backend, "--listen", listen, *words)
     with said.open("w") as err:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=err, stderr=err, env=environment(**environ)
@@ -83,6 +83,10 @@ def exporter(directory, listen, *words, **environ):
     finally:
         process.kill()
         process.wait()
+
+
+QUICK = ("--interval", "200ms")
+"""For what a first frame of counters is enough."""
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +246,7 @@ def many_files():
 
 def test_a_verbose_log_has_the_requests_and_a_file_what_stderr_has(tmp_path):
     number, log = free_port(), tmp_path / "log"
-    with exporter(tmp_path, f"127.0.0.1:{number}", "--verbose", "--log-file", str(log)):
+    with exporter(tmp_path, f"127.0.0.1:{number}", *QUICK, "--verbose", "--log-file", str(log), backend="procfs"):
         assert wait_for(lambda: ask(number)[0] == 200)
         assert wait_for(lambda: '"GET /metrics HTTP/1.1" 200' in log.read_text())
     logged = [line.partition("]: ")[2] for line in log.read_text().splitlines()]
@@ -290,7 +294,7 @@ def test_a_unix_socket(tmp_path):
     path = tmp_path / "x.sock"
     with socket.socket(socket.AF_UNIX) as stale:  # of an exporter that was killed
         stale.bind(str(path))
-    with exporter(tmp_path, f"unix:{path}"):
+    with exporter(tmp_path, f"unix:{path}", *QUICK, backend="procfs"):
         assert path.stat().st_mode & 0o777 == 0o660
         assert wait_for(lambda: get(_Unix(str(path)))[0] == 200)
         assert main(["exporter", "--backend", "demo", "--listen", f"unix:{path}"]) == 3  # in use
@@ -388,7 +392,7 @@ def test_tls_and_a_password(tmp_path, certificate):
         connection = http.client.HTTPSConnection("localhost", port, timeout=60, context=context)
         return get(connection, **headers)[0]
 
-    with exporter(tmp_path, f"localhost:{port}", "--web-config", str(config)):
+    with exporter(tmp_path, f"localhost:{port}", *QUICK, "--web-config", str(config), backend="procfs"):
         assert wait_for(lambda: asked("ann", "geheim") == 200)
         assert [asked(), asked("ann", "wrong"), asked("bob", "geheim"), asked("ann", "geheim")] == [401, 401, 401, 200]
         with socket.create_connection(("localhost", port)) as plain:

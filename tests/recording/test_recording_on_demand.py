@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from on_demand_frames import KERNEL, ON_DEMAND, ON_DEMAND_FRAMES, PROGRAM, of, outlier
 from recorded import ORIGIN, frame
@@ -67,6 +67,7 @@ def write(path: Path) -> None:
     writer.close()
 
 
+@settings(max_examples=settings.default.max_examples // 4)  # each is a frame of every table
 @given(ON_DEMAND_FRAMES)
 def test_what_on_demand_probes_report_comes_back_as_it_was(one):
     assert decode_frame(parse(to_bytes(encode_frame(one)))) == one

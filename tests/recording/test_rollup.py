@@ -201,16 +201,17 @@ class Load:
         return Outlier(frame.wall, frame.mono_us, "sda", "read", took, {"hba": took}, pid=7, comm="db")
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("on_demand", [False, True])
+PAIRS = [(True, 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((True, 1), (False, 0), (False, 1)))]
+
+
+@pytest.mark.parametrize(("on_demand", "seed"), PAIRS)
 def test_a_report_by_roll_ups_is_the_report_by_windows(tmp_path, seed, on_demand):
     used, windows = both(written(tmp_path / "r", Load(seed, on_demand=on_demand).frames()))
     assert used == MINUTES - 2
     assert windows <= 2 * PER_MINUTE
 
 
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(("whole", "seed"), PAIRS)
 def test_a_report_by_the_blocks_of_rules_is_the_report_by_windows(tmp_path, seed, whole):
     recording = open_recording(written(tmp_path / "r", Load(seed).frames()))
     totals = summary.added_up(recording, evaluated=summary.Evaluated(recording), whole=whole)
