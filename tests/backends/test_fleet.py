@@ -200,6 +200,7 @@ def hosts_of_each_kind(directory, mark):
     }
 
 
+@pytest.mark.slow
 @needs_ssh
 async def test_nothing_is_left_on_a_host_after_the_end(tmp_path):
     mark = f"fleet-{tmp_path.name}-{os.getpid()}"
@@ -276,6 +277,7 @@ async def test_a_host_whose_latmon_prints_rubbish_does_not_stop_the_others(tmp_p
     assert hosts_of(found[-1]) == {"plain"}
 
 
+@pytest.mark.slow
 @needs_ssh
 async def test_a_host_that_hangs_is_named_and_does_not_hold_up_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(host, "SLOW_S", 0.5)
@@ -387,6 +389,7 @@ def write_program(directory, name, text):
     return program
 
 
+@pytest.mark.slow
 @needs_ssh
 async def test_a_host_whose_sudo_refuses_is_measured_by_its_counters_and_named_with_the_remedy(tmp_path):
     path = tools_in(tmp_path / "1", latmon="", code="import os; os.geteuid = lambda: 1000")
@@ -846,11 +849,16 @@ def command(scratch: Path, client, *words: str) -> subprocess.Popen:
 
 @needs_ssh
 def test_each_host_is_recorded_to_a_file_with_the_clock_of_this_host(tmp_path):
-    paths = {"plain": tools_in(tmp_path / "1"), "own": tools_in(tmp_path / "2", latmon="")}
+    mark = f"fleet-{tmp_path.name}-{os.getpid()}"
+    paths = {
+        "plain": f"{tools_in(tmp_path / '1')}:/{mark}",
+        "own": f"{tools_in(tmp_path / '2', latmon='')}:/{mark}",
+    }
     out = tmp_path / "recordings"
     with servers(tmp_path, **paths) as (client, _):
         words = ("--record", str(out), "--duration", "2s", "--interval", "500ms", *paths)
         _, complaints = (process := command(tmp_path, client, *words)).communicate(timeout=PATIENCE_S)
+        assert gone(mark)
     assert process.returncode == EXIT_DONE, complaints
     files = {one.name.partition("-2")[0]: one for one in out.iterdir()}
     assert files.keys() == paths.keys()

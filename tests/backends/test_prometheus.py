@@ -212,6 +212,7 @@ async def test_a_quick_start_is_one_interval_and_then_all(url, monkeypatch):
         assert len(backend.past().stamps) > 1
 
 
+@pytest.mark.slow
 async def test_a_host_is_opened_and_left(url):
     async with PrometheusBackend(url, interval_us=2_000_000) as backend:
         assert not backend.close_row()
@@ -264,7 +265,7 @@ class _Answers(BaseHTTPRequestHandler):
 def fake():
     server = HTTPServer(("127.0.0.1", 0), _Answers)
     server.seen, server.answer = [], (200, b"{}")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()
@@ -458,6 +459,7 @@ def test_a_host_is_recorded_and_reported(url, tmp_path, monkeypatch, capsys):
     assert row[: titles.index("MB/s") + 4].rstrip().endswith("-")
 
 
+@pytest.mark.slow
 def test_a_strip_of_hosts_is_shown(url, tmp_path):
     """On a terminal, until q."""
     with Terminal(latmon("--backend", "prometheus", "--url", url, "--inline"), tmp_path) as terminal:

@@ -93,7 +93,7 @@ class Hosts(ThreadingHTTPServer):
         return gzip.compress(protobuf(families(shape, self.devices, seconds)), 1)
 
     def __enter__(self):
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, *exc):

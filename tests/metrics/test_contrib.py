@@ -182,7 +182,7 @@ def fires():
     """Per alert a host that it fires for; and hosts for which it doesn't."""
     disk = {"device": "sda", "driver": "sd", "model": "M"}
     p99, iops = generate.DEVICE_P99, generate.DEVICE_IOPS
-    peers = [series(p99, "0.002x60", instance=f"h{n}", **disk) for n in range(500)]
+    peers = [series(p99, "0.002x60", instance=f"h{n}", **disk) for n in range(40)]
     yield (
         [
             *peers,
@@ -296,7 +296,7 @@ def watched(tmp_path_factory):
     rules.write_text(yaml.safe_dump(generate.rules(interval="1s", hold="1s")))
     hook = HTTPServer(("127.0.0.1", 0), _Hook)
     hook.alerts = []
-    threading.Thread(target=hook.serve_forever, daemon=True).start()
+    threading.Thread(target=hook.serve_forever, args=(0.02,), daemon=True).start()
     port = free_port()
     with (
         Alertmanager(home, f"http://127.0.0.1:{hook.server_port}/") as alerts,
@@ -317,6 +317,7 @@ def test_a_finding_arrives_at_the_end_of_the_alerts_path(watched):
     assert first["annotations"]["summary"].endswith(f"{first['labels']['rule']} on {first['labels']['device']}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("title", "query"), QUERIES)
 def test_a_panel_has_data(watched, title, query):
     server, _ = watched
@@ -326,6 +327,7 @@ def test_a_panel_has_data(watched, title, query):
     assert wait_for(lambda: server.query(query), every=0.2), title
 
 
+@pytest.mark.slow
 def test_each_recorded_name_has_data(watched):
     server, _ = watched
     for name in generate.RECORDED:
