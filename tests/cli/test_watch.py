@@ -156,7 +156,7 @@ def test_commands_run_one_at_a_time(tmp_path):
     [
         ("exit 7", "exit status 7"),
         ("kill -9 $$", "killed by signal 9"),
-        ("yes > /dev/null", "ended by latmon after 0.5 s"),
+        pytest.param("yes > /dev/null", "ended by latmon after 0.5 s", marks=pytest.mark.slow),
         ("trap '' TERM; sleep 1000 & sleep 1000", "ended by latmon after 0.5 s"),
         ("exec <&-; sleep 0.1", "exit status 0"),
     ],

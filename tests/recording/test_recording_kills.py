@@ -82,7 +82,9 @@ def wait_for(path):
     until(lambda: path.exists() and path.stat().st_size)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(one, marks=() if one == "a capture" else pytest.mark.slow) for one in KINDS]
+)
 @pytest.mark.parametrize("kills", [1, pytest.param(67, marks=pytest.mark.slow)])
 def test_a_kill_loses_nothing_that_was_written(tmp_path, kind, kills):
     rng = random.Random(kills)

@@ -70,7 +70,7 @@ def everything() -> Frame:
     )
 
 
-@pytest.fixture(params=["whole", "parts"])
+@pytest.fixture(params=["whole", pytest.param("parts", marks=pytest.mark.slow)])
 def redacted(request, tmp_path):
     origin = replace(ORIGIN, host="sekrethost", boot_id="sekretboot", settings=SETTINGS)
     path = tmp_path / "sekrethost.latmon.jsonl.gz"
