@@ -13,18 +13,22 @@ HURRY = -5
 """Nice value: three times the share of others, for 1 to 2 s of CPU of screen, collector and probe together."""
 _BEFORE = "LATMON_NICE_BEFORE"
 """Variable of the processes that a start starts: the nice value that they restore themselves."""
+_RESTORER = 'read x; echo 0 >"/proc/$1/autogroup"'
 
 
 class Hurry:
-    """A raised priority of this process and of those that it starts; nothing without the right to it.
+    """A raised priority of this process, of those that it starts, and of its session; nothing without the right to it.
 
-    The priority of its session (autogroup, sched(7)) stays: the session is the user's shell, keeps what it gets after
-    latmon was killed, and takes the CPU from all other sessions then.
+    With autogroups (sched(7)) priorities count only inside of a session, so the session is raised as well, unless it
+    has another priority than usual. The session is mostly the user's shell, so a process of its own restores it: also
+    where latmon was killed, or has dropped root. Two starts in one session must not take each other's for the usual.
     """
 
     def __init__(self) -> None:
         self._is_on = False
         self._before = 0
+        self._restorer: tuple[int, int] | None = None
+        """Process id, and the pipe whose end it waits for."""
 
     def begin(self) -> None:
         self._before = os.getpriority(os.PRIO_PROCESS, 0)
@@ -32,6 +36,7 @@ class Hurry:
             os.setpriority(os.PRIO_PROCESS, 0, self._before + HURRY)
             self._is_on = True
             os.environ[_BEFORE] = str(self._before)
+            self._raise_session(os.getsid(0))
 
     def end(self, *children: int) -> None:
         """Restore the priorities of this process and of its children, of all their threads, once."""
@@ -43,6 +48,35 @@ class Hurry:
             with contextlib.suppress(OSError):
                 for thread in Path(f"/proc/{pid}/task").iterdir():
                     os.setpriority(os.PRIO_PROCESS, int(thread.name), self._before)
+        if self._restorer is not None:
+            pid, pipe = self._restorer
+            self._restorer = None
+            with contextlib.suppress(OSError):  # it was killed
+                os.write(pipe, b"\n")
+            os.close(pipe)
+            with contextlib.suppress(OSError):
+                os.waitpid(pid, 0)
+
+    def _raise_session(self, leader: int) -> None:
+        group = Path(f"/proc/{leader}/autogroup")
+        if group.read_bytes().split()[1:] != [b"nice", b"0"]:  # /autogroup-22 nice 0; empty without an autogroup
+            return
+        reading, writing = os.pipe()
+        try:
+            pid = os.posix_spawn(
+                "/bin/sh",
+                ["sh", "-c", _RESTORER, "sh", str(leader)],
+                {},
+                file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0)],
+                setsid=True,
+            )
+        except OSError:
+            os.close(writing)
+            return
+        finally:
+            os.close(reading)
+        self._restorer = (pid, writing)
+        group.write_bytes(b"%d" % HURRY)
 
 
 def restore_inherited() -> None:

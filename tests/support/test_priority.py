@@ -1,4 +1,4 @@
-"""The raised priority of a start: restored for every thread and child, and never of the session."""
+"""The raised priority of a start: of this process and its session, restored for every thread and child."""
 
 import os
 import subprocess
@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(
 OURS = os.getpriority(os.PRIO_PROCESS, 0)
 ROOT = Path(priority.__file__).parents[2]
 GROUPS = Path("/proc/self/autogroup")
+groups = pytest.mark.skipif(not GROUPS.exists() or not GROUPS.read_text(), reason="this kernel has no autogroups")
 DROP = "os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)"
 BEGIN = f"""
 import os, subprocess, sys, threading
@@ -43,8 +44,8 @@ go.set(); child.kill(); child.wait()
 """
 
 
-def run(code, **options):
-    words = [sys.executable, "-c", BEGIN + code]
+def run(code, start="", **options):
+    words = [sys.executable, "-c", BEGIN + code, start]
     done = subprocess.run(
         words, check=False, capture_output=True, text=True, timeout=60, start_new_session=True, **options
     )
@@ -52,13 +53,51 @@ def run(code, **options):
     return done.stdout.splitlines()
 
 
-def test_threads_and_children_are_raised_and_restored_and_the_session_is_left_alone():
-    """A session would keep the priority of a start that is killed, and each such start would raise it further."""
-    session = 0 if GROUPS.exists() else None
+def test_threads_children_and_the_session_are_raised_and_restored():
     raised, restored, again = run(THREADS)
-    assert raised == f"{[OURS - 5] * 2} {OURS - 5} {session}"
-    assert restored == f"{[OURS] * 2} {OURS} {session}"
-    assert again == f"{[OURS] * 2} {session}"
+    has_groups = GROUPS.exists()
+    assert raised == f"{[OURS - 5] * 2} {OURS - 5} {-5 if has_groups else None}"
+    assert restored == f"{[OURS] * 2} {OURS} {0 if has_groups else None}"
+    assert again == f"{[OURS] * 2} {0 if has_groups else None}"
+
+
+@groups
+@pytest.mark.parametrize("killed", ["a start alone", "one of two"])
+def test_a_start_that_is_killed_leaves_the_session_as_it_was(killed):
+    """Each start that was killed would raise it further, and other sessions would starve."""
+    start = "START.begin(); print('up', flush=True); sys.stdin.readline(); START.end(); print('over', flush=True)"
+    code = f"""
+import time
+def start():
+    words = [sys.executable, "-c", sys.argv[1]]
+    one = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert one.stdout.readline() == "up\\n"
+    return one
+def settled(value):
+    end = time.monotonic() + 60
+    while session() != value and time.monotonic() < end:
+        time.sleep(0.02)
+    return session()
+some = [start() for _ in range({1 if killed == "a start alone" else 2})]
+print(session())
+some[0].kill()
+some[0].wait()
+print(settled(0))
+for one in some[1:]:
+    print(*one.communicate("\\n"), session())
+"""
+    raised, *others = run(code, start=BEGIN + start)
+    assert raised == "-5"
+    assert others[0] == "0"
+    assert others[1:] in ([], ["over", " None 0"])
+
+
+@groups
+def test_a_session_that_has_a_priority_keeps_it():
+    code = (
+        "open('/proc/self/autogroup', 'w').write('3'); START.begin(); print(session()); START.end(); print(session())"
+    )
+    assert run(code) == ["3", "3"]
 
 
 def test_a_nice_start_stays_nice():
@@ -67,7 +106,9 @@ def test_a_nice_start_stays_nice():
 
 
 def test_it_is_restored_after_root_was_dropped():
-    assert run(f"START.begin(); print(nices()); {DROP}; START.end(); print(nices())") == [str([OURS - 5]), str([OURS])]
+    first, last = run(f"START.begin(); print(nices(), session()); {DROP}; START.end(); print(nices(), session())")
+    assert first.startswith(str([OURS - 5]))
+    assert last in (f"{[OURS]} 0", f"{[OURS]} None")
 
 
 def test_a_plain_user_changes_nothing():
