@@ -141,6 +141,7 @@ async def test_a_refusal_after_the_kernels_counters_were_shown_ends_it():
     assert str(app.failure) == "bpftrace is too old"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brisk")
 async def test_every_key_of_the_table_does_something(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # some of them save files
@@ -536,12 +537,22 @@ def test_only_the_tui_knows_textual():
 # ---- pictures
 
 
-SIZES = ((80, 24), (160, 50))
+SIZES = {"80x24": (80, 24), "160x50": (160, 50)}
+KEYS = {"overview": (), "maps": ("tab",), "zoom": ("enter",), "help": ("question_mark",)}
 
 
-@pytest.mark.parametrize("size", SIZES, ids=["80x24", "160x50"])
 @pytest.mark.parametrize(
-    "keys", [(), ("tab",), ("enter",), ("question_mark",)], ids=["overview", "maps", "zoom", "help"]
+    ("keys", "size"),
+    [
+        pytest.param(
+            keys,
+            size,
+            id=f"{name}-{cells}",
+            marks=[pytest.mark.slow] * (cells == "160x50" and name != "overview"),
+        )
+        for name, keys in KEYS.items()
+        for cells, size in SIZES.items()
+    ],
 )
 def test_pictures(snap_compare, size, keys):
     app = make(Source(host(8, 57, odd="nvme5n1", ios=60)), selection=Selection(threshold_us=100_000))

@@ -280,6 +280,7 @@ def test_interrupts_threads_and_task_queues(shown, size):
     assert re.search(r"emlxs0_channel\d .* 97 ", text)
 
 
+@pytest.mark.slow
 def test_linux_and_illumos_have_the_same_series(illumos, linux, frames):
     """Two recordings are compared by op and stage: names are of one table, whatever the kernel."""
     others = [one for one in open_recording(linux) if isinstance(one, Frame)]
@@ -295,6 +296,7 @@ def test_linux_and_illumos_have_the_same_series(illumos, linux, frames):
     assert keys[0] == keys[1]
 
 
+@pytest.mark.slow
 def test_freebsd_from_the_golden_to_the_screens(freebsd):
     recording = open_recording(freebsd)
     frames = [one for one in recording if isinstance(one, Frame)]

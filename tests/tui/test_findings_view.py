@@ -732,7 +732,13 @@ async def test_without_a_command_nothing_is_copied(ruled):
         assert "no next step here has a command to copy" in screen(app)
 
 
-@pytest.mark.parametrize(("bell", "severity", "rings"), [(True, CRITICAL, 1), (True, WARNING, 0), (False, CRITICAL, 0)])
+@pytest.mark.parametrize(
+    ("bell", "severity", "rings"),
+    [
+        (True, CRITICAL, 1),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((True, WARNING, 0), (False, CRITICAL, 0))),
+    ],
+)
 async def test_the_bell_rings_once_for_a_new_critical_finding(ruled, monkeypatch, bell, severity, rings):
     ruled(lambda *_: (replace(WAKE_UP, severity=severity),))
     app, rung = make(Source(FRAMES, origin=BEGUN), findings=DEFAULT, bell=bell), []

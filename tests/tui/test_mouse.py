@@ -39,7 +39,7 @@ def line_of(app, pattern):
     return next(y for y, line in enumerate(screen(app).splitlines()) if re.search(pattern, line))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.slow)])
 async def test_a_click_selects_a_row_and_another_opens_it(size):
     app = make(Source(host(4, 20)))
     async with app.run_test(size=size) as pilot:
@@ -74,7 +74,7 @@ async def test_a_click_on_the_last_line_presses_its_key():
         assert app.scene.selection.screen == "outstanding"
 
 
-@pytest.mark.parametrize("size", [(100, 30), (120, 40)])
+@pytest.mark.parametrize("size", [(100, 30), pytest.param((120, 40), marks=pytest.mark.slow)])
 async def test_a_click_on_a_cell_lists_its_outliers_and_a_drag_marks_a_region(size):
     app = make(Source(FRAMES), selection=Selection(threshold_us=100_000))
     async with app.run_test(size=size) as pilot:

@@ -239,20 +239,20 @@ def test_what_latmon_itself_waits_for_says_so():
 
 
 def test_many_alike_are_one_line_until_the_list_is_scrolled():
-    held = tuple(HELD._replace(began_us=i, sector=1000 * i) for i in range(30))
-    frames = [replace(one, in_flight=InFlightList(held, {1: 30, 10: 30, 60: 0})) for one in FRAMES]
-    assert "30x driver - several ora_lgwr/4211" in words(shown(frames=frames))
+    held = tuple(HELD._replace(began_us=i, sector=1000 * i) for i in range(12))
+    frames = [replace(one, in_flight=InFlightList(held, {1: 12, 10: 12, 60: 0})) for one in FRAMES]
+    assert "12x driver - several ora_lgwr/4211" in words(shown(frames=frames))
     made = scene(frames, OPEN)
-    pages = [press(made, "through:1") for _ in range(40)]
+    pages = [press(made, "through:1") for _ in range(16)]
     assert "more lines: PgDn" in pages[0]
-    assert all(any(f" {1000 * i:,} ora_lgwr" in page for page in pages) for i in range(30))
+    assert all(any(f" {1000 * i:,} ora_lgwr" in page for page in pages) for i in range(12))
     assert "PgUp: back" in pages[-1]
     for _ in range(11):
         output = press(made, "through:-1")
-    assert "30x driver" in output
+    assert "12x driver" in output
     others = tuple(one._replace(pid=i) for i, one in enumerate(held))
     many = [replace(one, in_flight=replace(one.in_flight, oldest=others)) for one in frames]
-    assert "30x driver - several ora_lgwr" in words(shown(frames=many))
+    assert "12x driver - several ora_lgwr" in words(shown(frames=many))
     others = tuple(one._replace(comm=f"dd{i}") for i, one in enumerate(held))
     unlike = scene([replace(one, in_flight=replace(one.in_flight, oldest=others)) for one in frames], OPEN)
     assert press(unlike, "through:1") != press(unlike, "through:-1")
@@ -545,7 +545,7 @@ def test_the_screen_and_the_report_give_one_law(tmp_path):
 
 @pytest.mark.parametrize("size", [(40, 10), (60, 14), (80, 24), (300, 100)])
 @pytest.mark.parametrize("frames", [FRAMES[:9], waiting_host(3, reported=False), host(2, 3), [frame(1)], []])
-@pytest.mark.parametrize("origin", [ORIGIN, PROCFS])
+@pytest.mark.parametrize("origin", [ORIGIN, pytest.param(PROCFS, marks=pytest.mark.slow)])
 def test_every_size_is_full_and_fits(size, frames, origin):
     for steps in ((), ("busy",), ("aside:0",), ("aside:1",), ("move:1",)):
         made = scene(frames, OPEN, origin)
@@ -580,11 +580,11 @@ PICTURES = {"depths": ("3", "home"), "audit": ("3", "home", "a"), "order": ("3",
     ("name", "size", "depth"),
     [
         ("depths", (80, 24), "256"),
-        ("depths", (160, 50), "16"),
+        pytest.param("depths", (160, 50), "16", marks=pytest.mark.slow),
         ("audit", (80, 24), "none"),
-        ("audit", (160, 50), "truecolor"),
+        pytest.param("audit", (160, 50), "truecolor", marks=pytest.mark.slow),
         ("order", (80, 24), "256"),
-        ("order", (160, 50), "truecolor"),
+        pytest.param("order", (160, 50), "truecolor", marks=pytest.mark.slow),
     ],
 )
 def test_outstanding_pictures(snap_compare, name, size, depth):

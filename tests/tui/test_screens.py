@@ -296,7 +296,7 @@ def test_the_selected_row_is_known_by_its_name():
 # ---- a region of a map
 
 
-@pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((160, 50), marks=pytest.mark.slow)])
 def test_a_region_is_marked_and_its_outliers_shown(size):
     made = scene(FRAMES)
     marked = press(
@@ -399,7 +399,8 @@ def test_a_cursor_stays_on_its_moment_through_resizing_and_going_on():
     press(made, "mark", *["across:-1"] * 5)
     when = press(made, "mark").splitlines()[3].split(",")[0]
     assert text(made, (160, 50)).splitlines()[4].split(",")[0] == when
-    made.append(on_demand_host(8, 58)[-1])
+    last = FRAMES[-1]
+    made.append(replace(last, seq=last.seq + 1, wall=last.wall + 1, mono_us=last.mono_us + SECOND))
     assert text(made).splitlines()[3].split(",")[0] == when
     press(made, "window:1")
     assert made.selection.cursor is not None
@@ -471,7 +472,9 @@ def test_every_step_from_everywhere_leaves_a_screen(way):
 
 @pytest.mark.parametrize("frames", [EMPTY, host(2, 3)], ids=["no device", "nothing traced"])
 @pytest.mark.parametrize("origin", [ORIGIN, PROCFS], ids=["bpftrace", "procfs"])
-@pytest.mark.parametrize("size", [(80, 24), (160, 50), (40, 10)])
+@pytest.mark.parametrize(
+    "size", [(80, 24), *(pytest.param(one, marks=pytest.mark.slow) for one in ((160, 50), (40, 10)))]
+)
 def test_every_screen_says_why_it_is_empty(frames, origin, size):
     for number in (0, 1, 2, 3, 6):
         for closer in ("enter", "read", "delays", "its_devices", "zoom"):
@@ -619,10 +622,13 @@ PICTURES = {
     "past": ("space", "left_curly_bracket"),
     "compare": ("left_curly_bracket", "left_curly_bracket", "left_curly_bracket", "D", "G", "D"),
 }
+PICTURES_SLOW = {"cursor", "region", "apart", "palette", "past", "compare"}
 
 
 @pytest.mark.parametrize("size", [(80, 24), pytest.param((160, 50), marks=pytest.mark.slow)], ids=["80x24", "160x50"])
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in PICTURES_SLOW)) for name in PICTURES]
+)
 def test_pictures(snap_compare, name, size):
     app = make(Source(FRAMES))
     assert snap_compare(whole(app), terminal_size=size, run_before=lambda pilot: pressed(pilot, PICTURES[name]))

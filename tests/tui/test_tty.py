@@ -138,25 +138,21 @@ SEQUENCES = {
 """Depth -> the kinds of foreground colours that are sent."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("env", "depth"),
     [
         ({"TERM": "screen"}, "8"),
-        *(
-            pytest.param(env, depth, marks=pytest.mark.slow)
-            for env, depth in (
-                ({"TERM": "vt100"}, "none"),
-                ({"TERM": "xterm-256color"}, "256"),
-                ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, "truecolor"),
-                ({"TERM": "tmux-256color"}, "256"),
-                ({"TERM": "screen", "COLORTERM": "truecolor"}, "8"),
-                ({"TERM": "linux"}, "16"),
-                ({"TERM": "linux", "THEME": "light", "RAMP": "inferno"}, "16"),
-                ({"TERM": "xterm"}, "16"),
-                ({"TERM": "xterm-16color"}, "16"),
-                ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "none"),
-            )
-        ),
+        ({"TERM": "vt100"}, "none"),
+        ({"TERM": "xterm-256color"}, "256"),
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, "truecolor"),
+        ({"TERM": "tmux-256color"}, "256"),
+        ({"TERM": "screen", "COLORTERM": "truecolor"}, "8"),
+        ({"TERM": "linux"}, "16"),
+        ({"TERM": "linux", "THEME": "light", "RAMP": "inferno"}, "16"),
+        ({"TERM": "xterm"}, "16"),
+        ({"TERM": "xterm-16color"}, "16"),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, "none"),
     ],
     ids=lambda value: "-".join(value.values()) if isinstance(value, dict) else value,
 )
@@ -233,6 +229,7 @@ def test_bytes_that_are_no_text_impossible_sizes_and_ctrl_z_in_a_terminals_first
     assert terminal.end()[0] == 0
 
 
+@pytest.mark.slow
 def test_the_screen_has_the_terminals_size_and_not_that_of_the_environment():
     """A container that was started with COLUMNS and LINES would keep them after each resize."""
     terminal = Terminal(COLUMNS="99999", LINES="3")
@@ -259,6 +256,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_under_another_driver_the_job_is_not_suspended():
     """Ctrl-Z in a test stopped all that ran in its process group, pytest and the script around it too."""
     roots = os.pathsep.join(str(PROGRAMS.parent / one) for one in (".", "backends", "tests/helpers"))
@@ -390,6 +388,7 @@ def test_a_signal_leaves_a_sane_terminal():
     assert termios.tcgetattr(terminal.fd) == terminal.before
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_frozen_can_be_killed():
     """The terminal is not read: Textual's writer fills and its event loop stops; SIGTERM still ends it."""
     terminal = Terminal(PACE="0.001")
@@ -407,6 +406,7 @@ def test_a_terminal_that_is_frozen_can_be_killed():
     os.close(fd)
 
 
+@pytest.mark.slow
 def test_a_source_that_refuses_is_a_sentence_on_a_sane_terminal():
     terminal = Terminal(REFUSE="no usable backend here: try sudo")
     assert terminal.end()[0] == 3
