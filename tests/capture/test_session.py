@@ -15,8 +15,8 @@ from latmon.recording.reader import open_recording
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 from latmon_backends.demo.backend import INCIDENTS
 
-DEMO = Request(backend="demo", scenario="emulex")
-"""A window of it takes a fifth of the time of the default host's, and a collector begins with ninety at once."""
+DEMO = Request(backend="demo", scenario="serialised")
+"""A window of it takes a tenth of the time of the default host's, and a collector begins with ninety at once."""
 PATIENCE_S = 60
 
 
@@ -174,7 +174,9 @@ async def test_a_killed_collector_is_reported_as_killed(session):
     assert running.close() == EXIT_FAILED
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGINT, signal.SIGHUP))]
+)
 async def test_a_collector_that_is_ended_says_by_what(session, number):
     running = session()
     async with running.feed as feed:

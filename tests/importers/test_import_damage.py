@@ -6,6 +6,7 @@ A digit that became another digit can't be seen and is not tried; neither are de
 import random
 import re
 import time
+from functools import cache
 
 import pytest
 from test_imports import GOLDEN, PAIR, SAMPLES, read
@@ -45,14 +46,19 @@ def remarks(found: Read) -> set[str]:
     return {one.text for one in found.found if isinstance(one, Remark)}
 
 
+@cache
+def whole(name: str) -> tuple[list[int], set[str]]:
+    found = read(TEXTS[name], asked(name))
+    return counted(found), remarks(found)
+
+
 def evaluate(name: str, at: int, damaged: str) -> None:
-    whole = read(TEXTS[name], asked(name))
     try:
         found = read(damaged, asked(name))
     except (RecordingError, UsageError):
         return
-    if found.exit_code == EXIT_DONE and counted(found) != counted(whole):
-        assert remarks(found) - remarks(whole), f"{name} line {at}: {TEXTS[name].splitlines()[at - 1]}"
+    if found.exit_code == EXIT_DONE and counted(found) != whole(name)[0]:
+        assert remarks(found) - whole(name)[1], f"{name} line {at}: {TEXTS[name].splitlines()[at - 1]}"
 
 
 def damage_a_digit(name: str, rng: random.Random) -> None:

@@ -42,6 +42,7 @@ def values(sums):
     )
 
 
+@settings(max_examples=settings.default.max_examples // 4)
 @given(ON_DEMAND_FRAMES)
 def test_what_is_pressed_comes_back(one):
     assert Pressed(flatten(one)).flat == flatten(one)
