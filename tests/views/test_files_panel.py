@@ -252,11 +252,16 @@ def test_a_path_that_was_lost_says_why():
     ("changed", "why"),
     [
         ({"pid": 1}, f"none of its I/Os on {ODD} was logged above 1 ms: many short ones, or the rate limit"),
-        (
+        pytest.param(
             {"wait": "unknown", "disk": "", "sectors": None},
             "Enter opens the I/O of an operation, and this one has none",
+            marks=pytest.mark.slow,
         ),
-        (None, "no operation on a file was slow in the last 60 s; the rate limit left out 24; + shows a longer window"),
+        pytest.param(
+            None,
+            "no operation on a file was slow in the last 60 s; the rate limit left out 24; + shows a longer window",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 async def test_the_walk_to_a_request_that_is_missing_says_why(changed, why):

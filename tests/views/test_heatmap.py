@@ -228,7 +228,10 @@ def test_a_large_screen_has_a_map_of_each_op_below_that_of_all():
     assert maxima_by_op(made) is None
 
 
-@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 40), (160, 50), (220, 60)])
+@pytest.mark.parametrize(
+    "size",
+    [(80, 24), *(pytest.param(one, marks=pytest.mark.slow) for one in ((100, 30), (120, 40), (160, 50))), (220, 60)],
+)
 @pytest.mark.parametrize("panel", ["overview", "zoom"])
 def test_the_map_fills_its_panel(size, panel):
     """No third of the lines or of the cells is left empty."""
@@ -332,7 +335,7 @@ def serial(values_us, seconds=70):
     return scene([frame(i, {READ: Histogram.record(values_us)}, devices=disks(1)) for i in range(1, seconds)])
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (160, 50)])
+@pytest.mark.parametrize("size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.slow), (160, 50)])
 @pytest.mark.parametrize("values", [(70, 700), (900, 3_000), (60, 60_000), (48_000, 52_000), (200, 2_900_000)])
 def test_the_range_ends_a_row_above_the_maximum(size, values):
     low, high = values

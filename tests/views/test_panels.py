@@ -119,7 +119,9 @@ def test_the_part_without_data_says_since_when_there_is_any(seconds):
     assert "no data" not in text(scene(host(1, 61, ios=5)))
 
 
-@pytest.mark.parametrize("seconds", range(40, 60))
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(one, marks=[pytest.mark.slow] * (one % 4 > 0)) for one in range(40, 60)]
+)
 def test_no_word_of_a_narrow_empty_part_is_cut(seconds):
     assert "…" not in text(scene(host(1, seconds, ios=5)))
 
