@@ -255,11 +255,12 @@ def test_openmetrics_is_cumulative_by_octave(small):
     assert text.endswith("latmon_damaged_places 1\n# EOF\n")
 
 
-def test_openmetrics_is_read_by_prometheus_own_parser(demo, small):
+@pytest.mark.parametrize("name", [pytest.param("demo", marks=pytest.mark.slow), "small"])
+def test_openmetrics_is_read_by_prometheus_own_parser(name, request):
     parser = pytest.importorskip("prometheus_client.openmetrics.parser", reason="pip install prometheus-client")
-    for path in (demo, small):
-        families = list(parser.text_string_to_metric_families(export(path, "openmetrics").decode()))
-        assert {"latmon_io_latency_seconds", "latmon_lost_events"} <= {family.name for family in families}
+    text = export(request.getfixturevalue(name), "openmetrics").decode()
+    families = list(parser.text_string_to_metric_families(text))
+    assert {"latmon_io_latency_seconds", "latmon_lost_events"} <= {family.name for family in families}
 
 
 @pytest.mark.slow
@@ -392,7 +393,7 @@ def test_svg_stands_alone_and_has_the_screens_text(demo):
     assert "#ffffff" in export(demo, "svg", theme="mono").decode()
 
 
-@pytest.mark.parametrize("theme", ["dark", "mono"])
+@pytest.mark.parametrize("theme", ["dark", pytest.param("mono", marks=pytest.mark.slow)])
 def test_a_cast_leaves_the_screen_as_it_was(demo, theme):
     wish = ExportOptions(shown=screen_options(theme=theme))
     header, *events = map(json.loads, export(demo, "cast", theme=theme).decode().splitlines())
@@ -412,7 +413,9 @@ def test_a_cast_leaves_the_screen_as_it_was(demo, theme):
     assert sum(len(e[2]) for e in events) < 50_000
 
 
-@pytest.mark.parametrize("screen", ["overview", "maps", "offsets", "stages"])
+@pytest.mark.parametrize(
+    "screen", ["maps", *(pytest.param(one, marks=pytest.mark.slow) for one in ("overview", "offsets", "stages"))]
+)
 def test_a_cast_is_named_after_its_screen(demo, screen):
     header = json.loads(export(demo, "cast", screen=screen).decode().splitlines()[0])
     assert header["title"] == f"latmon {screen}: demo-db-07"
