@@ -26,8 +26,8 @@ pytestmark = pytest.mark.xdist_group("demo")
 
 
 @pytest.fixture(scope="module")
-def frames(period) -> list[Frame]:
-    return period[:60]
+def frames(whole_period) -> list[Frame]:
+    return whole_period[:60]
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def quiet(frames) -> OnDemandSums:
     return OnDemandSums(frames[:QUIET])
 
 
-def test_the_stages_of_every_window_add_up_to_its_latency(frames):
-    for frame in frames:
+def test_the_stages_of_every_window_add_up_to_its_latency(period):
+    for frame in period:
         latency = {s: replace(one, max=None) for s, one in frame.histograms.items() if s.stage == "total" and one}
         traced = frame.traced.histograms
         assert {s: one for s, one in traced.items() if s.stage == "total"} == latency
@@ -48,6 +48,7 @@ def test_the_stages_of_every_window_add_up_to_its_latency(frames):
             assert sum(us for part in sums for us in part.values()) == one.sum
 
 
+@pytest.mark.slow
 def test_the_tails_have_their_stories(quiet):
     traced = quiet.traced
     tails = {name: tail(traced, name, OPS, tail_cut(traced, name)) for name in ("sdb", "sdd", "sda", "nvme0n1")}
@@ -58,6 +59,7 @@ def test_the_tails_have_their_stories(quiet):
     assert 0 < untraced_share(traced) < 0.01
 
 
+@pytest.mark.slow
 def test_softirqs_of_the_ticking_disk_wait_for_whole_ticks(quiet):
     late = merge(h for s, h in quiet.traced.histograms.items() if s.device == "sdb" and s.stage == "softirq")
     waits = [index for index, _ in late.buckets if index > 64]
@@ -68,6 +70,7 @@ def test_softirqs_of_the_ticking_disk_wait_for_whole_ticks(quiet):
     assert all(runs.delay.max_bound < 100 for other, runs in block.items() if other != cpu)
 
 
+@pytest.mark.slow
 def test_the_shared_handler_takes_its_victim_s_time(quiet):
     slow, ours = quiet.handlers[Handler(16, "uhci_hcd:usb3")], quiet.handlers[Handler(16, "mpt3sas0")]
     assert set(slow.returned) == {"none"}
@@ -75,6 +78,7 @@ def test_the_shared_handler_takes_its_victim_s_time(quiet):
     assert ours.shared_with == ("uhci_hcd:usb3",)
 
 
+@pytest.mark.slow
 def test_outliers_add_up_and_are_above_their_threshold(frames):
     every = [(one, frame) for frame in frames for one in frame.outliers]
     assert len(every) > 50
@@ -86,6 +90,7 @@ def test_outliers_add_up_and_are_above_their_threshold(frames):
     assert fold([one for one, _ in every])
 
 
+@pytest.mark.slow
 def test_what_the_rate_limit_leaves_out_is_counted(frames):
     for frame in frames:
         assert len(frame.outliers) <= ROWS
@@ -102,8 +107,8 @@ def flows(table):
     return found
 
 
-def test_processes_cgroups_and_sizes_add_up_to_the_ios_of_their_device(frames):
-    for frame in frames:
+def test_processes_cgroups_and_sizes_add_up_to_the_ios_of_their_device(period):
+    for frame in period:
         latency = {Flow(s.device, s.op): one for s, one in frame.histograms.items() if s.stage == "total" and one}
         counted = {flow: (one.count, frame.seen[flow].bytes, one.sum) for flow, one in latency.items()}
         without_flushes = {flow: one for flow, one in counted.items() if flow.op != "flush"}
@@ -115,8 +120,8 @@ def test_processes_cgroups_and_sizes_add_up_to_the_ios_of_their_device(frames):
         assert all(one.sequential <= one.issued for one in frame.patterns.values())
 
 
-def test_operations_on_files_that_wait_are_the_ios_of_their_device(frames):
-    for frame in frames:
+def test_operations_on_files_that_wait_are_the_ios_of_their_device(period):
+    for frame in period:
         for one, took in frame.files.items():
             flow = Flow(one.device, {"fsync": "flush"}.get(one.op, one.op))
             latency = frame.histograms[Series(*flow, "total")]
@@ -124,8 +129,9 @@ def test_operations_on_files_that_wait_are_the_ios_of_their_device(frames):
             assert one.wait == "cached" or latency.sum < took.sum < latency.sum + 10 * latency.count + 10_000
 
 
-def test_a_slow_operation_has_its_file_and_its_io(period):
-    every = [(one, frame) for frame in period for one in frame.file_operations]
+@pytest.mark.slow
+def test_a_slow_operation_has_its_file_and_its_io(whole_period):
+    every = [(one, frame) for frame in whole_period for one in frame.file_operations]
     assert {one.op for one, frame in every} == {"read", "write", "fsync"}
     for one, frame in every:
         assert one.path
@@ -136,6 +142,7 @@ def test_a_slow_operation_has_its_file_and_its_io(period):
         assert one.wall - frame.wall == pytest.approx((one.mono_us - frame.mono_us) / 1e6, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_completion_thread_waits_as_long_as_its_ios(quiet):
     (thread,) = [one for one in quiet.wakeups if one.thread == COMPLETER]
     assert set(thread.instead) == {label(HOG)}
@@ -147,11 +154,12 @@ def test_the_completion_thread_waits_as_long_as_its_ios(quiet):
     assert Series("sdd", "read", UNACCOUNTED) in quiet.traced.histograms
 
 
-def test_all_of_it_can_be_recorded(frames):
-    for frame in frames[:3]:
+def test_all_of_it_can_be_recorded(period):
+    for frame in period[:3]:
         assert decode_frame(parse(to_bytes(encode_frame(frame)))) == frame
 
 
+@pytest.mark.slow
 def test_no_thread_waits_twice_at_a_time(frames):
     waits = {}
     for one in (one for frame in frames for one in frame.outliers):

@@ -36,6 +36,7 @@ def latency(frames: list[Frame]) -> Histogram:
     return merge(h for frame in frames for series, h in frame.histograms.items() if series.stage == "total")
 
 
+@pytest.mark.slow
 def test_the_first_drain_is_the_case_s_own_row_eight_times(sick):
     rows = [one for frame in sick for one in frame.outliers]
     assert len(rows) == 8
@@ -55,6 +56,7 @@ def test_the_first_drain_is_the_case_s_own_row_eight_times(sick):
     assert ended == {INCIDENTS["emulex"].origin.start_wall + 25}, "it was printed at 12:13:04"
 
 
+@pytest.mark.slow
 def test_one_io_in_100_000_is_above_500_ms(sick):
     every = latency(sick)
     assert sum(n for frame in sick for n in frame.above.values()) == 8
@@ -64,6 +66,7 @@ def test_one_io_in_100_000_is_above_500_ms(sick):
     assert every.max == 1_238_999
 
 
+@pytest.mark.slow
 def test_wake_ups_are_the_table_of_the_case(sick):
     completer = [one for frame in sick for one in frame.wakeups if one.thread.comm == COMPLETER.comm]
     waits = merge(one.delay for one in completer)
@@ -93,6 +96,7 @@ def test_a_table_is_dealt_out_whole(seed):
         assert 2_000 <= us < 4_000
 
 
+@pytest.mark.slow
 def test_the_tail_is_the_thread_s_and_the_san_is_quick(sick):
     traced = OnDemandSums(sick).traced
     at = tail_cut(traced, "sd0")
@@ -103,6 +107,7 @@ def test_the_tail_is_the_thread_s_and_the_san_is_quick(sick):
     assert hba.max_bound < 5_000
 
 
+@pytest.mark.slow
 def test_packets_that_are_held_are_in_flight_meanwhile(sick):
     at = next(frame.seq for frame in sick if frame.outliers)
     before = sick[at - 1]
@@ -121,6 +126,7 @@ def test_without_the_illness_nothing_takes_100_ms(healthy):
     assert (loops.ever, loops.active, loops.threads, loops.priority, loops.loops) == (0, 8, 8, 99, True)
 
 
+@pytest.mark.slow
 def test_the_hba_is_what_differs(sick, healthy):
     assert INCIDENTS["emulex"].origin.settings == INCIDENTS["emulex-healthy"].origin.settings
     assert [{one.name for one in frames[0].handlers} for frames in (sick, healthy)] == [{"emlxs0"}, {"qlc0"}]

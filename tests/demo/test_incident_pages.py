@@ -188,7 +188,9 @@ def test_the_first_finding_is_the_right_one_and_health_has_none(incident):
         assert (watch.current[0].id if watch.current else None) == expected
 
 
-@pytest.mark.parametrize("incident", tours())
+@pytest.mark.parametrize(
+    "incident", [pytest.param(one, marks=[pytest.mark.slow] * (one in ("qumulo", "e810"))) for one in tours()]
+)
 def test_the_first_screen_names_the_cause_whole_within_ten_seconds(incident):
     """`latmon demo` begins with its first windows at once; ten more are ten seconds."""
     path = RECORDINGS / f"{incident}.latmon.jsonl.gz"

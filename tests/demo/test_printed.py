@@ -170,11 +170,11 @@ def of_settings(host: HostFacts) -> Iterator[str]:
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=[pytest.mark.slow] * one.endswith("-healthy")) for one in HOSTS]
 )
-def test_a_demo_shows_what_its_scripts_print_and_no_more(name, period):
+def test_a_demo_shows_what_its_scripts_print_and_no_more(name, whole_period):
     host = HOSTS[name]()
     printable = Printable(host)
     assert list(of_settings(host)) == []
-    for frame in period[:FEW] if name == "host" else frames(name, FEW):
+    for frame in whole_period[:FEW] if name == "host" else frames(name, FEW):
         assert list(printable.beyond(frame)) == []
         assert frame.health.undecoded_lines == 0
         assert frame.health.map_full == 0
