@@ -8,7 +8,7 @@ run:
 test: # lint, types, import rules, the default tests
 	@sh ./bootstrap test $(ARGS)
 
-test-thorough: # the same with ten times the random cases, and what is marked slow
+test-thorough: # the same with more random cases, and what is marked slow
 	@sh ./bootstrap test -m "not versions and not lab and not crash and not sudo" --hypothesis-profile thorough $(ARGS)
 
 test-bpftrace-versions: # root: three bpftrace versions side by side, two of them in chroots

@@ -35,7 +35,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 _PROBES, _parse, _parsed = data_dir("probes"), manifest._parsed, cache(manifest._parsed)
 manifest._parsed = lambda path: deepcopy(_parsed(path)) if path.is_relative_to(_PROBES) else _parse(path)
 
-settings.register_profile("latmon", deadline=None, max_examples=25)
+settings.register_profile("latmon", deadline=None, max_examples=15)
 settings.register_profile("thorough", deadline=None, max_examples=250)  # make test-thorough
 settings.load_profile("latmon")
 
