@@ -90,7 +90,7 @@ def _turn(item: pytest.Item) -> tuple[bool, int]:
 
 
 def _has_no_probe(item: pytest.Item) -> bool:
-    """Its processes are real, and read the kernel's counters alone."""
+    """Return whether a live test starts no probe."""
     return item.path.name == "test_processes.py" and item.get_closest_marker("live") is None
 
 

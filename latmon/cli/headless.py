@@ -235,7 +235,8 @@ class RecordingProgress:
             self._write(LOG_NOTICE, waits)
         for level, found in self._findings.all_reported() if self._line else ():
             self._write(level, found)
-        text = [outcome.reason] if outcome.reason != self._noticed else []
+        reason = private_text(outcome.reason) if self._redact else outcome.reason
+        text = [reason] if reason != self._noticed else []
         gaps = f"{counted(self._gaps, 'gap')}: " if self._gaps else ""
         lost = [f"{gaps}the recording is incomplete"] if outcome.exit == EXIT_INCOMPLETE else []
         if text or lost:

@@ -37,6 +37,7 @@ from latmon.model.frame import (
     IssuedIO,
     Issuer,
     Mark,
+    Missing,
     Origin,
     Outlier,
     Thread,
@@ -313,7 +314,20 @@ def private_origin(origin: Origin) -> Origin:
     extra = {**origin.extra, "redacted": True}
     if isinstance(refused := extra.pop("refused", None), Mapping):
         extra["refused"] = {key: private_text(str(why)) for key, why in refused.items()}
-    return replace(origin, host=REDACTED, boot_id="", reason=private_text(origin.reason), extra=MappingProxyType(extra))
+    return replace(
+        origin,
+        host=REDACTED,
+        boot_id="",
+        reason=private_text(origin.reason),
+        absent=_missing(origin.absent),
+        probes_missing=_missing(origin.probes_missing),
+        untraced=_missing(origin.untraced),
+        extra=MappingProxyType(extra),
+    )
+
+
+def _missing(found: tuple[Missing, ...]) -> tuple[Missing, ...]:
+    return tuple(replace(one, reason=private_text(one.reason)) for one in found)
 
 
 def private_text(text: str) -> str:

@@ -163,7 +163,7 @@ _Ops = dict[str, dict[str, Histogram]]
 def devices(origin: Origin, totals: Totals) -> dict[str, Any]:
     """Return the devices of the recording."""
     sums = {name: one.depths for name, one in totals.depths.items()}
-    waiting = {name: _waiting(name, totals) for name, depths in sums.items() if not depths.queued}
+    waiting = {name: _waiting(name, origin, totals) for name, depths in sums.items() if not depths.queued}
     rows = audit(totals.devices.values(), sums, totals.queue_depths, waiting, settings=origin.settings)
     audited = {one.device: one for one in rows}
     sized = _sizes(totals)
@@ -223,8 +223,10 @@ def _reports(device: Device | None, reports: Mapping[str, tuple[int | str, Devic
     return {"reports": rows} if rows else {}
 
 
-def _waiting(name: str, totals: Totals) -> float | None:
+def _waiting(name: str, origin: Origin, totals: Totals) -> float | None:
     """Return the mean number of I/Os that wait above a driver whose kernel doesn't count them; None where unknown."""
+    if origin.assumed_length:
+        return None
     done = sum(_count(Flow(name, op), {}, totals) for op in COUNTED)
     return mean_waiting(totals.traced.histograms, name, done, totals.measured_us)
 
@@ -331,7 +333,7 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
             waiting=totals.outstanding.ages.of(name),
             left=now.known if now else 0,
         )
-        return {"outstanding": depths(sums, known, timed, None if sums.queued else _waiting(name, totals))}
+        return {"outstanding": depths(sums, known, timed, None if sums.queued else _waiting(name, origin, totals))}
     if sums is not None and (sums.at_issue or sums.highest):
         return {"outstanding": counts(sums, known)}
     if name in totals.gauges:

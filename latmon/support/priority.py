@@ -13,15 +13,25 @@ HURRY = -5
 """Nice value: three times the share of others, for 1 to 2 s of CPU of screen, collector and probe together."""
 _BEFORE = "LATMON_NICE_BEFORE"
 """Variable of the processes that a start starts: the nice value that they restore themselves."""
-_RESTORER = 'read x; echo 0 >"/proc/$1/autogroup"'
+_GROUP = Path("/proc/self/autogroup")
+_RESTORER = f"""
+trap '' HUP INT TERM
+exec 2>/dev/null
+read end
+for try in 1 2 3 4 5; do
+    echo 0 >{_GROUP} && break
+    sleep 0.2
+done
+"""
+"""Without root the kernel takes one change of all sessions in 0.1 s."""
 
 
 class Hurry:
-    """A raised priority of this process, of those that it starts, and of its session; nothing without the right to it.
+    """A raised priority of this process, of those that it starts, and of its session, where that is allowed.
 
-    With autogroups (sched(7)) priorities count only inside of a session, so the session is raised as well, unless it
-    has another priority than usual. The session is mostly the user's shell, so a process of its own restores it: also
-    where latmon was killed, or has dropped root. Two starts in one session must not take each other's for the usual.
+    With autogroups (sched(7)) priorities count only inside of a session, so the session is raised as well. It is mostly
+    that of the user's shell: a separate process in it restores it, because latmon may be killed or have dropped root. A
+    session with another nice value than 0 is left alone: a second start would otherwise restore the first one's -5.
     """
 
     def __init__(self) -> None:
@@ -36,7 +46,7 @@ class Hurry:
             os.setpriority(os.PRIO_PROCESS, 0, self._before + HURRY)
             self._is_on = True
             os.environ[_BEFORE] = str(self._before)
-            self._raise_session(os.getsid(0))
+            self._raise_session()
 
     def end(self, *children: int) -> None:
         """Restore the priorities of this process and of its children, of all their threads, once."""
@@ -57,18 +67,17 @@ class Hurry:
             with contextlib.suppress(OSError):
                 os.waitpid(pid, 0)
 
-    def _raise_session(self, leader: int) -> None:
-        group = Path(f"/proc/{leader}/autogroup")
-        if group.read_bytes().split()[1:] != [b"nice", b"0"]:  # /autogroup-22 nice 0; empty without an autogroup
+    def _raise_session(self) -> None:
+        if _GROUP.read_bytes().split()[1:] != [b"nice", b"0"]:  # /autogroup-22 nice 0; empty without an autogroup
             return
         reading, writing = os.pipe()
         try:
             pid = os.posix_spawn(
                 "/bin/sh",
-                ["sh", "-c", _RESTORER, "sh", str(leader)],
+                ["sh", "-c", _RESTORER],
                 {},
                 file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0)],
-                setsid=True,
+                setpgroup=0,
             )
         except OSError:
             os.close(writing)
@@ -76,7 +85,7 @@ class Hurry:
         finally:
             os.close(reading)
         self._restorer = (pid, writing)
-        group.write_bytes(b"%d" % HURRY)
+        _GROUP.write_bytes(b"%d" % HURRY)
 
 
 def restore_inherited() -> None:

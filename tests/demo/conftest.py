@@ -12,7 +12,7 @@ from latmon_backends.demo import host_window
 from latmon_backends.demo.backend import DemoBackend
 
 FEW = 20
-"""Windows for tests of what every window is."""
+"""Windows for tests of a property of every window."""
 
 
 @pytest.fixture(scope="session")

@@ -202,7 +202,9 @@ class LoopDevice:
         image.touch()
         os.truncate(image, size)
         attach = ["losetup", "--find", "--show", str(image)]
-        for words in ([*attach, "--direct-io=on"], attach, attach):  # not every file system can; another took it
+        direct = [*attach, "--direct-io=on"]
+        # Another process may have taken the device: try again. Some file systems have no direct I/O.
+        for words in (direct, direct, attach, attach):
             done = subprocess.run(words, capture_output=True, text=True, check=False)
             if done.returncode == 0 and done.stdout.strip():
                 break

@@ -86,7 +86,7 @@ def exporter(directory, listen, *words, backend="demo", **environ):
 
 
 QUICK = ("--interval", "200ms")
-"""For what a first frame of counters is enough."""
+"""Options of tests that need only a first frame of counters."""
 
 
 @pytest.fixture(scope="module")

@@ -158,13 +158,13 @@ KILLS = {
 @pytest.mark.parametrize(("script", "number", "killed"), KILLS.values(), ids=KILLS)
 async def test_the_status_tells_who_killed_the_tool(script, number, killed):
     """However late it is read: after the shim has lost its patience."""
-    async with child(script, "whose", SHORT_S) as one:
+    async with child(script, "whose", SHORT_S if killed else process.GRACE_S) as one:
         assert await one.read() == b"up\n"
         if number is not None:
             for pid in marked("whose"):
                 os.kill(int(pid), number)
         one.end()
-        await asyncio.sleep(2 * SHORT_S)
+        await asyncio.sleep(SHORT_S + (SHORT_S if killed else process.GRACE_S))
         assert await whole(one) == b""
         assert await one.was_killed() == killed
 
