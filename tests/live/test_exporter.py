@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from http import HTTPStatus
 from pathlib import Path
 
 import generate
@@ -41,7 +42,9 @@ FAMILY = "latmon_io_latency_seconds"
 def scrape(port):
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", "/metrics")
-    return connection.getresponse().read().decode()
+    response = connection.getresponse()
+    text = response.read().decode()
+    return text if response.status == HTTPStatus.OK else ""  # before the end of the first interval
 
 
 def values(text, name, **labels):
