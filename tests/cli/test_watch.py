@@ -114,7 +114,7 @@ def acted(command, *findings):
 
 @pytest.mark.parametrize("redact", [False, True])
 def test_findings_and_log_have_no_private_names_where_they_are_redacted(monkeypatch, redact):
-    """Of cgroups in findings, of paths in notices and in the reason of a backend."""
+    """Replace cgroups in findings, and paths in notices and in the reason of a backend."""
     issuers, notice = {Issuer("sda", "read", "/ann.slice"): IssuedIO(1, 512)}, "no room for /home/ann/b"
     frame = Frame(0, 1.0, SECOND, SECOND, issuers=issuers, health=Health(notice=notice))
     taken, said = [], []

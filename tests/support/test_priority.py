@@ -118,7 +118,7 @@ def test_a_plain_user_changes_nothing():
 
 @groups
 def test_a_session_is_restored_whose_leader_has_ended():
-    """As of a command that ssh started and that runs on."""
+    """Start latmon as a command does that ssh started and that outlives its shell."""
     code = """
 import time
 leader = os.getpid()
