@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from latmon.model.frame import Missing
 from latmon.model.histogram import BITS, MAX_US, Histogram
-from latmon.support.units import NO_BREAK, UNKNOWN, bound, duration, part, rough, spelled, unbroken, whole
+from latmon.support.units import NO_BREAK, UNKNOWN, bound, duration, part, rate, rough, spelled, unbroken, whole
 from latmon.views.units import count
 
 ROUGH = 2
@@ -96,6 +96,11 @@ def ordered(parts: Mapping[str, T], known: tuple[str, ...]) -> list[tuple[str, T
 def rounded(value: float | None, digits: int) -> float | None:
     """Return the rounded value; None stays None."""
     return None if value is None else round(value, digits)
+
+
+def per_second(many: float, seconds: float | None) -> str:
+    """Return a rate; UNKNOWN where the time was not measured."""
+    return rate(many / seconds) if seconds else UNKNOWN
 
 
 def cell(q: Mapping[str, Any], name: str) -> str:

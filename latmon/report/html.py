@@ -26,6 +26,7 @@ from latmon.model.stages import COLUMNS, by_column
 from latmon.report import outliers as outlier_words
 from latmon.report import outstanding, sections
 from latmon.report.devices import LATENCY, NOT_MEASURED, NOT_PASSED, includes_of, latency_rows, stages_without, volume
+from latmon.report.formatting import per_second
 from latmon.report.html_charts import (
     MapColumns,
     MapFrame,
@@ -63,7 +64,7 @@ from latmon.report.sections import changes, evaluated, fact_text, named, shown_o
 from latmon.report.totals import Totals
 from latmon.support import streams
 from latmon.support.errors import EXIT_DONE
-from latmon.support.units import UNKNOWN, rate, spelled
+from latmon.support.units import UNKNOWN, spelled
 from latmon.views.units import off_total, until
 
 MAX_SECTIONS = 64
@@ -237,8 +238,8 @@ def _line(device: str, one: _Json, seconds: float | None, shown: list[str]) -> t
         f'<a href="#device-{shown.index(device)}">{name(device)}</a>' if device in shown else name(device),
         " ".join(name(one[key]) for key in ("label", "model", "driver") if one.get(key)),
         number(count),
-        rate(count / seconds) if seconds else UNKNOWN,
-        rate(moved / seconds) if seconds else UNKNOWN,
+        per_second(count, seconds),
+        per_second(moved, seconds),
         (maximum(slowest) if slowest else UNKNOWN) + older,
         number(sum(one["above"].values())) if "above" in one else UNKNOWN,
         number(reported.get("max")),

@@ -23,7 +23,7 @@ from latmon.model.frame import (
     pid_of,
 )
 from latmon.model.host_context import CONTEXT, HostContext
-from latmon.report.formatting import REST, Column, ReportTable, key, quantile, quantiles, rounded, summed
+from latmon.report.formatting import REST, Column, ReportTable, key, per_second, quantile, quantiles, rounded, summed
 from latmon.support.host import priority_scales
 from latmon.support.units import UNKNOWN, part, rate
 from latmon.views.units import sampled_as
@@ -251,16 +251,12 @@ def process_table(summary: _Json) -> ReportTable:
     )
 
 
-def _per_second(row: _Json, many: float) -> str:
-    return rate(many / row["seconds"]) if row["seconds"] else UNKNOWN
-
-
 CGROUPS = (
     Column("cgroup", "name", key("name"), -27),
     Column("path", "name", key("cgroup")),
     Column("I/Os", "count", key("count"), 9),
-    Column("IOPS", "words", lambda row: _per_second(row, row["count"]), 7),
-    Column("MB/s", "words", lambda row: _per_second(row, row["bytes"] / 1e6), 7),
+    Column("IOPS", "words", lambda row: per_second(row["count"], row["seconds"]), 7),
+    Column("MB/s", "words", lambda row: per_second(row["bytes"] / 1e6, row["seconds"]), 7),
     Column("p50", "quantile", lambda row: _timed(row, "p50"), 7),
     Column("p99", "quantile", lambda row: _timed(row, "p99"), 7),
     Column("p99.9", "quantile", lambda row: _timed(row, "p99.9")),
