@@ -131,7 +131,7 @@ class ProbeBackend(ABC):
         await self._prepare_tracer(looking)
         if self._options.stages == "all":
             self._on_demand.begin()
-            await self._until(asyncio.create_task(asyncio.wait_for(self._on_demand.tried(), _TRACED_S)))
+            await self._until(asyncio.create_task(self._on_demand.tried(_TRACED_S)))
         self._origin = self._opened(refusals, capped({**self._reported(), **await reading}))
         self._devices.start()
         return self

@@ -663,7 +663,8 @@ class PrometheusBackend:
     async def _is_over(self, due: float) -> bool:
         """Wait for the time of the next evaluation; return whether other rows were opened meanwhile."""
         try:
-            await asyncio.wait_for(self._changed.wait(), max(due + self._lag_s - time.time(), 0.01))
+            async with asyncio.timeout(max(due + self._lag_s - time.time(), 0.01)):
+                await self._changed.wait()
         except TimeoutError:
             return False
         return True

@@ -131,6 +131,19 @@ async def test_complaints_are_bounded_and_clean():
     assert text[-1] == r"\x1b[2J\xff"
 
 
+async def test_a_cancellation_at_the_end_of_the_output_is_not_lost():
+    """Seen: a SIGTERM right after the end of a probe was lost, and the capture started the probe again and went on."""
+    async with child("sleep 60") as one:
+        listening, one._listening = one._listening, asyncio.get_running_loop().create_future()
+        waiting = asyncio.create_task(one.complaints())
+        await asyncio.sleep(0)
+        one._listening.set_result(None)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        one._listening = listening
+
+
 async def test_a_flood_of_complaints_doesnt_stop_the_tool():
     async with child("head -c 3000000 /dev/zero >&2; echo through") as one:
         assert await asyncio.wait_for(whole(one), 60) == b"through\n"

@@ -420,8 +420,9 @@ class Connection:
     async def _why(self) -> str:
         """Return why the connection ended: the last line that ssh or the remote command printed, and a remedy."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), _LEAVING_S)
-            await asyncio.wait_for(asyncio.shield(self._listening), _LEAVING_S)
+            async with asyncio.timeout(2 * _LEAVING_S):
+                await self._process.wait()
+                await asyncio.shield(self._listening)
         why = self._complaints[-1] if self._complaints else "the connection was closed"
         remedy = next((text for sign, text in _REMEDIES.items() if any(sign in one for one in self._complaints)), "")
         return f"{why.rstrip('.')}: {remedy}" if remedy else why

@@ -212,7 +212,8 @@ class Child:
     async def complaints(self) -> list[str]:
         """Return the last lines of stderr, clean, once the output has ended."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._listening), 1)
+            async with asyncio.timeout(1):
+                await asyncio.shield(self._listening)
         return list(self._complaints)
 
     def take_complaints(self) -> list[str]:

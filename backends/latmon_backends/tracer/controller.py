@@ -412,9 +412,11 @@ class OnDemand:
         if self._steering is None:
             self._steering = asyncio.create_task(self._steer())
 
-    async def tried(self) -> None:
-        """Wait until the tracer runs for the first time, or can't."""
-        await self._tried.wait()
+    async def tried(self, seconds: float) -> None:
+        """Wait until the tracer runs for the first time, or can't; for so long at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._tried.wait()
 
     def request_tracing(self, devices: tuple[str, ...], *, files: bool = False) -> None:
         self._demand.request_tracing(devices, self._clock(), files=files)
