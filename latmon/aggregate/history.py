@@ -543,14 +543,11 @@ class Window:
         return self._moved
 
     def completed(self, device: str, op: str) -> Completed | None:
-        """Return completions as the kernel counts them, in frames without its count as the probe does; None if unknown.
-
-        The first frames after a start have no kernel counters: rates without the probe's counts were 10 % low for 10 s.
-        """
+        """Return all completions, as `CompletionSums.counted`; None if unknown."""
         return self._counted(device, op)[0]
 
     def timed(self, device: str, op: str) -> Completed | None:
-        """Return completions of the frames with kernel counters, which have times, else as the probe counts them."""
+        """Return the completions that have times, as `CompletionSums.counted`; None if unknown."""
         return self._counted(device, op)[1]
 
     def _counted(self, device: str, op: str) -> tuple[Completed | None, Completed | None]:
@@ -558,15 +555,7 @@ class Window:
         key = device, op
         found = self._completed.get(key)
         if found is None:
-            flow, sums = Flow(device, op), self._sums
-            kernel = sums.kernel.get(flow)
-            if kernel is not None and kernel.count:
-                alone = sums.seen_alone.get(flow) if sums.seen_alone.busy else None
-                found = (kernel if alone is None else kernel + alone, kernel)
-            else:
-                seen = sums.seen.get(flow)
-                found = (kernel, kernel) if seen is None else (seen, seen)
-            self._completed[key] = found
+            found = self._completed[key] = self._sums.counted(Flow(device, op))
         return found
 
     def seen(self, device: str, op: str) -> Completed | None:

@@ -125,29 +125,37 @@ def times_of(found: Histogram | None) -> MeanTimes | None:
 
 
 def times(
-    depths: Depths, done: Mapping[str, Completed | None], probe: MeanTimes | None, longest_us: int | None = None
+    depths: Depths,
+    done: Mapping[str, Completed | None],
+    timed: Mapping[str, Completed | None],
+    probe: MeanTimes | None,
+    longest_us: int | None = None,
 ) -> MeanTimes | None:
     """Return the completed I/Os and their times, of the same requests that the depths count.
 
-    `done`: completions by op as the kernel counts them; `probe`: times of COUNTED by a probe, `longest_us` among them.
-    Sampled gauges belong to the kernel's times. A probe's depths belong to its times; if there are flushes, whose empty
-    writes its histograms lack, to its times by depth.
+    By op, `done`: all completions; `timed`: those of the intervals in which the kernel timed them. `probe`: times of
+    COUNTED by a probe, `longest_us` among them. Sampled gauges belong to the kernel's times. A probe's depths belong to
+    its times; if there are flushes, whose empty writes its histograms lack, to its times by depth.
     """
-    kernel = _by_kernel([one for op in COUNTED if (one := done.get(op)) is not None and one.count], longest_us)
-    if depths.source != PROBE or kernel is None:
+    counted = [one for op in COUNTED if (one := done.get(op)) is not None and one.count]
+    ios, kernel_us = sum(one.count for one in counted), _mean_us(timed)
+    kernel = None if kernel_us is None else MeanTimes(ios, kernel_us, longest_us)
+    if depths.source != PROBE or not counted:
         return kernel or probe
     flushes = done.get("flush")
     if probe is not None and not (flushes and flushes.count):
         return probe
-    ios = sum(took.ios for took in depths.latency.values())
-    return kernel._replace(mean_us=sum(took.time_us for took in depths.latency.values()) / ios) if ios else kernel
+    by_depth = sum(took.ios for took in depths.latency.values())
+    if not by_depth:
+        return kernel or probe
+    return MeanTimes(ios, sum(took.time_us for took in depths.latency.values()) / by_depth, longest_us)
 
 
-def _by_kernel(done: list[Completed], longest_us: int | None) -> MeanTimes | None:
-    """Return the kernel's times; None where it doesn't time all I/Os."""
-    some = [one.time_us for one in done if one.time_us is not None]
-    ios = sum(one.count for one in done)
-    return MeanTimes(ios, sum(some) / ios, longest_us) if some and len(some) == len(done) else None
+def _mean_us(timed: Mapping[str, Completed | None]) -> float | None:
+    """Return the mean of the kernel's times of COUNTED; None where it doesn't time all of them."""
+    found = [one for op in COUNTED if (one := timed.get(op)) is not None and one.count]
+    some = [one.time_us for one in found if one.time_us is not None]
+    return sum(some) / sum(one.count for one in found) if some and len(some) == len(found) else None
 
 
 def of(

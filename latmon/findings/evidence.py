@@ -24,6 +24,7 @@ from latmon.model.frame import (
     OPS,
     UNACCOUNTED,
     Device,
+    Flow,
     Limit,
     Series,
     SoftirqRuns,
@@ -368,8 +369,9 @@ def littles_law(facts: Facts, device: str, bound: Limit | None) -> LawCheck | No
         return None
     timed = facts.stage("total", device, *COUNTED)
     by_issue = facts.origin.latency_from == "issue"
-    done = {op: facts.completed(device, op) for op in OPS}
-    whole = times(sums.depths, done, None if by_issue else times_of(timed), timed.max_bound)
+    done = {op: facts.counted(Flow(device, op)) for op in OPS}
+    every, kept = {op: one.every for op, one in done.items()}, {op: one.timed for op, one in done.items()}
+    whole = times(sums.depths, every, kept, None if by_issue else times_of(timed), timed.max_bound)
     driver = timed if by_issue else facts.stage("hba", device, *COUNTED)
     return law_of(
         sums.depths,

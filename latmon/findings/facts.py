@@ -18,9 +18,11 @@ from typing import Any, TypeVar
 from latmon.aggregate.accumulator import (
     MAX_OUTLIERS,
     Accumulator,
+    Counted,
     FlowSums,
     IdleTime,
     Minute,
+    counted,
     on_demand_of,
 )
 from latmon.aggregate.histogram_sum import DepthTimes, OnDemandSums, TableSum
@@ -71,6 +73,8 @@ class Block:
     """Latencies and stages that the always-on probe timed."""
     kernel: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
     seen: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
+    seen_alone: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
+    """Of `seen`, those of frames without the kernel's counters; not known of a minute."""
     on_demand: Flat = field(default_factory=lambda: Flat({}, {}))
     depth_sums: Mapping[str, DepthTimes] = field(default_factory=lambda: MappingProxyType({}))
     orders: Mapping[str, LbaOrder] = field(default_factory=lambda: MappingProxyType({}))
@@ -120,6 +124,9 @@ class Block:
         """Return the completions, as `Facts.completed`."""
         return _completed((self.kernel, self.seen), device, ops)
 
+    def counted(self, flow: Flow) -> Counted:
+        return counted(self.kernel, self.seen, self.seen_alone, flow)
+
 
 def block_of(sums: Accumulator, waiting: Waiting) -> Block:
     """Return the sums of at least one frame as a block; `waiting` was fed with the same frames.
@@ -138,6 +145,7 @@ def block_of(sums: Accumulator, waiting: Waiting) -> Block:
         sums.histograms.packed,
         sums.kernel,
         sums.seen,
+        sums.seen_alone,
         sums.on_demand.flat,
         sums.idle.filled(sums.busy_depths, sums.busy_depths),
         sums.orders,
@@ -165,6 +173,7 @@ def of_minute(minute: Minute, waiting: Waiting) -> Block:
         frame.histograms,
         frame.kernel,
         frame.seen,
+        {},
         on_demand_of(frame),
         minute.depths,
         minute.orders,
@@ -213,7 +222,7 @@ class WindowSums:
 
     def __init__(self, window: Iterable[Block] = ()) -> None:
         self.histograms: TableSum[Series] = TableSum()
-        self.kernel, self.seen = FlowSums(), FlowSums()
+        self.kernel, self.seen, self.seen_alone = FlowSums(), FlowSums(), FlowSums()
         self.on_demand = OnDemandSums()
         self._blocks: deque[Block] = deque()
         self.move(tuple(window))
@@ -235,6 +244,7 @@ class WindowSums:
     def _count(self, block: Block, sign: int) -> None:
         self.kernel.add(block.kernel, sign)
         self.seen.add(block.seen, sign)
+        self.seen_alone.add(block.seen_alone, sign)
 
 
 class ReportGrowth:
@@ -385,6 +395,10 @@ class Facts:
         """Return the completions by the kernel's counters, else by the probe's; None where neither counted."""
         return _completed((self._sums.kernel, self._sums.seen), device, ops)
 
+    def counted(self, flow: Flow) -> Counted:
+        """Return the completions for a rate over the window, as `CompletionSums.counted`."""
+        return counted(self._sums.kernel, self._sums.seen, self._sums.seen_alone, flow)
+
     @cached_property
     def _sums(self) -> WindowSums:
         return WindowSums(self.window) if self._running is None else self._running
@@ -516,8 +530,8 @@ def _once(made: dict[Hashable, Any], what: Hashable, make: Callable[[], T]) -> T
 
 def mean_waiting_in(part: Facts | Block, device: str) -> float | None:
     """Return the mean number of I/Os that wait above a driver which doesn't count them; None as for `mean_waiting`."""
-    done = part.completed(device, *COUNTED)
-    return mean_waiting(part.traced_table, device, done.count if done else 0, part.span_us)
+    ios = sum(done.count for op in COUNTED if (done := part.counted(Flow(device, op)).every) is not None)
+    return mean_waiting(part.traced_table, device, ios, part.span_us)
 
 
 def _completed(tables: Iterable[Mapping[Flow, Completed]], device: str, ops: tuple[str, ...]) -> Completed | None:

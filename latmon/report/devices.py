@@ -347,9 +347,10 @@ def _times(
     """Return times from issue to completion and total times of the I/Os that gauges count: no flushes."""
     each = [stages for op, stages in ops.items() if op in COUNTED]
     total = _merged(_TOTAL, each)
-    done = {op: totals.kernel.get(Flow(name, op)) for op in OPS}
+    done = {op: totals.counted(Flow(name, op)) for op in OPS}
+    every, kept = {op: one.every for op, one in done.items()}, {op: one.timed for op, one in done.items()}
     known = times_of(total) if origin.latency_from == "queued" else None
-    whole = times(depths, done, known, total.max_bound)
+    whole = times(depths, every, kept, known, total.max_bound)
     if origin.latency_from == "issue":
         return total or None, whole
     to_end = "completion" in origin.measured.get("hba", ())

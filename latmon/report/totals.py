@@ -242,6 +242,7 @@ class Totals(Accumulator):
         self.histograms.add(block.histograms)
         self.kernel.add(block.kernel)
         self.seen.add(block.seen)
+        self.seen_alone.add(block.seen_alone)
         self.on_demand.add(self._of_known_threads(block.on_demand) if self.wakeups_left_out else block.on_demand)
         self._traced = None
         super()._merge_outstanding(block.depth_sums, block.orders)
@@ -257,9 +258,7 @@ class Totals(Accumulator):
         return Flat({**flat.tables, "wakeup": table}, {**flat.counted, "wakeups": known}, flat.facts)
 
     def _add_completions(self, frame: Frame) -> None:
-        if self.by_blocks:
-            self._add_seen_alone(frame)  # blocks don't have it
-        else:
+        if not self.by_blocks:
             super()._add_completions(frame)
 
     def _add_on_demand(self, frame: Frame) -> None:

@@ -160,6 +160,17 @@ def test_the_gain_is_little_s_law_s():
     assert "at 44 in flight up to" in text
 
 
+def test_windows_without_the_kernel_s_counters_count_in_little_s_law():
+    times = ((5000, {"queue": 41_000, "hba": 3_000}),)
+    frames = lasting(**held(load=times), seen=done("sda", 5000))
+    without = [replace(one, kernel={}) if n < 3 else one for n, one in enumerate(frames)]
+    laws = [
+        next(fact.text for fact in one.facts if fact.name == "littles_law")
+        for one in (*found(RULE, frames, [disk(limits=FAR)]), *found(RULE, without, [disk(limits=FAR)]))
+    ]
+    assert laws[0] == laws[1]
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_every_ceiling_to_four(n):
     (one,) = found(RULE, lasting(**held(n)), [disk(limits=FAR)])

@@ -53,7 +53,7 @@ def serial(seq, **changed):
 @pytest.fixture
 def summary_of(tmp_path):
     origin = replace(ORIGIN, measured={"hba": ("completion",)})
-    return lambda *frames: summarise(record(tmp_path / "r", *frames, origin=origin))
+    return lambda *frames, **changed: summarise(record(tmp_path / "r", *frames, origin=replace(origin, **changed)))
 
 
 def test_the_schema_s_keys(summary_of):
@@ -121,6 +121,27 @@ def fsync(seq):
 def test_both_sides_of_the_law_have_the_empty_writes_that_carry_flushes(summary_of):
     law = summary_of(*(fsync(n) for n in range(10)))["devices"]["sda"]["outstanding"]["littles_law"]
     assert (law["of"], law["outstanding"], law["by_law"], law["agrees"]) == ("all", 0.8, 0.8, True)
+
+
+def sampled(make):
+    """The same by samples of the kernel's gauges, without what a probe alone counts."""
+    return lambda seq: (
+        (one := make(seq))
+        and replace(one, depths={"sda": replace(one.depths["sda"], source=SYSFS, at_issue={}, latency={})})
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "iops"),
+    [(serial, 900), (sampled(serial), 900), (sampled(fsync), 580)],
+    ids=["by a probe", "by samples", "by samples, with the writes of flushes, which no probe times"],
+)
+@pytest.mark.parametrize("latency_from", ["queued", "issue"])
+def test_the_rate_of_the_law_includes_windows_without_the_kernel_s_counters(summary_of, make, iops, latency_from):
+    """As the first ones after a start: the rate was the kernel's count divided by all of the time."""
+    frames = [replace(make(n), kernel={}) if n == 0 else make(n) for n in range(10)]
+    law = summary_of(*frames, latency_from=latency_from)["devices"]["sda"]["outstanding"]["littles_law"]
+    assert (law["of"], law["iops"], law["agrees"]) == ("all", iops, True)
 
 
 @pytest.mark.parametrize(
