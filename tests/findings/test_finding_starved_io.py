@@ -82,6 +82,19 @@ def test_held_in_the_block_layer_by_a_scheduler_that_sorts():
     assert one.brief.endswith(" stuck for 20 s in the driver or below")
 
 
+def test_where_they_wait_in_two_places_the_place_is_that_of_the_oldest():
+    frames = waiting(20, issued=True)
+    (oldest,) = frames[-1].in_flight.oldest
+    two = (oldest, oldest._replace(began_us=oldest.began_us + S, issued=False))
+    frames[-1] = replace(frames[-1], in_flight=replace(frames[-1].in_flight, oldest=two))
+    (one,) = found(RULE, frames, [disk()])
+    assert one.brief == "sda: 2 I/Os stuck for up to 20 s, the oldest in the driver or below"
+    frames = waiting(20, issued=True)
+    frames[-1] = replace(frames[-1], in_flight=replace(frames[-1].in_flight, older={1: 250, 10: 250, 60: 0}))
+    (one,) = found(RULE, frames, [disk()])
+    assert one.brief.endswith("250 I/Os stuck for up to 20 s, the oldest in the driver or below")
+
+
 def test_disksort_of_solaris():
     limits = {"un_f_disksort_disabled": (0, ""), "un_throttle": (32, "")}
     (one,) = found(RULE, completed(late(530)), [disk("sda", limits)], kernel="SunOS 5.11")

@@ -364,7 +364,7 @@ def _starved_finding(facts: Facts, device: Device, starved: list[StarvedRequest]
         tuple(_steps(facts, device, worst)),
         _REFUTED + (_IDLE if worst.above is not False and classes(device) else ""),
         1.0,
-        brief=f"{name}: {_brief_text(worst, count)}{_place_text(facts, device, worst)}",
+        brief=f"{name}: {_brief_text(worst, count)}{_place_of_all(facts, device, starved, count)}",
     )
 
 
@@ -451,6 +451,13 @@ def _place_text(facts: Facts, device: Device, worst: StarvedRequest) -> str:
     return f" above the driver, where {name} {does}"
 
 
+def _place_of_all(facts: Facts, device: Device, starved: list[StarvedRequest], count: StarvedCount) -> str:
+    """Return the place as `_place_text`, as that of the oldest alone where not all are known to wait there."""
+    place = _place_text(facts, device, starved[0])
+    all_there = len({one.above for one in starved}) == 1 and count.ios <= len(starved)
+    return place if all_there or not place else f", the oldest{place}"
+
+
 def _facts(facts: Facts, device: Device, starved: list[StarvedRequest], count: StarvedCount) -> Iterator[Fact]:
     worst, whole_of = starved[0], facts.latency(device.name)
     still = f", and {count.waiting:,} of them still wait" if count.waiting < count.ios else " and still wait"
@@ -515,7 +522,10 @@ def _steps(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step
 def _below(name: str) -> Iterator[Step]:
     """Yield steps for an I/O that the driver or the device delays, on Linux."""
     look = f"smartctl -x /dev/{name if plain(name) else 'DEVICE'}"
-    yield Step(f"read the kernel's log for {name}: errors that are retried, resets, a task abort", commands=(look,))
+    yield Step(
+        f"read the kernel's log for {name}, and the drive's own: errors that are retried, resets, a task abort",
+        commands=("dmesg | tail -n 50", look),
+    )
     yield Step(
         "let the device queue fewer I/Os, so that it can't delay one for as long",
         "fewer IOPS; undone by the old value",
