@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -192,22 +192,35 @@ class _Parser(argparse.ArgumentParser):
         text = clean(message.removeprefix("argument "), MAX_MISTAKE)
         unknown = message.removeprefix(_UNKNOWN).partition(" ")[0].partition("=")[0]
         if message.startswith(_UNKNOWN) and unknown.startswith("--"):
-            offered = [
-                one for action in self._actions if action.help != argparse.SUPPRESS for one in action.option_strings
-            ]
-            text += _nearest(unknown, offered)
+            shown = (action for action in self._actions if action.help != argparse.SUPPRESS)
+            offered = {one.removeprefix("--"): one for action in shown for one in action.option_strings}
+            text += _nearest(unknown.removeprefix("--"), offered) or _of_the_config(unknown)
+        elif unknown in _COMMANDS and self.prog == "latmon":
+            text = f"a command comes before its options: latmon {unknown} --OPTION..."
         raise UsageError(f"{text} (`{self.prog} --help` lists the options)")
 
 
 _UNKNOWN = "unrecognized arguments: "
 
 
-def _nearest(word: str, known: Iterable[str]) -> str:
-    """Return a question that names what is written most alike; empty where nothing is."""
+def _nearest(word: str, known: Mapping[str, object]) -> str:
+    """Return a question that names the value of what is written most alike; empty where nothing is."""
     from difflib import get_close_matches  # noqa: PLC0415  only a mistake needs it
 
     found = get_close_matches(word[:80], [*known], 1)
-    return f"; did you mean {found[0]}?" if found else ""
+    return f"; did you mean {known[found[0]]}?" if found else ""
+
+
+def _of_the_config(option: str) -> str:
+    """Return a sentence where an option that doesn't exist is a key of the config file; empty for any other."""
+    from latmon.cli.config import DEFAULTS  # noqa: PLC0415  only a mistake needs it
+
+    key = option.removeprefix("--").replace("-", "_")
+    if key not in DEFAULTS:
+        return ""
+    if option in _live()._option_string_actions:  # noqa: SLF001  argparse has no other list of them
+        return f"; {option} is an option of other commands, such as `latmon` alone"
+    return f"; {key} is a key of the config file, not an option"
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -218,7 +231,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         argv = [*argv[1:], "--help"]
     name = argv[0] if argv and not argv[0].startswith("-") else ""
     if name and name not in _COMMANDS:
-        near = _nearest(name, _COMMANDS)
+        near = _nearest(name, {one: one for one in _COMMANDS})
         raise UsageError(f"there is no command {clean(name)!r}{near or f'; the commands are {_listed_commands()}'}")
     parser = _of_command(name) if name else _live()
     args = parser.parse_args(argv[1:] if name else argv, argparse.Namespace(command=name or "live"))
@@ -271,7 +284,7 @@ EXIT_CODES = {
     "3": "no usable backend, privilege, target or output; a file is unsafe for root",
     "4": "the capture has lost events, a full map or gaps; the import is incomplete",
     "5": "the recording can't be read; the text has nothing to import",
-    "128+N": "ended by signal N; by Ctrl-C on the screen 0",
+    "128+N": "ended by signal N; 0: a capture that has begun, and the screen by Ctrl-C",
 }
 ENVIRONMENT = {
     "LATMON_BPFTRACE": "absolute path of the bpftrace to use",
@@ -397,7 +410,9 @@ def _measuring(parser: argparse.ArgumentParser, *, here: bool = True, stages: st
         type=_checked(budget_percent),
         help=overhead if here else argparse.SUPPRESS,
     )
-    invasive = "run this probe, which slows the host down (`latmon probes` lists the probes); may be repeated"
+    invasive = (
+        "with --backend dtrace: run this probe, which slows the host down (none of latmon's own does); may be repeated"
+    )
     parser.add_argument(
         "--invasive", metavar="PROBE", action="append", default=[], help=invasive if here else argparse.SUPPRESS
     )
@@ -648,8 +663,15 @@ def _check_trace(args: argparse.Namespace) -> None:
         raise UsageError("--output - and --stacks -: standard output is one file")
 
 
+def _check_watch(args: argparse.Namespace) -> None:
+    """Raise UsageError for a recording on standard output: its parts are files."""
+    if args.record == STANDARD:
+        raise UsageError("--record of watch needs a file or a directory: a service's recording has parts")
+
+
 _CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
     "live": _check_live,
+    "watch": _check_watch,
     "demo": _check_demo,
     "fleet": _check_fleet,
     "replay": _check_replay,
@@ -706,7 +728,7 @@ def _diff(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=_checked(_span),
         help="recordings A and B (- is stdin), or more, which are compared as a sweep; FILE@NOTE is the part from the "
-        "mark NOTE to the next mark, FILE@..NOTE the part before that mark",
+        "mark NOTE to the next mark, FILE@..NOTE the part before that mark, FILE@60s..NOTE the 60 s before it",
     )
     for side, other in (("a", "B"), ("b", "A")):
         parser.add_argument(
@@ -898,7 +920,7 @@ def _exporter(parser: argparse.ArgumentParser) -> None:
 
 def _watch(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "Runs until SIGTERM. The config's section on_finding says what to do when a finding begins (docs/WATCH.md). "
+        "Runs until SIGTERM. The config's section on_finding sets what is done when a finding begins (docs/WATCH.md). "
         "contrib/ has a systemd unit."
     )
     _measuring(parser)
@@ -1268,7 +1290,10 @@ def _size(text: str) -> int:
 
 def _keep(text: str) -> int:
     days = text.strip()[:-1] if text.strip()[-1:] in ("d", "D") else ""
-    value = duration_us(f"{days}h") * 24 if days else duration_us(text)
+    try:
+        value = duration_us(f"{days}h") * 24 if days else duration_us(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a duration, such as 7d or 12h") from None
     if value < MIN_KEEP_US:
         raise ValueError(f"{text!r} is less than a minute, too little to keep")
     return value

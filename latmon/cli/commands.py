@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import gc
 import os
+import platform
 import signal
 import stat
 import subprocess
@@ -211,9 +212,14 @@ def _check_named(name: str, path: Path, file: Path | None, *, root: bool = True)
         raise UnavailableError(f"{name}: {path}{where} must be the absolute path of a program that runs.")
 
 
+_WITHOUT_INVASIVE = frozenset({"bpftrace", "procfs", "demo"})
+
+
 def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
     backend = args.backend or defaults.backend or registry.AUTO
     registry.check(backend)
+    if args.invasive and (backend in _WITHOUT_INVASIVE or (backend == registry.AUTO and platform.system() == "Linux")):
+        raise UsageError("--invasive needs --backend dtrace: the other backends have no probe that is invasive")
     paths.data_dir("probes")  # refuse an installation without probes, which would silently use the kernel's counters
     options = Options(
         interval_us=args.interval or defaults.interval or Options().interval_us,
@@ -352,7 +358,7 @@ def _demo(args: argparse.Namespace) -> int:
     defaults = config.load(os.environ, user=user)
     if args.svg or args.cast or args.once:
         with privileges.acting_as(user):
-            return headless.export_demo(args, _screen(args, defaults, "REPLAY"))
+            return headless.export_demo(args, _screen(args, defaults, "DEMO"))
     request = Request("demo", Options(devices=tuple(args.device)), scenario=args.scenario, seed=args.seed)
     screen = partial(_screen, args, defaults, "DEMO", user, request)
     return _watch(request, screen, user, inline=args.inline, instead=f"latmon demo {args.scenario} --once", tour=tour)

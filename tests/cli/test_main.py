@@ -97,6 +97,7 @@ def is_one_sentence(done):
         ("--record f --tui --backend demo", 3, "no terminal"),
         ("--interval 1y", 2, "--interval: '1y'"),
         ("--backend nope", 2, "--backend: there is no 'nope'"),
+        ("--backend procfs --invasive x --once", 2, "--invasive needs --backend dtrace"),
         ("--backend replay", 2, "--backend"),
         ("demo nope", 2, "there is no demo 'nope'"),
         ("demo --tour", 2, "no tour of the demo 'host'; the tours are bubbles, e810"),
