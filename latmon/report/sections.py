@@ -13,6 +13,7 @@ from typing import Any
 from latmon.findings.engine import evaluated_by
 from latmon.findings.rule import sized
 from latmon.findings.rules import title_of
+from latmon.model.devices import counts_twice
 from latmon.model.frame import shown_reports
 from latmon.model.histogram import BITS, MAX_US
 from latmon.model.stages import called, explained
@@ -147,7 +148,7 @@ def trust(summary: _Json) -> list[str]:
     live = "still being written: what comes later is not in it" if summary.get("live") else ""
     sentences = [
         live,
-        coverage(health),
+        coverage(health, summary["duration_s"] or 0.0),
         counters(health),
         late(summary),
         *tracing_trust(health),
@@ -219,8 +220,8 @@ def windows(summary: _Json) -> str:
     )
 
 
-def coverage(health: _Json) -> str:
-    """Return the share of the kernel's completions that the probe saw."""
+def coverage(health: _Json, seconds: float) -> str:
+    """Return the share of the kernel's completions that the probe saw in so many seconds."""
     if health["coverage"] is None:
         return "coverage unknown: the kernel's own counters and a probe's are not both here"
     done = health["completions"]
@@ -230,7 +231,8 @@ def coverage(health: _Json) -> str:
     )
     if health["coverage"] < _EXPLAINED:
         return f"{text}; causes: docs/COVERAGE.md"
-    return f"{text}; more than all: some were counted twice" if done["seen"] > 1.005 * done["kernel"] else text
+    twice = counts_twice(done["seen"] / done["kernel"], round(seconds * 1e6))
+    return f"{text}; more than all: some were counted twice" if twice else text
 
 
 def counters(health: _Json) -> str:

@@ -117,7 +117,7 @@ def is_framed(size: tuple[int, int]) -> bool:
 def heading(left: Line, cells: int, *rights: Line) -> Line:
     """Return the title of a panel in exactly `cells`: `left`, a gap, and the first of `rights` that fits.
 
-    The gap has at least `ends` cells.
+    The gap has at least `ends` cells, of which a screen without frames takes one.
     """
     room = cells - ends(cells)
     right = next((one for one in rights if width(left) + width(one) <= room), BLANK)
@@ -254,7 +254,7 @@ _ROOM = 10
 class Field(Generic[T]):
     """A column: `make` gets the value and the width in cells. Rank 0 is always shown, higher ranks need more width.
 
-    `most`: width up to which the column grows into cells that are left over.
+    `most`: width up to which the column grows into cells that are left over; `is_first`: before the others grow.
     """
 
     title: str
@@ -264,6 +264,7 @@ class Field(Generic[T]):
     right: bool = True
     most: int = 0
     role: str = "text"
+    is_first: bool = False
 
 
 Placed = tuple[tuple[Field[T], int], ...]
@@ -311,7 +312,7 @@ def table(
     cells, height = size
     if not some:
         return paragraph(why, cells, "dim", margin=2)[:height]
-    placed = layout([_as_long(field, some) for field in fields[:-1]] + [fields[-1]], cells)
+    placed = layout([_as_long(one, some) if one.is_first or one is not fields[-1] else one for one in fields], cells)
     seen = around(len(some), selected, height - 1)
     lines = [heads(placed, above=seen.start), *(row(placed, some[i], selected=i == selected) for i in seen)]
     return [fit(line, cells) for line in lines][:height]
@@ -346,8 +347,8 @@ def as_wide(fields: Sequence[Field[T]]) -> Placed[T]:
 def _grown(fields: Sequence[Field[T]], left: int) -> Placed[T]:
     """Return the columns grown into the cells left over: words before bars, since a truncated word is worse."""
     cells = [f.width for f in fields]
-    for most in sorted({f.most for f in fields}):
-        able = [i for i, f in enumerate(fields) if f.most == most and cells[i] < most]
+    for is_later, most in sorted({(not f.is_first, f.most) for f in fields}):
+        able = [i for i, f in enumerate(fields) if (not f.is_first, f.most) == (is_later, most) and cells[i] < most]
         while left > 0 and able:
             at = min(able, key=lambda i: cells[i])
             cells[at] += 1

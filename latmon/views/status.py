@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from latmon.aggregate.history import Window
 from latmon.findings.rule import CRITICAL, Finding
+from latmon.model.devices import counts_twice
 from latmon.model.frame import Device, Frame, Origin
 from latmon.model.histogram import Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
@@ -79,10 +80,6 @@ def _here(view: ViewState) -> list[TimelineEvent]:
 
 GOOD_COVERAGE = 0.99
 NOTHING = Ages()
-TWICE = 1.005
-"""Above it the probe saw more than the kernel counted."""
-_APART_US = 250_000
-"""Time between reading the two counters, at most: 13 % of a window of 1 s were seen on a busy host."""
 _ALL = 0.99
 """Counts of the same I/Os by two probes differ at a window's ends."""
 _MIN_RECORDING = 12
@@ -343,7 +340,7 @@ def _waiting(ages: Ages, room: int) -> list[HealthWord]:
 def _coverage(ratio: float | None, covered_us: int) -> HealthWord:
     if ratio is None:
         return HealthWord(f"coverage {UNKNOWN}", matters=True)
-    if ratio > TWICE + _APART_US / max(covered_us, 1):
+    if counts_twice(ratio, covered_us):
         return HealthWord(f"coverage {percent(ratio)}: counted twice", bad=True, name="coverage")
     return HealthWord(f"coverage {percent(min(ratio, 1.0))}", ratio < GOOD_COVERAGE, matters=True)
 

@@ -258,7 +258,7 @@ async def test_operations_on_files_are_traced_once_a_screen_shows_them(on_demand
     one.request_tracing(("sda",))
     without = (await until(one, traced))[-1].traced.absent
     assert {missing.name for missing in without} >= {FILES}
-    assert "while screen 2 is open" in next(missing.reason for missing in without if missing.name == FILES)
+    assert "while a live screen 2 is open" in next(missing.reason for missing in without if missing.name == FILES)
     one.request_tracing(("sda",), files=True)
     seen = await until(one, lambda frame: traced(frame) and FILES not in {each.name for each in frame.traced.absent})
     assert "the tracer was restarted for operations on files" in seen.notice

@@ -14,7 +14,7 @@ from latmon.support.theme import load_theme
 from latmon.tui.canvas import face
 from latmon.tui.commands import STEPS
 from latmon.tui.keys import foot, key_line
-from latmon.views.lines import BLANK, Span, dashed, heading, highlighted, is_heading, plain, ruled, width
+from latmon.views.lines import BLANK, Field, Span, dashed, heading, highlighted, is_heading, plain, ruled, table, width
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import SCREENS, Selection, ViewSettings
 
@@ -188,3 +188,14 @@ def test_a_part_of_a_screen_is_a_first_screen_too(name, screen):
     first = ViewSettings(screen=name).over(Selection())
     assert (first.screen, first.aside, first.context) == (screen, name, name)
     assert ViewSettings(screen="stages").over(first).aside == "", "another screen has none"
+
+
+def test_a_column_that_names_a_cause_grows_before_a_long_name():
+    name, cause = "kworker/u8:5-events_unbound", "rt-logger (prio 49) 16.8s"
+    fields = [
+        Field("thread", 15, lambda _, __: name, right=False, most=90),
+        Field("ran instead", 17, lambda _, __: cause, right=False, most=80, is_first=True),
+    ]
+    _, row = (plain(line) for line in table(fields, [None], 0, (46, 2), why=""))
+    assert cause in row
+    assert row.startswith(f"▸{name[:17]}")

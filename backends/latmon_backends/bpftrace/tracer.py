@@ -58,7 +58,7 @@ _OF_EVENTS = {
 _TOO_LARGE = "rror loading"
 """In the refusal of a program that the kernel's verifier doesn't take."""
 _LEAN = "left out because tracing cost more than its budget"
-_UNSEEN = "their probes run while screen 2 is open and with --stages all: each system call of the host passes them"
+_UNSEEN = "their probes run while a live screen 2 is open, and with --stages all: each system call passes them"
 _CPUS_EACH = 16
 """CPUs up to which sums are read at each request, at some 0.1 us for a CPU and a request."""
 _LOOK_US = 3719

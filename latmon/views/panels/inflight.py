@@ -274,7 +274,7 @@ def no_more(view: ViewState, device: str) -> str:
 def _no_probe(view: ViewState) -> str:
     """Return why no probe follows requests."""
     if view.recorded:
-        return "no probe followed requests"
+        return "the probes that ran measure no ages" if view.history.any_traced else "no probe followed requests"
     if view.tracing.startswith(STARTING):
         return "the probes are starting"
     if view.tracing == MEASURING:

@@ -881,7 +881,7 @@ def _why_none(view: ViewState) -> str:
         lacks = {one.name: one.reason for one in (*view.history.on_demand.traced.absent, *origin.probes_missing)}
         if FILES in lacks:
             unlimited = _UNLIMITED if "budget" in lacks[FILES] and not view.recorded else ""
-            return f"operations on files are not traced: {lacks[FILES]}{unlimited}"
+            return f"operations on files {'were' if view.recorded else 'are'} not traced: {lacks[FILES]}{unlimited}"
         devices = _devices(view)
         where = "" if devices is None else f" on {listed(sorted(devices))}" if devices else " of a device that passes"
         return f"no operation on a file{where} in the last {span(selection.window_us)}"

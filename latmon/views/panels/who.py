@@ -176,7 +176,7 @@ def _heading(view: ViewState, some: Sequence[IssuerRow], width: int) -> Line:
     return heading(
         (Span(" who", "strong"), Span(f"{total} with I/O"), Span(_only(view), "dim")),
         width,
-        *((Span(text, "dim"),) for text in about),
+        *((Span(f" {text}", "dim"),) for text in about),
     )
 
 
