@@ -343,8 +343,8 @@ _OPTIONAL = (
     "script",
 )
 _MERGED = ("parameters", "keys", "maps", "includes", "absent", "records")
-# safe_load lets the last four through: 2026-02-31, `!!bool x`, `!!timestamp x` and deep nesting.
-_NOT_YAML = (yaml.YAMLError, ValueError, KeyError, AttributeError, RecursionError)
+_NOT_YAML = (yaml.YAMLError, RecursionError)
+"""The latter of deep nesting."""
 _COMMENT = {
     "bpftrace": re.compile(r"^\s*//.*\n|^\s*\n", re.MULTILINE),
     "dtrace": re.compile(r"^\s*/\*.*?\*/[ \t]*\n|^\s*\n", re.MULTILINE | re.DOTALL),

@@ -1,4 +1,4 @@
-"""Strict YAML: values only, no aliases, no duplicate keys, bounded depth. Opens no file."""
+"""Strict YAML: values only, no tags, no aliases, no duplicate keys, bounded depth. Opens no file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from latmon.support.errors import UsageError
+from latmon.support.text import clean
 
 try:
     from yaml import CSafeLoader as _Loader  # ten times as fast, and not everywhere
@@ -25,7 +26,14 @@ def _refusal(problem: str, mark: Any) -> yaml.MarkedYAMLError:
 
 
 class _Strict(_Loader):
-    """Loader that refuses duplicate keys."""
+    """Loader that refuses duplicate keys, and dates and numbers that Python has none of."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Refuse `2001-99-99` and a number of 5,000 digits with their line."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, OverflowError):
+            raise _refusal(f"{clean(str(node.value), 40)!r} is no date or number", node.start_mark) from None
 
     def construct_mapping(self, node: yaml.MappingNode, on_demand: bool = False) -> dict[Any, Any]:
         """Refuse equal keys, of which only the last would count."""
@@ -39,11 +47,13 @@ class _Strict(_Loader):
 
 
 def load(raw: bytes) -> Any:
-    """Return the tree, None for an empty file. Raises YAMLError, and for some input ValueError or RecursionError."""
+    """Return the tree, None for an empty file. Raises YAMLError, and for some input RecursionError."""
     depth = 0
     for event in yaml.parse(raw, _Loader):
         if isinstance(event, yaml.AliasEvent):  # ten levels of them can grow a small file beyond all memory
             raise _refusal("aliases are not allowed", event.start_mark)
+        if getattr(event, "tag", None) is not None:  # `!!bool x` raised KeyError, `!!int ""` IndexError
+            raise _refusal("tags are not allowed", event.start_mark)
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise _refusal(f"nested more than {MAX_DEPTH} deep", event.start_mark)
@@ -67,8 +77,6 @@ def parse(path: Path, raw: bytes) -> Any:
         raise UsageError(f"{path}: not valid YAML: {what} is no text: {error.reason}") from None
     except (yaml.YAMLError, RecursionError):
         raise UsageError(f"{path}: not valid YAML: it is nested too deep") from None
-    except ValueError as error:  # of a date, or of a number with more digits than Python converts
-        raise UsageError(f"{path}: not valid YAML: a date or a number can't be read: {error}") from None
     return {} if values is None else values
 
 

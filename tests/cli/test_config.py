@@ -91,7 +91,13 @@ def test_without_xdg_it_is_below_home(tmp_path):
         ("theme: 2001-01-01", r"config.yaml:1: theme: expected a text or a number, not a date"),
         ("theme:", r"config.yaml:1: theme: expected a text or a number, not an empty value"),
         ("theme: {a: b}", r"config.yaml:1: theme: expected a text or a number, not keys with values"),
-        ("interval: 1" + "0" * 5000, r"config.yaml: not valid YAML: a date or a number can't be read"),
+        ("interval: 1" + "0" * 5000, r"config.yaml:1: not valid YAML: '10+\S*' is no date or number"),
+        ("interval: 1" + ":00" * 200 + ".0", r"config.yaml:1: not valid YAML: '1:00\S*' is no date or number"),
+        ("theme: dark\ninterval: 2001-99-99", r"config.yaml:2: not valid YAML: '2001-99-99' is no date or number"),
+        *(
+            (f"theme: dark\ninterval: {tagged}", r"config.yaml:2: not valid YAML: tags are not allowed")
+            for tagged in ('!!bool "x"', '!!timestamp "x"', '!!int ""', '!!float ""', "!!set [a]", "! x", "!!str x")
+        ),
         ('theme: "a\\x1bb"', r"config.yaml:1: theme: .* is not a name"),
         ("theme: ''", r"config.yaml:1: theme: '' is not a name"),
         ("- theme", r"config.yaml: expected lines of `key: value`"),
