@@ -290,13 +290,13 @@ def _instead(one: Wakeups, cells: int) -> str:
 WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (
     Field("thread", 15, lambda w, _: w.thread.comm, right=False, most=90),
     Field("pid", 7, lambda w, _: str(pid_of(w.thread.pid) or ""), rank=2, role="dim"),
-    Field("policy", 8, lambda w, _: policy(w), rank=1, right=False),
+    Field("policy", 8, lambda w, _: policy(w), rank=2, right=False),
     Field("prio", 4, lambda w, _: str(w.thread.priority), rank=1),
     Field("count", 5, lambda w, _: whole(w.delay.count), rank=1),
     Field("p50", TIME, lambda w, _: quantile(w.delay, 0.5), rank=2),
     Field("p99", TIME, lambda w, _: quantile(w.delay, 0.99)),
     Field("max", TIME, lambda w, _: maximum(w.delay)),
-    Field("ran instead", 17, _instead, rank=1, right=False, most=80, role="dim"),
+    Field("ran instead", 17, _instead, rank=1, right=False, most=80, role="dim", is_first=True),
 )
 
 
