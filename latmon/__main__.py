@@ -6,7 +6,6 @@ end before the latter is imported.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import signal
@@ -19,7 +18,7 @@ from typing import NoReturn
 
 from latmon import __version__
 from latmon.support import paths, streams
-from latmon.support.errors import EXIT_DONE, LatmonError
+from latmon.support.errors import EXIT_DONE, LatmonError, UnavailableError
 from latmon.support.priority import START
 from latmon.support.text import clean
 
@@ -129,6 +128,12 @@ def run(argv: list[str]) -> int:
             sys.stdout.flush()
     except LatmonError as error:
         return _refused(error)
+    except FileNotFoundError:  # of a relative path
+        try:
+            Path.cwd()
+        except FileNotFoundError:
+            return _refused(UnavailableError("the current directory was removed: change to one that exists"))
+        raise
     except BrokenPipeError:  # `latmon report F | head`: a closed pipe is no failure
         streams.drop()
         return EXIT_DONE
@@ -143,8 +148,7 @@ def _is_live(argv: list[str]) -> bool:
 
 
 def _refused(error: LatmonError) -> int:
-    with contextlib.suppress(OSError):  # the terminal was closed
-        print(f"latmon: {clean(str(error), MAX_SENTENCE)}", file=sys.stderr)
+    streams.message(str(error), MAX_SENTENCE)
     return error.exit_code
 
 

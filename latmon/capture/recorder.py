@@ -122,7 +122,7 @@ class Recorder:
             await self.stop(silent_s=silent_s)
             return
         try:
-            directory = target.default_directory(Path.cwd(), os.environ)
+            directory = target.default_directory(os.environ)
             host = "" if self._limits.redact else self._origin.host
             await self.start(directory / target.recording_name(host, time.time()))
         except UnavailableError as refusal:
@@ -291,7 +291,7 @@ class HostRecorders:
             await self.stop(silent_s=silent_s)
             return
         try:
-            directory = target.default_directory(Path.cwd(), os.environ)
+            directory = target.default_directory(os.environ)
             await self.start(directory / target.recording_name("fleet", time.time(), ""))
         except UnavailableError as refusal:
             self._why = f"{REFUSED}{refusal}"

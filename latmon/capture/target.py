@@ -46,10 +46,15 @@ def unused(path: Path, suffix: str = SUFFIX) -> Path:
     return next((one for one in (path, *others) if not os.path.lexists(one)), path)
 
 
-def default_directory(cwd: Path, environ: Mapping[str, str]) -> Path:
-    """Return the current directory, or the user's state directory where that is not writable."""
-    if os.access(cwd, os.W_OK | os.X_OK, effective_ids=True):
-        return cwd
+def default_directory(environ: Mapping[str, str]) -> Path:
+    """Return the current directory, or the user's state directory where that is not writable or was removed."""
+    try:
+        cwd = Path.cwd()
+    except FileNotFoundError:
+        cwd = Path("/")
+    else:
+        if os.access(cwd, os.W_OK | os.X_OK, effective_ids=True):
+            return cwd
     directory = paths.state(environ) / "recordings"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

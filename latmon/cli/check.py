@@ -10,6 +10,7 @@ how much time is missing. A roll-up whose minute is damaged is no damage of its 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -446,7 +447,8 @@ def _repair_to_stdout(recording: Recording) -> int:
     with tempfile.TemporaryDirectory(prefix="latmon-") as directory:
         copy = Path(directory) / "copy"
         found, passages = repair(recording, copy)
-        print("\n".join(reported(recording.path, found, passages)), file=sys.stderr)
+        with contextlib.suppress(OSError):  # where stderr is full, the copy is not lost
+            print("\n".join(reported(recording.path, found, passages)), file=sys.stderr, flush=True)
         copy_out(copy)
     return EXIT_DONE
 

@@ -63,7 +63,7 @@ def _live(args: argparse.Namespace) -> int:
         with privileges.acting_as(user):
             target.refuse(args.record)
     if defaults.ignored:
-        print(f"latmon: {clean(defaults.ignored, MAX_IGNORED)}", file=sys.stderr)
+        streams.message(defaults.ignored, MAX_IGNORED)
     _name_tools(defaults)
     request = replace(
         _request(args, defaults),
@@ -216,7 +216,7 @@ _WITHOUT_INVASIVE = frozenset({"bpftrace", "procfs", "demo"})
 
 
 def _request(args: argparse.Namespace, defaults: config.Config) -> Request:
-    backend = args.backend or defaults.backend or registry.AUTO
+    backend = (defaults.backend or registry.AUTO) if args.backend is None else args.backend
     registry.check(backend)
     if args.invasive and (backend in _WITHOUT_INVASIVE or (backend == registry.AUTO and platform.system() == "Linux")):
         raise UsageError("--invasive needs --backend dtrace: the other backends have no probe that is invasive")

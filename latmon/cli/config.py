@@ -16,7 +16,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from latmon.findings.rule import DEFAULT, MISSING, UNBOUNDED, WARNING, Rule, Set
 from latmon.support import paths, trust
 from latmon.support.errors import EXIT_DONE, UnavailableError, UsageError
 from latmon.support.privileges import Invoker, acting_as
+from latmon.support.streams import message
 from latmon.support.text import aligned, clean
 from latmon.support.units import duration_us, show_duration
 
@@ -430,7 +430,7 @@ def show_config(settings: Config, environ: Mapping[str, str], user: Invoker | No
             rows.append((key, _as_written(files[settings.named_in[key]][key]), _where(settings, key, user)))
     print("\n".join(aligned([(key, clean(value, _WIDEST), clean(where, _PATH)) for key, value, where in rows])))
     if settings.ignored:
-        print(f"latmon: {clean(settings.ignored, 400)}", file=sys.stderr)
+        message(settings.ignored, 400)
     return EXIT_DONE
 
 

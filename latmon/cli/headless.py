@@ -22,7 +22,6 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from syslog import LOG_DEBUG, LOG_ERR, LOG_INFO, LOG_NOTICE, LOG_WARNING
 from typing import TYPE_CHECKING, Any, TextIO
@@ -43,7 +42,7 @@ from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.formatting import in_flight_by_device, not_completed
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError, RecordingError, UsageError
-from latmon.support.streams import QUIET, STANDARD, Progress, ServiceLog, named, output, terminal_size
+from latmon.support.streams import QUIET, STANDARD, Progress, ServiceLog, message, named, output, terminal_size
 from latmon.support.text import encodable
 from latmon.support.units import counted, show_duration, show_size
 
@@ -180,6 +179,10 @@ class RecordingProgress:
         self._shown = self._gaps = 0
         self._waiting = Waiting()
 
+    @property
+    def has_windows(self) -> bool:
+        return self._began_us is not None
+
     def starting(self, backend: str = "auto") -> None:
         """Print that the capture starts: bpftrace 0.17 compiles for up to half a minute before data is recorded."""
         why = compiling(backend)
@@ -299,12 +302,19 @@ def record(request: Request, path: Path, settings: Settings | None = DEFAULT, lo
 async def _record(request: Request, path: Path, settings: Settings | None, log: ServiceLog | None) -> int:
     progress = _Recording(request, path, sys.stderr, settings, log)
     loop = asyncio.get_running_loop()
-    for number, reason in ENDING.items():
+    ended_by: list[signal.Signals] = []
+
+    def stop(number: signal.Signals) -> None:
+        ended_by.append(number)
+        progress.capture.stop(ENDING[number], at_once=number is not signal.SIGINT)
+
+    for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # ignored on purpose by nohup and by `&` in a script
-            stop = partial(progress.capture.stop, reason, at_once=number is not signal.SIGINT)
-            loop.add_signal_handler(number, stop)
+            loop.add_signal_handler(number, stop, number)
     progress.starting(request.backend)
     outcome = await progress.capture.run()
+    if ended_by and not progress.has_windows:  # a signal ends a capture complete, but not one that has not begun
+        outcome = Outcome(f"{outcome.reason}: nothing was recorded", 128 + ended_by[0])
     progress.ended(outcome)
     return outcome.exit
 
@@ -359,7 +369,7 @@ def once(request: Request, options: ScreenOptions) -> int:
     Raises UnavailableError where the backend can't run.
     """
     if sys.stderr.isatty() and (why := compiling(request.backend)):
-        print(f"latmon: starting ({why})", file=sys.stderr)
+        message(f"starting ({why})")
     picture = _Picture(request, options, screen_size(os.environ))
     outcome = asyncio.run(picture.capture.run())
     if not (lines := picture.lines()):
@@ -469,7 +479,7 @@ def export_demo(args: argparse.Namespace, shown: ScreenOptions) -> int:
                 ) as source.recording.progress:
                     writer(form, options)(source, file, options)
                 what = f"{counted(count, 'window')} of {args.scenario}, seed {args.seed}, as {form}"
-                print(f"latmon: {what} in {named(outs[form])}", file=sys.stderr)
+                message(f"{what} in {named(outs[form])}")
         except RecordingError as error:  # that path is gone when a user reads it
             raise RecordingError(str(error).replace(str(path), name)) from None
     return EXIT_DONE
@@ -480,7 +490,7 @@ def record_demo(scenario: str, seed: int, path: Path, duration_us: int | None = 
     target.refuse(path)
     count = _recorded_demo(scenario, seed, path, duration_us)
     verb = "is" if count == 1 else "are"
-    print(f"latmon: {counted(count, 'window')} of {scenario}, seed {seed}, {verb} in {named(path)}", file=sys.stderr)
+    message(f"{counted(count, 'window')} of {scenario}, seed {seed}, {verb} in {named(path)}")
     return EXIT_DONE
 
 

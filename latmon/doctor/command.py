@@ -30,12 +30,13 @@ from latmon.model.stages import called
 from latmon.support import host
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError, UsageError
 from latmon.support.paths import data_dir
+from latmon.support.streams import message
 from latmon.support.text import aligned, clean
 
 
 def print_progress(text: str, what: str = "self-test") -> None:
     """Print progress to stderr."""
-    print(f"latmon: {what}: {clean(text, 300)}", file=sys.stderr, flush=True)
+    message(f"{what}: {text}", 300)
 
 
 class Verdict(StrEnum):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -230,7 +229,7 @@ def export_command(args: argparse.Namespace) -> int:
         write = writer(args.to, options)
         with streams.output(args.out) as file:
             write(source, file, options)
-    print(f"latmon: {_summary(source, args.to, args.out)}", file=sys.stderr)
+    streams.message(_summary(source, args.to, args.out))
     return EXIT_DONE
 
 

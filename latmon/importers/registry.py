@@ -6,7 +6,6 @@ Assumptions are in the recording: in its `reason`, in notices, and as tables tha
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +39,7 @@ from latmon.recording.packed_tables import MAX_IN_TABLE
 from latmon.recording.validate import MAX_WALL, parse
 from latmon.recording.writer import Writer
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
-from latmon.support.streams import STANDARD, Progress, named
+from latmon.support.streams import STANDARD, Progress, message, named
 from latmon.support.text import clean
 from latmon.support.units import counted, rfc3339
 
@@ -517,4 +516,4 @@ def _windows(read: Read, some: int | None = None) -> str:
 
 
 def _print(text: str) -> None:
-    print(f"latmon: {clean(text, _SENTENCE)}", file=sys.stderr)
+    message(text, _SENTENCE)

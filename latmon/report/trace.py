@@ -33,8 +33,8 @@ from latmon.model.stages import ADMISSION, FACTS
 from latmon.report.formatting import WIDTH, wrapped
 from latmon.support import host, privileges
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError
-from latmon.support.streams import STANDARD, named, output
-from latmon.support.text import clean, encodable
+from latmon.support.streams import STANDARD, message, named, output
+from latmon.support.text import encodable
 from latmon.support.units import UNKNOWN, counted, duration, part, show_duration, spelled
 from latmon.views.units import maximum, quantile, size
 
@@ -206,7 +206,7 @@ def trace_command(request: TraceRequest, out: Path | None, stacks: Path | None, 
     user = privileges.invoker(os.environ, os.geteuid())
     with privileges.acting_as(user):
         if out is None:
-            directory = target.default_directory(Path.cwd(), os.environ)
+            directory = target.default_directory(os.environ)
             out = target.unused(directory / target.recording_name("" if redact else host.name(), time.time()))
         target.refuse(out)
         if stacks is not None and stacks != STANDARD:
@@ -274,10 +274,7 @@ def _nothing(device_trace: Any) -> str:
 
 
 def _notify(text: str) -> None:
-    try:
-        print(f"latmon: {clean(text, _MAX_SENTENCE)}", file=sys.stderr, flush=True)
-    except OSError:  # the terminal is gone
-        return
+    message(text, _MAX_SENTENCE)
 
 
 def trace_text(table: TraceTable, seeks: SeekMap, counts: TraceCounts, cost: TraceCost, *, every: bool) -> list[str]:

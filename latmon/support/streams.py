@@ -96,6 +96,12 @@ def named(path: Path) -> str:
     return "standard output" if path == STANDARD else clean(str(path), 200)
 
 
+def message(text: str, most: int = 1000) -> None:
+    """Print a clean sentence on stderr; where that is closed or full, the sentence is lost and nothing fails."""
+    with contextlib.suppress(OSError):
+        print(f"latmon: {clean(text, most)}", file=sys.stderr, flush=True)
+
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -295,8 +301,9 @@ class ServiceLog:
             self._print(syslog.LOG_ERR, f"the log file can't be written: {why}")
 
     def _print(self, level: int, text: str) -> None:
-        with contextlib.suppress(OSError):
-            print(f"<{level}>latmon: {text}" if self._is_journal else f"latmon: {text}", file=self._out, flush=True)
+        with contextlib.suppress(OSError):  # one write: threads log at the same time
+            self._out.write(f"<{level}>latmon: {text}\n" if self._is_journal else f"latmon: {text}\n")
+            self._out.flush()
 
 
 def _is_journal(out: TextIO) -> bool:

@@ -10,7 +10,6 @@ import contextlib
 import gc
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -32,6 +31,7 @@ from latmon.model.stages import STAGES_MODES
 from latmon.recording.archive import Archive
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, LatmonError
 from latmon.support.process import SideThread
+from latmon.support.streams import message
 from latmon.support.text import clean
 from latmon.support.theme import Theme, load_theme, ramp_names, theme_names
 from latmon.tui import keys
@@ -949,11 +949,10 @@ def run(
         if app._exception is not None:  # noqa: SLF001  the only place where Textual keeps it
             raise app._exception  # noqa: SLF001
         if app.failure is not None:
-            print(f"latmon: {clean(str(app.failure), 1000)}", file=sys.stderr)
+            message(str(app.failure))
             return app.failure.exit_code
         if session is not None and app.scene.recorded:
-            with contextlib.suppress(OSError):  # the terminal may be gone
-                print(f"latmon: recorded to {app.scene.recorded}", file=sys.stderr, flush=True)
+            message(f"recorded to {app.scene.recorded}")
         if not app.visited or visit is None:
             return code
         visit(app.visited)

@@ -14,7 +14,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -233,10 +232,10 @@ class Travel:
         name = target.recording_name("" if self._redact else origin.host, last.wall)
 
         def saved() -> str:
-            directory = target.default_directory(Path.cwd(), os.environ)
-            path = target.unused(Path(name) if directory == Path.cwd() else directory / name)
+            directory = target.default_directory(os.environ)
+            path = target.unused(directory / name)
             many = save(frames, origin, path, redact=self._redact)
-            return f"saved {many} window{'s' * (many != 1)}, up to {clock(last.wall)}, to {path}"
+            return f"saved {many} window{'s' * (many != 1)}, up to {clock(last.wall)}: {path.name} in {path.parent}"
 
         self._show_message("saving …")
         self._aside(saved)
@@ -257,7 +256,7 @@ class Travel:
         name = target.recording_name(origin.host, last.wall, ".svg")
 
         def saved() -> str:
-            path = target.unused(target.default_directory(Path.cwd(), os.environ) / name, ".svg")
+            path = target.unused(target.default_directory(os.environ) / name, ".svg")
             with streams.whole(path) as file:
                 file.write(data)
             return f"saved the picture {path.name} in {path.parent}"
@@ -270,7 +269,7 @@ class Travel:
         Its file system may hang. Return an empty sentence: the notice of the recording names the directory.
         """
         with suppress(LatmonError, OSError):  # then there is no recording either
-            self._scene.expect_recording(target.default_directory(Path.cwd(), os.environ))
+            self._scene.expect_recording(target.default_directory(os.environ))
         return ""
 
     def note(self, _by: int) -> None:

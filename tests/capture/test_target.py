@@ -32,23 +32,32 @@ def test_a_long_host_name_still_makes_a_file_name():
     assert len(target.recording_name("x" * 500, 0)) < 120
 
 
-def test_the_current_directory_comes_first(tmp_path):
-    assert target.default_directory(tmp_path, {}) == tmp_path
+def test_the_current_directory_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert target.default_directory({}) == tmp_path
 
 
 def test_state_directory_where_nothing_can_be_written_here(tmp_path, monkeypatch):
     monkeypatch.setattr(target.os, "access", lambda *_args, **_kw: False)
-    made = target.default_directory(tmp_path, {"XDG_STATE_HOME": str(tmp_path / "state")})
+    made = target.default_directory({"XDG_STATE_HOME": str(tmp_path / "state")})
     assert made == tmp_path / "state/latmon/recordings"
     assert made.stat().st_mode & 0o777 == 0o700
-    assert target.default_directory(tmp_path, {"HOME": str(tmp_path)}) == tmp_path / ".local/state/latmon/recordings"
+    assert target.default_directory({"HOME": str(tmp_path)}) == tmp_path / ".local/state/latmon/recordings"
+
+
+def test_state_directory_where_the_current_one_was_removed(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert target.default_directory({"HOME": str(tmp_path)}) == tmp_path / ".local/state/latmon/recordings"
 
 
 def test_nowhere_to_write_is_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr(target.os, "access", lambda *_args, **_kw: False)
     (tmp_path / "state").write_text("a file")
     with pytest.raises(UnavailableError, match=r"neither is .*/state/latmon/recordings"):
-        target.default_directory(tmp_path, {"XDG_STATE_HOME": str(tmp_path / "state")})
+        target.default_directory({"XDG_STATE_HOME": str(tmp_path / "state")})
 
 
 def test_a_new_file_is_fine(tmp_path):

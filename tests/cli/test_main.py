@@ -227,6 +227,46 @@ def test_a_reader_that_has_enough_is_no_failure(latmon):
     assert done.stderr == ""
 
 
+def test_a_current_directory_that_was_removed_is_a_sentence(latmon):
+    code = (
+        "import os, tempfile; os.chdir(tempfile.mkdtemp()); os.rmdir(os.getcwd())\n"
+        "from latmon.__main__ import main; main()"
+    )
+    shown = latmon("export", str(RECORDING), "--to", "csv", "-o", "a", code=code)
+    assert (shown.returncode, shown.stdout) == (3, "")
+    assert shown.stderr == "latmon: the current directory was removed: change to one that exists\n"
+    assert latmon("report", str(RECORDING), code=code).returncode == 0
+
+
+def test_another_file_that_is_not_there_is_no_matter_of_the_current_directory(monkeypatch):
+    monkeypatch.setattr(commands, "run", lambda _: Path("/none/there").read_bytes())
+    with pytest.raises(FileNotFoundError, match="/none/there"):
+        main(["probes"])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+@pytest.mark.parametrize("words", ["export F --to csv -o -", "demo --duration 2s --svg -", "check F --repair -o -"])
+def test_an_error_output_that_is_full_costs_no_output(latmon, tmp_path, words):
+    code = (
+        "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 2)\n"
+        "os.dup2(os.open('out', os.O_WRONLY | os.O_CREAT), 1)\n"
+        "from latmon.__main__ import main; main()"
+    )
+    assert latmon(*words.replace("F", str(RECORDING)).split(), code=code).returncode == 0
+    assert (tmp_path / "out").stat().st_size > 1000
+
+
+def test_a_capture_that_a_signal_ends_before_it_began_is_not_done(latmon, tmp_path):
+    code = (
+        "import os, signal, threading; from latmon.cli import headless\n"
+        "headless.RecordingProgress.starting = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "from latmon.__main__ import main; main()"
+    )
+    ended = latmon("--backend", "procfs", "--record", str(tmp_path / "r"), code=code)
+    assert (ended.returncode, (tmp_path / "r").exists()) == (143, False)
+    assert ended.stderr.endswith("latmon: ended by SIGTERM: nothing was recorded\n")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize(("words", "unbuffered"), [("export F --to jsonl -o -", "1"), ("-h", "")])
 def test_a_full_disk_behind_stdout_is_reported_in_a_sentence(latmon, words, unbuffered):
