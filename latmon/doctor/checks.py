@@ -39,7 +39,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the doctor: the finding and, unless it is ok, its remedy."""
+    """One line of the doctor: the finding and, where there is one, its remedy or what would be better."""
 
     name: str
     status: Status

@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import sys
+import textwrap
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -30,7 +31,7 @@ from latmon.model.stages import called
 from latmon.support import host
 from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError, UsageError
 from latmon.support.paths import data_dir
-from latmon.support.streams import message
+from latmon.support.streams import message, terminal_size
 from latmon.support.text import aligned, clean
 
 
@@ -279,20 +280,32 @@ def usable(found: Sequence[Check]) -> bool:
     return needed and (status["tier"] is Status.OK or status["diskstats"] is not Status.MISSING)
 
 
-def render_text(found: Sequence[Check], explained: ProbeReport) -> str:
-    """Return one line per check with its remedy below it, then the matrix of stages."""
+def render_text(found: Sequence[Check], explained: ProbeReport, columns: int = 0) -> str:
+    """Return one line per check with its remedy below it, then the matrix of stages.
+
+    `columns`: the lines are folded at this width; 0: they are not.
+    """
     width = max(len(check.name) for check in found)
     lines = [f"latmon {__version__} on {host.name()}, {host.kernel()}"]
     for check in found:
         lines.append(f"{check.name:<{width}}  {_MARKS[check.status]:<8}  {check.what}")
         if check.remedy:
             lines.append(f"{'':<{width}}  {'':<8}  -> {check.remedy}")
+    lines = [part for line in lines for part in _folded(line, width + 12, columns)]
     if stages := matrix(explained):
-        lines += ["", *stages, ""]
+        lines += ["", *(part for line in stages for part in _folded(line, 2, columns)), ""]
     lines.append(
         "latmon can measure here." if usable(found) else "latmon can't measure here; `latmon demo` still runs."
     )
     return "\n".join(lines)
+
+
+def _folded(line: str, indent: int, columns: int) -> list[str]:
+    if not columns or len(line) <= columns:
+        return [line]
+    head, rest = line[:indent], line[indent:]
+    folded = textwrap.wrap(rest, max(columns - indent, 20), break_long_words=False, break_on_hyphens=False)
+    return [f"{head if not at else ' ' * indent}{part}" for at, part in enumerate(folded)]
 
 
 def render_json(
@@ -335,7 +348,8 @@ def doctor_command(
     found = [*all_checks(here, explained), *beside(here, explained)]
     found += [Check("config", Status.DEGRADED, clean(ignored, MAX_CHARS))] if ignored else []
     if not as_json:
-        print(render_text(found, explained), flush=True)
+        columns = terminal_size(sys.stdout).columns if sys.stdout.isatty() else 0
+        print(render_text(found, explained, columns), flush=True)
     tested = test() if test is not None else None
     overhead = measure() if measure is not None else None
     if as_json:
@@ -355,6 +369,8 @@ _EXPLAIN = {
     "bpftrace": "latmon_backends.bpftrace.backend:explain",
     "dtrace": "latmon_backends.dtrace.backend:explain",
 }
+_YES = "yes"
+_NEWER = "for tier A install a newer bpftrace; LATMON_BPFTRACE=PATH names one beside the system's"
 _NONE = ("", "D")
 """Tiers without a probe."""
 _TIERS_OF = {"A": "A", "A'": "A", "B": "C", "C": "C"}
@@ -388,7 +404,9 @@ def tier_check(found: ProbeReport) -> Check:
     """Return the tier as a check."""
     if found.tier in _NONE:
         return Check("tier", Status.DEGRADED, f"D, the kernel's counters only: {found.why}")
-    return Check("tier", Status.OK, f"{found.tier}: {found.why}" if found.why else found.tier)
+    why = found.why.removeprefix(f"tier {found.tier}, ")
+    newer = _NEWER if "needs bpftrace" in why else ""
+    return Check("tier", Status.OK, f"{found.tier}, {why}" if why else found.tier, newer)
 
 
 def beside(place: Place, found: ProbeReport, load: Load = registry.load_target) -> tuple[Check, ...]:
@@ -408,7 +426,7 @@ def beside(place: Place, found: ProbeReport, load: Load = registry.load_target) 
 
 
 def matrix(found: ProbeReport) -> list[str]:
-    """Return the lines of the stage matrix, then the reasons for missing stages, the hooks and the drivers."""
+    """Return the lines of the stage matrix, then what they include, the reasons for missing ones, and the drivers."""
     if not found.stages:
         return []
     tiers = tuple(found.stages[0].traced)
@@ -421,8 +439,9 @@ def matrix(found: ProbeReport) -> list[str]:
         head,
         *([one.stage, _cell(one.always), *(_cell(one.traced[name]) for name in tiers)] for one in found.stages),
     ]
+    inside = [f"{one.stage} always: {text}" for one in found.stages if (text := _measured_as(one.always))]
     drivers = [f"{name} completes: {how}" for name, how in found.drivers.items()]
-    return [*aligned(rows), *_reasons(found), f"in flight: {in_flight(found)}", *_hooks(found), *drivers]
+    return [*aligned(rows), *inside, *_reasons(found), f"in flight: {in_flight(found)}", *drivers]
 
 
 def in_flight(found: ProbeReport) -> str:
@@ -442,7 +461,12 @@ def as_values(found: ProbeReport) -> list[dict[str, Any]]:
 
 
 def _cell(text: str) -> str:
-    return "-" if text.startswith(NO) else text
+    return "-" if text.startswith(NO) else _YES if _measured_as(text) else text
+
+
+def _measured_as(text: str) -> str:
+    """Return what follows the `yes` of a stage: its interval, and the stages in it."""
+    return text.removeprefix(_YES).lstrip(", ") if text.startswith(_YES) else ""
 
 
 def _reasons(found: ProbeReport) -> list[str]:
@@ -453,13 +477,6 @@ def _reasons(found: ProbeReport) -> list[str]:
         if here and one.traced.get(here, "").startswith(NO):
             reasons.setdefault(f"not traced: {one.traced[here].removeprefix(NO)}", []).append(one.stage)
     return [f"{', '.join(stages)} {why}" for why, stages in reasons.items()]
-
-
-def _hooks(found: ProbeReport) -> list[str]:
-    """Return the hooks of this host's scripts; bpftrace's have their tier in their name."""
-    here = _here(found)
-    ending = f"_{here.lower()}" if here in _TIERS else ""
-    return [f"{name} hooks {', '.join(hooks)}" for name, hooks in found.hooks.items() if here and name.endswith(ending)]
 
 
 def _title(name: str) -> str:

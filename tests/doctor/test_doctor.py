@@ -430,7 +430,7 @@ def test_a_pipe_is_not_the_terminal(host, monkeypatch):
 @pytest.mark.parametrize(
     ("letter", "why", "status", "words"),
     [
-        ("A", "rawtracepoints attach", Status.OK, "A: rawtracepoints attach"),
+        ("A", "rawtracepoints attach", Status.OK, "A, rawtracepoints attach"),
         ("C", "", Status.OK, "C"),
         ("D", "no BTF", Status.DEGRADED, "counters only: no BTF"),
         ("", "needs root", Status.DEGRADED, "counters only: needs root"),
@@ -511,12 +511,12 @@ def test_stage_by_stage_what_measures_it_and_why_not():
     head, *rows = (line.split() for line in command.matrix(EXPLAINED))
     assert " ".join(head) == "stage always traced, tier A traced, tier C (here)"
     assert [" ".join(row) for row in rows] == [
-        "hba yes, with irq in it stages_a stages_c",
+        "hba yes stages_a stages_c",
         "irq - stages_a -",
         "softirq - stages_a -",
+        "hba always: with irq in it",
         "irq, softirq not traced: no such hook",
         'in flight: ages are "at least", the waiting threads are not known: needs tier A',
-        "stages_c hooks tracepoint:block:y, tracepoint:irq:z",
         "nvme completes: hard interrupt: hba, irq",
     ]
 
@@ -543,13 +543,12 @@ def test_dtrace_has_one_kind_of_on_demand_probes():
         drivers={},
         ages={"dtrace": "no: no D script follows each I/O"},
     )
-    head, row, flight, *hooks = command.matrix(made)
+    head, row, flight = command.matrix(made)
     assert (head.split(), row.split()) == (
         ["stage", "always", "traced,", "dtrace", "(here)"],
         ["resume", "-", "resume_d"],
     )
     assert flight.endswith("no D script follows each I/O")
-    assert hooks == ["resume_d hooks io:::wait-start", "wakeups_d hooks sched:::wakeup"]
     assert command.as_values(made)[0]["here"] == "dtrace"
 
 
@@ -582,6 +581,29 @@ def test_text_has_each_check_and_its_remedy():
     assert lines[3].split() == ["tier", "degraded", "what"]
     assert lines[4].split() == ["->", "mend"]
     assert lines[6].startswith("stage")
+
+
+def test_what_would_be_better_than_a_lesser_tier():
+    why = "tier C, because tier A needs bpftrace 0.19 or newer, and this is 0.17.0"
+    check = command.tier_check(SimpleNamespace(**vars(EXPLAINED) | {"tier": "C", "why": why}))
+    assert check.what == "C, because tier A needs bpftrace 0.19 or newer, and this is 0.17.0"
+    assert check.remedy.startswith("for tier A install a newer bpftrace")
+    refused = "tier C, because tier A is refused: bpftrace 0.23.2 ERROR loading"
+    assert not command.tier_check(SimpleNamespace(**vars(EXPLAINED) | {"tier": "C", "why": refused})).remedy
+
+
+def test_on_a_terminal_lines_are_folded_below_what_they_are_about(monkeypatch):
+    monkeypatch.setattr(command.host, "name", lambda: "vm")
+    monkeypatch.setattr(command.host, "kernel", lambda: "Linux 6.1")
+    checks = [Check("bpftrace", Status.OK, "word " * 30, "remedy " * 20), *found()]
+    lines = command.render_text(checks, EXPLAINED, 60).splitlines()
+    assert all(len(line) <= 60 for line in lines)
+    assert lines[1:5] == [
+        f"bpftrace   ok        {'word ' * 8}".rstrip(),
+        *(f"{'':21}{'word ' * n}".rstrip() for n in (8, 8, 6)),
+    ]
+    assert lines[5].split()[:2] == ["->", "remedy"]
+    assert lines[9].split()[:2] == ["python", "ok"]
 
 
 def test_json_is_for_scripts():
