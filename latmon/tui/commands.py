@@ -507,13 +507,20 @@ class InputLine:
     done: bool = False
 
     def after(self, key: str, character: str | None, most: int = _MAX) -> InputLine:
-        """Return the line after a key: Enter keeps the text, Esc clears it. `character`: pasted text too."""
+        """Return the line after a key: Enter keeps the text, Esc and Ctrl-U clear it, Ctrl-W removes a word.
+
+        `character`: pasted text too.
+        """
         if key == "enter":
             return replace(self, done=True)
         if key == "escape":
             return InputLine("", done=True)
         if key == "backspace":
             return InputLine(self.text[:-1])
+        if key == "ctrl+w":
+            return InputLine("".join(self.text.rstrip().rpartition(" ")[:2]))
+        if key == "ctrl+u":
+            return InputLine()
         added = "".join(one for one in character or "" if one.isprintable())
         return InputLine((self.text + added)[:most])
 

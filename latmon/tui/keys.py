@@ -169,7 +169,7 @@ ACTIONS = (
         "its_files",
         "F",
         "F",
-        "its files: what its processes wait for in reads, writes, opens and syncs",
+        "files: what all programs wait for, and below it the slow operations of the selected row's processes",
         "files",
         on=_ISSUERS,
     ),

@@ -199,7 +199,7 @@ async def test_a_filter_is_typed_seen_kept_and_cleared():
     app = make(Source(host(12, 5)))
     async with app.run_test(size=(80, 24)) as pilot:
         await settled(pilot)
-        await pilot.press("slash", *"nvme1q", "backspace")
+        await pilot.press("slash", *"sdz", "ctrl+u", *"nvme1 sdz", "ctrl+w", *"q", *("backspace", "backspace"))
         assert "/ nvme1█  3 of 12 devices" in screen(app)
         assert "nvme2n1" not in screen(app)
         await pilot.press("enter")
