@@ -1,4 +1,4 @@
--- p99 and maximum of each device and minute of host.latmon.jsonl.gz, and the buckets as Parquet: duckdb < docs/p99.sql
+-- p99 and maximum of each device and minute of host.latmon.jsonl.gz, and the buckets in buckets.parquet: duckdb < docs/p99.sql
 CREATE VIEW windows AS
 SELECT * FROM read_ndjson('host.latmon.jsonl.gz', columns = {
   type: 'VARCHAR', t: 'DOUBLE', dt: 'BIGINT',
@@ -27,4 +27,4 @@ SELECT device, strftime(minute, '%H:%M') AS minute, any_value(ios)::BIGINT AS io
        any_value(longest) AS max_us
 FROM ranked GROUP BY device, minute ORDER BY device, minute;
 
-COPY buckets TO 'host.parquet' (FORMAT parquet, COMPRESSION zstd);
+COPY buckets TO 'buckets.parquet' (FORMAT parquet, COMPRESSION zstd);
