@@ -108,7 +108,11 @@ class Disk:
 
     def remounted(self):
         subprocess.run(["umount", self.place], check=True)
+        assert wait_for(lambda: not self._loop())  # mount takes a loop device again that is just being detached
         self.mount()
+
+    def _loop(self):
+        return subprocess.run(["losetup", "-j", self.image], capture_output=True, check=True).stdout
 
     def freeze(self, *, thaw=False):
         subprocess.run(["fsfreeze", "-u" if thaw else "-f", self.place], check=not thaw, capture_output=True)
