@@ -238,9 +238,11 @@ def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
     if tier(suite) == "a":
         assert threads[pid].get("policy") == os.SCHED_FIFO  # by its last line: it began as an ordinary thread
         assert all(one.get("flags") & 0x200000 for one in threads.values() if one.text.startswith("kworker/"))
-    late = [one for one in run.reported("late") if one.get("thread") == os.getpid() and one.get("instead") == pid]
+    # Ours, or the loop device's worker, which then holds up the write: that depends on the CPU that it is woken on.
+    late = [one for one in run.reported("late") if one.get("instead") == pid]
+    assert {one.get("thread") for one in late} <= threads.keys()
     assert late
-    assert {one.get("instead_priority") for one in late} == {49}
+    assert 49 in {one.get("instead_priority") for one in late}  # 120 until it has set its own
     assert all(1_000 <= one.get("delay_us") < 10_000_000 for one in late)
 
 
