@@ -62,7 +62,7 @@ class Recorder:
         self._closing = "closed"
         self._last: Frame | None = None
         self._size = 0
-        self._fresh = False
+        self._fresh = self._is_ending = False
         self._missed_us = 0
         self._space_due = 0.0
         self.complete = True
@@ -109,7 +109,7 @@ class Recorder:
             disk.shutdown()
             raise
         self._closing = "stopped by itself"
-        self._path, self._why, self._fresh, self._missed_us = path, "", True, 0
+        self._path, self._why, self._fresh, self._missed_us, self._is_ending = path, "", True, 0, False
         self._waiting = asyncio.Queue(MAX_WAITING)
         self._writing = asyncio.create_task(self._write(self._writer, self._waiting, disk))
 
@@ -134,7 +134,7 @@ class Recorder:
         self._last = frame
         if self._writing is not None and self._writing.done():
             self._writing.result()
-        if self._writer is None:
+        if self._writer is None or self._is_ending:
             return
         try:
             self._waiting.put_nowait(self._inventory.complete(frame) if self._fresh else frame)
@@ -152,7 +152,7 @@ class Recorder:
         self._closing, self._silent_s = reason, silent_s
         if self._writing is None:
             return
-        writing = self._writing
+        writing, self._is_ending = self._writing, True
         with contextlib.suppress(asyncio.QueueFull):
             self._waiting.put_nowait(None)
         done, _ = await asyncio.wait({writing}, timeout=within)
@@ -320,8 +320,8 @@ class HostRecorders:
         """Stop all recordings at once; see Recorder."""
         if self._starting:
             await asyncio.wait(self._starting.values(), timeout=within)
+        self._directory = None  # a host's frame would start a new file while another host's disk takes its last ones
         await asyncio.gather(*(one.stop(reason, within, silent_s) for one in self._recorders.values()))
-        self._directory = None
 
 
 def _close(writer: Rotation, reason: str, missing: Mapping[str, float]) -> None:

@@ -242,6 +242,22 @@ async def test_frames_beyond_the_bound_become_a_gap(recorder, tmp_path, monkeypa
     assert not recorder.complete
 
 
+async def test_frames_after_the_end_was_asked_for_are_no_gap(recorder, tmp_path, monkeypatch):
+    hanging = threading.Event()
+    append = Writer.append
+    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(60), append(self, one)))
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    ending = asyncio.create_task(recorder.stop(within=60))
+    await until(lambda: recorder._is_ending)
+    recorder.put(frame(1))
+    hanging.set()
+    await ending
+    items = list(open_recording(tmp_path / "x"))
+    assert [one.seq for one in items if isinstance(one, Frame)] == [0]
+    assert not [one for one in items if isinstance(one, Gap)]
+
+
 async def test_frames_that_the_disk_did_not_take_until_the_end_are_a_gap(recorder, tmp_path, monkeypatch):
     hanging = threading.Event()
     append = Writer.append
@@ -354,6 +370,22 @@ async def test_a_fleet_is_recorded_as_long_as_one_of_its_hosts_is(fleet, tmp_pat
     fleet.full.add("b")
     await fleet.put_until(lambda: not several.active)
     await several.stop()
+
+
+async def test_a_frame_during_the_end_of_a_fleet_begins_no_new_file(fleet, tmp_path):
+    several, hanging = fleet.recorders, threading.Event()
+    await several.start(tmp_path / "fleet")
+    await fleet.put(1)
+    slow = next(one for key, one in several._recorders.items() if key[0] == "b")
+    slow._space, slow._space_due = lambda _: (hanging.wait(60), "")[1], 0.0
+    await fleet.put(2)
+    ending = asyncio.create_task(several.stop(within=60))
+    await until(lambda: not any(one.active for key, one in several._recorders.items() if key[0] == "a"))
+    await fleet.put(3)
+    hanging.set()
+    await ending
+    assert len(list((tmp_path / "fleet").iterdir())) == 2
+    assert not any(one.active for one in several._recorders.values())
 
 
 @pytest.mark.parametrize("full", ["a", "ab"])
