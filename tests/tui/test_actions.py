@@ -208,7 +208,7 @@ async def test_groups_have_a_row_each_which_opens_and_closes():
         await pilot.press("b")
         await painted(pilot)
         shown = screen(app).splitlines()
-        assert shown[1].startswith("─ controllers 2  of 3 devices")
+        assert shown[1].startswith("─ controllers 2, with 3 devices")
         assert [(line.split()[0], line.split()[2]) for line in shown[3:5]] == [("▸host0", "2"), ("host1", "1")]
         await pilot.press("down", "enter")
         await painted(pilot)

@@ -156,7 +156,7 @@ async def test_enter_opens_a_host_of_a_fleet_and_escape_leads_back_to_all():
         shown = rows(app)
         assert set(NAMES) <= set(shown)
         assert shown.index(NAMES[0]) < shown.index(NAMES[1])  # the one with the worst device first
-        assert "hosts 3  of 12 devices" in screen(app)
+        assert "hosts 3, with 12 devices" in screen(app)
         await pilot.press("enter")
         await painted(pilot)
         opened = [one for one in rows(app) if one.startswith("nvme")]

@@ -996,7 +996,7 @@ def _group_rows(view: ViewState, chosen: Subject, width: int, room: int, *, titl
     lines += [fit(field_row(columns, every[i], selected=i == at), width) for i in rows]
     if not titled:
         return lines
-    name, note = f"{kind}s", f"  of {sum(len(one.members) for one in every):,} devices"
+    name, note = f"{kind}s", f", with {sum(len(one.members) for one in every):,} devices"
     return [table_title(view.selection, (rows.start + 1, rows.stop), len(every), width, name=name, note=note), *lines]
 
 
