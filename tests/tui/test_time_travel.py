@@ -601,7 +601,7 @@ async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backen
         evaluated.add(one)
     shown = summary_of(source, live) | evaluated.summary()
     read = summarise(recording)
-    assert read["intervals"] >= 5
+    assert read["intervals"] >= 2  # of 20, beside twice as many processes as CPUs
     assert read["marks"]
     assert shown == read
     replayed = Totals(100_000)
