@@ -129,11 +129,9 @@ def run(argv: list[str]) -> int:
     except LatmonError as error:
         return _refused(error)
     except FileNotFoundError:  # of a relative path
-        try:
-            Path.cwd()
-        except FileNotFoundError:
-            return _refused(UnavailableError("the current directory was removed: change to one that exists"))
-        raise
+        if paths.current() is not None:
+            raise
+        return _refused(UnavailableError("the current directory was removed: change to one that exists"))
     except BrokenPipeError:  # `latmon report F | head`: a closed pipe is no failure
         streams.drop()
         return EXIT_DONE

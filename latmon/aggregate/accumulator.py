@@ -21,6 +21,7 @@ from latmon.model.frame import (
     MAX_LIMITS,
     CgroupLimit,
     Completed,
+    Counted,
     FileOperation,
     Flow,
     Frame,
@@ -417,13 +418,6 @@ COUNTERS = ("lost_events", "map_full", "unmatched", "stale", "undecoded_lines", 
 """Counters of a frame's Health that a sum of frames has, too."""
 MAX_OUTLIERS = 1000
 """Outliers kept by one accumulator."""
-
-
-class Counted(NamedTuple):
-    """Completions of a flow: all, and those with times. None where they are not known."""
-
-    every: Completed | None
-    timed: Completed | None
 
 
 def counted(

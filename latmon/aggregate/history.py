@@ -20,7 +20,19 @@ from typing import Any, ClassVar, Generic, TypeVar
 from latmon.aggregate.accumulator import COUNTERS, CompletionSums
 from latmon.aggregate.histogram_sum import DepthSum, OnDemandSums, PackedDepths, Peak, maximum_of, packed
 from latmon.model.devices import WithIdle, busy_rows, idle_devices, total
-from latmon.model.frame import Completed, Device, FileOperation, Flow, Frame, Health, Origin, Outlier, Series, Traced
+from latmon.model.frame import (
+    Completed,
+    Counted,
+    Device,
+    FileOperation,
+    Flow,
+    Frame,
+    Health,
+    Origin,
+    Outlier,
+    Series,
+    Traced,
+)
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
 from latmon.model.packed import Flat, KeyedCounts, Pressed, flatten
@@ -458,7 +470,7 @@ class Window:
         self._peaks: dict[Series, Peak] = {}
         """Sliding maxima of the series that were read."""
         self._cache: dict[tuple[str, tuple[str, ...]], Histogram] = {}
-        self._completed: dict[tuple[str, str], tuple[Completed | None, Completed | None]] = {}
+        self._completed: dict[tuple[str, str], Counted] = {}
         self._covered_us: int | None = None
         self._moved: frozenset[str] | None = None
         for frame in frames:
@@ -544,13 +556,13 @@ class Window:
 
     def completed(self, device: str, op: str) -> Completed | None:
         """Return all completions, as `CompletionSums.counted`; None if unknown."""
-        return self._counted(device, op)[0]
+        return self.counted(device, op).every
 
     def timed(self, device: str, op: str) -> Completed | None:
         """Return the completions that have times, as `CompletionSums.counted`; None if unknown."""
-        return self._counted(device, op)[1]
+        return self.counted(device, op).timed
 
-    def _counted(self, device: str, op: str) -> tuple[Completed | None, Completed | None]:
+    def counted(self, device: str, op: str) -> Counted:
         """Return `completed` and `timed`; each is read some 10 times for a picture, of thousands of devices."""
         key = device, op
         found = self._completed.get(key)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from latmon.analysis.limits import wall
-from latmon.model.frame import OPS, Completed, Limit, Series
+from latmon.model.frame import OPS, Counted, Limit, Series
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import PROBE, SYSFS, Aged, Depths, bucket_middle
 from latmon.support.units import rate, spelled
@@ -126,23 +126,22 @@ def times_of(found: Histogram | None) -> MeanTimes | None:
 
 def times(
     depths: Depths,
-    done: Mapping[str, Completed | None],
-    timed: Mapping[str, Completed | None],
+    done: Mapping[str, Counted],
     probe: MeanTimes | None,
     longest_us: int | None = None,
 ) -> MeanTimes | None:
     """Return the completed I/Os and their times, of the same requests that the depths count.
 
-    By op, `done`: all completions; `timed`: those of the intervals in which the kernel timed them. `probe`: times of
-    COUNTED by a probe, `longest_us` among them. Sampled gauges belong to the kernel's times. A probe's depths belong to
-    its times; if there are flushes, whose empty writes its histograms lack, to its times by depth.
+    `done`: completions by op; `probe`: times of COUNTED by a probe, `longest_us` among them. Sampled gauges belong to
+    the kernel's times. A probe's depths belong to its times; if there are flushes, whose empty writes its histograms
+    lack, to its times by depth.
     """
-    counted = [one for op in COUNTED if (one := done.get(op)) is not None and one.count]
-    ios, kernel_us = sum(one.count for one in counted), _mean_us(timed)
+    found = [done[op] for op in COUNTED if op in done]
+    ios, kernel_us = sum(one.every.count for one in found if one.every), _mean_us(found)
     kernel = None if kernel_us is None else MeanTimes(ios, kernel_us, longest_us)
-    if depths.source != PROBE or not counted:
+    if depths.source != PROBE or not ios:
         return kernel or probe
-    flushes = done.get("flush")
+    flushes = done["flush"].every if "flush" in done else None
     if probe is not None and not (flushes and flushes.count):
         return probe
     by_depth = sum(took.ios for took in depths.latency.values())
@@ -151,11 +150,11 @@ def times(
     return MeanTimes(ios, sum(took.time_us for took in depths.latency.values()) / by_depth, longest_us)
 
 
-def _mean_us(timed: Mapping[str, Completed | None]) -> float | None:
-    """Return the mean of the kernel's times of COUNTED; None where it doesn't time all of them."""
-    found = [one for op in COUNTED if (one := timed.get(op)) is not None and one.count]
-    some = [one.time_us for one in found if one.time_us is not None]
-    return sum(some) / sum(one.count for one in found) if some and len(some) == len(found) else None
+def _mean_us(found: Iterable[Counted]) -> float | None:
+    """Return the mean of the kernel's times; None where it doesn't time each op."""
+    timed = [one.timed for one in found if one.timed and one.timed.count]
+    some = [one.time_us for one in timed if one.time_us is not None]
+    return sum(some) / sum(one.count for one in timed) if some and len(some) == len(timed) else None
 
 
 def of(

@@ -48,19 +48,15 @@ def unused(path: Path, suffix: str = SUFFIX) -> Path:
 
 def default_directory(environ: Mapping[str, str]) -> Path:
     """Return the current directory, or the user's state directory where that is not writable or was removed."""
-    try:
-        cwd = Path.cwd()
-    except FileNotFoundError:
-        cwd = Path("/")
-    else:
-        if os.access(cwd, os.W_OK | os.X_OK, effective_ids=True):
-            return cwd
+    cwd = paths.current()
+    if cwd is not None and os.access(cwd, os.W_OK | os.X_OK, effective_ids=True):
+        return cwd
     directory = paths.state(environ) / "recordings"
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(
-            f"can't save a file: {cwd} is not writable and neither is {directory}: {_why(error)}"
+            f"can't save a file: {cwd or 'this directory'} is not writable and neither is {directory}: {_why(error)}"
         ) from None
     return directory
 

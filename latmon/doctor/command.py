@@ -303,9 +303,7 @@ def render_text(found: Sequence[Check], explained: ProbeReport, columns: int = 0
 def _folded(line: str, indent: int, columns: int) -> list[str]:
     if not columns or len(line) <= columns:
         return [line]
-    head, rest = line[:indent], line[indent:]
-    folded = textwrap.wrap(rest, max(columns - indent, 20), break_long_words=False, break_on_hyphens=False)
-    return [f"{head if not at else ' ' * indent}{part}" for at, part in enumerate(folded)]
+    return textwrap.wrap(line, columns, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
 
 
 def render_json(

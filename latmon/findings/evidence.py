@@ -370,8 +370,7 @@ def littles_law(facts: Facts, device: str, bound: Limit | None) -> LawCheck | No
     timed = facts.stage("total", device, *COUNTED)
     by_issue = facts.origin.latency_from == "issue"
     done = {op: facts.counted(Flow(device, op)) for op in OPS}
-    every, kept = {op: one.every for op, one in done.items()}, {op: one.timed for op, one in done.items()}
-    whole = times(sums.depths, every, kept, None if by_issue else times_of(timed), timed.max_bound)
+    whole = times(sums.depths, done, None if by_issue else times_of(timed), timed.max_bound)
     driver = timed if by_issue else facts.stage("hba", device, *COUNTED)
     return law_of(
         sums.depths,

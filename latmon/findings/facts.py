@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from latmon.aggregate.accumulator import (
     MAX_OUTLIERS,
     Accumulator,
-    Counted,
     FlowSums,
     IdleTime,
     Minute,
@@ -36,6 +35,7 @@ from latmon.model.frame import (
     OPS,
     CgroupLimit,
     Completed,
+    Counted,
     Device,
     FileSeries,
     Flow,
@@ -74,7 +74,7 @@ class Block:
     kernel: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
     seen: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
     seen_alone: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
-    """Of `seen`, those of frames without the kernel's counters; not known of a minute."""
+    """It has the part of `seen` that is of frames without the kernel's counters; a minute has none."""
     on_demand: Flat = field(default_factory=lambda: Flat({}, {}))
     depth_sums: Mapping[str, DepthTimes] = field(default_factory=lambda: MappingProxyType({}))
     orders: Mapping[str, LbaOrder] = field(default_factory=lambda: MappingProxyType({}))

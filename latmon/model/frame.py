@@ -87,6 +87,16 @@ class Completed:
         )
 
 
+class Counted(NamedTuple):
+    """Completions of a flow over several frames: all, and those of the frames in which the kernel timed them.
+
+    Both are None where they are not known; the probe's count, which stands for the kernel's, has no times.
+    """
+
+    every: Completed | None
+    timed: Completed | None
+
+
 def _sum_known(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 

@@ -348,9 +348,8 @@ def _times(
     each = [stages for op, stages in ops.items() if op in COUNTED]
     total = _merged(_TOTAL, each)
     done = {op: totals.counted(Flow(name, op)) for op in OPS}
-    every, kept = {op: one.every for op, one in done.items()}, {op: one.timed for op, one in done.items()}
     known = times_of(total) if origin.latency_from == "queued" else None
-    whole = times(depths, every, kept, known, total.max_bound)
+    whole = times(depths, done, known, total.max_bound)
     if origin.latency_from == "issue":
         return total or None, whole
     to_end = "completion" in origin.measured.get("hba", ())

@@ -30,6 +30,14 @@ def state(environ: Mapping[str, str]) -> Path:
     return at if _is_own(home if at.is_relative_to(home) else _existing(at)) else Path(roots) / ".local/state/latmon"
 
 
+def current() -> Path | None:
+    """Return the current directory; None where it was removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
+
+
 def config(environ: Mapping[str, str]) -> Path:
     """Return the directory of the user's settings."""
     return _base(environ, "XDG_CONFIG_HOME", ".config")

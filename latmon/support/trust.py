@@ -221,10 +221,7 @@ def _packages(*names: str) -> list[Path]:
 
 def _cwd() -> Path:
     """Return the current directory; `/` if it was removed."""
-    try:
-        return Path.cwd()
-    except FileNotFoundError:
-        return Path("/")
+    return paths.current() or Path("/")
 
 
 def _real(path: Path) -> Path:

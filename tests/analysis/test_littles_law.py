@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from latmon.analysis.littles_law import Law, MeanTimes, law, lift, of, sentence, times
-from latmon.model.frame import Completed
+from latmon.model.frame import Completed, Counted
 from latmon.model.inflight import PROBE, SYSFS, Aged, Depths, InFlight, Took
 
 
@@ -175,9 +175,13 @@ BY_DEPTH = {1: Took(60, 60_000), 2: Took(40, 80_000)}
     ],
 )
 def test_times_are_of_the_requests_that_the_gauges_count(source, done, latency, expected):
-    assert times(Depths({1: 1}, latency=latency, source=source), done, done, PROBED, 700) == expected
+    assert times(Depths({1: 1}, latency=latency, source=source), both(done), PROBED, 700) == expected
+
+
+def both(done):
+    return {op: Counted(one, one) for op, one in done.items()}
 
 
 def test_where_the_kernel_timed_a_part_its_mean_is_of_that_and_the_number_of_all():
-    done, timed = {"write": Completed(120, 0)}, {"write": Completed(100, 0, 90_000)}
-    assert times(Depths({1: 1}), done, timed, PROBED, 700) == MeanTimes(120, 900.0, 700)
+    done = {"write": Counted(Completed(120, 0), Completed(100, 0, 90_000))}
+    assert times(Depths({1: 1}), done, PROBED, 700) == MeanTimes(120, 900.0, 700)

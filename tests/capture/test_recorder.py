@@ -153,10 +153,16 @@ async def test_a_redacted_recording_by_the_key_doesn_t_bear_the_host_s_name(tmp_
     await recorder.stop()
 
 
-async def test_a_disk_that_hangs_blocks_neither_frames_nor_the_end(recorder, tmp_path, monkeypatch):
-    hanging = threading.Event()
-    append = Writer.append
-    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(60), append(self, one)))
+@pytest.fixture
+def hanging(monkeypatch):
+    """Each write hangs until this event is set."""
+    event, append = threading.Event(), Writer.append
+    monkeypatch.setattr(Writer, "append", lambda self, one: (event.wait(600), append(self, one)))
+    yield event
+    event.set()
+
+
+async def test_a_disk_that_hangs_blocks_neither_frames_nor_the_end(recorder, tmp_path, hanging):
     await recorder.start(tmp_path / "x")
     try:
         for seq in range(5):
@@ -169,10 +175,7 @@ async def test_a_disk_that_hangs_blocks_neither_frames_nor_the_end(recorder, tmp
         hanging.set()
 
 
-async def test_a_disk_that_comes_back_gets_the_end_line_of_a_recording_given_up(recorder, tmp_path, monkeypatch):
-    hanging = threading.Event()
-    append = Writer.append
-    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(60), append(self, one)))
+async def test_a_disk_that_comes_back_gets_the_end_line_of_a_recording_given_up(recorder, tmp_path, hanging):
     await recorder.start(tmp_path / "x")
     recorder.put(frame(0))
     await recorder.stop("enough", within=0.1)
@@ -222,11 +225,8 @@ def test_the_process_leaves_though_a_write_never_returns(tmp_path):
     assert done.stderr == ""
 
 
-async def test_frames_beyond_the_bound_become_a_gap(recorder, tmp_path, monkeypatch):
-    hanging = threading.Event()
-    append = Writer.append
+async def test_frames_beyond_the_bound_become_a_gap(recorder, tmp_path, monkeypatch, hanging):
     monkeypatch.setattr(module, "MAX_WAITING", 2)
-    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(60), append(self, one)))
     await recorder.start(tmp_path / "x")
     recorder.put(frame(0))
     await until(recorder._waiting.empty)
@@ -242,10 +242,7 @@ async def test_frames_beyond_the_bound_become_a_gap(recorder, tmp_path, monkeypa
     assert not recorder.complete
 
 
-async def test_frames_after_the_end_was_asked_for_are_no_gap(recorder, tmp_path, monkeypatch):
-    hanging = threading.Event()
-    append = Writer.append
-    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(60), append(self, one)))
+async def test_frames_after_the_end_was_asked_for_are_no_gap(recorder, tmp_path, hanging):
     await recorder.start(tmp_path / "x")
     recorder.put(frame(0))
     ending = asyncio.create_task(recorder.stop(within=60))
@@ -258,11 +255,8 @@ async def test_frames_after_the_end_was_asked_for_are_no_gap(recorder, tmp_path,
     assert not [one for one in items if isinstance(one, Gap)]
 
 
-async def test_frames_that_the_disk_did_not_take_until_the_end_are_a_gap(recorder, tmp_path, monkeypatch):
-    hanging = threading.Event()
-    append = Writer.append
+async def test_frames_that_the_disk_did_not_take_until_the_end_are_a_gap(recorder, tmp_path, monkeypatch, hanging):
     monkeypatch.setattr(module, "MAX_WAITING", 2)
-    monkeypatch.setattr(Writer, "append", lambda self, one: (hanging.wait(600), append(self, one)))
     await recorder.start(tmp_path / "x")
     recorder.put(frame(0))
     await until(recorder._waiting.empty)

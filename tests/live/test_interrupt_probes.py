@@ -242,7 +242,7 @@ def test_a_waiter_is_timed_and_who_ran_instead_is_named(suite, loop, tmp_path):
     late = [one for one in run.reported("late") if one.get("instead") == pid]
     assert {one.get("thread") for one in late} <= threads.keys()
     assert late
-    assert 49 in {one.get("instead_priority") for one in late}  # 120 until it has set its own
+    assert {49} <= {one.get("instead_priority") for one in late} <= {49, 120}  # 120 until it has set its own
     assert all(1_000 <= one.get("delay_us") < 10_000_000 for one in late)
 
 

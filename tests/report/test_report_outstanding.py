@@ -124,7 +124,7 @@ def test_both_sides_of_the_law_have_the_empty_writes_that_carry_flushes(summary_
 
 
 def sampled(make):
-    """The same by samples of the kernel's gauges, without what a probe alone counts."""
+    """Make the same frames with samples of the kernel's gauges, without what a probe alone counts."""
     return lambda seq: (
         (one := make(seq))
         and replace(one, depths={"sda": replace(one.depths["sda"], source=SYSFS, at_issue={}, latency={})})
@@ -138,7 +138,7 @@ def sampled(make):
 )
 @pytest.mark.parametrize("latency_from", ["queued", "issue"])
 def test_the_rate_of_the_law_includes_windows_without_the_kernel_s_counters(summary_of, make, iops, latency_from):
-    """As the first ones after a start: the rate was the kernel's count divided by all of the time."""
+    """The first windows after a start have none: the rate was the kernel's count divided by all of the time."""
     frames = [replace(make(n), kernel={}) if n == 0 else make(n) for n in range(10)]
     law = summary_of(*frames, latency_from=latency_from)["devices"]["sda"]["outstanding"]["littles_law"]
     assert (law["of"], law["iops"], law["agrees"]) == ("all", iops, True)

@@ -576,7 +576,7 @@ async def test_a_user_who_looks_back_holds_nothing_up(tmp_path):
 async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backend):
     """All values of a report, to the digit and complete; frames of a replay too."""
     path = tmp_path / "live.latmon.jsonl.gz"
-    started = Session(Request(backend, Options(interval_us=100_000), record=path, duration_us=2_000_000))
+    started = Session(Request(backend, Options(interval_us=100_000), record=path, duration_us=4_000_000))
     live, frames = Totals(100_000), []
     ended = ""
     try:
@@ -601,7 +601,7 @@ async def test_a_live_capture_and_its_recording_report_the_same(tmp_path, backen
         evaluated.add(one)
     shown = summary_of(source, live) | evaluated.summary()
     read = summarise(recording)
-    assert read["intervals"] >= 2  # of 20, beside twice as many processes as CPUs
+    assert read["intervals"] >= 5
     assert read["marks"]
     assert shown == read
     replayed = Totals(100_000)

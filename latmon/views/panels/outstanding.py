@@ -782,13 +782,12 @@ def _law(view: ViewState, subject: Subject, depths: DepthSum) -> str:
     latency = window.latency(name, COUNTED)
     timed = times_of(latency)
     from_issue = view.origin is not None and view.origin.latency_from == "issue"
-    done = {op: window.completed(name, op) for op in OPS}
-    kept = {op: window.timed(name, op) for op in OPS}
+    done = {op: window.counted(name, op) for op in OPS}
     found = of(
         depths.depths,
         depths.span_us,
         window.covered_us,
-        whole=times(depths.depths, done, kept, None if from_issue else timed, latency.max_bound),
+        whole=times(depths.depths, done, None if from_issue else timed, latency.max_bound),
         driver=timed if from_issue else None,
         bound=ceiling(subject.device.limits),
         waiting=view.history.ages.of(name),
