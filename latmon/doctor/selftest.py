@@ -35,6 +35,7 @@ from latmon.model.frame import OPS, STARTING, Flow, Frame, Origin, Outlier
 from latmon.model.histogram import bucket_bounds
 from latmon.model.stages import called
 from latmon.support.errors import LatmonError, UnavailableError, UsageError
+from latmon.support.process import in_own_mounts
 from latmon.support.text import clean
 from latmon.support.trust import environment, search_path
 from latmon.views.anatomy import anatomy, largest
@@ -57,7 +58,8 @@ _FILE_SYSTEMS = (
     ("btrfs", "256M", ("mkfs.btrfs", "-q", "-f")),
 )
 """File systems that can be frozen: name, size of the image (sparse in memory), command that makes it."""
-_MOUNT_POINTS = ("/tmp", "/run", "/mnt")  # noqa: S108  covered in its own namespace, nothing is written below it
+_MOUNT_POINTS = ("/tmp", "/run", "/mnt", "/dev/shm")  # noqa: S108  covered in its own namespace, nothing is written below
+"""Of these the first that is a mount point, else the first: only a mount point can be made private in a chroot."""
 _ANSWER_S = 30.0
 _ENDED_S = 15.0
 _SYS_ADMIN = 21
@@ -210,8 +212,9 @@ def _find(tool: str, environ: Mapping[str, str]) -> str | None:
 
 def _start(system: tuple[str, str, Sequence[str]] | None, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
     name, room, make = system or ("", "0", ())
-    at = next((one for one in _MOUNT_POINTS if Path(one).is_dir()), "/")
-    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _SHELL, "latmon-self-test"]
+    directories = [path for path in _MOUNT_POINTS if Path(path).is_dir()]
+    at = next((path for path in directories if Path(path).is_mount()), directories[0] if directories else "/")
+    words = [*in_own_mounts(_SHELL, at), "latmon-self-test"]
     pipe = subprocess.PIPE
     # in its own session, so that Ctrl-C or a hang-up of the terminal doesn't end it before it has removed the device
     return subprocess.Popen(  # noqa: S603  fixed words, no shell but the one above

@@ -147,6 +147,17 @@ def prioritise(pid: int, nice: int, proc: Path = Path("/proc")) -> None:
             (proc / str(pid) / "autogroup").write_text(str(nice))
 
 
+def in_own_mounts(script: str, directory: str) -> list[str]:
+    """Return the words that run a shell script in a mount namespace of its own, whose mounts reach no other one.
+
+    The root of a chroot is mostly no mount point, and the propagation of any other directory can't be changed
+    (mount(2), EINVAL). There only the mounts below `directory`, where the script mounts, are made private; where it is
+    no mount point either, the script doesn't run.
+    """
+    private = f"mount --make-rprivate / 2>/dev/null || mount --make-rprivate {directory} || exit 1"
+    return ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", f"{private}\n{script}"]
+
+
 _MANY = 100_000
 
 

@@ -313,8 +313,45 @@ def test_the_words_of_a_shimmed_command():
     assert plain[-5:] == ["env", "A=1", "bpftrace", "-e", "x"]
     privileged = shimmed(["bpftrace"], {}, sudo=True, mount_tracefs=True)
     assert privileged[:3] == ["sudo", "-n", "sh"]
-    assert privileged[privileged.index("unshare") :][:4] == ["unshare", "--mount", "--propagation", "private"]
+    assert privileged[privileged.index("unshare") :][:4] == ["unshare", "--mount", "--propagation", "unchanged"]
     assert privileged[-2:] == ["sh", "bpftrace"]
+
+
+CHROOT = """
+set -eu
+top=$1
+shift
+mount -t tmpfs chroot "$top"
+mount --make-shared "$top"
+root=$top/root
+mkdir "$root"
+for path in /bin /sbin /lib*; do
+    if [ -L "$path" ]; then cp -P "$path" "$root"; else mkdir "$root$path"; mount --rbind "$path" "$root$path"; fi
+done
+for path in /usr /proc /dev; do mkdir "$root$path"; mount --rbind "$path" "$root$path"; done
+mkdir "$root/sys"
+mount --bind /sys "$root/sys"
+mount --make-shared "$root/sys"
+chroot "$root" "$@" </dev/stdin
+! grep "$root/sys/kernel" /proc/self/mountinfo
+"""
+"""Shell text that runs a command in a chroot of shared mounts, whose root is no mount point and which has no tracefs.
+It fails where the command left a mount below /sys."""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root on Linux may mount")
+@pytest.mark.skipif(not Path("/sys/kernel/tracing").is_dir(), reason="this kernel has no tracefs")
+def test_a_tool_in_a_chroot_has_its_tracefs_and_mounts_nothing_outside(tmp_path):
+    tool = ["sh", "-c", "ls -d /sys/kernel/tracing/events"]
+    words = ["unshare", "--mount", "--propagation", "private", "sh", "-c", CHROOT, "sh", str(tmp_path)]
+    words += shimmed(tool, {}, sudo=False, mount_tracefs=True)
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as chrooted:
+        printed = chrooted.stdout.readline() if chrooted.stdout else ""
+        output, complaints = chrooted.communicate(timeout=60)
+    assert printed == "/sys/kernel/tracing/events\n", complaints
+    assert (output, chrooted.returncode) == ("", 0), complaints
 
 
 async def test_sudo_stays_in_the_terminals_session_and_out_of_its_reach(tmp_path, monkeypatch):
