@@ -19,7 +19,6 @@ from typing import NoReturn
 from latmon import __version__
 from latmon.support import paths, streams
 from latmon.support.errors import EXIT_DONE, LatmonError, UnavailableError
-from latmon.support.priority import START
 from latmon.support.text import clean
 
 MAX_BYTES = 256 * 1024
@@ -113,8 +112,6 @@ def _run() -> int:
 def run(argv: list[str]) -> int:
     """Run the command line and return its exit code; every error is one sentence on stderr."""
     os.umask(0o077)
-    if _is_live(argv):
-        START.begin()
     try:
         try:
             from latmon.cli import arguments
@@ -124,7 +121,6 @@ def run(argv: list[str]) -> int:
 
             return commands.run(args)
         finally:
-            START.end()
             sys.stdout.flush()
     except LatmonError as error:
         return _refused(error)
@@ -138,11 +134,6 @@ def run(argv: list[str]) -> int:
     except streams.StdoutError as error:
         streams.drop()
         return _refused(streams.explain(error))
-
-
-def _is_live(argv: list[str]) -> bool:
-    """Return whether this is no other command than the live screen or a capture."""
-    return not argv or (argv[0].startswith("-") and not {"-h", "--help", "--version"} & {*argv})
 
 
 def _refused(error: LatmonError) -> int:

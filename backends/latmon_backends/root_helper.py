@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from latmon.manifest import Manifest, load_all
-from latmon.support import priority
 from latmon.support.errors import ManifestError, UntrustedError
 from latmon.support.paths import data_dir
 from latmon.support.trust import environment
@@ -228,8 +227,6 @@ def _encoded(reply: Mapping[str, Any]) -> bytes:
 def main(arguments: list[str]) -> int:
     """Run the helper. The arguments `FD TOOL PID` come from latmon while it was root."""
     os.umask(0o077)
-    # The start of the screen restores the processes of the user alone; each later tracer inherits this one's priority.
-    priority.restore_inherited()
     fd, tool, known = arguments
     manifests = {one.name: one for one in load_all(data_dir("probes"))}
     name, fields = json.loads(tool)

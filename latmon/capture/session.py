@@ -30,7 +30,6 @@ from latmon.recording.codec import IdleReader, IdleWriter, decode_origin, encode
 from latmon.recording.validate import parse
 from latmon.recording.writer import private_frame, private_origin
 from latmon.support.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
-from latmon.support.priority import START
 from latmon.support.process import module_path, notify, widen
 from latmon.support.streams import Log
 from latmon.support.text import clean
@@ -129,10 +128,6 @@ class Outlet:
             self._pipe.write(end_line(reason, exit_code))
 
 
-START_S = 10.0
-"""Longest time with the raised priority of a start."""
-_SHOWN_S = 1.0
-"""From the opened backend to its first frame on the screen."""
 LEAVE_S = 2.5
 """The collector ends within 2 s after its socket is closed; a quarter more before it gets a signal."""
 CHUNK = 1 << 18
@@ -166,7 +161,7 @@ class Session:
         self._output: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
         self._listener = threading.Thread(target=self._listen, args=(reader,), daemon=True)
         self._listener.start()
-        self.feed = Feed(ours, self.failure_reason, partial(START.end, self.pid))
+        self.feed = Feed(ours, self.failure_reason)
 
     @property
     def pid(self) -> int:
@@ -228,12 +223,9 @@ class Session:
 class Feed:
     """The backend of the UI: the collector's frames as they arrive. `ended` is why there are no more; empty before."""
 
-    def __init__(
-        self, sock: socket.socket, failure_reason: Callable[[], str], started: Callable[[], None] = lambda: None
-    ) -> None:
-        """`started` is called once data is shown, or after START_S without any."""
+    def __init__(self, sock: socket.socket, failure_reason: Callable[[], str]) -> None:
         sock.setblocking(False)
-        self._socket, self._failure_reason, self._started = sock, failure_reason, started
+        self._socket, self._failure_reason = sock, failure_reason
         self._lines = Lines()
         self._waiting: deque[bytes] = deque()
         self._windows = IdleReader()
@@ -251,7 +243,6 @@ class Feed:
 
     async def __aenter__(self) -> Self:
         """Wait for the backend to open, which takes a second or two where probes must be compiled."""
-        asyncio.get_running_loop().call_later(START_S, self._started)
         value = await self._next()
         if value is None:
             refused = UnavailableError if self.exit == EXIT_UNAVAILABLE else LatmonError
@@ -266,7 +257,6 @@ class Feed:
 
     async def frames(self) -> AsyncIterator[Frame]:
         """Yield frames until LatmonError: a live capture has no regular end, and the error is the reason of its end."""
-        asyncio.get_running_loop().call_later(_SHOWN_S, self._started)
         while (value := await self._next()) is not None:
             if value.get("type") == "window":
                 yield self._windows.decode(value)

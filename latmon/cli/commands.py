@@ -26,7 +26,6 @@ from latmon.capture.registry import Request
 from latmon.cli import arguments, config
 from latmon.support import host, paths, privileges, process, streams, trust
 from latmon.support.errors import EXIT_DONE, RecordingError, ThemeError, UnavailableError, UsageError
-from latmon.support.priority import START
 from latmon.support.streams import STANDARD, ServiceLog
 from latmon.support.text import clean
 
@@ -76,13 +75,11 @@ def _live(args: argparse.Namespace) -> int:
     if request.record is not None and not (args.tui or args.inline):
         from latmon.cli import headless
 
-        START.end()
         return headless.record(request, request.record, defaults.findings, _log(args, user))
     screen = partial(_screen, args, defaults, "LIVE", user, request)
     if args.once:
         from latmon.cli import headless
 
-        START.end()
         return headless.once(request, screen())
     return _watch(request, screen, user, inline=args.inline, instead="latmon --record FILE --duration 60s")
 
@@ -113,7 +110,6 @@ def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privile
             target.refuse(args.record)
         from latmon.cli import headless
 
-        START.end()
         return headless.record(request, args.record, None, _log(args, user))
     if not args.once:
         _need_terminal("latmon --backend prometheus --url URL --once", inline=args.inline)
@@ -122,7 +118,6 @@ def _prometheus(args: argparse.Namespace, defaults: config.Config, user: privile
     if args.columns is None:
         args.columns = _PROMETHEUS_COLUMNS
     screen = replace(_screen(args, defaults, "LIVE", request=request), findings=None)
-    START.end()
     if args.once:
         from latmon.cli import headless
 

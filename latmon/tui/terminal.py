@@ -55,7 +55,6 @@ from textual.keys import Keys
 from textual.message import Message
 
 from latmon.support.errors import EXIT_DONE
-from latmon.support.priority import START
 from latmon.views.lines import PLAIN, SGR_OFF, UNKNOWN_CELL, Cell, Pen, Row, cells_of, change, encode
 
 _MOVES = (1, -1, 2, -2, 3, -3, 4, -4)
@@ -362,7 +361,6 @@ def _watch_hang_up(leave: Callable[[int], None], left: threading.Event) -> None:
 def _force(code: int, attributes: Attributes, left: threading.Event) -> None:
     """Exit without the event loop, and without waiting for the terminal."""
     if not left.wait(GRACE_S):
-        START.end()
         _restore(attributes)
         os._exit(code)
 

@@ -20,7 +20,6 @@ import pytest
 from hostile import mutated
 
 from latmon.manifest import load
-from latmon.support import priority
 from latmon.support.paths import data_dir
 from latmon_backends.bpftrace.probe import BpftraceProbe
 from latmon_backends.bpftrace.program import BpftraceProgram, BpftraceTool
@@ -355,26 +354,3 @@ def test_what_is_right_runs(tmp_path):
         ours.close()
         assert process.wait(60) == 0
     assert (tmp_path / "ran").exists()
-
-
-@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="only root on Linux may raise a priority")
-@pytest.mark.parametrize(
-    "before",
-    [None, *(pytest.param(one, marks=pytest.mark.slow) for one in ("-15", "1" * 30))],
-    ids=["ours", "a higher one", "no priority"],
-)
-def test_it_does_not_keep_the_raised_priority_of_a_start(tmp_path, before):
-    ours = os.getpriority(os.PRIO_PROCESS, 0)
-    hurry = priority.Hurry()
-    hurry.begin()
-    try:
-        if before is not None:
-            os.environ[priority._BEFORE] = before  # `end` removes it
-        with starter(tmp_path) as (process, socket_of_it):
-            socket_of_it.send(json.dumps({"stats": False}).encode())
-            assert socket_of_it.recv(1000)
-            nice = os.getpriority(os.PRIO_PROCESS, process.pid)
-    finally:
-        hurry.end()
-    assert nice == (ours if before is None else ours + priority.HURRY)
-    assert priority._BEFORE not in os.environ
