@@ -167,10 +167,14 @@ LETTERS: Mapping[str, str] = MappingProxyType({one.column: one.letter for one in
 """Column name -> its letter in a bar."""
 
 
+def drawn_as(column: str) -> StageFacts:
+    """Return the stage whose colour and fill a column has, by its name: unaccounted time's for one of a later version."""
+    return FACTS_OF.get(STAGE_OF.get(column, column), FACTS_OF[UNACCOUNTED])
+
+
 def colour_number(column: str) -> int:
     """Return the number of a stage's colour, from 1 in the order of the table, by its column name."""
-    stage = STAGE_OF.get(column, column)
-    return next((number for number, one in enumerate(FACTS, 1) if one.name == stage), len(FACTS))
+    return FACTS.index(drawn_as(column)) + 1
 
 
 def called(stage: str, includes: Collection[str] = ()) -> Name:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import UNACCOUNTED, Frame
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import COLUMNS, FACTS_OF, LETTERS, STAGE_OF
+from latmon.model.stages import COLUMNS, LETTERS, drawn_as
 from latmon.report.formatting import known_quantiles, ordered
 from latmon.report.html_elements import LEVELS, number, share, text, time_of
 from latmon.report.summary import Item
@@ -750,7 +750,7 @@ def _ink(stage: str) -> str:
     """Return a stage's colour; unaccounted time has none."""
     if stage == UNACCOUNTED:
         return 'class="left" fill="none" stroke="#6c6c6c"'
-    return f'class="part" fill="{FACTS_OF[STAGE_OF[stage]].colour.rgb}"'
+    return f'class="part" fill="{drawn_as(stage).colour.rgb}"'
 
 
 def _open(height: float, label: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from latmon.model.histogram import BITS, Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import COLUMNS, FACTS, FACTS_OF, LETTERS, STAGE_OF, UNACCOUNTED, colour_number
+from latmon.model.stages import COLUMNS, FACTS, FACTS_OF, LETTERS, UNACCOUNTED, colour_number, drawn_as
 from latmon.views.device_table import RAMP_SPARKS, SPARKS
 from latmon.views.heatmap import Ink, nominal
 from latmon.views.lines import Line, Span, runs
@@ -184,6 +184,6 @@ def fine(histogram: Histogram) -> dict[int, int]:
 
 
 def _segment(name: str, cells: int, ink: Ink) -> Line:
-    fill = BAR if ink.coloured else FACTS_OF[STAGE_OF[name]].fill
+    fill = BAR if ink.coloured else drawn_as(name).fill
     rest = (Span(fill * (cells - 1), role(name, ink)),) if cells > 1 else ()
-    return (Span(LETTERS[name], letter_role(name, ink)), *rest)
+    return (Span(LETTERS.get(name, fill), letter_role(name, ink)), *rest)
