@@ -22,7 +22,7 @@ from latmon.model.frame import Device, Frame, Mark, Origin
 from latmon.recording.codec import End, Gap
 from latmon.recording.reader import Recording, UnreportedGaps, open_recording
 from latmon.support import streams
-from latmon.support.errors import EXIT_DONE, UsageError
+from latmon.support.errors import EXIT_DONE, RecordingError, UsageError
 from latmon.support.units import duration_us
 
 if TYPE_CHECKING:
@@ -221,7 +221,10 @@ _WRITERS = {
 
 
 def export_command(args: argparse.Namespace) -> int:
-    """Write the export and return the exit code. Missing parts are marked in it and counted on stderr."""
+    """Write the export and return the exit code. Missing parts are marked in it and counted on stderr.
+
+    RecordingError where no window can be read: nothing is left at the output, unless that is stdout.
+    """
     options = options_of(args)
     source = Source(open_recording(args.file), tuple(args.device))
     with streams.Progress(f"reading {streams.named(args.file)}", quiet=args.out == streams.STANDARD) as progress:
@@ -229,8 +232,20 @@ def export_command(args: argparse.Namespace) -> int:
         write = writer(args.to, options)
         with streams.output(args.out) as file:
             write(source, file, options)
+            _need_windows(source)
     streams.message(_summary(source, args.to, args.out))
     return EXIT_DONE
+
+
+def _need_windows(source: Source) -> None:
+    """Raise RecordingError if no window was exported: a file of a head alone would pass for a measurement."""
+    if source.windows:
+        return
+    path = streams.named(source.recording.path)
+    if source.recording.damage:
+        reason = f"no window of {path} can be read ({source.recording.damage[0]})"
+        raise RecordingError(f"{reason}; `latmon check {path}` lists the damage")
+    raise RecordingError(f"{path} contains no window to export")
 
 
 def options_of(args: argparse.Namespace) -> ExportOptions:

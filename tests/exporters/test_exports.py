@@ -601,3 +601,16 @@ def test_stamps_and_gaps_beyond_the_calendar_are_exported(tmp_path):
     for form in FORMATS:
         assert export(path, form), form
     assert export(path, "csv", buckets=True)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["without a window", "damaged"])
+def test_an_export_without_a_window_is_refused_and_leaves_no_file(tmp_path, capsys, form, is_damaged):
+    path = tmp_path / "empty.latmon.jsonl.gz"
+    header = pack(recording_encode.to_bytes(recording_encode.encode_origin(ORIGIN)), 0, 0)
+    window = pack(b'{"type":"window"}\n', 11 * SECOND, 11 * SECOND)
+    path.write_bytes(header + window if is_damaged else header)
+    assert main(["export", "--to", form, "-o", str(tmp_path / "out"), str(path)]) == 5
+    complaint = capsys.readouterr().err
+    assert "no window" in complaint
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
