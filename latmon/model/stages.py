@@ -168,7 +168,7 @@ LETTERS: Mapping[str, str] = MappingProxyType({one.column: one.letter for one in
 
 
 def drawn_as(column: str) -> StageFacts:
-    """Return the stage whose colour and fill a column has, by its name: unaccounted time's for one of a later version."""
+    """Return the stage whose colour and fill a column has: that of unaccounted time for a later version's."""
     return FACTS_OF.get(STAGE_OF.get(column, column), FACTS_OF[UNACCOUNTED])
 
 
