@@ -74,6 +74,8 @@ _LATENCY = "latmon_io_latency_seconds"
 _NAME, _MAX_NAME = "instance", 80
 _HOST_AND_PORT = re.compile(r"(?:\[(.+)\]|([^:]+)):\d+")
 """An instance as Prometheus makes it of a target. An IPv6 address has brackets."""
+_META = re.compile(r"[\\.+*?()|\[\]{}^$]")
+"""Characters that RE2 gives a meaning (QuoteMeta of Go's regexp)."""
 _NO_STAGES = (
     "Prometheus has total latencies; the stages and outliers of single I/Os are on the host: "
     "key E on screen 1 (latmon fleet), or `sudo latmon` there"
@@ -199,12 +201,16 @@ def _reason(error: urllib.error.HTTPError, end: float) -> str:
 
 
 def _answer(one: Mapping[str, Any]) -> _Answer:
-    """Return a series of an answer. Raises ValueError, or another error of a wrong type or key, for anything else."""
+    """Return a series of an answer. Raises ValueError, or another error of a wrong type or key, for anything else.
+
+    The values of its labels are clean, but for the instance, which queries need as it is: see `Rows`.
+    """
     alone = [one[key] for key in ("value", "histogram") if key in one]
     points = [(float(at), value) for at, value in (*alone, *one.get("values", ()), *one.get("histograms", ()))]
-    labels = one["metric"]
-    for text in labels.values():
+    labels = {}
+    for label, text in one["metric"].items():
         text.encode()  # half of a surrogate pair can't be sent back in a query
+        labels[label] = text if label == _NAME else clean(text, _MAX_NAME)
     if not points or not all(math.isfinite(at) for at, _ in points):
         raise ValueError(points)
     for _, value in points:
@@ -260,7 +266,10 @@ def _bucket(low: float, high: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of the screen: hosts, or the devices of one host where `host` is not empty."""
+    """The rows of the screen: hosts, or the devices of one host where `host` is not empty.
+
+    Hosts are instances as Prometheus has them, which may have any character: `clean` makes a name of one.
+    """
 
     names: tuple[str, ...]
     hosts: int
@@ -278,9 +287,14 @@ class Rows:
         some = (self.host,) if self.host else self.names
         return f"{_NAME}=~{json.dumps('|'.join(map(_escaped, some)), ensure_ascii=False)}"
 
+    def instance_of(self, name: str) -> str:
+        """Return the instance of a shown name; empty where there is none."""
+        return next((instance for instance in self.names if clean(instance, _MAX_NAME) == name), "")
+
 
 def _escaped(text: str) -> str:
-    return re.sub(r"([^\w:\-/@ ])", r"\\\1", text)
+    """Return the text for a regular expression of RE2, which refuses a backslash before most other characters."""
+    return _META.sub(r"\\\g<0>", text)
 
 
 @dataclass(slots=True)
@@ -304,7 +318,7 @@ class PrometheusStore:
     def about(self) -> str:
         """Return a sentence about the rows and their resolution."""
         rows = self.rows
-        shown = rows.host or (
+        shown = clean(rows.host, _MAX_NAME) or (
             f"all {rows.hosts:,} hosts"
             if rows.hosts == len(rows.names)
             else f"the {len(rows.names)} of {rows.hosts:,} hosts with the highest p99 of 5 min"
@@ -391,7 +405,7 @@ class PrometheusStore:
 
 
 def _series(name: str, labels: Labels) -> Series:
-    return Series(name, clean(labels.get("op", ""), _MAX_NAME), "total")
+    return Series(name, labels.get("op", ""), "total")
 
 
 class Stored:
@@ -488,9 +502,12 @@ class PrometheusBackend:
 
     def open_row(self, name: str) -> bool:
         """See Grouped."""
-        if self._store is None or self._store.rows.host or name not in self._store.rows.names:
+        if self._store is None or self._store.rows.host:
             return False
-        self._host = name
+        instance = self._store.rows.instance_of(name)
+        if not instance:
+            return False
+        self._host = instance
         self._changed.set()
         return True
 
@@ -505,7 +522,7 @@ class PrometheusBackend:
     def host_of(self, name: str) -> str:
         """See Grouped: the instance, whose port is the exporter's, without it."""
         rows = self._rows_store().rows
-        instance = rows.host or next((one for one in rows.names if clean(one, _MAX_NAME) == name), "")
+        instance = rows.host or rows.instance_of(name)
         target = _HOST_AND_PORT.fullmatch(instance)
         return target[1] or target[2] if target else instance
 
@@ -569,7 +586,7 @@ class PrometheusBackend:
         self._past = Stored(self._brief(rows), tuple(self._devices.values()), begin, now // step * step)
         self._origin = Origin(
             backend="prometheus",
-            host=rows.host or clean(urllib.parse.urlsplit(self._address.url).netloc, _MAX_NAME),
+            host=clean(rows.host or urllib.parse.urlsplit(self._address.url).netloc, _MAX_NAME),
             kernel="",
             latmon=__version__,
             tool="Prometheus",
@@ -629,7 +646,7 @@ class PrometheusBackend:
         found = self._client.at(f"latmon_device_info{{{rows.matcher}}}", when)
         for number, (labels, _) in enumerate(sorted(found, key=lambda one: one[0].get("device", ""))):
             name, driver, model, controller = (
-                clean(labels.get(key, ""), _MAX_NAME) for key in ("device", "driver", "model", "controller")
+                labels.get(key, "") for key in ("device", "driver", "model", "controller")
             )
             if not self._globs or any(fnmatchcase(name, one) for one in self._globs):
                 yield Device(name, 0, number, driver=driver, model=model, controller=controller)
@@ -731,8 +748,9 @@ class _Live:
 
 
 def _finding(labels: Labels, rows: Rows) -> str:
-    rule, device, host = (clean(labels.get(key, ""), _MAX_NAME) for key in ("rule", "device", _NAME))
-    return f"{rule} on {device if rows.host else f'{host} {device}'}"
+    rule, device = labels.get("rule", ""), labels.get("device", "")
+    host = "" if rows.host else f"{clean(labels.get(_NAME, ''), _MAX_NAME)} "
+    return f"{rule} on {host}{device}"
 
 
 def _hosts(rows: Rows) -> Iterator[Device]:

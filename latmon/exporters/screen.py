@@ -21,7 +21,7 @@ from latmon.model.stages import FACTS
 from latmon.recording.archive import frames_of
 from latmon.recording.codec import Gap
 from latmon.support.errors import RecordingError
-from latmon.support.text import clean
+from latmon.support.text import clean, drawable
 from latmon.support.theme import XTERM, Theme, role_colours
 from latmon.views.bars import BOLD
 from latmon.views.heatmap import RAMP, Ink, solid
@@ -260,7 +260,7 @@ def write_text(source: Source, out: BinaryIO, options: ExportOptions) -> None:
 
 def text_of(lines: Iterable[Line]) -> str:
     """Return a screen as text, without blanks at the ends of its lines."""
-    return "".join(plain(line).rstrip() + "\n" for line in lines)
+    return "".join(drawable(plain(line)).rstrip() + "\n" for line in lines)
 
 
 def screen_at(source: Source, options: ExportOptions, ink: Ink = RAMP) -> list[Line]:

@@ -1,8 +1,8 @@
 """clean(): the one filter for every foreign string (comm, device, host, handler, anything in a recording).
 
-The decoder calls it once; drawing only asserts `is_clean`. A terminal obeys control characters, C1 codes, OSC 52 and
-bidirectional overrides. After `clean` the text is printable and of bounded length. Brackets stay, because drawn text is
-never parsed as markup.
+The decoder calls it once; what is drawn passes `drawable`, whatever a decoder missed. A terminal obeys control
+characters, C1 codes, OSC 52 and bidirectional overrides. After `clean` the text is printable and of
+bounded length. Brackets stay, because drawn text is never parsed as markup.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ def clean(raw: str | bytes, limit: int = MAX_CELLS) -> str:
 def is_clean(text: str) -> bool:
     """Return whether all characters are printable."""
     return text.isprintable()
+
+
+def drawable(text: str) -> str:
+    """Return the text with `?` for each character that isn't printable: the last gate before a terminal.
+
+    Decoders clean what they read, so that this changes nothing. The length stays, because cells were counted before.
+    """
+    return text if text.isprintable() else "".join(char if char.isprintable() else "?" for char in text)
 
 
 _ASCII = str.maketrans({"≤": "<", "≥": ">", "…": "~", "·": "."})

@@ -22,7 +22,7 @@ from textual.widget import Widget
 
 from latmon.model.frame import Origin
 from latmon.model.stages import FACTS
-from latmon.support.text import is_clean
+from latmon.support.text import drawable
 from latmon.support.theme import Colour, Theme, ansi_colours, role_colours
 from latmon.tui.commands import InputLine, one_line
 from latmon.tui.keys import Command, brief_keys, matching, sections
@@ -41,7 +41,6 @@ from latmon.views.lines import (
     highlighted,
     is_framed,
     panelled,
-    plain,
 )
 from latmon.views.lines import width as line_width
 from latmon.views.screen import Scene, screen_lines
@@ -217,8 +216,8 @@ class Canvas(Widget):
             fitted = self._fitted[y]
         else:  # nothing was drawn for this size
             fitted = fit(self._lines[y] if y < len(self._lines) else BLANK, width)
-        assert is_clean(plain(fitted)), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
-        return WholeStrip([Segment(self._face.text(span.text), styles[span.role]) for span in fitted], width)
+        segments = [Segment(self._face.text(drawable(span.text)), styles[span.role]) for span in fitted]
+        return WholeStrip(segments, width)
 
     @property
     def lines(self) -> Sequence[Line]:

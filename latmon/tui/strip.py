@@ -22,7 +22,7 @@ from latmon.capture.backend import Backend
 from latmon.recording.archive import Archive
 from latmon.support.errors import EXIT_DONE
 from latmon.support.streams import terminal_size
-from latmon.support.text import encodable, is_clean
+from latmon.support.text import drawable, encodable
 from latmon.tui.app import FrameArrived, SourceEnded, SourceOpened, SourceRefused, follow
 from latmon.tui.canvas import DEPTHS, Face, face
 from latmon.tui.terminal import LEAVING, colour_depth, missing_glyphs
@@ -63,9 +63,8 @@ class Strip:
         self._height = 0
 
     def _drawn(self, line: Line) -> str:
-        assert all(is_clean(span.text) for span in line), "a foreign string passed the decoder uncleaned"  # noqa: S101  the drawing gate
         styles, shown = self._face.styles, self._face.text
-        return "".join(styles[role].render(shown(text), color_system=self._colours) for text, role in line)
+        return "".join(styles[role].render(shown(drawable(text)), color_system=self._colours) for text, role in line)
 
 
 def run(source: Backend, options: ScreenOptions) -> int | None:

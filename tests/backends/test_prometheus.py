@@ -23,14 +23,12 @@ from test_fleet import client_bin, needs_ssh, servers, tools_in
 
 from latmon.__main__ import run as main
 from latmon.capture.backend import Grouped
-from latmon.cli import arguments, commands
 from latmon.metrics.families import native_index
 from latmon.model.frame import Frame, Series
 from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.recording.codec import Gap
 from latmon.recording.reader import open_recording
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, UnavailableError, UsageError
-from latmon.tui import app
 from latmon_backends import prometheus
 from latmon_backends.prometheus import Address, Client, PrometheusBackend, PrometheusStore, Rows, read_back
 
@@ -405,17 +403,6 @@ def test_options_that_do_not_fit(words, said, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_its_screen_has_no_raised_priority(monkeypatch):
-    """There is no collector whose first frame would end the start."""
-    calls = []
-    monkeypatch.setattr(commands, "_need_terminal", lambda *_, **__: None)
-    monkeypatch.setattr(commands.privileges, "drop_root", lambda _: None)
-    monkeypatch.setattr(commands.START, "end", lambda: calls.append("end"))
-    monkeypatch.setattr(app, "run", lambda *_, **__: calls.append("run") or 0)
-    assert commands.run(arguments.parse(["--backend", "prometheus", "--url", "http://127.0.0.1:1"])) == 0
-    assert calls == ["end", "run"]
-
-
 def run(*words, **more):
     done = subprocess.run(latmon(*words), capture_output=True, text=True, check=False, env=environment(**more))
     assert "Traceback" not in done.stderr
@@ -543,3 +530,35 @@ async def test_an_outage_is_a_gap_with_its_reason(url):
         again = await anext(frames)
         assert again.mono_us - again.dt_us >= gone.mono_us
         assert again.histograms
+
+
+HOSTILE = ("db\x1b]52;c;x\x07", "db\u00a01", "db\u202e2")
+"""Instances that a terminal would obey, or that no decoder of the screen takes as they are."""
+
+
+async def test_hosts_whose_labels_a_terminal_would_obey_are_shown_and_opened(tmp_path):
+    with many_hosts.Hosts(len(HOSTILE), 1) as hosts:
+        target = f"127.0.0.1:{hosts.server_port}"
+        paths = [(path, name) for (path, _), name in zip(hosts.paths, HOSTILE, strict=True)]
+        rules = tmp_path / "rules.yml"
+        rules.write_text(yaml.safe_dump(generate.rules(interval="1s")))
+        with Prometheus(tmp_path, target, rules=rules, paths=paths) as server:
+            assert wait_for(lambda: len(server.query(prometheus.HOST_P99)) == len(HOSTILE), every=0.5)
+            shown = run("--backend", "prometheus", "--url", server.url, "--once", COLUMNS="120", LINES="40")
+            assert shown.returncode == 0, shown.stderr
+            assert all(line.isprintable() for line in shown.stdout.splitlines())
+            backend = PrometheusBackend(server.url, interval_us=1_000_000)
+            async with backend:
+                (first,) = await some_frames(backend, 1)
+                names = sorted({series.device for series in first.histograms})
+                assert len(names) == len(HOSTILE)
+                for name in names:
+                    assert name.isprintable()
+                    assert backend.open_row(name)
+                    await backend.regroup()
+                    assert backend.origin.host == name
+                    (frame,) = await some_frames(backend, 1)
+                    assert {series.device for series in frame.histograms} == {"sda"}
+                    assert frame.health.notice.isprintable()
+                    assert backend.close_row()
+                    await backend.regroup()

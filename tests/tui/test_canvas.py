@@ -13,14 +13,16 @@ FACE = face(load_theme("dark", (data_dir("themes"),)), "truecolor")
 
 @pytest.mark.parametrize("foreign", ["\x1b[31m", "\x9b", "\u202e", "a\nb", "\x1b]52;c;x\x07"])
 async def test_what_was_not_cleaned_is_never_drawn(foreign):
+    """The screen goes on: a fault of a decoder must not end it during an incident."""
     app = App()
     async with app.run_test() as pilot:
         canvas = Canvas(FACE)
         await app.mount(canvas)
         await pilot.pause()
         canvas._lines = [(Span(foreign),)]
-        with pytest.raises(AssertionError, match="uncleaned"):
-            canvas.render_line(0)
+        drawn = canvas.render_line(0).text
+        assert drawn.isprintable()
+        assert "?" in drawn
         canvas._lines = []
 
 
