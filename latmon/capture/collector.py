@@ -350,7 +350,7 @@ class Capture:
         if isinstance(backend, OfHosts):
             recorder = HostRecorders(origin, limits, backend.taken_by_host)
         else:
-            recorder = Recorder(origin, limits, remarks=self._remarks)
+            recorder = Recorder(origin, limits, remarks=self._remarks, resumes=self._request.resumes)
         self._recorder = recorder
         if self._request.record is not None:
             await recorder.start(self._request.record)

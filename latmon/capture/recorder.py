@@ -22,7 +22,7 @@ from latmon.capture.backend import HostPart
 from latmon.model.devices import Inventory
 from latmon.model.frame import REFUSED, STOPPED, Frame, Origin
 from latmon.recording.parts import RecordingLimits, Rotation, beginning_after
-from latmon.recording.writer import Writer
+from latmon.recording.writer import LostFileError, Writer
 from latmon.support import streams
 from latmon.support.errors import UnavailableError
 from latmon.support.process import SideThread
@@ -34,6 +34,9 @@ MAX_WAITING = 600
 CLOSING_S = 1.5
 """Time for a hanging disk to write the rest."""
 SPACE_CHECK_S = 5.0
+"""Time between two checks of the free space."""
+_RESUME_S = 5.0
+"""Time between two attempts to record again."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,8 +51,18 @@ class Recorder:
         limits: RecordingLimits,
         space: Callable[[Path], str] = target.short_of_space,
         remarks: Callable[[Path], str] = lambda _: "",
+        *,
+        resumes: bool = False,
     ) -> None:
-        """`space` returns why the file system has no room, `remarks` what is unusual about the file's directory."""
+        """`space` returns why the file system has no room, `remarks` what is unusual about the file's directory.
+
+        `resumes`: after an error the recording goes on in a new part, once that can be written.
+        """
+        self._resumes = resumes
+        self._stopped: Rotation | None = None
+        """The recording that goes on after an error."""
+        self._resuming: asyncio.Task[None] | None = None
+        self._resume_due = 0.0
         self._origin, self._limits, self._space, self._remarks = origin, limits, space, remarks
         self._inventory = Inventory()
         self._writer: Rotation | None = None
@@ -108,10 +121,15 @@ class Recorder:
         except (UnavailableError, asyncio.CancelledError):
             disk.shutdown()
             raise
+        self._path = path
+        self._begin_writing(self._writer, disk)
+
+    def _begin_writing(self, writer: Rotation, disk: SideThread) -> None:
+        self._writer, self._stopped = writer, None
         self._closing = "stopped by itself"
-        self._path, self._why, self._fresh, self._missed_us, self._is_ending = path, "", True, 0, False
+        self._why, self._fresh, self._missed_us, self._is_ending = "", True, 0, False
         self._waiting = asyncio.Queue(MAX_WAITING)
-        self._writing = asyncio.create_task(self._write(self._writer, self._waiting, disk))
+        self._writing = asyncio.create_task(self._write(writer, self._waiting, disk))
 
     async def toggle(self, silent_s: float = 0.0) -> None:
         """Start in the current directory, or stop; a refusal is reported by `state` and doesn't end the capture.
@@ -134,6 +152,8 @@ class Recorder:
         self._last = frame
         if self._writing is not None and self._writing.done():
             self._writing.result()
+        if self._writer is None and self._stopped is not None:
+            self._resume_when_due(self._stopped)
         if self._writer is None or self._is_ending:
             return
         try:
@@ -144,12 +164,38 @@ class Recorder:
         else:
             self._fresh = False
 
+    def _resume_when_due(self, stopped: Rotation) -> None:
+        is_closed = self._writing is not None and self._writing.done()
+        is_idle = self._resuming is None or self._resuming.done()
+        if is_closed and is_idle and time.monotonic() >= self._resume_due:
+            self._resume_due = time.monotonic() + _RESUME_S
+            self._resuming = asyncio.create_task(self._resume(stopped))
+
+    async def _resume(self, stopped: Rotation) -> None:
+        """Record into the next part, if there is room and it can be created."""
+        disk = SideThread("recorder")
+        begun = False
+        try:
+            if not await _on(disk, self._space, self._path):
+                await _on(disk, stopped.begin_again)
+                begun = True
+        except (UnavailableError, OSError):  # as before: `state` has the reason why it stopped
+            pass
+        finally:
+            if not begun:
+                disk.shutdown()
+        if begun:
+            self._begin_writing(stopped, disk)
+
     async def stop(self, reason: str = "closed", within: float = CLOSING_S, silent_s: float = 0.0) -> None:
         """Write buffered frames and close the file; a hanging disk is abandoned after `within` seconds.
 
         `silent_s`: seconds since the last frame that no frame will cover; a `gap` line reports them.
         """
         self._closing, self._silent_s = reason, silent_s
+        if self._resuming is not None:
+            await asyncio.wait({self._resuming}, timeout=within)
+        self._stopped = None
         if self._writing is None:
             return
         writing, self._is_ending = self._writing, True
@@ -189,10 +235,17 @@ class Recorder:
             missed_s = (self._missed_us + _left_us(waiting)) / 1e6
             closed = _on(disk, _close, writer, self._closing, {missing: missed_s, "probe-silent": self._silent_s})
             disk.shutdown()
-        await closed
+        try:
+            await closed
+        except LostFileError as error:
+            self._give_up(f"{named(self._path)}: {error}")
 
     def _append(self, writer: Rotation, frame: Frame, missed_us: int) -> str:
-        """Write a gap for missed frames and the frame (in the thread); return why it should be the last one."""
+        """Write a gap for missed frames and the frame (in the thread); return why it should be the last one.
+
+        LostFileError before the write: a write behind the end of a truncated file would make it as long as before.
+        """
+        writer.require_file()
         if missed_us:
             writer.gap("disk-stalled", missed_us / 1e6)
         writer.append(frame)
@@ -208,6 +261,7 @@ class Recorder:
     def _give_up(self, why: str) -> None:
         """End the recording because of an error."""
         if self._writer is not None:
+            self._stopped = self._writer if self._resumes else None
             self._size, self._writer = self._writer.size, None
         self._why = f"recording to {self._path.name}{STOPPED}{why}"
         self.complete = False
@@ -325,12 +379,15 @@ class HostRecorders:
 
 
 def _close(writer: Rotation, reason: str, missing: Mapping[str, float]) -> None:
-    """Write a gap line for each reason with its seconds, and the closing line."""
+    """Write a gap line for each reason with its seconds, and the closing line. LostFileError where the file is gone."""
     for why, seconds in missing.items():
         if seconds:
             writer.gap(why, seconds)
-    with contextlib.suppress(OSError):
-        writer.close(reason)
+    try:
+        writer.require_file()
+    finally:
+        with contextlib.suppress(OSError):
+            writer.close(reason)
 
 
 def _left_us(waiting: asyncio.Queue[Frame | None]) -> int:

@@ -98,6 +98,8 @@ class Request:
     keep_us: int | None = None
     """Age from which on parts are deleted, since their end."""
     redact: bool = False
+    resumes: bool = False
+    """After an error the recording goes on in a new part, once that can be written."""
     scenario: str = "host"
     seed: int = 1
     hosts: tuple[str, ...] = ()

@@ -569,7 +569,12 @@ def _watch_findings(args: argparse.Namespace) -> int:
         if path is not None:
             target.refuse(path)
     request = replace(
-        _request(args, defaults), record=path, max_size=args.max_size, keep_us=args.keep, redact=args.redact
+        _request(args, defaults),
+        record=path,
+        max_size=args.max_size,
+        keep_us=args.keep,
+        redact=args.redact,
+        resumes=True,
     )
     from latmon.cli.headless import watch
 

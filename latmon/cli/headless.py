@@ -37,7 +37,7 @@ from latmon.findings.engine import FindingSummary, RuleEngine, by_kind, evaluate
 from latmon.findings.rule import DEFAULT, NOTICE, Finding, Settings
 from latmon.findings.rules import RULES
 from latmon.model.devices import carry
-from latmon.model.frame import Frame, Origin
+from latmon.model.frame import STOPPED, Frame, Origin
 from latmon.recording.reader import open_recording
 from latmon.recording.writer import Writer
 from latmon.report.formatting import in_flight_by_device, not_completed
@@ -705,7 +705,8 @@ async def _watch(session: Session, settings: Settings, actions: Actions, log: Lo
             async for frame in followed(feed, log, redact=redact):
                 archive.append(frame, feed.line)
                 if state not in ("", frame.health.recording or "-"):
-                    log(syslog.LOG_WARNING, frame.health.recording or "the recording has ended")
+                    goes_on = "the recording goes on: " if STOPPED in state and frame.health.records else ""
+                    log(syslog.LOG_WARNING, goes_on + (frame.health.recording or "the recording has ended"))
                 state = frame.health.recording or "-"
                 # log and command get the names that a finding has: of cgroups, mount points, threads
                 if engine.take(frame):

@@ -358,12 +358,24 @@ class Rotation:
         """Note time without a frame before the next one."""
         self._writer.gap(reason, seconds)
 
+    def require_file(self) -> None:
+        """Raise LostFileError if the part that is written was removed or truncated."""
+        self._writer.require_file()
+
     def close(self, reason: str = "closed") -> None:
-        try:
-            self._writer.close(reason)
-        finally:
-            self._size = self._bytes()
-            self._finished.clear()
+        """Close the part that is written; no more is written unless `begin_again` is called."""
+        self._finish(self._writer, self.path, reason)
+        self._size = sum(part.size for part in self._finished)
+
+    def begin_again(self) -> None:
+        """Begin the next part after `close`: of the same capture, so that its limits are those of all parts.
+
+        UnavailableError or OSError if it can't be created.
+        """
+        path = self._free_name()
+        self._number += 1
+        self._writer = self._open(path)
+        self.path, self._fresh, self.refusal, self._began_us = path, True, "", None
 
     def _bytes(self) -> int:
         return self._writer.size + sum(one.size for one in self._finished)

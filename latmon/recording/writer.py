@@ -100,6 +100,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAX_ASIDES = 100
 
 
+class LostFileError(OSError):
+    """The file of a recording was removed or truncated while it was written."""
+
+
 class Writer:
     """Writer of one file. `trouble`: why nothing is written at the moment; empty otherwise."""
 
@@ -143,6 +147,16 @@ class Writer:
         """Return the numbers of its device and inode, before it is closed."""
         status = os.fstat(self._descriptor)
         return status.st_dev, status.st_ino
+
+    def require_file(self) -> None:
+        """Raise LostFileError if what was written can't be read any more."""
+        if self._is_stream or self._descriptor < 0:
+            return
+        status = os.fstat(self._descriptor)
+        if not status.st_nlink:
+            raise LostFileError("the file was removed while it was written")
+        if status.st_size < self._end:
+            raise LostFileError(f"the file was truncated to {status.st_size:,} bytes while it was written")
 
     def hold(self) -> int:
         """Return a descriptor of the file that keeps its lock after the writer is closed; the caller closes it."""

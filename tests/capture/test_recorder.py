@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -406,3 +407,92 @@ async def test_the_key_records_a_fleet_again_after_a_full_disk(fleet, tmp_path, 
     for frames in map(frames_in, again):
         assert [one.seq for one in frames] == [2002, 2003]
         assert frames[0].devices == (DISK,)
+
+
+LOSSES = {
+    "removed": lambda path: path.unlink(),
+    "directory removed": lambda path: shutil.rmtree(path.parent),
+    "truncated": lambda path: os.truncate(path, 100),
+}
+
+
+@pytest.mark.parametrize("when", ["while it is written", "at the end"])
+@pytest.mark.parametrize("loss", LOSSES)
+async def test_a_file_that_is_lost_is_no_complete_recording(recorder, tmp_path, loss, when):
+    path = tmp_path / "new" / "x"
+    path.parent.mkdir()
+    await recorder.start(path)
+    recorder.put(frame(0))
+    await until(recorder._waiting.empty)
+    LOSSES[loss](path)
+    if when == "while it is written":
+        recorder.put(frame(1))
+        await until(lambda: not recorder.active)
+    await recorder.stop()
+    done = "truncated to 100 bytes" if loss == "truncated" else "removed"
+    assert re.search(f"recording to x stopped: .*/x: the file was {done}", recorder.state)
+    assert not recorder.complete
+
+
+@pytest.mark.parametrize("loss", ["no room", "removed", "truncated"])
+async def test_a_recording_that_resumes_goes_on_in_the_next_part(tmp_path, monkeypatch, loss):
+    monkeypatch.setattr(module, "SPACE_CHECK_S", 0.0)
+    monkeypatch.setattr(module, "_RESUME_S", 0.01)
+    shortage = ""
+    recorder = Recorder(ORIGIN, RecordingLimits(), lambda _: shortage, resumes=True)
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await until(recorder._waiting.empty)
+    if loss == "no room":
+        shortage = "no room is left"
+    else:
+        LOSSES[loss](tmp_path / "x")
+    recorder.put(frame(1))
+    await until(lambda: not recorder.active)
+    recorder.put(frame(2))
+    assert loss != "no room" or not recorder.active
+    shortage = ""
+    seq = 3
+    while not recorder.active:
+        recorder.put(frame(seq))
+        seq += 1
+        await asyncio.sleep(0.02)
+    assert recorder.state == "x.part0002"
+    recorder.put(frame(seq))
+    await recorder.stop()
+    assert [one.seq for one in frames_in(tmp_path / "x.part0002")] == [seq]
+    assert not recorder.complete
+    if loss == "no room":
+        items = list(parts.open_parts([tmp_path / "x", tmp_path / "x.part0002"]))
+        assert [one.seq for one in items if isinstance(one, Frame)] == [0, 1, seq]
+
+
+async def test_a_recording_that_resumes_keeps_to_its_maximum(tmp_path, monkeypatch):
+    """The parts before an error count, and are removed first."""
+    monkeypatch.setattr(parts, "MIN_SHARE", 1_000)
+    monkeypatch.setattr(module, "SPACE_CHECK_S", 0.0)
+    monkeypatch.setattr(module, "_RESUME_S", 0.0)
+    shortages = iter(["", "", "no room is left"] * 40)
+    recorder = Recorder(ORIGIN, RecordingLimits(max_size=9_000), lambda _: next(shortages, ""), resumes=True)
+    await recorder.start(tmp_path / "x")
+    for seq in range(200):
+        recorder.put(frame(seq))
+        await asyncio.sleep(0.002)
+    await recorder.stop()
+    assert len(list(tmp_path.iterdir())) > 2
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 9_000
+
+
+async def test_the_end_of_a_capture_does_not_resume_a_recording(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SPACE_CHECK_S", 0.0)
+    monkeypatch.setattr(module, "_RESUME_S", 0.0)
+    recorder = Recorder(ORIGIN, RecordingLimits(), lambda _: "no room is left", resumes=True)
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await until(lambda: not recorder.active)
+    recorder._space = plenty
+    await recorder.stop()
+    recorder.put(frame(1))
+    await asyncio.sleep(0.1)
+    assert not recorder.active
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
