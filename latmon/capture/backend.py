@@ -189,9 +189,23 @@ class HostPart:
     """Whether monotonic times are those of the host itself; else they are this host's."""
 
 
+SILENT_INTERVALS, SILENT_S = 1.5, 1.0
+"""A backend is silent after so many intervals, and after one and SILENT_S at least: a busy host reads 0.4 s late."""
+
+
+def allowed_silence_s(interval_us: int) -> float:
+    """Return the seconds without a frame from which on frames are missing."""
+    return max(SILENT_INTERVALS * interval_us / 1e6, interval_us / 1e6 + SILENT_S)
+
+
 @runtime_checkable
 class OfHosts(Protocol):
     """A backend of several hosts, whose frames are merged, and recorded apart."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """Return the names of all hosts, also of those that were never reached."""
+        ...
 
     def taken_by_host(self) -> Sequence[HostPart]:
         """Return the frames that the hosts have sent since the last call."""

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from latmon.capture import registry, target
-from latmon.capture.backend import Backend, Configured, Finishing, OfHosts, TracesOnDemand
+from latmon.capture.backend import Backend, Configured, Finishing, OfHosts, TracesOnDemand, allowed_silence_s
 from latmon.capture.recorder import HostRecorders, Recorder
 from latmon.capture.registry import Request, opened
 from latmon.capture.session import MAX_BACKLOG, Lines, Outlet
@@ -38,14 +38,20 @@ from latmon.model.stages import STAGES_MODES
 from latmon.recording.codec import to_bytes
 from latmon.recording.parts import RecordingLimits
 from latmon.support import privileges
-from latmon.support.errors import EXIT_DONE, EXIT_FAILED, EXIT_INCOMPLETE, LatmonError, ProbeGoneError, UsageError
+from latmon.support.errors import (
+    EXIT_DONE,
+    EXIT_FAILED,
+    EXIT_INCOMPLETE,
+    EXIT_UNAVAILABLE,
+    LatmonError,
+    ProbeGoneError,
+    UsageError,
+)
 from latmon.support.process import OwnCpu, OwnProcesses, call_with_deadline
 from latmon.support.streams import STANDARD
 from latmon.support.text import clean
 from latmon.support.units import show_duration
 
-SILENT_INTERVALS, SILENT_S = 1.5, 1.0
-"""A backend is silent after so many intervals, and after one and SILENT_S at least: a busy host reads 0.4 s late."""
 SAME_TIME_S = 0.05
 GRACE_S = 2.0
 """Time after the duration in which a silent backend may report the last frame."""
@@ -148,8 +154,7 @@ class Ending:
         If the probe had ended, the time is missing unless the last frame had just arrived.
         """
         silent_s = (self._ended or now()) - self._last_frame_s
-        interval_s = interval_us / 1e6
-        allowed_s = SAME_TIME_S if self.gone else max(SILENT_INTERVALS * interval_s, interval_s + SILENT_S)
+        allowed_s = SAME_TIME_S if self.gone else allowed_silence_s(interval_us)
         return silent_s if silent_s > allowed_s else 0.0
 
     def _hurry(self) -> None:
@@ -342,13 +347,22 @@ class Capture:
     def recording(self) -> bool:
         return self._recorder is not None and self._recorder.active
 
+    def lost_hosts(self) -> Outcome:
+        """Return which hosts of a fleet sent no frame, or none at the end, and the exit code; without any no reason."""
+        if not isinstance(self._recorder, HostRecorders):
+            return Outcome("")
+        if not self._recorder.has_frames:
+            return Outcome("no host has sent a frame", EXIT_UNAVAILABLE)
+        losses = self._recorder.losses()
+        return Outcome(losses, EXIT_INCOMPLETE if losses else EXIT_DONE)
+
     async def _follow(self, backend: Backend) -> Outcome:
         """Pass frames to recorder and sink; the recording is always closed before the backend."""
         origin = backend.origin
         limits = _limits(self._request)
         recorder: Recorder | HostRecorders
         if isinstance(backend, OfHosts):
-            recorder = HostRecorders(origin, limits, backend.taken_by_host)
+            recorder = HostRecorders(origin, limits, backend.taken_by_host, labels=backend.labels)
         else:
             recorder = Recorder(origin, limits, remarks=self._remarks, resumes=self._request.resumes)
         self._recorder = recorder
@@ -464,6 +478,9 @@ class Capture:
         if self._silent_s:
             why = self._ending.gone or "the probe printed nothing"
             ended = replace(ended, reason=f"{ended.reason}; the last {self._silent_s:.1f} s are missing: {why}")
+        if self._request.record is not None and (lost := self.lost_hosts()).reason:
+            exit_code = lost.exit if ended.exit == EXIT_DONE else ended.exit
+            ended = Outcome(f"{ended.reason}; {lost.reason}", exit_code)
         state = "" if self._recorder is None else self._recorder.state
         if STOPPED in state and state not in ended.reason:
             ended = replace(ended, reason=f"{ended.reason}; {state}")

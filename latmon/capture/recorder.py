@@ -10,15 +10,15 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from latmon.capture import target
-from latmon.capture.backend import HostPart
+from latmon.capture.backend import HostPart, allowed_silence_s
 from latmon.model.devices import Inventory
 from latmon.model.frame import REFUSED, STOPPED, Frame, Origin
 from latmon.recording.parts import RecordingLimits, Rotation, beginning_after
@@ -27,6 +27,7 @@ from latmon.support import streams
 from latmon.support.errors import UnavailableError
 from latmon.support.process import SideThread
 from latmon.support.streams import named
+from latmon.support.text import listed
 from latmon.support.units import counted
 
 MAX_WAITING = 600
@@ -267,6 +268,13 @@ class Recorder:
         self.complete = False
 
 
+class _LatestPart(NamedTuple):
+    """The recorder of a host's latest frame, and when it was received, in s of the monotonic clock."""
+
+    key: tuple[str, str, bool]
+    received_s: float
+
+
 class HostRecorders:
     """Recorders of a fleet, with a Recorder's methods: one recording per host, boot and clock, in one directory."""
 
@@ -276,9 +284,16 @@ class HostRecorders:
         limits: RecordingLimits,
         taken: Callable[[], Iterable[HostPart]],
         space: Callable[[Path], str] = target.short_of_space,
+        *,
+        labels: Sequence[str] = (),
     ) -> None:
-        """`taken` returns the hosts' frames since the last call; `space`: see Recorder."""
+        """`taken` returns the hosts' frames since the last call; `space`: see Recorder; `labels`: all hosts' names."""
         self._origin, self._limits, self._taken, self._space = origin, limits, taken, space
+        self._labels = tuple(labels)
+        self._latest: dict[str, _LatestPart] = {}
+        """By label."""
+        self._silences: dict[str, float] = {}
+        """Label -> seconds without a frame at the end of the recording, of hosts that had sent frames."""
         self._recorders: dict[tuple[str, str, bool], Recorder] = {}
         """By label, boot and whether its clock is the host's own: a recording has one monotonic clock."""
         self._starting: dict[tuple[str, str, bool], asyncio.Task[None]] = {}
@@ -320,6 +335,22 @@ class HostRecorders:
     def complete(self) -> bool:
         return not self._refused and all(one.complete for one in self._recorders.values())
 
+    @property
+    def has_frames(self) -> bool:
+        """Return whether any host has sent a frame."""
+        return bool(self._latest)
+
+    def losses(self) -> str:
+        """Return which hosts sent no frame, and after `stop` which sent none at the end; empty without any."""
+        missing = [label for label in self._labels if label not in self._latest]
+        sentences = [f"{self._named(missing)} sent no frame"] if missing else []
+        for label, silent_s in self._silences.items():
+            sentences.append(f"{self._named([label])} sent no frame in the last {silent_s:.0f} s")
+        return "; ".join(sentences)
+
+    def _named(self, labels: Sequence[str]) -> str:
+        return counted(len(labels), "host") if self._limits.redact else listed(labels)
+
     def news(self) -> str:
         """Return nothing: the hosts' disks are not this host's."""
         return ""
@@ -357,6 +388,7 @@ class HostRecorders:
             recorder = self._recorders.get(key)
             if recorder is None:
                 recorder = self._recorders[key] = Recorder(part.origin, self._limits, self._space)
+            self._latest[part.label] = _LatestPart(key, time.monotonic())
             recorder.put(part.frame)
             if self._directory is not None and not recorder.state and key not in self._starting | self._refused:
                 self._starting[key] = asyncio.create_task(self._start(key, recorder, self._directory))
@@ -375,7 +407,24 @@ class HostRecorders:
         if self._starting:
             await asyncio.wait(self._starting.values(), timeout=within)
         self._directory = None  # a host's frame would start a new file while another host's disk takes its last ones
-        await asyncio.gather(*(one.stop(reason, within, silent_s) for one in self._recorders.values()))
+        silences = self._silences_now()
+        self._silences = {label: seconds for (label, _, _), seconds in silences.items()}
+        stops = []
+        for key, recorder in self._recorders.items():
+            own_silence_s = silences.get(key, 0.0)
+            if own_silence_s:
+                recorder.complete = False
+            stops.append(recorder.stop(reason, within, max(silent_s, own_silence_s)))
+        await asyncio.gather(*stops)
+
+    def _silences_now(self) -> dict[tuple[str, str, bool], float]:
+        """Return the seconds since the latest frame of each host that sends none any more."""
+        silences = {}
+        for part in self._latest.values():
+            silent_s = time.monotonic() - part.received_s
+            if silent_s > allowed_silence_s(self.interval_us):
+                silences[part.key] = silent_s
+        return silences
 
 
 def _close(writer: Rotation, reason: str, missing: Mapping[str, float]) -> None:

@@ -375,7 +375,10 @@ def once(request: Request, options: ScreenOptions) -> int:
     if not (lines := picture.lines()):
         raise LatmonError(f"no window was captured: {outcome.reason}")
     show(lines)
-    return outcome.exit
+    lost = picture.capture.lost_hosts()
+    if lost.reason:
+        message(lost.reason)
+    return outcome.exit or lost.exit
 
 
 def show(lines: Iterable[Line]) -> None:

@@ -61,9 +61,10 @@ from latmon.model.frame import (
 from latmon.model.histogram import Histogram
 from latmon.model.inflight import Depths, InFlight, InFlightList, Issue
 from latmon.recording import codec
+from latmon.recording.codec import Gap
 from latmon.recording.reader import open_recording
 from latmon.recording.validate import parse
-from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_USAGE, UnavailableError, UsageError
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, EXIT_UNAVAILABLE, EXIT_USAGE, UnavailableError, UsageError
 from latmon.support.host import boot_id
 from latmon.support.process import descendants
 from latmon_backends.bpftrace.backend import RemoteBpftrace
@@ -871,6 +872,51 @@ def test_each_host_is_recorded_to_a_file_with_the_clock_of_this_host(tmp_path):
         assert all(":" not in device.name for device in frames[0].devices)
         assert abs(frames[-1].wall - time.time()) < PATIENCE_S
         assert "fleet_clock" in recording.origin.extra
+
+
+@needs_ssh
+def test_a_recording_names_hosts_that_hang_and_that_never_sent_a_frame(tmp_path):
+    """Their files would pass for complete ones."""
+    mark = f"fleet-{tmp_path.name}-{os.getpid()}"
+    paths = {
+        "plain": tools_in(tmp_path / "1"),
+        "hangs": tools_in(tmp_path / "2"),
+        "never": f"{tools_in(tmp_path / '3', latmon='while :; do sleep 1; done')}:/{mark}",
+    }
+    out = tmp_path / "recordings"
+    with servers(tmp_path, **paths) as (client, started), killed(mark):
+        words = ("--record", str(out), "--duration", "10s", "--timeout", "5s", "--interval", "500ms", *paths)
+        process = command(tmp_path, client, *words)
+        assert wait_for(lambda: len(list(out.glob("*"))) == 2, every=0.2)
+        stopped = [*descendants(started["hangs"].pid), started["hangs"].pid]
+        try:
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            _, complaints = process.communicate(timeout=PATIENCE_S)
+        finally:
+            for pid in stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+    assert process.returncode == EXIT_INCOMPLETE, complaints
+    assert re.search(r"never sent no frame; hangs sent no frame in the last \d+ s", complaints)
+    files = {path.name.partition("-2")[0]: [*open_recording(path)] for path in out.iterdir()}
+    assert files.keys() == {"plain", "hangs"}
+    gaps = {name: [item.reason for item in items if isinstance(item, Gap)] for name, items in files.items()}
+    assert gaps["plain"] == []
+    assert gaps["hangs"][-1] == "probe-silent"
+
+
+@needs_ssh
+@pytest.mark.parametrize("words", [("--record", "OUT", "--duration", "3s"), ("--once",)], ids=["record", "once"])
+def test_a_capture_of_hosts_that_never_sent_a_frame_is_unavailable(tmp_path, words):
+    mark = f"fleet-{tmp_path.name}-{os.getpid()}"
+    path = f"{tools_in(tmp_path / '1', latmon='while :; do sleep 1; done')}:/{mark}"
+    words = [str(tmp_path / "out") if word == "OUT" else word for word in words]
+    with servers(tmp_path, never=path) as (client, _), killed(mark):
+        process = command(tmp_path, client, *words, "--timeout", "2s", "never")
+        _, complaints = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == EXIT_UNAVAILABLE, complaints
+    assert "no host has sent a frame" in complaints
 
 
 @contextlib.contextmanager

@@ -660,7 +660,7 @@ ENDS = {
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(module, "SILENT_S", 0.2)
+    monkeypatch.setattr("latmon.capture.backend.SILENT_S", 0.2)
     monkeypatch.setattr(module, "FINISHING_S", 0.05)
     monkeypatch.setattr(module, "PATIENCE_S", 0.05)
 
@@ -718,7 +718,7 @@ async def test_a_healthy_probe_that_takes_long_to_end_leaves_no_gap(tmp_path, mo
 
 
 async def test_a_silent_end_without_a_recording_is_reported(monkeypatch):
-    monkeypatch.setattr(module, "SILENT_S", 0.2)
+    monkeypatch.setattr("latmon.capture.backend.SILENT_S", 0.2)
     capture, _ = capturing(Stub(frame(0), origin=FAST))
     stopped(capture, at_once=False)
     outcome = await capture.run()

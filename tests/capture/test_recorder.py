@@ -319,7 +319,8 @@ class Fleet:
 
     def __init__(self):
         self.full, self._taken = set(), []
-        self.recorders = HostRecorders(ORIGIN, RecordingLimits(), self._take, self._space)
+        self.names = ("a", "b")
+        self.recorders = HostRecorders(ORIGIN, RecordingLimits(), self._take, self._space, labels=self.names)
 
     def _space(self, path):
         return "no room" if path.name[0] in self.full else ""
@@ -329,7 +330,7 @@ class Fleet:
         return taken
 
     async def put(self, seq, **values):
-        self._taken = [HostPart(one, ORIGIN, frame(seq, **values)) for one in ("a", "b")]
+        self._taken = [HostPart(one, ORIGIN, frame(seq, **values)) for one in self.names]
         self.recorders.put(frame(seq))
         await asyncio.gather(*self.recorders._starting.values())
         await asyncio.sleep(0.01)
@@ -496,3 +497,42 @@ async def test_the_end_of_a_capture_does_not_resume_a_recording(tmp_path, monkey
     await asyncio.sleep(0.1)
     assert not recorder.active
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def silent(monkeypatch, seconds):
+    """Let a host be silent after so many seconds."""
+    monkeypatch.setattr(module, "allowed_silence_s", lambda _: seconds)
+
+
+async def test_a_host_of_a_fleet_that_falls_silent_has_a_gap_at_its_end(fleet, tmp_path, monkeypatch):
+    silent(monkeypatch, 0.2)
+    await fleet.recorders.start(tmp_path / "fleet")
+    await fleet.put(0)
+    await asyncio.sleep(0.3)
+    fleet.names = ("a",)
+    await fleet.put(1)
+    await fleet.recorders.stop()
+    gaps = {
+        path.name[0]: [item.reason for item in open_recording(path) if isinstance(item, Gap)]
+        for path in (tmp_path / "fleet").iterdir()
+    }
+    assert gaps == {"a": [], "b": ["probe-silent"]}
+    assert not fleet.recorders.complete
+    assert re.fullmatch(r"b sent no frame in the last \d+ s", fleet.recorders.losses())
+
+
+async def test_a_host_of_a_fleet_that_never_sent_a_frame_is_named(fleet, tmp_path):
+    assert not fleet.recorders.has_frames
+    await fleet.recorders.start(tmp_path / "fleet")
+    fleet.names = ("a",)
+    await fleet.put(0)
+    await fleet.recorders.stop()
+    assert fleet.recorders.has_frames
+    assert fleet.recorders.losses() == "b sent no frame"
+
+
+async def test_a_redacted_recording_counts_lost_hosts(tmp_path):
+    recorders = HostRecorders(ORIGIN, RecordingLimits(redact=True), list, labels=("db-1", "db-2"))
+    await recorders.start(tmp_path / "fleet")
+    await recorders.stop()
+    assert recorders.losses() == "2 hosts sent no frame"

@@ -174,6 +174,11 @@ class FleetBackend:
         for host in self._hosts:
             host.set_stages(mode)
 
+    @property
+    def labels(self) -> Sequence[str]:
+        """See OfHosts."""
+        return [host.label for host in self._hosts]
+
     def taken_by_host(self) -> Sequence[HostPart]:
         """See OfHosts."""
         return [part for host in self._hosts for part in host.recorded()]
