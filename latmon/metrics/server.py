@@ -21,10 +21,11 @@ import stat
 import sys
 import syslog
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from importlib import import_module
@@ -51,7 +52,14 @@ _FIRST_PASSED = 3
 _TIMEOUT_S = 5.0
 """Longest time of one request, from the connection to the last byte."""
 _MAX_REQUESTS = 8
-"""Requests that are served at the same time; further ones get status 503."""
+"""Complete requests that are answered at the same time; further ones wait for at most _TIMEOUT_S."""
+_MAX_CONNECTIONS, _MAX_OF_PEER = 24, 16
+"""Connections at the same time, in all and of one address; for a new one beyond these an older one is closed."""
+_CUT_S = 1.0
+"""Time for the thread of a connection to end once that was cut."""
+_MAX_HASHED = 4
+_HASHING_SHARE = 0.1
+"""Share of a CPU that wrong passwords may take at most."""
 _BACKLOG = 128
 """Connections that wait to be accepted; beyond these a client waits for a second, and more, to try again."""
 _MAX_PORT = 65_535
@@ -297,10 +305,16 @@ class Passwords:
         self._key = os.urandom(32)
         self._right: set[bytes] = set()
         self._hashing = threading.Lock()
-        """One hash at a time: wrong passwords must not take more than one of the host's CPUs."""
+        """One hash at a time, with a pause after a wrong password: they must not take much of a CPU."""
+        self._waiting: Counter[str] = Counter()
+        """Address -> its passwords that wait for their hash."""
 
-    def allow(self, header: str) -> bool:
-        """Return whether the header Authorization names a user with the right password."""
+    def allow(self, header: str, peer: str = "") -> bool:
+        """Return whether the header Authorization names a user with the right password.
+
+        A password that was right before is not hashed again, and never waits. Of an address _MAX_HASHED passwords wait
+        for their hash; more are refused.
+        """
         if not self._users:
             return True
         kind, _, coded = header.partition(" ")
@@ -313,13 +327,84 @@ class Passwords:
         seen = hmac.digest(self._key, f"{user}\0{password}".encode(), hashlib.sha256)
         if seen in self._right:
             return True
-        # An unknown user takes as long as a known one.
-        expected = self._users.get(user) or next(iter(self._users.values()))
-        with self._hashing:
-            right = bool(_bcrypt(_USERS).checkpw(password.encode()[:72], expected)) and user in self._users
+        if self._waiting[peer] >= _MAX_HASHED:
+            return False
+        self._waiting[peer] += 1
+        try:
+            right = self._is_right(user, password)
+        finally:
+            self._waiting[peer] -= 1
+            if not self._waiting[peer]:
+                del self._waiting[peer]
         if right:
             self._right.add(seen)
         return right
+
+    def _is_right(self, user: str, password: str) -> bool:
+        # An unknown user takes as long as a known one.
+        expected = self._users.get(user) or next(iter(self._users.values()))
+        with self._hashing:
+            begun = time.monotonic()
+            right = bool(_bcrypt(_USERS).checkpw(password.encode()[:72], expected)) and user in self._users
+            if not right:
+                time.sleep((time.monotonic() - begun) * (1 / _HASHING_SHARE - 1))
+        return right
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """A client's connection. `sockets`: the plain one, and behind it that of TLS."""
+
+    peer: str
+    sockets: list[socket.socket]
+    is_complete: bool = False
+    """Whether its request was read to its end."""
+    ended: threading.Event = field(default_factory=threading.Event)
+
+    def cut(self) -> None:
+        with suppress(OSError):
+            self.sockets[-1].shutdown(socket.SHUT_RDWR)
+
+
+class _Connections:
+    """Connections that are open, in the order in which they came.
+
+    A request is complete within milliseconds. One that isn't makes way for a new one, the oldest first, so that idle
+    connections, however many, keep no scraper away.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[_Connection, None] = {}
+        self._lock = threading.Lock()
+
+    def admit(self, connection: _Connection) -> None:
+        """Add a connection, and cut the one that makes way for it, if there are too many."""
+        with self._lock:
+            crowd = self._crowd(connection.peer)
+            oldest = self._take_oldest(crowd) if crowd else None
+            self._open[connection] = None
+        if oldest is not None:
+            oldest.cut()
+            oldest.ended.wait(_CUT_S)  # else a flood has more threads than connections
+
+    def remove(self, connection: _Connection) -> None:
+        """Forget a connection that was closed."""
+        with self._lock:
+            self._open.pop(connection, None)
+        connection.ended.set()
+
+    def _crowd(self, peer: str) -> list[_Connection]:
+        """Return the connections of which one makes way for a new one of that address; empty where there is room."""
+        of_peer = [connection for connection in self._open if connection.peer == peer]
+        if len(of_peer) >= _MAX_OF_PEER:
+            return of_peer
+        return list(self._open) if len(self._open) >= _MAX_CONNECTIONS else []
+
+    def _take_oldest(self, connections: list[_Connection]) -> _Connection:
+        incomplete = [connection for connection in connections if not connection.is_complete]
+        oldest = (incomplete or connections)[0]
+        del self._open[oldest]
+        return oldest
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -337,7 +422,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, *, body: bool) -> None:
-        if not self.server.passwords.allow(self.headers.get("Authorization", "")):
+        self.server.note_complete(self.connection)
+        if not self.server.passwords.allow(self.headers.get("Authorization", ""), self.client_address[0]):
             refused = {"WWW-Authenticate": 'Basic realm="latmon"'}
             self._send(HTTPStatus.UNAUTHORIZED, b"a user and a password are needed\n", TEXT, refused, body=body)
             return
@@ -353,16 +439,26 @@ class _Handler(BaseHTTPRequestHandler):
             self._metrics(self.server.metrics, body=body)
 
     def _metrics(self, metrics: HostMetrics, *, body: bool) -> None:
+        if not self.server.room.acquire(timeout=_TIMEOUT_S):
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"too many requests at a time\n", TEXT, body=body)
+            return
+        try:
+            kind, data, packed = self._encoded(metrics)
+        finally:  # before it is sent: a client that reads slowly keeps no other one waiting
+            self.server.room.release()
+        self._send(HTTPStatus.OK, data, kind, packed, body=body)
+
+    def _encoded(self, metrics: HostMetrics) -> tuple[str, bytes, Mapping[str, str]]:
+        """Return the kind and the bytes of an answer, and the header of its compression."""
         families = metrics.families()
         if wants_protobuf(self.headers.get("Accept", "")):
             kind, data = PROTOBUF, protobuf(families)
         else:
             lines = prometheus_text(families, BOUNDS_US)
             kind, data = TEXT, "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
-        packed = {}
-        if "gzip" in self.headers.get("Accept-Encoding", ""):
-            data, packed = gzip.compress(data, 1, mtime=0), {"Content-Encoding": "gzip"}
-        self._send(HTTPStatus.OK, data, kind, packed, body=body)
+        if wants_gzip(self.headers.get("Accept-Encoding", "")):
+            return kind, gzip.compress(data, 1, mtime=0), {"Content-Encoding": "gzip"}
+        return kind, data, {}
 
     def _send(
         self, status: HTTPStatus, data: bytes, kind: str, more: Mapping[str, str] | None = None, *, body: bool
@@ -379,6 +475,24 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.log(syslog.LOG_DEBUG, f"{self.client_address[0] or 'a unix socket'}: {format % args}")
 
 
+def wants_gzip(accept_encoding: str) -> bool:
+    """Return whether a client takes gzip: it is listed, and its weight isn't 0 (RFC 9110, 12.5.3)."""
+    for coding in accept_encoding.lower().split(","):
+        name, *options = (text.strip() for text in coding.split(";"))
+        if name == "gzip":
+            return _weight(options) > 0
+    return False
+
+
+def _weight(options: Iterable[str]) -> float:
+    """Return the weight `q` of an option of a client; 1 where it has none, 0 where it is no number."""
+    values = dict(text.partition("=")[::2] for text in options)
+    try:
+        return float(values.get("q", "1"))
+    except ValueError:
+        return 0.0
+
+
 def wants_protobuf(accept: str) -> bool:
     """Return whether the first format that a scraper accepts and that exists here is protobuf."""
     ranked = []
@@ -390,11 +504,7 @@ def wants_protobuf(accept: str) -> bool:
                 continue
         elif kind not in ("text/plain", "text/*", "*/*"):
             continue
-        try:
-            weight = float(values.get("q", "1"))
-        except ValueError:
-            weight = 0.0
-        ranked.append((-weight, order, kind))
+        ranked.append((-_weight(options), order, kind))
     return bool(ranked) and min(ranked)[2].endswith("protobuf")
 
 
@@ -412,41 +522,47 @@ class Server(ThreadingMixIn, TCPServer):
         self.passwords = Passwords(web.users)
         self.metrics: HostMetrics | None = None
         """None before the first interval has ended."""
-        self._room = threading.BoundedSemaphore(_MAX_REQUESTS)
+        self.room = threading.BoundedSemaphore(_MAX_REQUESTS)
+        self._connections = _Connections()
+        self._by_socket: dict[socket.socket, _Connection] = {}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for a connection, if need be in the place of an older one."""
+        peer = client_address[0] if client_address else ""
+        connection = _Connection(peer, [request])
+        self._by_socket[request] = connection
+        self._connections.admit(connection)
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in its thread, also the handshake of TLS; refuse one beyond _MAX_REQUESTS."""
-        if not self._room.acquire(blocking=False):
-            with suppress(OSError):
-                request.sendall(b"HTTP/1.0 503 Service Unavailable\r\nConnection: close\r\n\r\n")
-            self.shutdown_request(request)
-            return
-        open_sockets = [request]
-        ending = threading.Timer(_TIMEOUT_S, partial(_cut, open_sockets))
+        """Serve a connection in its thread, also the handshake of TLS."""
+        connection = self._by_socket.pop(request)
+        ending = threading.Timer(_TIMEOUT_S, connection.cut)
         ending.daemon = True
         ending.start()
         try:
             request.settimeout(_TIMEOUT_S)
             if self._web.tls is not None:
                 request = self._web.tls.wrap_socket(request, server_side=True)
-                open_sockets.append(request)
+                connection.sockets.append(request)
+            self._by_socket[request] = connection
             super().process_request_thread(request, client_address or ("", 0))
         except OSError:  # a client that left, or that speaks no TLS
             self.shutdown_request(request)
         finally:
+            self._by_socket.pop(request, None)
+            self._connections.remove(connection)
             ending.cancel()
-            self._room.release()
+
+    def note_complete(self, request: socket.socket) -> None:
+        """Note that the request of a connection was read to its end."""
+        self._by_socket[request].is_complete = True
 
     def handle_error(self, *_request: Any) -> None:
         """Print nothing about a client that left; a mistake here is one line without a traceback."""
         error = sys.exception()
         if not isinstance(error, OSError | ValueError):
             self.log(syslog.LOG_ERR, f"a request failed: {type(error).__name__}: {clean(str(error), 200)}")
-
-
-def _cut(open_sockets: list[socket.socket]) -> None:
-    with suppress(OSError):
-        open_sockets[-1].shutdown(socket.SHUT_RDWR)
 
 
 def serve(
