@@ -346,11 +346,14 @@ def _done(some: Mapping[str, float]) -> Completed:
 def _bucket_table(
     title: str, series: Series, edges: Sequence[tuple[float, float]], when: TextSpan
 ) -> ImportedTable | Remark:
-    """Return a histogram from its cumulative buckets: inclusive ends in seconds, and counts."""
+    """Return a histogram from its cumulative buckets: upper edges in seconds, and counts.
+
+    An edge is inclusive by Prometheus' definition, and a quantile, which is an upper bound, is that edge either way.
+    """
     counts = [edges[0][1], *(b - a for (_, a), (_, b) in pairwise(edges))]
     if edges[-1][0] != float("inf") or any(n < 0 or n != int(n) for n in counts):
         return Remark(when, f"{title}: its buckets don't add up, left out", 1, is_incomplete=True)
-    ends = [None if edge == float("inf") else round(edge * 1e9) + 1 for edge, _ in edges]
+    ends = [None if edge == float("inf") else max(1, round(edge * 1e9)) for edge, _ in edges]
     rows = [Row(low, high, int(n)) for low, high, n in zip([0, *ends[:-1]], ends, counts, strict=True)]
     return ImportedTable(when, title, "prometheus", tuple(rows), "ns", "the metric's name", series)
 

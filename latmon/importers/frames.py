@@ -4,10 +4,11 @@ A window ends where the text has another time, where other lines are between, wh
 series comes again. Two tables that count the same I/Os (quantize beside lquantize) are one series: the finer one
 counts, the other is kept as it is.
 
-A count of another tool's bucket goes to the bucket that has the last value of its own bucket: a quantile, which is a
-bucket's upper bound, is then never below the true one by more than rounding. A row without an upper end goes to the
-last bucket, which means "or more", unless the maximum is known. If a bucket is wider than latmon's, all of its table
-gets fewer bits, and the loss is reported in words.
+A row goes to the bucket that its upper edge decides: a quantile, which is a bucket's upper bound, is then never below
+the true one by more than rounding. A power of two of ns is 1.024 times an edge of latmon's, because a us is 1,000 ns
+and not 1,024: such a row is taken for the bucket between those edges, and not for the octave above, of which it has
+2.4 %. A row without an upper end goes to the last bucket, which means "or more", unless the maximum is known. If a
+bucket is wider than latmon's, all of its table gets fewer bits, and the loss is reported in words.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ MAX_SERIES = 4_096
 MAX_OUTLIERS = 2_000
 """Outliers of one window."""
 _NS = 1000
+_KIBI = 1024
+_PRINTED = 100_000
+"""An edge is printed with an error of less than 1 / _PRINTED."""
 _MAX_NAMED = 4
 
 
@@ -572,6 +576,8 @@ class Range:
     last: int
     count: int
     is_open: bool = False
+    is_lowered: bool = False
+    """Its edges in the source are 1.024 times these."""
 
     @property
     def is_endless(self) -> bool:
@@ -619,8 +625,10 @@ def histogram(each: Iterable[Range], bits: int, sum_us: int | None = None, max_u
 def lost(table: ImportedTable, each: list[Range], bits: int) -> str:
     """Return what latmon's scale can't represent, in words; empty if it is all there."""
     sentences = []
+    if any(one.is_lowered for one in each):
+        sentences.append("powers of two of ns are counted as those of us, 2.4 % below (1,048.576 us as 1,024 us)")
     if any(not one.is_exact and not one.is_endless for one in each):
-        sentences.append("edges moved to latmon's buckets, upper edges kept (~)")
+        sentences.append("edges moved to latmon's: a row is in the bucket of its upper edge (~)")
     if bits < BITS:
         sentences.append(
             "buckets up to twice as wide as their begin (~)" if bits == 0 else f"{2**bits} buckets per octave"
@@ -671,5 +679,31 @@ def _range(row: Row, unit: int) -> Range:
         return Range(min(first, MAX_US), MAX_US, row.count, is_open=True)
     if high <= 0:
         return Range(0, 0, row.count, is_open=True)
-    first = max(0, low or 0) * unit // _NS
-    return Range(first, max(first, (high * unit - 1) // _NS), row.count, is_open=low is None)
+    low_ns, high_ns = max(0, low or 0) * unit, high * unit
+    for us_ns in (_NS, _KIBI) if low is not None else ():
+        edges = _nominal(low_ns, high_ns, us_ns)
+        if edges is not None:
+            return Range(edges[0], edges[1] - 1, row.count, is_lowered=us_ns == _KIBI)
+    first = low_ns // _NS
+    return Range(first, max(first, (high_ns - 1) // _NS), row.count, is_open=low is None)
+
+
+def _nominal(low_ns: int, high_ns: int, us_ns: int) -> tuple[int, int] | None:
+    """Return the edges in us of the bucket, or of the octaves, that a row is where a us is `us_ns` ns; None without.
+
+    What begins below 1 us begins at 0. Tools print edges with six digits at least.
+    """
+    first = 0 if low_ns < us_ns else _edge(low_ns, us_ns)
+    end = _edge(high_ns, us_ns)
+    if first is None or end is None or first >= end:
+        return None
+    is_octaves = first & (first - 1) == 0 and end & (end - 1) == 0
+    is_bucket = any(bucket_bounds(bucket_index(first, bits), bits) == (first, end) for bits in range(BITS + 1))
+    return (first, end) if first == 0 or is_octaves or is_bucket else None
+
+
+def _edge(ns: int, us_ns: int) -> int | None:
+    """Return the edge of latmon's buckets that a time is; None without one."""
+    edge = (ns + us_ns // 2) // us_ns
+    is_near = abs(ns - edge * us_ns) <= 1 + ns // _PRINTED
+    return edge if is_near and bucket_bounds(bucket_index(edge))[0] == edge else None

@@ -18,7 +18,7 @@ from latmon import __version__
 from latmon.capture import target
 from latmon.importers import bcc, blktrace, bpftrace, counters, dtrace, esx, iostat, latmon, source, values, zpool
 from latmon.importers.frames import Built, frames, windows, without_negative
-from latmon.importers.source import keep, open_ends
+from latmon.importers.source import keep, lowered, open_ends
 from latmon.importers.values import (
     RELATIVE_BELOW,
     TRIVIAL,
@@ -389,6 +389,9 @@ def origin(read: Read, first: Frame) -> Origin:
     ends = open_ends(built)
     if ends:
         imported["open"] = [{"series": list(series), "from_us": us} for series, us in ends.items()]
+    in_powers_of_ns = lowered(built)
+    if in_powers_of_ns:
+        imported["powers_of_ns"] = [list(series) for series in in_powers_of_ns]
     reason = clean("; ".join((f"imported from {name} ({formats})", *_assumed(read))), _SENTENCE)
     if built.origin is not None:
         extra = {**built.origin.extra, "imported": imported}

@@ -231,6 +231,16 @@ def open_ends(built: Built) -> dict[Series, int]:
     return found
 
 
+def lowered(built: Built) -> list[Series]:
+    """Return series with rows whose edges are powers of two of ns, 1.024 times those of their buckets."""
+    found: dict[Series, None] = {}
+    for window in built.windows:
+        for series, placed in window.tables.items():
+            if any(row.is_lowered for row in placed.ranges):
+                found[series] = None
+    return list(found)
+
+
 _LONGEST = 160
 """Characters of the longest line that may be a bucket."""
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:\s?[A-Za-z%\u00b5\u03bc]{1,5})?")

@@ -30,6 +30,8 @@ LONG_US = 1_000_000
 MOST = 4
 """Devices by name; the others are counted."""
 T = TypeVar("T")
+_POWER_OF_NS = 1.024
+"""A power of two of ns, such as 2^20 ns, in the power of two of us that is just below it."""
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "p99.99": 0.9999}
 RAREST, _RAREST_Q = "p99.999", 0.99999
 """A quantile of Q that is absent with fewer than 100,000 I/Os."""
@@ -65,6 +67,15 @@ def opened(q: dict[str, Any], from_us: int) -> None:
         more.append("max")
     q |= dict.fromkeys((name for name in more if name in names), from_us)
     q |= {"open_from": from_us, "or_more": more} if more else {}
+
+
+def raised(q: dict[str, Any]) -> None:
+    """Change Q of imported values whose rows end at powers of two of ns, 1.024 times the edges of their buckets."""
+    most = q.get("max")
+    for name in (*QUANTILES, RAREST, "max_bound"):
+        if q.get(name) is not None and q[name] <= MAX_US:
+            us = round(q[name] * _POWER_OF_NS)
+            q[name] = us if most is None else min(us, most)
 
 
 def summed(one: Histogram) -> dict[str, Any]:

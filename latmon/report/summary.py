@@ -26,7 +26,7 @@ from latmon.recording.codec import End, Gap
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
 from latmon.report.devices import devices, sampling
-from latmon.report.formatting import missing, opened, rounded
+from latmon.report.formatting import missing, opened, raised, rounded
 from latmon.report.interrupts import host_context, irqs, issuers, softirqs, taskqs, wakeups
 from latmon.report.outliers import files, outliers
 from latmon.report.outstanding import older_counts
@@ -37,20 +37,34 @@ _NAMES = 3
 """Parts of a series' name: device, op, stage."""
 
 
-def opens(devices: Mapping[str, Any], imported: object) -> None:
-    """Apply the header's open rows to the devices of the report."""
-    reported = imported.get("open") if isinstance(imported, Mapping) else None
+def apply_source_edges(devices: Mapping[str, Any], imported: object) -> None:
+    """Apply what the header of an import has on the rows of its source to the devices of the report.
+
+    `open`: series with a row without an upper edge; `powers_of_ns`: series whose edges are powers of two of ns.
+    """
+    if not isinstance(imported, Mapping):
+        return
+    in_powers_of_ns = imported.get("powers_of_ns")
+    for series in in_powers_of_ns if isinstance(in_powers_of_ns, list) else ():
+        if q := _latencies_of(devices, series):
+            raised(q)
+    reported = imported.get("open")
     for one in reported if isinstance(reported, list) else ():
         series, from_us = (one.get("series"), one.get("from_us")) if isinstance(one, Mapping) else (None, None)
         if type(from_us) is not int or not 0 <= from_us <= MAX_US:
             continue
-        if not isinstance(series, list) or len(series) != _NAMES or not all(isinstance(part, str) for part in series):
-            continue
-        device, op, stage = series
-        ops = devices.get(device, {}).get("ops", {}).get(op, {})
-        q = ops.get("latency_us") if stage == "total" else ops.get("stages", {}).get(stage)
-        if q:
+        if q := _latencies_of(devices, series):
             opened(q, from_us)
+
+
+def _latencies_of(devices: Mapping[str, Any], series: object) -> dict[str, Any] | None:
+    """Return the quantiles of a series by its name in the header, `[device, op, stage]`; None without any."""
+    if not isinstance(series, list) or len(series) != _NAMES or not all(isinstance(part, str) for part in series):
+        return None
+    device, op, stage = series
+    values = devices.get(device, {}).get("ops", {}).get(op, {})
+    q: dict[str, Any] | None = values.get("latency_us") if stage == "total" else values.get("stages", {}).get(stage)
+    return q
 
 
 SCHEMA = "latmon.report/1"
@@ -91,7 +105,7 @@ def added_up(
 def summary_of(recording: Recording | Parts, totals: Totals) -> dict[str, Any]:
     """Return the summary of these totals."""
     summary = _whole(recording.origin, totals)
-    opens(summary["devices"], recording.origin.extra.get("imported"))
+    apply_source_edges(summary["devices"], recording.origin.extra.get("imported"))
     live = {"live": True} if recording.is_live else {}
     return summary | live | ({"damage": recording.damage} if recording.damage else {})
 

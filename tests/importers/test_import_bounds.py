@@ -13,7 +13,7 @@ from latmon.recording.reader import open_recording
 from latmon.report.command import render_text
 from latmon.report.html import render_html
 from latmon.report.html_charts import MapColumns
-from latmon.report.summary import added_up, opens, summarise, summary_of
+from latmon.report.summary import added_up, apply_source_edges, summarise, summary_of
 from latmon.support.errors import RecordingError
 from latmon.views.lines import cell_len
 
@@ -69,7 +69,7 @@ def test_a_row_without_an_end_that_is_empty_says_nothing(tmp_path):
 )
 def test_a_header_that_reports_nonsense_is_passed_over(reported):
     q = {"p50": MAX_US + 1}
-    opens({"a": {"ops": {"b": {"latency_us": q, "stages": {"c": q}}}}}, reported)
+    apply_source_edges({"a": {"ops": {"b": {"latency_us": q, "stages": {"c": q}}}}}, reported)
     assert q == {"p50": MAX_US + 1}
 
 

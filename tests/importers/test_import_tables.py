@@ -1,0 +1,219 @@
+"""Distributions as other tools print them: edges of rows, impossible rows, units between tables. Totals are awk's."""
+
+import json
+import subprocess
+from dataclasses import replace
+
+import pytest
+
+from latmon.diff.command import compared
+from latmon.diff.output import render
+from latmon.importers.registry import import_command, read_text
+from latmon.importers.values import ImportOptions
+from latmon.model.histogram import bucket_bounds
+from latmon.recording.reader import open_recording
+from latmon.report.command import render_text
+from latmon.report.summary import summarise
+from latmon.support.errors import EXIT_DONE
+
+OCTAVES = {7: 3, 8: 0, 9: 10, 10: 100, 11: 0, 12: 1, 14: 2}
+"""Exponent of a row's upper edge in us -> I/Os."""
+SUFFIXES = ("", "K", "M", "G", "T")
+ZPOOL_ROWS = (
+    "1ns 3ns 7ns 15ns 31ns 63ns 127ns 255ns 511ns 1us 2us 4us 8us 16us 32us 65us 131us 262us 524us 1ms 2ms 4ms 8ms "
+    "16ms 33ms 67ms 134ms 268ms 536ms 1s 2s 4s 8s 17s 34s 68s 137s"
+)
+BRACKETS = "/^\\[/ { n += $3 } END { print n }"
+BARS = "/\\|@/ { n += $NF } END { print n }"
+ARROWS = "/->/ { n += $5 } END { print n }"
+COUNTS = 'BEGIN { RS = "," } /count/ { gsub(/[^0-9]/, ""); n += $0 } END { print n }'
+GROWN = '/"\\+Inf"/ { n = $2 - before; before = $2 } END { print n }'
+FIRST_COLUMN = "/^[0-9]+[nums]+s? / { n += $2 } END { print n }"
+SCRIPT = "io:::done { @[x] = quantize(timestamp - start[arg0]); }\n"
+NS, US = 10, 0
+"""Steps from an exponent of us to that of the unit."""
+
+
+def total(text, program):
+    """Return what an awk program prints for a text: a count that no code of latmon has made."""
+    return int(subprocess.run(["awk", program], input=text, capture_output=True, text=True, check=True).stdout)
+
+
+def edge(exponent):
+    return f"{1 << exponent % 10}{SUFFIXES[exponent // 10]}"
+
+
+def rows_of(by_octave):
+    """Return every row from the first to the last octave, the empty ones too: (exponent of the upper edge, I/Os)."""
+    return [(at, by_octave.get(at, 0)) for at in range(min(by_octave), max(by_octave) + 1)]
+
+
+def bpftrace_text(by_octave, step, name="@lat"):
+    lines = [f"[{edge(at + step - 1)}, {edge(at + step)}) {n:>12} |@@@ |" for at, n in rows_of(by_octave)]
+    return "\n".join([f"{name}:", *lines, "", ""])
+
+
+def bpftrace_json(by_octave, step, name="@lat"):
+    rows = [{"min": 1 << at + step - 1, "max": (1 << at + step) - 1, "count": n} for at, n in rows_of(by_octave)]
+    return json.dumps({"type": "hist", "data": {name: rows}}) + "\n"
+
+
+def quantize(by_octave, step, key="  sda"):
+    rows = [(min(by_octave) - 2, 0), *((at - 1, n) for at, n in rows_of(by_octave)), (max(by_octave), 0)]
+    lines = [f"{1 << at + step:>16} |@@ {n:>40}" for at, n in rows]
+    return "\n".join([key, "           value  ------------- Distribution ------------- count    ", *lines, "", ""])
+
+
+def log2(by_octave, step, unit, inclusive=True):
+    lines = [f"     {unit:<19} : count     distribution"]
+    low = 0
+    for at in range(1, max(by_octave) + step + 1):
+        high = (1 << at) - 1 if inclusive else 1 << at
+        lines.append(f"{low:>12} -> {high:<12} : {by_octave.get(at - step, 0):<8} |***   |")
+        low = 1 << at
+    return "\n".join(["Tracing block device I/O... Hit Ctrl-C to end.", "", *lines, "", ""])
+
+
+def dictionary(by_octave, step, unit):
+    ends = [(1 << at) - 1 for at in range(1, max(by_octave) + step + 1)]
+    begins = [0, *(end + 1 for end in ends)]
+    rows = [
+        f"{{'interval-start': {low}, 'interval-end': {high}, 'count': {by_octave.get(at - step, 0)}}}"
+        for at, (low, high) in enumerate(zip(begins, ends, strict=False), 1)
+    ]
+    return f"{{'ts': '2026-05-01 10:00:00', 'val_type': '{unit}', 'data': [{', '.join(rows)}]}}\n"
+
+
+def scrape(by_octave, step, seconds, digits=15):
+    """Return two scrapes of ebpf_exporter: `seconds` is that of the unit."""
+    scrapes = []
+    for factor, wall in ((1, 1_700_000_000_000), (2, 1_700_000_010_000)):
+        counted, lines = 0, ["# TYPE ebpf_exporter_bio_latency_seconds histogram"]
+        for at, n in [(0, 0), *rows_of(by_octave), ("+Inf", 0)]:
+            counted += n * factor
+            le = at if at == "+Inf" else f"{(1 << at + step) * seconds:.{digits}g}"
+            name = "ebpf_exporter_bio_latency_seconds_bucket"
+            lines.append(f'{name}{{device="sda",operation="read",le="{le}"}} {counted} {wall}')
+        scrapes.append("\n".join(lines) + "\n")
+    return "".join(scrapes)
+
+
+def finer(by_octave, step):
+    """Return hist(x, 3): each octave has eight rows, and its I/Os are in the last of them."""
+    lines = []
+    for at, n in rows_of(by_octave):
+        low, part = 1 << at + step - 1, 1 << at + step - 4
+        for eighth in range(8):
+            first = low + eighth * part
+            lines.append(f"[{kibi(first)}, {kibi(first + part)}) {n if eighth == 7 else 0:>12} |@ |")
+    return "\n".join(["@lat:", *lines, "", ""])
+
+
+def kibi(value):
+    power = 0
+    while value % 1024 == 0:
+        value, power = value // 1024, power + 1
+    return f"{value}{SUFFIXES[power]}"
+
+
+def zpool(by_octave):
+    """Return the table of zpool iostat -w: a row is named by its last ns, in three digits."""
+    head = "tank         total_wait\nlatency      read  write\n----------  -----  -----\n"
+    rows = [f"{name:<10}  {by_octave.get(bits - 10, 0):>5}      0" for bits, name in enumerate(ZPOOL_ROWS.split(), 1)]
+    return f"$ zpool iostat -w tank\n{head}" + "\n".join(rows) + f"\n{'-' * 60}\n"
+
+
+IN_NS = {
+    "bpftrace": (bpftrace_text(OCTAVES, NS), ImportOptions(unit="ns"), BRACKETS),
+    "bpftrace, keyed": (bpftrace_text(OCTAVES, NS, "@ns[sda, R]"), ImportOptions(), BRACKETS),
+    "bpftrace, finer": (finer(OCTAVES, NS), ImportOptions(unit="ns"), BRACKETS),
+    "bpftrace-json": (bpftrace_json(OCTAVES, NS, "@nsecs"), ImportOptions(), COUNTS),
+    "dtrace": (SCRIPT + quantize(OCTAVES, NS), ImportOptions(), BARS),
+    "bcc": (log2(OCTAVES, NS, "nsecs"), ImportOptions(), ARROWS),
+    "bcc -j": (dictionary(OCTAVES, NS, "nsecs"), ImportOptions(), COUNTS),
+    "perf-tools": (log2(OCTAVES, NS, ">=(ns) .. <(ns)", inclusive=False), ImportOptions(), ARROWS),
+    "prometheus": (scrape(OCTAVES, NS, 1e-9), ImportOptions(), GROWN),
+    "zpool": (zpool(OCTAVES), ImportOptions(first_report="keep"), FIRST_COLUMN),
+}
+IN_US = {
+    "bpftrace": (bpftrace_text(OCTAVES, US, "@us"), ImportOptions()),
+    "dtrace": (quantize(OCTAVES, US), ImportOptions(unit="us")),
+    "bcc": (log2(OCTAVES, US, "usecs"), ImportOptions()),
+    "prometheus": (scrape(OCTAVES, US, 1e-6), ImportOptions()),
+}
+
+
+def read(text, options=None):
+    return read_text(text.encode(), "text", options or ImportOptions())
+
+
+def only(found):
+    (value,) = found
+    return value
+
+
+def histogram(text, options=None):
+    """Return the only histogram of a text's only frame that has any."""
+    frame = only(frame for frame in read(text, options).frames() if frame.histograms)
+    return only(frame.histograms.values())
+
+
+def by_edges(histogram):
+    return {bucket_bounds(index, histogram.bits): n for index, n in histogram.buckets}
+
+
+def recorded(tmp_path, text, options, name):
+    (tmp_path / name).write_text(text)
+    out = tmp_path / f"{name}.latmon.jsonl.gz"
+    code = import_command(tmp_path / name, out, options)
+    return code, out
+
+
+def latencies(recording):
+    return only(only(summarise(recording)["devices"].values())["ops"].values())["latency_us"]
+
+
+# edges
+
+
+@pytest.mark.parametrize("name", IN_NS)
+def test_powers_of_two_of_ns_are_in_the_octave_of_us_that_ends_with_them(tmp_path, name):
+    text, options, program = IN_NS[name]
+    found = histogram(text, options)
+    assert found.count == total(text, program) == sum(OCTAVES.values())
+    assert by_edges(found.coarsen(0)) == {(1 << at - 1, 1 << at): n for at, n in OCTAVES.items() if n}
+    assert found.bits == (3 if name == "bpftrace, finer" else 0)
+    code, out = recorded(tmp_path, text, options, "in_ns")
+    q = latencies(open_recording(out))
+    assert (q["p50"], q["max_bound"]) == (1_049, 16_777)  # 2^20 and 2^24 ns
+    report = " ".join(render_text(summarise(open_recording(out))).split())
+    assert "powers of two of ns are counted as those of us, 2.4 % below" in report
+    assert code == EXIT_DONE
+
+
+@pytest.mark.parametrize("name", IN_US)
+def test_powers_of_two_of_us_are_where_they_were(name):
+    text, options = IN_US[name]
+    found = histogram(text, options)
+    assert by_edges(found) == {(1 << at - 1, 1 << at): n for at, n in OCTAVES.items() if n}
+    assert "powers of two of ns" not in only(read(text, options).frames()).health.notice
+
+
+@pytest.mark.parametrize("name", [name for name in IN_NS if name not in ("zpool", "bpftrace, finer")])
+def test_diff_of_one_distribution_in_us_and_ns_is_no_change(tmp_path, name):
+    text, options, _ = IN_NS[name]
+    _, a = recorded(tmp_path, bpftrace_text(OCTAVES, US), replace(options, device="sda", op="read", unit="us"), "a")
+    _, b = recorded(tmp_path, text, replace(options, device="sda", op="read"), "b")
+    comparison = compared([str(a), str(b)])
+    text = render(comparison)
+    assert "x2" not in text
+    assert "x0.5" not in text
+    shifts = only(comparison.changes).shifts
+    assert [shift.b_us for shift in shifts] == [shift.a_us for shift in shifts]
+
+
+@pytest.mark.parametrize("digits", [6, 7, 12])
+@pytest.mark.parametrize(("step", "seconds"), [(NS, 1e-9), (US, 1e-6)])
+def test_an_edge_of_a_bucket_may_be_rounded(digits, step, seconds):
+    text = scrape(OCTAVES, step, seconds, digits)
+    assert by_edges(histogram(text)) == {(1 << at - 1, 1 << at): n for at, n in OCTAVES.items() if n}
