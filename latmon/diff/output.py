@@ -42,6 +42,7 @@ from latmon.diff.conditions import (
 )
 from latmon.diff.hypotheses import POWER, TAIL_SHARE
 from latmon.diff.statistics import ALPHA
+from latmon.model.histogram import MAX_US
 from latmon.model.stages import called
 from latmon.support.units import MINUTE_US, UNKNOWN, counted, duration, in_words, part, rate, rfc3339, spelled, whole
 
@@ -141,6 +142,8 @@ def _per_day(one: UserView) -> str:
 def _longest(one: UserView) -> str:
     if one.longest_us is None:
         return "not timed"
+    if one.longest_us > MAX_US and not one.longest_is_exact:
+        return "not known"
     return f"{'' if one.longest_is_exact else 'at most '}{spelled(one.longest_us)}"
 
 

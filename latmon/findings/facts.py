@@ -369,8 +369,17 @@ class Facts:
 
     def stage(self, stage: str, device: str, *ops: str) -> Histogram:
         """Return a stage by the always-on probe; hba may include irq, softirq and completion (Origin.measured)."""
-        every = (Series(device, op, stage) for op in ops or OPS)
-        return self.once(("stage", stage, device, ops), lambda: self._sums.histograms.merged(every))
+        return self.once(("stage", stage, device, ops), lambda: self._stage(stage, device, ops or OPS))
+
+    def _stage(self, stage: str, device: str, ops: tuple[str, ...]) -> Histogram:
+        """Return the I/Os of a stage; those of a row without an upper edge took at least its lower edge."""
+        total = self._sums.histograms.merged(Series(device, op, stage) for op in ops)
+        from_us = self.open_from_us(stage, device, *ops)
+        return total if from_us is None else total.with_last_row_from(from_us)
+
+    def open_from_us(self, stage: str, device: str, *ops: str) -> int | None:
+        """Return the lower edge of a row without an upper one of an imported stage; None without such a row."""
+        return self.origin.open_from_us(stage, device, ops or OPS)
 
     def traced_stage(self, stage: str, device: str, *ops: str) -> Histogram:
         """Return a stage, `total` or `unaccounted` of the traced requests. No op: all ops."""

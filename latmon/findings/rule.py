@@ -118,7 +118,12 @@ def duration_facts(*rows: tuple[str, float | None, str, int | None]) -> Iterator
 
 
 def longest_fact(name: str, times: Histogram, text: str) -> Iterator[Fact]:
-    """Yield the maximum of `times` as `duration_facts` does; where only its bucket is known, as `at most` its bound."""
+    """Yield the maximum of `times` as `duration_facts` does; where only its bucket is known, as `at most` its bound.
+
+    A maximum without a bound is not known: there is no fact of it.
+    """
+    if times.is_endless:
+        return
     bounded = text if times.max is not None else text.format("at most {}")
     yield from duration_facts((name, times.max_bound, bounded, times.count))
 

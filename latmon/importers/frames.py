@@ -22,6 +22,7 @@ from typing import Any
 
 from latmon.decode.dtrace_aggregation import Row
 from latmon.importers.values import (
+    IMPOSSIBLE_NS,
     RELATIVE_BELOW,
     UNITS,
     Counts,
@@ -636,8 +637,10 @@ def lost(table: ImportedTable, each: list[Range], bits: int) -> str:
     above = [row for row in table.rows if row.high is None and row.count]
     if above and table.max_us is None:
         sentences.append(f"{above[0].count:,} of {above[0].low:,} or more: how much more is not known")
-    if any(one.last >= MAX_US and not one.is_endless for one in each):
-        sentences.append("more than 71 min is in the last bucket")
+    beyond = [row for row in each if row.is_endless][: sum(row.is_endless for row in each) - len(above)]
+    if beyond and table.max_us is None:
+        count = sum(row.count for row in beyond)
+        sentences.append(f"{count:,} of {beyond[0].first:,} us or more: latmon's last edge is at 71 min")
     return "; ".join(sentences)
 
 
@@ -656,6 +659,27 @@ def without_negative(table: ImportedTable) -> tuple[ImportedTable, list[Remark]]
     if below:
         found.append(Remark(where, f"{below:,} of {table.count:,} values are below 0: they are counted at 0"))
     return replace(table, rows=tuple(row for row in table.rows if row.count >= 0)), found
+
+
+def without_impossible(table: ImportedTable, unit: str) -> tuple[ImportedTable | None, list[Remark]]:
+    """Take out rows of times that no I/O can take; return None instead of a table that has no other.
+
+    A tool that subtracts unsigned times counts a completion that is before its issue, by a clock of another CPU, at
+    nearly 2^64: at 2^63 ns, 2^53 or 2^54 us, 2^43 or 2^44 ms.
+    """
+    impossible = [row for row in table.rows if row.count > 0 and (row.low or 0) * UNITS[unit] >= IMPOSSIBLE_NS]
+    if not impossible:
+        return table, []
+    count = sum(row.count for row in impossible)
+    text = (
+        f"{count:,} of {table.count:,} took {label(impossible[0])} {unit} or more, which is impossible: the tool "
+        "subtracted a later time from an earlier one; they are left out"
+    )
+    remark = Remark(TextSpan(table.where.first, table.where.first), text, count, is_incomplete=True)
+    rows = tuple(row for row in table.rows if row not in impossible)
+    if not any(row.count for row in rows):
+        return None, [remark]
+    return replace(table, rows=rows, sum_us=None, max_us=None), [remark]
 
 
 def label(row: Row) -> str:
@@ -680,6 +704,8 @@ def _range(row: Row, unit: int) -> Range:
     if high <= 0:
         return Range(0, 0, row.count, is_open=True)
     low_ns, high_ns = max(0, low or 0) * unit, high * unit
+    if high_ns > (MAX_US + 1) * _NS:
+        return Range(min(low_ns // _NS, MAX_US), MAX_US, row.count, is_open=True)
     for us_ns in (_NS, _KIBI) if low is not None else ():
         edges = _nominal(low_ns, high_ns, us_ns)
         if edges is not None:

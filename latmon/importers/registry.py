@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from latmon import __version__
 from latmon.capture import target
 from latmon.importers import bcc, blktrace, bpftrace, counters, dtrace, esx, iostat, latmon, source, values, zpool
-from latmon.importers.frames import Built, frames, windows, without_negative
+from latmon.importers.frames import Built, frames, windows, without_impossible, without_negative
 from latmon.importers.source import keep, lowered, open_ends
 from latmon.importers.values import (
     RELATIVE_BELOW,
@@ -279,6 +279,7 @@ def _found(
     if not options.unit and any(isinstance(one, ImportedTable) and not one.unit for one in kept):
         context = values.Context(lines)
         kept = [_with_unit(one, context) if isinstance(one, ImportedTable) else one for one in kept]
+    kept = [part for thing in kept for part in _possible(thing, options.unit)]
     kept.sort(key=lambda thing: thing.where.first)
     return kept, left, sorted(spans)
 
@@ -341,6 +342,15 @@ def _checked(thing: Found) -> tuple[Found, ...]:
         return (thing,)
     table, remarks = without_negative(thing)
     return (table, *remarks)
+
+
+def _possible(thing: Found, unit: str) -> tuple[Found, ...]:
+    """Return a table without the rows of times that no I/O can take, and a remark on them; `unit`: of --unit."""
+    unit = unit or (thing.unit if isinstance(thing, ImportedTable) else "")
+    if not isinstance(thing, ImportedTable) or thing.at_issue or not unit:
+        return (thing,)
+    table, remarks = without_impossible(thing, unit)
+    return (*(() if table is None else (table,)), *remarks)
 
 
 def _numbers(thing: Found) -> Iterator[int]:

@@ -29,6 +29,8 @@ WHOLE = "total"
 """The stage of a latency if the text names none."""
 UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Nanoseconds."""
+IMPOSSIBLE_NS = 10 * 365 * 86_400 * 10**9
+"""Ten years: no I/O takes as long. It is a difference of two times, the later one subtracted from the earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -596,11 +598,15 @@ class Seconds:
         self._threshold_us, self._stage, self.layer = threshold_us, stage, layer
         self._second: _Second | None = None
 
-    def add(self, number: int | None, first: int, last: int, one: Outlier) -> Iterator[Times]:
+    def add(self, number: int | None, first: int, last: int, one: Outlier) -> Iterator[Times | Remark]:
         """Add an I/O that ended in second `number`, by lines `first` to `last`; yield the second that is over.
 
-        Without a number all are one window, whose time is not known.
+        Without a number all are one window, whose time is not known. Instead of an impossible I/O a remark is yielded.
         """
+        if one.total_us * UNITS["us"] >= IMPOSSIBLE_NS:
+            text = f"{one.total_us:,} us is impossible, the later time subtracted from the earlier one: it is left out"
+            yield Remark(TextSpan(first, last), text, 1, is_incomplete=True)
+            return
         if self._second is None or self._second.number != number:
             yield from self.end()
             self._second = _Second(number, first, last)

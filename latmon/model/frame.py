@@ -14,12 +14,12 @@ characters.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from latmon.model.histogram import EMPTY, Histogram, merge
+from latmon.model.histogram import EMPTY, MAX_US, Histogram, merge
 from latmon.model.host_context import NO_CONTEXT, HostContext
 from latmon.model.inflight import Depths, InFlightList, Issue
 from latmon.model.stages import MEASURED_STAGES
@@ -795,6 +795,31 @@ class Frame:
 
 ASSUMED_LENGTH = "assumed_length"
 """Key of `extra["imported"]`."""
+_SERIES_PARTS = 3
+"""Device, op, stage."""
+
+
+def named_series(value: object) -> Series | None:
+    """Return a series by the list that a header names it by; None for anything else."""
+    if not isinstance(value, list) or len(value) != _SERIES_PARTS or not all(isinstance(part, str) for part in value):
+        return None
+    return Series(*value)
+
+
+def open_rows(imported: object) -> dict[Series, int]:
+    """Return series -> where the row without an upper edge of its source begins, in us; passes over what is neither.
+
+    `imported`: of a header's `extra`.
+    """
+    found: dict[Series, int] = {}
+    reported = imported.get("open") if isinstance(imported, Mapping) else None
+    for row in reported if isinstance(reported, list) else ():
+        if not isinstance(row, Mapping):
+            continue
+        series, from_us = named_series(row.get("series")), row.get("from_us")
+        if series is not None and type(from_us) is int and 0 <= from_us <= MAX_US:
+            found[series] = from_us
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -838,6 +863,12 @@ class Origin:
         imported = self.extra.get("imported")
         assumed = imported.get(ASSUMED_LENGTH) if isinstance(imported, Mapping) else None
         return assumed if isinstance(assumed, str) else ""
+
+    def open_from_us(self, stage: str, device: str, ops: Iterable[str]) -> int | None:
+        """Return where the lowest row without an upper edge of an import begins; None without one of these series."""
+        rows = open_rows(self.extra.get("imported")) if self.extra else {}
+        found = [rows[series] for op in ops if (series := Series(device, op, stage)) in rows]
+        return min(found, default=None)
 
     @property
     def traces_stages(self) -> bool:

@@ -188,6 +188,21 @@ class Histogram:
         """Return `us`, or the exact maximum where that is less."""
         return us if self.max is None else min(us, self.max)
 
+    @property
+    def is_endless(self) -> bool:
+        """Return whether nothing bounds its maximum: it is unknown, and the highest bucket is the clamp's."""
+        return self.max is None and bool(self.buckets) and bucket_bounds(self.buckets[-1][0], self.bits)[1] > MAX_US
+
+    def with_last_row_from(self, us: int) -> Histogram:
+        """Return it with the I/Os of the clamp's bucket at `us`, which they took at least."""
+        if not self.is_endless:
+            return self
+        counts = dict(self.buckets)
+        count = counts.pop(self.buckets[-1][0])
+        index = bucket_index(us, self.bits)
+        counts[index] = counts.get(index, 0) + count
+        return Histogram.of(counts, self.sum, None, self.bits)
+
     def within_top(self, maxima: Iterable[int]) -> int | None:
         """Return the greatest of these maxima that lies in the highest bucket; None where none does."""
         low, high = bucket_bounds(self.buckets[-1][0], self.bits)

@@ -118,7 +118,7 @@ def cell(q: Mapping[str, Any], name: str) -> str:
     """Return a quantile of Q in at most six cells, or seven with `≥`."""
     value = q[name]
     if name in q.get("or_more", ()):
-        return f"≥{duration(value, 2)}"
+        return f"≥{duration(value, 2, down=True)}"
     if value is not None and value != q["max"] and q.get("octave_parts", 2**BITS) <= ROUGH:
         return rough(value, q["max"])
     return bound(value, q["max"])
@@ -127,7 +127,7 @@ def cell(q: Mapping[str, Any], name: str) -> str:
 def top(q: Mapping[str, Any]) -> str:
     """Return the maximum of Q, or its bound."""
     if "max" in q.get("or_more", ()):
-        return f"≥{duration(q['open_from'], 2)}"
+        return f"≥{duration(q['open_from'], 2, down=True)}"
     return f"≤{duration(q['max_bound'], 2, up=True)}" if q.get("max_bound") is not None else duration(q["max"])
 
 

@@ -10,7 +10,7 @@ The header of an imported recording has the begin of each series' open last row;
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from latmon.aggregate.accumulator import COUNTERS, Minute
 from latmon.analysis.attribution import added, untraced_share
@@ -19,9 +19,8 @@ from latmon.findings.facts import Block
 from latmon.findings.rule import DEFAULT, Fact, Finding, Settings, Step, ran
 from latmon.findings.rules import RULES
 from latmon.model.devices import NONE
-from latmon.model.frame import Frame, Health, Mark, Origin, Traced
+from latmon.model.frame import Frame, Health, Mark, Origin, Series, Traced, named_series, open_rows
 from latmon.model.frame import Settings as HostSettings
-from latmon.model.histogram import MAX_US
 from latmon.recording.codec import End, Gap
 from latmon.recording.parts import Parts
 from latmon.recording.reader import Recording
@@ -33,9 +32,6 @@ from latmon.report.outstanding import older_counts
 from latmon.report.totals import Missed, SlowTimes, Totals
 from latmon.support.units import rfc3339
 
-_NAMES = 3
-"""Parts of a series' name: device, op, stage."""
-
 
 def apply_source_edges(devices: Mapping[str, Any], imported: object) -> None:
     """Apply what the header of an import has on the rows of its source to the devices of the report.
@@ -45,26 +41,22 @@ def apply_source_edges(devices: Mapping[str, Any], imported: object) -> None:
     if not isinstance(imported, Mapping):
         return
     in_powers_of_ns = imported.get("powers_of_ns")
-    for series in in_powers_of_ns if isinstance(in_powers_of_ns, list) else ():
-        if q := _latencies_of(devices, series):
+    for value in in_powers_of_ns if isinstance(in_powers_of_ns, list) else ():
+        series = named_series(value)
+        q = None if series is None else _latencies_of(devices, series)
+        if q:
             raised(q)
-    reported = imported.get("open")
-    for one in reported if isinstance(reported, list) else ():
-        series, from_us = (one.get("series"), one.get("from_us")) if isinstance(one, Mapping) else (None, None)
-        if type(from_us) is not int or not 0 <= from_us <= MAX_US:
-            continue
-        if q := _latencies_of(devices, series):
+    for series, from_us in open_rows(imported).items():
+        q = _latencies_of(devices, series)
+        if q:
             opened(q, from_us)
 
 
-def _latencies_of(devices: Mapping[str, Any], series: object) -> dict[str, Any] | None:
-    """Return the quantiles of a series by its name in the header, `[device, op, stage]`; None without any."""
-    if not isinstance(series, list) or len(series) != _NAMES or not all(isinstance(part, str) for part in series):
-        return None
-    device, op, stage = series
-    values = devices.get(device, {}).get("ops", {}).get(op, {})
-    q: dict[str, Any] | None = values.get("latency_us") if stage == "total" else values.get("stages", {}).get(stage)
-    return q
+def _latencies_of(devices: Mapping[str, Any], series: Series) -> dict[str, Any] | None:
+    """Return the quantiles of a series; None without any."""
+    values = devices.get(series.device, {}).get("ops", {}).get(series.op, {})
+    q = values.get("latency_us") if series.stage == "total" else values.get("stages", {}).get(series.stage)
+    return cast("dict[str, Any] | None", q)
 
 
 SCHEMA = "latmon.report/1"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
 from string import ascii_lowercase
 
@@ -22,21 +23,24 @@ _SECONDS_BELOW = 600
 """From so many seconds on, minutes are short and exact enough; below, `at_least` has seconds too."""
 
 
-def duration(us: float | None, digits: int = 3, *, up: bool = False) -> str:
+def duration(us: float | None, digits: int = 3, *, up: bool = False, down: bool = False) -> str:
     """Format microseconds in at most six cells: 85us, 1.24ms, 480ms, 1.24s, 72.0s, 599s, 12min, 17h.
 
     `digits` are of values below ten minutes; a mean below 1 us has one decimal, at least <0.1us. `up` rounds up, for
-    upper bounds.
+    upper bounds, `down` rounds down, for lower ones.
     """
     if us is None:
         return UNKNOWN
     if 0 < us < 1:
         return f"{us:.1f}us" if us >= 0.1 else "<0.1us"  # noqa: PLR2004  one decimal
     for unit, factor in TIME_UNITS:
-        text = significant(us / factor, digits, up=up, whole=factor == 1 and float(us).is_integer())
+        is_whole = factor == 1 and float(us).is_integer()
+        text = significant(us / factor, digits, up=up, down=down, whole=is_whole)
         if float(text) < (_SECONDS_BELOW if unit == "s" else KILO):
             return text + unit
-    to_whole = math.ceil if up else round
+    to_whole: Callable[[float], int] = round
+    if up or down:
+        to_whole = math.ceil if up else math.floor
     minutes = to_whole(us / MINUTE_US)
     return f"{minutes}min" if minutes < KILO else f"{to_whole(us / HOUR_US)}h"
 
@@ -117,8 +121,8 @@ def part(share: float | None) -> str:
     return "<1%" if share < 0.005 else ">99%" if share >= 0.995 else f"{share * 100:.0f}%"  # noqa: PLR2004  what rounds away
 
 
-def significant(value: float, digits: int, *, up: bool = False, whole: bool = False) -> str:
-    """Format a number with `digits` digits and no unit; `up` rounds up, `whole` leaves out decimals."""
+def significant(value: float, digits: int, *, up: bool = False, down: bool = False, whole: bool = False) -> str:
+    """Format a number with `digits` digits and no unit; `up` and `down` round so, `whole` leaves out decimals."""
     if value <= 0:
         return "0"
     decimals = digits - 1 - math.floor(math.log10(value))
@@ -126,7 +130,12 @@ def significant(value: float, digits: int, *, up: bool = False, whole: bool = Fa
         decimals = min(decimals, 0)
     factor = 10.0**decimals
     scaled = value * factor
-    rounded = math.ceil(scaled - 1e-9) if up else round(scaled)
+    if up:
+        rounded = math.ceil(scaled - 1e-9)
+    elif down:
+        rounded = math.floor(scaled + 1e-9)
+    else:
+        rounded = round(scaled)
     result = rounded / factor
     # 9.96 at two digits is 10, not 10.0
     if result >= 10 ** (digits - decimals) and decimals > 0:

@@ -125,7 +125,7 @@ _NUMBERS = (
     ("p50 p99 p99.9", "upper bound of its bucket, never more than the max"),
     ("digits", "two, rounded up; a bucket is at most 12.5 % wide, by size 25 %, with `~` half an octave or more"),
     ("-", "not known: no distribution here, or too few I/Os (p99 needs 100, p99.9 needs 1,000)"),
-    ("max", "exact; with ≤ in front the bound of the highest bucket, where the source had no exact maximum"),
+    ("max", "exact; with ≤ the bound of the highest bucket, where the source had no exact maximum; - without a bound"),
     ("kmean", "tier C: mean by the kernel's counters, from the request's begin; the quantiles begin at the issue"),
     (
         "depth",

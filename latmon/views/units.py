@@ -32,7 +32,9 @@ def quantile(histogram: Histogram, q: float) -> str:
 
 
 def maximum(histogram: Histogram) -> str:
-    """Return the exact maximum, or `≤` and the bound of the highest bucket."""
+    """Return the exact maximum, or `≤` and the bound of the highest bucket; UNKNOWN where it has none."""
+    if histogram.is_endless:
+        return UNKNOWN
     if histogram.max is not None or not histogram:
         return duration(histogram.max if histogram else None)
     return f"≤{duration(histogram.max_bound, 2, up=True)}"

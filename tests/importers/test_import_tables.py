@@ -10,15 +10,15 @@ from latmon.diff.command import compared
 from latmon.diff.output import render
 from latmon.importers.registry import import_command, read_text
 from latmon.importers.values import ImportOptions
-from latmon.model.histogram import bucket_bounds
+from latmon.model.histogram import MAX_US, bucket_bounds
 from latmon.recording.reader import open_recording
 from latmon.report.command import render_text
 from latmon.report.summary import summarise
-from latmon.support.errors import EXIT_DONE
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError
 
 OCTAVES = {7: 3, 8: 0, 9: 10, 10: 100, 11: 0, 12: 1, 14: 2}
 """Exponent of a row's upper edge in us -> I/Os."""
-SUFFIXES = ("", "K", "M", "G", "T")
+SUFFIXES = ("", "K", "M", "G", "T", "P", "E")
 ZPOOL_ROWS = (
     "1ns 3ns 7ns 15ns 31ns 63ns 127ns 255ns 511ns 1us 2us 4us 8us 16us 32us 65us 131us 262us 524us 1ms 2ms 4ms 8ms "
     "16ms 33ms 67ms 134ms 268ms 536ms 1s 2s 4s 8s 17s 34s 68s 137s"
@@ -217,3 +217,107 @@ def test_diff_of_one_distribution_in_us_and_ns_is_no_change(tmp_path, name):
 def test_an_edge_of_a_bucket_may_be_rounded(digits, step, seconds):
     text = scrape(OCTAVES, step, seconds, digits)
     assert by_edges(histogram(text)) == {(1 << at - 1, 1 << at): n for at, n in OCTAVES.items() if n}
+
+
+# impossible rows, and rows beyond the last edge
+
+USUAL = {10: 1_000, 11: 40}
+"""Exponent of a row's upper edge in us -> I/Os."""
+
+
+def far(exponent, count=12):
+    """Return the usual I/Os and a row that ends at 2^exponent us, which is 12 of them."""
+    return USUAL | {exponent: count}
+
+
+IMPOSSIBLE = {
+    "bcc, us": (log2(far(54), US, "usecs"), ImportOptions()),
+    "bcc, ms": (log2(far(44), US, "msecs"), ImportOptions()),
+    "bcc -j": (dictionary(far(55), US, "usecs"), ImportOptions()),
+    "bcc, keyed": (log2(far(54), US, "usecs").replace("\n\n", "\n\ndisk = 'sdb'\n", 1), ImportOptions()),
+    "bpftrace, ns": (bpftrace_text(far(54), NS, "@ns[sda]"), ImportOptions()),
+    "bpftrace, option": (bpftrace_text(far(44), US), ImportOptions(unit="ms")),
+    "bpftrace-json": (bpftrace_json(far(54), NS, "@ns"), ImportOptions()),
+    "bpftrace-json, quoted": (
+        bpftrace_json(far(54), NS, "@ns").replace(f"{2**63}", f'"{2**63}"').replace(f"{2**64 - 1}", f'"{2**64 - 1}"'),
+        ImportOptions(),
+    ),
+    "dtrace": (SCRIPT + quantize(far(53), NS), ImportOptions()),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_times_are_named_and_left_out(tmp_path, name):
+    text, options = IMPOSSIBLE[name]
+    code, out = recorded(tmp_path, text, options, "far")
+    assert code == EXIT_INCOMPLETE
+    recording = open_recording(out)
+    assert latencies(recording)["count"] == sum(USUAL.values())
+    report = " ".join(render_text(summarise(recording)).split())
+    assert "12 of 1,052 took" in report
+    assert "which is impossible" in report
+    assert "min" not in report.partition("coverage")[2].replace("not understood", "")
+    assert "bimodal" not in report.partition("not evaluated")[0]
+
+
+def test_a_text_of_impossible_times_alone_is_refused_with_the_reason(tmp_path):
+    with pytest.raises(RecordingError, match="12 of 12 took .* impossible"):
+        recorded(tmp_path, bpftrace_text({54: 12}, NS, "@ns"), ImportOptions(), "far")
+
+
+def test_the_other_table_of_a_print_with_impossible_times_is_whole(tmp_path):
+    text = bpftrace_text(far(54), NS, "@ns[sda]") + bpftrace_text(USUAL, NS, "@ns[sdb]")
+    frame = only(read(text).frames())
+    assert {series.device: found.count for series, found in frame.histograms.items()} == {
+        "ns[sda]": 1_040,
+        "ns[sdb]": 1_040,
+    }
+    assert total(text, BRACKETS) == 2 * 1_040 + 12
+
+
+def test_an_event_that_took_decades_is_left_out():
+    head = "TIME(s)  COMM  PID  DISK  T  SECTOR  BYTES  LAT(ms)\n"
+    rows = "".join(f"{at}.5  fio  10  sda  R  {at * 8}  4096  {ms}\n" for at, ms in ((1, "0.5"), (2, "999999999999.0")))
+    found = read(head + rows)
+    assert sum(one.count for frame in found.frames() for one in frame.histograms.values()) == 1
+    assert found.exit_code == EXIT_INCOMPLETE
+
+
+BEYOND = {
+    "bcc, us": (log2(far(34), US, "usecs"), ImportOptions(), MAX_US),
+    "bcc, ms": (log2(far(24), US, "msecs"), ImportOptions(), MAX_US),
+    "bpftrace, ns": (bpftrace_text(far(33), NS, "@ns"), ImportOptions(), MAX_US),
+    "bpftrace-json, s": (bpftrace_json(far(13), US), ImportOptions(unit="s"), 4_096_000_000),
+    "dtrace": (quantize(far(40), US), ImportOptions(unit="us"), MAX_US),
+    "prometheus": (scrape(far(34), US, 1e-6), ImportOptions(), MAX_US),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_row_beyond_the_last_edge_is_at_least_that(tmp_path, name):
+    text, options, from_us = BEYOND[name]
+    code, out = recorded(tmp_path, text, options, "beyond")
+    assert code == EXIT_DONE
+    recording = open_recording(out)
+    q = latencies(recording)
+    assert (q["count"], q["open_from"], q["or_more"]) == (1_052, from_us, ["p99", "p99.9", "max"])
+    assert "max_bound" not in q
+    report = " ".join(render_text(summarise(recording)).split())
+    assert ("≥71min" if from_us == MAX_US else "≥68min") in report
+    assert "72 min" not in report
+    assert "at most" not in report.partition("not evaluated")[0]
+
+
+def test_an_open_row_is_a_finding_from_its_lower_edge_on(tmp_path):
+    rows = "".join(f"{at:>10} |@ {n}\n" for at, n in ((0, 0), (1, 99_000), (2, 0), (3, 0)))
+    text = f"value  ------------- Distribution ------------- count\n{rows}  >= 1000 |@ 700\n"
+    _, out = recorded(
+        tmp_path,
+        text.replace("         2 ", "         10 ").replace("  3 ", "  100 "),
+        ImportOptions(unit="ms"),
+        "open",
+    )
+    report = " ".join(render_text(summarise(open_recording(out))).split())
+    assert "700 of 99.7k I/Os take" in report
+    assert "67 min" not in report
+    assert "the slowest took" not in report

@@ -15,7 +15,19 @@ from dataclasses import dataclass
 from latmon.analysis.peers import Counts, above, above_in, counts_of, octaves, tail_of, time_of
 from latmon.findings.evidence import mean_bytes
 from latmon.findings.facts import Facts
-from latmon.findings.rule import LATENCIES, NOTICE, WARNING, Fact, Finding, Rule, Step, Threshold, Thresholds, Where
+from latmon.findings.rule import (
+    LATENCIES,
+    NOTICE,
+    WARNING,
+    Fact,
+    Finding,
+    Rule,
+    Step,
+    Threshold,
+    Thresholds,
+    Where,
+    duration_facts,
+)
 from latmon.model.histogram import Histogram, bucket_bounds
 from latmon.support.units import part, spelled, whole
 
@@ -38,7 +50,8 @@ class FarMode:
     between: int
     """I/Os in the sparse range below it."""
     blocks: int
-    slowest_us: int
+    slowest_us: int | None
+    """None where nothing bounds it."""
     slowest_is_exact: bool
     time_us: float
     share: float
@@ -79,6 +92,7 @@ def _far(facts: Facts, device: str, op: str, limits: Thresholds) -> FarMode | No
     if between > limits["between"] * count or blocks < min(limits["run"], _least(facts, parts)):
         return None
     time_us = time_of(slow, begin)
+    is_open = timed.is_endless or facts.open_from_us("total", device, op) is not None
     return FarMode(
         device,
         op,
@@ -88,7 +102,7 @@ def _far(facts: Facts, device: str, op: str, limits: Thresholds) -> FarMode | No
         ios=timed.count,
         between=between,
         blocks=blocks,
-        slowest_us=timed.max_bound or 0,
+        slowest_us=None if is_open else timed.max_bound,
         slowest_is_exact=timed.max is not None,
         time_us=time_us,
         share=min(1.0, time_us / max(time_of(counts_of((facts.latency(device),))), 1.0)),
@@ -134,8 +148,8 @@ def _evidence(facts: Facts, far: FarMode) -> Iterator[Fact]:
     yield Fact(
         "between_ios", far.between, f"{far.between:,} lie in the sparse range below the far mode", "ios", far.ios
     )
-    slowest = ("" if far.slowest_is_exact else "at most ") + spelled(far.slowest_us)
-    yield Fact("slowest_us", far.slowest_us, f"the slowest took {slowest}", "us", far.ios)
+    text = "the slowest took {}" if far.slowest_is_exact else "the slowest took at most {}"
+    yield from duration_facts(("slowest_us", far.slowest_us, text, far.ios))
     single = "they are in one table: whether they came at once is not known"
     many = f"they came in {far.blocks:,} blocks"
     yield Fact("blocks", far.blocks, single if facts.origin.is_imported and far.blocks == 1 else many, "", far.count)
