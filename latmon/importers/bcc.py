@@ -1,10 +1,11 @@
 """Importers of bcc, libbpf-tools and perf-tools: histograms, and tables with a row for each I/O.
 
 Histograms are log2 and linear, `a -> b : count |***|`, and `-j`. A bucket's end is inclusive, but not with perf-tools'
-head (`>=(ms) .. <(ms)`). What was measured is in the line with which a tool begins ("Tracing run queue latency"), or in
-its command line; which disk, op or function, in the line above a table (`disk = 'sda'`, `flags = Sync-Write`). Tables
-of one print that are of the same device and op, such as those of Write and Sync-Write, are of different I/Os and are
-added row by row.
+head (`>=(ms) .. <(ms)`), and not where it is the next bucket's begin, as Inspektor Gadget prints it. The last bucket
+that libbpf-tools have is open. What was measured is in the line with which a tool begins ("Tracing run queue latency"),
+or in its command line; which disk, op or function, in the line above a table (`disk = 'sda'`, `flags = Sync-Write`).
+Tables of one print that are of the same device and op, such as those of Write and Sync-Write, are of different I/Os and
+are added row by row.
 
 Tables are those of biosnoop, iosnoop, fileslower, ext4slower, runqslower, funcslower. A table is known by its head:
 each word is a column whose meaning is declared here, and one is a latency. Names of processes and files may have
@@ -87,6 +88,10 @@ _COMMAND = re.compile(
 )
 """A command line, with a prompt or without."""
 _HEAD = re.compile(r"\s*(\S.{0,40}?)\s+: (?:count\s+distribution|I/O\s+\|Distribution\s*\|)\s*")
+_LIMITED = ": count    distribution"
+"""In the heads of libbpf-tools and Inspektor Gadget; bcc's own have a blank more, and a row for each 64-bit value."""
+_LAST_ROWS = (1 << 24, 1 << 25, 1 << 26, 1 << 31)
+"""Begins of the last rows (MAX_SLOTS) of funclatency, runqlat, biolatency, and ext4dist and its like."""
 _UP_TO = re.compile(r">=\((\w+)\) \.\. <\(\w+\)")
 _ROW = re.compile(r"\s*(\d{1,20}) -> (\d{1,20})\s*: (\d{1,20})\s*\|[*#+ ]*\|?\s*")
 _ONE = re.compile(r"\s*(\d{1,20})\s+: (\d{1,20})\s*\|[*#+ ]*\|?\s*")
@@ -142,10 +147,13 @@ class _Histogram:
     """Left part of its head: the unit, or what is counted."""
     section: tuple[tuple[str, str], ...]
     tracer: Tracer | None
-    rows: list[Row] = field(default_factory=list)
+    printed: list[Row] = field(default_factory=list)
+    """Rows with the upper edges that are printed."""
     begun: int = 0
     """The line of its first row; 0 if all rows are in one line."""
     is_log2: bool = False
+    is_limited: bool = False
+    """Its tool counts what is above the last row that it has in that row."""
     torn: int = 0
     total_us: int | None = None
     """Sum of the values, as printed below it."""
@@ -159,18 +167,25 @@ class _Histogram:
 
     @property
     def count(self) -> int:
-        return sum(row.count for row in self.rows)
+        return sum(row.count for row in self.printed)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """Return the rows with the first value above each; the last one of a limited table has none."""
+        rows = tuple(self.printed) if _UP_TO.fullmatch(self.label) else values.half_open(self.printed)
+        if self.is_limited and rows and rows[-1].low in _LAST_ROWS:
+            return (*rows[:-1], rows[-1]._replace(high=None))
+        return rows
 
     def take(self, at: int, line: str) -> bool:
         """Add a row; return whether the line is one, damaged or not."""
         row = _ROW.fullmatch(line)
         one = None if row else _ONE.fullmatch(line)
         if row:
-            end = int(row[2]) + (0 if _UP_TO.fullmatch(self.label) else 1)
-            self.rows.append(Row(int(row[1]), end, int(row[3])))
+            self.printed.append(Row(int(row[1]), int(row[2]), int(row[3])))
             self.is_log2 = True
         elif one:
-            self.rows.append(Row(int(one[1]), int(one[1]) + 1, int(one[2])))
+            self.printed.append(Row(int(one[1]), int(one[1]), int(one[2])))
         elif line.strip() and _LIKE_ROW.match(line) and not _SECTION.fullmatch(line) and not _HEAD.fullmatch(line):
             self.torn = self.torn or at
         else:
@@ -184,9 +199,10 @@ class _Histogram:
 
         A log2 histogram begins at 0.
         """
-        if self.is_log2 and self.rows and self.rows[0].low != 0:
+        rows = self.rows
+        if self.is_log2 and rows and rows[0].low != 0:
             return 0
-        return next((n for n, (one, other) in enumerate(pairwise(self.rows), 1) if one.high != other.low), None)
+        return next((n for n, (one, other) in enumerate(pairwise(rows), 1) if one.high != other.low), None)
 
 
 def sniff(head: str) -> bool:
@@ -259,12 +275,14 @@ class _BccReader:
                 return
             self._end_of_table()
         if (head := _HEAD.fullmatch(line)) is not None and ": " in line:
-            yield from self._begin(_Histogram(self.section_at or at, at, head[1], self.section, self.tracer))
+            is_limited = _LIMITED in line
+            table = _Histogram(self.section_at or at, at, head[1], self.section, self.tracer, is_limited=is_limited)
+            yield from self._begin(table)
         elif line.startswith(_JSON_BEGIN):
             yield from self._json(at, line)
         elif section := _section(line):
             self.section, self.section_at = section, at
-        elif line.strip():
+        elif line.strip() and not values.of_line(line):
             self.section, self.section_at = (), 0
             yield from self._other(at, line)
 
@@ -307,7 +325,7 @@ class _BccReader:
 
     def _found(self, one: _Histogram) -> Found:
         where, title = TextSpan(one.first, one.last), self._title(one)
-        if one.torn or one.hole is not None or not one.rows:
+        if one.torn or one.hole is not None or not one.printed:
             at = one.torn or (one.begun + (one.hole or 0) if one.begun else one.first)
             text = f"the table {title} is damaged in line {at}: all of it is left out"
             return Remark(where, text, 1, is_incomplete=True)
@@ -318,9 +336,7 @@ class _BccReader:
         series = self._series(one)
         layer = one.tracer.layer if one.tracer else values.DISK if any(key == "disk" for key, _ in one.section) else ""
         unit_from = "the head of the table"
-        return ImportedTable(
-            where, title, kind, tuple(one.rows), one.unit, unit_from, series, one.total_us, layer=layer
-        )
+        return ImportedTable(where, title, kind, one.rows, one.unit, unit_from, series, one.total_us, layer=layer)
 
     def _title(self, one: _Histogram) -> str:
         return clean(
@@ -411,8 +427,7 @@ def _json_rows(text: str) -> list[Row] | None:
         row = _JSON_ROW.match(text, at)
         if row is None:
             return None
-        low, high = int(row[1] or row[3]), int(row[2] or row[3]) + 1
-        rows.append(Row(low, high, int(row[4])))
+        rows.append(Row(int(row[1] or row[3]), int(row[2] or row[3]), int(row[4])))
         at = row.end()
     return rows
 

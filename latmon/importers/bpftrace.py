@@ -4,7 +4,8 @@ K, M, G are powers of 1024, as bpftrace means them. A time() line before a table
 stack is named by its innermost functions.
 
 Before 0.10 the first bucket of hist() is [0, 1], and those of lhist() without an end are (...,0] and [2000,...).
-0.17 has no edges above 2^31 and prints [-2147483648, 0] there: that is 2^31 or more. Numbers may be quoted.
+0.17 has no edges above 2^31: [-2147483648, 0] in JSON, and the row [2G, 4G) of a text without a sign of a later
+version, are 2^31 or more. Numbers may be quoted.
 
 fio: latency bins of each job and direction (json+), or its exact means (json). A bin is named by its middle and 1.6 %
 wide, finer than ours, and goes where its last value does. `lat` includes the submission, which `clat` doesn't, and is
@@ -61,6 +62,10 @@ _SHOWN_FRAMES = 3
 _SCALAR = re.compile(r"\s*(@\w{0,64}(?:\[.{0,300}\])?): (\S.*)")
 _ATTACHED = re.compile(r"\s*(?:Attaching|Attached) \d+ probes?(?:\.\.\.)?\s*")
 _LOST = re.compile(r"\s*(?:Lost (\d{1,15}) events|WARNING: .*lost.*)\s*", re.IGNORECASE)
+_LIMIT = 1 << 31
+"""Where the last row of hist() begins before 0.20."""
+_UNLIMITED = re.compile(r"\s*(?:Attached \d|\[(?:[4-9]|\d\d+)G, |\[\d+[TPE][,\]])")
+"""Line of a later version: its sentence from 0.24 on, or a row above the last one of an earlier version."""
 _EDGES = ("[", "(")
 """Begin of a bucket's first edge."""
 AGAIN = "another run of bpftrace begins"
@@ -89,6 +94,7 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     now: _OpenMap | None = None
     clock = Clock(options.start)
     runs = 0
+    is_limited = not any(_UNLIMITED.match(line) for line in lines)
     for at, last, line in _joined(lines, ShortNames()):
         name, row = _NAME.fullmatch(line), _ROW.fullmatch(line) if now else None
         if now and (row or (line.lstrip().startswith(_EDGES) and not values.of_title(line))):
@@ -99,7 +105,7 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             now.last = last
             continue
         if now and (now.rows or now.torn):
-            yield _table(now)
+            yield _table(now, is_limited)
             now = None
         if name:
             now = _OpenMap(at, last, clean(name[1], 200))
@@ -110,7 +116,7 @@ def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
             now = None
             yield from _other(TextSpan(at, last), line, clock)
     if now and (now.rows or now.torn):
-        yield _table(now)
+        yield _table(now, is_limited)
 
 
 def _joined(lines: Sequence[str], names: ShortNames) -> Iterator[tuple[int, int, str]]:
@@ -155,14 +161,20 @@ def _other(where: TextSpan, line: str, clock: Clock) -> Iterator[Found]:
         yield Remark(where, f"{clean(scalar[1])}: a single value, no distribution", 1)
 
 
-def _table(now: _OpenMap) -> ImportedTable | Remark:
-    """Return a table, or a remark if a row is missing: bpftrace prints all from the lowest to the highest."""
+def _table(now: _OpenMap, is_limited: bool) -> ImportedTable | Remark:
+    """Return a table, or a remark if a row is missing: bpftrace prints all from the lowest to the highest.
+
+    `is_limited`: the row [2G, 4G) is the last one there is.
+    """
     hole = _hole(now.rows)
     if now.torn or hole is not None:
         at = now.torn or now.last - len(now.rows) + 1 + (hole or 0)
         text = f"the table {now.title} is damaged in line {at}: all of it is left out"
         return Remark(TextSpan(now.first, now.last), text, 1, is_incomplete=True)
-    return ImportedTable(TextSpan(now.first, now.last), now.title, kind_of(now.rows), tuple(now.rows))
+    kind, rows = kind_of(now.rows), now.rows
+    if is_limited and kind == "hist" and rows and rows[-1][:2] == (_LIMIT, 2 * _LIMIT):
+        rows = [*rows[:-1], rows[-1]._replace(high=None)]
+    return ImportedTable(TextSpan(now.first, now.last), now.title, kind, tuple(rows))
 
 
 def _hole(rows: Sequence[Row]) -> int | None:
@@ -241,7 +253,7 @@ def _refused(name: str) -> float:
 
 
 _TITLE = 200
-_WRONG = -(2**31)
+_WRONG = -_LIMIT
 
 
 def sniff_json(head: str) -> bool:
@@ -303,7 +315,7 @@ def _tables(where: TextSpan, data: Mapping[str, Any]) -> Iterator[Found]:
             if None in rows:
                 yield Remark(where, f"{title}: buckets that can't be read", 1, is_incomplete=True)
             else:
-                whole = tuple(row for row in rows if row is not None)
+                whole = values.half_open([row for row in rows if row is not None])
                 if _hole(whole) is not None:
                     yield Remark(where, f"{title}: a bucket is missing, left out", 1, is_incomplete=True)
                 else:
@@ -319,7 +331,7 @@ def _json_row(bucket: Any) -> Row | None:
         return None
     if low == _WRONG and high == 0:
         return Row(-_WRONG, None, count)
-    return Row(low, None if high is None else high + 1, count)
+    return Row(low, high, count)
 
 
 def _json_edge(value: Any) -> int | None:

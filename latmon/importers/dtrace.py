@@ -116,10 +116,11 @@ class _AggregationReader:
             if self.rows.take(line) or self.rows.take_bare(line):
                 return
             yield from self._end_of_rows()
+            if values.of_line(line):
+                return  # of the table above, not the key of the next one
+        self.refusing = self.refusing and "|" in line  # their rows
         if self.refusing:
-            self.refusing = "|" in line  # their rows
-            if self.refusing:
-                return
+            return
         if self._is_of_key(line):
             return
         self._end_of_parts()

@@ -21,7 +21,6 @@ from latmon.importers.frames import Built, frames, windows, without_impossible, 
 from latmon.importers.source import keep, lowered, open_ends
 from latmon.importers.values import (
     RELATIVE_BELOW,
-    TRIVIAL,
     Counts,
     Found,
     ImportedTable,
@@ -273,7 +272,7 @@ def _found(
         for span, _ in mine:
             taken[span] = b"\1" * len(taken[span])
         spans += _joined(lines, mine, one.name)
-    left = [at for at, line in enumerate(lines, 1) if not taken[at] and not TRIVIAL.match(line)]
+    left = [at for at, line in enumerate(lines, 1) if not taken[at] and not values.is_separator(line)]
     kept, left = source.torn(lines, kept, left)
     kept = [part for thing in kept for part in _checked(thing)]
     if not options.unit and any(isinstance(one, ImportedTable) and not one.unit for one in kept):
@@ -321,7 +320,7 @@ def _joined(lines: Sequence[str], spans: Sequence[tuple[slice, bool]], name: str
     """Yield adjacent spans of a format that have a value as one, with blank and trivial lines between them."""
     first, last, has_value = 0, 0, False
     for start, stop, value in sorted((span.start, span.stop, value) for span, value in spans):
-        if last and start > last and any(not TRIVIAL.match(lines[at - 1]) for at in range(last, start)):
+        if last and start > last and any(not values.is_separator(lines[at - 1]) for at in range(last, start)):
             if has_value:
                 yield first, last - 1, name
             last, has_value = 0, False

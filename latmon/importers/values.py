@@ -78,6 +78,17 @@ class ImportedTable:
         return sum(row.count for row in self.rows if row.count > 0)
 
 
+def half_open(printed: Sequence[Row]) -> tuple[Row, ...]:
+    """Return rows whose upper edge is the first value above them, from rows with the edges that are printed.
+
+    Most tools print a row's last value (`2 -> 3`, `4 -> 7`), some the next row's begin (`2 -> 4`, `4 -> 8`).
+    """
+    neighbours = list(pairwise(printed))
+    if neighbours and all(row.high == following.low for row, following in neighbours):
+        return tuple(printed)
+    return tuple(row if row.high is None else row._replace(high=row.high + 1) for row in printed)
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
     """Times of single I/Os or steps, or histograms whose buckets are finer than latmon's."""
@@ -500,6 +511,14 @@ _TITLE = re.compile(
     r"|(?<![a-z])(usecs?|msecs?|nsecs?|microseconds?|milliseconds?|nanoseconds?)(?![a-z])|[_@](us|ms|ns)(?![a-z])",
     re.IGNORECASE,
 )
+_UNIT_LINE = re.compile(
+    r"\s*[(\[]?\s*(?:(?:all |the )?(?:times?|values?|units?|latenc(?:y|ies))\b\s*(?:are|is)?\s*[:=]?\s*)?"
+    r"(?:in\s+)?[(\[]?"
+    r"(us|\u00b5s|\u03bcs|usecs?|ms|msecs?|ns|nsecs?|s|secs?|seconds|microseconds|milliseconds|nanoseconds)"
+    r"\s*[)\]]?\s*[:.]?\s*",
+    re.IGNORECASE,
+)
+"""Line that has only the unit of a table: `(ms)`, `[us]`, `latency (ns)`, `times are in microseconds`."""
 _PROSE = re.compile(
     r"(?:times?|values?|latenc(?:y|ies)|units?)\b.{0,40}?\b(?:are|is|in)\b.{0,10}?\b"
     r"(milliseconds?|microseconds?|nanoseconds?|msecs?|usecs?|nsecs?|ms|us|ns)\b",
@@ -521,6 +540,17 @@ def of_title(title: str) -> str:
     return _short(next(filter(None, match.groups()))) if match else ""
 
 
+def of_line(line: str) -> str:
+    """Return the unit if a line has nothing else; empty for any other line."""
+    match = _UNIT_LINE.fullmatch(line[:_MAX])
+    return _short(match[1]) if match else ""
+
+
+def is_separator(line: str) -> bool:
+    """Return whether a line between two tables has no value of its own: a rule, dots, a blank or a unit."""
+    return TRIVIAL.match(line) is not None or of_line(line) != ""
+
+
 class Context:
     """Units in the prose and scripts of a text, searched once because there may be many tables."""
 
@@ -531,9 +561,9 @@ class Context:
 
     def unit(self, line: int, last: int, kind: str) -> tuple[str, str]:
         """Return the unit of the table from `line` to `last` and its source; both empty if there is none."""
-        behind = self._lines[last] if last < len(self._lines) else ""
-        if behind.strip().startswith("(") and (unit := of_title(behind)):
-            return unit, f"line {last + 1}"
+        for at in (last + 1, last + 2, line - 1):
+            if (unit := self._unit_of_table(at, last)) != "":
+                return unit, f"line {at}"
         near = self._prose[: bisect_left(self._prose, (line, ""))][-1:]
         if near and near[0][0] >= line - NEAR:
             return near[0][1], f"line {near[0][0]}"
@@ -541,6 +571,17 @@ class Context:
             if _fits(action, kind):
                 return unit, f"the script in line {at}" if unit else ""
         return "", ""
+
+    def _unit_of_table(self, at: int, last: int) -> str:
+        """Return the unit in line `at`, below a table that ends in line `last` or just above it; empty without one."""
+        text = self._line(at)
+        if at == last + 1 and text.strip().startswith("("):
+            return of_title(text)
+        is_of_the_next = at == last + 2 and (self._line(last + 1).strip() or self._line(at + 1).strip())
+        return "" if is_of_the_next else of_line(text)
+
+    def _line(self, at: int) -> str:
+        return self._lines[at - 1] if 0 < at <= len(self._lines) else ""
 
 
 def _scripts(lines: Sequence[str]) -> list[tuple[int, str, str]]:

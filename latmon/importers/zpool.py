@@ -351,7 +351,7 @@ def _tables(one: _Report, options: ImportOptions) -> Iterator[Found]:
         sums[key] = [a + b for a, b in zip(had, counts, strict=True)]
     for (op, stage), counts in sums.items():
         rows = tuple(
-            Row(1 << (bits - 1) if bits > 1 else 0, 1 << bits, round(n))
+            Row(1 << (bits - 1) if bits > 1 else 0, 1 << bits if bits < _LAST_BIT else None, round(n))
             for (bits, _), n in zip(one.buckets, counts, strict=True)
         )
         if any(row.count for row in rows):

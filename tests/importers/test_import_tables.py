@@ -1,6 +1,7 @@
 """Distributions as other tools print them: edges of rows, impossible rows, units between tables. Totals are awk's."""
 
 import json
+import re
 import subprocess
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import pytest
 from latmon.diff.command import compared
 from latmon.diff.output import render
 from latmon.importers.registry import import_command, read_text
-from latmon.importers.values import ImportOptions
+from latmon.importers.values import ImportedTable, ImportOptions
 from latmon.model.histogram import MAX_US, bucket_bounds
 from latmon.recording.reader import open_recording
 from latmon.report.command import render_text
@@ -261,11 +262,11 @@ def test_impossible_times_are_named_and_left_out(tmp_path, name):
 
 
 def test_a_text_of_impossible_times_alone_is_refused_with_the_reason(tmp_path):
-    with pytest.raises(RecordingError, match="12 of 12 took .* impossible"):
+    with pytest.raises(RecordingError, match=r"12 of 12 took .* impossible"):
         recorded(tmp_path, bpftrace_text({54: 12}, NS, "@ns"), ImportOptions(), "far")
 
 
-def test_the_other_table_of_a_print_with_impossible_times_is_whole(tmp_path):
+def test_the_other_table_of_a_print_with_impossible_times_is_whole():
     text = bpftrace_text(far(54), NS, "@ns[sda]") + bpftrace_text(USUAL, NS, "@ns[sdb]")
     frame = only(read(text).frames())
     assert {series.device: found.count for series, found in frame.histograms.items()} == {
@@ -321,3 +322,173 @@ def test_an_open_row_is_a_finding_from_its_lower_edge_on(tmp_path):
     assert "700 of 99.7k I/Os take" in report
     assert "67 min" not in report
     assert "the slowest took" not in report
+
+
+# upper edges that are the next row's begin
+
+
+def exclusive(unit, rows, above="latency"):
+    lines = [f"{low:>10} -> {high:<10} : {n:<8} |**    |" for low, high, n in rows]
+    return "\n".join([above, f"        {unit:<16} : count    distribution", *lines, "", ""])
+
+
+DOUBLING = [(0, 1), (1, 2), *((1 << at, 2 << at) for at in range(1, 24))]
+EXCLUSIVE = {
+    "µs": (exclusive("µs", [(*edges, n) for n, edges in enumerate(DOUBLING)]), 1),
+    "usecs": (exclusive("usecs", [(*edges, n % 5) for n, edges in enumerate(DOUBLING)]), 1),
+    "nsecs": (exclusive("nsecs", [(*edges, 10 * (n > 12)) for n, edges in enumerate(DOUBLING)]), 2**-10),
+    "msecs": (exclusive("msecs", [(*edges, n % 3) for n, edges in enumerate(DOUBLING[:9])]), 1_000),
+    "two rows": (exclusive("usecs", [(0, 1, 4), (1, 2, 7)]), 1),
+    "keyed": (exclusive("usecs", [(*edges, 1 + n % 4) for n, edges in enumerate(DOUBLING)], "disk = 'sda'"), 1),
+}
+
+
+@pytest.mark.parametrize("name", EXCLUSIVE)
+def test_an_upper_edge_may_be_the_next_rows_begin(name):
+    text, unit_us = EXCLUSIVE[name]
+    found = histogram(text)
+    assert found.count == total(text, ARROWS)
+    highest = only(table for table in read(text).found if isinstance(table, ImportedTable)).rows[-1]
+    assert highest.high == max(int(line.split()[2]) for line in text.splitlines() if "->" in line)
+    last_us = highest.high * unit_us
+    assert last_us <= found.max_bound <= 1.13 * last_us
+
+
+def test_an_upper_edge_in_a_dictionary_may_be_the_next_rows_begin():
+    text = dictionary(OCTAVES, US, "usecs")
+    ends_at_begins = re.sub(r"'interval-end': (\d+)", lambda end: f"'interval-end': {int(end[1]) + 1}", text)
+    assert ends_at_begins != text
+    assert by_edges(histogram(ends_at_begins)) == by_edges(histogram(text))
+
+
+def test_bpftraces_json_may_have_the_next_rows_begin():
+    text = bpftrace_json(OCTAVES, US, "@us")
+    ends_at_begins = re.sub(r'"max": (\d+)', lambda end: f'"max": {int(end[1]) + 1}', text)
+    assert by_edges(histogram(ends_at_begins)) == by_edges(histogram(text))
+
+
+def test_edges_of_both_kinds_in_one_table_are_damage():
+    rows = [(0, 1, 4), (1, 2, 7), (2, 3, 5), (4, 8, 1)]
+    found = read(exclusive("usecs", rows) + exclusive("usecs", [(0, 1, 4), (2, 3, 7)]))
+    assert [one.count for frame in found.frames() for one in frame.histograms.values()] == [11]
+    assert found.exit_code == EXIT_INCOMPLETE
+
+
+# units between tables
+
+DISKS = ("sda", "sdb", "nvme0n1")
+TIMES = ("2026 Mar  1 10:00:00", "2026 Mar  1 10:00:05", "2026 Mar  1 10:00:10")
+
+
+def prints(between, table, times=TIMES):
+    """Return a print at each time with a table of each disk and a line below each."""
+    parts = [
+        f"{wall}\n" + "".join(table(at * 10 + number, disk) + between for number, disk in enumerate(DISKS, 1))
+        for at, wall in enumerate(times, 1)
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def linear(count, disk):
+    rows = "".join(f"{at:>16} |@@ {n}\n" for at, n in ((0, 0), (10, count), (20, 3), (30, 0)))
+    return f"  {disk}\n           value  ------------- Distribution ------------- count    \n{rows}"
+
+
+def octaves_of(count, disk):
+    return quantize({3: count, 4: 3}, US, f"  {disk}").rstrip("\n") + "\n"
+
+
+def keyed_map(count, disk):
+    return bpftrace_text({3: count, 4: 3}, US, f"@[{disk}]").rstrip("\n") + "\n"
+
+
+def bcc_table(count, disk):
+    rows = f"         0 -> 1          : {count:<8} |**** |\n         2 -> 3          : 3        |*    |\n"
+    return f"disk = '{disk}'\n     usecs               : count     distribution\n{rows}"
+
+
+UNITS_BETWEEN = {
+    "(ms)": (prints("        (ms)\n", linear), BARS),
+    "blank, (us)": (prints("\n  (us)\n\n", octaves_of), BARS),
+    "[usecs]": (prints("[usecs]\n\n", octaves_of), BARS),
+    "times are in": (prints("times are in milliseconds\n", linear), BARS),
+    "unit: ns": (prints("unit: ns\n\n", octaves_of), BARS),
+    "latency (ms)": (prints("\nlatency (ms)\n\n", linear), BARS),
+    "bpftrace": (prints("(us)\n\n", keyed_map, ("10:00:00", "10:00:05", "10:00:10")), BRACKETS),
+    "bcc": (prints("(usecs)\n\n", bcc_table, ("10:00:00", "10:00:05", "10:00:10")), ARROWS),
+}
+
+
+@pytest.mark.parametrize("name", UNITS_BETWEEN)
+def test_a_unit_below_each_table_does_not_end_the_print(name):
+    text, program = UNITS_BETWEEN[name]
+    found = read(text)
+    every = list(found.frames())
+    assert [frame.dt_us for frame in every] == [5_000_000] * 3
+    assert [frame.wall - every[0].wall for frame in every] == [0, 5, 10]
+    assert {len(frame.histograms) for frame in every} == {len(DISKS)}
+    assert sum(one.count for frame in every for one in frame.histograms.values()) == total(text, program)
+    assert not found.left
+    unit = {table.unit for table in found.found if isinstance(table, ImportedTable)}
+    assert len(unit) == 1
+
+
+def test_a_unit_directly_behind_a_table_is_not_the_key_of_the_next():
+    table = linear(5, "sda").split("\n", 1)[1]
+    every = list(read(f"{table}(ms)\n{table}(ms)\n").frames())
+    assert [list(frame.histograms) for frame in every] == [[only(every[0].histograms)]] * 2
+
+
+def test_each_table_has_the_unit_that_is_nearest():
+    text = f"(us)\n{octaves_of(5, 'sda')}\n(ms)\n{octaves_of(6, 'sdb')}"
+    units = [table.unit for table in read(text).found if isinstance(table, ImportedTable)]
+    assert units == ["us", "ms"]
+
+
+# last rows of tools that have no higher one
+
+
+def limited(by_octave, sentence="Attaching 1 probe...", name="@ns"):
+    return f"{sentence}\n\n\n" + bpftrace_text(by_octave, 0, name)
+
+
+LAST = {31: 3, 32: 5}
+
+
+@pytest.mark.parametrize("text", [limited(LAST), limited(LAST, "Attaching 5 probes..."), limited(LAST, "", "@ns[sda]")])
+def test_the_last_row_of_an_earlier_bpftrace_is_open(tmp_path, text):
+    code, out = recorded(tmp_path, text, ImportOptions(), "old")
+    q = latencies(open_recording(out))
+    assert (q["count"], q["open_from"], q["or_more"]) == (8, 2_147_483, ["p50", "max"])
+    assert code == EXIT_DONE
+
+
+@pytest.mark.parametrize(
+    "text",
+    [limited(LAST, "Attached 2 probes"), limited(LAST) + bpftrace_text({33: 1}, 0, "@other_ns"), limited({31: 8})],
+)
+def test_a_row_of_a_later_bpftrace_ends(tmp_path, text):
+    _, out = recorded(tmp_path, text, ImportOptions(), "new")
+    assert "≥" not in render_text(summarise(open_recording(out)))
+
+
+def test_the_row_of_2g_in_a_linear_table_ends():
+    text = "@ns:\n[0, 2G) 4 |@ |\n[2G, 4G) 5 |@ |\n"
+    table = only(table for table in read(text).found if isinstance(table, ImportedTable))
+    assert (table.kind, table.rows[-1].high) == ("lhist", 1 << 32)
+
+
+@pytest.mark.parametrize(("unit", "slots"), [("nsecs", 25), ("usecs", 26), ("usecs", 27), ("msecs", 27), ("usecs", 32)])
+def test_the_last_row_of_libbpf_tools_is_open(unit, slots):
+    text = log2({slots - 2: 40, slots: 6}, US, unit)
+    short = text.replace(": count     dist", ": count    dist")
+    assert short != text
+    tables = [only(one for one in read(each).found if isinstance(one, ImportedTable)) for each in (text, short)]
+    assert [table.count for table in tables] == [total(text, ARROWS)] * 2
+    assert [table.rows[-1].high for table in tables] == [1 << slots, None]
+
+
+def test_the_last_row_of_zpool_is_open(tmp_path):
+    _, out = recorded(tmp_path, zpool({20: 50, 27: 4}), ImportOptions(first_report="keep"), "pool")
+    q = latencies(open_recording(out))
+    assert (q["count"], q["open_from"], q["or_more"]) == (54, 68_719_476, ["max"])
