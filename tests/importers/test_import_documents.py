@@ -81,6 +81,17 @@ def test_waits_of_threads_are_taken_with_the_completions_that_waited(tmp_path):
     assert "completion-wakeup" not in str(summary["findings_by"])
 
 
+def test_a_wait_of_threads_without_an_upper_edge_is_that_or_more(tmp_path):
+    rows = "".join(f"{label} |@@ {n}\n" for label, n in (("  < 0", 0), ("    0", 900), ("  500", 20), ("  >= 1000", 5)))
+    linear = f"           value  ------------- Distribution ------------- count\n{rows}"
+    (tmp_path / "text").write_text(HBA.replace(table(INDENTED.items()), linear))
+    out = tmp_path / "out.latmon.jsonl.gz"
+    import_command(tmp_path / "text", out, ImportOptions())
+    (finding,) = summarise(open_recording(out))["findings"]
+    assert "threads took 1 s or more to resume" in finding["summary"]
+    assert "took 1 s or more in the same text" in finding["evidence"]["resume_max"]["text"]
+
+
 def test_waits_of_threads_are_no_devices_where_two_could_be_theirs():
     found = read(HBA.replace(EMLXS * 8, EMLXS * 8) + SCSI)
     assert found.built.reports["emlxs"][0].name in ("source", "thread_priority")

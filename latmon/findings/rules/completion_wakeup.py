@@ -182,12 +182,11 @@ def _finding(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | N
 def _summary(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None) -> str:
     begin = f"{delayed.device}: {delayed.slow.share_text(STAGE)}"
     if woken is None:
-        resumed = _resumed(facts, delayed.device).max_bound
-        late = (
-            f"threads took up to {spelled(resumed)} to resume"
-            if resumed
-            else "whether it was woken late is not known here"
-        )
+        late = "whether it was woken late is not known here"
+        if resumed := _resumed(facts, delayed.device).max_bound:
+            late = f"threads took up to {spelled(resumed)} to resume"
+        if (open_us := facts.open_from_us("resume", delayed.device)) is not None:
+            late = f"threads took {spelled(open_us)} or more to resume"
         return (
             f"{begin} passes between their interrupt and the thread that completes them, {spelled(delayed.mean_us)} in "
             f"the mean; {late}"
@@ -238,8 +237,11 @@ def _facts(facts: Facts, group: list[_DelayedIos], woken: CompletionThread | Non
         yield from _thread_facts(facts, woken)
         return
     resumed = _resumed(facts, delayed.device)
-    if resumed:
-        yield from longest_fact("resume_max", resumed, "resuming a thread took {} in the same text, its sleep included")
+    text = "resuming a thread took {} in the same text, its sleep included"
+    if (open_us := facts.open_from_us("resume", delayed.device)) is not None:
+        yield from duration_facts(("resume_max", open_us, text.format("{} or more"), resumed.count))
+    elif resumed:
+        yield from longest_fact("resume_max", resumed, text)
     for one in facts.device(delayed.device).reports:
         if one.name == THREAD_PRIORITY:
             yield Fact("priority", one.value, f"the priority of a thread is {one.value} ({one.source})")
