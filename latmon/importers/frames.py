@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
@@ -71,6 +72,8 @@ MAX_OUTLIERS = 2_000
 """Outliers of one window."""
 _NS = 1000
 _KIBI = 1024
+_REMEMBERED = 4_096
+"""Rows with the same edges come in each table of a text."""
 _PRINTED = 100_000
 """An edge is printed with an error of less than 1 / _PRINTED."""
 _MAX_NAMED = 4
@@ -661,8 +664,8 @@ def without_negative(table: ImportedTable) -> tuple[ImportedTable, list[Remark]]
     return replace(table, rows=tuple(row for row in table.rows if row.count >= 0)), found
 
 
-def without_impossible(table: ImportedTable, unit: str) -> tuple[ImportedTable | None, list[Remark]]:
-    """Take out rows of times that no I/O can take; return None instead of a table that has no other.
+def without_impossible(table: ImportedTable, unit: str) -> tuple[ImportedTable, list[Remark]]:
+    """Take out rows of times that no I/O can take, and remark on them. A table without other I/Os has an interval.
 
     A tool that subtracts unsigned times counts a completion that is before its issue, by a clock of another CPU, at
     nearly 2^64: at 2^63 ns, 2^53 or 2^54 us, 2^43 or 2^44 ms.
@@ -677,8 +680,6 @@ def without_impossible(table: ImportedTable, unit: str) -> tuple[ImportedTable |
     )
     remark = Remark(TextSpan(table.where.first, table.where.first), text, count, is_incomplete=True)
     rows = tuple(row for row in table.rows if row not in impossible)
-    if not any(row.count for row in rows):
-        return None, [remark]
     return replace(table, rows=rows, sum_us=None, max_us=None), [remark]
 
 
@@ -714,6 +715,7 @@ def _range(row: Row, unit: int) -> Range:
     return Range(first, max(first, (high_ns - 1) // _NS), row.count, is_open=low is None)
 
 
+@lru_cache(_REMEMBERED)
 def _nominal(low_ns: int, high_ns: int, us_ns: int) -> tuple[int, int] | None:
     """Return the edges in us of the bucket, or of the octaves, that a row is where a us is `us_ns` ns; None without.
 

@@ -349,7 +349,7 @@ def _possible(thing: Found, unit: str) -> tuple[Found, ...]:
     if not isinstance(thing, ImportedTable) or thing.at_issue or not unit:
         return (thing,)
     table, remarks = without_impossible(thing, unit)
-    return (*(() if table is None else (table,)), *remarks)
+    return (table, *remarks)
 
 
 def _numbers(thing: Found) -> Iterator[int]:

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 
-from latmon.model.histogram import Histogram
+from latmon.model.histogram import MAX_US, Histogram
 from latmon.support.text import clean
 from latmon.support.units import (
     KILO,
@@ -22,9 +22,12 @@ from latmon.support.units import (
 
 
 def quantile(histogram: Histogram, q: float) -> str:
-    """Return a quantile with two digits, of a bucket of half an octave or more with `~`; a max is exact."""
+    """Return a quantile with two digits, of a bucket of half an octave or more with `~`; a max is exact.
+
+    UNKNOWN: too few I/Os, or it is in a row of an import that has no upper edge.
+    """
     value = histogram.quantile(q)
-    if value is None:
+    if value is None or (value > MAX_US and histogram.is_endless):
         return UNKNOWN
     if histogram.bits < 2 and value != histogram.max:  # noqa: PLR2004  a bucket of 50 % and more
         return rough(value, histogram.max)

@@ -15,7 +15,7 @@ from latmon.model.histogram import MAX_US, bucket_bounds
 from latmon.recording.reader import open_recording
 from latmon.report.command import render_text
 from latmon.report.summary import summarise
-from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE
 
 OCTAVES = {7: 3, 8: 0, 9: 10, 10: 100, 11: 0, 12: 1, 14: 2}
 """Exponent of a row's upper edge in us -> I/Os."""
@@ -261,9 +261,14 @@ def test_impossible_times_are_named_and_left_out(tmp_path, name):
     assert "bimodal" not in report.partition("not evaluated")[0]
 
 
-def test_a_text_of_impossible_times_alone_is_refused_with_the_reason(tmp_path):
-    with pytest.raises(RecordingError, match=r"12 of 12 took .* impossible"):
-        recorded(tmp_path, bpftrace_text({54: 12}, NS, "@ns"), ImportOptions(), "far")
+def test_an_interval_with_impossible_times_alone_keeps_its_length():
+    prints_of = [(5, USUAL), (10, {54: 12}), (15, USUAL)]
+    text = "".join(f"10:00:{second:02}\n{bpftrace_text(rows, NS, '@ns')}" for second, rows in prints_of)
+    found = read(text)
+    every = list(found.frames())
+    assert [frame.dt_us for frame in every] == [5_000_000] * 3
+    assert [one.count for frame in every for one in frame.histograms.values() if one] == [1_040] * 2
+    assert found.exit_code == EXIT_INCOMPLETE
 
 
 def test_the_other_table_of_a_print_with_impossible_times_is_whole():
