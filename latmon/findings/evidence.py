@@ -192,7 +192,7 @@ class Instead(NamedTuple):
     label: str = ""
     """comm (prio N); empty where it is not known."""
     us: int = 0
-    """0: it is only known to have run there last, in recordings without the threads' times."""
+    """0: it is only known to have run there last. It may have a small part of the time, so it is no culprit."""
     waited_us: int = 0
 
     @property
@@ -210,17 +210,27 @@ class Instead(NamedTuple):
 
 
 def ran_instead(wakeups: Iterable[Wakeups], waits: Iterable[Wait]) -> Instead:
-    """Return the thread that ran longest while one waited; where no times are known, the last one of most waits."""
+    """Return the thread that ran longest while one waited; where no times are known, the last one of most waits.
+
+    The times are those of all late wake-ups, else those of the recorded waits.
+    """
     ran, late, last = Counter[str](), Counter[str](), Counter[str]()
+    ran_in_waits, timed_us = Counter[str](), 0
     for one in wakeups:
         ran.update(one.ran_us)
         late.update(one.instead)
     for wait in waits:
         last[wait.instead] += wait.delay_us
+        if wait.instead and wait.ran_us:
+            ran_in_waits[wait.instead] += wait.ran_us
+            timed_us += wait.delay_us
     known = {label: us for label, us in ran.items() if label != NOT_KNOWN}
     if known:
         by = dominant(known)
         return Instead(by.label, by.weight, ran.total())
+    if ran_in_waits:
+        by = dominant(ran_in_waits)
+        return Instead(by.label, by.weight, timed_us)
     return Instead(dominant({label: us for label, us in last.items() if label} or late).label)
 
 

@@ -285,14 +285,9 @@ class Wait:
     woken_us: int
     delay_us: int
     instead: str = ""
-    """The thread that ran on its CPU meanwhile, as comm (prio N); empty when idle or not known."""
+    """The other thread on its CPU, as comm (prio N): it ran longest if `ran_us` is known, else last; or empty."""
     ran_us: int = 0
     """The time that it ran, longer than any other thread; 0: not known, it ran last."""
-
-    @property
-    def part_us(self) -> int:
-        """Return `ran_us` where that is known to be only a part of the wait; else 0."""
-        return self.ran_us if self.ran_us < NEARLY_ALL * self.delay_us else 0
 
 
 @dataclass(frozen=True, slots=True)

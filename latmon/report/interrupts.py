@@ -384,19 +384,24 @@ def _thread(row: _Json) -> str:
     return f"{row['thread']}/{UNKNOWN if row['pid'] is None else row['pid']}"
 
 
-def _others(row: _Json) -> Mapping[str, int]:
-    """Return the other threads by their known times, else by their counts."""
-    weights: Mapping[str, int] = row.get("ran_us") or row["instead"]
-    return weights
+def _ran_last(row: _Json) -> Mapping[str, int] | None:
+    """Return how often each other thread ran last before it; None where it is known how long each ran."""
+    counts: Mapping[str, int] = row["instead"]
+    return None if row.get("ran_us") else counts
 
 
 def _instead(row: _Json) -> str:
-    """Return the thread that ran longest, else most often, without its priority if both don't fit."""
-    weights = _others(row)
+    """Return the thread that ran longest, else `after` and the one that ran last most often.
+
+    Its priority is left out if both don't fit.
+    """
+    weights: Mapping[str, int] = row.get("ran_us") or row["instead"]
+    after = "" if row.get("ran_us") or not weights else "after "
+    room = _ROOM - len(after)
     name = max(weights, key=weights.__getitem__, default="")
-    if len(name) > _ROOM:
+    if len(name) > room:
         name = name.partition(" (prio ")[0]
-    return name if len(name) <= _ROOM else name[: _ROOM - 1] + "…"
+    return after + (name if len(name) <= room else name[: room - 1] + "…")
 
 
 WAKEUPS = (
@@ -410,7 +415,8 @@ WAKEUPS = (
     quantile("delay_us", "p99.9", "p99.9"),
     quantile("delay_us", "max", "max", 7),
     Column("instead", "words", _instead, REST, None),
-    Column("ran instead", "shares", _others),
+    Column("ran instead", "shares", lambda row: row.get("ran_us")),
+    Column("ran after", "shares", _ran_last),
 )
 
 

@@ -15,7 +15,7 @@ from latmon.model.histogram import Histogram
 from latmon.model.stages import COLUMNS, StageSum, stage_sum
 from latmon.report.formatting import Column, ReportTable, key, ordered, quantile, rounded, summed, wrapped
 from latmon.support.units import UNKNOWN, part, rfc3339
-from latmon.views.units import exact, until
+from latmon.views.units import exact, meanwhile, until
 
 MAX_SHOWN = 5
 """Outliers, and slow operations on files, in the text report."""
@@ -168,8 +168,7 @@ def circumstances(one: _Json) -> list[str]:
 def waits(one: _Json) -> Iterator[str]:
     """Yield a sentence for each thread that an outlier, or an operation on a file, waited for."""
     for wait in one["waits"]:
-        span = f" for {exact(wait['ran_us'])}" if wait["ran_us"] else ""
-        instead = f"; {wait['instead']} ran instead{span}" if wait["instead"] else ""
+        instead = meanwhile(wait["instead"] or "", wait["ran_us"], wait["delay_us"])
         delay = exact(wait["delay_us"])
         yield f"{wait['stage']}: {wait['thread']} (prio {wait['priority']}) woken, ran {delay} later{instead}"
 

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 
+from latmon.model.frame import NEARLY_ALL
 from latmon.model.histogram import MAX_US, Histogram
 from latmon.support.text import clean
 from latmon.support.units import (
@@ -130,6 +131,23 @@ def sampled_as(least: int, most: int) -> str:
 def off_total(missing_us: int) -> str:
     """Return `3 us less than the total` for a sum of stages that is not the total; empty where it is."""
     return f"{exact(abs(missing_us))} {'less' if missing_us > 0 else 'more'} than the total" if missing_us else ""
+
+
+def meanwhile(label: str, ran_us: int | None, delay_us: int) -> str:
+    """Return the end of a sentence about a late thread: which other thread had its CPU.
+
+    Without `ran_us` it is only known which thread ran last. That one often has a small part of the delay.
+    """
+    if not label:
+        return ""
+    if not ran_us:
+        return f", after {label}"
+    return f": {label} ran instead{span_if_part(ran_us, delay_us)}"
+
+
+def span_if_part(ran_us: int, delay_us: int) -> str:
+    """Return ` for 30.000 ms` where another thread ran for only a part of the delay; else an empty text."""
+    return f" for {exact(ran_us)}" if ran_us < NEARLY_ALL * delay_us else ""
 
 
 def until(stages: Mapping[str, int]) -> str:

@@ -18,9 +18,9 @@ def held(us, n, at_us=90):
     return (n, {"hba": at_us, "irq": 5, "completion": us + 15})
 
 
-def reported(us, n, device="sda", *, at_s=BEGIN_S, instead=HOG, thread=THREAD):
+def reported(us, n, device="sda", *, at_s=BEGIN_S, instead=HOG, thread=THREAD, ran_us=0):
     """`n` that one wake-up held."""
-    wait = Wait("completion", thread.comm, thread.pid, thread.priority, at_s * S - us, us, instead)
+    wait = Wait("completion", thread.comm, thread.pid, thread.priority, at_s * S - us, us, instead, ran_us)
     stages = {"hba": 90, "irq": 5, "completion": us + 15}
     return tuple(
         Outlier(float(at_s), at_s * S - us - 110, device, "read", us + 110, stages, waits=(wait,)) for _ in range(n)
@@ -71,7 +71,18 @@ def test_the_waits_for_each_thread_are_added_up(labels):
     one = behind_two(labels)
     assert "ran up to 700 ms later, after busy (prio 98); the device" in one.summary
     assert "busy (prio 98) ran last before it" in [fact.text for fact in one.facts]
-    assert "| grep -w busy" in one.steps[0].text
+    assert one.steps[0].text.startswith("find out why something keeps the CPU")
+    assert one.steps[0].commands == ("ps -eLo tid,cls,rtprio,psr,pcpu,comm",)
+
+
+def test_recorded_times_of_single_waits_name_the_thread_that_ran_longest():
+    """Without the thread's own row of wake-ups, whose last thread is another one."""
+    rows = reported(146_000, 8, instead="busy (prio 98)", ran_us=140_000)
+    load = traced("sda", (FAST, held(146_000, 8)))
+    (one,) = found(RULE, [frame(traced=load, outliers=rows, thresholds_us={"sda": 100_000})])
+    assert "ran up to 146 ms later while busy (prio 98) had its CPU; the device" in one.summary
+    assert "busy (prio 98) ran on its CPU for 1.12 s of 1.17 s" in [fact.text for fact in one.facts]
+    assert "| grep -w busy" in one.steps[0].commands[0]
 
 
 def behind_two(labels, **ran_us):

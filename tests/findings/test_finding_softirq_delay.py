@@ -76,6 +76,7 @@ def test_an_outlier_s_own_wait_names_the_hog():
     row = Outlier(1.0, BEGIN_S * S, "sda", "read", 20_100, {"softirq": 20_000}, waits=(wait,))
     (one,) = delayed(outliers=(row,))
     assert one.summary.endswith("on CPU 1: ksoftirqd ran after other (prio 10)")
+    assert not [step for step in one.steps if "other (prio" in step.text]
 
 
 def test_the_thread_that_ran_longest_is_named_not_the_last_one():

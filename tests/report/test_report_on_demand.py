@@ -39,7 +39,9 @@ from latmon.report import interrupts
 from latmon.report import outliers as rows
 from latmon.report.command import render_text, text_table
 from latmon.report.formatting import WIDTH
+from latmon.report.interrupts import WAKEUPS
 from latmon.report.interrupts import issuers as reported_issuers
+from latmon.report.outliers import waits
 from latmon.report.summary import summarise
 from latmon.report.totals import MAX_REPORTS, Totals
 from latmon.views.units import exact
@@ -393,13 +395,41 @@ def test_the_text_of_anything_fits_a_ticket(summary_of):
     ("instead", "shown"),
     [("kworker/1:1H (prio 100)", "kworker/1:1H"), ("fio (prio 120)", "fio (prio 120)"), ("x" * 30, "…")],
 )
-def test_a_name_that_does_not_fit_is_cut_where_it_can_be_read(summary_of, instead, shown):
-    one = Wakeups(Thread(14, "ksoftirqd/0", "other", 120), of(206), {instead: 1})
+@pytest.mark.parametrize("ran_us", [0, 40_000])
+def test_a_name_that_does_not_fit_is_cut_where_it_can_be_read(summary_of, instead, shown, ran_us):
+    times = {instead: ran_us} if ran_us else {}
+    one = Wakeups(Thread(14, "ksoftirqd/0", "other", 120), of(206), {instead: 1}, times)
     text = render_text(summary_of(replace(ON_DEMAND, wakeups=(one,))))
     line = next(line for line in text.splitlines() if line.startswith("ksoftirqd/0"))
     assert line.endswith(shown)
     assert len(line) <= 79
     assert line.count("(") == line.count(")")
+    assert ("after " in line) is (not ran_us)
+
+
+def test_a_thread_that_is_only_known_to_have_run_last_did_not_run_instead(summary_of):
+    late = Wakeups(Thread(14, "late", "other", 120), of(206), {"cat (prio 120)": 3})
+    timed = replace(late, thread=Thread(15, "timed", "other", 120), ran_us={"hog (prio 120)": 40_000})
+    summary = summary_of(replace(ON_DEMAND, wakeups=(late, timed)))
+    last, longest = ({column.title: column.value(row) for column in WAKEUPS} for row in summary["wakeups"])
+    assert (last["instead"], last["ran instead"]) == ("after cat (prio 120)", None)
+    assert last["ran after"] == {"cat (prio 120)": 3}
+    assert (longest["instead"], longest["ran after"]) == ("hog (prio 120)", None)
+    assert longest["ran instead"] == {"hog (prio 120)": 40_000}
+
+
+@pytest.mark.parametrize(
+    ("ran_us", "words"),
+    [
+        pytest.param(0, "ran 40.000 ms later, after hog (prio 49)", id="ran last"),
+        pytest.param(30_000, "ran 40.000 ms later: hog (prio 49) ran instead for 30.000 ms", id="a part"),
+        pytest.param(39_990, "ran 40.000 ms later: hog (prio 49) ran instead", id="all of it"),
+    ],
+)
+def test_a_wait_has_the_thread_that_ran_longest_or_the_one_before_it(ran_us, words):
+    wait = {"stage": "irq", "thread": "late", "priority": 120, "delay_us": 40_000, "instead": "hog (prio 49)"}
+    (sentence,) = waits({"waits": [{**wait, "ran_us": ran_us or None}]})
+    assert sentence == f"irq: late (prio 120) woken, {words}"
 
 
 def test_windows_that_are_longer_than_the_interval_are_reported(summary_of):

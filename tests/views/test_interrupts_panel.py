@@ -144,14 +144,14 @@ def test_a_handler_alone_is_no_culprit():
 def test_who_waited_longest_and_who_ran_instead():
     lines = text(table(wakeups_view.WAKEUP_FIELDS, SHOWN.threads, 0, (120, 8), why="")).splitlines()
     assert lines[1].startswith("▸emlxs_thread ")
-    assert "zpool-data (prio 99) x8, swapper/3 x1" in lines[1]
+    assert "after zpool-data (prio 99) x8, swapper/3 x1" in lines[1]
     assert lines[1].split()[2:6] == ["other", "97", "502", "32us"]
 
 
 def test_threads_whose_times_are_known_are_shown_with_them():
     late = Wakeups(Thread(7, "x", "other", 120), runs(9), {"b": 8}, {"a (prio 99)": 2_500_000, "b": 400_000})
     (line,) = text(table(wakeups_view.WAKEUP_FIELDS, [late], 0, (120, 2), why="")).splitlines()[1:]
-    assert line.rstrip().endswith("a (prio 99) 2.50s, b 400ms")
+    assert line.rstrip().endswith(" 9us a (prio 99) 2.50s, b 400ms")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_who_ran_instead_and_what_columns_mean_are_whole_at_80():
     one = interrupts_of(softirqs(), HANDLERS, (Wakeups(thread, runs(9), {"a-kernel-thread (prio 99)": 9}),), 60)
     output = text(interrupts(one, 80, 9, RAMP))
     assert "of 3" in output
-    assert "a-kernel-thread (prio 99) x9" in output
+    assert "after a-kernel-thread (prio 99) x9" in output
     for words in ("where it ran", "other handlers ran before it", "120 nice 0"):
         assert words in output
 

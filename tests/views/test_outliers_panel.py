@@ -223,6 +223,26 @@ def test_short_stages_are_enlarged_and_the_thread_that_waited_is_drawn_where_the
     assert lines[meanwhile + 4].startswith(" at the same time  1 other on sdc")
 
 
+@pytest.mark.parametrize(
+    ("ran_us", "cause", "drawn"),
+    [
+        pytest.param(0, "ran 1.238738 s later, after zpool-data (prio 99)", "ran last before that", id="ran last"),
+        pytest.param(
+            800_000, "zpool-data (prio 99) had its CPU for 800.000 ms", "had its CPU for 800.000 ms", id="part"
+        ),
+    ],
+)
+def test_a_thread_had_the_cpu_only_where_its_time_is_known(ran_us, cause, drawn):
+    (wait,) = outlier().waits
+    one = outlier(waits=(replace(wait, ran_us=ran_us),))
+    shown = text(waterfall(one, 130, 34, RAMP))
+    assert cause in shown
+    assert f" zpool-data (prio 99)        {drawn} " in shown
+    narrow = " ".join(text(waterfall(one, 80, 24, RAMP)).split())
+    assert ("ran instead" in narrow) is (ran_us > 0)
+    assert ("s later, after zpool-data (prio 99)" in narrow) is (ran_us == 0)
+
+
 def test_short_stages_after_the_longest_one_are_enlarged_too():
     one = outlier(
         stages_us={"queue": 1, "hba": 900_000, "irq": 30, "softirq": 60}, unaccounted_us=9, waits=(), total_us=900_100

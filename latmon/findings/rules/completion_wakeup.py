@@ -270,7 +270,7 @@ def _steps(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None) -
     if woken is None:
         yield Step("look at the wake-ups of kernel threads on screen 5: which thread is woken, and when does it run?")
         return
-    by = woken.instead.label
+    by = woken.instead.label if woken.instead.us else ""
     yield Step(
         f"find out why {by or 'something'} keeps the CPU: is it meant to run for so long, and on that CPU?",
         commands=(threads(by, is_sun=facts.is_sun),),

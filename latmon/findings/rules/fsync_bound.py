@@ -106,7 +106,7 @@ def _steps(its: FileSystem, *, is_late: bool) -> Iterator[Step]:
     )
     if is_late:
         yield Step(
-            "give the programs that sync a CPU of their own, or a higher priority: screen 2, key F has who ran instead",
+            "give the programs that sync a CPU of their own, or higher priority: screen 2, key F has the other threads",
             "what runs there now gets slower",
         )
     elif its.device:

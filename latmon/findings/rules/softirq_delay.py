@@ -144,7 +144,8 @@ def _facts(facts: Facts, found: SlowIos, vector: _SlowVector | None) -> Iterator
 
 def _steps(vector: _SlowVector | None) -> Iterator[Step]:
     cpu = "" if vector is None or vector.cpu is None else f" of CPU {vector.cpu}"
-    if vector and (by := vector.instead.label):
+    if vector and vector.instead.us:
+        by = vector.instead.label
         yield Step(
             f"see where {by} runs, and move it to CPUs without interrupts of disks, or lower its priority",
             "its own work gets slower, which may be real-time work",

@@ -276,15 +276,16 @@ def policy(one: Wakeups) -> str:
 
 
 def _instead(one: Wakeups, cells: int) -> str:
-    """Return the threads that ran instead with their times; where those are not known, how often.
+    """Return the threads that ran instead with their times; without times, after which threads it ran how often.
 
     Those that don't fit are counted.
     """
+    after = "" if one.ran_us or not one.instead else "after "
     most_first = sorted(one.weights.items(), key=lambda item: -item[1])
     words = [f"{name} {duration(n) if one.ran_us else f'x{whole(n)}'}" for name, n in most_first]
-    several = (", ".join(words[:many]) for many in range(len(words), 0, -1))
+    several = (after + ", ".join(words[:many]) for many in range(len(words), 0, -1))
     counted = (text if not left else f"{text} +{left}" for left, text in enumerate(several))
-    return next((text for text in counted if len(text) <= cells), words[0] if words else "")
+    return next((text for text in counted if len(text) <= cells), after + words[0] if words else "")
 
 
 WAKEUP_FIELDS: tuple[Field[Wakeups], ...] = (

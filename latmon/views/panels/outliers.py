@@ -45,7 +45,7 @@ from latmon.views.lines import (
 from latmon.views.lines import width as line_width
 from latmon.views.panels.findings import next_steps, of_device
 from latmon.views.selection import shown
-from latmon.views.units import count, exact, moment, off_total, percent, size, span, until
+from latmon.views.units import count, exact, meanwhile, moment, off_total, percent, size, span, span_if_part, until
 
 ORDERS = ("newest", "longest")
 _LETTERS = {"sync": "S", "fua": "F", "meta": "M", "preflush": "P", "readahead": "A", "background": "B"}
@@ -464,7 +464,7 @@ def _waiting_threads(one: Outlier, whole_time: Section, width: int, ink: Ink) ->
     lines: list[Line] = []
     for wait in one.waits:
         lines.append((Span(f"{cell(f' {_thread(wait)}', before)} "), *_wait_bar(one, wait, whole_time, ink)))
-        had = f"had its CPU{_turn(wait) or ' until then'}" if wait.instead else ""
+        had = _had_cpu(wait)
         lines.append(
             (
                 Span(f"{cell(f' {wait.instead}', before)} "),
@@ -473,6 +473,15 @@ def _waiting_threads(one: Outlier, whole_time: Section, width: int, ink: Ink) ->
             )
         )
     return [*_scaled(whole_time, "CPU meanwhile", "to scale", width), *lines] if lines else []
+
+
+def _had_cpu(wait: Wait) -> str:
+    """Return how long the other thread had the CPU, or that it is only known to have run last; empty without one."""
+    if not wait.instead:
+        return ""
+    if not wait.ran_us:
+        return "ran last before that"
+    return f"had its CPU{span_if_part(wait.ran_us, wait.delay_us) or ' until then'}"
 
 
 def _wait_bar(one: Outlier, wait: Wait, whole_time: Section, ink: Ink) -> Line:
@@ -597,8 +606,10 @@ def _cause(one: Outlier, width: int) -> list[Line]:
     late = next((w for w in one.waits if w.instead and w.delay_us * 2 >= one.total_us), None)
     if late is None:
         return []
-    until = "" if late.ran_us else " until then"
-    text = f"{_thread(late)} was woken and did not run: {late.instead} had its CPU{_turn(late) or until}"
+    text = f"{_thread(late)} was woken and ran {exact(late.delay_us)} later, after {late.instead}"
+    if late.ran_us:
+        had = f"{late.instead} had its CPU{span_if_part(late.ran_us, late.delay_us)}"
+        text = f"{_thread(late)} was woken and did not run: {had}"
     first, *rest = wrap(text, width - _LABEL - 2)
     return [
         (Span(f" {'cause':<{_LABEL}}", "dim"), Span(first, "strong")),
@@ -676,15 +687,10 @@ def _fill(ink: Ink) -> str:
 
 
 def wait_lines(one: Outlier | FileOperation, wait: Wait, width: int) -> list[Line]:
-    """Return when a thread was woken, how much later it ran, and the thread that ran instead."""
-    instead = f": {wait.instead} ran instead{_turn(wait)}" if wait.instead else ""
+    """Return when a thread was woken, how much later it ran, and which thread had its CPU."""
+    instead = meanwhile(wait.instead, wait.ran_us, wait.delay_us)
     several = [wrap(f"{_thread(wait)} {_woken(one, wait, brief=brief)}{instead}", width - 4) for brief in (False, True)]
     return [(Span(f"   {t}", "accent"),) for t in min(several, key=len)]
-
-
-def _turn(wait: Wait) -> str:
-    """Return how long the other thread ran where that is a part of the wait."""
-    return f" for {exact(wait.part_us)}" if wait.part_us else ""
 
 
 def _woken(one: Outlier | FileOperation, wait: Wait, *, brief: bool = False) -> str:
