@@ -33,7 +33,17 @@ from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths
 from latmon.model.stages import ADMISSION, FACTS_OF, WHOLE, called, why_unmeasured
 from latmon.report.formatting import QUANTILES, RAREST, Column, cell, key, order, quantiles, shares, summed
-from latmon.report.outstanding import counts, depths, gauge, in_flight, issue_order, limits, littles_law, overtaken_us
+from latmon.report.outstanding import (
+    counts,
+    depths,
+    gauge,
+    in_flight,
+    issue_order,
+    limit_keys,
+    limits,
+    littles_law,
+    overtaken_us,
+)
 from latmon.report.totals import Totals
 from latmon.support.units import in_words, rate, spelled
 from latmon.views.anatomy import NO_WAITER
@@ -321,6 +331,7 @@ def _kernel(done: Completed) -> dict[str, Any]:
 def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[str, Any]:
     """Return the key `outstanding`: depths over time if measured, else samples at the windows' ends."""
     known, sums = totals.devices.get(name), totals.depths.get(name)
+    limit = limit_keys(known, totals.devices)
     if sums is not None and sums.in_driver:
         driver, whole = _times(name, ops, origin, totals, sums.depths)
         now = totals.last.outstanding.get(name) if totals.last else None
@@ -333,9 +344,10 @@ def _outstanding(name: str, ops: _Ops, origin: Origin, totals: Totals) -> dict[s
             waiting=totals.outstanding.ages.of(name),
             left=now.known if now else 0,
         )
-        return {"outstanding": depths(sums, known, timed, None if sums.queued else _waiting(name, origin, totals))}
+        waiting = None if sums.queued else _waiting(name, origin, totals)
+        return {"outstanding": depths(sums, known, limit, timed, waiting)}
     if sums is not None and (sums.at_issue or sums.highest):
-        return {"outstanding": counts(sums, known)}
+        return {"outstanding": counts(sums, limit)}
     if name in totals.gauges:
         return {"outstanding": gauge(totals.gauges[name], known, totals)}
     return {}

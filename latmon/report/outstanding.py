@@ -8,7 +8,17 @@ from typing import Any
 
 from latmon.aggregate.histogram_sum import DepthTimes
 from latmon.analysis.issue_order import LbaOrder, summary
-from latmon.analysis.limits import Advice, Audited, at_limit, at_limit_text, ceiling, elevator, wall, within
+from latmon.analysis.limits import (
+    Advice,
+    Audited,
+    at_limit,
+    at_limit_text,
+    ceiling,
+    ceilings,
+    elevator,
+    wall,
+    within,
+)
 from latmon.analysis.littles_law import MeanTimes, of, times_of
 from latmon.model.frame import Device, Frame, Limit
 from latmon.model.histogram import Histogram
@@ -43,17 +53,22 @@ def gauge(depths: Counter[int], device: Device | None, totals: Totals) -> dict[s
         **({"windows": totals.windows} if alike else {}),
         "max": max(depths),
         "mode": depths.most_common(1)[0][0],
-        **_limit_keys(device),
+        **limit_keys(device, totals.devices),
         "time_share": _shares(depths),
     }
 
 
 def depths(
-    sums: DepthTimes, device: Device | None, timed: Mapping[str, Any], waiting: float | None = None
+    sums: DepthTimes,
+    device: Device | None,
+    limit: Mapping[str, Any],
+    timed: Mapping[str, Any],
+    waiting: float | None = None,
 ) -> dict[str, Any]:
     """Return the depth in the driver over all time and over busy time, the queue, and latency by depth.
 
-    `waiting`: the mean number of waiting I/Os where these aren't counted, as for `wall`.
+    `limit`: see limit_keys; `timed`: the key `littles_law`; `waiting`: the mean number of waiting I/Os where these
+    aren't counted, as for `wall`.
     """
     reported = sums.depths
     busy = _busy(sums.in_driver)
@@ -61,7 +76,7 @@ def depths(
     depth = wall(reported, bound, waiting)
     limited = {} if depth is None else {"held_at": depth}
     if reported.source == MEANS:
-        return means(sums, device, timed) | limited
+        return means(sums, limit, timed) | limited
     scheduler = elevator(device.limits) if device else None
     return {
         "max": within(sums.highest, bound),
@@ -69,7 +84,7 @@ def depths(
         "mode": _within(_mode(sums.in_driver), bound),
         "busy_mode": _within(_mode(busy), bound),
         "mean": _mean(sums.in_driver),
-        **_limit_keys(device),
+        **limit,
         **limited,
         **({"at_limit": True} if at_limit(reported, bound, scheduler, waiting) else {}),
         "time_share": _shares(sums.in_driver),
@@ -83,18 +98,18 @@ def depths(
     }
 
 
-def means(sums: DepthTimes, device: Device | None, timed: Mapping[str, Any]) -> dict[str, Any]:
+def means(sums: DepthTimes, limit: Mapping[str, Any], timed: Mapping[str, Any]) -> dict[str, Any]:
     """Return the means and busy shares of the driver and the queue: no distribution of them was measured."""
     queued = {"queued": _mean_and_busy(sums.queued)} if sums.queued else {}
-    return {**_mean_and_busy(sums.in_driver), **_limit_keys(device), **queued, **timed, "source": sums.depths.source}
+    return {**_mean_and_busy(sums.in_driver), **limit, **queued, **timed, "source": sums.depths.source}
 
 
-def counts(sums: DepthTimes, device: Device | None) -> dict[str, Any]:
+def counts(sums: DepthTimes, limit: Mapping[str, Any]) -> dict[str, Any]:
     """Return I/Os at issue and a maximum, as imported tools print them: the time at each depth is unknown."""
     at_issue = {str(depth): n for depth, n in sorted(sums.at_issue.items())}
     return {
         "max": max(sums.highest, *sums.at_issue) if sums.at_issue else sums.highest,
-        **_limit_keys(device),
+        **limit,
         **({"at_issue": at_issue} if at_issue else {}),
         "source": sums.depths.source,
     }
@@ -249,9 +264,21 @@ def _latency(sums: DepthTimes) -> dict[str, Any]:
     }
 
 
-def _limit_keys(device: Device | None) -> dict[str, Any]:
-    bound = ceiling(device.limits) if device else None
-    return {"limit": bound.value, "limit_source": bound.source} if bound else {}
+def limit_keys(device: Device | None, devices: Mapping[str, Device]) -> dict[str, Any]:
+    """Return the keys of the limit of I/Os in the driver; empty where it isn't known.
+
+    A volume has no driver. Its limit is the sum of those of its disks or paths, known if each of them is.
+    """
+    if device is None:
+        return {}
+    bound = ceiling(device.limits)
+    if bound is not None:
+        return {"limit": bound.value, "limit_source": bound.source}
+    of_disks = ceilings(device, devices)
+    values = {name: int(limit.value) for name, limit in of_disks.items() if limit is not None}
+    if device.name in of_disks or len(values) < len(of_disks):
+        return {}
+    return {"limit": sum(values.values()), "limit_source": "the sum of its disks", "limit_of_disks": values}
 
 
 def _busy(depths: Counter[int]) -> Counter[int]:
@@ -492,7 +519,12 @@ def age(row: _Json) -> str:
 
 
 def _limit(reported: _Json) -> str:
-    return f"; the driver takes {reported['limit']:,} ({reported['limit_source']})" if "limit" in reported else ""
+    if "limit" not in reported:
+        return ""
+    if "limit_of_disks" in reported:
+        each = ", ".join(f"{name} {limit:,}" for name, limit in reported["limit_of_disks"].items())
+        return f"; its disks take {reported['limit']:,} ({each})"
+    return f"; the driver takes {reported['limit']:,} ({reported['limit_source']})"
 
 
 def _model(one: _Json) -> str:

@@ -3,13 +3,17 @@
 import pytest
 from finding_cases import depths, disk, done, found, frame, lasting, timed, traced
 
+from latmon.findings.engine import RuleEngine
+from latmon.model.frame import Origin
+
 RULE = "bottleneck-above-device"
 LOAD = ((4000, {"queue": 45_000, "hba": 5_000}),)
 BFQ = {"queue_depth": 32, "scheduler": "bfq", "wbt_lat_usec": 75_000}
 
 
 def waits(load=LOAD, queued=36, in_driver=4, name="sda"):
-    values = {"depths": {name: depths({in_driver: 5000}, {queued: 5000})}, "kernel": done(name, 4000)}
+    varied = {depth: ms for depth, ms in ((in_driver // 2, 2600), (in_driver, 2400)) if depth}
+    values = {"depths": {name: depths(varied, {queued: 5000})}, "kernel": done(name, 4000)}
     return values | ({"histograms": timed(name, load)} if load else {})
 
 
@@ -25,9 +29,33 @@ def test_the_driver_has_room_and_the_device_isn_t_what_is_slow():
     assert {fact.name: fact.value for fact in one.facts}["wait_us"] >= 45_000
 
 
+@pytest.mark.parametrize("in_driver", [4, 16])
+def test_a_driver_that_sends_no_more_has_no_room(in_driver):
+    walled = waits() | {"depths": {"sda": depths({in_driver: 5000}, {36: 5000})}}
+    (one,) = found(RULE, lasting(**walled), [disk(limits=BFQ)])
+    why = f"its driver is limited to {in_driver} in flight, though queue_depth allows 32"
+    assert one.summary.endswith(f"36 wait in the mean, and {why}")
+    before = lasting(8, **walled)
+    after = [frame(140 + 5 * n, **waits(queued=0, in_driver=16)) for n in range(4)]
+    (one,) = found(RULE, [*before, *after], [disk(limits=BFQ)])
+    assert one.summary.endswith(why), "though in the window's sum it has more"
+
+
+def test_no_two_findings_of_a_device_contradict_each_other_about_its_depth():
+    """Limited to 4 of 128 for 20 s, then not: each rule reports it after a block of its own."""
+    engine = RuleEngine(Origin("bpftrace", "h", "6.18", "0"), (disk(limits={"nr_tags": 128}),))
+    held = waits() | {"depths": {"sda": depths({4: 5000}, {36: 5000})}}
+    free = waits(((40, {"queue": 20, "hba": 5_000}),)) | {"depths": {"sda": depths({0: 4500, 30: 500}, {0: 5000})}}
+    for at in range(24):
+        engine.take(frame(100 + 5 * at, **(held if 4 <= at < 8 else free)))
+    texts = [one.worst.summary for one in engine.episodes] + [one.last.summary for one in engine.episodes]
+    assert any("its driver is limited to 4 I/Os in flight" in text for text in texts)
+    assert not any("has room" in text for text in texts)
+
+
 def test_depths_alone_report_it_by_little_s_law():
     (one,) = found(RULE, lasting(**waits(load=None)), [disk(limits=BFQ)])
-    assert one.share == pytest.approx(0.9)
+    assert one.share == pytest.approx(0.924, abs=0.001)
     assert next(fact.text for fact in one.facts if fact.name == "wait_us").startswith("by Little's law")
 
 
@@ -91,7 +119,9 @@ def test_devices_that_fill_their_host_together_are_named():
         "histograms": timed("sda", LOAD) | timed("sdb", LOAD),
     }
     first, second = found(RULE, lasting(**both), [disk(name, limits) for name in ("sda", "sdb")])
-    assert first.summary.endswith("its driver has room, but 2 devices fill the 16 of host3 together (can_queue)")
+    assert first.summary.endswith(
+        "its own limit is not reached, but 2 devices fill the 16 of host3 together (can_queue)"
+    )
     assert (second.device, "another adapter" in second.steps[0].text) == ("sdb", True)
     uneven = both | {"depths": both["depths"] | {"sda": depths({13: 5000}, {117: 5000}), "sdb": depths({3: 5000})}}
     assert [one.device for one in found(RULE, lasting(**uneven), [disk("sda", limits), disk("sdb", limits)])] == ["sda"]

@@ -12,7 +12,7 @@ from test_report import record
 from latmon.aggregate.histogram_sum import DepthTimes
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Outlier, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
-from latmon.model.inflight import EXACT, PROBE, SYSFS, Depths, InFlight, InFlightList, Issue, Took
+from latmon.model.inflight import EXACT, MEANS, PROBE, SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.report.command import render_text
 from latmon.report.html import render_html
 from latmon.report.html_charts import MapColumns
@@ -437,3 +437,30 @@ def test_waiting_i_os_that_the_kernel_does_not_count_are_those_of_the_traced_tim
     assert ("at_limit" in reported["outstanding"]) is (held_at is None)
     remarks = [one["id"] for one in reported["limits_remarks"]]
     assert remarks == ["at-limit" if held_at is None else "ceiling-reached"]
+
+
+@pytest.mark.parametrize(
+    ("sampled", "depth"),
+    [
+        pytest.param({"depths": {}, "outstanding": {"md0": Outstanding(9, None)}}, 9, id="gauges"),
+        pytest.param({"depths": {"md0": Depths({0: 500, 9: 500}, source=SYSFS)}}, 9, id="sampled"),
+        pytest.param({"depths": {"md0": Depths({0: 500, 9: 500}, source=MEANS)}}, None, id="means"),
+    ],
+)
+def test_a_volume_s_limit_is_the_sum_of_its_disks(summary_of, sampled, depth):
+    disks = [Device(name, 8, at, limits=(Limit("queue_depth", 4, "q"),)) for at, name in enumerate(("sdx", "sdy"))]
+    volume = Device("md0", 9, 0, "md", members=("sdx", "sdy"), timed=False)
+    kernel = {Flow("md0", "read"): Completed(5, 20_480)}
+    summary = summary_of(frame(0, devices=(*disks, volume), kernel=kernel, **sampled))
+    reported = summary["devices"]["md0"]["outstanding"]
+    assert (reported["limit"], reported["limit_of_disks"], reported.get("max")) == (8, {"sdx": 4, "sdy": 4}, depth)
+    assert "held_at" not in reported
+    assert "its disks take 8 (sdx 4, sdy 4)" in " ".join(render_text(summary).split())
+
+
+def test_a_volume_with_a_disk_of_unknown_limit_has_none(summary_of):
+    disks = [Device("sdx", 8, 0, limits=(Limit("queue_depth", 4, "q"),)), Device("sdy", 8, 1)]
+    volume = Device("md0", 9, 0, "md", members=("sdx", "sdy"), timed=False)
+    now = {"md0": Outstanding(9, None)}
+    summary = summary_of(frame(0, devices=(*disks, volume), depths={}, outstanding=now))
+    assert not [key for key in summary["devices"]["md0"]["outstanding"] if key.startswith("limit")]

@@ -1,9 +1,10 @@
-"""bottleneck-above-device: I/Os wait above a driver that has room for them.
+"""bottleneck-above-device: I/Os wait above a driver that is far from its configured limit.
 
 The device isn't slow, and a faster one would not help. A full driver is no finding: a load that is too much for
-a device queues above it, and should. Nor is a device without a known limit. outstanding-ceiling, starved-io and
-requeue-storm explain this one. Devices that together fill the host adapter's can_queue, while each has room in its own
-limit, are named.
+a device queues above it, and should. Nor is a device without a known limit. A driver that has the same depth all of
+the time (limits.wall) has no room, whatever its configured limit is: both are named then. outstanding-ceiling,
+starved-io and requeue-storm explain this one. Devices that together fill the host adapter's can_queue, while each has
+room in its own limit, are named.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from latmon.analysis.limits import Tuning, ceiling, elevator, host_of, number
+from latmon.analysis.limits import Tuning, ceiling, elevator, host_of, number, wall
 from latmon.findings.evidence import (
     AboveDriver,
     above_driver,
@@ -77,6 +78,8 @@ class _WaitingAbove(NamedTuple):
     used: int
     """The depth that the driver doesn't exceed during `busy_share` of the busy time."""
     busy_share: float
+    walled: int | None
+    """The depth that it is limited to for most of the time (limits.wall); None where it has room."""
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
@@ -91,12 +94,15 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
         bound = ceiling(one for one in device.limits if shared is None or one.name not in _HOSTS)
         if bound is None:
             continue
-        if facts.lasted_us(partial(_waits_above, name=name, bound=bound, limits=limits)) < limits["lasting_us"]:
+        waits_above = partial(_waits_above, name=name, bound=bound, limits=limits)
+        if facts.lasted_us(waits_above) < limits["lasting_us"]:
             continue
+        walled = _walled(filter(waits_above, facts.window), name, bound)
         wait_us, depths, nearly = _median_us(facts, name), facts.depths(name), limits["nearly"]
         if wait_us is None or wait_us >= limits["median_us"]:
             queued = waiting(facts, name) or 0.0
-            found = _WaitingAbove(device, bound, depths, queued, above, wait_us, shared, used(depths, nearly), nearly)
+            most = used(depths, nearly)
+            found = _WaitingAbove(device, bound, depths, queued, above, wait_us, shared, most, nearly, walled)
             yield _finding(facts, found)
 
 
@@ -105,6 +111,18 @@ def _waits_above(block: Block, name: str, bound: Limit, limits: Thresholds) -> b
     if above is None or above.share < limits["waiting"] or (waiting(block, name) or 0) < limits["queued"]:
         return False
     return used(depths, limits["nearly"]) <= limits["used"] * int(bound.value)
+
+
+def _walled(blocks: Iterable[Block], name: str, bound: Limit) -> int | None:
+    """Return the highest depth that the driver was limited to in these blocks; None where it mostly had room."""
+    limited_us, whole_us, highest = 0, 0, 0
+    for block in blocks:
+        whole_us += block.span_us
+        depth = wall(block.depths(name), bound, waiting(block, name))
+        if depth is not None:
+            limited_us += block.span_us
+            highest = max(highest, depth)
+    return highest if 2 * limited_us > whole_us else None
 
 
 def used(depths: Depths, share: float) -> int:
@@ -157,10 +175,12 @@ def _shared(
 def _finding(facts: Facts, found: _WaitingAbove) -> Finding:
     name, shared, bound = found.device.name, found.shared, found.bound
     why = f"its driver has room: {found.used:,} of {int(bound.value):,} ({bound.name}) are in use"
+    if found.walled is not None:
+        why = f"its driver is limited to {found.walled:,} in flight, though {bound.name} allows {int(bound.value):,}"
     if shared is not None:
         why = (
-            f"its driver has room, but {len(shared.devices)} devices fill the {shared.bound:,} of {shared.host} "
-            "together (can_queue)"
+            f"its own limit is not reached, but {len(shared.devices)} devices fill the {shared.bound:,} of "
+            f"{shared.host} together (can_queue)"
         )
     return Finding(
         ID,
@@ -230,7 +250,7 @@ def _steps(facts: Facts, device: Device, shared: _SharedHost | None) -> Iterator
 
 RULE = Rule(
     ID,
-    "I/Os spend their time above a driver that has room for them",
+    "I/Os spend their time above a driver that is far from its configured limit",
     evaluate,
     needs=DEPTHS,
     thresholds={
