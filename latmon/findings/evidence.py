@@ -18,12 +18,14 @@ from latmon.analysis.littles_law import COUNTED, LawCheck, times, times_of
 from latmon.analysis.littles_law import of as law_of
 from latmon.findings.facts import Block, Facts, mean_waiting_in
 from latmon.findings.rule import FLEET, Fact, Step, plain, sd_driver, sd_walk, setting, sysfs
+from latmon.model.devices import thread_of
 from latmon.model.frame import (
     NEARLY_ALL,
     NOT_KNOWN,
     OPS,
     UNACCOUNTED,
     Device,
+    FileSeries,
     Flow,
     Limit,
     Series,
@@ -80,6 +82,100 @@ def _slow_ios(facts: Facts, device: str) -> Iterator[SlowIos]:
         for one in outliers:
             sums.update({stage: us for stage, us in one.stages_us.items() if stage != "resume"})
         yield SlowIos(device, min(one.total_us for one in outliers), len(outliers), sums)
+
+
+def is_device_most(facts: Facts, device: str) -> bool | None:
+    """Return whether most of the slow I/Os' time is that of driver and device; None where that is not known.
+
+    The time of a driver that hands its I/Os to a thread of this host contains that thread's waits for a CPU: it is not
+    known to be the device's.
+    """
+    share = _driver_share(facts, device)
+    if share is None:
+        return None
+    if share < _MOST:
+        return False
+    return None if _holds_others(facts, device) or thread_of(device, facts.device(device).driver) else True
+
+
+def _driver_share(facts: Facts, device: str) -> float | None:
+    """Return the share of the stage hba in the time of the slow I/Os, of all where stages have no totals; or None."""
+    for slow in slow_ios(facts, device):
+        if slow.us.keys() - {UNACCOUNTED}:
+            return slow.share("hba")
+    for stage in (facts.stage, facts.traced_stage):
+        driver, total = stage("hba", device), stage("total", device)
+        if driver.sum is not None and total.sum:
+            return min(1.0, driver.sum / total.sum)
+    return None
+
+
+def _holds_others(facts: Facts, device: str) -> bool:
+    """Return whether the stage hba includes the waits for the softirq or thread that completes an I/O."""
+    if device in facts.traced_devices:
+        return "hba" in facts.traced.includes_of(device)
+    return bool(facts.origin.measured.get("hba"))
+
+
+def hardware_steps(facts: Facts, device: str, steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield steps about a device's hardware where most of the time is the device's.
+
+    Where that is not known, they begin with the condition. Where a thread of this host does the I/Os, the step is to
+    look at that thread: the device below it has a row of its own, if it has hardware.
+    """
+    if thread := thread_of(device, facts.device(device).driver):
+        yield Step(f"see whether {thread} waits for a CPU (screen 5): hba contains that wait, and what is below it")
+        return
+    is_most = is_device_most(facts, device)
+    if is_most is None:
+        yield from (step._replace(what=f"{IF_DEVICE}: {step.what}") for step in steps)
+    elif is_most:
+        yield from steps
+
+
+IF_DEVICE = "if most of the time is in driver and device (hba on screen 2)"
+"""Condition of steps about hardware where stages are not known."""
+
+
+def io_share_of_files(facts: Facts, device: str, ops: Iterable[str], io_ops: Iterable[str] = OPS) -> float | None:
+    """Return the most that a device's I/Os can be of the time of these operations on its files; None: not known.
+
+    The I/Os are all of `io_ops` in the blocks in which operations were traced, those of other programs too. What is
+    left is waiting for locks, for I/Os of others on other devices, and for a CPU.
+    """
+    files_us = io_us = 0
+    wanted, issued = frozenset(ops), tuple(io_ops)
+    for block in facts.window:
+        table: Mapping[FileSeries, Histogram] = block.on_demand.tables.get("file", {})
+        sums = [found.sum for one, found in table.items() if one.device == device and one.op in wanted]
+        if not sums:
+            continue
+        timed = block.stage("total", device, *issued) or block.traced_stage("total", device, *issued)
+        if timed.sum is None or None in sums:
+            return None
+        files_us += sum(us for us in sums if us is not None)
+        io_us += timed.sum
+    return io_us / files_us if files_us and io_us else None
+
+
+def waits_elsewhere(facts: Facts, device: str, ops: Iterable[str], io_ops: Iterable[str] = OPS) -> bool:
+    """Return whether the device's I/Os certainly are less than half of the time of these operations on its files."""
+    share = io_share_of_files(facts, device, ops, io_ops)
+    return share is not None and share < _MOST
+
+
+def files_facts(facts: Facts, device: str, ops: Iterable[str], io_ops: Iterable[str] = OPS) -> Iterator[Fact]:
+    """Yield how much of the time of operations on files the device's I/Os can be; nothing where it may be all."""
+    share = io_share_of_files(facts, device, ops, io_ops)
+    if share is not None and share < 1:
+        text = f"all I/Os of {device} are {part(share)} of the time of these operations on its files"
+        yield Fact("io_share", round(share, 3), text, "share")
+
+
+ELSEWHERE = Step(
+    "find out what the operations on files wait for besides their I/O, which is less than half of their time: a lock "
+    "of a file that many threads write, the journal, or a CPU"
+)
 
 
 def count_from(found: Histogram, us: float) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar, overload
 
 from latmon.model.frame import Completed, Device, Flow, Frame, Mark, Outstanding, Traced
@@ -26,6 +27,36 @@ def host_and_device(name: str) -> tuple[str, str]:
     """Return the host and the device of a fleet's name; an empty host for a name without one."""
     host, separator, device = name.partition(HOST_SEPARATOR)
     return (host, device) if separator else ("", name)
+
+
+_BY_THREADS: Mapping[str, str] = MappingProxyType(
+    {
+        "loop": "the loop device's worker",
+        "nbd": "nbd's worker",
+        "rbd": "rbd's worker",
+        "nvme-tcp": "nvme-tcp's worker",
+        "iscsi_tcp": "iSCSI's transmit worker",
+        "usb-storage": "usb-storage's thread",
+    }
+)
+"""Driver, or beginning of a name, -> the thread of this host that does its I/Os after they were issued (Linux 6.18:
+loop_queue_work, nbd's recv_work, rbd_queue_workfn, nvme_tcp_io_work, iscsi_xmitworker, usb_stor_control_thread)."""
+_BEGINNING = re.compile(r"[a-z]+(?=\d)")
+
+
+def thread_of(name: str, driver: str = "") -> str:
+    """Return the thread of this host to which a device's driver hands its I/Os; empty where none is known.
+
+    The time from the issue to the interrupt (hba) contains that thread's waits for a CPU.
+    """
+    beginning = _BEGINNING.match(host_and_device(name)[1])
+    return _BY_THREADS.get(driver) or _BY_THREADS.get(beginning[0] if beginning else "", "")
+
+
+def thread_sentence(name: str, driver: str = "", stage: str = "hba") -> str:
+    """Return the sentence on the thread whose waits are in the stage hba, here called `stage`; empty without one."""
+    thread = thread_of(name, driver)
+    return f"{stage} of {name} contains the waits of {thread} for a CPU" if thread else ""
 
 
 _VOLUME = re.compile(r"(?:dm-|md)\d+")

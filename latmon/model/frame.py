@@ -628,8 +628,8 @@ FILE_WAITS = (CACHED, DEVICE_BOUND, "unknown")
 """What a thread waited for in an operation, by the numbers that a probe's keys have. `cached`: it did not sleep and
 issued no I/O, so no device kept it waiting; `device`: it issued I/O to a device and slept; `unknown`: neither can be
 said. A latency decides none of them."""
-FILE_WAIT_TITLES = MappingProxyType({CACHED: CACHED, DEVICE_BOUND: "with I/O", "unknown": "unknown"})
-"""Title of each of FILE_WAITS: the time of an operation that issued I/O has the waits of its thread for a CPU too."""
+FILE_WAIT_TITLES = MappingProxyType({CACHED: CACHED, DEVICE_BOUND: "I/O+waits", "unknown": "unknown"})
+"""Title of each of FILE_WAITS: the time of an operation that issued I/O contains its waits for locks and a CPU too."""
 
 
 class FileSystem(NamedTuple):

@@ -83,7 +83,7 @@ FACTS = (
         "h",
         "░",
         StageColour("#999999", 246, 7),
-        "from the driver until the interrupt that completes it: driver, controller, wire, device",
+        "from the driver until the interrupt that completes it: driver, its thread if it has one, controller, device",
     ),
     StageFacts(
         "irq",

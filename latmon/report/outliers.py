@@ -304,8 +304,8 @@ FILES = (
 def file_table(summary: _Json) -> ReportTable:
     """Return the table of operations on files; without rows if they were not traced."""
     note = (
-        "Shares of the time: cached, the thread did not sleep; with I/O, it issued I/O and slept, its waits for a CPU "
-        "included; the rest is not known"
+        "Shares of the time: cached, the thread did not sleep; I/O+waits, it issued I/O and slept, its waits for locks "
+        "and for a CPU included; the rest is not known"
     )
     return ReportTable("Files", FILES, summary.get("files", []), note)
 

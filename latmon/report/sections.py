@@ -13,7 +13,7 @@ from typing import Any
 from latmon.findings.engine import evaluated_by
 from latmon.findings.rule import sized
 from latmon.findings.rules import title_of
-from latmon.model.devices import counts_twice
+from latmon.model.devices import counts_twice, thread_sentence
 from latmon.model.frame import shown_reports
 from latmon.model.histogram import BITS, MAX_US
 from latmon.model.stages import called, explained
@@ -294,12 +294,21 @@ def _measured(summary: _Json) -> Iterator[str]:
                 stages = absent.setdefault(why, [])
                 stages += [] if stage in stages else [stage]
     yield from includes
+    yield from _threads(summary)
     yield from (f"not measured: {', '.join(stages)} ({why})" for why, stages in absent.items())
     missing: dict[str, list[str]] = {}
     for one in summary["health"]["probes_missing"]:
         missing.setdefault(one["reason"], []).append(one["name"])
     for why, names in missing.items():
         yield f"probe{'s' * (len(names) != 1)} not attached: {', '.join(names)} ({why})"
+
+
+def _threads(summary: _Json) -> Iterator[str]:
+    """Yield a sentence for each device whose driver hands I/Os to a thread of this host, whose waits are in hba."""
+    for name, device in summary["devices"].items():
+        sentence = thread_sentence(name, device.get("driver") or "")
+        if sentence and any("hba" in op["stages"] for op in device["ops"].values()):
+            yield sentence
 
 
 def _words(summary: _Json) -> Iterator[str]:

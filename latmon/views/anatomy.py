@@ -120,6 +120,8 @@ class Anatomy:
     """Sentences on the kernel functions that complete its requests and raise its softirqs."""
     sizes: tuple[str, ...] = ()
     """Sentences on latencies by size."""
+    driver: str = ""
+    """The device's driver, where the caller sets it."""
 
     @property
     def tail(self) -> LatencyBand | None:

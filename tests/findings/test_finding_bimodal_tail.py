@@ -123,3 +123,20 @@ def test_the_op_with_more_of_the_time_is_reported():
 
 def test_an_empty_capture_has_no_finding():
     assert found(RULE, lasting(3)) == found(RULE, lasting(3, kernel=done("sda", 100))) == []
+
+
+@pytest.mark.parametrize(
+    ("hba_us", "device", "expected"),
+    [
+        pytest.param(490_000, "sda", {"smartctl -x": True, "if most of": False}, id="in driver and device"),
+        pytest.param(10_000, "sda", {"smartctl -x": False, "if most of": False}, id="above the driver"),
+        pytest.param(None, "sda", {"smartctl -x": True, "if most of": True}, id="stages are not known"),
+        pytest.param(490_000, "loop0", {"smartctl -x": False, "the loop device's worker waits": True}, id="a worker"),
+    ],
+)
+def test_the_drive_s_logs_are_advised_only_where_it_takes_the_time(hba_us, device, expected):
+    stages = {} if hba_us is None else {"queue": 500_000 - hba_us, "hba": hba_us}
+    slow = Outlier(0.0, 0, device, "read", 500_000, stages)
+    (one,) = found(RULE, lasting(12, histograms=reads({**USUAL, 500_000: 5}, device=device), outliers=(slow,)))
+    text = " | ".join(step.text for step in one.steps)
+    assert {words: words in text for words in expected} == expected

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from finding_cases import disk, facts_of, found, frame, hist
+from finding_cases import disk, facts_of, found, frame, hist, traced
 
 from latmon.findings.engine import not_evaluated
-from latmon.model.frame import FileSeries, FileSystem, Series, Traced
+from latmon.model.frame import FileSeries, FileSystem
 
 RULE = "fsync-bound"
 SDA = disk()
@@ -49,15 +49,43 @@ def test_the_file_system_that_waits_most_is_named_and_a_server_s_has_no_device()
     assert one.device == ""
 
 
+def with_io(frames, us, *, resume_us=300, hba=0.9, ios=200, name="sda"):
+    """Add writes that take `us` each, a share `hba` of that in driver and device."""
+    stages = {"resume": resume_us, "queue": round((1 - hba) * us), "hba": round(hba * us)}
+    return [replace(each, traced=traced(name, ((ios, stages),), op="write")) for each in frames]
+
+
 @pytest.mark.parametrize(("resume_us", "is_late"), [(30_000, True), (300, False)])
 def test_where_threads_run_late_the_device_is_not_blamed(resume_us, is_late):
-    stages = {"resume": resume_us, "total": 1_000}
-    traced = Traced({Series("sda", "write", stage): hist({us: 100}) for stage, us in stages.items()}, one_in=1)
-    (one,) = found(RULE, [replace(each, traced=traced) for each in load(*SYNCS)], [SDA])
+    (one,) = found(RULE, with_io(load(*SYNCS), 8_000, resume_us=resume_us), [SDA])
     facts = {fact.name: fact for fact in one.facts}
     assert ("resume_us" in facts) is is_late
     steps = " ".join(step.what for step in one.steps)
     assert ("higher priority" in steps, "cache survives" in steps) == (is_late, not is_late)
+
+
+@pytest.mark.parametrize(
+    ("us", "hba", "device", "advice"),
+    [
+        pytest.param(9_000, 0.9, SDA, "cache survives", id="the device's own time is most of it"),
+        pytest.param(9_000, 0.3, SDA, "", id="its I/Os wait above the driver"),
+        pytest.param(500, 0.9, SDA, "a lock", id="I/O is 5 % of it: the threads wait for a lock"),
+        pytest.param(9_000, 0.9, replace(SDA, driver="usb-storage"), "usb-storage's thread waits", id="by a thread"),
+    ],
+)
+def test_hardware_is_advised_only_where_it_takes_most_of_the_time(us, hba, device, advice):
+    (one,) = found(RULE, with_io(load(*SYNCS), us, hba=hba), [device])
+    last = one.steps[-1].what
+    assert advice in last if advice else last.startswith("let the program sync once"), last
+    assert ("cache survives" in "".join(step.what for step in one.steps)) is (advice == "cache survives")
+    shares = [fact.value for fact in one.facts if fact.name == "io_share"]
+    assert shares == [pytest.approx(us / 10_000, rel=0.01)]
+
+
+def test_where_no_i_o_is_timed_the_advice_has_its_condition():
+    (one,) = found(RULE, load(*SYNCS), [SDA])
+    assert one.steps[-1].what.startswith("if most of the time is in driver and device (hba on screen 2): use a device")
+    assert "io_share" not in {fact.name for fact in one.facts}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from finding_cases import BEGIN_S, disk, done, found, frame, hist, lasting, shif
 from like_drives import NOISES, Host, Sick, watched
 
 from latmon.analysis.peers import Measure, above, above_in, beyond, counts_of, octaves, slowest_of, tail_of
-from latmon.model.frame import Device, Series
+from latmon.model.frame import Device, Outlier, Series
 from latmon.model.histogram import Histogram
 
 RULE = "peer-outlier"
@@ -255,3 +255,13 @@ def test_ios_above_a_bar_are_those_whose_bucket_ends_above_it(bits, bar):
     one = Histogram.of({0: 1, 39: 2, 40: 4, 41: 8, 239: 16}).coarsen(bits)
     counts = counts_of((one,))
     assert above_in(one, bar) == above(counts, bar) == sum(n for index, n in counts.items() if octaves(index) > bar)
+
+
+@pytest.mark.parametrize(("hba_us", "is_advised"), [(95_000, True), (5_000, False)])
+def test_hardware_is_compared_only_where_the_drive_takes_the_time(hba_us, is_advised):
+    slow = Outlier(0.0, 0, "sdf", "read", 100_000, {"queue": 100_000 - hba_us, "hba": hba_us})
+    histograms = loads(USUAL, {2_000: 900, 100_000: 100})
+    (one,) = found(RULE, lasting(12, histograms=histograms, outliers=(slow,)), drives())
+    text = " | ".join(step.text for step in one.steps)
+    assert ("firmware" in text, "peer's slot" in text) == (is_advised, is_advised)
+    assert "interrupt vector" in text

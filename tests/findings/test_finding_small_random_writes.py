@@ -1,10 +1,12 @@
 """small-random-writes: a slow device with such a load, and loads and devices that only look like one."""
 
+from dataclasses import replace
+
 import pytest
-from finding_cases import disk, done, facts_of, found, frame, hist, timed
+from finding_cases import disk, done, facts_of, found, frame, hist, timed, traced
 
 from latmon.findings.engine import not_evaluated
-from latmon.model.frame import Flow, IssuedIO, Pattern, SizeClass
+from latmon.model.frame import FileSeries, Flow, IssuedIO, Pattern, SizeClass
 
 RULE = "small-random-writes"
 SDA = disk(limits={"rotational": 1})
@@ -51,6 +53,39 @@ def test_a_disk_that_does_little_else():
         "the device completes 150 I/Os per second; it rotates",
     )
     assert (one.where.screen, one.where.device, one.severity) == ("stages", "sda", "notice")
+
+
+def steps_of(frames, device=SDA):
+    (one,) = found(RULE, frames, [device])
+    return " | ".join(step.what for step in one.steps)
+
+
+def staged(hba, device="sda"):
+    """The pages with their stages: a share `hba` of the time in driver and device."""
+    stages = {"queue": round((1 - hba) * 8_000), "hba": round(hba * 8_000)}
+    return [replace(each, traced=traced(device, ((600, stages),), op="write")) for each in load(PAGES)]
+
+
+def test_an_ssd_is_advised_only_where_the_device_takes_most_of_the_time():
+    assert "| move these files to an SSD" in steps_of(staged(0.9))
+    waiting = steps_of(staged(0.3))
+    assert "SSD" not in waiting
+    assert "write cache" not in waiting
+    assert "if most of the time is in driver and device (hba on screen 2): move these files" in steps_of(load(PAGES))
+    by_thread = steps_of(staged(0.9), disk(driver="usb-storage"))
+    assert "SSD" not in by_thread
+    assert "see whether usb-storage's thread waits for a CPU" in by_thread
+
+
+def test_sixteen_threads_on_one_inode_wait_for_its_lock():
+    """An I/O of 8 ms, and writes of 128 ms: each thread waits for the I/Os of 15 others."""
+    files = {FileSeries("sda", "write", "/data", "ext4", "device"): hist({128_000: 600})}
+    steps = steps_of([replace(each, files=files) for each in staged(0.9)])
+    assert "SSD" not in steps
+    assert "a lock of a file that many threads write" in steps
+    (one,) = found(RULE, [replace(each, files=files) for each in staged(0.9)], [SDA])
+    (share,) = [fact.value for fact in one.facts if fact.name == "io_share"]
+    assert share == pytest.approx(1 / 16, abs=0.001)
 
 
 def test_what_is_not_known_of_rotation_decides_nothing():

@@ -325,3 +325,11 @@ def test_one_that_completed_is_starved_though_no_script_counts_what_passed_it():
     (one,) = found(RULE, completed(slow), [DEADLINE], **SUN)
     assert "1,000 were completed meanwhile" in one.summary
     assert not found(RULE, completed(slow), [DEADLINE])  # tier C: its start may be that of another I/O
+
+
+@pytest.mark.parametrize(("driver", "is_thread"), [("mpt3sas", False), ("usb-storage", True)])
+def test_a_drive_s_log_is_no_advice_where_a_thread_does_its_io(driver, is_thread):
+    (one,) = found(RULE, waiting(116), [replace(DEADLINE, driver=driver)])
+    assert ("usb-storage's thread or what is below it" in one.summary) is is_thread
+    text = " | ".join(step.text for step in one.steps)
+    assert ("smartctl" in text, "usb-storage's thread waits for a CPU" in text) == (not is_thread, is_thread)

@@ -501,3 +501,10 @@ def test_processes_without_a_probe_have_bytes_alone():
     (row,) = reported_issuers(one, {})["processes"]
     assert (row["comm"], row["count"], row["bytes"], row["devices"]) == ("dd", None, 8192, {})
     assert not {"share", "latency_us"} & row.keys()
+
+
+@pytest.mark.parametrize(("driver", "is_named"), [("usb-storage", True), ("mpt3sas", False)])
+def test_a_thread_that_does_a_device_s_io_is_named(summary_of, driver, is_named):
+    known = (Device("sdc", 8, 32, driver=driver),)
+    text = " ".join(render_text(summary_of(replace(ON_DEMAND, devices=known))).split())
+    assert ("hba of sdc contains the waits of usb-storage's thread for a CPU" in text) is is_named

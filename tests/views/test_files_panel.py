@@ -233,8 +233,8 @@ def test_the_letters_of_requests_are_explained_and_a_share_is_named_by_what_it_i
     explained = set(re.findall(r" ([a-z?])\S [a-z]+ ", drawn.partition(ribbon)[2]))
     assert letters
     assert letters <= explained
-    assert "with I/O" in drawn
-    assert "waits for a CPU included" in " ".join(drawn.split())
+    assert "I/O+waits" in drawn
+    assert "waits for locks and a CPU included" in " ".join(drawn.split())
 
 
 def test_a_small_terminal_says_that_it_lists_no_slow_operation():

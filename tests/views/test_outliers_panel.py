@@ -243,6 +243,17 @@ def test_a_thread_had_the_cpu_only_where_its_time_is_known(ran_us, cause, drawn)
     assert ("s later, after zpool-data (prio 99)" in narrow) is (ran_us == 0)
 
 
+@pytest.mark.parametrize(
+    ("device", "hba_us", "is_explained"), [("loop0", 945_000, True), ("loop0", 5_000, False), ("sdc", 945_000, False)]
+)
+def test_the_time_of_a_driver_whose_thread_does_the_i_o_is_said_to_contain_its_waits(device, hba_us, is_explained):
+    stages = {"queue": 947_000 - hba_us, "hba": hba_us}
+    one = outlier(device=device, stages_us=stages, unaccounted_us=0, waits=(), total_us=947_000)
+    shown = " ".join(text(waterfall(one, 120, 34, RAMP)).split())
+    sentence = f"hba of {device} contains the waits of the loop device's worker for a CPU"
+    assert (sentence in shown) is is_explained
+
+
 def test_short_stages_after_the_longest_one_are_enlarged_too():
     one = outlier(
         stages_us={"queue": 1, "hba": 900_000, "irq": 30, "softirq": 60}, unaccounted_us=9, waits=(), total_us=900_100

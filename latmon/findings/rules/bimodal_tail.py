@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from latmon.analysis.peers import Counts, above, above_in, counts_of, octaves, tail_of, time_of
-from latmon.findings.evidence import mean_bytes
+from latmon.findings.evidence import hardware_steps, mean_bytes
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     LATENCIES,
@@ -134,7 +134,7 @@ def _finding(facts: Facts, far: FarMode, limits: Thresholds) -> Finding:
         f"than {usual}, with hardly any in between; they take {part(far.share)} of the I/O time",
         (*_evidence(facts, far), *_kind(facts, far, limits)),
         Where("outliers", far.device, far.op, far.begin_us),
-        _STEPS,
+        (_LOOK, *hardware_steps(facts, far.device, _HARDWARE)),
         "the slow I/Os are of another kind (far larger, or sent by one program), or the range below them fills up",
         far.share,
     )
@@ -175,8 +175,8 @@ def _kind(facts: Facts, far: FarMode, limits: Thresholds) -> Iterator[Fact]:
         yield Fact("larger", large, text, "ios", len(outliers))
 
 
-_STEPS = (
-    Step("see on the outliers screen what the slow I/Os have in common: size, LBA, flags, program, stage"),
+_LOOK = Step("see on the outliers screen what the slow I/Os have in common: size, LBA, flags, program, stage")
+_HARDWARE = (
     Step(
         "see whether they come at regular times, as with a scrub, a self-test or a poll of the drive's health",
         commands=("smartctl -l selftest /dev/DEVICE",),

@@ -35,6 +35,7 @@ from latmon.findings.rule import (
     plain,
     threads,
 )
+from latmon.model.devices import thread_of
 from latmon.model.frame import THREAD_PRIORITY, Outlier, Wait, Wakeups, pid_of
 from latmon.model.histogram import Histogram
 from latmon.support.host import priority_text
@@ -192,7 +193,9 @@ def _summary(facts: Facts, delayed: _DelayedIos, woken: CompletionThread | None)
             f"the mean; {late}"
         )
     device = _device_us(delayed)
-    itself = f"; the device itself took {spelled(device)}" if device is not None else ""
+    thread = thread_of(delayed.device, facts.device(delayed.device).driver)
+    below = f"{thread} and what is below it" if thread else "the device itself"
+    itself = f"; {below} took {spelled(device)}" if device is not None else ""
     return (
         f"{begin} is a wait for {woken.text}, which was woken and ran "
         f"up to {spelled(woken.longest_us)} later{_meanwhile(woken.instead)}{itself}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from latmon.analysis.attribution import FileRow, file_rows
+from latmon.findings.evidence import ELSEWHERE, files_facts, hardware_steps, waits_elsewhere
 from latmon.findings.facts import Facts
 from latmon.findings.rule import FILES, NOTICE, Fact, Finding, Rule, Step, Threshold, Thresholds, Where, duration_facts
 from latmon.model.frame import FILE_OPS, FILE_WAITS, FileSystem
@@ -61,7 +62,7 @@ def _finding(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Find
         f"which take {mean} in the mean",
         (*_facts(its, sync, share, facts), *(_late_facts(its, resume) if is_late else ())),
         Where("files", its.device),
-        tuple(_steps(its, is_late=is_late)),
+        tuple(_steps(facts, its, is_late=is_late)),
         _REFUTED,
         share * min(1.0, (sync.latency.sum or 0) / facts.span_us),
     )
@@ -80,6 +81,7 @@ def _facts(its: FileSystem, sync: FileRow, share: float, facts: Facts) -> Iterat
     for wait in FILE_WAITS:
         if of := sync.share(wait):
             yield Fact(f"{wait}_share", round(of, 3), f"{_WAITED[wait]}: {part(of)} of the syncs' time", "share")
+    yield from files_facts(facts, its.device, (_SYNC,), _ITS_OPS)
     if its.device and (flush := facts.latency(its.device, "flush")):
         yield from duration_facts(
             ("flush_us", flush.mean, f"a flush of the cache of {its.device} takes {{}} in the mean", flush.count)
@@ -93,12 +95,12 @@ def _late_facts(its: FileSystem, resume: Histogram) -> Iterator[Fact]:
 
 _WAITED = {
     "cached": "the thread did not sleep",
-    "device": "the thread issued I/O and slept",
+    "device": "the thread issued I/O and slept, for that I/O, a lock or a CPU",
     "unknown": "the thread slept without I/O of its own, such as for the journal's",
 }
 
 
-def _steps(its: FileSystem, *, is_late: bool) -> Iterator[Step]:
+def _steps(facts: Facts, its: FileSystem, *, is_late: bool) -> Iterator[Step]:
     yield Step("see which files are synced and by whom, and the I/O of a slow sync: screen 2, key F")
     yield Step(
         "let the program sync once for several changes (group commit), or write its log with O_DSYNC",
@@ -109,11 +111,15 @@ def _steps(its: FileSystem, *, is_late: bool) -> Iterator[Step]:
             "give the programs that sync a CPU of their own, or higher priority: screen 2, key F has the other threads",
             "what runs there now gets slower",
         )
+    elif waits_elsewhere(facts, its.device, (_SYNC,), _ITS_OPS):
+        yield ELSEWHERE
     elif its.device:
-        yield Step(
-            "use a device whose cache survives a power failure: a flush costs it nothing; or put the log on a device "
-            "of its own",
-        )
+        yield from hardware_steps(facts, its.device, (_DEVICE,))
+
+
+_DEVICE = Step(
+    "use a device whose cache survives a power failure: a flush costs it nothing; or put the log on a device of its own"
+)
 
 
 RULE = Rule(

@@ -33,7 +33,7 @@ from latmon.analysis.peers import (
     tail_of,
     time_of,
 )
-from latmon.findings.evidence import mean_bytes
+from latmon.findings.evidence import hardware_steps, mean_bytes
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     LATENCIES,
@@ -271,7 +271,12 @@ def _finding(facts: Facts, drive: OutlierDrive) -> Finding:
         f"{drive.name}: {_sentence(drive)}",
         tuple(_evidence(facts, drive)),
         Where("overview", drive.name, drive.op, round(2**drive.bar)),
-        _STEPS,
+        (
+            _LOOK,
+            *hardware_steps(facts, drive.name, (_COMPARE,)),
+            _HANDLERS,
+            *hardware_steps(facts, drive.name, (_MOVE,)),
+        ),
         "its peers show the same tail under the same load, or its slow I/Os are of a load that they don't have",
         drive.share,
     )
@@ -325,24 +330,22 @@ def _stripe(facts: Facts, drive: OutlierDrive) -> Iterator[Fact]:
             yield Fact("built_on_it", one.name, text)
 
 
-_STEPS = (
-    Step("see on the stages screen where its slow I/Os spend their time that its peers' don't"),
-    Step(
-        "compare it with a peer: firmware, link speed and width, errors",
-        commands=(
-            "smartctl -x /dev/DEVICE",
-            "nvme smart-log /dev/DEVICE",
-            "lspci -vv",
-        ),
+_LOOK = Step("see on the stages screen where its slow I/Os spend their time that its peers' don't")
+_COMPARE = Step(
+    "compare it with a peer: firmware, link speed and width, errors",
+    commands=(
+        "smartctl -x /dev/DEVICE",
+        "nvme smart-log /dev/DEVICE",
+        "lspci -vv",
     ),
-    Step(
-        "see which other handlers share its interrupt vector, on the interrupts screen too",
-        commands=("cat /proc/interrupts",),
-    ),
-    Step(
-        "if the cause is still unknown, move it to a peer's slot: the tail goes with the drive or stays with the slot",
-        "the drive is away while it is moved; what is built on it runs without its redundancy",
-    ),
+)
+_HANDLERS = Step(
+    "see which other handlers share its interrupt vector, on the interrupts screen too",
+    commands=("cat /proc/interrupts",),
+)
+_MOVE = Step(
+    "move it to a peer's slot, if the cause is still unknown: the tail goes with the drive or stays with the slot",
+    "the drive is away while it is moved; what is built on it runs without its redundancy",
 )
 
 RULE = Rule(

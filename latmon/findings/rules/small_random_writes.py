@@ -13,7 +13,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from latmon.analysis.limits import number
-from latmon.findings.evidence import limit_values
+from latmon.findings.evidence import (
+    ELSEWHERE,
+    files_facts,
+    hardware_steps,
+    limit_values,
+    waits_elsewhere,
+)
 from latmon.findings.facts import Facts
 from latmon.findings.rule import (
     NOTICE,
@@ -27,7 +33,7 @@ from latmon.findings.rule import (
     Where,
     duration_facts,
 )
-from latmon.model.frame import Flow, IssuedIO, SizeClass
+from latmon.model.frame import FILE_OPS, Flow, IssuedIO, SizeClass
 from latmon.model.histogram import merge
 from latmon.support.units import part, spelled
 
@@ -66,7 +72,7 @@ def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     for name in sorted(by_device):
         small = _small(facts, name, by_device[name])
         if small is not None and _is_slow(small, limits):
-            yield _finding(small)
+            yield _finding(facts, small)
 
 
 def _small(facts: Facts, name: str, sizes: dict[SizeClass, IssuedIO]) -> _Small | None:
@@ -109,7 +115,7 @@ def _is_slow(small: _Small, limits: Thresholds) -> bool:
     )
 
 
-def _finding(small: _Small) -> Finding:
+def _finding(facts: Facts, small: _Small) -> Finding:
     latency = small.writes.latency
     return Finding(
         ID,
@@ -117,9 +123,9 @@ def _finding(small: _Small) -> Finding:
         small.device,
         f"{small.device}: {part(small.share)} of the time of its I/Os is in writes of 16 KiB or less that are not "
         f"sequential; they take {spelled(latency.mean or 0)} in the mean",
-        tuple(_facts(small)),
+        (*_facts(small), *files_facts(facts, small.device, FILE_OPS)),
         Where("stages", small.device),
-        tuple(_steps()),
+        tuple(_steps(facts, small.device)),
         _REFUTED,
         small.share,
     )
@@ -141,17 +147,23 @@ def _facts(small: _Small) -> Iterator[Fact]:
     yield Fact("iops", round(small.iops), f"the device completes {small.iops:,.0f} I/Os per second; {its}", "per_s")
 
 
-def _steps() -> Iterator[Step]:
+def _steps(facts: Facts, device: str) -> Iterator[Step]:
     yield Step("see the sizes and who writes: screen 2, Enter on the device; screen 7")
-    yield Step(
+    yield Step("let the program write larger or sequential pieces: a log, a batch, fewer syncs")
+    if waits_elsewhere(facts, device, FILE_OPS):
+        yield ELSEWHERE
+    else:
+        yield from hardware_steps(facts, device, _HARDWARE)
+
+
+_HARDWARE = (
+    Step(
         "turn on the write cache of the controller, if a battery or flash keeps it, or of the array",
         "without battery or flash, data that was synced is lost when the power fails",
-    )
-    yield Step(
-        "let the program write larger or sequential pieces: a log, a batch, fewer syncs; or give the file system a "
-        "journal on another device",
-    )
-    yield Step("move these files to an SSD, or from RAID 5 or 6 to RAID 10: parity takes two reads and two writes each")
+    ),
+    Step("give the file system a journal on another device"),
+    Step("move these files to an SSD, or from RAID 5 or 6 to RAID 10: parity takes two reads and two writes each"),
+)
 
 
 RULE = Rule(

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from latmon.analysis.issue_order import summary
 from latmon.analysis.limits import elevator, number
-from latmon.findings.evidence import sd_config
+from latmon.findings.evidence import hardware_steps, sd_config
 from latmon.findings.facts import Block, Facts
 from latmon.findings.rule import (
     CRITICAL,
@@ -31,6 +31,7 @@ from latmon.findings.rule import (
     setting,
     sysfs,
 )
+from latmon.model.devices import thread_of
 from latmon.model.frame import OPS as EVERY_OP
 from latmon.model.frame import Completed, Device, Flow, Outlier
 from latmon.model.histogram import bucket_bounds
@@ -436,7 +437,9 @@ def _layer_text(facts: Facts, device: Device, worst: StarvedRequest, *, is_singl
         return f"in which layer {it} waited is not known"
     waits = "waits" if worst.waits else "waited"
     if not worst.above:
-        return f"{it} {waits} in the driver, its adapter or the device"
+        thread = thread_of(device.name, device.driver)
+        below = f"{thread} or what is below it" if thread else "its adapter or the device"
+        return f"{it} {waits} in the driver, {below}"
     return f"{it} {waits}{_place_text(facts, device, worst)}"
 
 
@@ -507,7 +510,6 @@ def _silent_finding(facts: Facts, device: Device, silent: SilentDevice, limits: 
 
 
 def _steps(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step]:
-    name = device.name
     if worst.above is not False:
         if worst.pid is not None and classes(device):
             of = f" of {worst.comm}" if worst.comm else ""
@@ -515,22 +517,30 @@ def _steps(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step
             yield Step(f"look at the I/O class{of}: the idle class waits for all others", commands=(look,))
         yield from unsorting(device)
     if worst.above is not True:
-        yield from _below_sd(device) if facts.is_sun else _below(name)
+        yield from _below_sd(device) if facts.is_sun else _below(facts, device, worst)
     yield Step("see which I/Os are overtaken and how the issues are ordered: the screen of outstanding I/O")
 
 
-def _below(name: str) -> Iterator[Step]:
+def _below(facts: Facts, device: Device, worst: StarvedRequest) -> Iterator[Step]:
     """Yield steps for an I/O that the driver or the device delays, on Linux."""
+    name = device.name
+    yield Step(
+        f"read the kernel's log for {name}: errors that are retried, resets, a task abort",
+        commands=("dmesg | tail -n 50",),
+    )
     look = f"smartctl -x /dev/{name if plain(name) else 'DEVICE'}"
-    yield Step(
-        f"read the kernel's log for {name}, and the drive's own: errors that are retried, resets, a task abort",
-        commands=("dmesg | tail -n 50", look),
+    hardware = (
+        Step("read the drive's own log: errors that it retries", commands=(look,)),
+        Step(
+            "let the device queue fewer I/Os, so that it can't delay one for as long",
+            "fewer IOPS; undone by the old value",
+            (setting(f"{sysfs(name)}/device/queue_depth", 8),),
+        ),
     )
-    yield Step(
-        "let the device queue fewer I/Os, so that it can't delay one for as long",
-        "fewer IOPS; undone by the old value",
-        (setting(f"{sysfs(name)}/device/queue_depth", 8),),
-    )
+    if worst.above is False and not thread_of(name, device.driver):
+        yield from hardware  # this I/O is in the driver or below, whatever others have
+    else:
+        yield from hardware_steps(facts, name, hardware)
 
 
 def _below_sd(device: Device) -> Iterator[Step]:

@@ -14,6 +14,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from latmon.analysis.attribution import PARTS, Folded
+from latmon.model.devices import thread_sentence
 from latmon.model.frame import OPS, UNACCOUNTED, FileOperation, Outlier, Wait, pid_of
 from latmon.model.histogram import bucket_bounds
 from latmon.model.inflight import AGES_S, Aged
@@ -656,6 +657,8 @@ def _stage(one: Outlier, piece: Piece, section: Section, ink: Ink, *, brief: boo
     line = (*left, *bar, Span(f" {_percent(share):>{_PERCENT}}", bold or "dim"))
     room = max(section.cells + _TIME + _PERCENT + 2, _MIN_BAR)
     caption = wrap(explained(piece.stage, inside), room) if inside and not brief else []
+    if piece.stage == "hba" and share >= _MOST_OF_IT and not brief:
+        caption += wrap(thread_sentence(one.device, stage=name), room)
     return [line, *((Span(f"{'':{_NAME + 2}}{text}", "dim"),) for text in caption)]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import replace
 
 from latmon.analysis.attribution import FileRow, by_process, file_rows, requests_of, total_of, whole_path
+from latmon.model.devices import thread_sentence
 from latmon.model.frame import (
     CACHED,
     DEVICE_BOUND,
@@ -26,7 +27,7 @@ from latmon.model.frame import (
     Outlier,
 )
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
-from latmon.model.stages import ADMISSION, LETTERS, explained
+from latmon.model.stages import ADMISSION, LETTERS, STAGE_OF, explained
 from latmon.support.text import listed
 from latmon.support.units import UNKNOWN, duration, part, rate, spelled, whole, with_unit
 from latmon.views.anatomy import (
@@ -297,6 +298,7 @@ def _stages(
     below = [
         *begins,
         *(line for stage in one.rows if stage.includes for line in _includes(stage, width)),
+        *(line for stage in one.rows if stage.histogram for line in _of_thread(one, stage, width)),
         BLANK,
         *below,
     ]
@@ -549,6 +551,13 @@ def _unmeasured(stage: StageRow, cells: int, width: int, before: str) -> list[Li
     return [(Span(f" {one:<{cells}} ", "dim"), Span(text, "dim")) for one, text in zip(names, texts, strict=True)]
 
 
+def _of_thread(one: Anatomy, stage: StageRow, width: int) -> list[Line]:
+    """Return the sentence on the thread of this host whose waits are in the stage hba."""
+    if STAGE_OF.get(stage.column) != "hba":
+        return []
+    return paragraph(thread_sentence(one.device, one.driver, stage.column), width, "dim")
+
+
 def _includes(stage: StageRow, width: int) -> list[Line]:
     return paragraph(explained(stage.stage, stage.includes), width, "dim")
 
@@ -594,7 +603,7 @@ def _stages_below(view: ViewState, subjects: Sequence[Subject], width: int, room
     on_demand = view.history.on_demand
     by_size = size_sentences(chosen, view.selection.ops, on_demand.sizes, on_demand.patterns)
     softirqs = softirq_sentences(subject.device, one.paths, on_demand.softirqs)
-    one = replace(one, softirqs=softirqs, sizes=by_size)
+    one = replace(one, softirqs=softirqs, sizes=by_size, driver=subject.device.driver)
     found = of_device(view, chosen, width)
     return device(one, width, room, view.ink, why=why, top=view.selection.top, found=found)
 
@@ -662,7 +671,7 @@ _OPERATION: tuple[Field[FileOperation], ...] = (
     Field("time", 15, lambda o, _: moment(o.wall), right=False),
     Field("op", 5, lambda o, _: o.op, right=False),
     Field("total", TIME, lambda o, _: duration(o.total_us), role="strong"),
-    Field("waited", 8, lambda o, _: FILE_WAIT_TITLES[o.wait], right=False),
+    Field("waited", 9, lambda o, _: FILE_WAIT_TITLES[o.wait], right=False),
     Field("process", 12, _process, rank=1, right=False, most=22, role="dim"),
     Field("size", 5, lambda o, _: size(o.bytes), rank=1),
     Field("file", 20, _end_of_path, right=False, most=200),
@@ -771,7 +780,7 @@ def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
             Span("  all devices" if devices is None else f"  on {listed(sorted(devices))}", "dim"),
         ),
         width,
-        (Span(" cached, with I/O, unknown: shares of the time ", "dim"),),
+        (Span(" cached, I/O+waits, unknown: shares of the time ", "dim"),),
         (Span(" shares of the time ", "dim"),),
     )
     if not some:
@@ -838,7 +847,7 @@ def _waited(one: FileOperation) -> str:
     if one.wait == CACHED:
         return "cached: it did not sleep and issued no I/O"
     if one.wait == DEVICE_BOUND:
-        return f"it issued I/O to {one.disk or 'a device'} and slept, waits for a CPU included"
+        return f"it issued I/O to {one.disk or 'a device'} and slept, waits for locks and a CPU included"
     return f"unknown: {f'it issued I/O to {one.disk} and did not sleep' if one.disk else _SLEPT}"
 
 
