@@ -42,13 +42,13 @@ MAX_QUEUES = 1000
 
 @dataclass
 class CgroupSums:
-    """Sums of the I/O under the limits of cgroups; a limit's value and processes are those of its latest interval."""
+    """Sums of the I/O under the limits of cgroups, a row per value of a limit; processes are of its latest interval."""
 
     read_us: int = 0
     """Time in which limits were read."""
     left_out: int = 0
     """Rows of limits beyond MAX_LIMITS."""
-    _found: dict[tuple[str, str, str, str], CgroupLimit] = field(default_factory=dict)
+    _found: dict[tuple[object, ...], CgroupLimit] = field(default_factory=dict)
 
     def add(self, reading: Iterable[CgroupLimit] | None, dt_us: int) -> None:
         """Add what was read in an interval of `dt_us`; None where nothing was read."""
@@ -56,11 +56,12 @@ class CgroupSums:
             return
         self.read_us += dt_us
         for one in reading:
-            had = self._found.get(one.key)
+            key = (*one.key, *one.limits)
+            had = self._found.get(key)
             if had is None and len(self._found) >= MAX_LIMITS:
                 self.left_out += 1
                 continue
-            self._found[one.key] = one if had is None else had.plus(one)
+            self._found[key] = one if had is None else had.plus(one)
 
     @property
     def rows(self) -> tuple[CgroupLimit, ...] | None:

@@ -78,7 +78,7 @@ class FindingReporter:
         self._settings = settings
         self._watch: RuleEngine | None = None
         self._begun_us: int | None = None
-        self._reported: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, ...]] = set()
         self._failed: set[str] = set()
 
     def begin(self, origin: Origin) -> None:
@@ -96,8 +96,9 @@ class FindingReporter:
             return
         yield from self._failures(self._watch)
         for one in self._watch.current:
-            if one.severity != NOTICE and one.key not in self._reported and len(self._reported) < MAX_FINDINGS:
-                self._reported.add(one.key)
+            begun = (*one.key, *one.state)
+            if one.severity != NOTICE and begun not in self._reported and len(self._reported) < MAX_FINDINGS:
+                self._reported.add(begun)
                 after = _in_seconds(max(1.0, (frame.mono_us - self._begun_us) / 1e6))
                 yield LEVELS[one.severity], f"finding after {after}: {_named(one)}"
 

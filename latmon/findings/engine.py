@@ -426,7 +426,10 @@ class RuleEngine:
 
     def _note(self, block: Block) -> None:
         found = {one.key: one for one in self.current}
-        self._close([key for key in self._open if key not in found])
+        over = [
+            key for key, episode in self._open.items() if key not in found or not found[key].continues(episode.last)
+        ]
+        self._close(over)
         for key, one in found.items():
             before = self._open.get(key)
             self._open[key] = _begun(one, block) if before is None else _continued(before, one, block)
@@ -449,7 +452,7 @@ def _continued(before: Episode, one: Finding, block: Block) -> Episode:
 
 @dataclass(frozen=True, slots=True)
 class FindingSummary:
-    """All episodes of one rule on one device, with its most urgent state. Times are Unix times."""
+    """All episodes of one rule on one device in one state, with the most urgent one. Times are Unix times."""
 
     finding: Finding
     begin_wall: float
@@ -461,10 +464,10 @@ class FindingSummary:
 
 
 def summarise_episodes(episodes: Iterable[Episode]) -> tuple[FindingSummary, ...]:
-    """Merge the episodes of the same rule and device; sort by severity, then by the share of time they explain."""
-    grouped: dict[tuple[str, str], list[Episode]] = {}
+    """Merge the episodes of the same rule, device and state; sort by severity, then by the explained share of time."""
+    grouped: dict[tuple[object, ...], list[Episode]] = {}
     for one in episodes:
-        grouped.setdefault(one.key, []).append(one)
+        grouped.setdefault((*one.key, one.worst.state), []).append(one)
     found = [_summary(some) for some in grouped.values()]
     return tuple(sorted(found, key=lambda one: one.finding.rank))
 

@@ -181,11 +181,17 @@ class Finding:
     """Other affected devices: findings on them that it explains are left out as well."""
     brief: str = ""
     """A shorter summary, for a screen that has not enough lines for the whole one; empty where there is none."""
+    state: tuple[str, str] = ("", "")
+    """A subject (a cgroup), and its state (its limit). Another state of the same subject is another episode."""
 
     @property
     def key(self) -> tuple[str, str]:
         """Return the rule and the device, which identify the finding across windows."""
         return self.id, self.device
+
+    def continues(self, before: Finding) -> bool:
+        """Return whether it is of the same episode as the one before: its subject has not changed its state."""
+        return self.state[0] != before.state[0] or self.state == before.state
 
     @property
     def weight(self) -> tuple[int, float]:

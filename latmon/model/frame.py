@@ -490,6 +490,11 @@ class CgroupLimit:
         """Return what identifies the limit across intervals."""
         return self.root, self.cgroup, self.device, self.op
 
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """Return the limit's values. I/Os under another one are not added to these."""
+        return self.ios_per_s, self.bytes_per_s
+
     def plus(self, later: CgroupLimit) -> CgroupLimit:
         """Return the sum of two intervals, with the limit and the processes of the later one."""
         return self._with(later, 1)

@@ -82,11 +82,16 @@ class CurrentFindings:
 
     def with_past(self, known: CurrentFindings) -> CurrentFindings:
         """Return these findings with the begins and the ended findings of an earlier evaluation."""
-        begun = {one.key: one for one in known.lasting}
-        here = {one.key for one in self.lasting}
+        here = {one.key: one for one in self.lasting}
+        begun = {one.key: one for one in known.lasting if _goes_on(one, here.get(one.key))}
         lasting = tuple(_begun_as(one, begun[one.key]) if one.key in begun else one for one in self.lasting)
-        over = (*(one for one in known.lasting if one.key not in here), *known.over)
+        over = (*(one for one in known.lasting if one.key not in begun), *known.over)
         return replace(self, lasting=lasting, over=over, firsts=known.firsts)
+
+
+def _goes_on(known: Episode, now: Episode | None) -> bool:
+    """Return whether an episode is one of those now, in the same state."""
+    return now is not None and now.last.continues(known.last)
 
 
 _TOLERANCE_S = 0.1

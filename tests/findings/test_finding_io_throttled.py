@@ -3,7 +3,8 @@
 import pytest
 from finding_cases import S, disk, facts_of, found, frame, hist, lasting, timed
 
-from latmon.findings.engine import RuleEngine, not_evaluated
+from latmon.aggregate.accumulator import Accumulator
+from latmon.findings.engine import RuleEngine, not_evaluated, summarise_episodes
 from latmon.model.frame import CgroupLimit, Origin, Series, Traced
 from latmon.model.inflight import Depths
 
@@ -189,3 +190,48 @@ def test_frames_of_one_second_make_the_same_blocks():
     frames = [frame(100 + n, dt_us=S, cgroup_limits=(limited(50),)) for n in range(30)]
     (one,) = found(RULE, frames, [LOOP])
     assert one.summary.endswith("reached for 30 s")
+
+
+def test_a_limit_that_is_changed_begins_a_new_episode():
+    """Four limits in turn, of 25 s each: each sentence is true of its own time."""
+    limits = (100, 300, 150, 600)
+    engine = RuleEngine(Origin("bpftrace", "h", "6.1", "0", interval_us=S, start_mono_us=100 * S), (LOOP,))
+    at = 100
+    for limit in limits:
+        for _ in range(25):
+            at += 1
+            engine.take(frame(at, dt_us=S, cgroup_limits=(limited(limit, ios_per_s=limit),)))
+    engine.finish()
+    episodes = [one for one in engine.episodes if one.key[0] == RULE]
+    for episode, limit in zip(episodes, limits, strict=True):
+        shown = f"throttled at {limit} reads/s, which it reached for"
+        assert shown in episode.last.summary
+        assert shown in episode.worst.summary
+        rate = next(fact.value for fact in episode.last.facts if fact.name == "rate")
+        assert rate == pytest.approx(limit, rel=0.01)
+    assert [round(one.end_wall - one.begin_wall) for one in episodes[1:]] == [20] * 3
+    summaries = [one.finding.summary for one in summarise_episodes(engine.episodes) if one.finding.id == RULE]
+    assert len(summaries) == len(limits)
+
+
+def test_limits_in_turn_of_a_few_seconds_each_are_named_together():
+    rows = [limited(5 * limit, ios_per_s=limit) for limit in (100, 100, 300, 300, 150, 150)]
+    frames = [frame(100 + 5 * at, cgroup_limits=(row,)) for at, row in enumerate(rows)]
+    idle = [frame(70 + 5 * at, cgroup_limits=()) for at in range(6)]
+    (one,) = found(RULE, [*idle, *frames], [LOOP])
+    assert one.summary == (
+        "loop0: cgroup /slow (fio) is throttled at 150 reads/s, which it reached for 10 s, "
+        "and before that at 2 other limits for 20 s"
+    )
+    texts = [fact.text for fact in one.facts]
+    assert "earlier in this minute it was throttled at 100 reads/s for 10 s" in texts
+    assert "earlier in this minute it was throttled at 300 reads/s for 10 s" in texts
+
+
+def test_i_os_of_two_limits_in_one_block_are_not_added():
+    """A change in the middle of a block: neither limit was reached for all of it."""
+    whole = Accumulator()
+    for at, limit in enumerate((100, 100, 100, 50, 50), 101):
+        whole.add(frame(at, dt_us=S, cgroup_limits=(limited(limit, ios_per_s=limit),)))
+    rows = whole.cgroup_limits.rows
+    assert [(row.ios_per_s, row.ios) for row in rows] == [(100, 300), (50, 100)]

@@ -167,10 +167,55 @@ def test_new_limits_are_found_by_the_next_walk_and_gone_cgroups_have_none(host):
     reader = CgroupReader(host.proc, at_once)
     assert reader.sample(S, LOOP) == ()
     host.v1("slow", {"read_iops": "7:0 50\n"})
-    assert reader.sample(30 * S, LOOP) == ()
-    assert len(reader.sample(31 * S, LOOP)) == 1
+    assert reader.sample(2 * S, LOOP) == ()
+    assert len(reader.sample(3 * S, LOOP)) == 1
     (host.root / "cg1/slow").rename(host.root / "gone")
-    assert reader.sample(32 * S, LOOP) == ()
+    assert reader.sample(4 * S, LOOP) == ()
+
+
+def slowly(spent_us):
+    """Run walks at once, as if each took so much CPU time."""
+
+    def run(call):
+        done = Future()
+        done.set_result(call()._replace(spent_us=spent_us))
+        return done
+
+    return run
+
+
+def first_seen(reader, from_s, to_s):
+    """Return the second of the first sample with a limit, one sample a second; None without."""
+    return next((at for at in range(from_s, to_s) if reader.sample(at * S, LOOP)), None)
+
+
+@pytest.mark.parametrize(
+    ("spent_us", "seconds"),
+    [
+        pytest.param(1_000, 2, id="1 ms: every 2 s"),
+        pytest.param(20_000, 4, id="20 ms: every 4 s, 0.5 % of a CPU"),
+        pytest.param(900_000, 30, id="as seldom as every 30 s"),
+    ],
+)
+def test_walks_are_as_often_as_their_cost_allows(host, spent_us, seconds):
+    reader = CgroupReader(host.proc, slowly(spent_us))
+    host.v1("slow", {})
+    assert reader.sample(0, LOOP) == ()
+    host.v1("slow", {"read_iops": "7:0 50\n"})
+    assert first_seen(reader, 1, 40) == seconds
+
+
+def test_cgroups_with_i_o_are_looked_at_between_walks_that_take_long(host):
+    reader = CgroupReader(host.proc, slowly(900_000))
+    for ios in (5, 9, 12):
+        host.v1("busy", {}, (ios, 0, 0))
+        host.v1("idle", {}, (7, 0, 0))
+        reader.sample(30 * S * (ios // 4), LOOP)  # the walks at 30, 60 and 90 s
+    host.v1("busy", {"read_iops": "7:0 50\n"}, (12, 0, 0))
+    host.v1("idle", {"read_iops": "7:0 50\n"}, (7, 0, 0))
+    assert first_seen(reader, 91, 120) == 92
+    assert [row.cgroup for row in reader.sample(95 * S, LOOP)] == ["/busy"]
+    assert sorted(row.cgroup for row in reader.sample(121 * S, LOOP)) == ["/busy", "/idle"]
 
 
 def test_other_devices_and_recreated_cgroups_have_no_row(host):

@@ -207,6 +207,25 @@ def test_a_limit_of_one_of_many_devices_is_noticed(host):
     assert sampler.sample().removed == ("sd7",)
 
 
+@pytest.mark.parametrize("empty_loops", [0, 200])
+def test_limits_of_devices_with_io_are_read_before_those_of_idle_ones(host, empty_loops):
+    for at in range(block_devices.CHECKED + 8, 200):
+        host.disk(f"sd{at}", (8 + at // 256, at % 256))
+    for at in range(empty_loops):
+        host.disk(f"loop{at}", (7, at))
+    now = iter(range(0, 100 * US, US))
+    sampler = KernelSampler(host.proc, host.sys, clock=FrameClock(lambda: next(now), lambda: 0.0))
+    for at in range(30):
+        host.count("sd5", columns(reads=at))
+        sampler.sample()
+    host.write("sys/block/sd5/queue/nr_requests", "2\n")
+    for seconds in range(1, 30):
+        host.count("sd5", columns(reads=100 + seconds))
+        if "sd5" in [one.name for one in sampler.sample().devices]:
+            break
+    assert seconds <= block_devices.LIMITS_S + 1
+
+
 @pytest.mark.parametrize("restart", [50, 250], ids=["below the old totals", "above the old totals"])
 def test_a_replug_of_one_of_many_devices_is_counted_once(host, restart):
     host.count("sd3", columns(reads=200))

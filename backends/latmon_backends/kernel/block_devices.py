@@ -404,8 +404,9 @@ REPORTS_S = 60
 LIMITS_S = 10
 """Seconds between two readings of a device's limits, which change seldom: a dozen files take 0.15 ms."""
 CHECKED, TURN = 32, 8
-"""A refresh reads the files of up to CHECKED devices; where there are more, of TURN devices in turn per second, and of
-at least one device: 5,000 take 10 minutes."""
+"""A refresh reads the files of up to CHECKED devices. Where there are more, it reads those of TURN devices per second,
+and of at least one device: first of devices with I/O whose limits are older than LIMITS_S, then of the others in turn,
+of which 5,000 take 10 minutes. Up to CHECKED names without a device, such as empty loops, don't count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -474,8 +475,9 @@ class BlockDevices:
         self._lines = lines
         passed_s, self._second = mono_us // 1_000_000 - self._second, mono_us // 1_000_000
         due = self._due(lines, changed.values(), passed_s)
-        self._read_limits(due)
-        stamps = {name: self._stamp(name) for name in due if self._is_there(name, lines[self._numbers[name]])}
+        present = [name for name in due if self._is_there(name, lines[self._numbers[name]])]
+        self._read_limits(present)
+        stamps = {name: self._stamp(name) for name in present}
         gone = {name: lines[self._numbers[name]] for name in due if name not in stamps}
         self._absent = {name: line for name, line in self._absent.items() if name not in stamps} | gone
         known = self._stamps.items()
@@ -494,11 +496,32 @@ class BlockDevices:
         woken = [name for name, line in self._absent.items() if lines[every[name]] is not line]
         known = self._generations
         replugged = [one.name for one in changed if one.name in known and known[one.name] != self.generation(one.name)]
-        several = list(every)
-        some = min(len(several), max(1, passed_s * min(TURN, -(-len(several) // LIMITS_S))))
-        first = self._next % len(several)
-        self._next = first + some
-        return list(dict.fromkeys((*new, *woken, *replugged, *(several + several)[first : first + some])))
+        number = max(1, passed_s * min(TURN, -(-len(every) // LIMITS_S)))
+        busy = self._stale_with_io(changed)[:number]
+        in_turn = self._in_turn(list(every), max(1, number - len(busy)))
+        return list(dict.fromkeys((*new, *woken, *replugged, *busy, *in_turn)))
+
+    def _stale_with_io(self, changed: Iterable[Counters]) -> list[str]:
+        """Return the devices of lines that differ whose limits are due, those that were read the longest ago first."""
+        names = {self._whole[line.name] for line in changed} & self._limits_read.keys()
+        due = (name for name in names if self._second - self._limits_read[name] >= LIMITS_S)
+        return sorted(due, key=lambda name: (self._limits_read[name], name))
+
+    def _in_turn(self, names: list[str], number: int) -> list[str]:
+        """Return the next `number` devices of the names, and names without a device between them."""
+        taken: list[str] = []
+        absent, first = CHECKED, self._next % len(names)
+        for at in range(len(names)):
+            name = names[(first + at) % len(names)]
+            if name in self._absent:
+                absent -= 1
+            else:
+                number -= 1
+            if min(absent, number) < 0:
+                break
+            taken.append(name)
+        self._next = first + len(taken)
+        return taken
 
     def _replace(self, stamps: dict[str, tuple[object, ...]]) -> DeviceChanges:
         """Identify the devices whose stamps differ; a path that is added or removed changes its multipath head too."""

@@ -1,7 +1,8 @@
 """Cgroups by number, with their containers' names; their limits on I/O (blk-throttle), and the I/Os that count there.
 
 Reads io.max and io.stat of cgroup version 2 and blkio.throttle.* of version 1, in the hierarchies that are mounted;
-any user may read these files. A thread walks all cgroups every 30 s; those with a limit are read with each sample. A
+any user may read these files. A thread walks all cgroups, on most hosts every 2 s and as seldom as every 30 s where
+that takes long; those with I/O are looked at every 2 s in any case, and those with a limit are read with each sample. A
 cgroup that vanishes while it is read has no limit.
 """
 
@@ -12,11 +13,13 @@ import json
 import os
 import pwd
 import re
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from latmon.model.frame import MAX_LIMITS, CgroupLimit, Flow, IssuedIO, Issuer, container_id
@@ -24,8 +27,12 @@ from latmon.support.paths import content, matching, regular, text
 from latmon.support.process import SideThread
 from latmon.support.text import clean
 
-WALK_US = 30_000_000
-"""Time between two walks."""
+LEAST_WALK_US, WALK_US = 2_000_000, 30_000_000
+"""Least and longest time between two walks: a new limit that lasts for 20 s must be seen when it begins."""
+WALK_SHARE = 200
+"""A walk takes at most so small a part of a CPU, 0.5 %, until it is as seldom as it may be."""
+MAX_ACTIVE = 50
+"""Cgroups with I/O that are looked at between two walks; each takes 0.1 ms."""
 MAX_CGROUPS = 20_000
 """Cgroups that a walk visits; 1,000 of version 1 take 80 ms of CPU."""
 COUNT_WALK_US = 5_000_000
@@ -78,6 +85,18 @@ class _Processes:
 
 Walked = tuple[LimitedCgroup, ...] | None
 """Cgroups with a limit; None where they are not known."""
+
+
+class Walk(NamedTuple):
+    """What a walk found."""
+
+    limited: Walked
+    active: tuple[LimitedCgroup, ...] = ()
+    """Cgroups without a limit whose counters differ from those of the walk before."""
+    counters: Mapping[Path, bytes] = MappingProxyType({})
+    """Cgroup -> its counters of I/O as text, where walks are so seldom that the active ones matter."""
+    spent_us: int = 0
+    """CPU time of the walk."""
 
 
 T = TypeVar("T")
@@ -447,10 +466,13 @@ def _growth(was: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
 class CgroupReader:
     """Reader of all limits on the I/O of cgroups."""
 
-    def __init__(self, proc: Path, run: Callable[[Callable[[], Walked]], Future[Walked]] = _aside) -> None:
+    def __init__(self, proc: Path, run: Callable[[Callable[[], Walk]], Future[Walk]] = _aside) -> None:
         """`run` starts a walk."""
         self._proc, self._run = proc, run
-        self._walking: Future[Walked] | None = None
+        self._walking: Future[Walk] | None = None
+        self._last = Walk(None)
+        self._walked_us = 0
+        """Begin of the last walk of all cgroups."""
         self._due_us = 0
         self._limited: Walked = None
         self._processes: dict[Path, _Processes] = {}
@@ -461,16 +483,30 @@ class CgroupReader:
         None before the first walk has ended, where no hierarchy is mounted, or where there are too many cgroups.
         """
         if self._walking is None and mono_us >= self._due_us:
-            self._due_us = mono_us + WALK_US
-            self._walking = self._run(lambda: walk(self._proc))
+            self._begin_walk(mono_us)
         if self._walking is not None and self._walking.done():
-            self._limited, self._walking = self._walking.result(), None
-            known = {one.path for one in self._limited or ()}
-            self._processes = {path: one for path, one in self._processes.items() if path in known}
+            self._take_walk(self._walking.result())
+            self._walking = None
         if self._limited is None:
             return None
         rows = tuple(row for one in self._limited for row in self._read(one, mono_us, devices))
         return rows if len(rows) <= MAX_LIMITS else None
+
+    def _begin_walk(self, mono_us: int) -> None:
+        """Walk all cgroups where that is due, else look at those with I/O."""
+        last, limited = self._last, self._limited
+        self._due_us = mono_us + LEAST_WALK_US
+        if limited is None or mono_us >= self._walked_us + _pause_us(last.spent_us):
+            self._walked_us = mono_us
+            is_seldom = _pause_us(last.spent_us) > LEAST_WALK_US
+            self._walking = self._run(lambda: full_walk(self._proc, last.counters if is_seldom else None))
+        elif last.active:
+            self._walking = self._run(lambda: _look_at_active(last, limited))
+
+    def _take_walk(self, walk: Walk) -> None:
+        self._last, self._limited = walk, walk.limited
+        known = {one.path for one in walk.limited or ()}
+        self._processes = {path: one for path, one in self._processes.items() if path in known}
 
     def _read(self, one: LimitedCgroup, mono_us: int, devices: Mapping[str, str]) -> Iterator[CgroupLimit]:
         limits, counted = _version_2(one.path) if one.version == 2 else _version_1(one.path)  # noqa: PLR2004
@@ -523,19 +559,49 @@ def difference(
     return tuple(one for one in found if one.ios >= 0 and one.bytes >= 0 and (one.ios or one.bytes))
 
 
+def _pause_us(spent_us: int) -> int:
+    """Return the time from the begin of a walk to the next, by the CPU time of the last one."""
+    return min(max(spent_us * WALK_SHARE, LEAST_WALK_US), WALK_US)
+
+
 def walk(proc: Path) -> Walked:
     """Return the cgroups with a limit; None where no hierarchy has a controller of I/O, or where there are too many."""
+    return full_walk(proc, None).limited
+
+
+def full_walk(proc: Path, before: Mapping[Path, bytes] | None) -> Walk:
+    """Walk all cgroups. `before`: the counters of the last walk; None: which cgroups have I/O is not needed."""
+    begin_ns = time.thread_time_ns()
     found: list[LimitedCgroup] = []
+    active: list[LimitedCgroup] = []
+    counters: dict[Path, bytes] = {}
     roots = tuple(_hierarchies(os.fsdecode(content(proc / "self/mountinfo"))))
     visited = 0
     for root, version in roots:
         for path in _below(root, "io.max" if version == 2 else ""):  # noqa: PLR2004
             visited += 1
+            cgroup = LimitedCgroup(root, path, version)
             if _is_limited(path, version):
-                found.append(LimitedCgroup(root, path, version))
+                found.append(cgroup)
+            elif before is not None:
+                counters[path] = content(path / _COUNTERS[version])
+                if counters[path] != before.get(path, counters[path]) and len(active) < MAX_ACTIVE:
+                    active.append(cgroup)
             if visited > MAX_CGROUPS or len(found) > MAX_LIMITED:
-                return None
-    return tuple(found) if roots else None
+                return Walk(None, spent_us=(time.thread_time_ns() - begin_ns) // 1000)
+    spent_us = (time.thread_time_ns() - begin_ns) // 1000
+    return Walk(tuple(found) if roots else None, tuple(active), counters, spent_us)
+
+
+_COUNTERS = {1: "blkio.throttle.io_serviced", 2: "io.stat"}
+
+
+def _look_at_active(last: Walk, limited: tuple[LimitedCgroup, ...]) -> Walk:
+    """Look for limits of the cgroups with I/O, between two walks."""
+    new = tuple(one for one in last.active if _is_limited(one.path, one.version))
+    if not new:
+        return last
+    return last._replace(limited=(*limited, *new), active=tuple(one for one in last.active if one not in new))
 
 
 def _hierarchies(mountinfo: str) -> Iterator[tuple[Path, int]]:

@@ -3,7 +3,8 @@
 blk-throttle holds an I/O back before it is a request, so that no total contains the wait. The kernel's counters show
 the limit and the rate; they don't show how long an I/O waits, or whether the programs would do more.
 Version 1 of cgroups counts an I/O when it is submitted: what exceeds the limit in one block still waits in the next.
-No finding: a limit that is not reached, or for a moment only.
+A limit that is changed is another one: the sentence is about the one that was reached last, which begins an episode of
+its own, and the evidence has those before it. No finding: a limit that is not reached, or for a moment only.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from latmon.analysis.attribution import submission_of
-from latmon.findings.facts import Facts
+from latmon.findings.facts import Block, Facts
 from latmon.findings.rule import (
     CGROUPS,
     WARNING,
@@ -56,6 +57,8 @@ class _Throttled(NamedTuple):
     per_s: float
     stalled: float | None
     """Share of the time in which a task waited for I/O; None where it isn't known."""
+    last_us: int
+    """End of the last block in which it was reached."""
     exact: bool
     """Whether it did all that the limit allows, less one I/O: a program of its own speed hardly does exactly that."""
 
@@ -70,39 +73,77 @@ class _Throttled(NamedTuple):
         return path if len(path) <= _MAX_NAME else f".../{path.rpartition('/')[2]}"
 
 
-_Blocks = list[tuple[CgroupLimit | None, int]]
-"""Counts of one limit in each block, None without I/O, and the block's measured time."""
+class _LimitedBlock(NamedTuple):
+    """Counts of a cgroup's limit in a block, a row per value of the limit; empty without I/O."""
+
+    rows: tuple[CgroupLimit, ...]
+    span_us: int
+    """The block's time in which limits were read."""
+    end_us: int
+
+
+class _ThrottledCgroup(NamedTuple):
+    """A cgroup at its limit: the one that it reached last, and those before it."""
+
+    now: _Throttled
+    before: tuple[_Throttled, ...]
+
+    @property
+    def lasted_us(self) -> int:
+        return self.now.lasted_us + sum(one.lasted_us for one in self.before)
 
 
 def evaluate(facts: Facts, limits: Thresholds) -> Iterable[Finding]:
     """Yield one finding per device, about the cgroup that was at its limit for the longest time."""
-    tables = [({row.key: row for row in block.cgroup_limits or ()}, block.limits_us) for block in facts.window]
-    span_us = sum(us for _, us in tables)
-    by_device: dict[str, list[_Throttled]] = {}
-    for key in dict.fromkeys(key for table, _ in tables for key in table):
-        found = _throttled([(table.get(key), span_us) for table, span_us in tables], limits["share"])
+    span_us = sum(block.limits_us for block in facts.window)
+    by_device: dict[str, list[_ThrottledCgroup]] = {}
+    for key in dict.fromkeys(row.key for block in facts.window for row in block.cgroup_limits or ()):
+        found = _throttled_cgroup([_of_block(block, key) for block in facts.window], limits["share"])
         if found is None:
             continue
         lasts = found.lasted_us >= limits["lasting_us"]
-        if lasts or (found.exact and facts.lasts(found.lasted_us, limits["lasting_us"], span_us)):
-            by_device.setdefault(found.row.device, []).append(found)
+        exact = found.now.exact or any(one.exact for one in found.before)
+        if lasts or (exact and facts.lasts(found.lasted_us, limits["lasting_us"], span_us)):
+            by_device.setdefault(found.now.row.device, []).append(found)
     for name, some in sorted(by_device.items()):
-        some.sort(key=lambda one: (-one.lasted_us, -one.row.bytes, one.row.key))
+        some.sort(key=lambda one: (-one.lasted_us, -one.now.row.bytes, one.now.row.key))
         yield _finding(facts, facts.device(name), some)
 
 
-def _throttled(blocks: _Blocks, share: float) -> _Throttled | None:
-    """Return how long a limit was reached and what was counted in that time; None where it was not reached."""
-    kind = max((_IOS, _BYTES), key=lambda kind: sum(_needed_us(row, kind) for row, _ in blocks if row))
+def _of_block(block: Block, key: tuple[str, str, str, str]) -> _LimitedBlock:
+    rows = tuple(row for row in block.cgroup_limits or () if row.key == key)
+    return _LimitedBlock(rows, block.limits_us, block.end_us)
+
+
+def _throttled_cgroup(blocks: list[_LimitedBlock], share: float) -> _ThrottledCgroup | None:
+    """Return the limits of a cgroup that were reached; None where none was."""
+    values = dict.fromkeys(row.limits for block in blocks for row in block.rows)
+    reached = [found for value in values if (found := _throttled(blocks, value, share)) is not None]
+    if not reached:
+        return None
+    reached.sort(key=lambda one: one.last_us)
+    return _ThrottledCgroup(reached[-1], tuple(reached[:-1]))
+
+
+def _throttled(blocks: list[_LimitedBlock], value: tuple[int | None, int | None], share: float) -> _Throttled | None:
+    """Return how long a limit of this value was reached and what was counted then; None where it was not reached."""
+    rows = [row for block in blocks for row in block.rows if row.limits == value]
+    kind = max((_IOS, _BYTES), key=lambda kind: sum(_needed_us(row, kind) for row in rows))
     reached: list[CgroupLimit] = []
-    lasted_us = 0
+    lasted_us = last_us = 0
     late_us = 0.0
     """Time that the limit still needs for I/Os that were counted earlier."""
-    for row, span_us in blocks:
+    for block in blocks:
+        span_us = block.span_us
+        row = next((row for row in block.rows if row.limits == value), None)
+        if row is None and block.rows:
+            late_us = 0.0  # what waits, waits for the other limit
+            continue
         needed_us = _needed_us(row, kind) if row else 0.0
         one_io_us = needed_us / row.ios if row and row.ios else 0.0
         if late_us + needed_us + one_io_us >= share * span_us:
             lasted_us += span_us
+            last_us = block.end_us
             reached += [row] if row else []
         late_us = max(0.0, late_us + needed_us - span_us)
     if not reached or not _limit(reached[-1], kind):
@@ -117,6 +158,7 @@ def _throttled(blocks: _Blocks, share: float) -> _Throttled | None:
         lasted_us,
         (ios if kind == _IOS else done_bytes) * 1e6 / lasted_us,
         min(1.0, sum(known) / lasted_us) if known else None,
+        last_us,
         needed_us * (1 + 1 / max(ios, 1)) >= _EXACT * lasted_us,
     )
 
@@ -132,8 +174,8 @@ def _needed_us(row: CgroupLimit, kind: str) -> float:
     return (row.ios if kind == _IOS else row.bytes) * 1e6 / limit if limit else 0.0
 
 
-def _finding(facts: Facts, device: Device, some: list[_Throttled]) -> Finding:
-    worst, others = some[0], some[1:]
+def _finding(facts: Facts, device: Device, some: list[_ThrottledCgroup]) -> Finding:
+    worst, before, others = some[0].now, some[0].before, [one.now for one in some[1:]]
     row = worst.row
     names = f" ({', '.join(row.names)})" if row.names else ""
     more = f"; {counted(len(others), 'more limit')} reached" if others else ""
@@ -142,13 +184,28 @@ def _finding(facts: Facts, device: Device, some: list[_Throttled]) -> Finding:
         WARNING,
         device.name,
         f"{device.name}: cgroup {worst.name}{names} is throttled at {worst.limit}, which it reached for "
-        f"{spelled(worst.lasted_us)}{more}",
-        (*_limit_facts(worst), *_device_facts(facts, row), *_other_facts(others)),
+        f"{spelled(worst.lasted_us)}{_earlier(before)}{more}",
+        (*_limit_facts(worst), *_before_facts(before), *_device_facts(facts, row), *_other_facts(others)),
         Where("overview", device.name, row.op),
         tuple(_steps(worst, device)),
         _REFUTED,
         min(1.0, worst.lasted_us / facts.span_us) if facts.span_us else 0.0,
+        state=("\n".join(row.key), worst.limit),
     )
+
+
+def _earlier(before: tuple[_Throttled, ...]) -> str:
+    """Return the limits before this one as a part of the sentence; empty without any."""
+    if not before:
+        return ""
+    lasted = spelled(sum(one.lasted_us for one in before))
+    return f", and before that at {counted(len(before), 'other limit')} for {lasted}"
+
+
+def _before_facts(before: tuple[_Throttled, ...]) -> Iterator[Fact]:
+    for at, one in enumerate(before[-_MOST_OTHERS:], 1):
+        text = f"earlier in this minute it was throttled at {one.limit} for {spelled(one.lasted_us)}"
+        yield Fact(f"before_{at}", _limit(one.row, one.kind), text)
 
 
 def _limit_facts(worst: _Throttled) -> Iterator[Fact]:
