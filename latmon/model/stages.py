@@ -49,6 +49,8 @@ UNACCOUNTED = "unaccounted"
 ADMISSION, WHOLE = "admission", "whole"
 THROTTLING = "throttling"
 """The wait for a cgroup's limit (blk-throttle), which admission includes where a hook before it exists."""
+AFTER_LIMIT = "*"
+"""Mark at the name of a row that begins after the wait for a cgroup's limit, and lacks it."""
 FROM_SUBMISSION = (ADMISSION, WHOLE)
 """Series of traced requests that begin with the submission of their first bio: the time until the request exists, and
 the latency with it. The total begins with the request, so neither is a part of it, and no sum has both."""

@@ -31,7 +31,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import Histogram, merge
 from latmon.model.inflight import Depths
-from latmon.model.stages import ADMISSION, FACTS_OF, WHOLE, called, why_unmeasured
+from latmon.model.stages import ADMISSION, AFTER_LIMIT, FACTS_OF, WHOLE, called, why_unmeasured
 from latmon.report.formatting import QUANTILES, RAREST, Column, cell, key, order, quantiles, shares, summed
 from latmon.report.outstanding import (
     counts,
@@ -77,7 +77,8 @@ def _submitted(flow: Flow, traced: Traced) -> dict[str, Any]:
     if not found.whole:
         return {}
     includes = list(traced.includes_of(flow.device).get(ADMISSION, ()))
-    return {"latency_whole_us": summed(found.whole), "admission_us": summed(found.admission) | {"includes": includes}}
+    rows = {"latency_whole_us": found.whole, "admission_us": found.admission}
+    return {name: summed(latency) | {"includes": includes} for name, latency in rows.items()}
 
 
 def sampling(traced: Traced) -> dict[str, int]:
@@ -414,7 +415,8 @@ def latency_rows(op: _Row, begins: str) -> Iterator[_Row]:
     whole = (base["mean"] or 0) * base["count"] if base else 0
     for name, submitted in ((WHOLE, "latency_whole_us"), (ADMISSION, "admission_us")):
         if submitted in op:
-            yield {"name": name, **op[submitted], "share": ""}
+            mark = "" if op[submitted]["includes"] else AFTER_LIMIT
+            yield {"name": name + mark, **op[submitted], "share": ""}
     if latency:
         yield {"name": "total", **latency, "share": ""}
     longer = begins == "issue" and "queue" in op["stages"]

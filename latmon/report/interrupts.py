@@ -237,8 +237,8 @@ def process_table(summary: _Json) -> ReportTable:
     """Return the table of processes; without rows if none was traced."""
     left, rows = summary.get("processes_left_out", 0), summary.get(PROCESSES, [])
     note = (
-        "counted while the tracer ran; share: of the time of these I/Os; writeback is of a kworker, in the cgroup that"
-        f" dirtied the pages{_sample(summary)}"
+        "counted while the tracer ran; share: of the time of these I/Os; writeback is of a kworker, in the cgroup "
+        f"that dirtied the pages, and so is what a cgroup's limit held back, in that cgroup{_sample(summary)}"
     )
     if rows and all(one["count"] is None for one in rows):
         note = "bytes by /proc/PID/io: nothing counts their I/Os, devices or latencies; written is what they made dirty"

@@ -16,7 +16,7 @@ from latmon.findings.rules import title_of
 from latmon.model.devices import counts_twice, thread_sentence
 from latmon.model.frame import shown_reports
 from latmon.model.histogram import BITS, MAX_US
-from latmon.model.stages import called, explained
+from latmon.model.stages import AFTER_LIMIT, called, explained
 from latmon.recording.codec import LATE
 from latmon.recording.reader import UNCLOSED
 from latmon.report import outstanding
@@ -43,7 +43,7 @@ _TRACED = (
 _WHOLE = (
     "whole: traced I/Os from submission to completion; admission: its part before the request exists, which total lacks"
 )
-_LATER = "The wait for a cgroup's limit is before it, and not measured here"
+_LATER = f"{AFTER_LIMIT} the wait for a cgroup's limit is before both, and not measured here"
 _MEAN = f"mean {UNKNOWN}: the sum of some window is unknown; quantiles include all windows"
 _BEGINS = "of traced: begins with the queue, if there is one; the total of all timed I/Os begins at the issue here"
 _CUT = "above: the bound of the first bucket at or above --threshold, or after the p99 without a threshold"

@@ -40,7 +40,7 @@ from latmon.model.frame import (
     Traced,
 )
 from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index
-from latmon.model.stages import ADMISSION, FACTS_OF, WHOLE, by_column, called, why_unmeasured
+from latmon.model.stages import ADMISSION, AFTER_LIMIT, FACTS_OF, WHOLE, by_column, called, why_unmeasured
 from latmon.support.text import listed
 from latmon.support.units import part, spelled
 from latmon.views.units import count, maximum, quantile, sampled_as
@@ -62,14 +62,17 @@ class StageRow:
     tail: float | None = None
     includes: tuple[str, ...] = ()
     reason: str = ""
+    after_limit: bool = False
+    """Whether it begins after the wait for a cgroup's limit, which is not measured: a mark refers to the sentence."""
 
     @property
     def column(self) -> str:
-        return called(self.stage, self.includes).column
+        return called(self.stage, self.includes).column + AFTER_LIMIT * self.after_limit
 
 
 BEGINS = (
-    "whole and admission begin when an I/O is queued; a cgroup's limit holds it back before that: not measured here"
+    f"{AFTER_LIMIT} whole and admission begin when an I/O is queued; a cgroup's limit holds it back before that: not "
+    "measured here"
 )
 _NO_ADMISSION = (StageRow(ADMISSION, reason="not measured here: throttling, waiting for a tag"),)
 """Row of the time before an I/O's request exists, where no script measures it."""
@@ -199,7 +202,11 @@ def _admission(traced: Traced, device: str, ops: tuple[str, ...]) -> tuple[Stage
     if not found.whole:
         return _NO_ADMISSION
     includes = traced.includes_of(device).get(ADMISSION, ())
-    return StageRow(WHOLE, found.whole), StageRow(ADMISSION, found.admission, includes=includes)
+    later = not includes
+    return (
+        StageRow(WHOLE, found.whole, after_limit=later),
+        StageRow(ADMISSION, found.admission, includes=includes, after_limit=later),
+    )
 
 
 def _rows(

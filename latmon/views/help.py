@@ -76,7 +76,11 @@ _WHO = (
     ("", "a cgroup without the io controller counts as its parent; writeback, as who dirtied the pages (version 2)"),
     ("share", "of the time of all I/Os, and so of those in flight; below it, of the device's time"),
     ("others", "I/Os of no cgroup, such as flushes, and those of cgroups for which the probe had no room"),
-    ("process", "that submitted an I/O, counted while this screen is open; writeback is of a kworker, with its cgroup"),
+    (
+        "process",
+        "that submitted an I/O, counted while this screen is open; its cgroup is the one that the kernel charges",
+    ),
+    ("kworker", "submits writeback, and I/Os that a cgroup's limit held back: they are of the programs in that cgroup"),
     ("- for p99", "the kernel's own counters (tiers C and D) time no I/O of a cgroup"),
 )
 _FINDINGS = (

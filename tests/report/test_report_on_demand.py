@@ -155,8 +155,16 @@ def test_latency_from_submission_is_a_series_of_its_own(summary_of, tmp_path):
     before = plain["devices"]["sdc"]["ops"]["write"]
     assert {key: op[key] for key in before} == before, "nothing else has it"
     shown = render_text(summary)
-    rows = [shown.index(f"\n    {name} ") for name in ("whole", "admission", "of traced")]
+    rows = [shown.index(f"\n    {name} ") for name in ("whole*", "admission*", "of traced")]
     assert rows == sorted(rows)
+    assert "* the wait for a cgroup's limit is before both, and not measured here" in " ".join(shown.split())
+    (tmp_path / "r").unlink()
+    throttling = summary_of(replace(ON_DEMAND, traced=replace(traced, includes={"admission": ("throttling",)})))
+    complete = render_text(throttling)
+    assert "\n    whole " in complete
+    assert "whole*" not in complete
+    op = throttling["devices"]["sdc"]["ops"]["write"]
+    assert op["latency_whole_us"]["includes"] == op["admission_us"]["includes"] == ["throttling"]
     assert "whole: traced I/Os from submission" in shown
     assert "    whole " not in render_text(plain)
 

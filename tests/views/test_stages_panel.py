@@ -214,9 +214,16 @@ def test_what_begins_at_submission_leads_and_is_no_part_of_the_total():
     assert (one.whole, one.bands, one.total) == (SLOW.whole, SLOW.bands, SLOW.total)
     lines = text(device(one, 120, 34, Ink())).splitlines()
     whole = next(line for line in lines if line.startswith("   whole"))
-    assert {"400us", "50"} <= set(whole.split())
+    assert {"whole*", "400us", "50"} <= set(whole.split())
+    assert any(line.startswith("   admission*") for line in lines)
     assert "sdc: 75% of the time from submission is admission" in "\n".join(lines)
+    assert "* whole and admission begin when an I/O is queued; " in "\n".join(lines)
     assert "a cgroup's limit holds it back before that: not measured here" in "\n".join(lines)
+    throttling = replace(submitted([300] * 50), includes={"admission": ("throttling",)})
+    complete = text(device(of("sdc", throttling), 120, 34, Ink()))
+    assert "   whole " in complete
+    assert "whole*" not in complete
+    assert "* whole" not in complete
     named = replace(
         submitted([300] * 50), admission_causes={"sdc": {"iocost": 150, "no tag free": 14_835, "other": 15}}
     )

@@ -27,7 +27,7 @@ from latmon.model.frame import (
     Outlier,
 )
 from latmon.model.histogram import BITS, Histogram, bucket_bounds
-from latmon.model.stages import ADMISSION, LETTERS, STAGE_OF, explained
+from latmon.model.stages import LETTERS, STAGE_OF, explained
 from latmon.support.text import listed
 from latmon.support.units import UNKNOWN, duration, part, rate, spelled, whole, with_unit
 from latmon.views.anatomy import (
@@ -293,8 +293,7 @@ def _stages(
     A measured stage has as many lines as fit, but at most _MOST_LINES and a blank one, and without `times`, which are
     the distributions, one line. Another stage has its reason.
     """
-    later = any(stage.stage == ADMISSION and stage.histogram and not stage.includes for stage in one.rows)
-    begins = paragraph(BEGINS, width, "dim") if later else []
+    begins = paragraph(BEGINS, width, "dim") if any(stage.after_limit for stage in one.rows) else []
     below = [
         *begins,
         *(line for stage in one.rows if stage.includes for line in _includes(stage, width)),
