@@ -112,7 +112,10 @@ def _who(sums: OnDemandSums) -> Iterator[Family]:
         yield Family("latmon_pattern_ios", COUNTER, text, order)
     files = tuple(MetricSample(one._asdict(), latency) for one, latency in sorted(sums.files.items()))
     if files:
-        text = "Time of operations on files in the system call, by file system and what the thread waited for."
+        text = (
+            "Time of operations on files in the system call. wait: cached (no sleep), device (I/O issued and slept, for "
+            "locks and a CPU too), unknown."
+        )
         yield Family("latmon_file_latency_seconds", HISTOGRAM, text, files, "seconds")
 
 

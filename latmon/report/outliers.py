@@ -10,7 +10,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from latmon.analysis.attribution import Folded, Requests, by_process, file_rows, fold, requests_of, whole_path
-from latmon.model.frame import FILE_WAIT_TITLES, UNACCOUNTED, FileOperation, FileSeries, Outlier, Wait, pid_of
+from latmon.model.frame import (
+    DEVICE_BOUND,
+    FILE_WAIT_TITLES,
+    UNACCOUNTED,
+    FileOperation,
+    FileSeries,
+    Outlier,
+    Wait,
+    pid_of,
+)
 from latmon.model.histogram import Histogram
 from latmon.model.stages import COLUMNS, StageSum, stage_sum
 from latmon.report.formatting import Column, ReportTable, key, ordered, quantile, rounded, summed, wrapped
@@ -282,7 +291,14 @@ def _operation(one: FileOperation, outliers: Requests) -> dict[str, Any]:
 
 
 def _file_share(wait: str) -> Column:
-    return Column(FILE_WAIT_TITLES[wait], "share", lambda row: row["waits"].get(wait, {}).get("share"), 8)
+    title = FILE_WAIT_TITLES[wait]
+    return Column(title, "share", lambda row: row["waits"].get(wait, {}).get("share"), len(title) + 1)
+
+
+def _waited(row: _Json) -> str:
+    """Return how an operation waited: `I/O+waits on sda`, `cached`; the time has more than the device's."""
+    title = FILE_WAIT_TITLES[row["wait"]]
+    return f"{title} on {row['device']}" if row["wait"] == DEVICE_BOUND and row["device"] else title
 
 
 FILES = (
@@ -332,7 +348,7 @@ OPERATIONS = (
     Column("began", "words", lambda row: row["time"] or UNKNOWN),
     Column("op", "name", key("op")),
     Column("took", "time", key("total_us")),
-    Column("waited for", "name", lambda row: row["device"] if row["wait"] == "device" else row["wait"]),
+    Column("waited", "name", _waited),
     Column("process", "name", file_process),
     Column("bytes", "count", key("bytes")),
     Column("its slow I/O", "words", lambda row: ", ".join(_file_requests(row)) or UNKNOWN),
@@ -356,11 +372,10 @@ def files_text(summary: _Json) -> list[str]:
     left = summary.get("file_operations_left_out", 0)
     lines = wrapped(f"slow operations on files: {len(every):,} listed, {left:,} left out")
     for one in every[:MAX_SHOWN]:
-        waited = one["device"] if one["wait"] == "device" and one["device"] else one["wait"]
         about = [
             one["time"] or UNKNOWN,
             f"{one['op']} {exact(one['total_us'])}",
-            f"waited: {waited}",
+            _waited(one),
             file_process(one),
         ]
         lines += [*wrapped("  ".join(about), "  "), *wrapped(file_path(one), "    ")]

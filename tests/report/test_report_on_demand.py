@@ -516,3 +516,12 @@ def test_a_thread_that_does_a_device_s_io_is_named(summary_of, driver, is_named)
     known = (Device("sdc", 8, 32, driver=driver),)
     text = " ".join(render_text(summary_of(replace(ON_DEMAND, devices=known))).split())
     assert ("hba of sdc contains the waits of usb-storage's thread for a CPU" in text) is is_named
+
+
+@pytest.mark.parametrize(
+    ("wait", "device", "text"),
+    [("device", "sda", "I/O+waits on sda"), ("device", None, "I/O+waits"), ("cached", "sda", "cached")],
+)
+def test_a_slow_operation_does_not_wait_for_its_device_alone(wait, device, text):
+    column = next(one for one in rows.OPERATIONS if one.title == "waited")
+    assert column.value({"wait": wait, "device": device}) == text
