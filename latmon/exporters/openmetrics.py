@@ -113,8 +113,8 @@ def _who(sums: OnDemandSums) -> Iterator[Family]:
     files = tuple(MetricSample(one._asdict(), latency) for one, latency in sorted(sums.files.items()))
     if files:
         text = (
-            "Time of operations on files in the system call. wait: cached (no sleep), device (I/O issued and slept, for "
-            "locks and a CPU too), unknown."
+            "Time of operations on files in the system call. wait: cached (no sleep), device (I/O issued and slept, "
+            "for locks and a CPU too), unknown."
         )
         yield Family("latmon_file_latency_seconds", HISTOGRAM, text, files, "seconds")
 
