@@ -59,18 +59,20 @@ def test_a_name_is_clean():
     assert is_clean(one.cgroup)
 
 
-def test_counts_add_up_and_the_latest_limit_and_processes_count(monkeypatch):
+def test_counts_add_up_under_one_limit_with_the_latest_processes(monkeypatch):
     first = CgroupLimit("/a", "sda", "read", 50, None, 49, 4096, 1, ("dd",), 7)
-    later = replace(first, ios_per_s=60, ios=51, bytes=8192, names=("fio",), stalled_us=3)
+    later = replace(first, ios=51, bytes=8192, names=("fio",), stalled_us=3)
+    changed = replace(first, ios_per_s=60, ios=60)
     sums = Accumulator()
     assert sums.cgroup_limits.rows is None
-    for limits in ((first,), None, (later, replace(later, op="write"))):
+    for limits in ((first,), None, (later, replace(later, op="write")), (changed,)):
         sums.add(replace(frame(0), cgroup_limits=limits))
     assert sums.frame.cgroup_limits == (
         replace(later, ios=100, bytes=12_288, stalled_us=10),
         replace(later, op="write"),
+        changed,
     )
-    monkeypatch.setattr(accumulator, "MAX_LIMITS", 2)
+    monkeypatch.setattr(accumulator, "MAX_LIMITS", 3)
     sums.add(replace(frame(0), cgroup_limits=(later, replace(later, cgroup="/b"))))
     assert sums.cgroup_limits.left_out == 1
-    assert len(sums.cgroup_limits.rows) == 2
+    assert len(sums.cgroup_limits.rows) == 3
