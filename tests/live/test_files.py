@@ -240,7 +240,7 @@ class Walk:
 
 
 _ROUNDS, _ROWS = 5, 8
-_INSTEAD = re.compile(r"\S+ \(prio \d+\) (had its CPU|ran instead)")
+_INSTEAD = re.compile(r"\S+ \(prio \d+\) +(had its CPU|ran instead|ran last before that)|later, after \S+ \(prio \d+\)")
 
 
 @pytest.mark.slow
