@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import NoReturn
 
 from latmon import __version__
-from latmon.support import paths, streams
+from latmon.support import paths, signals, streams
 from latmon.support.errors import EXIT_DONE, LatmonError, UnavailableError
 from latmon.support.text import clean
 
@@ -100,9 +99,7 @@ def _run() -> int:
     streams.install()
     install()
     _drop_settings_of_textual()
-    for number in (signal.SIGTERM, signal.SIGHUP):  # temporary files and half an output are removed
-        if signal.getsignal(number) is signal.SIG_DFL:  # not under nohup
-            signal.signal(number, _leave)
+    signals.install()
     try:
         return run(sys.argv[1:])
     except KeyboardInterrupt:
@@ -119,6 +116,7 @@ def run(argv: list[str]) -> int:
             args = arguments.parse(argv)
             from latmon.cli import commands
 
+            signals.leave_if_received()
             return commands.run(args)
         finally:
             sys.stdout.flush()
@@ -145,10 +143,6 @@ def _drop_settings_of_textual() -> None:
     """Remove Textual's own variables: they press keys, write a log as root under `sudo -E`, or end the program."""
     for name in [name for name in os.environ if name.startswith("TEXTUAL")]:
         del os.environ[name]
-
-
-def _leave(number: int, _frame: FrameType | None) -> NoReturn:
-    sys.exit(128 + number)
 
 
 def _open_standard_files() -> None:

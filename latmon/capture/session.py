@@ -29,6 +29,7 @@ from latmon.model.frame import Frame, Origin
 from latmon.recording.codec import IdleReader, IdleWriter, decode_origin, encode_origin, to_bytes
 from latmon.recording.validate import parse
 from latmon.recording.writer import private_frame, private_origin
+from latmon.support import signals
 from latmon.support.errors import EXIT_FAILED, EXIT_UNAVAILABLE, LatmonError, UnavailableError
 from latmon.support.process import module_path, notify, widen
 from latmon.support.streams import Log
@@ -310,6 +311,7 @@ async def until_signal(work: Coroutine[Any, Any, None]) -> str:
     stopped: asyncio.Future[str] = loop.create_future()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, partial(_stop, stopped, number.name))
+    signals.leave_if_received()
     working = asyncio.create_task(work)
     either: set[asyncio.Future[Any]] = {working, stopped}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

@@ -61,7 +61,7 @@ from latmon.findings.rule import SEVERITIES
 from latmon.recording.archive import Archive, completed
 from latmon.recording.writer import private_frame, private_origin, private_text
 from latmon.report.summary import finding_values
-from latmon.support import privileges, trust
+from latmon.support import privileges, signals, trust
 from latmon.support.streams import Log
 from latmon.support.units import rfc3339
 
@@ -312,6 +312,7 @@ async def _record(request: Request, path: Path, settings: Settings | None, log: 
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:  # ignored on purpose by nohup and by `&` in a script
             loop.add_signal_handler(number, stop, number)
+    signals.leave_if_received()
     progress.starting(request.backend)
     outcome = await progress.capture.run()
     if ended_by and not progress.has_windows:  # a signal ends a capture complete, but not one that has not begun

@@ -34,6 +34,7 @@ from latmon.doctor.command import PanelCheck, SelfTest, Verdict
 from latmon.model.frame import OPS, STARTING, Flow, Frame, Origin, Outlier
 from latmon.model.histogram import bucket_bounds
 from latmon.model.stages import called
+from latmon.support import signals
 from latmon.support.errors import LatmonError, UnavailableError, UsageError
 from latmon.support.process import in_own_mounts
 from latmon.support.text import clean
@@ -429,6 +430,7 @@ class _WorkloadCapture:
         for number, name in _SIGNALS.items():
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._interrupt, name)
+        signals.leave_if_received()
         self._progress("starting the probes; an old bpftrace takes up to a minute, on a loaded host several")
         beside = asyncio.create_task(self._run_workload())
         try:

@@ -31,7 +31,7 @@ from latmon.model.frame import UNACCOUNTED, Frame, Outlier
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.model.stages import ADMISSION, FACTS
 from latmon.report.formatting import WIDTH, wrapped
-from latmon.support import host, privileges
+from latmon.support import host, privileges, signals
 from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError
 from latmon.support.streams import STANDARD, message, named, output
 from latmon.support.text import encodable
@@ -243,6 +243,7 @@ async def _run(device_trace: Any) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, stop.set)
+    signals.leave_if_received()
     await device_trace.run(_notify, stop)
 
 

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, BinaryIO, Self, TextIO
 
+from latmon.support import signals
 from latmon.support.errors import LatmonError, RecordingError, UnavailableError, UsageError
 from latmon.support.text import clean
 
@@ -166,6 +167,7 @@ class Progress:
         self._shown = 0
 
     def __enter__(self) -> Self:
+        signals.leave_if_received()
         return self
 
     def __exit__(self, *exc: object) -> None:

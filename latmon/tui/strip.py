@@ -20,6 +20,7 @@ from textual.message import Message
 
 from latmon.capture.backend import Backend
 from latmon.recording.archive import Archive
+from latmon.support import signals
 from latmon.support.errors import EXIT_DONE
 from latmon.support.streams import terminal_size
 from latmon.support.text import drawable, encodable
@@ -151,6 +152,7 @@ async def _run(source: Backend, scene: Scene, strip: Strip, alarm: Alarm | None)
     with _quiet_keys():
         for number, code in LEAVING.items():
             loop.add_signal_handler(number, player.leave, code)
+        signals.leave_if_received()
         loop.add_signal_handler(signal.SIGCONT, player.resumed)
         loop.add_signal_handler(signal.SIGWINCH, player.resized)
         with suppress(OSError):  # a standard input that can't be polled, such as a file

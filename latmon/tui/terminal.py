@@ -54,6 +54,7 @@ from textual.events import CursorPosition, Key, Resize
 from textual.keys import Keys
 from textual.message import Message
 
+from latmon.support import signals
 from latmon.support.errors import EXIT_DONE
 from latmon.views.lines import PLAIN, SGR_OFF, UNKNOWN_CELL, Cell, Pen, Row, cells_of, change, encode
 
@@ -334,6 +335,7 @@ def leaving(ask: Callable[[int], None]) -> Iterator[None]:
     before = {number: signal.signal(number, on_signal) for number in LEAVING}
     threading.Thread(target=_watch_hang_up, args=(leave, left), daemon=True, name="hang-up").start()
     try:
+        signals.leave_if_received()
         yield
     finally:
         left.set()
