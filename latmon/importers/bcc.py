@@ -115,6 +115,16 @@ _DEVICE_KEYS = ("disk", "bucket ptr", "dev", "device", "function")
 _TITLE = 200
 
 
+def base_name(command: str) -> str:
+    """Return the name of a tool as bcc has it, without what a distribution added."""
+    return command.removesuffix(".py").removesuffix("-bpfcc")
+
+
+def is_of_files(command: str) -> bool:
+    """Return whether a command is one of those that trace a file system."""
+    return _FILE_SYSTEM.fullmatch(base_name(command)) is not None
+
+
 def tracer_of(line: str, before: Tracer | None) -> Tracer | None:
     """Return the tool that a line names, by what it prints first or by its command; else the one named `before`."""
     if line.startswith("Tracing "):
@@ -603,7 +613,6 @@ class _EventReader:
         elif self.head is not None and self.head.is_like_row(line):
             yield Remark(where, "a row can't be read: its I/O is left out", 1, is_incomplete=True)
         elif not TRIVIAL.match(line):
-            self.head = None
             yield from self._other(at, line)
 
     def end(self) -> Iterator[Found]:
@@ -648,6 +657,7 @@ class _EventReader:
             self.wall = wall
             yield TimeLine(TextSpan(at, at, wall))
             return
+        self.head = None
         self.tracer = tracer_of(line, self.tracer)
         if line.startswith("Tracing "):
             least = _MIN.match(line)

@@ -446,9 +446,8 @@ _ABOVE = 3
 """Lines above a log in which its device is named."""
 
 
-_SMART_HEAD = re.compile(
-    r"Smart Log for NVME device:\s?(nvme\d{1,4}(?:n\d{1,4})?)\s+namespace-id:.{0,20}", re.IGNORECASE
-)
+_SMART_HEAD = re.compile(r"Smart Log for NVME device:\s?(?:/dev/)?(\S{1,100})\s+namespace-id:.{0,20}", re.IGNORECASE)
+"""First line of a log in text; some versions of nvme-cli print the device as it was typed."""
 _SMART_LINE = re.compile(r"\s*([A-Za-z][\w ,.()-]{2,60}?)\s*:\s?(\S.{0,60})", re.ASCII)
 _SMART_VALUE = re.compile(r"([\d,]{1,40})(?: \([^()]{1,30}\))?\s*")
 _NAMED = "device"
@@ -491,7 +490,7 @@ def _smart_texts(lines: Sequence[str]) -> Iterator[tuple[TextSpan, dict[str, str
             yield TextSpan(first, at - 1), value
             first = 0
         if (head := _SMART_HEAD.fullmatch(line[:_SMART_LONGEST])) is not None:
-            first, value = at, {_NAMED: head[1]}
+            first, value = at, {_NAMED: clean(head[1].removeprefix("disk/by-id/"))}
 
 
 def _logs(

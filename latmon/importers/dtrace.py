@@ -356,6 +356,11 @@ def sniff_emlxs(head: str) -> bool:
     return any(_HEAD.match(line) or _ROW.fullmatch(line) for line in head.split("\n"))
 
 
+def is_emlxs(line: str) -> bool:
+    """Return whether a line is a row, which begins with its time."""
+    return _ROW.fullmatch(line) is not None
+
+
 def read_emlxs(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for the rows of each second; a head begins another run."""
     rows: list[tuple[int, Outlier]] = []

@@ -352,6 +352,11 @@ def sniff_vmkernel(head: str) -> bool:
     return " performance has " in head and any(_VMKERNEL.fullmatch(line[:600]) for line in head.split("\n"))
 
 
+def is_vmkernel(line: str) -> bool:
+    """Return whether a line is such a sentence, which begins with its time."""
+    return " performance has " in line[:600] and _VMKERNEL.fullmatch(line[:600]) is not None
+
+
 def read_vmkernel(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a message for each sentence: its two times are means of periods that it doesn't name, no I/Os."""
     del options

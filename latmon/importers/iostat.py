@@ -163,6 +163,8 @@ _POWERS = {unit: n for n, unit in enumerate("BkMGTP")}
 _AVERAGE = "Average:"
 _STAMP = re.compile(rf"\s*({_AVERAGE}|\d{{1,2}}:\d{{2}}:\d{{2}}(?: [AP]M)?)\s+(\S.*)")
 """The first column of a row of sar holds the time or this word; then the rest of the row."""
+_EVENT = re.compile(r"\s*(\d{1,2}:\d{2}:\d{2}(?: [AP]M)?)\s+(?:(LINUX RESTART)\b.*|COM\s.*)")
+"""Line of sar on a restart of the host, or a comment of `sadc -C`: no row."""
 _NOISE = re.compile(r"avg-cpu:|Linux \d|\s*extended device statistics|\s*(?:tty|cpu)\b|\s*us sy (?:wt|st) id")
 _CPU = re.compile(r"\s+\d+[.,]\d\d?%?(?:\s+\d+[.,]\d\d?%?){5}\s*\Z")
 _HEADER = re.compile(r"Linux \d\S* \((.{1,64}?)\)\s")
@@ -275,7 +277,8 @@ def sniff_text(head: str) -> bool:
 def read_text(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield a window for each report. RecordingError where two hosts follow each other."""
     reader = _IostatReader(Clock(options.start))
-    for at, line in enumerate(lines, 1):
+    # what follows the last end of a line is no line
+    for at, line in enumerate(lines[:-1] if lines and not lines[-1] else lines, 1):
         yield from reader.line(at, line)
     _drop_partial([one for one in reader.reports if one.head])
     if reader.headless and any(one.begin is not None for one in reader.reports):
@@ -308,7 +311,7 @@ class _IostatReader:
         elif not line.strip():
             if self.now is not None:
                 self.now.is_open = False
-        elif self._of_sar(at, line):
+        elif self._is_event(at, line) or self._of_sar(at, line):
             yield Passed(TextSpan(at, at))
         elif self.now is None or self.now.begin is not None or not self.now.add(at, line):
             self.now = None
@@ -331,6 +334,14 @@ class _IostatReader:
         run.reports += 1
         self.wall = None
         return self.now
+
+    def _is_event(self, at: int, line: str) -> bool:
+        """Return whether a line of sar is an event: counters begin again at a restart, from the next head's time on."""
+        event = _EVENT.fullmatch(line[:_LONGEST])
+        if event is not None and event[2]:
+            self.now = None
+            self.run = replace(self.run, number=self.run.number + 1, line=at, reports=0)
+        return event is not None
 
     def _of_sar(self, at: int, line: str) -> bool:
         """Take a head or a row of sar; return whether the line is one, damaged or not."""
@@ -379,6 +390,12 @@ def _sar(line: str) -> tuple[str, list[str]]:
     """Return what sar prints before a row, and the columns if the line is a head; both empty for any other line."""
     stamped = _STAMP.fullmatch(line) if len(line) < _LONGEST else None
     return (stamped[1], _columns(stamped[2])) if stamped else ("", [])
+
+
+def is_head_of_sar(line: str) -> bool:
+    """Return whether a line is a head of sar, which has the time before it: iostat calls the column Device."""
+    stamp, columns = _sar(line)
+    return "DEV" in columns and not _STAMP.match(line.partition(stamp)[2])
 
 
 def _begun(run: _IostatRun, at: int, line: str) -> tuple[_IostatRun, bool]:
@@ -461,7 +478,9 @@ def _missing(run: list[Report]) -> Iterator[Remark]:
         for at, why in one.damaged.items():
             yield Remark(TextSpan(at, at), why, 1, is_incomplete=True)
     whole = [one for one in run if not one.damaged]
-    bare = [one for one in whole if not one.rows]
+    bare = [one for one in whole if _is_idle(one, is_last=one is run[-1])]
+    if run[-1] in whole and not run[-1].rows and run[-1] not in bare and len(run) > 1:
+        yield Remark(_where(run[-1]), "the text ends at the head of a report: it is left out, whether idle or cut off")
     if bare and len(run) > 1:
         yield Remark(
             _where(bare[0]), f"reports without a row: {len(bare):,}; their disks are taken as idle (iostat -z)"
@@ -475,6 +494,11 @@ def _missing(run: list[Report]) -> Iterator[Remark]:
             yield from _absent(name, each)
     elif fewer:
         yield Remark(_where(fewer[0]), f"reports without a row of each disk: {len(fewer):,}, as iostat -z prints them")
+
+
+def _is_idle(report: Report, *, is_last: bool) -> bool:
+    """Return whether a report without rows is one of idle disks (iostat -z): it ended, unless the text was cut off."""
+    return not report.rows and not report.damaged and not (is_last and report.is_open)
 
 
 def _absent(name: str, each: list[Report]) -> Iterator[Remark]:
@@ -524,7 +548,7 @@ def _windows(run: list[Report], disks: list[str], options: ImportOptions, *, ski
         before = one.wall
         if number == 0 and skipped:
             continue
-        idle = not one.rows and not one.damaged and (number < len(run) - 1 or len(run) == 1)
+        idle = _is_idle(one, is_last=number == len(run) - 1 > 0)
         rows = dict.fromkeys(disks, dict.fromkeys(one.columns, 0.0)) if idle else one.rows  # -z prints no idle disk
         yield _counts(TextSpan(one.first, one.last, one.wall, dt), rows, options)
 

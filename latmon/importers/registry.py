@@ -16,7 +16,20 @@ from typing import Any, NamedTuple
 
 from latmon import __version__
 from latmon.capture import target
-from latmon.importers import bcc, blktrace, bpftrace, counters, dtrace, esx, iostat, latmon, source, values, zpool
+from latmon.importers import (
+    bcc,
+    blktrace,
+    bpftrace,
+    counters,
+    dtrace,
+    esx,
+    iostat,
+    latmon,
+    source,
+    unwrap,
+    values,
+    zpool,
+)
 from latmon.importers.frames import Built, frames, windows, without_impossible, without_negative
 from latmon.importers.source import keep, lowered, open_ends
 from latmon.importers.values import (
@@ -37,7 +50,7 @@ from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.packed_tables import MAX_IN_TABLE
 from latmon.recording.validate import MAX_WALL, parse
 from latmon.recording.writer import Writer
-from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, RecordingError, UsageError
+from latmon.support.errors import EXIT_DONE, EXIT_INCOMPLETE, LatmonError, RecordingError, UsageError
 from latmon.support.streams import STANDARD, Progress, message, named
 from latmon.support.text import clean
 from latmon.support.units import counted, rfc3339
@@ -121,6 +134,27 @@ def format_named(name: str) -> Format:
     return found
 
 
+_COMMANDS = frozenset(("iostat", "zpool", "sar", *(name for one in bcc.TRACERS for name in one.commands.split())))
+
+
+def _is_command(word: str) -> bool:
+    """Return whether a word is the name of a tool whose command line formats read."""
+    return bcc.base_name(word) in _COMMANDS or bcc.is_of_files(word)
+
+
+def _has_time(line: str) -> bool:
+    """Return whether a tool prints the time at the begin of such a line itself."""
+    return iostat.is_head_of_sar(line) or dtrace.is_emlxs(line) or esx.is_vmkernel(line)
+
+
+def _is_text(text: str) -> bool:
+    """Return whether a format recognises a text."""
+    return any(one.sniff(text) for one in FORMATS)
+
+
+_TOOLS = unwrap.Tools(_is_text, _has_time, _is_command)
+
+
 def recognised(lines: Sequence[str], name: str) -> tuple[Format, ...]:
     """Return all formats that have something in the text; RecordingError if none has."""
     text = "\n".join(lines)
@@ -201,9 +235,11 @@ def read_text(
     progress: Callable[[int, int], None] = lambda _done, _lines: None,
 ) -> Read:
     """Return the text with what was found; RecordingError if nothing in it is known. `progress`: of lines."""
-    lines = source.lines(raw, name)
-    chosen = (format_named(from_format),) if from_format else recognised(lines, name)
-    found, left, spans = _found(lines, chosen, options, progress)
+    lines, numbers = source.lines(raw, name)
+    text = unwrap.unwrapped(lines, numbers, _TOOLS, options.start)
+    chosen = (format_named(from_format),) if from_format else recognised(text.lines, name)
+    found, left, spans = _found(text, chosen, options, progress)
+    shown = unwrap.lines_of_file(lines, numbers)
     names = SeriesNames(options)
     built = windows(found, options, names, left, _sources(found, spans))
     keep(built)
@@ -214,7 +250,7 @@ def read_text(
         raise RecordingError(
             f"no table, time or count of {formats} was found in {name}; {why}`latmon import --help` lists the formats"
         )
-    return Read(name, lines, chosen, found, left, spans, source.blocks(lines, left), built, names, options)
+    return Read(name, shown, chosen, found, left, spans, source.blocks(shown, left), built, names, options)
 
 
 def import_command(path: Path, out: Path, options: ImportOptions, from_format: str = "") -> int:
@@ -250,9 +286,25 @@ def _validate(read: Read) -> None:
 
 
 def _found(
+    text: unwrap.Unwrapped, chosen: Sequence[Format], options: ImportOptions, progress: Callable[[int, int], None]
+) -> tuple[list[Found], list[int], list[tuple[int, int, str]]]:
+    """Return all that the formats found, in the order of the text, the lines that none of them knew, and the others.
+
+    All lines are those of the file.
+    """
+    try:
+        found, left, spans = _found_in(text.lines, chosen, options, progress)
+    except LatmonError as error:
+        raise type(error)(text.worded(str(error))) from None
+    every = [*text.remarks, *(text.numbered(thing) for thing in found)]
+    every.sort(key=lambda thing: thing.where.first)
+    return every, text.left(left), text.spans(spans)
+
+
+def _found_in(
     lines: Sequence[str], chosen: Sequence[Format], options: ImportOptions, progress: Callable[[int, int], None]
 ) -> tuple[list[Found], list[int], list[tuple[int, int, str]]]:
-    """Return all that the formats found, in the order of the text, the lines that none of them knew, and the others."""
+    """Return what `_found` does, in lines as formats read them."""
     taken = bytearray(len(lines) + 2)
     kept: list[Found] = []
     spans: list[tuple[int, int, str]] = []

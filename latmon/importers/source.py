@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from latmon.importers import frames, values
+from latmon.importers import frames, mail, values
 from latmon.importers.frames import Built
 from latmon.importers.values import Found, ImportedTable, Remark, TextSpan
 from latmon.model.frame import Series
@@ -68,8 +68,11 @@ def read(path: Path, narrows: Mapping[bytes, Narrow], progress: Callable[[int, i
     return raw
 
 
-def lines(raw: bytes, name: str) -> list[str]:
-    """Return the lines without their ends; RecordingError for binary data or too many lines."""
+def lines(raw: bytes, name: str) -> tuple[list[str], list[int]]:
+    """Return the lines without their ends, and the line of the file that each is (empty: the same ones).
+
+    RecordingError for binary data or too many lines.
+    """
     raw = _unpacked(raw, name) if raw.startswith(_GZIP) else raw
     raw = _as_utf8(raw, name).rstrip(b"\0")
     if b"\0" in raw:
@@ -78,7 +81,9 @@ def lines(raw: bytes, name: str) -> list[str]:
         raise RecordingError(f"{name} is empty")
     if raw.count(b"\n") + raw.count(b"\r") > 2 * MAX_LINES or raw.count(b"\n") >= MAX_LINES:
         raise RecordingError(f"{name} has more than {MAX_LINES:,} lines; import it in parts")
-    text = raw.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+    raw = raw.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    raw, numbers = mail.decoded(raw)
+    text = raw.decode("utf-8", "replace")
     if text.count("\n") >= MAX_LINES:
         raise RecordingError(f"{name} has more than {MAX_LINES:,} lines; import it in parts")
     if "\x1b" in text:
@@ -92,7 +97,7 @@ def lines(raw: bytes, name: str) -> list[str]:
     longest = max(map(len, found))
     if longest > (MAX_JSON if _has_long_lines(found) else MAX_LINE):
         raise RecordingError(f"{name} has a line of {longest:,} characters, longer than any tool's")
-    return found
+    return found, numbers
 
 
 def _unpacked(raw: bytes, name: str) -> bytes:

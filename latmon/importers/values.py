@@ -230,7 +230,7 @@ _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 _MONTHS = {name: n for n, name in enumerate(_NAMES, 1)}
 _CLOCK = r"(\d{1,2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?"
 _D = re.compile(rf"\s*(\d{{4}})\s+([A-Z][a-z]{{2}})\s+(\d{{1,2}})\s+{_CLOCK}")
-_HALF = r"(?:\s+([AP]M))?"
+_HALF = r"(?:\s+([AaPp][Mm]))?"
 _DATE = re.compile(
     rf"\s*[A-Z][a-z]{{2}},?\s+([A-Z][a-z]{{2}})\s+(\d{{1,2}})\s+{_CLOCK}{_HALF}(?:\s+[A-Z]{{2,5}})?\s+(\d{{4}})"
 )
@@ -239,7 +239,7 @@ _DAY_FIRST = re.compile(
     r"(?:\s+(?:[A-Z]{2,5}|([+-]\d{4})))?"
 )
 _ISO = re.compile(rf"\s*(\d{{4}})-(\d{{2}})-(\d{{2}})[T ]{_CLOCK}(Z|[+-]\d{{2}}:?\d{{2}})?")
-_US = re.compile(rf"\s*(\d{{2}})/(\d{{2}})/(\d{{2,4}})\s+{_CLOCK}{_HALF}")
+_US = re.compile(rf"\s*(\d{{2}})/(\d{{2}})/(\d{{2,4}})\s+{_CLOCK}{_HALF}(?:\s+[A-Z]{{2,5}}(?=\s*\Z))?")
 _EPOCH = re.compile(r"\s*(\d{9,10})(?:\.(\d{1,9}))?")
 _TIME = re.compile(rf"\s*{_CLOCK}{_HALF}")
 _WATCHER = re.compile(r"zzz \*{3}\s*")
@@ -332,7 +332,8 @@ class Clock:
 
 def _afternoon(hour: int, half: str | None) -> float:
     """Return the seconds that AM or PM adds to a time of day."""
-    hours = (_NOON if half == "PM" and hour < _NOON else 0) - (_NOON if half == "AM" and hour == _NOON else 0)
+    name = (half or "").upper()
+    hours = (_NOON if name == "PM" and hour < _NOON else 0) - (_NOON if name == "AM" and hour == _NOON else 0)
     return 3600.0 * hours
 
 

@@ -41,19 +41,19 @@ _TOPS = {
     "capacity": 2,
     "operations": 2,
     "bandwidth": 2,
-    **dict.fromkeys(_WAITS, 2),
+    **dict.fromkeys((*_WAITS, "sync_queue", "async_queue"), 2),
     **dict.fromkeys(("syncq_read", "syncq_write", "asyncq_read", "asyncq_write", "scrubq_read", "trimq_write"), 2),
     "rebuildq_write": 2,
     "scrub": 1,
     "trim": 1,
     "rebuild": 1,
 }
-"""Label of a group of columns -> how many columns it has."""
+"""Label of a group of columns -> how many columns it has; -w of ZFS on Linux 0.7 has sync_queue for syncq_wait."""
 _STAGES = {"total_wait": "total", "disk_wait": "hba"}
 """Waits; any other one is in a queue."""
 _DASHES = re.compile(r"-{5,}(?:\s+-{5,})*\s*")
-_NUMBER = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)([KMGTPE]?)")
-_TIME = re.compile(r"(\d{1,18}(?:\.\d{1,6})?)(ns|us|ms|s|m|h)?")
+_NUMBER = re.compile(r"(\d{1,18}(?:[.,]\d{1,6})?)([KMGTPE]?)")
+_TIME = re.compile(r"(\d{1,18}(?:[.,]\d{1,6})?)(ns|us|ms|s|m|h)?")
 _POWERS = {unit: 1024**n for n, unit in enumerate(("", "K", "M", "G", "T", "P", "E"))}
 _NS = {"": 1, "ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
 _LONGEST = 600
@@ -256,12 +256,17 @@ def _value(column: tuple[str, str], cell: str) -> float | None:
     if (column[0] in _WAITS or column[1] == "wait") and (ns := _ns(cell)) is not None:
         return ns
     number = _NUMBER.fullmatch(cell)
-    return None if number is None else float(number[1]) * _POWERS[number[2]]
+    return None if number is None else _decimal(number[1]) * _POWERS[number[2]]
+
+
+def _decimal(digits: str) -> float:
+    """Return a number with a point or, by its locale, a comma."""
+    return float(digits.replace(",", "."))
 
 
 def _ns(cell: str) -> float | None:
     time = _TIME.fullmatch(cell)
-    return None if time is None else float(time[1]) * _NS[time[2] or ""]
+    return None if time is None else _decimal(time[1]) * _NS[time[2] or ""]
 
 
 def _rates(run: _ZpoolRun, reports: list[_Report], options: ImportOptions) -> Iterator[Found]:
