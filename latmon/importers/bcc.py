@@ -81,7 +81,7 @@ TRACERS = tuple(
         (r"Tracing (\w{1,100})\. {1,2}Hit Ctrl-C", "", ""),
     )
 )
-_FILE_SYSTEM = re.compile(r"(ext4|xfs|zfs|btrfs|nfs|f2fs)(?:dist|slower)")
+FILE_SYSTEM = re.compile(r"(ext4|xfs|zfs|btrfs|nfs|f2fs)(?:dist|slower)")
 _COMMAND = re.compile(
     r"(.{0,80}?[#$%>]\s+)?(?:sudo )?(?:\S{0,80}/)?([a-z0-9_]{3,20})(?:-bpfcc|\.py)?"
     r"(?:\s+(?:-\S{1,30}(?:\s+[a-z]\S{0,40})?|[\d.]{1,10})){0,10}\s*"
@@ -115,16 +115,6 @@ _DEVICE_KEYS = ("disk", "bucket ptr", "dev", "device", "function")
 _TITLE = 200
 
 
-def base_name(command: str) -> str:
-    """Return the name of a tool as bcc has it, without what a distribution added."""
-    return command.removesuffix(".py").removesuffix("-bpfcc")
-
-
-def is_of_files(command: str) -> bool:
-    """Return whether a command is one of those that trace a file system."""
-    return _FILE_SYSTEM.fullmatch(base_name(command)) is not None
-
-
 def tracer_of(line: str, before: Tracer | None) -> Tracer | None:
     """Return the tool that a line names, by what it prints first or by its command; else the one named `before`."""
     if line.startswith("Tracing "):
@@ -133,7 +123,7 @@ def tracer_of(line: str, before: Tracer | None) -> Tracer | None:
                 return one if one.device or one.no_latency else one._replace(device=clean(found[1], 100))
     if (command := _COMMAND.fullmatch(line)) is None:
         return before
-    if file_system := _FILE_SYSTEM.fullmatch(command[2]):
+    if file_system := FILE_SYSTEM.fullmatch(command[2]):
         return TRACERS[0]._replace(device=file_system[1], layer=values.FILE)
     unknown = None if command[1] else before
     return next((one for one in TRACERS if command[2] in one.commands.split()), unknown)
@@ -338,6 +328,8 @@ class _BccReader:
         if one.torn or one.hole is not None or not one.printed:
             at = one.torn or (one.begun + (one.hole or 0) if one.begun else one.first)
             text = f"the table {title} is damaged in line {at}: all of it is left out"
+            if not one.rows and not one.torn:
+                text = f"the table {title} has no row with a count"
             return Remark(where, text, 1, is_incomplete=True)
         why = one.tracer.no_latency if one.tracer else ""
         if why or not one.unit:

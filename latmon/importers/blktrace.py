@@ -462,6 +462,11 @@ def _without_events(lines: Sequence[str]) -> Iterator[Found]:
     """Yield a remark on a trace of which no two events are named."""
     every = [at for at, text in enumerate(lines, 1) if _line(at, text) is not None]
     text = f"{len(every):,} lines of a trace need --events A,B, the time from event A to event B: they are left out"
+    begin, end = _REQUEST
+    events = [event for event in _REQUEST if any(event in line for line in lines)]
+    if events:
+        missing = end if events == [begin] else begin
+        text = f"the trace has {events[0]} and no {missing}: trace both, or name two of its events with --events A,B"
     yield Remark(TextSpan(every[0], every[-1]), text, len(every), is_incomplete=True)
 
 

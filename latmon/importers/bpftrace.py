@@ -232,8 +232,16 @@ def _parsed(text: str, start: int) -> tuple[dict[str, Any] | str, int]:
     except ValueError as error:
         if len(part) == MAX_JSON:
             return f"its JSON is larger than {MAX_JSON >> 20} MiB; import it in parts", start
+        if isinstance(error, json.JSONDecodeError):
+            line = line_of(text, start + error.pos)
+            return f"its JSON can't be read: it is damaged or cut off in line {line} ({error.msg})", start
         return f"its JSON can't be read: {error}", start
     return value, start + end
+
+
+def line_of(text: str, place: int) -> int:
+    """Return the line of a place in a text, from 1."""
+    return text.count("\n", 0, place) + 1
 
 
 def whole(value: Any, most: int = 2**63 - 1) -> int | None:

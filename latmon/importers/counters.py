@@ -468,7 +468,8 @@ def read_smart(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
         yield from above
         numbers = [_number_of(value, name) for name in _SMART]
         if None in numbers:
-            yield Remark(where, "a smart log can't be read: it is left out", 1, is_incomplete=True)
+            lacks = ", ".join(name for name, number in zip(_SMART, numbers, strict=True) if number is None)
+            yield Remark(where, f"a smart log has no number for {lacks}: it is left out", 1, is_incomplete=True)
         elif not device:
             yield _nameless(where, "smart log")
         else:

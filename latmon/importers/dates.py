@@ -27,6 +27,8 @@ SEVERAL_DAYS = 3
 BEHIND = 40
 """Lines behind the last date in which a number may show the locale."""
 DATE = r"(?P<first>\d{1,2})(?P<sign>[/.-])(?P<second>\d{1,2})(?P=sign)(?P<year>\d{4}|\d{2})(?!\d)"
+QUICK = re.compile(r"\d([/.-])\d{1,2}\1\d{2}")
+"""What every date has, a cheap check."""
 DATED = re.compile(
     rf"(?P<header>Linux \S{{1,80}} \([^)]{{1,64}}\)\s+){DATE}"
     rf'|(?P<json>.{{0,100}}?"(?:date|timestamp)": ?"){DATE.replace("P<", "P<j").replace("P=", "P=j")}'
@@ -101,7 +103,7 @@ def takes_day_first(date: NumericDate, *, day_first: bool) -> bool:
 def numeric_dates(lines: Sequence[str]) -> Iterator[NumericDate]:
     """Yield the dates of a text."""
     for number, line in enumerate(lines, 1):
-        if not any(sign in line[:LONGEST] for sign in "/.-"):
+        if QUICK.search(line, 0, LONGEST) is None:
             continue
         match = DATED.match(line, 0, LONGEST)
         if match is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 LONGEST = 1000
 """Characters of a line that may have a prompt."""
@@ -36,14 +36,15 @@ HEAD = re.compile(
 """Begin of a tool's output, which a copy may have joined to the command line above it."""
 
 
-def command_lines(line: str, is_command: Callable[[str], bool]) -> list[str]:
+def command_lines(line: str, names: re.Pattern[str]) -> list[str]:
     """Return a line; a command behind a prompt as `$ COMMAND`, and apart from a head that was joined to it."""
     if len(line) > LONGEST or not line.strip():
         return [line]
-    begin = command_begin(line, is_command)
+    begin = command_begin(line, names) if names.search(line) is not None else None
     if begin is None:
-        first = line.split(maxsplit=1)[0]
-        is_prompt = all(letter in SHELL_MARKS for letter in first)
+        if line.lstrip()[0].isascii():
+            return [line]
+        is_prompt = all(letter in SHELL_MARKS for letter in line.split(maxsplit=1)[0])
         return [f"$ {line}" if is_prompt else line]
     command, _ = cut(line[begin:])
     head = HEAD.search(line, begin)
@@ -61,11 +62,11 @@ def cut(text: str) -> tuple[str, str]:
     return (text, "") if end is None else (text[: end.start()], text[end.start() :])
 
 
-def command_begin(line: str, is_command: Callable[[str], bool]) -> int | None:
+def command_begin(line: str, names: re.Pattern[str]) -> int | None:
     """Return where the command of a known tool begins that is behind a prompt or at the line's begin."""
     for word in re.finditer(r"\S+", line[: LONGEST_PROMPT + 80]):
         name = word[0].rpartition("/")[2]
-        if not is_command(name):
+        if names.fullmatch(name) is None:
             continue
         before = prompt_before(line[: word.start()])
         command, _ = cut(line[word.start() :])

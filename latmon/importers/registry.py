@@ -6,6 +6,7 @@ Assumptions are in the recording: in its `reason`, in notices, and as tables tha
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -134,14 +135,6 @@ def format_named(name: str) -> Format:
     return found
 
 
-_COMMANDS = frozenset(("iostat", "zpool", "sar", *(name for one in bcc.TRACERS for name in one.commands.split())))
-
-
-def _is_command(word: str) -> bool:
-    """Return whether a word is the name of a tool whose command line formats read."""
-    return bcc.base_name(word) in _COMMANDS or bcc.is_of_files(word)
-
-
 def _has_time(line: str) -> bool:
     """Return whether a tool prints the time at the begin of such a line itself."""
     return iostat.is_head_of_sar(line) or dtrace.is_emlxs(line) or esx.is_vmkernel(line)
@@ -152,7 +145,10 @@ def _is_text(text: str) -> bool:
     return any(one.sniff(text) for one in FORMATS)
 
 
-_TOOLS = unwrap.Tools(_is_text, _has_time, _is_command)
+_COMMANDS = ("iostat", "zpool", "sar", *(name for one in bcc.TRACERS for name in one.commands.split()))
+_TOOLS = unwrap.Tools(
+    _is_text, _has_time, re.compile(rf"(?:{'|'.join(_COMMANDS)}|{bcc.FILE_SYSTEM.pattern})(?:-bpfcc|\.py)?")
+)
 
 
 def recognised(lines: Sequence[str], name: str) -> tuple[Format, ...]:
@@ -171,6 +167,8 @@ def recognised(lines: Sequence[str], name: str) -> tuple[Format, ...]:
 
 
 SHOWN = 20
+_SEARCHED = 10_000
+"""Lines in which a refusal looks for the one that a format recognised."""
 MAX_FOUND = 60_000
 """With the lines of the largest text they take some 200 MB."""
 _NAMED = 200
@@ -244,13 +242,60 @@ def read_text(
     built = windows(found, options, names, left, _sources(found, spans))
     keep(built)
     if not built.windows:
-        formats = " or ".join(f.name for f in chosen)
-        remarks = sorted((r for r in found if isinstance(r, Remark)), key=lambda r: not r.is_incomplete)
-        why = f"line {remarks[0].where.first}: {remarks[0].text}; " if remarks else ""
-        raise RecordingError(
-            f"no table, time or count of {formats} was found in {name}; {why}`latmon import --help` lists the formats"
-        )
+        raise RecordingError(_nothing_in(name, text, chosen, found))
     return Read(name, shown, chosen, found, left, spans, source.blocks(shown, left), built, names, options)
+
+
+_LACKS = {
+    "fio": "it has no job with I/Os",
+    "iostat-json": "none of its statistics has a disk: run iostat without -c",
+    "bpftrace-json": "none of its maps is a hist or an lhist with a count",
+    "vscsistats": "none of its histograms is of latencies or of outstanding I/Os with a count",
+    "esxtop": "none of its columns is one of a disk device, an NFS volume or a virtual disk",
+    "dtrace": "no row with a count is below its head",
+    "bcc": "no row with a count is below its head",
+    "events": "no row of an I/O is below its head",
+    "bpftrace": "no map of hist() or lhist() has a row with a count",
+    "emlxsoverhead": "no row is below its head",
+    "scsi.d": "it has no line of a command's end (`<-`)",
+    "iostat": "no row of a disk is below its head; iostat -z prints none of an idle disk",
+    "prometheus": (
+        "no sample is a counter of node_exporter's disks (node_disk_...) or a bucket of ebpf_exporter "
+        "with a label device, disk or dev"
+    ),
+    "kstat": "no device has reads, writes, nread, nwritten, rlentime and wlentime in two samples",
+    "smart-log": "no log has a log of its drive before it",
+    "latency-monitor": "the drive counted no I/O above its thresholds",
+    "zpool": "no row of a pool or a vdev is below its head",
+    "blkparse": "it has no completion (C) of an I/O whose begin (D or Q) it has",
+    "btt": "no row of Q2C has a count",
+    "ftrace": "it has no end (block_rq_complete) of an I/O whose begin (block_rq_issue) it has; --events names others",
+}
+"""What a text lacks of which a format recognised a line, and no value was found."""
+
+
+def _nothing_in(name: str, text: unwrap.Unwrapped, chosen: Sequence[Format], found: Sequence[Found]) -> str:
+    """Return why nothing was taken of a text that formats recognised, as a sentence."""
+    formats = " or ".join(one.name for one in chosen)
+    remarks = [one for one in found if isinstance(one, Remark) and (one.is_incomplete or one.lost or one.count)]
+    remarks.sort(key=lambda remark: not remark.is_incomplete)
+    reasons = [f"line {remarks[0].where.first}: {remarks[0].text}"] if remarks else []
+    whole = "\n".join(text.lines)
+    if not reasons and not any(one.sniff(whole) for one in chosen):  # --from names a format that isn't the text's
+        reasons = [text.worded(source.why_nothing(text.lines))]
+    elif not reasons:
+        reasons = [f"{_where_recognised(text, one)}{_LACKS[one.name]}" for one in chosen if one.name in _LACKS]
+    why = "".join(f"; {reason}" for reason in reasons)
+    return f"no table, time or count of {formats} was found in {name}{why}; `latmon import --help` lists the formats"
+
+
+def _where_recognised(text: unwrap.Unwrapped, one: Format) -> str:
+    """Return the first line by which a format recognises a text, as the begin of a sentence; empty if none alone is."""
+    for at, (line, below) in enumerate(pairwise((*text.lines[:_SEARCHED], "")), 1):
+        if one.sniff(f"{line}\n{below}"):
+            is_below = one.sniff(below) and not one.sniff(line)
+            return f"line {text.number(at + is_below)} is of {one.name}, but "
+    return ""
 
 
 def import_command(path: Path, out: Path, options: ImportOptions, from_format: str = "") -> int:

@@ -334,6 +334,32 @@ def blocks(lines: Sequence[str], left: Iterable[int]) -> list[tuple[int, int]]:
 
 _RATE = re.compile(r"(?<![\d,.])\d[\d,.]{0,30} ?(?:[KMGT]?i?B/s|[KMGT]?B/sec|IOPS)\b")
 _NAMED_SPANS = 3
+_UNREAD = tuple(
+    (re.compile(pattern), reason)
+    for pattern, reason in (
+        (r"avg-cpu:", "iostat's shares of the CPU, without a head of devices: run iostat -x"),
+        (
+            r"\d{1,2}:\d{2}:\d{2}(?: [AP]M)?\s+(?:CPU|IFACE|kbmem|proc/s|runq-sz|pgpgin|INTR|tps\s+rtps)\b",
+            "a table of sar that is not of devices: run sar -d",
+        ),
+        (
+            r"\d{1,2}:\d{2}:\d{2}(?: [AP]M)?(?:\s+\S+)?(?:\s+\d+[.,]\d\d){5,}\s*\Z",
+            "a row of sar or iostat with its time, without the head that names its columns: copy the head, too",
+        ),
+        (r"@\w*(?:\[[^\]]*\])?: -?\d+\s*\Z", "a single value of bpftrace, no distribution: use hist() or lhist()"),
+        (r"@\w*(?:\[[^\]]*\])?:\s*\Z", "a map of bpftrace without a row of a bucket and its count: copy the rows, too"),
+        (
+            r"(?:\S+\s+)?sync_read\s+sync_write|.*\bind\s+agg\s+ind\s+agg\b",
+            "sizes of requests (zpool iostat -r), no latencies: run zpool iostat -w",
+        ),
+        (r"procs -+memory", "vmstat, which times no I/O: run iostat -x"),
+        (
+            r"\{?\s*\"fio version\"|fio-\d|\S+: \(g(?:roup)?=?\d*\):? ?rw=|\S+: \(groupid=\d+",
+            "fio's report for people: run fio with --output-format=json+",
+        ),
+    )
+)
+"""Line of a tool whose output is not read -> why, and what to do. Each is tried only where no format has a line."""
 
 
 def why_nothing(lines: Sequence[str]) -> str:
@@ -344,8 +370,12 @@ def why_nothing(lines: Sequence[str]) -> str:
         return f"{' and '.join(unknown)}: like a distribution of no known format"
     rates = [at for at in every if len(_RATE.findall(lines[at - 1])) > 1]
     if rates:
-        return f"{_span(rates[0], rates[-1])}: rates, no latencies; no other line is one that a known tool prints"
-    return f"none of its {len(every):,} lines is one that a known tool prints"
+        return f"{_span(rates[0], rates[-1])}: rates, no latencies; no other line is one of a format that is read"
+    for at in every:
+        for pattern, reason in _UNREAD:
+            if pattern.match(lines[at - 1], 0, _LONGEST):
+                return f"line {at}: {reason}"
+    return f"none of its {len(every):,} lines is of a format that is read"
 
 
 def _span(first: int, last: int) -> str:

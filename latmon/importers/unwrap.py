@@ -31,6 +31,8 @@ LONGEST = 1000
 """Characters of a line that may have a date, a time or a prompt."""
 DAY_S = 86_400
 
+STAMP = re.compile(r"[\[(]?(?:[A-Z][a-z]{2},? +[A-Z\d]|\d{4}[- ]|\d{1,2}[:/]\d|\d{9,10}(?:[.\])\s]|\Z))")
+"""Begin of any time, a cheap check."""
 CLOCK = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?: [AaPp][Mm])?"
 TIME_OF_DAY = re.compile(CLOCK)
 NO_YEAR = re.compile(rf"([A-Z][a-z]{{2}}) +(\d{{1,2}}) +({CLOCK})")
@@ -93,7 +95,7 @@ class Unwrapped:
         """Return a sentence with its numbers of lines in the file."""
         if not self.numbers:
             return text
-        return NUMBERED.sub(lambda match: f"{match[1]}{self.number(int(match[2]))}", text)
+        return NUMBERED.sub(lambda match: str(self.number(int(match[0]))), text)
 
     def left(self, lines: Sequence[int]) -> list[int]:
         """Return lines of the file, each once, without those that were inserted."""
@@ -112,7 +114,8 @@ class Unwrapped:
         return max(self.number(line), self.numbers[line] - 1)
 
 
-NUMBERED = re.compile(r"\b(lines? )(\d{1,7})\b")
+NUMBERED = re.compile(r"(?<=\bline )\d{1,7}\b|(?<=\blines )\d{1,7}\b|(?<=\d to )\d{1,7}\b(?=:)")
+"""Numbers of lines in a sentence: `line 3`, `lines 3 to 5:`."""
 
 
 class Tools(NamedTuple):
@@ -122,8 +125,8 @@ class Tools(NamedTuple):
     """Whether a format recognises a text."""
     has_time: Callable[[str], bool]
     """Whether a tool prints the time in a line itself."""
-    is_command: Callable[[str], bool]
-    """Whether a word is the name of a tool."""
+    command: re.Pattern[str]
+    """Names of tools, as they are called."""
 
 
 def unwrapped(lines: Sequence[str], numbers: Sequence[int], tools: Tools, start: float | None) -> Unwrapped:
@@ -134,12 +137,12 @@ def unwrapped(lines: Sequence[str], numbers: Sequence[int], tools: Tools, start:
     at: list[int] = []
     inserted: list[int] = []
     for number, text, is_time in stamped.rows if stamped is not None else plain(dated):
-        for part in prompts.command_lines(text, tools.is_command):
+        for part in prompts.command_lines(text, tools.command):
             texts.append(part)
             at.append(number)
             inserted += [len(texts)] if is_time else []
     remarks += stamped.remarks if stamped is not None else []
-    is_same = len(texts) == len(lines) and not numbers
+    is_same = len(texts) == len(lines) and not numbers and not inserted
     if numbers:
         remarks = [numbered_remark(one, numbers) for one in remarks]
         at = [numbers[number - 1] for number in at]
@@ -184,7 +187,7 @@ class Stamp(NamedTuple):
 
 def stamp_of(line: str) -> Stamp | None:
     """Return the time that a line begins with, if the rest of it may be a tool's line."""
-    if not line or len(line) > LONGEST:
+    if STAMP.match(line) is None or len(line) > LONGEST:
         return None
     closing = BRACKETS.get(line[0], "")
     begin = 1 if closing else 0

@@ -167,7 +167,10 @@ def test_settings_alone_are_judged(tmp_path):
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (PROSE * 4 + "在58225.458457这个时间点 58225.462423 才调用\n", "none of its 5 lines is one that a known tool"),
+        (
+            PROSE * 4 + "在58225.458457这个时间点 58225.462423 才调用\n",
+            "none of its 5 lines is of a format that is read",
+        ),
         (
             PROSE
             + "max_vec write read\n2 8,080 MB/s 15,460 MB/s\n4 5,540 MB/s 13,670 MB/s\n8 4,540 MB/s 13,430 MB/s\n",

@@ -18,7 +18,7 @@ from test_imports import GOLDEN, frames, read, remarks
 from latmon.importers import mail
 from latmon.importers.values import ImportOptions
 from latmon.model.frame import Completed, Flow
-from latmon.support.errors import EXIT_DONE, LatmonError
+from latmon.support.errors import EXIT_DONE, LatmonError, RecordingError
 
 CARRIED = Path(__file__).parents[1] / "golden" / "carried"
 JULY = datetime(2022, 7, 4, 23, 59, 59, tzinfo=UTC).timestamp()
@@ -226,7 +226,7 @@ def test_one_date_above_12_decides_for_the_whole_log():
     assert [datetime.fromtimestamp(frame.wall, UTC).month for frame in first] == [7, 7, 7]
 
 
-ZPOOL = """              capacity   operations   bandwidth    total_wait     disk_wait    syncq_wait    asyncq_wait  scrub
+ZPOOL = """              capacity  operations  bandwidth   total_wait     disk_wait    syncq_wait    asyncq_wait  scrub
 pool        alloc   free   read  write   read  write   read  write   read  write   read  write   read  write   wait
 ----------  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----  -----
 tank        1,09T   723G     61    100  1,50M  2,50M  3,5ms    5ms    2ms    4ms  1,5us    1us      -  500us      -
@@ -387,6 +387,68 @@ def test_an_empty_report_at_the_end_is_a_window_unless_the_text_may_be_cut_off(e
     assert len(every) == windows
     assert ios(every) == 40
     assert words in " ".join(one.text for one in remarks(found))
+
+
+HEAD = "Device r/s w/s r_await w_await\n"
+REFUSED = {
+    "a head without rows": (f"prose\n{HEAD}", "line 2 is of iostat, but no row of a disk is below its head"),
+    "idle reports only": (f"{HEAD}\n{HEAD}\n", "iostat -z prints none of an idle disk"),
+    "the CPU alone": ("avg-cpu: %user %nice\n 1.0 2.0\n", "line 1: iostat's shares of the CPU.* run iostat -x"),
+    "another table of sar": (
+        "\n10:00:01 AM CPU %user %nice\n",
+        "line 2: a table of sar that is not of devices: run sar -d",
+    ),
+    "rows of sar alone": ("10:00:01 sda" + " 1.00" * 7 + "\n", "line 1: a row of sar .* copy the head, too"),
+    "a head of zpool alone": (ZPOOL.partition("-----")[0], "line 1 is of zpool, but no row of a pool"),
+    "sizes of zpool": ("tank sync_read sync_write\n", "line 1: sizes of requests .* run zpool iostat -w"),
+    "metrics without a device": (
+        'node_disk_reads_completed_total{instance="a"} 5\n',
+        "line 1 is of prometheus, but no sample is a counter .* with a label device, disk or dev",
+    ),
+    "metrics of a web server": ('http_seconds_bucket{le="+Inf"} 9\n', "with a label device, disk or dev"),
+    "a head of bcc alone": ("     usecs               : count     distribution\n", "line 1: the table .* has no row"),
+    "a value of bpftrace": ("@us: 5\n", "line 1: a single value of bpftrace, no distribution"),
+    "a map without rows": ("@us:\n", "line 1: a map of bpftrace without a row"),
+    "a head of a list alone": (
+        "TIME(s)     COMM  PID  DISK    T SECTOR     BYTES  LAT(ms)\n",
+        "line 1 is of events, but no row of an I/O is below its head",
+    ),
+    "a head of DTrace alone": ("  value  ------------- Distribution ------------- count\n", "no row with a count"),
+    "begins without ends": (
+        " a-1  [002]  10.000000: block_rq_issue: 65,192 WS 8192 () 1000 + 16 [a]\n",
+        "the trace has block_rq_issue and no block_rq_complete",
+    ),
+    "queued I/Os alone": (
+        "  8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n",
+        r"line 1 is of blkparse, but it has no completion \(C\)",
+    ),
+    "JSON that was cut off": (
+        'prose\n{"fio version":"fio-3.28",\n"jobs":[{"jobname":"a"',
+        "damaged or cut off in line 3",
+    ),
+    "a smart log that was cut off": (
+        "Smart Log for NVME device:nvme0 namespace-id:ffffffff\ncritical_warning : 0\n",
+        "line 1: a smart log has no number for host_read_commands",
+    ),
+    "fio for people": (
+        "a: (groupid=0, jobs=1): err= 0\n",
+        r"fio's report for people: run fio with --output-format=json\+",
+    ),
+    "prose": ("nothing here\n", "none of its 1 lines is of a format that is read"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_refusal_names_its_line_the_true_reason_and_what_to_do(what):
+    text, words = REFUSED[what]
+    with pytest.raises(RecordingError, match=words) as error:
+        read(text)
+    assert "counts are rates" not in str(error.value)
+
+
+def test_a_format_that_is_not_the_texts_is_refused_for_that_reason():
+    with pytest.raises(RecordingError, match="none of its 1 lines is of a format"):
+        read("nothing here\n", name="iostat")
 
 
 ZPOOL_07 = """rpool        total_wait     disk_wait    sync_queue    async_queue
