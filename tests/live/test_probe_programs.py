@@ -8,6 +8,7 @@ import mmap
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -156,3 +157,82 @@ async def test_it_counts_a_known_load_or_says_why_not(suite, variant, loop, tmp_
     if "A" in variant.manifest.tier:
         written = interval.seen[Flow("loop", "write")]
         assert WRITES * 0.95 - 1 <= written.bytes / 4096 <= WRITES
+
+
+READS = 6000
+NEAR_US = 0.06
+"""Truncation of single times would make a mean 0.5 us too low; what is left is chance, 0.41 us / sqrt(READS)."""
+SUMS_IN_NS = """
+		$s = $k;
+		if ($issued != 0) {
+			@exact_hba[$k] = sum($now - $issued);
+			@exact_total[$k] = sum($now - (uint64)$rq->start_time_ns);
+		}
+"""
+
+
+class WithSumsInNs(BpftraceProgram):
+    """The program, which also adds up each request's times in ns."""
+
+    def text(self):
+        line = "\t\t$s = $k;\n"
+        text = super().text()
+        assert line in text
+        return text.replace(line, SUMS_IN_NS, 1)
+
+
+def read_blocks(path):
+    """READS direct reads of 4 KiB, of which two threads have one each in flight."""
+
+    def read(first):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            with mmap.mmap(-1, 4096) as page:
+                for n in range(first, READS, 2):
+                    os.preadv(fd, [page], (n % 1000) * 4096)
+        finally:
+            os.close(fd)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(read, (0, 1)))
+
+
+@each_bpftrace
+@pytest.mark.parametrize("name", ["block_a q->disk"])
+async def test_means_are_those_of_the_stamps_in_ns(suite, variant, loop, tmp_path):
+    path, number = loop
+    scheduler = SYS / "block" / Path(path).name / "queue/scheduler"
+    if "mq-deadline" in scheduler.read_text():
+        scheduler.write_text("mq-deadline")
+    try:
+        probe = await BpftraceProbe.start(Direct(tool(suite, tmp_path)), WithSumsInNs((variant,), 8192))
+    except RefusedError as refusal:
+        pytest.skip(f"refused: {refusal}")
+    seen = []
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await until(probe, "done ", seen)
+            await asyncio.to_thread(read_blocks, path)
+            probe.end()
+            while (event := await probe.next()) is not None:
+                seen.append(event)
+    finally:
+        await probe.stop()
+    framer = Framer(variant.manifest, {number: "loop"}.get)
+    names = {spec.name for spec in variant.manifest.maps}
+    exact_ns = {}
+    for printed in protocol(seen, variant.manifest.name):
+        if printed.name in names:
+            framer.printed(printed.name, printed.integers())
+        elif printed.name.startswith("exact_"):
+            exact_ns[printed.name.removeprefix("exact_")] = printed.integers()[number << 16]
+    histograms = framer.interval(None).histograms
+    for stage in ("hba", "total"):
+        latencies = histograms[Series("loop", "read", stage)]
+        mean_us = exact_ns[stage] / latencies.count / 1000
+        print(f"{stage}: {latencies.count} reads, {latencies.mean:.3f} us on average, exactly {mean_us:.3f}")
+        assert latencies.count >= READS
+        assert latencies.mean == pytest.approx(mean_us, abs=NEAR_US)
+    queue = histograms[Series("loop", "read", "queue")]
+    queued_us = (exact_ns["total"] - exact_ns["hba"]) / queue.count / 1000
+    assert queue.mean == pytest.approx(queued_us, abs=NEAR_US)

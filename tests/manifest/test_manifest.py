@@ -11,6 +11,7 @@ from hostile import YAML_SPLINTERS, cases, mutated
 from hypothesis import given
 from hypothesis import strategies as st
 
+from latmon import manifest as manifest_module
 from latmon.manifest import MAX_BYTES, KeyPart, Parameter, RecordSpec, load, load_all, op_name
 from latmon.model.frame import STAGES, missing_stages
 from latmon.model.histogram import bucket_index
@@ -527,6 +528,34 @@ def test_the_bucket_macros_are_latmons_bucket_index(script, value):
     macro = re.search(MACROS[script], program, re.MULTILINE)
     assert evaluated(macro[0], macro[1], value) == bucket_index(value)
     assert "bucket(" not in program
+
+
+DIFFERENCE_IN_US = re.compile(r"\(\$?[\w.]+ - \$?[\w.]+\) / 1000")
+
+
+def elapsed_us(begin_ns, end_ns):
+    """Evaluate the macro's expansion by Python."""
+    expanded = manifest_module._ELAPSED.sub(manifest_module._US_BETWEEN, "elapsed_us($begin, $end)")
+    return eval(expanded.replace("$", "").replace("/", "//"), {"begin": begin_ns, "end": end_ns})
+
+
+@given(begin_ns=st.integers(0, 2**62), parts_ns=st.lists(st.integers(0, 10**9), min_size=1, max_size=5))
+def test_times_between_consecutive_stamps_add_up_to_the_time_between_the_outer_ones(begin_ns, parts_ns):
+    stamps = [begin_ns, *(begin_ns + sum(parts_ns[: count + 1]) for count in range(len(parts_ns)))]
+    assert sum(map(elapsed_us, stamps, stamps[1:])) == elapsed_us(stamps[0], stamps[-1])
+
+
+@pytest.mark.parametrize("length_ns", [300, 2_500, 4_999, 13_200])
+def test_a_time_between_two_stamps_is_right_on_average(length_ns):
+    """Over all phases of the clock within its microsecond; (end - begin) // 1000 would be 0.3 to 0.999 us low."""
+    times_us = [elapsed_us(begin_ns, begin_ns + length_ns) for begin_ns in range(1000)]
+    assert sum(times_us) * 1000 == length_ns * len(times_us)
+
+
+@each_shipped
+def test_no_script_truncates_the_difference_of_two_stamps(manifest):
+    assert not DIFFERENCE_IN_US.findall(manifest.source)
+    assert "elapsed_us" not in manifest.source, "each use of the macro was expanded"
 
 
 def test_a_variant_lists_its_differences(write, tmp_path):
