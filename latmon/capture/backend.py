@@ -299,12 +299,17 @@ class TraceCounts:
     """Left out by the limit of I/Os a second."""
     lost: int = 0
     """Events that the tool lost."""
-    untimed: int = 0
-    """I/Os without the kernel's time stamps, which can't be traced."""
+    untimed: Mapping[str, int] = field(default_factory=dict)
+    """I/Os that can't be traced, by the reason why they have no times."""
     undecoded: int = 0
     completed: tuple[int, int] = (0, 0)
     """I/Os of the whole device by the kernel's counters: meanwhile, and with those at the begin and the end."""
     merged: int = 0
+
+    @property
+    def seen(self) -> int:
+        """I/Os that match, with times or without."""
+        return self.traced + sum(self.untimed.values())
 
 
 NO = "no: "

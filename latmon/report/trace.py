@@ -300,7 +300,7 @@ def _missing(table: TraceTable, counts: TraceCounts, *, every: bool) -> Iterator
             (counts.dropped, "left out by the limit of I/Os a second"),
             (counts.lost, "events lost by the tool's buffers"),
             (counts.undecoded, "lines not understood"),
-            (counts.untimed, "without the kernel's time stamps (iostats off)"),
+            *((n, f"not timed: {why}") for why, n in counts.untimed.items()),
         )
         if n
     ]
@@ -308,7 +308,7 @@ def _missing(table: TraceTable, counts: TraceCounts, *, every: bool) -> Iterator
         f"{counted(table.ios, 'I/O')} in the file, {size(table.bytes)}B; {'; '.join(left) or 'none was dropped'}"
     )
     least, most = counts.completed
-    seen = counts.traced + counts.untimed
+    seen = counts.seen
     if not every:
         text = f"the device completed {least:,} meanwhile by /proc/diskstats"
     elif seen < least:

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from latmon.capture.backend import TraceCost, TraceCounts
 from latmon.model.frame import Outlier
-from latmon.report.trace import SeekMap, TraceTable, steps
+from latmon.report.trace import SeekMap, TraceTable, steps, trace_text
 
 TIMES = st.integers(0, 10**7)
 
@@ -55,6 +56,18 @@ def test_a_table_has_exact_sums_and_counts():
     assert [(op, one.count) for op, one in table.op_rows()] == [("read", 3), ("write", 1)]
     assert [name for name, _ in table.stage_rows()] == ["admission", "queue", "hba"]
     assert (table.ios, table.bytes) == (4, 4 * 4096)
+
+
+def test_each_reason_why_an_io_has_no_times_is_named_by_itself():
+    table = TraceTable()
+    table.add(traced())
+    untimed = {"start not seen": 3, "older than 71 minutes": 1_000}
+    counts = TraceCounts(traced=1, untimed=untimed, completed=(1_004, 1_004))
+    cost = TraceCost(seconds=1.0, kernel_ns=0, cpu_ns=0)
+    text = " ".join(" ".join(trace_text(table, SeekMap(), counts, cost, every=True)).split())
+    assert "3 not timed: start not seen; 1,000 not timed: older than 71 minutes" in text
+    assert "iostats" not in text
+    assert "/proc/diskstats counts as many" in text
 
 
 def test_the_seek_map_has_each_io_in_its_cell():

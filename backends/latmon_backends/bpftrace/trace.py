@@ -461,13 +461,15 @@ class _Frames:
         """Add the counts of a window."""
         traced, losses, before = window.interval.traced, window.losses, self.counts
         self._in_file += len(self._outliers)
+        untimed = Counter(before.untimed)
+        for reasons in traced.unfollowed.values():
+            untimed.update({why: count for why, count in reasons.items() if why in self._untimed})
         self.counts = replace(
             before,
             traced=before.traced
             + sum(one.count for series, one in traced.histograms.items() if series.stage == "total"),
             lost=before.lost + losses.lost,
-            untimed=before.untimed
-            + sum(n for table in traced.unfollowed.values() for why, n in table.items() if why in self._untimed),
+            untimed=dict(untimed),
             undecoded=before.undecoded + losses.undecoded,
         )
 
