@@ -5,7 +5,10 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from latmon.model.frame import Completed, Flow
 from latmon.support.errors import ProbeGoneError
 from latmon_backends.probe import always_on
 from latmon_backends.probe.always_on import ProbeSupervisor
@@ -92,3 +95,26 @@ def test_silence_counts_only_time_with_a_running_reader():
     assert reported == [LOOK_S, 2 * LOOK_S, 3 * LOOK_S, 3.5 * LOOK_S]
     silence.reset()
     assert silence.look() == 0
+
+
+READ = Flow("sda", "read")
+
+
+@pytest.mark.parametrize(
+    ("seen", "kernel", "expected"),
+    [
+        pytest.param(3, Completed(7, 7 * 4096 + 512, 0), 24 * 512, id="3 of 7 with a mean of 4,169 bytes"),
+        pytest.param(7, Completed(7, 7 * 4096 + 512, 0), 7 * 4096 + 512, id="all of them: exactly the kernel's"),
+        pytest.param(1, Completed(3, 2 * 512, 0), 512, id="less than a sector on average"),
+    ],
+)
+def test_bytes_of_the_ios_that_the_probe_saw_are_whole_sectors(seen, kernel, expected):
+    estimated = always_on._with_bytes({READ: Completed(seen, 0)}, {READ: kernel})
+    assert estimated[READ] == Completed(seen, expected)
+
+
+@given(seen=st.integers(0, 10**6), count=st.integers(1, 10**6), sectors=st.integers(0, 10**9))
+def test_bytes_are_never_a_part_of_a_sector(seen, count, sectors):
+    estimated = always_on._with_bytes({READ: Completed(seen, 0)}, {READ: Completed(count, sectors * 512, 0)})
+    assert estimated[READ].bytes % 512 == 0
+    assert abs(estimated[READ].bytes - seen * sectors * 512 / count) <= 256

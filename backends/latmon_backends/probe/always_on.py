@@ -25,6 +25,7 @@ from latmon.support.errors import ProbeGoneError, UnavailableError, UntrustedErr
 from latmon.support.paths import matching
 from latmon_backends.kernel import counters as kernel_counters
 from latmon_backends.kernel.counters import CLOCK, FrameClock, Sample
+from latmon_backends.kernel.diskstats import SECTOR
 from latmon_backends.probe.events import Event, Printed
 from latmon_backends.probe.launcher import AnyProgram, Launcher, Script
 from latmon_backends.probe.launcher import Start as StartProcess
@@ -208,9 +209,11 @@ class FrameBuilder:
 
 
 def _with_bytes(seen: Mapping[Flow, Completed], kernel: Mapping[Flow, Completed]) -> Mapping[Flow, Completed]:
-    """Return the I/Os seen by the probe, with the kernel's mean size of the interval."""
-    sizes = {flow: done.bytes / done.count for flow, done in busy_rows(kernel).items() if done.count}
-    return {flow: replace(done, bytes=round(done.count * sizes.get(flow, 0))) for flow, done in seen.items()}
+    """Return the I/Os seen by the probe, with the kernel's mean size of the interval: a number of whole sectors."""
+    sectors = {flow: done.bytes / done.count / SECTOR for flow, done in busy_rows(kernel).items() if done.count}
+    return {
+        flow: replace(done, bytes=round(done.count * sectors.get(flow, 0)) * SECTOR) for flow, done in seen.items()
+    }
 
 
 def _of_idle(kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:
