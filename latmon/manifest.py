@@ -391,9 +391,11 @@ _SAMPLE = (
 at the start (`one_in`) and made coarser by an entry of the same map: one I/O in value + 1, a power of two."""
 _ELAPSED = re.compile(r"\belapsed_us\(([$\w.]+), ([$\w.]+)\)")
 _US_BETWEEN = r"(\2 / 1000 - \1 / 1000)"
-"""Macro `elapsed_us($begin, $end)` of bpftrace's scripts: microseconds between two stamps in ns. Each stamp is truncated by
-itself: such differences are right on average, and those of consecutive stamps add up. A truncated difference
-is 0.5 us low on average, which is a tenth of the time of a fast device."""
+"""Macro `elapsed_us($begin, $end)` of bpftrace's scripts: microseconds between two stamps in ns.
+
+Each stamp is truncated by itself: such differences are right on average, and those of consecutive stamps add up. A
+truncated difference is 0.5 us low on average, which is a tenth of the time of a fast device.
+"""
 _LLQUANTIZE = re.compile(r"\bllquantize\((?P<value>.+?), 2, 3, 34, 16(?P<weight>(?:, .+)?)\);")
 """A histogram of eighths of a microsecond in a D script, at BITS."""
 _KEY_BITS = 63

@@ -7,9 +7,39 @@ RULE = "requeue-storm"
 SDA = disk(limits={"queue_depth": 64})
 
 
-def stormy(refused=400, wait=20_000, others=600, hba=5_000, size=4096):
+def stormy(*, refused=400, wait=20_000, others=600, hba=5_000, size=4096, device=SDA, op="read"):
     load = ((others, {"hba": hba}), (refused, {"queue": 10, "requeue": wait, "hba": hba}))
-    return found(RULE, lasting(traced=traced("sda", load), kernel=done("sda", refused + others, size=size)), [SDA])
+    completed = done(device.name, refused + others, op, size=size)
+    return found(RULE, lasting(traced=traced(device.name, load, op), kernel=completed), [device])
+
+
+def virtio(**limits):
+    return disk("vda", driver="virtio_blk", limits={"nr_tags": 128, "nr_requests": 256, **limits})
+
+
+def commands(finding):
+    return [command for step in finding.steps for command in step.commands]
+
+
+@pytest.mark.parametrize("op", ["read", "write"])
+def test_large_ios_that_fill_a_virtio_ring_are_made_smaller(op):
+    """Measured with writes of 1 MiB: nr_requests from 8 to 256 makes no difference, max_sectors_kb does."""
+    (finding,) = stormy(size=1 << 20, op=op, device=virtio(max_sectors_kb=1280))
+    assert commands(finding) == ["echo 128 > /sys/block/vda/queue/max_sectors_kb"]
+    assert "nr_requests" not in "".join(commands(finding))
+
+
+def test_small_ios_of_virtio_and_large_ones_of_scsi_are_sent_fewer_at_once():
+    (finding,) = stormy(device=virtio(max_sectors_kb=1280))
+    assert "echo 128 > /sys/block/vda/queue/nr_requests" in commands(finding)
+    (finding,) = stormy(size=1 << 20)
+    assert "echo 32 > /sys/block/sda/device/queue_depth" in commands(finding)
+
+
+def test_ios_that_are_as_small_already_are_left_to_the_application():
+    (finding,) = stormy(size=1 << 17, device=virtio(max_sectors_kb=128))
+    assert commands(finding) == []
+    assert [step.what for step in finding.steps] == ["let the application send fewer I/Os at once"]
 
 
 def test_share_wait_and_cost_are_reported():

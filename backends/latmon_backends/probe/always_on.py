@@ -211,9 +211,7 @@ class FrameBuilder:
 def _with_bytes(seen: Mapping[Flow, Completed], kernel: Mapping[Flow, Completed]) -> Mapping[Flow, Completed]:
     """Return the I/Os seen by the probe, with the kernel's mean size of the interval: a number of whole sectors."""
     sectors = {flow: done.bytes / done.count / SECTOR for flow, done in busy_rows(kernel).items() if done.count}
-    return {
-        flow: replace(done, bytes=round(done.count * sectors.get(flow, 0)) * SECTOR) for flow, done in seen.items()
-    }
+    return {flow: replace(done, bytes=round(done.count * sectors.get(flow, 0)) * SECTOR) for flow, done in seen.items()}
 
 
 def _of_idle(kernel: Mapping[Flow, Completed]) -> dict[Flow, Completed]:
