@@ -8,6 +8,7 @@ import mmap
 import os
 import shutil
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from bpftraces import ROOT, TIMEOUT_S, each_bpftrace, tool
 
 from latmon.decode.framer import Framer
 from latmon.model.frame import Flow, Series
+from latmon.model.histogram import bucket_bounds
 from latmon.support import host
 from latmon_backends.bpftrace.probe import BpftraceProbe
 from latmon_backends.bpftrace.program import BpftraceProgram, has_kprobes, variants
@@ -236,3 +238,70 @@ async def test_means_are_those_of_the_stamps_in_ns(suite, variant, loop, tmp_pat
     queue = histograms[Series("loop", "read", "queue")]
     queued_us = (exact_ns["total"] - exact_ns["hba"]) / queue.count / 1000
     assert queue.mean == pytest.approx(queued_us, abs=NEAR_US)
+
+
+SKIPPED = "\tif ((((uint64)nsecs >> 5) % 100) < 20) { return; }\n"
+BLOCKS, SWEEPS, SWEEP_S = 1000, 10, 0.5
+MET_FIRST = 10
+"""So many may be met before enough completions without a start have shown that issues are skipped."""
+
+
+class WithSkippedEvents(BpftraceProgram):
+    """The program, of whose issues and completions a fifth each is skipped, as the kernel does on a crowded host."""
+
+    def text(self):
+        text = super().text()
+        for event in ("issue", "complete"):
+            hook = f"tracepoint:block:block_rq_{event}\n{{\n"
+            assert hook in text
+            text = text.replace(hook, hook + SKIPPED)
+        return text
+
+
+def sweep(path):
+    """Read each block once in every SWEEP_S: a start that was left behind is that old. Return the longest read in us."""
+    longest = 0.0
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, 4096) as page:
+            for _ in range(SWEEPS):
+                end = time.monotonic() + SWEEP_S
+                for n in range(BLOCKS):
+                    begin = time.monotonic()
+                    os.preadv(fd, [page], n * 4096)
+                    longest = max(longest, time.monotonic() - begin)
+                time.sleep(max(0.0, end - time.monotonic()))
+    finally:
+        os.close(fd)
+    return longest * 1e6
+
+
+@each_bpftrace
+@pytest.mark.parametrize("name", ["block_c"])
+async def test_a_start_that_a_skipped_completion_left_is_none_of_a_later_request(suite, variant, loop, tmp_path):
+    """Some 400 of 10,000 completions meet the start of the same block's read one sweep before."""
+    path, number = loop
+    probe = await BpftraceProbe.start(Direct(tool(suite, tmp_path)), WithSkippedEvents((variant,), 8192))
+    seen = []
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            await until(probe, "done ", seen)
+            longest_us = await asyncio.to_thread(sweep, path)
+            probe.end()
+            while (event := await probe.next()) is not None:
+                seen.append(event)
+    finally:
+        await probe.stop()
+    framer = Framer(variant.manifest, {number: "loop"}.get)
+    for printed in protocol(seen, variant.manifest.name):
+        if printed.name in {spec.name for spec in variant.manifest.maps}:
+            framer.printed(printed.name, printed.integers())
+    interval = framer.interval(None)
+    latencies = interval.histograms[Series("loop", "read", "total")]
+    completed_ios = interval.seen[Flow("loop", "read")].count
+    print(f"{latencies.count} of {completed_ios} timed, {interval.unmatched} unmatched, longest read {longest_us:.0f} us")
+    longer = [count for index, count in latencies.buckets if bucket_bounds(index)[0] > longest_us]
+    assert completed_ios == latencies.count + interval.unmatched, "what is not timed is counted"
+    assert BLOCKS * SWEEPS * 0.7 < completed_ios < BLOCKS * SWEEPS * 0.9
+    assert interval.unmatched > BLOCKS * SWEEPS * 0.1
+    assert sum(longer) <= MET_FIRST
