@@ -299,7 +299,9 @@ async def test_a_start_that_a_skipped_completion_left_is_none_of_a_later_request
     interval = framer.interval(None)
     latencies = interval.histograms[Series("loop", "read", "total")]
     completed_ios = interval.seen[Flow("loop", "read")].count
-    print(f"{latencies.count} of {completed_ios} timed, {interval.unmatched} unmatched, longest read {longest_us:.0f} us")
+    print(
+        f"{latencies.count} of {completed_ios} timed, {interval.unmatched} unmatched, longest read {longest_us:.0f} us"
+    )
     longer = [count for index, count in latencies.buckets if bucket_bounds(index)[0] > longest_us]
     assert completed_ios == latencies.count + interval.unmatched, "what is not timed is counted"
     assert BLOCKS * SWEEPS * 0.7 < completed_ios < BLOCKS * SWEEPS * 0.9

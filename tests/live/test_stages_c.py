@@ -177,3 +177,26 @@ def test_the_always_on_probe_counts_each_slow_one_and_reports_of_some(suite, loo
 def of_device(values, device):
     """All its maps have the device from bit 16 on."""
     return {int(key): n for key, n in values.items() if int(key) >> 16 == device} if isinstance(values, dict) else {}
+
+
+HOT_READS, ONE_IN = 8000, 16
+
+
+@each_bpftrace
+def test_a_sample_has_its_part_of_the_ios_of_one_hot_block(suite, loop, tmp_path):
+    """Sampled by its sector, a block would be in the sample as a whole or not at all."""
+    with Attached(suite, tmp_path, MANIFEST, changed=every_stack, device=number(loop), one_in=ONE_IN) as run:
+        fd = os.open(loop.path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            with mmap.mmap(-1, 4096) as page:
+                for n in range(HOT_READS):
+                    os.preadv(fd, [page], 4096 * 7 if n % 2 else 4096 * 11)
+        finally:
+            os.close(fd)
+    traced = run.interval({number(loop): "disk"}.get).traced
+    read = {stage: traced.histograms[Series("disk", "read", stage)].count for stage in ("queue", "hba", "total")}
+    unseen = traced.unfollowed.get("disk", {}).get(UNSEEN, 0)
+    print(f"{read} of {HOT_READS}, {unseen} starts not seen")
+    assert 0.8 * HOT_READS / ONE_IN <= read["total"] <= 1.2 * HOT_READS / ONE_IN
+    assert read["hba"] == read["total"]
+    assert unseen <= 0.05 * read["total"], "what is not in the sample is not a start that was not seen"
