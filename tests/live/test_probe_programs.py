@@ -259,7 +259,7 @@ class WithSkippedEvents(BpftraceProgram):
 
 
 def sweep(path):
-    """Read each block once in every SWEEP_S: a start that was left behind is that old. Return the longest read in us."""
+    """Read each block once in every SWEEP_S: a start that was left is that old. Return the longest read in us."""
     longest = 0.0
     fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
     try:
