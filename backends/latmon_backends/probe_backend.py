@@ -422,7 +422,7 @@ def health_of(window: ProbeWindow, probe: RunningProbe, skipped: int | None) -> 
         map_full=losses.map_full,
         unmatched=interval.unmatched + interval.unnamed,
         suppressed=interval.suppressed + losses.dropped,
-        undecoded_lines=losses.undecoded + interval.undecoded + window.end.sample.undecoded,
+        undecoded_lines=losses.undecoded + interval.undecoded,
         skipped=skipped,
     )
 

@@ -505,7 +505,9 @@ class CgroupLimit:
 
     def _with(self, later: CgroupLimit, sign: int) -> CgroupLimit:
         known = self.stalled_us is not None and later.stalled_us is not None
-        stalled_us = max(0, (later.stalled_us or 0) + sign * (self.stalled_us or 0)) if known else None
+        stalled_us = (later.stalled_us or 0) + sign * (self.stalled_us or 0) if known else None
+        if stalled_us is not None and stalled_us < 0:
+            stalled_us = None  # the counter fell
         ios, size = later.ios + sign * self.ios, later.bytes + sign * self.bytes
         return replace(later, ios=ios, bytes=size, stalled_us=stalled_us)
 

@@ -11,6 +11,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 SYSFS, PROBE, MEANS = "sysfs", "probe", "means"
+MAX_DEPTH = 1 << 24
+"""The most I/Os of a device in flight: a hundred times what nr_tags can be."""
 AGES_S = (1, 10, 60)
 """Ages in seconds above which requests in flight are counted."""
 

@@ -52,7 +52,7 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import BITS, MAX_COUNT, Histogram
 from latmon.model.host_context import ContextValue, HostContext, interval_value
-from latmon.model.inflight import SYSFS, Depths, InFlight, InFlightList, Issue, Took
+from latmon.model.inflight import MAX_DEPTH, SYSFS, Depths, InFlight, InFlightList, Issue, Took
 from latmon.model.packed import Packed, Sums
 from latmon.recording import validate
 from latmon.recording.packed_tables import (
@@ -102,8 +102,6 @@ MAX_PID = (1 << 32) - 1
 """A probe's record has 32 bits; the kernel's own PID_MAX_LIMIT is 2^22."""
 MAX_CPU = 1 << 16
 MAX_IRQ = 1 << 32
-MAX_DEPTH = 1 << 24
-"""The most I/Os of a device in flight: a hundred times what nr_tags can be."""
 MAX_DEPTHS = 4096
 """Different depths of one device in one window: a probe reports fewer than 400, a sampler one per sample."""
 MAX_IN_FLIGHT = 1024

@@ -986,6 +986,10 @@ def test_a_feed_needs_pipes_because_the_end_of_its_input_ends_it():
 FACTS = ("@facts", "f block/sda/queue/nr_requests 64", "f block/sda/device/model disk", "f block/sda/size 8", "@end")
 
 
+ANEW = ((100.0, 10, 20), (101.0, 500, 21))
+"""Uptime, reads and diskseq of two ticks."""
+
+
 def tick(up: float, reads: int) -> tuple[str, ...]:
     return (f"@tick {up}", f"s 8 0 sda {reads} 0 80 5 0 0 0 0 0 5 5 0 0 0 0 0 0", "f block/sda/inflight 1 0", "@end")
 
@@ -1009,6 +1013,13 @@ def test_a_host_without_latmon_is_measured_by_the_difference_of_its_counters(tmp
     (device,) = frame.devices
     assert (device.name, device.model) == ("sda", "disk")
     assert [(one.name, one.value) for one in device.limits] == [("nr_requests", 64)]
+
+
+def test_a_device_made_anew_on_a_host_without_latmon_is_known_by_its_diskseq(tmp_path):
+    """Its name and its directory stay: the facts are only sent again when a name comes or goes."""
+    first, second = ((*tick(up, n)[:-1], f"f block/sda/diskseq {seq}", "@end") for up, n, seq in ANEW)
+    (frame,) = taken(counters(tmp_path), *FACTS, *first, *second)
+    assert frame.kernel[Flow("sda", "read")].count == 500
 
 
 @pytest.mark.parametrize(
@@ -1055,12 +1066,23 @@ def test_a_file_below_a_link_is_not_written_through_it(tmp_path):
         ("8 0 sda 17 0 80", "9223372036854775808 0"),
     ],
 )
-def test_counters_that_no_reader_takes_end_the_connection(tmp_path, disk, gauge):
+def test_counters_that_no_reader_takes_are_left_out(tmp_path, disk, gauge):
     """The frame of all hosts with them ended the screen, and a recording of the host had no frame."""
     hostile = ("@tick 101.0", f"s {disk} 5 0 0 0 0 0 5 5 0 0 0 0 0 0", f"f block/sda/inflight {gauge}", "@end")
     one = Host("a", "a", Options(), ("ssh",))
     facts = ("@facts", f"f block/sda/queue/nr_requests {'9' * 20}", *FACTS[2:])
     good, bad = taken(counters(tmp_path), *facts, *tick(100.0, 0), *tick(100.5, 0), *hostile)
+    for frame in (good, bad):
+        one._take_counted(frame, 0)
+    assert [part.frame for part in one._waiting] == [good, bad]
+    left_out = Flow("sda", "read") not in bad.kernel
+    assert left_out != (bad.outstanding["sda"] == Outstanding(None, None))
+
+
+def test_a_frame_that_no_reader_takes_ends_the_connection(tmp_path):
+    one = Host("a", "a", Options(), ("ssh",))
+    (good,) = taken(counters(tmp_path), *FACTS, *tick(100.0, 0), *tick(100.5, 0))
+    bad = replace(good, kernel={Flow("sda", "read"): Completed(2**63, 0)})
     one._take_counted(good, 0)
     with pytest.raises(HostError, match="its counters are no numbers of a kernel: "):
         one._take_counted(bad, 0)

@@ -229,6 +229,36 @@ def test_other_devices_and_recreated_cgroups_have_no_row(host):
     assert difference(before, None) is None
 
 
+def test_a_limit_above_any_device_is_none_as_max_is(host):
+    """The kernel accepts up to 2^64 - 2; a recording holds less than 2^63."""
+    limit = f"7:0 rbps={2**63} wbps={2**64 - 2} riops=100 wiops={'9' * 5000}\n"
+    host.v2("a", limit, "7:0 rbytes=4096 rios=1 wbytes=4096 wios=1\n")
+    row = one(CgroupReader(host.proc, at_once).sample(S, LOOP))
+    assert (row.op, row.ios_per_s, row.bytes_per_s) == ("read", 100, None)
+
+
+@pytest.mark.parametrize("reads", [2**63 + 5, 2**60, 0, "9" * 5000])
+def test_counters_of_a_limit_that_can_not_be_give_no_row(host, reads):
+    host.v2("a", "7:0 riops=100\n", "7:0 rbytes=40960 rios=10\n", 700)
+    reader = CgroupReader(host.proc, at_once)
+    before = reader.sample(S, LOOP)
+    host.v2("a", "7:0 riops=100\n", f"7:0 rbytes=81920 rios={reads}\n", 800)
+    between = reader.sample(2 * S, LOOP)
+    assert difference(before, between) == ()
+    host.v2("a", "7:0 riops=100\n", "7:0 rbytes=122880 rios=30\n", 900)
+    after = reader.sample(3 * S, LOOP)
+    assert [row.ios for row in difference(before, after)] == [20]
+
+
+def test_a_time_of_waiting_that_fell_is_unknown(host):
+    host.v2("a", "7:0 riops=100\n", "7:0 rbytes=40960 rios=10\n", 700)
+    reader = CgroupReader(host.proc, at_once)
+    before = reader.sample(S, LOOP)
+    host.v2("a", "7:0 riops=100\n", "7:0 rbytes=81920 rios=20\n", 650)
+    row = one(difference(before, reader.sample(2 * S, LOOP)))
+    assert (row.ios, row.stalled_us) == (10, None)
+
+
 def test_a_walk_that_hangs_leaves_the_limits_known_before(host):
     host.v1("slow", {"read_iops": "7:0 50\n"})
     walks = []
@@ -303,6 +333,25 @@ def test_version_2_counts_a_cgroup_with_those_below_it(host):
         names = {one.cgroup for one in cgroups.ios_between(*pair)}
         assert path not in names
     assert cgroups.ios_between(before, gone)[Issuer("loop0", "read", "/machine.slice")].count == 5
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        pytest.param("rbytes=90000 rios=9", id="I/Os fell while bytes rose"),
+        pytest.param("rbytes=90000 rios=9223372036854775813", id="2^63 and more"),
+        pytest.param(f"rbytes={2**60} rios=11", id="more bytes than any device"),
+    ],
+)
+def test_counters_of_a_cgroup_that_can_not_be_count_nothing(host, now):
+    host.write("proc/self/mountinfo", "\n".join(host.mounts().splitlines()[2:]))
+    host.v2("", "")
+    host.v2("a", "", "7:0 rbytes=40960 rios=10 wbytes=0 wios=0\n")
+    reader = cgroups.CgroupIos(host.proc, host.root, at_once)
+    before = counted_by(reader, S)
+    host.v2("a", "", f"7:0 {now} wbytes=4096 wios=1\n")
+    found = cgroups.ios_between(before, counted_by(reader, 2 * S))
+    assert found == {Issuer("loop0", "write", "/a"): IssuedIO(1, 4096)}
 
 
 def test_ios_of_too_many_cgroups_or_of_none_are_not_counted(host, monkeypatch):
@@ -509,6 +558,15 @@ def test_bytes_of_processes_are_the_growth_of_their_counters(host):
         Issuer("", "read", "/one", "", 90, "new"): IssuedIO(0, 100),
         Issuer("", "write", "/web.service", "", 100, "born"): IssuedIO(0, 4096),
     }
+
+
+@pytest.mark.parametrize("read", [(1 << 20) - 4096, 1 << 60, 10**30])
+def test_bytes_of_a_process_that_can_not_be_are_not_counted(host, read):
+    process(host, 90, (1 << 20, 0))
+    reader = cgroups.ProcessIos(host.proc)
+    before = reader.sample()
+    process(host, 90, (read, 0))
+    assert cgroups.bytes_between(before, reader.sample()) == {}
 
 
 def test_processes_whose_files_this_user_may_not_read_are_not_known(host):

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ def counters(reads=0, sectors=0, ms=0, name="sda", **ops):
 
 
 def test_a_line_of_today_has_four_ops_and_bytes():
-    line = parse(LINE_6_18).counters[DeviceNumber(254, 0)]
+    line = parse(LINE_6_18).counters["vda"]
     assert line == Counters(
         "vda",
         {
@@ -31,13 +32,14 @@ def test_a_line_of_today_has_four_ops_and_bytes():
             "flush": totals(95118, 0, 6302),
         },
         in_flight=3,
+        number=DeviceNumber(254, 0),
     )
 
 
 def test_an_op_that_the_kernel_does_not_count_is_absent_not_zero():
-    assert set(parse(LINE_4_4).counters[DeviceNumber(8, 0)].ops) == {"read", "write"}
-    assert set(parse(LINE_4_18).counters[DeviceNumber(8, 0)].ops) == {"read", "write", "discard"}
-    assert parse(LINE_4_18).counters[DeviceNumber(8, 0)].in_flight == 2
+    assert set(parse(LINE_4_4).counters["sda"].ops) == {"read", "write"}
+    assert set(parse(LINE_4_18).counters["sda"].ops) == {"read", "write", "discard"}
+    assert parse(LINE_4_18).counters["sda"].in_flight == 2
 
 
 def test_columns_of_a_later_kernel_are_ignored():
@@ -47,11 +49,12 @@ def test_columns_of_a_later_kernel_are_ignored():
 def test_what_is_not_a_line_is_counted_and_the_rest_kept():
     reading = parse(b"rubbish\n 8 0 sda 1 2 3\n 8 x sda 1\n\n" + LINE_4_18)
     assert reading.undecoded == 3
-    assert list(reading.counters) == [DeviceNumber(8, 0)]
+    assert list(reading.counters) == ["sda"]
 
 
 def test_a_hostile_name_is_cleaned():
-    assert parse(LINE_4_4.replace(b"sda", b"s\x1b[31m")).counters[DeviceNumber(8, 0)].name == "s\\x1b[31m"
+    (line,) = parse(LINE_4_4.replace(b"sda", b"s\x1b[31m")).counters.values()
+    assert line.name == "s\\x1b[31m"
 
 
 @given(st.binary())
@@ -90,8 +93,74 @@ def test_the_time_wraps_at_32_bits_of_milliseconds_everywhere():
     assert difference(counters(5, 8, 2**32 - 10), counters(6, 16, 5)) == {"read": totals(1, 8 * 512, 15)}
 
 
-def test_a_time_that_fell_a_little_is_no_reset():
-    assert difference(counters(5, 8, 100), counters(6, 16, 99)) == {"read": totals(1, 8 * 512, 0)}
+def test_a_time_that_fell_is_not_known():
+    found = difference(counters(5, 8, 100), counters(6, 16, 99))
+    assert found == {"read": Completed(1, 8 * 512, None, merged=0)}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param((1_000_030, 8_000_240), (1_000_029, 8_000_232), id="lxcfs adds up fewer cgroups"),
+        pytest.param((1_000_030, 8_000_240), (1_000_099, 8_000_232), id="only the sectors fell"),
+        pytest.param((9, 72), (8, 64), id="a small counter fell a little"),
+        pytest.param((1_000_000, 8_000_000), (50_000, 400_000), id="a large cgroup went"),
+        pytest.param((1_000_000, 8_000_000), (900, 7_999_000), id="only one counter is near 0"),
+        pytest.param((1_000_000, 100), (900, 8_000_000), id="a second one rose"),
+    ],
+)
+def test_counters_that_fell_without_a_restart_give_no_value(before, after):
+    assert difference(counters(*before), counters(*after)) is None
+
+
+def test_one_op_that_fell_leaves_out_the_whole_device():
+    before = counters(1_000_030, 8_000_240, write=totals(7, 7 * 4096, 3))
+    after = counters(1_000_029, 8_000_232, write=totals(9, 9 * 4096, 5))
+    assert difference(before, after) is None
+
+
+@pytest.mark.parametrize(
+    ("reads", "sectors", "merged"),
+    [
+        (2**63 + 5, 40, 0),
+        (2**63 + 4, 40, 0),
+        (6, 2**63 - 1, 0),
+        (6, 2**64 - 1, 0),
+        (2**60, 2**60, 0),
+        (6, 48, 2**62),
+    ],
+)
+def test_what_a_recording_can_not_hold_gives_no_value(reads, sectors, merged):
+    broken = Counters("sda", {"read": Completed(reads, sectors * 512, 0, merged=merged)})
+    assert difference(counters(5, 40), broken) is None
+    assert difference(None, broken) is None
+
+
+@pytest.mark.parametrize("column", [b"-1", b"18446744073709551616", b"9" * 5000])
+def test_a_number_that_no_kernel_prints_is_not_understood(column):
+    raw = LINE_4_4 + LINE_4_18.replace(b"sda", b"sdb").replace(b" 30 ", b" %b " % column, 1)
+    reading = parse(raw)
+    assert (reading.undecoded, list(reading.counters)) == (1, ["sda"])
+
+
+@pytest.mark.parametrize("column", [b"4294967295", b"-1", b"18446744073709551615"])
+def test_a_gauge_that_went_below_0_is_not_known(column):
+    line = LINE_4_18.replace(b" 60 2 5", b" 60 %b 5" % column)
+    assert parse(line).counters["sda"].in_flight is None
+
+
+def test_hidden_disks_have_one_number_and_a_line_each():
+    raw = (
+        b"0 0 nvme1c1n1 100 0 800 200 0 0 0 0 0 0 0 0 0 0 0\n"
+        b"0 0 nvme0c0n1 300 0 2400 900 0 0 0 0 0 0 0 0 0 0 0\n"
+        b"259 2 nvme1n1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+    )
+    found = parse(raw).counters
+    assert {name: line.ops["read"].count for name, line in found.items()} == {
+        "nvme1c1n1": 100,
+        "nvme0c0n1": 300,
+        "nvme1n1": 0,
+    }
 
 
 def test_counts_wrap_at_32_bits_on_a_32_bit_kernel():

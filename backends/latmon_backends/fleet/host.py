@@ -66,8 +66,8 @@ _MAX_LINES = 32_768
 """Lines of /proc/diskstats: disks and partitions; 1,000 disks have some thousand."""
 _MAX_DISKSTATS = 512
 """Bytes of such a line."""
-_GAUGE, _MAX_GAUGE = "inflight", 64
-"""The file that a tick reports of each device, and its size."""
+_GAUGES, _MAX_GAUGE = ("inflight", "diskseq"), 64
+"""The files that a tick reports of each device, and their size."""
 _SUSPENDS = "power/suspend_stats/success"
 """Number of suspends since the boot."""
 _TOO_MANY = "it reports more devices than any host has"
@@ -213,7 +213,7 @@ class ShellTree:
                 self._count_suspends(value)
             elif self._gauges.get(path) == value:  # most devices are idle
                 return
-            elif word == "f" and file.name == _GAUGE and file.parent.is_dir() and not file.is_symlink():
+            elif word == "f" and file.name in _GAUGES and file.parent.is_dir() and not file.is_symlink():
                 self._gauges[path] = value = value[:_MAX_GAUGE]
                 file.write_text(value)
             return

@@ -143,7 +143,7 @@ facts() {
     n=${b##*/}
     for f in queue/nr_requests queue/scheduler queue/wbt_lat_usec queue/write_cache queue/rotational \
       queue/max_sectors_kb queue/rq_affinity queue/iostats queue/nomerges dm/name dm/uuid md/level loop/backing_file \
-      size wwid device/wwid device/vendor device/model device/name device/queue_depth device/queue_type \
+      size removable wwid device/wwid device/vendor device/model device/name device/queue_depth device/queue_type \
       device/queue_ramp_up_period; do
       one "$b/$f"
     done
@@ -194,7 +194,7 @@ counts() {
   say "tick $u"
   while IFS= read -r v; do printf 's %s\n' "$v"; done </proc/diskstats
   set +f
-  for b in /sys/block/*; do one "$b/inflight"; done
+  for b in /sys/block/*; do one "$b/inflight"; one "$b/diskseq"; done
   set -f
   one /sys/power/suspend_stats/success
   say end

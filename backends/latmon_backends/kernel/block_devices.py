@@ -29,12 +29,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from latmon.model.frame import Device, DeviceReport, Limit
+from latmon.model.histogram import MAX_COUNT
 from latmon.support.errors import UnavailableError, UntrustedError
 from latmon.support.paths import content
 from latmon.support.process import SideThread
 from latmon.support.text import MAX_CELLS, clean
 from latmon.support.trust import environment, find_tool
-from latmon_backends.kernel.diskstats import Counters, DeviceNumber, in_driver
+from latmon_backends.kernel.diskstats import UNNUMBERED, Counters, DeviceNumber, in_driver
 
 REPORTS_PERIOD_S = 300
 _REPORTS_KEPT_S = 2 * REPORTS_PERIOD_S
@@ -94,6 +95,8 @@ def names(directory: Path) -> tuple[str, ...]:
 
 _NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 _NVME = re.compile(r"nvme\d+n\d+")
+_WITH_MEDIA = ("loop", "nbd")
+"""Begins of the names of devices whose medium changes, besides those that sysfs calls removable."""
 _PARTITION = re.compile(r"(.*\d)p\d+|(\D+)\d+")
 _DM_MODELS = {"LVM": "lvm", "CRYPT": "crypt", "mpath": "multipath"}
 _SERIAL_PAGE = 4
@@ -109,6 +112,12 @@ def directory(block: Path, name: str) -> Path:
 def below(block: Path, name: str, file: str) -> Path:
     """Return a path below a device's directory. Each refresh needs it, and joining it costs as much as a stat."""
     return directory(block, name) / file
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_removable(file: Path, _inode: int) -> bool:
+    """Return whether sysfs says so of a device, once for each inode of its directory: that never changes."""
+    return number(file) == 1
 
 
 def device_kind(path: Path) -> str:
@@ -361,9 +370,11 @@ def reports(block: Path, above: Sequence[str]) -> Iterator[DeviceReport]:
     """
     for name in ("ioerr_cnt", "iotmo_cnt"):  # iotmo_cnt since Linux 6.6
         try:
-            yield DeviceReport(name, int(content(f"{block}/device/{name}"), 16), f"device/{name}")
+            value = int(content(f"{block}/device/{name}"), 16)
         except ValueError:
             continue
+        if 0 <= value <= MAX_COUNT:
+            yield DeviceReport(name, value, f"device/{name}")
     states = _STATES if above and link(f"{above[0]}/subsystem") in _HAVE_STATE else ()
     for name, where in (*((name, f"device/{name}") for name in states), ("ana_state", "ana_state")):
         if text := attribute(f"{block}/{where}"):
@@ -374,7 +385,7 @@ def reports(block: Path, above: Sequence[str]) -> Iterator[DeviceReport]:
         if not attribute(pci / "power/runtime_status").startswith("suspend"):
             yield from _pcie_link(pci)
         for kind, row in _AER.items():
-            if found := re.search(rb"^%s (\d+)$" % row, content(pci / f"aer_dev_{kind}"), re.MULTILINE):
+            if found := re.search(rb"^%s (\d{1,18})$" % row, content(pci / f"aer_dev_{kind}"), re.MULTILINE):
                 yield DeviceReport(f"aer_{kind}", int(found[1]), f"{pci.name}/aer_dev_{kind}")
 
 
@@ -436,8 +447,8 @@ class BlockDevices:
     """Name -> the second in which its reports were read, and the reports."""
     _numbers: dict[str, DeviceNumber] = field(default_factory=dict)
     """Names of the whole disks in diskstats."""
-    _lines: Mapping[DeviceNumber, Counters] = field(default_factory=dict)
-    """The lines of the last refresh."""
+    _lines: Mapping[str, Counters] = field(default_factory=dict)
+    """The lines of the last refresh by name."""
     _absent: dict[str, Counters] = field(default_factory=dict)
     """Disks in diskstats that are no devices, such as empty loops, with their lines at the last check."""
     _uncounted: frozenset[str] = frozenset()
@@ -459,26 +470,28 @@ class BlockDevices:
         """All devices by name, as of the last refresh. Empty loops and the like are not devices."""
         return self._devices
 
-    def refresh(self, lines: Mapping[DeviceNumber, Counters], mono_us: int) -> DeviceChanges:
+    def refresh(self, lines: Mapping[str, Counters], mono_us: int) -> DeviceChanges:
         """Update the devices, given a reading of /proc/diskstats and its time.
 
         With more devices than CHECKED some of them are checked, in turn, and of those with another number of I/Os each
         that is no device yet (an empty loop gets I/O when it gets a file) or whose generation differs: a replug must
         be noticed in the interval in which the counters restarted, or I/Os are counted twice.
         """
-        changed = {at: line for at, line in lines.items() if self._lines.get(at) is not line}
-        if lines.keys() != self._lines.keys() or any(self._lines[at].name != one.name for at, one in changed.items()):
-            self._know_names({line.name for line in lines.values()})
-            self._disks = {at: self._whole[line.name] for at, line in lines.items()}
-            self._numbers = {line.name: at for at, line in lines.items() if self._whole[line.name] == line.name}
+        changed = {name: line for name, line in lines.items() if self._lines.get(name) is not line}
+        same_names = lines.keys() == self._lines.keys()
+        if not same_names or any(self._lines[name].number != line.number for name, line in changed.items()):
+            self._know_names(set(lines))
+            self._disks = {line.number: self._whole[name] for name, line in lines.items()}
+            self._disks.pop(UNNUMBERED, None)
+            self._numbers = {name: line.number for name, line in lines.items() if self._whole[name] == name}
             self._absent = {}
         self._lines = lines
         passed_s, self._second = mono_us // 1_000_000 - self._second, mono_us // 1_000_000
         due = self._due(lines, changed.values(), passed_s)
-        present = [name for name in due if self._is_there(name, lines[self._numbers[name]])]
+        present = [name for name in due if self._is_there(name, lines[name])]
         self._read_limits(present)
         stamps = {name: self._stamp(name) for name in present}
-        gone = {name: lines[self._numbers[name]] for name in due if name not in stamps}
+        gone = {name: lines[name] for name in due if name not in stamps}
         self._absent = {name: line for name, line in self._absent.items() if name not in stamps} | gone
         known = self._stamps.items()
         now = {name: stamp for name, stamp in known if name in self._numbers and name not in gone} | stamps
@@ -487,13 +500,13 @@ class BlockDevices:
             self._tools.refresh(self._devices, self._generations, self._second)
         return change
 
-    def _due(self, lines: Mapping[DeviceNumber, Counters], changed: Iterable[Counters], passed_s: int) -> list[str]:
+    def _due(self, lines: Mapping[str, Counters], changed: Iterable[Counters], passed_s: int) -> list[str]:
         """Return the names that this refresh checks; `changed` are the lines that differ from those before."""
         every = self._numbers
         if len(every) <= CHECKED:
             return list(every)
         new = [name for name in every if name not in self._stamps and name not in self._absent]
-        woken = [name for name, line in self._absent.items() if lines[every[name]] is not line]
+        woken = [name for name, line in self._absent.items() if lines[name] is not line]
         known = self._generations
         replugged = [one.name for one in changed if one.name in known and known[one.name] != self.generation(one.name)]
         number = max(1, passed_s * min(TURN, -(-len(every) // LIMITS_S)))
@@ -555,7 +568,18 @@ class BlockDevices:
         return self._generations
 
     def generation(self, name: str) -> int:
-        """Return the inode of the device's sysfs directory."""
+        """Return the kernel's number of the device (diskseq, since 5.15), else the inode of its directory in sysfs.
+
+        Where media change, diskseq counts these: a loop that gets another file goes on with its counters (6.18).
+        """
+        inode = self._inode(name)
+        if name.startswith(_WITH_MEDIA) or _is_removable(self._below(name, "removable"), inode):
+            return inode
+        sequence = number(self._below(name, "diskseq"))
+        # Once more: a device that went in between is none, not another one.
+        return self._inode(name) if sequence is None else sequence
+
+    def _inode(self, name: str) -> int:
         try:
             return self._below(name, "").stat().st_ino
         except OSError:
@@ -588,7 +612,7 @@ class BlockDevices:
         if name.startswith("loop"):
             return False
         has_size = number(self._below(name, "size")) != 0
-        return has_size or self._below(name, "device").exists() or line.in_flight > 0
+        return has_size or self._below(name, "device").exists() or line.in_flight != 0
 
     def _read_limits(self, due: Iterable[str]) -> None:
         """Read the limits of new devices at once, of the others every LIMITS_S at most."""

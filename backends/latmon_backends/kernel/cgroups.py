@@ -26,6 +26,7 @@ from latmon.model.frame import MAX_LIMITS, CgroupLimit, Flow, IssuedIO, Issuer, 
 from latmon.support.paths import content, matching, regular, text
 from latmon.support.process import SideThread
 from latmon.support.text import clean
+from latmon_backends.kernel.diskstats import MOST_GAINED, has_restarted
 
 LEAST_WALK_US, WALK_US = 2_000_000, 30_000_000
 """Least and longest time between two walks: a new limit that lasts for 20 s must be seen when it begins."""
@@ -53,6 +54,8 @@ _NAMES = 3
 _OPS = ("read", "write")
 _COUNTED = {"Read": "read", "Write": "write", "Discard": "discard"}
 """Row of version 1's counters -> op."""
+_DIGITS = 20
+"""Digits of 2^64."""
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _Values = dict[str, dict[str, int]]
 """MAJOR:MINOR -> name -> number."""
@@ -369,7 +372,9 @@ def ios_between(before: CgroupCounters | None, after: CgroupCounters | None) -> 
         was, parent = before[path].counters, after[path].parent
         for flow, now in after[path].counters.items():
             ios, size = (one - other for one, other in zip(now, was.get(flow, (0, 0)), strict=True))
-            if ios > 0 or size > 0:
+            if ios < 0 or size < 0 or max(ios, size) > MOST_GAINED:
+                continue  # of a cgroup that was made anew with this path, or of broken counters
+            if ios or size:
                 _add(gains, (path, flow), ios, size)
                 if parent in before and parent in after:
                     _add(gains, (parent, flow), -ios, -size)
@@ -399,7 +404,7 @@ class CountedProcess(NamedTuple):
 
 ProcessCounters = Mapping[int, CountedProcess]
 """By pid."""
-_IO = re.compile(rb"^(?:read|write)_bytes: (\d{1,19})$", re.MULTILINE)
+_IO = re.compile(rb"^(?:read|write)_bytes: (\d{1,20})$", re.MULTILINE)
 
 
 class ProcessIos:
@@ -452,15 +457,20 @@ def bytes_between(before: ProcessCounters | None, after: ProcessCounters | None)
         was = before[pid].threads if before and pid in before else {}
         grown = [_growth(was.get(tid, (0, 0)), done) for tid, done in now.threads.items()]
         for op, size in zip(_OPS, map(sum, zip(*grown, strict=True)), strict=False):
-            if size:
+            if 0 < size <= MOST_GAINED:
                 found[Issuer("", op, now.cgroup, "", pid, now.comm)] = IssuedIO(0, size)
     return found
 
 
 def _growth(was: tuple[int, int], now: tuple[int, int]) -> tuple[int, int]:
-    """Return the difference; of counters that fell, which are another thread's with the same number, all."""
+    """Return the difference; of counters that began again, which are another thread's with the same number, all.
+
+    Of counters that only fell nothing is known, and nothing is counted.
+    """
     done = now[0] - was[0], now[1] - was[1]
-    return now if min(done) < 0 else done
+    if min(done) >= 0:
+        return done
+    return now if has_restarted(sum(was), sum(now)) else (0, 0)
 
 
 class CgroupReader:
@@ -510,6 +520,7 @@ class CgroupReader:
 
     def _read(self, one: LimitedCgroup, mono_us: int, devices: Mapping[str, str]) -> Iterator[CgroupLimit]:
         limits, counted = _version_2(one.path) if one.version == 2 else _version_1(one.path)  # noqa: PLR2004
+        limits = {number: _limiting(values) for number, values in limits.items()}
         found = [(number, op) for number in limits if number in devices for op in _OPS]
         found = [(number, op) for number, op in found if {f"{op} ios", f"{op} bytes"} & limits[number].keys()]
         stalled_us = _stalled_us(one.path)
@@ -543,6 +554,11 @@ class CgroupReader:
         return had
 
 
+def _limiting(values: Mapping[str, int]) -> dict[str, int]:
+    """Return the limits without those that are higher than any device's I/O: these limit nothing, as `max`."""
+    return {name: limit for name, limit in values.items() if 0 < limit <= MOST_GAINED}
+
+
 def _limited(done: Mapping[str, int], op: str) -> int:
     """Return the I/Os under a limit: that of writes is of discards too, which count as 512 bytes each."""
     return done.get(f"{op} ios", 0) + (done.get("discard ios", 0) if op == "write" else 0)
@@ -556,7 +572,11 @@ def difference(
         return None
     known = {one.key: one for one in before}
     found = (known[one.key].until(one) for one in after if one.key in known)
-    return tuple(one for one in found if one.ios >= 0 and one.bytes >= 0 and (one.ios or one.bytes))
+    return tuple(one for one in found if _is_possible(one) and (one.ios or one.bytes))
+
+
+def _is_possible(row: CgroupLimit) -> bool:
+    return min(row.ios, row.bytes) >= 0 and max(row.ios, row.bytes, row.stalled_us or 0) <= MOST_GAINED
 
 
 def _pause_us(spent_us: int) -> int:
@@ -672,7 +692,7 @@ def _pairs(lines: str, names: Mapping[str, str]) -> _Values:
             name, _, value = pair.partition("=")
             if name in names and value.isdecimal():
                 values = found.setdefault(number, {})
-                values[names[name]] = values.get(names[name], 0) + int(value)
+                values[names[name]] = values.get(names[name], 0) + _whole(value)
     return found
 
 
@@ -681,7 +701,7 @@ def _version_1(path: Path) -> tuple[_Values, _Values]:
     limits: _Values = {}
     for name, file in _V1_LIMITS.items():
         for number, value in _columns(text(path / file), 2):
-            limits.setdefault(number, {})[name] = int(value)
+            limits.setdefault(number, {})[name] = _whole(value)
     return limits, _version_1_counts(path)
 
 
@@ -690,8 +710,13 @@ def _version_1_counts(path: Path) -> _Values:
     for what, file in (("ios", "blkio.throttle.io_serviced"), ("bytes", "blkio.throttle.io_service_bytes")):
         for number, row, value in _columns(text(path / file), 3):
             if row in _COUNTED:
-                counters.setdefault(number, {})[f"{_COUNTED[row]} {what}"] = int(value)
+                counters.setdefault(number, {})[f"{_COUNTED[row]} {what}"] = _whole(value)
     return counters
+
+
+def _whole(digits: str) -> int:
+    """Return a number; one with more digits than 64 bits have is as high as none of the kernel's."""
+    return int(digits) if len(digits) <= _DIGITS else 1 << 64
 
 
 def _columns(lines: str, cells: int) -> Iterator[list[str]]:
@@ -703,7 +728,7 @@ def _stalled_us(path: Path) -> int | None:
     """Return the time in which at least one task of the cgroup waited for I/O, since it was created."""
     some = next((line.split() for line in text(path / "io.pressure").splitlines() if line.startswith("some ")), [])
     total = next((one.removeprefix("total=") for one in some if one.startswith("total=")), "")
-    return int(total) if total.isdecimal() else None
+    return _whole(total) if total.isdecimal() else None
 
 
 def _pids(path: Path) -> list[str]:

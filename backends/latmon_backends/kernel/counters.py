@@ -37,21 +37,23 @@ from latmon_backends.kernel.cgroups import (
     ProcessIos,
 )
 from latmon_backends.kernel.depth_sampler import DepthSampler, Spent, Watched
-from latmon_backends.kernel.diskstats import Counters, Diskstats
+from latmon_backends.kernel.diskstats import MOST_GAINED, UNNUMBERED, Counters, Diskstats
 
 _CONTEXT_PACE = 1000
 """Least time between two readings of a file, in times of a reading's CPU time: a preempted one costs nothing."""
 _CONTEXT_LATER_NS = 60_000_000_000
 """Longest time between two readings, and that after which a file that doesn't exist is looked for again: modules are
 loaded later."""
+_DIGITS = 20
+"""Digits of 2^64."""
 _STEAL, _CPU_TIMES = 7, 8
 """user nice system idle iowait irq softirq steal; the guest times after them are in user and nice."""
-_PSI_TOTAL = re.compile(rb"^(some|full) .*\btotal=(\d+)", re.MULTILINE)
-_PAGES = re.compile(rb"\nnr_(dirty|writeback) (\d+)")
+_PSI_TOTAL = re.compile(rb"^(some|full) .*\btotal=(\d{1,20})\b", re.MULTILINE)
+_PAGES = re.compile(rb"\nnr_(dirty|writeback) (\d{1,20})\b")
 """A literal newline, not `^`: the file has 170 lines, and a search for a literal prefix takes a tenth of the time."""
-_ALLOCSTALL = re.compile(rb"\nallocstall\w* (\d+)")
-_ARC_SIZE = re.compile(rb"^size +\d+ +(\d+)$", re.MULTILINE)
-_NFS_RPC = re.compile(rb"^rpc \d+ (\d+)", re.MULTILINE)
+_ALLOCSTALL = re.compile(rb"\nallocstall\w* (\d{1,20})\b")
+_ARC_SIZE = re.compile(rb"^size +\d+ +(\d{1,20})$", re.MULTILINE)
+_NFS_RPC = re.compile(rb"^rpc \d+ (\d{1,20})\b", re.MULTILINE)
 
 Cumulative = tuple[int, int]
 """Total and weight, as in ContextValue, since any begin."""
@@ -102,6 +104,8 @@ class Sample:
     """Absolute counters by process; None where they are not read."""
     idle: IdleRows = field(default_factory=IdleRows)
     """Rows of the devices in `shown`, for those whose counters have not changed and that have no I/O in flight."""
+    skipped: frozenset[str] = frozenset()
+    """Devices that had no line in this reading; their counters are those of the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,12 +215,16 @@ class KernelSampler(CounterSampler):
         """Return a sample of this moment. UnavailableError when /proc/diskstats can't be read."""
         mono_us, wall = self._clock.mono_us(), self._clock.wall()
         reading, before = self._read(), self._lines
-        lines = {line.name: line for line in reading.counters.values()}
-        moved = {name for name, line in lines.items() if before.get(name) is not line or line.in_flight} | self._unread
-        self._lines = lines
+        skipped = self._skipped(before, reading)
+        lines = {**reading.counters, **skipped}
+        moved = {name for name, line in lines.items() if before.get(name) is not line or line.in_flight != 0}
+        moved |= self._unread
         # At once: between the column and this gauge every millisecond of work lets I/Os move from one to the other.
         gauges = {name: self._in_driver(name) for name in moved if name in self._chosen}
-        change = self.block.refresh(reading.counters, mono_us)
+        numbered_before = self.block.generations
+        change = self.block.refresh(lines, mono_us)
+        lines |= self._lines_of_new(numbered_before)
+        self._lines = lines
         silent = self.block.uncounted
         self._choose(silent, lines)
         chosen = self._chosen
@@ -226,11 +234,12 @@ class KernelSampler(CounterSampler):
         }
         self._unread = {name for name, gauge in busy.items() if gauge.in_driver is None and name not in silent}
         outstanding = WithIdle(busy, self._idle.outstanding)
-        numbered = {f"{d.major}:{d.minor}": d.name for d in chosen.values()}
+        numbered = {f"{d.major}:{d.minor}": d.name for d in chosen.values() if (d.major, d.minor) != UNNUMBERED}
         return Sample(
             mono_us,
             wall,
             counters=lines,
+            skipped=frozenset(skipped),
             generations=self.block.generations,
             shown=frozenset(chosen) - silent,
             maybe=frozenset(name for name in silent & chosen.keys() if not chosen[name].timed),
@@ -282,6 +291,28 @@ class KernelSampler(CounterSampler):
             raise UnavailableError(f"The kernel's I/O counters can't be read: {error}.") from error
         return self._reading
 
+    def _skipped(self, before: Mapping[str, Counters], reading: Diskstats) -> dict[str, Counters]:
+        """Return the earlier lines of devices that are still there, but have none in this reading.
+
+        The kernel prints the file a page at a time and goes on at the number of the next line, so it leaves out a line
+        when a device before it is removed in between. With the next reading it would look like a new device. A line
+        that is not understood is missing, too.
+        """
+        missing = before.keys() - reading.counters.keys()
+        known = self.block.generations
+        there = [name for name in missing if known.get(name) and known[name] == self.block.generation(name)]
+        return {name: before[name] for name in there}
+
+    def _lines_of_new(self, before: Mapping[str, int]) -> dict[str, Counters]:
+        """Return the lines of devices that took the name of another one, by its generation `before`; read again.
+
+        The reading may have been of the other one, whose counters would be counted as those of the new device.
+        """
+        now = self.block.generations
+        new = [name for name, number in now.items() if before.get(name, number) != number]
+        lines = self._read().counters if new else {}
+        return {name: lines[name] for name in new if name in lines}
+
     def _in_driver(self, name: str) -> int | None:
         return diskstats.in_driver(block_devices.below(self._block, name, "inflight"))
 
@@ -325,22 +356,25 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
     lost = after.shown & half_counted
     gauges = busy_rows(after.outstanding)
     moved = [name for name, now in after.counters.items() if before.counters.get(name) is not now or name in gauges]
+    moved += before.skipped | after.skipped
     named = after.shown.union(after.maybe).difference(lost)
+    unknown: set[str] = set()
     names = sorted(named.intersection(moved).union(_replaced(before, after) & named)) if idle.queued else sorted(named)
     for name in names:
-        counters = None if _replugged(name, before, after) else before.counters.get(name)
-        spans = diskstats.difference(counters, after.counters[name])
-        if name in after.shown or any(span.count for span in spans.values()):
+        spans = _completed(name, before, after)
+        if spans is None:
+            unknown.add(name)
+        elif name in after.shown or any(span.count for span in spans.values()):
             busy |= {Flow(name, op): span for op, span in spans.items()}
     dt_us = after.mono_us - before.mono_us
     depths = _depths(before.spent, after.spent, {*names, *gauges} if idle.queued else after.spent.keys(), dt_us)
     return CounterInterval(
         dt_us,
-        WithIdle(busy, idle.without(frozenset(lost)).kernel) if idle.queued else busy,
+        WithIdle(busy, idle.without(frozenset(lost | unknown)).kernel) if idle.queued else busy,
         after.outstanding,
         after.devices,
         after.removed,
-        after.undecoded,
+        after.undecoded + len(unknown),
         WithIdle(depths, idle.depths(dt_us)) if idle.queued and after.spent else depths,
         cgroups.difference(before.cgroup_limits, after.cgroup_limits),
         context_difference(before.host_context, after.host_context),
@@ -349,6 +383,18 @@ def difference(before: Sample, after: Sample) -> CounterInterval:
             **cgroups.bytes_between(before.process_ios, after.process_ios),
         },
     )
+
+
+def _completed(name: str, before: Sample, after: Sample) -> dict[str, Completed] | None:
+    """Return the I/Os of one device in an interval, by op; None where its counters don't give them."""
+    earlier, now = before.counters.get(name), after.counters[name]
+    if name in before.skipped or name in after.skipped:
+        return None
+    if _replugged(name, before, after):
+        earlier = None
+    elif earlier is None and not after.generations.get(name) and not diskstats.is_near_0(now):
+        return None  # without an identity it may be a device whose line was missing before
+    return diskstats.difference(earlier, now)
 
 
 def _depths(
@@ -408,10 +454,15 @@ def _psi(resource: str, *kinds: str) -> Callable[[bytes], _Parsed]:
     return parse
 
 
+def _is_number(word: bytes) -> bool:
+    """Return whether a word is a number of at most 64 bits, roughly."""
+    return word.isdigit() and len(word) <= _DIGITS
+
+
 def _stat(data: bytes) -> _Parsed:
     """Yield the share of steal in all CPU time, in ticks."""
     fields = data.partition(b"\n")[0].split()
-    times = [int(one) for one in fields[1 : 1 + _CPU_TIMES] if one.isdigit()]
+    times = [int(one) for one in fields[1 : 1 + _CPU_TIMES] if _is_number(one)]
     if fields[:1] == [b"cpu"] and len(times) == _CPU_TIMES:
         yield "steal", times[_STEAL], sum(times)
 
@@ -432,7 +483,7 @@ def _arcstats(data: bytes) -> _Parsed:
 def _snmp(data: bytes) -> _Parsed:
     rows = [line.split() for line in data.splitlines() if line.startswith(b"Tcp:")]
     values = dict(zip(*rows, strict=False)) if len(rows) == 2 else {}  # noqa: PLR2004 - names and numbers
-    if (found := values.get(b"RetransSegs", b"")).isdigit():
+    if _is_number(found := values.get(b"RetransSegs", b"")):
         yield "tcp_retransmits", int(found), 0
 
 
@@ -482,6 +533,6 @@ def context_difference(before: Mapping[str, Cumulative], after: Mapping[str, Cum
     for name, (total, weight) in after.items():
         if name in before:
             grown, span = total - before[name][0], weight - before[name][1]
-            if grown >= 0 and span > 0:
+            if 0 <= grown <= MOST_GAINED and 0 < span <= MOST_GAINED:
                 found[name] = interval_value(grown, span)
     return found

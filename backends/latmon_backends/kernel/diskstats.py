@@ -15,17 +15,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 from latmon.model.frame import Completed, Outstanding
+from latmon.model.inflight import MAX_DEPTH
 from latmon.support.paths import content
 from latmon.support.text import clean
 
 SECTOR = 512
 WORD = 2 * (sys.maxsize + 1)
+MOST_GAINED = 2**53
+"""Bound of what a counter gains in an interval: more is a broken counter. A minute's sum of such values, at 10 frames
+per second, is still below the 2^63 of a recording."""
 _MS = 1000
 _TIME_WORD = 2**32 * _MS
 """Times are printed as 32 bits of ms on every kernel: they wrap after 49 days of summed I/O time."""
 _IN_FLIGHT = 11
 _COLUMNS = 14
 _DISCARD, _FLUSH = 14, 18  # columns since 4.18 and since 5.5
+_HIGHEST = 2**64 - 1
+"""Highest number of a column: the kernel prints an unsigned long."""
+_HIGHEST_PART = 2**32 - 1
+"""Highest major and minor."""
+_RESTARTED_SHARE = 0.1
+_RESTARTED_IOS = 10_000
+"""Counters that fell have begun again at 0 where they are at most this share of those before, and so few I/Os. A
+counter that fell a little has not: lxcfs adds up cgroups that may go, and then its sums fall by what those had."""
 
 
 class DeviceNumber(NamedTuple):
@@ -35,6 +47,8 @@ class DeviceNumber(NamedTuple):
     minor: int
 
 
+UNNUMBERED = DeviceNumber(0, 0)
+"""Number of all hidden disks: diskstats prints the one of their block device, which they don't have (NVMe paths)."""
 _NONE = Completed(0, 0, 0, merged=0)
 
 
@@ -44,17 +58,18 @@ class Counters:
 
     name: str
     ops: Mapping[str, Completed]
-    in_flight: int = 0
-    """Requests in the driver up to about 6.9, queued ones too from then on (see column_has_queued)."""
+    in_flight: int | None = 0
+    """Requests in the driver up to about 6.9, queued ones too from then on (see column_has_queued); None: not known."""
+    number: DeviceNumber = UNNUMBERED
 
 
 @dataclass(frozen=True, slots=True)
 class Diskstats:
-    """One reading; `undecoded` counts the lines that were not understood."""
+    """One reading by device name; `undecoded` counts the lines that were not understood."""
 
-    counters: Mapping[DeviceNumber, Counters]
+    counters: Mapping[str, Counters]
     undecoded: int = 0
-    lines: Mapping[bytes, tuple[DeviceNumber, Counters]] = field(default_factory=dict, compare=False)
+    lines: Mapping[bytes, Counters] = field(default_factory=dict, compare=False)
     """The lines that were understood, for the next reading."""
 
 
@@ -64,22 +79,23 @@ def parse(raw: bytes, before: Diskstats | None = None) -> Diskstats:
     Lines of idle devices are as they were `before`: their counters are the same objects.
     """
     known = before.lines if before is not None else {}
-    lines: dict[bytes, tuple[DeviceNumber, Counters]] = {}
+    lines: dict[bytes, Counters] = {}
     undecoded = 0
     for line in raw.splitlines():
         try:
-            lines[line] = known.get(line) or _line(line.split())
+            lines[line] = known.get(line) or _counters(line.split())
         except (ValueError, IndexError):
             undecoded += bool(line.strip())
-    return Diskstats(dict(lines.values()), undecoded, lines)
-
-
-def _line(columns: list[bytes]) -> tuple[DeviceNumber, Counters]:
-    return DeviceNumber(int(columns[0]), int(columns[1])), _counters(columns)
+    return Diskstats({line.name: line for line in lines.values()}, undecoded, lines)
 
 
 def _counters(columns: list[bytes]) -> Counters:
+    number = DeviceNumber(int(columns[0]), int(columns[1]))
     numbers = [int(column) for column in columns[3:]]
+    in_flight = numbers.pop(_IN_FLIGHT - 3)
+    if min(*number, *numbers) < 0 or max(numbers) > _HIGHEST or max(number) > _HIGHEST_PART:
+        raise ValueError("a number that no kernel prints")
+    numbers.insert(_IN_FLIGHT - 3, in_flight)
     ops = {"read": _tally(numbers, 0), "write": _tally(numbers, 4)}
     if len(columns) >= _FLUSH:
         ops["discard"] = _tally(numbers, _DISCARD - 3)
@@ -88,7 +104,7 @@ def _counters(columns: list[bytes]) -> Counters:
         ops["flush"] = Completed(count, 0, time_ms * _MS, merged=0)
     if len(columns) < _COLUMNS:
         raise ValueError("fewer columns than any supported kernel prints")
-    return Counters(clean(columns[2]), ops, numbers[_IN_FLIGHT - 3])
+    return Counters(clean(columns[2]), ops, gauge(in_flight), number)
 
 
 def _tally(numbers: list[int], at: int) -> Completed:
@@ -96,17 +112,46 @@ def _tally(numbers: list[int], at: int) -> Completed:
     return Completed(count, sectors * SECTOR, time_ms * _MS, merged=merged)
 
 
-def difference(before: Counters | None, after: Counters, word: int = WORD) -> dict[str, Completed]:
-    """Return the I/Os completed between two readings of one device, by op.
+def difference(before: Counters | None, after: Counters, word: int = WORD) -> dict[str, Completed] | None:
+    """Return the I/Os completed between two readings of one device, by op; None where they are not known.
 
-    A device that wasn't there before, has another name or counts backwards has restarted: all of `after` is new.
+    All of `after` is new where there was no device `before`, or one with another name, and where a counter fell and
+    all have begun again near 0. Where a counter fell otherwise, or gained more than a device can do, nothing is known.
     `word` is the span of the kernel's unsigned long, over which counts and sectors wrap.
     """
     if before is None or before.name != after.name:
-        return dict(after.ops)
-    spans = {op: _span(before.ops.get(op, _NONE), tally, word) for op, tally in after.ops.items()}
-    known = {op: span for op, span in spans.items() if span is not None}
-    return known if len(known) == len(spans) else dict(after.ops)
+        return _possible(after.ops)
+    spans: dict[str, Completed] = {}
+    for op, totals in after.ops.items():
+        span = _span(before.ops.get(op, _NONE), totals, word)
+        if span is None:
+            return _possible(after.ops) if _has_restarted(before, after) else None
+        spans[op] = span
+    return _possible(spans)
+
+
+def is_near_0(counters: Counters) -> bool:
+    """Return whether a device has done so few I/Os that its counters may just have begun."""
+    return sum(totals.count for totals in counters.ops.values()) <= _RESTARTED_IOS
+
+
+def has_restarted(before: int, after: int) -> bool:
+    """Return whether a sum that fell has begun again at 0: it is a small part of the one before."""
+    return after <= _RESTARTED_SHARE * before
+
+
+def _has_restarted(before: Counters, after: Counters) -> bool:
+    ios = [sum(totals.count for totals in counters.ops.values()) for counters in (before, after)]
+    sizes = [sum(totals.bytes for totals in counters.ops.values()) for counters in (before, after)]
+    return is_near_0(after) and has_restarted(*ios) and has_restarted(*sizes)
+
+
+def _possible(ops: Mapping[str, Completed]) -> dict[str, Completed] | None:
+    """Return the I/Os of an interval; None where a number is higher than any that a device reaches."""
+    for done in ops.values():
+        if max(done.count, done.bytes, done.time_us or 0, done.merged or 0) > MOST_GAINED:
+            return None
+    return dict(ops)
 
 
 def _span(before: Completed, after: Completed, word: int) -> Completed | None:
@@ -115,9 +160,8 @@ def _span(before: Completed, after: Completed, word: int) -> Completed | None:
     if count is None or moved is None:
         return None
     merged = None if after.merged is None else _forward(before.merged or 0, after.merged, word)
-    if after.time_us is None:
-        return Completed(count, moved, merged=merged)
-    return Completed(count, moved, _forward(before.time_us or 0, after.time_us, _TIME_WORD) or 0, merged=merged)
+    time_us = None if after.time_us is None else _forward(before.time_us or 0, after.time_us, _TIME_WORD)
+    return Completed(count, moved, time_us, merged=merged)
 
 
 def _forward(before: int, after: int, wrap: int) -> int | None:
@@ -156,15 +200,21 @@ def _release(proc: Path) -> tuple[int, int]:
 
 
 def in_driver(inflight: Path) -> int | None:
-    """Return the requests in the driver (reads + writes) from a device's file `inflight`; None if unreadable."""
+    """Return the requests in the driver (reads + writes) from a device's file `inflight`; None if not known."""
     try:
         reads, writes = content(inflight).split()
-        return int(reads) + int(writes)
+        return gauge(int(reads), int(writes))
     except ValueError:
         return None
 
 
-def outstanding(driver: int | None, column: int, *, has_queued: bool) -> Outstanding:
+def gauge(*numbers: int) -> int | None:
+    """Return the sum of numbers of I/Os; None where one went below 0, which the kernel prints as 2^32 less that."""
+    return sum(numbers) if min(numbers) >= 0 and sum(numbers) <= MAX_DEPTH else None
+
+
+def outstanding(driver: int | None, column: int | None, *, has_queued: bool) -> Outstanding:
     """Separate driver and queue. They are read at two moments, so a small negative queue is an empty one."""
-    queued = max(0, column - driver) if has_queued and driver is not None else None
-    return Outstanding(driver, queued)
+    if not has_queued or driver is None or column is None:
+        return Outstanding(driver, None)
+    return Outstanding(driver, max(0, column - driver))

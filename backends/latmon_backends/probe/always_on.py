@@ -128,7 +128,11 @@ class FrameBuilder:
             issuers={} if bent else self._selected(window.interval.issuers or interval.issuers),
             devices=self._sampler.devices if self._seq == 0 else end.sample.devices,
             removed=end.sample.removed,
-            health=replace(health, notice=self.notice),
+            health=replace(
+                health,
+                notice=self.notice,
+                undecoded_lines=health.undecoded_lines + interval.undecoded,
+            ),
             gap=gap,
             late=window.late,
         )
