@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -181,6 +182,18 @@ def test_counters_that_went_back_report_nothing_new():
     sampler = machine.sampler()
     interval = difference(sampler.sample(), sampler.sample())
     assert all(done.count < 2**31 for done in interval.kernel.values())
+
+
+@pytest.mark.parametrize("name", ["reads", "nread"])
+def test_a_disk_whose_counter_fell_has_no_value_and_the_others_are_complete(name):
+    machine = Machine(*ILLUMOS)
+    was = int(re.search(rb"sd:2:sd2:%b\t(\d+)" % name.encode(), machine.disks[0])[1])
+    machine.disks[1] = re.sub(rb"(sd:2:sd2:%b\t)\d+" % name.encode(), rb"\g<1>%d" % (was - 1), machine.disks[1])
+    sampler = machine.sampler()
+    interval = difference(sampler.sample(), sampler.sample())
+    assert "sd2" not in {flow.device for flow in interval.kernel}
+    assert interval.kernel[Flow("blkdev0", "read")].count == 16
+    assert interval.undecoded == 1
 
 
 def tool(path: Path, body: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,13 @@ def test_a_queue_made_again_has_counts_of_its_own():
     again = SECOND.replace(b"zio_write_intr:crtime\t60.1", b"zio_write_intr:crtime\t1199080.5")
     zio = next(one for one in read(FIRST, again) if one.name == "zio_write_intr")
     assert (zio.span_us, zio.executed, zio.time_us, zio.ever) == (0, 0, None, 6200)
+
+
+@pytest.mark.parametrize("name", ["executed", "tasks", "totaltime"])
+def test_counters_of_a_queue_that_fell_are_not_known(name):
+    second = re.sub(rb"(zio_write_intr:%b\t)\d+" % name.encode(), rb"\g<1>7", SECOND)
+    zio = next(one for one in read(FIRST, second) if one.name == "zio_write_intr")
+    assert (zio.span_us, zio.executed, zio.time_us) == (0, 0, None)
 
 
 def test_there_are_no_more_than_a_screen_takes(monkeypatch):

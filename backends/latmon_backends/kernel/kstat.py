@@ -255,7 +255,8 @@ class KstatSampler(CounterSampler):
         else:
             for op, (count, _) in io.ops.items():
                 gained = (count - before.ops[op][0]) % _WORD
-                self._counts[name][op] += gained if gained < _WORD // 2 else 0
+                # One that fell falls here too, so that the difference of two samples sees it.
+                self._counts[name][op] += gained if gained < _WORD // 2 else gained - _WORD
         counts = self._counts[name]
         return Counters(name, {op: Completed(counts[op], moved) for op, (_, moved) in io.ops.items()})
 
@@ -414,10 +415,8 @@ def _taskq(id_: Id, now: _Counted, before: _Counted | None, span_us: int) -> Tas
     )
     if before is None or before.made != now.made:
         return known
-    return replace(
-        known,
-        span_us=span_us,
-        tasks=max(now.tasks - before.tasks, 0),
-        executed=max(now.executed - before.executed, 0),
-        time_us=max(now.totaltime - before.totaltime, 0) // 1000,
-    )
+    tasks, executed = now.tasks - before.tasks, now.executed - before.executed
+    time_us = (now.totaltime - before.totaltime) // 1000
+    if min(tasks, executed, time_us) < 0:
+        return known
+    return replace(known, span_us=span_us, tasks=tasks, executed=executed, time_us=time_us)
