@@ -112,7 +112,10 @@ class Waiting:
         )  # requests may have completed after the probe read them
         known = [Aged(one.device, max(0, at_us - one.began_us), request=one) for one in in_flight.oldest]
         rows = sorted((*known, *least), key=lambda one: (-one.age_us, one.device))
-        older = {age: _older(known, in_flight, age) + self._least_above(least, known, in_flight, age) for age in AGES_S}
+        older = {
+            age: self._known_above(known, in_flight, age) + self._least_above(least, known, in_flight, age)
+            for age in AGES_S
+        }
         unknown = self._unknown(rows)
         of_unknown_age = sum(n for name, n in unknown.items() if not self._is_counted(name, self._now))
         some = bool(least) or of_unknown_age > 0
@@ -133,6 +136,23 @@ class Waiting:
         itself, such as a suspended dm, has none at its disks.
         """
         return is_volume(self._devices.get(device), [name for name, n in every.items() if n])
+
+    def _known_above(self, known: list[Aged], in_flight: InFlightList, age_s: int) -> int:
+        """Return the I/Os above this age that a probe follows, without those of volumes whose disks count them.
+
+        The probe counts the I/Os that it doesn't list over all devices, volumes and their disks together: they are at
+        most as many as the disks have in flight besides those that are listed.
+        """
+        listed = _by_device(known, age_s)
+        ios = sum(n for name, n in listed.items() if not self._is_counted(name, listed))
+        unlisted = in_flight.older.get(age_s, 0) - listed.total()
+        if unlisted <= 0:
+            return ios
+        followed = {name: n for name, n in self._now.items() if in_flight.follows(name)}
+        once = [n for name, n in followed.items() if not self._is_counted(name, followed)]
+        if len(once) < len(followed):
+            unlisted = min(unlisted, max(0, sum(once) - ios))
+        return ios + unlisted
 
     def _least_above(self, least: list[Aged], known: list[Aged], in_flight: InFlightList, age_s: int) -> int:
         """Return the I/Os with a least age above this, without those of volumes whose disks count them."""
@@ -247,10 +267,6 @@ def _completed(frame: Frame) -> Counter[str]:
 def _is_missing(before_us: int, frame: Frame) -> bool:
     """Return whether a frame is missing between the two; time stamps vary by less than half a frame."""
     return frame.mono_us - frame.dt_us - before_us > frame.dt_us // 2
-
-
-def _older(known: list[Aged], in_flight: InFlightList, age_s: int) -> int:
-    return max(in_flight.older.get(age_s, 0), _sum_above(known, age_s))
 
 
 def _sum_above(rows: list[Aged], age_s: int) -> int:

@@ -522,7 +522,7 @@ class Facts:
         """Return seconds -> count of all devices' I/Os in flight for longer than that, without latmon's own."""
         last = self.blocks[-1]
         own = [one.age_us for one in last.waiting if one.request is not None and one.request.own]
-        return {age_s: n - sum(us > age_s * 1_000_000 for us in own) for age_s, n in last.older.items()}
+        return {age_s: max(0, n - sum(us > age_s * 1_000_000 for us in own)) for age_s, n in last.older.items()}
 
     def order(self, device: str) -> LbaOrder | None:
         """Return the order of issue against arrival and LBA; None where no burst was recorded."""

@@ -222,6 +222,31 @@ def test_a_volume_s_old_ios_are_not_counted_beside_its_disks(still):
     assert ages(*(at(n, 0, outstanding=alone, kernel=done, devices=(VOLUME,)) for n in range(3, 6))).older[1] == 1
 
 
+def aged(device, *ages_s):
+    return [InFlight(device, "read", 6 * S - int(age_s * S)) for age_s in ages_s]
+
+
+@pytest.mark.parametrize(
+    ("listed", "older", "in_flight", "number"),
+    [
+        pytest.param(aged("sda", 2, 3) + aged("dm-0", 2, 3), 4, {"sda": 2, "dm-0": 2}, 2, id="all listed"),
+        pytest.param(aged("sdb", 2) + aged("dm-0", 2, 3, 4), 4, {"sdb": 1, "dm-0": 3}, 1, id="merged by the disk"),
+        pytest.param(aged("dm-0", 2, 3), 2, {"sda": 0, "dm-0": 2}, 2, id="suspended"),
+        pytest.param(aged("dm-0", 2, 3) + aged("sda", 0.7), 2, {"sda": 1, "dm-0": 2}, 2, id="its disk's are younger"),
+        pytest.param(aged("sdc", 2) + aged("dm-0", 2), 2, {"sdc": 1, "dm-0": 1}, 2, id="another disk's"),
+        pytest.param(aged("sda", 2) + aged("dm-0", 2), 200, {"sda": 100, "dm-0": 100}, 100, id="most not listed"),
+        pytest.param(aged("dm-0", 2, 3), 200, {"sda": 100, "dm-0": 100}, 100, id="only the volume's are listed"),
+        pytest.param(aged("sda", 2), 70, {"sda": 70}, 70, id="no volume"),
+    ],
+)
+def test_old_ios_that_a_probe_follows_on_a_volume_and_on_its_disks_are_counted_once(listed, older, in_flight, number):
+    now = {name: Outstanding(n, 0) for name, n in in_flight.items()}
+    done = {Flow(name, "read"): Completed(9, 0) for name in now}
+    still = InFlightList(tuple(listed), {1: older}, at_us=6 * S)
+    found = ages(at(6, 0, still=still, outstanding=now, kernel=done, devices=(VOLUME,)))
+    assert found.older[1] == number
+
+
 def test_memory_is_bounded():
     waiting = Waiting()
     for n in range(1, 500):

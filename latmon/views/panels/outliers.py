@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from latmon.analysis.attribution import PARTS, Folded
-from latmon.model.devices import thread_sentence
+from latmon.model.devices import is_volume, thread_sentence
 from latmon.model.frame import OPS, UNACCOUNTED, FileOperation, Outlier, Wait, pid_of
 from latmon.model.histogram import bucket_bounds
 from latmon.model.inflight import AGES_S, Aged
@@ -867,10 +867,15 @@ def outliers_panel(view: ViewState, width: int, room: int) -> list[Line]:
 
 
 def _waiting(view: ViewState) -> list[Aged]:
-    """Return the I/Os in flight with an age, of the listed devices and the selected ops."""
-    ops = view.selection.ops
-    each = (one for name in _devices(view) for one in view.history.ages.of(name))
-    return [one for one in each if one.request is None or one.request.op in ops]
+    """Return the I/Os in flight with an age, of the listed devices and the selected ops.
+
+    Those of a volume are left out where its disks have some: they are the same ones.
+    """
+    ops, known = view.selection.ops, view.history.store.devices
+    each = (aged for name in _devices(view) for aged in view.history.ages.of(name))
+    rows = [aged for aged in each if aged.request is None or aged.request.op in ops]
+    busy = {aged.device for aged in rows}
+    return [aged for aged in rows if not is_volume(known.get(aged.device), busy)]
 
 
 def _opened(view: ViewState, rows: Listing, at: int, width: int, room: int) -> list[Line]:
