@@ -58,6 +58,10 @@ class Filtered(Direct):
         self.written = {}
         self.changes = []
 
+    @property
+    def writes_maps(self):
+        return True
+
     async def trace_devices(self, _pid, traced):
         self.written |= traced
         self.changes.append(traced)
@@ -370,8 +374,30 @@ async def test_the_users_globs_are_a_filter_as_well(on_demand):
 MANY = {f"sd{n}": Device(f"sd{n}", 8, 16 * n) for n in range(6)}
 
 
+class Refused(Direct):
+    """A process whose filter of devices turns out not to be writable."""
+
+    writes_maps = True
+
+    async def trace_devices(self, _pid, _traced):
+        return False
+
+
+class WithoutRights(Refused):
+    writes_maps = False
+
+
+async def test_where_no_filter_can_be_written_one_program_is_compiled(on_demand, programs):
+    """Without root the kernel opens no map by its number, which is known before the first program is."""
+    one = on_demand(devices=MANY, launcher=WithoutRights)
+    one.request_tracing(("sd0",))
+    seen = await until(one, traced)
+    assert seen.notice == "tracing stages of all devices: the tracer's filter can't be written here"
+    assert ["1 == 1 || @traced[" in program for program in programs()] == [True]
+
+
 async def test_all_are_traced_where_the_filter_can_not_be_written_and_it_is_reported(on_demand, programs):
-    one = on_demand(devices=MANY, launcher=Direct)
+    one = on_demand(devices=MANY, launcher=Refused)
     one.request_tracing(("sd0",))
     seen = await until(one, traced)
     assert seen.notice == "tracing stages of all devices: the tracer's filter can't be written here"
@@ -431,6 +457,8 @@ async def test_the_end_of_a_process_is_no_reason_to_trace_all_devices(on_demand,
 class Unanswered(Direct):
     """A process whose filter takes long to be written."""
 
+    writes_maps = True
+
     def __init__(self, tool):
         super().__init__(tool)
         self.asked, self.pid = asyncio.Event(), 0
@@ -448,6 +476,24 @@ async def test_a_process_whose_filter_is_being_written_is_ended_with_the_capture
         await one._launcher.asked.wait()
     await one.close()
     assert not psutil.pid_exists(one._launcher.pid)
+
+
+HIDDEN = {name: Device(name, 0, 0, kind="nvme-path") for name in ("nvme0c0n1", "nvme1c1n1")}
+
+
+async def test_a_hidden_path_without_a_number_does_not_have_all_devices_traced(on_demand):
+    """Its number 0 is the filter's key for all devices."""
+    one = on_demand(devices=DEVICES | HIDDEN)
+    one.request_tracing(("nvme0c0n1", "sda"))
+    assert (await until(one, traced))[-1].traced.devices == ("sda",)
+    assert one._launcher.traced == {8 << 20}
+
+
+async def test_all_devices_are_traced_for_a_hidden_path_alone_and_it_is_reported(on_demand):
+    one = on_demand(devices=DEVICES | HIDDEN)
+    one.request_tracing(("nvme0c0n1",))
+    seen = await until(one, traced)
+    assert seen.notice.startswith("tracing stages of all devices: the kernel gives nvme0c0n1 no number")
 
 
 async def test_a_device_that_is_not_there_is_reported(on_demand):

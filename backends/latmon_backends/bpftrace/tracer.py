@@ -33,7 +33,7 @@ from latmon_backends.bpftrace.program import (
     request_argument,
 )
 from latmon_backends.probe import outliers
-from latmon_backends.probe.launcher import Launcher, Script, Values
+from latmon_backends.probe.launcher import ALL_DEVICES, Launcher, Script, Values
 from latmon_backends.probe.outliers import USUAL, Threads
 from latmon_backends.probe.process import RefusedError, RunningProbe
 from latmon_backends.probe.tick_protocol import OnDemandSurroundings, OnDemandTicks
@@ -387,7 +387,7 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         """Return the devices and their members; a device without requests is traced by its bios too."""
         numbers = self._numbers(devices)
         filtered = not self.unfiltered and (not forced or bool(self._options.devices))
-        why_all = self.unfiltered if numbers else f"{', '.join(devices)} not found" if devices else ""
+        why_all = self.unfiltered if numbers else self._why_none(devices)
         if why_all or not numbers:
             return Target(why_all=why_all, filtered=filtered, files=files)
         return Target(tuple(numbers), tuple(numbers.values()), filtered=filtered, files=files)
@@ -398,7 +398,16 @@ class BpftracePrograms(Programs[BpftraceProgram]):
         wanted = devices or (tuple(known) if self._options.devices else ())
         chosen = [known[name] for name in wanted if name in known and self._here.selects(known[name])]
         names = dict.fromkeys(name for one in chosen for name in (one.name, *one.members) if name in known)
-        return {name: known[name].major << _MAJOR | known[name].minor for name in names}
+        numbers = {name: known[name].major << _MAJOR | known[name].minor for name in names}
+        return {name: number for name, number in numbers.items() if number != ALL_DEVICES}
+
+    def _why_none(self, devices: tuple[str, ...]) -> str:
+        """Return why none of these devices has a number, so that all are traced; empty where none is wanted."""
+        known = self._here.devices()
+        hidden = [name for name in devices if name in known and known[name].major == known[name].minor == 0]
+        if hidden:
+            return f"the kernel gives {', '.join(hidden)} no number"
+        return f"{', '.join(devices)} not found" if devices else ""
 
     def lacks(self, target: Target, sample: TracerSample) -> str:
         """Return whose scripts the running program lacks though they run here and are needed: bios', or files'."""

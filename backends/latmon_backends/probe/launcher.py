@@ -116,6 +116,11 @@ class Launcher(Protocol):
         """Switch the kernel's counting of run times; return whether it counts."""
         ...
 
+    @property
+    def writes_maps(self) -> bool:
+        """Whether `trace_devices` may write at all, as far as that is known before a program is compiled for it."""
+        ...
+
     async def trace_devices(self, pid: int, traced: Mapping[int, int]) -> bool:
         """Have a child's program trace these devices (dev_t) or no longer; return whether it could be written.
 
@@ -154,6 +159,10 @@ class Direct:
             self._stats = -1
         return on
 
+    @property
+    def writes_maps(self) -> bool:
+        return may_open_maps()
+
     async def trace_devices(self, pid: int, traced: Mapping[int, int]) -> bool:
         return trace_devices(pid, traced, self._proc)
 
@@ -186,6 +195,7 @@ class RootLauncher:
 
     def __init__(self, tool: AnyTool, known: int, command: tuple[str, ...] = STARTER) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._writes_maps = may_open_maps()  # now, with the rights that the helper keeps
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [*command, str(theirs.fileno()), json.dumps([tool.name, asdict(tool)]), str(known)],
@@ -220,6 +230,10 @@ class RootLauncher:
     async def count_time(self, *, on: bool) -> bool:
         reply, _ = await self._ask({"stats": on})
         return bool(reply.get("stats", False))
+
+    @property
+    def writes_maps(self) -> bool:
+        return self._writes_maps
 
     async def trace_devices(self, pid: int, traced: Mapping[int, int]) -> bool:
         changes, done = [[number, on] for number, on in traced.items()], True
@@ -411,6 +425,15 @@ _KIND = {"map_type": "1", "key_size": "8", "value_size": "8"}
 """A hash of integers, as fdinfo has it."""
 
 
+def may_open_maps() -> bool:
+    """Return whether this process may open maps by their numbers, which takes CAP_SYS_ADMIN."""
+    try:
+        _bpf(_NEXT_MAP, struct.pack("=III", 0, 0, 0))
+    except OSError as error:
+        return error.errno == errno.ENOENT  # there is none yet
+    return True
+
+
 def trace_devices(pid: int, traced: Mapping[int, int], proc: Path = Path("/proc")) -> bool:
     """Write which devices the program of a process or a descendant traces, or which sample; return whether it could.
 
@@ -459,7 +482,7 @@ def _map_name(fd: int) -> str:
     return info.raw[_NAME_AT].rstrip(b"\0").decode("ascii", "replace")
 
 
-_UPDATE, _MAP_BY_ID, _INFO, _ENABLE_STATS = 2, 14, 15, 32
+_UPDATE, _NEXT_MAP, _MAP_BY_ID, _INFO, _ENABLE_STATS = 2, 12, 14, 15, 32
 _RUN_TIME = 0
 _INFO_BYTES, _NAME_AT = 64, slice(24, 40)
 """struct bpf_map_info: six words, then the name."""

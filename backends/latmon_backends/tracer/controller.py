@@ -619,11 +619,13 @@ class OnDemand:
     async def _start(self, want: Want) -> None:
         """Start a process, and a second one without a filter of devices where that of the first can't be written.
 
-        The filter is tried again after PAUSE_S: each try where it can't be written compiles the program twice.
+        Where it is known before that none can be, as without root, only the second one is compiled. Else the filter is
+        tried again after PAUSE_S: each try where it can't be written compiles the program twice.
         """
         self._paused_until, self._why_not, self._why_restart = 0.0, TRACER_STARTING, ""
         try:
-            first = () if self._clock() < self._filter_again else ("",)
+            tries_filter = self._launcher.writes_maps and self._clock() >= self._filter_again
+            first = ("",) if tries_filter else ()
             for self._programs.unfiltered in (*first, _UNFILTERED):
                 if run := await self._started(want):
                     self._process.begin(run, self._changed.set)
