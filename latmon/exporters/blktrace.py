@@ -54,7 +54,7 @@ class BlockEvent(NamedTuple):
     device: tuple[int, int]
 
 
-def events(one: Outlier, device: Device | None) -> list[BlockEvent]:
+def events(one: Outlier, number: tuple[int, int]) -> list[BlockEvent]:
     """Return the events of an I/O in their order; none where its issue is not known."""
     found = steps(one)
     if "D2C" not in found:
@@ -68,7 +68,6 @@ def events(one: Outlier, device: Device | None) -> list[BlockEvent]:
         at += [("D", issued - requeued), ("R", issued)]
     at += [("D", issued), ("C", done)]
     rwbs, category = _kind(one)
-    number = (device.major, device.minor) if device else (0, 0)
     here, there = one.cpu_issue or 0, one.cpu_complete or 0
     pid = one.pid or 0
     return [
@@ -132,17 +131,25 @@ def _numbered(source: Source) -> Iterator[tuple[BlockEvent, int, int]]:
     first = _first_pass(source)
     numbers: Counter[tuple[tuple[int, int], int]] = Counter()
     waiting: list[BlockEvent] = []
+    unnumbered: dict[str, tuple[int, int]] = {}
     for item in source.reported():
         if not isinstance(item, Frame):
             continue
         for one in item.outliers:
-            for event in events(one, source.devices.get(one.device)):
+            for event in events(one, _number_of(one.device, source.devices.get(one.device), unnumbered)):
                 heapq.heappush(waiting, event)
         until = item.mono_us - first.longest_us - _SLACK_US
         while waiting and waiting[0].mono_us < until:
             yield _number(heapq.heappop(waiting), numbers, first)
     while waiting:
         yield _number(heapq.heappop(waiting), numbers, first)
+
+
+def _number_of(name: str, device: Device | None, unnumbered: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """Return a device's number; hidden NVMe paths, which all have 0:0, are 0:1, 0:2, ... in their order."""
+    if device is not None and (device.major or device.minor):
+        return device.major, device.minor
+    return unnumbered.setdefault(name, (0, len(unnumbered) + 1))
 
 
 @dataclass

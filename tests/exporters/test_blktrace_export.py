@@ -3,6 +3,7 @@
 import shutil
 import struct
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,17 @@ def test_the_text_has_the_events_in_the_order_of_their_times(recording, tmp_path
     assert [line.split()[5] for line in lines if " 640 + 8 " in line] == list("QGDRDC")
     assert {line.split()[6] for line in lines if " 64 + 8 " in line} == {"FWFS"}
     assert lines[0].split() == ["8,0", "0", "1", "0.000000000", "42", "Q", "W", "640", "+", "8", "[fio]"]
+
+
+def test_hidden_paths_without_a_number_of_their_own_stay_apart(tmp_path):
+    path = tmp_path / "paths.latmon.jsonl.gz"
+    names = ("nvme0c0n1", "nvme1c1n1")
+    writer = Writer.create(path, ORIGIN, devices=[Device(name, 0, 0, kind="nvme-path") for name in names])
+    ios = [replace(IOS[0], device=name) for name in names]
+    writer.append(Frame(0, 1.0, 20 * SECOND, 10 * SECOND, outliers=tuple(ios)))
+    writer.close()
+    _, *lines = written(write_text, path, tmp_path / "text").read_text().splitlines()
+    assert {line.split()[0] for line in lines} == {"0,1", "0,2"}
 
 
 def test_latmon_reads_the_same_ios_back(recording, tmp_path):

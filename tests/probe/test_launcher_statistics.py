@@ -1,6 +1,16 @@
 """A tool's BPF programs in fdinfo: each program once, unknown where it can't be read."""
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
 from latmon_backends.probe.launcher import ProgramTotals, Skipped, totals
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def fdinfo(proc, pid, number, **fields):
@@ -36,3 +46,16 @@ def test_a_kernel_that_does_not_count_misses_says_nothing_of_them(tmp_path):
 def test_skipped_runs_are_reported_from_call_to_call():
     skipped = Skipped()
     assert [skipped.since_last(now) for now in (100, 104, 104, None, 110, 111)] == [None, 4, 0, None, None, 1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
+def test_without_rights_no_map_is_opened_by_its_number():
+    words = [sys.executable, "-c", "from latmon_backends.probe.launcher import may_open_maps; print(may_open_maps())"]
+    done = subprocess.run(
+        ["setpriv", "--bounding-set=-all", "--inh-caps=-all", *words],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'backends'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "False\n", done.stderr
