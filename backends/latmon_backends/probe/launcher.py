@@ -396,9 +396,9 @@ class Skipped:
         self._before: int | None = None
 
     def since_last(self, now: int | None) -> int | None:
-        """Return the runs skipped since the last call; None at the first one and where not known."""
+        """Return the runs skipped since the last call; None at the first one, where not known, and after a fall."""
         before, self._before = self._before, now
-        return None if now is None or before is None else max(0, now - before)
+        return None if now is None or before is None or now < before else now - before
 
 
 def _sum(programs: tuple[dict[str, str], ...], name: str) -> int | None:
