@@ -136,6 +136,17 @@ def test_an_unplugged_device_is_gone_from_every_number(host):
     assert {flow.device for flow in interval.kernel} == {"vda"} == set(interval.outstanding)
 
 
+def test_a_loop_that_gets_a_file_that_is_not_chosen_is_removed(host):
+    path = host.disk("loop0", (7, 0))
+    host.write(f"{path}/loop/backing_file", "/mine.img\n")
+    kernel = sampler(host, "/mine.img")
+    before = kernel.sample()
+    assert [device.name for device in before.devices] == ["loop0"]
+    host.write(f"{path}/loop/backing_file", "/another.img\n")
+    interval = difference(before, kernel.sample())
+    assert (interval.removed, interval.devices, interval.kernel) == (("loop0",), (), {})
+
+
 def test_a_reset_is_not_negative(host):
     host.virtio()
     host.count("vda", columns(1000))

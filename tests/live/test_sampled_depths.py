@@ -40,8 +40,8 @@ def disk(tmp_path):
 
 
 @contextmanager
-def looking(disk):
-    sampler = KernelSampler(PROC, SYS, (disk.name,))
+def looking(disk, glob=""):
+    sampler = KernelSampler(PROC, SYS, (glob or disk.name,))
     sampler.sample()
     sampler.start()
     try:
@@ -167,11 +167,12 @@ def test_after_the_load_nothing_is_outstanding_a_hundred_times(disk, tmp_path):
 
 
 def test_a_disk_that_is_unplugged_leaves_no_file_open(tmp_path):
-    image = tmp_path / "disk"
+    image = tmp_path / f"unplugged-{os.getpid()}"
     image.write_bytes(bytes(1 << 20))
     disk = LoopDevice(image, 1 << 20)
     before = len(list(Path("/proc/self/fd").iterdir()))
-    with looking(disk) as sampler:
+    # By its file: another program may have its name as soon as it is detached.
+    with looking(disk, f"*/{image.name}") as sampler:
         fio(tmp_path, 0.3, reads(disk, 4) | {"size": 1 << 20})
         until(lambda: disk.name in sampler._depths._passes.open)
         disk.detach()

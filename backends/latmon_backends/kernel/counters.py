@@ -226,8 +226,11 @@ class KernelSampler(CounterSampler):
         lines |= self._lines_of_new(numbered_before)
         self._lines = lines
         silent = self.block.uncounted
+        chosen_before = self._chosen
         self._choose(silent, lines)
         chosen = self._chosen
+        # A device is removed for this capture, too, where it has a label now that the user's globs don't match.
+        removed = () if chosen is chosen_before else tuple(name for name in chosen_before if name not in chosen)
         busy = {
             name: self._outstanding(chosen[name], lines[name], gauges, counted=name not in silent)
             for name in sorted((moved | silent) & chosen.keys())
@@ -245,7 +248,7 @@ class KernelSampler(CounterSampler):
             maybe=frozenset(name for name in silent & chosen.keys() if not chosen[name].timed),
             outstanding=outstanding,
             devices=tuple(device for device in change.changed if self.selects(device)),
-            removed=tuple(device.name for device in change.removed if self.selects(device)),
+            removed=removed,
             undecoded=reading.undecoded,
             spent=self._spent(mono_us, outstanding),
             host_context=self._context.sample(),
