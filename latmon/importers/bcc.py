@@ -697,7 +697,7 @@ class _EventReader:
         end = self.end_s
         flow = self.options.flow(self._device(text), _op(text.get("op", "")))
         return Outlier(
-            wall=max(0.0, end - total / 1e6) if end is not None else 0.0,
+            wall=max(0.0, end - total / 1e6) if end is not None else values.NO_WALL,
             mono_us=0,
             device=flow.device,
             op=flow.op,
@@ -721,7 +721,7 @@ class _EventReader:
         us = int(row[1]) * 1000
         self.has_rows = True
         one = Outlier(
-            wall=max(0.0, self.wall - us / 1e6) if self.wall else 0.0,
+            wall=values.NO_WALL if self.wall is None else max(0.0, self.wall - us / 1e6),
             mono_us=0,
             device=self.options.device or "log writer",
             op="write",

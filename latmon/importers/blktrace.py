@@ -1,13 +1,14 @@
 """Importers of blkparse's, ftrace's and perf script's lines: times from one event to another.
 
-blkparse: I/Os are keyed by device and sector. A merged request completes with the sector of its first bio: a Q is taken
-for the request that begins at its sector, other Qs are merges and have no time of their own. A second D is a requeue,
+blkparse: I/Os are keyed by device, sector and operation: a read and a write of one sector may be in flight together. A
+merged request completes with the sector of its first bio: a Q is taken for the request that begins at its sector, other
+Qs are merges and have no time of their own. A second D is a requeue,
 and the last one counts. A completion of some sectors leaves the request outstanding with the sectors after them.
 Flushes without a sector can't be distinguished: they are left out and counted.
 
 ftrace and perf script: `--key FIELD` decides which A belongs to which B: a `name=value` of the line, or cpu, pid,
 comm, dev, sector; several fields must all agree. Without it the oldest waiting A is taken, but requests of the block
-layer are paired by device and sector, and they are the events where none are named.
+layer are paired by device, sector and operation, and they are the events where none are named.
 """
 
 from __future__ import annotations
@@ -58,6 +59,14 @@ _COMPLETED = re.compile(
     r"\s+Writes Completed:\s+(\d[\d,]{0,18}),\s+(\d[\d,]{0,18})KiB\s*"
 )
 _THROUGHPUT = re.compile(r"Throughput \(R/W\): (\d[\d,]{0,12})KiB/s / (\d[\d,]{0,12})KiB/s\s*")
+
+
+class _RequestKey(NamedTuple):
+    """Identity of a request in flight: its device, its first sector that has not completed, and its operation."""
+
+    device: str
+    sector: int
+    op: str
 
 
 @dataclass(slots=True)
@@ -151,7 +160,7 @@ class _Trace:
 
     options: ImportOptions
     seconds: Seconds
-    open: dict[tuple[str, int], _Request] = field(default_factory=dict)
+    open: dict[_RequestKey, _Request] = field(default_factory=dict)
     unmatched: int = 0
     unkeyed: int = 0
     unqueued: int = 0
@@ -179,7 +188,8 @@ class _Trace:
         if found[10] is None or not int(found[11]):
             self.unkeyed += action == "C"
             return
-        key, sectors = (f"{found[1]}:{found[2]}", int(found[10])), int(found[11])
+        key = _RequestKey(f"{found[1]}:{found[2]}", int(found[10]), op_of(found[9]))
+        sectors = int(found[11])
         if action == "C":
             yield from self._completed(at, found, key, ns)
         elif action == "D" and key in self.open:
@@ -204,21 +214,23 @@ class _Trace:
             self.skipped += number - self.sequence[cpu] - 1
         self.sequence[cpu] = number
 
-    def _completed(self, at: int, found: re.Match[str], key: tuple[str, int], ns: int) -> Iterator[Found]:
+    def _completed(self, at: int, found: re.Match[str], key: _RequestKey, ns: int) -> Iterator[Found]:
         request = self.open.pop(key, None)
-        if request is None or request.issued is None or request.issued > ns:
+        issued = None if request is None else request.issued
+        if request is None or issued is None or issued > ns:
             self.unmatched += 1
             return
         done = int(found[11])
         if done < request.left:
             self.partial += 1
             request.left -= done
-            self.open[key[0], key[1] + done] = request
+            self.open[key._replace(sector=key.sector + done)] = request
             return
         self.unqueued += request.queued is None
-        flow = self.options.flow(key[0], op_of(found[9]))
-        one = _blkparse_outlier(flow, key[1] + request.left - request.sectors, request, ns)
-        yield from self.seconds.add(ns // SECOND, at, at, one)
+        flow = self.options.flow(key.device, key.op)
+        sector = key.sector + request.left - request.sectors
+        outlier = _blkparse_outlier(flow, sector, request, issued, ns)
+        yield from self.seconds.add(ns // SECOND, at, at, outlier)
 
     def end(self, last: int) -> Iterator[Found]:
         """Yield the last second, and remarks on what could not be timed."""
@@ -236,9 +248,8 @@ class _Trace:
                 yield Remark(TextSpan(last, last), f"{number:,} {text}", number if lost else 0)
 
 
-def _blkparse_outlier(flow: Flow, sector: int, request: _Request, ns: int) -> Outlier:
-    """Return the I/O with its stages, slow or not."""
-    issued = request.issued or ns
+def _blkparse_outlier(flow: Flow, sector: int, request: _Request, issued: int, ns: int) -> Outlier:
+    """Return the I/O with its stages, slow or not; issued and completed at these times of the trace, in ns."""
     begun = issued if request.queued is None else min(request.queued, issued)
     total = (ns - begun) // 1000
     stages = {} if request.queued is None else {"queue": (issued - begun) // 1000}
@@ -566,8 +577,11 @@ def _field(one: _Line, key: str) -> str | None:
     if key in ("cpu", "pid", "comm"):
         return str(getattr(one, key))
     if key in ("dev", "sector") and (block := _BLOCK.match(one.rest)):
+        if key == "dev":
+            return block[1]
         # a flush is issued at sector 0 and completes at 2^64 - 1; a device has one at a time (block/blk-flush.c)
-        return block[1] if key == "dev" else f"{block[1]} {block[4] if block[5] != '0' else 'flush'}"
+        sector = "flush" if block[5] == "0" else block[4]
+        return f"{block[1]} {sector} {op_of(block[2])}"
     found = re.search(rf"\b{re.escape(key)}\s*[=:]\s*([^\s,;]{{1,64}})", one.rest)
     return found[1] if found else None
 

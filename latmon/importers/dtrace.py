@@ -503,11 +503,10 @@ def _returned(start: re.Match[str], line: str, options: ImportOptions) -> Outlie
     command = _COMMAND.match(line, start.end())
     if time is None or address is None:
         return None
-    stamp = float(start[1] or 0)
     total = int(time[1])
     flow = options.flow(clean(f"{start[2]} {address[1]}"), _op(command[1] if command else ""))
     return Outlier(
-        wall=max(0.0, stamp - total / 1e6),
+        wall=max(0.0, float(start[1]) - total / 1e6) if start[1] else values.NO_WALL,
         mono_us=0,
         device=flow.device,
         op=flow.op,

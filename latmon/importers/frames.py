@@ -24,6 +24,7 @@ from typing import Any
 from latmon.decode.dtrace_aggregation import Row
 from latmon.importers.values import (
     IMPOSSIBLE_NS,
+    NO_WALL,
     RELATIVE_BELOW,
     UNITS,
     Counts,
@@ -498,10 +499,8 @@ def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options:
     histograms = {series: _histogram(placed) for series, placed in one.tables.items()}
     for series, parts in one.times.items():
         histograms[series] = merge([*([histograms[series]] if series in histograms else []), *parts])
+    outliers = tuple(_placed_outlier(outlier, when, options) for outlier in one.outliers)
     begun = mono - dt
-    outliers = tuple(
-        replace(o, wall=o.wall or wall - dt / 1e6, mono_us=max(0, o.mono_us or begun)) for o in one.outliers
-    )
     return Frame(
         seq=seq,
         wall=wall,
@@ -522,6 +521,21 @@ def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options:
             *(Mark(text, mono, wall) for text in one.messages),
         ),
     )
+
+
+def _placed_outlier(outlier: Outlier, when: tuple[float, int, int], options: ImportOptions) -> Outlier:
+    """Return a slow I/O with its begin on the clocks of its frame, which has these `wall`, `mono_us` and `dt_us`.
+
+    Without a time of its own it began when the frame did.
+    """
+    wall, mono_us, dt_us = when
+    if outlier.wall == NO_WALL:
+        begun = wall - dt_us / 1e6
+    elif outlier.wall < RELATIVE_BELOW:
+        begun = outlier.wall + (options.start or 0.0)
+    else:
+        begun = outlier.wall
+    return replace(outlier, wall=begun, mono_us=max(0, mono_us - dt_us))
 
 
 def _seen(one: ImportedWindow) -> dict[Flow, Completed]:

@@ -27,6 +27,8 @@ from latmon.support.text import clean
 UNKNOWN_OP = "other"
 WHOLE = "total"
 """The stage of a latency if the text names none."""
+NO_WALL = -1.0
+"""The time of an I/O whose line has none: it then began when its window did. 0 is a time: traces begin there."""
 UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Nanoseconds."""
 IMPOSSIBLE_NS = 10 * 365 * 86_400 * 10**9
@@ -96,7 +98,7 @@ class Times:
     where: TextSpan
     histograms: Mapping[Series, Histogram]
     outliers: tuple[Outlier, ...] = ()
-    """`mono_us` and `wall` may be 0: they then began when the window did."""
+    """`mono_us` is 0: a text has no such clock. `wall` is NO_WALL where the text has no time."""
     seen: Mapping[Flow, Completed] = field(default_factory=lambda: MappingProxyType({}))
     layer: str = ""
     """As in ImportedTable."""
@@ -492,15 +494,21 @@ def op_named(word: str) -> str:
     return _OPS.get(word.lower(), UNKNOWN_OP)
 
 
+_LETTERS = {"R": "read", "W": "write", "D": "discard", "F": "flush"}
+_FLUSH_FIRST = ("FW", "FD", "FR")
+_ZONE_APPEND = "ZA"
+
+
 def op_of(rwbs: str) -> str:
-    """Return the op of the kernel's letters: a flush may precede a write (FW), and a discard is no write."""
-    if "D" in rwbs:
-        return "discard"
-    if "R" in rwbs:
-        return "read"
-    if "W" in rwbs:
+    """Return the op of the kernel's letters (blk_fill_rwbs in kernel/trace/blktrace.c).
+
+    The first letter is the operation. A flush may precede a write (`FW`), and alone it is `F` or
+    `FF`. Zone appends (`ZA`) are writes; other operations on zones and private commands have no op.
+    """
+    letters = rwbs[1:] if rwbs[:2] in _FLUSH_FIRST else rwbs
+    if letters[:2] == _ZONE_APPEND:
         return "write"
-    return "flush" if "F" in rwbs else UNKNOWN_OP
+    return _LETTERS.get(letters[:1], UNKNOWN_OP)
 
 
 NEAR = 60
