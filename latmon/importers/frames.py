@@ -500,7 +500,7 @@ def _frame(one: ImportedWindow, seq: int, when: tuple[float, int, int], options:
     for series, parts in one.times.items():
         histograms[series] = merge([*([histograms[series]] if series in histograms else []), *parts])
     outliers = tuple(_placed_outlier(outlier, when, options) for outlier in one.outliers)
-    begun = mono - dt
+    begun = max(0, mono - dt)  # tools that ran side by side have windows that overlap
     return Frame(
         seq=seq,
         wall=wall,
