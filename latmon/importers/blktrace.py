@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -270,15 +270,24 @@ def _blkparse_outlier(flow: Flow, sector: int, request: _Request, issued: int, n
     )
 
 
-_BTT_HEAD = re.compile(r"\s*([A-Z]\w{2}|[A-Z]\d[A-Z]dm)\s+MIN\s+AVG\s+MAX\s+N\s*")
+_MARK = r"(?:\s+[^\d\s].{0,100})?\s*"
+"""A mark or a word that somebody wrote behind a row."""
+_BTT_HEAD = re.compile(rf"\s*([A-Z]\w{{2}}|[A-Z]\d[A-Z]dm)\s+MIN\s+AVG\s+MAX\s+N{_MARK}")
 _BTT_ROW = re.compile(
-    r"\s*(\(\s*\d{1,4},\s*\d{1,7}\)|[^\s(].{0,40}?)\s+(\d{1,9}\.\d{9})\s+(\d{1,9}\.\d{9})\s+(\d{1,9}\.\d{9})\s+(\d{1,15})\s*"
+    r"\s*(\(\s*\d{1,4},\s*\d{1,7}\)|[^\s(].{0,40}?)"
+    r"\s+(\d{1,9}\.\d{9})\s+(\d{1,9}\.\d{9})\s+(\d{1,9}\.\d{9})\s+(\d{1,15})" + _MARK
 )
 _BTT_SECTION = re.compile(r"=+ (.{1,60}?) =+\s*")
-_BTT_MERGES = re.compile(r"\s*(\(\s*\d{1,4},\s*\d{1,7}\)) \|\s+(\d+)\s+(\d+)\s+[\d.]+ \|(?:\s+\d+){3}\s+(\d{1,15})\s*")
+_BTT_MERGES = re.compile(
+    r"\s*(\(\s*\d{1,4},\s*\d{1,7}\)) \|\s+(\d+)\s+(\d+)\s+[\d.]+ \|(?:\s+\d+){3}\s+(\d{1,15})" + _MARK
+)
 _BTT_REST = re.compile(r".*\s\|\s|[-=|\s]+\Z|#|\s+\d+\.\d{9}\s+\d+\.\d\s*\Z")
 """Other tables of btt, and its lists of activity."""
 _WHOLE_TIME, _DEVICE_TIME, _BETWEEN = "Q2C", "D2C", "Q2Q"
+_ALL, _ALL_DM = "", "dm"
+"""Keys of the times of all devices, and of those that btt takes for volumes: Q2Qdm, Q2Adm and Q2Cdm."""
+_DM_MAJORS = ("9", "253", "254")
+"""btt 1.2.0 takes these for md and the device mapper; virtio disks and zram may have the last two as well."""
 
 
 class _Step(NamedTuple):
@@ -298,8 +307,9 @@ def sniff_btt(head: str) -> bool:
 def read_btt(lines: Sequence[str], options: ImportOptions) -> Iterator[Found]:
     """Yield the I/Os and exact means of each device, else of all of them.
 
-    Q2C is the whole time and D2C that of driver and device. btt counts bios, of which several may be one request. Its
-    tables per process are of the same I/Os and are left out.
+    Q2C is the whole time and D2C that of driver and device; Q2Cdm is Q2C of what btt takes for a
+    volume. btt counts bios, of which several may be one request. Its tables per process are of the
+    same I/Os and are left out.
     """
     run = _BttRun()
     for at, line in enumerate(lines, 1):
@@ -322,12 +332,12 @@ class _BttRun:
     section: str = ""
     head: str = ""
     steps: dict[str, dict[str, _Step]] = field(default_factory=dict)
-    """Device, or empty for all of them -> step -> its times."""
+    """Device, _ALL or _ALL_DM -> step -> its times."""
     sectors: dict[str, int] = field(default_factory=dict)
 
     def is_over(self, section: str) -> bool:
         """Return whether a section is of another output: times of processes (-A) come before those of all devices."""
-        return section in ("Per Process", "All Devices") and "" in self.steps
+        return section in ("Per Process", "All Devices") and bool({_ALL, _ALL_DM} & self.steps.keys())
 
     def take(self, at: int, line: str, section: re.Match[str] | None, head: re.Match[str] | None) -> bool:
         """Take a line; return whether it is btt's."""
@@ -339,9 +349,10 @@ class _BttRun:
         elif self.head and (row := _BTT_ROW.fullmatch(line)):
             step = _Step(float(row[2]), float(row[3]), float(row[4]), int(row[5]))
             if self.head == "ALL":
-                self.steps.setdefault("", {})[row[1]] = step
+                key = _ALL_DM if row[1].endswith("dm") else _ALL
+                self.steps.setdefault(key, {})[row[1].removesuffix("dm")] = step
             elif self.section == "Per Device":
-                self.steps.setdefault(_btt_device(row[1]), {})[self.head] = step
+                self.steps.setdefault(_btt_device(row[1]), {})[self.head.removesuffix("dm")] = step
         elif merges := _BTT_MERGES.fullmatch(line):
             self.sectors[_btt_device(merges[1])] = int(merges[4])
         elif not _BTT_REST.match(line):
@@ -351,35 +362,60 @@ class _BttRun:
 
     def end(self, options: ImportOptions) -> Iterator[Found]:
         """Yield the counts of the devices and their exact times in words."""
-        between = self.steps.get("", {}).get(_BETWEEN)
-        dt_us = round(between.mean * between.number * 1e6) if between else 0
+        between = [self.steps.get(key, {}).get(_BETWEEN) for key in (_ALL, _ALL_DM)]
+        dt_us = max((round(step.mean * step.number * 1e6) for step in between if step), default=0)
         where = TextSpan(self.first or 1, self.last or 1, dt_us=dt_us or None)
-        each = {name: steps for name, steps in self.steps.items() if name and _WHOLE_TIME in steps}
-        if not each and _WHOLE_TIME in self.steps.get("", {}):
-            one = next(iter(self.sectors), "") if len(self.sectors) == 1 else ""
-            each = {one or "all disks": self.steps[""]}
         kernel: dict[Flow, Completed] = {}
-        for name, steps in each.items():
+        measured = {name: steps for name, steps in self._devices().items() if _WHOLE_TIME in steps}
+        for name, steps in measured.items():
             whole, driver = steps[_WHOLE_TIME], steps.get(_DEVICE_TIME)
             us = round(whole.mean * whole.number * 1e6)
-            queue = (
-                None
-                if driver is None or driver.number != whole.number
-                else us - round(driver.mean * driver.number * 1e6)
-            )
-            size = self.sectors.get(name, 0 if name in self.sectors or len(each) > 1 else sum(self.sectors.values()))
-            done = Completed(whole.number, size * _SECTOR, us, None if queue is None else max(0, queue))
-            add(kernel, options.flow(name, UNKNOWN_OP), done)
-            yield Remark(
-                where, f"{name}: {'; '.join(_in_words(step, of) for step, of in steps.items() if step != _BETWEEN)}"
-            )
+            queue_us = None
+            if driver is not None and driver.number == whole.number:
+                queue_us = max(0, us - round(driver.mean * driver.number * 1e6))
+            size = self._sectors_of(name, measured) * _SECTOR
+            add(kernel, options.flow(name, UNKNOWN_OP), Completed(whole.number, size, us, queue_us))
+            words = "; ".join(_in_words(name, step) for name, step in steps.items() if name != _BETWEEN)
+            yield Remark(where, f"{name}: {words}")
         if kernel:
-            one_device(options, list(each))
+            one_device(options, list(measured))
             yield Counts(where, kernel, {})
         elif self.first:
-            yield Remark(
-                where, "this output of btt has no times from queueing to completion (Q2C)", 1, is_incomplete=True
-            )
+            text = "this output of btt has no times from queueing to completion (Q2C)"
+            yield Remark(where, text, 1, is_incomplete=True)
+
+    def _devices(self) -> dict[str, dict[str, _Step]]:
+        """Return the times of each device; where only those of all are there, of the disks and of the volumes."""
+        each = {name: steps for name, steps in self.steps.items() if name not in (_ALL, _ALL_DM)}
+        if any(_WHOLE_TIME in steps for steps in each.values()):
+            return each
+        disks, volumes = self.steps.get(_ALL, {}), self.steps.get(_ALL_DM, {})
+        if _WHOLE_TIME not in volumes:
+            return {self._only(list(self.sectors), "all disks"): disks}
+        if _WHOLE_TIME not in disks:
+            # I/Os of these devices alone: the times without `dm` are theirs, too
+            return {self._only(list(self.sectors), "all disks"): disks | volumes}
+        driver = disks.get(_DEVICE_TIME)
+        if driver is not None and driver.number != disks[_WHOLE_TIME].number:
+            # it is of disks and volumes together
+            disks = {name: step for name, step in disks.items() if name != _DEVICE_TIME}
+        is_volume = {name: name.partition(":")[0] in _DM_MAJORS for name in self.sectors}
+        return {
+            self._only([name for name in self.sectors if not is_volume[name]], "all disks"): disks,
+            self._only([name for name in self.sectors if is_volume[name]], "all volumes"): volumes,
+        }
+
+    @staticmethod
+    def _only(names: Sequence[str], of_all: str) -> str:
+        return names[0] if len(names) == 1 else of_all
+
+    def _sectors_of(self, name: str, measured: Collection[str]) -> int:
+        """Return the sectors of a device, or of the devices that a name stands for; 0 is unknown."""
+        if name in self.sectors:
+            return self.sectors[name]
+        if len([other for other in measured if other not in self.sectors]) > 1:
+            return 0
+        return sum(number for device, number in self.sectors.items() if device not in measured)
 
 
 def _btt_device(text: str) -> str:
