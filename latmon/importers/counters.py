@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from latmon.decode.dtrace_aggregation import Row
 from latmon.importers.bpftrace import documents, whole
 from latmon.importers.values import (
+    RELATIVE_BELOW,
     UNKNOWN_OP,
     Clock,
     Counts,
@@ -35,10 +36,12 @@ from latmon.importers.values import (
     op_named,
 )
 from latmon.model.frame import Completed, Flow, Outstanding, Series
+from latmon.recording.validate import MAX_WALL
 from latmon.support.text import clean, listed
 
 _MOST = 2.0**62
 _MAX_KEYS = 200_000
+_LONGEST_TIME = 100
 _SECTOR, _UNIT = 512, 512_000
 
 
@@ -94,30 +97,66 @@ Growths = Mapping[CounterDevice, Growth]
 
 
 def readings(
-    lines: Sequence[str], sample: Callable[[str], CounterSample | None], clock: Clock
+    lines: Sequence[str],
+    sample: Callable[[str], CounterSample | None],
+    clock: Clock,
+    own_time: Callable[[str], float | None] = lambda _line: None,
 ) -> Iterator[Reading | TextSpan]:
-    """Yield the readings of a text, and the lines of times between them."""
+    """Yield the readings of a text, and the lines of times between them.
+
+    `own_time`: the time of a line that a reading has among its counters, before or behind them.
+    """
+    building = _Readings()
+    for at, line in enumerate(lines, 1):
+        if (time := own_time(line)) is not None:
+            yield TextSpan(at, at)
+            yield from building.take_own_time(time)
+        elif (taken := sample(line)) is not None:
+            yield from building.take_sample(taken, at)
+        elif (time := clock.wall(line.strip()) if len(line) < _LONGEST_TIME else None) is not None:
+            yield TextSpan(at, at, time)
+            yield from building.close(time)
+    yield from building.close(None)
+
+
+@dataclass(slots=True)
+class _Readings:
+    """Reading that is open, and the time of the next one."""
+
     now: Reading | None = None
     wall: float | None = None
-    for at, line in enumerate(lines, 1):
-        one = sample(line)
-        if one is None:
-            if (time := clock.wall(line.strip()) if len(line) < 100 else None) is not None:  # noqa: PLR2004
-                wall = time
-                yield TextSpan(at, at, time)
-                if now is not None:
-                    yield now
-                now = None
-            continue
-        if now is None or one.counter in now.values.get(one.device, ()) or now.size >= _MAX_KEYS:
-            if now is not None:
-                yield now
-                wall = None
-            now = Reading(at, at, wall)
-        now.take(one.device, one.counter, one.value, at)
-        now.wall = one.wall if one.wall is not None else now.wall
-    if now is not None:
-        yield now
+    has_own_time: bool = False
+    """Whether `wall` or the open reading's time is one that stood among its counters."""
+    is_time_new: bool = False
+    """Whether no counter has come since such a time."""
+
+    def close(self, following: float | None) -> Iterator[Reading]:
+        """Yield the open reading; `following` is the time of the next one."""
+        if self.now is not None:
+            yield self.now
+        self.now, self.wall, self.has_own_time = None, following, False
+
+    def take_own_time(self, wall: float) -> Iterator[Reading]:
+        """Take a time for the open reading, which then has no other, or for the next one."""
+        if self.is_time_new:
+            return  # of another host, whose counters are in the same reading
+        if self.now is not None and not self.has_own_time:
+            self.now.wall = wall
+        else:
+            yield from self.close(wall)
+        self.has_own_time = self.is_time_new = True
+
+    def take_sample(self, sample: CounterSample, at: int) -> Iterator[Reading]:
+        """Take a counter; yield the open reading where it has this one already."""
+        self.is_time_new = False
+        had = {} if self.now is None else self.now.values.get(sample.device, {})
+        if self.now is not None and (sample.counter in had or self.now.size >= _MAX_KEYS):
+            yield from self.close(None)
+        if self.now is None:
+            self.now = Reading(at, at, self.wall)
+        self.now.take(sample.device, sample.counter, sample.value, at)
+        if sample.wall is not None:
+            self.now.wall = sample.wall
 
 
 def _names(every: Iterable[Reading | TextSpan], options: ImportOptions) -> dict[CounterDevice, str]:
@@ -225,8 +264,20 @@ _NODE = {
     "write_time_seconds": ("write", "us", 1e6),
     "discard_time_seconds": ("discard", "us", 1e6),
     "flush_requests_time_seconds": ("flush", "us", 1e6),
+    "bytes_read": ("read", "bytes", 1.0),
+    "bytes_written": ("write", "bytes", 1.0),
+    "sectors_read": ("read", "bytes", _SECTOR),
+    "sectors_written": ("write", "bytes", _SECTOR),
+    "read_time_ms": ("read", "us", 1e3),
+    "write_time_ms": ("write", "us", 1e3),
 }
-"""Name of a counter of node_exporter, without `node_disk_` and `_total` -> op, what it counts, and its unit."""
+"""Name of a counter of node_exporter, without `node_disk_` and `_total` -> op, what it counts, and its unit.
+
+The last six are of 0.15 and before.
+"""
+_NODE_TIME = re.compile(r"node_time(?:_seconds)?(?:\{[^{}]{0,1000}\})?\s+(\S{1,40})(?:\s+\d{10,16})?\s*", re.ASCII)
+"""The time at which node_exporter was asked, in each of its scrapes."""
+_WITH_BYTES = ("read", "write", "discard")
 _BUCKET = "_seconds_bucket"
 _DEVICES = ("device", "disk", "dev")
 _OPS = ("operation", "op", "type", "flags")
@@ -247,13 +298,19 @@ def read_prometheus(lines: Sequence[str], options: ImportOptions) -> Iterator[Fo
             yield Passed(TextSpan(at, at))
         elif (why := _prometheus(line)[1]) != "":
             yield Remark(TextSpan(at, at), f"a sample {why}: it is left out", 1, is_incomplete=True)
-    every = list(readings(lines, lambda line: _prometheus(line)[0], Clock(options.start)))
+    every = list(readings(lines, lambda line: _prometheus(line)[0], Clock(options.start), _node_time))
     yield from _intervals(
         every,
         lambda growths, when, names: _scraped(growths, when, names, options),
         ("scrape of Prometheus", "Prometheus"),
         options,
     )
+
+
+def _node_time(line: str) -> float | None:
+    found = _NODE_TIME.fullmatch(line) if line.startswith("node_time") else None
+    wall = None if found is None else _number(found[1])
+    return wall if wall is None or RELATIVE_BELOW <= wall < MAX_WALL else None
 
 
 def _prometheus(line: str) -> tuple[CounterSample | None, str]:
@@ -303,20 +360,37 @@ def _scraped(
 ) -> Iterator[Found]:
     kernel: dict[Flow, Completed] = {}
     outstanding: dict[str, Outstanding] = {}
+    without_bytes: list[str] = []
+    without_count: list[str] = []
     for device, (grown, now) in growths.items():
-        sums: dict[str, dict[str, float]] = {}
-        for counter, value in grown.items():
-            node = _node(counter.name)
-            if node is not None:
-                sums.setdefault(node[0], {})[node[1]] = value * node[2]
-        for op, some in sums.items():
-            if "count" in some:
-                add(kernel, Flow(names[device], op), _done(some))
+        for op, sums in _sums(grown).items():
+            if "count" not in sums:
+                without_count.append(f"{names[device]} {op}")
+                continue
+            add(kernel, Flow(names[device], op), _done(sums))
+            if op in _WITH_BYTES and "bytes" not in sums:
+                without_bytes.append(f"{names[device]} {op}")
         if _IN_FLIGHT in now:
             outstanding[names[device]] = Outstanding(int(now[_IN_FLIGHT]), None)
     if kernel:
         yield Counts(when, kernel, outstanding)
+    where = TextSpan(when.first, when.last)
+    if without_bytes:
+        yield Remark(where, clean(f"{listed(without_bytes)}: no counter of bytes, 0 is unknown", 200))
+    if without_count:
+        text = f"{listed(without_count)}: no counter of I/Os, its bytes and times are left out"
+        yield Remark(where, clean(text, 200), len(without_count), is_incomplete=True)
     yield from _bucket_tables(growths, when, names, options)
+
+
+def _sums(grown: Mapping[Counter, float]) -> dict[str, dict[str, float]]:
+    """Return op -> `count`, `bytes` and `us` of node_exporter's counters."""
+    sums: dict[str, dict[str, float]] = {}
+    for counter, value in grown.items():
+        node = _node(counter.name)
+        if node is not None:
+            sums.setdefault(node[0], {})[node[1]] = value * node[2]
+    return sums
 
 
 def _bucket_tables(
