@@ -256,7 +256,8 @@ class Passages:
         if begins_us is None:
             return replace(damage, lost_us=None)
         # a file without header and without a window before has no time to begin at
-        lost_us = begins_us - damage.mono_us - self._reported_us if damage.mono_us else 0
+        has_begin = damage.mono_us > 0 or not self._headless
+        lost_us = begins_us - damage.mono_us - self._reported_us if has_begin else 0
         return replace(damage, lost_us=lost_us if lost_us >= _JITTER_US else 0)
 
     def _tail_stamp(self) -> int | None:

@@ -204,7 +204,7 @@ class _Trace:
 
     def _another_run(self, at: int, found: re.Match[str]) -> Iterator[Found]:
         cpu, number = (f"{found[1]}:{found[2]}", found[3]), int(found[4])
-        begins = self.is_over or number <= self.sequence.get(cpu, 0)
+        begins = self.is_over or (cpu in self.sequence and number <= self.sequence[cpu])
         if begins and self.sequence:
             yield from self.end(at - 1)
             yield TimeLine(TextSpan(at, at), f"line {at}: another run of blktrace begins")

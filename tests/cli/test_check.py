@@ -206,6 +206,17 @@ def test_time_that_a_gap_line_reports_is_not_lost_twice(check):
     assert [one.seconds for one in items_in(found.copy, Gap)] == [2.0, 1.0]
 
 
+def test_the_loss_of_a_recording_whose_clock_begins_at_zero_is_counted(check):
+    """An import has no clock of a kernel: its first window begins at 0."""
+    header = aside(encode_origin(replace(ORIGIN, start_mono_us=0)))
+    first, second = (replace(frame(seq), mono_us=1_000_000 * (seq + 1)) for seq in range(2))
+    broken = bytearray(pack(to_bytes(encode_frame(first)), first.mono_us, first.mono_us))
+    broken[60] ^= 4
+    rest = pack(to_bytes(encode_frame(second)), second.mono_us, second.mono_us)
+    found = check(header + broken + rest + closing(2))
+    assert "1 s lost" in found.damages[0]
+
+
 @pytest.mark.slow
 def test_a_tail_reports_what_it_held(whole, check):
     found = check(whole[: offsets(whole)[-2] + 70])

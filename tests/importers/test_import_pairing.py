@@ -212,3 +212,12 @@ def test_times_of_slow_ios_are_moved_by_the_start_as_their_windows_are():
 )
 def test_the_first_letters_are_the_operation(rwbs, op):
     assert op_of(rwbs) == op
+
+
+def test_a_trace_whose_first_number_of_a_cpu_is_zero_is_one_trace():
+    text = "  8,0    1        1     0.000000000   236  D   R 0 + 8 [dd]\n"
+    text += "  8,0    0        0     0.000100000   236  D   W 64 + 8 [dd]\n"
+    text += "  8,0    1        2     0.001000000     0  C   R 0 + 8 [0]\n"
+    text += "  8,0    0        1     0.002000000     0  C   W 64 + 8 [0]\n"
+    assert totals(text) == {"read": (1, 1000, 1000), "write": (1, 1900, 1900)}
+    assert not any(frame.marks for frame in frames(text))

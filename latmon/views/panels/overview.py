@@ -757,7 +757,7 @@ def _counted_strips(view: ViewState, chosen: Subject, columns: Sequence[TimeColu
     found = []
     for op in selection.ops:
         done = history.window.timed(name, op)
-        if done and done.count and done.time_us:
+        if done and done.count and done.time_us is not None:
             means = [None if one is None else one.kernel(name, (op,)).mean_us for one in columns]
             most = max((us for us in means if us is not None), default=None)
             mean = f"mean {with_unit(done.time_us / done.count)}"
