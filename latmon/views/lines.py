@@ -81,24 +81,37 @@ def runs(cells: Iterable[tuple[str, str]]) -> Line:
 
 
 def fit(line: Line, cells: int) -> Line:
-    """Return a line of exactly `cells`: truncated with an ellipsis or padded with blanks."""
+    """Return a line of exactly `cells`: truncated with an ellipsis or padded with blanks.
+
+    Blanks at its end that don't fit are no loss: they are left out without an ellipsis.
+    """
     left = cells - width(line)
     if left < 0:
-        return _truncated(line, cells)
+        is_longer = width(line[:-1]) + cell_len(line[-1].text.rstrip()) > cells
+        return _truncated(line, cells) if is_longer else fit(_stripped(line), cells)
     if not left:
         return line
     is_selected = bool(line) and line[-1].role.endswith(_SELECTED)
     return (*line, Span(" " * left, f"text{_SELECTED}" if is_selected else "text"))
 
 
+def _stripped(line: Line) -> Line:
+    """Return a line without the blanks at the end of its last span."""
+    last = line[-1]
+    text = last.text.rstrip()
+    return (*line[:-1], last._replace(text=text)) if text else line[:-1]
+
+
 def _truncated(line: Line, cells: int) -> Line:
+    """Return the first `cells` of a longer line, the last of them an ellipsis."""
+    if cells <= 0:
+        return BLANK
     spans: list[Span] = []
-    left = cells
+    left = cells - 1
     for span in line:
         size = cell_len(span.text)
         if size > left:
-            cut = set_cell_size(span.text, max(left - 1, 0)) + ("…" if left else "")
-            return (*spans, Span(cut, span.role)) if cut else tuple(spans)
+            return (*spans, Span(f"{set_cell_size(span.text, left)}…", span.role))
         spans.append(span)
         left -= size
     return tuple(spans)
@@ -237,7 +250,7 @@ def paragraph(text: str, cells: int, role: str = "text", *, margin: int = 1) -> 
 
 def empty_panel(why: str, cells: int, height: int) -> list[Line]:
     """Return the lines of a panel that has nothing to show but the reason for it."""
-    return [BLANK, *paragraph(why, cells, margin=2)][: max(height, 0)]
+    return cut([BLANK, *paragraph(why, cells, margin=2)], height)
 
 
 T = TypeVar("T")
@@ -311,7 +324,7 @@ def table(
     """Return titles and the rows that fit around the selected one; `why`: the reason for an empty table."""
     cells, height = size
     if not some:
-        return paragraph(why, cells, "dim", margin=2)[:height]
+        return cut(paragraph(why, cells, "dim", margin=2), height)
     placed = layout([_as_long(one, some) if one.is_first or one is not fields[-1] else one for one in fields], cells)
     seen = around(len(some), selected, height - 1)
     lines = [heads(placed, above=seen.start), *(row(placed, some[i], selected=i == selected) for i in seen)]

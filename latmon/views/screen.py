@@ -29,6 +29,7 @@ from latmon.views.history import History, near
 from latmon.views.lines import (
     Line,
     Span,
+    cut,
     dashed,
     empty_panel,
     fit,
@@ -564,7 +565,7 @@ def screen_lines(scene: Scene, foot: Line, width: int, height: int) -> list[Line
     if panels.framed and not (body and is_heading(body[0])):  # a panel that has nothing to show begins with a blank
         top = heading((Span(f" {scene.selection.screen}", "strong"),), width - 2)
         body = [top, *(body[1:] if body and not body[0] else body)]
-    body = [*body[:room], *[()] * (room - len(body))]
+    body = [*cut(body, room), *[()] * (room - len(body))]
     if panels.framed:
         lines = [*body, *panels.notice, panels.health]
         return [panels.title, *panelled(lines, width, height - 2, scene.ink.corners), keys]

@@ -14,7 +14,7 @@ from latmon.support.text import is_clean
 from latmon.support.theme import load_theme
 from latmon.tui.app import LatmonApp
 from latmon.tui.commands import STEPS
-from latmon.views.lines import width
+from latmon.views.lines import is_heading, plain, width
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import ScreenOptions, Selection
 
@@ -78,6 +78,17 @@ def text(made, size=(120, 40)):
 def press(made, *keys):
     for name, by in keys:
         made.choose(STEPS[name](made.view, by))
+
+
+@pytest.mark.parametrize("size", [(120, 36), (120, 40), (160, 50), (220, 60)])
+def test_the_line_of_files_above_the_stages_is_a_heading_so_that_a_frame_takes_no_line_of_the_finding(size):
+    made = scene(aside="", opened=False, selected=ODD)
+    panels = made.draw(*size)
+    assert panels.framed
+    assert plain(panels.body[0]).startswith(" files ")
+    assert is_heading(panels.body[0])
+    assert "12 slow: F" in text(made, size)
+    assert "files" in plain(screen_lines(made, (), *size)[1]), "the first frame line has it"
 
 
 def test_a_row_is_an_op_of_a_file_system_with_the_shares_of_its_waits():

@@ -14,7 +14,20 @@ from latmon.support.theme import load_theme
 from latmon.tui.canvas import face
 from latmon.tui.commands import STEPS
 from latmon.tui.keys import foot, key_line
-from latmon.views.lines import BLANK, Field, Span, dashed, heading, highlighted, is_heading, plain, ruled, table, width
+from latmon.views.lines import (
+    BLANK,
+    Field,
+    Span,
+    dashed,
+    fit,
+    heading,
+    highlighted,
+    is_heading,
+    plain,
+    ruled,
+    table,
+    width,
+)
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import SCREENS, Selection, ViewSettings
 
@@ -199,3 +212,40 @@ def test_a_column_that_names_a_cause_grows_before_a_long_name():
     _, row = (plain(line) for line in table(fields, [None], 0, (46, 2), why=""))
     assert cause in row
     assert row.startswith(f"▸{name[:17]}")
+
+
+# ---- what doesn't fit
+
+
+WORDS = (Span("one ", "strong"), Span("two ", "dim"), Span("three"), Span("  "), Span("four", "dim"), Span("  "))
+
+
+@pytest.mark.parametrize("cells", range(1, 24))
+def test_a_line_that_is_cut_ends_with_an_ellipsis_wherever_a_span_ends(cells):
+    text = plain(WORDS)
+    shown = plain(fit(WORDS, cells))
+    whole = len(text.rstrip())
+    assert len(shown) == cells
+    assert shown == (f"{text[: cells - 1]}…" if cells < whole else text.rstrip().ljust(cells))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (119, 40), *FRAMED, (300, 100)])
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("screen", SCREENS)
+def test_a_panel_has_the_lines_that_its_screen_has_for_it(screen, opened, size):
+    made = odd_one()
+    made.choose(Selection(screen=screen, opened=opened))
+    panels = made.draw(*size)
+    room = size[1] - 3 - len(panels.notice)
+    assert len(panels.body) <= room
+    if panels.framed and len(panels.body) == room:
+        assert is_heading(panels.body[0]) or not panels.body[0], "a frame line takes no line of a full panel"
+
+
+def test_a_panel_that_is_too_long_says_how_many_lines_are_left_out(monkeypatch):
+    made, size = scene(host(1, 3)), (120, 40)
+    lines = [(Span(f"line {number}"),) for number in range(50)]
+    monkeypatch.setattr("latmon.views.screen.SCREENS", {"overview": lambda _view, _cells, _room: lines})
+    shown = [line.strip(" │") for line in drawn(made, size)]
+    last = next(at for at, line in enumerate(shown) if line.startswith("…"))
+    assert shown[last - 1 : last + 1] == ["line 34", "… 15 more lines"]

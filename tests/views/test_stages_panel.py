@@ -346,6 +346,18 @@ def test_counts_by_octave_are_on_the_screen_of_one_device(size):
     assert set("▁▂▃▄▅▇█┊") & set(text(device(SLOW, size[0], 20, Ink()))), "in its row where the counts don't fit"
 
 
+@pytest.mark.parametrize("size", [(160, 70), (300, 100)])
+def test_lines_that_the_stages_leave_have_their_counts(size):
+    many = device_bars([SLOW, QUICK], "sdc", *size, Ink())
+    opened = device(SLOW, *size, Ink())
+    for lines in (many, opened):
+        shown = text(lines).splitlines()
+        title = next(at for at, line in enumerate(shown) if "I/Os by time in each stage" in line)
+        assert len(shown) - title > 10
+        assert size[1] - len(shown) <= size[1] // 3
+    assert set("▁▂▃▄▅▇█┊") & set(text(many).partition("I/Os by time")[0]), "distributions are above, too"
+
+
 def test_the_stage_with_most_of_the_slow_time_is_bold():
     lines = device(SLOW, 120, 34, Ink())
     assert [span.text for line in lines[2:] for span in line if span.role == "strong" and span.text.isalpha()] == [

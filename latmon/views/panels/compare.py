@@ -59,7 +59,7 @@ def _pair_panel(comparison: Comparison, selection: Selection, ink: Ink, width: i
         height = max(room - 2, 1)
         shown_text = cut(sentences, height, selection.top, key=_REST)
         lines = [head, *shown_text, *paragraph(_LARGER, width, "dim")]
-        return [fit(line, width) for line in lines[:room]]
+        return [fit(line, width) for line in cut(lines, room)]
     lines = [head, *cut(sentences, height, selection.top, key=_REST), BLANK]
     shown = _order(comparison, selection.selected)
     cells = max(width - _STRIP_FROM - 1, 8)

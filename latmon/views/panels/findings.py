@@ -149,7 +149,7 @@ def listed(
     if not found.lasting:
         lines += [BLANK, *(line for part in why for line in paragraph(part, width, margin=2)), BLANK]
     if not found.all:
-        return [fit(line, width) for line in lines][:height]
+        return [fit(line, width) for line in cut(lines, height)]
     at = min(max(at, 0), len(found.all) - 1)
     below = evidence(found.all[at].last if at < len(found.lasting) else found.all[at].worst, width)
     room = max(height - len(lines) - min(len(below), max(_MIN_DETAIL, height // 2)), 3)

@@ -15,7 +15,7 @@ from latmon.model.inflight import Aged, Ages
 from latmon.support.text import listed
 from latmon.support.units import UNKNOWN, duration, spelled
 from latmon.views.context import MEASURING, OFF, ViewState
-from latmon.views.lines import TIME, Field, Line, Placed, Span, cell, fit, heading, heads, layout, paragraph, row
+from latmon.views.lines import TIME, Field, Line, Placed, Span, cell, cut, fit, heading, heads, layout, paragraph, row
 from latmon.views.panels.outliers import OWN, letters
 from latmon.views.selection import shown
 from latmon.views.units import count, size
@@ -53,7 +53,8 @@ def in_flight_lines(
         title = title[:1]  # the reason below it has the numbers
     if not some:
         reason = paragraph(why, width, "dim", margin=2)
-        return [fit(line, width) for line in ([heading(title, width)] if height > 1 else []) + reason][:height]
+        headed = [heading(title, width), *reason] if height > 1 else reason
+        return [fit(line, width) for line in cut(headed, height)]
     placed = layout(_fields(width, some), width)
     begin = max(top - STEP * (len(folded(some)) < len(some)), 0)
     if top:

@@ -30,6 +30,7 @@ from latmon.views.lines import (
     Placed,
     Span,
     around,
+    cut,
     empty_panel,
     ends,
     fit,
@@ -83,7 +84,7 @@ def matrix(
     """Return titles and a row per vector; at the right a number per CPU from `first_cpu` on, or a glyph where many."""
     cells, height = size
     if not some:
-        return paragraph(why, cells, "dim", margin=2)[:height]
+        return cut(paragraph(why, cells, "dim", margin=2), height)
     cpus = sorted({cpu for v in some for cpu in v.p99_us})
     numbered = len(cpus) <= _NUMBERED
     beside = len(cpus) * (_CELL + 1) if numbered else _GLYPHS
@@ -410,7 +411,7 @@ def interrupts(
     if not shown.traced:
         lines = empty_panel(why, width, height)
         if shown.taskqs is None:
-            return lines[:height]
+            return [fit(line, width) for line in cut(lines, height)]
         lines.append(BLANK)
     focus = focus if focus in shown.parts else shown.parts[0]
     for part, rows in shares(shown, focus, max(height - len(lines), 1)).items():
@@ -427,7 +428,7 @@ def interrupts(
             lines += table(WAKEUP_FIELDS, shown.threads, at, size, why=reasons.get(part, why))
         else:
             lines += table(_TASKQ_FIELDS, shown.taskqs or (), at, size, why=IDLE)
-    return lines[:height]
+    return [fit(line, width) for line in cut(lines, height)]
 
 
 def needed(shown: InterruptTables) -> int:

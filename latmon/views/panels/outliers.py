@@ -114,7 +114,7 @@ def listing(
 def outliers(shown: Listing, selected: int, width: int, height: int, ink: Ink, *, why: str = "") -> list[Line]:
     """Return headline, titles, rows and legend; `why`: the reason for an empty list."""
     if not shown.rows:
-        return [_head(shown, width), *empty_panel(why, width, height - 1)][:height]
+        return cut([_head(shown, width), *empty_panel(why, width, height - 1)], height)
     placed = layout(_fields(shown.rows, ink), width)
     at = min(max(selected, 0), len(shown.rows) - 1)
     seen = around(len(shown.rows), at, height)

@@ -607,13 +607,13 @@ def outstanding(
     if found is None:
         text = paragraph(shown.why, cells, margin=2)
         below = ages(cells, max(left - len(text) - 1, 0))
-        return [*head, *text, *([()] if below else []), *below][:height]
+        return cut([*head, *text, *([()] if below else []), *below], height)
     most = shown.depths.highest if shown.depths else 0
     listed, chart, map_ = _line_shares(left, age_lines, _rows(found, most, shown.bound), _least(found, shown.bound))
     bars = depth_bars(found, shown.bound, cells, chart, ink, most=most, over=shown.over)
     map_ += (chart - len(bars)) * (map_ > 0)
     lines = [*head, *bars, *ages(cells, listed)]
-    return [*lines, *(over_time(cells, map_) if map_ else [])][:height]
+    return cut([*lines, *(over_time(cells, map_) if map_ else [])], height)
 
 
 def gauge_lines(shown: DepthView, cells: int) -> list[Line]:

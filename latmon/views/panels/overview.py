@@ -74,6 +74,7 @@ from latmon.views.lines import (
     Span,
     around,
     cell,
+    cut,
     empty_panel,
     fit,
     heading,
@@ -354,13 +355,13 @@ def offsets_panel(view: ViewState, chosen: Subject, width: int, room: int) -> li
     some = every.only(kind)
     members = None if chosen.device.timed else chosen.device.members
     if why := why_none(some, recorded=view.recorded, members=members):
-        return paragraph(why, width, margin=2)[:room]
+        return cut(paragraph(why, width, margin=2), room)
     hz = view.origin.hz if view.origin else None
     fold_us = SECOND_US if fold != "tick" else SECOND_US // (hz or _USUAL_HZ)
     fine = bool(some.outliers or some.issues)
     if not fine and fold_us < 2 * some.window_us:
         why = f"only counts of windows are known here, and {spelled(some.window_us)} are too long to see"
-        return paragraph(f"{why} a tick of {spelled(fold_us)} in them", width, margin=2)[:room]
+        return cut(paragraph(f"{why} a tick of {spelled(fold_us)} in them", width, margin=2), room)
     rows = rows_of(some.window_us, max(room - _AROUND, 1), fold_us, fine=fine)
     found = offset_map(
         some, history.until_us, selection.window_us, max(width - OFFSET_LABEL - 6, 1), rows, fold_us=fold_us
@@ -738,7 +739,7 @@ def _without(view: ViewState, chosen: Subject, why: str, width: int, room: int) 
     left = room - len(lines) - 1
     some = some[: max(left, 0)]
     if not some:
-        return lines[:room]
+        return cut(lines, room)
     load = _load(view, chosen.device, timeline, (width, _load_room(view, width, left)))
     left -= len(load)
     style = state.style(timeline, {name: {}}, (cells, left), view.ink, None)

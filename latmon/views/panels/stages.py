@@ -209,16 +209,17 @@ def device_bars(
         below += _legend(anatomies if named else [one], width, ink, named)
         room = height - rows - 1
         lines = _stages(one, width, room, ink, below)
+        lines += _side_by_side(one, width, room - len(lines), ink)
         if len(lines) > room:  # the finding has the cause, and is whole
             rest = _stages(one, width, room, ink, ())[:-1]
-            kept = found or below[: room // 2]
+            kept = found or cut(below, room // 2)
             lines = [*cut(rest, room - len(kept) - 1, key="Enter: "), BLANK, *kept]
         return [*table, BLANK, *lines]
     below = [*_below(one, width, why, found), *_legend(anatomies, width, ink)]
     least = min(len(anatomies), _MIN_ROWS) + 1
     below = cut([BLANK, *below] if len(below) + least < height else below, max(height - least, 1), key="Enter: ")
     table = _table(anatomies, selected, width, height - len(below), ink, title=title)
-    return [fit(line, width) for line in (*table, *below)][: height + (title is not None)]
+    return [fit(line, width) for line in cut([*table, *below], height + (title is not None))]
 
 
 def _needed(one: Anatomy, each: int) -> int:
@@ -267,22 +268,27 @@ def device(
 ) -> list[Line]:
     """Return a row per stage with its shares of all and of slow I/Os, and the distributions below as counts by octave.
 
-    Where the counts don't fit, the distributions are in the rows. `found`: the finding of the device.
+    The distributions are in the rows where the counts don't fit, and where both do. `found`: the finding of the device.
     """
     below = _below(one, width, why, found, headed=True)
     lines = _stages(one, width, height, ink, below, times=False)
-    counts = _side_by_side(one, width, height - len(lines) - 2, ink)
-    lines = [*lines, BLANK, *counts] if counts else _stages(one, width, height, ink, below)
-    return cut([fit(line, width) for line in lines], height, top, key="PgDn: ")
+    counts = _side_by_side(one, width, height - len(lines), ink)
+    left = height - len(lines) - len(counts)
+    if not counts or left >= _MOST_LINES * sum(map(_has_lines, one.rows)):
+        lines = _stages(one, width, height - len(counts), ink, below)
+    return cut([fit(line, width) for line in (*lines, *counts)], height, top, key="PgDn: ")
 
 
 def _side_by_side(one: Anatomy, width: int, room: int, ink: Ink) -> list[Line]:
-    """Return the I/Os of each stage by octave in `room` lines and a title; none where they are too few."""
-    some = [(r.column, r.histogram) for r in one.rows if r.histogram]
-    drawn = spread(some, width, room, ink) if room >= _MIN_SPREAD else []
+    """Return the I/Os of each stage by octave in `room` lines, below a blank one and a title.
+
+    There are none where the lines are too few.
+    """
+    measured = [(stage.column, stage.histogram) for stage in one.rows if stage.histogram]
+    height = room - 2
+    drawn = spread(measured, width, height, ink) if height >= _MIN_SPREAD else []
     name = (Span(" I/Os by time in each stage", "strong"), Span("  bars are logarithmic", "dim"))
-    title = heading(name, width)
-    return [title, *drawn] if drawn else []
+    return [BLANK, heading(name, width), *drawn] if drawn else []
 
 
 def _stages(
@@ -713,7 +719,7 @@ def files_above(view: ViewState, device: str, width: int, room: int) -> list[Lin
     if not view.selection.opened:
         worst = sorted(rows, key=lambda one: -(one.latency.sum or 0))[:2]
         texts = [f"{one.op} {one.file_system.mount} p99 {quantile(one.latency, 0.99).strip()}" for one in worst]
-        return [fit((Span(" files ", "strong"), Span(", ".join(texts)), Span(more, "dim")), width)]
+        return [heading((Span(" files", "strong"), Span(f" {', '.join(texts)}"), Span(more, "dim")), width)]
     head = heading((Span(" files", "strong"), Span(f"  what programs wait for{more}", "dim")), width)
     kept = sorted(sorted(rows, key=lambda one: -(one.latency.sum or 0))[:_FILE_ROWS], key=rows.index)
     return [head, *_file_table(view, kept, width), BLANK]
@@ -784,10 +790,10 @@ def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
     )
     if not some:
         why = paragraph(_no_operations(view), width)
-        return [head, *_most_of(view, rows, width, room - len(why) - 2), BLANK, *why][:room]
+        return cut([head, *_most_of(view, rows, width, room - len(why) - 2), BLANK, *why], room)
     if room < _FOR_BOTH:
         why = paragraph(f"a larger terminal lists the {count(len(some))} slow operations", width, "dim")
-        return [head, *_most_of(view, rows, width, room - len(why) - 1), *why][:room]
+        return cut([head, *_most_of(view, rows, width, room - len(why) - 1), *why], room)
     at = operation_position(some, view.selection.row)
     below = _operation(view, some[at], width)
     detail = max(len(below), _DETAIL)
@@ -800,7 +806,7 @@ def files_panel(view: ViewState, width: int, room: int) -> list[Line]:
     )
     title = heading((Span(" slow operations", "strong"), Span(counted)), width)
     listing = table(_OPERATION, some, at, (width, height), why="")
-    return [*top, BLANK, title, *listing, BLANK, *below][:room]
+    return cut([*top, BLANK, title, *listing, BLANK, *below], room)
 
 
 def _by(view: ViewState) -> str:
