@@ -193,8 +193,11 @@ class Tape:
         return "".join(out)
 
     def end(self) -> str:
-        """Return the output that leaves the screen and puts the cursor below it."""
-        return f"\x1b[0m\x1b[{self._size[1]};1H\x1b[?25h"
+        """Return the output that leaves the screen and puts the cursor on the line below it.
+
+        A terminal without such a line scrolls: a prompt that follows is not written over the last line.
+        """
+        return f"\x1b[0m\x1b[{self._size[1]};1H\x1b[?25h\r\n"
 
     def pen(self, role: str) -> Pen:
         """Return the style of a role."""

@@ -1,4 +1,4 @@
-"""A cast plays in asciinema itself, in a terminal of 80x24, and shows what the screen showed."""
+"""A cast plays in asciinema itself, shows what the screen showed, and leaves the prompt below it."""
 
 import os
 import shutil
@@ -41,15 +41,16 @@ def test_asciinema_shows_the_screens_that_the_recording_had(tmp_path):
         shown.append(frame)
         screens.append(rows("\n".join(plain(fit(line, 80)) for line in shown.lines())))
     env = {**os.environ, "LC_ALL": "C.UTF-8"}
-    command = ["tmux", "-L", f"cast{os.getpid()}", "-u", "new-session", "-d", "-x", "80", "-y", "24"]
-    subprocess.run([*command, f"{PLAYER} play {cast}; sleep 60"], check=True, env=env)
+    command = ["tmux", "-L", f"cast{os.getpid()}", "-u", "new-session", "-d", "-x", "80", "-y", "26"]
+    subprocess.run([*command, f"{PLAYER} play {cast}; echo prompt; sleep 60"], check=True, env=env)
     try:
         tmux("set-option", "-g", "status", "off")
         time.sleep(6.5)
         middle = rows(tmux("capture-pane", "-p"))
         time.sleep(10)
-        last = rows(tmux("capture-pane", "-p"))
+        end = tmux("capture-pane", "-p")
     finally:
         tmux("kill-server")
     assert screens.index(middle) in range(3, 9)
-    assert last == screens[-1]
+    assert rows(end) == screens[-1]
+    assert end.split("\n")[24] == "prompt"

@@ -413,6 +413,20 @@ def test_a_cast_leaves_the_screen_as_it_was(demo, theme):
     assert sum(len(e[2]) for e in events) < 50_000
 
 
+@pytest.mark.parametrize("height", [24, 25, 40])
+def test_the_prompt_after_a_cast_is_below_its_picture(demo, height):
+    _, *events = map(json.loads, export(demo, "cast").decode().splitlines())
+    terminal = pyte.Screen(80, height)
+    stream = pyte.Stream(terminal)
+    for _, _, text in events[:-1]:
+        stream.feed(text)
+    picture = terminal.display[:24]
+    stream.feed(f"{events[-1][2]}$ ")
+    scrolled = 1 if height == 24 else 0
+    assert terminal.display[: 24 - scrolled] == picture[scrolled:]
+    assert terminal.display[24 - scrolled].rstrip() == "$"
+
+
 @pytest.mark.parametrize(
     "screen", ["maps", *(pytest.param(one, marks=pytest.mark.slow) for one in ("overview", "offsets", "stages"))]
 )
