@@ -320,6 +320,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "check": (
         "latmon check host.latmon.jsonl.gz",
+        "latmon check host.latmon.jsonl.gz host.part*.latmon.jsonl.gz",
         "latmon check host.latmon.jsonl.gz --repair -o clean.latmon.jsonl.gz",
     ),
     "export": (
@@ -608,6 +609,12 @@ def _check_config(args: argparse.Namespace) -> None:
         )
 
 
+def _check_repair(args: argparse.Namespace) -> None:
+    """Raise UsageError for a copy of several files."""
+    if args.repair and len(args.files) > 1:
+        raise UsageError("--repair copies one recording: name one FILE, and repair the parts of a capture one by one")
+
+
 def _check_demo(args: argparse.Namespace) -> None:
     """Raise UsageError for outputs of a demo that exclude each other, and for options of an output that isn't made.
 
@@ -675,6 +682,7 @@ _CHECKS: dict[str, Callable[[argparse.Namespace], None]] = {
     "demo": _check_demo,
     "fleet": _check_fleet,
     "replay": _check_replay,
+    "check": _check_repair,
     "diff": _check_diff,
     "doctor": _check_doctor,
     "trace": _check_trace,
@@ -858,9 +866,16 @@ def _check(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Exit code 0: the recording is clean or still being written; 5: it is damaged. If latmon was killed, its "
         "recording only lacks the closing line: every command reads it, and --repair writes a copy with that line. "
+        "Of several files each is checked, and whether a part of their capture is missing between them (exit code 5). "
         "With --repair the exit code is 0 if the copy was written and is clean."
     )
-    parser.add_argument("file", metavar="FILE", type=_checked(_file), help="a recording; - is stdin")
+    parser.add_argument(
+        "files",
+        metavar="FILE",
+        nargs="+",
+        type=_checked(_file),
+        help="a recording, or the parts of a capture; - is stdin",
+    )
     parser.add_argument("--repair", action="store_true", help="write what can be read to OUT; FILE is not changed")
     parser.add_argument(
         "-o", dest="out", metavar="OUT", type=_checked(_new_file), help="with --repair: a new file, or - for stdout"

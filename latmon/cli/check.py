@@ -1,4 +1,4 @@
-"""`latmon check`: prints the contents and damages of a recording; --repair writes a clean copy.
+"""`latmon check`: prints the contents and damages of recordings; --repair writes a clean copy.
 
 `survey` reads the recording once; `Survey` has what it contains and every damage, and both are printed in words.
 
@@ -28,6 +28,7 @@ from latmon.model.packed import Packed
 from latmon.recording import codec, members, validate
 from latmon.recording.codec import FORMAT, End, Gap
 from latmon.recording.members import GIVEN_UP, MemberPart, Members, head_of, is_written, unpack
+from latmon.recording.parts import Parts, is_empty, open_parts
 from latmon.recording.reader import MAX_LINES, UNCLOSED, Item, Recording, item_behind, lines_of, open_recording, opened
 from latmon.recording.rollup import KIND, decode_minute, is_outdated
 from latmon.recording.validate import ReadPosition, admit
@@ -398,8 +399,52 @@ class CleanCopy:
         self._pending, self._bytes, self._frames = [], 0, []
 
 
-def check_command(path: Path, copy_to: Path | None = None) -> int:
-    """Print what FILE is and its damages; return the exit code. Raises RecordingError when there is nothing to read."""
+def check_command(paths: Sequence[Path], copy_to: Path | None = None) -> int:
+    """Print what each FILE is and its damages, and of several whether they are one capture; return the exit code.
+
+    Raises RecordingError when there is nothing to read in the only one.
+    """
+    if len(paths) == 1:
+        return _check_file(paths[0], copy_to)
+    codes = []
+    for path in paths:
+        codes.append(_check_part(path))
+        _print([""])
+    line, is_whole = _capture(paths)
+    _print([line])
+    return EXIT_DONE if is_whole and not any(codes) else EXIT_UNREADABLE
+
+
+def _check_part(path: Path) -> int:
+    """Print what one of several files is; return the exit code for it alone."""
+    if is_empty(path):
+        _print([f"file     {named(path)}", "clean    empty: latmon ended as it began this part, and nothing is lost"])
+        return EXIT_DONE
+    try:
+        return _check_file(path)
+    except RecordingError as refusal:
+        _print([f"file     {named(path)}", f"damaged  {clean(str(refusal), _SENTENCE)}"])
+        return EXIT_UNREADABLE
+
+
+def _capture(paths: Sequence[Path]) -> tuple[str, bool]:
+    """Return the line on several files together, and whether no part between two of them is missing.
+
+    Files that are not parts of one capture are no damage: `check` reads each by itself.
+    """
+    try:
+        joined = open_parts(paths)
+    except RecordingError as refusal:
+        return f"parts    not one capture: {clean(str(refusal), _SENTENCE)}", True
+    if not isinstance(joined, Parts):
+        return "parts    1, and empty ones", True
+    missing = joined.missing
+    about = clean("; ".join(missing), _SENTENCE) if missing else "none is missing between them"
+    return f"parts    {len(joined.parts)} of one capture; {about}", not missing
+
+
+def _check_file(path: Path, copy_to: Path | None = None) -> int:
+    """Print what a file is and its damages; return the exit code."""
     recording = open_recording(path)
     if copy_to == STANDARD:
         return _repair_to_stdout(recording)

@@ -458,7 +458,7 @@ def _check(args: argparse.Namespace) -> int:
     _settle()
     from latmon.cli.check import check_command
 
-    return check_command(streams.readable(args.file), args.out)
+    return check_command(_readable(args.files), args.out)
 
 
 def _export(args: argparse.Namespace) -> int:

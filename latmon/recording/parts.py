@@ -111,13 +111,13 @@ def open_parts(paths: Sequence[Path]) -> Recording | Parts:
         raise RecordingError("there is no recording to read")
     if len(paths) > MAX_PARTS:
         raise RecordingError(f"{len(paths)} recordings are more than the {MAX_PARTS} that can be read as one")
-    # empty: latmon was killed as it began the part, and nothing is lost
-    begun = [path for path in paths if not _is_empty(path)] or paths
+    begun = [path for path in paths if not is_empty(path)] or paths
     opened = [open_recording(path) for path in begun]
     return opened[0] if len(opened) == 1 else Parts(opened)
 
 
-def _is_empty(path: Path) -> bool:
+def is_empty(path: Path) -> bool:
+    """Return whether a part has no byte: latmon was killed as it began it, and nothing is lost."""
     return stat.S_ISREG(paths.mode(path)) and not path.stat().st_size
 
 
@@ -178,8 +178,7 @@ class Parts:
             if until_us is not None and self._begins[index][0] > until_us:
                 break
             if position.began and (missing := self._missing_before(index)):
-                which = "1 part is" if missing == 1 else f"{missing} parts are"
-                self._note_damage(f"{which} missing before {recording.path.name}")
+                self._note_damage(missing)
                 behind = self._begins[index][0] - position.mono_us
                 yield Gap("part-missing", max(0, behind) / 1e6, max(0, position.mono_us), position.wall)
             reported = 0
@@ -199,12 +198,21 @@ class Parts:
             self._note(recording, reported, last=index == last)
             position.began = True
 
-    def _missing_before(self, index: int) -> int:
+    @property
+    def missing(self) -> list[str]:
+        """Return a sentence for each place between two of them where parts are missing."""
+        return list(filter(None, map(self._missing_before, range(len(self.parts)))))
+
+    def _missing_before(self, index: int) -> str:
         """Return how many numbers are missing before this part; one without a header has one of them."""
         number = self._numbers[index]
         before = ((n, index - at) for at in range(index - 1, -1, -1) if (n := self._numbers[at]) is not None)
         known, apart = next(before, (0, 0))
-        return max(0, number - known - apart) if number and known else 0
+        missing = number - known - apart if number and known else 0
+        if missing <= 0:
+            return ""
+        which = "1 part is" if missing == 1 else f"{missing} parts are"
+        return f"{which} missing before {self.parts[index].path.name}"
 
     def _note(self, recording: Recording, reported: int, *, last: bool) -> int:
         """Note damage that this part's reading found since; return how many sentences of it were noted by now."""

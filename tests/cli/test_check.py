@@ -33,6 +33,7 @@ from latmon.model.frame import (
 from latmon.model.histogram import EMPTY, Histogram
 from latmon.recording.codec import End, Gap, encode_frame, encode_note, encode_origin, to_bytes
 from latmon.recording.members import head_of, pack
+from latmon.recording.parts import CapturePart, as_part, beginning_after
 from latmon.recording.reader import UNCLOSED, open_recording
 from latmon.recording.writer import Writer
 from latmon.support.errors import RecordingError
@@ -601,4 +602,80 @@ def test_lines_of_others_and_bombs_are_refused(tmp_path):
     for text in (b"", b"{}\n", b'{"type":"window"}\n', b" " * 20_000_000, b'{"type":"header","format":[2,0]}\n'):
         path.write_bytes(gzip.compress(text))
         with pytest.raises(RecordingError):
-            check_command(path)
+            check_command([path])
+
+
+# ---- the parts of a capture
+
+
+def part(number, windows, capture="c1"):
+    """A part with a window per number of `windows`."""
+    began = beginning_after(frame(windows[0] - 1), ORIGIN) if windows[0] else ORIGIN
+    header = aside(encode_origin(as_part(began, CapturePart(number, capture, "x"))))
+    return header + b"".join(map(window, windows)) + closing(len(windows))
+
+
+PARTS = {"x.gz": part(1, range(3)), "x.part0002.gz": part(2, range(3, 6)), "x.part0003.gz": part(3, range(6, 9))}
+
+
+@pytest.fixture
+def parts(tmp_path):
+    for name, data in PARTS.items():
+        (tmp_path / name).write_bytes(data)
+    return [tmp_path / name for name in PARTS]
+
+
+def checked_together(paths, capsys):
+    code = main(["check", *map(str, paths)])
+    return code, capsys.readouterr().out
+
+
+def test_the_parts_of_a_capture_are_checked_together_in_any_order(parts, capsys):
+    for paths in (parts, parts[::-1]):
+        code, out = checked_together(paths, capsys)
+        assert code == 0
+        assert out.count("windows  3, 3 s in all\n") == 3
+        assert out.count("clean    everything in it can be read\n") == 3
+        assert out.splitlines()[-1] == "parts    3 of one capture; none is missing between them"
+    assert main(["report", *map(str, parts)]) == 0, "what report takes"
+
+
+def test_a_missing_part_and_a_damaged_one_are_named(parts, capsys):
+    code, out = checked_together([parts[0], parts[2]], capsys)
+    assert code == 5
+    assert out.splitlines()[-1] == "parts    2 of one capture; 1 part is missing before x.part0003.gz"
+    data = PARTS["x.part0002.gz"]
+    parts[1].write_bytes(data[: len(data) // 2])
+    code, out = checked_together(parts, capsys)
+    assert code == 5
+    assert out.count("damaged  ") == 1
+    assert out.splitlines()[-1] == "parts    3 of one capture; none is missing between them"
+
+
+def test_a_part_that_was_never_written_is_no_damage(parts, capsys):
+    parts[2].write_bytes(b"")
+    code, out = checked_together(parts, capsys)
+    assert code == 0
+    assert "clean    empty: latmon ended as it began this part, and nothing is lost" in out
+    assert out.splitlines()[-1] == "parts    2 of one capture; none is missing between them"
+
+
+def test_files_that_are_no_parts_are_checked_one_by_one(tmp_path, parts, whole, capsys):
+    alone, other, rubbish = tmp_path / "alone", tmp_path / "other", tmp_path / "rubbish"
+    alone.write_bytes(whole)
+    other.write_bytes(part(2, range(3, 6), "c2"))
+    rubbish.write_bytes(b"rubbish")
+    code, out = checked_together([parts[0], alone], capsys)
+    assert code == 0
+    assert out.splitlines()[-1] == f"parts    not one capture: {alone} is no part of a capture: read it by itself"
+    code, out = checked_together([parts[0], other], capsys)
+    assert code == 0
+    assert "is a part of another capture than" in out.splitlines()[-1]
+    code, out = checked_together([parts[0], rubbish, tmp_path / "absent"], capsys)
+    assert code == 5
+    assert out.count("damaged  ") == 2
+
+
+def test_a_copy_is_of_one_file(parts, tmp_path, capsys):
+    assert main(["check", *map(str, parts), "--repair", "-o", str(tmp_path / "copy")]) == 2
+    assert "--repair copies one recording: name one FILE" in capsys.readouterr().err

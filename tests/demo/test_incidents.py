@@ -105,7 +105,7 @@ def test_they_do_where_something_happens_too(name, seq):
 def test_its_recording_is_clean(name, tmp_path, capsys):
     path = tmp_path / "f.latmon.jsonl.gz"
     assert headless.record_demo(name, 1, path, 1_000_000) == 0
-    assert check.check_command(path, None) == 0
+    assert check.check_command([path], None) == 0
     assert "clean    everything" in capsys.readouterr().out
 
 
