@@ -37,6 +37,8 @@ MAX_GLOB = 255
 MAX_IOS = 1_000_000
 """I/Os of one trace: 400 MB of the tool's output, and some 60 MB of a recording."""
 MAX_IOS_PER_S = 20_000
+DEFAULT_DEMO, DEFAULT_TOUR = "host", "emulex"
+"""Scenario of `demo`, and of `demo --tour`: the former has no tour."""
 PROMETHEUS = "prometheus"
 """The backend of many hosts, which has options of its own."""
 _NEEDS = {
@@ -643,7 +645,8 @@ def _check_demo(args: argparse.Namespace) -> None:
         raise UsageError("--device selects what is shown: --record writes all devices of the demo")
     instead = "--list lists all scenarios" if args.list else "--record writes all of the demo"
     _check_shown(args, shows=not (args.record or args.list), instead=instead)
-    args.scenario = "host" if args.scenario is None else args.scenario
+    default = DEFAULT_TOUR if args.tour else DEFAULT_DEMO
+    args.scenario = default if args.scenario is None else args.scenario
 
 
 def _check_diff(args: argparse.Namespace) -> None:
@@ -836,10 +839,14 @@ def _moment(text: str) -> float:
 
 
 def _demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", metavar="SCENARIO", nargs="?", help="one that --list names (default host)")
+    parser.add_argument(
+        "scenario", metavar="SCENARIO", nargs="?", help=f"one that --list names (default {DEFAULT_DEMO})"
+    )
     parser.add_argument("--list", action="store_true", help="list the scenarios")
     parser.add_argument(
-        "--tour", action="store_true", help="explain the demo in five steps; the key . goes to the next"
+        "--tour",
+        action="store_true",
+        help=f"explain a demo (default {DEFAULT_TOUR}) in five steps of 15 s; the key . goes to the next, Space pauses",
     )
     parser.add_argument(
         "--seed", type=_checked(_seed), default=1, help="a number that selects another host with the same problem"

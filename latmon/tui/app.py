@@ -382,7 +382,7 @@ class LatmonApp(App[int]):
         if options.record is not None:
             self.scene.expect_recording(options.record.parent)
         self._reading: Timer | None = None
-        self._guide = Guide(tour, self.scene, self._choose, tour_keys())
+        self._guide = Guide(tour, self.scene, self._choose, tour_keys)
         self._anchor: keys.Pointed | None = None
         """The cell of the heat map where the mouse button went down; `_dragged`: the cell where it is."""
         self._dragged: keys.Pointed | None = None

@@ -158,7 +158,15 @@ ACTIONS = (
     Action("order", "s", "s", "by time or by total", "order", on=("outliers", *_FILES)),
     Action("pick", "n", "n", "next outlier", "next", 1, on=("outlier", "outliers")),
     Action("pick", "p", "p", "outlier before", "previous", -1, on=("outlier", "outliers")),
-    Action("tour", "full_stop,greater_than_sign", ".", "the next stop of the tour", "next", 1, on=_TOUR),
+    Action(
+        "tour",
+        "full_stop,greater_than_sign",
+        ".",
+        "the next stop of the tour; it comes by itself after 15 s",
+        "next",
+        1,
+        on=_TOUR,
+    ),
     Action("tour", "comma,less_than_sign", ",", "the stop before", "back", -1, on=_TOUR),
     Action("tour", "escape", "Esc", "end the tour; the demo goes on", "end", 0, on=_TOUR),
     Action("leave", "escape,backspace", "Esc", "back, also to all hosts or groups; clears the filter", "back"),
@@ -494,10 +502,16 @@ def _narrow(some: Sequence[Action], entries: Sequence[Line], first: int, cells: 
     return [*(entries[i] for i in begin), screens, *(entries[i] for i in rest)]
 
 
-def tour_keys() -> Line:
-    """Return the keys of a tour, for the banner with its text."""
-    entries = [_entry(action, action.brief) for action in ACTIONS if action.on == _TOUR]
-    return tuple(span for entry in entries for span in entry)[:-1]
+def tour_keys(next_s: int | None) -> Line:
+    """Return the keys of a tour, for the banner with its text; `next_s`: when the next stop comes by itself."""
+    spans: list[Span] = []
+    for action in ACTIONS:
+        if action.on != _TOUR:
+            continue
+        key, text, gap = _entry(action, action.brief)
+        is_next = action.by > 0 and next_s is not None
+        spans += [key, text, Span(f" in {next_s} s"), gap] if is_next else [key, text, gap]
+    return tuple(spans[:-1])
 
 
 def _entry(action: Action, text: str, *, here: bool = False, apart: bool = True) -> Line:

@@ -14,7 +14,7 @@ from latmon.support import strict_yaml
 from latmon.support.errors import UsageError
 from latmon.support.paths import data_dir
 from latmon.tui.commands import show_at
-from latmon.views.lines import Line
+from latmon.views.lines import BLANK, Line
 from latmon.views.screen import Scene
 from latmon.views.selection import Selection
 from latmon.views.status import TourBanner
@@ -69,15 +69,26 @@ HISTORY = 90
 """Windows that a demo emits at once, before the first picture."""
 EVERY = 15
 """Windows that a stop is shown: time to read four lines."""
+WINDOW_S = 1
+"""Seconds of a demo's window."""
 _OVER = "end"
+Keys = Callable[[int | None], Line]
+"""Makes the keys of a banner from the seconds until the next stop; None after the last."""
+
+
+def without_keys(_next_s: int | None) -> Line:
+    """Return no keys, for a cast, which takes none."""
+    return BLANK
 
 
 class Touring:
     """The stops of a tour one by one, then a text on what to try next."""
 
-    def __init__(self, tour: Tour, keys: Line = ()) -> None:
+    def __init__(self, tour: Tour, keys: Keys) -> None:
         self.tour, self._keys = tour, keys
         self._at = 0
+        self._seq = HISTORY
+        """The newest window."""
         self._due = HISTORY + EVERY
         """The window at which the next stop begins."""
 
@@ -91,11 +102,13 @@ class Touring:
         """Return the text of the current stop."""
         stop, many = self.stop, len(self.tour.stops)
         if stop is None:
-            return TourBanner(_OVER, self.tour.title, self.tour.then, self._keys)
-        return TourBanner(f"{self._at + 1}/{many}", self.tour.title, stop.text, self._keys)
+            return TourBanner(_OVER, self.tour.title, self.tour.then, self._keys(None))
+        next_s = max(self._due - self._seq, 1) * WINDOW_S
+        return TourBanner(f"{self._at + 1}/{many}", self.tour.title, stop.text, self._keys(next_s))
 
     def arrived(self, seq: int) -> bool:
         """Record a window; return whether the next stop begins."""
+        self._seq = max(self._seq, seq)
         if seq < self._due or self.stop is None:
             return False
         self._at += 1
@@ -104,18 +117,22 @@ class Touring:
 
     def stay(self, seq: int) -> None:
         """Show the current stop for a full time from now on, after a key."""
+        self._seq = max(self._seq, seq)
         self._due = max(self._due, seq + EVERY)
 
     def go(self, by: int, seq: int) -> None:
         """Go to the next stop or the one before."""
         self._at = min(max(self._at + by, 0), len(self.tour.stops))
-        self._due = max(seq, HISTORY) + EVERY
+        self._seq = max(seq, HISTORY)
+        self._due = self._seq + EVERY
 
 
 class Guide:
     """A tour on a scene; without a tour it does nothing. `choose` sets the selection."""
 
-    def __init__(self, tour: Tour | None, scene: Scene, choose: Callable[[Selection], None], keys: Line = ()) -> None:
+    def __init__(
+        self, tour: Tour | None, scene: Scene, choose: Callable[[Selection], None], keys: Keys = without_keys
+    ) -> None:
         self._touring = Touring(tour, keys) if tour else None
         self._scene, self._choose = scene, choose
 
@@ -125,11 +142,13 @@ class Guide:
         return self._touring is not None
 
     def arrived(self, *, busy: bool) -> None:
-        """Show the next stop when it is due; `busy`: a line is typed or the help is open."""
+        """Show the next stop when it is due, else how long it takes; `busy`: a line is typed or the help is open."""
         if busy or self._scene.goal is not None:
             self.stay()
         elif self._touring is not None and self._touring.arrived(self._seq):
             self.show()
+        elif self._touring is not None and self._scene.banner is not None:
+            self._scene.banner = self._touring.banner
 
     def show(self) -> None:
         """Show the current stop."""

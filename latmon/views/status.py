@@ -564,7 +564,7 @@ def banner_lines(banner: TourBanner, cells: int) -> list[Line]:
     """Return a line with the place and the keys, then the text."""
     place, title = Span(f" {banner.place} ", "accent"), Span(banner.title, "strong")
     keys = (Span("  "), *banner.keys) if banner.keys else ()
-    brief = tuple(span for span in keys if span.role == "accent" or not span.text.strip())
+    brief = tuple(span for span in keys if span.role != "dim")
     # next to the title the key of the next stop would be its full stop
     several = (((place, Span(" "), title), (*keys, Span(" "))), ((place, title), keys), ((place, title), brief))
     left, keys = next((one for one in several if sum(map(width, one)) + ends(cells) <= cells), several[-1])

@@ -93,6 +93,7 @@ def is_one_sentence(done):
     [
         ("", 3, "latmon --record FILE --duration 60s"),
         ("demo", 3, "latmon demo host --once"),
+        ("demo --tour", 3, "latmon demo emulex --once"),
         (f"replay {RECORDING}", 3, f"latmon report {RECORDING}"),
         ("--record f --tui --backend demo", 3, "no terminal"),
         ("--interval 1y", 2, "--interval: '1y'"),
@@ -100,7 +101,7 @@ def is_one_sentence(done):
         ("--backend procfs --invasive x --once", 2, "--invasive needs --backend dtrace"),
         ("--backend replay", 2, "--backend"),
         ("demo nope", 2, "there is no demo 'nope'"),
-        ("demo --tour", 2, "no tour of the demo 'host'; the tours are bubbles, e810"),
+        ("demo host --tour", 2, "no tour of the demo 'host'; the tours are bubbles, e810"),
         ("demo nope --tour", 2, "there is no demo 'nope'"),
         ("demo nope --record f", 2, "there is no demo 'nope'"),
         ("nope", 2, "there is no command 'nope'"),

@@ -19,7 +19,7 @@ from latmon.findings.rule import DEFAULT
 from latmon.model.frame import Frame
 from latmon.recording.reader import open_recording
 from latmon.tui.commands import show_at
-from latmon.tui.tour import EVERY, HISTORY, Touring, load_tour, tours
+from latmon.tui.tour import EVERY, HISTORY, Touring, load_tour, tours, without_keys
 from latmon.views.lines import plain
 from latmon.views.screen import Scene, screen_lines
 from latmon.views.selection import Selection
@@ -211,7 +211,7 @@ def test_the_first_screen_names_the_cause_whole_within_ten_seconds(incident):
 def test_a_stop_shows_what_its_text_says(incident):
     path = RECORDINGS / f"{incident}.latmon.jsonl.gz"
     tour = load_tour(incident)
-    scene, touring = Scene(Selection(), mode="DEMO", findings=DEFAULT), Touring(tour)
+    scene, touring = Scene(Selection(), mode="DEMO", findings=DEFAULT), Touring(tour, without_keys)
     scene.opened(open_recording(path).origin)
     left = frames(path)
     for number, words in enumerate(SEEN[incident], 1):

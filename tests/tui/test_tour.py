@@ -1,12 +1,15 @@
 """A guided tour: its stops go by windows of the stream, keys go to and fro, and the smallest screen has room for it."""
 
+import re
+
 import pytest
 from frames import Source, host
 from test_app import make, screen, settled
 
+from latmon.cli.arguments import DEFAULT_TOUR
 from latmon.findings.rule import Where
 from latmon.tui.keys import ACTIONS, tour_keys
-from latmon.tui.tour import EVERY, HISTORY, Stop, Tour, Touring, load_tour, tours
+from latmon.tui.tour import EVERY, HISTORY, WINDOW_S, Stop, Tour, Touring, load_tour, tours, without_keys
 from latmon.views.lines import plain, width
 from latmon.views.status import TourBanner, banner_lines
 from latmon_backends.demo.backend import BACKFILL
@@ -24,7 +27,7 @@ TOUR = Tour("a disk of three", STOPS, "try this next")
 
 
 def test_stops_come_by_windows_and_not_again():
-    touring = Touring(TOUR)
+    touring = Touring(TOUR, without_keys)
     shown = [seq for seq in range(200) if touring.arrived(seq)]
     assert shown == [HISTORY + EVERY * n for n in range(1, 6)]
     assert touring.stop is None
@@ -34,7 +37,7 @@ def test_stops_come_by_windows_and_not_again():
 
 
 def test_a_stop_that_was_chosen_is_shown_as_long_as_another():
-    touring = Touring(TOUR)
+    touring = Touring(TOUR, without_keys)
     later = HISTORY + 40
     touring.go(1, later)
     assert touring.banner.place == "2/5"
@@ -49,7 +52,7 @@ def test_a_stop_that_was_chosen_is_shown_as_long_as_another():
 
 
 def test_who_looks_around_is_waited_for():
-    touring = Touring(TOUR)
+    touring = Touring(TOUR, without_keys)
     later = HISTORY + 40
     touring.stay(later)
     assert not touring.arrived(later + EVERY - 1)
@@ -57,27 +60,52 @@ def test_who_looks_around_is_waited_for():
 
 
 def test_windows_that_are_dropped_cost_no_stop():
-    touring = Touring(TOUR)
+    touring = Touring(TOUR, without_keys)
     assert touring.arrived(HISTORY + EVERY + 5)
     assert touring.arrived(HISTORY + 2 * EVERY)
+
+
+def test_its_text_says_when_the_next_stop_comes_by_itself():
+    touring = Touring(TOUR, tour_keys)
+
+    def keys():
+        return plain(touring.banner.keys).partition("  ")[0]
+
+    assert keys() == f". next in {EVERY} s"
+    assert not touring.arrived(HISTORY + 5)
+    assert keys() == f". next in {EVERY - 5} s"
+    touring.stay(HISTORY + 7)
+    assert keys() == f". next in {EVERY} s"
+    assert touring.arrived(HISTORY + 7 + EVERY)
+    assert keys() == f". next in {EVERY} s"
+    touring.go(9, HISTORY + 40)
+    assert keys() == ". next", "nothing comes after the end"
+
+
+@pytest.mark.parametrize("name", tours())
+def test_every_stop_says_at_80_columns_when_the_next_one_comes(name):
+    banner = Touring(load_tour(name), tour_keys).banner
+    assert re.search(r"\. (next )?in 15 s ", plain(banner_lines(banner, 80)[0]))
 
 
 @pytest.mark.parametrize("name", tours())
 def test_every_stop_fits_80_columns(name):
     tour = load_tour(name)
     for banner in (
-        Touring(tour, tour_keys()).banner,
-        *(TourBanner("1/5", tour.title, s.text, tour_keys()) for s in tour.stops),
+        Touring(tour, tour_keys).banner,
+        *(TourBanner("1/5", tour.title, s.text, tour_keys(15)) for s in tour.stops),
     ):
         lines = banner_lines(banner, 80)
         assert len(lines) <= 1 + TOUR_LINES
         assert all(width(line) <= 80 for line in lines)
         assert tour.title in plain(lines[0])
-    assert len(banner_lines(TourBanner("end", tour.title, tour.then, tour_keys()), 80)) <= 1 + TOUR_LINES
+    assert len(banner_lines(TourBanner("end", tour.title, tour.then, tour_keys(None)), 80)) <= 1 + TOUR_LINES
 
 
 def test_its_keys_are_the_tables():
-    assert plain(tour_keys()) == ". next  , back  Esc end"
+    assert plain(tour_keys(None)) == ". next  , back  Esc end"
+    assert plain(tour_keys(12)) == ". next in 12 s  , back  Esc end"
+    assert f"it comes by itself after {EVERY * WINDOW_S} s" in next(a.does for a in ACTIONS if a.name == "tour")
     mine = {key for action in ACTIONS if action.name == "tour" for key in action.keys.split(",")}
     assert {"full_stop", "greater_than_sign", "comma", "less_than_sign", "escape"} == mine
     others = {key for action in ACTIONS if action.name != "tour" for key in action.keys.split(",")}
@@ -135,10 +163,14 @@ async def test_without_a_tour_its_keys_are_unbound():
 
 
 def test_the_key_of_the_next_stop_is_no_full_stop_of_the_title():
-    keys = tour_keys()
+    keys = tour_keys(None)
     for title in ("a log writer waits for a thread that does not run", "x" * 50, "x" * 60):
         for cells in (78, 80, 118):
             line = plain(banner_lines(TourBanner("2/5", title, "text", keys), cells)[0])
             assert len(line) == cells
             assert f"{title}." not in line
             assert "  ." in line
+
+
+def test_the_demo_without_a_name_has_a_tour():
+    assert DEFAULT_TOUR in tours()
