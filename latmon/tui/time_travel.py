@@ -22,6 +22,7 @@ from latmon.capture.backend import Backend, Seekable
 from latmon.capture.recorder import save
 from latmon.findings.rule import FLEET
 from latmon.model.frame import Frame, Mark, Origin, Settings
+from latmon.model.stages import OPS
 from latmon.recording.archive import Stamp, TimelineEvent, completed
 from latmon.support import streams
 from latmon.support.errors import LatmonError
@@ -30,7 +31,7 @@ from latmon.support.units import spelled, wall_of
 from latmon.tui.commands import NOTE, SEEK
 from latmon.views.panels.findings import key_of
 from latmon.views.screen import Scene
-from latmon.views.selection import after
+from latmon.views.selection import after, shown
 from latmon.views.units import clock
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ class Travel:
         self._is_to_go_on = False
         """Whether a replay continues once the time is read."""
         self._kind = KINDS[0]
-        self._reorders = False
-        """Whether rows get a new order once the time is read."""
+        self._worst: Stamp | None = None
+        """Where the slowest I/O of a replay is, until the time around it is read."""
 
     def hold(self, _by: int) -> None:
         """Pause, or continue: live at the newest frame, in a replay from the time that is shown."""
@@ -113,9 +114,7 @@ class Travel:
         except LatmonError as error:  # a removed file: the screen stays as it is
             self._is_to_go_on = False
             self._show_message(str(error))
-        if self._reorders:
-            self._reorders = False
-            self._scene.forget_order()
+        self._reach_worst()
         if self._is_to_go_on and self._played is not None:
             self._go_on(self._played)
         return True
@@ -157,11 +156,32 @@ class Travel:
         slowest = max(stamps.slowest_us, default=0)
         if slowest:
             at = stamps[stamps.slowest_us.index(slowest)]
-            self._reorders = True
             self._go(stamps.nearest(at.mono_us + self._scene.selection.window_us // _BEFORE_END))
-            self._show_message(
-                f"the slowest I/O, {spelled(slowest)} at {clock(at.wall)}; space plays on, g is the begin"
-            )
+            self._worst = at
+            if not self.reads:
+                self._reach_worst()
+
+    def _reach_worst(self) -> None:
+        """Once the time of the slowest I/O is read, order the rows by it and select its device.
+
+        The message names the device, also where the filter hides it or the user has selected another one.
+        """
+        scene, at, self._worst = self._scene, self._worst, None
+        if at is None:
+            return
+        scene.forget_order()
+        window = scene.history.window
+        devices = scene.history.devices()
+        slowest_us = {one.name: window.latency(one.name, OPS).max_bound or 0 for one in devices}
+        device = max(slowest_us, key=slowest_us.__getitem__, default="")
+        is_hidden = not any(one.name == device for one in shown(devices, scene.selection))
+        if not is_hidden and not scene.selection.is_selected:
+            scene.choose(replace(scene.selection, selected=device, offered=device))
+        which = f"{device}, which the filter hides," if is_hidden else device
+        self._show_message(
+            f"the slowest I/O, {spelled(slowest_us.get(device, 0))} on {which} at {clock(at.wall)}; "
+            "space plays on, g is the begin"
+        )
 
     def to_share(self, share: float) -> None:
         """Go to a share of the whole time."""
@@ -326,6 +346,7 @@ class Travel:
     def _stay(self) -> None:
         """Hold a replay while another time of it is shown; a live capture continues."""
         self._is_to_go_on = False
+        self._worst = None
         if self._played is not None:
             self._played.hold()
 

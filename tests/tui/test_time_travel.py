@@ -15,7 +15,7 @@ from latmon.capture.registry import Request
 from latmon.capture.session import Session
 from latmon.findings.rule import FLEET, Settings
 from latmon.findings.rules import RULES
-from latmon.model.frame import STAGES, UNACCOUNTED, Frame, Health, Mark
+from latmon.model.frame import STAGES, UNACCOUNTED, Frame, Health, Mark, Series
 from latmon.model.histogram import Histogram
 from latmon.recording.archive import Archive, Stamps, TimelineEvent
 from latmon.recording.reader import open_recording
@@ -662,6 +662,42 @@ async def test_a_replay_opens_on_its_worst_minute_and_goes_from_event_to_event(w
                 await pilot.pause(0.02)
         await pilot.press("x", "x")
         await shown(pilot, "every finding; ")
+
+
+@pytest.fixture(scope="module")
+def with_a_slow_peer(tmp_path_factory):
+    """Minutes in which nvme1n1 is the odd one, and one I/O of nvme3n1 is the slowest."""
+    frames = some(150)
+    slow = {Series("nvme3n1", "write", "total"): Histogram.record([700, 40_000_000])}
+    frames[WORST] = replace(frames[WORST], histograms=frames[WORST].histograms | slow)
+    path = tmp_path_factory.mktemp("peer") / "a.latmon.jsonl.gz"
+    writer = Writer.create(path, BEGUN)
+    for one in frames:
+        writer.append(one)
+    writer.close()
+    return path
+
+
+async def test_a_replay_opens_with_the_device_of_the_slowest_io(with_a_slow_peer):
+    app = app_of(ReplayBackend([with_a_slow_peer]), mode="REPLAY", to_worst=True, findings=ONE_RULE)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await shown(pilot, "the slowest I/O, 40 s on nvme3n1 at")
+        assert app.scene.selection.selected == "nvme3n1"
+        assert not app.scene.selection.is_selected, "the user has not"
+        assert re.search(r"^.▸nvme3n1 ", screen(app), re.MULTILINE)
+        assert re.search(r"├─ nvme3n1 ", screen(app)), "its map"
+
+
+async def test_a_replay_keeps_the_device_that_a_key_selected_and_names_one_that_is_hidden(with_a_slow_peer):
+    chosen = Selection(selected="nvme0n1")
+    app = app_of(ReplayBackend([with_a_slow_peer]), mode="REPLAY", to_worst=True, selection=chosen)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await shown(pilot, "the slowest I/O, 40 s on nvme3n1 at")
+        assert app.scene.selection.selected == "nvme0n1"
+    only = Selection(globs=("nvme0n1", "nvme1n1"))
+    app = app_of(ReplayBackend([with_a_slow_peer]), mode="REPLAY", to_worst=True, selection=only)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await shown(pilot, "the slowest I/O, 40 s on nvme3n1, which the filter hides, at")
 
 
 async def test_a_click_on_the_strip_goes_there(with_a_burst):
