@@ -86,7 +86,7 @@ class Ink:
 
 
 RAMP = Ink(glyphs="·:░▒▓█", coloured=False, halves=False)
-"""Without colours: darker glyphs are more I/Os."""
+"""Without colours: denser glyphs are more I/Os."""
 
 
 def solid(levels: int) -> Ink:
