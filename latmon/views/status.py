@@ -461,6 +461,8 @@ _BRIEF = 3
 """Lines of the brief text of a finding at 80 columns, which is all of the cause."""
 _STALE_S = 10
 """Rules are evaluated every 5 s; the time of older findings is shown."""
+ANSWER = " » "
+"""Sign before the answer to a key."""
 _MOST, _LONGEST = 2, 4
 """Lines of several sentences, and of a single one, which is longer where it has a tool's message."""
 
@@ -520,15 +522,24 @@ def with_lasting(health_line: Line, text: str, origin: Origin | None, cells: int
 def notices(view: ViewState, reported: Notices, width: int, *, reading: str, message: str, lasts: str) -> list[Line]:
     """Return the most urgent of: time being read, message, event, and `lasts`, for which the health line has no room.
 
-    A frame's notice follows a message, so that the answer to a key and that of the next key are both shown.
+    A frame's notice follows a message, so that the answer to a key and that of the next key are both shown. The
+    message has a sign, so that it isn't overlooked beside a notice or where one was before.
     """
     notice = happened(view) or reported.notice
-    text = reading or message or notice or lasts
-    role = "strong" if reading or message or notice else "dim"
-    lines: list[Line] = [(Span(f" {line}", role),) for line in _sentences(text, width - 2)]
-    if message and not reading and notice == reported.notice:  # it is not about the same event as the message
-        lines += [(Span(f" {line}", "text"),) for line in _sentences(notice, width - 2)]
-    return lines
+    if message and not reading:
+        lines = _answer(message, width)
+        if notice == reported.notice:  # it is not about the same event as the message
+            lines += [(Span(f" {line}", "text"),) for line in _sentences(notice, width - 2)]
+        return lines
+    role = "strong" if reading or notice else "dim"
+    return [(Span(f" {line}", role),) for line in _sentences(reading or notice or lasts, width - 2)]
+
+
+def _answer(message: str, cells: int) -> list[Line]:
+    """Return the answer to a key with a sign before it."""
+    signs = [Span(ANSWER, "accent"), Span(" " * len(ANSWER))]
+    lines = _sentences(message, cells - len(ANSWER) - 1)
+    return [(signs[min(at, 1)], Span(line, "strong")) for at, line in enumerate(lines)]
 
 
 def _is_explained(view: ViewState) -> bool:

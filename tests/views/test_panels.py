@@ -1033,7 +1033,12 @@ def test_a_notice_and_the_answer_to_a_key_are_both_shown():
     made.message = "saved the picture a.svg in /tmp"
     made.append(replace(frame(1), health=Health(recording="b.gz")))
     lines = [plain(line).strip() for line in made.draw(80, 24).notice]
-    assert lines == ["saved the picture a.svg in /tmp", "recording to b.gz"]
+    assert lines == ["» saved the picture a.svg in /tmp", "recording to b.gz"], "a sign is before the answer"
+    made.message = "every device is traced, always, " * 4
+    answer, more, notice = map(plain, made.draw(80, 24).notice)
+    assert answer.startswith(" » every")
+    assert more.startswith("   ")
+    assert notice == " recording to b.gz"
     assert len(screen_lines(made, (), 80, 24)) == 24
 
 

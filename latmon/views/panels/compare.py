@@ -56,9 +56,9 @@ def _pair_panel(comparison: Comparison, selection: Selection, ink: Ink, width: i
     sentences = list(_sentences(comparison, width))
     height = max(_SENTENCES, room // 2)
     if min(len(sentences), height) + 2 + _STRIPS > room:  # strips have no room
-        height = max(room - 2, 1)
-        shown_text = cut(sentences, height, selection.top, key=_REST)
-        lines = [head, *shown_text, *paragraph(_LARGER, width, "dim")]
+        larger = paragraph(_LARGER, width, "dim")
+        shown_text = cut(sentences, max(room - 1 - len(larger), 1), selection.top, key=_REST)
+        lines = [head, *shown_text, *larger]
         return [fit(line, width) for line in cut(lines, room)]
     lines = [head, *cut(sentences, height, selection.top, key=_REST), BLANK]
     shown = _order(comparison, selection.selected)
