@@ -172,8 +172,12 @@ def first_finding(report: str) -> str:
 
 
 def causes(diff: str) -> str:
-    """Return what changed for the users, and where: the longest I/Os of one side, else the stage that explains more."""
-    users, _captures, where, *_ = diff.strip().split("\n\n")
+    """Return what changed for the users, and where: the longest I/Os of one side, else the stage that explains more.
+
+    The settings, which are before it where some differ, are left out.
+    """
+    users, _captures, *others = diff.strip().split("\n\n")
+    where = next(part for part in others if not part.startswith("settings that differ"))
     sentence, *_ = re.split(r"\n(?=\S)", where)
     return f"{users}\n{sentence}\n  …"
 
