@@ -205,6 +205,22 @@ def test_walks_are_as_often_as_their_cost_allows(host, spent_us, seconds):
     assert first_seen(reader, 1, 40) == seconds
 
 
+def test_walks_of_too_many_cgroups_are_as_seldom_as_their_cost_demands(host, monkeypatch):
+    """Without a known limit, too: 20,000 cgroups take 1.6 s of CPU."""
+    monkeypatch.setattr(cgroups, "MAX_CGROUPS", 1)
+    host.v1("a", {"read_iops": "7:0 50\n"})
+    host.v1("b", {})
+    walks = []
+
+    def run(call):
+        walks.append(call)
+        return slowly(1_600_000)(call)
+
+    reader = CgroupReader(host.proc, run)
+    assert [reader.sample(at * S, LOOP) for at in range(61)] == [None] * 61
+    assert len(walks) == 3
+
+
 def test_cgroups_with_i_o_are_looked_at_between_walks_that_take_long(host):
     reader = CgroupReader(host.proc, slowly(900_000))
     for ios in (5, 9, 12):

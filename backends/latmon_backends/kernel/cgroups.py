@@ -481,8 +481,8 @@ class CgroupReader:
         self._proc, self._run = proc, run
         self._walking: Future[Walk] | None = None
         self._last = Walk(None)
-        self._walked_us = 0
-        """Begin of the last walk of all cgroups."""
+        self._walked_us: int | None = None
+        """Begin of the last walk of all cgroups; None before the first."""
         self._due_us = 0
         self._limited: Walked = None
         self._processes: dict[Path, _Processes] = {}
@@ -506,11 +506,11 @@ class CgroupReader:
         """Walk all cgroups where that is due, else look at those with I/O."""
         last, limited = self._last, self._limited
         self._due_us = mono_us + LEAST_WALK_US
-        if limited is None or mono_us >= self._walked_us + _pause_us(last.spent_us):
+        if self._walked_us is None or mono_us >= self._walked_us + _pause_us(last.spent_us):
             self._walked_us = mono_us
             is_seldom = _pause_us(last.spent_us) > LEAST_WALK_US
             self._walking = self._run(lambda: full_walk(self._proc, last.counters if is_seldom else None))
-        elif last.active:
+        elif limited is not None and last.active:
             self._walking = self._run(lambda: _look_at_active(last, limited))
 
     def _take_walk(self, walk: Walk) -> None:
