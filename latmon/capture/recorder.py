@@ -38,6 +38,8 @@ SPACE_CHECK_S = 5.0
 """Time between two checks of the free space."""
 _RESUME_S = 5.0
 """Time between two attempts to record again."""
+_STALLED = "disk-stalled"
+"""Reason of a gap for frames that had no room in the queue."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,7 +79,8 @@ class Recorder:
         self._last: Frame | None = None
         self._size = 0
         self._fresh = self._is_ending = False
-        self._missed_us = 0
+        self._missed_us, self._missed_why = 0, _STALLED
+        """Length and reason of the gap before the next frame that is written."""
         self._space_due = 0.0
         self.complete = True
 
@@ -123,12 +126,13 @@ class Recorder:
             disk.shutdown()
             raise
         self._path = path
+        self._missed_us, self._missed_why = 0, _STALLED
         self._begin_writing(self._writer, disk)
 
     def _begin_writing(self, writer: Rotation, disk: SideThread) -> None:
         self._writer, self._stopped = writer, None
         self._closing = "stopped by itself"
-        self._why, self._fresh, self._missed_us, self._is_ending = "", True, 0, False
+        self._why, self._fresh, self._is_ending = "", True, False
         self._waiting = asyncio.Queue(MAX_WAITING)
         self._writing = asyncio.create_task(self._write(writer, self._waiting, disk))
 
@@ -154,6 +158,7 @@ class Recorder:
         if self._writing is not None and self._writing.done():
             self._writing.result()
         if self._writer is None and self._stopped is not None:
+            self._missed_us += frame.dt_us
             self._resume_when_due(self._stopped)
         if self._writer is None or self._is_ending:
             return
@@ -193,16 +198,18 @@ class Recorder:
 
         `silent_s`: seconds since the last frame that no frame will cover; a `gap` line reports them.
         """
-        self._closing, self._silent_s = reason, silent_s
+        leave_by = time.monotonic() + within
         if self._resuming is not None:
             await asyncio.wait({self._resuming}, timeout=within)
+            self._resuming.cancel()  # one whose disk hangs begins nothing any more
+        self._closing, self._silent_s = reason, silent_s
         self._stopped = None
         if self._writing is None:
             return
         writing, self._is_ending = self._writing, True
         with contextlib.suppress(asyncio.QueueFull):
             self._waiting.put_nowait(None)
-        done, _ = await asyncio.wait({writing}, timeout=within)
+        done, _ = await asyncio.wait({writing}, timeout=max(0.0, leave_by - time.monotonic()))
         self._writing = None
         if not done:
             writing.cancel()
@@ -214,10 +221,11 @@ class Recorder:
 
     async def _write(self, writer: Rotation, waiting: asyncio.Queue[Frame | None], disk: SideThread) -> None:
         """Write the recording, from its first frame to its end line."""
-        missing = "disk-stalled"
+        missing = _STALLED
         try:
             while (frame := await waiting.get()) is not None:
-                missed, self._missed_us = self._missed_us, 0
+                missed = {self._missed_why: self._missed_us / 1e6}
+                self._missed_us, self._missed_why = 0, _STALLED
                 shortage = await _on(disk, self._append, writer, frame, missed)
                 self.complete = self.complete and not writer.trouble
                 if shortage:
@@ -234,6 +242,7 @@ class Recorder:
             # Started here and awaited below: after a cancellation because of a hanging disk nothing waits for it, and
             # the end line is still written when the disk answers again.
             missed_s = (self._missed_us + _left_us(waiting)) / 1e6
+            self._missed_us, self._missed_why = 0, missing
             closed = _on(disk, _close, writer, self._closing, {missing: missed_s, "probe-silent": self._silent_s})
             disk.shutdown()
         try:
@@ -241,14 +250,15 @@ class Recorder:
         except LostFileError as error:
             self._give_up(f"{named(self._path)}: {error}")
 
-    def _append(self, writer: Rotation, frame: Frame, missed_us: int) -> str:
-        """Write a gap for missed frames and the frame (in the thread); return why it should be the last one.
+    def _append(self, writer: Rotation, frame: Frame, missed: Mapping[str, float]) -> str:
+        """Write gaps and the frame (in the thread); return why it should be the last one.
+
+        `missed`: reason of a gap and its seconds.
 
         LostFileError before the write: a write behind the end of a truncated file would make it as long as before.
         """
         writer.require_file()
-        if missed_us:
-            writer.gap("disk-stalled", missed_us / 1e6)
+        _note_gaps(writer, missed)
         writer.append(frame)
         return self._shortage()
 
@@ -404,10 +414,10 @@ class HostRecorders:
 
     async def stop(self, reason: str = "closed", within: float = CLOSING_S, silent_s: float = 0.0) -> None:
         """Stop all recordings at once; see Recorder."""
+        silences = self._silences_now()  # first: a wait for a disk is no silence of a host
         if self._starting:
             await asyncio.wait(self._starting.values(), timeout=within)
         self._directory = None  # a host's frame would start a new file while another host's disk takes its last ones
-        silences = self._silences_now()
         self._silences = {label: seconds for (label, _, _), seconds in silences.items()}
         stops = []
         for key, recorder in self._recorders.items():
@@ -429,14 +439,18 @@ class HostRecorders:
 
 def _close(writer: Rotation, reason: str, missing: Mapping[str, float]) -> None:
     """Write a gap line for each reason with its seconds, and the closing line. LostFileError where the file is gone."""
-    for why, seconds in missing.items():
-        if seconds:
-            writer.gap(why, seconds)
+    _note_gaps(writer, missing)
     try:
         writer.require_file()
     finally:
         with contextlib.suppress(OSError):
             writer.close(reason)
+
+
+def _note_gaps(writer: Rotation, missing: Mapping[str, float]) -> None:
+    for why, seconds in missing.items():
+        if seconds:
+            writer.gap(why, seconds)
 
 
 def _left_us(waiting: asyncio.Queue[Frame | None]) -> int:

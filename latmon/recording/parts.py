@@ -380,10 +380,7 @@ class Rotation:
 
         UnavailableError or OSError if it can't be created.
         """
-        path = self._free_name()
-        self._number += 1
-        self._writer = self._open(path)
-        self.path, self._fresh, self.refusal, self._began_us = path, True, "", None
+        self._open_next()
 
     def _bytes(self) -> int:
         return self._writer.size + sum(one.size for one in self._finished)
@@ -402,19 +399,25 @@ class Rotation:
         if self._writer.trouble:
             return
         old, old_path = self._writer, self.path
-        self._number += 1
         try:
-            path = self._free_name()
-            self._writer = self._open(path)
+            self._open_next()
         except (UnavailableError, OSError) as refusal:
-            self._number -= 1
-            self._writer = old
             self.refusal = f"{refusal}; {old_path.name} goes on instead"
             self._retry_us = frame.mono_us + _RETRY_US
             return
-        self.path, self._fresh, self.refusal = path, True, ""
-        self._finish(old, old_path, CONTINUED + (f"part {self._number}" if self._limits.redact else path.name))
-        self._began_us = None
+        self._finish(old, old_path, CONTINUED + (f"part {self._number}" if self._limits.redact else self.path.name))
+
+    def _open_next(self) -> None:
+        """Open the next part; after an error nothing has changed: no number is left out."""
+        path = self._free_name()
+        self._number += 1
+        try:
+            self._writer = self._open(path)
+        except (UnavailableError, OSError):
+            self._number -= 1
+            self._name -= 1
+            raise
+        self.path, self._fresh, self.refusal, self._began_us = path, True, "", None
 
     def _finish(self, old: Writer, path: Path, reason: str) -> None:
         """Close a part whose windows are written."""

@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from recorded import DISK, ORIGIN, frame
@@ -466,6 +468,89 @@ async def test_a_recording_that_resumes_goes_on_in_the_next_part(tmp_path, monke
     if loss == "no room":
         items = list(parts.open_parts([tmp_path / "x", tmp_path / "x.part0002"]))
         assert [one.seq for one in items if isinstance(one, Frame)] == [0, 1, seq]
+        gaps = [(item.reason, item.seconds) for item in items if isinstance(item, Gap)]
+        assert gaps == [("enospc", seq - 2.0)]
+
+
+async def test_a_recording_that_resumes_at_the_third_attempt_lacks_no_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SPACE_CHECK_S", 0.0)
+    monkeypatch.setattr(module, "_RESUME_S", 0.0)
+    create, refusals = Writer.create, iter([True, True])
+
+    def refuse_twice(*words, **options):
+        if next(refusals, False):
+            raise UnavailableError("there is no inode left")
+        return create(*words, **options)
+
+    shortages = iter(["no room is left"])
+    recorder = Recorder(ORIGIN, RecordingLimits(), lambda _: next(shortages, ""), resumes=True)
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await until(lambda: not recorder.active)
+    monkeypatch.setattr(Writer, "create", refuse_twice)
+    seq = 1
+    while not recorder.active:
+        recorder.put(frame(seq))
+        seq += 1
+        await asyncio.sleep(0.01)
+    recorder.put(frame(seq))
+    await recorder.stop()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "x.part0002"]
+    recording = parts.open_parts(sorted(tmp_path.iterdir()))
+    assert [item.reason for item in recording if isinstance(item, Gap)] == ["enospc"]
+    assert recording.damage == []
+
+
+async def test_a_stop_while_a_recording_resumes_is_the_reason_of_its_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SPACE_CHECK_S", 0.0)
+    monkeypatch.setattr(module, "_RESUME_S", 0.0)
+    checks, answered = [], threading.Event()
+
+    def space(_path):
+        checks.append(None)
+        if len(checks) == 1:
+            return "no room is left"
+        answered.wait(60)
+        return ""
+
+    recorder = Recorder(ORIGIN, RecordingLimits(), space, resumes=True)
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await until(lambda: not recorder.active and recorder._writing.done())
+    recorder.put(frame(1))
+    await until(lambda: len(checks) == 2)
+    stopping = asyncio.create_task(recorder.stop("asked", within=60))
+    await asyncio.sleep(0)
+    answered.set()
+    await stopping
+    (end,) = (item for item in open_recording(tmp_path / "x.part0002") if isinstance(item, End))
+    assert end.reason == "asked"
+
+
+async def test_a_stop_cancels_an_attempt_to_resume_on_a_disk_that_hangs(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SPACE_CHECK_S", 0.0)
+    monkeypatch.setattr(module, "_RESUME_S", 0.0)
+    checks, answered = [], threading.Event()
+
+    def space(_path):
+        checks.append(None)
+        if len(checks) == 1:
+            return "no room is left"
+        answered.wait(60)
+        return "no room is left"
+
+    recorder = Recorder(ORIGIN, RecordingLimits(), space, resumes=True)
+    await recorder.start(tmp_path / "x")
+    recorder.put(frame(0))
+    await until(lambda: not recorder.active and recorder._writing.done())
+    recorder.put(frame(1))
+    await until(lambda: len(checks) == 2)
+    resuming = recorder._resuming
+    await recorder.stop(within=0.05)
+    await until(resuming.done)
+    answered.set()
+    assert resuming.cancelled()
+    assert not recorder.active
 
 
 async def test_a_recording_that_resumes_keeps_to_its_maximum(tmp_path, monkeypatch):
@@ -519,6 +604,22 @@ async def test_a_host_of_a_fleet_that_falls_silent_has_a_gap_at_its_end(fleet, t
     assert gaps == {"a": [], "b": ["probe-silent"]}
     assert not fleet.recorders.complete
     assert re.fullmatch(r"b sent no frame in the last \d+ s", fleet.recorders.losses())
+
+
+async def test_a_host_is_not_silent_while_the_recorder_waits_for_a_disk(fleet, tmp_path, monkeypatch):
+    seconds = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: seconds[0], time=time.time))
+    silent(monkeypatch, 5.0)
+
+    async def start_slowly():
+        seconds[0] += 60.0
+
+    await fleet.recorders.start(tmp_path / "fleet")
+    await fleet.put(0)
+    fleet.recorders._starting["c", "", False] = asyncio.create_task(start_slowly())
+    await fleet.recorders.stop()
+    assert fleet.recorders.losses() == ""
+    assert fleet.recorders.complete
 
 
 async def test_a_host_of_a_fleet_that_never_sent_a_frame_is_named(fleet, tmp_path):
