@@ -308,6 +308,7 @@ class Passwords:
         """One hash at a time, with a pause after a wrong password: they must not take much of a CPU."""
         self._waiting: Counter[str] = Counter()
         """Address -> its passwords that wait for their hash."""
+        self._counting = threading.Lock()
 
     def allow(self, header: str, peer: str = "") -> bool:
         """Return whether the header Authorization names a user with the right password.
@@ -327,15 +328,17 @@ class Passwords:
         seen = hmac.digest(self._key, f"{user}\0{password}".encode(), hashlib.sha256)
         if seen in self._right:
             return True
-        if self._waiting[peer] >= _MAX_HASHED:
-            return False
-        self._waiting[peer] += 1
+        with self._counting:
+            if self._waiting[peer] >= _MAX_HASHED:
+                return False
+            self._waiting[peer] += 1
         try:
             right = self._is_right(user, password)
         finally:
-            self._waiting[peer] -= 1
-            if not self._waiting[peer]:
-                del self._waiting[peer]
+            with self._counting:
+                self._waiting[peer] -= 1
+                if not self._waiting[peer]:
+                    del self._waiting[peer]
         if right:
             self._right.add(seen)
         return right
@@ -353,17 +356,21 @@ class Passwords:
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """A client's connection. `sockets`: the plain one, and behind it that of TLS."""
+    """A client's connection. `channel`: its socket, from the handshake on that of TLS."""
 
     peer: str
-    sockets: list[socket.socket]
+    channel: socket.socket
     is_complete: bool = False
     """Whether its request was read to its end."""
     ended: threading.Event = field(default_factory=threading.Event)
 
     def cut(self) -> None:
+        """End the connection under its thread, whose next call of the socket fails.
+
+        SSLSocket.shutdown would take TLS away first: the thread could then write in plain text.
+        """
         with suppress(OSError):
-            self.sockets[-1].shutdown(socket.SHUT_RDWR)
+            socket.socket.shutdown(self.channel, socket.SHUT_RDWR)
 
 
 class _Connections:
@@ -529,25 +536,33 @@ class Server(ThreadingMixIn, TCPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start a thread for a connection, if need be in the place of an older one."""
         peer = client_address[0] if client_address else ""
-        connection = _Connection(peer, [request])
+        connection = _Connection(peer, request)
         self._by_socket[request] = connection
         self._connections.admit(connection)
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread can be started (pids.max)
+            self._by_socket.pop(request, None)
+            self._connections.remove(connection)
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection in its thread, also the handshake of TLS."""
         connection = self._by_socket.pop(request)
         ending = threading.Timer(_TIMEOUT_S, connection.cut)
         ending.daemon = True
-        ending.start()
         try:
+            ending.start()
             request.settimeout(_TIMEOUT_S)
             if self._web.tls is not None:
-                request = self._web.tls.wrap_socket(request, server_side=True)
-                connection.sockets.append(request)
+                # The handshake is a step of its own: it can be cut while it waits for the client.
+                tls = self._web.tls
+                request = tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+                connection.channel = request
+                request.do_handshake()
             self._by_socket[request] = connection
             super().process_request_thread(request, client_address or ("", 0))
-        except OSError:  # a client that left, or that speaks no TLS
+        except (OSError, RuntimeError):  # a client left or speaks no TLS; no thread can be started
             self.shutdown_request(request)
         finally:
             self._by_socket.pop(request, None)

@@ -29,8 +29,9 @@ from latmon.__main__ import run as main
 from latmon.cli import commands
 from latmon.findings.rule import Settings
 from latmon.metrics import families as metric_families
+from latmon.metrics import server as module
 from latmon.metrics.families import PROTOBUF, HostMetrics
-from latmon.metrics.server import ListenAddress, Passwords, Web, wants_protobuf
+from latmon.metrics.server import ListenAddress, Passwords, Server, Web, wants_protobuf
 from latmon.model.frame import Completed, Device, Flow, Frame, Limit, Origin, Outstanding, Series, Traced
 from latmon.model.histogram import Histogram
 from latmon.support import privileges
@@ -422,6 +423,49 @@ def web_config(home, text):
     path.write_text(text)
     path.chmod(0o600)
     return path
+
+
+@contextmanager
+def serving(web):
+    """A server in this process, without metrics, and its port."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    server = Server(listening, web, lambda *_: None)
+    accepting = threading.Thread(target=server.serve_forever, args=(0.01,))
+    accepting.start()
+    try:
+        yield server, listening.getsockname()[1]
+    finally:
+        server.shutdown()
+        accepting.join()
+        server.server_close()
+
+
+def test_a_client_that_begins_no_tls_can_be_cut(certificate, monkeypatch):
+    monkeypatch.setattr(module, "_TIMEOUT_S", 120.0)
+    config = web_config(certificate, "tls_server_config:\n  cert_file: cert.pem\n  key_file: key.pem\n")
+    with (
+        serving(Web.load(config)) as (server, port),
+        socket.create_connection(("127.0.0.1", port)),
+    ):
+        assert wait_for(lambda: server._connections._open)
+        (connection,) = server._connections._open
+        assert wait_for(lambda: isinstance(connection.channel, ssl.SSLSocket))
+        connection.cut()
+        assert connection.ended.wait(60)
+
+
+def test_a_connection_whose_thread_can_not_be_started_is_forgotten(monkeypatch):
+    def refuse(_thread):
+        raise RuntimeError("can't start new thread")
+
+    with serving(Web()) as (server, port):
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                assert client.recv(1) == b""
+        assert not server._connections._open
+        assert not server._by_socket
+        assert ask(port, "/")[0] == 200
 
 
 def test_tls_and_a_password(tmp_path, certificate):
