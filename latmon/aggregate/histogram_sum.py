@@ -249,9 +249,11 @@ class TableSum(Mapping[K, Histogram]):
 
     @property
     def is_uniform(self) -> bool:
-        """Whether all histograms have the scale of BITS, and of each row all have an exact maximum or none has."""
-        scaled = all(one.bits == BITS for one in self.sums.values())
-        return scaled and not any(one.is_mixed for one in (self._peaks or {}).values())
+        """Whether of each row all histograms have an exact maximum or none has.
+
+        Their scales may differ: a sum has the coarsest one, in whatever order and groups they are added.
+        """
+        return not any(peak.is_mixed for peak in (self._peaks or {}).values())
 
     def __getitem__(self, key: K) -> Histogram:
         made = self._made.get(key)

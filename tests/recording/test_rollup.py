@@ -8,31 +8,34 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
+from derived import Derived, fields_of
 from recorded import ORIGIN
 
 from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import (
+    FILE_OPS,
+    FILE_WAITS,
+    STAGES,
     CgroupLimit,
     Completed,
     Device,
+    FileOperation,
+    FileSeries,
     Flow,
     Frame,
-    Handler,
-    HandlerRuns,
     Health,
+    IssuedIO,
     Outlier,
     Outstanding,
+    Pattern,
     Series,
+    SizeClass,
     SoftirqCpu,
-    SoftirqRuns,
-    Taskq,
-    Thread,
     Traced,
-    Wakeups,
 )
-from latmon.model.histogram import Histogram
-from latmon.model.host_context import interval_value
-from latmon.model.inflight import PROBE, Depths, InFlight, InFlightList, Issue, Took
+from latmon.model.histogram import BITS, Histogram
+from latmon.model.host_context import ContextValue, interval_value
+from latmon.model.inflight import PROBE, Depths, InFlight, InFlightList, Issue
 from latmon.recording import members
 from latmon.recording.codec import End, Gap, encode_frame, to_bytes
 from latmon.recording.reader import open_recording
@@ -46,6 +49,61 @@ START_US = 1_017_000_000
 MINUTES = 5
 PER_MINUTE = 10
 """Windows: fewer than in a real one, and the same to a sum."""
+
+
+WITH_A_LOAD = frozenset(("seq", "wall", "mono_us", "dt_us", "histograms", "seen", "kernel", "outstanding", "health"))
+"""Fields that each frame has, from `Load._frame`."""
+ODD_FIELDS = frozenset(("devices", "removed", "marks", "gap", "late"))
+"""Fields with which a minute is not plain: ODD has them."""
+SIZE_BITS = 2
+"""sizes_a.bt has half of the buckets of other tables."""
+
+
+def _any_of(names):
+    return lambda rnd: rnd.choice(names)
+
+
+def _depth_counts(rnd: random.Random) -> dict[int, int]:
+    return {0: rnd.randrange(50), 7: rnd.randrange(50), 300: rnd.randrange(3)}
+
+
+def _pattern(rnd: random.Random) -> Pattern:
+    issued = rnd.randrange(1, 50)
+    return Pattern(issued, *(rnd.randrange(issued) for _ in fields_of(Pattern) if _ != "issued"))
+
+
+def _host_context(rnd: random.Random) -> dict[str, ContextValue]:
+    if rnd.random() < 0.5:
+        return {}
+    return {"steal": interval_value(rnd.randrange(9), 100), "dirty": interval_value(rnd.randrange(9**9), 1)}
+
+
+BY_FIELD = {
+    (Series, "stage"): _any_of(STAGES),
+    (Traced, "one_in"): _any_of((0, 16)),
+    (Traced, "rates"): lambda _: (0, 0),
+    (SizeClass, "upto"): lambda rnd: 1 << rnd.randrange(12, 21),
+    (FileSeries, "op"): _any_of(FILE_OPS),
+    (FileSeries, "wait"): _any_of(FILE_WAITS),
+    (FileOperation, "op"): _any_of(FILE_OPS),
+    (FileOperation, "wait"): _any_of(FILE_WAITS),
+    (FileOperation, "sectors"): _any_of((None, (5, 9))),
+    (SoftirqCpu, "cpu"): _any_of((0, 1)),
+    (Depths, "in_driver"): _depth_counts,
+    (Depths, "queued"): _depth_counts,
+    (Depths, "most"): _any_of((None, 290)),
+    (Depths, "source"): _any_of((PROBE, "sysfs")),
+    (CgroupLimit, "version"): _any_of((1, 2)),
+    (Depths, "quiet_in"): lambda _: 0,
+    (Frame, "patterns"): lambda rnd: {Flow(one.name, "read"): _pattern(rnd) for one in DEVICES},
+    (Frame, "host_context"): _host_context,
+}
+"""Values with a condition that their annotation doesn't have."""
+
+
+def _once(rows, key):
+    """Return the last row of each key; None where nothing was read."""
+    return None if rows is None else tuple({key(row): row for row in rows}.values())
 
 
 def report(recording, items: Iterable[object]) -> str:
@@ -111,13 +169,14 @@ class Load:
             mono_us += length
             yield odd(self._frame(seq, mono_us, length))
 
-    def _histogram(self, top: int = 120) -> Histogram:
+    def _histogram(self, bits: int = BITS) -> Histogram:
         rnd = self._rnd
-        counts = {rnd.randrange(top): rnd.randrange(1, 50) for _ in range(rnd.randrange(0, 6))}
-        return Histogram.of(counts, rnd.randrange(10**6), rnd.randrange(10**5, 10**6) if self._exact else None)
+        counts = {rnd.randrange(60): rnd.randrange(1, 50) for _ in range(rnd.randrange(0, 6))}
+        maximum = rnd.randrange(10**5, 10**6) if self._exact else None
+        return Histogram.of(counts, rnd.randrange(10**6), maximum, bits)
 
-    def _full(self) -> Histogram:
-        return self._histogram() or Histogram.of({3: 1}, 3, 3 if self._exact else None)
+    def _full(self, bits: int = BITS) -> Histogram:
+        return self._histogram(bits) or Histogram.of({3: 1}, 3, 3 if self._exact else None, bits)
 
     def _frame(self, seq: int, mono_us: int, dt_us: int) -> Frame:
         rnd = self._rnd
@@ -148,57 +207,46 @@ class Load:
         return self._looked_at(frame) if self._on_demand else frame
 
     def _looked_at(self, frame: Frame) -> Frame:
+        """Add a value of each field that has none, made of the annotations of a frame."""
         rnd = self._rnd
-        thread = Thread(rnd.randrange(1, 9), "kworker", "other", 120)
-        handler = Handler(rnd.randrange(3), "nvme")
-        series = [Series("sda", "read", stage) for stage in ("queue", "hba", "total")]
-        return replace(
-            frame,
-            above={Flow("sda", "read"): rnd.randrange(3)},
-            outliers=tuple(self._outlier(frame) for _ in range(rnd.randrange(2))),
-            thresholds_us={"sda": rnd.randrange(100, 9000)},
-            traced=Traced(
-                {one: self._full() for one in series},
-                {one: {3: rnd.randrange(9), 40: rnd.randrange(9)} for one in series},
-                {"sda": {"torn": rnd.randrange(3)}},
-                {"sda": {"hard interrupt": rnd.randrange(3)}},
-                off=rnd.randrange(2),
-                one_in=rnd.choice((0, 16)),
-                includes={"hba": ("irq",)},
-            ),
-            handlers={handler: HandlerRuns(self._full(), {"handled": rnd.randrange(4)}, 5, "sda", ("eth0",))},
-            softirqs={SoftirqCpu("BLOCK", rnd.randrange(2)): SoftirqRuns(self._full(), self._full(), {"timer": 2})},
-            wakeups=(Wakeups(thread, self._full(), {"idle": 1}),),
-            taskqs=rnd.choice((None, (Taskq("t", rnd.randrange(3), 1, 60, 1, 2, 3, 4, 10**6, 5, 5, 7),))),
-            host_context=rnd.choice(
-                ({}, {"steal": interval_value(rnd.randrange(9), 100), "dirty": interval_value(rnd.randrange(9**9), 1)})
-            ),
-            cgroup_limits=rnd.choice(
-                (None, (), (CgroupLimit("/a", "sda", "read", 50, None, rnd.randrange(60), 9, stalled_us=3),))
-            ),
-            depths={
-                "sda": Depths(
-                    {0: rnd.randrange(50), 7: rnd.randrange(50), 300: rnd.randrange(3)},
-                    {1: 4, 2: rnd.randrange(5)},
-                    {3: 5},
-                    {4: Took(5, rnd.randrange(6))},
-                    most=rnd.choice((None, 290)),
-                    corrected=rnd.randrange(2),
-                    source=rnd.choice((PROBE, "sysfs")),
-                )
+        derived = Derived(
+            rnd,
+            {
+                Histogram: lambda _: self._full(),
+                InFlightList: lambda _: InFlightList((), {}, START_US - 10, frame.mono_us - 5, ("sda",)),
             },
-            in_flight=InFlightList(since_us=START_US - 10, at_us=frame.mono_us - 5, devices=("sda",)),
-            issues={
-                "sda": tuple(
-                    Issue(frame.mono_us - 900 + n, rnd.randrange(10**6), 4096, "read", rnd.randrange(60))
-                    for n in range(5)
-                )
+            {
+                **BY_FIELD,
+                (Frame, "outliers"): lambda _: tuple(self._outlier(frame) for _ in range(rnd.randrange(2))),
+                (Frame, "in_flight"): lambda _: derived.value(InFlightList),
+                (Issue, "mono_us"): lambda _: frame.mono_us - rnd.randrange(900),
             },
         )
+        named = [name for name in fields_of(Frame) if name not in WITH_A_LOAD | ODD_FIELDS]
+        made = {name: derived.field(Frame, name) for name in named}
+        made["sizes"] = {size: self._issued(SIZE_BITS) for size in made["sizes"]}
+        made["issuers"] = {issuer: self._issued(BITS) for issuer in made["issuers"]}
+        made["taskqs"] = _once(made["taskqs"], lambda queue: (queue.name, queue.instance))
+        made["cgroup_limits"] = _once(made["cgroup_limits"], lambda limit: limit.key)
+        made["wakeups"] = _once(made["wakeups"], lambda woken: woken.thread.pid)
+        return replace(frame, **made)
+
+    def _issued(self, bits: int) -> IssuedIO:
+        """Return I/Os some of which a probe timed."""
+        latency = self._full(bits)
+        return IssuedIO(latency.count + self._rnd.randrange(3), self._rnd.randrange(10**6), latency)
 
     def _outlier(self, frame: Frame) -> Outlier:
         took = self._rnd.randrange(10**4, 10**6)
         return Outlier(frame.wall, frame.mono_us, "sda", "read", took, {"hba": took}, pid=7, comm="db")
+
+
+def test_each_field_of_a_frame_is_generated():
+    """A field with a default has another value in a frame of the load, or it makes a minute odd."""
+    frames = list(Load(0).frames(20))
+    plain = Frame(0, 0.0, 0, 1)
+    unvaried = {name for name in fields_of(Frame) if all(getattr(one, name) == getattr(plain, name) for one in frames)}
+    assert unvaried == ODD_FIELDS
 
 
 PAIRS = [(True, 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in ((True, 1), (False, 0), (False, 1)))]
@@ -255,7 +303,6 @@ ODD = {
     "waits": lambda one: replace(
         one, in_flight=InFlightList((InFlight("sda", "read", one.mono_us - 900_000),), {1: 0}, START_US - 10)
     ),
-    "coarse": lambda one: replace(one, histograms={Series("sda", "read", "total"): Histogram.of({1: 2}, 3, 3, 2)}),
     "mixed": lambda one: replace(
         one,
         histograms={
@@ -274,6 +321,18 @@ def test_a_minute_that_is_not_plain_is_read_by_its_windows(tmp_path, kind):
     used, windows = both(written(tmp_path / "r", frames))
     assert used == 1
     assert windows >= 30
+
+
+def test_a_minute_with_tables_of_two_scales_has_a_roll_up(tmp_path):
+    """Sizes always have half of the buckets of other tables, and one row may have both scales in a minute."""
+
+    def coarse(frame: Frame) -> Frame:
+        if frame.seq not in (14, 15):
+            return frame
+        return replace(frame, histograms={Series("sda", "read", "total"): Histogram.of({1: 2}, 3, 3, SIZE_BITS)})
+
+    used, _ = both(written(tmp_path / "r", Load(5, on_demand=False).frames(40, odd=coarse)))
+    assert used == 2
 
 
 def hangs(seed: int, minutes: int, *, probe: str):

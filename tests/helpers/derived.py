@@ -1,0 +1,76 @@
+"""Random values of the model's types, made of their annotations.
+
+A field that is added to a type is generated from then on, without a change here: a generator that lists the fields by
+hand forgot sizes, patterns, issuers and files, and with them that a minute with sizes had no roll-up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+_MANY = 4
+"""Rows of a table, at most, and different names."""
+_HIGH = 50
+
+Make = Callable[[random.Random], Any]
+
+
+class Derived:
+    """Maker of random values of any annotated type; those with a condition are made by `by_type` and `by_field`."""
+
+    def __init__(
+        self,
+        rnd: random.Random,
+        by_type: Mapping[type, Make],
+        by_field: Mapping[tuple[type, str], Make],
+    ) -> None:
+        self._rnd = rnd
+        self._by_type, self._by_field = by_type, by_field
+
+    def value(self, hint: Any) -> Any:
+        """Return a random value of an annotation; TypeError for one that is not supported."""
+        rnd = self._rnd
+        if hint in self._by_type:
+            return self._by_type[hint](rnd)
+        origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+        if origin in (typing.Union, types.UnionType):
+            return self.value(rnd.choice(arguments))
+        if origin is tuple:
+            cells = arguments[:1] * rnd.randrange(_MANY) if arguments[-1] is Ellipsis else arguments
+            return tuple(map(self.value, cells))
+        if isinstance(origin, type) and issubclass(origin, Mapping):
+            key, value = arguments
+            return {self.value(key): self.value(value) for _ in range(rnd.randrange(1, _MANY))}
+        if isinstance(hint, type) and (dataclasses.is_dataclass(hint) or hasattr(hint, "_fields")):
+            return hint(**{name: self.field(hint, name) for name in fields_of(hint)})
+        return self._simple(hint)
+
+    def field(self, kind: type, name: str) -> Any:
+        """Return a random value of a field of a dataclass or a named tuple."""
+        make = self._by_field.get((kind, name))
+        return self.value(fields_of(kind)[name]) if make is None else make(self._rnd)
+
+    def _simple(self, hint: Any) -> Any:
+        rnd = self._rnd
+        simple: dict[Any, Callable[[], Any]] = {
+            int: lambda: rnd.randrange(1, _HIGH),
+            float: rnd.random,
+            str: lambda: "abcdefgh"[rnd.randrange(_MANY)],
+            bool: lambda: rnd.random() < 0.5,
+            type(None): lambda: None,
+        }
+        if hint not in simple:
+            raise TypeError(f"no random value of {hint}")
+        return simple[hint]()
+
+
+def fields_of(kind: type) -> dict[str, Any]:
+    """Return the fields of a dataclass or a named tuple with their resolved annotations."""
+    hints = typing.get_type_hints(kind)
+    named = [one.name for one in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else kind._fields  # type: ignore[attr-defined]
+    return {name: hints[name] for name in named}
