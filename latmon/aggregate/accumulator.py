@@ -1,7 +1,8 @@
 """Sum over frames: the accumulator, the sums that it consists of, and the roll-up of a minute.
 
 Merging is addition, and a frame that was added can be subtracted again, exactly. Facts that can't be added (thread,
-handlers that share a vector, sampling rate) are those of the latest frame. Values that a sum returns are valid until
+handlers that share a vector, sampling rate) are those of the latest frame. What is of the tracer's sample is weighed
+by the sampling rate of its frame (SampleRates of model/sample.py). Values that a sum returns are valid until
 the next frame is added. Nothing here knows a file.
 """
 

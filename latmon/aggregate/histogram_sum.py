@@ -14,6 +14,7 @@ from array import array
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import chain, islice, repeat
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -39,7 +40,21 @@ from latmon.model.frame import (
 )
 from latmon.model.histogram import BITS, EMPTY, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import SYSFS, Depths, Took, bucket_end
-from latmon.model.packed import GROUPS, UNKNOWN, Flat, Key, KeyedCounts, OnDemandFacts, Packed, flatten, group_of
+from latmon.model.packed import (
+    GROUPS,
+    SAMPLED_TABLES,
+    UNKNOWN,
+    Flat,
+    Key,
+    KeyedCounts,
+    OnDemandFacts,
+    Packed,
+    flatten,
+    group_of,
+    is_sampled_count,
+    is_sampled_row,
+)
+from latmon.model.sample import SampleRates
 
 Pairs = Iterable[tuple[int, int]]
 """(bucket index, count)."""
@@ -87,6 +102,12 @@ class HistogramSum:
         indices = sorted(self.counts)
         buckets = tuple(zip(indices, map(self.counts.__getitem__, indices), strict=True))
         return Histogram(buckets, total, maximum, self.bits)
+
+    def multiply(self, factor: Fraction) -> None:
+        """Multiply counts and sum by a factor that leaves them whole."""
+        for index, n in self.counts.items():
+            self.counts[index] = int(n * factor)
+        self.sum = int(self.sum * factor)
 
     def at_scale(self, pairs: Pairs, bits: int) -> Pairs:
         """Return the buckets at this sum's scale, which becomes theirs where theirs is coarser."""
@@ -238,6 +259,13 @@ class TableSum(Mapping[K, Histogram]):
             else:
                 del self._peaks[key]
         return gone
+
+    def multiply(self, factor: Fraction, wanted: Callable[[K], bool]) -> None:
+        """Multiply the counts and sums of the wanted rows by a factor that leaves them whole."""
+        self._made = {}
+        for key, row in self.sums.items():
+            if wanted(key):
+                row.multiply(factor)
 
     def forget(self, keys: Iterable[K]) -> None:
         """Drop rows."""
@@ -625,7 +653,10 @@ class _Buckets(Mapping[Series, Mapping[int, int]]):
 
 
 class OnDemandSums:
-    """Running sums of on-demand values, of some groups or all; its properties have the types of a frame's."""
+    """Running sums of on-demand values, of some groups or all; its properties have the types of a frame's.
+
+    What is of the tracer's sample is weighed by SampleRates.
+    """
 
     def __init__(self, frames: Iterable[Frame] = (), groups: Sequence[str] = tuple(GROUPS)) -> None:
         self._groups = groups
@@ -634,22 +665,25 @@ class OnDemandSums:
         self._threads: dict[int, Thread] = {}
         self._handlers: dict[Handler, tuple[str, tuple[str, ...], int]] = {}
         self._facts = OnDemandFacts()
+        self._rates = SampleRates()
         for frame in frames:
             self.add(flatten(frame))
 
     def copy(self) -> OnDemandSums:
         other = OnDemandSums(groups=self._groups)
         other.tables = {name: table.copy() for name, table in self.tables.items()}
-        other._counts, other._facts = self._counts.copy(), self._facts
+        other._counts, other._facts, other._rates = self._counts.copy(), self._facts, self._rates.copy()
         other._threads, other._handlers = self._threads.copy(), self._handlers.copy()
         return other
 
     def add(self, flat: Flat, stamp: int = 0) -> None:
         """Add a frame's values; `stamp` grows from one to the next."""
+        self._multiply(self._rates.count(flat.one_in))
+        factor = self._factor(flat)
         for name, table in self.tables.items():
-            if (one := flat.tables.get(_SOURCE.get(name, name))) is not None:
+            if (one := _weighed(flat, name, factor)) is not None:
                 table.add(one, stamp)
-        self._count(flat, 1)
+        self._count(flat, factor)
         if "wakeup" in self.tables:
             self._threads.update(flat.facts.threads)
         if "handler" in self.tables:
@@ -658,11 +692,18 @@ class OnDemandSums:
 
     def remove(self, flat: Flat, stamp: int = 0) -> None:
         """Subtract values that were added with `stamp`, in the order in which they were added."""
+        factor = self._factor(flat)
         for name, table in self.tables.items():
-            if (one := flat.tables.get(_SOURCE.get(name, name))) is not None:
+            if (one := _weighed(flat, name, factor)) is not None:
                 for key in table.remove(one, stamp):
                     self._forget(name, key)
-        self._count(flat, -1)
+        self._count(flat, factor, -1)
+        self._multiply(self._rates.count(flat.one_in, -1))
+
+    @property
+    def one_in(self) -> int:
+        """I/Os that each counted one of the sample stands for; 0: nothing is of a sample."""
+        return self._rates.one_in
 
     @property
     def flat(self) -> Flat:
@@ -677,6 +718,7 @@ class OnDemandSums:
             tables,
             {group: KeyedCounts.of(counts.items()) for group, counts in grouped.items()},
             replace(self._facts, threads=dict(self._threads), handlers=dict(self._handlers)),
+            self.one_in,
         )
 
     @property
@@ -799,14 +841,28 @@ class OnDemandSums:
     def _by_device(self, kind: str) -> dict[str, dict[str, int]]:
         return {str(device): named for device, named in self._grouped(kind).items()}
 
-    def _count(self, flat: Flat, sign: int) -> None:
+    def _factor(self, flat: Flat) -> int:
+        return flat.one_in // self.one_in if flat.one_in else 1
+
+    def _count(self, flat: Flat, factor: int, sign: int = 1) -> None:
         for some in (flat.counted[group] for group in self._groups if group in flat.counted):
             for key, n in zip(some.keys, some.counts, strict=True):
-                left = self._counts.get(key, 0) + sign * n
+                weight = factor if factor > 1 and is_sampled_count(key) else 1
+                left = self._counts.get(key, 0) + sign * n * weight
                 if left:
                     self._counts[key] = left
                 else:
                     self._counts.pop(key, None)
+
+    def _multiply(self, factor: Fraction) -> None:
+        """Multiply what is of the sample by a factor that leaves it whole."""
+        if factor == 1:
+            return
+        for name, table in self.tables.items():
+            if _SOURCE.get(name, name) in SAMPLED_TABLES:
+                table.multiply(factor, is_sampled_row)
+        for key in filter(is_sampled_count, self._counts):
+            self._counts[key] = int(self._counts[key] * factor)
 
     def _forget(self, table: str, key: Any) -> None:
         """Drop the names that belong to a row that was removed."""
@@ -814,6 +870,15 @@ class OnDemandSums:
             self._threads.pop(key, None)
         elif table == "handler":
             self._handlers.pop(key, None)
+
+
+def _weighed(flat: Flat, name: str, factor: int) -> Packed[Any] | None:
+    """Return the table that a sum of this name adds up, with the weight of its sample; None without one."""
+    source = _SOURCE.get(name, name)
+    table = flat.tables.get(source)
+    if table is None or factor == 1 or source not in SAMPLED_TABLES:
+        return table
+    return table.scaled(factor, is_sampled_row)
 
 
 def _sum_of(table: str) -> TableSum[Any]:

@@ -207,7 +207,8 @@ class OnDemandLog(EntryLog[OnDemandValues]):
         for table in flat.tables.values():
             table.rows = self._known(table.rows)
         counted = {group: KeyedCounts(self._known(some.keys), some.counts) for group, some in flat.counted.items()}
-        return Flat(flat.tables, counted, flat.facts if before is None or before != flat.facts else before)
+        facts = flat.facts if before is None or before != flat.facts else before
+        return Flat(flat.tables, counted, facts, flat.one_in)
 
     def _known(self, rows: tuple[Any, ...]) -> tuple[Any, ...]:
         found: tuple[Any, ...] | None = self.keys.get(rows)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import pairwise
 from typing import TypeVar
 
@@ -18,6 +19,8 @@ from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, IssuedIO, Origin, Series, Settings
 from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
 from latmon.model.inflight import Ages
+from latmon.model.packed import one_in_of
+from latmon.model.sample import SampleRates, scaled_io, weighed
 from latmon.recording.codec import Gap
 from latmon.recording.reader import UnreportedGaps
 
@@ -28,6 +31,7 @@ SMALL = 16_384
 """Bytes: pages of databases and file systems have 4 to 16 KiB."""
 """Further series are left out and counted."""
 MINUTE_US = 60_000_000
+_SMALL_IOS = "up to 16 KiB"
 TRACED = "traced "
 """Prefix of a stage in a series of the traced I/Os: they are another population than all I/Os."""
 Counts = dict[int, int]
@@ -95,6 +99,8 @@ class CaptureSpan:
     kinds: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     """Small or sequential I/Os, and all, of a traced device, by its name and the kind; at most MAX_SERIES."""
     waiting: Waiting = field(default_factory=Waiting)
+    rates: SampleRates = field(default_factory=SampleRates)
+    """Sampling rates of its windows."""
     _thresholds: dict[str, set[int]] = field(default_factory=dict)
     _known: dict[Series, int] = field(default_factory=dict)
     _bounds: dict[Series, int] = field(default_factory=dict)
@@ -139,6 +145,7 @@ class CaptureSpan:
         for series, one in frame.histograms.items():
             self._count(unit, series, one)
             self.includes[series] = self.origin.measured.get(series.stage, ())
+        frame = self._weighed(frame)
         self._traced(unit, frame)
         for flow, above in frame.above.items():
             self.above[flow] = self.above.get(flow, 0) + above
@@ -148,6 +155,34 @@ class CaptureSpan:
         for flow, done in _done(frame).items():
             before = unit.done.get(flow, (0, 0))
             unit.done[flow] = before[0] + done.count, before[1] + done.bytes
+
+    def _weighed(self, frame: Frame) -> Frame:
+        """Return the frame with the weight of its sample beside those of the frames before it."""
+        one_in = one_in_of(frame)
+        self._multiply(self.rates.count(one_in))
+        return weighed(frame, one_in // self.rates.one_in) if one_in else frame
+
+    def weigh_as(self, one_in: int) -> None:
+        """Have each traced I/O stand for `one_in`, a divisor of what it stands for now."""
+        if self.rates.one_in:
+            self._multiply(self.rates.count(one_in))
+
+    def _multiply(self, factor: Fraction) -> None:
+        """Multiply what is of the tracer's sample by a whole number."""
+        times = int(factor)
+        if times == 1:
+            return
+        for unit in self.units:
+            for series, counts in unit.counts.items():
+                if series.stage.startswith(TRACED):
+                    unit.counts[series] = {index: n * times for index, n in counts.items()}
+        for series, sums in self.by_total.items():
+            self.by_total[series] = {index: us * times for index, us in sums.items()}
+        for name, done in self.processes.items():
+            self.processes[name] = scaled_io(done, times)
+        for key, (part, whole) in self.kinds.items():
+            if key[1] == _SMALL_IOS:
+                self.kinds[key] = part * times, whole * times
 
     def _add_who(self, frame: Frame) -> None:
         for issuer, io in frame.issuers.items():
@@ -160,12 +195,13 @@ class CaptureSpan:
                 _put(self.files, (file.mount, file.op), (took.count, took.sum), _plus)
         for size, io in frame.sizes.items():
             small = io.count if 0 < size.upto <= SMALL else 0
-            _put(self.kinds, (size.device, "up to 16 KiB"), (small, io.count), _plus)
+            _put(self.kinds, (size.device, _SMALL_IOS), (small, io.count), _plus)
         for flow, pattern in frame.patterns.items():
             _put(self.kinds, (flow.device, "sequential"), (pattern.sequential, pattern.issued), _plus)
 
     def absorb(self, run: CaptureSpan) -> None:
-        """Add all of another span but its units and the resolutions of its series."""
+        """Add all of another span, with the same weights (`weigh_alike`), but its units and their resolutions."""
+        self.rates.merge(run.rates)
         self.start_wall = min(self.start_wall or run.start_wall, run.start_wall)
         self.end_wall, self.end_us = max(self.end_wall, run.end_wall), max(self.end_us, run.end_us)
         self.gaps, self.lost, self.left_out = self.gaps + run.gaps, self.lost + run.lost, self.left_out + run.left_out
@@ -288,6 +324,7 @@ def of_runs(runs: Sequence[CaptureSpan]) -> CaptureSpan:
     if len(runs) == 1:
         return first
     made = CaptureSpan(", ".join(one.name for one in runs), first.origin, first.settings, runs=tuple(runs))
+    weigh_alike(runs)
     for run in runs:
         made.absorb(run)
         for series, bits in run.bits.items():
@@ -299,6 +336,16 @@ def of_runs(runs: Sequence[CaptureSpan]) -> CaptureSpan:
         made.findings = {key: text for one in reversed(runs) for key, text in (one.findings or {}).items()}
         made.not_evaluated = frozenset.intersection(*(one.not_evaluated for one in runs))
     return made
+
+
+def weigh_alike(runs: Iterable[CaptureSpan]) -> None:
+    """Bring what is of the tracer's sample to one weight in all spans."""
+    every = list(runs)
+    rates = SampleRates()
+    for run in every:
+        rates.merge(run.rates)
+    for run in every:
+        run.weigh_as(rates.one_in)
 
 
 def _even(run: CaptureSpan, least_us: float, bits: Mapping[Series, int]) -> Iterator[Unit]:

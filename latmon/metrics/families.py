@@ -29,6 +29,7 @@ from latmon.findings.rule import Settings
 from latmon.model.devices import NONE
 from latmon.model.frame import Device, Frame, Origin, Series
 from latmon.model.histogram import Histogram, bucket_bounds
+from latmon.model.sample import weighed
 from latmon.support.process import own_cost
 
 Labels = Mapping[str, str]
@@ -285,7 +286,8 @@ class HostMetrics:
         self._devices.update((one.name, one) for one in frame.devices)
         self._sums.add(frame)
         if self._stages:
-            self._traced.add(frame.traced.histograms)
+            # A counter can't go back to a coarser sample: each traced I/O counts for all that it stands for.
+            self._traced.add(weighed(frame, max(frame.traced.one_in, 1)).traced.histograms)
         for flow, n in frame.above.items():
             self._outliers[flow.device] += n
         for name in COUNTERS:
@@ -323,7 +325,7 @@ class HostMetrics:
         yield Family("latmon_build_info", GAUGE, text, _one(about, 1))
         text = f"Latency of I/Os by device, op and stage. {INCLUDES}"
         yield self._latencies("latmon_io_latency", text, self._sums.histograms, lambda _: origin.measured)
-        text = f"Latency of the traced I/Os, one in so many: never add them to the others. {INCLUDES}"
+        text = f"Latency of the traced I/Os, by what they stand for: never add them to the others. {INCLUDES}"
         includes = self._last.traced.includes_of if self._last else lambda _: {}
         yield self._latencies("latmon_traced_latency", text, self._traced, includes)
         yield from self._of_devices()

@@ -230,8 +230,8 @@ class Traced:
     one_in: int = 0
     """Sampling rate: one request in so many is traced; 0: the tracer doesn't run."""
     rates: tuple[int, int] = (0, 0)
-    """In a sum of intervals: the smallest and the largest `one_in` while the tracer ran. Counts of a sum are never
-    multiplied by a rate."""
+    """In a sum of intervals: the smallest and the largest `one_in` while the tracer ran. Each interval counts by its
+    `one_in`: the counts of a sum are those of one I/O in the greatest common divisor of them (model/sample.py)."""
     devices: tuple[str, ...] = ()
     """Devices that are traced; empty: all."""
     includes: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))

@@ -155,6 +155,13 @@ class Histogram:
             counts[coarse] = counts.get(coarse, 0) + n
         return Histogram.of(counts, self.sum, self.max, bits)
 
+    def scaled(self, factor: int) -> Histogram:
+        """Return `factor` times as many values of the same distribution."""
+        if factor == 1:
+            return self
+        buckets = tuple((index, n * factor) for index, n in self.buckets)
+        return Histogram(buckets, None if self.sum is None else self.sum * factor, self.max, self.bits)
+
     def difference(self, earlier: Histogram) -> Histogram:
         """Return the increase of a cumulative histogram since `earlier`; ValueError if a count decreased (a reset).
 

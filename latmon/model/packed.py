@@ -100,6 +100,16 @@ class Packed(Mapping[K, Histogram]):
         values = {"sums": self.sums, "maxima": self.maxima}
         return Packed(rows, self.ends, self.indices, self.counts, **values, scales=self.scales)
 
+    def scaled(self, factor: int, wanted: Callable[[K], bool] | None = None) -> Packed[K]:
+        """Return the rows with `factor` times as many I/Os of the same latencies; others than `wanted` as they are."""
+        factors = [factor if wanted is None or wanted(key) else 1 for key in self.rows]
+        counts = list(self.counts)
+        for _, part in self.parts():
+            for at in range(part.begin, part.end):
+                counts[at] *= factors[part.row]
+        sums = [us if us == UNKNOWN else us * times for us, times in zip(self.sums, factors, strict=False)]
+        return Packed(self.rows, self.ends, self.indices, counts, sums=sums, maxima=self.maxima, scales=self.scales)
+
     def parts(self) -> Iterator[tuple[K, RowSpan]]:
         """Yield the rows without making their histograms."""
         begin = 0
@@ -260,12 +270,35 @@ _GROUP_OF = {
 }
 
 
+SAMPLED_TABLES = ("traced", "by_total", "delay", "softirq", "wakeup", "issuer", "size")
+"""Tables of I/Os, wake-ups and softirqs of which the tracer counts one in `one_in`. It counts every run of a handler,
+every operation on a file and, as long as it traces every I/O, every pattern."""
+_SAMPLED_COUNTS = frozenset(
+    (
+        *("unfollowed", "path", "cause", "completer", "raiser", "off", "ran_in", "raised_in", "instead", "ran_us"),
+        *("ios", "bytes", "size_ios", "size_bytes"),
+    )
+)
+"""Kinds of counts of the same sample. `behind` is none: in an eighth of the time one I/O of a device is watched,
+whatever the sample is."""
+
+
+def is_sampled_row(key: Any) -> bool:
+    """Return whether a row of SAMPLED_TABLES is of the sample: the I/Os of a cgroup are counted by the kernel."""
+    return not isinstance(key, Issuer) or key.is_process
+
+
 class Key(NamedTuple):
     """Key of a count: its kind, the object it belongs to, and the name of what was counted."""
 
     kind: str
     about: Behind | Flow | Handler | Issuer | SizeClass | SoftirqCpu | int | str
     name: str = ""
+
+
+def is_sampled_count(key: Key) -> bool:
+    """Return whether a count is of the tracer's sample."""
+    return key.kind in _SAMPLED_COUNTS and is_sampled_row(key.about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +335,8 @@ class Flat:
     counted: Mapping[str, KeyedCounts]
     """By group."""
     facts: OnDemandFacts = OnDemandFacts()
+    one_in: int = 0
+    """I/Os that each one of the sampled tables stands for (is_sampled_row, is_sampled_count); 0: these are empty."""
 
 
 def tables_of(frame: Frame) -> dict[str, Packed[Any]]:
@@ -348,11 +383,20 @@ def flatten(frame: Frame) -> Flat:
         "sizes": _sizes(frame),
         "files": [(Key("files_left_out", ""), frame.files_left_out)],
     }
-    return Flat(
-        {name: table for name, table in tables_of(frame).items() if table},
-        {group: some for group, pairs in counted.items() if (some := KeyedCounts.of(pairs)).keys},
-        facts,
+    tables = {name: table for name, table in tables_of(frame).items() if table}
+    counts = {group: some for group, pairs in counted.items() if (some := KeyedCounts.of(pairs)).keys}
+    return Flat(tables, counts, facts, one_in_of(frame))
+
+
+def one_in_of(frame: Frame) -> int:
+    """Return how many I/Os each one of the frame's sampled values stands for; 0 where it has none."""
+    traced = frame.traced
+    sampled = (
+        *(traced.histograms, traced.by_total, traced.unfollowed, traced.paths, traced.admission_causes),
+        *(traced.completers, traced.raisers, frame.softirqs, frame.wakeups, frame.sizes),
     )
+    has_sample = traced.off or any(sampled) or any(map(is_sampled_row, frame.issuers))
+    return max(traced.one_in, 1) if has_sample else 0
 
 
 def group_of(key: Key) -> str:
@@ -397,7 +441,7 @@ def _sizes(frame: Frame) -> Iterator[tuple[Key, int]]:
 def _paths(traced: Traced) -> Iterator[tuple[Key, int]]:
     yield Key("off", ""), traced.off
     if traced.one_in:
-        yield Key("one_in", traced.one_in), 1
+        yield from ((Key("one_in", rate), 1) for rate in {*traced.sampled})
     tables = {
         "unfollowed": traced.unfollowed,
         "path": traced.paths,
@@ -442,7 +486,7 @@ class Pressed:
         self._rows = {name: table.rows for name, table in flat.tables.items()}
         self._keys = {group: some.keys for group, some in flat.counted.items()}
         self._shapes = [(one.typecode, len(one) * one.itemsize) for one in arrays]
-        self.facts = flat.facts
+        self.facts, self.one_in = flat.facts, flat.one_in
         # level 1: half the time of the default for 10 % more bytes
         self.numbers = zlib.compress(b"".join(one.tobytes() for one in arrays), 1)
 
@@ -460,7 +504,7 @@ class Pressed:
                 rows, ends, indices.tobytes(), counts, sums=sums, maxima=maxima, scales=scales.tobytes()
             )
         counted = {group: KeyedCounts(keys, next(arrays)) for group, keys in self._keys.items()}
-        return Flat(tables, counted, self.facts)
+        return Flat(tables, counted, self.facts, self.one_in)
 
     def _arrays(self) -> Iterator[array[int]]:
         whole, at = zlib.decompress(self.numbers), 0

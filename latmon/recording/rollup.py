@@ -89,6 +89,8 @@ class MinuteSums:
         sums = self._sums
         if not self.plain or len(self._probes) > 1 or len(self._rates) > 1 or sums.first is None:
             return None
+        if sums.on_demand.one_in and self._rates - {sums.on_demand.one_in}:
+            return None
         uniform = sums.histograms.is_uniform and all(table.is_uniform for table in sums.on_demand.tables.values())
         if sums.taskqs.left_out or sums.cgroup_limits.left_out or sums.windows < MIN_WINDOWS or not uniform:
             return None

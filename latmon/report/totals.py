@@ -255,7 +255,7 @@ class Totals(Accumulator):
             (key, n) for key, n in zip(counts.keys, counts.counts, strict=True) if key.about in self._threads
         )
         table = Packed.of({pid: one for pid, one in wakeups.items() if pid in self._threads})
-        return Flat({**flat.tables, "wakeup": table}, {**flat.counted, "wakeups": known}, flat.facts)
+        return replace(flat, tables={**flat.tables, "wakeup": table}, counted={**flat.counted, "wakeups": known})
 
     def _add_completions(self, frame: Frame) -> None:
         if not self.by_blocks:

@@ -43,7 +43,8 @@ from latmon.model.frame import (
 from latmon.model.histogram import MAX_COUNT, Histogram, merge
 from latmon.model.host_context import ContextValue
 from latmon.model.inflight import Depths, InFlightList, Issue
-from latmon.model.packed import Packed, Sums, renamed, tables_of
+from latmon.model.packed import Packed, Sums, one_in_of, renamed, tables_of
+from latmon.model.sample import SampleRates, weighed
 from latmon.recording.codec import decode_frame, encode_frame, to_bytes
 from latmon.recording.packed_tables import MAX_IN_TABLE, MAX_SLOTS
 from latmon.recording.validate import MAX_ITEMS, MAX_LABEL, MAX_LINE, MAX_WALL, parse
@@ -107,6 +108,7 @@ def merged_frame(
 
 def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
     """Return the sum of hosts' frames, whose names and times are the fleet's, in the interval of the empty frame."""
+    taken, one_in = _weighed_alike(taken)
     parts, moved = [part for part, _ in taken], [one for _, one in taken]
     last = {part.label: (part, one) for part, one in taken}
     now = [one for _, one in last.values()]
@@ -118,7 +120,7 @@ def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
         above=_added(one.above for one in moved),
         outliers=tuple(sorted((found for one in moved for found in one.outliers), key=lambda one: one.mono_us)),
         thresholds_us=_joined(one.thresholds_us for one in now),
-        traced=_traced([(part, one.traced) for part, one in taken]),
+        traced=_traced([(part, one.traced) for part, one in taken], one_in),
         handlers=_summed((one.handlers for one in moved), _both_handlers),
         softirqs=_summed((one.softirqs for one in moved), lambda one, other: softirqs_added((one, other))),
         wakeups=_threads(found for one in moved for found in one.wakeups),
@@ -143,6 +145,17 @@ def _sum(taken: Sequence[tuple[HostFrame, Frame]], empty: Frame) -> Frame:
         late=any(one.late for one in moved),
     )
     return carry(moved, merged)
+
+
+def _weighed_alike(
+    taken: Sequence[tuple[HostFrame, Frame]],
+) -> tuple[list[tuple[HostFrame, Frame]], int]:
+    """Return the frames with the weights of their samples beside each other, and the `one_in` that all then have."""
+    rates = SampleRates()
+    for _, frame in taken:
+        rates.count(one_in_of(frame))
+    one_in = rates.one_in
+    return [(part, weighed(frame, (one_in_of(frame) or one_in or 1) // (one_in or 1))) for part, frame in taken], one_in
 
 
 def without_counts(part: HostFrame) -> HostFrame:
@@ -498,8 +511,11 @@ def _limits(several: Sequence[tuple[CgroupLimit, ...]]) -> tuple[CgroupLimit, ..
     return tuple(found.values())
 
 
-def _traced(several: Sequence[tuple[HostFrame, Traced]]) -> Traced:
-    """Return the traced requests of all hosts. A stage is absent where no host's tracer measures it."""
+def _traced(several: Sequence[tuple[HostFrame, Traced]], one_in: int) -> Traced:
+    """Return the traced requests of all hosts, each of which stands for `one_in` I/Os; 0: nothing was traced.
+
+    A stage is absent where no host's tracer measures it.
+    """
     active = [(part, one) for part, one in several if one.one_in]
     if not active:
         absent = _absent([one.absent for _, one in several])
@@ -511,7 +527,7 @@ def _traced(several: Sequence[tuple[HostFrame, Traced]]) -> Traced:
         unfollowed=_tables(one.unfollowed for _, one in active),
         paths=_tables(one.paths for _, one in active),
         off=_total(one.off for _, one in active),
-        one_in=max(one.one_in for _, one in active),
+        one_in=one_in or max(rates),
         rates=(min(rates), max(rates)) if min(rates) != max(rates) else (0, 0),
         devices=tuple(dict.fromkeys(_traced_devices(several))),
         includes=_stages(one.includes for _, one in active),

@@ -69,8 +69,8 @@ class TracerRun:
         """Devices that were traced since the last window; empty: all."""
         self._steady: tuple[str, ...] | None = target.devices
         """Devices that were traced all the time, whose I/Os in flight are known; empty: all; None: no device."""
-        self._coarser = 0
-        """The coarser sample of those since the last window; 0: it did not change."""
+        self._finer = 0
+        """The finest sample of those since the last window; 0: it did not change."""
         self.resamples = True
         """Whether its sample can be changed while it runs, as far as is known."""
         self._since_us = 0
@@ -114,7 +114,7 @@ class TracerRun:
         self._devices = self._steady = self.target.devices
         left = {one.name for one in self._left_out}
         absent = (*self._left_out, *(one for one in interval.traced.absent if one.name not in left))
-        one_in, self._coarser = max(self._coarser, self.sample.one_in), 0
+        one_in, self._finer = min(self._finer or self.sample.one_in, self.sample.one_in), 0
         traced = replace(interval.traced, one_in=one_in, devices=devices, absent=absent)
         waiting = interval.in_flight if steady is not None else None
         if waiting is not None:
@@ -135,8 +135,12 @@ class TracerRun:
             self._steady = kept or None
 
     def resample(self, one_in: int) -> None:
-        """Note the sample from now on. The window at hand has I/Os of both, and names the coarser one."""
-        self._coarser = max(one_in, self.sample.one_in)
+        """Note the sample from now on.
+
+        The window at hand has I/Os of both. It names the finer one: by the coarser one each I/O of the finer one would
+        count for several.
+        """
+        self._finer = min(one_in, self.sample.one_in, self._finer or one_in)
         self.sample = replace(self.sample, one_in=one_in)
 
     def is_dead(self, silent_s: float) -> bool:

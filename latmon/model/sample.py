@@ -1,0 +1,111 @@
+"""Weights of frames of which the tracer traced a sample: the rates of a sum, and a frame with more weight."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from math import gcd
+
+from latmon.model.frame import Frame, IssuedIO, SoftirqRuns, Traced, Wakeups
+from latmon.model.packed import Packed, Sums, is_sampled_row
+
+
+class SampleRates:
+    """Sampling rates of the frames of a sum, by which their counts are weighed.
+
+    A frame that traces one I/O in 16 counts 16 times as much as one that traces each. Counts are multiples of the
+    greatest common divisor of the rates, so that those of a sum with one rate are the traced I/Os themselves.
+    """
+
+    def __init__(self) -> None:
+        self._frames = Counter[int]()
+
+    def copy(self) -> SampleRates:
+        other = SampleRates()
+        other._frames = self._frames.copy()
+        return other
+
+    @property
+    def one_in(self) -> int:
+        """I/Os that each counted one stands for; 0 without a frame that has a sample."""
+        return gcd(*self._frames)
+
+    def count(self, one_in: int, sign: int = 1) -> Fraction:
+        """Add a frame with this rate, or with -1 as `sign` remove one; return the factor of what was summed up."""
+        before = self.one_in
+        if one_in:
+            self._frames[one_in] += sign
+            if not self._frames[one_in]:
+                del self._frames[one_in]
+        now = self.one_in
+        return Fraction(before, now) if before and now else Fraction(1)
+
+    def merge(self, other: SampleRates) -> Fraction:
+        """Add the rates of another sum; return the factor of what was summed up."""
+        before = self.one_in
+        self._frames.update(other._frames)
+        now = self.one_in
+        return Fraction(before, now) if before and now else Fraction(1)
+
+
+def weighed(frame: Frame, factor: int) -> Frame:
+    """Return the frame with `factor` times as much of all that is of the tracer's sample."""
+    if factor == 1:
+        return frame
+    return replace(
+        frame,
+        traced=_traced(frame.traced, factor),
+        softirqs={where: _softirq(runs, factor) for where, runs in frame.softirqs.items()},
+        wakeups=tuple(_wakeups(woken, factor) for woken in frame.wakeups),
+        issuers={
+            issuer: scaled_io(done, factor if is_sampled_row(issuer) else 1) for issuer, done in frame.issuers.items()
+        },
+        sizes={size: scaled_io(done, factor) for size, done in frame.sizes.items()},
+    )
+
+
+def scaled_io(done: IssuedIO, factor: int) -> IssuedIO:
+    """Return `factor` times as many I/Os of the same sizes and latencies."""
+    return IssuedIO(done.count * factor, done.bytes * factor, done.latency.scaled(factor))
+
+
+def _traced(traced: Traced, factor: int) -> Traced:
+    return replace(
+        traced,
+        histograms=Packed.of(traced.histograms).scaled(factor),
+        by_total=Sums(Sums.of(traced.by_total).packed.scaled(factor)),
+        unfollowed=_by_device(traced.unfollowed, factor),
+        paths=_by_device(traced.paths, factor),
+        off=traced.off * factor,
+        admission_causes=_by_device(traced.admission_causes, factor),
+        completers=_by_device(traced.completers, factor),
+        raisers=_by_device(traced.raisers, factor),
+    )
+
+
+def _softirq(runs: SoftirqRuns, factor: int) -> SoftirqRuns:
+    return SoftirqRuns(
+        runs.delay.scaled(factor),
+        runs.run.scaled(factor),
+        _counts(runs.ran_in, factor),
+        _counts(runs.raised_in, factor),
+    )
+
+
+def _wakeups(woken: Wakeups, factor: int) -> Wakeups:
+    return Wakeups(
+        woken.thread,
+        woken.delay.scaled(factor),
+        _counts(woken.instead, factor),
+        _counts(woken.ran_us, factor),
+    )
+
+
+def _by_device(table: Mapping[str, Mapping[str, int]], factor: int) -> dict[str, dict[str, int]]:
+    return {device: _counts(named, factor) for device, named in table.items()}
+
+
+def _counts(counts: Mapping[str, int], factor: int) -> dict[str, int]:
+    return {name: n * factor for name, n in counts.items()}
