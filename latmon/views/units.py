@@ -124,8 +124,13 @@ def span(us: int) -> str:
 
 
 def sampled_as(least: int, most: int) -> str:
-    """Return `1 in 8`, or `1 in 1 to 8` where it changed; empty where every request was traced."""
-    return "" if most <= 1 else f"1 in {most}" if least == most else f"1 in {least} to {most}"
+    """Return `1 in 8`, or `1 in 1 to 8, weighed` where it changed; empty where every request was traced.
+
+    Where it changed, counts are those of SampleRates: about as of one in `least`.
+    """
+    if most <= 1:
+        return ""
+    return f"1 in {most}" if least == most else f"1 in {least} to {most}, weighed"
 
 
 def off_total(missing_us: int) -> str:

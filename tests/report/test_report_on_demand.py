@@ -268,7 +268,7 @@ def test_a_rate_that_changed_is_reported_as_a_range(summary_of):
     summary = summary_of(*(frame(n, traced=replace(traced_disk(), one_in=one)) for n, one in enumerate(rates)))
     for reported in (summary["health"]["traced"], summary["devices"]["sdc"]["ops"]["write"]["of"]):
         assert (reported["one_in_least"], reported["one_in"]) == (1, 8)
-    assert "traced 400 I/Os (1 in 1 to 8)" in " ".join(render_text(summary).split())
+    assert "traced 1,800 I/Os (1 in 1 to 8, weighed)" in " ".join(render_text(summary).split())
 
 
 def test_an_outlier_has_all_that_is_known_of_it(summary_of):

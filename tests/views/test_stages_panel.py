@@ -155,7 +155,7 @@ def test_a_device_beside_the_traced_ones_says_who_is_traced():
 def test_what_could_not_be_followed_is_a_number():
     assert population(SLOW) == "3,031 I/Os traced, 1 in 4, <1% not followed: polled 12, batched completion 3"
     mixed = of("sdc", replace(SDC, rates=(1, 8)))
-    assert population(mixed).startswith("3,031 I/Os traced, 1 in 1 to 8, <1% not followed")
+    assert population(mixed).startswith("3,031 I/Os traced, 1 in 1 to 8, weighed, <1% not followed")
     assert population(QUICK) == "5,000 I/Os traced, each followed to its end"
     assert population(Anatomy("sda")) == "no I/O on sda"
     assert SLOW.untraced_share == pytest.approx(15 / 3031)

@@ -112,7 +112,8 @@ def test_counts_are_whole():
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "text"), [(0, 0, ""), (1, 1, ""), (8, 8, "1 in 8"), (1, 8, "1 in 1 to 8"), (2, 8, "1 in 2 to 8")]
+    ("least", "most", "text"),
+    [(0, 0, ""), (1, 1, ""), (8, 8, "1 in 8"), (1, 8, "1 in 1 to 8, weighed"), (2, 8, "1 in 2 to 8, weighed")],
 )
 def test_how_many_are_traced(least, most, text):
     assert units.sampled_as(least, most) == text

@@ -40,6 +40,8 @@ from latmon_backends.tracer.programs import Programs, Target, TracerSample
 
 _UNFILTERED = "the tracer's filter can't be written here"
 _LIMIT = "--max-overhead"
+_MIXED_WINDOWS = 2
+"""Windows that may have I/Os of two samples after a change."""
 _LAST_S = 1.5
 """A tool that doesn't end is killed 1.4 s after the request."""
 
@@ -71,6 +73,8 @@ class TracerRun:
         """Devices that were traced all the time, whose I/Os in flight are known; empty: all; None: no device."""
         self._finer = 0
         """The finest sample of those since the last window; 0: it did not change."""
+        self._mixed = 0
+        """Windows to come that may have I/Os of two samples."""
         self.resamples = True
         """Whether its sample can be changed while it runs, as far as is known."""
         self._since_us = 0
@@ -114,7 +118,9 @@ class TracerRun:
         self._devices = self._steady = self.target.devices
         left = {one.name for one in self._left_out}
         absent = (*self._left_out, *(one for one in interval.traced.absent if one.name not in left))
-        one_in, self._finer = min(self._finer or self.sample.one_in, self.sample.one_in), 0
+        one_in = min(self._finer or self.sample.one_in, self.sample.one_in)
+        self._mixed = max(self._mixed - 1, 0)
+        self._finer = self._finer if self._mixed else 0
         traced = replace(interval.traced, one_in=one_in, devices=devices, absent=absent)
         waiting = interval.in_flight if steady is not None else None
         if waiting is not None:
@@ -137,10 +143,11 @@ class TracerRun:
     def resample(self, one_in: int) -> None:
         """Note the sample from now on.
 
-        The window at hand has I/Os of both. It names the finer one: by the coarser one each I/O of the finer one would
-        count for several.
+        The window at hand has I/Os of both, or the next one, where ticks are read late. They name the finer one: by the
+        coarser one each I/O of the finer one would count for several.
         """
         self._finer = min(one_in, self.sample.one_in, self._finer or one_in)
+        self._mixed = _MIXED_WINDOWS
         self.sample = replace(self.sample, one_in=one_in)
 
     def is_dead(self, silent_s: float) -> bool:
