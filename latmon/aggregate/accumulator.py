@@ -302,6 +302,25 @@ class Weighted:
         return self.sum / self.weight / _PARTS if self.weight else None
 
 
+class ThresholdRange(NamedTuple):
+    """The least and the greatest threshold of a device in us: an automatic one moves with the device's latencies."""
+
+    least_us: int
+    most_us: int
+
+
+def note_thresholds(ranges: dict[str, ThresholdRange], later: Mapping[str, ThresholdRange]) -> None:
+    """Widen the ranges by those of later frames."""
+    for device, (least_us, most_us) in later.items():
+        before = ranges.get(device, ThresholdRange(least_us, most_us))
+        ranges[device] = ThresholdRange(min(before.least_us, least_us), max(before.most_us, most_us))
+
+
+def thresholds_of(frame: Frame) -> dict[str, ThresholdRange]:
+    """Return the range of each threshold in one frame."""
+    return {device: ThresholdRange(us, us) for device, us in frame.thresholds_us.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Minute:
     """Roll-up of the frames of one minute: `frame` is their sum, the other fields are what a frame can't express.
@@ -326,6 +345,8 @@ class Minute:
     cpu: Weighted = field(default_factory=Weighted)
     probe_cpu: Weighted = field(default_factory=Weighted)
     probe_ns: Weighted = field(default_factory=Weighted)
+    thresholds: Mapping[str, ThresholdRange] = field(default_factory=lambda: MappingProxyType({}))
+    """Device -> range of its threshold; `frame` has the last ones."""
 
     @property
     def mono_us(self) -> int:
@@ -529,6 +550,8 @@ class Accumulator(CompletionSums):
         self.file_operations: list[FileOperation] = []
         self.thresholds_us: dict[str, int] = {}
         """The latest of each device."""
+        self.thresholds: dict[str, ThresholdRange] = {}
+        """Device -> range of its threshold."""
         self.counters = Counter[str]()
         self.skipped: int | None = None
         """Probe runs that the kernel skipped; None where no frame reports it."""
@@ -548,6 +571,7 @@ class Accumulator(CompletionSums):
         self._add_gauges(frame)
         self._add_outstanding(frame)
         self.taskqs.add(frame.taskqs)
+        note_thresholds(self.thresholds, thresholds_of(frame))
         health = frame.health
         self.cpu.add(health.self_cpu_percent, frame.dt_us)
         self.probe_cpu.add(health.probe_cpu_percent, frame.dt_us)
@@ -564,6 +588,7 @@ class Accumulator(CompletionSums):
             self.gauges.setdefault(name, Counter()).update(gauge)
         self._merge_outstanding(minute.depths, minute.orders)
         self.taskqs.merge(minute.taskqs)
+        note_thresholds(self.thresholds, minute.thresholds)
         self.cpu.merge(minute.cpu)
         self.probe_cpu.merge(minute.probe_cpu)
         self.probe_ns.merge(minute.probe_ns)

@@ -14,7 +14,7 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import TypeVar
 
-from latmon.aggregate.accumulator import Minute
+from latmon.aggregate.accumulator import Minute, thresholds_of
 from latmon.aggregate.request_age import Waiting
 from latmon.model.frame import UNACCOUNTED, Completed, Device, Flow, Frame, IssuedIO, Origin, Series, Settings
 from latmon.model.histogram import Buckets, Histogram, bucket_bounds, bucket_index
@@ -149,8 +149,9 @@ class CaptureSpan:
         self._traced(unit, frame)
         for flow, above in frame.above.items():
             self.above[flow] = self.above.get(flow, 0) + above
-        for device, us in frame.thresholds_us.items():
-            self._thresholds.setdefault(device, set()).add(us)
+        thresholds = thresholds_of(item) if isinstance(item, Frame) else item.thresholds
+        for device, bounds in thresholds.items():
+            self._thresholds.setdefault(device, set()).update(bounds)
         self._add_who(frame)
         for flow, done in _done(frame).items():
             before = unit.done.get(flow, (0, 0))

@@ -12,7 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from latmon.aggregate.accumulator import MAX_OUTLIERS, Accumulator, Minute, TaskqSum, Weighted, on_demand_of
+from latmon.aggregate.accumulator import (
+    MAX_OUTLIERS,
+    Accumulator,
+    Minute,
+    TaskqSum,
+    ThresholdRange,
+    Weighted,
+    on_demand_of,
+)
 from latmon.aggregate.histogram_sum import DepthTimes
 from latmon.aggregate.request_age import MAX_ROWS, Waiting, note_longest
 from latmon.analysis.issue_order import LbaOrder
@@ -108,6 +116,7 @@ class MinuteSums:
             sums.cpu,
             sums.probe_cpu,
             sums.probe_ns,
+            sums.thresholds,
         )
 
     @property
@@ -127,6 +136,8 @@ class MinuteSums:
 
 
 KIND = "minute"
+_THRESHOLDS = "thresholds"
+"""Key of the thresholds, in a window's line and in the sums of a minute."""
 MAX_DEPTHS = 65_536
 """Different depths of one device in a minute."""
 _UNKNOWN = -1
@@ -149,9 +160,14 @@ def roll_up(sums: MinuteSums) -> bytes | None:
 
 
 def is_outdated(line: Json) -> bool:
-    """Return whether a `minute` line has the ages of earlier versions, whose I/Os in flight are not in its frame."""
+    """Return whether a `minute` line is one of earlier versions that has less than a sum over its windows.
+
+    It has ages, but its frame has no I/Os in flight; or it has the last threshold of each device only.
+    """
     sums = line.get("sums")
-    return isinstance(sums, dict) and not sums.keys().isdisjoint(("since", "held", "fewest", "probed"))
+    if not isinstance(sums, dict):
+        return False
+    return not sums.keys().isdisjoint(("since", "held", "fewest", "probed")) or _THRESHOLDS in line.keys() - sums.keys()
 
 
 def encode_minute(minute: Minute) -> Line:
@@ -302,6 +318,9 @@ _SUMS = RecordCodec(
     _weighted("cpu", "cpu"),
     _weighted("probe_cpu", "probe_cpu"),
     _weighted("probe_ns", "probe_ns"),
+    RecordField(
+        _THRESHOLDS, mapped(_row(ThresholdRange, *ThresholdRange._fields)), write=by_name(list), default=NOTHING
+    ),
 )
 
 

@@ -205,7 +205,7 @@ def _device(
         },
         **tail(name, tuple(ops), totals.traced, cut_us),
         **followed(name, totals.traced),
-        **({"threshold_us": totals.thresholds_us[name], "above": above} if name in totals.thresholds_us else {}),
+        **_threshold(name, totals, above),
         **_outstanding(name, ops, origin, totals),
         **in_flight(name, totals.outstanding, totals.last),
         **({"outlier_longest_us": longest.total_us} if longest else {}),
@@ -213,6 +213,15 @@ def _device(
         **limits(audited),
         **_reports(known, totals.reports.get(name, {})),
     }
+
+
+def _threshold(name: str, totals: Totals, above: Mapping[str, int]) -> dict[str, Any]:
+    """Return the latest threshold and the I/Os above the threshold at their time, of one that moved its range too."""
+    threshold = totals.thresholds.get(name)
+    if threshold is None:
+        return {}
+    moved = {"threshold_range_us": [*threshold]} if threshold.least_us < threshold.most_us else {}
+    return {"threshold_us": totals.thresholds_us[name], **moved, "above": above}
 
 
 def _reports(device: Device | None, reports: Mapping[str, tuple[int | str, DeviceReport]]) -> dict[str, Any]:

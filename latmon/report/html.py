@@ -280,7 +280,8 @@ def _trust(summary: _Json) -> str:
 def _device(at: int, device: str, summary: _Json, totals: Totals, frame: MapFrame) -> str:
     one = summary["devices"][device]
     limit = one.get("outstanding", {}).get("limit")
-    drawn = heat_map(device, frame, one.get("threshold_us"), limit, str(at))
+    fixed_us = None if "threshold_range_us" in one else one.get("threshold_us")
+    drawn = heat_map(device, frame, fixed_us, limit, str(at))
     caption = "No map: more devices than there is room for." if device in frame.columns.left_out else _map_text(frame)
     figures = [each for series, each in totals.histograms.items() if (series.device, series.stage) == (device, "total")]
     if not any(figures):
@@ -376,8 +377,15 @@ def _identity(one: _Json) -> str:
         found += f"<p>Not timed by the always-on probe: {sections.why_untimed(one)}.</p>\n"
     if "threshold_us" in one:
         above = sum(one.get("above", {}).values())
-        found += f"<p>{number(above)} I/Os were above the threshold of {spelled(one['threshold_us'])}.</p>\n"
+        found += f"<p>{number(above)} I/Os were above the threshold of {_threshold(one)}.</p>\n"
     return found
+
+
+def _threshold(one: _Json) -> str:
+    """Return the device's threshold, or the range of one that moved."""
+    if "threshold_range_us" not in one:
+        return spelled(one["threshold_us"])
+    return f"{' to '.join(map(spelled, one['threshold_range_us']))}, which moved with its latencies"
 
 
 def _reported(device: str, one: _Json) -> str:

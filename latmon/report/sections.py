@@ -385,8 +385,10 @@ def slow_times(summary: _Json) -> Iterator[tuple[_Json, str]]:
     """Yield the keys `slow` and `slo` of the summary, each with a sentence on their number and worst minute."""
     if "slow" in summary:
         slow = summary["slow"]
-        bar = "their device's threshold" if slow["above_us"] is None else spelled(slow["above_us"])
-        yield slow, _slowest_minute(slow, f"{bar} or longer") + _longer_in_flight(summary, slow["above_us"])
+        yield (
+            slow,
+            _slowest_minute(slow, f"{_threshold(slow)} or longer") + _longer_in_flight(summary, slow["above_us"]),
+        )
     if "slo" in summary:
         slo = summary["slo"]
         begins = [spelled(us) for us in slo["counted_from_us"]]
@@ -400,6 +402,15 @@ def slow_times(summary: _Json) -> Iterator[tuple[_Json, str]]:
             yield slo, f"SLO of {spelled(slo['slo_us'])}: no I/O was timed"
 
 
+def _threshold(slow: _Json) -> str:
+    """Return the threshold of all devices, or `their device's threshold at the time, 3.1 to 44.4 ms`."""
+    if slow["above_us"] is not None:
+        return spelled(slow["above_us"])
+    least_us, most_us = slow.get("above_range_us", (None, None))
+    values = f" ({spelled(least_us)} to {spelled(most_us)})" if least_us is not None else ""
+    return f"their device's threshold at the time{values}"
+
+
 def _slowest_minute(slow: _Json, bar: str) -> str:
     worst, whole = slow["worst_minute"], sum(one["count"] for one in slow["days"])
     if worst is None:
@@ -407,12 +418,17 @@ def _slowest_minute(slow: _Json, bar: str) -> str:
     return f"completed I/Os of {bar}: {whole:,}; most in the minute from {worst['start'][:19]}Z: {worst['count']:,}"
 
 
+def _highest_threshold_us(device: _Json) -> int:
+    """Return the device's threshold, of one that moved the highest; MAX_US without one."""
+    return max(device.get("threshold_range_us", (device.get("threshold_us", MAX_US),)), default=MAX_US)
+
+
 def _longer_in_flight(summary: _Json, bar_us: int | None) -> str:
     """Return `; longest in flight: at least 5 s on sdb` of I/Os at or above the bar, by default each threshold."""
     found = {
         name: row
         for name, one in summary["devices"].items()
-        if (row := outstanding.longest_in_flight(one)) and row["age_us"] >= (bar_us or one.get("threshold_us", MAX_US))
+        if (row := outstanding.longest_in_flight(one)) and row["age_us"] >= (bar_us or _highest_threshold_us(one))
     }
     if not found:
         return ""

@@ -166,13 +166,21 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
 
 def _slow_times(totals: Totals) -> dict[str, Any]:
     """Return I/Os at or above the threshold, and those at or above an SLO, by hour and day, with the worst minute."""
-    thresholds = {*totals.thresholds_us.values()}
-    common = next(iter(thresholds)) if len(thresholds) == 1 else None
-    found = {"slow": {"above_us": common} | _by_time(totals.slow)} if totals.slow.hours else {}
+    found = {"slow": _counted_above(totals) | _by_time(totals.slow)} if totals.slow.hours else {}
     if totals.slo is not None:
         counted_from = {"slo_us": totals.slo.slo_us, "counted_from_us": sorted(totals.slo.begins_us)}
         found["slo"] = counted_from | _by_time(totals.slo)
     return found
+
+
+def _counted_above(totals: Totals) -> dict[str, Any]:
+    """Return the threshold of all devices all the time; else null, and the range of their thresholds."""
+    bounds = [us for some in totals.thresholds.values() for us in some]
+    if not bounds:
+        return {"above_us": None}
+    if min(bounds) == max(bounds):
+        return {"above_us": bounds[0]}
+    return {"above_us": None, "above_range_us": [min(bounds), max(bounds)]}
 
 
 def _by_time(slow: SlowTimes) -> dict[str, Any]:

@@ -5,9 +5,11 @@ import re
 from dataclasses import replace
 
 import pytest
+from json_schema import mistakes
 from recorded import DISK, ORIGIN, frame
 
 from latmon.__main__ import run as main
+from latmon.aggregate.accumulator import Minute
 from latmon.model.frame import Completed, Device, Flow, Series
 from latmon.model.histogram import Histogram, bucket_index
 from latmon.recording.reader import open_recording
@@ -15,8 +17,10 @@ from latmon.recording.writer import Writer
 from latmon.report.command import _slow
 from latmon.report.devices import volume
 from latmon.report.formatting import quantiles
-from latmon.report.summary import _slow_times
+from latmon.report.summary import _slow_times, summarise
 from latmon.report.totals import SlowTimes, Totals
+from latmon.support.errors import EXIT_DONE
+from latmon.support.paths import data_dir
 from latmon.support.units import rfc3339
 
 DAY = 1_767_571_200.0
@@ -45,6 +49,34 @@ def test_slow_ios_by_hour_and_day_and_the_worst_minute():
     assert "completed I/Os of 2 ms or longer: 12; most in the minute from 2026-01-05T01:30:00Z: 5" in text
     assert "by hour (UTC): 2026-01-05 00 1, 2026-01-05 01 7, 2026-01-06 01 4, 2026-01-06 02 0" in text
     assert "by day (UTC): 2026-01-05 8, 2026-01-06 4" in text
+
+
+def moving(*thresholds_us: int):
+    """Return frames of a second each with another automatic threshold and an I/O above it."""
+    flow = Flow(DISK.name, "read")
+    for seq, us in enumerate(thresholds_us):
+        yield frame(seq, above={flow: 1}, thresholds_us={DISK.name: us})
+
+
+def test_of_a_threshold_that_moved_the_range_is_reported(tmp_path):
+    """The last one is no bound of what was counted before: 44.4 ms, where the slowest I/O took 25.3 ms."""
+    path = tmp_path / "r"
+    writer = Writer.create(path, ORIGIN, devices=(DISK,))
+    for one in moving(*(3_100 + 400 * n for n in range(70)), *[44_400] * 110):
+        writer.append(one)
+    writer.close()
+    recording = open_recording(path)
+    assert any(isinstance(item, Minute) for item in recording.summed())
+    report = summarise(recording)
+    slow, disk = report["slow"], report["devices"][DISK.name]
+    assert (slow["above_us"], slow["above_range_us"]) == (None, [3_100, 44_400])
+    assert (disk["threshold_us"], disk["threshold_range_us"]) == (44_400, [3_100, 44_400])
+    text = " ".join(" ".join(_slow(report)).split())
+    assert "completed I/Os of their device's threshold at the time (3.1 ms to 44.4 ms) or longer: 180" in text
+    assert [*mistakes(report, json.loads((data_dir("schemas") / "report.json").read_text()))] == []
+    assert main(["report", str(path), "--html", str(tmp_path / "page.html")]) == EXIT_DONE
+    page = (tmp_path / "page.html").read_text()
+    assert "180 I/Os were above the threshold of 3.1 ms to 44.4 ms, which moved with its latencies." in page
 
 
 def test_the_worst_minute_begins_no_earlier_than_the_recording():
