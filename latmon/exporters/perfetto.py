@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from latmon.exporters.registry import DamageNote, ExportOptions, Reported, Source
 from latmon.model.frame import Frame, Mark, Outlier, Outstanding
-from latmon.model.histogram import merge
+from latmon.model.histogram import Histogram, merge
 from latmon.model.stages import called
 from latmon.recording.codec import Gap
 from latmon.views.panels.outliers import Piece, pieces
@@ -130,17 +130,28 @@ def _counters(frame: Frame) -> dict[str, dict[str, dict[str, float]]]:
     found: dict[str, dict[str, dict[str, float]]] = {}
     for flow, done in (frame.kernel or frame.seen).items():
         found.setdefault(flow.device, {}).setdefault("IOPS", {})[flow.op] = round(done.count / seconds, 3)
-    total: dict[str, list[Any]] = {}
+    total: dict[str, list[Histogram]] = {}
     for series, one in frame.histograms.items():
         if series.stage == "total":
             total.setdefault(series.device, []).append(one)
-    for device in {*total, *frame.outstanding, *found}:
-        bits = min((one.bits for one in total.get(device, ())), default=0)
-        p99 = merge(one.coarsen(bits) for one in total.get(device, ())).quantile(0.99)
-        found.setdefault(device, {})["p99_us"] = {"p99_us": p99 or 0}
+    for device, histograms in total.items():
+        p99_us = _p99_us(merge(histograms))
+        if p99_us is not None:
+            found.setdefault(device, {})["p99_us"] = {"p99_us": p99_us}
     for device, now in frame.outstanding.items():
-        found[device]["outstanding"] = _parts(now)
+        found.setdefault(device, {})["outstanding"] = _parts(now)
     return found
+
+
+def _p99_us(latency: Histogram) -> int | None:
+    """Return the p99 in us; of fewer than 100 I/Os it is the slowest one, by the nearest rank. None without an I/O.
+
+    A counter of a trace keeps its value until the next one: it can't be left out, and 0 is the value of an idle device.
+    """
+    p99_us = latency.quantile(0.99)
+    if p99_us is None and latency:
+        return latency.max_bound
+    return p99_us
 
 
 def _parts(now: Outstanding) -> dict[str, float]:

@@ -84,7 +84,7 @@ def openmetrics(families: Iterable[Family], bounds_us: Iterable[int]) -> Iterato
         if family.unit:
             yield f"# UNIT {family.name} {family.unit}"
         yield f"# HELP {family.name} {family.help.translate(_ESCAPES)}"
-        yield from _samples(family, edges, count_needs_sum=True)
+        yield from _samples(family, edges)
     yield "# EOF"
 
 
@@ -109,17 +109,16 @@ def _edges(bounds_us: Iterable[int]) -> _Edges:
     return tuple((bound, f"{bound / 1e6:.6f}") for bound in bounds_us)
 
 
-def _samples(family: Family, edges: _Edges, *, count_needs_sum: bool = False) -> Iterator[str]:
+def _samples(family: Family, edges: _Edges) -> Iterator[str]:
     name = family.exposed
     for one in family.samples:
         if not isinstance(one.value, Histogram):
             yield _line(name, one.labels, one.value)
             continue
         yield from _buckets(name, one.labels, one.value, edges)
-        if one.value.sum is not None:
-            yield _line(f"{name}_sum", one.labels, one.value.sum / 1e6)
-        if one.value.sum is not None or not count_needs_sum:  # OpenMetrics has either both or none
-            yield _line(f"{name}_count", one.labels, one.value.count)
+        # The OpenTelemetry Collector takes a missing sum for 0, and OpenMetrics has none without the other.
+        yield _line(f"{name}_sum", one.labels, one.value.nearest_sum / 1e6)
+        yield _line(f"{name}_count", one.labels, one.value.count)
 
 
 def _buckets(name: str, labels: Labels, one: Histogram, edges: _Edges) -> Iterator[str]:
@@ -172,8 +171,8 @@ def _message(family: Family) -> bytes:
 def _native(one: Histogram) -> bytes:
     """Encode a histogram: its zero bucket has latencies below 1 us.
 
-    A sum that is not known is 0, which no latencies above the zero bucket have. NaN would be the sum of latencies that
-    are NaN, of which Prometheus 3 takes some for beyond all buckets: its quantiles of such a histogram are wrong.
+    The format has no sum that is not known: 0 would be a mean of 0. NaN would be the sum of latencies that are NaN, of
+    which Prometheus 3 takes some for beyond all buckets: its quantiles of such a histogram are wrong.
     """
     zero, counts = 0, dict[int, int]()
     for index, n in one.buckets:
@@ -182,7 +181,7 @@ def _native(one: Histogram) -> bytes:
             zero = n
         else:
             counts[native_index(high)] = n
-    out = _number(1, one.count) + _double(2, 0.0 if one.sum is None else one.sum / 1e6)
+    out = _number(1, one.count) + _double(2, one.nearest_sum / 1e6)
     out += _number(5, _zigzag(SCHEMA)) + _double(6, 1e-6) + _number(7, zero)
     spans, deltas = _spans(counts)
     out += b"".join(_nested(12, _number(1, _zigzag(offset)) + _number(2, length)) for offset, length in spans)

@@ -143,6 +143,20 @@ class Histogram:
     def _sum_bounds(self) -> tuple[int, int]:
         return sum_bounds(self.buckets, self.bits)
 
+    @property
+    def nearest_sum(self) -> float:
+        """Return the sum in us; of unmeasured ones as of I/Os in the middles of their buckets: 7 % off.
+
+        For formats in which a sum can't be unknown.
+        """
+        if self.sum is not None:
+            return self.sum
+        us = 0.0
+        for index, n in self.buckets:
+            low, end = bucket_bounds(index, self.bits)
+            us += n * (low if end > MAX_US else (low + end - 1) / 2)
+        return us
+
     def coarsen(self, bits: int) -> Histogram:
         """Return the histogram with fewer sub-bucket bits; exact, because every coarse edge is a fine edge."""
         if not 0 <= bits <= self.bits:

@@ -628,3 +628,19 @@ def test_an_export_without_a_window_is_refused_and_leaves_no_file(tmp_path, caps
     complaint = capsys.readouterr().err
     assert "no window" in complaint
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_p99_of_few_ios_is_the_slowest_one_in_perfetto_and_an_untimed_device_has_none(tmp_path):
+    """Fewer than 100 I/Os have no p99 elsewhere; as 0 it was the best latency of the day."""
+    path = tmp_path / "r"
+    writer = Writer.create(path, ORIGIN, devices=(Device("sda", 8, 0), Device("dm-0", 253, 0, timed=False)))
+    few = {Series("sda", "read", "total"): Histogram.record([900, 1_800])}
+    for seq in range(3):
+        counts = {Flow("sda", "read"): Completed(2, 8192), Flow("dm-0", "read"): Completed(2, 8192)}
+        outstanding = {"sda": Outstanding(1, 0), "dm-0": Outstanding(1, 0)}
+        writer.append(one(seq, histograms=few, kernel=counts, outstanding=outstanding))
+    writer.close()
+    events = json.loads(export(path, "perfetto"))["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event.get("name") == "process_name"}
+    values = [(names[event["pid"]], event["args"]["p99_us"]) for event in events if event["name"] == "p99_us"]
+    assert values == [("sda", 1_800), ("sda", 0.0)]  # the counter ends with the recording

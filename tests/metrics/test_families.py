@@ -1,6 +1,7 @@
 """Metric families as text and as protobuf: read back by a decoder and a parser that latmon doesn't use."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from latmon.metrics.families import (
     Family,
     MetricSample,
     native_index,
+    openmetrics,
     prometheus_text,
     protobuf,
 )
@@ -111,11 +113,17 @@ def test_counts_are_read_back_exactly(latencies):
     assert signed(by_number[5]) == 4
 
 
-def test_a_sum_that_is_not_known_is_0_in_a_native_histogram_and_missing_in_text():
-    family = Family("x_seconds", HISTOGRAM, "", (MetricSample({}, Histogram(((20, 3),))),))
+def test_a_sum_that_is_not_known_is_that_of_the_middles_of_buckets():
+    """0 would be a mean of 0, in Prometheus' histogram_avg and in the OpenTelemetry Collector."""
+    latencies = [5, 90, 700, 25_000, 25_100]
+    measured = Histogram.record(latencies)
+    family = Family("x_seconds", HISTOGRAM, "", (MetricSample({}, replace(measured, sum=None)),))
     ((*_, (_, metric)),) = messages(protobuf([family]))
-    assert dict(fields(dict(fields(metric))[7]))[2] == 0  # Prometheus 3 takes NaN for latencies beyond all buckets
-    assert not any("_sum" in line for line in prometheus_text([family], (128,)))
+    native_sum = dict(fields(dict(fields(metric))[7]))[2]
+    assert native_sum == pytest.approx(sum(latencies) / 1e6, rel=0.07)
+    for text in (prometheus_text([family], (128,)), openmetrics([family], (128,))):
+        (line,) = [one for one in text if one.startswith("x_seconds_sum")]
+        assert float(line.split()[-1]) == pytest.approx(native_sum)
 
 
 def test_a_histogram_without_spans_is_still_a_native_one():
