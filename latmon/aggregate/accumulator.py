@@ -553,6 +553,8 @@ class Accumulator(CompletionSums):
         self.thresholds: dict[str, ThresholdRange] = {}
         """Device -> range of its threshold."""
         self.counters = Counter[str]()
+        self.full_tables = Counter[str]()
+        """Table of the tracer that had no room -> windows."""
         self.skipped: int | None = None
         """Probe runs that the kernel skipped; None where no frame reports it."""
         self.cgroup_limits = CgroupSums()
@@ -649,7 +651,10 @@ class Accumulator(CompletionSums):
             files_left_out=self.on_demand.files_left_out,
             cgroup_limits=self.cgroup_limits.rows,
             host_context=dict(self.host_context),
-            health=replace(Health(suppressed=self.on_demand.suppressed, skipped=self.skipped), **counters),
+            health=replace(
+                Health(suppressed=self.on_demand.suppressed, skipped=self.skipped, full_tables=dict(self.full_tables)),
+                **counters,
+            ),
         )
 
     def _add_sums(self, frame: Frame) -> None:
@@ -658,6 +663,7 @@ class Accumulator(CompletionSums):
         self.measured_us += frame.dt_us
         for name in COUNTERS:
             self.counters[name] += getattr(frame.health, name)
+        self.full_tables.update(frame.health.full_tables)
         if frame.health.skipped is not None:
             self.skipped = (self.skipped or 0) + frame.health.skipped
         self._add_on_demand(frame)

@@ -11,7 +11,7 @@ newest 10,000 outliers are kept. Depths older than a minute are sums of five sec
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -602,8 +602,12 @@ class Window:
             return Health()
         every = [f.health for f in self.frames]
         skipped = [h.skipped for h in every if h.skipped is not None]
+        full_tables = Counter[str]()
+        for health in every:
+            full_tables.update(health.full_tables)
         return replace(
             every[-1],
+            full_tables=full_tables,
             skipped=sum(skipped) if skipped else None,
             **{name: sum(getattr(h, name) for h in every) for name in (*COUNTERS, "dropped_frames", "suppressed")},
         )

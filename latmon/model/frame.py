@@ -715,6 +715,9 @@ class Health:
     dropped_records: int = 0
     """Records (which thread was woken late, when a waiter ran) for which there was no room: outliers lack details, no
     count is wrong."""
+    full_tables: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    """Table of the tracer that had no room -> windows: what it says of threads, processes or stages is too small. I/Os
+    are counted by the always-on probe, whose full tables are in `map_full`."""
     skipped: int | None = None
     """Probe runs that the kernel skipped because programs nested (recursion_misses)."""
     self_cpu_percent: float | None = None

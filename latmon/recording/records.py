@@ -209,6 +209,7 @@ HEALTH = RecordCodec(
     Health,
     *fields(count, "probes_attached", "probes_wanted", "lost_events", "map_full", "unmatched", "stale"),
     *fields(count, "undecoded_lines", "dropped_frames", "suppressed", "dropped_records"),
+    RecordField("full_tables", mapped(count), write=dict, default=NOTHING),
     RecordField("skipped", _OPTIONAL, default=None),
     RecordField("self_cpu_percent", _SHARE, write=_finite, default=None),
     RecordField("probe_ns_per_io", _SHARE, write=_finite, default=None),

@@ -150,6 +150,7 @@ def trust(summary: _Json) -> list[str]:
         live,
         coverage(health, summary["duration_s"] or 0.0),
         counters(health),
+        full_tables(health),
         late(summary),
         *tracing_trust(health),
         outstanding.older(summary),
@@ -199,6 +200,18 @@ def _lost(summary: _Json) -> Iterator[str]:
     for name, words in (("lost_events", "event{} lost"), ("map_full", "map update{} lost")):
         if health[name]:
             yield f"{health[name]:,} {words.format('s' * (health[name] != 1))}"
+
+
+def full_tables(health: _Json) -> str:
+    """Return which tables of the tracer had no room, and what is right all the same; empty without one."""
+    tables = health.get("full_tables")
+    if not tables:
+        return ""
+    named = ", ".join(f"{name} in {counted(windows, 'window')}" for name, windows in tables.items())
+    return (
+        f"full tables of the tracer: {named}; threads, processes or stages that they count are incomplete, "
+        "counts and latencies of I/Os are not"
+    )
 
 
 def end(summary: _Json) -> str:

@@ -154,6 +154,7 @@ def _health(origin: Origin, totals: Totals) -> dict[str, Any]:
         "probes_wanted": last.probes_wanted,
         "probes_missing": missing(origin.probes_missing),
         **{name: totals.counters[name] for name in COUNTERS},
+        **({"full_tables": dict(totals.full_tables)} if totals.full_tables else {}),
         **({"suppressed": totals.on_demand.suppressed} if totals.thresholds_us else {}),
         **(_traced(totals.traced) if totals.traced.one_in and origin.traces_stages else {}),
         **(older_counts(totals.outstanding.ages) if totals.gauges or totals.outstanding.probed else {}),

@@ -318,6 +318,9 @@ def health_facts(
         ("dropped frames", state.dropped_frames),
     )
     facts += [HealthWord(f"{label} {count(n or 0)}", bad=bool(n)) for label, n in rare]
+    if state.full_tables:
+        named = ", ".join(state.full_tables)
+        facts.append(HealthWord(f"tracer's tables full: {named}", matters=True, name="tracer's tables full"))
     facts.append(HealthWord(f"skipped {UNKNOWN if state.skipped is None else count(state.skipped)}"))
     facts.append(HealthWord(f"records dropped {count(state.dropped_records)}", matters=state.dropped_records > 0))
     own = state.self_cpu_percent

@@ -137,6 +137,7 @@ class Load:
                 stale=rnd.randrange(2),
                 skipped=rnd.choice((None, 0, 4)),
                 suppressed=rnd.randrange(2),
+                full_tables=rnd.choice(({}, {"wakeups_a_delay": 1})),
                 self_cpu_percent=rnd.choice((None, rnd.random())),
                 probe_cpu_percent=rnd.choice((None, 0.1, 0.2, 0.3)),
                 probe_ns_per_io=rnd.random() * 1000,

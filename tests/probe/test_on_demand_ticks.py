@@ -14,7 +14,7 @@ from latmon_backends.bpftrace.probe import BpftraceDecoder
 from latmon_backends.probe import tick_protocol
 from latmon_backends.probe.events import Attached, HelperFailed, Lost, MapPrinted, Printed, UndecodedLine
 from latmon_backends.probe.outliers import Threads
-from latmon_backends.probe.tick_protocol import Losses, OnDemandSurroundings, OnDemandTicks
+from latmon_backends.probe.tick_protocol import ANY_TABLE, Losses, OnDemandSurroundings, OnDemandTicks
 
 PROBES = Path(__file__).resolve().parents[2] / "probes/linux"
 NAMES = ("stages_c", "wakeups_c", "irqs_c", "softirqs_c")
@@ -206,7 +206,9 @@ def test_losses(run):
         run.ticks.take(event)
     run.ticks.take(MapPrinted("nobody", {}))
     run.ticks.take(MapPrinted("stages_c_path", {str(n): 1 for n in range(100)}))
-    assert run.ticks.taken().losses == Losses(lost=3, map_full=2, undecoded=3)
+    assert run.ticks.taken().losses == Losses(
+        lost=3, map_full=2, undecoded=3, full=frozenset((ANY_TABLE, "stages_c_path"))
+    )
     assert run.ticks.taken().losses == Losses()
 
 

@@ -293,6 +293,17 @@ def test_what_makes_a_capture_incomplete(summary_of, health, gap, lost):
     assert ("records dropped 9" in " ".join(render_text(summary).split())) is bool(health.dropped_records)
 
 
+def test_a_full_table_of_the_tracer_is_named_and_leaves_the_capture_complete(summary_of):
+    full = Health(full_tables={"wakeups_a_delay": 1})
+    summary = summary_of(frame(0), frame(1, health=full), frame(2, health=full))
+    assert not incomplete(summary)
+    assert summary["health"]["full_tables"] == {"wakeups_a_delay": 2}
+    text = " ".join(render_text(summary).split())
+    assert "full tables of the tracer: wakeups_a_delay in 2 windows; threads, processes or stages" in text
+    assert "counts and latencies of I/Os are not" in text
+    assert "INCOMPLETE" not in text
+
+
 def test_mere_coverage_makes_nothing_incomplete(summary_of):
     assert not incomplete(summary_of(frame(0, seen={Flow("sda", "read"): Completed(1, 1)})))
 

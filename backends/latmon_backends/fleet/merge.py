@@ -603,6 +603,7 @@ def _health(several: Sequence[Health], now: Sequence[Health]) -> Health:
     each = [one.probe_ns_per_io for one in several if one.probe_ns_per_io is not None]
     return Health(
         **counts,
+        full_tables=_summed((one.full_tables for one in several), int.__add__),
         notice=clean("; ".join(dict.fromkeys(one.notice for one in several if one.notice)), MAX_TEXT),
         skipped=_total(skipped) if skipped else None,
         probe_cpu_percent=max(spent, default=None),

@@ -34,6 +34,8 @@ from latmon_backends.probe.outliers import Threads, late_wait
 MAX_RECORDS = 10_000
 """Kept for one interval."""
 _MAP_FULL = -7
+ANY_TABLE = "a table"
+"""In place of a name: the error of a failed update has none."""
 _TICK_WORDS = 4
 _DIGITS = 19
 """Fewer than a number that the kernel's clock could not reach."""
@@ -50,6 +52,8 @@ class Losses:
     """Records of I/Os beyond those that are kept for one interval."""
     unkept: int = 0
     """Records with details of an I/O, beyond those."""
+    full: frozenset[str] = frozenset()
+    """Tables that had no room; ANY_TABLE where it is not known which."""
 
     def note(self, event: Event) -> None:
         """Count an event that is neither a map nor a line."""
@@ -58,8 +62,10 @@ class Losses:
                 self.lost += events
             case HelperFailed(code=code):
                 self.map_full += code == _MAP_FULL
+                self.full |= {ANY_TABLE} if code == _MAP_FULL else frozenset()
             case NoRoom(entries=entries) if 0 <= entries <= MAX_COUNT:
                 self.map_full += entries
+                self.full |= {ANY_TABLE} if entries else frozenset()
             case Lost() | NoRoom() | UndecodedLine():
                 self.undecoded += 1
             case _:
@@ -72,6 +78,7 @@ class Losses:
             self.undecoded + other.undecoded,
             self.dropped + other.dropped,
             self.unkept + other.unkept,
+            self.full | other.full,
         )
 
 
@@ -146,7 +153,9 @@ class _Lines:
 
     def _values(self, event: MapPrinted | CountedMap) -> Counts:
         values = event.integers()
-        self._losses.map_full += len(values) >= self._map_keys
+        if len(values) >= self._map_keys:
+            self._losses.map_full += 1
+            self._losses.full |= {event.name}
         return values
 
     def _read(self, text: str, kind: str, manifest: Manifest) -> Record | None:

@@ -525,7 +525,7 @@ class OnDemand:
             probes_attached=health.probes_attached + (run.probe.attached if run else 0),
             probes_wanted=health.probes_wanted + (run.probe.wanted if run else 0),
             lost_events=health.lost_events + losses.lost,
-            map_full=health.map_full + losses.map_full,
+            full_tables={**health.full_tables, **dict.fromkeys(sorted(losses.full), 1)},
             dropped_records=health.dropped_records + losses.unkept,
             suppressed=health.suppressed + window.interval.suppressed + losses.dropped,
             undecoded_lines=health.undecoded_lines + losses.undecoded + window.interval.undecoded,
