@@ -530,6 +530,12 @@ class TracerFramer:
         """Take one map as the tool printed it."""
         (self._maps if name in self._own else self._framer).printed(name, values)
 
+    def cleared(self) -> None:
+        """Note that the script cleared its maps by thread after it printed them."""
+        for spec in self._specs:
+            if any(part.name == "thread" for part in spec.key):
+                self._maps.cleared(spec.name)
+
     def handler(self, record: Record) -> None:
         """Take a `handler` record: the name of a handler's number, and the irq whose handler calls it, or its own."""
         number, irq, caller = record.get("handler"), record.get("irq"), record.get("caller")

@@ -53,6 +53,8 @@ class Differences:
         }
         self._before: dict[str, Counts] = {}
         self._printed: dict[str, Counts] = {}
+        self._cleared: dict[str, Counts] = {}
+        """Gain of this interval before a map was cleared."""
         self._undecoded = 0
 
     def printed(self, name: str, values: Counts) -> None:
@@ -69,6 +71,18 @@ class Differences:
 
         A value that went down was cleared and counted again from 0: all of it is gain.
         """
+        gain = self._gain(name)
+        for key, value in self._cleared.pop(name, {}).items():
+            gain[key] = gain.get(key, 0) + value
+        return gain
+
+    def cleared(self, name: str) -> None:
+        """Note that the map was cleared after it was last printed: it counts from 0 again."""
+        self._cleared[name] = self.gained(name)
+        self._before.pop(name, None)
+        self._printed.pop(name, None)
+
+    def _gain(self, name: str) -> Counts:
         if name not in self._printed:
             return {}
         now, before = self._printed[name], self._before.get(name, {})

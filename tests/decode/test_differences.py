@@ -66,3 +66,23 @@ def test_gains_add_up_to_the_last_that_was_printed(ticks):
             reported[key] = reported.get(key, 0) + n
         maps.close()
     assert reported == {key: n for key, n in printed.items() if n}
+
+
+@pytest.mark.parametrize("later", [{1: 7}, {1: 5}, {1: 2}, {2: 4}])
+def test_after_a_clear_a_map_counts_from_0_even_where_it_counts_more_than_before(later):
+    maps = Differences(SPECS)
+    maps.printed("x_wakeup", {1: 5})
+    maps.cleared("x_wakeup")
+    maps.printed("x_wakeup", later)
+    total = {1: 5}
+    for key, n in later.items():
+        total[key] = total.get(key, 0) + n
+    assert maps.gained("x_wakeup") == total
+
+
+def test_what_was_counted_before_a_clear_is_reported_without_a_later_map():
+    maps = Differences(SPECS)
+    maps.printed("x_wakeup", {1: 5})
+    maps.cleared("x_wakeup")
+    assert maps.gained("x_wakeup") == {1: 5}
+    assert maps.gained("x_wakeup") == {}

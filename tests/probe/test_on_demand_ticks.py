@@ -324,3 +324,17 @@ def test_bios_of_a_device_that_is_timed_by_its_requests_are_nothing(tmp_path):
 )
 def test_a_kworker_is_one_process_whatever_it_works_on(comm, expected):
     assert tick_protocol._worker(comm) == expected
+
+
+def test_a_script_that_cleared_its_threads_counts_them_from_0(run):
+    """Two ticks of one window: the second has more of the thread than the first, and no more than that."""
+    run.line("thread wakeups_c 12 49 ksoftirqd/0")
+    run.tick("wakeups_c", 0)
+    run.ticks.taken()
+    for number, count in ((1, 2), (2, 3)):
+        run.begin("wakeups_c", number)
+        run.map("wakeups_c", "wakeup", **{"thread=12;bucket=5": count})
+        run.line("done wakeups_c")
+        run.line("cleared wakeups_c")
+    (wakeups,) = run.ticks.taken().interval.wakeups
+    assert wakeups.delay.count == 5

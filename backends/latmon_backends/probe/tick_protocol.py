@@ -689,6 +689,8 @@ class OnDemandTicks(_Lines):
             self._losses.undecoded += script.open is None
         elif kind == "done":
             self._complete(script)
+        elif kind == "cleared":
+            script.framer.cleared()
         elif kind in script.manifest.records:
             self._record(text, kind, script)
 
