@@ -23,7 +23,7 @@ from latmon_backends.probe.outliers import Threads
 from latmon_backends.probe.tick_protocol import TracerWindow
 from latmon_backends.tracer import controller
 from latmon_backends.tracer import demand as tracer_budget
-from latmon_backends.tracer.controller import OnDemand, TracerRun
+from latmon_backends.tracer.controller import OnDemand, SampleSince, TracerRun, sampled_over
 from latmon_backends.tracer.demand import LOOKED_S, PAUSE_S, Want
 from latmon_backends.tracer.programs import Target, TracerSample
 
@@ -41,6 +41,9 @@ tick() { echo "{\"type\": \"printf\", \"data\": \"tick stages_c $1 ${1}000000\"}
 ready; tick 1
 """
 LIVES = TICKS + "n=1; trap 'exit 0' TERM; while :; do n=$((n + 1)); tick $n; sleep 0.05; done"
+_NOW_NS = "$(awk '{printf \"%.0f\", $1 * 1e9}' /proc/uptime)"
+BY_THE_CLOCK = TICKS.replace("${1}000000", _NOW_NS) + LIVES.removeprefix(TICKS)
+"""Ticks at their own time: a window's sample is known by that of its ticks."""
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +178,7 @@ class Refuses(Filtered):
 
 async def test_all_traces_a_sample_of_a_fast_disk(on_demand, programs):
     """Without a restart; a slower rate makes it finer again."""
-    one = on_demand(mode="all")
+    one = on_demand(BY_THE_CLOCK, mode="all")
     await until(one, traced)
     for ios, one_in in ((100_000, 64), (7_000, 4), (100, 1)):
         await until(one, lambda frame, wanted=one_in: frame.traced.one_in == wanted, busy(ios))
@@ -1072,3 +1075,19 @@ async def test_no_frame_waits_for_probes_that_have_not_begun(on_demand):
     one = on_demand("exec sleep 60", mode="all")
     async with asyncio.timeout(30):
         await one.wait_for_tick(600)
+
+
+@pytest.mark.parametrize(
+    ("begin_us", "end_us", "one_in"),
+    [
+        (0, 1_000_000, 1),
+        (1_000_000, 2_000_000, 2),  # half of it each I/O, half of it one in 16: 53 %
+        (1_900_000, 2_900_000, 16),
+        (2_000_000, 4_000_000, 24),  # 1 s of one in 16, 1 s of one in 48
+        (9_000_000, 9_000_000, 48),
+    ],
+)
+def test_a_window_names_the_sample_that_was_traced_in_it(begin_us, end_us, one_in):
+    """Also where it is read after the next change, as on a host that is busy."""
+    samples = [SampleSince(0, 1), SampleSince(1_500_000, 16), SampleSince(3_000_000, 48)]
+    assert sampled_over(samples, begin_us, end_us) == one_in

@@ -479,6 +479,8 @@ class TracerWindow:
     """Consecutive issues of a device, in their order."""
     file_operations: tuple[FileOperation, ...] = ()
     """Slow ones by their begin, without `wall`."""
+    until_us: int = 0
+    """Its newest tick; both are on CLOCK_MONOTONIC."""
 
     def add_tables(self, frame: Frame) -> Frame:
         """Return the frame with the tables of the tracer: the I/Os of processes are beside those of cgroups."""
@@ -658,6 +660,7 @@ class OnDemandTicks(_Lines):
             min((one.since_ns // 1000 - self._ahead_us(one.manifest) for one in scripts if one.numbers), default=0),
             self._issues.taken(),
             self._files.taken(),
+            max((one.mono_ns // 1000 - self._ahead_us(one.manifest) for one in scripts if one.numbers), default=0),
         )
         self._losses, self._records = Losses(), deque()
         for one in scripts:
