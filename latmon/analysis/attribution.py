@@ -33,7 +33,7 @@ from latmon.model.frame import (
     SoftirqRuns,
     Traced,
 )
-from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge
+from latmon.model.histogram import EMPTY, Histogram, bucket_bounds, bucket_index, merge, part_of
 from latmon.model.stages import ADMISSION, WHOLE
 
 PARTS = (*STAGES[:-1], UNACCOUNTED)
@@ -82,6 +82,11 @@ def stages_of(traced: Traced, device: str, ops: Iterable[str] = OPS) -> dict[str
     wanted = tuple(ops)
     found = {part: _merged(traced, device, wanted, part) for part in PARTS}
     return {part: one for part, one in found.items() if one}
+
+
+def parts_of(stages: Mapping[str, Histogram], whole: Histogram) -> dict[str, Histogram]:
+    """Return the stages with bounds that the total allows; `resume` comes after it."""
+    return {stage: one if stage == "resume" else part_of(one, whole) for stage, one in stages.items()}
 
 
 class Submission(NamedTuple):

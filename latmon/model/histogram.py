@@ -240,6 +240,34 @@ class Histogram:
 EMPTY = Histogram()
 
 
+@dataclass(frozen=True)
+class PartOfLatency(Histogram):
+    """Times in a part of I/Os of which none took longer than `whole_us`; their own maximum is not known.
+
+    Without it the upper edge of a part's bucket may be above that of the whole, which the exact maximum limits: a p50
+    of 4.1 ms in the driver, and one of 3.97 ms in all.
+    """
+
+    whole_us: int = MAX_COUNT
+
+    def cap(self, us: int) -> int:
+        """Return `us`, or the longest whole latency where that is less."""
+        return min(us, self.whole_us)
+
+    @property
+    def max_bound(self) -> int | None:
+        """The upper bound of the highest bucket, at most the longest whole latency; None when empty."""
+        bound = super().max_bound
+        return None if bound is None else self.cap(bound)
+
+
+def part_of(part: Histogram, whole: Histogram) -> Histogram:
+    """Return the times of a part of I/Os whose latencies are `whole`, with bounds that these allow."""
+    if part.max is not None or whole.max is None or not part:
+        return part
+    return PartOfLatency(part.buckets, part.sum, None, part.bits, whole.max)
+
+
 def merged_max(histograms: Iterable[Histogram]) -> int | None:
     """Return the maximum of all; None if a histogram without an exact maximum may have a greater value."""
     known = unknown = -1

@@ -17,6 +17,7 @@ from latmon.analysis.attribution import (
     frequent,
     in_table,
     latency_by_size,
+    parts_of,
     raisers_of,
     stages_of,
     submission_of,
@@ -156,10 +157,11 @@ def anatomy(
     if not of_traced:
         # `resume` is counted by itself, and by scripts that need not trace I/Os.
         waiters = {stage: one for stage, one in stages_of(traced, device, ops).items() if stage == "resume"}
-        stages = stages_of(Traced(histograms=basic), device, ops) | waiters
+        stages = parts_of(stages_of(Traced(histograms=basic), device, ops), total) | waiters
         return _basic(device, traced, origin, {**stages, "total": total}, op_label)
     bounds = _part_bounds(of_traced, tail_cut(traced, device, ops, cut_us))
     times = _times(traced, device, ops, bounds)
+    stages = parts_of(stages_of(traced, device, ops), of_traced)
     whole = {stage: sum(by) for stage, by in times.items()}
     bands = _bands(of_traced, times, bounds)
     tail = _tail(bands)
@@ -167,7 +169,10 @@ def anatomy(
         device=device,
         op_label=op_label,
         total=of_traced,
-        rows=(*_admission(traced, device, ops), *_rows(device, traced, stages_of(traced, device, ops), whole, tail))
+        rows=(
+            *_admission(traced, device, ops),
+            *_rows(device, traced, stages, whole, tail),
+        )
         if detailed
         else (),
         whole=whole,
